@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import Json, argument, flag
+from nfsrdma_tools.cli.options import From, Json, argument, flag, machine_of
 from nfsrdma_tools.cli.output import print_json
 from nfsrdma_tools.errors import printable
 
@@ -28,6 +28,7 @@ def doctor(
     strict: Annotated[
         bool, flag("Also exit with 1 for warnings and unknown results.", "--strict")
     ] = False,
+    source: From = None,
     as_json: Json = False,
 ) -> None:
     """Check this machine for NFS over RDMA; print remedies.
@@ -37,9 +38,10 @@ def doctor(
     """
     from dataclasses import asdict
 
-    from nfsrdma_tools.host.checks import Machine, examine
+    from nfsrdma_tools.host.checks import examine
 
-    findings = examine(Machine(server=server))
+    with machine_of(source, server) as machine:
+        findings = examine(machine)
     if as_json:
         print_json({"findings": [asdict(finding) for finding in findings]})
     else:

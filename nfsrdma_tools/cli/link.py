@@ -14,7 +14,7 @@ from nfsrdma_tools.errors import UsageError, UserError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nfsrdma_tools.host.rdma.nldev import Link
+    from nfsrdma_tools.host.rdma.ports import Link
 
 __all__ = ["app"]
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from nfsrdma_tools.cli.options import (
+    From,
     Json,
     Timeout,
     Verbose,
@@ -15,6 +16,7 @@ from nfsrdma_tools.cli.options import (
     complete_personality,
     complete_transport,
     flag,
+    machine_of,
     option,
     read_ahead_kb_option,
     read_ahead_option,
@@ -221,11 +223,12 @@ def umount(
     unmount(Path(directory), timeout=timeout)
 
 
-def mounts(as_json: Json = False) -> None:
+def mounts(source: From = None, as_json: Json = False) -> None:
     """List the NFS mounts with the values in effect."""
     from nfsrdma_tools.host.nfs.mounts import states
 
-    current = states()
+    with machine_of(source) as machine:
+        current = states(machine)
     print_json({"mounts": [state.facts() for state in current]}) if as_json else _table(current)
 
 

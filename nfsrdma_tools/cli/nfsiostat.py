@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.cli.output import print_line
 from nfsrdma_tools.errors import UserError, printable
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.host.nfs.mountstats import MountStats, Operation
 from nfsrdma_tools.probes.row_filter import Filter
@@ -34,15 +36,22 @@ _FIELDS = {
 _COUNTS = {"retrans", "errors"}
 
 
-def run(wanted: Filter, interval: float | None, count: int, as_json: bool) -> None:
+def run(
+    wanted: Filter,
+    interval: float | None,
+    count: int,
+    as_json: bool,
+    machine: Machine = LIVE,
+) -> None:
     """Print the report since each mount, then one per interval; only the first without interval.
 
     Raises UserError when the mount point of ``wanted`` is not an NFS mount.
     """
     wanted.check("nfsiostat", _FILTERS)
-    directory = wanted.mount_point()
+    directory = wanted.mount_point(machine)
+    path = machine.path("proc/self/mountstats")
     try:
-        for reports in _reports(directory, interval, count):
+        for reports in _reports(directory, interval, count, path):
             found = [facts(stats, seconds, wanted.procedures) for stats, seconds in reports]
             if as_json:
                 print_line({"time": time.time(), "mounts": found})
@@ -55,13 +64,13 @@ def run(wanted: Filter, interval: float | None, count: int, as_json: bool) -> No
 
 
 def _reports(
-    directory: str | None, interval: float | None, count: int
+    directory: str | None, interval: float | None, count: int, path: Path
 ) -> Iterator[list[tuple[MountStats, float]]]:
     """The counters of each mount and the seconds they cover, per report."""
     before: dict[str, MountStats] = {}
     done, at = 0, time.monotonic()
     while True:
-        now = {str(each.directory): each for each in mountstats.read_all()}
+        now = {str(each.directory): each for each in mountstats.read_all(path)}
         seconds, at = time.monotonic() - at, time.monotonic()
         yield [
             _since(stats, before.get(name), seconds)

@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from nfsrdma_tools.host.machine import Machine
+
 __all__ = [
     "DryRun",
+    "From",
     "Json",
     "Timeout",
     "Verbose",
@@ -20,6 +26,7 @@ __all__ = [
     "complete_vers",
     "flag",
     "log_programs",
+    "machine_of",
     "option",
     "read_ahead_kb_option",
     "read_ahead_option",
@@ -110,6 +117,15 @@ def _beginning(words: Iterable[str], incomplete: str) -> list[str]:
 
 Json = Annotated[bool, flag("Print JSON.", "--json", "-j")]
 DryRun = Annotated[bool, flag("Print the changes that it would make, and make none.", "--dry-run")]
+From = Annotated[
+    Path | None,
+    option(
+        "PATH",
+        "Read a bundle of `nfsrdma collect`, or a folder with files of another host "
+        "(default: this host).",
+        "--from",
+    ),
+]
 Verbose = Annotated[
     bool,
     typer.Option(
@@ -122,6 +138,20 @@ Verbose = Annotated[
 Timeout = Annotated[
     float, option("SECONDS", "Stop waiting after SECONDS (default: 60 s).", "--timeout", min=1)
 ]
+
+
+@contextlib.contextmanager
+def machine_of(source: Path | None, server: str = "") -> Iterator[Machine]:
+    """The host that --from names; this host for None.  UserError if it cannot be read."""
+    from nfsrdma_tools.host.machine import Machine
+
+    if source is None:
+        yield Machine(server=server)
+        return
+    from nfsrdma_tools.host.recorded import opened
+
+    with opened(source, server) as machine:
+        yield machine
 
 
 def rsize_option(default: str) -> Any:

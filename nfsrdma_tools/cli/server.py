@@ -9,7 +9,17 @@ from typing import Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import DryRun, Json, Verbose, argument, complete_vers, flag, option
+from nfsrdma_tools.cli.options import (
+    DryRun,
+    From,
+    Json,
+    Verbose,
+    argument,
+    complete_vers,
+    flag,
+    machine_of,
+    option,
+)
 from nfsrdma_tools.cli.output import print_changes, print_json, print_line
 
 __all__ = ["app"]
@@ -117,13 +127,14 @@ def cpu(
 
 
 @app.command()
-def status(as_json: Json = False) -> None:
+def status(source: From = None, as_json: Json = False) -> None:
     """Show nfsd's threads, listeners and versions, and all exports."""
     from dataclasses import asdict
 
     from nfsrdma_tools.host.nfsd import serving
 
-    found = serving.serving()
+    with machine_of(source) as machine:
+        found = serving.serving(machine)
     if as_json:
         print_json(asdict(found))
         return

@@ -11,7 +11,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from nfsrdma_tools.cli.options import argument, complete_mount, flag, option
+from nfsrdma_tools.cli.options import (
+    From,
+    argument,
+    complete_mount,
+    flag,
+    machine_of,
+    option,
+)
 from nfsrdma_tools.cli.output import print_line
 from nfsrdma_tools.errors import UsageError, printable
 from nfsrdma_tools.probes.sets import server
@@ -108,6 +115,7 @@ def trace(
             "Write the stacks of all reports for flame graph programs (cpu) (default: none).",
         ),
     ] = None,
+    source: From = None,
 ) -> None:
     """Count NFS/RDMA events in the kernel, per interval.
 
@@ -131,8 +139,14 @@ def trace(
             raise UsageError("trace nfsiostat has no options --cost, --cpu and --folded")
         from nfsrdma_tools.cli import nfsiostat
 
-        nfsiostat.run(wanted, interval or (1.0 if count else None), count or 0, as_json)
+        if source and (interval or count):
+            raise UsageError("trace nfsiostat --from has no options --interval and --count")
+        with machine_of(source) as machine:
+            every = interval or (1.0 if count else None)
+            nfsiostat.run(wanted, every, count or 0, as_json, machine)
         return
+    if source:
+        raise UsageError(f"trace {name} has no option --from: it counts events of this host")
     probes = probe_set(name, _names())
     ended = probes.stack_writer(folded) if folded else None
     output = JsonIntervals() if as_json else Tables(name)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.errors import CommandError, MismatchError, UserError
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.undo import Journal, Run
 
 __all__ = [
@@ -122,16 +123,19 @@ def _attribute(name: str, what: str, sys: Path) -> str:
         return ""
 
 
-def on_disk(name: str) -> ModuleFile | None:
+def on_disk(name: str, machine: Machine = LIVE) -> ModuleFile | None:
     """The file modprobe would load for ``name`` on the running kernel; None if there is none."""
-    result = run("modinfo", "-0", "--", _checked(name), check=False)
+    result = machine.run("modinfo", "-0", "--", _checked(name))
     return parse_modinfo(result.stdout) if result.returncode == 0 else None
 
 
-def in_file(path: Path) -> ModuleFile:
+def in_file(path: Path, machine: Machine = LIVE) -> ModuleFile:
     """The module in a file at any path.  CommandError if the file is not a module."""
-    hint = "name a module file such as nfsrdma.ko"
-    return parse_modinfo(run("modinfo", "-0", "--", path.absolute(), hint=hint).stdout)
+    result = machine.run("modinfo", "-0", "--", str(path.absolute()))
+    if result.returncode:
+        hint = "name a module file such as nfsrdma.ko"
+        raise CommandError(result.argv, result.returncode, result.stderr, hint)
+    return parse_modinfo(result.stdout)
 
 
 def parse_modinfo(text: str) -> ModuleFile:

@@ -12,12 +12,12 @@ unless ours was loaded with another server_name: then both modules can be loaded
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.kernel_modules import Module
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.module_source import OURS
 
 __all__ = [
@@ -41,10 +41,11 @@ TRANSPORT_MODULES = {"rdma": KERNELS, "nfsrdma": OURS}
 """The transport module that each transport needs."""
 
 
-def owner() -> str:
+def owner(machine: Machine = LIVE) -> str:
     """The transport module that serves NFS over RDMA mounts now; "" if none is loaded."""
-    found = client_owners(kernel_modules.loaded(), kernel_modules.parameters(OURS))
-    builtin = KERNELS if Path("/sys/module", KERNELS).exists() else ""
+    loaded = kernel_modules.loaded(machine.path("proc"))
+    found = client_owners(loaded, kernel_modules.parameters(OURS, machine.path("sys")))
+    builtin = KERNELS if machine.path(f"sys/module/{KERNELS}").exists() else ""
     return found[0] if found else builtin
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.errors import UsageError, UserError
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs.mounts import find
 
 __all__ = ["Filter", "of_mount"]
@@ -44,11 +45,11 @@ class Filter:
         if self.client:
             _network(self.client)
 
-    def mount_point(self) -> str | None:
+    def mount_point(self, machine: Machine = LIVE) -> str | None:
         """The mount point as in mountinfo; None: all.  UserError if there is no NFS mount."""
         if self.mount is None:
             return None
-        found = find(self.mount)
+        found = find(self.mount, machine)
         if not found:
             raise UserError(
                 f"{self.mount} is not an NFS mount point", "`nfsrdma mounts` lists them"

@@ -54,7 +54,8 @@ FAULTS = """
 import contextlib, glob, json, os, subprocess, sys
 from pathlib import Path
 from nfsrdma_tools.host.rdma import nldev
-from nfsrdma_tools.host.checks import CHECKS, Machine, finding
+from nfsrdma_tools.host.checks import CHECKS, finding
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.undo import journal
 
 def sh(script):

@@ -15,12 +15,12 @@ from nfsrdma_tools.host import checks
 from nfsrdma_tools.host.checks import (
     CHECKS,
     Finding,
-    Machine,
     examine,
 )
 from nfsrdma_tools.host.checks.finding import carry_out
 from nfsrdma_tools.host.kernel_modules import ModuleFile
-from nfsrdma_tools.host.rdma.nldev import Device, Link
+from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.rdma.ports import Device, Link
 
 RELEASE = "6.12.107-amd64"
 GOOD = ModuleFile(

@@ -16,7 +16,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfsd import exports, nfsctl, service, serving
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
 from nfsrdma_tools.host.rdma import nldev
-from nfsrdma_tools.host.rdma.nldev import Device, Link
+from nfsrdma_tools.host.rdma.ports import Device, Link
 from nfsrdma_tools.host.state import ServerState, Tuned, server_state
 from nfsrdma_tools.host.tune import tuning
 

@@ -28,7 +28,7 @@ from nfsrdma_tools.host.nfs.mounts import MountState
 from nfsrdma_tools.host.nfsd import serving
 from nfsrdma_tools.host.nfsd.serving import Serving
 from nfsrdma_tools.host.rdma import nldev
-from nfsrdma_tools.host.rdma.nldev import Link
+from nfsrdma_tools.host.rdma.ports import Link
 from nfsrdma_tools.host.tune import tuning
 from nfsrdma_tools.host.tune.tuning import TuneState
 from nfsrdma_tools.lab import cleanup, image, kernels, nodes, paths, qemu, supervisor
@@ -87,7 +87,7 @@ def show_messages(patch: PATCH, _: Path) -> None:
 
 
 def show_mounts(patch: PATCH, _: Path) -> None:
-    patch.setattr(mounts, "states", lambda: [filled(MountState)])
+    patch.setattr(mounts, "states", lambda _: [filled(MountState)])
     mount.mounts(as_json=True)
 
 
@@ -107,7 +107,7 @@ def show_tuned(patch: PATCH, _: Path) -> None:
 
 
 def show_server(patch: PATCH, _: Path) -> None:
-    patch.setattr(serving, "serving", lambda: filled(Serving))
+    patch.setattr(serving, "serving", lambda _: filled(Serving))
     server.status(as_json=True)
 
 

@@ -12,7 +12,7 @@ from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_faults
 from nfsrdma_tools.host.checks import kernel_history
-from nfsrdma_tools.host.checks.finding import Finding, Machine
+from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_faults import (
     FAULTS,
     Fault,
@@ -21,6 +21,7 @@ from nfsrdma_tools.host.kernel_faults import (
     may_have,
     possible,
 )
+from nfsrdma_tools.host.machine import Machine
 
 BY_COMMIT = {fault.commit: fault for fault in FAULTS}
 

@@ -152,14 +152,14 @@ def test_a_mount_that_vanishes_is_not_listed(
     if gone_at == "mountstats":
         del stats[1]
     looks = iter([here])
-    monkeypatch.setattr(mountinfo, "read", lambda: mountinfo.parse("".join(next(looks, left))))
+    monkeypatch.setattr(mountinfo, "read", lambda _: mountinfo.parse("".join(next(looks, left))))
     counted: list[str] = []
 
-    def read_all() -> list[mountstats.MountStats]:
+    def read_all(_: Path) -> list[mountstats.MountStats]:
         counted.append("read")
         return mountstats.parse("".join(stats))
 
-    def get_kb(device: str) -> int:
+    def get_kb(device: str, _: Path) -> int:
         if device == "0:42":
             raise UserError("read-ahead of device 0:42 cannot be read")
         return 1024
@@ -175,12 +175,12 @@ def test_a_mount_that_vanishes_is_not_listed(
 def test_what_cannot_be_read_of_a_mount_that_is_there_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def get_kb(_: str) -> int:
+    def get_kb(_: str, __: Path) -> int:
         raise UserError("read-ahead cannot be read")
 
     line, text = LINE.format(id=41, device="0:41", where="/mnt/41"), STATS.format(where="/mnt/41")
-    monkeypatch.setattr(mountinfo, "read", lambda: mountinfo.parse(line))
-    monkeypatch.setattr(mountstats, "read_all", lambda: mountstats.parse(text))
+    monkeypatch.setattr(mountinfo, "read", lambda _: mountinfo.parse(line))
+    monkeypatch.setattr(mountstats, "read_all", lambda _: mountstats.parse(text))
     monkeypatch.setattr(readahead, "get_kb", get_kb)
     with pytest.raises(UserError, match="cannot be read"):
         states()

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfs.mounts import connection, nfs_mounts
 from nfsrdma_tools.host.nfs.mountstats import (
@@ -127,11 +128,13 @@ def test_mountinfo_says_the_same(kernel: str) -> None:
     assert [m.vers for m in found.values()] == ["4.2", "3", "3", "4.1", "4.0"]
 
 
-def test_an_older_kernels_list_of_volumes() -> None:
-    file, nowhere = DATA / "nfsfs-volumes-6.1.txt", DATA / "none"
+def test_an_older_kernels_list_of_volumes(tmp_path: Path) -> None:
+    volumes = tmp_path / "proc/fs/nfsfs/volumes"
+    volumes.parent.mkdir(parents=True)
+    volumes.write_bytes((DATA / "nfsfs-volumes-6.1.txt").read_bytes())
     entries = mountinfo.read(DATA / "mountinfo-6.1.txt")
     devices = [e.device for e in entries if e.fstype in {"nfs", "nfs4"}]
-    assert [connection(device, nowhere, file) for device in devices] == [
+    assert [connection(device, Machine(tmp_path)) for device in devices] == [
         "v4 0a090101 4e51", "v3 0a090101 801", "v3 0a090101 4e51",
         "v4 0a090101 801", "v4 0a090101 801",
     ]  # fmt: skip

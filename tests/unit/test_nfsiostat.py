@@ -84,7 +84,7 @@ def test_the_first_report_is_since_the_mount_the_others_are_differences(
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    monkeypatch.setattr(mountstats, "read_all", lambda: mountstats.parse(texts.pop(0)))
+    monkeypatch.setattr(mountstats, "read_all", lambda _: mountstats.parse(texts.pop(0)))
     nfsiostat.run(Filter(procedures=("READ",)), 2.0, 2, as_json=True)
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first["schema_version"] == second["schema_version"] == 1
@@ -102,6 +102,6 @@ def mount_b(report: dict[str, Any]) -> dict[str, Any]:
 def test_without_an_interval_one_report_is_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(mountstats, "read_all", lambda: [])
+    monkeypatch.setattr(mountstats, "read_all", lambda _: [])
     nfsiostat.run(Filter(), None, 0, as_json=False)
     assert capsys.readouterr().out == "No NFS mount points were found\n"

@@ -8,7 +8,7 @@ import pytest
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.checks import kernel, nfs_mounts, probe_requirements
-from nfsrdma_tools.host.checks.finding import Machine
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.probes import session
 
 SYSTEMS = {

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from nfsrdma_tools.cli import mount as mount_command
-from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host import kernel_modules, transports
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import (
     mountinfo,
     mounts,
@@ -275,15 +276,25 @@ def test_a_mount_crosses_the_files_of_its_path(
              "modules": f"nfsrdma 1 0 - Live 0x0\nsunrpc {used_by}rdma_cm {used_by}"}  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    defaults: dict[Any, tuple[Path, ...]] = {
+    kernel = Machine(tmp_path / "root")
+    for name, target in {
+        "proc/self/mountinfo": "mountinfo", "proc/self/mountstats": "mountstats",
+        "proc/modules": "modules", "proc/fs/nfsfs/volumes": "volumes", "sys/class/bdi": "bdi",
+        "sys/kernel/debug/nfsrdma": "debug",
+    }.items():  # fmt: skip
+        kernel.path(name).parent.mkdir(parents=True, exist_ok=True)
+        kernel.path(name).symlink_to(tmp_path / target)
+    reading = (
+        mounts.client_transports, mounts.connection, mounts.find, mounts.mounts, mounts.nfs_mounts,
+        mounts.server, mounts.sharing, mounts.state, mounts.transport_numbers, transports.owner,
+    )  # fmt: skip
+    defaults: dict[Any, tuple[Path | Machine, ...]] = {
         mountinfo.read: (tmp_path / "mountinfo",),
         mountstats.read_at: (tmp_path / "mountstats",),
         mountstats.read_all: (tmp_path / "mountstats",),
         kernel_modules.loaded: (tmp_path,),
         kernel_modules.parameters: (tmp_path,),
-        mounts.connection: (tmp_path / "sysfs", tmp_path / "volumes"),
-        mounts.transport_numbers: (tmp_path / "sysfs",),
-        mounts.server: (tmp_path / "volumes",),
+        **dict.fromkeys(reading, (kernel,)),
         personality.client_transports: (tmp_path / "debug",),
         personality.require_module: (tmp_path / "table",),
         personality.table_entries: (tmp_path / "table",),

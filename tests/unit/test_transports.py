@@ -19,7 +19,7 @@ def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     name: str = request.param
     users = f"{name}," if name else "-"
     text = f"sunrpc 1 1 {users} Live 0x0\nrdma_cm 1 1 {users} Live 0x0\n"
-    monkeypatch.setattr(kernel_modules, "loaded", lambda: parse_loaded(text))
+    monkeypatch.setattr(kernel_modules, "loaded", lambda *_: parse_loaded(text))
     return name
 
 

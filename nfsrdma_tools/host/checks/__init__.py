@@ -15,9 +15,10 @@ from nfsrdma_tools.host.checks import (
     rdma_links,
     transport_module,
 )
-from nfsrdma_tools.host.checks.finding import Check, Finding, Machine, Status, carry_out
+from nfsrdma_tools.host.checks.finding import Check, Finding, Status, carry_out
+from nfsrdma_tools.host.machine import Machine
 
-__all__ = ["CHECKS", "Finding", "Machine", "Status", "examine"]
+__all__ = ["CHECKS", "Finding", "Status", "examine"]
 
 CHECKS: dict[str, Check] = {
     "kernel": kernel.feature,

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of a check, and the machine that it examines."""
+"""The result of a check."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from nfsrdma_tools.errors import UserError, one_line
+from nfsrdma_tools.host.machine import Machine
 
-__all__ = ["Check", "Finding", "Machine", "Status", "carry_out"]
+__all__ = ["Check", "Finding", "Status", "carry_out"]
 
 Status = Literal["ok", "warning", "error", "unknown"]
 
@@ -27,27 +27,6 @@ class Finding:
     """One line; empty if there is nothing to do."""
 
 
-@dataclass(frozen=True)
-class Machine:
-    """The root of the file tree to examine, and the server to connect to, if any."""
-
-    root: Path = Path("/")
-    server: str = ""
-
-    def path(self, name: str) -> Path:
-        """A path below the root; ``name`` has no leading slash."""
-        return self.root / name
-
-    def read(self, name: str) -> str:
-        """The text of a file below the root, invalid UTF-8 replaced."""
-        return self.path(name).read_text(errors="replace")
-
-    @property
-    def release(self) -> str:
-        """The running kernel's release."""
-        return self.read("proc/sys/kernel/osrelease").strip()
-
-
 Check = Callable[[Machine], Iterator[Finding]]
 
 
@@ -58,6 +37,8 @@ def carry_out(name: str, check: Check, machine: Machine) -> list[Finding]:
         found.extend(check(machine))
     except PermissionError:
         found.append(Finding(name, "unknown", "needs root", remedy="run this as root"))
+    except FileNotFoundError as error:
+        found.append(Finding(name, "unknown", machine.missing(error)))
     except UserError as error:
         found.append(Finding(name, "unknown", one_line(error.message), remedy=error.hint))
     except Exception as error:

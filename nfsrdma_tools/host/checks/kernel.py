@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 
 from nfsrdma_tools.host import kernel_modules, packages
-from nfsrdma_tools.host.checks.finding import Finding, Machine
+from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.transports import KERNELS, client_owners
 from nfsrdma_tools.module_source import OURS
 
@@ -38,8 +39,9 @@ def _config(machine: Machine) -> str | None:
     for name in (f"boot/config-{machine.release}", f"lib/modules/{machine.release}/config"):
         if machine.path(name).exists():
             return machine.read(name)
-    packed = machine.path("proc/config.gz")
-    return gzip.decompress(packed.read_bytes()).decode() if packed.exists() else None
+    if not machine.has("proc/config.gz"):
+        return None
+    return gzip.decompress(machine.path("proc/config.gz").read_bytes()).decode()
 
 
 def module(machine: Machine) -> Iterator[Finding]:
@@ -47,7 +49,7 @@ def module(machine: Machine) -> Iterator[Finding]:
     running = machine.path("sys/module/rpcrdma/srcversion")
     srcversion = running.read_text().strip() if running.exists() else ""
     # modinfo ignores modprobe.d: the name means the kernel's module, also after `module install`
-    yield judge_module(kernel_modules.on_disk(KERNELS), machine.release, srcversion)
+    yield judge_module(kernel_modules.on_disk(KERNELS, machine), machine.release, srcversion)
 
 
 def judge_module(file: ModuleFile | None, release: str, running: str) -> Finding:
@@ -77,6 +79,7 @@ def judge_module(file: ModuleFile | None, release: str, running: str) -> Finding
 
 def netid(machine: Machine) -> Iterator[Finding]:
     """A mount with proto=rdma uses rpcrdma or our module."""
+    machine.has("proc/modules")
     ours = kernel_modules.parameters(OURS, machine.path("sys"))
     owners = client_owners(kernel_modules.loaded(machine.path("proc")), ours)
     builtin = machine.path("sys/module/rpcrdma").exists() and not owners
@@ -94,7 +97,7 @@ def netid(machine: Machine) -> Iterator[Finding]:
 def headers(machine: Machine) -> Iterator[Finding]:
     """The kernel headers for building a module are installed."""
     name = f"lib/modules/{machine.release}/build"
-    if (machine.path(name) / "Makefile").exists():
+    if machine.has(f"{name}/Makefile"):
         yield Finding("headers", "ok", f"/{name}")
     else:
         found, remedy = f"no /{name}", packages.install("headers", machine.release, machine.root)
@@ -105,7 +108,7 @@ def headers(machine: Machine) -> Iterator[Finding]:
 
 def btf(machine: Machine) -> Iterator[Finding]:
     """The kernel has the type information (BTF) from which probes take structure offsets."""
-    if machine.path("sys/kernel/btf/vmlinux").exists():
+    if machine.has("sys/kernel/btf/vmlinux"):
         yield Finding("btf", "ok", "/sys/kernel/btf/vmlinux")
     else:
         remedy = "boot a kernel with CONFIG_DEBUG_INFO_BTF"

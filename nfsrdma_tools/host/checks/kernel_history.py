@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_faults, kernel_modules
-from nfsrdma_tools.host.checks.finding import Finding, Machine
+from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_faults import Fault, KernelVersion
 from nfsrdma_tools.host.kernel_log.explain import Explanation, explain, kernel_ring
+from nfsrdma_tools.host.machine import Machine
 
 __all__ = ["faults", "judge_faults", "judge_log", "log"]
 
@@ -28,10 +28,7 @@ _MODULES = {
 
 def log(machine: Machine) -> Iterator[Finding]:
     """The kernel's log of this boot has no message of NFS or RDMA that needs attention."""
-    if machine.root != Path("/"):
-        yield Finding(_LOG, "unknown", "the log of another root is not read")
-        return
-    yield from judge_log(explain(kernel_ring()))
+    yield from judge_log(explain(kernel_ring(machine)))
 
 
 def judge_log(explained: list[Explanation]) -> Iterator[Finding]:
@@ -54,6 +51,7 @@ def judge_log(explained: list[Explanation]) -> Iterator[Finding]:
 
 def faults(machine: Machine) -> Iterator[Finding]:
     """The kernel's release has no known fault of NFS over RDMA in a module that is loaded."""
+    machine.has("proc/modules")
     loaded = set(kernel_modules.loaded(machine.path("proc")))
     kernel = kernel_faults.kernel_version(machine.root)
     found = [fault for fault in kernel_faults.possible(kernel) if _MODULES[fault.part] <= loaded]

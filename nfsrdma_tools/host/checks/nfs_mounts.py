@@ -4,31 +4,35 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 
-from nfsrdma_tools.command import run
 from nfsrdma_tools.host import packages
-from nfsrdma_tools.host.checks.finding import Finding, Machine
+from nfsrdma_tools.host.checks.finding import Finding
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mountinfo, readahead
 from nfsrdma_tools.host.nfs.fstab import asked_transports, family
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 
 __all__ = ["fstab", "nfsrahead", "read_ahead", "utils"]
 
+_SBIN = ("sbin", "usr/sbin", "usr/local/sbin")
 _RULES = ("etc/udev/rules.d", "run/udev/rules.d", "usr/lib/udev/rules.d", "lib/udev/rules.d")
 
 
 def utils(machine: Machine) -> Iterator[Finding]:
     """nfs-utils is installed."""
-    program = shutil.which("mount.nfs", path="/sbin:/usr/sbin:/usr/local/sbin")
-    if program is None:
+    if not _installed(machine):
         remedy = packages.install("nfs-utils", root=machine.root)
         yield Finding("mount.nfs", "error", "not installed", "nfs-utils", remedy)
         return
-    said = run(program, "-V", check=False)
+    said = machine.run("mount.nfs", "-V")
     version = re.search(r"nfs-utils ([\w.]+)", said.stdout + said.stderr)
     yield Finding("mount.nfs", "ok", f"nfs-utils {version[1] if version else '(unknown)'}")
+
+
+def _installed(machine: Machine) -> bool:
+    paths = [f"{folder}/mount.nfs" for folder in _SBIN]
+    return any(machine.path(path).exists() for path in paths) or machine.has(paths[0])
 
 
 def read_ahead(machine: Machine) -> Iterator[Finding]:
@@ -39,8 +43,9 @@ def read_ahead(machine: Machine) -> Iterator[Finding]:
     """
     for entry in _nfs(machine):
         rsize = int(entry.options["rsize"])
-        kb = readahead.get_kb(entry.device, machine.path("sys/class/bdi"))
         name = f"read-ahead {entry.directory}"
+        machine.has(f"sys/class/bdi/{entry.device}/read_ahead_kb")
+        kb = readahead.get_kb(entry.device, machine.path("sys/class/bdi"))
         found = f"{kb} KiB, {readahead.blocks_for(kb, rsize):.4g} blocks of rsize {rsize // 1024}K"
         if kb * 1024 >= rsize:
             yield Finding(name, "ok", found)
@@ -51,6 +56,7 @@ def read_ahead(machine: Machine) -> Iterator[Finding]:
 
 def nfsrahead(machine: Machine) -> Iterator[Finding]:
     """Whether a udev rule sets the read-ahead of each new mount."""
+    machine.has("usr/lib/udev/rules.d")
     rules = [path for folder in _RULES for path in sorted(machine.path(folder).glob("*.rules"))]
     using = [path for path in rules if "nfsrahead" in path.read_text(errors="replace")]
     if using:

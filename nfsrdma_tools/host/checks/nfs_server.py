@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 from collections.abc import Iterator
 
-from nfsrdma_tools.command import run
 from nfsrdma_tools.host import kernel_modules
-from nfsrdma_tools.host.checks.finding import Finding, Machine
+from nfsrdma_tools.host.checks.finding import Finding
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfsd import nfsctl
 
 __all__ = ["firewall", "judge_filter", "listeners", "reach", "route"]
@@ -24,6 +23,7 @@ _TIMEOUT_S = 5
 def listeners(machine: Machine) -> Iterator[Finding]:
     """A running nfsd listens on RDMA as well."""
     # read portlist, not threads, which only root may read
+    machine.has("proc/fs/nfsd/portlist")
     found = nfsctl.listeners(machine.path("proc/fs/nfsd"))
     if not found:
         yield Finding("portlist", "ok", "no NFS server runs here")
@@ -43,6 +43,9 @@ def reach(machine: Machine) -> Iterator[Finding]:
     if not machine.server:
         return
     name = f"server {machine.server}"
+    if not machine.live:
+        yield Finding(name, "unknown", "not tried: these are the files of another host")
+        return
     try:
         with socket.create_connection((machine.server, _NFS_PORT), timeout=_TIMEOUT_S) as link:
             address = link.getpeername()[0]
@@ -59,15 +62,12 @@ def route(machine: Machine) -> Iterator[Finding]:
     """The route to the given server uses a network device with an RDMA link."""
     if not machine.server:
         return
-    from nfsrdma_tools.host.rdma import nldev
-
-    try:
-        address = socket.getaddrinfo(machine.server, _NFS_PORT, type=socket.SOCK_STREAM)[0][4][0]
-    except socket.gaierror:
+    addresses = machine.addresses(machine.server)
+    if not addresses:
         return  # reach has reported it
-    device = json.loads(run("ip", "-j", "route", "get", str(address)).stdout)[0]["dev"]
+    device = json.loads(machine.run("ip", "-j", "route", "get", addresses[0]).stdout)[0]["dev"]
     name = f"route to {machine.server}"
-    carrying = {link.netdev for link in nldev.links() if link.active}
+    carrying = {link.netdev for link in machine.links() if link.active}
     if device in carrying:
         yield Finding(name, "ok", f"uses {device}, which has an RDMA link")
     else:
@@ -78,19 +78,20 @@ def route(machine: Machine) -> Iterator[Finding]:
 
 def firewall(machine: Machine) -> Iterator[Finding]:
     """The packet filter accepts NFS over RDMA."""
+    machine.has("proc/modules")
     loaded = kernel_modules.loaded(machine.path("proc"))
     texts = []
     # calling nft or iptables loads their modules, so call them only if those are loaded
     if "nf_tables" in loaded:
-        texts.append(_rules("nft", "list", "ruleset"))
+        texts.append(_rules(machine, "nft", "list", "ruleset"))
     if "iptable_filter" in loaded:
-        texts.append(_rules("iptables-legacy-save"))
+        texts.append(_rules(machine, "iptables-legacy-save"))
     yield judge_filter("\n".join(texts))
 
 
-def _rules(*argv: str) -> str:
-    result = run(*argv, check=False)
-    if result.returncode and os.geteuid():
+def _rules(machine: Machine, *argv: str) -> str:
+    result = machine.run(*argv)
+    if result.returncode and not machine.root_user:
         raise PermissionError(result.stderr)
     return result.stdout
 

@@ -3,27 +3,32 @@
 
 from __future__ import annotations
 
-import os
-import resource
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import one_line
 from nfsrdma_tools.host import packages
-from nfsrdma_tools.host.checks.finding import Finding, Machine
+from nfsrdma_tools.host.checks.finding import Finding
+from nfsrdma_tools.host.machine import Machine
 
 __all__ = ["bcc", "judge_bcc", "memlock"]
 
 _ENOUGH_BYTES = 1 << 30
+_IMPORT = "import bcc; bcc.BPF; print(bcc.__version__)"
 
 
 def bcc(machine: Machine) -> Iterator[Finding]:
     """Python can import the BPF compiler collection; PyPI's bcc is a crystal-lattice library."""
     # in a child process: the import takes a second and 100 MB
-    said = run(sys.executable, "-c", "import bcc; bcc.BPF; print(bcc.__version__)", check=False)
+    said = machine.run(*_python(machine), "-c", _IMPORT)
     yield judge_bcc(said.returncode, said.stdout, said.stderr, machine.root)
+
+
+def _python(machine: Machine) -> tuple[str, ...]:
+    # the interpreter has another path on each host
+    return (sys.executable,) if machine.live else ("python3",)
 
 
 def judge_bcc(status: int, stdout: str, stderr: str, root: Path = Path("/")) -> Finding:
@@ -46,11 +51,14 @@ def judge_bcc(status: int, stdout: str, stderr: str, root: Path = Path("/")) -> 
 
 def memlock(machine: Machine) -> Iterator[Finding]:
     """User-space verbs (perftest) can register memory; NFS itself needs no limit."""
-    del machine
-    soft, _hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if os.geteuid() == 0 or soft == resource.RLIM_INFINITY or soft >= _ENOUGH_BYTES:
-        shown = "unlimited" if soft < 0 else f"{soft >> 10} KiB"
-        yield Finding("memlock", "ok", shown if os.geteuid() else "root is exempt")
+    # "Max locked memory  8388608  8388608  bytes" (proc_pid_limits(5))
+    line = re.search(r"^Max locked memory +(\d+|unlimited)", machine.read("proc/self/limits"), re.M)
+    soft = int(line[1]) if line and line[1] != "unlimited" else _ENOUGH_BYTES
+    if machine.root_user:
+        yield Finding("memlock", "ok", "root is exempt")
+    elif soft >= _ENOUGH_BYTES:
+        unlimited = line and line[1] == "unlimited"
+        yield Finding("memlock", "ok", "unlimited" if unlimited else f"{soft >> 10} KiB")
     else:
         remedy = "raise memlock in /etc/security/limits.d (only for perftest: NFS does not need it)"
         yield Finding("memlock", "warning", f"{soft >> 10} KiB", "1 GiB or more", remedy)

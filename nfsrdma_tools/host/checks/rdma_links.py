@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from nfsrdma_tools.host.checks.finding import Finding, Machine, Status
-
-if TYPE_CHECKING:
-    from nfsrdma_tools.host.rdma.nldev import Link
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.checks.finding import Finding, Status
+from nfsrdma_tools.host.machine import Machine, NotRecordedError
+from nfsrdma_tools.host.rdma.ports import Link
 
 __all__ = ["judge_links", "judge_mtu", "links", "mtu"]
 
@@ -20,12 +19,11 @@ _WANTED_MTU = 4200
 
 def links(machine: Machine) -> Iterator[Finding]:
     """At least one RDMA link is active."""
-    del machine
-    from nfsrdma_tools.host.rdma import nldev
-
     try:
-        found = nldev.links()
-    except nldev.NoRdmaError as error:
+        found = machine.links()
+    except NotRecordedError:
+        raise
+    except UserError as error:
         yield Finding("links", "error", error.message, "RDMA support in the kernel", error.hint)
     else:
         yield from judge_links(found)
@@ -54,10 +52,9 @@ def judge_links(found: Sequence[Link]) -> Iterator[Finding]:
 
 def mtu(machine: Machine) -> Iterator[Finding]:
     """The MTU of the network device below a RoCE link fits the largest RoCE packets."""
-    from nfsrdma_tools.host.rdma import nldev
-
-    with contextlib.suppress(nldev.NoRdmaError):
-        yield from (_mtu(machine, link) for link in nldev.links() if _is_roce(link))
+    # links() has reported the error
+    with contextlib.suppress(UserError):
+        yield from (_mtu(machine, link) for link in machine.links() if _is_roce(link))
 
 
 def _is_roce(link: Link) -> bool:

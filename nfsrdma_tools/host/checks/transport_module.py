@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from nfsrdma_tools import module_source
 from nfsrdma_tools.host import kernel_modules
-from nfsrdma_tools.host.checks.finding import Finding, Machine
+from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import parameters as module_parameters
 from nfsrdma_tools.module_source import OURS
@@ -18,11 +20,16 @@ __all__ = ["judge", "module"]
 
 def module(machine: Machine) -> Iterator[Finding]:
     """The loaded nfsrdma module was built from this source; lists changed parameters."""
-    path = module_build.cached(machine.release, module_source.find())
-    built = kernel_modules.in_file(path) if path else None
+    machine.has("proc/modules")
+    path = machine.fact("module build", lambda: _build(machine.release))
+    built = kernel_modules.in_file(Path(path), machine) if path else None
     there = OURS in kernel_modules.loaded(machine.path("proc"))
     running = kernel_modules.srcversion(OURS, machine.path("sys")) if there else None
     yield judge(built, running, kernel_modules.parameters(OURS, machine.path("sys")))
+
+
+def _build(release: str) -> str:
+    return str(module_build.cached(release, module_source.find()) or "")
 
 
 def judge(built: ModuleFile | None, running: str | None, values: dict[str, str]) -> Finding:

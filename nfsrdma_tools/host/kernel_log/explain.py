@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import errno
 import functools
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from nfsrdma_tools.command import Result, run
+from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import ProgramMissingError, UserError, one_line, printable
 from nfsrdma_tools.host.kernel_log.messages import (
     ERRORS,
@@ -24,6 +23,7 @@ from nfsrdma_tools.host.kernel_log.messages import (
     KnownMessage,
     Severity,
 )
+from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError
 from nfsrdma_tools.host.rdma.completions import COMPLETIONS
 
 __all__ = ["Explanation", "ReportedNumber", "boot_log", "explain", "kernel_ring", "lines_of"]
@@ -238,35 +238,38 @@ _DMESG = ("dmesg",)
 _HINT = "run this as root, or name a file: nfsrdma explain FILE"
 
 
-def boot_log() -> list[str]:
+def boot_log(machine: Machine = LIVE) -> list[str]:
     """The log of the kernel, of rpc.nfsd and of mount since the boot.
 
     Raises UserError without permission.
     """
-    return _first_readable(_JOURNAL, _DMESG)
+    return _first_readable(machine, _JOURNAL, _DMESG)
 
 
-def kernel_ring() -> list[str]:
+def kernel_ring(machine: Machine = LIVE) -> list[str]:
     """The kernel's own buffer, which is faster to read than the journal and may lack the boot.
 
     Raises UserError without permission.
     """
-    return _first_readable(_DMESG, _JOURNAL)
+    return _first_readable(machine, _DMESG, _JOURNAL)
 
 
-def _first_readable(*commands: tuple[str, ...]) -> list[str]:
+def _first_readable(machine: Machine, *commands: tuple[str, ...]) -> list[str]:
     reason = "neither dmesg nor journalctl is installed"
     for argv in commands:
         try:
-            result = run(*argv, check=False, timeout=60)
+            result = machine.run(*argv)
         except ProgramMissingError:
             continue
-        if result.returncode == 0 and not _partial(result):
+        except NotRecordedError:
+            reason = "it was not recorded"
+            continue
+        if result.returncode == 0 and not _partial(result, machine):
             return result.stdout.split("\n")
         reason = one_line(result.stderr) or f"{argv[0]} exited with status {result.returncode}"
     raise UserError(f"cannot read the kernel's log: {reason}", _HINT)
 
 
-def _partial(result: Result) -> bool:
+def _partial(result: Result, machine: Machine) -> bool:
     """Whether journalctl left out the kernel's lines: it then succeeds and prints a hint."""
-    return result.argv[0] == "journalctl" and os.geteuid() != 0 and not result.stdout.strip()
+    return result.argv[0] == "journalctl" and not machine.root_user and not result.stdout.strip()

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.host import transports
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, personality, readahead
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 from nfsrdma_tools.host.nfs.mountstats import MountStats, Xprt
@@ -44,8 +45,6 @@ __all__ = [
     "xprt_numbers",
 ]
 
-_SYSFS = Path("/sys/fs/nfs")
-_VOLUMES = Path("/proc/fs/nfsfs/volumes")
 _FORM = re.compile(r"(?:\[(?P<literal>[^\]]*)\]|(?P<name>[^:\[\]]*)):(?P<path>.*)", re.DOTALL)
 # mount.nfs splits at commas ("replicated servers"); host names contain only these characters
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
@@ -215,105 +214,122 @@ class MountState:
         }
 
 
-def mounts() -> list[Mount]:
+def mounts(machine: Machine = LIVE) -> list[Mount]:
     """All NFS mounts of this process' namespace, in the order of mountinfo."""
-    return nfs_mounts(mountinfo.read())
+    return nfs_mounts(mountinfo.read(machine.path("proc/self/mountinfo")), machine)
 
 
-def nfs_mounts(entries: Iterable[Entry]) -> list[Mount]:
+def nfs_mounts(entries: Iterable[Entry], machine: Machine = LIVE) -> list[Mount]:
     """The NFS mounts among these entries of mountinfo."""
     nfs = [entry for entry in entries if entry.is_nfs]
     over_rdma = any(entry.options.get("proto", "").startswith("rdma") for entry in nfs)
-    owner = transports.owner() if over_rdma else ""
+    owner = transports.owner(machine) if over_rdma else ""
     return [Mount.of(entry, owner) for entry in nfs]
 
 
-def find(directory: Path) -> Mount | None:
+def find(directory: Path, machine: Machine = LIVE) -> Mount | None:
     """The NFS mount on ``directory``; None if there is none."""
-    entry = mountinfo.at(directory, mountinfo.read())
-    return next(iter(nfs_mounts([entry] if entry else [])), None)
+    entries = mountinfo.read(machine.path("proc/self/mountinfo"))
+    if machine.live:
+        entry = mountinfo.at(directory, entries)
+    else:
+        # links of this host say nothing about the other one
+        entry = next((one for one in reversed(entries) if one.directory == directory), None)
+    return next(iter(nfs_mounts([entry] if entry else [], machine)), None)
 
 
-def states() -> list[MountState]:
+def states(machine: Machine = LIVE) -> list[MountState]:
     """All NFS mounts with all values in effect; mounts that disappear meanwhile are left out."""
-    everything = mounts()
-    counters = {stats.directory: stats for stats in mountstats.read_all()}
-    ours = _our_transports(everything)
+    everything = mounts(machine)
+    path = machine.path("proc/self/mountstats")
+    counters = {stats.directory: stats for stats in mountstats.read_all(path)}
+    ours = _our_transports(everything, machine)
     found = []
     for mount in everything:
         try:
             if mount.directory in counters:
-                found.append(_state(mount, counters[mount.directory], everything, ours))
+                found.append(_state(mount, counters[mount.directory], everything, ours, machine))
         except UserError:
-            if mount in mounts():
+            if mount in mounts(machine):
                 raise
     return found
 
 
-def state(mount: Mount, counters: MountStats, others: Sequence[Mount]) -> MountState:
+def state(
+    mount: Mount, counters: MountStats, others: Sequence[Mount], machine: Machine = LIVE
+) -> MountState:
     """A mount with all values in effect; ``others`` are mounts that may share its connections."""
-    return _state(mount, counters, others, _our_transports([mount]))
+    return _state(mount, counters, others, _our_transports([mount], machine), machine)
 
 
-def _our_transports(everything: Sequence[Mount]) -> list[ClientTransport]:
+def _our_transports(everything: Sequence[Mount], machine: Machine = LIVE) -> list[ClientTransport]:
     # debugfs has files for each transport: read them once, and only for mounts of our module
     used = any(mount.transport == OURS for mount in everything)
-    return personality.client_transports() if used else []
+    debug = machine.path("sys/kernel/debug/nfsrdma")
+    return personality.client_transports(debug) if used else []
 
 
 def _state(
-    mount: Mount, counters: MountStats, others: Sequence[Mount], ours: Sequence[ClientTransport]
+    mount: Mount,
+    counters: MountStats,
+    others: Sequence[Mount],
+    ours: Sequence[ClientTransport],
+    machine: Machine,
 ) -> MountState:
     return MountState(
         mount=mount,
         xprts=counters.xprts,
-        read_ahead_kb=readahead.get_kb(mount.device),
-        shares_with=sharing(mount, others),
-        transports=client_transports(mount.device, ours if mount.transport == OURS else ()),
+        read_ahead_kb=readahead.get_kb(mount.device, machine.path("sys/class/bdi")),
+        shares_with=sharing(mount, others, machine),
+        transports=client_transports(
+            mount.device, ours if mount.transport == OURS else (), machine
+        ),
     )
 
 
-def sharing(mount: Mount, others: Sequence[Mount]) -> tuple[Path, ...]:
+def sharing(mount: Mount, others: Sequence[Mount], machine: Machine = LIVE) -> tuple[Path, ...]:
     """The mount points in ``others`` that share ``mount``'s connections."""
-    own = _connection(mount)
+    own = _connection(mount, machine)
     return tuple(
         other.directory
         for other in others
-        if own and other.directory != mount.directory and _connection(other) == own
+        if own and other.directory != mount.directory and _connection(other, machine) == own
     )
 
 
-def _connection(mount: Mount) -> tuple[str, str, str] | None:
-    name = connection(mount.device)
+def _connection(mount: Mount, machine: Machine) -> tuple[str, str, str] | None:
+    name = connection(mount.device, machine)
     return (name, mount.transport, mount.vers) if name else None
 
 
-def connection(device: str, sysfs: Path = _SYSFS, volumes: Path = _VOLUMES) -> str | None:
+def connection(device: str, machine: Machine = LIVE) -> str | None:
     """A name for the connections of ``device`` ("0:45"); None if the kernel does not provide it.
 
     Mounts with equal names, transports and versions share connections.
     """
-    switch, volume = _switch(sysfs / device), _volume(device, volumes)
+    switch, volume = _switch(device, machine), _volume(device, machine)
     return switch.name if switch else " ".join(volume) if volume else None
 
 
-def client_transports(device: str, known: Sequence[ClientTransport]) -> tuple[ClientTransport, ...]:
+def client_transports(
+    device: str, known: Sequence[ClientTransport], machine: Machine = LIVE
+) -> tuple[ClientTransport, ...]:
     """The transports of the mount ``device`` ("0:45") among ``known``.
 
     If the kernel does not provide their numbers, all transports to the address and port of its
     server.
     """
-    numbers = transport_numbers(device) if known else None
+    numbers = transport_numbers(device, machine) if known else None
     if numbers is not None:
         return tuple(transport for transport in known if transport.number in numbers)
-    address = server(device) if known else None
+    address = server(device, machine) if known else None
     # a zone is no part of the address in the kernel's list
     return tuple(t for t in known if (t.server.partition("%")[0], t.port) == address)
 
 
-def transport_numbers(device: str, sysfs: Path = _SYSFS) -> list[int] | None:
+def transport_numbers(device: str, machine: Machine = LIVE) -> list[int] | None:
     """The numbers of the transports of ``device``; None if the kernel does not provide them."""
-    switch = _switch(sysfs / device)
+    switch = _switch(device, machine)
     return xprt_numbers(switch) if switch else None
 
 
@@ -325,28 +341,25 @@ def xprt_numbers(switch: Path) -> list[int]:
         return []
 
 
-def _switch(superblock: Path) -> Path | None:
+def _switch(device: str, machine: Machine) -> Path | None:
     # since "NFS: add superblock sysfs entries" (in v6.5) a mount's folder links to its RPC client,
     # whose transport switch holds the connections; its other RPC clients are for ACLs and locks
-    switch = superblock / "nfs_client" / "switch"
+    switch = machine.path("sys/fs/nfs") / device / "nfs_client" / "switch"
     return switch.resolve() if switch.exists() else None
 
 
-def server(device: str, volumes: Path = _VOLUMES) -> tuple[str, int] | None:
+def server(device: str, machine: Machine = LIVE) -> tuple[str, int] | None:
     """The address and the port that ``device`` is connected to; None if it is not in the list."""
-    volume = _volume(device, volumes)
+    volume = _volume(device, machine)
     if not volume:
         return None
     _, address, port = volume
     return str(ipaddress.ip_address(bytes.fromhex(address))), int(port, 16)
 
 
-def _volume(device: str, volumes: Path) -> tuple[str, str, str] | None:
+def _volume(device: str, machine: Machine) -> tuple[str, str, str] | None:
     """The version, the address and the port (both hexadecimal) of a mount."""
-    try:
-        lines = volumes.read_text().splitlines()[1:]
-    except OSError:
-        return None
+    lines = machine.text("proc/fs/nfsfs/volumes").splitlines()[1:]
     for version, address, port, dev, *_ in (line.split() for line in lines):
         if dev == device:
             return version, address, port

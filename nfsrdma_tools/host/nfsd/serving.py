@@ -16,6 +16,7 @@ from pathlib import Path
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfsd import exports, nfsctl, service
 from nfsrdma_tools.host.nfsd.exports import EXPORTS_D, Export, Exported
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
@@ -41,17 +42,19 @@ class Serving:
     """The paths that ``enable`` serves."""
 
 
-def serving() -> Serving:
+def serving(machine: Machine = LIVE) -> Serving:
     """Read the server's state from the kernel and etab."""
     threads, versions = None, None
+    nfsd = machine.path("proc/fs/nfsd")
     with contextlib.suppress(PermissionError):
-        threads, versions = nfsctl.threads(), tuple(nfsctl.versions())
-    state = server_state.load()
+        threads, versions = nfsctl.threads(nfsd), tuple(nfsctl.versions(nfsd))
+    # our own state is that of this host only
+    state = server_state.load() if machine.live else None
     return Serving(
         threads=threads,
-        listeners=tuple(nfsctl.listeners()),
+        listeners=tuple(nfsctl.listeners(nfsd)),
         versions=versions,
-        exports=tuple(exports.effective()),
+        exports=tuple(exports.effective(machine.path("var/lib/nfs/etab"))),
         own=tuple(state.exports) if state else (),
     )
 

@@ -14,7 +14,6 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -23,6 +22,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nlsocket import NetlinkSocket
 
 from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.host.rdma.ports import Device, Link
 from nfsrdma_tools.undo import Journal, Run
 
 __all__ = [
@@ -149,47 +149,6 @@ _PHYSICAL = (
     "PHY_TEST",
 )
 _NODES = ("unknown", "ca", "switch", "router", "rnic", "usnic", "usnic_dp", "unspecified")
-
-
-@dataclass(frozen=True)
-class Device:
-    """An RDMA device: a NIC in hardware or software."""
-
-    index: int
-    name: str
-    ports: int
-    node_type: str
-    """``ca`` for InfiniBand and RoCE, ``rnic`` for iWARP."""
-    protocol: str
-    """``ib``, ``roce``, ``iw``, ``opa``, ``usnic``; empty on kernels before 5.2."""
-    driver: str
-    """``rxe``, ``siw``, ``card``, ``mlx5`` ...; empty if it has no verbs character device."""
-    firmware: str
-    node_guid: str
-
-
-@dataclass(frozen=True)
-class Link:
-    """One port of an RDMA device."""
-
-    device: Device
-    port: int
-    state: str
-    """Of the port: ``ACTIVE`` if it can carry data."""
-    physical_state: str
-    """``LINK_UP`` if the physical link is up."""
-    netdev: str
-    """The Ethernet device below (RoCE, iWARP); empty for InfiniBand."""
-
-    @property
-    def name(self) -> str:
-        """The name that ``rdma link`` prints: device/port."""
-        return f"{self.device.name}/{self.port}"
-
-    @property
-    def active(self) -> bool:
-        """True if it can carry data."""
-        return self.state == "ACTIVE" and self.physical_state == "LINK_UP"
 
 
 def to_device(answer: Any, driver: str) -> Device:

@@ -1,20 +1,88 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of RDMA ports from /sys/class/infiniband, cheap enough to read every second.
+"""RDMA devices and their links, and the state of ports from /sys/class/infiniband.
 
-host/rdma/nldev.py provides more details, and takes longer.
+sysfs is cheap enough to read every second; host/rdma/nldev.py provides more details, and takes
+longer.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools import files
 
-__all__ = ["Port", "Ports"]
+__all__ = ["Device", "Link", "Port", "Ports", "parse_links"]
 
 _SYSFS = Path("/sys/class/infiniband")
+
+
+@dataclass(frozen=True)
+class Device:
+    """An RDMA device: a NIC in hardware or software."""
+
+    index: int
+    name: str
+    ports: int
+    node_type: str
+    """``ca`` for InfiniBand and RoCE, ``rnic`` for iWARP."""
+    protocol: str
+    """``ib``, ``roce``, ``iw``, ``opa``, ``usnic``; empty on kernels before 5.2."""
+    driver: str
+    """``rxe``, ``siw``, ``card``, ``mlx5`` ...; empty if it has no verbs character device."""
+    firmware: str
+    node_guid: str
+
+
+@dataclass(frozen=True)
+class Link:
+    """One port of an RDMA device."""
+
+    device: Device
+    port: int
+    state: str
+    """Of the port: ``ACTIVE`` if it can carry data."""
+    physical_state: str
+    """``LINK_UP`` if the physical link is up."""
+    netdev: str
+    """The Ethernet device below (RoCE, iWARP); empty for InfiniBand."""
+
+    @property
+    def name(self) -> str:
+        """The name that ``rdma link`` prints: device/port."""
+        return f"{self.device.name}/{self.port}"
+
+    @property
+    def active(self) -> bool:
+        """True if it can carry data."""
+        return self.state == "ACTIVE" and self.physical_state == "LINK_UP"
+
+
+# "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev ens1f0np0"; for InfiniBand rdma(8) has
+# "subnet_prefix" and others before them, and older versions a number and a colon in front
+_LINK = re.compile(
+    r"(?:\d+(?:/\d+)?: )?(?:link )?(?P<device>[^\s/]{1,64})/(?P<port>\d{1,3}):? (?P<rest>.*)"
+)
+
+
+def parse_links(text: str) -> list[Link]:
+    """The links in the output of ``rdma link``; drivers and protocols are unknown there."""
+    found = []
+    for line in text.splitlines():
+        if not (match := _LINK.fullmatch(line.strip())):
+            continue
+        words = match["rest"].split()
+        values = dict(itertools.pairwise(words))
+        # only InfiniBand has a subnet prefix
+        protocol = "ib" if "subnet_prefix" in values else ""
+        device = Device(0, match["device"], 1, "", protocol, "", "", "")
+        state, physical = values.get("state", ""), values.get("physical_state", "")
+        netdev = values.get("netdev", "")
+        found.append(Link(device, int(match["port"]), state, physical, netdev))
+    return sorted(found, key=lambda link: link.name)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one door for what is read from a host: this one, or a recording of another one.
+
+Files are read below a root, programs and RDMA netlink through methods.  A recording has the same
+tree of files in a folder, and the results of programs and of netlink in a ``Recording``: so each
+judgement about this host can be made about the files of any other host.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nfsrdma_tools.command import Result, run
+from nfsrdma_tools.errors import ProgramMissingError, UserError
+
+if TYPE_CHECKING:
+    from nfsrdma_tools.host.rdma.ports import Link
+
+__all__ = ["LIVE", "Machine", "NotRecordedError", "Recording"]
+
+
+class NotRecordedError(UserError):
+    """A recording lacks what a reader asks for: the answer is unknown."""
+
+
+@dataclass
+class Recording:
+    """What programs, netlink and the resolver said on a host."""
+
+    programs: dict[tuple[str, ...], Result | None] = field(default_factory=dict)
+    """By argv; None for a program that is not installed."""
+    links: list[Link] | UserError | None = None
+    """The RDMA links, the error in their place, or None if nobody asked."""
+    addresses: dict[str, list[str]] = field(default_factory=dict)
+    """By host name; an empty list for a name without an address."""
+    complete: bool = True
+    """Whether a missing file is missing on that host, too; False for a folder of pasted files."""
+    facts: dict[str, str] = field(default_factory=dict)
+    """What only a program of ours on that host can know, by name."""
+    root_user: bool | None = None
+    """Whether root made it; None if that is unknown."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A host to read."""
+
+    root: Path = Path("/")
+    server: str = ""
+    """The server to connect to, if any."""
+    recording: Recording | None = None
+    """The answers of another host; None reads this one."""
+    notes: Recording | None = None
+    """On this host: where the answers are noted, for a bundle."""
+
+    def path(self, name: str) -> Path:
+        """A path below the root; ``name`` has no leading slash."""
+        return self.root / name
+
+    def read(self, name: str) -> str:
+        """The text of a file below the root, invalid UTF-8 replaced."""
+        return self.path(name).read_text(errors="replace")
+
+    def text(self, name: str) -> str:
+        """The same, and "" if the file is missing or cannot be read."""
+        try:
+            return self.read(name)
+        except (OSError, ValueError):
+            return ""
+
+    def has(self, name: str) -> bool:
+        """Whether a file or a folder exists; NotRecordedError if nobody recorded that."""
+        if self.path(name).exists():
+            return True
+        if self.recording and not self.recording.complete:
+            raise NotRecordedError(f"/{name} was not recorded")
+        return False
+
+    def missing(self, error: FileNotFoundError) -> str:
+        """What an error about a file below the root says, with its name on that host."""
+        name = Path(str(error.filename))
+        if name.is_relative_to(self.root):
+            name = "/" / name.relative_to(self.root)
+        return f"{name} does not exist" if self.live else f"{name} was not recorded"
+
+    @property
+    def release(self) -> str:
+        """The running kernel's release."""
+        return self.read("proc/sys/kernel/osrelease").strip()
+
+    @property
+    def live(self) -> bool:
+        """Whether this is the host that the process runs on."""
+        return self.recording is None and self.root == Path("/")
+
+    @property
+    def root_user(self) -> bool:
+        """Whether files were read, and programs run, by root; a doubt counts as root."""
+        if self.live:
+            return os.geteuid() == 0
+        return not self.recording or self.recording.root_user is not False
+
+    def run(self, *argv: str, timeout: float = 60) -> Result:
+        """The result of a program, whatever its status.
+
+        Raises ProgramMissingError, and NotRecordedError for a program that no bundle has.
+        """
+        if not self.live:
+            return self._recorded(argv)
+        try:
+            result = run(*argv, check=False, timeout=timeout)
+        except ProgramMissingError:
+            self._note(argv, None)
+            raise
+        self._note(argv, result)
+        return result
+
+    def _recorded(self, argv: tuple[str, ...]) -> Result:
+        programs = self.recording.programs if self.recording else {}
+        if argv not in programs:
+            raise NotRecordedError(f"no output of {' '.join(argv)} was recorded")
+        result = programs[argv]
+        if result is None:
+            raise ProgramMissingError(argv[0])
+        return result
+
+    def _note(self, argv: tuple[str, ...], result: Result | None) -> None:
+        if self.notes is not None:
+            self.notes.programs[argv] = result
+
+    def fact(self, name: str, value: Callable[[], str]) -> str:
+        """The recorded fact, "" if there is none; on this host, what ``value`` returns."""
+        if not self.live:
+            return self.recording.facts.get(name, "") if self.recording else ""
+        found = value()
+        if self.notes is not None:
+            self.notes.facts[name] = found
+        return found
+
+    def links(self) -> list[Link]:
+        """The ports of all RDMA devices, sorted by name.
+
+        Raises NoRdmaError (a UserError) if the kernel has no RDMA, NotRecordedError if unknown.
+        """
+        if not self.live:
+            known = self.recording.links if self.recording else None
+            if known is None:
+                raise NotRecordedError("no list of RDMA links was recorded")
+            if isinstance(known, UserError):
+                raise known
+            return known
+        from nfsrdma_tools.host.rdma import nldev
+
+        found: list[Link] | UserError
+        try:
+            found = nldev.links()
+        except nldev.NoRdmaError as error:
+            found = error
+        if self.notes is not None:
+            self.notes.links = found
+        if isinstance(found, UserError):
+            raise found
+        return found
+
+    def addresses(self, host: str) -> list[str]:
+        """The addresses of a host, in the resolver's order; [] if it has none.
+
+        Raises NotRecordedError.
+        """
+        import ipaddress
+
+        try:
+            return [str(ipaddress.ip_address(host.partition("%")[0]))]
+        except ValueError:
+            pass
+        if not self.live:
+            known = self.recording.addresses if self.recording else {}
+            if host not in known:
+                raise NotRecordedError(f"no address of {host!r} was recorded")
+            return known[host]
+        found = _resolved(host)
+        if self.notes is not None:
+            self.notes.addresses[host] = found
+        return found
+
+
+def _resolved(host: str) -> list[str]:
+    import socket
+
+    try:
+        infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return list(dict.fromkeys(str(address[0]) for *_, address in infos))
+
+
+LIVE = Machine()
+"""This host."""

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the files of another host, for ``--from``: a bundle of ``nfsrdma collect``, or a folder.
+
+A bundle is a tar archive of the files below their paths, and of three JSON files at the top:
+``manifest.json``, ``commands.json`` and ``netlink.json``.  A folder has the same form.  It may also
+hold files as people paste them into reports: ``fstab``, ``mountinfo``, ``rdma-link.txt`` and so on
+(``PASTED``).
+
+Both are hostile: names and links may lead out of the folder, and files may be devices or larger
+than the disk.  So everything is first copied into a private folder: regular files of a limited
+size, and links that cannot leave it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from nfsrdma_tools.command import Result
+from nfsrdma_tools.errors import UserError, one_line
+from nfsrdma_tools.files import opened_regular
+from nfsrdma_tools.host.machine import Machine, Recording
+from nfsrdma_tools.host.rdma.ports import Device, Link, parse_links
+
+__all__ = ["COMMANDS", "FORMAT", "MANIFEST", "NETLINK", "PASTED", "opened", "to_facts"]
+
+FORMAT = 1
+MANIFEST, COMMANDS, NETLINK = "manifest.json", "commands.json", "netlink.json"
+PASTED = {
+    "fstab": "etc/fstab",
+    "mountinfo": "proc/self/mountinfo",
+    "mountstats": "proc/self/mountstats",
+    "modules": "proc/modules",
+    "osrelease": "proc/sys/kernel/osrelease",
+    "version": "proc/version",
+    "nfs.conf": "etc/nfs.conf",
+    "nfsmount.conf": "etc/nfsmount.conf",
+    "exports": "etc/exports",
+    "etab": "var/lib/nfs/etab",
+    "hosts": "etc/hosts",
+    "os-release": "etc/os-release",
+    "portlist": "proc/fs/nfsd/portlist",
+    "threads": "proc/fs/nfsd/threads",
+    "versions": "proc/fs/nfsd/versions",
+}
+"""Names of pasted files, with or without ``.txt``, and the files of a host that they are."""
+_PROGRAMS = {
+    "dmesg": ("dmesg",),
+    "journal": ("dmesg",),
+    "ip-link": ("ip", "-d", "-j", "link", "show"),
+    "ip-address": ("ip", "-j", "address", "show"),
+    "ip-route": ("ip", "-j", "route", "show", "table", "all"),
+}
+"""Names of pasted outputs, and the programs whose output they are."""
+_MODINFO = re.compile(r"modinfo-([A-Za-z0-9_-]{1,55})")
+_MOST_FILES = 50_000
+_MOST_BYTES = 64 << 20
+_MOST_IN_FILE = 8 << 20
+_LINK_PARTS = 40
+
+
+@contextlib.contextmanager
+def opened(path: Path, server: str = "") -> Iterator[Machine]:
+    """The host whose files a bundle or a folder has.  UserError if it is neither."""
+    with tempfile.TemporaryDirectory(prefix="nfsrdma-from-") as folder:
+        copy = _Copy(Path(folder))
+        if path.is_dir():
+            copy.folder(path)
+        else:
+            copy.archive(path)
+        copy.make_links()
+        yield Machine(Path(folder), server, _recording(Path(folder)))
+
+
+class _Copy:
+    """A private copy of files that may be hostile."""
+
+    def __init__(self, folder: Path) -> None:
+        self._root = folder
+        self._links: list[tuple[PurePosixPath, str]] = []
+        self._files = self._bytes = 0
+
+    def folder(self, source: Path) -> None:
+        """Copy the files below a folder, without following links."""
+        for here, folders, names in os.walk(source):
+            below = PurePosixPath(Path(here).relative_to(source))
+            for name in (*folders, *names):
+                self._copy_one(Path(here, name), below / name)
+
+    def _copy_one(self, path: Path, name: PurePosixPath) -> None:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            self._links.append((name, os.readlink(path)))  # noqa: PTH115 -- the text itself
+        elif stat.S_ISREG(mode):
+            try:
+                with opened_regular(path, os.O_RDONLY) as handle:
+                    self._write(name, os.read(handle, _MOST_IN_FILE))
+            except PermissionError as error:
+                raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+    def archive(self, path: Path) -> None:
+        """Extract a tar archive, compressed or not."""
+        try:
+            # a stream: an archive in a FIFO or on standard input is read once
+            with tarfile.open(path, "r|*") as tar:
+                for member in tar:
+                    name = PurePosixPath(member.name)
+                    if member.issym():
+                        self._links.append((name, member.linkname))
+                    elif member.isreg() and (file := tar.extractfile(member)):
+                        self._write(name, file.read(_MOST_IN_FILE))
+        except (tarfile.TarError, EOFError, ValueError) as error:
+            what = f"{path} is neither a folder nor a bundle: {one_line(str(error))}"
+            raise UserError(what, "make one with: nfsrdma collect -o FILE") from error
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+
+    def _write(self, name: PurePosixPath, data: bytes) -> None:
+        self._files += 1
+        self._bytes += len(data)
+        if self._files > _MOST_FILES or self._bytes > _MOST_BYTES:
+            limits = f"{_MOST_FILES} files or {_MOST_BYTES >> 20} MiB"
+            raise UserError(f"more than {limits}", "give a bundle of nfsrdma collect")
+        if name.is_absolute() or ".." in name.parts or not name.parts:
+            return
+        # no link exists yet, so no part of this path can lead elsewhere
+        path = self._root.joinpath(*name.parts)
+        with contextlib.suppress(OSError, ValueError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+    def make_links(self) -> None:
+        """Make the links that stay inside, the last step."""
+        for name, target in self._links[:_MOST_FILES]:
+            inside = _inside(name, target)
+            if inside is None:
+                continue
+            path = self._root.joinpath(*name.parts)
+            with contextlib.suppress(OSError, ValueError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                # below another link, ".." would count from elsewhere
+                if path.parent.resolve() == path.parent:
+                    path.symlink_to(inside)
+
+
+def _inside(name: PurePosixPath, target: str) -> str | None:
+    """A relative target that cannot leave the root, or None.
+
+    ``..`` is allowed at the beginning only: behind a name that is a link itself it would count
+    from that link's target.
+    """
+    if name.is_absolute() or ".." in name.parts or not name.parts:
+        return None
+    depth = len(name.parts) - 1
+    parts = PurePosixPath(target).parts
+    if parts and parts[0] == "/":
+        # a link of the host's own root
+        parts = (*[".."] * depth, *parts[1:])
+    up = 0
+    while up < len(parts) and parts[up] == "..":
+        up += 1
+    if up > depth or ".." in parts[up:] or not parts or len(parts) > _LINK_PARTS + depth:
+        return None
+    return "/".join(parts)
+
+
+def _recording(folder: Path) -> Recording:
+    manifest = _document(folder / MANIFEST, dict) or {}
+    if manifest.get("format", FORMAT) != FORMAT:
+        what = f"the bundle has format {manifest['format']!r}, expected {FORMAT}"
+        raise UserError(what, "read it with the version of nfsrdma that wrote it")
+    try:
+        found = Recording(
+            programs={
+                tuple(row["argv"]): _result(row) for row in _document(folder / COMMANDS, list) or []
+            },
+            links=_links(_document(folder / NETLINK, dict) or {}),
+            addresses=_addresses(manifest.get("addresses", {})),
+            facts={str(name): str(value) for name, value in manifest.get("facts", {}).items()},
+            complete=bool(manifest),
+            root_user=manifest.get("root"),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"the bundle has an invalid document: {one_line(repr(error))}") from error
+    _add_pasted(folder, found)
+    return found
+
+
+def _document(path: Path, kind: type) -> Any:
+    if not path.is_file():
+        return None
+    try:
+        document = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path.name} of the bundle is not JSON: {one_line(str(error))}") from error
+    if not isinstance(document, kind):
+        raise UserError(f"{path.name} of the bundle: expected a JSON {kind.__name__}")
+    return document
+
+
+def _result(row: dict[str, Any]) -> Result | None:
+    if row.get("missing"):
+        return None
+    argv, status = tuple(map(str, row["argv"])), int(row["status"])
+    return Result(argv, str(row["stdout"]), str(row["stderr"]), status)
+
+
+def _links(document: dict[str, Any]) -> list[Link] | UserError | None:
+    if "rdma_error" in document:
+        message, hint = document["rdma_error"]
+        return UserError(str(message), str(hint))
+    if "rdma_links" not in document:
+        return None
+    return [Link(**{**row, "device": Device(**row["device"])}) for row in document["rdma_links"]]
+
+
+def _addresses(document: dict[str, Any]) -> dict[str, list[str]]:
+    return {str(name): list(map(str, addresses)) for name, addresses in document.items()}
+
+
+def to_facts(recording: Recording) -> dict[str, Any]:
+    """The three JSON documents of a recording, by file name; the inverse of ``opened``."""
+    from dataclasses import asdict
+
+    links = recording.links
+    netlink: dict[str, Any] = {}
+    if isinstance(links, UserError):
+        netlink = {"rdma_error": [links.message, links.hint]}
+    elif links is not None:
+        netlink = {"rdma_links": [asdict(link) for link in links]}
+    commands = [
+        {"argv": argv, "missing": True}
+        if result is None
+        else {
+            "argv": argv,
+            "status": result.returncode,
+            "stdout": result.stdout,
+            "stderr": result.stderr,
+        }
+        for argv, result in recording.programs.items()
+    ]
+    manifest = {
+        "format": FORMAT,
+        "root": recording.root_user,
+        "addresses": recording.addresses,
+        "facts": recording.facts,
+    }
+    return {MANIFEST: manifest, COMMANDS: commands, NETLINK: netlink}
+
+
+def _add_pasted(folder: Path, recording: Recording) -> None:
+    """Give pasted files their place, and take pasted outputs for those of programs."""
+    for path in sorted(folder.iterdir()):
+        name = path.name.removesuffix(".txt").removesuffix(".json")
+        if not path.is_file():
+            continue
+        if name in PASTED and not (place := folder / PASTED[name]).exists():
+            with contextlib.suppress(OSError):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(path.read_bytes())
+        text = path.read_text(errors="replace")
+        if name == "rdma-link" and recording.links is None:
+            recording.links = parse_links(text)
+        elif argv := _PROGRAMS.get(name):
+            recording.programs.setdefault(argv, Result(argv, text, "", 0))
+        elif match := _MODINFO.fullmatch(name):
+            argv = ("modinfo", "-0", "--", match[1])
+            # -0 separates by NUL what is a line without it
+            rows = text if "\0" in text else text.replace("\n", "\0")
+            recording.programs.setdefault(argv, Result(argv, rows, "", 0))

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of other hosts, and the answers that are right for them: tests/field/README.md."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import tarfile
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nfsrdma_tools.command import Result
+from nfsrdma_tools.errors import ProgramMissingError, UserError
+from nfsrdma_tools.host import recorded
+from nfsrdma_tools.host.checks import Finding, examine
+from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError, Recording
+from nfsrdma_tools.host.nfs.mounts import states
+from nfsrdma_tools.host.nfsd.serving import serving
+from nfsrdma_tools.host.rdma.ports import Device, Link
+
+FIELD = Path(__file__).parents[1] / "field"
+CASES = sorted(path.name for path in FIELD.iterdir() if path.is_dir())
+KEYS = {
+    "about", "server", "errors", "warnings", "findings", "absent", "mounts", "server_status",
+}  # fmt: skip
+
+
+def names(findings: list[Finding], status: str) -> list[str]:
+    return sorted(finding.name for finding in findings if finding.status == status)
+
+
+def matches(finding: Finding, wanted: dict[str, str]) -> bool:
+    return all(
+        getattr(finding, key) == value
+        if key in ("name", "status")
+        else re.search(value, getattr(finding, key))
+        for key, value in wanted.items()
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_host_of_the_field(case: str) -> None:
+    expected: dict[str, Any] = json.loads((FIELD / case / "expected.json").read_text())
+    assert expected.keys() <= KEYS
+    assert expected["about"]
+    with recorded.opened(FIELD / case, expected.get("server", "")) as machine:
+        findings = examine(machine)
+        shown = "\n".join(map(str, findings))
+        assert names(findings, "error") == sorted(expected["errors"]), shown
+        if "warnings" in expected:
+            assert names(findings, "warning") == sorted(expected["warnings"]), shown
+        for wanted in expected.get("findings", ()):
+            assert wanted.keys() <= {field.name for field in fields(Finding)}
+            assert any(matches(finding, wanted) for finding in findings), (wanted, shown)
+        for pattern in expected.get("absent", ()):
+            assert not [one for one in findings if re.fullmatch(pattern, one.name)], shown
+        if "mounts" in expected:
+            mounts = {str(state.mount.directory): state.facts() for state in states(machine)}
+            for directory, values in expected["mounts"].items():
+                assert mounts[directory].items() >= values.items()
+        if "server_status" in expected:
+            facts = json.loads(json.dumps(asdict(serving(machine))))
+            assert facts.items() >= expected["server_status"].items()
+
+
+def archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for info, data in members:
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+@pytest.mark.parametrize("form", ["folder", "archive"])
+@pytest.mark.parametrize(
+    "target",
+    ["/etc/hostname", "../../../../../../etc/hostname", "up/../../../../../../etc/hostname"],
+)
+def test_no_file_of_this_host_is_read_through_a_link(
+    tmp_path: Path, form: str, target: str
+) -> None:
+    if form == "folder":
+        source = tmp_path / "source"
+        (source / "etc").mkdir(parents=True)
+        (source / "etc/up").symlink_to(".")
+        (source / "etc/fstab").symlink_to(target)
+    else:
+        source = archive(
+            tmp_path / "bundle.tar.gz",
+            (member("etc/up", tarfile.SYMTYPE, "."), b""),
+            (member("etc/fstab", tarfile.SYMTYPE, target), b""),
+        )
+    with recorded.opened(source) as machine:
+        assert machine.text("etc/fstab") == ""
+        assert not machine.path("etc/hostname").exists()
+
+
+def test_no_member_of_an_archive_is_written_elsewhere(tmp_path: Path) -> None:
+    source = archive(
+        tmp_path / "bundle.tar.gz",
+        (member("../outside"), b"x"),
+        (member(str(tmp_path / "absolute")), b"x"),
+        (member("etc", tarfile.SYMTYPE, str(tmp_path)), b""),
+        (member("etc/through"), b"x"),
+        (member("fifo", tarfile.FIFOTYPE), b""),
+        (member("hard", tarfile.LNKTYPE, "/etc/hostname"), b""),
+    )
+    with recorded.opened(source) as machine:
+        # the file comes first: a link of the same name is not made
+        assert machine.read("etc/through") == "x"
+        assert sorted(path.name for path in machine.root.iterdir()) == ["etc"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle.tar.gz"]
+
+
+def test_a_link_within_the_files_leads_where_it_led(tmp_path: Path) -> None:
+    (tmp_path / "sys/devices/0/net/e0").mkdir(parents=True)
+    (tmp_path / "sys/devices/0/net/e0/mtu").write_text("9000\n")
+    (tmp_path / "sys/class/net").mkdir(parents=True)
+    (tmp_path / "sys/class/net/e0").symlink_to("../../devices/0/net/e0")
+    (tmp_path / "lib").symlink_to("/usr/lib")
+    (tmp_path / "usr/lib").mkdir(parents=True)
+    (tmp_path / "usr/lib/os-release").write_text("ID=x\n")
+    os.mkfifo(tmp_path / "fifo")
+    with recorded.opened(tmp_path) as machine:
+        assert machine.read("sys/class/net/e0/mtu") == "9000\n"
+        assert machine.read("lib/os-release") == "ID=x\n"
+        assert not machine.path("fifo").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("manifest.json", "{"),
+        ("manifest.json", "[]"),
+        ("manifest.json", '{"format": 9}'),
+        ("commands.json", '[{"argv": 3}]'),
+        ("commands.json", '[{"argv": ["a"], "status": 0}]'),
+        ("netlink.json", '{"rdma_links": [{"device": {}}]}'),
+        ("netlink.json", '{"rdma_links": [3]}'),
+        ("netlink.json", '{"rdma_error": 1}'),
+    ],
+)
+def test_an_invalid_document_is_one_line(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError) as raised, recorded.opened(tmp_path):
+        pass
+    assert "\n" not in raised.value.message
+
+
+def test_what_is_no_bundle_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no tar")
+    for path in (tmp_path / "text", tmp_path / "none"):
+        with pytest.raises(UserError) as raised, recorded.opened(path):
+            pass
+        assert str(path) in raised.value.message
+        assert "\n" not in raised.value.message
+
+
+def test_documents_are_read_as_they_were_written(tmp_path: Path) -> None:
+    device = Device(3, "rxe0", 1, "ca", "roce", "rxe", "", "0000:0000:0000:0000")
+    argv = ("modinfo", "-0", "--", "rpcrdma")
+    notes = Recording(
+        programs={argv: Result(argv, "filename: x\0", "", 0), ("fio",): None},
+        links=[Link(device, 1, "ACTIVE", "LINK_UP", "eth0")],
+        addresses={"server": ["192.0.2.1"], "none": []},
+        facts={"module build": "/x"},
+        root_user=False,
+    )
+    for name, document in recorded.to_facts(notes).items():
+        (tmp_path / name).write_text(json.dumps(document))
+    with recorded.opened(tmp_path) as machine:
+        assert machine.recording == notes
+        assert machine.run(*argv).stdout == "filename: x\0"
+        with pytest.raises(ProgramMissingError):
+            machine.run("fio")
+        with pytest.raises(NotRecordedError):
+            machine.run("ls")
+        assert machine.links()[0].name == "rxe0/1"
+        assert machine.addresses("server") == ["192.0.2.1"]
+        assert machine.addresses("2001:db8::1") == ["2001:db8::1"]
+        assert not machine.root_user
+        assert not machine.live
+
+
+def test_pasted_files_are_where_the_host_had_them(tmp_path: Path) -> None:
+    (tmp_path / "fstab.txt").write_text("a:/b /c nfs proto=rdma 0 0\n")
+    (tmp_path / "rdma-link.txt").write_text(
+        "link mlx5_0/1 subnet_prefix fe80:0000:0000:0000 state ACTIVE physical_state LINK_UP\n"
+        "link mlx5_4/1 state DOWN physical_state POLLING netdev e0\n"
+        "0/1: siw0/1: state ACTIVE physical_state LINK_UP netdev e1\n"
+        "anything else\n"
+    )
+    (tmp_path / "modinfo-rpcrdma.txt").write_text(
+        "filename:       /x.ko\nname:           rpcrdma\n"
+    )
+    (tmp_path / "dmesg.txt").write_text("[1.0] text\n")
+    with recorded.opened(tmp_path) as machine:
+        assert "proto=rdma" in machine.read("etc/fstab")
+        assert [(x.name, x.active, x.netdev, x.device.protocol) for x in machine.links()] == [
+            ("mlx5_0/1", True, "", "ib"),
+            ("mlx5_4/1", False, "e0", ""),
+            ("siw0/1", True, "e1", ""),
+        ]
+        assert machine.run("modinfo", "-0", "--", "rpcrdma").stdout.startswith("filename:")
+        assert machine.run("dmesg").stdout == "[1.0] text\n"
+        with pytest.raises(NotRecordedError):
+            machine.has("proc/modules")
+
+
+def test_this_host_is_read_by_default() -> None:
+    assert LIVE.live
+    assert Machine(server="x").live
+    assert LIVE.release
