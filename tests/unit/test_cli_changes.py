@@ -13,7 +13,7 @@ from nfsrdma_tools.cli import link as link_cli
 from nfsrdma_tools.cli import server as server_cli
 from nfsrdma_tools.cli import tune as tune_cli
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.nfsd import exports, nfsctl, service, serving
+from nfsrdma_tools.host.nfsd import exports, nfsctl, serving
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
 from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.rdma.ports import Device, Link
@@ -87,16 +87,16 @@ class Nfsd:
 def nfsd(monkeypatch: pytest.MonkeyPatch) -> Nfsd:
     """An nfsd that a test can set, and that no test may change."""
     fake = Nfsd()
-    monkeypatch.setattr(service, "active", lambda: fake.active)
-    monkeypatch.setattr(service, "enabled", lambda: fake.boot)
-    monkeypatch.setattr(service, "rdma_port", lambda: 0)
-    monkeypatch.setattr(service, "asks_for", lambda *_: False)
+    monkeypatch.setattr(serving, "_is_active", lambda: fake.active)
+    monkeypatch.setattr(serving, "_starts_at_boot", lambda: fake.boot)
+    monkeypatch.setattr(serving, "_conf_port", lambda: 0)
+    monkeypatch.setattr(serving, "_conf_enables", lambda *_: False)
     monkeypatch.setattr(nfsctl, "threads", lambda: 8 if fake.active else 0)
     monkeypatch.setattr(nfsctl, "listeners", fake.listeners)
     monkeypatch.setattr(nfsctl, "versions", lambda: list(fake.versions))
     monkeypatch.setattr(exports, "effective", lambda *_: [])
-    for name in ("systemctl", "set_boot"):
-        monkeypatch.setattr(service, name, pytest.fail)
+    for name in ("_systemctl", "_set_boot"):
+        monkeypatch.setattr(serving, name, pytest.fail)
     return fake
 
 

@@ -21,7 +21,7 @@ from unit.snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, x
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mountinfo, sunrpc
 from nfsrdma_tools.host.nfs.personality import ClientTransport
-from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
+from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.rdma import ports as rdma_ports
 from nfsrdma_tools.live.analyze.bottleneck import limit
 from nfsrdma_tools.live.collect import host_statistics, probe_statistics, recording
@@ -204,8 +204,8 @@ def test_connections_in_sysfs(tmp_path: Path) -> None:
 
 
 def test_nfsd_counts_and_ports(tmp_path: Path) -> None:
-    served = nfsd_stats.parse("rc 0 0 9\nio 4096 77\nth 8 0\nrpc 12 1 1 0 0\n\n")
-    assert served == nfsd_stats.Served(4096, 77, 12, 1)
+    served = nfsctl.parse_statistics("rc 0 0 9\nio 4096 77\nth 8 0\nrpc 12 1 1 0 0\n\n")
+    assert served == nfsctl.Served(4096, 77, 12, 1)
     folder = tmp_path / "rxe0/ports/1"
     folder.mkdir(parents=True)
     (folder / "state").write_text("1: DOWN\n")

@@ -28,7 +28,7 @@ from nfsrdma_tools.host.nfs import (
     sunrpc,
 )
 from nfsrdma_tools.host.nfs.mounts import Mount, Target
-from nfsrdma_tools.host.nfsd import nfsctl, statistics
+from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.live.collect import host_statistics
 from nfsrdma_tools.live.collect.host_statistics import ClientFinder, RpcClients
 from nfsrdma_tools.live.collect.sampler import Sampler
@@ -203,7 +203,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sunrpc.tasks, "__defaults__", (tmp_path / "clients",))
     for function in (nfsctl.threads, nfsctl.listeners):
         monkeypatch.setattr(function, "__defaults__", (tmp_path / "nfsd",))
-    monkeypatch.setattr(statistics.read, "__defaults__", (tmp_path / "nfsd-statistics",))
+    monkeypatch.setattr(nfsctl.read_statistics, "__defaults__", (tmp_path / "nfsd-statistics",))
 
 
 @pytest.mark.usefixtures("host")

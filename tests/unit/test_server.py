@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.nfsd import exports, nfsctl, service
+from nfsrdma_tools.host.nfsd import exports, nfsctl, serving
 from nfsrdma_tools.host.nfsd.exports import Export, Exported
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
 from nfsrdma_tools.host.state import ServerState, server_state
@@ -143,7 +143,7 @@ def test_nfsd_that_cannot_listen_says_so(tmp_path: Path) -> None:
 
 
 def test_the_drop_in_of_nfs_conf() -> None:
-    text = service.render(20050, ("3", "4.2"))
+    text = serving._conf_text(20050, ("3", "4.2"))
     assert "[nfsd]\nrdma=y\nrdma-port=20050\nvers3=y\nvers4.2=y\n" in text
 
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of the kernel's NFS server in /proc/fs/nfsd (fs/nfsd/nfsctl.c)."""
+"""The state and the counters of the kernel's NFS server.
+
+The state is in /proc/fs/nfsd (fs/nfsd/nfsctl.c), the counters are in /proc/net/rpc/nfsd
+(fs/nfsd/stats.c, net/sunrpc/stats.c).
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,25 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 
-__all__ = ["RDMA_PORT", "Listener", "listen", "listeners", "threads", "versions"]
+__all__ = [
+    "RDMA_PORT",
+    "Listener",
+    "Served",
+    "listen",
+    "listeners",
+    "parse_statistics",
+    "read_statistics",
+    "threads",
+    "versions",
+]
 
 RDMA_PORT = 20049
 """The port that IANA assigned to NFS over RDMA (RFC 8267, section 6)."""
 _NFSD = Path("/proc/fs/nfsd")
+_STATISTICS = Path("/proc/net/rpc/nfsd")
 
 
 @dataclass(frozen=True, order=True)
@@ -31,6 +47,16 @@ class Listener:
 
     def __str__(self) -> str:
         return f"{self.transport} {self.port}"
+
+
+@dataclass(frozen=True)
+class Served:
+    """Since module nfsd was loaded: file bytes read and written, Calls, refused Calls."""
+
+    read_bytes: int = 0
+    write_bytes: int = 0
+    calls: int = 0
+    bad_calls: int = 0
 
 
 def threads(nfsd: Path = _NFSD) -> int:
@@ -65,7 +91,27 @@ def versions(nfsd: Path = _NFSD) -> list[str]:
     return sorted(found | ({"4.0"} if "+4" in words and "-4.0" not in words else set()))
 
 
+def read_statistics(path: Path = _STATISTICS) -> Served | None:
+    """The counters; None if nfsd is not loaded."""
+    text = files.read(path)
+    return parse_statistics(text) if text else None
+
+
+def parse_statistics(text: str) -> Served:
+    """Parse the lines ``io`` and ``rpc`` of the counters; a missing value is 0."""
+    return Served(*_two(text, "io"), *_two(text, "rpc"))
+
+
+def _two(text: str, name: str) -> tuple[int, int]:
+    words = f"\n{text}".partition(f"\n{name} ")[2].split(None, 2)
+    return (int(words[0]), int(words[1])) if len(words) > 1 else (0, 0)
+
+
 def _read(path: Path) -> str:
+    """Text of a file, "" if it does not exist.
+
+    Unlike files.read() it raises UnicodeDecodeError: an unreadable list is not an empty one.
+    """
     try:
         return path.read_text()
     except FileNotFoundError:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfsrdma_tools import files
+from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.machine import LIVE, Machine
-from nfsrdma_tools.host.nfsd import exports, nfsctl, service
+from nfsrdma_tools.host.nfsd import exports, nfsctl
 from nfsrdma_tools.host.nfsd.exports import EXPORTS_D, Export, Exported
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
 from nfsrdma_tools.host.state import ServerState, server_state
@@ -27,6 +28,8 @@ __all__ = ["CONF", "Serving", "disable", "disabling", "enable", "enabling", "ser
 
 CONF = Path("/etc/nfs.conf.d/nfsrdma.conf")
 _VERSIONS = ("3", "4.0", "4.1", "4.2")
+_UNIT = "nfs-server.service"
+_YES = frozenset({"1", "t", "true", "y", "yes", "on"})
 
 
 @dataclass(frozen=True)
@@ -117,19 +120,19 @@ def _files(export: Export, state: ServerState) -> dict[Path, str]:
     """The files that serve the export, and their text."""
     texts = {exports.file_of(export.path): exports.render(export)}
     if state.writes_conf:
-        texts[CONF] = service.render(state.port, state.versions)
+        texts[CONF] = _conf_text(state.port, state.versions)
     return texts
 
 
 def _service_changes(state: ServerState) -> list[str]:
     changes = ["reread all exports: exportfs -r"]
-    if not service.active():
-        changes.append(f"start {service.UNIT}")
+    if not _is_active():
+        changes.append(f"start {_UNIT}")
     elif not set(state.versions) <= set(nfsctl.versions()):
-        changes.append(f"restart {service.UNIT}: nfsd changes versions only when it starts")
+        changes.append(f"restart {_UNIT}: nfsd changes versions only when it starts")
     elif Listener("rdma", state.port) not in nfsctl.listeners():
         changes.append(f"make nfsd listen on RDMA port {state.port}")
-    return changes if service.enabled() else [*changes, f"enable {service.UNIT} at boot"]
+    return changes if _starts_at_boot() else [*changes, f"enable {_UNIT} at boot"]
 
 
 def disable(path: str) -> None:
@@ -140,7 +143,7 @@ def disable(path: str) -> None:
     with server_state.locked():
         state, path = _serving_state(path)
         files.remove(Path(state.exports[path]))
-        if service.active():
+        if _is_active():
             exports.refresh()
         rest = {key: file for key, file in state.exports.items() if key != path}
         if not rest:
@@ -162,17 +165,17 @@ def disabling(path: str) -> list[str]:
     """The changes that ``disable`` would make, in order."""
     state, path = _serving_state(path)
     changes = [f"remove {state.exports[path]}"]
-    if service.active():
+    if _is_active():
         changes.append("reread all exports: exportfs -r")
     if len(state.exports) > 1:
         return changes
     if state.writes_conf:
         changes.append(f"remove {CONF}")
     if not state.was_active:
-        changes.append(f"stop {service.UNIT}")
+        changes.append(f"stop {_UNIT}")
     elif state.needs_restart:
-        changes.append(f"restart {service.UNIT}")
-    return changes if state.was_enabled else [*changes, f"disable {service.UNIT} at boot"]
+        changes.append(f"restart {_UNIT}")
+    return changes if state.was_enabled else [*changes, f"disable {_UNIT} at boot"]
 
 
 def verify(export: Export, state: ServerState, hint: str = "") -> None:
@@ -199,13 +202,13 @@ def _planned(
     if str(export.path) not in state.exports:
         exports.refuse_foreign(export)
     running = nfsctl.threads() > 0
-    if running and not service.active():
+    if running and not _is_active():
         raise UserError("nfsd runs, but nfs-server.service is inactive", "stop nfsd: rpc.nfsd 0")
     wanted = tuple(sorted({*state.versions, *versions}))
     lacks = running and not _offers(port, wanted)
     return replace(
         state,
-        writes_conf=state.writes_conf or not service.asks_for(port, wanted),
+        writes_conf=state.writes_conf or not _conf_enables(port, wanted),
         needs_restart=state.needs_restart or (lacks and state.was_active),
         versions=wanted,
         exports={**state.exports, str(export.path): str(exports.file_of(export.path))},
@@ -213,10 +216,10 @@ def _planned(
 
 
 def _first(port: int) -> ServerState:
-    conf_port = service.rdma_port()
+    conf_port = _conf_port()
     return ServerState(
-        was_active=service.active(),
-        was_enabled=service.enabled(),
+        was_active=_is_active(),
+        was_enabled=_starts_at_boot(),
         port=conf_port or port,
         made=tuple(str(each) for each in (EXPORTS_D, CONF.parent) if not each.exists()),
     )
@@ -232,7 +235,7 @@ def _in_effect(export: Export, state: ServerState) -> bool:
     except MismatchError:
         return False
     texts = _files(export, state).items()
-    return service.enabled() and all(p.exists() and p.read_text() == text for p, text in texts)
+    return _starts_at_boot() and all(p.exists() and p.read_text() == text for p, text in texts)
 
 
 def _note_undo(
@@ -247,12 +250,12 @@ def _note_undo(
         for directory in state.made:
             journal.add(Remove(directory))
         if not state.was_enabled:
-            journal.add(Run(("systemctl", "disable", "--quiet", service.UNIT)))
+            journal.add(Run(("systemctl", "disable", "--quiet", _UNIT)))
         if not state.was_active:
-            journal.add(Run(("systemctl", "stop", service.UNIT)))
+            journal.add(Run(("systemctl", "stop", _UNIT)))
     if state.needs_restart and not (before and before.needs_restart):
-        journal.add(Run(("systemctl", "restart", service.UNIT)))
-    if service.active():
+        journal.add(Run(("systemctl", "restart", _UNIT)))
+    if _is_active():
         # a stopped server has no exports in effect, and stays stopped
         journal.add(Run(("exportfs", "-r")))
     _note_files(_files(export, state), journal)
@@ -272,37 +275,104 @@ def _put_back(path: Path, wrote: str = "") -> Write | Remove:
 def _write_files(export: Export, state: ServerState) -> None:
     files.write_atomically(exports.file_of(export.path), exports.render(export))
     if state.writes_conf:
-        files.write_atomically(CONF, service.render(state.port, state.versions))
-        if not service.asks_for(state.port, state.versions):
+        files.write_atomically(CONF, _conf_text(state.port, state.versions))
+        if not _conf_enables(state.port, state.versions):
             hint = f"another file of {CONF.parent} overrides {CONF.name}"
-            raise MismatchError("nfs.conf", f"rdma-port={state.port}", service.rdma_port(), hint)
+            raise MismatchError("nfs.conf", f"rdma-port={state.port}", _conf_port(), hint)
 
 
 def _serve(state: ServerState) -> None:
-    if not service.active():
-        service.systemctl("start")
+    if not _is_active():
+        _systemctl("start")
     elif not set(state.versions) <= set(nfsctl.versions()):
         # the kernel changes versions only on a stopped server
-        service.systemctl("restart")
+        _systemctl("restart")
     if Listener("rdma", state.port) not in nfsctl.listeners():
         nfsctl.listen("rdma", state.port)
-    if not service.enabled():
-        service.set_boot(True)
+    if not _starts_at_boot():
+        _set_boot(True)
 
 
 def _restore(state: ServerState) -> None:
     if state.writes_conf:
         files.remove(CONF)
     if not state.was_active:
-        service.systemctl("stop")
+        _systemctl("stop")
     elif state.needs_restart:
-        service.systemctl("restart")
+        _systemctl("restart")
     if not state.was_enabled:
-        service.set_boot(False)
+        _set_boot(False)
     for directory in map(Path, state.made):
         if directory.is_dir() and not any(directory.iterdir()):
             directory.rmdir()
     found = nfsctl.listeners()
-    if Listener("rdma", state.port) in found and state.needs_restart and not service.rdma_port():
+    if Listener("rdma", state.port) in found and state.needs_restart and not _conf_port():
         hint = "run: systemctl restart nfs-server"
         raise MismatchError("RDMA listener of nfsd", "none", ", ".join(map(str, found)), hint)
+
+
+def _is_active() -> bool:
+    """Whether systemd has started the NFS server."""
+    return run("systemctl", "is-active", "--quiet", _UNIT, check=False).returncode == 0
+
+
+def _starts_at_boot() -> bool:
+    """Whether systemd starts the NFS server at boot."""
+    return run("systemctl", "is-enabled", "--quiet", _UNIT, check=False).returncode == 0
+
+
+def _systemctl(verb: str) -> None:
+    """``start``, ``stop`` or ``restart`` the NFS server; MismatchError if that failed."""
+    run("systemctl", verb, _UNIT, hint=f"see: journalctl -u {_UNIT}")
+    if _is_active() != (verb != "stop"):
+        raise MismatchError(
+            _UNIT,
+            "inactive" if verb == "stop" else "active",
+            "active" if _is_active() else "inactive",
+            f"see: journalctl -u {_UNIT}",
+        )
+
+
+def _set_boot(on: bool) -> None:
+    """Enable or disable the NFS server at boot."""
+    run("systemctl", "enable" if on else "disable", "--quiet", _UNIT)
+    if _starts_at_boot() != on:
+        words = ("enabled", "disabled") if on else ("disabled", "enabled")
+        raise MismatchError(f"{_UNIT} at boot", *words, f"see: systemctl status {_UNIT}")
+
+
+def _conf_port() -> int:
+    """The RDMA port in nfs.conf and its drop-ins; 0 if they do not enable RDMA."""
+    if _conf_value("rdma").lower() not in _YES:
+        return 0
+    port = _conf_value("rdma-port") or "nfsrdma"
+    if port != "nfsrdma" and not port.isdigit():
+        raise UserError(f"nfs.conf has rdma-port={port}", "set a number or nfsrdma")
+    return RDMA_PORT if port == "nfsrdma" else int(port)
+
+
+def _conf_enables(port: int, versions: tuple[str, ...]) -> bool:
+    """Whether nfs.conf enables RDMA on ``port`` and disables none of these NFS versions."""
+    return _conf_port() == port and not any(_conf_disables(version) for version in versions)
+
+
+def _conf_text(port: int, versions: tuple[str, ...]) -> str:
+    """The text of a drop-in of nfs.conf that makes nfsd listen on RDMA ``port``."""
+    lines = [
+        "# written by nfsrdma server enable; nfsrdma server disable removes it",
+        "[nfsd]",
+        "rdma=y",
+        f"rdma-port={port}",
+        *(f"vers{version}=y" for version in versions),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _conf_disables(version: str) -> bool:
+    values = [_conf_value(key) for key in (f"vers{version}", f"vers{version[0]}")]
+    return any(value and value.lower() not in _YES for value in values)
+
+
+def _conf_value(key: str) -> str:
+    # status 1 means not set
+    return run("nfsconf", "--get", "nfsd", key, check=False).stdout.strip()

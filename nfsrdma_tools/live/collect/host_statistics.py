@@ -28,7 +28,6 @@ from nfsrdma_tools.host.nfs.mounts import nfs_mounts, xprt_numbers
 from nfsrdma_tools.host.nfs.personality import ClientTransport, client_transports
 from nfsrdma_tools.host.nfs.sunrpc import Task, tasks
 from nfsrdma_tools.host.nfsd import nfsctl
-from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
 from nfsrdma_tools.host.rdma import ports as rdma_ports
 from nfsrdma_tools.live.snapshot import (
     IDLE,
@@ -64,7 +63,7 @@ class Readings:
     mounts: Mapping[str, mountstats.MountStats] = field(default_factory=dict)
     """By mount point."""
     cpu: cpu_time.CpuCounters | None = None
-    nfsd: nfsd_stats.Served | None = None
+    nfsd: nfsctl.Served | None = None
     transports: Mapping[int, ClientTransport] = field(default_factory=dict)
     """Transports of our module by number; empty for users other than root."""
 
@@ -89,7 +88,7 @@ class HostReader:
         return Readings(
             mounts={str(stats.directory): stats for stats in mounts},
             cpu=self._try("CPU", cpu_time.busy),
-            nfsd=self._try("nfsd", nfsd_stats.read),
+            nfsd=self._try("nfsd", nfsctl.read_statistics),
             transports={state.number: state for state in client_transports()},
         )
 
