@@ -42,6 +42,7 @@ def install(what: str, release: str = "", root: Path = Path("/")) -> str:
 
     On an unknown distribution: a sentence that names what to install.
     """
+    # platform.freedesktop_os_release() reads only the files of the running system
     text = files.readable(root / "etc/os-release")
     words = " ".join(re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)', text, re.MULTILINE)).split()
     for names, command, packages in _FAMILIES:
