@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time of the whole host between two snapshots, in nanoseconds.
+"""CPU time of the whole host, and of each thread, between two snapshots, in nanoseconds.
 
 /proc/stat counts ticks, which is too coarse for a run of a third of a second: equal runs showed
 24 to 35 % busy.  Two sources count nanoseconds:
@@ -17,6 +17,10 @@ Fix idle and iowait sleeptime accounting vs CPU hotplug").  Differences therefor
 CPUs that were online at both ends.
 
 psutil provides the modes (user, system, softirq, steal, ...), in ticks.
+
+/proc/PID/task/TID/schedstat has the run time of a thread.  The kernel updates it whenever it
+switches threads, and at each tick (sum_exec_runtime in kernel/sched/); it includes interrupts that
+hit a thread.
 """
 
 from __future__ import annotations
@@ -25,9 +29,10 @@ import os
 import re
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import readable
@@ -35,15 +40,19 @@ from nfsrdma_tools.files import readable
 __all__ = [
     "CpuCounters",
     "CpuTimes",
+    "ThreadTime",
     "accounting",
     "busy",
     "busy_between",
     "difference",
+    "difference_of_threads",
     "idle_ticks",
     "own_ns",
     "parse_idle",
     "parse_tasks",
     "snapshot",
+    "snapshot_threads",
+    "thread_name",
 ]
 
 _PROC = Path("/proc")
@@ -83,6 +92,13 @@ class CpuTimes:
     wall_ns: int
     cpus: int
     modes: dict[str, float]
+
+
+class ThreadTime(NamedTuple):
+    """The run time of a thread in ns, and the monotonic clock (ns) at the reading."""
+
+    ns: int
+    at: int
 
 
 def accounting(proc: Path = _PROC) -> str:
@@ -184,3 +200,63 @@ def _numbers(text: str, name: str) -> list[int]:
     parts = (part.partition(":") for part in text.split(f".{name}")[1:])
     words = (rest.split(None, 1) for blanks, _, rest in parts if not blanks.strip())
     return [int(word[0]) for word in words if word and word[0].isdigit()]
+
+
+def snapshot_threads(proc: Path = _PROC) -> dict[int, ThreadTime]:
+    """All threads by TID; empty if the kernel has no schedstat."""
+    found: dict[int, ThreadTime] = {}
+    for thread, path in _threads(proc):
+        try:
+            found[thread] = ThreadTime(_ns(path), time.monotonic_ns())
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def difference_of_threads(
+    after: dict[int, ThreadTime], before: dict[int, ThreadTime], wall_ns: int
+) -> dict[int, int]:
+    """The run time of each thread of ``after`` within ``wall_ns``.
+
+    The readings take time, so the interval between its two readings differs from thread to
+    thread: the result is scaled to ``wall_ns``.
+    """
+    return {thread: _ran(ran, before.get(thread), wall_ns) for thread, ran in after.items()}
+
+
+def thread_name(thread: int, proc: Path = _PROC) -> str:
+    """The name of a thread (comm); "" if it has ended."""
+    try:
+        return (proc / str(thread) / "comm").read_text().rstrip("\n")
+    except OSError:
+        return ""
+
+
+def _ran(after: ThreadTime, before: ThreadTime | None, wall_ns: int) -> int:
+    # a new thread, or a reused TID
+    if before is None or after.ns < before.ns or after.at <= before.at:
+        return after.ns
+    return (after.ns - before.ns) * wall_ns // (after.at - before.at)
+
+
+def _ns(path: str) -> int:
+    # os.open is faster than Path, and there are thousands of threads
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return int(os.read(handle, 64).partition(b" ")[0])
+    finally:
+        os.close(handle)
+
+
+def _threads(proc: Path) -> Iterator[tuple[int, str]]:
+    for process in filter(str.isdigit, _folder(str(proc))):
+        folder = f"{proc}/{process}/task"
+        for thread in _folder(folder):
+            yield int(thread), f"{folder}/{thread}/schedstat"
+
+
+def _folder(path: str) -> list[str]:
+    try:
+        return os.listdir(path)  # noqa: PTH208 -- names only
+    except OSError:
+        return []

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools.host import cpu_time as host
-from nfsrdma_tools.host import thread_time
-from nfsrdma_tools.host.thread_time import Ran
+from nfsrdma_tools.host.cpu_time import ThreadTime
 from nfsrdma_tools.probes import cpu_layers as layers
 from nfsrdma_tools.probes.cpu_layers import Frame
 from nfsrdma_tools.probes.maps import drained, text
@@ -66,7 +65,7 @@ class Reading(NamedTuple):
 
     host: host.CpuCounters
     stat: tuple[int, dict[int, int]]
-    threads: dict[int, Ran]
+    threads: dict[int, ThreadTime]
     groups: dict[int, str]
     samples: dict[ThreadLayer, int]
     stacks: Counter[Sample]
@@ -108,9 +107,9 @@ class Reader:
 
     def read(self) -> Reading:
         """The current sums since the session began."""
-        now, stat, ran = host.snapshot(), host.idle_ticks(), thread_time.snapshot()
+        now, stat, ran = host.snapshot(), host.idle_ticks(), host.snapshot_threads()
         for thread in ran.keys() - self.groups.keys():
-            self.groups[thread] = group(thread_time.name(thread))
+            self.groups[thread] = group(host.thread_name(thread))
         self._drain()
         lost = sum(self.session.table("cpu_lost")[ctypes.c_int(0)])
         samples = dict(self.samples)

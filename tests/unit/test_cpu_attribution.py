@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import thread_time
-from nfsrdma_tools.host.cpu_time import CpuCounters, CpuTimes
-from nfsrdma_tools.host.thread_time import Ran
+from nfsrdma_tools.host import cpu_time
+from nfsrdma_tools.host.cpu_time import CpuCounters, CpuTimes, ThreadTime
 from nfsrdma_tools.probes import cpu_samples
 from nfsrdma_tools.probes.cpu_layers import Frame
 from nfsrdma_tools.probes.cpu_samples import Reading, Sample, group
@@ -145,14 +144,18 @@ def test_the_rows_end_with_their_sum_and_what_proc_stat_says() -> None:
 
 
 def test_a_difference_is_of_the_time_between() -> None:
-    def reading(busy: int, wall: int, ran: dict[int, Ran], samples: dict[Any, int]) -> Reading:
+    def reading(
+        busy: int, wall: int, ran: dict[int, ThreadTime], samples: dict[Any, int]
+    ) -> Reading:
         # two CPUs
         stat = 2 * wall, {0: wall // 2, 1: wall // 2}
         counters = CpuCounters(wall, {0: 2 * wall - busy, 1: 0}, {}, MODES)
         return Reading(counters, stat, ran, {}, samples, Counter(), 499, 0)
 
-    before = reading(S, S, {7: Ran(S, 0), 8: Ran(5 * S, 0)}, {(7, "nfs", "client"): 2})
-    after = reading(4 * S, 3 * S, {7: Ran(2 * S, 4 * S)}, {(7, "nfs", "client"): 2})
+    before = reading(
+        S, S, {7: ThreadTime(S, 0), 8: ThreadTime(5 * S, 0)}, {(7, "nfs", "client"): 2}
+    )
+    after = reading(4 * S, 3 * S, {7: ThreadTime(2 * S, 4 * S)}, {(7, "nfs", "client"): 2})
     found = difference(after, before)
     assert found.host.busy_ns == 3 * S
     # one second of four, brought to the two that went by
@@ -165,17 +168,17 @@ def test_a_difference_is_of_the_time_between() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "ran"),
     [
-        (None, Ran(30, 100), 30),
-        (Ran(50, 0), Ran(30, 100), 30),
-        (Ran(10, 0), Ran(30, 100), 20),
-        (Ran(10, 0), Ran(30, 200), 10),
+        (None, ThreadTime(30, 100), 30),
+        (ThreadTime(50, 0), ThreadTime(30, 100), 30),
+        (ThreadTime(10, 0), ThreadTime(30, 100), 20),
+        (ThreadTime(10, 0), ThreadTime(30, 200), 10),
     ],
 )
 def test_a_thread_born_meanwhile_ran_all_of_its_time(
-    before: Ran | None, after: Ran, ran: int
+    before: ThreadTime | None, after: ThreadTime, ran: int
 ) -> None:
     first = {} if before is None else {7: before}
-    assert thread_time.difference({7: after}, first, 100) == {7: ran}
+    assert cpu_time.difference_of_threads({7: after}, first, 100) == {7: ran}
 
 
 def test_threads_are_read_where_there_are_any(tmp_path: Path) -> None:
@@ -185,10 +188,12 @@ def test_threads_are_read_where_there_are_any(tmp_path: Path) -> None:
         (folder / "schedstat").write_text(text)
     (tmp_path / "7/comm").write_text("kworker/0:1\n")
     (tmp_path / "11").mkdir()
-    assert {thread: ran.ns for thread, ran in thread_time.snapshot(tmp_path).items()} == {7: 123}
-    assert thread_time.name(7, tmp_path) == "kworker/0:1"
-    assert thread_time.name(8, tmp_path) == ""
-    assert thread_time.snapshot(tmp_path / "none") == {}
+    assert {thread: ran.ns for thread, ran in cpu_time.snapshot_threads(tmp_path).items()} == {
+        7: 123
+    }
+    assert cpu_time.thread_name(7, tmp_path) == "kworker/0:1"
+    assert cpu_time.thread_name(8, tmp_path) == ""
+    assert cpu_time.snapshot_threads(tmp_path / "none") == {}
 
 
 def test_workers_and_threads_of_nfsd_are_groups() -> None:

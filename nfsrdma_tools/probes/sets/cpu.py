@@ -16,7 +16,6 @@ from typing import Any
 from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.host import cpu_time as host
-from nfsrdma_tools.host import thread_time
 from nfsrdma_tools.probes import cpu_layers as layers
 from nfsrdma_tools.probes.cpu_layers import Frame
 from nfsrdma_tools.probes.cpu_samples import (
@@ -117,7 +116,7 @@ def difference(after: Reading, before: Reading) -> Cpu:
     spent = host.difference(after.host, before.host)
     samples = {key: n - before.samples.get(key, 0) for key, n in after.samples.items()}
     return Cpu(
-        threads=thread_time.difference(after.threads, before.threads, spent.wall_ns),
+        threads=host.difference_of_threads(after.threads, before.threads, spent.wall_ns),
         groups=after.groups,
         # a count decreases if a new thread reuses a forgotten TID
         samples={key: n for key, n in samples.items() if n > 0},
