@@ -50,15 +50,14 @@ def _write(study: Study, out: Path) -> list[Path]:
     from nfsrdma_tools.report import (
         cpu_usage,
         fleet_view,
-        heatmap,
         overhead,
         page,
         render,
         throughput,
     )
 
-    drawings = [throughput.draw(study, name) for name in study.transports]
-    others = [heatmap.draw(study, name) for name in study.transports]
+    drawings = [throughput.draw_lines(study, name) for name in study.transports]
+    others = [throughput.draw_heat_map(study, name) for name in study.transports]
     others += [
         cpu_usage.against_throughput(study),
         cpu_usage.of_the_reader(study),
