@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from bench import page
-from nfsrdma_tools.report import render, style
-from nfsrdma_tools.report.canvas import Drawing, label_ends
+from nfsrdma_tools.report import style
+from nfsrdma_tools.report.canvas import Drawing, label_ends, save
 
 __all__ = ["Lines", "Look", "Place", "Point", "Section", "picture", "plot", "sizes", "write"]
 
@@ -53,7 +53,7 @@ def sizes(ax: Axes, found: Iterable[float], label: str) -> None:
 def picture(drawn: Callable[[], Drawing], folder: Path) -> None:
     """Draw with the style of reports, into a folder and docs/img."""
     with matplotlib.rc_context(style.RC):
-        png, _ = render.save(drawn(), folder)
+        png, _ = save(drawn(), folder)
     (IMAGES / png.name).write_bytes(png.read_bytes())
 
 

@@ -48,11 +48,11 @@ def build(store: Path, out: Path, uid: str = "") -> Report:
 def _write(study: Study, out: Path) -> list[Path]:
     # imported here because matplotlib takes a second to import
     from nfsrdma_tools.report import (
+        canvas,
         cpu_usage,
         fleet_view,
         overhead,
         page,
-        render,
         throughput,
     )
 
@@ -65,7 +65,7 @@ def _write(study: Study, out: Path) -> list[Path]:
     ]
     others += [fleet_view.draw(study)]
     drawings += [drawing for drawing in others if drawing]
-    files = [path for drawing in drawings for path in render.save(drawing, out)]
+    files = [path for drawing in drawings for path in canvas.save(drawing, out)]
     index = out / "index.html"
     index.write_text(page.page(study, drawings), encoding="utf-8")
     return [index, *files]

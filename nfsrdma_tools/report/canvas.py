@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Panels, axes and labels shared by all figures.  Imports matplotlib: import this late."""
+"""Drawings: panels, axes and labels of all figures, and their files.
+
+Equal drawings give equal bytes.  Imports matplotlib: import this late.
+"""
 
 from __future__ import annotations
 
+import io
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
@@ -16,7 +23,10 @@ from nfsrdma_tools.errors import printable
 from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.study import Point, Spread, Study
 
-__all__ = ["Drawing", "bars", "describe", "label_ends", "name_points", "panels", "rsize_axis"]
+__all__ = [
+    "Drawing", "bars", "describe", "inline_svg", "label_ends", "name_points", "panels",
+    "rsize_axis", "save", "variable",
+]  # fmt: skip
 
 LINE = 0.2
 """Inches between labels at the ends of lines."""
@@ -198,3 +208,45 @@ def _within(spot: Spot, size: tuple[float, float]) -> bool:
 
 def _touch(one: Spot, other: Spot) -> bool:
     return all(abs(one[i] - other[i]) < (one[i + 2] + other[i + 2]) / 2 for i in (0, 1))
+
+
+# leave out time and library version, which are not results
+_PNG = {"Software": None}
+_SVG = {"Date": None, "Creator": None, "Format": None, "Type": None}
+
+
+def save(drawing: Drawing, out: Path) -> list[Path]:
+    """Write ``out``/NAME.png (for slides, 200 dpi) and .svg; returns both paths."""
+    FigureCanvasAgg(drawing.figure)
+    png, svg = out / f"{drawing.name}.png", out / f"{drawing.name}.svg"
+    drawing.figure.savefig(png, dpi=200, bbox_inches="tight", pad_inches=0.12, metadata=_PNG)
+    svg.write_text(_svg(drawing.figure), encoding="utf-8")
+    return [png, svg]
+
+
+def inline_svg(drawing: Drawing) -> str:
+    """The figure as an element of a page: with the page's colours and with unique ids.
+
+    Leaves out the small print, which the page has once for all figures.
+    """
+    for text in drawing.figure.texts:
+        text.set_visible(text.get_gid() != "conditions")
+    svg = _svg(drawing.figure)
+    svg = svg[svg.index("<svg") :]
+    for light in drawing.themed:
+        svg = svg.replace(light, f"var({variable(light)})")
+    svg = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{drawing.name}-", svg)
+    svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
+    return svg.replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)
+
+
+def variable(colour: str) -> str:
+    """The name of the page's variable for a colour of a light figure."""
+    return f"--c-{colour.removeprefix('#')}"
+
+
+def _svg(figure: Figure) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", bbox_inches="tight", pad_inches=0.12, metadata=_SVG)
+    # without DejaVu Sans, browsers use the page's font instead of a serif font
+    return re.sub(r"'DejaVu Sans'(?!,)", "'DejaVu Sans', system-ui, sans-serif", text.getvalue())

@@ -19,10 +19,9 @@ from nfsrdma_tools.report import (
     fleet_view,
     overhead,
     recommendation,
-    render,
     style,
 )
-from nfsrdma_tools.report.canvas import Drawing
+from nfsrdma_tools.report.canvas import Drawing, inline_svg, variable
 from nfsrdma_tools.report.markup import Markup, table, tag
 from nfsrdma_tools.report.recommendation import Advice
 from nfsrdma_tools.report.study import Missing, Point, Spread, Study
@@ -63,7 +62,7 @@ def _head(study: Study, css: str) -> Markup:
 def _figures(study: Study, drawings: Sequence[Drawing]) -> Markup:
     wide = "wide" if len(study.variants) > 1 else ""
     each = [
-        tag("figure", Markup(render.inline_svg(drawing)), tag("p", drawing.alt, class_="off"),
+        tag("figure", Markup(inline_svg(drawing)), tag("p", drawing.alt, class_="off"),
             tag("figcaption", drawing.caption), class_=wide, id=drawing.name)
         for drawing in drawings
     ]  # fmt: skip
@@ -72,8 +71,8 @@ def _figures(study: Study, drawings: Sequence[Drawing]) -> Markup:
 
 
 def _variables() -> str:
-    light = "".join(f"{render.variable(c)}:{c};" for c in style.COLOURS)
-    dark = "".join(f"{render.variable(c)}:{d};" for c, d in style.COLOURS.items())
+    light = "".join(f"{variable(c)}:{c};" for c in style.COLOURS)
+    dark = "".join(f"{variable(c)}:{d};" for c, d in style.COLOURS.items())
     return f":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
 
 

@@ -77,7 +77,7 @@ def test_the_wheel_works_in_a_new_venv_and_finds_its_sources(wheel: Path, venv: 
     assert Path(output(python, "-P", "-c", found).strip()).is_relative_to(venv)
     assert "Usage" in output(venv / "bin/nfsrdma", "--help")
     assert output(python, "-m", "pip", "check") == "No broken requirements found.\n"
-    rooms = ("report.render", "live.web.server", "live.top.app", "lab.qmp")
+    rooms = ("report.canvas", "live.web.server", "live.top.app", "lab.qmp")
     output(python, "-P", "-c", f"import {', '.join(f'nfsrdma_tools.{room}' for room in rooms)}")
 
 
