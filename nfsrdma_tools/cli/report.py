@@ -54,7 +54,7 @@ def _facts(made: Report) -> dict[str, object]:
 def _print(made: Report) -> None:
     from nfsrdma_tools.errors import printable
     from nfsrdma_tools.report.captions import rate
-    from nfsrdma_tools.report.fleet_view import findings
+    from nfsrdma_tools.report.fleet import findings
     from nfsrdma_tools.report.recommendation import advice, headline, over_default
 
     for one in advice(made.study):

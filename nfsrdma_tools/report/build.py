@@ -50,7 +50,7 @@ def _write(study: Study, out: Path) -> list[Path]:
     from nfsrdma_tools.report import (
         canvas,
         cpu_usage,
-        fleet_view,
+        fleet,
         overhead,
         page,
         throughput,
@@ -63,7 +63,7 @@ def _write(study: Study, out: Path) -> list[Path]:
         cpu_usage.of_the_reader(study),
         overhead.draw(study),
     ]
-    others += [fleet_view.draw(study)]
+    others += [fleet.draw(study)]
     drawings += [drawing for drawing in others if drawing]
     files = [path for drawing in drawings for path in canvas.save(drawing, out)]
     index = out / "index.html"

@@ -1,124 +1,157 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of several hosts in a store: each host by itself, and all against a server."""
+"""Several hosts: a table of each one's best cell, and their simultaneous throughput."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
-from nfsrdma_tools.sweep.choice import choose
-from nfsrdma_tools.sweep.fleet import Crowd, alike, crowds, enough, rounds
-from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.server_cpu import Sample
-from nfsrdma_tools.sweep.significance import Summary, summaries
-from nfsrdma_tools.sweep.store import Store
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.report import captions, style
+from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
+from nfsrdma_tools.report.markup import Markup, table, tag
+from nfsrdma_tools.report.study import Study
+from nfsrdma_tools.sweep.fleet import GAIN, Crowd, Fleet, Host
+from nfsrdma_tools.sweep.significance import Summary
 
-__all__ = ["Fleet", "Host", "as_facts", "load", "pooled"]
+__all__ = ["as_facts", "draw", "findings", "section"]
 
-
-@dataclass(frozen=True)
-class Host:
-    """One host with one transport: its own best cell, and its result with the cell best for all."""
-
-    name: str
-    transport: str
-    best: Summary
-    common: Summary | None
-    """The cell that is best for all hosts together; None if this host did not measure it."""
-
-    @property
-    def loss(self) -> float | None:
-        """How much slower this host is with the common cell than with its best, 0 to 1."""
-        return 1 - self.common.throughput / self.best.throughput if self.common else None
+NAMED = 4
+"""The maximum of hosts that a row names with their results."""
 
 
-@dataclass(frozen=True)
-class Fleet:
-    """The results of several hosts for one plan.
-
-    ``enough`` is the number of clients beyond which more add little, for the cells for which it is
-    known; ``unsynchronised`` are hosts whose clocks, and so the times of rounds, may be off.
-    """
-
-    hosts: tuple[Host, ...]
-    crowds: tuple[Crowd, ...]
-    enough: Mapping[Cell, int]
-    unsynchronised: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the hosts."""
-        return list(dict.fromkeys(host.name for host in self.hosts))
-
-    def of(self, cell: Cell) -> list[Crowd]:
-        """The rounds of a cell, by number of clients."""
-        return [crowd for crowd in self.crowds if crowd.cell == cell]
+def findings(study: Study) -> list[str]:
+    """The aggregate by number of clients, a sentence for each transport."""
+    return [_finding(study.fleet, line) for line in _lines(study)] if study.fleet else []
 
 
-def pooled(store: Store, plan: Plan) -> list[Trial]:
-    """The trials of a plan, and of each other host's newest equal plan."""
-    names = _names(store)
-    found: dict[str, list[Trial]] = {}
-    for one in [p for p in store.plans() if alike(p, plan)]:
-        by_host: dict[str, list[Trial]] = {}
-        for trial in store.trials(one):
-            by_host.setdefault(names.get(trial.environment, ""), []).append(trial)
-        found.update(by_host)
-    own = store.trials(plan)
-    mine = {names.get(trial.environment, "") for trial in own}
-    # a trial without an environment of its own belongs to its plan's host
-    others = [trial for host, trials in found.items() if host and host not in mine
-              for trial in trials]  # fmt: skip
-    return own + others
+def section(study: Study) -> list[Markup]:
+    """Each host by itself, and all at once; [] for a single host."""
+    fleet = study.fleet
+    if not fleet:
+        return []
+    heads = ("host", "", "best cell", "MB/s", "CPU %", "MB/s with common cell", "loss %")
+    return [
+        tag("h2", "Hosts"),
+        table(heads, [_host(host) for host in fleet.hosts]),
+        *_at_once(study, fleet),
+    ]
 
 
-def load(store: Store, plan: Plan, trials: Sequence[Trial]) -> Fleet | None:
-    """The fleet of these (pooled) trials; None if they are of one host."""
-    names = _names(store)
-    hosts = {names[t.environment] for t in trials if names.get(t.environment)}
-    if len(hosts) < 2:
+def draw(study: Study) -> Drawing | None:
+    """The aggregate over the number of clients, or None if it was not measured."""
+    lines = _lines(study)
+    if not study.fleet or not lines:
         return None
-    everything = [t for p in store.plans() if alike(p, plan) for t in store.trials(p)]
-    found = crowds(rounds(everything, names, _of_server(store, plan)))
-    cells = dict.fromkeys(crowd.cell for crowd in found)
-    known = {cell: enough([c for c in found if c.cell == cell]) for cell in cells}
-    return Fleet(
-        hosts=tuple(_hosts(plan, trials, names)),
-        crowds=tuple(found),
-        enough={cell: count for cell, count in known.items() if count},
-        unsynchronised=_unsynchronised(store, hosts),
+    figure, (ax,) = panels([""])
+    ends = []
+    for line in lines:
+        name = line[0].cell.transport
+        xs, ys = [c.clients for c in line], [c.aggregate for c in line]
+        mark, colour = style.marker(study.transports, name), style.transport(name)
+        ax.plot(xs, ys, marker=mark, color=colour, mec=style.PAPER, mew=0.7, zorder=3)
+        ends.append((xs[-1], ys[-1], captions.transport(name), colour))
+        dots = [(crowd.clients, rate) for crowd in line for rate in crowd.each.values()]
+        ax.plot(*zip(*dots, strict=True), ls="", marker="o", ms=3, color=colour, alpha=0.6)
+    counts = sorted({crowd.clients for line in lines for crowd in line})
+    ax.set_xticks(counts)
+    ax.set(
+        xlabel="simultaneous clients",
+        ylabel="MB/s (line: all clients, dots: each)",
+        xlim=(0.8, counts[-1] + 0.2),
+    )
+    ax.set_ylim(0, 1.12 * max(crowd.aggregate for line in lines for crowd in line))
+    label_ends(ax, ends)
+    said = " ".join(findings(study))
+    title = f"{study.plan.direction.capitalize()} throughput over simultaneous clients"
+    describe(figure, title, f"{len(study.fleet.names)} hosts", captions.small_print(study))
+    return Drawing("fleet-aggregate", title, said, f"Line chart. {said}", figure)
+
+
+def _lines(study: Study) -> list[list[Crowd]]:
+    """For each transport the fastest cell with the most clients, by number of clients."""
+    fleet = study.fleet
+    found = [crowd for crowd in fleet.crowds if crowd.clients > 1] if fleet else []
+    best = {
+        name: max(mine, key=lambda crowd: (crowd.clients, crowd.aggregate)).cell
+        for name in study.transports
+        if (mine := [crowd for crowd in found if crowd.cell.transport == name])
+    }
+    return [fleet.of(cell) for cell in best.values()] if fleet else []
+
+
+def _finding(fleet: Fleet, line: list[Crowd]) -> str:
+    cell = line[0].cell
+    got = ", ".join(f"{crowd.clients}: {captions.figure(crowd.aggregate)}" for crowd in line)
+    text = f"{cell}, aggregate MB/s by clients: {got} (fairness {line[-1].fairness:.2f})."
+    if cell in fleet.enough:
+        most = fleet.enough[cell]
+        clients = f"{most} client{'s' * (most > 1)}"
+        return f"{text} With more than {clients}, each further client adds less than {GAIN:.0%}."
+    return text if len(line) == 1 else f"{text} Each further client added {GAIN:.0%} or more."
+
+
+def _host(host: Host) -> tuple[str, ...]:
+    best, common, loss = host.best, host.common, host.loss
+    return (
+        host.name,
+        captions.transport(host.transport),
+        str(best.cell),
+        captions.figure(best.throughput),
+        f"{100 * best.cpu_share:.1f}",
+        captions.figure(common.throughput) if common else "",
+        f"{100 * loss:.1f}" if loss is not None else "",
     )
 
 
-def _names(store: Store) -> dict[str, str]:
-    return {uid: facts.get("host", "") for uid, facts in store.environments().items()}
+def _at_once(study: Study, fleet: Fleet) -> list[Markup]:
+    if not any(crowd.clients > 1 for crowd in fleet.crowds):
+        return [tag("p", "No two hosts provably measured the same cell at the same time.")]
+    heads = ("cell", "clients", "rounds", "aggregate MB/s", "at least", "MB/s each", "fairness",
+             "server CPUs busy", "per client")  # fmt: skip
+    return [
+        tag("h2", "Simultaneous clients"),
+        tag("p", _legend(fleet)),
+        *(tag("p", said) for said in findings(study)),
+        table(heads, [_row(crowd) for crowd in fleet.crowds]),
+    ]
 
 
-def _unsynchronised(store: Store, hosts: Iterable[str]) -> tuple[str, ...]:
-    facts = store.environments().values()
-    good = {f.get("host", "") for f in facts if f.get("clock synchronised") == "yes"}
-    return tuple(sorted(set(hosts) - good))
+def _legend(fleet: Fleet) -> str:
+    text = (
+        "Round: this number of hosts read the same cell for at least half of each one's time, and "
+        "no host measured another cell; with one client no other host was active. Aggregate: the "
+        "sum of each host's rate over its own run. At least: all bytes over the time from the "
+        "first possible start to the last possible end. Fairness: Jain's index, 1 if all hosts got "
+        "the same, 1/n if one host got everything."
+    )
+    if not fleet.unsynchronised:
+        return text
+    return (
+        f"{text} Times are from the hosts' clocks; these hosts do not report a synchronised "
+        f"clock: {', '.join(fleet.unsynchronised)}."
+    )
 
 
-def _of_server(store: Store, plan: Plan) -> Sequence[Sample]:
-    """The samples of the plan's server: by its name, or of the only server in the store."""
-    loads = store.loads()
-    alone = next(iter(loads.values())) if len(loads) == 1 else ()
-    return loads.get(plan.server, alone)
+def _each(crowd: Crowd) -> str:
+    """The rate of each host; for many hosts only the lowest and the highest."""
+    if len(crowd.each) <= NAMED:
+        return ", ".join(f"{host} {captions.figure(rate)}" for host, rate in crowd.each.items())
+    low, high = min(crowd.each.values()), max(crowd.each.values())
+    return f"{captions.figure(low)} to {captions.figure(high)}"
 
 
-def _hosts(plan: Plan, trials: Sequence[Trial], names: Mapping[str, str]) -> Iterable[Host]:
-    by_host: dict[str, list[Trial]] = {}
-    for trial in trials:
-        by_host.setdefault(names.get(trial.environment, ""), []).append(trial)
-    for transport in plan.transports:
-        common = choose(trials, transport)
-        for name, mine in sorted(by_host.items()):
-            best = choose(mine, transport)
-            if best and common:
-                at = {s.cell: s for s in summaries(mine)}.get(common.winner.cell)
-                yield Host(name, transport, best.winner, at)
+def _row(crowd: Crowd) -> tuple[str, ...]:
+    share = crowd.server_per_client
+    return (
+        str(crowd.cell),
+        str(crowd.clients),
+        str(crowd.rounds),
+        captions.figure(crowd.aggregate),
+        captions.figure(crowd.least),
+        _each(crowd),
+        f"{crowd.fairness:.3f}",
+        "" if crowd.server is None else f"{crowd.server:.2f}",
+        "" if share is None else f"{share:.2f}",
+    )
 
 
 def as_facts(fleet: Fleet) -> dict[str, object]:

@@ -16,7 +16,7 @@ from importlib import resources
 from nfsrdma_tools.report import (
     captions,
     conditions,
-    fleet_view,
+    fleet,
     overhead,
     recommendation,
     style,
@@ -133,7 +133,7 @@ def details(study: Study) -> list[Markup]:
         tag("p", _legend(study), class_="muted"),
         _cells(study),
         *_missing(study),
-        *fleet_view.section(study),
+        *fleet.section(study),
         *overhead.section(study),
         tag("h2", "Environment"),
         table(("", ""), [(name, value) for name, value in sorted(study.conditions.items())]),

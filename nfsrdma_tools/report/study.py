@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.report import conditions, fleet
-from nfsrdma_tools.report.fleet import Fleet
+from nfsrdma_tools.report import conditions
+from nfsrdma_tools.sweep import fleet
 from nfsrdma_tools.sweep.choice import Choice, choose, unstable
 from nfsrdma_tools.sweep.cpu_breakdown import Spending, spending
+from nfsrdma_tools.sweep.fleet import Fleet
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial_record import NOT_OFFERED, Trial

@@ -12,7 +12,8 @@ import pytest
 from unit.test_report import HOSTILE, page, plan, trial
 from unit.test_report import store as one_store
 
-from nfsrdma_tools.report import build, fleet, fleet_view, study
+from nfsrdma_tools.report import build, fleet, study
+from nfsrdma_tools.sweep.fleet import Fleet
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.server_cpu import Sample
 from nfsrdma_tools.sweep.store import Store, merge
@@ -56,7 +57,7 @@ def merged(tmp_path: Path) -> Path:
     return tmp_path / "all.db"
 
 
-def loaded(path: Path) -> fleet.Fleet:
+def loaded(path: Path) -> Fleet:
     with Store(path, read_only=True) as store:
         found = study.load(store).fleet
     assert found
@@ -128,8 +129,8 @@ def test_one_host_has_no_fleet_section(tmp_path: Path) -> None:
     with Store(path, read_only=True) as store:
         made = study.load(store)
     assert made.fleet is None
-    assert fleet_view.section(made) == []
-    assert fleet_view.draw(made) is None
+    assert fleet.section(made) == []
+    assert fleet.draw(made) is None
 
 
 def test_host_names_are_escaped(tmp_path: Path) -> None:
