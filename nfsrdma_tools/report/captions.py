@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nfsrdma_tools.report import conditions, style
-from nfsrdma_tools.report.study import Point, Study
+from nfsrdma_tools.report import style
+from nfsrdma_tools.report.study import CARD, Point, Study, emulation, machine
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.significance import UNSTEADY
 
@@ -87,7 +87,7 @@ def figure(value: float) -> str:
 
 def small_print(study: Study) -> str:
     """The conditions for each figure."""
-    where = conditions.machine(study.conditions)
+    where = machine(study.conditions)
     return f"{workload(study)} {repeats(study)} {where}. Measured {study.date}."
 
 
@@ -213,7 +213,7 @@ def dashed(study: Study) -> str:
 
 def nic(study: Study) -> str:
     """The software that does the work of an RDMA card."""
-    is_card = conditions.emulation(study.conditions) == conditions.CARD
+    is_card = emulation(study.conditions) == CARD
     return "card model" if is_card else "emulated NIC"
 
 

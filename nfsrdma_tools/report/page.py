@@ -15,7 +15,6 @@ from importlib import resources
 
 from nfsrdma_tools.report import (
     captions,
-    conditions,
     fleet,
     overhead,
     recommendation,
@@ -24,7 +23,17 @@ from nfsrdma_tools.report import (
 from nfsrdma_tools.report.canvas import Drawing, inline_svg, variable
 from nfsrdma_tools.report.markup import Markup, table, tag
 from nfsrdma_tools.report.recommendation import Advice
-from nfsrdma_tools.report.study import Missing, Point, Spread, Study
+from nfsrdma_tools.report.study import (
+    CARD,
+    SOFT_ROCE,
+    Missing,
+    Point,
+    Spread,
+    Study,
+    clock_note,
+    emulation,
+    is_lab,
+)
 from nfsrdma_tools.sweep.significance import UNSTEADY
 
 __all__ = ["details", "opening", "page"]
@@ -98,14 +107,14 @@ class _Sheet:
 
 SHOWN = 6
 _DEVICES = {
-    conditions.CARD: (
+    CARD: (
         "The RDMA card is a model (nfsrdma_card): requests, interrupts and completions cost the "
         "host what they cost with a card, and a copy stands for the card's DMA; the layer card "
         "model has its CPU time. The rate and delay of the wire apply to it as they do to TCP. It "
         "leaves out PCIe, effects on the CPU's caches, and how a particular card delays "
         "interrupts. For figures of a real card, run nfsrdma sweep on a host that has one. "
     ),
-    conditions.SOFT_ROCE: (
+    SOFT_ROCE: (
         "soft-RoCE emulates the RDMA card in software: packets, checksums over all data and "
         "reliability use CPU time that a real card saves. So TCP beats RDMA here in bytes per CPU "
         "second; this does not apply to RDMA hardware. "
@@ -119,7 +128,7 @@ def opening(study: Study) -> list[Markup]:
     what = f"NFS {captions.verb(study)} sweep of {study.plan.target}"
     cards = tag("div", *(_card(study, one) for one in found), class_="cards")
     parts = [tag("h1", what), tag("p", _summary(study, found)), cards, _apply(study, found)]
-    return parts + ([_device_note(study)] if conditions.emulation(study.conditions) else [])
+    return parts + ([_device_note(study)] if emulation(study.conditions) else [])
 
 
 def details(study: Study) -> list[Markup]:
@@ -198,9 +207,9 @@ def _apply(study: Study, found: Sequence[Advice]) -> Markup:
 
 
 def _device_note(study: Study) -> Markup:
-    where = "This sweep ran in a lab. " if conditions.is_lab(study.conditions) else ""
-    device = _DEVICES[conditions.emulation(study.conditions)]
-    return tag("p", where, device, conditions.clock_note(study.conditions), class_="note")
+    where = "This sweep ran in a lab. " if is_lab(study.conditions) else ""
+    device = _DEVICES[emulation(study.conditions)]
+    return tag("p", where, device, clock_note(study.conditions), class_="note")
 
 
 def _front(study: Study, one: Advice) -> Markup:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data of a report: a study, its points and its missing cells, read from a store.
+"""The data of a report: a study, its points, missing cells and conditions, read from a store.
 
 Throughput is in MB/s (10^6 bytes per second, as in the 2003 paper), CPU in percent of all CPUs of
 the host or in milliseconds of CPU per MiB moved, the reader's own time in milliseconds per MiB.
@@ -7,12 +7,12 @@ the host or in milliseconds of CPU per MiB moved, the reader's own time in milli
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.report import conditions
 from nfsrdma_tools.sweep import fleet
 from nfsrdma_tools.sweep.choice import Choice, choose, unstable
 from nfsrdma_tools.sweep.cpu_breakdown import Spending, spending
@@ -21,7 +21,13 @@ from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial_record import NOT_OFFERED, Trial
 
-__all__ = ["Missing", "Point", "Spread", "Study", "load"]
+__all__ = [
+    "CARD", "SOFT_ROCE", "Missing", "Point", "Spread", "Study", "clock_note", "emulation", "is_lab",
+    "load", "machine", "merged", "wire_speed",
+]  # fmt: skip
+
+CARD, SOFT_ROCE = "modelled card", "soft-RoCE"
+_HARDWARE = ("mlx5_ib", "irdma")
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,7 @@ def load(store: Store, uid: str = "") -> Study:
     if not good:
         raise UserError(f"{store.path}: none of {len(trials)} trials has a result",
                         _first_reason(trials))  # fmt: skip
-    facts = conditions.merged(store.environments(), good)
+    facts = merged(store.environments(), good)
     return Study(
         plan=plan,
         conditions=facts,
@@ -173,7 +179,7 @@ def load(store: Store, uid: str = "") -> Study:
         points=_points(plan, good),
         missing=_missing(trials),
         choices=_choices(plan, good),
-        wire=conditions.wire_speed(facts),
+        wire=wire_speed(facts),
         fleet=fleet.load(store, plan, good),
     )
 
@@ -266,3 +272,72 @@ def _missing(trials: Sequence[Trial]) -> tuple[Missing, ...]:
         Missing(cell, reason, offered=bad[cell, reason].status != NOT_OFFERED)
         for cell, reason in sorted(bad)
     )
+
+
+def merged(
+    environments: Mapping[str, Mapping[str, str]], trials: Iterable[Trial]
+) -> dict[str, str]:
+    """The facts of these trials' environments; all values if they differ."""
+    uids = dict.fromkeys(trial.environment for trial in trials)
+    facts: dict[str, dict[str, None]] = {}
+    for uid in uids:
+        for name, value in environments.get(uid, {}).items():
+            facts.setdefault(name, {})[value] = None
+    return {name: " / ".join(values) for name, values in facts.items()}
+
+
+def wire_speed(facts: Mapping[str, str]) -> float | None:
+    """The lab's link rate in MB/s from "1gbit/100us"; None if unlimited or unknown."""
+    match = re.match(r"(\d+(?:\.\d+)?)(g|m)bit\b", facts.get("lab link", ""))
+    return float(match[1]) * {"g": 125.0, "m": 0.125}[match[2]] if match else None
+
+
+def is_lab(facts: Mapping[str, str]) -> bool:
+    """Whether it ran in a lab."""
+    return "lab clock" in facts
+
+
+def emulation(facts: Mapping[str, str]) -> str:
+    """The software that stands for an RDMA card: CARD, SOFT_ROCE, or "" for a real card."""
+    if any(name.startswith("rdma ") and CARD in value for name, value in facts.items()):
+        return CARD
+    hardware = any(f"module {name}" in facts for name in _HARDWARE)
+    emulated = is_lab(facts) or ("module rdma_rxe" in facts and not hardware)
+    return SOFT_ROCE if emulated else ""
+
+
+def clock_note(facts: Mapping[str, str]) -> str:
+    """An explanation of the lab's clock; "" outside of a lab."""
+    if not is_lab(facts):
+        return ""
+    if facts["lab clock"] == "instructions":
+        return (
+            "The clock counts instructions, one nanosecond each: results compare the work of "
+            "kernels and repeat on any machine with this QEMU. They are not seconds of real "
+            "hardware."
+        )
+    if facts["lab clock"] == "counted":
+        return "CPU time counts instructions, one nanosecond each; elapsed time has no meaning."
+    return "The clock is a virtual machine's wall clock: other load on the host changes results."
+
+
+def machine(facts: Mapping[str, str]) -> str:
+    """Kernel, devices, link, CPU model and clock in one line."""
+    devices = [f"{name.removeprefix('rdma ')} ({value})" for name, value in facts.items()
+               if name.startswith("rdma ")]  # fmt: skip
+    parts = [
+        f"Linux {facts['kernel']}" if "kernel" in facts else "",
+        _ours(facts),
+        *([emulation(facts)] if emulation(facts) else devices),
+        f"link {facts['lab link']}" if "lab link" in facts else "",
+        facts.get("cpu model", ""),
+        f"QEMU {facts['lab qemu'].split()[0]}" if "lab qemu" in facts else "",
+        f"lab clock: {facts['lab clock']}" if is_lab(facts) else "wall clock",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _ours(facts: Mapping[str, str]) -> str:
+    # one version has many builds: the first digits of srcversion distinguish them
+    words = facts.get("module nfsrdma", "").split()
+    return f"nfsrdma {words[0]} {words[1][:8]}" if len(words) > 1 else ""

@@ -18,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.report import build, captions, conditions, recommendation, style
+from nfsrdma_tools.report import build, captions, recommendation, style
 from nfsrdma_tools.report.markup import Markup, tag
+from nfsrdma_tools.report.study import machine, merged, wire_speed
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial_record import NOT_OFFERED, Trial
@@ -222,7 +223,7 @@ def test_the_page_describes_a_modelled_card(tmp_path: Path) -> None:
     text = " ".join("".join(page(report).texts).split())
     assert "The RDMA card is a model" in text
     assert "soft-RoCE" not in text
-    assert "modelled card, link 1gbit/100us" in conditions.machine(report.study.conditions)
+    assert "modelled card, link 1gbit/100us" in machine(report.study.conditions)
 
 
 def test_advice_knows_default_ties_and_thrift(made: build.Report) -> None:
@@ -317,14 +318,14 @@ def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
     [("1gbit/100us", 125), ("10gbit/20us", 1250), ("100mbit/1ms", 12.5), ("none", None)],
 )
 def test_speed_of_the_wire(link: str, speed: float | None) -> None:
-    assert conditions.wire_speed({"lab link": link}) == speed
-    assert conditions.wire_speed({}) is None
+    assert wire_speed({"lab link": link}) == speed
+    assert wire_speed({}) is None
 
 
 def test_environments_that_differ_are_all_told() -> None:
     two = {"a": {"kernel": "6.1", "cpus": "2"}, "b": {"kernel": "6.12", "cpus": "2"}}
     trials = [trial(plan(), plan().cells()[0], i, environment=uid) for i, uid in enumerate("ab")]
-    assert conditions.merged(two, trials) == {"kernel": "6.1 / 6.12", "cpus": "2"}
+    assert merged(two, trials) == {"kernel": "6.1 / 6.12", "cpus": "2"}
 
 
 @given(st.lists(st.floats(0, 1), max_size=9), st.floats(0.01, 0.1))
