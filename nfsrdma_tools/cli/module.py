@@ -3,15 +3,27 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
 from nfsrdma_tools.cli.options import DryRun, Json, Verbose, argument, flag, option
 from nfsrdma_tools.cli.output import print_changes, print_json
+from nfsrdma_tools.errors import printable
+from nfsrdma_tools.module_source import OURS
+from nfsrdma_tools.sizes import format_size
 
-__all__ = ["app"]
+if TYPE_CHECKING:
+    from nfsrdma_tools.host.kernel_modules import ModuleFile
+    from nfsrdma_tools.host.module.build import Build
+    from nfsrdma_tools.host.module.server_debugfs import Client, ServerTransport
+    from nfsrdma_tools.host.module.status import ParameterValue, Status
+    from nfsrdma_tools.host.nfs.personality import ClientTransport
+
+__all__ = ["app", "build_with_progress", "load_lines", "status_facts", "status_lines"]
 
 app = typer.Typer(
     help="Build, load and install the transport module nfsrdma.", no_args_is_help=True
@@ -29,9 +41,7 @@ def build(
 
     Needs the headers package of that kernel; does not need root.
     """
-    from nfsrdma_tools.cli import module_view
-
-    made = module_view.build(kernel, force)
+    made = build_with_progress(kernel, force)
     if as_json:
         facts = {"kernel": made.release, "path": str(made.path), "fresh": made.fresh}
         print_json(facts)
@@ -61,7 +71,6 @@ def load(
 
     --set client=N --set server_name=NAME loads it beside rpcrdma, as a second server transport.
     """
-    from nfsrdma_tools.cli import module_view
     from nfsrdma_tools.host import kernel_modules
     from nfsrdma_tools.host.module import parameters as module_parameters
     from nfsrdma_tools.host.module import swap as module_swap
@@ -73,7 +82,7 @@ def load(
         return
     with journal() as changes:
         module_swap.check_room(dict(each.partition("=")[::2] for each in setting or ()))
-        wanted = kernel_modules.in_file(file or module_view.build().path)
+        wanted = kernel_modules.in_file(file or build_with_progress().path)
         values = module_parameters.checked(setting or (), wanted)
         before = owner()
         new = module_swap.load(wanted, values, changes)
@@ -83,7 +92,7 @@ def load(
         roles = {"owner": owner(), "server": serves_as(wanted.name)}
         print_json({**facts, "loaded": new, "parameters": values, **roles})
         return
-    print("\n".join(module_view.loaded(wanted, new, before, values)))
+    print("\n".join(load_lines(wanted, new, before, values)))
 
 
 @app.command()
@@ -109,11 +118,10 @@ def status(as_json: Json = False, verbose: Verbose = False) -> None:
 
     Also show its parameters and users, and the build, server, clients and DKMS state of nfsrdma.
     """
-    from nfsrdma_tools.cli.module_view import facts, lines
     from nfsrdma_tools.host.module import status as module_status
 
     found = module_status.status()
-    print_json(facts(found)) if as_json else print("\n".join(lines(found)))
+    print_json(status_facts(found)) if as_json else print("\n".join(status_lines(found)))
 
 
 @app.command()
@@ -123,7 +131,6 @@ def install(dry_run: DryRun = False, as_json: Json = False, verbose: Verbose = F
     DKMS builds it for each new kernel.  Does not load it now.  `nfsrdma module uninstall` removes
     everything again.
     """
-    from nfsrdma_tools.cli import module_view
     from nfsrdma_tools.host.module import install as module_install
     from nfsrdma_tools.undo import journal
 
@@ -132,7 +139,7 @@ def install(dry_run: DryRun = False, as_json: Json = False, verbose: Verbose = F
         return
     with journal() as changes:
         module_install.check()
-        made = module_view.build()
+        made = build_with_progress()
         new = module_install.install(made, changes)
         changes.keep()
     here = module_install.installed()
@@ -154,7 +161,6 @@ def uninstall(as_json: Json = False, verbose: Verbose = False) -> None:
     """Remove everything that `module install` installed."""
     from nfsrdma_tools.host import kernel_modules
     from nfsrdma_tools.host.module import install as module_install
-    from nfsrdma_tools.module_source import OURS
 
     gone = module_install.uninstall()
     still = OURS in kernel_modules.loaded()
@@ -165,3 +171,174 @@ def uninstall(as_json: Json = False, verbose: Verbose = False) -> None:
     print(f"uninstalled nfsrdma {gone.version}" if gone else "nfsrdma was not installed")
     if gone and still:
         print("  the module is still loaded; unload it: nfsrdma module unload")
+
+
+def build_with_progress(kernel: str = "", force: bool = False) -> Build:
+    """Build the module and show progress on standard error."""
+    from nfsrdma_tools.host.module import build as module_build
+
+    with _Building() as line:
+        return module_build.build(kernel, force, line.show)
+
+
+class _Building:
+    """A progress line on standard error while a build runs; with seconds on a terminal."""
+
+    def __init__(self) -> None:
+        self._start, self._shown = time.monotonic(), ""
+
+    def __enter__(self) -> Self:
+        """Return itself; the line appears when a build starts."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the line."""
+        if self._shown and sys.stderr.isatty():
+            print(file=sys.stderr)
+
+    def show(self, release: str) -> None:
+        """Show what is built and for how long; called a few times a second."""
+        text = f"building nfsrdma for {release}"
+        if sys.stderr.isatty():
+            print(f"\r{text} ({time.monotonic() - self._start:.0f} s)", end="", file=sys.stderr)
+        elif not self._shown:
+            print(text, file=sys.stderr, flush=True)
+        self._shown = text
+
+
+def load_lines(wanted: ModuleFile, new: bool, before: str, values: dict[str, str]) -> list[str]:
+    """The result of `load` as lines; ``before`` is the module that carried mounts until now."""
+    from nfsrdma_tools.host.transports import owner, serves_as
+
+    what, now = f"{OURS} {wanted.version} (srcversion {wanted.srcversion})", owner()
+    if not new:
+        more = [f"{name} is now {value}" for name, value in values.items()]
+        more += [f"mounts with proto=rdma use {now}"] if now not in ("", OURS) else []
+        return [f"{what} was already loaded{'; ' if more else ''}{', '.join(more)}"]
+    back = "  lasts until a reboot; undo: nfsrdma module unload"
+    if now == OURS:
+        instead = f", instead of {before}" if before not in ("", OURS) else ""
+        return [f"{what} is now the transport module{instead}", back]
+    name = serves_as(OURS)
+    kept = f", beside {now}" if now else ""
+    way = f"  to let nfsd listen on it: echo '{name} PORT' > /proc/fs/nfsd/portlist"
+    return [
+        f"{what} is now a server transport{kept}, not a client transport",
+        *([way] if name else []),
+        back,
+    ]
+
+
+def status_facts(found: Status) -> dict[str, Any]:
+    """The status as plain values, for JSON."""
+    from dataclasses import asdict
+
+    return {
+        **asdict(found),
+        "source": str(found.source),
+        "built": str(found.built) if found.built else None,
+        "loaded_is_this_source": found.current,
+    }
+
+
+def status_lines(found: Status) -> list[str]:
+    """The status as lines, a fact per line."""
+    rows = [
+        ("kernel", found.release),
+        ("module", _module(found)),
+        *(("server", text) for text in _server(found)),
+        *(("client", _client(each)) for each in (found.server.clients if found.server else ())),
+        *(("transport", _transport(each)) for each in found.transports),
+        ("source", f"{found.source}, hash {found.source_hash}"),
+        ("built", _built(found)),
+        *(("parameter", _tunable(each)) for each in found.tunables),
+        *(("user", user) for user in found.users or ("none",)),
+        *(("dkms", text) for text in _dkms(found)),
+    ]
+    return [printable(f"{name:9}  {text}") for name, text in rows]
+
+
+def _module(found: Status) -> str:
+    if not found.owner:
+        return "none; a mount with proto=rdma loads one"
+    who = {"nfsrdma": "of this project", "rpcrdma": "of the kernel"}.get(found.owner, "unknown")
+    version = f" {found.version}" if found.version else ""
+    source = f", srcversion {found.srcversion}" if found.srcversion else ""
+    return f"{found.owner}{version}, {who}{source}"
+
+
+def _server(found: Status) -> list[str]:
+    if not found.server:
+        return []
+    whose = "" if found.owner == OURS else f", srcversion {found.ours}"
+    accepts = ", ".join(found.server.personalities)
+    load = _load(found.server)
+    return [f"{OURS}, for nfsd {found.server.name}{whose}{load}; accepts {accepts}"]
+
+
+def _load(server: ServerTransport) -> str:
+    if server.connections is None:
+        return "; connections unknown (needs root)"
+    load = [f"{server.connections} of {server.connections_max} connections"]
+    for used, what in ((server.memory, "RDMA Reads"), (server.reply_memory, "replies")):
+        if used is not None and server.memory_max is not None:
+            load.append(f"{format_size(used)} of {format_size(server.memory_max)} for {what}")
+    load += _exposed(server.exposed_memory, server.dones_outstanding, server.lanes)
+    if server.granted_memory and server.granted_max:
+        most = format_size(server.granted_max)
+        load.append(f"{format_size(server.granted_memory)} of {most} of the page cache granted")
+    return f"; {', '.join(load)}"
+
+
+def _exposed(memory: int | None, dones: int | None, lanes: int | None) -> list[str]:
+    """Resources that personalities other than read-write use, without those that are 0."""
+    return [
+        *([f"{format_size(memory)} exposed"] if memory else []),
+        *([f"{dones} RDMA_DONEs outstanding"] if dones else []),
+        *([f"{lanes} lanes"] if lanes else []),
+    ]
+
+
+def _client(each: Client) -> str:
+    state = "connected" if each.connected else "ended"
+    reason = f": {each.reason}" if each.reason != "none" else ""
+    exposed = _exposed(each.exposed_memory, each.dones_outstanding, each.lanes)
+    if each.granted_memory:
+        exposed.append(f"{format_size(each.granted_memory)} of the page cache granted")
+    exposed += [f"{name.replace('_', ' ')} {count}" for name, count in each.grants.items()]
+    use = ", ".join(
+        (f"{each.in_use} of {each.credits} credits in use", f"{each.calls} calls", *exposed)
+    )
+    return f"{each.peer}, {each.personality}, {use}, {state}{reason}"
+
+
+def _transport(each: ClientTransport) -> str:
+    where = f"{each.number} to {each.server} port {each.port}"
+    figures = (f"{name.replace('_', ' ')} {n}" for name, n in (each.gauges | each.counters).items())
+    effect = each.personality or "(not connected)"
+    return ", ".join((where, f"requested {each.requested}", f"in effect {effect}", *figures))
+
+
+def _built(found: Status) -> str:
+    if not found.built:
+        return "not built for this kernel; build it: nfsrdma module build"
+    known = {None: "", True: ", loaded", False: ", but another build is loaded"}
+    return f"{found.built}, srcversion {found.built_srcversion}{known[found.current]}"
+
+
+def _tunable(each: ParameterValue) -> str:
+    shown = f"{each.name} {each.value or '(empty)'}"
+    if not each.about:
+        return shown
+    default = each.about.default or "(empty)"
+    changed = "" if each.value == each.about.default else f", default {default}"
+    bounds = f" ({each.about.bounds})" if each.about.bounds else ""
+    return f"{shown}{bounds}{changed}"
+
+
+def _dkms(found: Status) -> list[str]:
+    if found.registered is None:
+        return ["not installed"]
+    if not found.registered:
+        return ["not registered; register it: nfsrdma module install"]
+    return [" ".join(filter(None, (x.version, x.kernel, x.state))) for x in found.registered]

@@ -208,13 +208,13 @@ def sweep(
 
 
 def _here(options: Options) -> Source:
-    from nfsrdma_tools.cli.module_view import build
+    from nfsrdma_tools.cli.module import build_with_progress
     from nfsrdma_tools.sweep.runner import sweep
 
     def source(plan: Plan) -> Run:
         def run(store: Store) -> Generator[Event, None, None]:
             if "nfsrdma" in plan.transports:
-                build()
+                build_with_progress()
             return sweep(plan, store, options)
 
         return run

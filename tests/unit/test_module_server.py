@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.cli import module_view
+from nfsrdma_tools.cli import module
 from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import server_debugfs
@@ -89,14 +89,14 @@ def test_personalities_are_shown(debug: Path, monkeypatch: pytest.MonkeyPatch) -
         ClientTransport(4, "10.9.1.3", 20049, "cached", ""),
     )
     shown = replace(status(found, "nfsrdma"), transports=transports)
-    lines = [x for x in module_view.lines(shown) if "cached" in x]
+    lines = [x for x in module.status_lines(shown) if "cached" in x]
     assert lines[0].endswith(" for replies; accepts read-write, cached")
     assert lines[1:] == [
         "client     10.9.1.11, cached, 3 of 64 credits in use, 1204 calls, connected",
         "transport  3 to 10.9.1.2 port 20049, requested cached, in effect read-write",
         "transport  4 to 10.9.1.3 port 20049, requested cached, in effect (not connected)",
     ]
-    assert module_view.facts(shown)["transports"][0]["requested"] == "cached"
+    assert module.status_facts(shown)["transports"][0]["requested"] == "cached"
     assert server_debugfs.server(debug / "none") == ServerTransport("nfr", ("read-write", "cached"))
 
 
@@ -111,7 +111,7 @@ def test_what_clients_reach_is_shown(debug: Path) -> None:
     assert (found.exposed_memory, found.dones_outstanding, found.lanes) == (32 << 12, 2, 7)
     counters = {"cache_hits": 5}
     cached = ClientTransport(3, "10.9.1.2", 20049, "cached", "cached", {"cache_bytes": 9}, counters)
-    shown = module_view.lines(replace(status(found, "nfsrdma"), transports=(cached,)))
+    shown = module.status_lines(replace(status(found, "nfsrdma"), transports=(cached,)))
     words = [x for x in shown if x.startswith(("server", "client", "transport"))]
     assert words[0].endswith(
         " for replies, 128k exposed, 2 RDMA_DONEs outstanding, 7 lanes; accepts read-write"
@@ -137,7 +137,7 @@ def test_granted_page_cache_is_shown(debug: Path) -> None:
     gauges = {"references": 3, "optimistic_paused": 0}
     reads = {"optimistic_reads": 9, "optimistic_refused": 1}
     own = ClientTransport(3, "10.9.1.2", 20049, "optimistic", "optimistic", gauges, reads)
-    shown = module_view.lines(replace(status(found, "nfsrdma"), transports=(own,)))
+    shown = module.status_lines(replace(status(found, "nfsrdma"), transports=(own,)))
     words = [x for x in shown if x.startswith(("server", "client", "transport"))]
     assert words[0].endswith(
         " for replies, 3M of 256M of the page cache granted; accepts read-write"
@@ -177,9 +177,9 @@ FILE = ModuleFile("nfsrdma", "/x.ko", version="0.1.0", srcversion="ABC")
 def test_what_was_loaded_is_said(
     owner: str, new: bool, values: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module_view, "owner", lambda: owner)
-    monkeypatch.setattr(module_view, "serves_as", lambda name: "nfr")
-    first, *more = module_view.loaded(FILE, new, "rpcrdma", values)
+    monkeypatch.setattr(transports, "owner", lambda: owner)
+    monkeypatch.setattr(transports, "serves_as", lambda name: "nfr")
+    first, *more = module.load_lines(FILE, new, "rpcrdma", values)
     assert first == f"nfsrdma 0.1.0 (srcversion ABC) {words}"
     way = "  to let nfsd listen on it: echo 'nfr PORT' > /proc/fs/nfsd/portlist"
     assert (way in more) == (new and owner != "nfsrdma")
@@ -187,17 +187,17 @@ def test_what_was_loaded_is_said(
 
 def test_each_client_has_a_line(debug: Path) -> None:
     found = status(server_debugfs.server(debug), "nfsrdma")
-    assert [x for x in module_view.lines(found) if x.startswith(("server", "client"))] == [
+    assert [x for x in module.status_lines(found) if x.startswith(("server", "client"))] == [
         "server     nfsrdma, for nfsd nfr; 3 of 1024 connections, 16k of 16M for RDMA Reads"
         ", 8k of 16M for replies; accepts read-write",
         "client     10.9.1.11, read-write, 3 of 64 credits in use, 1204 calls, connected",
         "client     10.9.1.12, read-write, 3 of 64 credits in use, 1204 calls, ended: disconnected "
         "by the peer",
     ]
-    assert module_view.facts(found)["server"]["clients"][0]["calls"] == 1204
-    assert module_view.facts(found)["server"]["reply_memory"] == 2 << 12
+    assert module.status_facts(found)["server"]["clients"][0]["calls"] == 1204
+    assert module.status_facts(found)["server"]["reply_memory"] == 2 << 12
     unread = status(ServerTransport("nfr", ("read-write",)), "rpcrdma")
-    (line,) = (x for x in module_view.lines(unread) if "for nfsd" in x)
+    (line,) = (x for x in module.status_lines(unread) if "for nfsd" in x)
     assert line == (
         "server     nfsrdma, for nfsd nfr, srcversion ABC; connections unknown (needs root)"
         "; accepts read-write"
