@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,14 +26,17 @@ from nfsrdma_tools.cli.options import (
 )
 from nfsrdma_tools.cli.output import print_changes, print_json
 from nfsrdma_tools.errors import UsageError, UserError, printable
+from nfsrdma_tools.sizes import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nfsrdma_tools.host.state import Tuned
-    from nfsrdma_tools.host.tune.tuning import TuneState
+    from nfsrdma_tools.host.tune.tuning import TuneRequest, TuneState
+    from nfsrdma_tools.sweep.choice import Choice
+    from nfsrdma_tools.sweep.plan import Plan
 
-__all__ = ["app"]
+__all__ = ["app", "request_of_store", "request_of_values"]
 
 app = typer.Typer(
     help="Make rsize, wsize and read-ahead of a mount permanent.", no_args_is_help=True
@@ -85,7 +89,6 @@ def apply(
     rsize and wsize go into the mount's line of /etc/fstab or its mount unit; they take effect at
     the next mount (or with --remount).  Read-ahead goes into a udev rule and takes effect now.
     """
-    from nfsrdma_tools.cli.tuning import by_hand, by_store, facts
     from nfsrdma_tools.host.tune import tuning
 
     sizes = (rsize, wsize, read_ahead, read_ahead_kb)
@@ -94,22 +97,25 @@ def apply(
         raise UsageError(what, "see `nfsrdma tune apply --help`")
     if not dry_run:
         _require_root()
-    request = by_store(store, directory, transport) if store else by_hand(mount or Path(), *sizes)
+    request = (
+        request_of_store(store, directory, transport)
+        if store
+        else request_of_values(mount or Path(), *sizes)
+    )
     if dry_run:
         print_changes(tuning.applying(request, remount=remount), as_json)
         return
     state = tuning.apply(request, remount=remount)
-    print_json(facts(state)) if as_json else _report(state)
+    print_json(_facts(state)) if as_json else _report(state)
 
 
 @app.command()
 def show(as_json: Json = False) -> None:
     """List the tuned mounts, and which values are in effect."""
-    from nfsrdma_tools.cli.tuning import facts
     from nfsrdma_tools.host.tune import tuning
 
     states = tuning.show()
-    print_json({"tuned": [facts(one) for one in states]}) if as_json else _list(states)
+    print_json({"tuned": [_facts(one) for one in states]}) if as_json else _list(states)
 
 
 @app.command()
@@ -127,10 +133,9 @@ def undo(
     A mount whose definition has changed since keeps its tuning; the others are restored, and the
     exit status is 1.
     """
-    from nfsrdma_tools.cli.tuning import place
     from nfsrdma_tools.host.tune import tuning
 
-    where = place(directory) if directory else None
+    where = _canonical(directory) if directory else None
     if dry_run:
         changes, failures = tuning.undoing(where)
         print_changes(changes, as_json)
@@ -146,6 +151,101 @@ def undo(
         show(error.undone, error.failures)
         raise
     show(undone, {})
+
+
+def _canonical(directory: Path) -> Path:
+    """A mount point as the kernel spells it; does not access the mount."""
+    from nfsrdma_tools.host.nfs import mountinfo
+
+    return mountinfo.canonical(directory, mountinfo.read())
+
+
+def request_of_values(
+    directory: Path,
+    rsize: str | None,
+    wsize: str | None,
+    read_ahead: int | None,
+    read_ahead_kb: int | None = None,
+) -> TuneRequest:
+    """The values given by the user; UsageError when there are none."""
+    from nfsrdma_tools.host.tune.tuning import TuneRequest
+
+    if (rsize, wsize, read_ahead, read_ahead_kb) == (None, None, None, None):
+        raise UsageError("there is nothing to tune", "give --rsize, --wsize or --read-ahead")
+    return TuneRequest(_canonical(directory), _size(rsize), _size(wsize), read_ahead, read_ahead_kb)
+
+
+def _size(text: str | None) -> int | None:
+    return None if text is None else parse_size(text)
+
+
+def request_of_store(store: Path, directory: Path | None, transport: str) -> TuneRequest:
+    """The values of a sweep's winner; without ``directory``, for the mount of its target."""
+    from nfsrdma_tools.sweep.choice import choose
+    from nfsrdma_tools.sweep.store import Store
+
+    with Store(store, read_only=True) as opened:
+        plan = opened.plan()
+        trials = opened.trials(plan)
+    where = _canonical(directory) if directory else _mounted(plan)
+    wanted = transport or _transport(plan, where)
+    choice = choose(trials, wanted)
+    if choice is None:
+        measured = ", ".join(plan.transports)
+        raise UserError(f"{store} has no figures for {wanted}", f"it measured {measured}")
+    return _request(plan, choice, where)
+
+
+def _mounted(plan: Plan) -> Path:
+    from nfsrdma_tools.host.nfs import mounts
+
+    found = [m.directory for m in mounts.mounts() if str(m.target) == plan.target]
+    if len(found) != 1:
+        what = f"{plan.target} is mounted on {len(found)} directories"
+        raise UserError(what, "give the mount point: STORE DIR")
+    return found[0]
+
+
+def _transport(plan: Plan, directory: Path) -> str:
+    from nfsrdma_tools.host.nfs import mounts
+
+    mount = mounts.find(directory)
+    if mount is not None:
+        return mount.transport
+    if len(plan.transports) > 1:
+        raise UserError(
+            f"{directory} is not mounted", f"give --transport: {', '.join(plan.transports)}"
+        )
+    return plan.transports[0]
+
+
+def _request(plan: Plan, choice: Choice, directory: Path) -> TuneRequest:
+    from nfsrdma_tools.host.tune.tuning import TuneRequest
+
+    cell = choice.winner.cell
+    others = [f"nconnect={cell.nconnect}"] * (len(plan.nconnects) > 1)
+    others += [f"{name}={value}" for name, value in cell.axes]
+    if others:
+        text = printable(", ".join(others))
+        print(f"nfsrdma: the winner also has {text}; set that yourself", file=sys.stderr)
+    if plan.direction == "write":
+        return TuneRequest(directory, wsize=cell.rsize)
+    ahead = cell.read_ahead if plan.reads_ahead else None
+    return TuneRequest(directory, rsize=cell.rsize, read_ahead=ahead)
+
+
+def _facts(state: TuneState) -> dict[str, object]:
+    """A tuned mount as plain values, for JSON."""
+    from dataclasses import asdict
+
+    now = {name: getattr(state, name) for name in ("rsize", "wsize", "read_ahead_kb")}
+    others = [str(path) for path in state.shares_with]
+    return {
+        **asdict(state.tuned),
+        "in_effect": now,
+        "pending": state.pending,
+        "shares_with": others,
+    }
 
 
 def _require_root() -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.cli.tuning import by_hand, by_store
+from nfsrdma_tools.cli import tune
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.tune.tuning import TuneRequest
 from nfsrdma_tools.sweep.plan import Plan
@@ -28,29 +28,33 @@ def store(path: Path, **changes: object) -> Path:
 
 def test_takes_the_winner_of_the_transport(tmp_path: Path) -> None:
     sweep = store(tmp_path / "s.db")
-    assert by_store(sweep, WHERE, "tcp") == TuneRequest(WHERE, rsize=512 << 10, read_ahead=16)
-    assert by_store(sweep, WHERE, "rdma") == TuneRequest(WHERE, rsize=128 << 10, read_ahead=16)
+    assert tune.request_of_store(sweep, WHERE, "tcp") == TuneRequest(
+        WHERE, rsize=512 << 10, read_ahead=16
+    )
+    assert tune.request_of_store(sweep, WHERE, "rdma") == TuneRequest(
+        WHERE, rsize=128 << 10, read_ahead=16
+    )
     with pytest.raises(UserError, match="--transport"):
-        by_store(sweep, WHERE, "")
+        tune.request_of_store(sweep, WHERE, "")
     with pytest.raises(UserError, match="mounted on 0 directories"):
-        by_store(sweep, None, "tcp")
+        tune.request_of_store(sweep, None, "tcp")
 
 
 def test_other_directions_tune_other_things(tmp_path: Path) -> None:
     writes = store(tmp_path / "w.db", direction="write", transports=("tcp",))
-    assert by_store(writes, WHERE, "") == TuneRequest(WHERE, wsize=512 << 10)
+    assert tune.request_of_store(writes, WHERE, "") == TuneRequest(WHERE, wsize=512 << 10)
     direct = store(tmp_path / "d.db", direct=True, transports=("tcp",))
-    assert by_store(direct, WHERE, "") == TuneRequest(WHERE, rsize=512 << 10)
+    assert tune.request_of_store(direct, WHERE, "") == TuneRequest(WHERE, rsize=512 << 10)
     with pytest.raises(UserError, match="no figures for rdma"):
-        by_store(direct, WHERE, "rdma")
+        tune.request_of_store(direct, WHERE, "rdma")
 
 
-def test_sizes_by_hand() -> None:
-    assert by_hand(WHERE, "1M", "64k", 2) == TuneRequest(WHERE, 1 << 20, 64 << 10, 2)
-    assert by_hand(Path("/no/such/../such/mount"), None, None, 0) == TuneRequest(
+def test_sizes_of_options() -> None:
+    assert tune.request_of_values(WHERE, "1M", "64k", 2) == TuneRequest(WHERE, 1 << 20, 64 << 10, 2)
+    assert tune.request_of_values(Path("/no/such/../such/mount"), None, None, 0) == TuneRequest(
         WHERE, read_ahead=0
     )
     with pytest.raises(UserError, match="nothing to tune"):
-        by_hand(WHERE, None, None, None)
+        tune.request_of_values(WHERE, None, None, None)
     with pytest.raises(UserError, match="not a size"):
-        by_hand(WHERE, "", None, None)
+        tune.request_of_values(WHERE, "", None, None)
