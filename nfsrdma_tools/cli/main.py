@@ -186,7 +186,7 @@ EXTRAS = {
 }
 """The extra of pyproject.toml that has a library, by the name that Python imports.
 
-Not every installation has them.  lab/qmp.py knows its own.
+Not every installation has them.  lab/qemu.py knows its own.
 """
 _DEBIAN = Path("/usr/lib/python3/dist-packages")
 

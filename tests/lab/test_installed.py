@@ -77,8 +77,10 @@ def test_the_wheel_works_in_a_new_venv_and_finds_its_sources(wheel: Path, venv: 
     assert Path(output(python, "-P", "-c", found).strip()).is_relative_to(venv)
     assert "Usage" in output(venv / "bin/nfsrdma", "--help")
     assert output(python, "-m", "pip", "check") == "No broken requirements found.\n"
-    rooms = ("report.canvas", "live.web.server", "live.top.app", "lab.qmp")
-    output(python, "-P", "-c", f"import {', '.join(f'nfsrdma_tools.{room}' for room in rooms)}")
+    rooms = ("report.canvas", "live.web.server", "live.top.app")
+    # lab/qemu.py imports its library late
+    modules = ("qemu.qmp.legacy", *(f"nfsrdma_tools.{room}" for room in rooms))
+    output(python, "-P", "-c", f"import {', '.join(modules)}")
 
 
 def test_the_core_alone_names_the_extra_that_a_command_needs(wheel: Path, venv: Path) -> None:
