@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nfsrdma_tools.cli import sweep_plan
 from nfsrdma_tools.cli.options import (
     Verbose,
     argument,
@@ -18,14 +17,18 @@ from nfsrdma_tools.cli.options import (
     vers_option,
 )
 from nfsrdma_tools.errors import UsageError, UserError
+from nfsrdma_tools.sizes import parse_counts, parse_size, parse_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
+    from nfsrdma_tools.lab.config import LabConfig
     from nfsrdma_tools.sweep.plan import Plan
     from nfsrdma_tools.sweep.progress import Event
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store
+    from nfsrdma_tools.sweep.trial import Rhythm
+    from nfsrdma_tools.sweep.trial_record import Trial
 
     Run = Callable[[Store], Generator[Event, None, None]]
     # checks the plan, so call it before the store is created
@@ -35,6 +38,8 @@ __all__ = ["sweep"]
 
 LAB_TARGET = "server:/export"
 _LAB = {"clock": "instructions", "kernel": "6.12", "link": "1gbit/100us", "nic": ""}
+# in memory: this copy need not last, and an emulated disk delays each trial
+_LAB_STORE = "/run/sweep.db"
 
 
 def sweep(
@@ -173,7 +178,7 @@ def sweep(
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store
 
-    options = Options(server_ssh, keep_file, probes, sweep_plan.rhythm(start_at, interval))
+    options = Options(server_ssh, keep_file, probes, _rhythm(start_at, interval))
     where = {"clock": lab_clock, "kernel": lab_kernel, "link": lab_link, "nic": lab_nic}
     where = where if lab else {}
     source = _in_lab(where, probes) if lab else _here(options)
@@ -186,25 +191,89 @@ def sweep(
         "direction": "write" if write else None,
         "direct": direct or None,
         "mode": "exhaustive" if exhaustive else None,
-        "axes": tuple(map(sweep_plan.axis, axis)) if axis else None,
+        "axes": tuple(map(_axis, axis)) if axis else None,
         "order": order,
         "seed": seed,
         "verify": verify,
         "whole_from": 0 if whole_file else None,
         "directory": str(directory) if directory else None,
-        **sweep_plan.sizes(rsize, read_ahead, read_ahead_kb, nconnect),
-        **sweep_plan.one_size(file_size=file_size, block_size=block_size),
+        **_lists(rsize, read_ahead, read_ahead_kb, nconnect),
+        **_sizes(file_size=file_size, block_size=block_size),
     }
     if resume:
-        sweep_plan.check_resume(resume, target, changes)
+        _check_resume(resume, target, changes)
         with Store(resume) as kept:
             stored = kept.plan()
             _run(stored, kept, source(stored), as_json, again)
         return
-    plan = sweep_plan.plan(LAB_TARGET if lab else target, changes)
+    plan = _plan(LAB_TARGET if lab else target, changes)
     run = source(plan)
     with Store(store) as kept:
         _run(plan, kept, run, as_json, again)
+
+
+def _rhythm(start_at: float | None, interval: float | None) -> Rhythm:
+    """The start times of runs; UsageError unless both options are given, or none."""
+    from nfsrdma_tools.sweep.trial import IMMEDIATELY, Rhythm
+
+    if start_at is None and interval is None:
+        return IMMEDIATELY
+    if start_at is None or interval is None:
+        raise UsageError("--start-at and --interval need each other", "give both")
+    return Rhythm.checked(start_at, interval)
+
+
+def _check_resume(store: Path, target: str | None, changes: dict[str, Any]) -> None:
+    """Raise UsageError when the command line changes the stored plan, UserError without a store."""
+    if target:
+        raise UsageError("--resume and SERVER:/PATH exclude each other", "omit one of them")
+    given = [name for name, value in changes.items() if value is not None]
+    if given:
+        what = f"--resume cannot change the stored plan ({', '.join(given)})"
+        raise UsageError(what, "start a new sweep, or omit these options")
+    if not store.is_file():
+        raise UserError(f"no store {store} to resume", "usage: nfsrdma sweep --resume STORE")
+
+
+def _plan(target: str | None, changes: dict[str, Any]) -> Plan:
+    """The plan of a preset with ``changes``; UsageError when it makes no sense."""
+    from nfsrdma_tools.host.nfs.mounts import Target
+    from nfsrdma_tools.sweep.plan import preset
+
+    if not target:
+        raise UsageError("the export is missing", "usage: nfsrdma sweep SERVER:/PATH")
+    name = changes.pop("preset") or "quick"
+    return preset(name, str(Target.parse(target)), **changes)
+
+
+def _lists(
+    rsize: str | None, read_ahead: str | None, read_ahead_kb: str | None, nconnect: str | None
+) -> dict[str, Any]:
+    """Fields of a plan from lists of sizes and counts; None: unchanged."""
+    if read_ahead and read_ahead_kb:
+        raise UsageError("--read-ahead and --read-ahead-kb exclude each other", "omit one of them")
+    return {
+        "rsizes": parse_sizes(rsize) if rsize else None,
+        "read_aheads": parse_counts(read_ahead) if read_ahead else None,
+        "read_ahead_kbs": parse_counts(read_ahead_kb) if read_ahead_kb else None,
+        "nconnects": parse_counts(nconnect) if nconnect else None,
+    }
+
+
+def _sizes(**texts: str | None) -> dict[str, Any]:
+    """Fields of a plan from single sizes; None: unchanged."""
+    return {name: parse_size(text) if text else None for name, text in texts.items()}
+
+
+def _axis(text: str) -> tuple[str, tuple[str, ...]]:
+    """An axis of a plan from NAME=V,V; the name is a tunable's, or ``personality``."""
+    from nfsrdma_tools.host.tunables import Tunable
+    from nfsrdma_tools.sweep.plan import PERSONALITY
+
+    name, found, values = text.partition("=")
+    if not found or not values:
+        raise UsageError(f"axis {text!r} has no values", "example: NAME=4096,8192")
+    return name if name == PERSONALITY else str(Tunable.parse(name)), tuple(values.split(","))
 
 
 def _here(options: Options) -> Source:
@@ -226,7 +295,6 @@ def _in_lab(where: dict[str, str], probes: bool) -> Source:
     import os
     import sys
 
-    from nfsrdma_tools.cli.in_lab import sweep_in_lab
     from nfsrdma_tools.lab.config import LabConfig
 
     def config(plan: Plan) -> LabConfig:
@@ -248,11 +316,48 @@ def _in_lab(where: dict[str, str], probes: bool) -> Source:
         def run(store: Store) -> Generator[Event, None, None]:
             if lab.shape == "pair":
                 step("the node builds the nfsrdma module first; that takes minutes without KVM")
-            return sweep_in_lab(lab, plan, store, step, probes)
+            return _sweep_in_lab(lab, plan, store, step, probes)
 
         return run
 
     return source
+
+
+def _sweep_in_lab(
+    config: LabConfig, plan: Plan, store: Store, step: Callable[[str], None], probes: bool
+) -> Generator[Event, None, None]:
+    """Start a lab, continue ``plan`` from ``store`` in its node, and yield the node's events.
+
+    Raises UserError with the node's error when the sweep there ends early.
+    """
+    from nfsrdma_tools.command import stream
+    from nfsrdma_tools.errors import CommandError, one_line
+    from nfsrdma_tools.lab.lab import Lab
+    from nfsrdma_tools.sweep.progress import follow
+
+    store.add_plan(plan)
+    with Lab(config, step) as lab:
+        lab.run("client", "tee", _LAB_STORE, stdin=_store_of(plan, store.trials(plan)))
+        words = ("--resume", _LAB_STORE, "--json", "--probes" if probes else "--no-probes")
+        argv = lab.ssh("client").argv("nfsrdma", "sweep", *words)
+        try:
+            yield from follow(stream(*argv, watch=lab.check), store)
+        except CommandError as error:
+            raise UserError(one_line(error.stderr).removeprefix("nfsrdma: ")) from error
+
+
+def _store_of(plan: Plan, trials: Iterable[Trial]) -> bytes:
+    import tempfile
+
+    from nfsrdma_tools.sweep.store import Store
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store"
+        with Store(path) as copy:
+            copy.add_plan(plan)
+            for trial in trials:
+                copy.add_trial(trial)
+        return path.read_bytes()
 
 
 def _again(options: Options, lab: dict[str, str]) -> list[str]:
