@@ -48,7 +48,7 @@ class Kernel:
         self.calls: list[str] = []
         self.leads: dict[str, str] = {}
 
-    def loaded(self) -> dict[str, Module]:
+    def loaded(self, *_: object) -> dict[str, Module]:
         carriers = tuple(path.name for path in self.sys.glob("*"))
         found = {name: Module(name, 1, self.references, (), "") for name in carriers}
         return {**found, **{name: Module(name, 1, 1, carriers, "") for name in NEEDS}}
@@ -100,7 +100,7 @@ def boot(kernel: Kernel, tmp_path: Path, patch: pytest.MonkeyPatch) -> Kernel:
         "in_file": lambda path: FILE,
         "on_disk": lambda name: FILE if name == "nfsrdma" else REAL,
         "srcversion": lambda name: "NEW",
-        "parameters": lambda name: kernel.parameters,
+        "parameters": lambda name, *_: kernel.parameters,
     }.items():
         patch.setattr(kernel_modules, name, answer)
     patch.setattr("os.uname", lambda: type("U", (), {"release": RELEASE}))
@@ -203,7 +203,7 @@ def test_ours_that_does_not_load_leaves_the_old_one_working(kernel: Kernel) -> N
 def test_a_parameter_that_did_not_take_effect_is_an_error(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_modules, "parameters", lambda name: {"credits": "128"})
+    monkeypatch.setattr(kernel_modules, "parameters", lambda name, *_: {"credits": "128"})
     with pytest.raises(MismatchError, match=r"nfsrdma.credits: requested 64, got 128"):
         load(credits="64")
     assert kernel.carrier == "rpcrdma"

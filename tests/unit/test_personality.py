@@ -166,8 +166,8 @@ class Host:
         self.numbers: list[int] | None = None
         patch.setattr(personality, "client_transports", lambda: self.known)
         for module in (mounts, mounting):
-            patch.setattr(module, "transport_numbers", lambda device: self.numbers)
-        patch.setattr(mounts, "server", lambda device: ("10.9.1.2", 20049))
+            patch.setattr(module, "transport_numbers", lambda device, *_: self.numbers)
+        patch.setattr(mounts, "server", lambda device, *_: ("10.9.1.2", 20049))
 
     def verify(self, before: set[int], *sharing: Path) -> str:
         """The message of an error."""
