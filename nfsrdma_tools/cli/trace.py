@@ -27,7 +27,7 @@ from nfsrdma_tools.sizes import format_size
 
 if TYPE_CHECKING:
     from nfsrdma_tools.probes.intervals import Interval
-    from nfsrdma_tools.probes.kernel_events import Missing
+    from nfsrdma_tools.probes.program import Missing
 
 __all__ = ["COLUMNS", "JsonIntervals", "Tables", "table", "trace"]
 

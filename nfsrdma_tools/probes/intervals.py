@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.errors import UsageError
-from nfsrdma_tools.probes.kernel_events import Missing
 from nfsrdma_tools.probes.maps import Losses, lost
 from nfsrdma_tools.probes.probe_sets import ProbeSet, attached
+from nfsrdma_tools.probes.program import Missing
 from nfsrdma_tools.probes.row_filter import Filter
 from nfsrdma_tools.probes.rpc_clients import clients
 from nfsrdma_tools.probes.session import Session

@@ -20,7 +20,7 @@ from pathlib import Path
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs.mounts import Mount, mounts, xprt_numbers
-from nfsrdma_tools.probes.kernel_events import TRACEFS
+from nfsrdma_tools.probes.program import TRACEFS
 from nfsrdma_tools.undo import Remove, journal
 
 __all__ = ["clients", "exists", "mounts_of_transports", "owner"]

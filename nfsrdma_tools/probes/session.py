@@ -19,9 +19,8 @@ from typing import Any
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, one_line, printable
 from nfsrdma_tools.host import packages
-from nfsrdma_tools.probes import kernel_events as kernel
-from nfsrdma_tools.probes.kernel_events import Missing
-from nfsrdma_tools.probes.program import TRANSPORTS, Program, program
+from nfsrdma_tools.probes import program as programs
+from nfsrdma_tools.probes.program import TRANSPORTS, Missing, Program, has_system, program
 
 __all__ = ["Session", "available", "bcc", "captured_stderr", "check", "headers", "load", "session"]
 
@@ -110,10 +109,10 @@ def check(transport: bool = True) -> None:
     if "[confidentiality]" in files.read(_LOCKDOWN):
         what = "the kernel is locked down (confidentiality), so probes cannot be read"
         raise UserError(what, "boot with lockdown=integrity, or without Secure Boot")
-    if not kernel.TRACEFS.joinpath("events").is_dir():
-        what = f"no trace events at {kernel.TRACEFS}"
-        raise UserError(what, f"mount -t tracefs tracefs {kernel.TRACEFS}")
-    if transport and not any(kernel.has_system(name) for name in TRANSPORTS):
+    if not programs.TRACEFS.joinpath("events").is_dir():
+        what = f"no trace events at {programs.TRACEFS}"
+        raise UserError(what, f"mount -t tracefs tracefs {programs.TRACEFS}")
+    if transport and not any(has_system(name) for name in TRANSPORTS):
         what = "no transport module is loaded: neither rpcrdma nor nfsrdma"
         raise UserError(what, "mount first: nfsrdma mount")
 

@@ -45,7 +45,7 @@ from nfsrdma_tools.live.snapshot import (
     Timing,
     Waiting,
 )
-from nfsrdma_tools.probes import kernel_events, probe_sets, program
+from nfsrdma_tools.probes import probe_sets, program
 from nfsrdma_tools.probes.maps import Row
 from nfsrdma_tools.probes.session import Session
 from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
@@ -451,7 +451,7 @@ def test_probes_attach_again_when_a_module_is_loaded(
         attached.put(program.program(names).events)
         yield None
 
-    monkeypatch.setattr(kernel_events, "TRACEFS", tmp_path)
+    monkeypatch.setattr(program, "TRACEFS", tmp_path)
     monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.counting", counting)
     sampler = Sampler(interval=0.01, sets=("latency", "readahead"))
     thread = threading.Thread(target=sampler.run, args=(lambda _: None,))

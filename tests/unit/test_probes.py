@@ -22,7 +22,6 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import (
     intervals,
-    kernel_events,
     maps,
     probe_sets,
     program,
@@ -41,7 +40,7 @@ KMOD = BPF.parent / "kmod"
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tracefs whose events a test makes."""
-    monkeypatch.setattr(kernel_events, "TRACEFS", tmp_path)
+    monkeypatch.setattr(program, "TRACEFS", tmp_path)
     (tmp_path / "events").mkdir()
     return tmp_path / "events"
 
@@ -111,7 +110,7 @@ def test_what_is_not_loaded_is_named(kernel: Path) -> None:
 
 
 def test_events_come_and_go_with_their_modules(kernel: Path) -> None:
-    assert not kernel_events.has_event("sunrpc", "rpc_stats_latency")
+    assert not program.has_event("sunrpc", "rpc_stats_latency")
     assert program.program(["chunks"]).events == ()
     has(kernel, "sunrpc", "rpc_stats_latency")
     assert program.program(["chunks"]).events == ("sunrpc:rpc_stats_latency",)
@@ -214,10 +213,10 @@ def test_whose_a_client_and_a_transport_is(tmp_path: Path) -> None:
 
 
 def test_statuses_in_words() -> None:
-    assert kernel_events.completion(13).startswith("receiver not ready: ")
-    assert kernel_events.completion(99).startswith("status 99: ")
-    assert kernel_events.cm_event(8, 28) == "rejected, status 28"
-    assert kernel_events.cm_event(77, 0) == "event 77"
+    assert connections.completion(13).startswith("receiver not ready: ")
+    assert connections.completion(99).startswith("status 99: ")
+    assert connections.cm_event(8, 28) == "rejected, status 28"
+    assert connections.cm_event(77, 0) == "event 77"
 
 
 def test_events_of_connections_in_words() -> None:
@@ -259,7 +258,7 @@ def test_what_a_machine_lacks_is_one_line(
     (tmp_path / "lockdown").write_text(str(state.get("lockdown", "[none] integrity")))
     if state.get("events", True):
         (tmp_path / "tracing" / "events").mkdir(parents=True)
-    monkeypatch.setattr(kernel_events, "TRACEFS", tmp_path / "tracing")
+    monkeypatch.setattr(program, "TRACEFS", tmp_path / "tracing")
     monkeypatch.setattr(session, "_LOCKDOWN", tmp_path / "lockdown")
     monkeypatch.setattr("os.geteuid", lambda: state.get("uid", 0))
     with pytest.raises(UserError, match=said) as raised:
@@ -476,7 +475,7 @@ def test_functions_that_are_not_there_are_named_once() -> None:
         counting.attach_kretprobe(name, "end")
     assert attached == ["frwr_map begin", "frwr_map end"]
     (missing,) = counting.missing
-    assert missing == kernel_events.Missing("kprobe:frwr_gone", "this kernel has no such function")
+    assert missing == program.Missing("kprobe:frwr_gone", "this kernel has no such function")
 
 
 def test_each_session_reads_the_kernels_symbols_anew(

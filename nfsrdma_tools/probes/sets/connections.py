@@ -8,18 +8,21 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nfsrdma_tools.probes.kernel_events import cm_event, completion
+from nfsrdma_tools.host.rdma.completions import COMPLETIONS
 from nfsrdma_tools.probes.maps import address, decoded, text
 from nfsrdma_tools.probes.rpc_clients import exists, mounts_of_transports, owner
 from nfsrdma_tools.probes.session import Session
 
 __all__ = [
+    "CM_EVENTS",
     "EVENTS",
     "FILTERS",
     "Connections",
     "Credit",
     "Event",
     "attach",
+    "cm_event",
+    "completion",
     "difference",
     "forget",
     "read",
@@ -35,6 +38,13 @@ EVENTS = (
     *("connect", "disconnect", "cm", "completion error", "retransmission", "timeout"),
     *("accept", "error", "device removed", "lane", "lane end"),
 )
+CM_EVENTS = (
+    *("address resolved", "address error", "route resolved", "route error", "connect request"),
+    *("connect response", "connect error", "unreachable", "rejected", "established"),
+    *("disconnected", "device removed", "multicast joined", "multicast error"),
+    *("address changed", "end of wait after disconnect"),
+)
+"""Names of the connection manager's events by enum rdma_cm_event_type (include/rdma/rdma_cm.h)."""
 _KEPT = 10_000
 
 
@@ -196,3 +206,16 @@ def _words(kind: str, raw: Any) -> str:
         return f"{said}, sent {raw.status} times"
     status = "" if raw.status == 0 else os.strerror(abs(raw.status))
     return ", ".join(filter(None, (said, status))) or "done"
+
+
+def completion(status: int) -> str:
+    """A failed completion as text."""
+    if status not in COMPLETIONS:
+        return f"status {status}: no description"
+    return f"{COMPLETIONS[status].name}: {COMPLETIONS[status].cause}"
+
+
+def cm_event(event: int, status: int) -> str:
+    """A connection manager event with its status: an errno, or a reject reason."""
+    name = CM_EVENTS[event] if event < len(CM_EVENTS) else f"event {event}"
+    return f"{name}, status {status}" if status else name

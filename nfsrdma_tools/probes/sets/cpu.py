@@ -27,7 +27,7 @@ from nfsrdma_tools.probes.cpu_samples import (
     Sample,
     ThreadLayer,
 )
-from nfsrdma_tools.probes.kernel_events import Missing
+from nfsrdma_tools.probes.program import Missing
 from nfsrdma_tools.probes.session import Session
 
 __all__ = [

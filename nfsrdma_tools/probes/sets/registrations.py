@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.host.nfs import mountstats
-from nfsrdma_tools.probes.kernel_events import has_system
 from nfsrdma_tools.probes.maps import increase, mapped
+from nfsrdma_tools.probes.program import has_system
 from nfsrdma_tools.probes.rpc_clients import mounts_of_transports, owner
 from nfsrdma_tools.probes.session import Session
 
