@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from nfsrdma_tools.sweep.plan import Plan
     from nfsrdma_tools.sweep.progress import Event
     from nfsrdma_tools.sweep.runner import Options
-    from nfsrdma_tools.sweep.store import Store
+    from nfsrdma_tools.sweep.store import Store, Trial
     from nfsrdma_tools.sweep.trial import Rhythm
-    from nfsrdma_tools.sweep.trial_record import Trial
 
     Run = Callable[[Store], Generator[Event, None, None]]
     # checks the plan, so call it before the store is created

@@ -18,8 +18,7 @@ from nfsrdma_tools.sweep.choice import Choice, choose, unstable
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.progress import Event, Finished, Planned, Step, TrialDone, to_facts
 from nfsrdma_tools.sweep.significance import UNSTEADY, Summary
-from nfsrdma_tools.sweep.store import Store
-from nfsrdma_tools.sweep.trial_record import NOT_OFFERED, OK, Trial
+from nfsrdma_tools.sweep.store import NOT_OFFERED, OK, Store, Trial
 
 __all__ = ["JsonEvents", "Progress", "conclusion"]
 

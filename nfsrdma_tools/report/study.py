@@ -18,8 +18,7 @@ from nfsrdma_tools.sweep.choice import Choice, choose, unstable
 from nfsrdma_tools.sweep.cpu_breakdown import Spending, spending
 from nfsrdma_tools.sweep.fleet import Fleet
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.store import Store
-from nfsrdma_tools.sweep.trial_record import NOT_OFFERED, Trial
+from nfsrdma_tools.sweep.store import NOT_OFFERED, Store, Trial
 
 __all__ = [
     "CARD", "SOFT_ROCE", "Missing", "Point", "Spread", "Study", "clock_note", "emulation", "is_lab",

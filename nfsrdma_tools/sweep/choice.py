@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.significance import UNSTEADY, Noises, Summary, by_transport, gap, summaries
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import Trial
 
 __all__ = ["Choice", "Comparison", "Difference", "Loss", "choose", "compare", "unstable"]
 

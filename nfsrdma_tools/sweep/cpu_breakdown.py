@@ -11,7 +11,7 @@ from typing import Any
 from nfsrdma_tools.host.nfs.mountstats import DATA
 from nfsrdma_tools.probes.cpu_layers import CARD, EMULATED, IDLE, NEITHER, SERVER, TCP_IP, TRACING
 from nfsrdma_tools.probes.cpu_layers import NIC as NETWORK
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import Trial
 
 __all__ = ["CLIENT", "NIC", "SHARED", "SIDES", "Spending", "spending"]
 

@@ -20,8 +20,7 @@ from nfsrdma_tools.sweep.choice import choose
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.server_cpu import Sample, busy
 from nfsrdma_tools.sweep.significance import Summary, summaries
-from nfsrdma_tools.sweep.store import Store
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import Store, Trial
 
 __all__ = [
     "Crowd", "Fleet", "Host", "Round", "alike", "crowds", "enough", "jain", "load", "pooled",

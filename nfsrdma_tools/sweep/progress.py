@@ -15,8 +15,7 @@ from typing import Any
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.store import Store
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import Store, Trial
 
 __all__ = [
     "Event",

@@ -28,7 +28,7 @@ from nfsrdma_tools.sweep.significance import (
     pooled,
     summaries,
 )
-from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, OK, Trial
+from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, OK, Trial
 
 __all__ = ["GIVE_UP", "TARGET", "expected", "next_cell"]
 

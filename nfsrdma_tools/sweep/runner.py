@@ -38,7 +38,7 @@ from nfsrdma_tools.sweep.progress import (
     preparing,
 )
 from nfsrdma_tools.sweep.race import expected, next_cell
-from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, Store, Trial
 from nfsrdma_tools.sweep.trial import (
     IMMEDIATELY,
     NAMES,
@@ -51,7 +51,6 @@ from nfsrdma_tools.sweep.trial import (
     run_trial,
     tunables,
 )
-from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, Trial
 from nfsrdma_tools.undo import Journal, Remove, journal
 
 __all__ = ["Options", "file_on_server", "sweep"]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nfsrdma_tools.sweep.plan import Cell
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import Trial
 
 __all__ = [
     "KNOWN_AT",

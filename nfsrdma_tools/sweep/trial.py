@@ -35,7 +35,7 @@ from nfsrdma_tools.probes.row_filter import of_mount
 from nfsrdma_tools.probes.rpc_clients import clients
 from nfsrdma_tools.sweep import workload
 from nfsrdma_tools.sweep.plan import PERSONALITY, Cell, Plan
-from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, Trial
+from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, Trial
 from nfsrdma_tools.sweep.workload import Job
 from nfsrdma_tools.undo import Journal
 

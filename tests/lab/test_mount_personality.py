@@ -12,7 +12,7 @@ from scene import until
 from tracing import SAID, tracing
 
 from nfsrdma_tools.lab.lab import Lab
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import Trial
 
 HERE, BESIDE = "/mnt/here", "/mnt/beside"
 TABLE = "/sys/module/nfsrdma/parameters/personality_for"

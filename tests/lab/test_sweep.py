@@ -13,8 +13,7 @@ from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import build
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.store import Store
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import Store, Trial
 
 pytestmark = pytest.mark.lab
 

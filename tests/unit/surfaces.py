@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from nfsrdma_tools.sweep.choice import choose, unstable
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.race import next_cell
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import Trial
 
 Surface = dict[Cell, float]
 PLAN = Plan("server:/export", uid="p")

@@ -28,7 +28,7 @@ from nfsrdma_tools.sweep.significance import (
     pooled,
     summaries,
 )
-from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, Trial
+from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, Trial
 
 A, B, C = (Cell("tcp", 8192, ahead) for ahead in (0, 1, 4))
 SEEDS = range(15)

@@ -4,7 +4,7 @@ import pytest
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep.choice import compare
 from nfsrdma_tools.sweep.plan import Cell
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import Trial
 
 A, B = Cell("tcp", 8192, 0), Cell("tcp", 8192, 1)
 C = Cell("rdma", 8192, 0)

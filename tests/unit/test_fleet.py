@@ -18,8 +18,7 @@ from nfsrdma_tools.sweep import fleet, server_cpu
 from nfsrdma_tools.sweep.fleet import Crowd, Round, crowds, enough, jain, rounds
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.server_cpu import Sample
-from nfsrdma_tools.sweep.store import Store, StoreError, environment_uid, merge
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import Store, StoreError, Trial, environment_uid, merge
 
 CELL, OTHER = Cell("rdma", 131072, 4), Cell("tcp", 131072, 4)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -37,8 +37,7 @@ from nfsrdma_tools.probes.intervals import Cost, Interval
 from nfsrdma_tools.probes.maps import Losses
 from nfsrdma_tools.sweep import progress
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.store import Store
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import Store, Trial
 
 PATCH = pytest.MonkeyPatch
 PLAIN = {str: "x", int: 1, float: 1.0, bool: True, Path: Path("/x"), Any: "x", object: "x"}

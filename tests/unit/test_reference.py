@@ -12,7 +12,7 @@ import pytest
 
 from nfsrdma_tools.host.nfs.personality import PERSONALITIES
 from nfsrdma_tools.sweep.plan import Cell
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import Trial
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,8 +22,7 @@ from nfsrdma_tools.report import build, captions, recommendation, style
 from nfsrdma_tools.report.markup import Markup, tag
 from nfsrdma_tools.report.study import machine, merged, wire_speed
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.store import Store
-from nfsrdma_tools.sweep.trial_record import NOT_OFFERED, Trial
+from nfsrdma_tools.sweep.store import NOT_OFFERED, Store, Trial
 
 HOSTILE = "<script>alert(1)</script>'\"&$\\frac{1}{0}$\x1b[31m\x00\u202e"
 LAB = {"kernel": "6.12.107", "cpu model": "QEMU", "lab clock": "instructions",

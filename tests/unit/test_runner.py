@@ -27,9 +27,8 @@ from nfsrdma_tools.sweep.progress import (
     to_facts,
 )
 from nfsrdma_tools.sweep.runner import Options, sweep
-from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.store import Store, Trial
 from nfsrdma_tools.sweep.trial import Bench
-from nfsrdma_tools.sweep.trial_record import Trial
 from nfsrdma_tools.undo import Remove, Write, journal
 
 PLAN = Plan("server:/export", uid="p")

@@ -16,8 +16,15 @@ from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.store import VERSION, Store, StoreError, as_csv, as_facts, environment_uid
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import (
+    VERSION,
+    Store,
+    StoreError,
+    Trial,
+    as_csv,
+    as_facts,
+    environment_uid,
+)
 
 PLAN = Plan("server:/export", uid="p1")
 TRIAL = Trial(

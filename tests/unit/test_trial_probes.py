@@ -11,8 +11,7 @@ from nfsrdma_tools.report import build, overhead
 from nfsrdma_tools.report import study as studies
 from nfsrdma_tools.sweep.cpu_breakdown import spending
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.store import Store
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import Store, Trial
 
 KIB = 1024
 PLAN = Plan("server:/export", rsizes=(8 * KIB, 64 * KIB, 512 * KIB), read_aheads=(0, 1, 4),

@@ -7,8 +7,7 @@ from nfsrdma_tools.cli import tune
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.tune.tuning import TuneRequest
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.store import Store
-from nfsrdma_tools.sweep.trial_record import Trial
+from nfsrdma_tools.sweep.store import Store, Trial
 
 WHERE = Path("/no/such/mount")
 
