@@ -365,7 +365,7 @@ def _again(options: Options, lab: dict[str, str]) -> list[str]:
     words += [f"--lab-{key}={value}" for key, value in lab.items() if value != _LAB[key]]
     words += [f"--server-ssh={options.server_ssh}"] if options.server_ssh else []
     words += ["--keep-file"] * options.keep_file
-    return words + ["--no-probes"] * (not options.accounts)
+    return words + ["--no-probes"] * (not options.probes)
 
 
 def _run(plan: Plan, store: Store, run: Run, as_json: bool, again: Sequence[str] = ()) -> None:

@@ -89,7 +89,7 @@ class Progress:
             self._began = self._said = self._now()
             return
         if isinstance(event, Planned):
-            self._say(f"probe sets: {event.environment.get('accounts', 'none')}")
+            self._say(f"probe sets: {event.environment.get('probe sets', 'none')}")
             for line in _other_default(event.plan):
                 self._say(line)
         if isinstance(event, TrialDone):

@@ -230,7 +230,7 @@ def _cells(study: Study) -> Markup:
     variant = ("further axes",) if len(study.variants) > 1 else ()
     heads = ("", captions.size_word(study), "reads ahead", *variant, "runs", "MB/s", "lowest",
              "highest", "CPU %", "CPU ms per MiB", f"{captions.actor(study)}'s system ms per MiB",
-             "round trip ms", *_account_heads(study), "")  # fmt: skip
+             "round trip ms", *_probe_heads(study), "")  # fmt: skip
     rows = [_row(study, point, bool(variant)) for point in study.points]
     return table(heads, rows, [point.best for point in study.points])
 
@@ -249,22 +249,22 @@ def _row(study: Study, point: Point, variant: bool) -> tuple[str, ...]:
         f"{point.cpu.mean:.1f}" if point.cpu else "",
         *(_mean(spread) for spread in (point.cpu_per_mib, point.reader)),
         f"{point.round_trip_ms:.3f}" if point.round_trip_ms else "",
-        *_account_cells(study, point),
+        *_probe_cells(study, point),
         ", ".join(name for name, there in marks.items() if there),
     )
 
 
-def _account_heads(study: Study) -> tuple[str, ...]:
+def _probe_heads(study: Study) -> tuple[str, ...]:
     each = study.plan.direction
     nic = (f"CPU % without {captions.nic(study)}",) * study.emulated
     kept = any(point.spent for point in study.points)
     return (*nic, "data by", f"segments per {each}", f"registrations per {each}") if kept else ()
 
 
-def _account_cells(study: Study, point: Point) -> tuple[str, ...]:
+def _probe_cells(study: Study, point: Point) -> tuple[str, ...]:
     spent = point.spent
     if not spent:
-        return ("",) * len(_account_heads(study))
+        return ("",) * len(_probe_heads(study))
     ways = {name: share for name, share in spent.ways.items() if share >= 0.0005}
     by = ", ".join(f"{name} {share:.1%}" if len(ways) > 1 else name for name, share in ways.items())
     nic = (f"{point.cpu_of_host.mean:.1f}" if point.cpu_of_host else "",) * study.emulated

@@ -226,12 +226,12 @@ def _point(plan: Plan, trials: Sequence[Trial], **marks: Any) -> Point:
         round_trip_ms=_mean(t.rtt_ms for t in trials),
         ceiling=_mean(t.ceiling for t in trials),
         verified=any(t.verified for t in trials),
-        **_of_accounts(plan, trials),
+        **_of_probes(plan, trials),
         **marks,
     )
 
 
-def _of_accounts(plan: Plan, trials: Sequence[Trial]) -> dict[str, Any]:
+def _of_probes(plan: Plan, trials: Sequence[Trial]) -> dict[str, Any]:
     spent = spending(trials, plan.direction)
     if not spent or not spent.cpu:
         return {"spent": spent}

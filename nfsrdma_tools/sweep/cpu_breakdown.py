@@ -75,7 +75,7 @@ class Spending:
 
 def spending(trials: Sequence[Trial], direction: str) -> Spending | None:
     """The breakdown of the trials with counts, for "read" or "write"; None without such trials."""
-    kept = [trial for trial in trials if trial.accounts and trial.operations]
+    kept = [trial for trial in trials if trial.probe_rows and trial.operations]
     count = sum(trial.operations for trial in kept)
     if not count:
         return None
@@ -118,11 +118,11 @@ def _offloaded(trial: Trial) -> set[str]:
 
 
 def _rows(
-    trials: Iterable[Trial], account: str, names: Container[str] | None = None
+    trials: Iterable[Trial], probe_set: str, names: Container[str] | None = None
 ) -> Iterator[dict[str, Any]]:
     """The rows of a probe set, restricted to layers or procedures."""
     for trial in trials:
-        for row in trial.accounts.get(account, ()):
+        for row in trial.probe_rows.get(probe_set, ()):
             if names is None or row.get("layer", row.get("procedure")) in names:
                 yield row
 

@@ -42,9 +42,9 @@ from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, Store, Trial
 from nfsrdma_tools.sweep.trial import (
     IMMEDIATELY,
     NAMES,
-    Accounts,
     Bench,
     Rhythm,
+    TrialProbes,
     mounted,
     ready,
     request_for,
@@ -137,7 +137,7 @@ class Options:
 
     server_ssh: str = ""
     keep_file: bool = False
-    accounts: bool = True
+    probes: bool = True
     rhythm: Rhythm = IMMEDIATELY
     measure: Callable[[Bench, Trial, bool], Trial] = run_trial
     prepare: Callable[[Bench, Store, bool], AbstractContextManager[None]] = file_on_server
@@ -154,16 +154,16 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         if plan.directory:
             stack.enter_context(_only_one(os.path.realpath(plan.directory)))
         changes = stack.enter_context(journal())
-        accounts = Accounts(options.accounts)
-        stack.callback(accounts.release)
-        facts = {**_conditions(plan, changes), "accounts": accounts.said}
+        probes = TrialProbes(options.probes)
+        stack.callback(probes.release)
+        facts = {**_conditions(plan, changes), "probe sets": probes.summary}
         store.add_plan(plan)
         bench = Bench(
             plan,
             _directory(plan, changes),
             changes,
             options.server_ssh,
-            accounts=accounts,
+            probes=probes,
             rhythm=options.rhythm,
             pause=_PAUSE if facts.get("lab clock") == "instructions" else 0.0,
         )
@@ -175,9 +175,9 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
             yield preparing(plan, facts)
             stack.enter_context(options.prepare(bench, store, options.keep_file))
             # where modules are swapped, probes are attached again after each swap
-            if accounts.kept and OURS not in plan.transports:
+            if probes.enabled and OURS not in plan.transports:
                 yield attaching(NAMES, facts)
-                accounts.attach()
+                probes.attach()
             yield measuring(plan, wanted - len(trials), facts)
             yield from _trials(bench, store, trials, options)
         yield Finished(plan.uid, len(trials))

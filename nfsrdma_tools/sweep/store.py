@@ -58,7 +58,7 @@ class Trial:
     ``wall_ns``, start and end included.
     Round trip, queue and execute times are means per data operation in milliseconds, from
     mountstats.  ``rdma`` has the sum of each counter of the rdma transports.
-    ``accounts`` has the rows of each attached probe set by its name.
+    ``probe_rows`` has the rows of each attached probe set by its name.
     """
 
     plan: str
@@ -97,7 +97,7 @@ class Trial:
     read_ahead_kb_before: int = 0
     read_ahead_kb_after: int = 0
     axes: dict[str, str] = field(default_factory=dict)
-    accounts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    probe_rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     began: str = ""
 
     @property
@@ -119,7 +119,7 @@ class Trial:
 
 
 T = TypeVar("T")
-VERSION = 3
+VERSION = 4
 APPLICATION = 0x4E465352  # "NFSR"
 _SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL"}
 _HINTS = get_type_hints(Trial)

@@ -42,9 +42,9 @@ from nfsrdma_tools.undo import Journal
 __all__ = [
     "IMMEDIATELY",
     "NAMES",
-    "Accounts",
     "Bench",
     "Rhythm",
+    "TrialProbes",
     "mounted",
     "ready",
     "release_server_pages",
@@ -109,18 +109,18 @@ IMMEDIATELY = Rhythm()
 """No waiting."""
 
 
-class Accounts:
+class TrialProbes:
     """The probe sets of each trial: attached while trials run, detached while modules change.
 
     They attach on first use; ``release`` detaches them until the next use.
 
-    ``said`` lists them, or has the reason for none: not wanted, or what this machine lacks.
+    ``summary`` lists them, or has the reason for none: not wanted, or what this machine lacks.
     """
 
     def __init__(self, wanted: bool = False) -> None:
         why_not = _why_not(wanted)
-        self.kept = not why_not
-        self.said = f"none: {why_not}" if why_not else ", ".join(NAMES)
+        self.enabled = not why_not
+        self.summary = f"none: {why_not}" if why_not else ", ".join(NAMES)
         self._open = contextlib.ExitStack()
         self._session: session.Session | None = None
         self._clients: dict[int, tuple[str, ...]] = {}
@@ -133,7 +133,7 @@ class Accounts:
 
     def begin(self) -> dict[str, Any]:
         """A reading of each probe set, for ``end``; UserError if attaching fails."""
-        if not self.kept:
+        if not self.enabled:
             return {}
         attached_session = self.attach()
         # before counting starts: it may send RPCs to servers
@@ -175,7 +175,7 @@ def _why_not(wanted: bool) -> str:
 class Bench:
     """A plan's mount point on this machine, the journal, and the host for the server's tunables.
 
-    ``accounts`` are the probe sets of each trial; ``rhythm`` has the start times of the readers.
+    ``probes`` are the probe sets of each trial; ``rhythm`` has the start times of the readers.
     ``content`` is the content of the test file, set before the first trial.  The reader starts at
     least ``pause`` seconds after the mount.
     """
@@ -185,7 +185,7 @@ class Bench:
     changes: Journal
     server_ssh: str = ""
     environment: str = ""
-    accounts: Accounts = field(default_factory=Accounts)
+    probes: TrialProbes = field(default_factory=TrialProbes)
     rhythm: Rhythm = IMMEDIATELY
     content: list[bytes | int] = field(default_factory=list)
     pause: float = 0.0
@@ -233,7 +233,7 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
         time.sleep(bench.pause)
         release_server_pages(bench.directory)
         bench.rhythm.wait(trial.order)
-        figures = _accounts(bench, cell)
+        figures = _run_workload(bench, cell)
         after = readahead.verify(made.device, kb)
         if cell.personality:
             mounting.verify_personality(cell.personality, made.device)
@@ -282,9 +282,9 @@ def _read_ahead(bench: Bench, cell: Cell, made: Mount) -> int:
     return readahead.verify(made.device, readahead.kb_for(cell.read_ahead, cell.rsize))
 
 
-def _accounts(bench: Bench, cell: Cell) -> dict[str, Any]:
+def _run_workload(bench: Bench, cell: Cell) -> dict[str, Any]:
     """Run the workload once, with probe sets read before and after it."""
-    probed = bench.accounts.begin()
+    readings = bench.probes.begin()
     stats = mountstats.read(bench.directory)
     began, counters, own = _now(), cpu_time.snapshot(), cpu_time.own_ns()
     job = _work(bench, cell)
@@ -295,7 +295,7 @@ def _accounts(bench: Bench, cell: Cell) -> dict[str, Any]:
         **_of_cpu(times, own, job),
         **_of_rpc(stats, cell, bench.plan.direction),
         "began": began,
-        "accounts": bench.accounts.end(probed, str(stats.directory)),
+        "probe_rows": bench.probes.end(readings, str(stats.directory)),
     }
 
 
@@ -386,7 +386,7 @@ def ready(bench: Bench, transport: str) -> None:
     """
     if OURS in bench.plan.transports and not module_swap.is_ready(transport):
         # a probe on a module's events holds the module
-        bench.accounts.release()
+        bench.probes.release()
         module_swap.ready(transport)
 
 

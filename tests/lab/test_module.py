@@ -207,8 +207,8 @@ def test_a_sweep_takes_each_cell_with_its_own_module(node: Lab) -> None:
     assert facts["module nfsrdma"].startswith("0.1.0 ")
     assert facts["module rpcrdma"]
     # probes hold a module: they come off before each swap, and on again
-    assert all(row["rpcs"] for each in stored["trials"] for row in each["accounts"]["chunks"])
-    assert all(each["accounts"]["registrations"] for each in stored["trials"])
+    assert all(row["rpcs"] for each in stored["trials"] for row in each["probe_rows"]["chunks"])
+    assert all(each["probe_rows"]["registrations"] for each in stored["trials"])
     assert "credits=128" in facts["nfsrdma tunables"]
     assert status(node)["owner"] == "rpcrdma"
 

@@ -128,16 +128,16 @@ def test_the_store_has_the_probe_sets_of_each_trial(node: Lab, tmp_path: Path) -
     trials = swept(node, *words)
     assert len(trials) == 4
     for trial in trials:
-        layers = {row["layer"]: row for row in trial.accounts["cpu"]}
+        layers = {row["layer"]: row for row in trial.probe_rows["cpu"]}
         # read around the trial: the harness and both readings are in it, too
         assert layers["busy"]["ns"] >= trial.busy_ns
         assert layers["busy"]["server_ns"] > 0
         assert ("emulated NIC" in layers) == (trial.cell.transport == "rdma")
     for trial in (trial for trial in trials if trial.rdma):
-        (reads,) = (row for row in trial.accounts["chunks"] if row["procedure"] == "READ")
+        (reads,) = (row for row in trial.probe_rows["chunks"] if row["procedure"] == "READ")
         assert reads["rpcs"] == reads["replies_write"] == trial.operations
         assert reads["write_segments"] >= trial.rdma["write_chunk_count"] >= trial.operations
-        (regions,) = trial.accounts["registrations"]
+        (regions,) = trial.probe_rows["registrations"]
         assert regions["mapped"] == reads["write_segments"]
     report = build.build(copied(node, tmp_path / "s.db"), tmp_path / "report")
     assert "CPU % without emulated NIC" in report.files[0].read_text()

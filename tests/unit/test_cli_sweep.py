@@ -95,7 +95,7 @@ def test_a_sweep_in_a_file_says_what_begins_and_how_much_is_left(
     trials = sweep(SURFACES["measured"](), "racing", 0.001, 1)
     now = [0.0]
     with Progress(lambda: now[0]) as view:
-        view.show(Planned(Plan("s:/e"), {"accounts": "none: not requested"}, 4, 36))
+        view.show(Planned(Plan("s:/e"), {"probe sets": "none: not requested"}, 4, 36))
         view.show(Step("compiling the probes: cpu", 25))
         view.show(Step("32 trials", 130))
         for done, trial in enumerate(trials[:8], 5):

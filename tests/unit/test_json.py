@@ -188,14 +188,12 @@ PLAN = (
     "axes block_size direct direction directory file_size mode nconnects order preset "
     "read_ahead_kbs read_aheads rsizes runs seed target transports uid verify vers whole_from"
 )
-# a key, apart from the prose that tools/words reads
-PROBE_ROWS = "accounts"
 TRIAL = (
-    f"{PROBE_ROWS}() axes() began busy_ns bytes bytes_received bytes_sent cache ceiling cell(axes "
+    "axes() began busy_ns bytes bytes_received bytes_sent cache ceiling cell(axes "
     "nconnect read_ahead rsize transport) cpu_modes() cpu_share duration_ns environment "
-    "execute_ms harness_ns mount() operations order plan queue_ms rdma() read_ahead_kb_after "
-    "read_ahead_kb_before reader_system_s reader_user_s reason retransmits rpc_counts() rtt_ms "
-    "run started status steal_s task_ns throughput verified wall_ns"
+    "execute_ms harness_ns mount() operations order plan probe_rows() queue_ms rdma() "
+    "read_ahead_kb_after read_ahead_kb_before reader_system_s reader_user_s reason retransmits "
+    "rpc_counts() rtt_ms run started status steal_s task_ns throughput verified wall_ns"
 )
 SUMMARY = (
     "axes(nfsrdma.credits) cpu_ms_per_mib highest lowest mb_per_s nconnect read_ahead rsize "

@@ -350,7 +350,7 @@ def test_a_trial_crosses_the_files_of_its_path(
     (tmp_path / workload.file_name(plan)).write_bytes(bytes(plan.file_size))
     trace = Trace()
 
-    options = Options(accounts=False, prepare=lambda *_: nullcontext())
+    options = Options(probes=False, prepare=lambda *_: nullcontext())
     with Store(tmp_path / "s.db") as store:
         for event in sweep(plan, store, options):
             if isinstance(event, TrialDone) and event.done == 2:

@@ -50,7 +50,7 @@ def fake(bench: Bench, trial: Trial, check_data: bool) -> Trial:
     return replace(trial, throughput=speed, verified=check_data, environment=bench.environment)
 
 
-OPTIONS = Options(accounts=False, measure=fake, prepare=no_file)
+OPTIONS = Options(probes=False, measure=fake, prepare=no_file)
 
 
 @pytest.fixture
@@ -180,9 +180,9 @@ def test_what_a_section_changed_is_put_back_newest_first(store: Store, tmp_path:
 
 
 class Probes:
-    """Accounts that attach nothing."""
+    """Probes that attach nothing."""
 
-    kept, said = True, "some"
+    enabled, summary = True, "some"
 
     def __init__(self, wanted: bool) -> None:
         self.attached = 0
@@ -198,11 +198,11 @@ def test_probes_are_attached_once_between_the_file_and_the_first_trial(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def attached(bench: Bench, trial: Trial, check_data: bool) -> Trial:
-        assert isinstance(bench.accounts, Probes)
-        assert bench.accounts.attached == 1
+        assert isinstance(bench.probes, Probes)
+        assert bench.probes.attached == 1
         return fake(bench, trial, check_data)
 
-    monkeypatch.setattr(runner, "Accounts", Probes)
+    monkeypatch.setattr(runner, "TrialProbes", Probes)
     events = list(sweep(replace(PLAN, runs=1), store, replace(OPTIONS, measure=attached)))
     steps = [event.what for event in events if isinstance(event, Step)]
     assert [what.partition(":")[0] for what in steps[1:]] == ["compiling the probes", "32 trials"]

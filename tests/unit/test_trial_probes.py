@@ -50,7 +50,7 @@ def trial(cell: Cell, device: str = "emulated NIC") -> Trial:
         "p1", cell, 1, 0, started="2026-11-20", bytes=PLAN.file_size, operations=count,
         throughput=100.0, cpu_share=0.5, busy_ns=client + server + shared + nic,
         reader_system_s=(client + nic // 3) / 1e9,
-        accounts={"cpu": rows, **(carried if cell.transport == "rdma" else {})},
+        probe_rows={"cpu": rows, **(carried if cell.transport == "rdma" else {})},
     )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def test_whose_time_it_was_and_how_the_data_went() -> None:
 
 
 def test_a_trial_without_accounts_says_nothing() -> None:
-    assert spending([replace(trial(Cell("rdma", 65536, 4)), accounts={})], "read") is None
+    assert spending([replace(trial(Cell("rdma", 65536, 4)), probe_rows={})], "read") is None
 
 
 def test_a_modelled_card_counts_as_the_emulated_nic() -> None:
