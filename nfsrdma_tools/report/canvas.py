@@ -128,22 +128,22 @@ def label_ends(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
     ordered = sorted(ends, key=lambda end: end[1])
     inches = ax.get_window_extent().height / ax.figure.dpi
     heights = ax.transAxes.inverted().transform(ax.transData.transform([e[:2] for e in ordered]))
-    places = apart([float(height) for _, height in heights], LINE / inches)
-    for (x, y, text, color), place in zip(ordered, places, strict=True):
+    heights_of_labels = apart([float(height) for _, height in heights], LINE / inches)
+    for (x, y, text, color), height in zip(ordered, heights_of_labels, strict=True):
         ax.annotate(
-            printable(text), (x, y), (1.035, place), textcoords="axes fraction", va="center",
+            printable(text), (x, y), (1.035, height), textcoords="axes fraction", va="center",
             color=style.INK, fontsize=9.5, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": color, "lw": 0.9, "shrinkA": 1, "shrinkB": 4,
                         "relpos": (0, 0.5)},
         )  # fmt: skip
 
 
-def apart(places: Sequence[float], gap: float) -> list[float]:
+def apart(positions: Sequence[float], gap: float) -> list[float]:
     """Move ascending positions as little as possible to be ``gap`` apart."""
     # spread each group of touching labels around its middle, until none touch
     groups: list[list[float]] = []
-    for place in places:
-        groups.append([place])
+    for position in positions:
+        groups.append([position])
         while len(groups) > 1 and _top(groups[-2], gap) + gap > _bottom(groups[-1], gap):
             last = groups.pop()
             groups[-1] += last

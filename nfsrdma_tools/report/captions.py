@@ -94,10 +94,10 @@ def small_print(study: Study) -> str:
 def workload(study: Study) -> str:
     """The workload of one run."""
     plan = study.plan
-    each = "rsize" if plan.direct else style.size_label(plan.block_size)
+    request = "rsize" if plan.direct else style.size_label(plan.block_size)
     into = "written" if plan.direction == "write" else "read"
     return (
-        f"NFSv{plan.vers}, {_amount(plan)} {into} sequentially, {each} per call"
+        f"NFSv{plan.vers}, {_amount(plan)} {into} sequentially, {request} per call"
         f"{' (O_DIRECT)' if plan.direct else ''}; server cache warm, client cache cold."
     )
 
@@ -151,7 +151,7 @@ def throughput_alt(study: Study, name: str) -> str:
 
 def cpu_finding(study: Study, points: Sequence[Point]) -> str:
     """The finding of figure 17: the host's CPU at each transport's fastest point."""
-    return _each(study, points, lambda p: f"{p.cpu.mean:.0f} % at {rate(p.throughput.mean)}"
+    return _by_transport(study, points, lambda p: f"{p.cpu.mean:.0f} % at {rate(p.throughput.mean)}"
                  if p.cpu else "")  # fmt: skip
 
 
@@ -160,11 +160,11 @@ def reader_finding(study: Study, points: Sequence[Point]) -> str:
     sizes = [{p.cell.rsize for p in points if p.cell.transport == t} for t in study.transports]
     common = max(set.intersection(*sizes), default=0)
     at = [p for p in points if p.cell.rsize == common]
-    said = _each(study, at, lambda p: f"{p.reader.mean:.2f} ms" if p.reader else "")
+    said = _by_transport(study, at, lambda p: f"{p.reader.mean:.2f} ms" if p.reader else "")
     return f"At {style.size_label(common)} per MiB: {said}" if said else ""
 
 
-def _each(study: Study, points: Sequence[Point], say: Callable[[Point], str]) -> str:
+def _by_transport(study: Study, points: Sequence[Point], say: Callable[[Point], str]) -> str:
     said = []
     for name in study.transports:
         mine = [p for p in points if p.cell.transport == name]

@@ -9,7 +9,7 @@ from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
 from nfsrdma_tools.report.markup import Markup, table, tag
 from nfsrdma_tools.report.study import Study
-from nfsrdma_tools.sweep.fleet import GAIN, Crowd, Fleet, Host
+from nfsrdma_tools.sweep.fleet import GAIN, Fleet, Host, RoundMeans
 from nfsrdma_tools.sweep.significance import Summary
 
 __all__ = ["as_facts", "draw", "findings", "section"]
@@ -49,16 +49,16 @@ def draw(study: Study) -> Drawing | None:
         mark, colour = style.marker(study.transports, name), style.transport(name)
         ax.plot(xs, ys, marker=mark, color=colour, mec=style.PAPER, mew=0.7, zorder=3)
         ends.append((xs[-1], ys[-1], captions.transport(name), colour))
-        dots = [(crowd.clients, rate) for crowd in line for rate in crowd.each.values()]
+        dots = [(means.clients, rate) for means in line for rate in means.rates.values()]
         ax.plot(*zip(*dots, strict=True), ls="", marker="o", ms=3, color=colour, alpha=0.6)
-    counts = sorted({crowd.clients for line in lines for crowd in line})
+    counts = sorted({means.clients for line in lines for means in line})
     ax.set_xticks(counts)
     ax.set(
         xlabel="simultaneous clients",
         ylabel="MB/s (line: all clients, dots: each)",
         xlim=(0.8, counts[-1] + 0.2),
     )
-    ax.set_ylim(0, 1.12 * max(crowd.aggregate for line in lines for crowd in line))
+    ax.set_ylim(0, 1.12 * max(means.aggregate for line in lines for means in line))
     label_ends(ax, ends)
     said = " ".join(findings(study))
     title = f"{study.plan.direction.capitalize()} throughput over simultaneous clients"
@@ -66,21 +66,21 @@ def draw(study: Study) -> Drawing | None:
     return Drawing("fleet-aggregate", title, said, f"Line chart. {said}", figure)
 
 
-def _lines(study: Study) -> list[list[Crowd]]:
+def _lines(study: Study) -> list[list[RoundMeans]]:
     """For each transport the fastest cell with the most clients, by number of clients."""
     fleet = study.fleet
-    found = [crowd for crowd in fleet.crowds if crowd.clients > 1] if fleet else []
+    concurrent = [means for means in fleet.round_means if means.clients > 1] if fleet else []
     best = {
-        name: max(mine, key=lambda crowd: (crowd.clients, crowd.aggregate)).cell
+        name: max(mine, key=lambda means: (means.clients, means.aggregate)).cell
         for name in study.transports
-        if (mine := [crowd for crowd in found if crowd.cell.transport == name])
+        if (mine := [means for means in concurrent if means.cell.transport == name])
     }
     return [fleet.of(cell) for cell in best.values()] if fleet else []
 
 
-def _finding(fleet: Fleet, line: list[Crowd]) -> str:
+def _finding(fleet: Fleet, line: list[RoundMeans]) -> str:
     cell = line[0].cell
-    got = ", ".join(f"{crowd.clients}: {captions.figure(crowd.aggregate)}" for crowd in line)
+    got = ", ".join(f"{means.clients}: {captions.figure(means.aggregate)}" for means in line)
     text = f"{cell}, aggregate MB/s by clients: {got} (fairness {line[-1].fairness:.2f})."
     if cell in fleet.enough:
         most = fleet.enough[cell]
@@ -103,7 +103,7 @@ def _host(host: Host) -> tuple[str, ...]:
 
 
 def _at_once(study: Study, fleet: Fleet) -> list[Markup]:
-    if not any(crowd.clients > 1 for crowd in fleet.crowds):
+    if not any(means.clients > 1 for means in fleet.round_means):
         return [tag("p", "No two hosts provably measured the same cell at the same time.")]
     heads = ("cell", "clients", "rounds", "aggregate MB/s", "at least", "MB/s each", "fairness",
              "server CPUs busy", "per client")  # fmt: skip
@@ -111,7 +111,7 @@ def _at_once(study: Study, fleet: Fleet) -> list[Markup]:
         tag("h2", "Simultaneous clients"),
         tag("p", _legend(fleet)),
         *(tag("p", said) for said in findings(study)),
-        table(heads, [_row(crowd) for crowd in fleet.crowds]),
+        table(heads, [_row(means) for means in fleet.round_means]),
     ]
 
 
@@ -131,25 +131,25 @@ def _legend(fleet: Fleet) -> str:
     )
 
 
-def _each(crowd: Crowd) -> str:
+def _rates(means: RoundMeans) -> str:
     """The rate of each host; for many hosts only the lowest and the highest."""
-    if len(crowd.each) <= NAMED:
-        return ", ".join(f"{host} {captions.figure(rate)}" for host, rate in crowd.each.items())
-    low, high = min(crowd.each.values()), max(crowd.each.values())
+    if len(means.rates) <= NAMED:
+        return ", ".join(f"{host} {captions.figure(rate)}" for host, rate in means.rates.items())
+    low, high = min(means.rates.values()), max(means.rates.values())
     return f"{captions.figure(low)} to {captions.figure(high)}"
 
 
-def _row(crowd: Crowd) -> tuple[str, ...]:
-    share = crowd.server_per_client
+def _row(means: RoundMeans) -> tuple[str, ...]:
+    share = means.server_per_client
     return (
-        str(crowd.cell),
-        str(crowd.clients),
-        str(crowd.rounds),
-        captions.figure(crowd.aggregate),
-        captions.figure(crowd.least),
-        _each(crowd),
-        f"{crowd.fairness:.3f}",
-        "" if crowd.server is None else f"{crowd.server:.2f}",
+        str(means.cell),
+        str(means.clients),
+        str(means.rounds),
+        captions.figure(means.aggregate),
+        captions.figure(means.least),
+        _rates(means),
+        f"{means.fairness:.3f}",
+        "" if means.server is None else f"{means.server:.2f}",
         "" if share is None else f"{share:.2f}",
     )
 
@@ -162,8 +162,8 @@ def as_facts(fleet: Fleet) -> dict[str, object]:
             for host in fleet.hosts
         ],
         "at_once": [
-            {**asdict(crowd), "cell": str(crowd.cell), "server_per_client": crowd.server_per_client}
-            for crowd in fleet.crowds
+            {**asdict(means), "cell": str(means.cell), "server_per_client": means.server_per_client}
+            for means in fleet.round_means
         ],
         "enough_clients": {str(cell): count for cell, count in fleet.enough.items()},
         "clocks_not_synchronised": list(fleet.unsynchronised),

@@ -50,7 +50,7 @@ class Line:
 
 def lines(study: Study) -> list[Line]:
     """All lines that can be fitted; none without the probe set cpu."""
-    found = []
+    fitted = []
     for name in study.transports:
         points = [p.spent for p in _points(study, name) if p.spent and p.spent.cpu]
         for whose in _sides(points) if points else ():
@@ -59,28 +59,28 @@ def lines(study: Study) -> list[Line]:
             scales = [_cost(p, RAW) for p in points]
             sizes, costs = zip(*pairs, strict=True)
             if line := fit(sizes, costs, scales):
-                found.append(Line(name, whose, pairs, line))
-    return found
+                fitted.append(Line(name, whose, pairs, line))
+    return fitted
 
 
 def draw(study: Study) -> Drawing | None:
     """The figure, or None if there are too few points."""
-    found = lines(study)
-    shown = [whose for whose in (*SIDES, HOST) if any(line.whose == whose for line in found)]
-    if not found:
+    fitted = lines(study)
+    shown = [whose for whose in (*SIDES, HOST) if any(line.whose == whose for line in fitted)]
+    if not fitted:
         return None
     figure, axes = panels(shown)
-    costs = [ns / 1e3 for line in found if line.whose != RAW for _, ns in line.points if ns > 0]
+    costs = [ns / 1e3 for line in fitted if line.whose != RAW for _, ns in line.points if ns > 0]
     for ax in axes:
         ax.set(xscale="log", yscale="log")
         ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
     axes[0].set_ylim(min(costs) / 2, max(costs) * 2)
     for ax, whose in zip(axes, shown, strict=True):
-        _panel(ax, study, [line for line in found if line.whose == whose])
+        _panel(ax, study, [line for line in fitted if line.whose == whose])
     title = f"CPU time per {study.plan.direction} by size"
-    describe(figure, title, _finding(study, found), captions.small_print(study))
+    describe(figure, title, _finding(study, fitted), captions.small_print(study))
     alt = "; ".join(f"{line.whose}, {captions.transport(line.transport)}: {formula(line.fit)}"
-                    for line in found)  # fmt: skip
+                    for line in fitted)  # fmt: skip
     caption = (
         f"Points are cells, lines are fitted: o(m) = m × o_byte + o_io.{_left_out(study)} All "
         f"exclude the CPU time of the {captions.nic(study)}."
@@ -90,15 +90,15 @@ def draw(study: Study) -> Drawing | None:
 
 def section(study: Study) -> list[Markup]:
     """The cost of a byte and of an operation, as a table; [] without the probe set cpu."""
-    found = lines(study)
-    if not found:
+    fitted = lines(study)
+    if not fitted:
         return []
     heads = ("", "CPU of", "ns per byte", "±", f"µs per {study.plan.direction}", "±", "cells",
              *_limit_heads(study))  # fmt: skip
     return [
         tag("h2", "Overhead per byte and per I/O"),
         tag("p", _legend(study)),
-        table(heads, [_row(study, line) for line in found]),
+        table(heads, [_row(study, line) for line in fitted]),
     ]
 
 
@@ -125,14 +125,14 @@ def _cost(point: Spending, whose: str) -> float:
     return point.cpu[whose]
 
 
-def _panel(ax: Axes, study: Study, found: list[Line]) -> None:
+def _panel(ax: Axes, study: Study, fitted: list[Line]) -> None:
     ax.set_xlabel(f"KiB per {study.plan.direction}")
     ax.set_ylabel(f"µs of CPU per {study.plan.direction}")
     sizes = sorted({point.cell.rsize for point in study.points})
     ax.set_xticks(sizes, [f"{size / 1024:g}" for size in sizes])
     ax.minorticks_off()
     ends = []
-    for line in found:
+    for line in fitted:
         color = style.transport(line.transport)
         mark = style.marker(study.transports, line.transport)
         xs, ys = (np.array(values) for values in zip(*line.points, strict=True))
@@ -145,9 +145,9 @@ def _panel(ax: Axes, study: Study, found: list[Line]) -> None:
     label_ends(ax, ends)
 
 
-def _finding(study: Study, found: list[Line]) -> str:
+def _finding(study: Study, fitted: list[Line]) -> str:
     said = [f"{captions.transport(line.transport)} {formula(line.fit)}"
-            for line in found if line.whose == HOST]  # fmt: skip
+            for line in fitted if line.whose == HOST]  # fmt: skip
     return f"Host, {study.plan.direction}: {'; '.join(said)}"
 
 
@@ -156,10 +156,10 @@ def _left_out(study: Study) -> str:
 
 
 def _legend(study: Study) -> str:
-    each = study.plan.direction
+    direction = study.plan.direction
     return (
-        f"A {each} of m bytes takes m × o_byte + o_io of CPU time (after Magoutis et al., FAST "
-        "2003, section 2.2). Fitted to the cells above by least squares of errors relative to "
+        f"A {direction} of m bytes takes m × o_byte + o_io of CPU time (after Magoutis et al., "
+        "FAST 2003, section 2.2). Fitted to the cells above by least squares of errors relative to "
         "a cell's whole time; ± is the 95 % confidence interval. Samples of stacks divide the "
         "time: client is programs and the client's part of NFS, RPC and transport; server is nfsd "
         "and its part of them; shared is interrupts, packets and context switches, which cannot be "
@@ -243,10 +243,10 @@ def fit(sizes: Sequence[float], costs: Sequence[float], scales: Sequence[float])
         return None
     scale, cost = np.array(scales, float), np.array(costs, float)
     terms = np.column_stack([np.array(sizes, float), np.ones(len(cost))]) / scale[:, None]
-    found, *_ = np.linalg.lstsq(terms, cost / scale, rcond=None)
+    solution, *_ = np.linalg.lstsq(terms, cost / scale, rcond=None)
     degrees = len(cost) - 2
-    variance = float(np.sum((terms @ found - cost / scale) ** 2)) / degrees
+    variance = float(np.sum((terms @ solution - cost / scale) ** 2)) / degrees
     spread = np.sqrt(np.diag(np.linalg.inv(terms.T @ terms)) * variance)
     margins = quantile(degrees, (1 + CONFIDENCE) / 2) * spread
-    byte, io = (Estimate(float(v), float(m)) for v, m in zip(found, margins, strict=True))
+    byte, io = (Estimate(float(v), float(m)) for v, m in zip(solution, margins, strict=True))
     return Fit(byte, io, len(cost))

@@ -70,13 +70,13 @@ def _head(study: Study, css: str) -> Markup:
 
 def _figures(study: Study, drawings: Sequence[Drawing]) -> Markup:
     wide = "wide" if len(study.variants) > 1 else ""
-    each = [
+    figures = [
         tag("figure", Markup(inline_svg(drawing)), tag("p", drawing.alt, class_="off"),
             tag("figcaption", drawing.caption), class_=wide, id=drawing.name)
         for drawing in drawings
     ]  # fmt: skip
     small = tag("p", captions.small_print(study), class_="muted")
-    return tag("div", tag("div", *each, class_="figures"), small)
+    return tag("div", tag("div", *figures, class_="figures"), small)
 
 
 def _variables() -> str:
@@ -124,10 +124,15 @@ _DEVICES = {
 
 def opening(study: Study) -> list[Markup]:
     """The summary, the advice and the tune commands."""
-    found = recommendation.advice(study)
+    all_advice = recommendation.advice(study)
     what = f"NFS {captions.verb(study)} sweep of {study.plan.target}"
-    cards = tag("div", *(_card(study, one) for one in found), class_="cards")
-    parts = [tag("h1", what), tag("p", _summary(study, found)), cards, _apply(study, found)]
+    cards = tag("div", *(_card(study, one) for one in all_advice), class_="cards")
+    parts = [
+        tag("h1", what),
+        tag("p", _summary(study, all_advice)),
+        cards,
+        _apply(study, all_advice),
+    ]
     return parts + ([_device_note(study)] if emulation(study.conditions) else [])
 
 
@@ -150,11 +155,11 @@ def details(study: Study) -> list[Markup]:
     ]  # fmt: skip
 
 
-def _summary(study: Study, found: Sequence[Advice]) -> str:
-    first = found[0]
+def _summary(study: Study, all_advice: Sequence[Advice]) -> str:
+    first = all_advice[0]
     rate = captions.rate(first.best.throughput.mean)
     text = f"Fastest: {recommendation.headline(study, first)}, {rate}."
-    for other in found[1:]:
+    for other in all_advice[1:]:
         share = other.best.throughput.mean / first.best.throughput.mean
         text += f" {captions.transport(other.transport)} reaches {100 * share:.0f} % of that."
     return text
@@ -190,11 +195,11 @@ def _cost(point: Point) -> float:
     return point.cpu_per_mib.mean if point.cpu_per_mib else 0.0
 
 
-def _apply(study: Study, found: Sequence[Advice]) -> Markup:
+def _apply(study: Study, all_advice: Sequence[Advice]) -> Markup:
     commands = [
         Markup(tag("p", f"For {captions.transport(one.transport)}:")
                + tag("pre", recommendation.tune_command(study, one)))
-        for one in found
+        for one in all_advice
     ]  # fmt: skip
     return tag(
         "section",
@@ -255,10 +260,14 @@ def _row(study: Study, point: Point, variant: bool) -> tuple[str, ...]:
 
 
 def _probe_heads(study: Study) -> tuple[str, ...]:
-    each = study.plan.direction
+    direction = study.plan.direction
     nic = (f"CPU % without {captions.nic(study)}",) * study.emulated
     kept = any(point.spent for point in study.points)
-    return (*nic, "data by", f"segments per {each}", f"registrations per {each}") if kept else ()
+    return (
+        (*nic, "data by", f"segments per {direction}", f"registrations per {direction}")
+        if kept
+        else ()
+    )
 
 
 def _probe_cells(study: Study, point: Point) -> tuple[str, ...]:

@@ -42,8 +42,8 @@ class Advice:
 
 def advice(study: Study) -> list[Advice]:
     """One per transport, fastest first."""
-    found = [_of(study, choice) for choice in study.choices]
-    return sorted(found, key=lambda a: -a.best.throughput.mean)
+    all_advice = [_of(study, choice) for choice in study.choices]
+    return sorted(all_advice, key=lambda a: -a.best.throughput.mean)
 
 
 def _of(study: Study, choice: Choice) -> Advice:

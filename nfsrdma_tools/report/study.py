@@ -133,10 +133,12 @@ class Study:
 
     def side_by_side(self, points: Iterable[Point]) -> dict[str, list[Point]]:
         """Points by variant; transports without personalities are beside each personality."""
-        found = list(points)
-        leading = [p for p in found if p.cell.personality] or found
+        all_points = list(points)
+        leading = [p for p in all_points if p.cell.personality] or all_points
         return {
-            variant: [p for p in found if variant == p.variant or _is_beside(p, variant, leading)]
+            variant: [
+                p for p in all_points if variant == p.variant or _is_beside(p, variant, leading)
+            ]
             for variant in _variants(leading)
         }
 
@@ -193,8 +195,8 @@ def _days(trials: Sequence[Trial]) -> str:
 
 
 def _choices(plan: Plan, good: Sequence[Trial]) -> tuple[Choice, ...]:
-    found = [choose(good, transport) for transport in plan.transports]
-    return tuple(choice for choice in found if choice)
+    choices = [choose(good, transport) for transport in plan.transports]
+    return tuple(choice for choice in choices if choice)
 
 
 def _points(plan: Plan, good: Sequence[Trial]) -> tuple[Point, ...]:

@@ -80,8 +80,8 @@ RC: dict[str, Any] = {
 def steps(count: int) -> list[str]:
     """``count`` colours for ordered values, as distinct as possible."""
     last = len(_STEPS) - 1
-    places = [round(i * last / max(1, count - 1)) for i in range(count)]
-    return [_STEPS[place][0] for place in places]
+    indexes = [round(i * last / max(1, count - 1)) for i in range(count)]
+    return [_STEPS[index][0] for index in indexes]
 
 
 def transport(name: str) -> str:

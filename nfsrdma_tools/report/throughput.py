@@ -111,9 +111,9 @@ def draw_heat_map(study: Study, transport: str) -> Drawing | None:
     top = max(p.throughput.mean for p in study.points)
     for ax, variant in zip(axes, variants, strict=True):
         _tile_axes(ax, study, sizes, aheads)
-        found = {(p.cell.rsize, p.cell.read_ahead): p for p in study.of(transport, variant)}
+        measured = {(p.cell.rsize, p.cell.read_ahead): p for p in study.of(transport, variant)}
         for (x, size), (y, ahead) in product(enumerate(sizes), enumerate(aheads)):
-            _tile(ax, (x, y), found.get((size, ahead)), top, min(1, 8 / len(sizes)))
+            _tile(ax, (x, y), measured.get((size, ahead)), top, min(1, 8 / len(sizes)))
     title = f"{captions.transport(transport)}: MB/s over {captions.size_word(study)} and read-ahead"
     describe(figure, title, captions.map_finding(study, transport), captions.small_print(study))
     caption, alt = captions.map_caption(study, transport), captions.map_alt(study, transport)
@@ -135,8 +135,10 @@ def _tile_axes(ax: Axes, study: Study, sizes: list[int], aheads: list[int]) -> N
     ax.set_ylabel("reads ahead")
 
 
-def _tile(ax: Axes, place: tuple[int, int], point: Point | None, top: float, scale: float) -> None:
-    corner = (place[0] - 0.48, place[1] - 0.46)
+def _tile(
+    ax: Axes, position: tuple[int, int], point: Point | None, top: float, scale: float
+) -> None:
+    corner = (position[0] - 0.48, position[1] - 0.46)
     if point is None:
         ax.add_patch(Rectangle(corner, 0.96, 0.92, fc="none", ec=style.GRID, hatch="////", lw=0.8))
         return
@@ -148,5 +150,5 @@ def _tile(ax: Axes, place: tuple[int, int], point: Point | None, top: float, sca
         ax.add_patch(Rectangle(corner, 0.96, 0.92, fc="none", ec=ink, lw=2.2 * scale, ls=line))
     mark = "~" if point.unstable else ""
     said = f"{mark}{captions.figure(point.throughput.mean)}"
-    ax.text(*place, said, color=ink, fontsize=10 * scale,
+    ax.text(*position, said, color=ink, fontsize=10 * scale,
             fontweight="bold" if point.best else "normal", ha="center", va="center")  # fmt: skip

@@ -118,5 +118,5 @@ def _loss(
     best, other = choose(first, scope), choose(second, scope)
     if not best or not other or other.winner.cell not in mine:
         return None
-    found = mine[other.winner.cell]
-    return Loss(scope, best.winner.cell, other.winner.cell, 1 - found / best.winner.throughput)
+    throughput = mine[other.winner.cell]
+    return Loss(scope, best.winner.cell, other.winner.cell, 1 - throughput / best.winner.throughput)

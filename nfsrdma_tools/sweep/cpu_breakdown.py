@@ -100,13 +100,13 @@ def _cpu(trial: Trial) -> dict[str, int]:
         return {}
     offloaded = _offloaded(trial)
     work = _sums(row for row in rows if row["layer"] not in offloaded)
-    found = {
+    by_side = {
         SERVER: work[f"{SERVER}_ns"],
         SHARED: work[f"{NEITHER}_ns"],
         NIC: sum(row["ns"] for row in rows if row["layer"] in offloaded),
     }
     # the probe set counts the harness as client time; busy time is without it
-    return {CLIENT: trial.busy_ns - sum(found.values()), **found}
+    return {CLIENT: trial.busy_ns - sum(by_side.values()), **by_side}
 
 
 def _offloaded(trial: Trial) -> set[str]:
@@ -128,7 +128,7 @@ def _rows(
 
 
 def _sums(rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
     for row in rows:
-        found.update({key: n for key, n in row.items() if isinstance(n, int)})
-    return found
+        sums.update({key: n for key, n in row.items() if isinstance(n, int)})
+    return sums

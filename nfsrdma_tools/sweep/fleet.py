@@ -23,8 +23,8 @@ from nfsrdma_tools.sweep.significance import Summary, summaries
 from nfsrdma_tools.sweep.store import Store, Trial
 
 __all__ = [
-    "Crowd", "Fleet", "Host", "Round", "alike", "crowds", "enough", "jain", "load", "pooled",
-    "rounds",
+    "Fleet", "Host", "Round", "RoundMeans", "enough", "is_same_grid", "jain", "load", "pooled",
+    "round_means", "rounds",
 ]  # fmt: skip
 
 SHARE = 0.5
@@ -64,7 +64,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Crowd:
+class RoundMeans:
     """All rounds of one cell with the same number of clients, as means."""
 
     cell: Cell
@@ -75,8 +75,8 @@ class Crowd:
     fairness: float
     server: float | None
     """Busy CPUs of the server."""
-    each: Mapping[str, float] = field(default_factory=dict)
-    """Rate of each host, in MB/s."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Mean rate of each host, in MB/s."""
 
     @property
     def server_per_client(self) -> float | None:
@@ -94,7 +94,7 @@ def jain(rates: Sequence[float]) -> float:
     return sum(rates) ** 2 / (len(rates) * squares) if squares else 1.0
 
 
-def alike(one: Plan, other: Plan) -> bool:
+def is_same_grid(one: Plan, other: Plan) -> bool:
     """Whether two plans measure the same grid against the same target."""
     return _without_names(one) == _without_names(other)
 
@@ -138,18 +138,21 @@ def rounds(
     return [_round(group, load) for group in different.values()]
 
 
-def crowds(found: Iterable[Round]) -> list[Crowd]:
+def round_means(all_rounds: Iterable[Round]) -> list[RoundMeans]:
     """Rounds grouped by cell and number of clients, in that order."""
-    ordered = sorted(found, key=_place)
-    return [_crowd(*place, list(group)) for place, group in itertools.groupby(ordered, key=_place)]
+    ordered = sorted(all_rounds, key=_cell_and_clients)
+    return [
+        _means(*key, list(group))
+        for key, group in itertools.groupby(ordered, key=_cell_and_clients)
+    ]
 
 
-def enough(found: Sequence[Crowd]) -> int | None:
-    """The number of clients beyond which one more gains less than GAIN, for crowds of one cell.
+def enough(all_means: Sequence[RoundMeans]) -> int | None:
+    """The number of clients beyond which one more gains less than GAIN, for the means of one cell.
 
     None when every measured number still gained more, or only one was measured.
     """
-    for one, more in itertools.pairwise(sorted(found, key=lambda crowd: crowd.clients)):
+    for one, more in itertools.pairwise(sorted(all_means, key=lambda means: means.clients)):
         steps = more.clients - one.clients
         if one.aggregate and more.aggregate / one.aggregate - 1 < GAIN * steps:
             return one.clients
@@ -212,28 +215,28 @@ def _round(group: Sequence[_Span], load: Sequence[Sample]) -> Round:
     )
 
 
-def _place(found: Round) -> tuple[Cell, int]:
-    return found.cell, found.clients
+def _cell_and_clients(one: Round) -> tuple[Cell, int]:
+    return one.cell, one.clients
 
 
-def _crowd(cell: Cell, clients: int, found: list[Round]) -> Crowd:
-    known = [one.server for one in found if one.server is not None]
-    return Crowd(
+def _means(cell: Cell, clients: int, group: list[Round]) -> RoundMeans:
+    known = [one.server for one in group if one.server is not None]
+    return RoundMeans(
         cell=cell,
         clients=clients,
-        rounds=len(found),
-        aggregate=statistics.fmean(one.aggregate for one in found),
-        least=statistics.fmean(one.least for one in found),
-        fairness=statistics.fmean(one.fairness for one in found),
+        rounds=len(group),
+        aggregate=statistics.fmean(one.aggregate for one in group),
+        least=statistics.fmean(one.least for one in group),
+        fairness=statistics.fmean(one.fairness for one in group),
         server=statistics.fmean(known) if known else None,
-        each=_each(found),
+        rates=_mean_rates(group),
     )
 
 
-def _each(found: Sequence[Round]) -> dict[str, float]:
-    hosts = sorted({host for one in found for host in one.rates})
+def _mean_rates(group: Sequence[Round]) -> dict[str, float]:
+    hosts = sorted({host for one in group for host in one.rates})
     return {
-        host: statistics.fmean(one.rates[host] for one in found if host in one.rates)
+        host: statistics.fmean(one.rates[host] for one in group if host in one.rates)
         for host in hosts
     }
 
@@ -263,7 +266,7 @@ class Fleet:
     """
 
     hosts: tuple[Host, ...]
-    crowds: tuple[Crowd, ...]
+    round_means: tuple[RoundMeans, ...]
     enough: Mapping[Cell, int]
     unsynchronised: tuple[str, ...] = ()
 
@@ -272,24 +275,24 @@ class Fleet:
         """The names of the hosts."""
         return list(dict.fromkeys(host.name for host in self.hosts))
 
-    def of(self, cell: Cell) -> list[Crowd]:
+    def of(self, cell: Cell) -> list[RoundMeans]:
         """The rounds of a cell, by number of clients."""
-        return [crowd for crowd in self.crowds if crowd.cell == cell]
+        return [means for means in self.round_means if means.cell == cell]
 
 
 def pooled(store: Store, plan: Plan) -> list[Trial]:
     """The trials of a plan, and of each other host's newest equal plan."""
     names = _names(store)
-    found: dict[str, list[Trial]] = {}
-    for one in [p for p in store.plans() if alike(p, plan)]:
+    trials_of_host: dict[str, list[Trial]] = {}
+    for one in [p for p in store.plans() if is_same_grid(p, plan)]:
         by_host: dict[str, list[Trial]] = {}
         for trial in store.trials(one):
             by_host.setdefault(names.get(trial.environment, ""), []).append(trial)
-        found.update(by_host)
+        trials_of_host.update(by_host)
     own = store.trials(plan)
     mine = {names.get(trial.environment, "") for trial in own}
     # a trial without an environment of its own belongs to its plan's host
-    others = [trial for host, trials in found.items() if host and host not in mine
+    others = [trial for host, trials in trials_of_host.items() if host and host not in mine
               for trial in trials]  # fmt: skip
     return own + others
 
@@ -300,13 +303,13 @@ def load(store: Store, plan: Plan, trials: Sequence[Trial]) -> Fleet | None:
     hosts = {names[t.environment] for t in trials if names.get(t.environment)}
     if len(hosts) < 2:
         return None
-    everything = [t for p in store.plans() if alike(p, plan) for t in store.trials(p)]
-    found = crowds(rounds(everything, names, _of_server(store, plan)))
-    cells = dict.fromkeys(crowd.cell for crowd in found)
-    known = {cell: enough([c for c in found if c.cell == cell]) for cell in cells}
+    everything = [t for p in store.plans() if is_same_grid(p, plan) for t in store.trials(p)]
+    all_means = round_means(rounds(everything, names, _of_server(store, plan)))
+    cells = dict.fromkeys(means.cell for means in all_means)
+    known = {cell: enough([means for means in all_means if means.cell == cell]) for cell in cells}
     return Fleet(
         hosts=tuple(_hosts(plan, trials, names)),
-        crowds=tuple(found),
+        round_means=tuple(all_means),
         enough={cell: count for cell, count in known.items() if count},
         unsynchronised=_unsynchronised(store, hosts),
     )

@@ -242,8 +242,8 @@ def _check_numbers(plan: Plan) -> None:
     if plan.runs < 1 or min(plan.nconnects) < 1 or plan.block_size < 1:
         raise UsageError("the least value of runs, nconnect and block size is 1")
     if plan.file_size < BLOCK or plan.file_size % BLOCK:
-        found = format_size(plan.file_size)
-        raise UsageError(f"file size: expected a multiple of {BLOCK} bytes, found {found}")
+        size = format_size(plan.file_size)
+        raise UsageError(f"file size: expected a multiple of {BLOCK} bytes, found {size}")
     for name, values in plan.axes:
         if not values or len(set(values)) != len(values):
             raise UsageError(f"axis {name}: expected different values, found {list(values)}")
@@ -261,9 +261,9 @@ def _check_personalities(plan: Plan) -> None:
             what = f"axis {PERSONALITY}: unknown value {value!r}"
             raise UsageError(what, f"use {', '.join(PERSONALITIES)}")
     if values and OURS not in plan.transports:
-        found = ", ".join(plan.transports)
-        what = f"axis {PERSONALITY}: expected transport {OURS}, found {found}"
-        raise UsageError(what, f"add it to --transport: {found.replace(' ', '')},{OURS}")
+        transports = ", ".join(plan.transports)
+        what = f"axis {PERSONALITY}: expected transport {OURS}, found {transports}"
+        raise UsageError(what, f"add it to --transport: {transports.replace(' ', '')},{OURS}")
     if OPTIMISTIC in values and plan.vers != "3":
         what = f"axis {PERSONALITY}: {OPTIMISTIC} needs vers 3, found {plan.vers}"
         raise UsageError(what, "use --vers 3")

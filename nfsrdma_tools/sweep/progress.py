@@ -162,8 +162,8 @@ def attaching(names: Sequence[str], facts: Mapping[str, str]) -> Step:
 def measuring(plan: Plan, trials: int, facts: Mapping[str, str]) -> Step:
     """The step that runs ``trials`` trials."""
     by, cells = _machine(facts), plan.cells()
-    each = sum(map(plan.bytes_moved, cells)) / len(cells)
-    return Step(f"{trials} trials", round(trials * (by.mounting + each / by.rate)))
+    bytes_per_trial = sum(map(plan.bytes_moved, cells)) / len(cells)
+    return Step(f"{trials} trials", round(trials * (by.mounting + bytes_per_trial / by.rate)))
 
 
 def _machine(facts: Mapping[str, str]) -> _Machine:

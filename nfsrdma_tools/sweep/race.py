@@ -52,7 +52,8 @@ def next_cell(plan: Plan, trials: Sequence[Trial]) -> tuple[Cell, int] | None:
         )
     else:
         cell = min(
-            waiting, key=lambda c: (attempts[c], _group(plan, c), _place(plan.seed, attempts[c], c))
+            waiting,
+            key=lambda c: (attempts[c], _group(plan, c), _random_order(plan.seed, attempts[c], c)),
         )
     return cell, attempts[cell] + 1
 
@@ -112,6 +113,6 @@ def _group(plan: Plan, cell: Cell) -> int:
 
 
 @functools.cache
-def _place(seed: int, attempt: int, cell: Cell) -> float:
+def _random_order(seed: int, attempt: int, cell: Cell) -> float:
     # each pass has its own random order, which is the same in every process
     return random.Random(f"{seed} {attempt} {cell.key}").random()  # noqa: S311 - no secret

@@ -90,7 +90,7 @@ class Noises:
         the best (1984), one-sided.  The quantile is that of Dunnett's test for
         uncorrelated comparisons, which is conservative.
         """
-        mine, its = (self.of[each.cell.transport] for each in (one, best))
+        mine, its = (self.of[summary.cell.transport] for summary in (one, best))
         if not (mine.known and its.known):
             return PRIOR
         parts = mine.relative**2 / one.runs, its.relative**2 / best.runs
@@ -115,9 +115,9 @@ def summaries(trials: Iterable[Trial]) -> list[Summary]:
 
 def by_transport(cells: Sequence[Summary]) -> Noises:
     """The relative spread per transport; the pooled one where its own is unknown."""
-    everybody, names = pooled(cells), {each.cell.transport for each in cells}
+    everything, names = pooled(cells), {summary.cell.transport for summary in cells}
     own = {name: pooled([c for c in cells if c.cell.transport == name]) for name in names}
-    return Noises({name: noise if noise.known else everybody for name, noise in own.items()})
+    return Noises({name: noise if noise.known else everything for name, noise in own.items()})
 
 
 def pooled(cells: Sequence[Summary]) -> Noise:

@@ -211,11 +211,11 @@ class Store:
 
         A sweep that failed to start does not hide the one before it.
         """
-        found = [plan for plan in self.plans() if uid in ("", plan.uid)]
-        if not found:
+        plans = [plan for plan in self.plans() if uid in ("", plan.uid)]
+        if not plans:
             raise StoreError(f"{self.path} has no plan {uid}".rstrip(), "run a sweep first")
         measured = set(self._read("SELECT DISTINCT plan FROM trials", (), lambda row: row[0]))
-        return next((p for p in reversed(found) if p.uid in measured), found[-1])
+        return next((p for p in reversed(plans) if p.uid in measured), plans[-1])
 
     def trials(self, plan: Plan | None = None) -> list[Trial]:
         """All trials, or a plan's, in the order they ran."""
@@ -393,8 +393,8 @@ class _Content:
         """Plans by their first trial, trials by when they started."""
         trials = sorted(self.trials.values(), key=lambda t: (t.started, t.order))
         first: dict[str, int] = {}
-        for place, trial in enumerate(trials):
-            first.setdefault(trial.plan, place)
+        for index, trial in enumerate(trials):
+            first.setdefault(trial.plan, index)
         known = self.plans.values()
         return sorted(known, key=lambda plan: first.get(plan.uid, -1)), trials
 
@@ -406,21 +406,21 @@ def merge(out: Path, stores: Iterable[Path], loads: Mapping[str, Sequence[Sample
 
     Raises StoreError and writes nothing when a file is not a store or two stores disagree.
     """
-    found = _Content()
+    content = _Content()
     before = 0
     if out.exists():
         with Store(out, read_only=True) as kept:
-            found.take(kept)
-        before = len(found.trials)
+            content.take(kept)
+        before = len(content.trials)
     for path in stores:
         with Store(path, read_only=True) as store:
-            found.take(store)
-    plans, trials = found.in_order()
+            content.take(store)
+    plans, trials = content.in_order()
     with Store(out) as store:
-        store.add_all(plans, found.environments.values(), trials)
-        for host, samples in [*found.loads, *loads.items()]:
+        store.add_all(plans, content.environments.values(), trials)
+        for host, samples in [*content.loads, *loads.items()]:
             store.add_load(host, samples)
-    names = {facts.get("host", "") for facts in found.environments.values()}
+    names = {facts.get("host", "") for facts in content.environments.values()}
     return Merged(len(plans), len(trials), len(trials) - before, tuple(sorted(names)))
 
 

@@ -142,12 +142,12 @@ class TrialProbes:
 
     def end(self, before: dict[str, Any], directory: str) -> dict[str, list[dict[str, Any]]]:
         """The rows counted since: those of the mount, or of the host for sets without mounts."""
-        found = {}
+        rows = {}
         for name, reading in before.items():
             kind = probe_set(name)
             grown = kind.difference(kind.read(self.attach()), reading)
-            found[name] = of_mount(kind.records(grown, self._clients), directory)
-        return found
+            rows[name] = of_mount(kind.records(grown, self._clients), directory)
+        return rows
 
     def release(self) -> None:
         """Detach; the next trial attaches again."""
@@ -228,15 +228,15 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
     # first: a tunable may be a parameter of the module
     ready(bench, cell.transport)
     axes = _set(bench, cell) | ({PERSONALITY: cell.personality} if cell.personality else {})
-    with _mounted(bench, cell) as made:
-        kb = _read_ahead(bench, cell, made)
+    with _mounted(bench, cell) as nfs_mount:
+        kb = _read_ahead(bench, cell, nfs_mount)
         time.sleep(bench.pause)
         release_server_pages(bench.directory)
         bench.rhythm.wait(trial.order)
         figures = _run_workload(bench, cell)
-        after = readahead.verify(made.device, kb)
+        after = readahead.verify(nfs_mount.device, kb)
         if cell.personality:
-            mounting.verify_personality(cell.personality, made.device)
+            mounting.verify_personality(cell.personality, nfs_mount.device)
         if check_data and bench.plan.direction == "read":
             workload.check(bench.directory, bench.plan, bench.content, cell)
     if check_data and bench.plan.direction == "write":
@@ -246,7 +246,7 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
         **figures,
         "cache": "server warm, client cold",
         "axes": axes,
-        "mount": made.options,
+        "mount": nfs_mount.options,
         "verified": check_data,
         "read_ahead_kb_before": kb,
         "read_ahead_kb_after": after,
@@ -268,18 +268,18 @@ def _mounted(bench: Bench, cell: Cell) -> Iterator[Mount]:
         raise _NotOfferedError(str(error)) from error
     with contextlib.ExitStack() as stack:
         try:
-            made = stack.enter_context(mounted(bench, request))
+            nfs_mount = stack.enter_context(mounted(bench, request))
         except MismatchError as error:
             if error.what in ("rsize", "wsize", "nconnect", PERSONALITY):
                 raise _NotOfferedError(str(error)) from error
             raise
-        yield made
+        yield nfs_mount
 
 
-def _read_ahead(bench: Bench, cell: Cell, made: Mount) -> int:
+def _read_ahead(bench: Bench, cell: Cell, nfs_mount: Mount) -> int:
     if not bench.plan.reads_ahead:
-        return readahead.get_kb(made.device)
-    return readahead.verify(made.device, readahead.kb_for(cell.read_ahead, cell.rsize))
+        return readahead.get_kb(nfs_mount.device)
+    return readahead.verify(nfs_mount.device, readahead.kb_for(cell.read_ahead, cell.rsize))
 
 
 def _run_workload(bench: Bench, cell: Cell) -> dict[str, Any]:
@@ -396,22 +396,22 @@ def mounted(bench: Bench, request: MountRequest) -> Iterator[Mount]:
 
     Call ``ready`` before.
     """
-    made = mount(request, bench.changes).mount
+    nfs_mount = mount(request, bench.changes).mount
     try:
-        yield made
+        yield nfs_mount
     finally:
-        _take_off(made, bench.changes)
+        _take_off(nfs_mount, bench.changes)
 
 
-def _take_off(made: Mount, changes: Journal) -> None:
+def _take_off(nfs_mount: Mount, changes: Journal) -> None:
     try:
-        unmount(made.directory, changes, timeout=30)
+        unmount(nfs_mount.directory, changes, timeout=30)
     except UserError:
         # only this sweep uses the mount: the test file, and reads of it
-        run("umount", "-f", "-l", "--", made.directory, check=False, timeout=30)
-        if find(made.directory):
+        run("umount", "-f", "-l", "--", nfs_mount.directory, check=False, timeout=30)
+        if find(nfs_mount.directory):
             raise
-        drop_undo(made.directory, changes)
+        drop_undo(nfs_mount.directory, changes)
 
 
 def release_server_pages(directory: Path) -> None:

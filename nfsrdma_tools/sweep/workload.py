@@ -99,15 +99,15 @@ def is_there(directory: Path, plan: Plan) -> bool:
     """Whether the file exists; UserError when its size is not the plan's."""
     path = directory / file_name(plan)
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return False
     except OSError as error:
         raise UserError(f"{path.name} cannot be checked: {error.strerror}") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise UserError(f"{path.name} is not a regular file", "remove it on the server")
-    if found.st_size != plan.file_size:
-        what = f"{path.name}: expected {plan.file_size} bytes, found {found.st_size}"
+    if status.st_size != plan.file_size:
+        what = f"{path.name}: expected {plan.file_size} bytes, found {status.st_size}"
         raise UserError(what, "remove it on the server")
     return True
 
@@ -334,8 +334,8 @@ def has_content(path: Path, content: Content, size: int, direct: bool = False) -
     Raises OSError.
     """
     wanted = content[: -(-size // _BLOCK)]
-    found = itertools.islice(_blocks(path, direct), len(wanted))
-    return all(map(_same, itertools.chain(found, itertools.repeat(b"")), wanted))
+    blocks = itertools.islice(_blocks(path, direct), len(wanted))
+    return all(map(_same, itertools.chain(blocks, itertools.repeat(b"")), wanted))
 
 
 def _same(block: bytes, known: bytes | int) -> bool:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.cpu_time import CpuCounters
 from nfsrdma_tools.sweep import fleet, server_cpu
-from nfsrdma_tools.sweep.fleet import Crowd, Round, crowds, enough, jain, rounds
+from nfsrdma_tools.sweep.fleet import Round, RoundMeans, enough, jain, round_means, rounds
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.server_cpu import Sample
 from nfsrdma_tools.sweep.store import Store, StoreError, Trial, environment_uid, merge
@@ -100,13 +100,13 @@ def test_failed_trials_and_those_without_host_or_time_are_no_rounds() -> None:
 def test_means_by_number_of_clients() -> None:
     alone = [trial("a", 0), trial("a", 20, megabytes=900)]
     both = [trial("a", 40, megabytes=800), trial("b", 40, megabytes=400)]
-    one, two = crowds(rounds([*both, *alone], HOSTS))
+    one, two = round_means(rounds([*both, *alone], HOSTS))
     assert (one.clients, one.rounds, one.aggregate) == (1, 2, 95)
     assert (two.clients, two.rounds, two.aggregate) == (2, 1, 120)
 
 
-def crowd(clients: int, aggregate: float) -> Crowd:
-    return Crowd(CELL, clients, 1, aggregate, aggregate, 1.0, None)
+def means(clients: int, aggregate: float) -> RoundMeans:
+    return RoundMeans(CELL, clients, 1, aggregate, aggregate, 1.0, None)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def crowd(clients: int, aggregate: float) -> Crowd:
     ],
 )
 def test_how_many_clients_are_enough(aggregates: dict[int, float], expected: int | None) -> None:
-    assert enough([crowd(*pair) for pair in aggregates.items()]) == expected
+    assert enough([means(*pair) for pair in aggregates.items()]) == expected
 
 
 def test_the_cpu_time_of_the_server_is_that_of_the_common_time() -> None:
@@ -130,7 +130,7 @@ def test_the_cpu_time_of_the_server_is_that_of_the_common_time() -> None:
     samples = [Sample(at - 5, 0), Sample(at + 5, 10), Sample(at + 15, 30)]
     (found,) = rounds([trial("a", 0, idle=0), trial("b", 0, idle=0)], HOSTS, samples)
     assert found.server == pytest.approx(1.5)
-    (both,) = crowds([found])
+    (both,) = round_means([found])
     assert both.server_per_client == pytest.approx(0.75)
 
 
@@ -252,11 +252,11 @@ def test_an_inconsistent_store_is_refused(tmp_path: Path) -> None:
     refused(out, [samples], "no sample")
 
 
-def test_plans_are_alike_without_uid_seed_and_directory(tmp_path: Path) -> None:
+def test_plans_have_the_same_grid_whatever_their_uid_seed_and_directory(tmp_path: Path) -> None:
     one = Plan("server:/export", uid="1", seed=1, directory="/mnt/a")
-    assert fleet.alike(one, replace(one, uid="2", seed=7, directory=""))
-    assert not fleet.alike(one, replace(one, target="other:/export"))
-    assert not fleet.alike(one, replace(one, runs=9))
+    assert fleet.is_same_grid(one, replace(one, uid="2", seed=7, directory=""))
+    assert not fleet.is_same_grid(one, replace(one, target="other:/export"))
+    assert not fleet.is_same_grid(one, replace(one, runs=9))
 
 
 def test_the_fairness_of_one_client_is_1() -> None:

@@ -67,13 +67,13 @@ def loaded(path: Path) -> Fleet:
 def test_rounds_have_aggregate_fairness_and_server_cpu(merged: Path) -> None:
     found = loaded(merged)
     assert found.names == ["client1", "client2", "client3"]
-    assert [(c.clients, c.rounds, c.aggregate) for c in found.crowds] == [
+    assert [(c.clients, c.rounds, c.aggregate) for c in found.round_means] == [
         (1, 1, 100.0), (2, 1, 190.0), (3, 1, 192.0),
     ]  # fmt: skip
-    assert found.crowds[2].fairness == pytest.approx(192**2 / (3 * (80**2 + 72**2 + 40**2)))
-    assert found.crowds[2].each == {"client1": 80.0, "client2": 72.0, "client3": 40.0}
-    assert found.crowds[2].server == pytest.approx(1.5)
-    assert found.crowds[2].server_per_client == pytest.approx(0.5)
+    assert found.round_means[2].fairness == pytest.approx(192**2 / (3 * (80**2 + 72**2 + 40**2)))
+    assert found.round_means[2].rates == {"client1": 80.0, "client2": 72.0, "client3": 40.0}
+    assert found.round_means[2].server == pytest.approx(1.5)
+    assert found.round_means[2].server_per_client == pytest.approx(0.5)
     assert list(found.enough.values()) == [2]
     assert found.unsynchronised == ()
 
@@ -118,7 +118,7 @@ def test_the_common_choice_may_be_slower_on_a_host(tmp_path: Path) -> None:
     assert [(h.name, h.best.cell.rsize, h.loss) for h in found.hosts] == [
         ("a", 131072, 0.0), ("b", 8192, 0.25),
     ]  # fmt: skip
-    assert found.crowds == ()
+    assert found.round_means == ()
     assert found.unsynchronised == ("a", "b")
     report = build.build(tmp_path / "all.db", tmp_path / "out")
     assert "No two hosts" in " ".join(page(report).texts)
