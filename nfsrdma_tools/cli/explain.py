@@ -86,7 +86,7 @@ def _details(entry: Explanation) -> list[tuple[str, str]]:
     if entry.severity == "information":
         # what is normal takes two lines; --json has the others
         return [("meaning", entry.meaning)]
-    numbers = [(str(found.number), f"{found.name}: {found.meaning}") for found in entry.numbers]
+    numbers = [(str(error.number), f"{error.name}: {error.meaning}") for error in entry.numbers]
     details = [
         ("line", entry.example),
         ("meaning", entry.meaning),

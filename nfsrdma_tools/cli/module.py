@@ -41,12 +41,12 @@ def build(
 
     Needs the headers package of that kernel; does not need root.
     """
-    made = build_with_progress(kernel, force)
+    module = build_with_progress(kernel, force)
     if as_json:
-        facts = {"kernel": made.release, "path": str(made.path), "fresh": made.fresh}
+        facts = {"kernel": module.release, "path": str(module.path), "fresh": module.fresh}
         print_json(facts)
         return
-    print(f"{made.path}: {'built' if made.fresh else 'already built'} for {made.release}")
+    print(f"{module.path}: {'built' if module.fresh else 'already built'} for {module.release}")
 
 
 @app.command()
@@ -81,7 +81,7 @@ def load(
         print_changes(module_swap.loading(file, setting or ()), as_json)
         return
     with journal() as changes:
-        module_swap.check_room(dict(each.partition("=")[::2] for each in setting or ()))
+        module_swap.check_room(dict(text.partition("=")[::2] for text in setting or ()))
         wanted = kernel_modules.in_file(file or build_with_progress().path)
         values = module_parameters.checked(setting or (), wanted)
         before = owner()
@@ -120,8 +120,8 @@ def status(as_json: Json = False, verbose: Verbose = False) -> None:
     """
     from nfsrdma_tools.host.module import status as module_status
 
-    found = module_status.status()
-    print_json(status_facts(found)) if as_json else print("\n".join(status_lines(found)))
+    current = module_status.status()
+    print_json(status_facts(current)) if as_json else print("\n".join(status_lines(current)))
 
 
 @app.command()
@@ -139,8 +139,8 @@ def install(dry_run: DryRun = False, as_json: Json = False, verbose: Verbose = F
         return
     with journal() as changes:
         module_install.check()
-        made = build_with_progress()
-        new = module_install.install(made, changes)
+        module = build_with_progress()
+        new = module_install.install(module, changes)
         changes.keep()
     here = module_install.installed()
     version = here.version if here else ""
@@ -149,7 +149,7 @@ def install(dry_run: DryRun = False, as_json: Json = False, verbose: Verbose = F
         paths = {"source": folder, "modprobe": str(module_install.CONF)}
         print_json({"installed": new, "version": version, **paths})
         return
-    print(f"{'installed' if new else 'already installed:'} nfsrdma {version} for {made.release}")
+    print(f"{'installed' if new else 'already installed:'} nfsrdma {version} for {module.release}")
     print(f"  permanent: DKMS builds {folder} for each new kernel;")
     print(f"  {module_install.CONF} selects it for mounts with proto=rdma and for nfsd")
     print("  takes effect at the next load: nfsrdma module load, or a reboot")
@@ -229,51 +229,54 @@ def load_lines(wanted: ModuleFile, new: bool, before: str, values: dict[str, str
     ]
 
 
-def status_facts(found: Status) -> dict[str, Any]:
+def status_facts(status: Status) -> dict[str, Any]:
     """The status as plain values, for JSON."""
     from dataclasses import asdict
 
     return {
-        **asdict(found),
-        "source": str(found.source),
-        "built": str(found.built) if found.built else None,
-        "loaded_is_this_source": found.current,
+        **asdict(status),
+        "source": str(status.source),
+        "built": str(status.built) if status.built else None,
+        "loaded_is_this_source": status.current,
     }
 
 
-def status_lines(found: Status) -> list[str]:
+def status_lines(status: Status) -> list[str]:
     """The status as lines, a fact per line."""
     rows = [
-        ("kernel", found.release),
-        ("module", _module(found)),
-        *(("server", text) for text in _server(found)),
-        *(("client", _client(each)) for each in (found.server.clients if found.server else ())),
-        *(("transport", _transport(each)) for each in found.transports),
-        ("source", f"{found.source}, hash {found.source_hash}"),
-        ("built", _built(found)),
-        *(("parameter", _tunable(each)) for each in found.tunables),
-        *(("user", user) for user in found.users or ("none",)),
-        *(("dkms", text) for text in _dkms(found)),
+        ("kernel", status.release),
+        ("module", _module(status)),
+        *(("server", text) for text in _server(status)),
+        *(
+            ("client", _client(client))
+            for client in (status.server.clients if status.server else ())
+        ),
+        *(("transport", _transport(transport)) for transport in status.transports),
+        ("source", f"{status.source}, hash {status.source_hash}"),
+        ("built", _built(status)),
+        *(("parameter", _parameter(parameter)) for parameter in status.tunables),
+        *(("user", user) for user in status.users or ("none",)),
+        *(("dkms", text) for text in _dkms(status)),
     ]
     return [printable(f"{name:9}  {text}") for name, text in rows]
 
 
-def _module(found: Status) -> str:
-    if not found.owner:
+def _module(status: Status) -> str:
+    if not status.owner:
         return "none; a mount with proto=rdma loads one"
-    who = {"nfsrdma": "of this project", "rpcrdma": "of the kernel"}.get(found.owner, "unknown")
-    version = f" {found.version}" if found.version else ""
-    source = f", srcversion {found.srcversion}" if found.srcversion else ""
-    return f"{found.owner}{version}, {who}{source}"
+    who = {"nfsrdma": "of this project", "rpcrdma": "of the kernel"}.get(status.owner, "unknown")
+    version = f" {status.version}" if status.version else ""
+    source = f", srcversion {status.srcversion}" if status.srcversion else ""
+    return f"{status.owner}{version}, {who}{source}"
 
 
-def _server(found: Status) -> list[str]:
-    if not found.server:
+def _server(status: Status) -> list[str]:
+    if not status.server:
         return []
-    whose = "" if found.owner == OURS else f", srcversion {found.ours}"
-    accepts = ", ".join(found.server.personalities)
-    load = _load(found.server)
-    return [f"{OURS}, for nfsd {found.server.name}{whose}{load}; accepts {accepts}"]
+    whose = "" if status.owner == OURS else f", srcversion {status.ours}"
+    accepts = ", ".join(status.server.personalities)
+    load = _load(status.server)
+    return [f"{OURS}, for nfsd {status.server.name}{whose}{load}; accepts {accepts}"]
 
 
 def _load(server: ServerTransport) -> str:
@@ -299,46 +302,49 @@ def _exposed(memory: int | None, dones: int | None, lanes: int | None) -> list[s
     ]
 
 
-def _client(each: Client) -> str:
-    state = "connected" if each.connected else "ended"
-    reason = f": {each.reason}" if each.reason != "none" else ""
-    exposed = _exposed(each.exposed_memory, each.dones_outstanding, each.lanes)
-    if each.granted_memory:
-        exposed.append(f"{format_size(each.granted_memory)} of the page cache granted")
-    exposed += [f"{name.replace('_', ' ')} {count}" for name, count in each.grants.items()]
+def _client(client: Client) -> str:
+    state = "connected" if client.connected else "ended"
+    reason = f": {client.reason}" if client.reason != "none" else ""
+    exposed = _exposed(client.exposed_memory, client.dones_outstanding, client.lanes)
+    if client.granted_memory:
+        exposed.append(f"{format_size(client.granted_memory)} of the page cache granted")
+    exposed += [f"{name.replace('_', ' ')} {count}" for name, count in client.grants.items()]
     use = ", ".join(
-        (f"{each.in_use} of {each.credits} credits in use", f"{each.calls} calls", *exposed)
+        (f"{client.in_use} of {client.credits} credits in use", f"{client.calls} calls", *exposed)
     )
-    return f"{each.peer}, {each.personality}, {use}, {state}{reason}"
+    return f"{client.peer}, {client.personality}, {use}, {state}{reason}"
 
 
-def _transport(each: ClientTransport) -> str:
-    where = f"{each.number} to {each.server} port {each.port}"
-    figures = (f"{name.replace('_', ' ')} {n}" for name, n in (each.gauges | each.counters).items())
-    effect = each.personality or "(not connected)"
-    return ", ".join((where, f"requested {each.requested}", f"in effect {effect}", *figures))
+def _transport(transport: ClientTransport) -> str:
+    where = f"{transport.number} to {transport.server} port {transport.port}"
+    figures = (
+        f"{name.replace('_', ' ')} {n}"
+        for name, n in (transport.gauges | transport.counters).items()
+    )
+    effect = transport.personality or "(not connected)"
+    return ", ".join((where, f"requested {transport.requested}", f"in effect {effect}", *figures))
 
 
-def _built(found: Status) -> str:
-    if not found.built:
+def _built(status: Status) -> str:
+    if not status.built:
         return "not built for this kernel; build it: nfsrdma module build"
     known = {None: "", True: ", loaded", False: ", but another build is loaded"}
-    return f"{found.built}, srcversion {found.built_srcversion}{known[found.current]}"
+    return f"{status.built}, srcversion {status.built_srcversion}{known[status.current]}"
 
 
-def _tunable(each: ParameterValue) -> str:
-    shown = f"{each.name} {each.value or '(empty)'}"
-    if not each.about:
+def _parameter(parameter: ParameterValue) -> str:
+    shown = f"{parameter.name} {parameter.value or '(empty)'}"
+    if not parameter.about:
         return shown
-    default = each.about.default or "(empty)"
-    changed = "" if each.value == each.about.default else f", default {default}"
-    bounds = f" ({each.about.bounds})" if each.about.bounds else ""
+    default = parameter.about.default or "(empty)"
+    changed = "" if parameter.value == parameter.about.default else f", default {default}"
+    bounds = f" ({parameter.about.bounds})" if parameter.about.bounds else ""
     return f"{shown}{bounds}{changed}"
 
 
-def _dkms(found: Status) -> list[str]:
-    if found.registered is None:
+def _dkms(status: Status) -> list[str]:
+    if status.registered is None:
         return ["not installed"]
-    if not found.registered:
+    if not status.registered:
         return ["not registered; register it: nfsrdma module install"]
-    return [" ".join(filter(None, (x.version, x.kernel, x.state))) for x in found.registered]
+    return [" ".join(filter(None, (x.version, x.kernel, x.state))) for x in status.registered]

@@ -30,20 +30,20 @@ def report(
     """
     from nfsrdma_tools.report.build import build
 
-    made = build(store, output or store.parent / "report", plan)
-    print_json(_facts(made)) if as_json else _print(made)
+    written = build(store, output or store.parent / "report", plan)
+    print_json(_facts(written)) if as_json else _print(written)
 
 
-def _facts(made: Report) -> dict[str, object]:
+def _facts(written: Report) -> dict[str, object]:
     from nfsrdma_tools.report.fleet import as_facts
     from nfsrdma_tools.report.recommendation import advice, as_json
 
-    study = made.study
+    study = written.study
     return {
         "plan": study.plan.uid,
         "target": study.plan.target,
-        "page": str(made.files[0]),
-        "figures": [str(path) for path in made.files[1:]],
+        "page": str(written.files[0]),
+        "figures": [str(path) for path in written.files[1:]],
         "recommendation": [as_json(study, one) for one in advice(study)],
         "missing": [{"cell": str(m.cell), "reason": m.reason} for m in study.missing],
         "conditions": dict(study.conditions),
@@ -51,15 +51,15 @@ def _facts(made: Report) -> dict[str, object]:
     }
 
 
-def _print(made: Report) -> None:
+def _print(written: Report) -> None:
     from nfsrdma_tools.errors import printable
     from nfsrdma_tools.report.captions import rate
     from nfsrdma_tools.report.fleet import findings
     from nfsrdma_tools.report.recommendation import advice, headline, over_default
 
-    for one in advice(made.study):
-        best = f"{headline(made.study, one)}: {rate(one.best.throughput.mean)}"
-        print(printable(f"{best}. {over_default(made.study, one)}".rstrip()))
-    for line in findings(made.study):
+    for one in advice(written.study):
+        best = f"{headline(written.study, one)}: {rate(one.best.throughput.mean)}"
+        print(printable(f"{best}. {over_default(written.study, one)}".rstrip()))
+    for line in findings(written.study):
         print(printable(line))
-    print(printable(str(made.files[0])))
+    print(printable(str(written.files[0])))

@@ -63,19 +63,19 @@ def merge(
     from nfsrdma_tools.errors import printable
     from nfsrdma_tools.sweep.store import merge
 
-    found = merge(out, stores, dict(map(_samples, server_cpu or ())))
+    merged = merge(out, stores, dict(map(_samples, server_cpu or ())))
     if as_json:
-        print_json(dataclasses.asdict(found))
+        print_json(dataclasses.asdict(merged))
         return
-    hosts = ", ".join(host or "a host without a name" for host in found.hosts)
-    print(printable(f"{out}: {found.trials} trials ({found.new} new) of {hosts}"))
+    hosts = ", ".join(host or "a host without a name" for host in merged.hosts)
+    print(printable(f"{out}: {merged.trials} trials ({merged.new} new) of {hosts}"))
 
 
 def _samples(option: str) -> tuple[str, list[Sample]]:
     from nfsrdma_tools.sweep.server_cpu import read
 
-    server, found, path = option.partition("=")
-    if not server or not found:
+    server, separator, path = option.partition("=")
+    if not server or not separator:
         raise UsageError(f"{option!r} is not SERVER=FILE", "example: server=cpu.txt")
     try:
         with Path(path).open(encoding="utf-8") as lines:
@@ -99,18 +99,17 @@ def compare(
     from nfsrdma_tools.sweep.store import Store
 
     with Store(first, read_only=True) as one, Store(second, read_only=True) as other:
-        found = compare(one.trials(one.plan()), other.trials(other.plan()))
+        comparison = compare(one.trials(one.plan()), other.trials(other.plan()))
     if as_json:
         import dataclasses
 
-        print_json(dataclasses.asdict(found))
+        print_json(dataclasses.asdict(comparison))
         return
-    for d in found.differences:
+    for d in comparison.differences:
         print(f"{d.cell!s:<40} {d.first:9.2f} {d.second:9.2f} MB/s {d.relative:+8.2%}")
-    print(f"{len(found.differences)} cells: median difference {found.median:.3%}")
-    print(
-        f"trials: {found.trials[0]} and {found.trials[1]} ({found.trials[1] / found.trials[0]:.1%})"
-    )
-    for loss in found.losses:
+    print(f"{len(comparison.differences)} cells: median difference {comparison.median:.3%}")
+    before, after = comparison.trials
+    print(f"trials: {before} and {after} ({after / before:.1%})")
+    for loss in comparison.losses:
         scope = f"over {loss.transport}" if loss.transport else "over all transports"
         print(f"{scope}: recommended {loss.recommended}, {loss.loss:.2%} below {loss.winner}")

@@ -269,8 +269,8 @@ def _axis(text: str) -> tuple[str, tuple[str, ...]]:
     from nfsrdma_tools.host.tunables import Tunable
     from nfsrdma_tools.sweep.plan import PERSONALITY
 
-    name, found, values = text.partition("=")
-    if not found or not values:
+    name, separator, values = text.partition("=")
+    if not separator or not values:
         raise UsageError(f"axis {text!r} has no values", "example: NAME=4096,8192")
     return name if name == PERSONALITY else str(Tunable.parse(name)), tuple(values.split(","))
 

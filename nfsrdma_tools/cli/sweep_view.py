@@ -106,8 +106,8 @@ class Progress:
         now = self._now()
         self._before = event.done - 1 if self._before is None else self._before
         if self._bar.disable and now - self._said >= _EVERY and event.done < event.expected:
-            each = (now - self._began) / (event.done - self._before)
-            left = _duration(each * (event.expected - event.done))
+            seconds_per_trial = (now - self._began) / (event.done - self._before)
+            left = _duration(seconds_per_trial * (event.expected - event.done))
             self._say(f"sweep: {event.done} of {event.expected} trials, about {left} left")
             self._said = now
 

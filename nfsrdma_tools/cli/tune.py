@@ -199,11 +199,11 @@ def request_of_store(store: Path, directory: Path | None, transport: str) -> Tun
 def _mounted(plan: Plan) -> Path:
     from nfsrdma_tools.host.nfs import mounts
 
-    found = [m.directory for m in mounts.mounts() if str(m.target) == plan.target]
-    if len(found) != 1:
-        what = f"{plan.target} is mounted on {len(found)} directories"
+    directories = [m.directory for m in mounts.mounts() if str(m.target) == plan.target]
+    if len(directories) != 1:
+        what = f"{plan.target} is mounted on {len(directories)} directories"
         raise UserError(what, "give the mount point: STORE DIR")
-    return found[0]
+    return directories[0]
 
 
 def _transport(plan: Plan, directory: Path) -> str:
@@ -268,8 +268,10 @@ def _report(state: TuneState) -> None:
 
         _print(f"  /{RULE} sets read_ahead_kb {tuned.read_ahead_kb} at each mount")
     for name in state.pending:
-        found = getattr(state, name)
-        now = f"now {found}; --remount applies it now" if found is not None else "not mounted now"
+        current = getattr(state, name)
+        now = (
+            f"now {current}; --remount applies it now" if current is not None else "not mounted now"
+        )
         _print(f"  {name} {getattr(tuned, name)} takes effect at the next mount ({now})")
     if state.shares_with and tuned.read_ahead_kb is not None:
         others = ", ".join(map(str, state.shares_with))
@@ -281,7 +283,7 @@ def _print_undone_json(undone: Sequence[Tuned], failures: Mapping[str, UserError
     from dataclasses import asdict
 
     kept = [{"directory": mount, "error": str(error)} for mount, error in failures.items()]
-    print_json({"undone": [asdict(each) for each in undone], "still_tuned": kept})
+    print_json({"undone": [asdict(tuned) for tuned in undone], "still_tuned": kept})
 
 
 def _print_undone(undone: Sequence[Tuned], _: Mapping[str, UserError]) -> None:

@@ -141,8 +141,8 @@ def spent(session: Session) -> Cost:
     """The cost of a session's programs since it began, as far as the kernel counted it."""
     own = Path(f"/proc/{os.getpid()}/fdinfo")
     texts = [(own / str(function.fd)).read_text() for function in session.bpf.funcs.values()]
-    found = [parse(text) for text in texts]
-    return Cost(sum(cost.runs for cost in found), sum(cost.ns for cost in found))
+    costs = [parse(text) for text in texts]
+    return Cost(sum(cost.runs for cost in costs), sum(cost.ns for cost in costs))
 
 
 def parse(fdinfo: str) -> Cost:

@@ -81,9 +81,9 @@ def rows(
     numbers: dict[_Name, int] = session.state.setdefault(f"numbers of {table}", {})
 
     def of_number(number: Any, leaves: Any) -> list[_Row]:
-        found = named(leaves, name)
-        numbers.update(dict.fromkeys(found, number.value))
-        return [decode(key, own) for key, own in found.items()]
+        by_name = named(leaves, name)
+        numbers.update(dict.fromkeys(by_name, number.value))
+        return [decode(key, own) for key, own in by_name.items()]
 
     return list(chain.from_iterable(decoded(session, table, of_number)))
 
@@ -94,11 +94,11 @@ def named(leaves: Iterable[Any], name: Callable[[Any], _Name]) -> dict[_Name, li
     A number may belong to different rows on different CPUs (row_is() of bpf/account.h).  The leaf
     of a CPU that never counted there has no name and no counts: it is left out.
     """
-    found: dict[_Name, list[Any]] = {}
+    by_name: dict[_Name, list[Any]] = {}
     for leaf in leaves:
         if (key := name(leaf)).procedure:
-            found.setdefault(key, []).append(leaf)
-    return found
+            by_name.setdefault(key, []).append(leaf)
+    return by_name
 
 
 def decoded(session: Session, name: str, decode: Callable[[Any, Any], _Row]) -> list[_Row]:
@@ -119,14 +119,16 @@ def mapped(
     leaf = session.table(name).Leaf
     memory = session.state.get(f"memory of {name}") or _memory(session, name)
     before: dict[int, tuple[bytes, _Row]] = session.state.get(f"rows of {name}", {})
-    long, found = ctypes.sizeof(leaf), {}
+    long, decoded_rows = ctypes.sizeof(leaf), {}
     # most rows are unused, so check only this field in all of them
     flags = memory[getattr(leaf, used).offset + _LOWEST :: long]
     for n in compress(count(), flags):
         row, was = memory[n * long : (n + 1) * long], before.get(n)
-        found[n] = was if was and was[0] == row else (row, decode(leaf.from_buffer_copy(row)))
-    session.state[f"rows of {name}"] = found
-    return [made for _, made in found.values()]
+        decoded_rows[n] = (
+            was if was and was[0] == row else (row, decode(leaf.from_buffer_copy(row)))
+        )
+    session.state[f"rows of {name}"] = decoded_rows
+    return [row for _, row in decoded_rows.values()]
 
 
 def _memory(session: Session, name: str) -> mmap.mmap:
@@ -146,9 +148,9 @@ def _decode_all(
     before: list[_Batch] = session.state.get(f"rows of {name}", [])
     table = session.table(name)
     pairs = zip(entries, chain(before, repeat(None)), strict=False)
-    found = [_batch(table, keys, values, was, decode) for (keys, values), was in pairs]
-    session.state[f"rows of {name}"] = found
-    return [row for batch in found for row in batch.rows]
+    batches = [_batch(table, keys, values, was, decode) for (keys, values), was in pairs]
+    session.state[f"rows of {name}"] = batches
+    return [row for batch in batches for row in batch.rows]
 
 
 def _batch(
@@ -190,10 +192,10 @@ def _batches(
     if room is None:
         room = (table.Key * _AT_ONCE)(), (table.Leaf * _AT_ONCE)()
         session.state[f"room for {name}"] = room
-    place, before, failed = ctypes.c_uint32(0), None, 0
+    position, before, failed = ctypes.c_uint32(0), None, 0
     while not failed:
         many = ctypes.c_uint32(_AT_ONCE)
-        after, keys, values = map(ctypes.byref, (place, *room))
+        after, keys, values = map(ctypes.byref, (position, *room))
         failed = ask(table.map_fd, before, after, keys, values, ctypes.byref(many))
         error = ctypes.get_errno()
         # the end of the map

@@ -143,7 +143,7 @@ def _page_bits() -> int:
 
 def _part(name: str, text: str, there: Sequence[Pair]) -> str:
     """A file without the probes of absent events: their records have no type here."""
-    kept = _PROBE.sub(lambda found: found[0] if found.groups() in there else "", text)
+    kept = _PROBE.sub(lambda match: match[0] if match.groups() in there else "", text)
     return f"#undef ACCOUNT\n#define ACCOUNT {name}\n{kept}"
 
 

@@ -35,11 +35,11 @@ class Filter:
 
         Raises UserError when the mount or the process does not exist.
         """
-        for each in fields(self):
-            if getattr(self, each.name) and each.name not in known:
+        for item in fields(self):
+            if getattr(self, item.name) and item.name not in known:
                 others = ", ".join(_OPTIONS[one] for one in known)
                 hint = f"its filters: {others}" if known else "it has no filters"
-                raise UsageError(f"trace {name} has no filter {_OPTIONS[each.name]}", hint)
+                raise UsageError(f"trace {name} has no filter {_OPTIONS[item.name]}", hint)
         if self.pid and not Path(f"/proc/{self.pid}").is_dir():
             raise UserError(f"no process {self.pid}")
         if self.client:
@@ -49,16 +49,16 @@ class Filter:
         """The mount point as in mountinfo; None: all.  UserError if there is no NFS mount."""
         if self.mount is None:
             return None
-        found = find(self.mount, machine)
-        if not found:
+        nfs_mount = find(self.mount, machine)
+        if not nfs_mount:
             raise UserError(
                 f"{self.mount} is not an NFS mount point", "`nfsrdma mounts` lists them"
             )
-        return str(found.directory)
+        return str(nfs_mount.directory)
 
     def select(self, records: Records, mount: str | None) -> Records:
         """The rows of a mount point (None: all), of the procedures and of the client."""
-        wanted = {each.upper() for each in self.procedures}
+        wanted = {procedure.upper() for procedure in self.procedures}
         client = _network(self.client) if self.client else None
         return [
             row

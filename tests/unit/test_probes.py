@@ -223,7 +223,7 @@ def test_events_of_connections_in_words() -> None:
     def told(event: str, **more: object) -> connections.Event:
         raw = {"time": 5, "ours": 0, "number": 3, "status": 0, "detail": 0, "text": b""}
         raw |= {"event": connections.EVENTS.index(event), "has_address": 0, "peer": b"10.0.0.1\0"}
-        return connections.told(SimpleNamespace(**(raw | more)))
+        return connections.event_of(SimpleNamespace(**(raw | more)))
 
     assert told("connect").words == "done"
     assert told("connect", status=-111).words == "Connection refused"

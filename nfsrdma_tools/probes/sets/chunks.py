@@ -59,10 +59,10 @@ class Chunks:
 
 def read(session: Session) -> Chunks:
     """The counts since the session began."""
-    found = rows(session, "chunk_rows", row_of, _decoded)
+    decoded = rows(session, "chunk_rows", row_of, _decoded)
     return Chunks(
-        counts={row: counts for row, counts, _ in found},
-        sizes={row: sizes for row, _, sizes in found},
+        counts={row: counts for row, counts, _ in decoded},
+        sizes={row: sizes for row, _, sizes in decoded},
     )
 
 

@@ -24,10 +24,10 @@ __all__ = [
     "cm_event",
     "completion",
     "difference",
+    "event_of",
     "forget",
     "read",
     "records",
-    "told",
 ]
 
 FILTERS = ("mount", "client")
@@ -77,46 +77,46 @@ class Credit:
 class Connections:
     """The latest events, how many were ``lost``, and credits by owner (ours, number).
 
-    ``came`` is the number of events received since the session began.  The CPUs' buffers are read
-    one after the other, so events are not sorted by time.
+    ``received`` is the number of events since the session began.  The CPUs' buffers are read one
+    after the other, so events are not sorted by time.
     """
 
     events: tuple[Event, ...]
     lost: int
     credits: dict[tuple[bool, int], Credit]
-    came: int = 0
+    received: int = 0
 
 
 @dataclass
-class Heard:
+class EventBuffer:
     """Events received from the buffer; only the last 10,000 are kept."""
 
     events: list[Event] = field(default_factory=list)
     lost: int = 0
-    came: int = 0
+    received: int = 0
 
 
 def attach(session: Session) -> None:
     """Open the program's perf buffer."""
-    heard = session.state.setdefault("connections", Heard())
+    buffer = session.state.setdefault("connections", EventBuffer())
 
-    def come(_cpu: int, data: Any, _size: int) -> None:
-        heard.events.append(told(session.table("connection_records").event(data)))
-        heard.came += 1
-        del heard.events[:-_KEPT]
+    def add(_cpu: int, data: Any, _size: int) -> None:
+        buffer.events.append(event_of(session.table("connection_records").event(data)))
+        buffer.received += 1
+        del buffer.events[:-_KEPT]
 
     def lost(count: int) -> None:
-        heard.lost += count
+        buffer.lost += count
 
-    session.table("connection_records").open_perf_buffer(come, page_cnt=16, lost_cb=lost)
+    session.table("connection_records").open_perf_buffer(add, page_cnt=16, lost_cb=lost)
 
 
 def read(session: Session) -> Connections:
     """The events and credits since the session began."""
     session.bpf.perf_buffer_poll(timeout=0)
-    heard = session.state["connections"]
-    found = dict(decoded(session, "credits", _credit))
-    return Connections(tuple(heard.events), heard.lost, found, heard.came)
+    buffer = session.state["connections"]
+    credits = dict(decoded(session, "credits", _credit))
+    return Connections(tuple(buffer.events), buffer.lost, credits, buffer.received)
 
 
 def _credit(key: Any, row: Any) -> tuple[tuple[bool, int], Credit]:
@@ -128,18 +128,18 @@ def forget(session: Session, reading: Connections, now: float) -> None:
     """Remove the credits of clients and transports that are gone from the map and ``reading``."""
     del now
     table = session.table("credits")
-    for key in [each for each in reading.credits if not exists(*each)]:
+    for key in [key for key in reading.credits if not exists(*key)]:
         del table[table.Key(*key)], reading.credits[key]
 
 
 def difference(after: Connections, before: Connections) -> Connections:
     """The difference between two readings; credits are the current ones, except the waits."""
-    came = after.came - before.came
-    new = min(came, len(after.events))
+    received = after.received - before.received
+    new = min(received, len(after.events))
     none = Credit(0, 0, 0, 0)
     return Connections(
         after.events[len(after.events) - new :],
-        after.lost - before.lost + came - new,
+        after.lost - before.lost + received - new,
         {
             key: _since(credit, before.credits.get(key, none))
             for key, credit in after.credits.items()
@@ -189,7 +189,7 @@ def records(snapshot: Connections, clients: dict[int, tuple[str, ...]]) -> list[
     ]
 
 
-def told(raw: Any) -> Event:
+def event_of(raw: Any) -> Event:
     """The event in a record of the program."""
     kind = EVENTS[raw.event]
     peer = address(bytes(raw.address)) if raw.has_address else text(raw.peer)

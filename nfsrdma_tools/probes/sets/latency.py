@@ -65,12 +65,12 @@ class Latency:
 
 def read(session: Session) -> Latency:
     """The counts since the session began, and the slowest RPCs since the last reading."""
-    found = rows(session, "latency_rows", row_of, _decoded)
+    decoded = rows(session, "latency_rows", row_of, _decoded)
     brief = session.state.get("sums only")
     return Latency(
-        sums={row: sums for row, sums, _, _ in found},
-        times={row: times for row, _, times, _ in found},
-        phase_times={} if brief else {row: slots for row, _, _, slots in found},
+        sums={row: sums for row, sums, _, _ in decoded},
+        times={row: times for row, _, times, _ in decoded},
+        phase_times={} if brief else {row: slots for row, _, _, slots in decoded},
         slow=() if brief else _slowest(session.table("slowest")),
     )
 
@@ -143,11 +143,11 @@ def _phases(phases: Any, count: int) -> dict[str, float]:
 def _slowest(table: Any) -> tuple[Slow, ...]:
     # each CPU has its own; empty the map, so that the next reading has only later RPCs
     calls = [c for _, cpus in table.items() for kept in cpus for c in kept.calls if c.total]
-    found = [
+    calls = [
         Slow(c.end, c.total, tuple(c.phases), c.client, c.xid, text(c.procedure)) for c in calls
     ]
     table.clear()
-    return tuple(sorted(found, key=lambda call: -call.total))
+    return tuple(sorted(calls, key=lambda call: -call.total))
 
 
 def slot_ns(slot: int) -> tuple[int, int]:

@@ -64,12 +64,12 @@ Owner = tuple[bool, int]
 class Registrations:
     """Counters by COUNTS; ``lifetimes``: slot n counts 2^(n-1) to below 2^n microseconds.
 
-    ``made`` and ``destroyed`` count regions of all mounts, for the kernel's transport only.
+    ``allocated`` and ``destroyed`` count regions of all mounts, for the kernel's transport only.
     """
 
     counts: dict[Owner, tuple[int, ...]]
     lifetimes: dict[Owner, tuple[int, ...]]
-    made: int
+    allocated: int
     destroyed: int
 
     def count(self, name: str) -> int:
@@ -88,19 +88,19 @@ def time_functions(session: Session) -> None:
 
 def read(session: Session) -> Registrations:
     """The counts since the session began."""
-    found = mapped(session, "region_rows", _decoded)
-    made, destroyed = (0, 0) if session.state.get("sums only") else _lives(session)
+    decoded = mapped(session, "region_rows", _decoded)
+    allocated, destroyed = (0, 0) if session.state.get("sums only") else _lives(session)
     return Registrations(
-        counts={owner: counts for owner, counts, _ in found},
-        lifetimes={owner: lifetimes for owner, _, lifetimes in found},
-        made=made,
+        counts={owner: counts for owner, counts, _ in decoded},
+        lifetimes={owner: lifetimes for owner, _, lifetimes in decoded},
+        allocated=allocated,
         destroyed=destroyed,
     )
 
 
 def _lives(session: Session) -> tuple[int, int]:
-    made, destroyed = (sum(lives) for _, lives in session.table("region_lives").items())
-    return made, destroyed
+    allocated, destroyed = (sum(lives) for _, lives in session.table("region_lives").items())
+    return allocated, destroyed
 
 
 def _decoded(row: Any) -> tuple[Owner, tuple[int, ...], tuple[int, ...]]:
@@ -113,7 +113,7 @@ def difference(after: Registrations, before: Registrations) -> Registrations:
     return Registrations(
         counts={key: (*counts, *after.counts[key][_HIGH_WATER:]) for key, counts in grown.items()},
         lifetimes=increase(after.lifetimes, before.lifetimes),
-        made=after.made - before.made,
+        allocated=after.allocated - before.allocated,
         destroyed=after.destroyed - before.destroyed,
     )
 
@@ -128,7 +128,7 @@ def records(snapshot: Registrations, clients: dict[int, tuple[str, ...]]) -> lis
     ``outstanding`` regions were mapped and not unmapped in the interval.  ``mrs_*`` are the
     mount's own counters since it was mounted (mountstats).
     """
-    transports, made = mounts_of_transports(clients), _made()
+    transports, mount_counters = mounts_of_transports(clients), _mount_counters()
     return [
         {
             "mount": owner(number, whose),
@@ -137,14 +137,17 @@ def records(snapshot: Registrations, clients: dict[int, tuple[str, ...]]) -> lis
             **dict(zip(COUNTS, counts, strict=True)),
             "outstanding": counts[0] - counts[4],
             "lifetimes_us": list(snapshot.lifetimes.get((ours, number), ())),
-            **next((made[n] for n in whose.get(number, ()) if n in made), _NONE_MADE),
+            **next(
+                (mount_counters[n] for n in whose.get(number, ()) if n in mount_counters),
+                _NONE_MADE,
+            ),
         }
         for (ours, number), counts in sorted(snapshot.counts.items())
         for whose in [transports if ours else clients]
     ]
 
 
-def _made() -> dict[str, dict[str, int]]:
+def _mount_counters() -> dict[str, dict[str, int]]:
     """The mounts' own counters, by mount point."""
     return {
         str(stats.directory): {n: sum(x.counters.get(n, 0) for x in stats.xprts) for n in _MADE}

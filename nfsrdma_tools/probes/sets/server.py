@@ -92,9 +92,9 @@ class Server:
 
 def read(session: Session) -> Server:
     """The counts since the session began."""
-    found = rows(session, "server_rows", _row_key, _decoded)
+    calls = rows(session, "server_rows", _row_key, _decoded)
     exposed = dict(decoded(session, "exposure_rows", _exposure))
-    return Server({a: sums for a, sums, _ in found}, {a: times for a, _, times in found}, exposed)
+    return Server({a: sums for a, sums, _ in calls}, {a: times for a, _, times in calls}, exposed)
 
 
 def _exposure(number: Any, row: Any) -> tuple[Connection, tuple[int, ...]]:
@@ -137,20 +137,20 @@ def records(snapshot: Server, clients: dict[int, tuple[str, ...]]) -> list[dict[
     that reads the page cache a row "GRANT".
     """
     del clients
-    found = [
+    calls = [
         _row(key, sums, snapshot.times.get(key, ())) for key, sums in sorted(snapshot.sums.items())
     ]
-    return found + list(_exposed(snapshot))
+    return calls + list(_exposed(snapshot))
 
 
 def _exposed(snapshot: Server) -> Iterator[dict[str, Any]]:
     """Up to two rows for each client, its connections added up."""
     none = (0,) * (1 + len(PHASES) + len(COUNTS))
     for peer in sorted({key.peer for key in snapshot.exposed}):
-        each = (counts for key, counts in snapshot.exposed.items() if key.peer == peer)
-        found = dict(zip(EXPOSURES, total(each), strict=True))
-        granted = {name: found.pop(name) for name in GRANTS}
-        for procedure, counts in (("RDMA_DONE", found), ("GRANT", granted)):
+        exposures = (counts for key, counts in snapshot.exposed.items() if key.peer == peer)
+        of_replies = dict(zip(EXPOSURES, total(exposures), strict=True))
+        granted = {name: of_replies.pop(name) for name in GRANTS}
+        for procedure, counts in (("RDMA_DONE", of_replies), ("GRANT", granted)):
             if any(counts.values()):
                 yield _row(ServerRow(peer, procedure), none, ()) | counts
 
@@ -164,7 +164,7 @@ def granted(snapshot: Server) -> dict[str, int]:
 def _row(key: ServerRow, sums: tuple[int, ...], times: tuple[int, ...]) -> dict[str, Any]:
     spent, phases, counts = sums[0], sums[1 : 1 + len(PHASES)], sums[1 + len(PHASES) :]
     calls, sends = counts[0], counts[-1]
-    each = [calls] * (len(PHASES) - 1) + [sends]
+    divisors = [calls] * (len(PHASES) - 1) + [sends]
     return {
         "peer": key.peer,
         "procedure": key.procedure,
@@ -172,7 +172,7 @@ def _row(key: ServerRow, sums: tuple[int, ...], times: tuple[int, ...]) -> dict[
         **_NO_EXPOSURES,
         "mean_us": spent / calls / 1000 if calls else 0.0,
         "phases_us": {
-            phase: ns / n / 1000 for phase, ns, n in zip(PHASES, phases, each, strict=True) if n
+            phase: ns / n / 1000 for phase, ns, n in zip(PHASES, phases, divisors, strict=True) if n
         },
         "times": list(times),
     }
