@@ -52,6 +52,8 @@ def qemu_argv(
     hardware: Hardware, kernel: Kernel, folder: Path, disk: Path, node: str
 ) -> tuple[str, ...]:
     """The command line of a machine whose sockets and logs are in ``folder``."""
+    # The kernel sends the signal when the thread that started QEMU ends, not the process (prctl(2),
+    # PR_SET_PDEATHSIG): start machines in a thread that lives as long as the lab.
     return (
         *("setpriv", "--pdeathsig", "KILL", *qemu(), "-name", node, "-nodefaults"),
         *_processor(hardware),
@@ -91,6 +93,7 @@ def _processor(hardware: Hardware) -> tuple[str, ...]:
         # counted: idle time passes in real time, so that machines can wait for each other
         sleep = "off" if hardware.clock == "instructions" else "on"
         counter = ("-icount", f"shift=0,sleep={sleep}")
+        # QEMU counts instructions in one thread only: -icount excludes thread=multi
         return ("-accel", "tcg,thread=single,tb-size=1024", *model, *counter)
     cpu = ("-cpu", "max", "-smp", str(hardware.cpus))
     return ("-accel", "tcg,thread=multi,tb-size=1024", *cpu)

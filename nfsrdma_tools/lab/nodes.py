@@ -101,6 +101,7 @@ class Nodes:
     def refresh(self) -> None:
         """Copy the working tree's toolkit into every node, and set their clocks."""
         tar = pack(self.facts)
+        # a machine that resumes a snapshot has the time of day at which QEMU took it
         for node in self.config.nodes:
             self.run(node, "lab-refresh", f"{time.time():.0f}", stdin=tar)
 

@@ -184,6 +184,7 @@ class Monitor:
 
     def ssh_port(self) -> int:
         """The loopback port, chosen by QEMU, that forwards to the machine's ssh."""
+        # QMP has no command for the ports of a user network
         match = re.search(
             r"HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", self.human("info usernet")
         )

@@ -83,6 +83,7 @@ def _script(hardware: Hardware) -> str:
 def _boot(role: str, hardware: Hardware, image: Image, disk: Path, script: str) -> None:
     with tempfile.TemporaryDirectory(prefix="nfsrdma-") as folder:
         draft = disk.with_suffix(".new")
+        # savevm stores the machine's state in its disk: qcow2 has room for it, raw has none
         argv = ("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", image.disk, draft)
         run(*argv)
         machine = Machine(role, hardware, image, Path(folder), draft)

@@ -33,6 +33,7 @@ def up(config: LabConfig, step: Callable[[str], None]) -> LabState:
     prepare(config, step)
     step("starting")
     log = _log(config.name)
+    # a session of its own: Ctrl-C and the end of this terminal do not reach the supervisor
     with log.open("wb") as output:
         supervisor = subprocess.Popen(
             (sys.executable, "-m", __name__, json.dumps(config.to_dict())),

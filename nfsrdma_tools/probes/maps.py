@@ -119,6 +119,8 @@ def mapped(
     leaf = session.table(name).Leaf
     memory = session.state.get(f"memory of {name}") or _memory(session, name)
     before: dict[int, tuple[bytes, _Row]] = session.state.get(f"rows of {name}", {})
+    # the kernel pads each element to a multiple of 8 bytes (array_map_alloc in
+    # kernel/bpf/arraymap.c); ``used`` has 64 bits, so the size of a leaf is such a multiple
     long, decoded_rows = ctypes.sizeof(leaf), {}
     # most rows are unused, so check only this field in all of them
     flags = memory[getattr(leaf, used).offset + _LOWEST :: long]
@@ -192,6 +194,8 @@ def _batches(
     if room is None:
         room = (table.Key * _AT_ONCE)(), (table.Leaf * _AT_ONCE)()
         session.state[f"room for {name}"] = room
+    # where a batch ends, the kernel returns the number of the next bucket, 32 bits wide
+    # (__htab_map_lookup_and_delete_batch in kernel/bpf/hashtab.c)
     position, before, failed = ctypes.c_uint32(0), None, 0
     while not failed:
         many = ctypes.c_uint32(_AT_ONCE)

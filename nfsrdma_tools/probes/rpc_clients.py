@@ -67,12 +67,14 @@ def _number_in_sysfs(mount: Mount) -> int | None:
 
 
 def _number_in_trace(mount: Mount) -> int | None:
+    # an instance has buffers, events and filters of its own: other users of tracefs notice nothing
     folder = TRACEFS / "instances" / f"nfsrdma-{os.getpid()}"
     try:
         with journal() as undo:
             undo.add(Remove(str(folder)))
             folder.mkdir()
             (folder / "set_event_pid").write_text(str(os.getpid()))
+            # the RPC is that of a child, which set_event_pid leaves out without this option
             (folder / "trace_options").write_text("event-fork")
             (folder / "events/sunrpc/rpc_request/enable").write_text("1")
             _send_rpc(mount.directory)
@@ -85,6 +87,8 @@ def _number_in_trace(mount: Mount) -> int | None:
 
 
 def _send_rpc(directory: Path) -> None:
+    # statfs(2), because clients do not cache its result; in a child, because with a dead server it
+    # sleeps until the server is back or a signal kills the process
     code = "import os, sys; os.statvfs(sys.argv[1])"
     with contextlib.suppress(UserError):
         run(sys.executable, "-I", "-c", code, str(directory), timeout=_TIMEOUT)

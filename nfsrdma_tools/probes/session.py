@@ -129,6 +129,8 @@ def load(text: str, flags: Sequence[str]) -> Any:
     compiler = bcc()
     headers()
     with captured_stderr("the probes were compiled") as reason:
+        # bcc's command line and the kernel's compiler-clang.h both define __HAVE_BUILTIN_BSWAP32__
+        # and its like, so each compilation would warn
         try:
             return compiler.BPF(text=text, cflags=[*flags, "-Wno-macro-redefined"])
         except Exception as error:

@@ -145,6 +145,7 @@ class Store:
             if not read_only:
                 # only after the check: a foreign file must not change
                 self._db.execute("PRAGMA journal_mode=WAL")
+                # in builds with SQLITE_DEFAULT_WAL_SYNCHRONOUS=1 a commit would not sync the log
                 self._db.execute("PRAGMA synchronous=FULL")
 
     def __enter__(self) -> Store:

@@ -407,7 +407,8 @@ def _take_off(nfs_mount: Mount, changes: Journal) -> None:
     try:
         unmount(nfs_mount.directory, changes, timeout=30)
     except UserError:
-        # only this sweep uses the mount: the test file, and reads of it
+        # -f ends RPCs that wait for a dead server (nfs_umount_begin in fs/nfs/super.c), -l detaches
+        # a mount that is still busy.  Only this sweep uses the mount: the test file, and its reads
         run("umount", "-f", "-l", "--", nfs_mount.directory, check=False, timeout=30)
         if find(nfs_mount.directory):
             raise

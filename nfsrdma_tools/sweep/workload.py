@@ -263,7 +263,11 @@ def _explained(error: JobError, plan: Plan) -> JobError:
 
 _COMMON = (
     "--name=job", "--ioengine=psync", "--thread", "--numjobs=1", "--eta=never", "--disk_util=0",
-    "--output-format=json", "--invalidate=0", "--fallocate=none", "--verify_state_save=0",
+    "--output-format=json", "--invalidate=0",
+    # over NFSv4.2 fio's fallocate(2) would be an ALLOCATE on the server before the first WRITE
+    "--fallocate=none",
+    # fio would leave a file in the working directory
+    "--verify_state_save=0",
     # fio's POSIX_FADV_SEQUENTIAL would double the read-ahead under test
     # (generic_fadvise in mm/fadvise.c)
     "--fadvise_hint=0",
@@ -288,6 +292,7 @@ def run_job(file: int, *options: str, size: int) -> Job:
 def parse(result: Result) -> Job:
     """Parse fio's output; JobError when the job failed."""
     try:
+        # fio prints notes and errors of its own before and after the document
         start = re.search(r"^\{", result.stdout, re.MULTILINE)
         data, _ = json.JSONDecoder().raw_decode(result.stdout, start.start() if start else 0)
         (job,) = data["jobs"]

@@ -362,6 +362,7 @@ class PendingRpcs:
             if client is not None
             for task in self._tasks(client)
         }
+        # the kernel does not list when an RPC started (tasks_show in net/sunrpc/debugfs.c)
         self._since = {key: self._since.get(key, now) for key in pending}
         old = [self._waiting(task, now) for key, task in pending.items() if self._since[key] < now]
         old.sort(key=lambda rpc: -rpc.seconds)

@@ -367,6 +367,7 @@ def _event_owners(mounts: Sequence[Mount], known: RpcClients) -> dict[object, st
 
 def _connection_event(row: connections.Event, owners: dict[object, str], epoch: float) -> Event:
     where = owners.get((row.ours, row.number)) or owners.get(row.peer) or row.peer
+    # a broken connection flushes its work requests (IB_WC_WR_FLUSH_ERR): they fail because of it
     flushed = row.words.startswith("flushed")
     failed = row.kind in _FAILURES or (row.kind in ("connect", "accept") and row.words != "done")
     words = _WITHOUT_STATUS.get(row.kind, row.words) if row.words == "done" else row.words

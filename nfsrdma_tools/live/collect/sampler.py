@@ -116,6 +116,7 @@ class Sampler:
         counts = self._probe_counts()
         if counts is None:
             return snapshot
+        # bpf_ktime_get_ns(), the time of an event, is the monotonic clock
         epoch = time.time() - time.monotonic()
         return replace(
             snapshot,

@@ -108,11 +108,13 @@ def attach(session: Session) -> None:
     def lost(count: int) -> None:
         buffer.lost += count
 
+    # a CPU's buffer has a power of two pages (perf_event_open(2))
     session.table("connection_records").open_perf_buffer(add, page_cnt=16, lost_cb=lost)
 
 
 def read(session: Session) -> Connections:
     """The events and credits since the session began."""
+    # bcc's default waits until there is an event
     session.bpf.perf_buffer_poll(timeout=0)
     buffer = session.state["connections"]
     credits = dict(decoded(session, "credits", _credit))

@@ -86,6 +86,7 @@ def _sample(session: Session) -> int:
     from bcc import PerfSWConfig, PerfType
 
     rate: int = session.state.get("rate", RATE)
+    # a timer of the kernel: virtual machines often have no counters of the processor
     try:
         session.bpf.attach_perf_event(
             ev_type=PerfType.SOFTWARE,
@@ -93,6 +94,7 @@ def _sample(session: Session) -> int:
             fn_name="cpu_sampled",
             sample_freq=rate,
         )
+    # bcc raises Exception itself
     except Exception as error:
         session.missing += (Missing("perf:cpu-clock", f"cannot sample stacks: {error}"),)
         return 0
