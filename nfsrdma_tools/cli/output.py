@@ -22,6 +22,7 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 """Version of all JSON output: raised when a key is renamed, removed or changes its meaning."""
+_WIDEST = 1_000_000
 
 
 def print_json(facts: Mapping[str, object]) -> None:
@@ -67,8 +68,24 @@ def _json(value: object, indent: int | None) -> str:
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in aligned columns; the first row is the heading."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+    """Print rows in aligned columns; the first row is the heading.
+
+    A line is as long as its cells, on a terminal and in a pipe: nothing is wrapped or left out.
+    """
+    import io
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    head, *others = ([Text(printable(cell)) for cell in row] for row in rows)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    for cell in head:
+        table.add_column(cell)
+    for row in others:
+        table.add_row(*row)
+    # not to standard output: rich would wrap cells at the width of a terminal, or 80 for a pipe
+    file = io.StringIO()
+    Console(file=file, width=_WIDEST, color_system=None).print(table)
+    for line in file.getvalue().splitlines():
+        print(line.rstrip())

@@ -139,6 +139,7 @@ def _event(event: Event) -> str:
 
 def _table(rows: list[_Row]) -> list[str]:
     """Aligned rows: names and the last column of mounts to the left, numbers to the right."""
+    # not rich's Table: it takes 300 times the CPU time, once an interval on a busy host
     columns = [_column(index, column) for index, column in enumerate(zip(*rows, strict=True))]
     return ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
 

@@ -211,6 +211,7 @@ class Tables:
 
 def table(columns: Sequence[Column], records: Sequence[Record]) -> list[str]:
     """A heading and a line per record; text is aligned left, numbers right."""
+    # not rich's Table: it takes 300 times the CPU time, in each interval of a measurement
     cells = [(head, [printable(show(r)) for r in records]) for head, show in columns]
     aligned = [_aligned(head, column) for head, column in cells if head not in _RARE or any(column)]
     return ["  ".join(row).rstrip() for row in zip(*aligned, strict=True)]

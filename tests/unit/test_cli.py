@@ -18,7 +18,7 @@ from unit.forked import nfsrdma
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.cli import doctor, main
-from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_inventory
+from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_inventory, print_table
 from nfsrdma_tools.host import checks
 from nfsrdma_tools.host.checks import Finding
 from nfsrdma_tools.host.rdma import nldev
@@ -397,3 +397,20 @@ def test_the_help_of_all_imports_no_command(
     assert ours == {
         f"nfsrdma_tools.{name}" for name in ("cli", "cli.main", "cli.options", "errors")
     }
+
+
+def test_a_table_is_plain_complete_and_not_wrapped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "20")
+    long = "/mnt/[bold]" + " :smile:" * 40
+    print_table([("MOUNT", "TYPE"), (long, "tcp"), ("/mnt/\x1b[1m", ""), ("/日本", "rdma")])
+    width = len(long)
+    assert capsys.readouterr().out.splitlines() == [
+        "MOUNT".ljust(width) + "  TYPE",
+        f"{long}  tcp",
+        "/mnt/?[1m",
+        # a wide character takes two columns of a terminal
+        "/日本".ljust(width - 2) + "  rdma",
+    ]
