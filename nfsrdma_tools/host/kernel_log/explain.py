@@ -233,13 +233,14 @@ _JOURNAL = (
     *("journalctl", "--boot", "--no-pager", "--quiet", "--output=short-iso", "--lines=100000"),
     *("_TRANSPORT=kernel", "+", "SYSLOG_IDENTIFIER=rpc.nfsd", "+", "SYSLOG_IDENTIFIER=mount"),
     *("+", "SYSLOG_IDENTIFIER=mount.nfs", "+", "SYSLOG_IDENTIFIER=nfsdctl"),
+    *("+", "SYSLOG_IDENTIFIER=modprobe", "+", "SYSLOG_IDENTIFIER=systemd-modules-load"),
 )
 _DMESG = ("dmesg",)
 _HINT = "run this as root, or name a file: nfsrdma explain FILE"
 
 
 def boot_log(machine: Machine = LIVE) -> list[str]:
-    """The log of the kernel, of rpc.nfsd and of mount since the boot.
+    """The log of the kernel, of rpc.nfsd, mount and modprobe since the boot.
 
     Raises UserError without permission.
     """

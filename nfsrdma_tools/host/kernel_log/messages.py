@@ -790,6 +790,31 @@ _PROGRAMS = (
         program=True,
     ),
     KnownMessage(
+        "module not inserted",
+        "error",
+        rf"(?:modprobe: ERROR: could not insert|Failed to insert module) '{_MODULES}': (?:Exec"
+        r" format error|Invalid argument|Unknown symbol in module.{0,48}|Key was rejected by"
+        r" service|Required key not available)",
+        "The kernel refused a module: it was built for another kernel or RDMA stack, or no known"
+        " key has signed it. The kernel's log names the reason.",
+        "dmesg | grep {subject}",
+        "kmod, tools/modprobe.c, insmod_insert(); systemd, src/shared/module-util.c,"
+        " module_load_and_warn()",
+        program=True,
+    ),
+    KnownMessage(
+        "module not found",
+        "error",
+        rf"(?:modprobe: FATAL: Module |Failed to find module '){_MODULES}(?:'| not found in"
+        r" directory \S{1,160})",
+        "This kernel has no such module. Distributions keep it in a package of its own, and cloud"
+        " kernels lack it.",
+        "nfsrdma doctor",
+        "kmod, tools/modprobe.c, insmod(); systemd, src/shared/module-util.c,"
+        " module_load_and_warn()",
+        program=True,
+    ),
+    KnownMessage(
         "mount refused",
         "error",
         rf"mount\.nfs4?: (?:Connection refused|Connection timed out|No route to host){_FOR}",
