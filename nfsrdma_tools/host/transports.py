@@ -24,6 +24,7 @@ __all__ = [
     "KERNELS",
     "KERNELS_ALIAS",
     "TRANSPORT_MODULES",
+    "alias_target",
     "check_transport_module",
     "client_owners",
     "family",
@@ -97,6 +98,14 @@ def check_transport_module(transport: str) -> None:
 
 def would_load() -> str:
     """The module that the kernel would load for the first mount over RDMA."""
+    name = alias_target()
+    # the install command of `module install` loads the kernel's own module then
+    missing = name == OURS and kernel_modules.on_disk(OURS) is None
+    return KERNELS if missing else name
+
+
+def alias_target() -> str:
+    """The module to which modprobe.d maps the kernel's request; there may be no such module."""
     try:
         words = run("modprobe", "--resolve-alias", KERNELS, check=False).stdout.split()
     except ProgramMissingError:

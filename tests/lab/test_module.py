@@ -226,7 +226,8 @@ def test_installed_ours_is_what_the_kernel_loads_and_uninstall_leaves_no_trace(t
     assert "already installed" in module(tiny, "install").stdout
     (dkms,) = status(tiny)["registered"]
     assert dkms["state"] == "installed"
-    leads = sh(tiny, "for i in rpcrdma rpcrdma6 xprtrdma svcrdma; do modprobe -n -v -i $i; done")
+    names = "rpcrdma rpcrdma6 xprtrdma svcrdma"
+    leads = sh(tiny, f"for i in {names}; do modprobe -n -v -i $i; done")
     assert [line.split("/")[-1].split(".")[0] for line in leads.splitlines()] == ["nfsrdma"] * 4
     real = sh(tiny, "modprobe --show-depends kernels-rpcrdma").splitlines()[-1]
     assert "/kernel/net/sunrpc/xprtrdma/rpcrdma.ko" in real
@@ -236,6 +237,18 @@ def test_installed_ours_is_what_the_kernel_loads_and_uninstall_leaves_no_trace(t
     sh(tiny, "rmmod nfsrdma; modprobe kernels-rpcrdma; nfsrdma module load")
     assert status(tiny)["owner"] == "nfsrdma"
     assert "mounts with proto=rdma use rpcrdma" in module(tiny, "unload").stdout
+
+    # as on a kernel for which DKMS has built no module
+    built = sh(tiny, "modinfo -n nfsrdma").strip()
+    sh(tiny, f"rmmod rpcrdma; mv {built} /root/; depmod")
+    sh(tiny, "mount -t nfs -o proto=rdma,port=20049 server:/export /mnt; umount /mnt")
+    assert status(tiny)["owner"] == "rpcrdma"
+    sh(tiny, f"for i in {names}; do rmmod rpcrdma; modprobe $i; test -e /sys/module/rpcrdma; done")
+    said = json.loads(sh(tiny, "nfsrdma doctor --json || true"))["findings"]
+    (found,) = (each for each in said if each["name"] == "nfsrdma")
+    assert found["status"] == "warning"
+    assert "mounts and nfsd use rpcrdma" in found["found"]
+    sh(tiny, f"mv /root/{built.split('/')[-1]} {built}; depmod")
 
     assert "uninstalled nfsrdma" in module(tiny, "uninstall").stdout
     assert sh(tiny, FILES).splitlines() == before.splitlines()

@@ -4,12 +4,14 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nfsrdma_tools.cli import doctor
+from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import checks
 from nfsrdma_tools.host.checks import (
@@ -19,7 +21,7 @@ from nfsrdma_tools.host.checks import (
 )
 from nfsrdma_tools.host.checks.finding import carry_out
 from nfsrdma_tools.host.kernel_modules import ModuleFile
-from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.rdma.ports import Device, Link
 
 RELEASE = "6.12.107-amd64"
@@ -387,6 +389,24 @@ def test_our_module_is_judged_against_its_source(
     assert found.status == status
     assert words in found.found
     assert found.remedy or status == "ok"
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_an_installed_module_without_a_build_for_the_kernel_is_reported(
+    machine: Machine, built: bool
+) -> None:
+    write(machine.root, "proc/modules", "")
+    write(machine.root, "etc/modprobe.d/nfsrdma.conf", "alias rpcrdma nfsrdma\n")
+    argv = ("modinfo", "-0", "--", "nfsrdma")
+    said = Result(argv, "filename:   /lib/nfsrdma.ko\0name=nfsrdma\0" * built, "", int(not built))
+    host = replace(machine, recording=Recording(programs={argv: said}))
+    finding = one(checks.transport_module.module(host))
+    if built:
+        assert finding.status == "ok"
+    else:
+        assert finding.status == "warning"
+        assert "mounts and nfsd use rpcrdma" in finding.found
+        assert f"dkms autoinstall -k {RELEASE}" in finding.remedy
 
 
 def test_the_netid_may_be_ours(machine: Machine) -> None:

@@ -2,6 +2,7 @@
 """DKMS' status of the module, and the list that reverts an installation."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -164,7 +165,25 @@ def test_dry_run_has_the_errors_of_install(machine: Machine) -> None:
 
 
 def test_mounts_and_nfsd_are_led_to_ours_and_one_way_is_left_to_the_kernels() -> None:
-    lines = [x.split() for x in module_install._TEXT.splitlines() if not x.startswith("#")]
+    lines = [x.split() for x in module_install._TEXT.splitlines() if x.startswith("alias ")]
     leads = {word: to for _, word, to in lines}
     assert leads.pop("kernels-rpcrdma") == "rpcrdma"
     assert leads == dict.fromkeys(("rpcrdma", "rpcrdma6", "svcrdma", "xprtrdma"), "nfsrdma")
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_the_kernels_module_is_loaded_where_ours_is_not_built(tmp_path: Path, built: bool) -> None:
+    (line,) = (x for x in module_install._TEXT.splitlines() if x.startswith("install "))
+    name, command = line.split(" ", 2)[1:]
+    calls, program = tmp_path / "calls", tmp_path / "modprobe"
+    program.write_text(
+        f"#!/bin/sh\necho $* >> {calls}\n"
+        f"case $* in *kernels-rpcrdma*) exit 0;; *) exit {int(not built)};; esac\n"
+    )
+    program.chmod(0o755)
+    shell = ("sh", "-c", command.replace("/sbin/modprobe", str(program)))
+    done = subprocess.run(shell, check=False)
+    assert (name, done.returncode) == ("nfsrdma", 0)
+    # -i: without it, modprobe would run this command again
+    ours, kernels = "-q -i nfsrdma", "kernels-rpcrdma"
+    assert calls.read_text().splitlines() == ([ours] if built else [ours, kernels])

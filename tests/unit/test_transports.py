@@ -6,7 +6,7 @@ from unit.requests_made import asks
 
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host import kernel_modules, transports
-from nfsrdma_tools.host.kernel_modules import parse_loaded
+from nfsrdma_tools.host.kernel_modules import ModuleFile, parse_loaded
 from nfsrdma_tools.host.nfs.mountinfo import parse
 from nfsrdma_tools.host.nfs.mounts import nfs_mounts
 from nfsrdma_tools.host.transports import check_transport_module, family, named, owner
@@ -76,6 +76,19 @@ def test_with_none_loaded_it_counts_what_would_be(
     check_transport_module(right)
     with pytest.raises(MismatchError):
         check_transport_module(wrong)
+
+
+@pytest.mark.parametrize(
+    ("alias", "built", "loads"),
+    [("rpcrdma", True, "rpcrdma"), ("nfsrdma", True, "nfsrdma"), ("nfsrdma", False, "rpcrdma")],
+)
+def test_ours_is_loaded_only_where_it_is_built(
+    alias: str, built: bool, loads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = ModuleFile("nfsrdma", "/lib/nfsrdma.ko") if built else None
+    monkeypatch.setattr(transports, "alias_target", lambda: alias)
+    monkeypatch.setattr(kernel_modules, "on_disk", lambda _: file)
+    assert transports.would_load() == loads
 
 
 def test_ours_is_asked_for_as_rdma() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check of our transport module: loaded, built for this kernel, its source, its parameters."""
+"""The check of our transport module: installed, loaded, its build, its source, its parameters."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import parameters as module_parameters
+from nfsrdma_tools.host.module.install import CONF
+from nfsrdma_tools.host.transports import KERNELS
 from nfsrdma_tools.module_source import OURS
 
 __all__ = ["judge", "module"]
 
 
 def module(machine: Machine) -> Iterator[Finding]:
-    """The loaded nfsrdma module was built from this source; lists changed parameters."""
+    """An installed nfsrdma has a build for this kernel; a loaded one was built from this source."""
+    installed = machine.path(str(CONF.relative_to("/"))).exists()
+    if installed and kernel_modules.on_disk(OURS, machine) is None:
+        yield _unbuilt(machine.release)
+        return
     machine.has("proc/modules")
     path = machine.fact("module build", lambda: _build(machine.release))
     built = kernel_modules.in_file(Path(path), machine) if path else None
@@ -30,6 +36,12 @@ def module(machine: Machine) -> Iterator[Finding]:
 
 def _build(release: str) -> str:
     return str(module_build.cached(release, module_source.find()) or "")
+
+
+def _unbuilt(release: str) -> Finding:
+    found = f"installed, but DKMS has no build for {release}: mounts and nfsd use {KERNELS}"
+    remedy = f"install the headers of {release}, then: dkms autoinstall -k {release}"
+    return Finding(OURS, "warning", found, f"{OURS}.ko for {release}", remedy)
 
 
 def judge(built: ModuleFile | None, running: str | None, values: dict[str, str]) -> Finding:

@@ -11,6 +11,10 @@ in net/sunrpc/xprt.c).  An alias of modprobe.d takes precedence over a module of
 xprtrdma at boot for the client; nfsd requests svcrdma ("svc" and the listener's name,
 svc_xprt_create).  An alias of modprobe.d names a module, never another alias, so one more alias
 keeps the kernel's own module available.
+
+On a kernel for which DKMS has built no module, the aliases alone would leave mounts and nfsd
+without any: modprobe does not try the next candidate if the module of an alias has no file or does
+not load.  The install command of the same file loads the kernel's own module then.
 """
 
 from __future__ import annotations
@@ -54,6 +58,8 @@ alias svcrdma {OURS}
 alias xprtrdma {OURS}
 # the kernel's own module: modprobe {KERNELS_ALIAS}
 alias {KERNELS_ALIAS} {KERNELS}
+# the kernel's own module where {OURS} does not load, such as on a kernel without a build of it
+install {OURS} /sbin/modprobe -q -i {OURS} $CMDLINE_OPTS || /sbin/modprobe {KERNELS_ALIAS}
 """
 # the state directory of DKMS, and its signing key: it makes the key at its first build and never
 # removes it
@@ -210,7 +216,8 @@ def _verify(build: Build) -> None:
     """MismatchError unless modprobe loads this build for mounts and nfsd."""
     wanted = kernel_modules.in_file(build.path).srcversion
     for name in (KERNELS, f"{KERNELS}6", "svcrdma"):
-        said = run("modprobe", "--show-depends", "--", name, check=False).stdout
+        # without -i, it prints the install command instead of the module
+        said = run("modprobe", "--show-depends", "-i", "--", name, check=False).stdout
         last = said.split()[-1] if said.split() else "nothing"
         if Path(last).name.split(".")[0] != OURS:
             hint = "look for its name in the other files of modprobe.d"

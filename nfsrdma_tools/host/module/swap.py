@@ -37,9 +37,9 @@ from nfsrdma_tools.host.transports import (
     KERNELS,
     KERNELS_ALIAS,
     TRANSPORT_MODULES,
+    alias_target,
     owner,
     serves_as,
-    would_load,
 )
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.module_source import OURS
@@ -298,7 +298,7 @@ def _load_command(name: str) -> tuple[str, ...]:
     if name == OURS:
         return _insmod(module_state.load() or _as_loaded(None))
     # after `module install` modprobe maps the name rpcrdma to ours
-    aliased = name == KERNELS and would_load() == OURS
+    aliased = name == KERNELS and alias_target() == OURS
     return ("modprobe", "--", KERNELS_ALIAS if aliased else name)
 
 
