@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel modules: loaded modules, module files, and the modules that can own the netid rdma.
-
-Vendor RDMA stacks (OFED, DOCA) replace modules they do not build with empty modules of the same
-name, described as "rpcrdma dummy kernel module".  Such a module loads without an error and does
-nothing.
-"""
+"""Kernel modules: loaded modules, module files, and the modules that can own the netid rdma."""
 
 from __future__ import annotations
 
@@ -21,7 +16,6 @@ from nfsrdma_tools.undo import Journal, Run
 __all__ = [
     "Module",
     "ModuleFile",
-    "doubts",
     "in_file",
     "load",
     "loaded",
@@ -65,11 +59,26 @@ class ModuleFile:
     depends: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
     """As modinfo prints them: ``name:text (type)``."""
+    signer: str = ""
+    """The name in the certificate that signed it, else the kind of signature; "" if unsigned."""
 
     @property
     def builtin(self) -> bool:
         """True if the module is part of the kernel image."""
         return not self.path
+
+    @property
+    def built_for(self) -> str:
+        """The release of the kernel that it was built for; "" if unknown."""
+        return self.vermagic.partition(" ")[0]
+
+    @property
+    def has_symbol_versions(self) -> bool:
+        """Whether the kernel compares its symbols' versions instead of the releases.
+
+        same_magic() of kernel/module/version.c then skips the release in the version magic.
+        """
+        return "modversions" in self.vermagic.split()
 
 
 def loaded(proc: Path = Path("/proc")) -> dict[str, Module]:
@@ -157,28 +166,9 @@ def parse_modinfo(text: str) -> ModuleFile:
         aliases=tuple(fields.get("alias", ())),
         depends=tuple(d for d in first.get("depends", "").split(",") if d),
         parameters=tuple(fields.get("parm", ())),
+        # modinfo without OpenSSL knows the kind only
+        signer=first.get("signer") or first.get("sig_id", ""),
     )
-
-
-def doubts(file: ModuleFile, release: str) -> list[str]:
-    """Reasons why ``file`` cannot work as rpcrdma for kernel ``release``; [] if there are none.
-
-    The real module has the aliases svcrdma and xprtrdma (net/sunrpc/xprtrdma/module.c) and uses
-    rdma_cm; a dummy does neither.
-    """
-    if file.builtin:
-        return []
-    found = []
-    if "dummy" in file.description.lower():
-        found.append(f"its description is {file.description!r}")
-    if not {"svcrdma", "xprtrdma"} & set(file.aliases):
-        found.append("it has no alias svcrdma or xprtrdma")
-    if "rdma_cm" not in file.depends:
-        found.append("it does not use rdma_cm")
-    built_for = file.vermagic.split(" ")[0]
-    if built_for != release:
-        found.append(f"it was built for kernel {built_for or '(unknown)'}, not for {release}")
-    return found
 
 
 def transport_owners(modules: dict[str, Module]) -> list[str]:

@@ -10,35 +10,54 @@ from nfsrdma_tools import files
 
 __all__ = ["install"]
 
-_HEADERS, _BCC, _NFS = "headers", "bcc", "nfs-utils"
+_HEADERS, _BCC, _NFS, _RPCRDMA = "headers", "bcc", "nfs-utils", "rpcrdma"
 # prefixes of ID or ID_LIKE, the install command, the package names
 _FAMILIES = (
     (
-        ("debian", "ubuntu"), "apt install",
-        {_HEADERS: "linux-headers-{release}", _BCC: "python3-bpfcc", _NFS: "nfs-common"},
+        ("ubuntu",), "apt install",
+        {
+            _HEADERS: "linux-headers-{release}", _BCC: "python3-bpfcc", _NFS: "nfs-common",
+            _RPCRDMA: "linux-modules-extra-{release}",
+        },
+    ),
+    (
+        ("debian",), "apt install",
+        {
+            _HEADERS: "linux-headers-{release}", _BCC: "python3-bpfcc", _NFS: "nfs-common",
+            _RPCRDMA: "linux-image-{release} (the cloud kernels lack it)",
+        },
     ),
     (
         ("rhel", "fedora", "centos"), "dnf install",
-        {_HEADERS: "kernel-devel-{release}", _BCC: "python3-bcc", _NFS: "nfs-utils"},
+        {
+            _HEADERS: "kernel-devel-{release}", _BCC: "python3-bcc", _NFS: "nfs-utils",
+            _RPCRDMA: "kernel-modules-{release}",
+        },
     ),
     (
         ("suse", "opensuse"), "zypper install",
-        {_HEADERS: "kernel-default-devel", _BCC: "python3-bcc", _NFS: "nfs-client"},
+        {
+            _HEADERS: "kernel-default-devel", _BCC: "python3-bcc", _NFS: "nfs-client",
+            _RPCRDMA: "kernel-default (kernel-default-base lacks it)",
+        },
     ),
     (
         ("arch",), "pacman -S",
-        {_HEADERS: "linux-headers", _BCC: "python-bcc", _NFS: "nfs-utils"},
+        {
+            _HEADERS: "linux-headers", _BCC: "python-bcc", _NFS: "nfs-utils", _RPCRDMA: "linux",
+        },
     ),
 )  # fmt: skip
 _ELSEWHERE = {
     _HEADERS: "install the headers of kernel {release}",
     _BCC: "install BCC's Python module",
     _NFS: "install nfs-utils",
+    _RPCRDMA: "install the package that has module rpcrdma for kernel {release}",
 }
 
 
 def install(what: str, release: str = "", root: Path = Path("/")) -> str:
-    """The command that installs "headers" (of a kernel's release), "bcc" or "nfs-utils".
+    """The command that installs "bcc", "nfs-utils", or "headers" and "rpcrdma" of a release.
 
     On an unknown distribution: a sentence that names what to install.
     """

@@ -46,8 +46,9 @@ def owner(machine: Machine = LIVE) -> str:
     """The transport module that serves NFS over RDMA mounts now; "" if none is loaded."""
     loaded = kernel_modules.loaded(machine.path("proc"))
     found = client_owners(loaded, kernel_modules.parameters(OURS, machine.path("sys")))
-    builtin = KERNELS if machine.path(f"sys/module/{KERNELS}").exists() else ""
-    return found[0] if found else builtin
+    # a loaded module that uses neither sunrpc nor rdma_cm is a vendor's empty one
+    builtin = KERNELS not in loaded and machine.path(f"sys/module/{KERNELS}").exists()
+    return found[0] if found else KERNELS if builtin else ""
 
 
 def client_owners(loaded: dict[str, Module], ours: Mapping[str, str]) -> list[str]:

@@ -12,18 +12,26 @@ from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.probes import session
 
 SYSTEMS = {
-    "ID=debian\n": ("apt install", "linux-headers-R", "python3-bpfcc", "nfs-common"),
+    "ID=debian\n": (
+        *("apt install", "linux-headers-R", "python3-bpfcc", "nfs-common"),
+        "linux-image-R (the cloud kernels lack it)",
+    ),
     'ID=ubuntu\nID_LIKE="debian"\n': (
         *("apt install", "linux-headers-R", "python3-bpfcc", "nfs-common"),
+        "linux-modules-extra-R",
     ),
     'ID="rocky"\nID_LIKE="rhel centos fedora"\n': (
         *("dnf install", "kernel-devel-R", "python3-bcc", "nfs-utils"),
+        "kernel-modules-R",
     ),
-    "ID=fedora\n": ("dnf install", "kernel-devel-R", "python3-bcc", "nfs-utils"),
+    "ID=fedora\n": (
+        *("dnf install", "kernel-devel-R", "python3-bcc", "nfs-utils", "kernel-modules-R"),
+    ),
     'ID="opensuse-leap"\nID_LIKE="suse opensuse"\n': (
         *("zypper install", "kernel-default-devel", "python3-bcc", "nfs-client"),
+        "kernel-default (kernel-default-base lacks it)",
     ),
-    "ID=arch\n": ("pacman -S", "linux-headers", "python-bcc", "nfs-utils"),
+    "ID=arch\n": ("pacman -S", "linux-headers", "python-bcc", "nfs-utils", "linux"),
 }
 
 
@@ -38,14 +46,15 @@ def system(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Machine, tup
 
 def test_each_distribution_has_its_own_names(system: tuple[Machine, tuple[str, ...]]) -> None:
     machine, (command, *names) = system
-    found = [packages.install(w, "R", machine.root) for w in ("headers", "bcc", "nfs-utils")]
+    wanted = ("headers", "bcc", "nfs-utils", "rpcrdma")
+    found = [packages.install(name, "R", machine.root) for name in wanted]
     assert found == [f"{command} {name}" for name in names]
 
 
 def test_doctor_names_them(
     system: tuple[Machine, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine, (command, headers, bcc, nfs) = system
+    machine, (command, headers, bcc, nfs, _rpcrdma) = system
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert [each.remedy for each in kernel.headers(machine)] == [f"{command} {headers}"]
     assert [each.remedy for each in nfs_mounts.utils(machine)] == [f"{command} {nfs}"]

@@ -6,17 +6,22 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from nfsrdma_tools.host import kernel_modules, packages
+from nfsrdma_tools.host import kernel_modules, packages, rpcrdma
 from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine
-from nfsrdma_tools.host.transports import KERNELS, client_owners
+from nfsrdma_tools.host.rpcrdma import Circumstances, Origin
+from nfsrdma_tools.host.transports import KERNELS, client_owners, owner
 from nfsrdma_tools.module_source import OURS
 
-__all__ = ["btf", "feature", "headers", "judge_module", "module", "netid"]
+__all__ = ["btf", "feature", "headers", "judge_module", "judge_no_module", "module", "netid"]
 
 _OPTION = "CONFIG_SUNRPC_XPRT_RDMA"
+_REAL = "install the vendor's NFS over RDMA (package mlnx-nfsrdma), or reinstall the kernel package"
+_FITTING = "install the package for this kernel and for the loaded RDMA stack, then reboot"
+_TRY = "modprobe rpcrdma; if that fails: nfsrdma explain"
 _OTHER_KERNEL = "boot a kernel that has it: the kernels of Debian, RHEL and SUSE do"
 
 
@@ -30,6 +35,9 @@ def feature(machine: Machine) -> Iterator[Finding]:
     match = re.search(rf"^{_OPTION}=([ym])$", config, re.MULTILINE)
     if match:
         yield Finding("kernel", "ok", f"{machine.release} has {_OPTION}={match[1]}")
+    elif owner(machine):
+        found = f"{machine.release} does not have {_OPTION}, and {owner(machine)} is loaded"
+        yield Finding("kernel", "ok", found)
     else:
         found = f"{machine.release} does not have {_OPTION}"
         yield Finding("kernel", "error", found, f"{_OPTION}=m or y", _OTHER_KERNEL)
@@ -45,36 +53,88 @@ def _config(machine: Machine) -> str | None:
 
 
 def module(machine: Machine) -> Iterator[Finding]:
-    """The module that modprobe would load exists and is not a dummy."""
-    running = machine.path("sys/module/rpcrdma/srcversion")
-    srcversion = running.read_text().strip() if running.exists() else ""
+    """The module that modprobe would load is a real one that the kernel takes; whose it is."""
     # modinfo ignores modprobe.d: the name means the kernel's module, also after `module install`
-    yield judge_module(kernel_modules.on_disk(KERNELS, machine), machine.release, srcversion)
-
-
-def judge_module(file: ModuleFile | None, release: str, running: str) -> Finding:
-    """Judge rpcrdma by modinfo; ``running`` is the srcversion of the loaded module, "" if none."""
-    name, expected = "rpcrdma", "the kernel's own rpcrdma"
+    file = kernel_modules.on_disk(KERNELS, machine)
+    known = rpcrdma.circumstances(file, machine)
     if file is None:
-        remedy = (
-            "install the kernel's extra modules (Ubuntu: linux-modules-extra, Red Hat:"
-            " kernel-modules-extra); cloud kernels do not have it"
+        found = judge_no_module(known, packages.install(KERNELS, known.release, machine.root))
+    else:
+        found = judge_module(file, rpcrdma.origin(file, machine), known)
+    if found.status == "error" and OURS in kernel_modules.loaded(machine.path("proc")):
+        # nothing is broken as long as ours is in its place
+        found = replace(found, status="warning", found=f"{found.found}; {OURS} is loaded instead")
+    elif found.status == "ok" and (loss := rpcrdma.gpudirect_loss(machine)):
+        found = replace(found, found=f"{found.found}; {loss}")
+    yield found
+
+
+def judge_no_module(known: Circumstances, remedy: str) -> Finding:
+    """Judge that modinfo finds no rpcrdma."""
+    found = f"no module for kernel {known.release}"
+    if known.loaded:
+        # removed with its package, or in a container without /lib/modules
+        found = f"it is loaded, but modinfo finds {found}: it could not be loaded again"
+        return Finding(KERNELS, "warning", found, "a file of the loaded module", remedy)
+    return Finding(KERNELS, "error", found, "the kernel's own rpcrdma, or a vendor's", remedy)
+
+
+def judge_module(file: ModuleFile, origin: Origin, known: Circumstances) -> Finding:
+    """Judge a file of rpcrdma: broken, in doubt as long as it is not loaded, or well."""
+    what = f"{file.path or 'built in'}, {origin.label}"
+    if marks := rpcrdma.dummy_marks(file):
+        found = f"{file.path} is not the real module: {'; '.join(marks)}"
+        return Finding(KERNELS, "error", found, "the kernel's own rpcrdma, or a vendor's", _REAL)
+    if known.loaded:
+        return _judge_loaded(file, what, known)
+    if file.builtin:
+        return Finding(KERNELS, "ok", what)
+    if broken := _broken(file, known):
+        return Finding(KERNELS, "error", f"{what}: {broken}", "a module that it takes", _FITTING)
+    if doubt := _doubt(file, known):
+        loaded = "it is not loaded" if known.loaded is False else "it may not be loaded"
+        found = f"{what}: {doubt}, and {loaded}"
+        return Finding(KERNELS, "warning", found, "a module that the kernel takes", _TRY)
+    return Finding(KERNELS, "ok", f"{what}, not loaded; for {_parts(file)}")
+
+
+def _judge_loaded(file: ModuleFile, what: str, known: Circumstances) -> Finding:
+    if known.srcversion and file.srcversion and known.srcversion != file.srcversion:
+        found = (
+            f"the loaded module has srcversion {known.srcversion}, {file.path} has"
+            f" {file.srcversion}"
         )
-        return Finding(name, "error", f"no module for kernel {release}", expected, remedy)
-    if doubts := kernel_modules.doubts(file, release):
-        found = f"{file.path} is not the real module: {'; '.join(doubts)}"
-        remedy = "reinstall the kernel package, or the vendor's RDMA stack with NFS over RDMA"
-        return Finding(name, "error", found, expected, remedy)
-    if running and file.srcversion and running != file.srcversion:
-        found = f"the loaded module has srcversion {running}, {file.path} has {file.srcversion}"
-        return Finding(
-            name, "warning", found, "the same srcversion", "unload the module, or reboot"
-        )
-    if not (file.intree or file.builtin):
-        found = f"{file.path}, an out-of-tree module"
-        remedy = "expected with a vendor's RDMA stack or DKMS; else remove it and run depmod"
-        return Finding(name, "warning", found, expected, remedy)
-    return Finding(name, "ok", file.path or "built in")
+        remedy = "unload the module, or reboot"
+        return Finding(KERNELS, "warning", found, "the same srcversion", remedy)
+    if file.built_for not in ("", known.release):
+        what += f", built for kernel {file.built_for}, which this kernel has accepted"
+    return Finding(KERNELS, "ok", f"{what}, for {_parts(file)}" if file.aliases else what)
+
+
+def _broken(file: ModuleFile, known: Circumstances) -> str:
+    """Why the kernel is known to refuse a file; "" if that is not known."""
+    if known.refused:
+        return f"the kernel refused it: {known.refused}"
+    if known.signed_only and not file.signer:
+        return f"it is not signed, and {known.signed_only}"
+    if file.built_for not in ("", known.release) and not file.has_symbol_versions:
+        return f"it was built for kernel {file.built_for}, without symbol versions"
+    return ""
+
+
+def _doubt(file: ModuleFile, known: Circumstances) -> str:
+    """What may keep the kernel from loading a file; "" if nothing is known."""
+    if known.foreign:
+        return f"the loaded {', '.join(known.foreign)} is of another origin"
+    if file.built_for not in ("", known.release):
+        return f"it was built for kernel {file.built_for}, and may fit {known.release} (kABI)"
+    if not rpcrdma.offers(file):
+        return "it has no alias by which nfsd and rdma-core load it"
+    return ""
+
+
+def _parts(file: ModuleFile) -> str:
+    return " and ".join(rpcrdma.offers(file)) or "no part that has an alias"
 
 
 def netid(machine: Machine) -> Iterator[Finding]:
@@ -82,9 +142,9 @@ def netid(machine: Machine) -> Iterator[Finding]:
     machine.has("proc/modules")
     ours = kernel_modules.parameters(OURS, machine.path("sys"))
     owners = client_owners(kernel_modules.loaded(machine.path("proc")), ours)
-    builtin = machine.path("sys/module/rpcrdma").exists() and not owners
-    if owners in ([KERNELS], [OURS]) or builtin:
-        yield Finding("netid rdma", "ok", f"owned by {owners[0] if owners else KERNELS}")
+    only = owners[0] if len(owners) == 1 else owner(machine) if not owners else ""
+    if only in (KERNELS, OURS):
+        yield Finding("netid rdma", "ok", f"owned by {only}")
     elif not owners:
         remedy = "modprobe rpcrdma (a mount with proto=rdma loads it too)"
         yield Finding("netid rdma", "warning", "no transport module is loaded", "rpcrdma", remedy)

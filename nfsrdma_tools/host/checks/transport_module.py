@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools import module_source
-from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host import kernel_modules, rpcrdma
 from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine
@@ -31,7 +31,8 @@ def module(machine: Machine) -> Iterator[Finding]:
     built = kernel_modules.in_file(Path(path), machine) if path else None
     there = OURS in kernel_modules.loaded(machine.path("proc"))
     running = kernel_modules.srcversion(OURS, machine.path("sys")) if there else None
-    yield judge(built, running, kernel_modules.parameters(OURS, machine.path("sys")))
+    values = kernel_modules.parameters(OURS, machine.path("sys"))
+    yield judge(built, running, values, rpcrdma.signature_rule(machine))
 
 
 def _build(release: str) -> str:
@@ -44,9 +45,18 @@ def _unbuilt(release: str) -> Finding:
     return Finding(OURS, "warning", found, f"{OURS}.ko for {release}", remedy)
 
 
-def judge(built: ModuleFile | None, running: str | None, values: dict[str, str]) -> Finding:
-    """Judge our module by its cached build and the loaded srcversion (None: not loaded)."""
+def judge(
+    built: ModuleFile | None, running: str | None, values: dict[str, str], signed_only: str = ""
+) -> Finding:
+    """Judge our module by its cached build and the loaded srcversion (None: not loaded).
+
+    ``signed_only`` is why the kernel loads signed modules only, "" if it does not.
+    """
     if running is None:
+        if built and signed_only and not built.signer:
+            found = f"not loaded, and the build is not signed: {signed_only}"
+            remedy = f"sign {built.path} with a key of the machine's owner (MOK)"
+            return Finding(OURS, "warning", found, "a signed module", remedy)
         state = "built for this kernel" if built else "not built for this kernel"
         return Finding(OURS, "ok", f"not loaded, {state}")
     if built is None:
