@@ -69,6 +69,9 @@ def load(
     No NFS mount may use RDMA, and nfsd may not listen on it: stop nfs-server, load the module, and
     start nfs-server again.  If nfsrdma does not load, rpcrdma is loaded again.
 
+    A vendor's rpcrdma may have hooks for GPUDirect Storage, which nfsrdma lacks: load and install
+    warn of that.
+
     --set client=N --set server_name=NAME loads it beside rpcrdma, as a second server transport.
     """
     from nfsrdma_tools.host import kernel_modules
@@ -77,11 +80,14 @@ def load(
     from nfsrdma_tools.host.transports import owner, serves_as
     from nfsrdma_tools.undo import journal
 
+    given = dict(text.partition("=")[::2] for text in setting or ())
+    if not module_swap.beside(given):
+        _warn_of_loss()
     if dry_run:
         print_changes(module_swap.loading(file, setting or ()), as_json)
         return
     with journal() as changes:
-        module_swap.check_room(dict(text.partition("=")[::2] for text in setting or ()))
+        module_swap.check_room(given)
         wanted = kernel_modules.in_file(file or build_with_progress().path)
         values = module_parameters.checked(setting or (), wanted)
         before = owner()
@@ -134,6 +140,7 @@ def install(dry_run: DryRun = False, as_json: Json = False, verbose: Verbose = F
     from nfsrdma_tools.host.module import install as module_install
     from nfsrdma_tools.undo import journal
 
+    _warn_of_loss()
     if dry_run:
         print_changes(module_install.installing(), as_json)
         return
@@ -171,6 +178,13 @@ def uninstall(as_json: Json = False, verbose: Verbose = False) -> None:
     print(f"uninstalled nfsrdma {gone.version}" if gone else "nfsrdma was not installed")
     if gone and still:
         print("  the module is still loaded; unload it: nfsrdma module unload")
+
+
+def _warn_of_loss() -> None:
+    from nfsrdma_tools.host.rpcrdma import gpudirect_loss
+
+    if loss := gpudirect_loss():
+        print(f"nfsrdma: warning: {loss}", file=sys.stderr)
 
 
 def build_with_progress(kernel: str = "", force: bool = False) -> Build:
@@ -264,10 +278,9 @@ def status_lines(status: Status) -> list[str]:
 def _module(status: Status) -> str:
     if not status.owner:
         return "none; a mount with proto=rdma loads one"
-    who = {"nfsrdma": "of this project", "rpcrdma": "of the kernel"}.get(status.owner, "unknown")
     version = f" {status.version}" if status.version else ""
     source = f", srcversion {status.srcversion}" if status.srcversion else ""
-    return f"{status.owner}{version}, {who}{source}"
+    return f"{status.owner}{version}, {status.origin}{source}"
 
 
 def _server(status: Status) -> list[str]:

@@ -45,7 +45,7 @@ class Origin:
 
     kind: Kind
     label: str
-    """For a message: "the kernel's", "of vastnfs 4.0.34"."""
+    """For a message: "of the kernel", "of vastnfs 4.0.34"."""
 
 
 def origin(file: ModuleFile, machine: Machine = LIVE) -> Origin:
@@ -53,7 +53,7 @@ def origin(file: ModuleFile, machine: Machine = LIVE) -> Origin:
     if dummy_marks(file):
         return Origin("dummy", "an empty module")
     if file.builtin or file.intree:
-        return Origin("kernel", "the kernel's")
+        return Origin("kernel", "of the kernel")
     version = machine.text(_BUNDLE).strip()
     bundled = _NFS_STACK.search(file.path)
     if bundled or version:

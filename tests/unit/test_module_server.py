@@ -61,7 +61,10 @@ def connected(folder: Path, peer: str, up: str, reason: str) -> None:
 
 def status(server: ServerTransport | None, owner: str) -> Status:
     here = Path("/x")
-    return Status("6.12", owner, "", "", "ABC", server, here, "h", None, "", (), (), None, "")
+    whose = "of this project" if owner == "nfsrdma" else "of the kernel"
+    return Status(
+        "6.12", owner, "", "", whose, "ABC", server, here, "h", None, "", (), (), None, ""
+    )
 
 
 def test_the_server_is_read(debug: Path) -> None:

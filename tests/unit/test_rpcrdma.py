@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from nfsrdma_tools.cli import module as command
 from nfsrdma_tools.command import Result
-from nfsrdma_tools.host import rpcrdma
+from nfsrdma_tools.host import kernel_modules, rpcrdma
 from nfsrdma_tools.host.checks import Finding, kernel
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine, Recording
+from nfsrdma_tools.host.module import install, status, swap
 from nfsrdma_tools.host.rpcrdma import Circumstances, Origin
 
 RELEASE = "5.14.0-503.11.1.el9_5.x86_64"
@@ -73,8 +75,8 @@ def module(host: Machine) -> Finding:
 @pytest.mark.parametrize(
     ("file", "kind", "label"),
     [
-        (KERNELS, "kernel", "the kernel's"),
-        (ModuleFile("rpcrdma", ""), "kernel", "the kernel's"),
+        (KERNELS, "kernel", "of the kernel"),
+        (ModuleFile("rpcrdma", ""), "kernel", "of the kernel"),
         (VENDORS, "rdma stack", "of MLNX_OFED or DOCA"),
         (replace(VENDORS, depends=(), version="26.01"), "rdma stack", "of MLNX_OFED or DOCA 26.01"),
         (VASTS, "nfs stack", "of vastnfs"),
@@ -117,7 +119,7 @@ def test_a_dummy_is_known_by_what_it_lacks(changes: dict[str, Any], count: int) 
 @pytest.mark.parametrize(
     ("file", "known", "status", "words"),
     [
-        (KERNELS, LOADED, "ok", "the kernel's, for client and server"),
+        (KERNELS, LOADED, "ok", "of the kernel, for client and server"),
         (KERNELS, IDLE, "ok", "not loaded; for client and server"),
         (ModuleFile("rpcrdma", ""), IDLE, "ok", "built in"),
         (KERNELS, replace(LOADED, srcversion="BBBB"), "warning", "loaded module has srcversion"),
@@ -237,6 +239,40 @@ def test_what_gpudirect_storage_would_lose_is_told(
         write(tmp_path, name, text)
     said = rpcrdma.gpudirect_loss(machine(tmp_path, modinfo=info))
     assert words in said if words else said == ""
+
+
+def test_load_and_install_warn_of_the_loss(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rpcrdma, "gpudirect_loss", lambda: "GPUDirect Storage uses it")
+    monkeypatch.setattr(swap, "loading", lambda *_: [])
+    monkeypatch.setattr(install, "installing", list)
+    warning = "nfsrdma: warning: GPUDirect Storage uses it\n"
+    command.load(dry_run=True)
+    command.install(dry_run=True, as_json=True)
+    assert capsys.readouterr().err == 2 * warning
+    # beside rpcrdma, which keeps its users
+    command.load(setting=["client=N", "server_name=nfr"], dry_run=True)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "running", "whose"),
+    [
+        ("", "", ""),
+        ("nfsrdma", "AAAA", "of this project"),
+        ("rpcrdma", "AAAA", "of vastnfs"),
+        ("rpcrdma", "", "of vastnfs"),
+        # replaced since it was loaded
+        ("rpcrdma", "BBBB", "of unknown origin"),
+    ],
+)
+def test_status_names_the_origin(
+    monkeypatch: pytest.MonkeyPatch, module: str, running: str, whose: str
+) -> None:
+    monkeypatch.setattr(kernel_modules, "on_disk", lambda _: VASTS)
+    monkeypatch.setattr(kernel_modules, "srcversion", lambda _: running)
+    assert status._origin(module) == whose
 
 
 def test_an_error_is_a_warning_as_long_as_ours_is_loaded(tmp_path: Path) -> None:

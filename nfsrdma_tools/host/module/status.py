@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nfsrdma_tools import module_source
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host import kernel_modules, rpcrdma
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import install as module_install
@@ -45,6 +45,8 @@ class Status:
     version: str
     srcversion: str
     """Of the loaded owner."""
+    origin: str
+    """Whose the owner is: "of the kernel", "of vastnfs 4.0.34"; "" if none is loaded."""
     ours: str
     """The srcversion of our loaded module, whether or not it is the owner; "" if not loaded."""
     server: ServerTransport | None
@@ -85,6 +87,7 @@ def status() -> Status:
         owner=module,
         version=kernel_modules.version(module) if module else "",
         srcversion=kernel_modules.srcversion(module) if module else "",
+        origin=_origin(module),
         ours=kernel_modules.srcversion(ours) if ours else "",
         server=server_debugfs.server(),
         source=source.folder,
@@ -97,6 +100,16 @@ def status() -> Status:
         installed=here.version if here else "",
         transports=tuple(client_transports()),
     )
+
+
+def _origin(module: str) -> str:
+    if module in ("", OURS):
+        return "of this project" if module else ""
+    file = kernel_modules.on_disk(module)
+    if file is None or kernel_modules.srcversion(module) not in ("", file.srcversion):
+        # the file of the loaded module was replaced
+        return "of unknown origin"
+    return rpcrdma.origin(file).label
 
 
 def _tunables(name: str, built: Path | None) -> tuple[ParameterValue, ...]:
