@@ -44,14 +44,25 @@
  * zone has to stay movable, and so has memory of a CMA area: the zone is all that modules see of
  * these. A poisoned page stays in the page cache of tmpfs.
  */
-static bool nfr_svc_grant_may_keep(struct folio *folio, struct page *page)
+static bool nfr_svc_grant_may_keep(struct folio *folio, struct page *page, int *zone)
 {
-	return folio_test_uptodate(folio) && !PageHWPoison(page) && !is_zone_movable_page(page) &&
-	       !zone_cma_pages(page_zone(page));
+	int own = page_to_nid(page) << ZONES_SHIFT | page_zonenum(page);
+
+	if (!folio_test_uptodate(folio) || PageHWPoison(page))
+		return false;
+	/* most pages are of the zone of the one before */
+	if (own != *zone && (is_zone_movable_page(page) || zone_cma_pages(page_zone(page))))
+		return false;
+	*zone = own;
+	return true;
 }
 
-/* Find a page of a file that is up to date. Returns it with a reference, or NULL. */
-static struct page *nfr_svc_grant_page(struct address_space *mapping, pgoff_t index)
+/*
+ * Take a reference to a page of a file that is up to date, and charge its folio unless it is
+ * @last, because a reference to a page keeps all of it. Returns the folio, or NULL.
+ */
+static struct folio *nfr_svc_grant_take(struct nfr_svc_grant *grant, struct address_space *mapping,
+					pgoff_t index, struct folio *last, int *zone)
 {
 	struct folio *folio = filemap_get_folio(mapping, index);
 	struct page *page;
@@ -60,10 +71,14 @@ static struct page *nfr_svc_grant_page(struct address_space *mapping, pgoff_t in
 	if (IS_ERR_OR_NULL(folio))
 		return NULL;
 	page = folio_file_page(folio, index);
-	if (nfr_svc_grant_may_keep(folio, page))
-		return page;
-	folio_put(folio);
-	return NULL;
+	if (!nfr_svc_grant_may_keep(folio, page, zone)) {
+		folio_put(folio);
+		return NULL;
+	}
+	if (folio != last)
+		grant->cost += folio_nr_pages(folio);
+	grant->pages[grant->npages++] = page;
+	return folio;
 }
 
 /*
@@ -76,17 +91,17 @@ static pgoff_t nfr_svc_grant_collect(struct nfr_svc_grant *grant, struct address
 	u32 order = grant->branch->notices->order;
 	pgoff_t index = (wanted >> order) << order;
 	pgoff_t stop = min(index + (1 << order), end), first = index;
-	struct page *page;
+	struct folio *last = NULL;
+	int zone = -1;
 
 	for (; index < stop; index++) {
-		page = nfr_svc_grant_page(mapping, index);
-		if (page) {
-			grant->pages[grant->npages++] = page;
+		last = nfr_svc_grant_take(grant, mapping, index, last, &zone);
+		if (last)
 			continue;
-		}
 		if (index > wanted)
 			break;
 		nfr_svc_grant_drop_pages(grant);
+		grant->cost = 0;
 		first = index + 1;
 	}
 	return first;

@@ -73,8 +73,8 @@
  */
 #define NFR_SVC_GRANT_COST	4u
 
-/* Part of a limit that is kept free, because a grant that needs room does not wait for it */
-#define NFR_SVC_GRANT_SPARE	16
+/* Part of a limit that is revoked in one go where a grant needs room, which takes fewer notices */
+#define NFR_SVC_GRANT_ROOM	16
 
 /* Buckets of the table, as a power of two */
 #define NFR_SVC_GRANT_BITS	12
@@ -417,8 +417,8 @@ static void nfr_svc_grant_gone(struct nfr_svc_grant *grant)
  */
 void nfr_svc_grant_drop_pages(struct nfr_svc_grant *grant)
 {
-	while (grant->npages)
-		put_page(grant->pages[--grant->npages]);
+	release_pages(grant->pages, grant->npages);
+	grant->npages = 0;
 }
 
 /* Undo nfr_svc_grant_charge(). */
@@ -601,22 +601,6 @@ void nfr_svc_revoke_grant(struct nfr_svc_grant *grant, enum nfr_revoked why)
 
 /* --- limits; callers hold the lock --- */
 
-/* Pages that a grant counts for: a reference to a page keeps all pages of its folio. */
-static u32 nfr_svc_grant_cost(const struct nfr_svc_grant *grant)
-{
-	struct folio *last = NULL;
-	u32 i, cost = 0;
-
-	for (i = 0; i < grant->npages; i++) {
-		struct folio *folio = page_folio(grant->pages[i]);
-
-		if (folio != last)
-			cost += folio_nr_pages(folio);
-		last = folio;
-	}
-	return max(cost, NFR_SVC_GRANT_COST);
-}
-
 static struct nfr_svc_grant *nfr_svc_grant_oldest(void)
 {
 	struct timerqueue_node *node = timerqueue_getnext(&nfr_svc_grants_expiry);
@@ -630,29 +614,29 @@ static struct nfr_svc_grant *nfr_svc_grant_oldest_of(struct nfr_svc_client *clie
 }
 
 /*
- * Revoke the oldest grants of all clients, or of @client, if @cost pages do not fit below @limit,
- * or hardly do. Returns false if they do not fit now.
+ * Revoke the oldest grants of all clients, or of @client, if @cost pages do not fit below @limit.
+ * Returns false if they do not fit now: a grant does not wait for room.
  */
 static bool nfr_svc_revoke_for_room(struct nfr_svc_client *client, u32 cost, u32 limit)
 {
 	const u32 *pages = client ? &client->pages : &nfr_svc_grants_pages;
 	const u32 *ending = client ? &client->ending : &nfr_svc_grants_ending;
-	u32 spare = limit / NFR_SVC_GRANT_SPARE;
+	u32 room = limit / NFR_SVC_GRANT_ROOM;
 	struct nfr_svc_grant *grant;
 	LIST_HEAD(branches);
 
 	limit = max(limit, cost);
-	if (*pages - *ending + cost + spare <= limit)
+	/* files that fill the limit stay granted */
+	if (*pages + cost <= limit)
 		return true;
-	/* several in one go, which takes fewer notices */
-	while (*pages - *ending + cost + 2 * spare > limit) {
+	while (*pages - *ending + cost + room > limit) {
 		grant = client ? nfr_svc_grant_oldest_of(client) : nfr_svc_grant_oldest();
 		if (!grant || nfr_svc_grant_stays(grant))
 			break;
 		nfr_svc_revoke_add(grant, NFR_REVOKED_LIMIT, false, &branches);
 	}
 	nfr_svc_revoke_post(&branches);
-	return *pages + cost <= limit;
+	return false;
 }
 
 /**
@@ -664,7 +648,7 @@ static bool nfr_svc_revoke_for_room(struct nfr_svc_client *client, u32 cost, u32
 bool nfr_svc_grant_charge(struct nfr_svc_grant *grant)
 {
 	struct nfr_svc_notices *notices = grant->branch->notices;
-	u32 cost = nfr_svc_grant_cost(grant), limit = nfr_params_optimistic_pages();
+	u32 cost = max(grant->cost, NFR_SVC_GRANT_COST), limit = nfr_params_optimistic_pages();
 
 	if (!nfr_svc_revoke_for_room(notices->client, cost, limit / NFR_SVC_SHARE) ||
 	    !nfr_svc_revoke_for_room(NULL, cost, limit))
