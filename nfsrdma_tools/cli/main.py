@@ -25,6 +25,7 @@ COMMANDS = {
     "mounts": ("mount", "mounts", "List the NFS mounts with the values in effect."),
     "umount": ("mount", "umount", "Unmount an NFS mount and verify that it is gone."),
     "doctor": ("doctor", "doctor", "Check this machine for NFS over RDMA; print remedies."),
+    "collect": ("collect", "collect", "Write a bundle of files for a report about this host."),
     "explain": ("explain", "explain", "Explain the kernel's messages about NFS and RDMA."),
     "sweep": ("sweep", "sweep", "Measure NFS by transport, rsize and read-ahead."),
     "report": ("report", "report", "Write an HTML page with figures of a sweep."),

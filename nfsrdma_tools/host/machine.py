@@ -9,6 +9,7 @@ judgement about this host can be made about the files of any other host.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,7 +131,9 @@ class Machine:
 
     def _note(self, argv: tuple[str, ...], result: Result | None) -> None:
         if self.notes is not None:
-            self.notes.programs[argv] = result
+            # the interpreter has another path on each host
+            name = "python3" if argv[0] == sys.executable else argv[0]
+            self.notes.programs[name, *argv[1:]] = result
 
     def fact(self, name: str, value: Callable[[], str]) -> str:
         """The recorded fact, "" if there is none; on this host, what ``value`` returns."""

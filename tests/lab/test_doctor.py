@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults made for real, one after the other; the doctor is to name each with its remedy."""
 
+import base64
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,3 +177,34 @@ def test_a_lattice_library_is_not_taken_for_bcc(solo: Lab) -> None:
     said = solo.run("client", "sh", "-c", script)
     (line,) = [line for line in said.stdout.splitlines() if " bcc " in line and "!" in line]
     assert "not the BPF compiler" in line
+
+
+def test_a_bundle_is_judged_elsewhere_as_its_node_was(solo: Lab, tmp_path: Path) -> None:
+    """Findings, mounts and server status, byte for byte, on this host and without its names."""
+    mount = ("nfsrdma", "mount", "server:/export", "/mnt", "-o", "rdma")
+    commands = (("doctor",), ("mounts",), ("server", "status"))
+    solo.run("client", *mount)
+    try:
+        here = [json.loads(solo.run("client", "nfsrdma", *argv, "--json").stdout)
+                for argv in commands]  # fmt: skip
+        solo.run("client", "rm", "-f", "/run/b", "/run/a")
+        solo.run("client", "nfsrdma", "collect", "-o", "/run/b")
+        solo.run("client", "nfsrdma", "collect", "-o", "/run/a", "--anonymize")
+        texts = [solo.run("client", "base64", path).stdout for path in ("/run/b", "/run/a")]
+    finally:
+        solo.run("client", "nfsrdma", "umount", "/mnt")
+    program = Path(sys.executable).parent / "nfsrdma"
+    there = []
+    for number, text in enumerate(texts):
+        file = tmp_path / str(number)
+        file.write_bytes(base64.b64decode(text))
+        for argv in commands:
+            done = subprocess.run((program, *argv, "--json", "--from", file),
+                                  capture_output=True, text=True, check=False)  # fmt: skip
+            assert done.stderr == ""
+            there.append(json.loads(done.stdout))
+    assert there[:3] == here
+    statuses = [[(row["name"], row["status"]) for row in document["findings"]]
+                for document in (there[0], there[3])]  # fmt: skip
+    assert statuses[0] == statuses[1]
+    assert "server" not in json.dumps(there[4]["mounts"][0]["target"])

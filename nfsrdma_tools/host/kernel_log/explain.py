@@ -26,7 +26,15 @@ from nfsrdma_tools.host.kernel_log.messages import (
 from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError
 from nfsrdma_tools.host.rdma.completions import COMPLETIONS
 
-__all__ = ["Explanation", "ReportedNumber", "boot_log", "explain", "kernel_ring", "lines_of"]
+__all__ = [
+    "Explanation",
+    "ReportedNumber",
+    "boot_log",
+    "explain",
+    "kernel_ring",
+    "lines_of",
+    "recognized_lines",
+]
 
 _LINE_BYTES = 2048
 """Longer lines are cut: the kernel's own limit is about 1000 (printk(), LOG_LINE_MAX)."""
@@ -179,6 +187,11 @@ def explain(lines: Iterable[str]) -> list[Explanation]:
     ordered = sorted(groups.values(), key=lambda group: -group.last_line)
     explained = [_explanation(group, groups) for group in ordered]
     return sorted(explained, key=lambda entry: _SEVERITIES.index(entry.severity))
+
+
+def recognized_lines(lines: Iterable[str]) -> list[str]:
+    """The lines of a log that ``explain`` explains, as they are."""
+    return [line for line in lines if _recognized(_parsed(line[:_LINE_BYTES]))]
 
 
 def _explanation(group: _Group, groups: dict[tuple[str, str], _Group]) -> Explanation:

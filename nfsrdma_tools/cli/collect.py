@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``nfsrdma collect``: a bundle of files, so that another host can judge this one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from nfsrdma_tools.cli.options import Json, argument, flag, option
+from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.errors import UserError, printable
+
+__all__ = ["collect"]
+
+
+def collect(
+    server: Annotated[
+        str, argument("SERVER", "Also record the route to this server (default: no route).")
+    ] = "",
+    output: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "File to write; must not exist (default: nfsrdma-HOST-TIME.tar.gz).",
+            "--output",
+            "-o",
+        ),
+    ] = None,
+    anonymize: Annotated[
+        bool, flag("Replace addresses, host names and paths, each by the same word.", "--anonymize")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a bundle of files for a report about this host.
+
+    It has what doctor, mounts, server status and trace nfsiostat read; `--from FILE` of these
+    commands reads it on any host.  Reads single files, the RDMA links and the kernel's messages
+    about NFS and RDMA; changes nothing.  Run it as root: other users may read less.
+    """
+    from nfsrdma_tools.host import bundle as bundles
+
+    bundle = bundles.collect(server)
+    if anonymize:
+        from nfsrdma_tools.host.anonymize import anonymized
+
+        bundle = anonymized(bundle)
+    path = output or _default(anonymize)
+    _write(path, bundle.archive())
+    left_out = [vars(entry) for entry in bundle.left_out]
+    if as_json:
+        print_json({"file": str(path), "files": len(bundle.files), "left_out": left_out})
+        return
+    print(f"wrote {printable(str(path))}: {len(bundle.files)} files")
+    for entry in bundle.left_out:
+        print(printable(f"  left out: {entry.what}: {entry.why}"))
+    if not anonymize:
+        print("  it has host names, addresses and paths; --anonymize replaces them")
+
+
+def _default(anonymous: bool) -> Path:
+    import platform
+    import time
+
+    host = "host" if anonymous else platform.node() or "host"
+    return Path(f"nfsrdma-{host}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a new file that only this user may read; UserError if that fails."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            file.write(data)
+    except FileExistsError as error:
+        raise UserError(f"{path} exists", "remove it, or name another file with -o") from error
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bundle of this host's files, for reports: all that doctor, mounts and server status read.
+
+It has single named files (``CONTENTS``), never a whole tree, and of long files only the lines of
+NFS and RDMA.  What programs and netlink said is recorded while the readers themselves run, so that
+they find the same on any other host (host/recorded.py).  It loads no module and changes nothing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import re
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+
+from nfsrdma_tools import __version__
+from nfsrdma_tools.command import Result
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import checks
+from nfsrdma_tools.host.kernel_log.explain import recognized_lines
+from nfsrdma_tools.host.machine import Machine, Recording
+from nfsrdma_tools.host.nfs import mounts
+from nfsrdma_tools.host.nfsd import serving
+from nfsrdma_tools.host.recorded import MANIFEST, to_facts
+
+__all__ = ["CONTENTS", "Bundle", "LeftOut", "collect"]
+
+_MOST = 1 << 20
+_STEPS = 40
+_Keep = Callable[[str], str | None]
+"""What is kept of a file's text; None: the file is left out."""
+
+
+def _all(text: str) -> str:
+    return text
+
+
+def _lines(pattern: str) -> Callable[[str], str]:
+    wanted = re.compile(pattern)
+
+    def keep(text: str) -> str:
+        return "".join(line for line in text.splitlines(keepends=True) if wanted.search(line))
+
+    return keep
+
+
+def _nothing(_: str) -> str:
+    # only that the file exists
+    return ""
+
+
+def _nfs_records(text: str) -> str:
+    """The records of NFS in mountstats, whose lines follow a line with the device."""
+    records = re.split(r"^(?=(?:no )?device )", text, flags=re.MULTILINE)
+    return "".join(record for record in records if re.search(r" with fstype nfs4? ", record))
+
+
+def _gid(text: str) -> str | None:
+    # most entries of a port's table are empty
+    return text if text.strip("0:\n") else None
+
+
+_RULE = _lines(r"bdi|read_ahead|nfs|LABEL=|GOTO=")
+_NAMES = r"nfs|sunrpc|rpcrdma|svcrdma|xprtrdma|lockd|rdma|mlx"
+_INFINIBAND = "sys/class/infiniband/*"
+_PORT = f"{_INFINIBAND}/ports/*"
+_NET = "sys/class/net/*"
+_MODULE = (
+    "sys/module/{nfs,nfsv3,nfsv4,nfsd,sunrpc,rpcrdma,nfsrdma,lockd,rdma_cm,ib_core,rdma_rxe,siw,"
+    "mlx5_core,mlx5_ib,irdma,bnxt_re,module}"
+)
+CONTENTS: tuple[tuple[str, _Keep], ...] = (
+    # the kernel and its modules
+    ("proc/sys/kernel/osrelease", _all),
+    ("proc/version", _all),
+    ("proc/version_signature", _all),
+    ("proc/modules", _all),
+    ("proc/config.gz", _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF)")),
+    ("boot/config-{release}", _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF)")),
+    ("lib/modules/{release}/config", _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF)")),
+    ("lib/modules/{release}/build/Makefile", _nothing),
+    ("sys/kernel/btf/vmlinux", _nothing),
+    ("sys/kernel/security/lockdown", _all),
+    (f"{_MODULE}/version", _all),
+    (f"{_MODULE}/srcversion", _all),
+    (f"{_MODULE}/taint", _all),
+    (f"{_MODULE}/initstate", _all),
+    (f"{_MODULE}/parameters/*", _all),
+    ("etc/modprobe.d/*.conf", _lines(_NAMES)),
+    ("etc/os-release", _all),
+    # mounts
+    ("proc/self/mountinfo", _lines(r" / / | - (nfs4?|nfsd|autofs|rpc_pipefs|debugfs) ")),
+    ("proc/self/mountstats", _nfs_records),
+    ("proc/self/limits", _all),
+    ("proc/fs/nfsfs/volumes", _all),
+    ("proc/fs/nfsfs/servers", _all),
+    ("etc/fstab", _lines(r"^\s*[^#\s]\S*\s+\S+\s+nfs4?\s")),
+    ("etc/nfsmount.conf", _all),
+    ("etc/nfsmount.conf.d/*.conf", _all),
+    ("etc/systemd/system/*.{mount,automount}", _all),
+    ("run/systemd/generator/*.{mount,automount}", _all),
+    ("sbin/mount.nfs", _nothing),
+    ("usr/sbin/mount.nfs", _nothing),
+    ("sys/class/bdi/0:*/read_ahead_kb", _all),
+    ("sys/fs/nfs/*/nfs_client/switch/xprt-*/*", _all),
+    ("sys/kernel/debug/nfsrdma/*/*", _all),
+    ("{etc,run,usr/local/lib,usr/lib,lib}/udev/rules.d/*.rules", _RULE),
+    # the server
+    ("proc/fs/nfsd/{portlist,threads,versions,max_block_size,pool_threads,pool_mode}", _all),
+    ("proc/net/rpc/nfsd", _all),
+    ("sys/kernel/debug/nfsd/*", _all),
+    ("var/lib/nfs/etab", _all),
+    ("etc/exports", _all),
+    ("etc/exports.d/*.exports", _all),
+    ("etc/nfs.conf", _all),
+    ("etc/nfs.conf.d/*.conf", _all),
+    ("etc/sysconfig/nfs", _all),
+    ("etc/default/{nfs-kernel-server,nfs-common}", _all),
+    ("etc/hosts", _all),
+    # RDMA devices, their ports, and the network devices
+    (f"{_INFINIBAND}/{{fw_ver,hca_type,board_id,node_guid,node_type}}", _all),
+    (f"{_INFINIBAND}/device/{{vendor,device}}", _all),
+    (f"{_PORT}/{{state,phys_state,rate,link_layer,cap_mask}}", _all),
+    (f"{_PORT}/gids/*", _gid),
+    (f"{_PORT}/gid_attrs/{{ndevs,types}}/*", _all),
+    (f"{_PORT}/{{counters,hw_counters}}/*", _all),
+    (f"{_NET}/{{mtu,operstate,type,ifindex,flags,dev_id,dev_port,carrier,speed}}", _all),
+    (f"{_NET}/device/{{vendor,device}}", _all),
+    (f"{_NET}/{{lower,upper}}_*/ifindex", _all),
+    (f"{_NET}/master/ifindex", _all),
+    (f"{_NET}/bonding/{{slaves,mode,active_slave}}", _all),
+    (f"{_NET}/bridge/bridge_id", _nothing),
+    ("proc/net/vlan/*", _all),
+)
+"""Patterns of files below the root, and which of their lines are kept."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What a bundle lacks, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass
+class Bundle:
+    """The files and links of a bundle, by name below the root."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    notes: Recording = field(default_factory=Recording)
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    def archive(self) -> bytes:
+        """The bundle as a tar archive, compressed by gzip."""
+        out = io.BytesIO()
+        now = int(time.time())
+        with tarfile.open(fileobj=out, mode="w:gz") as tar:
+            for name, data in sorted({**self._documents(now), **self.files}.items()):
+                info = tarfile.TarInfo(name)
+                info.size, info.mtime, info.mode = len(data), now, 0o644
+                tar.addfile(info, io.BytesIO(data))
+            for name, target in sorted(self.links.items()):
+                info = tarfile.TarInfo(name)
+                info.type, info.linkname, info.mtime = tarfile.SYMTYPE, target, now
+                tar.addfile(info)
+        return out.getvalue()
+
+    def _documents(self, now: int) -> dict[str, bytes]:
+        documents = to_facts(self.notes)
+        documents[MANIFEST] |= {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
+            "toolkit": __version__,
+            "left_out": [vars(entry) for entry in self.left_out],
+        }
+        return {name: json.dumps(text, indent=1).encode() for name, text in documents.items()}
+
+
+def collect(server: str = "", root: Path = Path("/")) -> Bundle:
+    """Read this host; with ``server``, also the route to it."""
+    bundle = Bundle(notes=Recording(root_user=os.geteuid() == 0))
+    machine = Machine(root, server, notes=bundle.notes)
+    # the readers themselves: what they ask programs and netlink is recorded
+    checks.examine(machine)
+    for reader in (mounts.states, serving.serving):
+        try:
+            reader(machine)
+        except (OSError, UserError) as error:
+            bundle.left_out.append(LeftOut(reader.__name__, str(error)))
+    bundle.notes.programs = dict(map(_shortened, bundle.notes.programs.items()))
+    for pattern, keep in CONTENTS:
+        for name in _matching(machine, pattern):
+            _Copy(machine.root, bundle).add(name, keep)
+    return bundle
+
+
+_FIREWALL = _lines(r"\b(hook input|drop|reject|DROP|REJECT|2049|20049|4791)\b|^:INPUT")
+
+
+def _shortened(
+    entry: tuple[tuple[str, ...], Result | None],
+) -> tuple[tuple[str, ...], Result | None]:
+    """A program's result, of logs and packet filters only the lines that readers use."""
+    argv, result = entry
+    if result is None:
+        return entry
+    text = result.stdout
+    if argv[0] in ("dmesg", "journalctl"):
+        text = "\n".join(recognized_lines(text.split("\n")))
+    elif argv[0] in ("nft", "iptables-legacy-save"):
+        text = _FIREWALL(text)
+    return argv, replace(result, stdout=text)
+
+
+def _matching(machine: Machine, pattern: str) -> Iterator[PurePosixPath]:
+    pattern = pattern.replace("{release}", machine.text("proc/sys/kernel/osrelease").strip())
+    for one in _alternatives(pattern):
+        for path in sorted(machine.root.glob(one)):
+            yield PurePosixPath(path.relative_to(machine.root))
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """``a{b,c}d`` as ``abd`` and ``acd``, of each pair of braces."""
+    match = re.search(r"\{([^{}]*)\}", pattern)
+    if not match:
+        return [pattern]
+    before, after = pattern[: match.start()], pattern[match.end() :]
+    return [one for word in match[1].split(",") for one in _alternatives(before + word + after)]
+
+
+class _Copy:
+    """Adds files to a bundle, and the links that lead to them."""
+
+    def __init__(self, root: Path, bundle: Bundle) -> None:
+        self._root = root
+        self._bundle = bundle
+
+    def add(self, name: PurePosixPath, keep: _Keep) -> None:
+        """Add a file below the root, and each link on its path."""
+        rest, here = list(name.parts), list[str]()
+        for _ in range(_STEPS * 10):
+            if not rest:
+                break
+            part = rest.pop(0)
+            if part == "..":
+                # all parts so far are folders, not links
+                here = here[:-1]
+                continue
+            here.append(part)
+            known = "/".join(here)
+            # its target is the number of this process
+            if known != "proc/self" and (self._root / known).is_symlink():
+                target = os.readlink(self._root / known)  # noqa: PTH115 -- the text itself
+                self._bundle.links[known] = target
+                here = [] if target.startswith("/") else here[:-1]
+                rest = [*PurePosixPath(target.lstrip("/")).parts, *rest]
+        self._read("/".join(here), keep)
+
+    def _read(self, name: str, keep: _Keep) -> None:
+        path = self._root / name
+        if name in self._bundle.files or not path.is_file():
+            return
+        try:
+            with path.open("rb") as file:
+                data = b"" if keep is _nothing else file.read(_MOST)
+        except PermissionError:
+            self._bundle.left_out.append(LeftOut(f"/{name}", "needs root"))
+            return
+        except OSError:
+            # such as EINVAL for an attribute without a value
+            return
+        if (kept := _kept(name, data, keep)) is not None:
+            self._bundle.files[name] = kept
+
+
+def _kept(name: str, data: bytes, keep: _Keep) -> bytes | None:
+    packed = name.endswith(".gz")
+    try:
+        text = os.fsdecode(gzip.decompress(data) if packed else data)
+    except (OSError, EOFError):
+        return None
+    if (kept := keep(text)) is None:
+        return None
+    return gzip.compress(os.fsencode(kept)) if packed else os.fsencode(kept)

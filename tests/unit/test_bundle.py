@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bundles of a host's files: what is in them, what is not, and without names."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import tarfile
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nfsrdma_tools.cli import collect as command
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import bundle as bundles
+from nfsrdma_tools.host import recorded
+from nfsrdma_tools.host.anonymize import Words, anonymized
+from nfsrdma_tools.host.bundle import Bundle, LeftOut
+from nfsrdma_tools.host.checks import examine
+from nfsrdma_tools.host.machine import Machine
+
+KEY = b"k" * 32
+MOUNT = (
+    "61 22 0:52 / /srv/secret\\040vm rw - nfs4 filer7.corp.test:/pool/payroll rw,vers=4.2,"
+    "rsize=1048576,wsize=1048576,proto=rdma,port=20049,clientaddr=10.20.30.7,addr=10.20.30.1\n"
+)
+
+
+def test_this_host_is_judged_the_same_by_its_bundle(tmp_path: Path) -> None:
+    bundle = bundles.collect()
+    file = tmp_path / "bundle.tar.gz"
+    file.write_bytes(bundle.archive())
+    here = examine(Machine())
+    with recorded.opened(file) as machine:
+        there = examine(machine)
+    assert list(map(asdict, there)) == list(map(asdict, here))
+
+
+def test_a_bundle_has_files_and_the_links_to_them(tmp_path: Path) -> None:
+    device = tmp_path / "sys/devices/pci0/net/e0"
+    device.mkdir(parents=True)
+    (device / "mtu").write_text("9000\n")
+    (tmp_path / "sys/class/net").mkdir(parents=True)
+    (tmp_path / "sys/class/net/e0").symlink_to("../../devices/pci0/net/e0")
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/fstab").write_text(
+        "//host/share /cifs cifs password=hidden 0 0\n# a comment\na:/b /c nfs proto=rdma 0 0\n"
+    )
+    (tmp_path / "etc/shadow").write_text("root:hidden\n")
+    bundle = bundles.collect(root=tmp_path)
+    assert bundle.files == {
+        "etc/fstab": b"a:/b /c nfs proto=rdma 0 0\n",
+        "sys/devices/pci0/net/e0/mtu": b"9000\n",
+    }
+    assert bundle.links == {"sys/class/net/e0": "../../devices/pci0/net/e0"}
+    file = tmp_path / "bundle"
+    file.write_bytes(bundle.archive())
+    with recorded.opened(file) as machine:
+        assert machine.read("sys/class/net/e0/mtu") == "9000\n"
+
+
+def test_what_a_user_may_not_read_is_left_out() -> None:
+    # pytest's own folder is closed to other users
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        (root / "etc").mkdir(mode=0o755)
+        (root / "etc/nfs.conf").write_text("[nfsd]\n")
+        (root / "etc/nfs.conf").chmod(0)
+        child = os.fork()
+        if child == 0:
+            if os.geteuid() == 0:
+                os.setresuid(65534, 65534, 65534)
+            left_out = bundles.collect(root=root).left_out
+            os._exit(0 if LeftOut("/etc/nfs.conf", "needs root") in left_out else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_tree_of_links_ends(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/fstab").symlink_to("fstab")
+    (tmp_path / "etc/exports").symlink_to("../etc/exports.d/a.exports")
+    (tmp_path / "etc/exports.d").symlink_to("../../../../../../..")
+    assert bundles.collect(root=tmp_path).files == {}
+
+
+def test_the_file_is_new_and_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bundles, "collect", lambda _: Bundle(files={"etc/fstab": b""}))
+    file = tmp_path / "bundle.tar.gz"
+    command.collect(output=file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(file) as tar:
+        assert sorted(tar.getnames()) == [
+            "commands.json", "etc/fstab", "manifest.json", "netlink.json",
+        ]  # fmt: skip
+    with pytest.raises(UserError, match="exists"):
+        command.collect(output=file)
+    file.unlink()
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError):
+        command.collect(output=file)
+    assert not (tmp_path / "elsewhere").exists()
+    assert "--anonymize" in capsys.readouterr().out
+
+
+def test_the_summary_as_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Bundle(files={"a": b""}, left_out=[LeftOut("/x", "needs root")])
+    monkeypatch.setattr(bundles, "collect", lambda _: found)
+    command.collect(output=tmp_path / "b", as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    left_out = [{"what": "/x", "why": "needs root"}]
+    assert shown == {
+        "schema_version": 1,
+        "file": str(tmp_path / "b"),
+        "files": 1,
+        "left_out": left_out,
+    }
+
+
+def test_no_name_of_the_host_is_left(tmp_path: Path) -> None:
+    bundle = Bundle(
+        files={
+            "proc/self/mountinfo": MOUNT.encode(),
+            "etc/hosts": b"10.20.30.1 filer7.corp.test filer7 # payroll\n",
+            "etc/fstab": b"filer7.corp.test:/pool/payroll /srv/secret\\040vm nfs proto=rdma 0 0\n",
+            "etc/exports": b"/srv/budget 10.20.0.0/16(rw) client9.corp.test(ro)\n",
+            "proc/fs/nfsfs/volumes": b"NV SERVER\nv4 0a141e01 4e51 0:52 0:0 no\n",
+            "etc/systemd/system/srv-budget.mount": b"[Mount]\nWhat=filer7:/pool/payroll\n",
+        },
+        left_out=[LeftOut("/srv/budget", "filer7.corp.test is gone")],
+    )
+    bundle.notes.addresses["filer7.corp.test"] = ["10.20.30.1"]
+    changed = anonymized(bundle)
+    everything = b"\n".join(changed.files.values()) + repr((changed.files, changed.notes)).encode()
+    everything += repr(changed.left_out).encode()
+    for word in (b"filer7", b"corp", b"secret", b"budget", b"client9", b"10.20.30", b"0a141e01"):
+        assert word not in everything, word
+    # one word for each, wherever it stands
+    file = tmp_path / "bundle"
+    file.write_bytes(changed.archive())
+    with recorded.opened(file) as machine:
+        info = machine.read("proc/self/mountinfo")
+        host = re.search(r"nfs4 (\S+):", info)
+        address = re.search(r",addr=(\S+)", info)
+        assert host
+        assert address
+        assert machine.addresses(host[1]) == [address[1]]
+        volume = machine.read("proc/fs/nfsfs/volumes").split("\n")[1].split()[1]
+        assert str(ipaddress.ip_address(bytes.fromhex(volume))) == address[1]
+        findings = {finding.name: finding for finding in examine(machine)}
+        assert [f.status for name, f in findings.items() if name.startswith("fstab /srv/")] == [
+            "ok"
+        ]
+
+
+def addresses(version: int) -> st.SearchStrategy[Any]:
+    networks = {4: "10.0.0.0/8", 6: "2001:db8::/32"}
+    return st.ip_addresses(network=networks[version])
+
+
+@pytest.mark.parametrize("version", [4, 6])
+@given(data=st.data())
+def test_addresses_keep_their_common_prefix(version: int, data: st.DataObject) -> None:
+    words = Words(KEY, set(), set())
+    one, other = data.draw(addresses(version)), data.draw(addresses(version))
+    changed = [ipaddress.ip_address(words.text(str(address))) for address in (one, other)]
+    assert common(*changed) == common(one, other)
+
+
+def common(one: Any, other: Any) -> int:
+    return int(one.max_prefixlen - (int(one) ^ int(other)).bit_length())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["127.0.0.1", "255.255.255.0", "::1", "6.12.118", "1.2.3.4.5", "12:30:45", "rxe0/1"],
+)
+def test_what_is_no_address_of_a_host_stays(text: str) -> None:
+    assert Words(KEY, set(), set()).text(text) == text
+
+
+def test_a_gid_holds_the_address_that_it_held() -> None:
+    words = Words(KEY, set(), set())
+    gid = words.text("0000:0000:0000:0000:0000:ffff:0a14:1e01")
+    mapped = ipaddress.IPv6Address(gid).ipv4_mapped
+    assert str(mapped) == words.text("10.20.30.1")
+    assert len(gid) == 39
