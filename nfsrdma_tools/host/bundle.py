@@ -227,7 +227,7 @@ def _matching(machine: Machine, pattern: str) -> Iterator[PurePosixPath]:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """``a{b,c}d`` as ``abd`` and ``acd``, of each pair of braces."""
+    """``lib{64,32}`` as ``lib64`` and ``lib32``, of each pair of braces."""
     match = re.search(r"\{([^{}]*)\}", pattern)
     if not match:
         return [pattern]
