@@ -203,6 +203,9 @@ def test_a_bundle_is_judged_elsewhere_as_its_node_was(solo: Lab, tmp_path: Path)
                                   capture_output=True, text=True, check=False)  # fmt: skip
             assert done.stderr == ""
             there.append(json.loads(done.stdout))
+    rows = [[row for row in document["findings"] if row not in other["findings"]]
+            for document, other in ((here[0], there[0]), (there[0], here[0]))]  # fmt: skip
+    assert rows == [[], []]
     assert there[:3] == here
     statuses = [[(row["name"], row["status"]) for row in document["findings"]]
                 for document in (there[0], there[3])]  # fmt: skip

@@ -60,7 +60,8 @@ def nfsrahead(machine: Machine) -> Iterator[Finding]:
     rules = [path for folder in _RULES for path in sorted(machine.path(folder).glob("*.rules"))]
     using = [path for path in rules if "nfsrahead" in path.read_text(errors="replace")]
     if using:
-        found = f"{using[0]} sets read-ahead after each mount, from [nfsrahead] in nfs.conf"
+        rule = using[0].relative_to(machine.root)
+        found = f"/{rule} sets read-ahead after each mount, from [nfsrahead] in nfs.conf"
         yield Finding("udev rule", "ok", found)
     else:
         yield Finding("udev rule", "ok", "none: each mount gets the kernel's 128 KiB")
