@@ -92,6 +92,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     (f"{_MODULE}/taint", _all),
     (f"{_MODULE}/initstate", _all),
     (f"{_MODULE}/parameters/*", _all),
+    ("proc/driver/nvidia-fs/modules", _all),
     ("etc/modprobe.d/*.conf", _lines(_NAMES)),
     ("etc/os-release", _all),
     # mounts
@@ -118,9 +119,11 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("var/lib/nfs/etab", _all),
     ("etc/exports", _all),
     ("etc/exports.d/*.exports", _all),
-    ("etc/nfs.conf", _all),
-    ("etc/nfs.conf.d/*.conf", _all),
-    ("etc/sysconfig/nfs", _all),
+    ("{usr/etc,etc}/nfs.conf{,.local}", _all),
+    ("{usr/etc,etc}/nfs.conf.d/*.conf", _all),
+    ("{etc,run}/sysconfig/nfs{,-utils}", _all),
+    ("{etc,run,usr/lib,lib}/systemd/system/nfs-server.service", _all),
+    ("{etc,run,usr/lib,lib}/systemd/system/nfs-server.service.d/*.conf", _all),
     ("etc/default/{nfs-kernel-server,nfs-common}", _all),
     ("etc/hosts", _all),
     # RDMA devices, their ports, and the network devices

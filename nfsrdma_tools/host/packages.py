@@ -24,7 +24,7 @@ _FAMILIES = (
         ("debian",), "apt install",
         {
             _HEADERS: "linux-headers-{release}", _BCC: "python3-bpfcc", _NFS: "nfs-common",
-            _RPCRDMA: "linux-image-{release} (the cloud kernels lack it)",
+            _RPCRDMA: "linux-image-{plain}, then boot it (cloud kernels lack rpcrdma)",
         },
     ),
     (
@@ -66,5 +66,7 @@ def install(what: str, release: str = "", root: Path = Path("/")) -> str:
     words = " ".join(re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)', text, re.MULTILINE)).split()
     for names, command, packages in _FAMILIES:
         if any(word.startswith(names) for word in words):
-            return f"{command} {packages[what]}".format(release=release)
+            return f"{command} {packages[what]}".format(
+                release=release, plain=release.replace("-cloud", "")
+            )
     return _ELSEWHERE[what].format(release=release)

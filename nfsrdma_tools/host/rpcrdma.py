@@ -172,7 +172,7 @@ def gpudirect_loss(machine: Machine = LIVE) -> str:
     """
     registered = machine.text("proc/driver/nvidia-fs/modules")
     if re.search(rf"\b{KERNELS}\b", registered):
-        return "GPUDirect Storage uses this rpcrdma: without it, GPU memory is read by copies"
+        return "GPUDirect Storage uses this rpcrdma: without it, data for GPU memory is copied"
     if registered or "nvidia_fs" not in kernel_modules.loaded(machine.path("proc")):
         return ""
     try:

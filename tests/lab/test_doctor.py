@@ -148,7 +148,7 @@ def faults(solo_file: Lab) -> dict[str, list[dict[str, Any]]]:
         ("dummy module", "rpcrdma", "error", "is not the real module", "reinstall"),
         ("mounts", "read-ahead /mnt/a", "warning", "128 KiB, 0.25 blocks", "nfsrdma sweep"),
         ("mounts", "fstab /mnt/b", "error", "mounted with tcp", "unmount all"),
-        ("nfsd without rdma", "portlist", "error", "listens on tcp 2049", "rdma 20049"),
+        ("nfsd without rdma", "portlist", "ok", "requests no RDMA", "nfsrdma server enable"),
         ("no module", "netid rdma", "warning", "no transport module", "modprobe rpcrdma"),
         ("no module", "portlist", "ok", "no NFS server", ""),
     ],

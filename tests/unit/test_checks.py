@@ -156,17 +156,97 @@ def test_a_small_mtu_is_reported_with_its_payload(size: int, payload: int, statu
 # ---- server
 
 
+TCP, RDMA = "tcp 2049\ntcp 2049\n", "rdma 20049\nrdma 20049\n"
+FSTAB_OF_ITSELF = "localhost:/a /a nfs proto=rdma,port=20049\nother:/b /b nfs rdma\n"
+
+
 @pytest.mark.parametrize(
-    ("ports", "status"),
+    ("ports", "conf", "fstab", "status", "words"),
     [
-        ("", "ok"),
-        ("rdma 20049\nrdma 20049\ntcp 2049\ntcp 2049\n", "ok"),
-        ("tcp 2049\ntcp 2049\n", "error"),
+        ("", "rdma=y", "", "ok", "no NFS server runs here"),
+        (RDMA + TCP, "rdma=y", "", "ok", "listens on rdma 20049, tcp 2049"),
+        (RDMA + TCP, "rdma=n", "", "warning", "does not request RDMA"),
+        (RDMA + TCP, "rdma=y\nrdma-port=20050", "", "warning", "requests RDMA port 20050"),
+        (TCP, "threads=8", "", "ok", "its configuration requests no RDMA"),
+        (TCP, "rdma=y", "", "error", "/etc/nfs.conf requests RDMA port 20049: no message says"),
+        (TCP, "rdma=x", "", "error", "cannot interpret port 'x'"),
+        ("rdma 4791\n" + TCP, "rdma=4791", "", "ok", "clients need port=4791"),
+        ("rdma 4791\n" + TCP, "rdma=4791", FSTAB_OF_ITSELF, "warning", "fstab mounts /a of this"),
+        ("nfr 20049\n" + TCP, "rdma=y", "", "ok", "nfr 20049"),
     ],
 )
-def test_a_running_nfsd_wants_an_rdma_listener(machine: Machine, ports: str, status: str) -> None:
+def test_listeners_are_held_against_the_configuration(
+    machine: Machine, ports: str, conf: str, fstab: str, status: str, words: str
+) -> None:
     write(machine.root, "proc/fs/nfsd/portlist", ports)
-    assert one(checks.nfs_server.listeners(machine)).status == status
+    write(machine.root, "etc/nfs.conf", f"[nfsd]\n{conf}\n")
+    write(machine.root, "etc/fstab", fstab)
+    argv = ("ip", "-j", "address", "show")
+    rows = '[{"ifname": "lo", "addr_info": [{"family": "inet", "local": "127.0.0.1"}]}]'
+    host = replace(machine, recording=Recording(programs={argv: Result(argv, rows, "", 0)}))
+    found = one(checks.nfs_server.listeners(host))
+    assert (found.status, words in found.found) == (status, True), found
+    assert found.remedy or status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("log", "words", "remedy"),
+    [
+        (
+            "rpc.nfsd: Unable to request RDMA services: Protocol not supported",
+            "no transport",
+            "rpcrdma",
+        ),
+        (
+            "rpc.nfsd: Unable to request RDMA services: Address already in use",
+            "has the port",
+            "cm_id",
+        ),
+        ("nfsdctl: Error: No such device", "address of host=", "link show"),
+        ("rpc.nfsd: Unable to request RDMA services: Operation not permitted", "not permitted", ""),
+    ],
+)
+def test_the_refusal_of_a_listener_has_its_cause(
+    machine: Machine, log: str, words: str, remedy: str
+) -> None:
+    write(machine.root, "proc/fs/nfsd/portlist", TCP)
+    write(machine.root, "etc/nfs.conf", "[nfsd]\nrdma=y\n")
+    said = Result(("dmesg",), f"{log}\n", "", 0)
+    host = replace(machine, recording=Recording(programs={("dmesg",): said}))
+    found = one(checks.nfs_server.listeners(host))
+    assert found.status == "error"
+    assert words in found.found
+    assert remedy in found.remedy
+    assert "systemctl restart nfs-server" in found.remedy
+
+
+def test_a_missing_module_is_the_cause_before_any_message(machine: Machine) -> None:
+    write(machine.root, "proc/fs/nfsd/portlist", TCP)
+    write(machine.root, "etc/nfs.conf", "[nfsd]\nrdma=y\n")
+    argv = ("modinfo", "-0", "--", "rpcrdma")
+    programs = {argv: Result(argv, "", "modinfo: ERROR: Module rpcrdma not found.\n", 1)}
+    found = one(
+        checks.nfs_server.listeners(replace(machine, recording=Recording(programs={**programs})))
+    )
+    assert f"rpcrdma: no module for kernel {RELEASE}" in found.found
+
+
+def test_without_any_configuration_the_request_is_unknown(machine: Machine) -> None:
+    write(machine.root, "proc/fs/nfsd/portlist", TCP)
+    host = replace(machine, recording=Recording(complete=False))
+    assert one(checks.nfs_server.listeners(host)).status == "unknown"
+    write(machine.root, "proc/fs/nfsd/portlist", RDMA + TCP)
+    assert one(checks.nfs_server.listeners(host)).status == "ok"
+
+
+def test_a_request_that_nothing_reads_is_a_doubt(machine: Machine) -> None:
+    write(machine.root, "proc/fs/nfsd/portlist", TCP)
+    write(machine.root, "usr/lib/systemd/system/nfs-server.service",
+          "[Service]\nExecStart=/usr/sbin/rpc.nfsd\n")  # fmt: skip
+    write(machine.root, "etc/default/nfs-kernel-server", 'RPCNFSDOPTS="--rdma"\n')
+    found = one(checks.nfs_server.listeners(machine))
+    assert found.status == "warning"
+    assert "RPCNFSDOPTS of /etc/default/nfs-kernel-server is --rdma, which" in found.found
 
 
 def test_a_machine_that_serves_nothing_is_well(machine: Machine) -> None:

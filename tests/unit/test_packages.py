@@ -14,7 +14,7 @@ from nfsrdma_tools.probes import session
 SYSTEMS = {
     "ID=debian\n": (
         *("apt install", "linux-headers-R", "python3-bpfcc", "nfs-common"),
-        "linux-image-R (the cloud kernels lack it)",
+        "linux-image-R, then boot it (cloud kernels lack rpcrdma)",
     ),
     'ID=ubuntu\nID_LIKE="debian"\n': (
         *("apt install", "linux-headers-R", "python3-bpfcc", "nfs-common"),

@@ -3,39 +3,170 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import json
 import re
 import socket
 from collections.abc import Iterator
 
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_modules
-from nfsrdma_tools.host.checks.finding import Finding
-from nfsrdma_tools.host.machine import Machine
-from nfsrdma_tools.host.nfsd import nfsctl
+from nfsrdma_tools.host.checks import kernel
+from nfsrdma_tools.host.checks.finding import Finding, carry_out
+from nfsrdma_tools.host.kernel_log.explain import boot_log, explain
+from nfsrdma_tools.host.machine import Machine, NotRecordedError
+from nfsrdma_tools.host.nfs import fstab, mountinfo
+from nfsrdma_tools.host.nfs.mounts import Target
+from nfsrdma_tools.host.nfsd import configuration, nfsctl
+from nfsrdma_tools.host.nfsd.configuration import Requested
+from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
+from nfsrdma_tools.host.transports import KERNELS
 
 __all__ = ["firewall", "judge_filter", "listeners", "reach", "route"]
 
+_PORTLIST = "portlist"
+_RESTART = "systemctl restart nfs-server"
+_ENABLE = "nfsrdma server enable DIRECTORY --client CLIENTS"
 _NFS_PORT = 2049
 _ROCE_PORT = 4791
 _TIMEOUT_S = 5
 
 
 def listeners(machine: Machine) -> Iterator[Finding]:
-    """A running nfsd listens on RDMA as well."""
+    """A running nfsd listens on RDMA, if the host's configuration requests that."""
     # read portlist, not threads, which only root may read
     machine.has("proc/fs/nfsd/portlist")
     found = nfsctl.listeners(machine.path("proc/fs/nfsd"))
     if not found:
-        yield Finding("portlist", "ok", "no NFS server runs here")
+        yield Finding(_PORTLIST, "ok", "no NFS server runs here")
         return
-    shown = ", ".join(map(str, found))
-    if any(each.over_rdma for each in found):
-        yield Finding("portlist", "ok", f"nfsd listens on {shown}")
+    try:
+        asked = configuration.requested(machine)
+    except NotRecordedError:
+        asked = None
+    shown = f"nfsd listens on {', '.join(map(str, found))}"
+    if any(listener.over_rdma for listener in found):
+        yield _judge_rdma(machine, found, shown, asked)
+    elif asked is None:
+        text = f"{shown}; without nfs.conf it is unknown whether it should use RDMA"
+        yield Finding(_PORTLIST, "unknown", text)
+    elif asked.rdma:
+        yield _judge_failure(machine, shown, asked)
+    elif asked.ignored:
+        remedy = f"set rdma=y in [nfsd] of nfs.conf, then {_RESTART}"
+        text = f"{shown}; {asked.ignored[0]}"
+        yield Finding(_PORTLIST, "warning", text, "RDMA, if that request still stands", remedy)
     else:
-        now = f"echo rdma {nfsctl.RDMA_PORT} > /proc/fs/nfsd/portlist"
-        remedy = f"{now}; to make it persistent: nfsrdma server enable DIRECTORY --client CLIENTS"
-        expected = f"rdma {nfsctl.RDMA_PORT}"
-        yield Finding("portlist", "error", f"nfsd listens on {shown}", expected, remedy)
+        text = f"{shown}, and its configuration requests no RDMA"
+        yield Finding(_PORTLIST, "ok", text, remedy=f"for RDMA: {_ENABLE}")
+
+
+def _judge_rdma(
+    machine: Machine, found: list[Listener], shown: str, asked: Requested | None
+) -> Finding:
+    """Judge an nfsd that listens on RDMA: the port, and whether the next start requests it."""
+    ports = sorted({listener.port for listener in found if listener.over_rdma})
+    if asked and asked.rdma_port and asked.rdma_port not in ports:
+        text = f"{shown}; {asked.rdma_source} requests RDMA port {asked.rdma_port}"
+        expected = "one port; the configuration may have changed since nfsd started"
+        return Finding(_PORTLIST, "warning", text, expected, _RESTART)
+    if asked and not asked.rdma_port:
+        text = f"{shown}; {asked.fault or 'its configuration does not request RDMA'}"
+        expected = "a request in nfs.conf: at the next start, only a script would add the listener"
+        return Finding(_PORTLIST, "warning", text, expected, _ENABLE)
+    if RDMA_PORT in ports:
+        return Finding(_PORTLIST, "ok", shown)
+    text = f"{shown}: RDMA has not the default port, so clients need port={ports[0]}"
+    if lines := _own_mounts(machine, RDMA_PORT):
+        text = f"{shown}; fstab mounts {', '.join(lines)} of this host from port {RDMA_PORT}"
+        remedy = f"set port={ports[0]} in fstab"
+        return Finding(_PORTLIST, "warning", text, f"port {ports[0]}", remedy)
+    return Finding(_PORTLIST, "ok", text)
+
+
+def _own_mounts(machine: Machine, port: int) -> list[str]:
+    """The directories on which fstab mounts this host itself, over RDMA, from ``port``."""
+    return [
+        str(line.directory)
+        for line in fstab.nfs_lines(machine.text("etc/fstab"))
+        if fstab.transport(line.options) == "rdma"
+        and _rdma_port(line.options) == port
+        and _is_own(machine, Target.of(line.text.split()[0]).host)
+    ]
+
+
+def _rdma_port(options: str) -> int:
+    # the kernel's default for proto=rdma (nfs_parse_mount_options(), NFS_RDMA_PORT)
+    given = [x.partition("=")[2] for x in mountinfo.split_options(options) if x[:5] == "port="]
+    return int(given[-1]) if given and given[-1].isdecimal() else RDMA_PORT
+
+
+def _is_own(machine: Machine, host: str) -> bool:
+    """Whether a name or an address is known to be one of this host."""
+    if host in ("localhost", machine.text("proc/sys/kernel/hostname").strip()):
+        return True
+    with contextlib.suppress(ValueError, KeyError, TypeError, UserError):
+        listed = json.loads(machine.run("ip", "-j", "address", "show").stdout)
+        own = {row["local"] for device in listed for row in device["addr_info"]}
+        found = machine.addresses(host)
+        return any(one in own or ipaddress.ip_address(one).is_loopback for one in found)
+    return False
+
+
+def _judge_failure(machine: Machine, shown: str, asked: Requested) -> Finding:
+    """Judge an nfsd without the requested listener on RDMA: the request is not in effect."""
+    cause, remedy = _cause(machine, asked)
+    port = asked.rdma_port or RDMA_PORT
+    text = f"{shown}; {asked.rdma_source} requests RDMA port {port}: {cause}"
+    remedy = f"{remedy}; or set rdma=n there, if TCP is enough"
+    return Finding(_PORTLIST, "error", text, f"rdma {port}", remedy)
+
+
+def _cause(machine: Machine, asked: Requested) -> tuple[str, str]:
+    """Why the kernel has no listener on RDMA, as far as it is known, and the remedy."""
+    if asked.fault:
+        return asked.fault, f"set rdma=y and rdma-port={RDMA_PORT}, then {_RESTART}"
+    for finding in carry_out(KERNELS, kernel.module, machine):
+        if finding.status == "error":
+            return f"{KERNELS}: {finding.found}", f"{finding.remedy}; then {_RESTART}"
+    reason = _refusal(machine)
+    if reason in _REASONS:
+        meaning, remedy = _REASONS[reason]
+        return f"the kernel refused it: {meaning} ({reason})", f"{remedy}; then {_RESTART}"
+    if reason:
+        return f"the kernel refused it: {reason}", f"nfsrdma explain; then {_RESTART}"
+    doubt = "no message says why, and the configuration may have changed since nfsd started"
+    return doubt, f"{_RESTART}; if that fails: nfsrdma explain"
+
+
+_REASONS = {
+    "Protocol not supported": (
+        "it had no transport module with a server when nfsd started",
+        f"modprobe {KERNELS}",
+    ),
+    "No such device": (
+        "no RDMA device has the address of host= in nfs.conf",
+        "nfsrdma link show",
+    ),
+    "Cannot assign requested address": (
+        "this host has no address of host= in nfs.conf",
+        "ip address show",
+    ),
+    "Address already in use": (
+        "another listener has the port",
+        "rdma resource show cm_id",
+    ),
+}
+
+
+def _refusal(machine: Machine) -> str:
+    """The error with which rpc.nfsd or nfsdctl printed that the kernel refused it; "" if none."""
+    with contextlib.suppress(UserError):
+        for row in explain(boot_log(machine)):
+            if row.name in ("RDMA listener refused", "server command refused"):
+                return row.subject
+    return ""
 
 
 def reach(machine: Machine) -> Iterator[Finding]:
@@ -54,7 +185,7 @@ def reach(machine: Machine) -> Iterator[Finding]:
         remedy = "check the name, nfsd on the server, and the firewalls"
         yield Finding(name, "error", found, "a connection", remedy)
         return
-    found = f"{address} answers on TCP {_NFS_PORT}; mount to test RDMA {nfsctl.RDMA_PORT}"
+    found = f"{address} answers on TCP {_NFS_PORT}; mount to test RDMA {RDMA_PORT}"
     yield Finding(name, "ok", found)
 
 
@@ -106,7 +237,7 @@ def judge_filter(rules: str) -> Finding:
     refuses = re.search(r"\b(drop|reject)\b|-j (DROP|REJECT)\b", rules)
     if not drops and not refuses:
         return Finding("firewall", "ok", "no rule drops packets")
-    wanted = (_NFS_PORT, nfsctl.RDMA_PORT, _ROCE_PORT)
+    wanted = (_NFS_PORT, RDMA_PORT, _ROCE_PORT)
     missing = [str(port) for port in wanted if not re.search(rf"\b{port}\b", rules)]
     if not missing:
         return Finding("firewall", "ok", "rules name ports 2049, 20049 and 4791")

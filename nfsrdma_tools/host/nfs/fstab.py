@@ -27,6 +27,7 @@ __all__ = [
     "replace",
     "replaced",
     "require",
+    "transport",
     "with_sizes",
 ]
 
@@ -52,10 +53,11 @@ def nfs_lines(text: str) -> Iterator[Line]:
 
 def asked_transports(text: str) -> dict[Path, str]:
     """The requested transports by mount point: "rdma", "tcp" or "udp" (nfs(5))."""
-    return {line.directory: _transport(line.options) for line in nfs_lines(text)}
+    return {line.directory: transport(line.options) for line in nfs_lines(text)}
 
 
-def _transport(text: str) -> str:
+def transport(text: str) -> str:
+    """The transport that options request: "rdma", "tcp" or "udp"."""
     # mount.nfs uses the last of several (nfs_nfs_protocol in nfs-utils' utils/mount/network.c)
     found = "tcp"
     for option in mountinfo.split_options(text):
