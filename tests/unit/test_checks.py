@@ -133,14 +133,30 @@ def test_no_link_is_an_error_that_says_how_to_make_one() -> None:
     assert "nfsrdma link add" in found.remedy
 
 
-def test_a_link_that_is_down_is_an_error_only_when_none_is_up() -> None:
+def test_links_that_are_down_are_one_error_when_none_is_up() -> None:
     down = link(state="DOWN", physical_state="DISABLED")
-    assert one(checks.rdma_links.judge_links([down])).status == "error"
-    assert "eth1 up" in one(checks.rdma_links.judge_links([down])).remedy
-    assert [found.status for found in checks.rdma_links.judge_links([down, link()])] == [
-        "warning",
-        "ok",
-    ]
+    found = one(checks.rdma_links.judge_links([down] * 6))
+    assert (found.name, found.status) == ("links", "error")
+    assert "and 2 more" in found.found
+    assert "eth1 up" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("state", "physical", "status", "words"),
+    [
+        ("DOWN", "DISABLED", "ok", "idle: DOWN DISABLED"),
+        ("DOWN", "POLLING", "ok", "idle: DOWN POLLING"),
+        ("INIT", "LINK_UP", "warning", "INIT LINK_UP"),
+        ("ARMED", "LINK_UP", "warning", "ARMED LINK_UP"),
+    ],
+)
+def test_a_link_beside_an_active_one_may_be_idle(
+    state: str, physical: str, status: str, words: str
+) -> None:
+    other = link(state=state, physical_state=physical)
+    first, second = checks.rdma_links.judge_links([other, link()])
+    assert (first.status, second.status) == (status, "ok")
+    assert words in first.found
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,25 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.checks.finding import Finding, Status
+from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.rdma.ports import Link
 
 __all__ = ["judge_links", "judge_mtu", "links", "mtu"]
 
+_EXPECTED = "ACTIVE, LINK_UP"
+_CONTAINER = (
+    "run/.containerenv",
+    ".dockerenv",
+    "run/systemd/container",
+    "run/secrets/kubernetes.io",
+    "var/run/secrets/kubernetes.io",
+)
+"""What podman, CRI-O, Docker, systemd and Kubernetes leave in a container."""
+_MOST_SHOWN = 4
 # a RoCE packet has a power of two up to 4096 bytes of data and 60 to 70 of headers and CRC
 _WANTED_MTU = 4200
+_IDLE = ("DOWN", "NOP")
 
 
 def links(machine: Machine) -> Iterator[Finding]:
@@ -25,29 +36,46 @@ def links(machine: Machine) -> Iterator[Finding]:
         raise
     except UserError as error:
         yield Finding("links", "error", error.message, "RDMA support in the kernel", error.hint)
-    else:
-        yield from judge_links(found)
+        return
+    if not found and any(machine.path(name).exists() for name in _CONTAINER):
+        text = "no RDMA link is visible in this container; the host may have some"
+        yield Finding("links", "unknown", text, remedy="run this on the host")
+        return
+    yield from judge_links(found)
 
 
 def judge_links(found: Sequence[Link]) -> Iterator[Finding]:
-    """Judge all links: a link that is down is an error only if no other link is up."""
-    expected = "ACTIVE, LINK_UP"
+    """Judge all links: one error if none is active; else, an unused link is information."""
     if not found:
         remedy = "load the NIC's driver, or: nfsrdma link add rxe0 --type rxe --netdev DEVICE"
-        yield Finding("links", "error", "no RDMA link", expected, remedy)
-    any_active = any(link.active for link in found)
-    for link in found:
-        kind = link.device.driver or link.device.protocol or "RDMA"
-        shown = (
-            f"{link.state} {link.physical_state} ({kind} on {link.netdev or 'no network device'})"
-        )
-        if link.active:
-            yield Finding(f"link {link.name}", "ok", shown)
-            continue
-        below = f"ip link set {link.netdev} up; " if link.netdev else ""
+        yield Finding("links", "error", "no RDMA link", _EXPECTED, remedy)
+    elif any(link.active for link in found):
+        yield from map(_judge_one, found)
+    else:
+        shown = ", ".join(f"{link.name} is {_state(link)}" for link in found[:_MOST_SHOWN])
+        more = f" and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+        netdevs = [link.netdev for link in found if link.netdev]
+        below = f"ip link set {netdevs[0]} up; " if netdevs else ""
         remedy = f"{below}check the cable, the switch and the subnet manager"
-        status: Status = "warning" if any_active else "error"
-        yield Finding(f"link {link.name}", status, shown, expected, remedy)
+        yield Finding("links", "error", f"{shown}{more}", f"one {_EXPECTED}", remedy)
+
+
+def _judge_one(link: Link) -> Finding:
+    name, shown = f"link {link.name}", _state(link)
+    if link.active:
+        return Finding(name, "ok", shown)
+    if link.state in _IDLE:
+        return Finding(name, "ok", f"idle: {shown}")
+    why = "the cable is in, but the port is not in use"
+    remedy = "check the subnet manager (sminfo), or the switch; ignore this if the port is unused"
+    return Finding(name, "warning", f"{shown}: {why}", f"{_EXPECTED}, or DOWN", remedy)
+
+
+def _state(link: Link) -> str:
+    kind = link.device.driver or link.device.protocol or "RDMA"
+    infiniband = link.device.protocol == "ib"
+    on = "InfiniBand" if infiniband else link.netdev or "no network device"
+    return f"{link.state} {link.physical_state} ({kind} on {on})"
 
 
 def mtu(machine: Machine) -> Iterator[Finding]:
