@@ -240,9 +240,9 @@ def test_a_missing_module_is_the_cause_before_any_message(machine: Machine) -> N
     write(machine.root, "proc/fs/nfsd/portlist", TCP)
     write(machine.root, "etc/nfs.conf", "[nfsd]\nrdma=y\n")
     argv = ("modinfo", "-0", "--", "rpcrdma")
-    programs = {argv: Result(argv, "", "modinfo: ERROR: Module rpcrdma not found.\n", 1)}
+    said = Result(argv, "", "modinfo: ERROR: Module rpcrdma not found.\n", 1)
     found = one(
-        checks.nfs_server.listeners(replace(machine, recording=Recording(programs={**programs})))
+        checks.nfs_server.listeners(replace(machine, recording=Recording(programs={argv: said})))
     )
     assert f"rpcrdma: no module for kernel {RELEASE}" in found.found
 

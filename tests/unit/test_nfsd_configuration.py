@@ -18,18 +18,20 @@ from nfsrdma_tools.host.nfsd.configuration import NfsConf, Requested, Setting, i
 UNIT = "usr/lib/systemd/system/nfs-server.service"
 
 
-def host(root: Path, complete: bool = True, nfsconf: str | None = None, **files: str) -> Machine:
+def host(
+    root: Path, files: dict[str, str], complete: bool = True, nfsconf: str | None = None
+) -> Machine:
     """A recorded host; ``nfsconf`` is its answer for each key, None: it was not recorded."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    programs = {}
+    programs: dict[tuple[str, ...], Result | None] = {}
     if nfsconf is not None:
         for key in ("rdma", "rdma-port", "tcp", "threads", "port"):
             argv = ("nfsconf", "--get", "nfsd", key)
             programs[argv] = Result(argv, nfsconf, "", 0 if nfsconf else 1)
-    return Machine(root, recording=Recording(programs={**programs}, complete=complete))
+    return Machine(root, recording=Recording(programs=programs, complete=complete))
 
 
 def value(machine: Machine, key: str) -> str | None:
@@ -66,13 +68,13 @@ def value(machine: Machine, key: str) -> str | None:
     ],
 )  # fmt: skip
 def test_nfs_conf_is_read_as_nfsconf_reads_it(tmp_path: Path, text: str, found: str | None) -> None:
-    assert value(host(tmp_path, **{"etc/nfs.conf": text}), "rdma") == found
+    assert value(host(tmp_path, {"etc/nfs.conf": text}), "rdma") == found
 
 
 def test_files_are_included_in_place(tmp_path: Path) -> None:
     machine = host(
         tmp_path,
-        **{
+        {
             "etc/nfs.conf": "[environment]\ninclude=/etc/sysconfig/nfs\n"
             "[nfsd]\nthreads=$NUMBER\nrdma=n\ninclude=-nfs.conf.local\nport=2049\n",
             "etc/sysconfig/nfs": '# comment\nNUMBER="16"\n',
@@ -88,7 +90,7 @@ def test_files_are_included_in_place(tmp_path: Path) -> None:
 
 def test_no_file_outside_the_recording_is_included(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("rdma=y\n")
-    machine = host(tmp_path / "root", **{"etc/nfs.conf": "[nfsd]\ninclude=../../secret\n"})
+    machine = host(tmp_path / "root", {"etc/nfs.conf": "[nfsd]\ninclude=../../secret\n"})
     assert value(machine, "rdma") is None
 
 
@@ -99,7 +101,7 @@ def test_drop_ins_come_in_the_order_of_versions(tmp_path: Path) -> None:
         "etc/nfs.conf.d/z.conf~": "[nfsd]\nport=x\n",
         "etc/nfs.conf.d/.z.conf": "[nfsd]\nport=x\n",
     }
-    machine = host(tmp_path, **files)
+    machine = host(tmp_path, files)
     assert NfsConf(machine).files == [f"etc/nfs.conf.d/{name}.conf" for name in names]
     assert value(machine, "port") == str(len(names) - 1)
 
@@ -109,19 +111,19 @@ def test_etc_replaces_what_usr_etc_has(tmp_path: Path) -> None:
         "usr/etc/nfs.conf": "[nfsd]\nrdma=y\nthreads=4\n",
         "usr/etc/nfs.conf.d/a.conf": "[nfsd]\nport=1\n",
     }
-    machine = host(tmp_path, **files)
+    machine = host(tmp_path, files)
     assert (value(machine, "rdma"), value(machine, "port")) == ("y", "1")
-    machine = host(tmp_path, **{"etc/nfs.conf": "[nfsd]\nthreads=8\n"})
+    machine = host(tmp_path, {"etc/nfs.conf": "[nfsd]\nthreads=8\n"})
     assert [value(machine, key) for key in ("rdma", "port", "threads")] == [None, None, "8"]
 
 
 def test_nfsconf_decides_where_it_can_run(tmp_path: Path) -> None:
     files = {"etc/nfs.conf": "[nfsd]\nrdma=y\n"}
-    assert NfsConf(host(tmp_path, nfsconf="y\n", **files)).get("rdma") == Setting(
+    assert NfsConf(host(tmp_path, files, nfsconf="y\n")).get("rdma") == Setting(
         "y", "/etc/nfs.conf"
     )
-    assert NfsConf(host(tmp_path, nfsconf="", **files)).get("rdma") is None
-    machine = host(tmp_path, **files)
+    assert NfsConf(host(tmp_path, files, nfsconf="")).get("rdma") is None
+    machine = host(tmp_path, files)
     assert machine.recording is not None
     machine.recording.programs["nfsconf", "--get", "nfsd", "rdma"] = None
     with pytest.raises(ProgramMissingError):
@@ -162,7 +164,7 @@ def test_booleans(text: str, on: bool) -> None:
     ],
 )
 def test_the_port_of_nfs_conf(tmp_path: Path, text: str, port: int, fault: str) -> None:
-    found = requested(host(tmp_path, **{"etc/nfs.conf": f"[nfsd]\n{text}\n"}))
+    found = requested(host(tmp_path, {"etc/nfs.conf": f"[nfsd]\n{text}\n"}))
     assert (found.rdma_port, found.rdma) == (port, bool(port or fault))
     assert fault in found.fault
     assert found.rdma_source == ("" if text.startswith("rdma-port") else "/etc/nfs.conf")
@@ -185,7 +187,7 @@ def test_options_of_rpc_nfsd(
     tmp_path: Path, options: str, wanted: tuple[int, bool, int, int | None]
 ) -> None:
     text = f"[Unit]\nExecStart=x\n[Service]\nExecStart=-/usr/sbin/rpc.nfsd {options}\n"
-    found = requested(host(tmp_path, **{UNIT: text}))
+    found = requested(host(tmp_path, {UNIT: text}))
     assert (found.rdma_port, found.tcp, found.port, found.threads) == wanted
 
 
@@ -193,7 +195,7 @@ def test_options_precede_nfs_conf(tmp_path: Path) -> None:
     found = requested(
         host(
             tmp_path,
-            **{
+            {
                 "etc/nfs.conf": "[nfsd]\nrdma=n\nthreads=8\ntcp=n\nport=2050\n",
                 f"etc/systemd/system/{UNIT.rpartition('/')[2]}.d/rdma.conf": (
                     "[Service]\nExecStart=\nExecStart=/usr/sbin/rpc.nfsd --rdma=20050\n"
@@ -292,15 +294,15 @@ SYSTEMS: dict[str, tuple[dict[str, str], Requested]] = {
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_forms_of_the_distributions(tmp_path: Path, system: str) -> None:
     files, wanted = SYSTEMS[system]
-    assert requested(host(tmp_path, **files)) == wanted
+    assert requested(host(tmp_path, files)) == wanted
 
 
 def test_a_pasted_file_may_have_lost_its_last_newline(tmp_path: Path) -> None:
-    machine = host(tmp_path, complete=False, **{"etc/nfs.conf": "[nfsd]\nrdma=y"})
+    machine = host(tmp_path, {"etc/nfs.conf": "[nfsd]\nrdma=y"}, complete=False)
     assert requested(machine).rdma_port == 20049
 
 
 def test_what_was_not_recorded_is_unknown(tmp_path: Path) -> None:
     with pytest.raises(NotRecordedError):
-        requested(host(tmp_path, complete=False))
-    assert requested(host(tmp_path)) == Requested()
+        requested(host(tmp_path, {}, complete=False))
+    assert requested(host(tmp_path, {})) == Requested()
