@@ -20,7 +20,6 @@ from typing import Any
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.host.bundle import Bundle, LeftOut
-from nfsrdma_tools.host.machine import Recording
 from nfsrdma_tools.host.nfs import fstab, mountinfo
 from nfsrdma_tools.host.nfs.mounts import Target
 
@@ -55,19 +54,17 @@ def anonymized(bundle: Bundle) -> Bundle:
             for name, data in bundle.files.items()
         },
         links={words.text(name): words.text(target) for name, target in bundle.links.items()},
-        notes=Recording(
+        notes=replace(
+            notes,
             programs={
                 tuple(map(words.text, argv)): result and _result(result, words)
                 for argv, result in notes.programs.items()
             },
-            links=notes.links,
             addresses={
                 words.text(name): list(map(words.text, addresses))
                 for name, addresses in notes.addresses.items()
             },
-            complete=notes.complete,
             facts={name: words.text(value) for name, value in notes.facts.items()},
-            root_user=notes.root_user,
         ),
         left_out=[LeftOut(words.text(one.what), words.text(one.why)) for one in bundle.left_out],
     )

@@ -32,9 +32,9 @@ from nfsrdma_tools.host.recorded import MANIFEST, to_facts
 __all__ = ["CONTENTS", "Bundle", "LeftOut", "collect"]
 
 _MOST = 1 << 20
-_STEPS = 40
+_STEPS = 400
 _Keep = Callable[[str], str | None]
-"""What is kept of a file's text; None: the file is left out."""
+"""Returns the part of a file's text that the bundle keeps; None leaves the file out."""
 
 
 def _all(text: str) -> str:
@@ -66,6 +66,7 @@ def _gid(text: str) -> str | None:
     return text if text.strip("0:\n") else None
 
 
+_CONFIG = _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF)")
 _RULE = _lines(r"bdi|read_ahead|nfs|LABEL=|GOTO=")
 _NAMES = r"nfs|sunrpc|rpcrdma|svcrdma|xprtrdma|lockd|rdma|mlx"
 _INFINIBAND = "sys/class/infiniband/*"
@@ -81,9 +82,9 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("proc/version", _all),
     ("proc/version_signature", _all),
     ("proc/modules", _all),
-    ("proc/config.gz", _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF)")),
-    ("boot/config-{release}", _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF)")),
-    ("lib/modules/{release}/config", _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF)")),
+    ("proc/config.gz", _CONFIG),
+    ("boot/config-{release}", _CONFIG),
+    ("lib/modules/{release}/config", _CONFIG),
     ("lib/modules/{release}/build/Makefile", _nothing),
     ("sys/kernel/btf/vmlinux", _nothing),
     ("sys/kernel/security/lockdown", _all),
@@ -146,7 +147,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What a bundle lacks, and why."""
+    """A file that a bundle lacks, or a reader that failed, and the reason."""
 
     what: str
     why: str
@@ -200,7 +201,7 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
     bundle.notes.programs = dict(map(_shortened, bundle.notes.programs.items()))
     for pattern, keep in CONTENTS:
         for name in _matching(machine, pattern):
-            _Copy(machine.root, bundle).add(name, keep)
+            _add(bundle, machine.root, name, keep)
     return bundle
 
 
@@ -238,49 +239,43 @@ def _alternatives(pattern: str) -> list[str]:
     return [one for word in match[1].split(",") for one in _alternatives(before + word + after)]
 
 
-class _Copy:
-    """Adds files to a bundle, and the links that lead to them."""
+def _add(bundle: Bundle, root: Path, name: PurePosixPath, keep: _Keep) -> None:
+    """Add a file below the root, and each link on its path."""
+    rest, here = list(name.parts), list[str]()
+    for _ in range(_STEPS):
+        if not rest:
+            break
+        part = rest.pop(0)
+        if part == "..":
+            # all parts so far are folders, not links
+            here = here[:-1]
+            continue
+        here.append(part)
+        known = "/".join(here)
+        # its target is the number of this process
+        if known != "proc/self" and (root / known).is_symlink():
+            target = os.readlink(root / known)  # noqa: PTH115 -- the text itself
+            bundle.links[known] = target
+            here = [] if target.startswith("/") else here[:-1]
+            rest = [*PurePosixPath(target.lstrip("/")).parts, *rest]
+    _add_file(bundle, root, "/".join(here), keep)
 
-    def __init__(self, root: Path, bundle: Bundle) -> None:
-        self._root = root
-        self._bundle = bundle
 
-    def add(self, name: PurePosixPath, keep: _Keep) -> None:
-        """Add a file below the root, and each link on its path."""
-        rest, here = list(name.parts), list[str]()
-        for _ in range(_STEPS * 10):
-            if not rest:
-                break
-            part = rest.pop(0)
-            if part == "..":
-                # all parts so far are folders, not links
-                here = here[:-1]
-                continue
-            here.append(part)
-            known = "/".join(here)
-            # its target is the number of this process
-            if known != "proc/self" and (self._root / known).is_symlink():
-                target = os.readlink(self._root / known)  # noqa: PTH115 -- the text itself
-                self._bundle.links[known] = target
-                here = [] if target.startswith("/") else here[:-1]
-                rest = [*PurePosixPath(target.lstrip("/")).parts, *rest]
-        self._read("/".join(here), keep)
-
-    def _read(self, name: str, keep: _Keep) -> None:
-        path = self._root / name
-        if name in self._bundle.files or not path.is_file():
-            return
-        try:
-            with path.open("rb") as file:
-                data = b"" if keep is _nothing else file.read(_MOST)
-        except PermissionError:
-            self._bundle.left_out.append(LeftOut(f"/{name}", "needs root"))
-            return
-        except OSError:
-            # such as EINVAL for an attribute without a value
-            return
-        if (kept := _kept(name, data, keep)) is not None:
-            self._bundle.files[name] = kept
+def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> None:
+    path = root / name
+    if name in bundle.files or not path.is_file():
+        return
+    try:
+        with path.open("rb") as file:
+            data = b"" if keep is _nothing else file.read(_MOST)
+    except PermissionError:
+        bundle.left_out.append(LeftOut(f"/{name}", "needs root"))
+        return
+    except OSError:
+        # such as EINVAL for an attribute without a value
+        return
+    if (kept := _kept(name, data, keep)) is not None:
+        bundle.files[name] = kept
 
 
 def _kept(name: str, data: bytes, keep: _Keep) -> bytes | None:
