@@ -19,6 +19,7 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfsd import exports, nfsctl
+from nfsrdma_tools.host.nfsd.configuration import is_on
 from nfsrdma_tools.host.nfsd.exports import EXPORTS_D, Export, Exported
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
 from nfsrdma_tools.host.state import ServerState, server_state
@@ -29,7 +30,6 @@ __all__ = ["CONF", "Serving", "disable", "disabling", "enable", "enabling", "ser
 CONF = Path("/etc/nfs.conf.d/nfsrdma.conf")
 _VERSIONS = ("3", "4.0", "4.1", "4.2")
 _UNIT = "nfs-server.service"
-_YES = frozenset({"1", "t", "true", "y", "yes", "on"})
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ def _set_boot(on: bool) -> None:
 
 def _conf_port() -> int:
     """The RDMA port in nfs.conf and its drop-ins; 0 if they do not enable RDMA."""
-    if _conf_value("rdma").lower() not in _YES:
+    if not is_on(_conf_value("rdma")):
         return 0
     port = _conf_value("rdma-port") or "nfsrdma"
     if port != "nfsrdma" and not port.isdigit():
@@ -370,7 +370,7 @@ def _conf_text(port: int, versions: tuple[str, ...]) -> str:
 
 def _conf_disables(version: str) -> bool:
     values = [_conf_value(key) for key in (f"vers{version}", f"vers{version[0]}")]
-    return any(value and value.lower() not in _YES for value in values)
+    return any(value and not is_on(value) for value in values)
 
 
 def _conf_value(key: str) -> str:
