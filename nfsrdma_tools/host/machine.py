@@ -41,7 +41,7 @@ class Recording:
     complete: bool = True
     """Whether a missing file is missing on that host, too; False for a folder of pasted files."""
     facts: dict[str, str] = field(default_factory=dict)
-    """What only a program of ours on that host can know, by name."""
+    """Facts that only this program, on that host, can find out, by name."""
     root_user: bool | None = None
     """Whether root made it; None if that is unknown."""
 
@@ -75,14 +75,17 @@ class Machine:
 
     def has(self, name: str) -> bool:
         """Whether a file or a folder exists; NotRecordedError if nobody recorded that."""
-        if self.path(name).exists():
-            return True
-        if self.recording and not self.recording.complete:
+        self.require(name)
+        return self.path(name).exists()
+
+    def require(self, name: str) -> None:
+        """Raise NotRecordedError if nobody recorded whether a file or a folder exists."""
+        incomplete = self.recording is not None and not self.recording.complete
+        if incomplete and not self.path(name).exists():
             raise NotRecordedError(f"/{name} was not recorded")
-        return False
 
     def missing(self, error: FileNotFoundError) -> str:
-        """What an error about a file below the root says, with its name on that host."""
+        """The text of an error about a file below the root, with the file's name on that host."""
         name = Path(str(error.filename))
         if name.is_relative_to(self.root):
             name = "/" / name.relative_to(self.root)
@@ -122,6 +125,7 @@ class Machine:
 
     def _recorded(self, argv: tuple[str, ...]) -> Result:
         programs = self.recording.programs if self.recording else {}
+        argv = _portable(argv)
         if argv not in programs:
             raise NotRecordedError(f"no output of {' '.join(argv)} was recorded")
         result = programs[argv]
@@ -131,9 +135,7 @@ class Machine:
 
     def _note(self, argv: tuple[str, ...], result: Result | None) -> None:
         if self.notes is not None:
-            # the interpreter has another path on each host
-            name = "python3" if argv[0] == sys.executable else argv[0]
-            self.notes.programs[name, *argv[1:]] = result
+            self.notes.programs[_portable(argv)] = result
 
     def fact(self, name: str, value: Callable[[], str]) -> str:
         """The recorded fact, "" if there is none; on this host, what ``value`` returns."""
@@ -189,6 +191,11 @@ class Machine:
         if self.notes is not None:
             self.notes.addresses[host] = found
         return found
+
+
+def _portable(argv: tuple[str, ...]) -> tuple[str, ...]:
+    # the interpreter has another path on each host
+    return ("python3", *argv[1:]) if argv[0] == sys.executable else argv
 
 
 def _resolved(host: str) -> list[str]:

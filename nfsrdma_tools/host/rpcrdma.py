@@ -67,7 +67,7 @@ def origin(file: ModuleFile, machine: Machine = LIVE) -> Origin:
 
 
 def dummy_marks(file: ModuleFile) -> list[str]:
-    """What shows that a file is an empty module and not rpcrdma; [] if it is not one.
+    """The marks of an empty module in a file of that name; [] if it has none.
 
     The real module has the aliases svcrdma and xprtrdma (net/sunrpc/xprtrdma/module.c) and uses
     rdma_cm; a dummy does neither.  rdma_cm may also be built in: that alone proves nothing.
@@ -92,7 +92,7 @@ def offers(file: ModuleFile) -> list[str]:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What decides whether the kernel takes a file of rpcrdma, besides the file."""
+    """The state of a host on which it depends whether the kernel takes a file of rpcrdma."""
 
     release: str
     """The running kernel's."""
@@ -115,7 +115,7 @@ def circumstances(file: ModuleFile | None, machine: Machine) -> Circumstances:
     here: bool | None = running.exists() or KERNELS in modules
     if not here:
         try:
-            machine.has("proc/modules")
+            machine.require("proc/modules")
         except NotRecordedError:
             here = None
     if here:
@@ -144,15 +144,10 @@ def _foreign(file: ModuleFile, machine: Machine, modules: dict[str, Module]) -> 
 
 
 def _refusal(machine: Machine) -> str:
-    from nfsrdma_tools.host.kernel_log.explain import boot_log, explain
+    from nfsrdma_tools.host.kernel_log.explain import boot_messages
 
-    try:
-        lines = boot_log(machine)
-    except UserError:
-        return ""
-    names = ("module does not fit", "module not inserted")
-    refused = (row for row in explain(lines) if row.name in names and row.subject in _STACK)
-    return next((row.example for row in refused), "")
+    refused = boot_messages(machine, "module does not fit", "module not inserted")
+    return next((row.example for row in refused if row.subject in _STACK), "")
 
 
 def signature_rule(machine: Machine) -> str:

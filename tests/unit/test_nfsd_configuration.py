@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the configuration of nfsd requests, in the forms of the distributions.
+"""The requests of nfsd's configuration, in the forms of the distributions.
 
 The cases of nfs.conf are what nfsconf(8) of nfs-utils 2.6.2 prints for the same files.
 """

@@ -35,8 +35,8 @@ def feature(machine: Machine) -> Iterator[Finding]:
     match = re.search(rf"^{_OPTION}=([ym])$", config, re.MULTILINE)
     if match:
         yield Finding("kernel", "ok", f"{machine.release} has {_OPTION}={match[1]}")
-    elif owner(machine):
-        found = f"{machine.release} does not have {_OPTION}, and {owner(machine)} is loaded"
+    elif loaded := owner(machine):
+        found = f"{machine.release} does not have {_OPTION}, and {loaded} is loaded"
         yield Finding("kernel", "ok", found)
     else:
         found = f"{machine.release} does not have {_OPTION}"
@@ -123,7 +123,7 @@ def _broken(file: ModuleFile, known: Circumstances) -> str:
 
 
 def _doubt(file: ModuleFile, known: Circumstances) -> str:
-    """What may keep the kernel from loading a file; "" if nothing is known."""
+    """The reason why the kernel may not load a file; "" if none is known."""
     if known.foreign:
         return f"the loaded {', '.join(known.foreign)} is of another origin"
     if file.built_for not in ("", known.release):
@@ -139,7 +139,7 @@ def _parts(file: ModuleFile) -> str:
 
 def netid(machine: Machine) -> Iterator[Finding]:
     """A mount with proto=rdma uses rpcrdma or our module."""
-    machine.has("proc/modules")
+    machine.require("proc/modules")
     ours = kernel_modules.parameters(OURS, machine.path("sys"))
     owners = client_owners(kernel_modules.loaded(machine.path("proc")), ours)
     only = owners[0] if len(owners) == 1 else owner(machine) if not owners else ""

@@ -51,7 +51,7 @@ def judge_log(explained: list[Explanation]) -> Iterator[Finding]:
 
 def faults(machine: Machine) -> Iterator[Finding]:
     """The kernel's release has no known fault of NFS over RDMA in a module that is loaded."""
-    machine.has("proc/modules")
+    machine.require("proc/modules")
     loaded = set(kernel_modules.loaded(machine.path("proc")))
     kernel = kernel_faults.kernel_version(machine.root)
     found = [fault for fault in kernel_faults.possible(kernel) if _MODULES[fault.part] <= loaded]

@@ -44,7 +44,7 @@ def read_ahead(machine: Machine) -> Iterator[Finding]:
     for entry in _nfs(machine):
         rsize = int(entry.options["rsize"])
         name = f"read-ahead {entry.directory}"
-        machine.has(f"sys/class/bdi/{entry.device}/read_ahead_kb")
+        machine.require(f"sys/class/bdi/{entry.device}/read_ahead_kb")
         kb = readahead.get_kb(entry.device, machine.path("sys/class/bdi"))
         found = f"{kb} KiB, {readahead.blocks_for(kb, rsize):.4g} blocks of rsize {rsize // 1024}K"
         if kb * 1024 >= rsize:
@@ -56,7 +56,7 @@ def read_ahead(machine: Machine) -> Iterator[Finding]:
 
 def nfsrahead(machine: Machine) -> Iterator[Finding]:
     """Whether a udev rule sets the read-ahead of each new mount."""
-    machine.has("usr/lib/udev/rules.d")
+    machine.require("usr/lib/udev/rules.d")
     rules = [path for folder in _RULES for path in sorted(machine.path(folder).glob("*.rules"))]
     using = [path for path in rules if "nfsrahead" in path.read_text(errors="replace")]
     if using:

@@ -14,7 +14,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.checks import kernel
 from nfsrdma_tools.host.checks.finding import Finding, carry_out
-from nfsrdma_tools.host.kernel_log.explain import boot_log, explain
+from nfsrdma_tools.host.kernel_log.explain import boot_messages
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import fstab, mountinfo
 from nfsrdma_tools.host.nfs.mounts import Target
@@ -36,7 +36,7 @@ _TIMEOUT_S = 5
 def listeners(machine: Machine) -> Iterator[Finding]:
     """A running nfsd listens on RDMA, if the host's configuration requests that."""
     # read portlist, not threads, which only root may read
-    machine.has("proc/fs/nfsd/portlist")
+    machine.require("proc/fs/nfsd/portlist")
     found = nfsctl.listeners(machine.path("proc/fs/nfsd"))
     if not found:
         yield Finding(_PORTLIST, "ok", "no NFS server runs here")
@@ -162,11 +162,8 @@ _REASONS = {
 
 def _refusal(machine: Machine) -> str:
     """The error with which rpc.nfsd or nfsdctl printed that the kernel refused it; "" if none."""
-    with contextlib.suppress(UserError):
-        for row in explain(boot_log(machine)):
-            if row.name in ("RDMA listener refused", "server command refused"):
-                return row.subject
-    return ""
+    refused = boot_messages(machine, "RDMA listener refused", "server command refused")
+    return next((row.subject for row in refused), "")
 
 
 def reach(machine: Machine) -> Iterator[Finding]:
@@ -209,7 +206,7 @@ def route(machine: Machine) -> Iterator[Finding]:
 
 def firewall(machine: Machine) -> Iterator[Finding]:
     """The packet filter accepts NFS over RDMA."""
-    machine.has("proc/modules")
+    machine.require("proc/modules")
     loaded = kernel_modules.loaded(machine.path("proc"))
     texts = []
     # calling nft or iptables loads their modules, so call them only if those are loaded

@@ -22,13 +22,8 @@ _IMPORT = "import bcc; bcc.BPF; print(bcc.__version__)"
 def bcc(machine: Machine) -> Iterator[Finding]:
     """Python can import the BPF compiler collection; PyPI's bcc is a crystal-lattice library."""
     # in a child process: the import takes a second and 100 MB
-    said = machine.run(*_python(machine), "-c", _IMPORT)
+    said = machine.run(sys.executable, "-c", _IMPORT)
     yield judge_bcc(said.returncode, said.stdout, said.stderr, machine.root)
-
-
-def _python(machine: Machine) -> tuple[str, ...]:
-    # the interpreter has another path on each host
-    return (sys.executable,) if machine.live else ("python3",)
 
 
 def judge_bcc(status: int, stdout: str, stderr: str, root: Path = Path("/")) -> Finding:

@@ -26,7 +26,7 @@ def module(machine: Machine) -> Iterator[Finding]:
     if installed and kernel_modules.on_disk(OURS, machine) is None:
         yield _unbuilt(machine.release)
         return
-    machine.has("proc/modules")
+    machine.require("proc/modules")
     path = machine.fact("module build", lambda: _build(machine.release))
     built = kernel_modules.in_file(Path(path), machine) if path else None
     there = OURS in kernel_modules.loaded(machine.path("proc"))

@@ -30,6 +30,7 @@ __all__ = [
     "Explanation",
     "ReportedNumber",
     "boot_log",
+    "boot_messages",
     "explain",
     "kernel_ring",
     "lines_of",
@@ -258,6 +259,15 @@ def boot_log(machine: Machine = LIVE) -> list[str]:
     Raises UserError without permission.
     """
     return _first_readable(machine, _JOURNAL, _DMESG)
+
+
+def boot_messages(machine: Machine, *names: str) -> list[Explanation]:
+    """The messages of these names since the boot; [] if the log cannot be read."""
+    try:
+        lines = boot_log(machine)
+    except UserError:
+        return []
+    return [entry for entry in explain(lines) if entry.name in names]
 
 
 def kernel_ring(machine: Machine = LIVE) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host's configuration requests of nfsd: RDMA, ports and threads.
+"""The requests of a host's configuration to nfsd: RDMA, ports and threads.
 
 rpc.nfsd reads nfs.conf(5), and its options take precedence (nfs-utils, utils/nfsd/nfsd.c).  The
 options are in a unit file, or in files of variables that the unit names: /etc/sysconfig/nfs of Red
@@ -49,7 +49,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Requested:
-    """What the next start of nfsd makes it listen on, if the kernel agrees."""
+    """The listeners that the configuration requests; nfsd gets them at its next start."""
 
     rdma_port: int = 0
     """0: no RDMA."""
@@ -75,7 +75,7 @@ def requested(machine: Machine = LIVE) -> Requested:
     conf = NfsConf(machine)
     commands = _Commands(machine)
     if not conf.files and not commands.files:
-        machine.has("etc/nfs.conf")
+        machine.require("etc/nfs.conf")
     found = _with_options(_from_conf(conf), commands)
     if conf.has_port_for_rdma() and commands.use("nfsdctl") and commands.options is None:
         # configure_listeners() of utils/nfsdctl/nfsdctl.c wants a boolean
