@@ -25,6 +25,7 @@ from nfsrdma_tools.host.nfs.mountstats import (
     difference,
     parse,
     read,
+    read_all,
 )
 
 DATA = Path(__file__).parent / "data"
@@ -207,3 +208,131 @@ def test_data_is_read_with_either_operation() -> None:
     assert stats.data("write") == stats.operations["WRITE"]
     assert plus.data("read").transmissions == 23 + 1
     assert replace(stats, operations={}).data("read") == Operation(0, 0, 0, 0, 0, 0, 0, 0)
+
+
+# name and domain of an implementation id: a server sends at most so many bytes of each
+MOST = 1024
+LINE = "{n} 20 0:{n} / {directory} rw - {fstype} server:/export rw,vers=4.2,proto=rdma\n"
+SHORT = (
+    "\topts:\trw,vers=4.2\n\tage:\t5\n\timpl_id:\tname='',domain='',date='0,0'\n"
+    "\tcaps:\tcaps=0x1\n\tbytes:\t0 0 0 0 7 0 0 0 \n\txprt:\trdma 0 0 1 0 0 5 5 0\n"
+    "\tper-op statistics\n\t        NULL: 1 1 0 44 24 0 0 0 0\n\n"
+)
+HEAD = "device server:/export mounted on {directory} with fstype {fstype} statvers=1.1\n"
+
+
+def kernels_own(directory: str) -> str:
+    """The lines of a mount in a golden file, without the first."""
+    text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
+    head = HEAD.format(directory=directory, fstype="nfs4" if directory != "/mnt/b" else "nfs")
+    return text.partition(head)[2].partition("\ndevice ")[0] + "\n"
+
+
+BODIES = {"nfs4": kernels_own("/mnt/a"), "nfs": kernels_own("/mnt/b")}
+
+
+def host(places: list[tuple[str, str]], bodies: list[str]) -> tuple[list[mountinfo.Entry], str]:
+    """Mounts as (mount point, type): mountinfo, and mountstats with the text below each head."""
+    lines, stats = "", "device proc mounted on /proc with fstype proc\n"
+    for n, ((directory, fstype), body) in enumerate(zip(places, bodies, strict=True), 40):
+        lines += LINE.format(n=n, directory=directory, fstype=fstype)
+        stats += HEAD.format(directory=directory, fstype=fstype) + body
+        stats += f"no device mounted on /other/{n} with fstype tmpfs\n"
+    return mountinfo.parse(lines), stats
+
+
+def hostile(body: str, name: str, domain: str) -> str:
+    old = "impl_id:\tname='',domain='',date"
+    assert body.count(old) == 1
+    return body.replace(old, f"impl_id:\tname='{name}',domain='{domain}',date")
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_no_server_adds_or_hides_or_changes_a_mount(data: st.DataObject) -> None:
+    places = data.draw(
+        st.lists(
+            st.tuples(st.sampled_from(["/a", "/b", "/c\\040d"]), st.sampled_from(["nfs", "nfs4"])),
+            min_size=1, max_size=5,
+        )
+    )  # fmt: skip
+    bodies = []
+    for number, (_, fstype) in enumerate(places):
+        # the counters tell the records apart
+        found = BODIES[fstype].replace("READ: 23 23", f"READ: {number} {number}")
+        bodies.append(found.replace("bytes:\t0 0", f"bytes:\t{number} 0"))
+    entries, honest = host(places, bodies)
+    heads = [HEAD.format(directory=d, fstype=f) for d, f in {*places, ("/forged", "nfs4")}]
+    end, start = "',domain='x',date='0,0'\n\tcaps:\tcaps=0\n", "\tage:\t1\n\timpl_id:\tname='"
+    counts = (
+        "\tbytes:\t9 9 9 9 9 9 9 9 \n\txprt:\ttcp 1 1 1 1 1 1 1 1 1 1 1 1 1\n"
+        "\tper-op statistics\n\t        READ: 8 8 8 8 8 8 8 8 8\n"
+    )
+    pieces = st.sampled_from(
+        [
+            *(f"{end}{counts}{head}{start}" for head in heads),
+            *(f"{head}{start}{end}" for head in heads),
+            *heads, end, start, counts, "bytes: x\n", "\n", "no device mounted on /", "." * 700,
+        ]
+    )  # fmt: skip
+    words = st.lists(pieces | st.text(max_size=9), max_size=6).map(lambda w: "".join(w)[:MOST])
+    attacked = [
+        hostile(body, ("x\n" + data.draw(words))[:MOST], data.draw(words))
+        if "impl_id" in body
+        else body
+        for body in bodies
+    ]
+    _, text = host(places, attacked)
+    assert [(str(s.directory), s.fstype) for s in parse(honest, entries)] == [
+        (mountinfo.unescape(directory), fstype) for directory, fstype in places
+    ]
+    assert parse(text, entries) == parse(honest, entries)
+
+
+@pytest.mark.parametrize("line", ["    user@host:/usr/obj\n", "device user@host:/usr/obj\n"])
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_servers_line_breaks_hide_nothing(line: str, checked: bool) -> None:
+    """A FreeBSD server sends its kernel's version: three lines."""
+    places = [("/a", "nfs4"), ("/b", "nfs4"), ("/c", "nfs4")]
+    odd = hostile(SHORT, f"FreeBSD 14.1\n{line}", "freebsd.org")
+    entries, text = host(places, [odd, SHORT, odd])
+    found = parse(text, entries if checked else None)
+    assert [str(stats.directory) for stats in found] == ["/a", "/b", "/c"]
+    assert {(s.age_s, s.bytes.server_read, s.operations["NULL"].operations) for s in found} == {
+        (5, 7, 1)
+    }
+    assert {len(stats.xprts) for stats in found} == {1}
+
+
+def test_a_forged_record_is_none_and_the_rest_of_the_true_one_counts() -> None:
+    places = [("/hostile", "nfs4"), ("/victim", "nfs4"), ("/stranger", "nfs4")]
+    forged = "".join(
+        HEAD.format(directory=where, fstype="nfs4") + SHORT.replace("bytes:\t0", "bytes:\t66")
+        for where in ("/victim", "/none")
+    )
+    entries, text = host(places, [hostile(SHORT, f"\n{forged}", ""), SHORT, SHORT])
+    found = parse(text, entries)
+    assert [str(stats.directory) for stats in found] == ["/hostile", "/victim", "/stranger"]
+    assert [stats.bytes.normal_read for stats in found] == [0, 0, 0]
+
+
+def test_a_mount_that_mountinfo_lacks_is_left_out_and_hides_no_other() -> None:
+    places = [("/a", "nfs4"), ("/b", "nfs"), ("/c", "nfs4"), ("/d", "nfs")]
+    entries, text = host(places, [BODIES[fstype] for _, fstype in places])
+    for missing in range(4):
+        left = [entry for n, entry in enumerate(entries) if n != missing]
+        found = parse(text, left)
+        assert [stats.directory for stats in found] == [entry.directory for entry in left]
+    one, _, rest = text.partition(HEAD.format(directory="/b", fstype="nfs"))
+    without_b = one + rest.partition("no device")[2]
+    assert [str(s.directory) for s in parse(without_b, entries)] == ["/a", "/c", "/d"]
+
+
+def test_mountinfo_beside_the_file_is_what_counts(tmp_path: Path) -> None:
+    places = [("/a", "nfs4"), ("/b", "nfs4")]
+    _, text = host(places, [SHORT, SHORT])
+    (tmp_path / "mountstats").write_text(text)
+    assert len(read_all(tmp_path / "mountstats")) == 2
+    (tmp_path / "mountinfo").write_text(LINE.format(n=41, directory="/b", fstype="nfs4"))
+    (only,) = read_all(tmp_path / "mountstats")
+    assert str(only.directory) == "/b"

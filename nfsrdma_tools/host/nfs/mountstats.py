@@ -6,21 +6,30 @@ A mount has one ``xprt:`` line per connection (nconnect), and each transport has
 net/sunrpc/xprtrdma/transport.c).  Per operation the kernel prints nine columns, eight before
 statvers 1.1 (_print_rpc_iostats in net/sunrpc/stats.c).  Operations are counted per mount;
 a connection's counters include all mounts that share it.
+
+The kernel prints the implementation id of an NFSv4.1 server as the server sent it, line breaks
+included (show_implementation_id in fs/nfs/super.c).  So such a server can put lines into the
+records of its own mounts, whole records of other mounts among them.  mountinfo has the same mounts
+in the same order and no text of a server, and tells which records are the kernel's.
 """
 
 from __future__ import annotations
 
+import bisect
 import os
 import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import lru_cache
 from operator import sub
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mountinfo
+from nfsrdma_tools.host.nfs.mountinfo import Entry
 
 __all__ = [
     "COLUMNS",
@@ -39,7 +48,15 @@ __all__ = [
     "read_at",
 ]
 
-_DEVICE = re.compile(r"device ([^ ]*) mounted on ([^ ]+) with fstype ([^ ]+)(?: statvers=.*)?")
+_HEAD = re.compile(
+    r"^device ([^ \n]*) mounted on ([^ \n]+) with fstype (nfs4?)(?: statvers=[^\n]*)?$",
+    re.MULTILINE,
+)
+_IMPL_ID = "\n\timpl_id:\t"
+_IMPL_ID_END = re.compile(r"',date='[0-9]+,[0-9]+'\n\tcaps:\t")
+# name and domain have at most NFS4_OPAQUE_LIMIT bytes each, 1024.  The kernel's own lines up to the
+# next record are longer, because there is one for each of 55 and more operations
+_IMPL_ID_MOST = 2 * 1024 + 100
 _OPERATION = re.compile(r"\s*([A-Za-z0-9_]+): ([0-9 ]+)")
 _COMMON = (
     "connect_count connect_time idle_time sends recvs bad_xids req_u bklog_u"  # of tcp and rdma
@@ -67,6 +84,7 @@ PROC = Path("/proc/self/mountstats")
 # the kernel formats mounts into one page, and again if a mount does not fit (seq_read_iter in
 # fs/seq_file.c): read half a page at a time, so that it does not start one that may not fit
 _HALF_A_PAGE = os.sysconf("SC_PAGE_SIZE") // 2
+_TRIES = 4
 
 
 @dataclass(frozen=True)
@@ -150,23 +168,131 @@ def read_at(mount_point: Path, path: Path = PROC) -> MountStats:
 
 
 def read_all(path: Path = PROC) -> list[MountStats]:
-    """The counters of all NFS mounts, in the kernel's order."""
-    return parse(os.fsdecode(files.raw(path, _HALF_A_PAGE)))
+    """The counters of all NFS mounts, in the kernel's order.
+
+    Checked against ``mountinfo`` beside ``path``, if there is one.
+    """
+    info = path.with_name("mountinfo")
+    before = _text(info)
+    for _ in range(_TRIES):
+        text = os.fsdecode(files.raw(path, _HALF_A_PAGE))
+        # mounts may come and go between two files
+        if (after := _text(info)) == before:
+            break
+        before = after
+    return parse(text, None if after is None else _nfs_entries(after))
 
 
-def parse(text: str) -> list[MountStats]:
+def _text(path: Path) -> str | None:
+    try:
+        return mountinfo.read_text(path)
+    except FileNotFoundError:
+        return None
+
+
+# unchanged between most readings
+@lru_cache(maxsize=2)
+def _nfs_entries(text: str) -> tuple[Entry, ...]:
+    return tuple(entry for entry in mountinfo.parse(text) if entry.is_nfs)
+
+
+def parse(text: str, entries: Sequence[Entry] | None = None) -> list[MountStats]:
     """Parse mountstats: its NFS mounts in the kernel's order.
 
+    ``entries`` of mountinfo, in the kernel's order, identify the records of the kernel: no server
+    can add, hide or change one.  With None, each record in the text counts as one.
     Raises UserError if a line has an unknown format.
     """
-    blocks = re.split(r"^(?:no )?device ", text, flags=re.MULTILINE)[1:]
     try:
-        found = [_block("device " + block) for block in blocks]
-        return [stats for stats in found if stats]
+        return [_stats(record) for record in _records(text, entries)]
     except (ValueError, TypeError) as error:
         raise UserError(
             f"cannot parse mountstats: {error}", "report this kernel version"
         ) from error
+
+
+class _Record(NamedTuple):
+    """A mount, and the lines of its record above and below the implementation id."""
+
+    mount: _Key
+    above: str
+    below: str
+
+
+_Key = tuple[str, Path, str]
+"""Device, mount point and type."""
+
+
+def _records(text: str, entries: Sequence[Entry] | None) -> Iterator[_Record]:
+    heads = [*_HEAD.finditer(text)]
+    starts = [head.start() for head in heads]
+    keys = [_key(head) for head in heads]
+    order = _Order(keys if entries is None else [_entry_key(entry) for entry in entries])
+    at = 0
+    while at < len(heads):
+        known = order.take(keys[at])
+        above_end, ends = _ends(text, heads[at].end(), starts)
+        wanted = order.next()
+        chosen = min(ends)
+        if entries is not None:
+            # the last end is the kernel's: a server's text cannot be followed by another one. Files
+            # that someone has shortened have records so short that it is the end of a later record
+            fitting = (k for k in ends if (keys[k] if k < len(keys) else None) == wanted)
+            chosen = max(fitting, default=max(ends))
+        below_end = starts[chosen] if chosen < len(heads) else len(text)
+        if known:
+            above, below = text[heads[at].end() : above_end], text[ends[chosen] : below_end]
+            yield _Record(keys[at], above, below)
+        at = chosen
+
+
+def _ends(text: str, start: int, starts: Sequence[int]) -> tuple[int, dict[int, int]]:
+    """Where the lines above the implementation id end, and where those below it may begin.
+
+    The latter by the number of the next record's first line, the last place if there are several.
+    """
+    following = bisect.bisect(starts, start)
+    limit = starts[following] if following < len(starts) else len(text)
+    found = text.find(_IMPL_ID, start, limit)
+    if found < 0:
+        return start, {following: start}
+    ends = {
+        bisect.bisect(starts, match.end()): match.end() - len("\tcaps:\t")
+        for match in _IMPL_ID_END.finditer(text, found, found + _IMPL_ID_MOST)
+    }
+    return found, ends or {following: found}
+
+
+class _Order:
+    """Mounts in the kernel's order, of which some may be missing in the text."""
+
+    def __init__(self, keys: Sequence[_Key]) -> None:
+        self._keys = keys
+        self._places: defaultdict[_Key, list[int]] = defaultdict(list)
+        for place, key in enumerate(keys):
+            self._places[key].append(place)
+        self._next = 0
+
+    def take(self, key: _Key) -> bool:
+        """Whether there is such a mount; go on behind it."""
+        places = self._places.get(key, ())
+        later = bisect.bisect_left(places, self._next)
+        if later < len(places):
+            self._next = places[later] + 1
+        return bool(places)
+
+    def next(self) -> _Key | None:
+        """The mount that follows; None at the end."""
+        return self._keys[self._next] if self._next < len(self._keys) else None
+
+
+def _key(head: re.Match[str]) -> _Key:
+    device, directory, fstype = (mountinfo.unescape(part) for part in head.groups())
+    return device, Path(directory), fstype
+
+
+def _entry_key(entry: Entry) -> _Key:
+    return entry.source, entry.directory, entry.fstype
 
 
 def difference(after: MountStats, before: MountStats) -> MountStats:
@@ -221,33 +347,24 @@ def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:
     )
 
 
-def _place(head: str) -> tuple[str, str, str] | None:
-    """Device, mount point and type in the first line of an NFS mount; None for other types."""
-    match = _DEVICE.fullmatch(head)
-    if not match or not match[3].startswith("nfs") or match[3] == "nfsd":
-        return None
-    device, directory, fstype = (mountinfo.unescape(part) for part in match.groups())
-    return device, directory, fstype
-
-
-def _block(text: str) -> MountStats | None:
-    head, _, rest = text.partition("\n")
-    known = _place(head)
-    if not known:
-        return None
-    device, directory, fstype = known
-    above, _, below = rest.partition("per-op statistics\n")
-    tagged = [line.strip().split(":\t", 1) for line in above.split("\n") if ":\t" in line]
+def _stats(record: _Record) -> MountStats:
+    device, directory, fstype = record.mount
+    lines, _, operations = record.below.partition("per-op statistics\n")
+    tagged = [
+        line.strip().split(":\t", 1)
+        for line in (*record.above.split("\n"), *lines.split("\n"))
+        if ":\t" in line
+    ]
     one = dict(tagged)
     return MountStats(
-        directory=Path(directory),
+        directory=directory,
         device=device,
         fstype=fstype,
         age_s=int(one.get("age", 0)),
         options=mountinfo.options(one.get("opts", "")),
         bytes=ByteCounts(*map(int, one.get("bytes", "").split())),
         xprts=tuple(_xprt(value) for tag, value in tagged if tag == "xprt"),
-        operations=dict(filter(None, map(_operation, below.split("\n")))),
+        operations=dict(filter(None, map(_operation, operations.split("\n")))),
     )
 
 
