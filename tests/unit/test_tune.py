@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nfsrdma_tools.cli import tune as tune_cli
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.files import FileChange
-from nfsrdma_tools.host.nfs import fstab
+from nfsrdma_tools.host.nfs import fstab, units
 from nfsrdma_tools.host.state import tune_state
 from nfsrdma_tools.host.tune import definition as tune_definition
 from nfsrdma_tools.host.tune import tuning, udev_helper
@@ -536,3 +536,18 @@ def test_a_lock_on_etc_blocks_nothing(root: Path) -> None:
     with try_folder_lock(root / "etc"):
         tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
         tuning.undo(DATA, root)
+
+
+@pytest.mark.parametrize(
+    ("directory", "name"),
+    [
+        ("/", "-.mount"),
+        ("/srv/data-raw", "srv-data\\x2draw.mount"),
+        ("//srv/./a b/", "srv-a\\x20b.mount"),
+        ("/.hidden/.x", "\\x2ehidden-.x.mount"),
+        ("/mnt/fü:_", "mnt-f\\xc3\\xbc:_.mount"),
+        ("/mnt/\udcff", "mnt-\\xff.mount"),
+    ],
+)
+def test_a_mount_has_the_unit_name_of_systemd(directory: str, name: str) -> None:
+    assert units.unit_name(directory) == name

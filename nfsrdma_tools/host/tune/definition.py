@@ -14,7 +14,7 @@ from pathlib import Path
 from nfsrdma_tools import files
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.nfs import fstab
+from nfsrdma_tools.host.nfs import fstab, units
 
 __all__ = [
     "SYSTEMD",
@@ -27,7 +27,6 @@ __all__ = [
     "put_back",
     "resulting",
     "reverting",
-    "unit_name",
 ]
 
 _DROPIN = "90-nfsrdma.conf"
@@ -68,7 +67,7 @@ def _unit_edit(
 ) -> Edit | None:
     if root != Path("/") or not SYSTEMD.is_dir():
         return None
-    unit = unit_name(directory)
+    unit = units.unit_name(directory)
     text = cat_unit(unit)
     if old and old.before is None:
         # systemctl cat prints the unit and all its drop-ins, each as it is
@@ -153,12 +152,6 @@ def _has_our_line(file: Path, before: str, after: str) -> bool:
     return before not in [line.text for line in lines] and any(x.directory in ours for x in lines)
 
 
-def unit_name(directory: Path) -> str:
-    """The name of the systemd mount unit of ``directory``."""
-    argv = ("systemd-escape", "--path", "--suffix=mount", "--", directory)
-    return run(*argv).stdout.removesuffix("\n")
-
-
 def cat_unit(unit: str) -> str:
     """The unit's files as ``systemctl cat`` prints them; "" if there is no such unit."""
     result = run("systemctl", "cat", "--", unit, check=False)
@@ -171,18 +164,6 @@ def is_written_by_hand(text: str) -> bool:
     return first.startswith("/") and not first.startswith("/run/systemd/generator")
 
 
-def _unit_options(text: str) -> str:
-    """The mount options in these files: the last ``Options=`` of a [Mount] section counts."""
-    section, value = "", ""
-    for line in text.replace("\\\n", " ").split("\n"):
-        word = line.strip()
-        if word.startswith("["):
-            section = word
-        elif section == "[Mount]" and word.partition("=")[0].rstrip() == "Options":
-            value = word.partition("=")[2].strip()
-    return value
-
-
 def _dropin(unit: str, root: Path) -> Path:
     """The path of our drop-in for this unit."""
     return root / "etc/systemd/system" / f"{unit}.d" / _DROPIN
@@ -190,5 +171,5 @@ def _dropin(unit: str, root: Path) -> Path:
 
 def dropin_text(text: str, rsize: int | None, wsize: int | None) -> str:
     """The text of the drop-in: the unit's options (``text`` from ``cat_unit``) with these sizes."""
-    wanted = fstab.with_sizes(_unit_options(text), rsize, wsize)
+    wanted = fstab.with_sizes(units.setting(text, "Mount", "Options"), rsize, wsize)
     return f"# Made by nfsrdma tune; `nfsrdma tune undo` removes it.\n[Mount]\nOptions={wanted}\n"

@@ -24,7 +24,7 @@ from nfsrdma_tools import files
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.files import FileChange
-from nfsrdma_tools.host.nfs import mounting, mounts, readahead
+from nfsrdma_tools.host.nfs import mounting, mounts, readahead, units
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount, Target
 from nfsrdma_tools.host.state import Tuned, tune_state
@@ -395,7 +395,7 @@ def _unmount(directory: Path) -> None:
 
 def _mount_as_defined(directory: Path) -> None:
     """Mount as fstab or the mount unit defines it."""
-    unit = tune_definition.unit_name(directory)
+    unit = units.unit_name(directory)
     if tune_definition.is_written_by_hand(tune_definition.cat_unit(unit)):
         run("systemctl", "start", "--", unit)
     else:
