@@ -15,12 +15,13 @@ import ipaddress
 import os
 import platform
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.host.bundle import Bundle, LeftOut
-from nfsrdma_tools.host.nfs import fstab, mountinfo
+from nfsrdma_tools.host.nfs import fstab, mountinfo, units
 from nfsrdma_tools.host.nfs.mounts import Target
 
 __all__ = ["Words", "anonymized"]
@@ -39,6 +40,7 @@ _COMMON = frozenset(
     | {"pods", "kubelet", "volumes", "plugins"}
 )
 """Folders whose names say nothing about their owner."""
+_SYSTEM = frozenset({"boot", "etc", "lib", "proc", "run", "sbin", "sys", "usr"})
 _KEPT_NAMES = frozenset(("localhost", "*", ""))
 
 
@@ -53,7 +55,9 @@ def anonymized(bundle: Bundle) -> Bundle:
             else data
             for name, data in bundle.files.items()
         },
-        links={words.text(name): words.text(target) for name, target in bundle.links.items()},
+        links={
+            words.text(f"/{name}")[1:]: words.text(target) for name, target in bundle.links.items()
+        },
         notes=replace(
             notes,
             programs={
@@ -80,11 +84,7 @@ def _names(bundle: Bundle) -> tuple[set[str], set[str]]:
     """The host names and the paths in a bundle."""
     texts = {name: os.fsdecode(data) for name, data in bundle.files.items()}
     hosts, paths = {platform.node()}, set[str]()
-    entries = mountinfo.parse(texts.get("proc/self/mountinfo", ""))
-    sources = [(entry.source, str(entry.directory)) for entry in entries if entry.is_nfs]
-    for line in fstab.nfs_lines(texts.get("etc/fstab", "")):
-        sources.append((line.text.split()[0], str(line.directory)))
-    for source, directory in sources:
+    for source, directory in _mounts(texts):
         target = Target.of(source)
         hosts.add(target.host)
         paths |= {target.path, directory}
@@ -96,7 +96,23 @@ def _names(bundle: Bundle) -> tuple[set[str], set[str]]:
     for row in texts.get("etc/hosts", "").splitlines():
         hosts |= set(row.partition("#")[0].split()[1:])
     hosts |= set(bundle.notes.addresses)
+    for name, link in bundle.links.items():
+        # to a mount point
+        if name.partition("/")[0] not in _SYSTEM:
+            paths |= {f"/{name}", link}
     return hosts, paths
+
+
+def _mounts(texts: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """The source and the mount point of each NFS mount in these files."""
+    for entry in mountinfo.parse(texts.get("proc/self/mountinfo", "")):
+        if entry.is_nfs:
+            yield entry.source, str(entry.directory)
+    for line in fstab.nfs_lines(texts.get("etc/fstab", "")):
+        yield line.source, str(line.directory)
+    for name, text in texts.items():
+        if name.endswith(".mount"):
+            yield units.setting(text, "Mount", "What"), units.setting(text, "Mount", "Where")
 
 
 class Words:
@@ -115,9 +131,9 @@ class Words:
         self._folders = {part: f"dir-{number}" for number, part in enumerate(folders, 1)}
         self._paths = {path: self._path(path) for path in paths if path.count("/") > 0}
         self._pattern = _any_of(self._words, r"(?<![\w.-])", r"(?![\w-]|\.\w)")
-        units = {_unit(old): _unit(new) for old, new in self._paths.items()}
+        named = {_unit(old): _unit(new) for old, new in self._paths.items()}
         octal = {_octal(old): new for old, new in self._paths.items()}
-        self._replaced = {**self._paths, **octal, **units}
+        self._replaced = {**self._paths, **octal, **named}
         self._path_pattern = _any_of(self._replaced, r"(?<![\w.-])", r"(?![\w-])")
 
     def _path(self, path: str) -> str:
@@ -198,10 +214,4 @@ def _octal(path: str) -> str:
 
 
 def _unit(path: str) -> str:
-    """The name of a mount unit without its suffix, as systemd-escape --path prints it."""
-    plain = re.compile(rb"[A-Za-z0-9:_.]")
-    parts = (os.fsencode(part) for part in path.strip("/").split("/"))
-    return "-".join(
-        "".join(chr(byte) if plain.match(bytes([byte])) else f"\\x{byte:02x}" for byte in part)
-        for part in parts
-    )
+    return units.unit_name(path).removesuffix(".mount")

@@ -8,6 +8,7 @@ they find the same on any other host (host/recorded.py).  It loads no module and
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -25,7 +26,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import checks
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
-from nfsrdma_tools.host.nfs import mounts
+from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, units
 from nfsrdma_tools.host.nfsd import serving
 from nfsrdma_tools.host.recorded import MANIFEST, to_facts
 
@@ -66,8 +67,18 @@ def _gid(text: str) -> str | None:
     return text if text.strip("0:\n") else None
 
 
+def _nfs_unit(text: str) -> str | None:
+    # a unit of another filesystem may have a password
+    return text if units.is_nfs(text) or not text else None
+
+
+def _drop_in(text: str) -> str | None:
+    return None if "pass" in text else text
+
+
 _CONFIG = _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF)")
 _RULE = _lines(r"bdi|read_ahead|nfs|LABEL=|GOTO=")
+_UNITS = f"{{{','.join(units.FOLDERS)}}}"
 _NAMES = r"nfs|sunrpc|rpcrdma|svcrdma|xprtrdma|lockd|rdma|mlx"
 _INFINIBAND = "sys/class/infiniband/*"
 _PORT = f"{_INFINIBAND}/ports/*"
@@ -105,8 +116,11 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("etc/fstab", _lines(r"^\s*[^#\s]\S*\s+\S+\s+nfs4?\s")),
     ("etc/nfsmount.conf", _all),
     ("etc/nfsmount.conf.d/*.conf", _all),
-    ("etc/systemd/system/*.{mount,automount}", _all),
-    ("run/systemd/generator/*.{mount,automount}", _all),
+    (f"{_UNITS}/*.mount", _nfs_unit),
+    (f"{_UNITS}/*.mount.d/*.conf", _drop_in),
+    (f"{_UNITS}/*.automount", _all),
+    (f"{_UNITS}/*.{{wants,requires}}/*.mount", _nfs_unit),
+    (f"{_UNITS}/*.{{wants,requires}}/*.automount", _all),
     ("sbin/mount.nfs", _nothing),
     ("usr/sbin/mount.nfs", _nothing),
     ("sys/class/bdi/0:*/read_ahead_kb", _all),
@@ -202,7 +216,18 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
     for pattern, keep in CONTENTS:
         for name in _matching(machine, pattern):
             _add(bundle, machine.root, name, keep)
+    _add_links(machine, bundle)
     return bundle
+
+
+def _add_links(machine: Machine, bundle: Bundle) -> None:
+    """Add the links to the mount points of fstab."""
+    with contextlib.suppress(OSError, UserError):
+        entries = mountinfo.read(machine.path("proc/self/mountinfo"))
+        for line in fstab.nfs_lines(machine.text("etc/fstab")):
+            _, links = mountinfo.without_links(line.directory, entries, machine.root)
+            for link, target in links.items():
+                bundle.links[str(link.relative_to("/"))] = str(target)
 
 
 _FIREWALL = _lines(r"\b(hook input|drop|reject|DROP|REJECT|2049|20049|4791)\b|^:INPUT")
@@ -216,7 +241,7 @@ def _shortened(
     if result is None:
         return entry
     text = result.stdout
-    if argv[0] in ("dmesg", "journalctl"):
+    if argv[0] in ("dmesg", "journalctl") and not argv[-1].startswith("--unit="):
         text = "\n".join(recognized_lines(text.split("\n")))
     elif argv[0] in ("nft", "iptables-legacy-save"):
         text = _FIREWALL(text)
@@ -241,8 +266,8 @@ def _alternatives(pattern: str) -> list[str]:
 
 def _add(bundle: Bundle, root: Path, name: PurePosixPath, keep: _Keep) -> None:
     """Add a file below the root, and each link on its path."""
-    rest, here = list(name.parts), list[str]()
-    for _ in range(_STEPS):
+    rest, here, links = list(name.parts), list[str](), dict[str, str]()
+    for _ in range(_STEPS * 10):
         if not rest:
             break
         part = rest.pop(0)
@@ -255,27 +280,31 @@ def _add(bundle: Bundle, root: Path, name: PurePosixPath, keep: _Keep) -> None:
         # its target is the number of this process
         if known != "proc/self" and (root / known).is_symlink():
             target = os.readlink(root / known)  # noqa: PTH115 -- the text itself
-            bundle.links[known] = target
+            links[known] = target
             here = [] if target.startswith("/") else here[:-1]
             rest = [*PurePosixPath(target.lstrip("/")).parts, *rest]
-    _add_file(bundle, root, "/".join(here), keep)
+    if _add_file(bundle, root, "/".join(here), keep):
+        bundle.links.update(links)
 
 
-def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> None:
+def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> bool:
+    """Add a file that can be read; False if nothing of it is kept."""
     path = root / name
     if name in bundle.files or not path.is_file():
-        return
+        return True
     try:
         with path.open("rb") as file:
             data = b"" if keep is _nothing else file.read(_MOST)
     except PermissionError:
         bundle.left_out.append(LeftOut(f"/{name}", "needs root"))
-        return
+        return True
     except OSError:
         # such as EINVAL for an attribute without a value
-        return
-    if (kept := _kept(name, data, keep)) is not None:
-        bundle.files[name] = kept
+        return True
+    if (kept := _kept(name, data, keep)) is None:
+        return False
+    bundle.files[name] = kept
+    return True
 
 
 def _kept(name: str, data: bytes, keep: _Keep) -> bytes | None:

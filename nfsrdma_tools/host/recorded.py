@@ -57,6 +57,7 @@ _PROGRAMS = {
     "journal": ("dmesg",),
     "ip-link": ("ip", "-d", "-j", "link", "show"),
     "ip-address": ("ip", "-j", "address", "show"),
+    "systemctl-show": ("systemctl", "show"),
     "ip-route": ("ip", "-j", "route", "show", "table", "all"),
 }
 """Names of pasted outputs, and the programs whose output they are."""

@@ -66,6 +66,28 @@ def test_a_bundle_has_files_and_the_links_to_them(tmp_path: Path) -> None:
         assert machine.read("sys/class/net/e0/mtu") == "9000\n"
 
 
+def test_units_of_other_filesystems_are_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "etc/systemd/system"
+    (folder / "remote-fs.target.wants").mkdir(parents=True)
+    for name, what, options in (("a", "server:/a", "ro"), ("b", "//server/b", "password=hidden")):
+        text = f"[Mount]\nWhat={what}\nWhere=/{name}\nOptions={options}\n"
+        (folder / f"{name}.mount").write_text(text)
+        (folder / f"remote-fs.target.wants/{name}.mount").symlink_to(f"../{name}.mount")
+    (folder / "c.mount").symlink_to("/dev/null")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(MOUNT)
+    (tmp_path / "etc/fstab").write_text("server:/c /payroll/c nfs noauto 0 0\n")
+    (tmp_path / "payroll").symlink_to("data/payroll")
+    bundle = bundles.collect(root=tmp_path)
+    assert {name for name in bundle.files if "systemd" in name} == {"etc/systemd/system/a.mount"}
+    assert bundle.links == {
+        "etc/systemd/system/remote-fs.target.wants/a.mount": "../a.mount",
+        "etc/systemd/system/c.mount": "/dev/null",
+        "payroll": "/data/payroll",
+    }
+    assert "payroll" not in repr(anonymized(bundle).links)
+
+
 def test_what_a_user_may_not_read_is_left_out() -> None:
     # pytest's own folder is closed to other users
     with tempfile.TemporaryDirectory() as folder:

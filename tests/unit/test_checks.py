@@ -331,28 +331,130 @@ def test_read_ahead_is_held_against_rsize(
 FSTAB = "# a comment\n\nserver:/export {} nfs {} 0 0\n/dev/vda / ext4 rw 0 0\nbroken\n"
 
 
+def defined(machine: Machine, options: str) -> list[tuple[str, str]]:
+    """Statuses and texts of the findings about one line of fstab."""
+    write(machine.root, "etc/fstab", FSTAB.format("/mnt\\040a", options))
+    found = list(checks.mount_definitions.requested(machine))
+    assert {one.name for one in found} == {"fstab /mnt a"}
+    return [(one.status, one.found) for one in found]
+
+
 @pytest.mark.parametrize(
-    ("options", "proto", "statuses"),
+    ("options", "proto", "status"),
     [
-        ("rw,proto=rdma,port=20049", "rdma", ["ok"]),
-        ("rw,rdma,port=20049", "rdma6", ["ok"]),
-        ("rw,proto=rdma,port=20049", "tcp", ["error"]),
-        ("defaults", "rdma", ["error"]),
-        ("proto=tcp6", "tcp", ["ok"]),
+        ("rw,proto=rdma,port=20049", "rdma", "ok"),
+        ("rw,rdma,port=20049", "rdma6", "ok"),
+        ("rw,proto=rdma,port=20049", "tcp", "error"),
+        ("rw,proto=rdma6,port=20049", "rdma", "error"),
+        ("rw,proto=rdma,port=20049", "rdma6", "warning"),
+        ("defaults", "rdma", "warning"),
+        ("defaults", "tcp6", "ok"),
+        ("proto=tcp6", "tcp6", "ok"),
+        ("tcp", "tcp6", "ok"),
+        ("udp", "tcp", "error"),
     ],
 )
-def test_fstab_is_held_against_what_is_mounted(
-    machine: Machine, options: str, proto: str, statuses: list[str]
+def test_fstab_is_compared_with_what_is_mounted(
+    machine: Machine, options: str, proto: str, status: str
 ) -> None:
-    write(machine.root, "etc/fstab", FSTAB.format("/mnt\\040a", options))
-    mounted(machine, 524288, 128, proto, at="/mnt\\040a")
-    assert [found.status for found in checks.nfs_mounts.fstab(machine)] == statuses
+    info = MOUNTS.format("/mnt\\040a", 524288, proto).replace(",addr", ",port=20049,addr")
+    write(machine.root, "proc/self/mountinfo", info)
+    assert [one for one, _ in defined(machine, options)] == [status]
 
 
-def test_what_fstab_names_but_is_not_mounted_is_passed_over(machine: Machine) -> None:
-    write(machine.root, "etc/fstab", FSTAB.format("/other", "rdma"))
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("vers=3", "vers: 4.2"),
+        ("vers=4.1", "vers: 4.2"),
+        ("rsize=1048576", "rsize: requested 1048576, got 524288"),
+        ("rsize=262144", "rsize: 524288; the definition changed"),
+        ("wsize=600000", ""),
+        ("wsize=525000", ""),
+        ("rsize=512", ""),
+        ("rsize=1M,wsize=99999999999", ""),
+        ("port=20049", "port: 2049"),
+        ("port=0,port=2049", ""),
+        ("nconnect=3", "nconnect: 2 connections"),
+        ("nconnect=2,nconnect=1", ""),
+        ("sec=krb5p:krb5i", "sec: null"),
+        ("sec=krb5:none", ""),
+        ("v4,nfsvers=4.2", ""),
+        ("vers=4,minorversion=1", "vers: 4.2"),
+        ("bg,soft,x-systemd.mount-timeout=9,timeo=9,_netdev,nofail", ""),
+    ],
+)
+def test_each_option_is_compared(machine: Machine, options: str, words: str) -> None:
+    info = MOUNTS.format("/mnt\\040a", 524288, "tcp").replace(",addr", ",sec=null,nconnect=2,addr")
+    write(machine.root, "proc/self/mountinfo", info)
+    ((status, found),) = defined(machine, options)
+    assert (status != "ok") == bool(words)
+    assert words in found
+
+
+def test_a_configured_transport_needs_no_line(machine: Machine) -> None:
+    mounted(machine, 524288, 128, at="/mnt\\040a")
+    conf = "[ NFSMount_Global_Options ]\n Defaultproto = rdma\n"
+    write(machine.root, "etc/nfsmount.conf.d/rdma.conf", conf)
+    assert [status for status, _ in defined(machine, "defaults")] == ["ok"]
+
+
+STATE = "\nId={}\nLoadState={}\nActiveState={}\nSubState=x\nResult=success\nUnitFileState=\n\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "unit", "load", "active", "status", "words"),
+    [
+        ("rw", "", "", "", "error", "local disk"),
+        ("nofail", "", "", "", "error", "local disk"),
+        ("noauto", "", "", "", "ok", "noauto"),
+        ("rw", "mount", "loaded", "failed", "error", "is failed (x)"),
+        ("nofail,_netdev", "mount", "loaded", "failed", "error", "is failed (x)"),
+        ("noauto", "mount", "loaded", "failed", "warning", "is failed (x)"),
+        ("rw", "mount", "loaded", "inactive", "error", "unmounted since"),
+        ("nofail", "mount", "loaded", "inactive", "warning", "unmounted since"),
+        ("bg", "mount", "loaded", "activating", "warning", "not mounted yet"),
+        ("rw", "mount", "loaded", "active", "unknown", "does not see"),
+        ("rw", "mount", "not-found", "inactive", "error", "is not-found"),
+        ("noauto,x-systemd.automount", "automount", "loaded", "inactive", "error", "is inactive"),
+        ("nofail,x-systemd.automount", "automount", "loaded", "failed", "error", "is failed"),
+        ("comment=systemd.automount", "", "", "", "error", "no autofs mount"),
+        ("x-systemd.automount", "automount", "loaded", "active", "unknown", "does not see"),
+        ("x-systemd.automount", "automount", "not-found", "inactive", "error", "is not-found"),
+    ],
+)
+def test_a_mount_that_is_not_there(
+    machine: Machine, options: str, unit: str, load: str, active: str, status: str, words: str
+) -> None:
+    write(machine.root, "proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
+    said = STATE.format(f"mnt-a\\x20b.{unit}", load, active)
+    programs: dict[tuple[str, ...], Result | None] = {}
+    if unit:
+        programs["systemctl", "show", "mnt.mount"] = Result(("systemctl",), said, "", 0)
+    recording = Machine(machine.root, recording=Recording(programs=programs))
+    write(machine.root, "etc/fstab", f"server:/x /mnt//a\\040b/ nfs {options} 0 0\n")
+    found = one(checks.mount_definitions.requested(recording))
+    assert (found.status, words in found.found) == (status, True), found
+
+
+def test_a_mount_without_a_definition_is_not_compared(machine: Machine) -> None:
     mounted(machine, 524288, 128)
-    assert list(checks.nfs_mounts.fstab(machine)) == []
+    assert list(checks.mount_definitions.requested(machine)) == []
+
+
+def test_a_mount_that_only_another_namespace_has_is_named(machine: Machine) -> None:
+    mounted(machine, 524288, 128, at="/mnt\\040a")
+    write(
+        machine.root,
+        "proc/fs/nfsfs/volumes",
+        "NV SERVER   PORT DEV          FSID                              FSC\n"
+        "v4 0a090101 4e51 0:45         0:0                               no\n"
+        "v4 0a090101 4e51 0:77         0:0                               no\n"
+        "v4 0a090102 4e51 0:78         0:0                               no\nbroken\n",
+    )
+    ((status, found),) = defined(machine, "proto=rdma,nconnect=4")
+    assert status == "warning"
+    assert "another mount namespace has mounts of that server: 0:77" in found
 
 
 def test_the_udev_rule_is_found_by_what_it_does(machine: Machine) -> None:

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfs.fstab import asked_transports, find
-from nfsrdma_tools.host.nfs.mountinfo import at, canonical, options, parse, read, unescape
+from nfsrdma_tools.host.nfs.mountinfo import (
+    at,
+    canonical,
+    options,
+    parse,
+    read,
+    unescape,
+    without_links,
+)
 
 PLUGINS = Path(__file__).parents[2] / "playbooks/plugins"
 
@@ -84,6 +92,22 @@ def test_bytes_beyond_ascii_are_one_name_in_fstab(written: str) -> None:
 )
 def test_the_transport_of_a_line_is_the_one_that_mount_uses(options: str, transport: str) -> None:
     assert asked_transports(f"server:/x /mnt nfs {options} 0 0\n") == {Path("/mnt"): transport}
+
+
+def test_links_are_followed_up_to_a_mount_that_may_hang(tmp_path: Path) -> None:
+    (tmp_path / "var/mnt").mkdir(parents=True)
+    (tmp_path / "mnt").symlink_to("var/mnt")
+    (tmp_path / "var/mnt/data").symlink_to("../../data")
+    (tmp_path / "data/deep").mkdir(parents=True)
+    (tmp_path / "data/deep/link").symlink_to("/elsewhere")
+    (tmp_path / "loop").symlink_to("loop")
+    entries = parse(line("/data/deep", number=41))
+    found, links = without_links(Path("/mnt/data/deep/link"), entries, tmp_path)
+    assert found == Path("/data/deep/link")
+    assert list(links) == [Path("/mnt"), Path("/var/mnt/data")]
+    assert without_links(Path("/mnt/x"), [], tmp_path)[0] == Path("/var/mnt/x")
+    assert without_links(Path("/loop/x"), [], tmp_path)[0].name == "x"
+    assert without_links(Path("/"), [], tmp_path)[0] == Path("/")
 
 
 # a file's name is bytes, and Python decodes each of them

@@ -9,6 +9,7 @@ from __future__ import annotations
 from nfsrdma_tools.host.checks import (
     kernel,
     kernel_history,
+    mount_definitions,
     nfs_mounts,
     nfs_server,
     probe_requirements,
@@ -34,7 +35,7 @@ CHECKS: dict[str, Check] = {
     "mount.nfs": nfs_mounts.utils,
     "read-ahead": nfs_mounts.read_ahead,
     "udev rule": nfs_mounts.nfsrahead,
-    "fstab": nfs_mounts.fstab,
+    "fstab": mount_definitions.requested,
     "memlock": probe_requirements.memlock,
     "bcc": probe_requirements.bcc,
     "headers": kernel.headers,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of mounting: mount.nfs, read-ahead against rsize, fstab against what is in effect."""
+"""Checks of mounting: mount.nfs, and read-ahead against rsize."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mountinfo, readahead
-from nfsrdma_tools.host.nfs.fstab import asked_transports, family
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 
-__all__ = ["fstab", "nfsrahead", "read_ahead", "utils"]
+__all__ = ["nfsrahead", "read_ahead", "utils"]
 
 _SBIN = ("sbin", "usr/sbin", "usr/local/sbin")
 _RULES = ("etc/udev/rules.d", "run/udev/rules.d", "usr/lib/udev/rules.d", "lib/udev/rules.d")
@@ -65,26 +64,6 @@ def nfsrahead(machine: Machine) -> Iterator[Finding]:
         yield Finding("udev rule", "ok", found)
     else:
         yield Finding("udev rule", "ok", "none: each mount gets the kernel's 128 KiB")
-
-
-def fstab(machine: Machine) -> Iterator[Finding]:
-    """NFS mounts of fstab use the transport they ask for.
-
-    A second NFSv4 mount of a server uses the transport of the first one, whatever it requests.
-    """
-    mounted = {entry.directory: entry for entry in _nfs(machine)}
-    path = machine.path("etc/fstab")
-    text = machine.read("etc/fstab") if path.exists() else ""
-    for directory, requested in asked_transports(text).items():
-        if directory not in mounted:
-            continue
-        found = family(mounted[directory].options.get("proto", ""))
-        name = f"fstab {directory}"
-        if found == requested:
-            yield Finding(name, "ok", f"requests {requested} and uses it")
-        else:
-            remedy = "unmount all mounts of that server, then mount this one first"
-            yield Finding(name, "error", f"mounted with {found}", requested, remedy)
 
 
 def _nfs(machine: Machine) -> list[Entry]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of /etc/fstab that mount NFS: parses them, changes sizes, replaces and restores them.
+"""The lines of /etc/fstab that mount NFS: what they request; changes, replaces and restores them.
 
 Format: fstab(5).  Fields are separated by blanks and tabs; blanks, tabs, newlines and backslashes
 in a field are written as a backslash and three octal digits.  Bytes that are not UTF-8 become
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from nfsrdma_tools.host.nfs import mountinfo
 
 __all__ = [
     "Line",
+    "RequestedOptions",
     "asked_transports",
     "family",
     "find",
@@ -31,15 +33,18 @@ __all__ = [
     "with_sizes",
 ]
 
+_BARE_VERSION = re.compile(r"v([234](?:\.[0-9])?)")
 _FIELDS = re.compile(r"([ \t]*[^ \t]+[ \t]+[^ \t]+[ \t]+[^ \t]+[ \t]*)([^ \t]*)(.*)", re.DOTALL)
 
 
 class Line(NamedTuple):
-    """The text of a line, its mount point and its options."""
+    """The text of a line, its mount point, its options, its type and its source."""
 
     text: str
     directory: Path
     options: str
+    fstype: str
+    source: str
 
 
 def nfs_lines(text: str) -> Iterator[Line]:
@@ -47,8 +52,82 @@ def nfs_lines(text: str) -> Iterator[Line]:
     for line in text.split("\n"):
         fields = [field for field in re.split(r"[ \t]+", line) if field]
         if len(fields) > 2 and fields[2] in ("nfs", "nfs4") and not fields[0].startswith("#"):
-            directory = Path(mountinfo.unescape(fields[1]))
-            yield Line(line, directory, fields[3] if len(fields) > 3 else "defaults")
+            source, directory = map(mountinfo.unescape, fields[:2])
+            options = fields[3] if len(fields) > 3 else "defaults"
+            yield Line(line, Path(directory), options, fields[2], source)
+
+
+@dataclass(frozen=True)
+class RequestedOptions:
+    """What mount options request (nfs(5)); None: they leave it to mount.nfs and the kernel.
+
+    Sizes are in bytes.  ``proto`` has the address family, as in mountinfo; ``tcp`` and ``rdma``
+    without ``proto=`` leave the family open.
+    """
+
+    transport: str | None = None
+    proto: str | None = None
+    vers: str | None = None
+    rsize: int | None = None
+    wsize: int | None = None
+    nconnect: int | None = None
+    port: int | None = None
+    sec: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, text: str, fstype: str = "nfs") -> RequestedOptions:
+        """Parse mount options; of several that conflict, mount.nfs uses the last one."""
+        # nfs_nfs_protocol and nfs_nfs_version in nfs-utils' utils/mount/network.c
+        found: dict[str, str] = {}
+        vers = "4" if fstype == "nfs4" else None
+        transport = proto = None
+        for option in mountinfo.split_options(text):
+            name, _, value = mountinfo.unescape(option).partition("=")
+            if name in ("tcp", "udp", "rdma"):
+                transport, proto = name, None
+            elif name == "proto":
+                transport, proto = family(value), value
+            elif name in ("vers", "nfsvers"):
+                vers = value
+            elif match := _BARE_VERSION.fullmatch(option):
+                vers = match[1]
+            else:
+                found[name] = value
+        if vers == "4" and (minor := found.get("minorversion", "")).isdecimal():
+            vers = f"4.{minor}"
+        return cls(
+            transport=transport,
+            proto=proto,
+            vers=vers,
+            rsize=_number(found.get("rsize", "")),
+            wsize=_number(found.get("wsize", "")),
+            nconnect=_number(found.get("nconnect", "")),
+            port=_number(found.get("port", "")),
+            # mountinfo has "null" for both names (nfs_pseudoflavour_to_name in fs/nfs/super.c)
+            sec=tuple(
+                "null" if name == "none" else name
+                for name in filter(None, found.get("sec", "").split(":"))
+            ),
+        )
+
+    def __str__(self) -> str:
+        """The requested values, for example "rdma, vers 4.2, nconnect 16"."""
+        transport = self.proto or self.transport
+        values = {
+            "vers": self.vers,
+            "rsize": self.rsize,
+            "wsize": self.wsize,
+            "nconnect": self.nconnect,
+            "port": self.port,
+            "sec": ":".join(self.sec),
+        }
+        words = [f"{name} {value}" for name, value in values.items() if value]
+        return ", ".join([transport, *words] if transport else words)
+
+
+def _number(text: str) -> int | None:
+    # 0 leaves the value to the kernel
+    return int(text) or None if re.fullmatch(r"[0-9]{1,10}", text) else None
 
 
 def asked_transports(text: str) -> dict[Path, str]:
@@ -57,16 +136,8 @@ def asked_transports(text: str) -> dict[Path, str]:
 
 
 def transport(text: str) -> str:
-    """The transport that options request: "rdma", "tcp" or "udp"."""
-    # mount.nfs uses the last of several (nfs_nfs_protocol in nfs-utils' utils/mount/network.c)
-    found = "tcp"
-    for option in mountinfo.split_options(text):
-        name, _, value = mountinfo.unescape(option).partition("=")
-        if name in ("tcp", "udp", "rdma"):
-            found = name
-        elif name == "proto":
-            found = family(value)
-    return found
+    """The transport that options request: "rdma", "tcp" or "udp"; "tcp" is the default."""
+    return RequestedOptions.of(text).transport or "tcp"
 
 
 def family(proto: str) -> str:

@@ -32,9 +32,11 @@ __all__ = [
     "read_text",
     "split_options",
     "unescape",
+    "without_links",
 ]
 
 PROC = Path("/proc/self/mountinfo")
+_MOST_STEPS = 400
 _ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")
 # security labels contain commas between quotes: context="system_u:object_r:nfs_t:s0:c1,c2"
 _OPTION = re.compile(r'(?:"[^"]*"|[^,"]|")+')
@@ -127,6 +129,34 @@ def canonical(directory: Path, entries: Sequence[Entry]) -> Path:
         return absolute
     beside = Path(os.path.realpath(absolute.parent), absolute.name)
     return beside if beside in mounted else Path(os.path.realpath(absolute))
+
+
+def without_links(
+    directory: Path, entries: Sequence[Entry], root: Path = Path("/")
+) -> tuple[Path, dict[Path, Path]]:
+    """The name that ``directory`` of the host below ``root`` has in mountinfo, and the links to it.
+
+    Unlike ``canonical``, it never accesses what is below a mount point of NFS or of autofs.
+    """
+    closed = {entry.directory for entry in entries if entry.is_nfs or entry.fstype == "autofs"}
+    links: dict[Path, Path] = {}
+    done, rest = Path("/"), list(directory.parts[1:])
+    for _ in range(_MOST_STEPS):
+        if not rest or done in closed:
+            break
+        part = rest.pop(0)
+        if part == "..":
+            done = done.parent
+            continue
+        here = done / part
+        path = root / here.relative_to("/")
+        if here in closed or not path.is_symlink():
+            done = here
+            continue
+        target = done / os.readlink(path)  # noqa: PTH115 -- the text itself
+        links[here] = target
+        done, rest = Path("/"), [*target.parts[1:], *rest]
+    return Path(done, *rest), links
 
 
 def _entry(line: str) -> Entry:

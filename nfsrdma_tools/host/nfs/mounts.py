@@ -37,6 +37,7 @@ __all__ = [
     "find",
     "mounts",
     "nfs_mounts",
+    "of_same_server",
     "server",
     "sharing",
     "state",
@@ -357,10 +358,19 @@ def server(device: str, machine: Machine = LIVE) -> tuple[str, int] | None:
     return str(ipaddress.ip_address(bytes.fromhex(address))), int(port, 16)
 
 
+def of_same_server(device: str, machine: Machine = LIVE) -> list[str]:
+    """The devices of all mounts of its server and version, of other mount namespaces, too."""
+    volumes = _volumes(machine)
+    own = volumes.get(device)
+    return [other for other, volume in volumes.items() if own and volume == own]
+
+
 def _volume(device: str, machine: Machine) -> tuple[str, str, str] | None:
     """The version, the address and the port (both hexadecimal) of a mount."""
+    return _volumes(machine).get(device)
+
+
+def _volumes(machine: Machine) -> dict[str, tuple[str, str, str]]:
     lines = machine.text("proc/fs/nfsfs/volumes").splitlines()[1:]
-    for version, address, port, dev, *_ in (line.split() for line in lines):
-        if dev == device:
-            return version, address, port
-    return None
+    rows = (row for row in map(str.split, lines) if len(row) > 3)
+    return {device: (version, address, port) for version, address, port, device, *_ in rows}

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the mounts that fstab and mount units define: what they request against what is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools import files
+from nfsrdma_tools.host import kernel_faults
+from nfsrdma_tools.host.checks.finding import Finding, Status
+from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, units
+from nfsrdma_tools.host.nfs.fstab import RequestedOptions
+from nfsrdma_tools.host.nfs.mountinfo import Entry
+from nfsrdma_tools.host.nfs.units import UnitState
+
+__all__ = ["requested"]
+
+_Difference = tuple[Status, str, str, str]
+_GENERATED = f"/{units.GENERATED}/"
+_LOCAL = "not mounted: programs write to the local disk"
+_CHANGED = "the definition changed after the mount, or another program made it"
+_SHOWN = 3
+_PAGES = (4096, 16384, 65536)
+# NFS_MIN_FILE_IO_SIZE: the kernel takes its default for less
+_LEAST_SIZE = 1024
+
+
+def requested(machine: Machine) -> Iterator[Finding]:
+    """Each NFS mount that fstab or a mount unit defines is there, with the options it requests.
+
+    mount(8) and systemd print no error if another mount's connections are used: a second NFSv4
+    mount of a server has the transport and the connections of the first one, whatever it requests.
+    """
+    defined = list(_defined(machine))
+    if not defined:
+        return
+    entries = mountinfo.read(machine.path("proc/self/mountinfo"))
+    by_directory = {entry.directory: entry for entry in entries}
+    nfs = [entry for entry in entries if entry.is_nfs]
+    states: dict[str, UnitState] | None = None
+    for definition in defined:
+        if definition.overridden:
+            found = f"systemd uses {definition.overridden} in place of this line"
+            yield Finding(definition.name, "ok", found)
+            continue
+        directory, _ = mountinfo.without_links(definition.directory, entries, machine.root)
+        top = by_directory.get(directory)
+        if top and top.is_nfs:
+            yield from _compared(machine, definition, top, nfs)
+            continue
+        if states is None:
+            names = (name for one in defined for name in (one.unit, one.automount))
+            states = units.states(machine, names)
+        state = states.get(definition.unit)
+        if top and top.fstype == "autofs":
+            yield _waiting(machine, definition, state)
+        else:
+            yield _not_mounted(machine, definition, state, states.get(definition.automount))
+
+
+@dataclass(frozen=True)
+class _Definition:
+    """A mount that fstab or a unit defines, and whether anything mounts it without being asked."""
+
+    name: str
+    directory: Path
+    unit: str
+    requested: RequestedOptions
+    automatic: bool
+    automounted: bool
+    nofail: bool
+    overridden: str = ""
+    """The unit file that systemd uses in place of this line."""
+
+    @property
+    def automount(self) -> str:
+        return f"{self.unit.removesuffix('.mount')}.automount"
+
+
+def _defined(machine: Machine) -> Iterator[_Definition]:
+    found = units.nfs_units(machine)
+    by_hand = {unit.name: unit for unit in found if not unit.file.startswith(_GENERATED)}
+    path = machine.path("etc/fstab")
+    text = files.read(path)
+    for line in fstab.nfs_lines(text):
+        words = mountinfo.options(line.options)
+        name = units.unit_name(line.directory)
+        yield _Definition(
+            name=f"fstab {line.directory}",
+            directory=line.directory,
+            unit=name,
+            requested=RequestedOptions.of(line.options, line.fstype),
+            automatic="noauto" not in words,
+            automounted="x-systemd.automount" in words
+            or words.get("comment") == "systemd.automount",
+            nofail="nofail" in words,
+            overridden=by_hand[name].file if name in by_hand else "",
+        )
+    for unit in found:
+        # its line was removed, or is judged above
+        if unit.from_fstab and path.exists():
+            continue
+        yield _Definition(
+            name=f"unit {unit.name}",
+            directory=unit.directory,
+            unit=unit.name,
+            requested=RequestedOptions.of(unit.options, unit.fstype),
+            automatic=units.is_wanted(machine, unit.name),
+            automounted=units.has_file(machine, unit.automount)
+            and units.is_wanted(machine, unit.automount),
+            nofail=False,
+        )
+    if not text and not found:
+        machine.has("etc/fstab")
+
+
+def _waiting(machine: Machine, wanted: _Definition, unit: UnitState | None) -> Finding:
+    """Judge a mount that automount or autofs makes at the first access."""
+    found = "not mounted: automount waits for the first access"
+    if not unit or unit.active != "failed":
+        return Finding(wanted.name, "ok", found)
+    found += f"; the last mount failed{_why(machine, wanted, unit)}"
+    return Finding(
+        wanted.name, "warning", found, "a mount; the next access tries again", _log(wanted)
+    )
+
+
+def _not_mounted(
+    machine: Machine, wanted: _Definition, unit: UnitState | None, automount: UnitState | None
+) -> Finding:
+    """Judge a mount that is defined and not there."""
+    reason = _reason(machine, wanted, unit)
+    if reason:
+        return reason
+    if wanted.automounted:
+        return _no_automount(machine, wanted, unit, automount)
+    if unit and unit.active == "active":
+        return _unseen(wanted.name, wanted.unit, unit)
+    status, found, remedy = _fault(machine, wanted, unit)
+    return Finding(wanted.name, status, found, "mounted", remedy)
+
+
+def _fault(
+    machine: Machine, wanted: _Definition, unit: UnitState | None
+) -> tuple[Status, str, str]:
+    """Status, found and remedy of a mount that should be there."""
+    if not unit:
+        return "error", _LOCAL, f"mount -v {_quoted(wanted.directory)}"
+    found = f"{_LOCAL}{_why(machine, wanted, unit)}"
+    if unit.active == "activating":
+        remedy = "check whether the server answers: nfsrdma doctor SERVER"
+        return "warning", f"not mounted yet: {wanted.unit} is {unit}", remedy
+    if unit.load == "not-found":
+        return "error", found, f"systemctl daemon-reload; mount {_quoted(wanted.directory)}"
+    if unit.active == "failed":
+        return "error" if wanted.automatic else "warning", found, _log(wanted)
+    found += ": unmounted since, or a unit that it needs has failed"
+    # nofail hides a failure from the boot, not from the programs
+    return "warning" if wanted.nofail else "error", found, f"systemctl start {_quoted(wanted.unit)}"
+
+
+def _reason(machine: Machine, wanted: _Definition, unit: UnitState | None) -> Finding | None:
+    """A finding if the mount need not be there."""
+    if units.is_masked(machine, wanted.unit):
+        return Finding(wanted.name, "ok", f"not mounted: {wanted.unit} is masked")
+    if wanted.automatic or wanted.automounted or (unit and unit.active == "failed"):
+        return None
+    if unit and (unit.file.startswith("enabled") or unit.active == "activating"):
+        return None
+    by_hand = wanted.name.startswith("unit")
+    if by_hand and not unit and machine.recording and not machine.recording.complete:
+        found = f"not mounted; what starts {wanted.unit} was not recorded"
+        return Finding(wanted.name, "unknown", found)
+    why = "no other unit starts it" if by_hand else "noauto"
+    return Finding(wanted.name, "ok", f"not mounted: {why}")
+
+
+def _no_automount(
+    machine: Machine, wanted: _Definition, unit: UnitState | None, automount: UnitState | None
+) -> Finding:
+    if automount and automount.active == "active":
+        return _unseen(wanted.name, wanted.automount, automount)
+    state = f"is {automount}" if automount else "does not wait: there is no autofs mount"
+    remedy = f"systemctl restart {_quoted(wanted.automount)}"
+    if automount and automount.load == "not-found":
+        remedy = f"systemctl daemon-reload; {remedy}"
+    found = f"{_LOCAL}; {wanted.automount} {state}"
+    if unit and unit.active == "failed":
+        found += _why(machine, wanted, unit)
+    return Finding(wanted.name, "error", found, "an automount that waits", remedy)
+
+
+def _unseen(name: str, unit: str, state: UnitState) -> Finding:
+    found = f"{unit} is {state}, and this process does not see the mount"
+    return Finding(name, "unknown", found, remedy="run this outside of containers")
+
+
+def _why(machine: Machine, wanted: _Definition, unit: UnitState) -> str:
+    printed = units.last_error(machine, wanted.unit) if unit.active == "failed" else ""
+    return f"; {wanted.unit} is {unit}{': ' if printed else ''}{printed}"
+
+
+def _log(wanted: _Definition) -> str:
+    unit = _quoted(wanted.unit)
+    return f"see journalctl -b -u {unit}, then: systemctl restart {unit}"
+
+
+def _quoted(*words: Path | str) -> str:
+    return shlex.join(map(str, words))
+
+
+def _compared(
+    machine: Machine, wanted: _Definition, entry: Entry, nfs: list[Entry]
+) -> Iterator[Finding]:
+    """Compare what a definition requests with what is in effect."""
+    differences = list(_differences(machine, wanted.requested, entry, nfs))
+    for status, found, expected, remedy in differences:
+        directory = _quoted(entry.directory)
+        again = f"umount {directory}; mount {directory}"
+        yield Finding(wanted.name, status, found, expected, remedy or again)
+    if not differences:
+        proto, vers = entry.options.get("proto", ""), entry.options.get("vers", "")
+        shown = str(wanted.requested) or f"no transport named; {proto}, vers {vers}"
+        yield Finding(wanted.name, "ok", f"mounted as requested: {shown}")
+
+
+def _differences(
+    machine: Machine, asked: RequestedOptions, entry: Entry, nfs: list[Entry]
+) -> Iterator[_Difference]:
+    """Status, found, expected and remedy ("": mount again) for each option that differs."""
+    transport = _transport_difference(machine, asked, entry, nfs)
+    if transport:
+        yield transport
+    found = entry.options
+    vers, sec = found.get("vers", ""), found.get("sec", "")
+    if asked.vers and vers != asked.vers and not vers.startswith(f"{asked.vers}."):
+        yield "warning", f"vers: {vers}; {_CHANGED}", asked.vers, ""
+    if asked.sec and sec not in asked.sec:
+        yield "error", f"sec: {sec}", ":".join(asked.sec), ""
+    if transport and transport[0] == "error":
+        # the other options follow from it
+        return
+    port = found.get("port", "2049")
+    if asked.port and port != str(asked.port):
+        yield "warning", f"port: {port}; {_CHANGED}", str(asked.port), ""
+    if asked.nconnect and _number(found, "nconnect", 1) < asked.nconnect:
+        yield _fewer_connections(machine, asked.nconnect, entry, nfs)
+    yield from _other_sizes("rsize", asked.rsize, _number(found, "rsize", 0))
+    yield from _other_sizes("wsize", asked.wsize, _number(found, "wsize", 0))
+
+
+def _number(options: dict[str, str], name: str, default: int) -> int:
+    text = options.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 11 else default
+
+
+def _other_sizes(name: str, size: int | None, value: int) -> Iterator[_Difference]:
+    if not size or not value or value in _rounded(size):
+        return
+    if value < size:
+        found = f"{name}: requested {size}, got {value}: the server or the device limits it"
+        yield "warning", found, str(size), f"request {value}, or raise the server's limit"
+    elif size >= _LEAST_SIZE:
+        yield "warning", f"{name}: {value}; {_CHANGED}", str(size), ""
+
+
+def _transport_difference(
+    machine: Machine, asked: RequestedOptions, entry: Entry, nfs: list[Entry]
+) -> _Difference | None:
+    proto = entry.options.get("proto", "")
+    if not proto:
+        return None
+    mounted = f"mounted with {proto}"
+    if others := _shown_list(_same_client(entry, nfs)):
+        mounted += f", as {others}"
+    remedy = "unmount all mounts of that server, then mount this one first"
+    if not asked.transport:
+        if fstab.family(proto) != "rdma" or _configured(machine):
+            return None
+        return "warning", f"{mounted}; the definition names no transport", "tcp", remedy
+    if fstab.family(proto) != asked.transport:
+        return "error", mounted, asked.proto or asked.transport, remedy
+    if asked.proto and asked.proto != proto:
+        status: Status = "error" if asked.proto.endswith("6") else "warning"
+        return status, f"{mounted}: another address family", asked.proto, remedy
+    return None
+
+
+def _configured(machine: Machine) -> bool:
+    """Whether nfsmount.conf requests RDMA for some mounts."""
+    drop_ins = machine.path("etc/nfsmount.conf.d").glob("*.conf")
+    texts = [machine.text("etc/nfsmount.conf"), *map(files.readable, sorted(drop_ins))]
+    return any(re.search(r"(?im)^\s*(default)?(proto\s*=\s*)?rdma", text) for text in texts)
+
+
+def _same_client(entry: Entry, nfs: list[Entry]) -> list[Path]:
+    """Other mounts that have the connections of this one: of the same address, version, protocol.
+
+    nfs_match_client in fs/nfs/client.c.  Not those that the kernel made where an export begins
+    below one of them: they go with it.
+    """
+    numbers = {one.id for one in nfs}
+
+    def client(one: Entry) -> tuple[str | None, ...]:
+        return tuple(one.options.get(name) for name in ("addr", "vers", "proto"))
+
+    return list(
+        dict.fromkeys(
+            one.directory
+            for one in nfs
+            if one.device != entry.device
+            and one.parent not in numbers
+            and one.directory != entry.directory
+            and client(one) == client(entry)
+            and entry.options.get("addr")
+        )
+    )
+
+
+def _fewer_connections(
+    machine: Machine, nconnect: int, entry: Entry, nfs: list[Entry]
+) -> _Difference:
+    number = _number(entry.options, "nconnect", 1)
+    found = f"nconnect: {number} connection{'s' if number > 1 else ''}"
+    others = _same_client(entry, nfs)
+    rdma = fstab.family(entry.options.get("proto", "")) == "rdma"
+    kernel = kernel_faults.kernel_version(machine.root)
+    if others:
+        found += f", shared with {_shown_list(others)}: the first mount of a server decides"
+        shared = _quoted(*others[:_SHOWN], entry.directory)
+        more = " and the others" if len(others) > _SHOWN else ""
+        remedy = f"give all mounts of that server one nconnect; umount {shared}{more}; mount again"
+    elif rdma and (0, 0, 0) < kernel.number < (6, 9, 0):
+        # NFS: enable nconnect for RDMA (b326df4a8ec6, in v6.9)
+        found += f"; Linux before 6.9 ignores nconnect with RDMA, and this is {kernel.release}"
+        remedy = "a kernel of 6.9 or later, unless the distribution has commit b326df4a8ec6"
+    else:
+        hidden = _hidden_mounts(machine, entry)
+        kept = (
+            "the definition changed after the mount, or the kernel kept an earlier mount's client"
+        )
+        found += f"; {hidden or kept}"
+        remedy = (
+            "mount again; if that changes nothing, unmount all mounts of that server, "
+            "also in containers, until /proc/fs/nfsfs/servers lacks it"
+        )
+    return "warning", found, f"nconnect={nconnect}", remedy
+
+
+def _hidden_mounts(machine: Machine, entry: Entry) -> str:
+    """Mounts of the same server that only other mount namespaces have."""
+    mounted = {one.device for one in mountinfo.read(machine.path("proc/self/mountinfo"))}
+    hidden = [one for one in mounts.of_same_server(entry.device, machine) if one not in mounted]
+    if not hidden:
+        return ""
+    return f"another mount namespace has mounts of that server: {', '.join(hidden[:_SHOWN])}"
+
+
+def _shown_list(directories: list[Path]) -> str:
+    shown = ", ".join(map(str, directories[:_SHOWN]))
+    return f"{shown} and {len(directories) - _SHOWN} more" if directories[_SHOWN:] else shown
+
+
+def _rounded(size: int) -> set[int]:
+    """What the kernel makes of a size: whole pages, on older kernels a power of two.
+
+    nfs_io_size and nfs_block_bits in fs/nfs/internal.h.
+    """
+    return {size, 1 << size.bit_length() - 1, *(size - size % page for page in _PAGES)}
