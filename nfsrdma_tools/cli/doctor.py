@@ -23,7 +23,11 @@ _SYMBOLS = {"ok": "+", "warning": "!", "error": "x", "unknown": "?"}
 
 def doctor(
     server: Annotated[
-        str, argument("SERVER", "Also check the route to this server (default: no route).")
+        str,
+        argument(
+            "SERVER",
+            "Also check the connection and the route to this server (default: no connection).",
+        ),
     ] = "",
     strict: Annotated[
         bool, flag("Also exit with 1 for warnings and unknown results.", "--strict")

@@ -184,9 +184,11 @@ class Machine:
             pass
         if not self.live:
             known = self.recording.addresses if self.recording else {}
-            if host not in known:
-                raise NotRecordedError(f"no address of {host!r} was recorded")
-            return known[host]
+            if host in known:
+                return known[host]
+            if found := _in_hosts(self.text("etc/hosts"), host):
+                return found
+            raise NotRecordedError(f"no address of {host!r} was recorded")
         found = _resolved(host)
         if self.notes is not None:
             self.notes.addresses[host] = found
@@ -196,6 +198,12 @@ class Machine:
 def _portable(argv: tuple[str, ...]) -> tuple[str, ...]:
     # the interpreter has another path on each host
     return ("python3", *argv[1:]) if argv[0] == sys.executable else argv
+
+
+def _in_hosts(text: str, host: str) -> list[str]:
+    """The addresses of a host in the text of hosts(5), without zones."""
+    lines = (line.partition("#")[0].split() for line in text.splitlines())
+    return [words[0].partition("%")[0] for words in lines if host in words[1:]]
 
 
 def _resolved(host: str) -> list[str]:

@@ -29,6 +29,7 @@ from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.files import opened_regular
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.rdma.ports import Device, Link, parse_links
+from nfsrdma_tools.host.rdma_routes import parse_routes
 
 __all__ = ["COMMANDS", "FORMAT", "MANIFEST", "NETLINK", "PASTED", "opened", "to_facts"]
 
@@ -59,6 +60,7 @@ _PROGRAMS = {
     "ip-address": ("ip", "-j", "address", "show"),
     "systemctl-show": ("systemctl", "show"),
     "ip-route": ("ip", "-j", "route", "show", "table", "all"),
+    "ibv_devinfo": ("ibv_devinfo",),
 }
 """Names of pasted outputs, and the programs whose output they are."""
 _MODINFO = re.compile(r"modinfo-([A-Za-z0-9_-]{1,55})")
@@ -270,10 +272,18 @@ def _add_pasted(folder: Path, recording: Recording) -> None:
         text = path.read_text(errors="replace")
         if name == "rdma-link" and recording.links is None:
             recording.links = parse_links(text)
-        elif argv := _PROGRAMS.get(name):
-            recording.programs.setdefault(argv, Result(argv, text, "", 0))
-        elif match := _MODINFO.fullmatch(name):
-            argv = ("modinfo", "-0", "--", match[1])
-            # -0 separates by NUL what is a line without it
-            rows = text if "\0" in text else text.replace("\n", "\0")
-            recording.programs.setdefault(argv, Result(argv, rows, "", 0))
+        for argv, output in _pasted_outputs(name, text):
+            recording.programs.setdefault(argv, Result(argv, output, "", 0))
+
+
+def _pasted_outputs(name: str, text: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The programs whose output a pasted file is, and the output as they would print it."""
+    if argv := _PROGRAMS.get(name):
+        yield argv, text
+    elif name == "ip-route-get":
+        for row in parse_routes(text):
+            yield ("ip", "-j", "route", "get", str(row.get("dst"))), json.dumps([row])
+    elif match := _MODINFO.fullmatch(name):
+        # -0 separates by NUL what is a line without it
+        rows = text if "\0" in text else text.replace("\n", "\0")
+        yield ("modinfo", "-0", "--", match[1]), rows

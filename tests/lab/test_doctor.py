@@ -141,7 +141,7 @@ def faults(solo_file: Lab) -> dict[str, list[dict[str, Any]]]:
     ("fault", "name", "status", "found", "remedy"),
     [
         ("no link", "links", "error", "no RDMA link", "nfsrdma link add"),
-        ("no link", "route to server", "error", "uses v0", "add a link"),
+        ("no link", "route to server", "unknown", "not judged", ""),
         ("link down", "link rxe7/1", "ok", "idle: DOWN", ""),
         ("mtu", "mtu rxe0/1", "warning", "carry 1024 bytes", "ip link set v0 mtu 9000"),
         ("filter", "firewall", "warning", "2049, 20049, 4791", "accept them"),

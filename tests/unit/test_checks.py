@@ -169,6 +169,38 @@ def test_a_small_mtu_is_reported_with_its_payload(size: int, payload: int, statu
     assert f"carry {payload} bytes" in found.found
 
 
+@pytest.mark.parametrize(
+    ("size", "active", "status", "words"),
+    [
+        (9000, 4096, "ok", "carry 4096"),
+        (9000, 0, "ok", "carry 4096"),
+        (9000, 1024, "warning", "MTU 9000, but RoCE packets carry 1024"),
+        # the network device is the limit
+        (1500, 4096, "warning", "carry 1024"),
+        (1500, 256, "warning", "carry 256 bytes (active_mtu)"),
+    ],
+)
+def test_the_mtu_in_use_may_be_smaller(size: int, active: int, status: str, words: str) -> None:
+    found = checks.rdma_links.judge_mtu("rxe0/1", "eth1", size, active)
+    assert found.status == status
+    assert words in found.found
+
+
+def test_a_small_mtu_matters_on_the_routes_of_nfs(machine: Machine) -> None:
+    recorded = Recording(links=[link(), link(port=2, netdev="eth2")])
+    machine = replace(machine, recording=recorded)
+    for name in ("eth1", "eth2", "eth1.5"):
+        write(machine.root, f"sys/class/net/{name}/mtu", "1500\n")
+    found = checks.rdma_links.mtus(machine, {"rxe0/1": {"eth1.5"}}, everywhere=False)
+    assert [(one.name, one.status) for one in found] == [
+        ("mtu rxe0/1", "warning"),
+        ("mtu eth1.5", "warning"),
+        ("mtu rxe0/2", "ok"),
+    ]
+    found = checks.rdma_links.mtus(machine, {}, everywhere=True)
+    assert [one.status for one in found] == ["warning", "warning"]
+
+
 # ---- server
 
 
@@ -270,7 +302,7 @@ def test_a_machine_that_serves_nothing_is_well(machine: Machine) -> None:
 
 
 def test_without_a_server_its_checks_say_nothing(machine: Machine) -> None:
-    assert [*checks.nfs_server.reach(machine), *checks.nfs_server.route(machine)] == []
+    assert [*checks.nfs_server.reach(machine), *checks.nfs_routes.routes(machine)] == []
 
 
 NFT = """

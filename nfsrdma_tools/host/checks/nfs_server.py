@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the NFS server: nfsd's listeners, the route to a remote server, the packet filter."""
+"""Checks of NFS servers: nfsd's listeners, a remote server's TCP port, the packet filter."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import json
 import re
@@ -23,7 +24,7 @@ from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
 from nfsrdma_tools.host.transports import KERNELS
 
-__all__ = ["firewall", "judge_filter", "listeners", "reach", "route"]
+__all__ = ["firewall", "judge_filter", "listeners", "reach"]
 
 _PORTLIST = "portlist"
 _RESTART = "systemctl restart nfs-server"
@@ -92,7 +93,7 @@ def _own_mounts(machine: Machine, port: int) -> list[str]:
         for line in fstab.nfs_lines(machine.text("etc/fstab"))
         if fstab.transport(line.options) == "rdma"
         and _rdma_port(line.options) == port
-        and _is_own(machine, Target.of(line.text.split()[0]).host)
+        and _is_own(machine, Target.of(line.source).host)
     ]
 
 
@@ -178,30 +179,14 @@ def reach(machine: Machine) -> Iterator[Finding]:
         with socket.create_connection((machine.server, _NFS_PORT), timeout=_TIMEOUT_S) as link:
             address = link.getpeername()[0]
     except OSError as error:
+        if error.errno == errno.ENETUNREACH:
+            return  # nfs_routes reports it
         found = f"TCP {_NFS_PORT} refuses or ignores connections: {error}"
         remedy = "check the name, nfsd on the server, and the firewalls"
         yield Finding(name, "error", found, "a connection", remedy)
         return
     found = f"{address} answers on TCP {_NFS_PORT}; mount to test RDMA {RDMA_PORT}"
     yield Finding(name, "ok", found)
-
-
-def route(machine: Machine) -> Iterator[Finding]:
-    """The route to the given server uses a network device with an RDMA link."""
-    if not machine.server:
-        return
-    addresses = machine.addresses(machine.server)
-    if not addresses:
-        return  # reach has reported it
-    device = json.loads(machine.run("ip", "-j", "route", "get", addresses[0]).stdout)[0]["dev"]
-    name = f"route to {machine.server}"
-    carrying = {link.netdev for link in machine.links() if link.active}
-    if device in carrying:
-        yield Finding(name, "ok", f"uses {device}, which has an RDMA link")
-    else:
-        known = ", ".join(sorted(carrying - {""})) or "no device"
-        remedy = "use the server's address on the RDMA network, or add a link on this device"
-        yield Finding(name, "error", f"uses {device}", f"one with an RDMA link: {known}", remedy)
 
 
 def firewall(machine: Machine) -> Iterator[Finding]:

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of RDMA links and the network devices below them."""
+"""Checks of RDMA links: their ports and the MTU of the network devices."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.rdma.ports import Link
+from nfsrdma_tools.host.rdma_routes import folder
 
-__all__ = ["judge_links", "judge_mtu", "links", "mtu"]
+__all__ = ["judge_links", "judge_mtu", "links", "mtus"]
 
 _EXPECTED = "ACTIVE, LINK_UP"
 _CONTAINER = (
@@ -78,27 +80,74 @@ def _state(link: Link) -> str:
     return f"{link.state} {link.physical_state} ({kind} on {on})"
 
 
-def mtu(machine: Machine) -> Iterator[Finding]:
-    """The MTU of the network device below a RoCE link fits the largest RoCE packets."""
-    # links() has reported the error
-    with contextlib.suppress(UserError):
-        yield from (_mtu(machine, link) for link in machine.links() if _is_roce(link))
+def mtus(
+    machine: Machine, devices: Mapping[str, set[str]], *, everywhere: bool
+) -> Iterator[Finding]:
+    """The MTU of the network devices below active RoCE links fits the largest RoCE packets.
+
+    ``devices`` are those of NFS routes by link: a VLAN has an MTU of its own.  A small MTU matters
+    on the other links only if ``everywhere`` is set.
+    """
+    try:
+        roce = [link for link in machine.links() if _is_active_roce(link)]
+    except UserError:
+        return  # links has reported it
+    active = _active_mtus(machine) if roce else {}
+    for link in roce:
+        mine = devices.get(link.name, set())
+        if link.netdev:
+            used = everywhere or bool(mine)
+            yield _mtu(machine, link.name, link.netdev, active.get(link.name, 0), used)
+        for device in sorted(mine - {link.netdev}):
+            yield _mtu(machine, device, device, 0, used=True)
 
 
-def _is_roce(link: Link) -> bool:
-    return link.device.protocol == "roce" and bool(link.netdev)
+def _is_active_roce(link: Link) -> bool:
+    return link.active and link.device.protocol == "roce"
 
 
-def _mtu(machine: Machine, link: Link) -> Finding:
-    size = int(machine.read(f"sys/class/net/{link.netdev}/mtu"))
-    return judge_mtu(link.name, link.netdev, size)
+def _mtu(machine: Machine, name: str, netdev: str, active: int, used: bool) -> Finding:
+    path = folder(machine, "net", netdev)
+    text = files.readable(path / "mtu").strip() if path else ""
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        return Finding(f"mtu {name}", "unknown", f"the MTU of {netdev} is not visible")
+    finding = judge_mtu(name, netdev, int(text), active)
+    if finding.status == "ok" or used:
+        return finding
+    return Finding(finding.name, "ok", f"{finding.found}; no route of NFS uses it")
 
 
-def judge_mtu(link: str, netdev: str, size: int) -> Finding:
-    """Judge the MTU (bytes) of ``netdev`` below a RoCE link."""
+def judge_mtu(link: str, netdev: str, size: int, active: int = 0) -> Finding:
+    """Judge the MTU (bytes) of ``netdev`` below a RoCE link, and the link's ``active`` one."""
     payload = next((p for p in (4096, 2048, 1024, 512) if size >= p + _WANTED_MTU - 4096), 256)
-    name, found = f"mtu {link}", f"{netdev} has MTU {size}: RoCE packets carry {payload} bytes"
+    name = f"mtu {link}"
+    if 0 < active < payload:
+        found = f"{netdev} has MTU {size}, but RoCE packets carry {active} bytes (active_mtu)"
+        remedy = f"raise the MTU of the physical function below, or set {netdev} down and up"
+        return Finding(name, "warning", found, f"active_mtu {payload}", remedy)
+    found = f"{netdev} has MTU {size}: RoCE packets carry {payload} bytes"
     if size >= _WANTED_MTU:
         return Finding(name, "ok", found)
     remedy = f"ip link set {netdev} mtu 9000 (on switch and peer too), then add the link again"
     return Finding(name, "warning", found, f"{_WANTED_MTU} or more for 4096 bytes", remedy)
+
+
+def _active_mtus(machine: Machine) -> dict[str, int]:
+    """The active MTU by link, from ``ibv_devinfo``; {} if that is not installed.
+
+    Neither sysfs nor RDMA netlink has it.
+    """
+    try:
+        text = machine.run("ibv_devinfo", timeout=10).stdout
+    except UserError:
+        return {}
+    found: dict[str, int] = {}
+    device = port = ""
+    for key, value in re.findall(r"^\s*(hca_id|port|active_mtu):\s*(\S{1,64})", text, re.MULTILINE):
+        if key == "hca_id":
+            device = value
+        elif key == "port":
+            port = value
+        elif re.fullmatch(r"[0-9]{1,5}", value):
+            found[f"{device}/{port}"] = int(value)
+    return found

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the routes to NFS servers: that RDMA can use them, and with which MTU."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.checks.finding import Finding
+from nfsrdma_tools.host.checks.rdma_links import mtus
+from nfsrdma_tools.host.machine import Machine, NotRecordedError
+from nfsrdma_tools.host.nfs import fstab, mountinfo, units
+from nfsrdma_tools.host.nfs.fstab import RequestedOptions
+from nfsrdma_tools.host.nfs.mountinfo import Entry
+from nfsrdma_tools.host.nfs.mounts import Target
+from nfsrdma_tools.host.nfsd import nfsctl
+from nfsrdma_tools.host.rdma.ports import Link
+from nfsrdma_tools.host.rdma_routes import NoRouteError, Route, RoutePorts, ports_of, route_to
+
+__all__ = ["judge_route", "routes"]
+
+_MOST_SERVERS = 32
+_MOST_SHOWN = 4
+_ANY_VERSION, _PREFER_IPV4 = 0, -1
+"""Of IP: the first address that the resolver has, and what ``nfsrdma mount`` takes: IPv4 if the
+name has both (Target.netid)."""
+
+
+def routes(machine: Machine) -> Iterator[Finding]:
+    """The routes to the given server, and to those of RDMA mounts, mounted or defined, have RDMA.
+
+    A mount over RDMA proves its route, whatever the tables say.  The MTU of the network devices
+    below follows.
+    """
+    mounts = _rdma_mounts(machine)
+    judge = _Routes(machine, {address: entry.directory for _, address, entry in mounts})
+    if machine.server:
+        yield from judge.server(machine.server, _PREFER_IPV4)
+    for host, address, _ in mounts:
+        yield from judge.address(host, address)
+    hosts = list(dict.fromkeys(_defined(machine)))
+    for host, version in hosts[:_MOST_SERVERS]:
+        yield from judge.server(host, version)
+    if len(hosts) > _MOST_SERVERS:
+        found = f"{len(hosts) - _MOST_SERVERS} more servers of fstab and units are not judged"
+        yield Finding("routes", "unknown", found)
+    everywhere = not judge.devices or _serves_rdma(machine)
+    yield from mtus(machine, judge.devices, everywhere=everywhere)
+
+
+def _serves_rdma(machine: Machine) -> bool:
+    try:
+        found = nfsctl.listeners(machine.path("proc/fs/nfsd"))
+    except (OSError, UserError, ValueError):
+        return False  # listeners reports it
+    return any(one.over_rdma for one in found)
+
+
+def _rdma_mounts(machine: Machine) -> list[tuple[str, str, Entry]]:
+    """The host, the address without its zone, and the entry of each mount over RDMA."""
+    try:
+        entries = mountinfo.read(machine.path("proc/self/mountinfo"))
+    except FileNotFoundError:
+        return []
+    found = []
+    for entry in entries:
+        address = entry.options.get("addr", "").partition("%")[0]
+        if (
+            entry.is_nfs
+            and fstab.family(entry.options.get("proto", "")) == "rdma"
+            and _version(address)
+        ):
+            found.append((Target.of(entry.source).host, address, entry))
+    return found
+
+
+def _defined(machine: Machine) -> Iterator[tuple[str, int]]:
+    """The host, and the version of IP, of each line of fstab and mount unit that requests RDMA."""
+    for line in fstab.nfs_lines(machine.text("etc/fstab")):
+        yield from _over_rdma(line.source, RequestedOptions.of(line.options, line.fstype))
+    for unit in units.nfs_units(machine):
+        # the same host as its line, if that is recorded
+        yield from _over_rdma(unit.source, RequestedOptions.of(unit.options, unit.fstype))
+
+
+def _over_rdma(source: str, requested: RequestedOptions) -> Iterator[tuple[str, int]]:
+    # mount.nfs uses the first of several hosts (nfs_parse_simple_hostname)
+    host = Target.of(source).host.partition(",")[0]
+    if requested.transport == "rdma" and host:
+        proto = requested.proto
+        yield host, _ANY_VERSION if proto is None else 6 if proto.endswith("6") else 4
+
+
+def _version(address: str) -> int:
+    """4 or 6; 0 for what is no IP address."""
+    try:
+        return ipaddress.ip_address(address).version
+    except ValueError:
+        return 0
+
+
+class _Routes:
+    """Judges routes, each address of a host once."""
+
+    def __init__(self, machine: Machine, proven: dict[str, Path]) -> None:
+        self._machine = machine
+        self._proven = proven
+        self._judged: dict[str, set[str]] = {}
+        self.devices: dict[str, set[str]] = {}
+        """The network devices of routes by the name of the RDMA port that carries them."""
+
+    def server(self, host: str, version: int) -> Iterator[Finding]:
+        """Judge the address that a mount from ``host`` takes."""
+        name = f"route to {host}"
+        plain, _, zone = host.partition("%")
+        try:
+            addresses = [one for one in self._machine.addresses(plain) if _version(one)]
+        except NotRecordedError as error:
+            if not self._has_judged(host, version):
+                yield Finding(name, "unknown", error.message)
+            return
+        if version == _PREFER_IPV4:
+            addresses.sort(key=_version)
+            if not addresses:
+                return  # reach has reported it
+        of_version = [
+            one for one in addresses if version in (_version(one), _ANY_VERSION, _PREFER_IPV4)
+        ]
+        if of_version:
+            yield from self.address(host, of_version[0], zone)
+        elif addresses:
+            netid = "rdma" if version == 6 else "rdma6"
+            found = f"{host} has no IPv{version} address, but {addresses[0]}"
+            remedy = f"request proto={netid}, or give the name an IPv{version} address"
+            yield Finding(name, "error", found, f"an IPv{version} address", remedy)
+        else:
+            yield Finding(name, "unknown", f"{host} has no address now")
+
+    def _has_judged(self, host: str, version: int) -> bool:
+        known = self._judged.get(host, set())
+        return any(version in (_version(one), _ANY_VERSION, _PREFER_IPV4) for one in known)
+
+    def address(self, host: str, address: str, zone: str = "") -> Iterator[Finding]:
+        """Judge the route to an address of ``host``."""
+        known = self._judged.setdefault(host, set())
+        if address in known:
+            return
+        name = f"route to {host}" + (f" ({address})" if known else "")
+        known.add(address)
+        proof = self._proven.get(address)
+        try:
+            finding = self._finding(name, address, zone)
+        except NoRouteError as error:
+            remedy = "check the address, and the network devices: ip address"
+            finding = Finding(name, "error", error.message, "a route", remedy)
+        except UserError as error:
+            finding = Finding(name, "unknown", error.message, remedy=error.hint)
+        if proof:
+            also = f", and {finding.found}" if finding.status == "ok" else ""
+            found = f"{proof} is mounted over RDMA from {address}{also}"
+            finding = Finding(name, "ok", found)
+        yield finding
+
+    def _finding(self, name: str, address: str, zone: str) -> Finding:
+        try:
+            active = [link for link in self._machine.links() if link.active]
+        except NotRecordedError:
+            raise
+        except UserError:
+            active = []
+        if not active:
+            # the cause comes first: links has reported it
+            return Finding(name, "unknown", "not judged, because no RDMA port is active")
+        route = route_to(self._machine, address, zone)
+        found = ports_of(self._machine, route)
+        if not found.unseen:
+            for link in found.ports:
+                self.devices.setdefault(link.name, set()).add(route.device)
+        return judge_route(name, route, found, active)
+
+
+def judge_route(name: str, route: Route, found: RoutePorts, active: Sequence[Link]) -> Finding:
+    """Judge the RDMA ports of a route; ``active`` are those of all RDMA ports that are."""
+    names = ", ".join(link.name for link in found.ports[:_MOST_SHOWN])
+    down = [link for link in found.ports if not link.active]
+    uses = f"uses {route.device}"
+    if found.unseen and (down or found.medium != "IPoIB"):
+        remedy = "run nfsrdma on the host itself, or give --from a bundle of nfsrdma collect"
+        return Finding(name, "unknown", f"{uses}; it is not visible {found.unseen}", remedy=remedy)
+    if found.unseen:
+        return Finding(name, "ok", f"{uses}: IPoIB of one of {names}, all of them ACTIVE")
+    if not found.ports and not found.doubt:
+        devices = {link.netdev or f"IPoIB of {link.name}" for link in active}
+        expected = f"one with an RDMA link: {', '.join(sorted(devices)[:_MOST_SHOWN])}"
+        remedy = "use the server's address on the RDMA network, or add a link on this device"
+        return Finding(name, "error", uses, expected, remedy)
+    shown = f"{uses}: {found.medium} of {names}" if names else uses
+    if down and len(down) == len(found.ports):
+        states = f"{down[0].state} {down[0].physical_state}"
+        remedy = "check the cable, the switch and the subnet manager"
+        return Finding(name, "error", f"{shown}, which is {states}", "ACTIVE, LINK_UP", remedy)
+    doubt = found.doubt
+    if down and not doubt:
+        doubt = f"{down[0].name} is {down[0].state}, and rdma_cm may choose it"
+    if doubt:
+        remedy = f"compare `rdma link` with `ip -d link show {route.device}`, then try a mount"
+        return Finding(name, "warning", f"{shown}; {doubt}", "a port for certain", remedy)
+    return Finding(name, "ok", shown)
