@@ -201,6 +201,36 @@ def test_a_small_mtu_matters_on_the_routes_of_nfs(machine: Machine) -> None:
     assert [one.status for one in found] == ["warning", "warning"]
 
 
+@pytest.mark.parametrize(
+    ("packets", "losses", "status", "words"),
+    [
+        (
+            10**6,
+            {"symbol_error": 0},
+            "ok",
+            "no loss and no retry in 1000000 packets; link_downed 2",
+        ),
+        (10**6, {"packet_seq_err": 100}, "ok", "packet_seq_err 100 in 1000000 packets"),
+        (10**6, {"packet_seq_err": 60, "out_of_sequence": 41}, "warning", "packet_seq_err 60, out"),
+        (0, {"packet_seq_err": 1}, "unknown", "packets are not counted"),
+        (0, {"packet_seq_err": 0}, "ok", "no loss and no retry; link_downed 2"),
+    ],
+)
+def test_the_wire_is_judged_by_the_share_of_packets(
+    packets: int, losses: dict[str, int], status: str, words: str
+) -> None:
+    sums = {"port_rcv_packets": packets}
+    found = checks.rdma_links.judge_wire("mlx5_0/1", sums, losses, {"link_downed": 2})
+    assert (found.name, found.status) == ("wire mlx5_0/1", status)
+    assert words in found.found
+
+
+def test_packets_out_of_sequence_may_be_the_work_of_adaptive_routing() -> None:
+    for losses, doubt in (({"out_of_sequence": 9}, True), ({"packet_seq_err": 9}, False)):
+        found = checks.rdma_links.judge_wire("mlx5_0/1", {"port_rcv_packets": 9}, losses, {})
+        assert ("adaptive routing" in found.expected) == doubt
+
+
 # ---- server
 
 

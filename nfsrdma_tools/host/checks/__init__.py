@@ -29,6 +29,7 @@ CHECKS: dict[str, Check] = {
     "nfsrdma": transport_module.module,
     "links": rdma_links.links,
     "routes": nfs_routes.routes,
+    "wire": rdma_links.wire,
     "portlist": nfs_server.listeners,
     "server": nfs_server.reach,
     "firewall": nfs_server.firewall,

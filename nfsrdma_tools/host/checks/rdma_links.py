@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of RDMA links: their ports and the MTU of the network devices."""
+"""Checks of RDMA links: their ports, the MTU of the network devices, and what the wire loses."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -13,7 +14,7 @@ from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.rdma.ports import Link
 from nfsrdma_tools.host.rdma_routes import folder
 
-__all__ = ["judge_links", "judge_mtu", "links", "mtus"]
+__all__ = ["judge_links", "judge_mtu", "judge_wire", "links", "mtus", "wire"]
 
 _EXPECTED = "ACTIVE, LINK_UP"
 _CONTAINER = (
@@ -151,3 +152,141 @@ def _active_mtus(machine: Machine) -> dict[str, int]:
         elif re.fullmatch(r"[0-9]{1,5}", value):
             found[f"{device}/{port}"] = int(value)
     return found
+
+
+# ---- the wire
+
+_PACKETS = (
+    "counters/port_rcv_packets",
+    "counters/port_xmit_packets",
+    # rxe and bnxt_re
+    "hw_counters/rcvd_pkts",
+    "hw_counters/sent_pkts",
+    "hw_counters/rx_pkts",
+    "hw_counters/tx_pkts",
+)
+_LOSSES = (
+    # mlx5 (drivers/infiniband/hw/mlx5/counters.c), and others with the same names
+    "hw_counters/out_of_sequence",
+    "hw_counters/packet_seq_err",
+    "hw_counters/implied_nak_seq_err",
+    "hw_counters/local_ack_timeout_err",
+    "hw_counters/rnr_nak_retry_err",
+    # rxe (drivers/infiniband/sw/rxe/rxe_hw_counters.c)
+    "hw_counters/out_of_seq_request",
+    "hw_counters/rcvd_seq_err",
+    "hw_counters/rcvd_rnr_err",
+    "hw_counters/retry_exceeded_err",
+    # bnxt_re (drivers/infiniband/hw/bnxt_re/hw_counters.c)
+    "hw_counters/to_retransmits",
+    "hw_counters/seq_err_naks_rcvd",
+    "hw_counters/rnr_naks_rcvd",
+    "hw_counters/rx_roce_discards",
+    # of the port, for InfiniBand and RoCE (drivers/infiniband/core/sysfs.c)
+    "counters/symbol_error",
+    "counters/port_rcv_errors",
+    "counters/port_xmit_discards",
+    "counters/local_link_integrity_errors",
+    "counters/excessive_buffer_overrun_errors",
+)
+_INFORMATION = (
+    "counters/link_downed",
+    "counters/link_error_recovery",
+    "hw_counters/np_cnp_sent",
+    "hw_counters/rp_cnp_handled",
+    "hw_counters/np_ecn_marked_roce_packets",
+)
+# one packet of 4096 bytes in 40 MB: with go-back-N each one costs a window of packets
+_NOTICEABLE = 1e-4
+
+
+def wire(machine: Machine) -> Iterator[Finding]:
+    """Active ports of InfiniBand and RoCE lose and repeat few packets."""
+    try:
+        active = [link for link in machine.links() if link.active]
+    except UserError:
+        return  # links has reported it
+    for link in active:
+        if link.device.protocol not in ("iw", "usnic"):
+            yield from _wire(machine, link)
+
+
+def _wire(machine: Machine, link: Link) -> Iterator[Finding]:
+    packets, losses, information = (
+        _counters(machine, link, names) for names in (_PACKETS, _LOSSES, _INFORMATION)
+    )
+    if not losses:
+        # virtual functions and some drivers have none
+        return
+    control = _flow_control(machine, link) if any(losses.values()) else ""
+    yield judge_wire(link.name, packets, losses, information, control)
+
+
+def _counters(machine: Machine, link: Link, names: Sequence[str]) -> dict[str, int]:
+    port = folder(machine, "infiniband", link.device.name, "ports", str(link.port))
+    found = {}
+    for name in names if port else ():
+        text = files.readable(f"{port}/{name}").strip()
+        if re.fullmatch(r"[0-9]{1,20}", text):
+            found[name.partition("/")[2]] = int(text)
+    return found
+
+
+def judge_wire(
+    link: str,
+    packets: Mapping[str, int],
+    losses: Mapping[str, int],
+    information: Mapping[str, int],
+    control: str = "",
+) -> Finding:
+    """Judge the counters of a port since its driver was loaded.
+
+    ``losses`` count packets that were lost, damaged or repeated; ``control`` is the flow control
+    of the network device, as text.
+    """
+    name, total, lost = f"wire {link}", sum(packets.values()), sum(losses.values())
+    if not total and lost:
+        return Finding(name, "unknown", f"{_text(losses)}, and packets are not counted")
+    first = _text(losses) if lost else "no loss and no retry"
+    counted = f"{first} in {total} packets" if total else first
+    found = "; ".join(filter(None, (counted, _text(information), control)))
+    if lost <= total * _NOTICEABLE:
+        return Finding(name, "ok", found)
+    expected = "at most 1 of 10000, since the driver was loaded; they may be old"
+    if losses.get("out_of_sequence", 0) * 2 > lost:
+        expected += ", or the work of adaptive routing"
+    remedy = f"see whether they grow: rdma statistic show link {link}; check PFC or ECN, the cable"
+    return Finding(name, "warning", found, expected, remedy)
+
+
+def _text(counters: Mapping[str, int]) -> str:
+    """The counters that are not 0, the largest first."""
+    largest = sorted(counters.items(), key=lambda pair: -pair[1])[:_MOST_SHOWN]
+    return ", ".join(f"{name} {value}" for name, value in largest if value)
+
+
+def _flow_control(machine: Machine, link: Link) -> str:
+    """What is known about PFC and ECN of a RoCE port, without root; "" if nothing is."""
+    path = folder(machine, "net", link.netdev)
+    if link.device.protocol != "roce" or not path:
+        return ""
+    # of the vendor's driver only
+    switches = [
+        files.readable(one).strip() for one in sorted(path.glob("ecn/roce_[nr]p/enable/[0-7]"))
+    ]
+    ecn = f"ECN is {'on' if '1' in switches else 'off'}" if any(switches) else ""
+    return "; ".join(filter(None, (_pfc(machine, link.netdev), ecn)))
+
+
+def _pfc(machine: Machine, netdev: str) -> str:
+    try:
+        document = json.loads(machine.run("dcb", "-j", "pfc", "show", "dev", netdev).stdout)
+    except (UserError, ValueError, RecursionError):
+        return ""
+    if isinstance(document, list):
+        document = document[0] if document else {}
+    enabled = document.get("prio_pfc") if isinstance(document, dict) else None
+    if not isinstance(enabled, list):
+        return ""
+    priorities = [str(number) for number, on in enumerate(enabled[:8]) if on in (True, "on")]
+    return f"PFC is on for priority {', '.join(priorities)}" if priorities else "PFC is off"
