@@ -57,7 +57,8 @@ def mount(
         str | None,
         option(
             "NAME",
-            "rdma (module rpcrdma of the kernel), nfsrdma (module of this project) or tcp "
+            "rdma (module rpcrdma of the kernel), nfsrdma (module of this project) or tcp; with a "
+            "6 behind it, such as rdma6, over IPv6 only, else over IPv4 if the server has it "
             "(default: rdma; nfsrdma with --personality or --optimistic).",
             complete=complete_transport,
         ),
@@ -66,7 +67,12 @@ def mount(
     rsize: Annotated[str | None, rsize_option(_NEGOTIATED)] = None,
     wsize: Annotated[str | None, wsize_option(_NEGOTIATED)] = None,
     nconnect: Annotated[
-        int | None, option("N", "Number of connections, 1 to 16 (default: 1).")
+        int | None,
+        option(
+            "N",
+            "Number of connections. The kernel's own client takes up to 16, vendors' clients more "
+            "(default: 1).",
+        ),
     ] = None,
     read_ahead: Annotated[int | None, read_ahead_option(_UNSET)] = None,
     read_ahead_kb: Annotated[int | None, read_ahead_kb_option(_UNSET)] = None,
@@ -164,9 +170,23 @@ def parse_options(
         own = (_EQUIVALENTS if equals else _EQUIVALENT_FLAGS).get(name)
         if not own:
             others.append(word)
-        elif values.setdefault(own, value or name) != (value or name):
-            raise UsageError(f"{own} is both {values[own]} and {value or name}", "give one value")
+            continue
+        before, now = values.get(own, value or name), value or name
+        values[own] = _one_transport(before, now) if own == "transport" else now
+        if before != now and own != "transport":
+            raise UsageError(f"{own} is both {before} and {now}", "give one value")
     return values, tuple(others)
+
+
+def _one_transport(before: str, now: str) -> str:
+    """The transport that two words mean: rdma and rdma6 is rdma6, nfsrdma and rdma is nfsrdma."""
+    plain = {before.removesuffix("6"), now.removesuffix("6")}
+    if plain == {"nfsrdma", "rdma"}:
+        # proto=rdma is the kernel's name of both
+        plain = {"nfsrdma"}
+    if len(plain) > 1:
+        raise UsageError(f"transport is both {before} and {now}", "give one value")
+    return plain.pop() + ("6" if "6" in before + now else "")
 
 
 def _request(
@@ -180,6 +200,7 @@ def _request(
 
     from nfsrdma_tools.host.nfs.mounting import MountRequest
     from nfsrdma_tools.host.nfs.mounts import Target
+    from nfsrdma_tools.host.transports import split_family
     from nfsrdma_tools.sizes import parse_size
 
     parsers: dict[str, Callable[[str], Any]] = {
@@ -189,6 +210,8 @@ def _request(
         "port": partial(_number, "port"),
     }
     fields = {name: parsers.get(name, str)(value) for name, value in values.items()}
+    if "transport" in fields:
+        fields["transport"], fields["ipv6"] = split_family(fields["transport"])
     blocks, kb = read_ahead
     return MountRequest(
         Target.parse(target),
@@ -224,12 +247,26 @@ def umount(
 
 
 def mounts(source: From = None, as_json: Json = False) -> None:
-    """List the NFS mounts with the values in effect."""
+    """List the NFS mounts with the values in effect.
+
+    The last line names the module that serves proto=rdma, and its origin.
+    """
     from nfsrdma_tools.host.nfs.mounts import states
+    from nfsrdma_tools.host.rpcrdma import loaded_origin
+    from nfsrdma_tools.host.transports import owner
 
     with machine_of(source) as machine:
         current = states(machine)
-    print_json({"mounts": [state.facts() for state in current]}) if as_json else _table(current)
+        over_rdma = any(state.mount.transport in ("rdma", "nfsrdma") for state in current)
+        module = owner(machine) if over_rdma else ""
+        origin = loaded_origin(module, machine)
+    if as_json:
+        serves = {"name": module, "origin": origin}
+        print_json({"mounts": [state.facts() for state in current], "rdma_module": serves})
+        return
+    _table(current)
+    if over_rdma:
+        print(f"\nproto=rdma is {module or 'a module'} {origin or 'of unknown origin'}")
 
 
 def _table(states: Sequence[MountState]) -> None:
@@ -251,12 +288,28 @@ _HEAD = (
 )  # fmt: skip
 
 
+_MOST_ADDRESSES = 4
+
+
+def _connections(state: MountState) -> str:
+    """Their number by the server's address, such as "16 to 192.0.2.1, 16 to 192.0.2.2"."""
+    by_address = state.addresses
+    if by_address is None:
+        known = state.mount.options.get("addr")
+        return f"{len(state.xprts)} to {f'{known} and others' if known else 'unknown addresses'}"
+    if len(by_address) > _MOST_ADDRESSES:
+        first, *_, last = by_address
+        counted = sum(by_address.values())
+        return f"{counted} to {len(by_address)} addresses, {first} to {last}"
+    return ", ".join(f"{count} to {address}" for address, count in by_address.items())
+
+
 def _row(state: MountState) -> tuple[str, ...]:
     mount = state.mount
     ahead = f"{state.read_ahead_kb} KiB = {state.read_ahead_blocks:g} blocks"
     cells = (
         mount.directory, mount.target, mount.transport, mount.vers, mount.rsize, mount.wsize,
-        len(state.xprts), ahead, _personality(state),
+        _connections(state), ahead, _personality(state),
         ", ".join(map(str, state.shares_with)) or "-",
     )  # fmt: skip
     # a path may contain control characters

@@ -188,7 +188,8 @@ def request_of_store(store: Path, directory: Path | None, transport: str) -> Tun
         plan = opened.plan()
         trials = opened.trials(plan)
     where = _canonical(directory) if directory else _mounted(plan)
-    wanted = transport or _transport(plan, where)
+    # figures have no address family: rdma6 means rdma
+    wanted = transport.removesuffix("6") or _transport(plan, where)
     choice = choose(trials, wanted)
     if choice is None:
         measured = ", ".join(plan.transports)

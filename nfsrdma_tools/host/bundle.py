@@ -56,10 +56,17 @@ def _nothing(_: str) -> str:
     return ""
 
 
+_OTHER_MOUNT = re.compile(
+    r"^(?:no )?device .* ?mounted on .+ with fstype (?!nfs4?[ \n])[^ \n]+\n", re.MULTILINE
+)
+
+
 def _nfs_records(text: str) -> str:
-    """The records of NFS in mountstats, whose lines follow a line with the device."""
-    records = re.split(r"^(?=(?:no )?device )", text, flags=re.MULTILINE)
-    return "".join(record for record in records if re.search(r" with fstype nfs4? ", record))
+    """The text of mountstats without the lines of other mounts, each of which has one.
+
+    A line of a server's implementation id may begin with "device", too, and is kept.
+    """
+    return _OTHER_MOUNT.sub("", text)
 
 
 def _gid(text: str) -> str | None:

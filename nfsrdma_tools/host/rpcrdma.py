@@ -18,6 +18,7 @@ from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.kernel_modules import Module, ModuleFile
 from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError
 from nfsrdma_tools.host.transports import KERNELS
+from nfsrdma_tools.module_source import OURS
 
 __all__ = [
     "Circumstances",
@@ -26,6 +27,7 @@ __all__ = [
     "circumstances",
     "dummy_marks",
     "gpudirect_loss",
+    "loaded_origin",
     "offers",
     "origin",
     "signature_rule",
@@ -64,6 +66,21 @@ def origin(file: ModuleFile, machine: Machine = LIVE) -> Origin:
     if "/dkms/" in file.path:
         return Origin("dkms", f"built by DKMS, version {file.version or 'unknown'}")
     return Origin("other", "of a vendor")
+
+
+def loaded_origin(module: str, machine: Machine = LIVE) -> str:
+    """The label of the module that serves proto=rdma (``transports.owner``); "" for none."""
+    if module in ("", OURS):
+        return "of this project" if module else ""
+    try:
+        file = kernel_modules.on_disk(module, machine)
+    except NotRecordedError:
+        file = None
+    running = kernel_modules.srcversion(module, machine.path("sys"))
+    if file is None or running not in ("", file.srcversion):
+        # the file of the loaded module was replaced, or nobody recorded it
+        return "of unknown origin"
+    return origin(file, machine).label
 
 
 def dummy_marks(file: ModuleFile) -> list[str]:

@@ -31,6 +31,7 @@ __all__ = [
     "named",
     "owner",
     "serves_as",
+    "split_family",
     "would_load",
 ]
 
@@ -79,9 +80,14 @@ def family(transport: str) -> str:
     return "rdma" if transport in TRANSPORT_MODULES else transport
 
 
+def split_family(text: str) -> tuple[str, bool]:
+    """A transport without the 6 of IPv6, and whether it has one: tcp6 and rdma6 of nfs(5)."""
+    return text.removesuffix("6"), text.endswith("6")
+
+
 def named(proto: str, owner: str) -> str:
     """The transport of a mount with this ``proto`` in effect; ``owner`` is the result of owner."""
-    plain = proto.removesuffix("6")
+    plain, _ = split_family(proto)
     return "nfsrdma" if plain == "rdma" and owner == OURS else plain
 
 

@@ -273,6 +273,8 @@ def _mounted(bench: Bench, cell: Cell) -> Iterator[Mount]:
             if error.what in ("rsize", "wsize", "nconnect", PERSONALITY):
                 raise _NotOfferedError(str(error)) from error
             raise
+        except mounting.RejectedOptionError as error:
+            raise _NotOfferedError(str(error)) from error
         yield nfs_mount
 
 

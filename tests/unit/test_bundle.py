@@ -218,3 +218,15 @@ def test_a_gid_holds_the_address_that_it_held() -> None:
     mapped = ipaddress.IPv6Address(gid).ipv4_mapped
     assert str(mapped) == words.text("10.20.30.1")
     assert len(gid) == 39
+
+
+def test_a_servers_line_that_begins_with_device_is_kept() -> None:
+    record = (
+        "device filer:/x mounted on /x with fstype nfs4 statvers=1.1\n\timpl_id:\tname='y\n"
+        "device user@host:/usr/obj\n',domain='',date='0,0'\n\tcaps:\tcaps=0x1\n\n"
+    )
+    others = (
+        "device proc mounted on /proc with fstype proc\nno device mounted on /t with fstype tmpfs\n"
+        "device nfsd mounted on /proc/fs/nfsd with fstype nfsd\n"
+    )
+    assert bundles._nfs_records(others + record + others + record) == 2 * record

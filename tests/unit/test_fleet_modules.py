@@ -129,6 +129,23 @@ def test_another_option_unmounts_and_mounts(root: Path, mount: Run) -> None:
     assert mount(opts=["ro"])["changed"] is False
 
 
+def test_ipv6_is_required_by_a_6(root: Path, mount: Run) -> None:
+    mount(transport="rdma6")
+    assert "proto=rdma6,port=20049" in fstab(root)
+    assert "rdma6" in changes(root)[-1]
+    row = {**current(root, "mounts")[0], "transport": "rdma"}
+    put(root, mounts=[{**row, "proto": "rdma6"}])
+    assert mount(transport="rdma6")["changed"] is False
+    put(root, mounts=[{**row, "proto": "rdma"}])
+    assert mount(True, transport="rdma6")["actions"] == ["unmount", "mount"]
+
+
+def test_without_a_6_either_family_will_do(root: Path, mount: Run) -> None:
+    mount()
+    put(root, mounts=[{**current(root, "mounts")[0], "proto": "rdma6"}])
+    assert mount()["changed"] is False
+
+
 def test_a_busy_mount_is_reported_and_kept(root: Path, mount: Run) -> None:
     mount()
     put(root, refuse={"umount": "/mnt is in use by pid 7 (sh, working folder)"})

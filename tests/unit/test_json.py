@@ -200,8 +200,8 @@ SUMMARY = (
     "runs unstable"
 )
 MOUNT = (
-    "connections device directory figures(x) fstype nconnect options(x) personality "
-    "read_ahead_blocks read_ahead_kb rsize shares_with target transport vers wsize"
+    "addresses(x) connections device directory figures(x) fstype nconnect options(x) personality "
+    "proto read_ahead_blocks read_ahead_kb rsize shares_with target transport vers wsize"
 )
 LAB = (
     "accel config(clients clock cpus extras kernel link memory name nic shape) keys name owner "
@@ -214,7 +214,7 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
         "messages(count doubt example first last meaning name next_step numbers(meaning name "
         "number) severity source subject)",
     ),
-    "mounts": (show_mounts, f"mounts({MOUNT})"),
+    "mounts": (show_mounts, f"mounts({MOUNT}) rdma_module(name origin)"),
     "mount": (make_mount, MOUNT),
     "module status": (
         show_module,

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from unit.requests_made import asks
 
-from nfsrdma_tools.errors import CommandError
-from nfsrdma_tools.host.nfs.mounting import MountError, mount_nfs
-from nfsrdma_tools.host.nfs.mounts import Target
+from nfsrdma_tools.errors import CommandError, MismatchError
+from nfsrdma_tools.host.nfs import mountinfo, mounting
+from nfsrdma_tools.host.nfs.mounting import MountError, RejectedOptionError, mount_nfs
+from nfsrdma_tools.host.nfs.mounts import Mount, MountState, Target
+from nfsrdma_tools.host.nfs.mountstats import Xprt
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,62 @@ def test_arguments_arrive_as_they_are(stand_in: Path, tmp_path: Path) -> None:
     assert said.read_text().split("\0")[:-1] == [
         str(target), str(directory), "-o", "vers=3,proto=tcp,retry=0",
     ]  # fmt: skip
+
+
+def test_the_family_that_was_asked_for_is_requested(stand_in: Path, tmp_path: Path) -> None:
+    stand_in.write_text(f'#!/bin/sh\nprintf %s "$4" > {tmp_path}/said\n')
+    for host, ipv6, netid in (("127.0.0.1", False, "rdma"), ("::1", True, "rdma6")):
+        mount_nfs(asks(target=Target(host, "/x"), ipv6=ipv6), Path("/mnt"), timeout=30)
+        assert (tmp_path / "said").read_text().split(",")[1] == f"proto={netid}"
+
+
+def test_the_kernel_refuses_what_its_client_does_not_have(stand_in: Path) -> None:
+    stand_in.write_text(
+        "#!/bin/sh\necho mount.nfs: an incorrect mount option was specified >&2\nexit 32\n"
+    )
+    ranges = "remoteports=192.0.2.1-192.0.2.8"
+    with pytest.raises(RejectedOptionError) as caught:
+        mount_nfs(asks(nconnect=32, options=(ranges,)), Path("/mnt"), timeout=30)
+    assert caught.value.message == f"mount.nfs or the kernel rejects {ranges} nconnect=32"
+    assert caught.value.hint == "the kernel's own client takes nconnect up to 16"
+
+
+def mounted(options: str, connections: int, owner: str = "rpcrdma") -> MountState:
+    line = f"61 22 0:52 / /mnt rw - nfs4 server:/export rw,{options}"
+    (entry,) = mountinfo.parse(line)
+    return MountState(Mount.of(entry, owner), (Xprt("rdma", {}),) * connections, 128, ())
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "connections", "what"),
+    [
+        ({"ipv6": True}, "vers=4.2,proto=rdma6", 1, ""),
+        # NFSv4 may use the connection of an earlier mount of that server
+        ({"ipv6": True}, "vers=4.2,proto=rdma", 1, "proto: requested rdma6, got rdma"),
+        ({}, "vers=4.2,proto=rdma6", 1, ""),
+        ({"nconnect": 4}, "vers=4.2,proto=rdma,nconnect=4", 1, "nconnect: requested 4, got 1"),
+        # a vendor's client makes some of them later
+        ({"nconnect": 32, "options": ("remoteports=dns",)},
+         "vers=3,proto=rdma,nconnect=32,remoteports=192.0.2.1-192.0.2.8", 4, ""),
+        ({"nconnect": 34, "options": ("mdconnect=2",)}, "vers=3,proto=rdma,nconnect=34", 32, ""),
+        ({"options": ("max_connect=16",)}, "vers=4.2,proto=rdma,max_connect=16", 2, ""),
+        ({"options": ("max_connect=16",)}, "vers=4.2,proto=rdma", 1,
+         "max_connect: requested 16, got 1"),
+        ({"options": ("max_connect=1",)}, "vers=4.2,proto=rdma", 1, ""),
+        ({"options": ("max_connect=16",)}, "vers=3,proto=rdma", 1, ""),
+    ],
+)  # fmt: skip
+def test_what_was_asked_is_compared_with_what_is(
+    words: dict[str, object], options: str, connections: int, what: str
+) -> None:
+    request, current = asks(**words), mounted(options, connections)
+    try:
+        mounting._verify_max_connect(request, current.mount)
+        mounting._verify_connections(request, current)
+    except MismatchError as error:
+        assert error.message == what
+    else:
+        assert what == ""
 
 
 def test_a_mount_that_hangs_ends_and_leaves_no_process(stand_in: Path, tmp_path: Path) -> None:

@@ -21,6 +21,11 @@ NONE: dict[str, str | None] = {"vers": None, "rsize": None, "transport": None}
         (('ro,context="u:r:t:s0:c1,c2",vers=3',), {"vers": "3"},
          ("ro", 'context="u:r:t:s0:c1,c2"')),
         (("vers=3,vers=3",), {"vers": "3"}, ()),
+        (("rdma,port=20049,vers=4.2,proto=rdma6",),
+         {"transport": "rdma6", "port": "20049", "vers": "4.2"}, ()),
+        (("proto=tcp6,tcp",), {"transport": "tcp6"}, ()),
+        (("nconnect=64,remoteports=192.0.2.1-192.0.2.64,localports=ib0",), {"nconnect": "64"},
+         ("remoteports=192.0.2.1-192.0.2.64", "localports=ib0")),
     ],
 )  # fmt: skip
 def test_known_options_become_values_and_others_stay(
@@ -31,6 +36,15 @@ def test_known_options_become_values_and_others_stay(
 
 def test_the_commands_own_options_count_too() -> None:
     assert parse_options(["ro"], {"vers": "3", "rsize": None}) == ({"vers": "3"}, ("ro",))
+    # the kernel has one name for both modules
+    for given, netid, both in (
+        ("nfsrdma", "rdma6", "nfsrdma6"),
+        ("nfsrdma6", "rdma", "nfsrdma6"),
+        ("nfsrdma", "rdma", "nfsrdma"),
+        ("rdma", "rdma6", "rdma6"),
+    ):
+        found, _ = parse_options([f"proto={netid}"], {"transport": given})
+        assert found == {"transport": both}
 
 
 @pytest.mark.parametrize(
@@ -39,6 +53,7 @@ def test_the_commands_own_options_count_too() -> None:
         (["vers=3"], {"vers": "4.2"}, "vers is both 4.2 and 3"),
         (["vers=3,nfsvers=4.1"], {}, "vers is both 3 and 4.1"),
         (["rdma,proto=tcp"], {}, "transport is both rdma and tcp"),
+        (["proto=tcp6"], {"transport": "rdma6"}, "transport is both rdma6 and tcp6"),
     ],
 )
 def test_two_values_of_one_option_are_a_usage_error(

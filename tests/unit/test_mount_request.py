@@ -87,12 +87,21 @@ def test_sizes_that_linux_would_round(size: int) -> None:
     "words",
     [
         {"transport": "udp"}, {"vers": "4"}, {"vers": "4.2,sec=none"}, {"nconnect": 0},
-        {"nconnect": 17}, {"read_ahead": -1}, {"port": 0}, {"port": 65536},
+        {"nconnect": -1}, {"nconnect": 1 << 32}, {"read_ahead": -1}, {"port": 0}, {"port": 65536},
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(words: dict[str, object]) -> None:
     with pytest.raises(UserError, match="it can be"):
         asks(**words)
+
+
+def test_what_vendors_clients_accept_is_passed_on() -> None:
+    options = ("remoteports=192.0.2.1-192.0.2.8~192.0.2.11", "localports=ib0", "spread_reads")
+    request = asks(vers="3", nconnect=64, options=(*options, "max_connect=16"))
+    assert request.mount_options("rdma") == (
+        "vers=3,proto=rdma,port=20049,nconnect=64,retry=0,"
+        "remoteports=192.0.2.1-192.0.2.8~192.0.2.11,localports=ib0,spread_reads,max_connect=16"
+    )
 
 
 def test_a_label_with_categories_is_one_option() -> None:

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from unit.requests_made import asks
 
 from nfsrdma_tools.cli import mount as mount_command
+from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, readahead
 from nfsrdma_tools.host.nfs.mounting import MountError, mount, unmount
 from nfsrdma_tools.host.nfs.mounts import Mount, MountState, Target, find, states
@@ -205,3 +210,75 @@ def test_a_mount_whose_optimistic_reads_pause_is_marked() -> None:
     assert state(1).facts()["figures"] == state(1).figures
     shown = [mount_command._personality(state(paused)) for paused in (0, 1)]
     assert shown == ["optimistic", "optimistic (paused)"]
+
+
+INFO = (
+    "41 25 0:41 / /mnt/many rw - nfs 192.0.2.1:/x rw,vers=3,rsize=65536,proto=rdma,nconnect=6,"
+    "remoteports=192.0.2.1-192.0.2.3,addr=192.0.2.1\n"
+    "42 25 0:42 / /mnt/old rw - nfs4 server:/y rw,vers=4.2,rsize=65536,proto=rdma6,"
+    "addr=2001:db8::2\n"
+    "43 25 0:43 / /mnt/unknown rw - nfs4 server:/z rw,vers=4.2,rsize=65536,proto=tcp,"
+    "max_connect=4,addr=192.0.2.4\n"
+)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Machine:
+    """A host with a vendor's client; only the first mount's connections are in sysfs."""
+    text = ""
+    for name, source, fstype, count in (
+        ("many", "192.0.2.1:/x", "nfs", 6),
+        ("old", "server:/y", "nfs4", 1),
+        ("unknown", "server:/z", "nfs4", 2),
+    ):
+        text += f"device {source} mounted on /mnt/{name} with fstype {fstype} statvers=1.1\n"
+        text += "\txprt:\trdma 0 0 1 0 0 9 9 0\n" * count
+    files = {
+        "proc/self/mountinfo": INFO,
+        "proc/self/mountstats": text,
+        "proc/modules": "rpcrdma 1 2 - Live 0x0 (OE)\nsunrpc 1 2 nfs,rpcrdma, Live 0x0 (OE)\n"
+        "rdma_cm 1 2 rpcrdma, Live 0x0\n",
+        "sys/module/sunrpc/parameters/nfs_bundle_version": "4.5.1-vastdata\n",
+        **{f"sys/class/bdi/0:{n}/read_ahead_kb": "128\n" for n in (41, 42, 43)},
+    }
+    switch = "sys/kernel/sunrpc/xprt-switches/switch-7"
+    for number in range(6):
+        files[f"{switch}/xprt-{number}-rdma/dstaddr"] = f"192.0.2.{number % 3 + 1}\n"
+    files[f"{switch}/xprt-6-rdma/dstaddr"] = "<closed>\n"
+    for name, content in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    link = tmp_path / "sys/fs/nfs/0:41/nfs_client/switch"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / switch)
+    argv = ("modinfo", "-0", "--", "rpcrdma")
+    info = "filename: /lib/modules/x/updates/dkms/rpcrdma.ko\0name: rpcrdma\0alias: svcrdma\0"
+    return Machine(tmp_path, recording=Recording({argv: Result(argv, info, "", 0)}))
+
+
+def test_the_addresses_of_all_connections(recorded: Machine) -> None:
+    many, old, unknown = states(recorded)
+    assert many.addresses == {"192.0.2.1": 2, "192.0.2.2": 2, "192.0.2.3": 2}
+    assert old.facts()["addresses"] == {"2001:db8::2": 1}
+    assert (old.facts()["transport"], old.facts()["proto"]) == ("rdma", "rdma6")
+    # further addresses may be in use, and an older kernel does not list them
+    assert unknown.facts()["addresses"] is None
+    assert [mount_command._connections(state) for state in (many, old, unknown)] == [
+        "2 to 192.0.2.1, 2 to 192.0.2.2, 2 to 192.0.2.3",
+        "1 to 2001:db8::2",
+        "2 to 192.0.2.4 and others",
+    ]
+    crowd = replace(many, addresses={f"192.0.2.{n}": 1 for n in range(1, 65)})
+    assert mount_command._connections(crowd) == "64 to 64 addresses, 192.0.2.1 to 192.0.2.64"
+
+
+def test_whose_module_serves_rdma(
+    recorded: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mount_command, "machine_of", lambda _: nullcontext(recorded))
+    mount_command.mounts()
+    assert capsys.readouterr().out.endswith("\n\nproto=rdma is rpcrdma of vastnfs 4.5.1-vastdata\n")
+    mount_command.mounts(as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["rdma_module"] == {"name": "rpcrdma", "origin": "of vastnfs 4.5.1-vastdata"}

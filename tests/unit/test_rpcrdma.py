@@ -15,7 +15,7 @@ from nfsrdma_tools.host import kernel_modules, rpcrdma
 from nfsrdma_tools.host.checks import Finding, kernel
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine, Recording
-from nfsrdma_tools.host.module import install, status, swap
+from nfsrdma_tools.host.module import install, swap
 from nfsrdma_tools.host.rpcrdma import Circumstances, Origin
 
 RELEASE = "5.14.0-503.11.1.el9_5.x86_64"
@@ -267,12 +267,12 @@ def test_load_and_install_warn_of_the_loss(
         ("rpcrdma", "BBBB", "of unknown origin"),
     ],
 )
-def test_status_names_the_origin(
+def test_the_origin_of_the_loaded_module(
     monkeypatch: pytest.MonkeyPatch, module: str, running: str, whose: str
 ) -> None:
-    monkeypatch.setattr(kernel_modules, "on_disk", lambda _: VASTS)
-    monkeypatch.setattr(kernel_modules, "srcversion", lambda _: running)
-    assert status._origin(module) == whose
+    monkeypatch.setattr(kernel_modules, "on_disk", lambda *_: VASTS)
+    monkeypatch.setattr(kernel_modules, "srcversion", lambda *_: running)
+    assert rpcrdma.loaded_origin(module) == whose
 
 
 def test_an_error_is_a_warning_as_long_as_ours_is_loaded(tmp_path: Path) -> None:

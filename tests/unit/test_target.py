@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import socket
+
 import pytest
 
 from nfsrdma_tools.errors import UserError
@@ -52,3 +54,39 @@ def test_the_netid_follows_the_address_family() -> None:
 def test_an_unknown_host_is_named() -> None:
     with pytest.raises(UnknownHostError, match=r"nowhere\.invalid"):
         Target.parse("nowhere.invalid:/x").netid("tcp")
+
+
+BOTH = [
+    (socket.AF_INET6, ("2001:db8::10", 0, 0, 0)),
+    (socket.AF_INET, ("192.0.2.10", 0)),
+    (socket.AF_INET, ("192.0.2.11", 0)),
+]
+
+
+@pytest.mark.parametrize(
+    ("known", "ipv6", "netid", "addresses"),
+    [
+        (BOTH, False, "rdma", ["192.0.2.10", "192.0.2.11"]),
+        (BOTH, True, "rdma6", ["2001:db8::10"]),
+        (BOTH[:1], False, "rdma6", ["2001:db8::10"]),
+    ],
+)
+def test_a_name_with_both_families_is_used_by_the_required_one(
+    monkeypatch: pytest.MonkeyPatch,
+    known: list[tuple[int, tuple[object, ...]]],
+    ipv6: bool,
+    netid: str,
+    addresses: list[str],
+) -> None:
+    infos = [(family, socket.SOCK_STREAM, 6, "", address) for family, address in known]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: infos)
+    target = Target.parse("server:/x")
+    assert target.netid("rdma", ipv6) == netid
+    assert target.addresses(ipv6) == addresses
+
+
+def test_a_host_without_ipv6_cannot_be_reached_by_it() -> None:
+    target = Target.parse("192.0.2.7:/x")
+    for call in (lambda: target.netid("rdma", True), lambda: target.addresses(True)):
+        with pytest.raises(UnknownHostError, match=r"has no IPv6 address, found 192\.0\.2\.7"):
+            call()

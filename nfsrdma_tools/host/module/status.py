@@ -87,7 +87,7 @@ def status() -> Status:
         owner=module,
         version=kernel_modules.version(module) if module else "",
         srcversion=kernel_modules.srcversion(module) if module else "",
-        origin=_origin(module),
+        origin=rpcrdma.loaded_origin(module),
         ours=kernel_modules.srcversion(ours) if ours else "",
         server=server_debugfs.server(),
         source=source.folder,
@@ -100,16 +100,6 @@ def status() -> Status:
         installed=here.version if here else "",
         transports=tuple(client_transports()),
     )
-
-
-def _origin(module: str) -> str:
-    if module in ("", OURS):
-        return "of this project" if module else ""
-    file = kernel_modules.on_disk(module)
-    if file is None or kernel_modules.srcversion(module) not in ("", file.srcversion):
-        # the file of the loaded module was replaced
-        return "of unknown origin"
-    return rpcrdma.origin(file).label
 
 
 def _tunables(name: str, built: Path | None) -> tuple[ParameterValue, ...]:

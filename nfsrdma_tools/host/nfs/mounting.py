@@ -21,6 +21,7 @@ from nfsrdma_tools.errors import CommandError, MismatchError, UsageError, UserEr
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, personality, readahead
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 from nfsrdma_tools.host.nfs.mounts import (
+    SPREAD,
     Mount,
     MountState,
     Target,
@@ -42,6 +43,7 @@ __all__ = [
     "VERSIONS",
     "MountError",
     "MountRequest",
+    "RejectedOptionError",
     "User",
     "drop_undo",
     "inner_mounts",
@@ -55,7 +57,8 @@ __all__ = [
 RDMA_PORT = 20049  # RFC 8267 section 7
 TRANSPORTS = ("tcp", "rdma", "nfsrdma")
 VERSIONS = ("3", "4.0", "4.1", "4.2")
-_MAX_CONNECTIONS = 16  # NFS_MAX_CONNECTIONS in fs/nfs/super.c
+_KERNELS_CONNECTIONS = 16  # NFS_MAX_CONNECTIONS in fs/nfs/fs_context.c; vendors' clients have more
+_MOST_CONNECTIONS = (1 << 32) - 1
 _MIN_SIZE = 1024  # NFS_MIN_FILE_IO_SIZE in include/linux/nfs_xdr.h
 # mount.nfs and the kernel do not split at commas between quotes: a security label with categories
 # is context="user:role:type:s0:c1,c2"
@@ -110,11 +113,6 @@ _MESSAGES = (
         "check the RDMA device with `nfsrdma doctor` and `rdma link`",
     ),
     (
-        r"incorrect mount option",
-        "mount.nfs or the kernel rejects {options}",
-        "see nfs(5) for valid options",
-    ),
-    (
         r"Connection timed out",
         "{host} does not answer on {transport} port {port}",
         "check the route and the firewall",
@@ -124,6 +122,7 @@ _MESSAGES = (
 _START_OR_VERS = "check that nfsd runs on the server, or try another --vers"
 _TCP_UNSUPPORTED = "{host} does not offer NFS {vers} over tcp", _START_OR_VERS
 _RDMA_UNSUPPORTED = "{host} does not offer NFS {vers} over rdma", _START_OR_VERS
+_REJECTED = r"incorrect mount option"
 _RDMA_MISSING = (
     "this kernel has no RDMA transport: module rpcrdma is missing or fails to load",
     "run `nfsrdma doctor` for the cause",
@@ -139,12 +138,17 @@ class MountError(UserError):
     """The mount failed."""
 
 
+class RejectedOptionError(MountError):
+    """mount.nfs or the kernel does not know an option, or its value."""
+
+
 @dataclass(frozen=True)
 class MountRequest:
     """A mount to make.  Sizes in bytes; None: the default of the kernel and the server.
 
     ``read_ahead`` is in blocks of the rsize in effect, ``read_ahead_kb`` the same window in KiB;
-    ``personality`` None is the default of our module.
+    ``personality`` None is the default of our module.  ``ipv6`` requires IPv6, as the netids tcp6
+    and rdma6 of nfs(5) do; without it, IPv4 is preferred.
     Raises UsageError for values that Linux would silently change.
     """
 
@@ -160,11 +164,12 @@ class MountRequest:
     port: int | None = None
     options: tuple[str, ...] = ()
     personality: str | None = None
+    ipv6: bool = False
 
     def __post_init__(self) -> None:
         _among("transport", self.transport, TRANSPORTS)
         _among("vers", self.vers, VERSIONS)
-        _between("nconnect", self.nconnect, 1, _MAX_CONNECTIONS)
+        _between("nconnect", self.nconnect, 1, _MOST_CONNECTIONS)
         _between("read-ahead", self.read_ahead, 0, 1 << 20)
         _check_window(self.read_ahead, self.read_ahead_kb)
         _between("port", self.port, 1, 65535)
@@ -269,7 +274,7 @@ def mount(request: MountRequest, journal: Journal, timeout: float = _TIMEOUT_S) 
     with host_lock("mount", directory, busy):
         _check_mount_point(directory)
         check_transport_module(request.transport)
-        addresses = request.target.addresses() if request.personality else []
+        addresses = request.target.addresses(request.ipv6) if request.personality else []
         with personality.requested(request.personality, addresses, journal) as earlier:
             undo = Unmount(str(directory), str(request.target))
             journal.add(undo)
@@ -305,7 +310,7 @@ def mount_nfs(request: MountRequest, directory: Path, timeout: float) -> None:
 
     Raises UnknownHostError, MountError for a known message, CommandError for others.
     """
-    netid = request.target.netid(request.family)
+    netid = request.target.netid(request.family, request.ipv6)
     options = request.mount_options(netid)
     argv = ("mount.nfs", str(request.target), str(directory), "-o", options)
     result = run(*_END_WITH_US, *argv, check=False, timeout=timeout)
@@ -321,6 +326,8 @@ def _explain(request: MountRequest, result: Result, timeout: float) -> UserError
         )
     if request.family == "rdma" and not _has_rdma():
         return _error(request, *_RDMA_MISSING)
+    if re.search(_REJECTED, result.stderr):
+        return _rejected(request)
     for pattern, what, hint in _MESSAGES:
         if re.search(pattern, result.stderr):
             return _error(request, what, hint)
@@ -330,6 +337,16 @@ def _explain(request: MountRequest, result: Result, timeout: float) -> UserError
     return CommandError(
         result.argv[len(_END_WITH_US) :], result.returncode, result.stderr or result.stdout
     )
+
+
+def _rejected(request: MountRequest) -> RejectedOptionError:
+    many = request.nconnect or 0
+    words = [*request.options, *([f"nconnect={many}"] if many > 1 else [])]
+    what = f"mount.nfs or the kernel rejects {' '.join(words) or 'these options'}"
+    hint = "see nfs(5) for valid options"
+    if many > _KERNELS_CONNECTIONS:
+        hint = f"the kernel's own client takes nconnect up to {_KERNELS_CONNECTIONS}"
+    return RejectedOptionError(what, hint)
 
 
 def _has_rdma() -> bool:
@@ -347,7 +364,6 @@ def _error(request: MountRequest, what: str, hint: str) -> MountError:
         "transport": request.transport,
         "port": request.port or default,
         "vers": request.vers,
-        "options": " ".join(request.options) or "these options",
     }
     return MountError(what.format(**known), hint)
 
@@ -366,6 +382,7 @@ def _verified(request: MountRequest, directory: Path, earlier: Collection[int]) 
     for what in ("vers", "rsize", "wsize", "nconnect"):
         value = getattr(made, what)
         _verify(what, getattr(request, what), value, _LIMITED.format(value))
+    _verify_max_connect(request, made)
     if request.sets_read_ahead:
         current = replace(current, read_ahead_kb=_set_read_ahead(request, made, others))
     if request.personality:
@@ -378,6 +395,16 @@ def _verify(what: str, requested: object, value: object, hint: str) -> None:
         raise MismatchError(what, requested, value, hint)
 
 
+def _verify_max_connect(request: MountRequest, made: Mount) -> None:
+    values = dict(option.split("=", 1) for option in request.options if "=" in option)
+    wanted = values.get("max_connect")
+    # since "NFSv4 introduce max_connect mount options" (in v5.15); 1 is not shown.  The value of
+    # remoteports may be shown as addresses, for example that of remoteports=dns
+    if wanted and made.vers.startswith("4"):
+        hint = "mounts of one server share a client, and with it this value: unmount the others"
+        _verify("max_connect", wanted, made.options.get("max_connect", "1"), hint)
+
+
 def _verify_connections(request: MountRequest, current: MountState) -> None:
     hint = _HINT
     if current.shares_with:
@@ -386,9 +413,13 @@ def _verify_connections(request: MountRequest, current: MountState) -> None:
             "mounts of one server do: unmount that first, or use --vers 3"
         )
     _verify("transport", request.transport, current.mount.transport, hint)
+    if request.ipv6:
+        _verify("proto", f"{request.family}6", current.mount.options.get("proto"), hint)
     for xprt in current.xprts:
         _verify("transport of a connection", request.family, xprt.proto, hint)
-    _verify("nconnect", request.nconnect, len(current.xprts), hint)
+    # a client that distributes connections may make some of them later
+    if not SPREAD & {*current.mount.options, *(o.partition("=")[0] for o in request.options)}:
+        _verify("nconnect", request.nconnect, len(current.xprts), hint)
 
 
 def _set_read_ahead(request: MountRequest, made: Mount, others: Sequence[Mount]) -> int:

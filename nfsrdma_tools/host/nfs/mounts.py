@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nfsrdma_tools.errors import UsageError, UserError
+from nfsrdma_tools.files import readable
 from nfsrdma_tools.host import transports
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, personality, readahead
@@ -28,6 +29,7 @@ from nfsrdma_tools.host.nfs.personality import ClientTransport
 from nfsrdma_tools.module_source import OURS
 
 __all__ = [
+    "SPREAD",
     "Mount",
     "MountState",
     "Target",
@@ -49,6 +51,10 @@ __all__ = [
 _FORM = re.compile(r"(?:\[(?P<literal>[^\]]*)\]|(?P<name>[^:\[\]]*)):(?P<path>.*)", re.DOTALL)
 # mount.nfs splits at commas ("replicated servers"); host names contain only these characters
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
+SPREAD = frozenset(
+    ("localports", "max_connect", "mdconnect", "pconnect", "remoteports", "trunkdiscovery")
+)
+"""Options of the kernel's and vendors' clients that distribute the connections of a mount."""
 
 
 class UnknownHostError(UserError):
@@ -91,32 +97,41 @@ class Target:
     def __str__(self) -> str:
         return f"[{self.host}]:{self.path}" if ":" in self.host else f"{self.host}:{self.path}"
 
-    def netid(self, transport: str) -> str:
+    def netid(self, transport: str, ipv6: bool = False) -> str:
         """The ``proto=`` that reaches this host: "tcp" means IPv4 only, "tcp6" IPv6 only (nfs(5)).
 
-        IPv4 is preferred if the host has both.  Raises UnknownHostError.
+        IPv4 is preferred if the host has both, unless ``ipv6`` is required.
+        Raises UnknownHostError.
         """
-        families = {family for family, _ in self._resolve()}
+        families = {family for family, _ in self._resolve(ipv6)}
         return transport if socket.AF_INET in families else f"{transport}6"
 
-    def addresses(self) -> list[str]:
+    def addresses(self, ipv6: bool = False) -> list[str]:
         """The addresses that a mount may use: of the family of ``netid``, an IPv6 zone as %NUMBER.
 
         Raises UnknownHostError.
         """
-        resolved = self._resolve()
+        resolved = self._resolve(ipv6)
         wanted = min(family for family, _ in resolved)
         return [address for family, address in resolved if family == wanted]
 
-    def _resolve(self) -> list[tuple[int, str]]:
-        """The family and the text of each address, each once."""
+    def _resolve(self, ipv6: bool) -> list[tuple[int, str]]:
+        """The family and the text of each address, each once; those of IPv6 only if so required."""
         try:
             infos = socket.getaddrinfo(self.host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
             what, hint = f"unknown host {self.host!r}: {why}", "check the name, or use an address"
             raise UnknownHostError(what, hint) from error
-        return list(dict.fromkeys((family, _with_zone(address)) for family, *_, address in infos))
+        known = list[tuple[int, str]](
+            dict.fromkeys((family, _with_zone(address)) for family, *_, address in infos)
+        )
+        usable = [one for one in known if not ipv6 or one[0] == socket.AF_INET6]
+        if not usable:
+            addresses = ", ".join(address for _, address in known)
+            what = f"{self.host!r} has no IPv6 address, found {addresses}"
+            raise UnknownHostError(what, "use proto=rdma or proto=tcp for IPv4")
+        return usable
 
 
 def _with_zone(address: tuple[str | int | bytes, ...]) -> str:
@@ -173,7 +188,8 @@ class MountState:
     """A mount, with the values that mountinfo lacks.
 
     ``xprts`` are its connections, from mountstats; ``shares_with`` are the mount points that use
-    the same connections.  ``transports`` are those of our module, for root only.
+    the same connections.  ``transports`` are those of our module, for root only.  ``addresses`` is
+    the number of its connections by the server's address; None if it is unknown.
     """
 
     mount: Mount
@@ -181,6 +197,7 @@ class MountState:
     read_ahead_kb: int
     shares_with: tuple[Path, ...]
     transports: tuple[ClientTransport, ...] = ()
+    addresses: dict[str, int] | None = None
 
     @property
     def read_ahead_blocks(self) -> float:
@@ -206,7 +223,9 @@ class MountState:
             **asdict(self.mount),
             "target": str(self.mount.target),
             "directory": str(self.mount.directory),
+            "proto": self.mount.options.get("proto", ""),
             "connections": len(self.xprts),
+            "addresses": self.addresses,
             "read_ahead_kb": self.read_ahead_kb,
             "read_ahead_blocks": self.read_ahead_blocks,
             "personality": self.personality,
@@ -285,7 +304,22 @@ def _state(
         transports=client_transports(
             mount.device, ours if mount.transport == OURS else (), machine
         ),
+        addresses=_addresses(mount, len(counters.xprts), machine),
     )
+
+
+def _addresses(mount: Mount, connections: int, machine: Machine) -> dict[str, int] | None:
+    switch = _switch(mount.device, machine)
+    if switch:
+        texts = (readable(path / "dstaddr").strip() for path in sorted(switch.glob("xprt-*-*")))
+        # a connection without an address is being closed
+        found = Counter(text for text in texts if text and not text.startswith("<"))
+        if found:
+            return dict(found)
+    address = mount.options.get("addr")
+    if not address or SPREAD & mount.options.keys():
+        return None
+    return {address: connections}
 
 
 def sharing(mount: Mount, others: Sequence[Mount], machine: Machine = LIVE) -> tuple[Path, ...]:

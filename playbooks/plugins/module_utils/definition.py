@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 
+TRANSPORTS = ["rdma", "nfsrdma", "tcp", "rdma6", "nfsrdma6", "tcp6"]
 _PLAIN = re.compile(rb"\\([0-3][0-7]{2})")
 
 
@@ -26,10 +27,11 @@ def refusal(source, path, options):
 
 def options(p):
     """The mount options of the definition, the same that `nfsrdma mount` uses."""
-    port = p["port"] or (20049 if p["transport"] != "tcp" else None)
-    proto = "tcp" if p["transport"] == "tcp" else "rdma"
+    proto = "tcp" if p["transport"].startswith("tcp") else "rdma"
+    port = p["port"] or (20049 if proto == "rdma" else None)
     # brackets: an IPv6 address, for which nfs(5) has its own netids
-    proto += "6" if (p["src"] or "").startswith("[") else ""
+    ipv6 = p["transport"].endswith("6") or (p["src"] or "").startswith("[")
+    proto += "6" if ipv6 else ""
     sizes = [("port", port)] + [(n, p[n]) for n in ("rsize", "wsize", "nconnect")]
     words = ["vers=" + p["vers"], "proto=" + proto]
     words += ["%s=%d" % (name, value) for name, value in sizes if value]

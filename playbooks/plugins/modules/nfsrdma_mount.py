@@ -24,9 +24,10 @@ options:
     type: str
     required: true
   transport:
-    description: V(rdma) is the kernel's transport module, V(nfsrdma) is the one of this project.
+    description:
+      - V(rdma) is the kernel's transport module, V(nfsrdma) is the one of this project. With a 6 at the end, over IPv6 only.
     type: str
-    choices: [rdma, nfsrdma, tcp]
+    choices: [rdma, nfsrdma, tcp, rdma6, nfsrdma6, tcp6]
     default: rdma
   vers:
     description: The NFS version.
@@ -158,7 +159,7 @@ def _spec():
     return {
         "src": text,
         "path": {"type": "str", "required": True},
-        "transport": {"type": "str", "choices": ["rdma", "nfsrdma", "tcp"], "default": "rdma"},
+        "transport": {"type": "str", "choices": definition.TRANSPORTS, "default": "rdma"},
         "vers": {"type": "str", "choices": ["3", "4.0", "4.1", "4.2"], "default": "4.2"},
         **{name: {"type": "int"} for name in ("rsize", "wsize", "nconnect", "port")},
         "opts": {"type": "list", "elements": "str", "default": []},
@@ -179,12 +180,19 @@ def _of(rows, path):
 def _differences(p, here, tuned):
     requested = {
         "target": p["src"].rstrip("/") if not p["src"].endswith(":/") else p["src"],
-        **{name: p[name] for name in ("transport", "vers", "rsize", "wsize", "nconnect")},
+        **{name: p[name] for name in ("vers", "rsize", "wsize", "nconnect")},
     }
     for name in ("rsize", "wsize"):
         if tuned and tuned.get(name):
             requested[name] = tuned[name]
-    return [n for n, value in requested.items() if value is not None and here[n] != value]
+    found = [n for n, value in requested.items() if value is not None and here[n] != value]
+    # without a 6, either family will do
+    same = p["transport"] in (here["transport"], _with_family(here))
+    return [*found, *([] if same else ["transport"])]
+
+
+def _with_family(here):
+    return here["transport"] + ("6" if here.get("proto", "").endswith("6") else "")
 
 
 def _actions(place, here, differences, wanted, p):
@@ -250,8 +258,8 @@ def _restore(module, toolkit, place, here, created):
         argv = argv if place.kind == "fstab" else ["systemctl", "start", "--", place.unit]
         status, _, error = run(module, argv)
     else:
-        same = ("transport", "vers", "rsize", "wsize")
-        old = {**module.params, "src": here["target"], **{name: here[name] for name in same}}
+        same = {name: here[name] for name in ("vers", "rsize", "wsize")}
+        old = {**module.params, "src": here["target"], "transport": _with_family(here), **same}
         status, _, error = toolkit.attempt(*arguments(old))
     if status:
         return "cannot restore the previous mount: " + error.strip()
