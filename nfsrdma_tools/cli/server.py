@@ -38,7 +38,15 @@ def enable(
             "CLIENT", "Host, network or wildcard that may mount it, as in exports(5); repeatable."
         ),
     ],
-    rdma_port: Annotated[int, option("PORT", "Port for RDMA.", min=1, max=65535)] = 20049,
+    rdma_port: Annotated[
+        int | None,
+        option(
+            "PORT",
+            "Port for RDMA (default: the one that nfsd has or that is configured, else 20049).",
+            min=1,
+            max=65535,
+        ),
+    ] = None,
     vers: Annotated[
         list[str] | None,
         option(
@@ -68,16 +76,16 @@ def enable(
         print_changes(serving.enabling(export, rdma_port, tuple(vers or ())), as_json)
         return
     with journal() as changes:
-        changed = serving.enable(export, changes, rdma_port, tuple(vers or ()))
+        result = serving.enable(export, changes, rdma_port, tuple(vers or ()))
         changes.keep()
     if as_json:
-        where = {"path": str(path), "clients": client, "rdma_port": rdma_port}
-        print_json({"enabled": changed, **where, "file": str(file_of(path))})
+        where = {"path": str(path), "clients": client, "rdma_port": result.port}
+        print_json({"enabled": result.changed, **where, "file": str(file_of(path))})
         return
-    if not changed:
+    if not result.changed:
         print(f"{path} is already exported")
         return
-    print(f"exported {path} to {', '.join(client)} over TCP and RDMA (port {rdma_port})")
+    print(f"exported {path} to {', '.join(client)} over TCP and RDMA (port {result.port})")
     print("  option insecure: the server does not check client ports, RDMA clients use any")
     print(f"  permanent: {file_of(path)}, and nfs-server starts at boot")
     print(f"  undo: {shlex.join(('nfsrdma', 'server', 'disable', str(path)))}")

@@ -119,6 +119,8 @@ class ServerState:
     """The RDMA port."""
     writes_conf: bool = False
     """nfs.conf did not enable all of it itself."""
+    requests_rdma: bool = True
+    """Our drop-in requests the RDMA port, if there is one: nothing else did."""
     needs_restart: bool = False
     """A running nfsd was changed in a way that only a restart reverts."""
     made: tuple[str, ...] = ()
@@ -127,6 +129,8 @@ class ServerState:
     """Requested NFS versions, like ``4.2``."""
     exports: dict[str, str] = field(default_factory=dict)
     """Exported path -> file below /etc/exports.d."""
+    listeners: tuple[str, ...] = ()
+    """RDMA listeners that nothing but portlist had ("nfr 20050"); a restart loses them."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ class Tuned:
 
 
 def _server(row: dict[str, Any]) -> ServerState:
-    lists = {key: tuple(row[key]) for key in ("made", "versions")}
+    lists = {key: tuple(row[key]) for key in ("made", "versions", "listeners") if key in row}
     return ServerState(**{**row, **lists})
 
 

@@ -42,9 +42,9 @@ def snapshot():
 def enable(path, *clients, versions=(), **options):
     with journal() as book:
         export = Export(Path(path), clients, **options)
-        changed = serving.enable(export, book, versions=versions)
+        result = serving.enable(export, book, versions=versions)
         book.keep()
-    return changed
+    return result.changed
 
 def refused(path, *clients):
     try:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,8 @@ from nfsrdma_tools.cli import link as link_cli
 from nfsrdma_tools.cli import server as server_cli
 from nfsrdma_tools.cli import tune as tune_cli
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.nfsd import exports, nfsctl, serving
+from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl, serving
+from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
 from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.rdma.ports import Device, Link
@@ -78,9 +79,11 @@ class Nfsd:
     boot: bool = False
     port: int = 0
     versions: tuple[str, ...] = ("3", "4.2")
+    transport: str = "rdma"
+    asked: Requested = field(default_factory=Requested)
 
     def listeners(self) -> list[Listener]:
-        return [Listener("rdma", self.port), Listener("tcp", 2049)] if self.port else []
+        return [Listener(self.transport, self.port), Listener("tcp", 2049)] if self.port else []
 
 
 @pytest.fixture
@@ -89,8 +92,8 @@ def nfsd(monkeypatch: pytest.MonkeyPatch) -> Nfsd:
     fake = Nfsd()
     monkeypatch.setattr(serving, "_is_active", lambda: fake.active)
     monkeypatch.setattr(serving, "_starts_at_boot", lambda: fake.boot)
-    monkeypatch.setattr(serving, "_conf_port", lambda: 0)
-    monkeypatch.setattr(serving, "_conf_enables", lambda *_: False)
+    monkeypatch.setattr(configuration, "requested", lambda: fake.asked)
+    monkeypatch.setattr(serving, "_is_disabled", lambda _: False)
     monkeypatch.setattr(nfsctl, "threads", lambda: 8 if fake.active else 0)
     monkeypatch.setattr(nfsctl, "listeners", fake.listeners)
     monkeypatch.setattr(nfsctl, "versions", lambda: list(fake.versions))
@@ -134,6 +137,67 @@ def test_server_enable_dry_run_lists_the_changes(
     said = json.loads(capsys.readouterr().out)
     assert said == {"schema_version": 1, "dry_run": True, "changes": steps}
     assert list(path.iterdir()) == []
+
+
+CONFIGURED = Requested(20050, "/etc/nfs.conf")
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "port", "drop_in"),
+    [
+        # what nfs.conf, an option of rpc.nfsd or portlist has is kept
+        (Nfsd(asked=CONFIGURED), None, 20050, ""),
+        (Nfsd(True, True, 20050, asked=CONFIGURED), 20050, 20050, ""),
+        (Nfsd(True, True, 20050, asked=CONFIGURED, versions=("4.2",)), None, 20050, "vers3=y"),
+        (Nfsd(True, True, 20051), None, 20051, "rdma=y\nrdma-port=20051\nvers3=y"),
+        (Nfsd(True, True, 20050, transport="nfr"), 20050, 20050, "rdma=y\nrdma-port=20050"),
+        (Nfsd(), None, 20049, "rdma=y\nrdma-port=20049"),
+        (Nfsd(), 20052, 20052, "rdma=y\nrdma-port=20052"),
+    ],
+)
+def test_server_enable_takes_over_the_rdma_port(
+    found: Nfsd,
+    wanted: int | None,
+    port: int,
+    drop_in: str,
+    nfsd: Nfsd,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vars(nfsd).update(vars(found))
+    monkeypatch.setattr(serving, "_is_disabled", lambda version: version not in nfsd.versions)
+    export = exports.Export(tmp_path.resolve(), ("client",))
+    state = serving._planned(None, export, wanted, ("3",))
+    assert state.port == port
+    # a listener that nothing but portlist has
+    kept = () if found.asked.rdma_port or not found.port else (f"{found.transport} {port}",)
+    assert state.listeners == kept
+    text = serving._files(export, state).get(serving.CONF, "")
+    assert text.partition("[nfsd]\n")[2].startswith(drop_in) if drop_in else text == ""
+    # the same for a second export, when our own drop-in is in effect
+    if state.requests_rdma:
+        nfsd.asked = Requested(port, str(serving.CONF))
+    again = serving._planned(state, export, None, ("3",))
+    assert again == state
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (
+            Nfsd(asked=CONFIGURED),
+            r"port 20050 \(/etc/nfs.conf requests it\) \(use --rdma-port 20050",
+        ),
+        (Nfsd(True, True, 20051), "port 20051 .nfsd listens on rdma 20051"),
+        (Nfsd(asked=Requested(rdma_source="/etc/x", fault="no port")), "/etc/x: no port"),
+    ],
+)
+def test_server_enable_refuses_a_second_rdma_port(
+    found: Nfsd, message: str, nfsd: Nfsd, tmp_path: Path
+) -> None:
+    vars(nfsd).update(vars(found))
+    with pytest.raises(UserError, match=message):
+        server_cli.enable(tmp_path.resolve(), ["client"], rdma_port=20049, dry_run=True)
 
 
 def test_server_enable_dry_run_has_the_errors_of_enable(nfsd: Nfsd, tmp_path: Path) -> None:
@@ -190,7 +254,7 @@ def test_server_disable_takes_any_spelling_of_the_path(
 def test_server_enable_and_disable_print_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(serving, "enable", lambda *_: True)
+    monkeypatch.setattr(serving, "enable", lambda *_: serving.Enabled(True, 20049))
     monkeypatch.setattr(serving, "disable", lambda _: None)
     server_cli.enable(tmp_path, ["a", "b"], as_json=True)
     said = json.loads(capsys.readouterr().out)

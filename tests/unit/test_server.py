@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from nfsrdma_tools.host.nfsd import exports, nfsctl, serving
 from nfsrdma_tools.host.nfsd.exports import Export, Exported
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
 from nfsrdma_tools.host.state import ServerState, server_state
+from nfsrdma_tools.undo import Journal
 
 
 def words(text: str) -> list[str]:
@@ -143,13 +145,40 @@ def test_nfsd_that_cannot_listen_says_so(tmp_path: Path) -> None:
 
 
 def test_the_drop_in_of_nfs_conf() -> None:
-    text = serving._conf_text(20050, ("3", "4.2"))
+    state = ServerState(True, True, 20050, versions=("3", "4.2"))
+    text = serving._conf_text(state)
     assert "[nfsd]\nrdma=y\nrdma-port=20050\nvers3=y\nvers4.2=y\n" in text
+    text = serving._conf_text(replace(state, requests_rdma=False))
+    assert "[nfsd]\nvers3=y\nvers4.2=y\n" in text
+
+
+def test_a_failed_attempt_gives_those_listeners_back(tmp_path: Path) -> None:
+    book = Journal(tmp_path / "journal.json")
+    serving._note_restart(ServerState(True, True, 20049, listeners=("nfr 20050",)), book)
+    shown = [str(action) for action in reversed(book.actions)]
+    assert shown == [
+        "systemctl restart nfs-server.service",
+        "write 'nfr 20050' to /proc/fs/nfsd/portlist",
+    ]
+
+
+def test_a_restart_keeps_the_listeners_that_only_portlist_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [Listener("nfr", 20050), Listener("rdma", 20049)]
+    # nfs.conf has one of the two
+    monkeypatch.setattr(serving, "_systemctl", lambda _: found.remove(Listener("nfr", 20050)))
+    monkeypatch.setattr(nfsctl, "listeners", lambda: found)
+    monkeypatch.setattr(nfsctl, "listen", lambda name, port: found.append(Listener(name, port)))
+    serving._restart(ServerState(True, True, 20049, listeners=("nfr 20050", "rdma 20049")))
+    assert sorted(found) == [Listener("nfr", 20050), Listener("rdma", 20049)]
 
 
 def test_the_state_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NFSRDMA_LIB", str(tmp_path / "lib"))
-    state = ServerState(True, False, 20049, made=("/etc/exports.d",), exports={"/a b": "/etc/x"})
+    state = ServerState(
+        True, False, 20049, made=("/etc/exports.d",), exports={"/a b": "/etc/x"}, listeners=("a 1",)
+    )
     assert server_state.load() is None
     server_state.save(state)
     assert server_state.load() == state

@@ -15,6 +15,7 @@ from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 
 __all__ = [
+    "PORTLIST",
     "RDMA_PORT",
     "Listener",
     "Served",
@@ -29,6 +30,8 @@ __all__ = [
 RDMA_PORT = 20049
 """The port that IANA assigned to NFS over RDMA (RFC 8267, section 6)."""
 _NFSD = Path("/proc/fs/nfsd")
+PORTLIST = _NFSD / "portlist"
+"""The listeners; a line that is written to it adds one."""
 _STATISTICS = Path("/proc/net/rpc/nfsd")
 
 

@@ -2,9 +2,10 @@
 """Exports a directory persistently over TCP and RDMA, and reverts exactly that.
 
 It writes only files of its own: one below /etc/exports.d per export, and
-/etc/nfs.conf.d/nfsrdma.conf if nfs.conf does not enable the RDMA listener itself.  systemd runs
-nfsd.  A running nfsd gets its listener through /proc/fs/nfsd/portlist, without a restart; the
-kernel removes a listener only when the server stops, so ``disable`` may restart it.
+/etc/nfs.conf.d/nfsrdma.conf for what the host's configuration does not request itself.  It takes
+over an RDMA port that nfsd has, or that the configuration requests.  systemd runs nfsd.  A running
+nfsd gets its listener through /proc/fs/nfsd/portlist, without a restart; the kernel removes a
+listener only when the server stops, so ``disable`` may restart it.
 """
 
 from __future__ import annotations
@@ -18,14 +19,24 @@ from nfsrdma_tools import files
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.machine import LIVE, Machine
-from nfsrdma_tools.host.nfsd import exports, nfsctl
-from nfsrdma_tools.host.nfsd.configuration import is_on
+from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl
+from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.exports import EXPORTS_D, Export, Exported
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
 from nfsrdma_tools.host.state import ServerState, server_state
 from nfsrdma_tools.undo import Journal, Remove, Run, Write
 
-__all__ = ["CONF", "Serving", "disable", "disabling", "enable", "enabling", "serving", "verify"]
+__all__ = [
+    "CONF",
+    "Enabled",
+    "Serving",
+    "disable",
+    "disabling",
+    "enable",
+    "enabling",
+    "serving",
+    "verify",
+]
 
 CONF = Path("/etc/nfs.conf.d/nfsrdma.conf")
 _VERSIONS = ("3", "4.0", "4.1", "4.2")
@@ -62,14 +73,24 @@ def serving(machine: Machine = LIVE) -> Serving:
     )
 
 
+@dataclass(frozen=True)
+class Enabled:
+    """The result of ``enable``."""
+
+    changed: bool
+    """False if all of it was in effect."""
+    port: int
+    """The RDMA port."""
+
+
 def enable(
-    export: Export, journal: Journal, port: int = RDMA_PORT, versions: tuple[str, ...] = ()
-) -> bool:
+    export: Export, journal: Journal, port: int | None = None, versions: tuple[str, ...] = ()
+) -> Enabled:
     """Serve ``export`` over TCP and on RDMA ``port``, now and after each boot.
 
-    Enabling ``versions`` ("3", "4.2") that are off restarts a running nfsd.
-    Returns False if all of it was in effect.  ``journal`` reverts a failed attempt; call its keep()
-    on success.
+    Without ``port``, use the RDMA port that nfsd has or that is configured, else 20049.  Enabling
+    ``versions`` ("3", "4.2") that are off restarts a running nfsd.  ``journal`` reverts a failed
+    attempt; call its keep() on success.
     Raises UserError for an export that cannot be served, MismatchError if the result differs.
     """
     _check(export, versions)
@@ -77,13 +98,13 @@ def enable(
         before = server_state.load()
         state = _planned(before, export, port, versions)
         if state == before and _in_effect(export, state):
-            return False
+            return Enabled(False, state.port)
         _note_undo(before, state, export, journal)
         server_state.save(state)
         _write_files(export, state)
         _serve(state)
         verify(export, state, exports.refresh())
-        return True
+        return Enabled(True, state.port)
 
 
 def _check(export: Export, versions: tuple[str, ...]) -> None:
@@ -92,7 +113,7 @@ def _check(export: Export, versions: tuple[str, ...]) -> None:
         raise UserError(f"NFS version {min(unknown)!r}: expected one of {', '.join(_VERSIONS)}")
 
 
-def enabling(export: Export, port: int = RDMA_PORT, versions: tuple[str, ...] = ()) -> list[str]:
+def enabling(export: Export, port: int | None = None, versions: tuple[str, ...] = ()) -> list[str]:
     """The changes that ``enable`` would make, in order; none if all of it is in effect.
 
     Raises the errors of ``enable`` that the present state causes.
@@ -120,7 +141,7 @@ def _files(export: Export, state: ServerState) -> dict[Path, str]:
     """The files that serve the export, and their text."""
     texts = {exports.file_of(export.path): exports.render(export)}
     if state.writes_conf:
-        texts[CONF] = _conf_text(state.port, state.versions)
+        texts[CONF] = _conf_text(state)
     return texts
 
 
@@ -130,7 +151,7 @@ def _service_changes(state: ServerState) -> list[str]:
         changes.append(f"start {_UNIT}")
     elif not set(state.versions) <= set(nfsctl.versions()):
         changes.append(f"restart {_UNIT}: nfsd changes versions only when it starts")
-    elif Listener("rdma", state.port) not in nfsctl.listeners():
+    elif not _has_listener(state.port):
         changes.append(f"make nfsd listen on RDMA port {state.port}")
     return changes if _starts_at_boot() else [*changes, f"enable {_UNIT} at boot"]
 
@@ -181,7 +202,7 @@ def disabling(path: str) -> list[str]:
 def verify(export: Export, state: ServerState, hint: str = "") -> None:
     """MismatchError (with ``hint``) unless listeners, versions and export are in effect."""
     found = nfsctl.listeners()
-    if Listener("rdma", state.port) not in found or "tcp" not in {x.transport for x in found}:
+    if not _has_listener(state.port) or "tcp" not in {x.transport for x in found}:
         shown = ", ".join(map(str, found)) or "none"
         raise MismatchError("nfsd listeners", f"tcp and rdma {state.port}", shown, "see dmesg")
     offered = nfsctl.versions()
@@ -191,11 +212,16 @@ def verify(export: Export, state: ServerState, hint: str = "") -> None:
     exports.verify(export, hint)
 
 
+def _has_listener(port: int) -> bool:
+    """Whether nfsd listens on RDMA ``port``, with any transport module."""
+    return any(listener.over_rdma and listener.port == port for listener in nfsctl.listeners())
+
+
 def _planned(
-    before: ServerState | None, export: Export, port: int, versions: tuple[str, ...]
+    before: ServerState | None, export: Export, port: int | None, versions: tuple[str, ...]
 ) -> ServerState:
     state = before or _first(port)
-    if state.port != port:
+    if port not in (None, state.port):
         raise UserError(
             f"nfsd already serves RDMA on port {state.port}", f"use --rdma-port {state.port}"
         )
@@ -205,28 +231,49 @@ def _planned(
     if running and not _is_active():
         raise UserError("nfsd runs, but nfs-server.service is inactive", "stop nfsd: rpc.nfsd 0")
     wanted = tuple(sorted({*state.versions, *versions}))
-    lacks = running and not _offers(port, wanted)
+    lacks = running and not _offers(state.port, wanted)
+    # after the first export, our own drop-in may be what requests the port
+    ours = (state.writes_conf and state.requests_rdma) or not _requests(state.port)
     return replace(
         state,
-        writes_conf=state.writes_conf or not _conf_enables(port, wanted),
+        writes_conf=state.writes_conf or ours or any(map(_is_disabled, wanted)),
+        requests_rdma=ours,
         needs_restart=state.needs_restart or (lacks and state.was_active),
         versions=wanted,
         exports={**state.exports, str(export.path): str(exports.file_of(export.path))},
     )
 
 
-def _first(port: int) -> ServerState:
-    conf_port = _conf_port()
+def _first(port: int | None) -> ServerState:
+    asked = configuration.requested()
+    found = [listener for listener in nfsctl.listeners() if listener.over_rdma]
     return ServerState(
         was_active=_is_active(),
         was_enabled=_starts_at_boot(),
-        port=conf_port or port,
-        made=tuple(str(each) for each in (EXPORTS_D, CONF.parent) if not each.exists()),
+        port=_chosen_port(asked, found, port),
+        made=tuple(str(folder) for folder in (EXPORTS_D, CONF.parent) if not folder.exists()),
+        listeners=tuple(str(listener) for listener in found if listener.port != asked.rdma_port),
     )
 
 
+def _chosen_port(asked: Requested, found: list[Listener], wanted: int | None) -> int:
+    """The configured RDMA port, else one that nfsd has; UserError if another one is wanted."""
+    places = {listener.port: f"nfsd listens on {listener}" for listener in found}
+    if asked.rdma_port:
+        places = {asked.rdma_port: f"{asked.rdma_source} requests it"}
+    elif asked.fault:
+        raise UserError(f"{asked.rdma_source}: {asked.fault}", "set rdma-port=20049 there")
+    if not places or wanted in places:
+        return wanted or RDMA_PORT
+    known = RDMA_PORT if RDMA_PORT in places else min(places)
+    if wanted is None:
+        return known
+    what = f"RDMA port {wanted}: nfsd already has port {known} ({places[known]})"
+    raise UserError(what, f"use --rdma-port {known}")
+
+
 def _offers(port: int, versions: tuple[str, ...]) -> bool:
-    return Listener("rdma", port) in nfsctl.listeners() and set(versions) <= set(nfsctl.versions())
+    return _has_listener(port) and set(versions) <= set(nfsctl.versions())
 
 
 def _in_effect(export: Export, state: ServerState) -> bool:
@@ -254,11 +301,18 @@ def _note_undo(
         if not state.was_active:
             journal.add(Run(("systemctl", "stop", _UNIT)))
     if state.needs_restart and not (before and before.needs_restart):
-        journal.add(Run(("systemctl", "restart", _UNIT)))
+        _note_restart(state, journal)
     if _is_active():
         # a stopped server has no exports in effect, and stays stopped
         journal.add(Run(("exportfs", "-r")))
     _note_files(_files(export, state), journal)
+
+
+def _note_restart(state: ServerState, journal: Journal) -> None:
+    # in reverse: the restart removes these listeners
+    for listener in state.listeners:
+        journal.add(Write(str(nfsctl.PORTLIST), f"{listener}\n"))
+    journal.add(Run(("systemctl", "restart", _UNIT)))
 
 
 def _note_files(texts: dict[Path, str], journal: Journal) -> None:
@@ -275,10 +329,13 @@ def _put_back(path: Path, wrote: str = "") -> Write | Remove:
 def _write_files(export: Export, state: ServerState) -> None:
     files.write_atomically(exports.file_of(export.path), exports.render(export))
     if state.writes_conf:
-        files.write_atomically(CONF, _conf_text(state.port, state.versions))
-        if not _conf_enables(state.port, state.versions):
-            hint = f"another file of {CONF.parent} overrides {CONF.name}"
-            raise MismatchError("nfs.conf", f"rdma-port={state.port}", _conf_port(), hint)
+        files.write_atomically(CONF, _conf_text(state))
+        hint = f"another file of {CONF.parent}, or an option of rpc.nfsd, overrides {CONF.name}"
+        if not _requests(state.port):
+            port = configuration.requested().rdma_port
+            raise MismatchError("nfs.conf", f"rdma-port={state.port}", port, hint)
+        for version in filter(_is_disabled, state.versions):
+            raise MismatchError("nfs.conf", f"vers{version}=y", "n", hint)
 
 
 def _serve(state: ServerState) -> None:
@@ -286,8 +343,8 @@ def _serve(state: ServerState) -> None:
         _systemctl("start")
     elif not set(state.versions) <= set(nfsctl.versions()):
         # the kernel changes versions only on a stopped server
-        _systemctl("restart")
-    if Listener("rdma", state.port) not in nfsctl.listeners():
+        _restart(state)
+    if not _has_listener(state.port):
         nfsctl.listen("rdma", state.port)
     if not _starts_at_boot():
         _set_boot(True)
@@ -299,16 +356,26 @@ def _restore(state: ServerState) -> None:
     if not state.was_active:
         _systemctl("stop")
     elif state.needs_restart:
-        _systemctl("restart")
+        _restart(state)
     if not state.was_enabled:
         _set_boot(False)
     for directory in map(Path, state.made):
         if directory.is_dir() and not any(directory.iterdir()):
             directory.rmdir()
-    found = nfsctl.listeners()
-    if Listener("rdma", state.port) in found and state.needs_restart and not _conf_port():
-        hint = "run: systemctl restart nfs-server"
+    kept = {int(listener.rpartition(" ")[2]) for listener in state.listeners}
+    wanted = configuration.requested().rdma_port == state.port or state.port in kept
+    if _has_listener(state.port) and state.needs_restart and not wanted:
+        hint, found = "run: systemctl restart nfs-server", nfsctl.listeners()
         raise MismatchError("RDMA listener of nfsd", "none", ", ".join(map(str, found)), hint)
+
+
+def _restart(state: ServerState) -> None:
+    """Restart the NFS server, and let it listen again where nothing but portlist had it listen."""
+    _systemctl("restart")
+    for listener in state.listeners:
+        transport, _, port = listener.partition(" ")
+        if Listener(transport, int(port)) not in nfsctl.listeners():
+            nfsctl.listen(transport, int(port))
 
 
 def _is_active() -> bool:
@@ -341,38 +408,26 @@ def _set_boot(on: bool) -> None:
         raise MismatchError(f"{_UNIT} at boot", *words, f"see: systemctl status {_UNIT}")
 
 
-def _conf_port() -> int:
-    """The RDMA port in nfs.conf and its drop-ins; 0 if they do not enable RDMA."""
-    if not is_on(_conf_value("rdma")):
-        return 0
-    port = _conf_value("rdma-port") or "nfsrdma"
-    if port != "nfsrdma" and not port.isdigit():
-        raise UserError(f"nfs.conf has rdma-port={port}", "set a number or nfsrdma")
-    return RDMA_PORT if port == "nfsrdma" else int(port)
+def _requests(port: int) -> bool:
+    """Whether the host's configuration makes nfsd listen on RDMA ``port``."""
+    asked = configuration.requested()
+    return asked.rdma_port == port and not asked.fault
 
 
-def _conf_enables(port: int, versions: tuple[str, ...]) -> bool:
-    """Whether nfs.conf enables RDMA on ``port`` and disables none of these NFS versions."""
-    return _conf_port() == port and not any(_conf_disables(version) for version in versions)
-
-
-def _conf_text(port: int, versions: tuple[str, ...]) -> str:
-    """The text of a drop-in of nfs.conf that makes nfsd listen on RDMA ``port``."""
+def _conf_text(state: ServerState) -> str:
+    """The text of a drop-in of nfs.conf with the RDMA port, unless others request it."""
+    rdma = ("rdma=y", f"rdma-port={state.port}") if state.requests_rdma else ()
     lines = [
         "# written by nfsrdma server enable; nfsrdma server disable removes it",
         "[nfsd]",
-        "rdma=y",
-        f"rdma-port={port}",
-        *(f"vers{version}=y" for version in versions),
+        *rdma,
+        *(f"vers{version}=y" for version in state.versions),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _conf_disables(version: str) -> bool:
-    values = [_conf_value(key) for key in (f"vers{version}", f"vers{version[0]}")]
-    return any(value and not is_on(value) for value in values)
-
-
-def _conf_value(key: str) -> str:
-    # status 1 means not set
-    return run("nfsconf", "--get", "nfsd", key, check=False).stdout.strip()
+def _is_disabled(version: str) -> bool:
+    """Whether nfs.conf turns an NFS version off."""
+    conf = configuration.NfsConf()
+    values = (conf.get(key) for key in (f"vers{version}", f"vers{version[0]}"))
+    return any(setting and not configuration.is_on(setting.value) for setting in values)
