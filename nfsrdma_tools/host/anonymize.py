@@ -31,6 +31,10 @@ _IPV6 = re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w
 _MAC = re.compile(
     r"(?<![\w:])((?:[0-9A-Fa-f]{2}:){3})((?:[0-9A-Fa-f]{2}:){2}[0-9A-Fa-f]{2})(?![\w:])"
 )
+# of IPoIB: four octets of flags and queue pair, and the GID of the port
+_IPOIB = re.compile(
+    r"(?<![\w:])((?:[0-9A-Fa-f]{2}:){4})((?:[0-9A-Fa-f]{2}:){15}[0-9A-Fa-f]{2})(?![\w:])"
+)
 _GUID = re.compile(r"(?<![\w:])[0-9a-f]{4}(?::[0-9a-f]{4}){3}(?![\w:])")
 # the address of a line in /proc/fs/nfsfs/volumes and servers
 _HEX_ADDRESS = re.compile(r"^(v\d )([0-9a-f]{32}|[0-9a-f]{8})(?= )", re.MULTILINE)
@@ -149,6 +153,7 @@ class Words:
         """A text with all its words replaced."""
         text = self._path_pattern.sub(lambda match: self._replaced[match[0]], text)
         text = self._pattern.sub(lambda match: self._words[match[0]], text)
+        text = _IPOIB.sub(self._hardware_address, text)
         text = _MAC.sub(lambda match: match[1] + self._digits(match[2]), text)
         text = _IPV6.sub(self._address, text)
         text = _GUID.sub(lambda match: self._digits(match[0]), text)
@@ -168,6 +173,10 @@ class Words:
         changed = self._changed(address)
         # sysfs prints the GIDs of a port in full, with leading zeros
         return changed.exploded if len(match[0]) == 39 else str(changed)
+
+    def _hardware_address(self, match: re.Match[str]) -> str:
+        gid = ipaddress.ip_address(bytes.fromhex(match[2].replace(":", "")))
+        return f"{match[1]}{self._changed(gid).packed.hex(':')}"
 
     def _hexadecimal(self, match: re.Match[str]) -> str:
         changed = self._changed(ipaddress.ip_address(bytes.fromhex(match[2])))

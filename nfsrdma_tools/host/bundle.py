@@ -155,13 +155,20 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     (f"{_PORT}/gids/*", _gid),
     (f"{_PORT}/gid_attrs/{{ndevs,types}}/*", _all),
     (f"{_PORT}/{{counters,hw_counters}}/*", _all),
-    (f"{_NET}/{{mtu,operstate,type,ifindex,flags,dev_id,dev_port,carrier,speed}}", _all),
+    (f"{_NET}/{{mtu,operstate,type,ifindex,iflink,flags,dev_id,dev_port,carrier,speed}}", _all),
+    (f"{_NET}/address", _all),
+    (f"{_NET}/ecn/roce_[nr]p/enable/*", _all),
     (f"{_NET}/device/{{vendor,device}}", _all),
     (f"{_NET}/{{lower,upper}}_*/ifindex", _all),
     (f"{_NET}/master/ifindex", _all),
     (f"{_NET}/bonding/{{slaves,mode,active_slave}}", _all),
     (f"{_NET}/bridge/bridge_id", _nothing),
     ("proc/net/vlan/*", _all),
+    # what tells a container
+    ("run/.containerenv", _nothing),
+    (".dockerenv", _nothing),
+    ("run/systemd/container", _nothing),
+    ("{run,var/run}/secrets/kubernetes.io/serviceaccount/namespace", _nothing),
 )
 """Patterns of files below the root, and which of their lines are kept."""
 

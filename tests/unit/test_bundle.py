@@ -9,6 +9,7 @@ import os
 import re
 import tarfile
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from nfsrdma_tools.host.bundle import Bundle, LeftOut
 from nfsrdma_tools.host.checks import examine
 from nfsrdma_tools.host.machine import Machine
 
+FIELD = Path(__file__).parents[1] / "field"
 KEY = b"k" * 32
 MOUNT = (
     "61 22 0:52 / /srv/secret\\040vm rw - nfs4 filer7.corp.test:/pool/payroll rw,vers=4.2,"
@@ -230,3 +232,35 @@ def test_a_servers_line_that_begins_with_device_is_kept() -> None:
         "device nfsd mounted on /proc/fs/nfsd with fstype nfsd\n"
     )
     assert bundles._nfs_records(others + record + others + record) == 2 * record
+
+
+def test_an_ipoib_address_ends_in_the_gid_of_its_port() -> None:
+    words = Words(KEY, set(), set())
+    gid = words.text("fe80:0000:0000:0000:0c42:a103:0011:2233")
+    changed = words.text("80:00:01:4d:fe:80:00:00:00:00:00:00:0c:42:a1:03:00:11:22:33")
+    assert changed.startswith("80:00:01:4d:fe:80:")
+    assert changed[12:].replace(":", "") == gid.replace(":", "")
+    assert "0c:42:a1:03:00:11:22:33" not in changed
+
+
+@pytest.mark.parametrize("case", ["ib-vm-cloud", "rhel9-bond-vlan-roce", "ipv6-only-route"])
+@pytest.mark.parametrize("changed", [lambda bundle: bundle, anonymized], ids=["plain", "anonymous"])
+def test_a_bundle_has_what_routes_need(
+    tmp_path: Path, case: str, changed: Callable[[Bundle], Bundle]
+) -> None:
+    with recorded.opened(FIELD / case) as machine:
+        assert machine.recording
+        here = routes_of(machine)
+        bundle = bundles.collect(root=machine.root)
+        bundle.notes = machine.recording
+    file = tmp_path / "bundle"
+    file.write_bytes(changed(bundle).archive())
+    with recorded.opened(file) as machine:
+        assert routes_of(machine) == here
+    assert len(here) > 2
+
+
+def routes_of(machine: Machine) -> list[tuple[str, str]]:
+    kinds = ("route", "mtu", "wire", "link")
+    words = ((finding.name.split()[0], finding.status) for finding in examine(machine))
+    return [pair for pair in words if pair[0] in kinds]
