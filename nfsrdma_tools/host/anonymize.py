@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import json
 import os
 import platform
 import re
@@ -117,6 +118,8 @@ def _mounts(texts: dict[str, str]) -> Iterator[tuple[str, str]]:
     for name, text in texts.items():
         if name.endswith(".mount"):
             yield units.setting(text, "Mount", "What"), units.setting(text, "Mount", "Where")
+    for row in json.loads(texts.get("var/lib/nfsrdma/tune.json", '{"mounts": []}'))["mounts"]:
+        yield "", str(row["directory"])
 
 
 class Words:

@@ -83,8 +83,21 @@ def _drop_in(text: str) -> str | None:
     return None if "pass" in text else text
 
 
+def _read_ahead_rules(text: str) -> str:
+    # other files count by their names: one of these may mask one that has such rules
+    return text if "read_ahead_kb" in text else ""
+
+
+def _tuned(text: str) -> str | None:
+    try:
+        rows = json.loads(text)["mounts"]
+        kept = [{key: row[key] for key in ("directory", "read_ahead_kb")} for row in rows]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return json.dumps({"mounts": kept})
+
+
 _CONFIG = _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF)")
-_RULE = _lines(r"bdi|read_ahead|nfs|LABEL=|GOTO=")
 _UNITS = f"{{{','.join(units.FOLDERS)}}}"
 _NAMES = r"nfs|sunrpc|rpcrdma|svcrdma|xprtrdma|lockd|rdma|mlx"
 _INFINIBAND = "sys/class/infiniband/*"
@@ -130,10 +143,12 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     (f"{_UNITS}/*.{{wants,requires}}/*.automount", _all),
     ("sbin/mount.nfs", _nothing),
     ("usr/sbin/mount.nfs", _nothing),
-    ("sys/class/bdi/0:*/read_ahead_kb", _all),
+    ("sys/class/bdi/*/read_ahead_kb", _all),
     ("sys/fs/nfs/*/nfs_client/switch/xprt-*/*", _all),
     ("sys/kernel/debug/nfsrdma/*/*", _all),
-    ("{etc,run,usr/local/lib,usr/lib,lib}/udev/rules.d/*.rules", _RULE),
+    ("{etc,run,usr/local/lib,usr/lib,lib}/udev/rules.d/*.rules", _read_ahead_rules),
+    ("{.dockerenv,run/.containerenv,run/systemd/container}", _nothing),
+    ("var/lib/nfsrdma/tune.json", _tuned),
     # the server
     ("proc/fs/nfsd/{portlist,threads,versions,max_block_size,pool_threads,pool_mode}", _all),
     ("proc/net/rpc/nfsd", _all),

@@ -64,6 +64,7 @@ _PROGRAMS = {
 }
 """Names of pasted outputs, and the programs whose output they are."""
 _MODINFO = re.compile(r"modinfo-([A-Za-z0-9_-]{1,55})")
+_RULE = re.compile(r"(?:(etc|run|usr-local-lib|usr-lib|lib)-udev-)?([\w.+-]{1,200}\.rules)")
 _MOST_FILES = 50_000
 _MOST_BYTES = 64 << 20
 _MOST_IN_FILE = 8 << 20
@@ -259,13 +260,23 @@ def to_facts(recording: Recording) -> dict[str, Any]:
     return {MANIFEST: manifest, COMMANDS: commands, NETLINK: netlink}
 
 
+def _place(name: str) -> str | None:
+    """The file of a host that a pasted file is; a rule of udev may have its folder in its name."""
+    if match := _RULE.fullmatch(name):
+        return f"{(match[1] or 'etc').replace('-', '/')}/udev/rules.d/{match[2]}"
+    if name.endswith((".mount", ".automount")):
+        return f"etc/systemd/system/{name}"
+    return PASTED.get(name)
+
+
 def _add_pasted(folder: Path, recording: Recording) -> None:
     """Give pasted files their place, and take pasted outputs for those of programs."""
     for path in sorted(folder.iterdir()):
         name = path.name.removesuffix(".txt").removesuffix(".json")
         if not path.is_file():
             continue
-        if name in PASTED and not (place := folder / PASTED[name]).exists():
+        where = _place(name)
+        if where and not (place := folder / where).exists():
             with contextlib.suppress(OSError):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(path.read_bytes())

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -519,11 +520,124 @@ def test_a_mount_that_only_another_namespace_has_is_named(machine: Machine) -> N
     assert "another mount namespace has mounts of that server: 0:77" in found
 
 
-def test_the_udev_rule_is_found_by_what_it_does(machine: Machine) -> None:
-    assert "128 KiB" in one(checks.nfs_mounts.nfsrahead(machine)).found
-    rule = 'SUBSYSTEM=="bdi", PROGRAM="/usr/libexec/nfsrahead %k", ATTR{read_ahead_kb}="%c"\n'
-    write(machine.root, "usr/lib/udev/rules.d/99-nfs.rules", rule)
-    assert "99-nfs.rules" in one(checks.nfs_mounts.nfsrahead(machine)).found
+BY_NFSRAHEAD = 'PROGRAM="/usr/libexec/nfsrahead %k", ATTR{read_ahead_kb}="%c"'
+VOLUMES = 'PROGRAM="/usr/bin/awk \'$$4 == \\"%k\\" {ok=1} END{exit !ok}\' /proc/fs/nfsfs/volumes"'
+FIXED = 'ATTR{read_ahead_kb}="4096"'
+ADD = 'SUBSYSTEM=="bdi", ACTION=="add"'
+STOCK, OWN, LATER = (
+    "usr/lib/udev/rules.d/99-nfs.rules",
+    "etc/udev/rules.d/99-nfs.rules",
+    "etc/udev/rules.d/99-z.rules",
+)
+
+
+def udev(machine: Machine) -> tuple[str, list[str]]:
+    """What is in effect for NFS, and the rules for more than NFS."""
+    effect, *others = checks.nfs_mounts.udev_rule(machine)
+    assert effect.status == "ok"
+    assert {found.status for found in others} <= {"warning"}
+    return effect.found, [found.found for found in others]
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "none: each mount gets the kernel's 128 KiB"),
+        ({STOCK: f"{ADD}, {BY_NFSRAHEAD}\n"}, f"/{STOCK}:1 sets"),
+        ({STOCK: f"{ADD}, {BY_NFSRAHEAD}\n"}, "has no value, the default is 128 KiB"),
+        ({OWN: f"{ADD}, {VOLUMES}, {FIXED}", STOCK: f"{ADD}, {BY_NFSRAHEAD}"}, f"masks /{STOCK}"),
+        ({OWN: f"{ADD}, {VOLUMES}, {FIXED}", STOCK: f"{ADD}, {BY_NFSRAHEAD}"}, "mounts: 4096 KiB"),
+        ({OWN: "", STOCK: f"{ADD}, {BY_NFSRAHEAD}\n"}, f"none: .*; /{OWN} disables /{STOCK}"),
+        ({LATER: f"{ADD}, {VOLUMES}, {FIXED}", STOCK: f"{ADD}, {BY_NFSRAHEAD}"}, f"^/{LATER}:1 "),
+        ({LATER: f"{ADD}, {VOLUMES}, {FIXED}", STOCK: f"{ADD}, {BY_NFSRAHEAD}"},
+         f"overwrites /{STOCK}:1$"),
+        # programs of RUN come behind all rules
+        ({STOCK: f"{ADD}, {VOLUMES}, RUN+=\"/bin/sh -c 'echo 64 > /sys$devpath/read_ahead_kb'\"",
+          LATER: f"{ADD}, {VOLUMES}, {FIXED}"}, f"^/{STOCK}:1 sets .* 64 KiB"),
+        ({OWN: f"# {ADD}\\\n{ADD}, \\\n# no end\n  {VOLUMES}, \\\n  {FIXED}\n"}, f"/{OWN}:5 sets"),
+        ({OWN: f"{ADD}, {VOLUMES}, {FIXED} junk\n"}, "^none"),
+        ({OWN: f'SUBSYSTEM=="block", {VOLUMES}, {FIXED}'}, "^none"),
+        ({OWN: f'SUBSYSTEM=="bdi", ACTION=="remove", {VOLUMES}, {FIXED}'}, "^none"),
+        ({OWN: f'SUBSYSTEM=="bdi", KERNEL=="8:*|lustre-*", {FIXED}'}, "^none"),
+        ({OWN: f'SUBSYSTEM=="bdi", KERNEL!="0:*", {FIXED}'}, "^none"),
+        ({OWN: f'SUBSYSTEM=="bdi", ATTR{{size}}!="1", {FIXED}'}, "^none"),
+        ({OWN: f'SUBSYSTEM!="bdi", GOTO="end"\n{VOLUMES}, {FIXED}\nLABEL="end"\n'}, ":2 sets"),
+        ({OWN: f'SUBSYSTEM=="bdi", GOTO="end"\n{VOLUMES}, {FIXED}\nLABEL="end"\n'}, "^none"),
+        ({OWN: f'SUBSYSTEM=="bdi", GOTO="no"\n{VOLUMES}, {FIXED}\nLABEL="end"\n'}, ":2 sets"),
+        ({OWN: f'{ADD}, PROGRAM="/opt/window %k", ATTR{{read_ahead_kb}}="%c"'},
+         "may set .* what its program prints"),
+        ({OWN: f'{ADD}, ENV{{X}}="1"\n{ADD}, ENV{{X}}=="1", {VOLUMES}, {FIXED}'}, ":2 sets"),
+        ({OWN: f'{ADD}, ENV{{X}}=="1", {VOLUMES}, {FIXED}'}, ":1 may set"),
+    ],
+)  # fmt: skip
+def test_the_rule_in_effect_is_the_one_that_udev_uses(
+    machine: Machine, files: dict[str, str], words: str
+) -> None:
+    for name, text in files.items():
+        write(machine.root, name, text)
+    effect, wide = udev(machine)
+    assert re.search(words, effect), effect
+    assert wide == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (f"{ADD}, {FIXED}", "4096 KiB for every bdi: NFS, disks"),
+        (FIXED, "4096 KiB for every bdi"),
+        (f'SUBSYSTEM=="bdi", KERNEL=="0:*", {FIXED}', "other devices than NFS: NFS, other file"),
+        (f'SUBSYSTEM=="bdi", ENV{{X}}!="1", TEST=="/x", {FIXED}', ""),
+        (f"{ADD},\n{VOLUMES},\n{FIXED}", "no backslash at its end"),
+        (f'SUBSYSTEM=="bdi", TEST=="/x", GOTO="e"\n{FIXED}\nLABEL="e"', ""),
+        (f'SUBSYSTEM=="bdi", TEST=="/x", GOTO="e"\nLABEL="e"\n{FIXED}', "every bdi"),
+    ],
+)
+def test_a_rule_for_more_than_nfs_is_named(machine: Machine, rule: str, words: str) -> None:
+    write(machine.root, OWN, rule)
+    mounted(machine, 524288, 4096)
+    write(machine.root, "sys/class/bdi/8:16/read_ahead_kb", "4096\n")
+    write(machine.root, "sys/class/bdi/8:32/read_ahead_kb", "128\n")
+    _, wide = udev(machine)
+    assert len(wide) == bool(words)
+    assert all(words in found and "; here 8:16" in found for found in wide)
+
+
+def test_rules_of_a_folder_that_nobody_recorded_are_unknown(machine: Machine) -> None:
+    pasted = Machine(machine.root, recording=Recording(complete=False))
+    (found,) = carry_out("udev rule", checks.nfs_mounts.udev_rule, pasted)
+    assert (found.status, found.found) == ("unknown", "/usr/lib/udev/rules.d was not recorded")
+    write(machine.root, OWN, f"{ADD}, {VOLUMES}, {FIXED}")
+    first, second = checks.nfs_mounts.udev_rule(pasted)
+    assert (first.status, second.status) == ("ok", "unknown")
+    assert "/usr/lib/udev/rules.d was not recorded" in second.found
+
+
+@pytest.mark.parametrize(
+    ("kb", "status", "words"),
+    [
+        (64, "ok", f"set by /{OWN}:1"),
+        (128, "warning", f"/{OWN}:1 has 67 KiB: the mount is older"),
+        (512, "ok", "1 blocks"),
+    ],
+)
+def test_a_window_that_a_rule_sets_is_no_doubt(
+    machine: Machine, kb: int, status: str, words: str
+) -> None:
+    rule = f"{ADD}, {VOLUMES}, {FIXED}".replace("4096", "67")
+    write(machine.root, OWN, rule)
+    mounted(machine, 524288, kb)
+    found = one(checks.nfs_mounts.read_ahead(machine))
+    assert (found.status, words in found.found) == (status, True), found
+
+
+def test_mounts_with_equal_windows_have_one_finding(machine: Machine) -> None:
+    rows = [MOUNTS.format(f"/mnt/{n}", 524288, "tcp").replace("0:45", f"0:{n}") for n in range(3)]
+    write(machine.root, "proc/self/mountinfo", "".join(rows) + rows[0].replace("/mnt/0", "/bind"))
+    for n, kb in enumerate((1024, 1024, 128)):
+        write(machine.root, f"sys/class/bdi/0:{n}/read_ahead_kb", f"{kb}\n")
+    found = {x.name: x.found for x in checks.nfs_mounts.read_ahead(machine)}
+    assert list(found) == ["read-ahead /mnt/0", "read-ahead /mnt/2"]
+    assert found["read-ahead /mnt/0"].endswith("; the same for 2 other mounts")
 
 
 # ---- tools

@@ -205,6 +205,8 @@ def test_pasted_files_are_where_the_host_had_them(tmp_path: Path) -> None:
         "filename:       /x.ko\nname:           rpcrdma\n"
     )
     (tmp_path / "dmesg.txt").write_text("[1.0] text\n")
+    for name in ("90-a.rules", "usr-lib-udev-99-b.rules.txt", "run-udev-c.rules", "srv-x.mount"):
+        (tmp_path / name).write_text(f"# {name}\n")
     with recorded.opened(tmp_path) as machine:
         assert "proto=rdma" in machine.read("etc/fstab")
         assert [(x.name, x.active, x.netdev, x.device.protocol) for x in machine.links()] == [
@@ -214,6 +216,10 @@ def test_pasted_files_are_where_the_host_had_them(tmp_path: Path) -> None:
         ]
         assert machine.run("modinfo", "-0", "--", "rpcrdma").stdout.startswith("filename:")
         assert machine.run("dmesg").stdout == "[1.0] text\n"
+        assert machine.read("etc/udev/rules.d/90-a.rules")
+        assert machine.read("usr/lib/udev/rules.d/99-b.rules")
+        assert machine.read("run/udev/rules.d/c.rules")
+        assert machine.read("etc/systemd/system/srv-x.mount")
         with pytest.raises(NotRecordedError):
             machine.has("proc/modules")
 

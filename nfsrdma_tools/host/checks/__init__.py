@@ -35,7 +35,7 @@ CHECKS: dict[str, Check] = {
     "firewall": nfs_server.firewall,
     "mount.nfs": nfs_mounts.utils,
     "read-ahead": nfs_mounts.read_ahead,
-    "udev rule": nfs_mounts.nfsrahead,
+    "udev rule": nfs_mounts.udev_rule,
     "fstab": mount_definitions.requested,
     "memlock": probe_requirements.memlock,
     "bcc": probe_requirements.bcc,

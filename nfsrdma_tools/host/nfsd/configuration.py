@@ -89,12 +89,12 @@ def is_on(value: str, default: bool = False) -> bool:
 
 
 class NfsConf:
-    """The section [nfsd] of nfs.conf and its drop-ins."""
+    """nfs.conf and its drop-ins."""
 
     def __init__(self, machine: Machine = LIVE) -> None:
         self._machine = machine
         self._values: dict[tuple[str, str], Setting] = {}
-        self._asked: dict[str, Setting | None] = {}
+        self._asked: dict[tuple[str, str], Setting | None] = {}
         self.files: list[str] = []
         """The files that were read, without the leading slash."""
         self.ignored: list[str] = []
@@ -104,21 +104,21 @@ class NfsConf:
             self._values.clear()
         self._read_files("etc/nfs.conf")
 
-    def get(self, key: str) -> Setting | None:
-        """The value of a key of [nfsd]; None if it is not set."""
-        if key not in self._asked:
-            self._asked[key] = self._ask(key)
-        return self._asked[key]
+    def get(self, key: str, section: str = "nfsd") -> Setting | None:
+        """The value of a key; None if it is not set."""
+        if (section, key) not in self._asked:
+            self._asked[section, key] = self._ask(section, key)
+        return self._asked[section, key]
 
     def has_port_for_rdma(self) -> bool:
         """Whether ``rdma`` has the older form, a port (nfs-utils before 2.4.2)."""
         setting = self.get("rdma")
         return setting is not None and setting.value.lower() not in (_ON | _OFF)
 
-    def _ask(self, key: str) -> Setting | None:
-        own = self._own("nfsd", key)
+    def _ask(self, section: str, key: str) -> Setting | None:
+        own = self._own(section, key)
         try:
-            said = self._machine.run("nfsconf", "--get", "nfsd", key)
+            said = self._machine.run("nfsconf", "--get", section, key)
         except (ProgramMissingError, NotRecordedError):
             return own
         if said.returncode:
