@@ -13,6 +13,8 @@ import json
 import mmap
 import os
 import random
+import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -20,7 +22,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from multiprocessing import Process
 from pathlib import Path
 from typing import Any
 
@@ -663,6 +666,342 @@ def acl_by_nfs(folder: str, version: str) -> Any:
     return {**found, "server": idle()}
 
 
+# --- what is not granted ---
+
+
+@contextmanager
+def _exported(path: Path) -> Iterator[None]:
+    _export(path, 81)
+    try:
+        yield
+    finally:
+        _unexport(path)
+
+
+@contextmanager
+def _unmounting(folder: Path) -> Iterator[None]:
+    """Unmount a file system of the server afterwards, which nfsd may still use."""
+    try:
+        yield
+    finally:
+        until("unmounting", lambda: _unmounted(folder))
+
+
+@contextmanager
+def _file_of(folder: Path) -> Iterator[Path]:
+    path = folder / "unsuitable"
+    path.unlink(missing_ok=True)
+    made(path, 30, MIB)
+    yield path
+    path.unlink()
+
+
+def _of_tmpfs() -> AbstractContextManager[Path]:
+    return _file_of(EXPORT)
+
+
+def _of_ext4() -> AbstractContextManager[Path]:
+    return _file_of(DISK)
+
+
+@contextmanager
+def _swap_file() -> Iterator[Path]:
+    """A swap file, to which nothing is swapped: there is memory."""
+    folder = DISK / "swap"
+    folder.mkdir()
+    with _file_of(folder) as path:
+        path.chmod(0o600)
+        call("mkswap", path)
+        os.sync()
+        call("swapon", path)
+        try:
+            yield path
+        finally:
+            call("swapoff", path)
+    folder.rmdir()
+
+
+@contextmanager
+def _of_another_server() -> Iterator[Path]:
+    again = Path("/srv/again")
+    with _of_tmpfs() as path, mounted("vers=3", at=again, tcp=True):
+        yield again / path.name
+
+
+@contextmanager
+def _overlay(*, copied: bool = False) -> Iterator[Path]:
+    """A file of the lower layer of an overlay, both of whose layers are ext4.
+
+    If it is ``copied``, the upper layer has it.
+    """
+    lower, upper, work = layers = [DISK / name for name in ("lower", "upper", "work")]
+    top = Path("/srv/overlay")
+    for folder in (*layers, top):
+        folder.mkdir()
+    options = f"lowerdir={lower},upperdir={upper},workdir={work},index=on,nfs_export=on"
+    with _file_of(lower) as path:
+        call("mount", "-t", "overlay", "-o", options, "overlay", top)
+        with _unmounting(top):
+            if copied:
+                made(top / path.name, 31, MIB)
+            yield top / path.name
+    call("rm", "-r", *layers, top)
+
+
+def _copied_up() -> AbstractContextManager[Path]:
+    return _overlay(copied=True)
+
+
+@contextmanager
+def _fuse(file: Path, kind: str) -> Iterator[Path]:
+    """A file of FUSE, which is a file of another file system: see fuse_node.py."""
+    folder = Path("/srv/fuse")
+    folder.mkdir(exist_ok=True)
+    argv = (sys.executable, "/run/fuse_node.py", folder, file, kind)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout
+        answer = program.stdout.readline()
+        with _unmounting(folder):
+            assert answer == "ready\n", answer
+            yield folder / "file"
+
+
+@contextmanager
+def _in_user_space() -> Iterator[Path]:
+    with _of_ext4() as file, _fuse(file, "copied") as path:
+        yield path
+
+
+@contextmanager
+def _of_xfs() -> Iterator[Path]:
+    image, folder = Path("/srv/xfs.img"), Path("/srv/xfs")
+    with image.open("wb") as file:
+        # mkfs.xfs makes no smaller one
+        file.truncate(320 * MIB)
+    call("/run/xfs/mkfs.xfs", "-q", image)
+    folder.mkdir(exist_ok=True)
+    call("mount", "-o", "loop", image, folder)
+    with _unmounting(folder), _file_of(folder) as path:
+        yield path
+    image.unlink()
+
+
+@contextmanager
+def _passed_through() -> Iterator[Path]:
+    with _of_xfs() as file, _fuse(file, "passthrough") as path:
+        yield path
+
+
+@contextmanager
+def _in_its_folder(path: Path) -> Iterator[Path]:
+    """Export and mount the folder of a file; yields the path of the client."""
+    with _exported(path.parent), mounted(at=THERE, folder=path.parent):
+        yield THERE / path.name
+
+
+@contextmanager
+def _by_itself(path: Path) -> Iterator[Path]:
+    """Export and mount a file: its handle names the export, and has no file id.
+
+    mount.nfs mounts folders only: the kernel does without it.
+    """
+    at = Path("/mnt/itself")
+    at.touch()
+    address = socket.gethostbyname("server")
+    options = f"vers=3,noac,nolock,proto=rdma,port=20049,addr={address},mountproto=tcp"
+    with _exported(path):
+        call("mount", "-i", "-t", "nfs", "-o", options, f"server:{path}", at)
+        try:
+            yield at
+        finally:
+            call("umount", "-i", at)
+
+
+UNSUITABLE: dict[str, tuple[Callable[[], AbstractContextManager[Path]], Callable[..., Any]]] = {
+    "file system of another server": (_of_another_server, _in_its_folder),
+    "file system in user space": (_in_user_space, _in_its_folder),
+    "lower layer of an overlay": (_overlay, _in_its_folder),
+    "upper layer of an overlay": (_copied_up, _in_its_folder),
+    "file of an overlay by itself": (_overlay, _by_itself),
+    "file of tmpfs by itself": (_of_tmpfs, _by_itself),
+    "file of ext4 by itself": (_of_ext4, _by_itself),
+    "swap file": (_swap_file, _in_its_folder),
+    # the handle has an id of FUSE, which XFS would understand, and the reply has pages of XFS
+    "file of XFS through user space": (_passed_through, _in_its_folder),
+    # this one may be granted
+    "file of XFS": (_of_xfs, _in_its_folder),
+}
+
+
+def unsuitable(name: str) -> Any:
+    """Read a file that the server must not grant while it grants another: counts, and reasons."""
+    source, way = UNSUITABLE[name]
+    with mounted(), source() as file, way(file) as path:
+        data = file.read_bytes()
+        # its file has changed later than this one: no READ of this one is too early for a grant
+        connect_second()
+        with Reader(path) as reader:
+            before, optimistic = served(), counters()["optimistic_reads"]
+            places = 2 * list(range(0, 32 * BLOCK, BLOCK))
+            wrong = [at for at in places if reader.read(at) != data[at : at + BLOCK]]
+            after = served()
+            optimistic = counters()["optimistic_reads"] - optimistic
+        found = {
+            "wrong": wrong, "reads": len(places), "optimistic": optimistic,
+            "grants": after["grants"] - before["grants"], "refused": _reasons(before, after),
+            "state": state(), "counters": counters(),
+        }  # fmt: skip
+    return {**found, "server": idle()}
+
+
+def _reasons(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    """How many READs the server granted nothing for meanwhile, by reason."""
+    names = [name for name in after if name.startswith("refused_")]
+    counts = {name: after[name] - before.get(name, 0) for name in names}
+    return {name.removeprefix("refused_"): count for name, count in counts.items() if count}
+
+
+def nameless(folder: str) -> Any:
+    """Read a file of the server that has no name any more, and that a process has open."""
+    path, other = Path(folder, "nameless"), Path(folder, "before")
+    data = made(path, 37, MIB)
+    with mounted(folder=Path(folder)), Reader("nameless") as reader, path.open("rb"):
+        reader.granted()
+        path.unlink()
+        left = granted()
+        made(other, 38, MIB)
+        # until what has changed later is granted
+        with Reader("before") as another:
+            another.granted()
+        before, optimistic = served(), counters()["optimistic_reads"]
+        said = [reader.said(n * BLOCK) for n in range(32)]
+        optimistic = counters()["optimistic_reads"] - optimistic
+        after = served()
+        found = {
+            "left": left, "said": said, "optimistic": optimistic,
+            "wanted": [shown(data[n * BLOCK :][:BLOCK]) for n in range(32)],
+            "grants": after["grants"] - before["grants"], "refused": _reasons(before, after),
+        }  # fmt: skip
+    return {**found, "server": idle()}
+
+
+POISONED = 5
+
+
+def _poison(path: Path) -> bool:
+    """Have the kernel take a page of a file for broken. Returns false if it cannot."""
+    process = Process(target=_poison_mapped, args=(path,))
+    process.start()
+    process.join()
+    # the kernel kills who has the page mapped
+    return process.exitcode in (0, -signal.SIGBUS)
+
+
+def _poison_mapped(path: Path) -> None:
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as room:
+        assert room[POISONED * BLOCK] is not None
+        # MADV_HWPOISON
+        room.madvise(100, POISONED * BLOCK, BLOCK)
+
+
+def poisoned(folder: str) -> Any:
+    """Read a file of tmpfs around a page that a machine check has taken."""
+    path, count = Path(folder, "poisoned"), 16
+    path.unlink(missing_ok=True)
+    data = made(path, 39, count * BLOCK)
+    if not _poison(path):
+        return {"can": False}
+    with mounted(), mounted(at=THERE, folder=Path(folder)):
+        connect_second()
+        with Reader("poisoned", THERE) as reader:
+            reader.granted()
+            before, said = counters()["optimistic_reads"], []
+            bad = {reader.said(POISONED * BLOCK) for _ in range(10)}
+            found = {
+                "can": True, "bad": sorted(bad),
+                "optimistic_bad": counters()["optimistic_reads"] - before,
+            }  # fmt: skip
+            for at in [n * BLOCK for n in range(count) if n != POISONED]:
+                # the grants of both sides are of one extent, and replace each other
+                until("an optimistic read", lambda at=at: reader.is_optimistic(at))
+                said.append(reader.said(at))
+            across = [reader.said(0, size * BLOCK) for size in range(1, count + 1)]
+        found |= {
+            "said": said, "across": across,
+            "wanted": [shown(data[n * BLOCK :][:BLOCK]) for n in range(count) if n != POISONED],
+            "prefixes": [shown(data[: n * BLOCK]) for n in range(count + 1)],
+        }  # fmt: skip
+    path.unlink()
+    return {**found, "server": idle()}
+
+
+MEMORY = Path("/sys/devices/system/memory")
+
+
+@contextmanager
+def _movable_memory() -> Iterator[range]:
+    """Have a block of memory in the movable zone; yields its page frames."""
+    size = int((MEMORY / "block_size_bytes").read_text(), 16)
+    blocks = sorted(MEMORY.glob("memory[0-9]*"), key=lambda path: -int(path.name[6:]))
+
+    def offline(block: Path) -> bool:
+        with suppress(OSError):
+            (block / "state").write_text("offline")
+        return (block / "state").read_text() == "offline\n"
+
+    block = next(filter(offline, blocks))
+    (block / "state").write_text("online_movable")
+    first = int(block.name[6:]) * size // BLOCK
+    try:
+        yield range(first, first + size // BLOCK)
+    finally:
+        until("moved pages", lambda: offline(block))
+        (block / "state").write_text("online_kernel")
+
+
+def _frames(path: Path) -> list[int]:
+    """The page frames of a file of tmpfs: Documentation/admin-guide/mm/pagemap.rst."""
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as room:
+        pages = len(room) // BLOCK
+        assert sum(room[n * BLOCK] for n in range(pages)) > 0
+        address = ctypes.addressof(ctypes.c_char.from_buffer(room))
+        with Path("/proc/self/pagemap").open("rb") as pagemap:
+            pagemap.seek(address // BLOCK * 8)
+            entries = struct.unpack(f"={pages}Q", pagemap.read(8 * pages))
+    return [entry & (1 << 55) - 1 for entry in entries]
+
+
+def movable() -> Any:
+    """Read a file whose pages are in the movable zone, where none may stay for long."""
+    path, count = EXPORT / "movable", 32
+    with mounted():
+        connect_second()
+        with _movable_memory() as frames:
+            data = made(path, 40, count * BLOCK)
+            there = sum(frame in frames for frame in _frames(path))
+            with Reader("movable") as reader:
+                before, optimistic, same = served(), counters()["optimistic_reads"], []
+
+                def read_all() -> bool:
+                    same.append(reader.read(0, count * BLOCK) == data)
+                    return _reasons(before, served()).get("pages", 0) > 20
+
+                until("READs that are granted nothing", read_all)
+                after = served()
+                optimistic = counters()["optimistic_reads"] - optimistic
+            found = {
+                "there": there, "pages": count, "same": all(same), "optimistic": optimistic,
+                "grants": after["grants"] - before["grants"], "refused": _reasons(before, after),
+            }  # fmt: skip
+            path.unlink()
+        made(path, 40, count * BLOCK)
+        with Reader("movable") as reader:
+            # in another zone, the same file is granted
+            reader.granted()
+    path.unlink()
+    return {**found, "server": idle()}
+
+
 # --- the time that a change waits ---
 
 
@@ -948,12 +1287,13 @@ def _exports(folder: Path) -> Path:
 
 
 def _export(folder: Path, number: int) -> None:
-    """Export a folder, and again whenever nfsd starts."""
+    """Export a folder or a file, and again whenever nfsd starts."""
     file = _exports(folder)
     file.parent.mkdir(exist_ok=True)
     options = f"rw,no_root_squash,insecure,no_subtree_check,fsid={number}"
     file.write_text(f"{folder} *({options})\n")
-    call("exportfs", "-r")
+    # it exports a file, and complains
+    call("exportfs", "-r", check=folder.is_dir())
 
 
 def _unexport(folder: Path) -> None:
