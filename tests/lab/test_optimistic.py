@@ -421,6 +421,22 @@ def test_an_exported_file_system_unmounts(cards: Lab) -> None:
     nothing_in_use(found)
 
 
+def test_an_unmount_returns_when_the_file_system_is_down(
+    cards: Lab, long: bool, record_property: Record
+) -> None:
+    """At any moment of the interval in which the worker checks and ends watches."""
+    rounds = 100 if long else 4
+    found = on(cards, "unmount_races", str(rounds), SEED, timeout=3600)
+    record_property("unmounts", found)
+    about = f"seed {SEED}: {found}"
+    assert found["rounds"] == rounds, about
+    assert (found["up"], found["granted"]) == (0, 0), about
+    assert found["got"].keys() <= {"right", "ESTALE"}, about
+    assert found["got"]["right"] > rounds, about
+    assert found["grants"] > 0 < found["optimistic"], about
+    nothing_in_use(found)
+
+
 def test_killed_readers_change_nothing(cards: Lab, long: bool) -> None:
     with nothing_lost(cards, "client"):
         found = on(cards, "killed", "200" if long else "10")

@@ -1354,6 +1354,98 @@ def unloads() -> Any:
     return {"unmounted": not os.path.ismount(DISK)}
 
 
+class Visitors:
+    """Threads that open files of a mount by turns, read a block, and count what they get."""
+
+    def __init__(self, files: dict[str, bytes], count: int) -> None:
+        self.files, self.over, self.got = files, threading.Event(), Counter[str]()
+        self.threads = [threading.Thread(target=self._run, args=(n,)) for n in range(count)]
+
+    def _run(self, number: int) -> None:
+        chance = random.Random(number)  # noqa: S311 - no secret
+        names = list(self.files)
+        while not self.over.is_set():
+            name = chance.choice(names)
+            at = chance.randrange(len(self.files[name]) // BLOCK) * BLOCK
+            try:
+                with Reader(name) as reader:
+                    same = reader.read(at) == self.files[name][at : at + BLOCK]
+                self.got["right" if same else "wrong"] += 1
+            except OSError as error:
+                self.got[errno.errorcode[error.errno or 0]] += 1
+                self.over.wait(0.01)
+
+    def __enter__(self) -> Visitors:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        for thread in self.threads:
+            thread.join()
+
+    def more(self) -> None:
+        before = self.got["right"]
+        until("reads", lambda: self.got["right"] > before)
+
+
+def _is_free(device: str) -> bool:
+    """Check that no file system has a device: only one may open it like this."""
+    try:
+        os.close(os.open(device, os.O_RDONLY | os.O_EXCL))
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
+
+
+def unmount_races(rounds: str, seed: str) -> Any:
+    """Unmount a file system under reads, at any moment of the interval of the server's worker.
+
+    Watches of some of its files have lost their grants before, and the worker ends them. Returns
+    how often the file system was up, or had grants, when umount() returned.
+    """
+    folder, image, chance = Path("/srv/races"), Path("/srv/races.img"), random.Random(seed)  # noqa: S311
+    with image.open("wb") as file:
+        file.truncate(64 * MIB)
+    call("mkfs.ext4", "-q", image)
+    device = call("losetup", "--find", "--show", image).strip()
+    folder.mkdir(exist_ok=True)
+    call("mount", device, folder)
+    files = {f"race{n}": made(folder / f"race{n}", n, 4 * BLOCK) for n in range(64)}
+    _export(folder, 80)
+    found = Counter[str]()
+    try:
+        with parameters(optimistic_lifetime=1), mounted(folder=folder):
+            with Visitors(files, 3) as visitors:
+                for _ in range(int(rounds)):
+                    visitors.more()
+                    more_optimistic_reads()
+                    # the interval of the worker, and half a second that a watch stays
+                    time.sleep(chance.uniform(0, 1.5))
+                    for name in chance.sample(list(files), 32):
+                        (folder / name).open("r+b").close()
+                    time.sleep(chance.choice((0, chance.uniform(0, 1))))
+                    found["grants"] += granted() > 0
+                    _unexport(folder)
+                    until("unmounting", lambda: _unmounted(folder))
+                    found["up"] += not _is_free(device)
+                    found["granted"] += granted() > 0
+                    found["rounds"] += 1
+                    call("mount", device, folder)
+                    _export(folder, 80)
+                visitors.more()
+            optimistic = counters()["optimistic_reads"]
+    finally:
+        _unexport(folder)
+        until("unmounting", lambda: _unmounted(folder))
+        call("losetup", "--detach", device)
+        image.unlink()
+    return {**found, "got": visitors.got, "optimistic": optimistic, "server": idle()}
+
+
 def killed(rounds: str) -> Any:
     """Kill processes that read."""
     data = made(EXPORT / "killed", 15)
