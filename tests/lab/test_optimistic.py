@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cards import cards_lab
 from carriers import OURS, serve
+from kernel_events import recorded
 from node_files import NODES, node_script
 from peers import SERVER, argv_of, bring, damageable, listens
 from programs import bring_xfs
@@ -434,6 +435,23 @@ def test_an_unmount_returns_when_the_file_system_is_down(
     assert found["got"].keys() <= {"right", "ESTALE"}, about
     assert found["got"]["right"] > rounds, about
     assert found["grants"] > 0 < found["optimistic"], about
+    nothing_in_use(found)
+
+
+@pytest.mark.parametrize("way", ["silence", "no route"])
+def test_an_unmount_does_not_wait_for_the_second_connection(
+    cards: Lab, long: bool, way: str
+) -> None:
+    """The end of the transport ends the search for the server's address, which takes seconds."""
+    events, rounds = {"nfsrdma/nfsrdma_lane/enable": "1"}, 50 if long else 3
+    with nothing_lost(cards, "client"), recorded(cards, "client", events) as lines:
+        found = on(cards, "unresolved", way, str(rounds))
+    assert found["same"]
+    assert found["connects"] == 0
+    ends = [line.split("reason=")[1] for line in lines if "nfsrdma_lane:" in line]
+    assert len(ends) == rounds
+    if way == "silence":
+        assert set(ends) == {"the transport closes"}
     nothing_in_use(found)
 
 

@@ -66,6 +66,7 @@ def mounted(
     *,
     tcp: bool = False,
     port: str = "20049",
+    off: tuple[str, ...] = ("umount",),
 ) -> Iterator[None]:
     at.mkdir(parents=True, exist_ok=True)
     proto = "proto=tcp,nolock" if tcp else f"proto=rdma,port={port}"
@@ -73,7 +74,7 @@ def mounted(
     try:
         yield
     finally:
-        call("umount", at)
+        call(*off, at)
 
 
 @contextmanager
@@ -1446,6 +1447,70 @@ def unmount_races(rounds: str, seed: str) -> Any:
     return {**found, "got": visitors.got, "optimistic": optimistic, "server": idle()}
 
 
+# --- a second connection that does not come about ---
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Nobody answers the question for the link address of the server."""
+    call("ip", "link", "set", "v1", "arp", "off")
+    call("ip", "neigh", "del", _address(), "dev", "v0")
+    try:
+        yield
+    finally:
+        link = Path("/sys/class/net/v1/address").read_text().strip()
+        call("ip", "link", "set", "v1", "arp", "on")
+        call("ip", "neigh", "replace", _address(), "lladdr", link, "dev", "v0", "nud", "permanent")
+
+
+def _address() -> str:
+    return socket.gethostbyname("server")
+
+
+@contextmanager
+def _no_route() -> Iterator[None]:
+    """No packet is sent to the server: see lab-node for the table."""
+    route = call("ip", "route", "show", _address(), "table", "100").split()
+    call("ip", "route", "replace", "blackhole", _address(), "table", "100")
+    try:
+        yield
+    finally:
+        call("ip", "route", "del", "blackhole", _address(), "table", "100")
+        call("ip", "route", "replace", *route, "table", "100")
+
+
+def _connects_second() -> bool:
+    """Whether a worker of the client is making a second connection."""
+    for stack in Path("/proc").glob("[0-9]*/stack"):
+        # a process may end meanwhile
+        with suppress(OSError):
+            if "nfr_client_branch_open_work" in stack.read_text():
+                return True
+    return False
+
+
+UNREACHABLE = {"silence": _silence, "no route": _no_route}
+
+
+def unresolved(way: str, rounds: str) -> Any:
+    """Unmount while the second connection looks for the server's address, or has no route."""
+    data, same, connects = made(EXPORT / "unresolved", 43, MIB), [], 0
+    for _ in range(int(rounds)):
+        # mountd cannot be told of the end of the mount
+        with ExitStack() as later, mounted(off=("umount", "-i")):
+            with Reader("unresolved") as reader:
+                later.enter_context(UNREACHABLE[way]())
+                same.append(reader.read(0) == data[:BLOCK])
+            if way == "silence":
+                until("a second connection that is being made", _connects_second)
+            connects += counters()["optimistic_connects"]
+            later.callback(until, "the end of the transport", lambda: not any(CLIENTS.iterdir()))
+    return {"same": all(same), "connects": connects, "server": idle()}
+
+
+# --- processes that are killed ---
+
+
 def killed(rounds: str) -> Any:
     """Kill processes that read."""
     data = made(EXPORT / "killed", 15)
@@ -1527,14 +1592,18 @@ def restart(times: str) -> Any:
     return {**found, "server": idle()}
 
 
-def second_numbers() -> list[str]:
-    """The client's queue pairs but the first one of the mount, which is the oldest."""
+def queue_pairs() -> list[str]:
+    """The numbers of the client's connected queue pairs; the first one of a mount is the oldest."""
     rows = json.loads(call("rdma", "-j", "-d", "resource", "show", "qp"))
     numbers = [
         row["lqpn"] for row in rows
         if row.get("ifname") == "card0" and row["type"] == "RC" and row["state"] == "RTS"
     ]  # fmt: skip
-    return [str(number) for number in sorted(numbers)[1:]]
+    return [str(number) for number in sorted(numbers)]
+
+
+def second_numbers() -> list[str]:
+    return queue_pairs()[1:]
 
 
 def broken(times: str) -> Any:
