@@ -159,8 +159,8 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("{usr/etc,etc}/nfs.conf{,.local}", _all),
     ("{usr/etc,etc}/nfs.conf.d/*.conf", _all),
     ("{etc,run}/sysconfig/nfs{,-utils}", _all),
-    ("{etc,run,usr/lib,lib}/systemd/system/nfs-server.service", _all),
-    ("{etc,run,usr/lib,lib}/systemd/system/nfs-server.service.d/*.conf", _all),
+    ("{etc,run,usr/local/lib,usr/lib,lib}/systemd/system/nfs-server.service", _all),
+    ("{etc,run,usr/local/lib,usr/lib,lib}/systemd/system/nfs-server.service.d/*.conf", _all),
     ("etc/default/{nfs-kernel-server,nfs-common}", _all),
     ("etc/hosts", _all),
     # RDMA devices, their ports, and the network devices

@@ -21,6 +21,7 @@ __all__ = [
     "GENERATED",
     "Unit",
     "UnitState",
+    "by_name",
     "has_file",
     "is_masked",
     "is_nfs",
@@ -105,11 +106,11 @@ def _hexadecimal(byte: int) -> str:
 
 def nfs_units(machine: Machine) -> list[Unit]:
     """The mount units of NFS in all folders, with their drop-ins, by name."""
-    found = (_unit(machine, path) for path in _by_name(machine, "*.mount"))
+    found = (_unit(machine, path) for path in by_name(machine, "*.mount"))
     return [unit for unit in found if unit]
 
 
-def _by_name(machine: Machine, pattern: str) -> list[Path]:
+def by_name(machine: Machine, pattern: str) -> list[Path]:
     """The files that match in the folders of units, one of each name."""
     known: dict[str, Path] = {}
     for folder in FOLDERS:
@@ -119,7 +120,7 @@ def _by_name(machine: Machine, pattern: str) -> list[Path]:
 
 
 def _unit(machine: Machine, path: Path) -> Unit | None:
-    texts = [_text(path), *map(_text, _by_name(machine, f"{path.name}.d/*.conf"))]
+    texts = [_text(path), *map(_text, by_name(machine, f"{path.name}.d/*.conf"))]
     values = {
         name: next(filter(None, (setting(text, "Mount", name) for text in reversed(texts))), "")
         for name in ("What", "Where", "Type", "Options")

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from nfsrdma_tools.errors import ProgramMissingError
 from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError
+from nfsrdma_tools.host.nfs import units
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT
 
 __all__ = ["NfsConf", "Requested", "Setting", "is_on", "requested"]
@@ -29,9 +30,6 @@ _OFF = frozenset({"0", "f", "false", "n", "no", "off"})
 _SERVICES = {"nfsrdma": RDMA_PORT, "nfs": 2049}
 _MOST_FILES = 64
 _UNIT = "nfs-server.service"
-_UNIT_FOLDERS = (
-    *("etc/systemd/system", "run/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"),
-)
 _SYSCONFIG, _DEFAULT = "etc/sysconfig/nfs", "etc/default/nfs-kernel-server"
 _GENERATED = "run/sysconfig/nfs-utils"
 """What nfs-config.service makes of the two for RPCNFSDARGS (nfs-utils_env.sh)."""
@@ -253,7 +251,7 @@ class _Commands:
             if key == "ExecStart":
                 # an empty assignment resets the list
                 self.lines = [*self.lines, setting] if setting.value else []
-        if not unit:
+        if not self.lines:
             # the unit was not recorded: its variables have these names
             self.variables = _variables(self.machine, self.files)
             line = "rpc.nfsd $RPCNFSDARGS $NFSD_OPTIONS"
@@ -324,15 +322,8 @@ def _asks_for_rdma(name: str, value: str) -> bool:
 
 def _unit_lines(machine: Machine, files: list[str]) -> Iterator[tuple[str, Setting]]:
     """The assignments of the section [Service] of the unit and its drop-ins, in order."""
-    places = [f"{folder}/{_UNIT}" for folder in _UNIT_FOLDERS]
-    fragment = next((name for name in places if machine.path(name).is_file()), "")
-    if not fragment:
-        return
-    drop_ins: dict[str, str] = {}
-    for place in reversed(places):
-        # a file in /etc masks one of the same name elsewhere
-        drop_ins |= {path.name: place for path in machine.path(f"{place}.d").glob("*.conf")}
-    for name in (fragment, *(f"{drop_ins[x]}.d/{x}" for x in sorted(drop_ins))):
+    for path in (*units.by_name(machine, _UNIT), *units.by_name(machine, f"{_UNIT}.d/*.conf")):
+        name = str(path.relative_to(machine.root))
         files.append(name)
         section = ""
         for line in _text(machine, name).replace("\\\n", " ").splitlines():
