@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,11 @@ from nfsrdma_tools.cli.options import (
     option,
 )
 from nfsrdma_tools.cli.output import print_changes, print_json, print_line
+from nfsrdma_tools.errors import printable
+from nfsrdma_tools.sizes import format_size
+
+if TYPE_CHECKING:
+    from nfsrdma_tools.host.nfsd.serving import Serving
 
 __all__ = ["app"]
 
@@ -136,7 +141,7 @@ def cpu(
 
 @app.command()
 def status(source: From = None, as_json: Json = False) -> None:
-    """Show nfsd's threads, listeners and versions, and all exports."""
+    """Show nfsd's threads, listeners, versions and I/O modes, and all exports."""
     from dataclasses import asdict
 
     from nfsrdma_tools.host.nfsd import serving
@@ -148,9 +153,29 @@ def status(source: From = None, as_json: Json = False) -> None:
         return
     unknown = "unknown (needs root)"
     versions = unknown if found.versions is None else ", ".join(found.versions) or "none"
-    print(f"threads    {unknown if found.threads is None else found.threads}")
+    print(f"threads    {unknown if found.threads is None else _threads(found)}")
     print(f"listeners  {', '.join(map(str, found.listeners)) or 'none'}")
     print(f"versions   {versions}")
+    if found.max_block_size:
+        print(f"block size {format_size(found.max_block_size)} at most, for rsize and wsize")
+    if modes := _io_modes(found):
+        print(f"file I/O   {modes}")
     for each in found.exports:
         own = "  (by nfsrdma)" if each.path in found.own else ""
         print(f"export     {each.path} to {each.client} ({','.join(each.options)}){own}")
+
+
+def _threads(found: Serving) -> str:
+    least = f"{found.min_threads} to " if found.min_threads else ""
+    pools = found.pool_threads or ()
+    shares = f" in {len(pools)} pools: {', '.join(map(str, pools))}" if len(pools) > 1 else ""
+    mode = f", pool mode {printable(found.pool_mode)}" if found.pool_mode else ""
+    return f"{least}{found.threads}{shares}{mode}"
+
+
+def _io_modes(found: Serving) -> str:
+    modes = {"read": found.io_cache_read, "write": found.io_cache_write}
+    words = [f"{name} {mode}" for name, mode in modes.items() if mode]
+    if found.splice_read is not None:
+        words.append("READ may splice" if found.splice_read else "READ does not splice")
+    return ", ".join(words)

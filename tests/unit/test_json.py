@@ -234,7 +234,8 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     ),
     "server status": (
         show_server,
-        "exports(client options path) listeners(port transport) own threads versions",
+        "exports(client options path) io_cache_read io_cache_write listeners(port transport) "
+        "max_block_size min_threads own pool_mode pool_threads splice_read threads versions",
     ),
     "link show": (
         show_links,

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools.cli import server as command
+from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfsd import exports, nfsctl, serving
 from nfsrdma_tools.host.nfsd.exports import Export, Exported
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
@@ -137,6 +140,59 @@ def test_nfsd_is_read(tmp_path: Path) -> None:
     assert found == [Listener("nfr", 20050), Listener("rdma", 20049), Listener("tcp", 2049)]
     assert [each.over_rdma for each in found] == [True, True, False]
     assert nfsctl.versions(tmp_path) == ["3", "4.1", "4.2"]
+
+
+def test_a_server_without_new_files_has_no_such_values(tmp_path: Path) -> None:
+    found = serving.serving(Machine(tmp_path, recording=Recording()))
+    assert found == serving.Serving(0, (), (), (), ())
+
+
+NFSD = {
+    "proc/fs/nfsd/threads": "96\n",
+    "proc/fs/nfsd/pool_threads": "48 48\n",
+    "proc/fs/nfsd/max_block_size": "4194304\n",
+    "sys/module/sunrpc/parameters/pool_mode": "pernode\n",
+    "sys/kernel/debug/nfsd/io_cache_read": "2\n",
+    "sys/kernel/debug/nfsd/io_cache_write": "3\n",
+    "sys/kernel/debug/nfsd/disable-splice-read": "1\n",
+}
+THREADS = ("nfsdctl", "threads")
+
+
+def test_threads_block_size_and_io_modes_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in NFSD.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    said = Result(THREADS, "gracetime: 90\nmin-threads: 8\npool-threads: 48 48\n", "", 0)
+    machine = Machine(tmp_path, recording=Recording(programs={THREADS: said}))
+    found = serving.serving(machine)
+    assert (found.min_threads, found.threads, found.pool_threads) == (8, 96, (48, 48))
+    assert (found.pool_mode, found.max_block_size) == ("pernode", 4 << 20)
+    # 3 is a mode of a later kernel
+    assert (found.io_cache_read, found.io_cache_write, found.splice_read) == ("direct", "3", False)
+    monkeypatch.setattr(serving, "serving", lambda _: found)
+    command.status()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "threads    8 to 96 in 2 pools: 48, 48, pool mode pernode"
+    assert "block size 4M at most, for rsize and wsize" in lines
+    assert "file I/O   read direct, write 3, READ does not splice" in lines
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        Result(THREADS, "pool-threads: 8\n", "", 0),
+        Result(THREADS, "min-threads: 0\npool-threads: 8\n", "", 0),
+        Result(THREADS, "min-threads: 4\n", "nfsdctl: Error: Operation not supported", 1),
+        None,
+    ],
+)
+def test_a_fixed_number_of_threads_has_no_least_one(tmp_path: Path, result: Result | None) -> None:
+    machine = Machine(tmp_path, recording=Recording(programs={THREADS: result}))
+    assert nfsctl.min_threads(machine) is None
 
 
 def test_nfsd_that_cannot_listen_says_so(tmp_path: Path) -> None:

@@ -12,17 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools import files
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UserError, printable
+from nfsrdma_tools.host.machine import Machine
 
 __all__ = [
     "PORTLIST",
     "RDMA_PORT",
     "Listener",
     "Served",
+    "io_mode",
     "listen",
     "listeners",
+    "min_threads",
+    "numbers",
     "parse_statistics",
     "read_statistics",
+    "splice_read",
     "threads",
     "versions",
 ]
@@ -32,6 +37,7 @@ RDMA_PORT = 20049
 _NFSD = Path("/proc/fs/nfsd")
 PORTLIST = _NFSD / "portlist"
 """The listeners; a line that is written to it adds one."""
+_DEBUG = "sys/kernel/debug/nfsd"
 _STATISTICS = Path("/proc/net/rpc/nfsd")
 
 
@@ -72,6 +78,42 @@ def listeners(nfsd: Path = _NFSD) -> list[Listener]:
     """The listeners of nfsd; IPv4 and IPv6 count as one.  PermissionError unless root."""
     rows = (line.split() for line in _read(nfsd / "portlist").splitlines())
     return sorted({Listener(row[0], int(row[1])) for row in rows if len(row) == 2})
+
+
+def numbers(path: Path) -> tuple[int, ...]:
+    """The numbers in a file of nfsd; () if it does not exist, or this user may not read it."""
+    try:
+        return tuple(map(int, _read(path).split()))
+    except (PermissionError, ValueError):
+        return ()
+
+
+def min_threads(machine: Machine) -> int | None:
+    """The least number of nfsd threads; None if their number is fixed, or nobody can tell.
+
+    Only netlink has it (NFSD_A_SERVER_MIN_THREADS, Linux 7.0): nfsdctl(8) prints it.
+    """
+    try:
+        said = machine.run("nfsdctl", "threads")
+    except UserError:
+        return None
+    found = re.search(r"^min-threads: (\d{1,9})$", said.stdout, re.MULTILINE)
+    return int(found[1]) or None if found and said.returncode == 0 else None
+
+
+def io_mode(machine: Machine, name: str) -> str | None:
+    """The I/O mode ``io_cache_read`` or ``io_cache_write``; None if it cannot be read.
+
+    Documentation/filesystems/nfs/nfsd-io-modes.rst.
+    """
+    text = machine.text(f"{_DEBUG}/{name}").strip()
+    modes = {"0": "buffered", "1": "dontcache", "2": "direct"}
+    return modes.get(text, printable(text)) if text else None
+
+
+def splice_read(machine: Machine) -> bool | None:
+    """Whether nfsd may splice pages into a reply (fs/nfsd/debugfs.c); None if unknown."""
+    return {"0": True, "1": False}.get(machine.text(f"{_DEBUG}/disable-splice-read").strip())
 
 
 def listen(transport: str, port: int, nfsd: Path = _NFSD) -> None:

@@ -41,6 +41,7 @@ __all__ = [
 CONF = Path("/etc/nfs.conf.d/nfsrdma.conf")
 _VERSIONS = ("3", "4.0", "4.1", "4.2")
 _UNIT = "nfs-server.service"
+_POOL_MODE = "sys/module/sunrpc/parameters/pool_mode"
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,21 @@ class Serving:
     exports: tuple[Exported, ...]
     own: tuple[str, ...]
     """The paths that ``enable`` serves."""
+    min_threads: int | None = None
+    """The least number of threads, where the kernel adds and ends them as needed (Linux 7.0);
+    ``threads`` is the greatest then.  None: it does not, or nfsdctl cannot tell."""
+    pool_mode: str | None = None
+    """How threads are divided among CPUs: ``global``, ``percpu``, ``pernode``, ``auto``."""
+    pool_threads: tuple[int, ...] | None = None
+    """The threads of each pool; None if this user may not read them."""
+    max_block_size: int | None = None
+    """The limit of rsize and wsize, in bytes; None if it is unknown."""
+    io_cache_read: str | None = None
+    """How nfsd reads files: ``buffered``, ``dontcache``, ``direct``, or a number that later kernels
+    have.  None, like the next two: the kernel does not tell (before Linux 6.18; only root)."""
+    io_cache_write: str | None = None
+    splice_read: bool | None = None
+    """Whether a READ may send pages of the page cache, without a copy."""
 
 
 def serving(machine: Machine = LIVE) -> Serving:
@@ -70,6 +86,13 @@ def serving(machine: Machine = LIVE) -> Serving:
         versions=versions,
         exports=tuple(exports.effective(machine.path("var/lib/nfs/etab"))),
         own=tuple(state.exports) if state else (),
+        min_threads=nfsctl.min_threads(machine) if threads else None,
+        pool_mode=machine.text(_POOL_MODE).strip() or None,
+        pool_threads=nfsctl.numbers(nfsd / "pool_threads") or None,
+        max_block_size=next(iter(nfsctl.numbers(nfsd / "max_block_size")), None),
+        io_cache_read=nfsctl.io_mode(machine, "io_cache_read"),
+        io_cache_write=nfsctl.io_mode(machine, "io_cache_write"),
+        splice_read=nfsctl.splice_read(machine),
     )
 
 
