@@ -640,6 +640,72 @@ def test_mounts_with_equal_windows_have_one_finding(machine: Machine) -> None:
     assert found["read-ahead /mnt/0"].endswith("; the same for 2 other mounts")
 
 
+RECORD = (
+    "device server:/export mounted on {} with fstype nfs4 statvers=1.1\n\tage:\t{}\n"
+    "\txprt:\t{}\n\tper-op statistics\n\tREAD: {} 0 0 0 0 0 0\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("age", "connects", "took", "words"),
+    [
+        (300, 1, 0, ""),
+        (300, 4, 0, ""),
+        (299, 4, 0, "connected 4 times"),
+        (299, 4, 0, "mounted 4 min 59 s ago"),
+        (90000, 303, 0, ""),
+        (90000, 304, 0, "mounted 1 d 1 h ago: connected 304 times"),
+        (300, 1, 60, "took 60 s"),
+        (300, 1, 59, ""),
+        # not seconds: jiffies that have wrapped
+        (300, 1, 4294667, ""),
+        (90000, 1, 899, ""),
+        (90000, 1, 900, "took 900 s"),
+    ],
+)
+def test_reconnects_are_compared_with_the_idle_timer(
+    machine: Machine, age: int, connects: int, took: int, words: str
+) -> None:
+    mounted(machine, 524288, 128)
+    xprt = f"rdma 0 0 {connects} {took} 0 50 50 0 50 0"
+    write(machine.root, "proc/self/mountstats", RECORD.format("/mnt", age, xprt, "40 40 0"))
+    found = [one.found for one in checks.mount_history.history(machine)]
+    assert len(found) == bool(words)
+    assert all(words in text for text in found), found
+
+
+@pytest.mark.parametrize(
+    ("sends", "bad", "waiting", "operations", "words"),
+    [
+        (10000, 0, 0, "10000 10000 0", []),
+        (10000, 9, 9999, "10000 10009 9", []),
+        (10000, 10, 0, "10000 10000 0", ["10 of 10000 replies"]),
+        (10000, 0, 10000, "10000 10000 0", ["1.0 requests waited"]),
+        (999, 0, 9999, "999 999 0", []),
+        (10000, 0, 0, "10000 10010 0", ["10 retransmissions in 10000 operations (0.1 %)"]),
+        (10000, 0, 0, "10000 10000 10", ["0 retransmissions", "10 timeouts"]),
+        # one burst, and one per hour
+        (900000, 0, 0, "900000 900138 0", []),
+        (900000, 0, 0, "900000 900139 0", ["139 retransmissions"]),
+    ],
+)
+def test_counters_are_reported_when_they_are_noticeable(
+    machine: Machine, sends: int, bad: int, waiting: int, operations: str, words: list[str]
+) -> None:
+    mounted(machine, 524288, 128)
+    xprt = f"tcp 0 1 1 0 0 {sends} {sends} {bad} 0 {waiting} 2 0 0"
+    write(machine.root, "proc/self/mountstats", RECORD.format("/mnt", 36000, xprt, operations))
+    found = list(checks.mount_history.history(machine))
+    assert {(one.name, one.status) for one in found} <= {("history /mnt", "warning")}
+    assert len(found) == bool(words)
+    assert all(word in found[0].found for word in words), found
+
+
+def test_a_host_without_mounts_has_no_history(machine: Machine) -> None:
+    write(machine.root, "proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
+    assert list(checks.mount_history.history(machine)) == []
+
+
 # ---- tools
 
 
