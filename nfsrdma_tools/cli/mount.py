@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,14 +26,17 @@ from nfsrdma_tools.cli.options import (
     wsize_option,
 )
 from nfsrdma_tools.cli.output import print_json, print_table
-from nfsrdma_tools.errors import UsageError, printable
+from nfsrdma_tools.errors import UsageError, UserError, printable
 from nfsrdma_tools.host.nfs.personality import OPTIMISTIC, PERSONALITIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
+    from nfsrdma_tools.host.machine import Machine
     from nfsrdma_tools.host.nfs.mounting import MountRequest
-    from nfsrdma_tools.host.nfs.mounts import MountState
+    from nfsrdma_tools.host.nfs.mounts import Mount, MountState
+    from nfsrdma_tools.host.nfs.requirements import Difference
 
 __all__ = ["mount", "mounts", "parse_options", "umount"]
 
@@ -246,20 +250,72 @@ def umount(
     unmount(Path(directory), timeout=timeout)
 
 
-def mounts(source: From = None, as_json: Json = False) -> None:
+def mounts(
+    # not a Path: typer checks paths, and hangs when the server is gone
+    directory: Annotated[
+        str | None,
+        argument("DIR", "Mount point (default: all NFS mounts).", complete=complete_mount),
+    ] = None,
+    require: Annotated[
+        list[str] | None,
+        option(
+            "A=B,C,...",
+            "Print only the mounts that do not have these values in effect: transport, vers, "
+            "rsize, connections or another key of --json, or a mount option; repeatable "
+            "(default: print all mounts).",
+        ),
+    ] = None,
+    pid: Annotated[
+        int | None,
+        option("PID", "Read the mount namespace of a process (default: this one's).", min=1),
+    ] = None,
+    source: From = None,
+    as_json: Json = False,
+) -> None:
     """List the NFS mounts with the values in effect.
 
     The last line names the module that serves proto=rdma, and its origin.
+
+    With --require, the exit status is the answer: 0 all values are in effect, 1 not all, 2 no
+    answer, because there is no such mount, it cannot be read, or the command line is wrong.
+    transport=rdma is module rpcrdma, proto=rdma is either module; rdma6 requires IPv6. vers=4 is
+    any 4.x, sec=krb5i:krb5p one of both. A name without a value is a flag, such as hard.
     """
+    if source and pid:
+        raise UsageError("--from and --pid exclude each other", "omit one of them")
+    try:
+        with machine_of(source, process=str(pid or "self")) as machine:
+            if require:
+                _check(machine, directory, require, as_json)
+            else:
+                _list(machine, directory, as_json)
+    except (OSError, UserError) as error:
+        problem = _unreadable(error, pid) if isinstance(error, OSError) else error
+        if require:
+            # 1 means that a mount does not meet the requirements
+            problem.status = UsageError.status
+        raise problem from error
+
+
+def _unreadable(error: OSError, pid: int | None) -> UserError:
+    if pid and isinstance(error, (FileNotFoundError, ProcessLookupError)):
+        return UserError(f"there is no process {pid}")
+    whose = f"process {pid}" if pid else error.filename
+    return UserError(f"cannot read the mounts of {whose}: {error.strerror}")
+
+
+def _list(machine: Machine, directory: str | None, as_json: bool) -> None:
     from nfsrdma_tools.host.nfs.mounts import states
     from nfsrdma_tools.host.rpcrdma import loaded_origin
     from nfsrdma_tools.host.transports import owner
 
-    with machine_of(source) as machine:
-        current = states(machine)
-        over_rdma = any(state.mount.transport in ("rdma", "nfsrdma") for state in current)
-        module = owner(machine) if over_rdma else ""
-        origin = loaded_origin(module, machine)
+    current = states(machine)
+    if directory is not None:
+        places = [_place(mount) for mount in _chosen(machine, directory)]
+        current = [state for state in current if _place(state.mount) in places]
+    over_rdma = any(state.mount.transport in ("rdma", "nfsrdma") for state in current)
+    module = owner(machine) if over_rdma else ""
+    origin = loaded_origin(module, machine)
     if as_json:
         serves = {"name": module, "origin": origin}
         print_json({"mounts": [state.facts() for state in current], "rdma_module": serves})
@@ -267,6 +323,71 @@ def mounts(source: From = None, as_json: Json = False) -> None:
     _table(current)
     if over_rdma:
         print(f"\nproto=rdma is {module or 'a module'} {origin or 'of unknown origin'}")
+
+
+def _place(mount: Mount) -> tuple[Path, str]:
+    return mount.directory, mount.device
+
+
+def _chosen(machine: Machine, directory: str | None) -> list[Mount]:
+    """The mount on a directory, or all.  UserError if there is none on it."""
+    from pathlib import Path
+
+    from nfsrdma_tools.host.nfs import mounts
+
+    if directory is None:
+        return mounts.mounts(machine)
+    found = mounts.find(Path(directory), machine)
+    if found is None:
+        raise UserError(f"{directory} is not an NFS mount point", "see `nfsrdma mounts`")
+    return [found]
+
+
+def _check(machine: Machine, directory: str | None, require: list[str], as_json: bool) -> None:
+    """Print the mounts that lack a required value, and exit with status 1 if there is one."""
+    from nfsrdma_tools.host.nfs import requirements
+
+    required = requirements.parse(require)
+    chosen = _chosen(machine, directory)
+    if not chosen:
+        raise UserError("there is no NFS mount", "mount one, or name its mount point")
+    rows = [
+        (mount, requirements.differences(of, required))
+        for mount, of in _with_states(machine, chosen, required)
+    ]
+    met = not any(differences for _, differences in rows)
+    if as_json:
+        print_json({"met": met, "mounts": [_facts(*row) for row in rows]})
+    else:
+        for mount, differences in rows:
+            if differences:
+                print(printable(f"{mount.directory}: {'; '.join(map(str, differences))}"))
+    if not met:
+        sys.exit(1)
+
+
+def _with_states(
+    machine: Machine, chosen: list[Mount], required: Mapping[str, str]
+) -> Iterator[tuple[Mount, Mount | MountState]]:
+    """Each mount with its state, if a required value needs it: mountinfo can always be read."""
+    from nfsrdma_tools.host.nfs import mounts, requirements
+
+    if required.keys().isdisjoint(requirements.OF_STATE):
+        yield from ((mount, mount) for mount in chosen)
+        return
+    states = {_place(state.mount): state for state in mounts.states(machine)}
+    for mount in chosen:
+        if _place(mount) not in states:
+            raise UserError(f"the counters of {mount.directory} cannot be read", "try again")
+        yield mount, states[_place(mount)]
+
+
+def _facts(mount: Mount, differences: Sequence[Difference]) -> dict[str, object]:
+    return {
+        "directory": str(mount.directory),
+        "target": str(mount.target),
+        "differences": [vars(difference) for difference in differences],
+    }
 
 
 def _table(states: Sequence[MountState]) -> None:

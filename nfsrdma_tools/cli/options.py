@@ -141,12 +141,15 @@ Timeout = Annotated[
 
 
 @contextlib.contextmanager
-def machine_of(source: Path | None, server: str = "") -> Iterator[Machine]:
-    """The host that --from names; this host for None.  UserError if it cannot be read."""
+def machine_of(source: Path | None, server: str = "", process: str = "self") -> Iterator[Machine]:
+    """The host that --from names; this host for None.  UserError if it cannot be read.
+
+    ``process`` is the one of this host whose mount namespace is read.
+    """
     from nfsrdma_tools.host.machine import Machine
 
     if source is None:
-        yield Machine(server=server)
+        yield Machine(server=server, process=process)
         return
     from nfsrdma_tools.host.recorded import opened
 

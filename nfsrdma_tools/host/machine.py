@@ -57,10 +57,16 @@ class Machine:
     """The answers of another host; None reads this one."""
     notes: Recording | None = None
     """On this host: where the answers are noted, for a bundle."""
+    process: str = "self"
+    """The process whose mount namespace is read: its number, or "self"."""
 
     def path(self, name: str) -> Path:
         """A path below the root; ``name`` has no leading slash."""
         return self.root / name
+
+    def of_process(self, name: str) -> Path:
+        """A file of the process whose mount namespace is read, such as "mountinfo"."""
+        return self.path(f"proc/{self.process}/{name}")
 
     def read(self, name: str) -> str:
         """The text of a file below the root, invalid UTF-8 replaced."""

@@ -90,6 +90,12 @@ def show_mounts(patch: PATCH, _: Path) -> None:
     mount.mounts(as_json=True)
 
 
+def check_mounts(patch: PATCH, _: Path) -> None:
+    patch.setattr(mounts, "mounts", lambda _: [filled(MountState).mount])
+    with pytest.raises(SystemExit):
+        mount.mounts(require=["transport=tcp"], as_json=True)
+
+
 def make_mount(patch: PATCH, _: Path) -> None:
     patch.setattr(mounting, "mount", lambda *_: filled(MountState))
     mount.mount("s:/e", "/mnt", as_json=True)
@@ -215,6 +221,10 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
         "number) severity source subject)",
     ),
     "mounts": (show_mounts, f"mounts({MOUNT}) rdma_module(name origin)"),
+    "mounts --require": (
+        check_mounts,
+        "met mounts(differences(found name required) directory target)",
+    ),
     "mount": (make_mount, MOUNT),
     "module status": (
         show_module,

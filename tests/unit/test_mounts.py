@@ -276,7 +276,7 @@ def test_the_addresses_of_all_connections(recorded: Machine) -> None:
 def test_whose_module_serves_rdma(
     recorded: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(mount_command, "machine_of", lambda _: nullcontext(recorded))
+    monkeypatch.setattr(mount_command, "machine_of", lambda *_, **__: nullcontext(recorded))
     mount_command.mounts()
     assert capsys.readouterr().out.endswith("\n\nproto=rdma is rpcrdma of vastnfs 4.5.1-vastdata\n")
     mount_command.mounts(as_json=True)

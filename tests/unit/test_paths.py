@@ -249,8 +249,8 @@ def test_a_sample_crosses_the_files_of_its_path(
 # stands in for mount.nfs: the kernel's files as they are after the mount
 MOUNT_NFS = """#!/bin/sh -e
 cd '{root}'
-echo "60 1 0:77 / {directory} rw - nfs4 localhost:/export rw,vers=4.2,rsize=65536,proto=rdma" >> \\
-    mountinfo
+echo "60 1 0:77 / {directory} rw - nfs4 localhost:/export rw,vers=4.2,rsize=65536,\\
+proto=rdma,addr=127.0.0.1" >> mountinfo
 printf 'device %s mounted on %s with fstype nfs4 statvers=1.1\\n\\txprt:\\trdma 0\\n' \\
     localhost:/export '{directory}' > mountstats
 printf 'NV SERVER PORT DEV\\nv4 7f000001 4e51 0:77 0:0 no\\n' > volumes
@@ -319,13 +319,13 @@ def test_a_mount_crosses_the_files_of_its_path(
         sys.setprofile(None)
     _, row = capsys.readouterr().out.splitlines()
     assert row.split()[1:] == [
-        "localhost:/export", "nfsrdma", "4.2", "65536", "0", "1", "256", "KiB", "=", "4", "blocks",
-        "cached", "-",
+        *("localhost:/export", "nfsrdma", "4.2", "65536", "0", "1", "to", "127.0.0.1"),
+        *("256", "KiB", "=", "4", "blocks", "cached", "-"),
     ]  # fmt: skip
     section = sections()["A mount"]
     assert trace.files == {*section.files, *section.leaves}
-    # before the lock, with the lock, and after mount.nfs
-    assert trace.calls["host/nfs/mountinfo.py", "parse"] == 3
+    # before the lock, with the lock, after mount.nfs, and to check mountstats
+    assert trace.calls["host/nfs/mountinfo.py", "parse"] == 4
     assert trace.calls["host/nfs/mountstats.py", "read_all"] == 1
     functions = {(file, name) for file, names in section.functions.items() for name in names}
     assert functions <= trace.calls.keys()

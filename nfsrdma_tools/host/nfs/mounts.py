@@ -235,8 +235,8 @@ class MountState:
 
 
 def mounts(machine: Machine = LIVE) -> list[Mount]:
-    """All NFS mounts of this process' namespace, in the order of mountinfo."""
-    return nfs_mounts(mountinfo.read(machine.path("proc/self/mountinfo")), machine)
+    """All NFS mounts of a mount namespace, in the order of mountinfo."""
+    return nfs_mounts(mountinfo.read(machine.of_process("mountinfo")), machine)
 
 
 def nfs_mounts(entries: Iterable[Entry], machine: Machine = LIVE) -> list[Mount]:
@@ -249,9 +249,13 @@ def nfs_mounts(entries: Iterable[Entry], machine: Machine = LIVE) -> list[Mount]
 
 def find(directory: Path, machine: Machine = LIVE) -> Mount | None:
     """The NFS mount on ``directory``; None if there is none."""
-    entries = mountinfo.read(machine.path("proc/self/mountinfo"))
-    if machine.live:
+    entries = mountinfo.read(machine.of_process("mountinfo"))
+    if machine.live and machine.process == "self":
         entry = mountinfo.at(directory, entries)
+    elif machine.live:
+        root = machine.of_process("root")
+        where, _ = mountinfo.without_links(directory, entries, root)
+        entry = next((one for one in reversed(entries) if one.directory == where), None)
     else:
         # links of this host say nothing about the other one
         entry = next((one for one in reversed(entries) if one.directory == directory), None)
@@ -261,7 +265,7 @@ def find(directory: Path, machine: Machine = LIVE) -> Mount | None:
 def states(machine: Machine = LIVE) -> list[MountState]:
     """All NFS mounts with all values in effect; mounts that disappear meanwhile are left out."""
     everything = mounts(machine)
-    path = machine.path("proc/self/mountstats")
+    path = machine.of_process("mountstats")
     counters = {stats.directory: stats for stats in mountstats.read_all(path)}
     ours = _our_transports(everything, machine)
     found = []
