@@ -153,8 +153,9 @@ class Tuned:
 
 
 def _server(row: dict[str, Any]) -> ServerState:
-    lists = {key: tuple(row[key]) for key in ("made", "versions", "listeners") if key in row}
-    return ServerState(**{**row, **lists})
+    lists = ("made", "versions", "listeners")
+    values: dict[str, Any] = {key: tuple(row[key]) if key in lists else row[key] for key in row}
+    return ServerState(**values)
 
 
 def _tuned(data: dict[str, Any]) -> list[Tuned]:

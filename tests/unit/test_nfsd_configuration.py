@@ -265,6 +265,24 @@ SYSTEMS: dict[str, tuple[dict[str, str], Requested]] = {
             20049, "/etc/nfs.conf", fault="nfsdctl takes a port as the value of rdma for no"
         ),
     ),
+    "nfsdctl listener": (
+        {
+            UNIT: "[Service]\nExecStart=/usr/sbin/rpc.nfsd\n",
+            f"{UNIT}.d/rdma.conf": (
+                "[Service]\nExecStartPost=/usr/sbin/nfsdctl listener +rdma:[2001:db8::1]:20052\n"
+            ),
+        },
+        Requested(20052, f"/{UNIT}.d/rdma.conf"),
+    ),
+    "portlist": (
+        {
+            UNIT: (
+                "[Service]\nExecStart=/usr/sbin/rpc.nfsd\n"
+                "ExecStartPost=/bin/sh -c 'echo rdma 20049 > /proc/fs/nfsd/portlist'\n"
+            )
+        },
+        Requested(20049, f"/{UNIT}"),
+    ),
     "a unit that does not use the variables": (
         {
             UNIT: "[Service]\nExecStart=/usr/sbin/rpc.nfsd\n",

@@ -142,7 +142,11 @@ def test_a_dummy_is_known_by_what_it_lacks(changes: dict[str, Any], count: int) 
             replace(IDLE, signed_only="lockdown is integrity"),
             *("error", "is not signed, and lockdown is integrity"),
         ),
-        (VASTS, replace(IDLE, signed_only="lockdown is integrity"), "ok", "not loaded"),
+        (
+            VASTS,
+            replace(IDLE, signed_only="lockdown is integrity"),
+            *("ok", "not loaded; for client and server, with remoteports="),
+        ),
         (KERNELS, replace(IDLE, foreign=("rdma_cm",)), "warning", "rdma_cm is of another origin"),
         (
             replace(VENDORS, aliases=(), vermagic=KERNELS.vermagic),

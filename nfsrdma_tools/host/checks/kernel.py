@@ -85,8 +85,11 @@ def judge_module(file: ModuleFile, origin: Origin, known: Circumstances) -> Find
     if marks := rpcrdma.dummy_marks(file):
         found = f"{file.path} is not the real module: {'; '.join(marks)}"
         return Finding(KERNELS, "error", found, "the kernel's own rpcrdma, or a vendor's", _REAL)
+    parts = " and ".join(rpcrdma.offers(file)) or "no part that has an alias"
+    if origin.kind == "nfs stack":
+        parts += ", with remoteports= and localports="
     if known.loaded:
-        return _judge_loaded(file, what, known)
+        return _judge_loaded(file, what, parts, known)
     if file.builtin:
         return Finding(KERNELS, "ok", what)
     if broken := _broken(file, known):
@@ -95,10 +98,10 @@ def judge_module(file: ModuleFile, origin: Origin, known: Circumstances) -> Find
         loaded = "it is not loaded" if known.loaded is False else "it may not be loaded"
         found = f"{what}: {doubt}, and {loaded}"
         return Finding(KERNELS, "warning", found, "a module that the kernel takes", _TRY)
-    return Finding(KERNELS, "ok", f"{what}, not loaded; for {_parts(file)}")
+    return Finding(KERNELS, "ok", f"{what}, not loaded; for {parts}")
 
 
-def _judge_loaded(file: ModuleFile, what: str, known: Circumstances) -> Finding:
+def _judge_loaded(file: ModuleFile, what: str, parts: str, known: Circumstances) -> Finding:
     if known.srcversion and file.srcversion and known.srcversion != file.srcversion:
         found = (
             f"the loaded module has srcversion {known.srcversion}, {file.path} has"
@@ -108,7 +111,7 @@ def _judge_loaded(file: ModuleFile, what: str, known: Circumstances) -> Finding:
         return Finding(KERNELS, "warning", found, "the same srcversion", remedy)
     if file.built_for not in ("", known.release):
         what += f", built for kernel {file.built_for}, which this kernel has accepted"
-    return Finding(KERNELS, "ok", f"{what}, for {_parts(file)}" if file.aliases else what)
+    return Finding(KERNELS, "ok", f"{what}, for {parts}" if file.aliases else what)
 
 
 def _broken(file: ModuleFile, known: Circumstances) -> str:
@@ -131,10 +134,6 @@ def _doubt(file: ModuleFile, known: Circumstances) -> str:
     if not rpcrdma.offers(file):
         return "it has no alias by which nfsd and rdma-core load it"
     return ""
-
-
-def _parts(file: ModuleFile) -> str:
-    return " and ".join(rpcrdma.offers(file)) or "no part that has an alias"
 
 
 def netid(machine: Machine) -> Iterator[Finding]:

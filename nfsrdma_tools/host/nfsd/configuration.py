@@ -33,6 +33,8 @@ _UNIT = "nfs-server.service"
 _SYSCONFIG, _DEFAULT = "etc/sysconfig/nfs", "etc/default/nfs-kernel-server"
 _GENERATED = "run/sysconfig/nfs-utils"
 """What nfs-config.service makes of the two for RPCNFSDARGS (nfs-utils_env.sh)."""
+# nfsdctl listener "+rdma:ADDRESS:PORT", echo rdma PORT > /proc/fs/nfsd/portlist
+_ADDED = re.compile(r"\+rdma6?:\S{0,64}:(\w{1,16})|\brdma (\d{1,5})\b.{0,40}/nfsd/portlist")
 _VARIABLE = re.compile(r"\$(?:\{(\w{1,64})\}|(\w{1,64}))")
 
 
@@ -75,6 +77,8 @@ def requested(machine: Machine = LIVE) -> Requested:
     if not conf.files and not commands.files:
         machine.require("etc/nfs.conf")
     found = _with_options(_from_conf(conf), commands)
+    if not found.rdma and (added := commands.added):
+        found = _with_rdma(found, added.value, added.source)
     if conf.has_port_for_rdma() and commands.use("nfsdctl") and commands.options is None:
         # configure_listeners() of utils/nfsdctl/nfsdctl.c wants a boolean
         found = replace(found, fault="nfsdctl takes a port as the value of rdma for no")
@@ -243,11 +247,16 @@ class _Commands:
     lines: list[Setting] = field(default_factory=list)
     """The values of ExecStart."""
     variables: dict[str, Setting] = field(default_factory=dict)
+    added: Setting | None = None
+    """The RDMA port that a command adds to a running nfsd."""
 
     def __post_init__(self) -> None:
         unit = list(_unit_lines(self.machine, self.files))
         self.variables = self._variables_of(unit)
         for key, setting in unit:
+            # nfsd can also get its listener after its start
+            if key in ("ExecStart", "ExecStartPost") and (match := _ADDED.search(setting.value)):
+                self.added = Setting(match[1] or match[2], setting.source)
             if key == "ExecStart":
                 # an empty assignment resets the list
                 self.lines = [*self.lines, setting] if setting.value else []
