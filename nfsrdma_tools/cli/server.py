@@ -141,7 +141,7 @@ def cpu(
 
 @app.command()
 def status(source: From = None, as_json: Json = False) -> None:
-    """Show nfsd's threads, listeners, versions and I/O modes, and all exports."""
+    """Show nfsd's threads, listeners, versions, I/O modes and exports."""
     from dataclasses import asdict
 
     from nfsrdma_tools.host.nfsd import serving
