@@ -500,6 +500,19 @@ def test_a_mount_that_is_not_there(
     assert (found.status, words in found.found) == (status, True), found
 
 
+def test_hostile_definitions_hide_no_other(machine: Machine) -> None:
+    write(machine.root, "proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
+    write(machine.root, "etc/fstab", "server:/x none nfs rw 0 0\nserver:/x ../y nfs rw 0 0\n")
+    unit = "[Mount]\nWhat=server:/{0}\nWhere={0}\nType=nfs\n"
+    for name, where in (("**", "/a"), ("[", "b"), ("c", "/c")):
+        write(machine.root, f"etc/systemd/system/{name}.mount", unit.format(where))
+    (machine.root / "etc/systemd/system/x.target.wants").mkdir()
+    (machine.root / "etc/systemd/system/x.target.wants/c.mount").symlink_to("../c.mount")
+    write(machine.root, "etc/systemd/system/d.mount/file", "a folder")
+    found = {one.name: one.status for one in checks.mount_definitions.requested(machine)}
+    assert found == {"unit **.mount": "ok", "unit c.mount": "error"}
+
+
 def test_a_mount_without_a_definition_is_not_compared(machine: Machine) -> None:
     mounted(machine, 524288, 128)
     assert list(checks.mount_definitions.requested(machine)) == []
@@ -600,6 +613,12 @@ def test_a_rule_for_more_than_nfs_is_named(machine: Machine, rule: str, words: s
     _, wide = udev(machine)
     assert len(wide) == bool(words)
     assert all(words in found and "; here 8:16" in found for found in wide)
+
+
+def test_a_line_that_is_too_long_is_no_rule(machine: Machine) -> None:
+    long = f"{ADD}, \\\n" + '    ENV{X}="1", \\\n' * 2000 + f"  {VOLUMES}, {FIXED}\n"
+    write(machine.root, OWN, long)
+    assert udev(machine)[0].startswith("none")
 
 
 def test_rules_of_a_folder_that_nobody_recorded_are_unknown(machine: Machine) -> None:

@@ -83,11 +83,14 @@ class _Definition:
 
 
 def _defined(machine: Machine) -> Iterator[_Definition]:
-    found = units.nfs_units(machine)
+    found, wanted = units.nfs_units(machine), units.wanted(machine)
     by_hand = {unit.name: unit for unit in found if not unit.file.startswith(_GENERATED)}
     path = machine.path("etc/fstab")
     text = files.read(path)
     for line in fstab.nfs_lines(text):
+        if not line.directory.is_absolute():
+            # "none", as for swap
+            continue
         words = mountinfo.options(line.options)
         name = units.unit_name(line.directory)
         yield _Definition(
@@ -110,9 +113,8 @@ def _defined(machine: Machine) -> Iterator[_Definition]:
             directory=unit.directory,
             unit=unit.name,
             requested=RequestedOptions.of(unit.options, unit.fstype),
-            automatic=units.is_wanted(machine, unit.name),
-            automounted=units.has_file(machine, unit.automount)
-            and units.is_wanted(machine, unit.automount),
+            automatic=unit.name in wanted,
+            automounted=unit.automount in wanted and units.has_file(machine, unit.automount),
             nofail=False,
         )
     if not text and not found:

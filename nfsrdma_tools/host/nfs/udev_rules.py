@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 
 from nfsrdma_tools.host.machine import Machine
@@ -39,6 +40,7 @@ _TOKEN = re.compile(
     r'[\s,]*([A-Z][A-Z_a-z]*)(?:\{([^}]*)\})?\s*(==|!=|\+=|-=|:=|=)\s*([ei]*)"((?:\\"|[^"])*)"'
 )
 _MOST_LINE = 16 << 10
+_MOST_TEXT = 64 << 10
 _MATCHES = ("==", "!=")
 # of bdi devices: mm/backing-dev.c
 _ATTRIBUTES = re.compile(r"(read_ahead_kb|(min|max)_(ratio|ratio_fine|bytes)|strict_limit|uevent)")
@@ -119,7 +121,7 @@ def effective_files(machine: Machine) -> list[RuleFile]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")
+        return path.read_text(errors="replace")[:_MOST_TEXT]
     except OSError:
         return ""
 
@@ -153,6 +155,7 @@ def _set_by(path: str, rule: _Rule, token: _Token, certain: bool) -> ReadAheadRu
     return ReadAheadRule(path, rule.line, value[:12], program, certain, rule.torn)
 
 
+@lru_cache(maxsize=64)
 def _parsed(text: str) -> list[_Rule]:
     """The rules of a file: udev ignores a line with an error as a whole."""
     rules = []
@@ -161,9 +164,11 @@ def _parsed(text: str) -> list[_Rule]:
         line = raw.lstrip()
         if line.startswith("#"):
             continue
-        joined += line
-        if joined.endswith("\\"):
-            joined = joined[:-1]
+        more = line.endswith("\\")
+        # udev ignores a line that is too long, and so the end of it
+        if len(joined) < _MOST_LINE:
+            joined += line[:-1] if more else line
+        if more:
             continue
         tokens = _tokens(joined) if len(joined) < _MOST_LINE else None
         if tokens:
@@ -193,6 +198,7 @@ class _Run:
     def rules(self, rules: list[_Rule]) -> Iterator[tuple[_Rule, bool]]:
         """The rules that apply, and whether that is certain."""
         certain, label, open_label = True, "", ""
+        labels = {rule.value("LABEL"): place for place, rule in enumerate(rules)}
         for place, rule in enumerate(rules):
             own = rule.value("LABEL")
             if label and own != label:
@@ -207,7 +213,7 @@ class _Run:
             self._assign(rule, known)
             yield rule, known
             target = rule.value("GOTO")
-            if target and any(later.value("LABEL") == target for later in rules[place + 1 :]):
+            if target and labels.get(target, 0) > place:
                 if applies and certain:
                     label = target
                 else:

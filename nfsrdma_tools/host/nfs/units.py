@@ -7,6 +7,7 @@ the same name in /etc/systemd/system takes precedence.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Iterable
@@ -25,12 +26,12 @@ __all__ = [
     "has_file",
     "is_masked",
     "is_nfs",
-    "is_wanted",
     "last_error",
     "nfs_units",
     "setting",
     "states",
     "unit_name",
+    "wanted",
 ]
 
 GENERATED = "run/systemd/generator"
@@ -120,14 +121,17 @@ def by_name(machine: Machine, pattern: str) -> list[Path]:
 
 
 def _unit(machine: Machine, path: Path) -> Unit | None:
-    texts = [_text(path), *map(_text, by_name(machine, f"{path.name}.d/*.conf"))]
+    text = _text(path)
+    if not is_nfs(text):
+        return None
+    texts = [text, *map(_text, by_name(machine, f"{glob.escape(path.name)}.d/*.conf"))]
     values = {
         name: next(filter(None, (setting(text, "Mount", name) for text in reversed(texts))), "")
         for name in ("What", "Where", "Type", "Options")
     }
-    if not is_nfs(texts[0]):
-        return None
     plain = {name: value.replace("%%", "%") for name, value in values.items()}
+    if not plain["Where"].startswith("/"):
+        return None
     return Unit(
         name=path.name,
         file=f"/{path.relative_to(machine.root)}",
@@ -135,7 +139,7 @@ def _unit(machine: Machine, path: Path) -> Unit | None:
         source=plain["What"],
         fstype=values["Type"] or "nfs",
         options=plain["Options"],
-        from_fstab=setting(texts[0], "Unit", "SourcePath") == "/etc/fstab",
+        from_fstab=setting(text, "Unit", "SourcePath") == "/etc/fstab",
     )
 
 
@@ -172,14 +176,14 @@ def is_masked(machine: Machine, name: str) -> bool:
     return path is not None and not _text(path)
 
 
-def is_wanted(machine: Machine, name: str) -> bool:
-    """Whether another unit, such as remote-fs.target, starts this one."""
-    return any(
-        path.name == name
+def wanted(machine: Machine) -> set[str]:
+    """The names of the units that another unit, such as remote-fs.target, starts."""
+    return {
+        path.name
         for folder in FOLDERS
         for kind in ("wants", "requires")
         for path in machine.path(folder).glob(f"*.{kind}/*")
-    )
+    }
 
 
 def has_file(machine: Machine, name: str) -> bool:
@@ -195,9 +199,9 @@ def _file(machine: Machine, name: str) -> Path | None:
 
 def states(machine: Machine, names: Iterable[str]) -> dict[str, UnitState]:
     """What systemd says about these units, by name; {} if it does not run or is not recorded."""
-    wanted = list(dict.fromkeys(names))
-    argv = (*_SHOW, f"--property={','.join(_PROPERTIES)}", "--", *wanted)
-    if not wanted:
+    asked = list(dict.fromkeys(names))
+    argv = (*_SHOW, f"--property={','.join(_PROPERTIES)}", "--", *asked)
+    if not asked:
         return {}
     try:
         texts = [machine.run(*argv).stdout]
