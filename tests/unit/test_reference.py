@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generated pages of docs/reference: as the code is now, and complete."""
+"""The pages of docs/reference: as the code is now, and complete."""
 
 import importlib.util
 import re
@@ -9,7 +9,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import typer.main
 
+from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.host.nfs.personality import PERSONALITIES
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.store import Trial
@@ -52,6 +54,13 @@ def test_each_module_parameter_has_a_row() -> None:
     assert names
     assert sorted(names) == sorted(listed)
     assert re.findall(r"^\| `([\w-]+)`", personalities, re.M) == list(PERSONALITIES)
+
+
+def test_each_command_has_one_row_of_its_changes() -> None:
+    program = typer.main.get_command(app)
+    commands = [path for path, _ in REFERENCE._leaves(program, "nfsrdma")]
+    page = (REFERENCE.PAGES / "changes.md").read_text()
+    assert re.findall(r"^\| `(nfsrdma [^`]*)` \|", page, re.M) == commands
 
 
 def test_each_column_of_an_export_is_explained() -> None:
