@@ -4,6 +4,7 @@
 import json
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,3 +125,44 @@ def dashboard_shows(found: Scene, since: float, job: dict[str, Any]) -> None:
 def value(text: str, name: str) -> float:
     (line,) = (line for line in text.splitlines() if line.startswith(f"{name} "))
     return float(line.rpartition(" ")[2])
+
+
+# docs/how-to/grafana.md, step 1; the Debian package puts the program into /usr/bin
+UNIT = Path(__file__).parents[2] / "playbooks/monitoring/nfsrdma-exporter.service"
+START_UNIT = """
+ln -s /usr/local/bin/nfsrdma /usr/bin/nfsrdma
+mkdir -m 700 /etc/nfsrdma
+openssl rand -hex 16 > /etc/nfsrdma/exporter.token
+chmod 600 /etc/nfsrdma/exporter.token
+cat > /etc/systemd/system/nfsrdma-exporter.service
+systemctl daemon-reload
+systemctl start nfsrdma-exporter
+"""
+END_UNIT = """
+systemctl stop nfsrdma-exporter
+systemctl show --property Result nfsrdma-exporter
+rm -r /etc/nfsrdma /etc/systemd/system/nfsrdma-exporter.service /usr/bin/nfsrdma
+systemctl daemon-reload
+"""
+AUTHORIZED = """
+import urllib.request
+from pathlib import Path
+token = Path("/etc/nfsrdma/exporter.token").read_text().strip()
+request = urllib.request.Request("http://127.0.0.1:29949/metrics")
+request.add_header("Authorization", f"Bearer {token}")
+print(urllib.request.urlopen(request, timeout=60).read().decode())
+"""
+
+
+def test_the_example_of_a_unit_runs_an_exporter_that_requires_the_token(solo: Lab) -> None:
+    solo.run("client", "sh", "-ec", START_UNIT, stdin=UNIT.read_bytes())
+
+    def read(script: str) -> str:
+        return solo.run("client", "python3", "-c", script, check=False).stdout
+
+    try:
+        until(lambda: "nfsrdma_build_info{" in read(AUTHORIZED), "the exporter of the unit")
+        assert "nfsrdma_build_info" not in read(SCRAPE)
+    finally:
+        said = solo.run("client", "sh", "-ec", END_UNIT).stdout
+    assert said == "Result=success\n"
