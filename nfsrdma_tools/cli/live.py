@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from nfsrdma_tools.cli.options import flag, option
-from nfsrdma_tools.live.prometheus.families import COLLECTORS, needed_probes
+from nfsrdma_tools.errors import printable
+from nfsrdma_tools.live.prometheus.families import COLLECTORS, MOST_SERIES, needed_probes
 
 if TYPE_CHECKING:
     from nfsrdma_tools.live.feed import FeedOptions
@@ -47,6 +49,37 @@ _Config = Annotated[
         "Use TLS and basic authentication as configured in FILE, in the format of "
         "Prometheus' exporter toolkit. It is read once, at the start (default: no TLS).",
         "--web.config.file",
+    ),
+]
+_MaxSeries = Annotated[
+    int,
+    option(
+        "N",
+        "Export up to N series; nfsrdma_series_dropped_total counts what is left out.",
+        "--max-series",
+        min=1000,
+    ),
+]
+_Procfs = Annotated[
+    Path | None,
+    option(
+        "DIR",
+        "Where the host's /proc is mounted, such as /host/proc in a container; the mounts are "
+        "those of its process 1 (default: /proc, and the mounts of this process).",
+        "--path.procfs",
+    ),
+]
+_Sysfs = Annotated[
+    Path | None,
+    option("DIR", "Where the host's /sys is mounted (default: /sys).", "--path.sysfs"),
+]
+_Rootfs = Annotated[
+    Path | None,
+    option(
+        "DIR",
+        "Where the host's root is mounted, for its fstab; the mounts are those of process 1 "
+        "(default: /, with --path.procfs the root of its process 1).",
+        "--path.rootfs",
     ),
 ]
 _DisableDefaults = Annotated[
@@ -117,6 +150,10 @@ def exporter(
     interval: _Interval = 5.0,
     stall: _Stall = 5.0,
     probes: _Probes = True,
+    procfs: _Procfs = None,
+    sysfs: _Sysfs = None,
+    rootfs: _Rootfs = None,
+    max_series: _MaxSeries = MOST_SERIES,
     disable_defaults: _DisableDefaults = False,
     **collectors: bool | None,
 ) -> None:
@@ -124,15 +161,23 @@ def exporter(
 
     Beyond loopback, the exporter requires the token that it prints, --token FILE, or the
     authentication in --web.config.file. All collectors are on by default; the probes of a collector
-    that is off are not attached.
+    that is off are not attached. In a container, --path.procfs and --path.sysfs name the mounted
+    /proc and /sys of the host.
     """
+    from nfsrdma_tools.host.machine import host_of_container
+    from nfsrdma_tools.live.collect.host_statistics import described_namespace
     from nfsrdma_tools.live.feed import FeedOptions
 
     chosen = {name: collectors[f"collector_{name}"] for name in COLLECTORS}
     names = tuple(n for n, on in chosen.items() if (not disable_defaults if on is None else on))
     addresses = listen or [f"127.0.0.1:{_EXPORTER_PORT}"]
-    options = FeedOptions(interval, stall, probes, probe_sets=needed_probes(names))
-    _serve(options, addresses, token=token, config=config, page=False, collectors=names)
+    machine = host_of_container(procfs, sysfs, rootfs)
+    options = FeedOptions(interval, stall, probes, probe_sets=needed_probes(names), machine=machine)
+    print(f"nfsrdma: {printable(described_namespace(machine))}", file=sys.stderr)
+    _serve(
+        options, addresses,
+        token=token, config=config, page=False, collectors=names, max_series=max_series,
+    )  # fmt: skip
 
 
 def _serve(options: FeedOptions, addresses: list[str], **more: Any) -> None:

@@ -21,7 +21,7 @@ from nfsrdma_tools.errors import ProgramMissingError, UserError
 if TYPE_CHECKING:
     from nfsrdma_tools.host.rdma.ports import Link
 
-__all__ = ["LIVE", "Machine", "NotRecordedError", "Recording"]
+__all__ = ["LIVE", "Machine", "NotRecordedError", "Recording", "host_of_container"]
 
 
 class NotRecordedError(UserError):
@@ -59,10 +59,16 @@ class Machine:
     """On this host: where the answers are noted, for a bundle."""
     process: str = "self"
     """The process whose mount namespace is read: its number, or "self"."""
+    procfs: Path | None = None
+    """Where its /proc is mounted, if not below the root."""
+    sysfs: Path | None = None
+    """Where its /sys is mounted, if not below the root."""
 
     def path(self, name: str) -> Path:
         """A path below the root; ``name`` has no leading slash."""
-        return self.root / name
+        first, _, rest = name.partition("/")
+        mounted = {"proc": self.procfs, "sys": self.sysfs}.get(first)
+        return mounted / rest if mounted else self.root / name
 
     def of_process(self, name: str) -> Path:
         """A file of the process whose mount namespace is read, such as "mountinfo"."""
@@ -224,3 +230,14 @@ def _resolved(host: str) -> list[str]:
 
 LIVE = Machine()
 """This host."""
+
+
+def host_of_container(procfs: Path | None, sysfs: Path | None, rootfs: Path | None) -> Machine:
+    """The host, for a program in a container that has its filesystems mounted there.
+
+    With its /proc or its root, the mounts are those of process 1: /proc/self has the container's.
+    """
+    process = "1" if procfs or rootfs else "self"
+    # the root of process 1 needs CAP_SYS_PTRACE
+    root = rootfs or (procfs / "1/root" if procfs else Path("/"))
+    return Machine(root, process=process, procfs=procfs, sysfs=sysfs)

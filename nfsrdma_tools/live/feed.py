@@ -18,6 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from nfsrdma_tools.errors import UsageError, UserError
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.live.analyze.bottleneck import with_limits
 from nfsrdma_tools.live.analyze.stalls import EventFinder
 from nfsrdma_tools.live.collect import recording
@@ -37,6 +38,7 @@ class FeedOptions:
 
     ``interval`` is the time between snapshots and ``patience`` the age of an RPC that is a stall,
     both in seconds.  ``record`` is a file to write, ``replay`` one to read in place of the host.
+    ``machine`` is the host.
     """
 
     interval: float = 1.0
@@ -45,6 +47,7 @@ class FeedOptions:
     record: Path | None = None
     replay: Path | None = None
     probe_sets: Sequence[str] = NAMES
+    machine: Machine = LIVE
 
 
 class Feed:
@@ -54,7 +57,7 @@ class Feed:
         if options.replay and options.record:
             raise UserError("--record and --replay exclude each other", "use only one of them")
         sets = options.probe_sets if options.probes else ()
-        self.sampler = Sampler(options.interval, sets)
+        self.sampler = Sampler(options.interval, sets, options.machine)
         self._finder = EventFinder(options.patience)
         self.failure: UserError | None = None
         self._recorder = recording.Recorder(options.record) if options.record else None

@@ -19,13 +19,13 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs.mounts import Mount, mounts, xprt_numbers
 from nfsrdma_tools.probes.program import TRACEFS
 from nfsrdma_tools.undo import Remove, journal
 
 __all__ = ["clients", "exists", "mounts_of_transports", "owner"]
 
-_SYSFS_NFS = Path("/sys/fs/nfs")
 _SYSFS_SUNRPC = Path("/sys/kernel/sunrpc")
 # on every kernel "task:%08x@%08x"
 _CLIENT = re.compile(r"rpc_request: task:[0-9a-f]+@([0-9a-f]+)")
@@ -33,7 +33,9 @@ _CLIENT = re.compile(r"rpc_request: task:[0-9a-f]+@([0-9a-f]+)")
 _TIMEOUT = 10.0
 
 
-def clients(cache: dict[str, int | None] | None = None) -> dict[int, tuple[str, ...]]:
+def clients(
+    cache: dict[str, int | None] | None = None, machine: Machine = LIVE
+) -> dict[int, tuple[str, ...]]:
     """Mount points by the number of their client; mounts with an unknown number are left out.
 
     Mounts of one superblock share a client and so its number.  ``cache`` keeps, by mount, the
@@ -41,12 +43,12 @@ def clients(cache: dict[str, int | None] | None = None) -> dict[int, tuple[str, 
     """
     names: dict[int, list[str]] = {}
     cache = {} if cache is None else cache
-    for mount in mounts():
-        number = _number_in_sysfs(mount)
+    for mount in mounts(machine):
+        number = _number_in_sysfs(mount, machine)
         if number is None:
             key = f"{mount.device} {mount.target}"
             if key not in cache:
-                cache[key] = _number_in_trace(mount)
+                cache[key] = _number_in_trace(mount, machine)
             number = cache[key]
         if number is not None:
             names.setdefault(number, []).append(str(mount.directory))
@@ -58,15 +60,17 @@ def owner(number: int, known: dict[int, tuple[str, ...]]) -> str:
     return ", ".join(known.get(number, ())) or "unattributed"
 
 
-def _number_in_sysfs(mount: Mount) -> int | None:
+def _number_in_sysfs(mount: Mount, machine: Machine) -> int | None:
     try:
-        link = (_SYSFS_NFS / mount.device / "nfs_client").readlink()
+        link = (machine.path("sys/fs/nfs") / mount.device / "nfs_client").readlink()
     except OSError:
         return None
     return int(link.name.removeprefix("clnt-"))
 
 
-def _number_in_trace(mount: Mount) -> int | None:
+def _number_in_trace(mount: Mount, machine: Machine) -> int | None:
+    if machine.process != "self" and not _is_mounted_here(mount, machine):
+        return None
     # an instance has buffers, events and filters of its own: other users of tracefs notice nothing
     folder = TRACEFS / "instances" / f"nfsrdma-{os.getpid()}"
     try:
@@ -77,13 +81,19 @@ def _number_in_trace(mount: Mount) -> int | None:
             # the RPC is that of a child, which set_event_pid leaves out without this option
             (folder / "trace_options").write_text("event-fork")
             (folder / "events/sunrpc/rpc_request/enable").write_text("1")
-            _send_rpc(mount.directory)
+            _send_rpc(machine.path(str(mount.directory).lstrip("/")))
             trace = (folder / "trace").read_text()
             (folder / "events/sunrpc/rpc_request/enable").write_text("0")
     except (OSError, UserError):
         return None
     numbers = _CLIENT.findall(trace)
     return int(numbers[-1], 16) if numbers else None
+
+
+def _is_mounted_here(mount: Mount, machine: Machine) -> bool:
+    """Whether a mount of another namespace is below the root: else another file is in its place."""
+    place = machine.path(str(mount.directory).lstrip("/"))
+    return any(one.directory == place and one.device == mount.device for one in mounts())
 
 
 def _send_rpc(directory: Path) -> None:

@@ -7,8 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from nfsrdma_tools.cli.main import app
+from nfsrdma_tools.live.collect import host_statistics
 from nfsrdma_tools.live.feed import FeedOptions
-from nfsrdma_tools.live.prometheus.families import COLLECTORS, NAMES
+from nfsrdma_tools.live.prometheus.families import COLLECTORS, MOST_SERIES, NAMES
 from nfsrdma_tools.live.web import server
 from nfsrdma_tools.live.web.server import Address, Service
 from nfsrdma_tools.probes import probe_sets
@@ -34,7 +35,13 @@ def typed(*argv: str) -> str:
 
 
 def test_by_default_only_loopback_is_served(called: Called) -> None:
-    assert typed("exporter") == typed("dashboard") == ""
+    # one line says whose mounts are exported
+    assert (
+        typed("exporter")
+        .splitlines()[0]
+        .startswith("nfsrdma: the mounts are those in /proc/self/mountinfo, mount namespace ")
+    )
+    assert typed("dashboard") == ""
     exporter, dashboard = called
     assert exporter[1].addresses == [Address("127.0.0.1", 29949)]
     assert dashboard[1].addresses == [Address("127.0.0.1", 8949)]
@@ -74,3 +81,40 @@ def test_the_help_lists_every_collector() -> None:
     text = CliRunner().invoke(app, ["exporter", "--help"], terminal_width=200).output
     for name in COLLECTORS:
         assert f"--collector.{name} / --no-collector.{name}" in text
+
+
+def test_paths_have_the_names_of_node_exporter(called: Called) -> None:
+    said = typed(
+        "exporter", "--path.procfs=/host/proc", "--path.sysfs=/host/sys", "--path.rootfs=/host/root"
+    )
+    typed("exporter", "--path.sysfs", "/host/sys", "--max-series", "5000")
+    (pod, service), (own, limited) = called
+    assert said == (
+        "nfsrdma: the mounts are those in /host/proc/1/mountinfo, mount namespace unknown\n"
+    )
+    machine = pod.machine
+    assert str(machine.of_process("mountstats")) == "/host/proc/1/mountstats"
+    assert str(machine.path("sys/class/bdi")) == "/host/sys/class/bdi"
+    assert str(machine.path("etc/fstab")) == "/host/root/etc/fstab"
+    assert (own.machine.process, str(own.machine.path("proc/stat"))) == ("self", "/proc/stat")
+    assert (service.max_series, limited.max_series) == (MOST_SERIES, 5000)
+
+
+@pytest.mark.parametrize(
+    ("links", "hint"),
+    [
+        ({"self/ns/pid": "pid:[4026531836]", "1/ns/mnt": "mnt:[7]"}, False),
+        # not allowed to see it
+        ({"self/ns/pid": "pid:[4026531836]"}, False),
+        ({"self/ns/pid": "pid:[4026532200]", "1/ns/mnt": "mnt:[7]"}, True),
+        ({"self/ns/pid": "pid:[4026531836]", "1/ns/mnt": "mnt:[8]"}, True),
+    ],
+)
+def test_in_a_container_the_way_to_the_hosts_mounts_is_said(
+    monkeypatch: pytest.MonkeyPatch, links: dict[str, str], hint: bool
+) -> None:
+    known = {"/proc/self/ns/mnt": "mnt:[7]", **{f"/proc/{k}": v for k, v in links.items()}}
+    monkeypatch.setattr(host_statistics, "_link", lambda path: known.get(str(path), ""))
+    text = host_statistics.described_namespace()
+    assert text.startswith("the mounts are those in /proc/self/mountinfo, mount namespace 7")
+    assert ("--path.procfs" in text) == hint

@@ -19,6 +19,7 @@ import pytest
 from unit.snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import Machine, host_of_container
 from nfsrdma_tools.host.nfs import mountinfo, sunrpc
 from nfsrdma_tools.host.nfs.personality import ClientTransport
 from nfsrdma_tools.host.nfsd import nfsctl
@@ -31,6 +32,7 @@ from nfsrdma_tools.live.collect.host_statistics import (
     PendingRpcs,
     Readings,
     RpcClients,
+    mount_namespace,
 )
 from nfsrdma_tools.live.collect.probe_statistics import on_mounts
 from nfsrdma_tools.live.collect.sampler import Sampler
@@ -45,7 +47,7 @@ from nfsrdma_tools.live.snapshot import (
     Timing,
     Waiting,
 )
-from nfsrdma_tools.probes import probe_sets, program
+from nfsrdma_tools.probes import probe_sets, program, rpc_clients
 from nfsrdma_tools.probes.maps import Row
 from nfsrdma_tools.probes.session import Session
 from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
@@ -60,16 +62,17 @@ LOOK = ClientFinder.look_up
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HostReader:
     """A host with the mounts of a file of Linux 6.12; ``read`` writes its mountstats."""
-    monkeypatch.setattr(host_statistics, "_INFO", DATA / "mountinfo-6.12.txt")
-    monkeypatch.setattr(host_statistics, "_STATS", tmp_path / "mountstats")
-    monkeypatch.setattr(host_statistics, "_FSTAB", tmp_path / "fstab")
-    (tmp_path / "fstab").write_text("server:/export /mnt/b nfs proto=rdma 0 0\n")
+    folder = tmp_path / "proc/self"
+    folder.mkdir(parents=True)
+    (folder / "mountinfo").write_bytes((DATA / "mountinfo-6.12.txt").read_bytes())
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/fstab").write_text("server:/export /mnt/b nfs proto=rdma 0 0\n")
     monkeypatch.setattr(ClientFinder, "look_up", lambda self: None)
-    return HostReader(ClientFinder())
+    return HostReader(ClientFinder(), Machine(tmp_path))
 
 
 def read(reader: HostReader, mountstats: str) -> Readings:
-    host_statistics._STATS.write_text(mountstats)
+    reader._stats.write_text(mountstats)
     return reader.read()
 
 
@@ -153,6 +156,9 @@ def test_a_new_mount_in_the_same_place_has_no_counts(
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     assert old in text
     before = read(reader, text)
+    info = mountinfo.read_text(reader._info)
+    types = old.replace("fstype", " -"), new.replace("fstype", " -")
+    reader._info.write_text(info.replace(*types, 1))
     mounts = reader.mounts(read(reader, text.replace(old, new, 1)), before)
     (mount,) = (each for each in mounts if each.directory == "/mnt/a")
     assert not mount.did_something
@@ -249,7 +255,7 @@ def test_a_look_for_clients_that_failed_is_repeated(
         [OSError(errno.EINVAL, "Invalid argument"), {3: ("/mnt",)}]
     )
 
-    def clients(_: object) -> dict[int, tuple[str, ...]]:
+    def clients(*_: object) -> dict[int, tuple[str, ...]]:
         answer = next(found)
         if isinstance(answer, OSError):
             raise answer
@@ -286,6 +292,73 @@ def test_mounts_from_files_of_the_kernel(reader: HostReader) -> None:
     assert len(found["/mnt/b"].xprts) == 4
     assert not any(mount.did_something for mount in found.values())
     assert {m.directory for m in reader.mounts(Readings(), now)} == set(found)
+
+
+def test_a_container_reads_the_host_that_is_mounted_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The options of a DaemonSet; /host/proc/self would be the container's own process."""
+    one = "sys/kernel/sunrpc/xprt-switches/switch-0/xprt-7-rdma"
+    files = {
+        "proc/1/mountinfo": mountinfo.read_text(DATA / "mountinfo-6.12.txt"),
+        "proc/1/mountstats": mountinfo.read_text(DATA / "mountstats-6.12.txt"),
+        "proc/self/mountinfo": "",
+        "proc/self/mountstats": "",
+        "proc/1/net/rpc/nfsd": "io 4096 77\nrpc 12 1 1 0 0\n",
+        "proc/fs/nfsd/threads": "8\n",
+        "proc/fs/nfsd/portlist": "rdma 20049\n",
+        "root/etc/fstab": "server:/export /mnt/b nfs proto=rdma 0 0\n",
+        "sys/class/bdi/0:46/read_ahead_kb": "512\n",
+        "sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n",
+        "sys/class/infiniband/mlx5_0/ports/1/phys_state": "5: LinkUp\n",
+        f"{one}/xprt_state": "state=CONNECTED BOUND\n",
+        f"{one}/xprt_info": "cong_win=16384\npending_q_len=2\n",
+        f"{one}/dstaddr": "10.9.1.1\n",
+        "sys/kernel/debug/sunrpc/rpc_clnt/3/tasks": TASKS,
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "proc/1/ns").mkdir()
+    (tmp_path / "proc/1/ns/mnt").symlink_to("mnt:[4026531841]")
+    client = tmp_path / "sys/kernel/sunrpc/rpc-clients/clnt-3"
+    client.mkdir(parents=True)
+    (client / "switch").symlink_to("../../xprt-switches/switch-0")
+    folder = tmp_path / "sys/fs/nfs/0:46"
+    folder.mkdir(parents=True)
+    (folder / "nfs_client").symlink_to("../../../kernel/sunrpc/rpc-clients/clnt-3")
+    host = host_of_container(tmp_path / "proc", tmp_path / "sys", tmp_path / "root")
+    # an RPC is sent to a mount that is in sight only, and none of these is
+    monkeypatch.setattr(rpc_clients, "_send_rpc", lambda *_: pytest.fail("touches a mount"))
+    sampler = Sampler(sets=(), machine=host)
+    sampler._clients.look_up(wait=True)
+    first = sampler.take()
+    found = {mount.directory: mount for mount in sampler.take().mounts}
+    assert set(found) == {"/mnt/a", "/mnt/b", "/mnt/c d", "/mnt/e", "/mnt/g"}
+    assert found["/mnt/b"].asked == "rdma"
+    assert found["/mnt/a"].read_ahead_kb == 512
+    (connection,) = found["/mnt/a"].xprts
+    assert (connection.number, connection.address, connection.pending) == (7, "10.9.1.1", 2)
+    assert (first.server and first.server.threads, [port.name for port in first.ports]) == (
+        8, ["mlx5_0/1"],
+    )  # fmt: skip
+    assert mount_namespace(host) == (f"{tmp_path}/proc/1/mountinfo", "4026531841")
+
+
+def test_a_wrong_procfs_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot read .*/1/mountinfo: No such file.*procfs"):
+        Sampler(sets=(), machine=host_of_container(tmp_path, None, None))
+
+
+def test_without_options_the_own_mount_namespace_is_read() -> None:
+    path, number = mount_namespace()
+    assert path == "/proc/self/mountinfo"
+    assert Path(f"mnt:[{number}]") == Path("/proc/self/ns/mnt").readlink()
+    assert host_of_container(None, Path("/host/sys"), None).process == "self"
+    assert host_of_container(Path("/host/proc"), None, None).path("etc/fstab") == Path(
+        "/host/proc/1/root/etc/fstab"
+    )
 
 
 def test_snapshots_need_neither_nfs_nor_root() -> None:

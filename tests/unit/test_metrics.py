@@ -23,7 +23,7 @@ from nfsrdma_tools import __version__
 from nfsrdma_tools.live.prometheus.families import COLLECTORS, FAMILIES, NAMES, needed_probes
 from nfsrdma_tools.live.prometheus.families import COLUMNS as XPRT_COLUMNS
 from nfsrdma_tools.live.prometheus.metrics import Metrics
-from nfsrdma_tools.live.snapshot import Ahead, Event, Snapshot, Waiting
+from nfsrdma_tools.live.snapshot import Ahead, Event, Mount, Snapshot, Waiting
 from nfsrdma_tools.probes import probe_sets
 from nfsrdma_tools.probes.maps import IDLE
 
@@ -238,6 +238,82 @@ def test_hostile_names_are_valid_labels() -> None:
     assert metrics.text("application/openmetrics-text")[0].endswith(b"# EOF\n")
 
 
+def total(metrics: Metrics) -> int:
+    """The series of collectors."""
+    prefixes = tuple(name for name, family in FAMILIES.items() if family.collector)
+    return sum(name.startswith(prefixes) for name, _ in samples(metrics))
+
+
+def test_a_label_has_a_longest_length_and_stays_unique() -> None:
+    """A path has up to 4095 bytes: /var/lib/kubelet/pods/UID/volumes/... for example."""
+    # two bytes of UTF-8 each
+    begin = "/mnt/" + "\N{GREEK SMALL LETTER PI}" * 200
+    paths = [f"{begin}/{end}" for end in ("a", "b")]
+    metrics = Metrics()
+    metrics.add(snapshot(1, tuple(mount(path, device=f"0:{n}") for n, path in enumerate(paths))))
+    found = {dict(labels)["mount"] for name, labels in samples(metrics)
+             if name == "nfsrdma_mount_info"}  # fmt: skip
+    assert len(found) == 2
+    assert all(len(label.encode()) <= 255 for label in found)
+    assert all(label.startswith(begin[:100]) for label in found)
+    # and they end with their mount
+    metrics.add(snapshot(2, (mount("/" + "x" * 254),)))
+    assert {dict(labels).get("mount") for _, labels in samples(metrics)} == {None, "/" + "x" * 254}
+
+
+def crowd(count: int) -> tuple[Mount, ...]:
+    return tuple(mount(f"/mnt/{n:03}", device=f"0:{n}", xprts=(xprt(number=n),))
+                 for n in range(count))  # fmt: skip
+
+
+def test_the_number_of_series_is_bounded() -> None:
+    free, metrics = Metrics(), Metrics(most=3000)
+    for number in range(3):
+        free.add(snapshot(number, crowd(200)))
+        metrics.add(snapshot(number, crowd(200)))
+    assert total(free) > 10_000
+    assert total(metrics) <= 3000
+    assert value(free, "nfsrdma_series_dropped_total") == 0
+    dropped = value(metrics, "nfsrdma_series_dropped_total")
+    assert dropped > 1000
+    metrics.add(snapshot(4, crowd(200)))
+    assert value(metrics, "nfsrdma_series_dropped_total") > dropped
+    # what describes the exporter is always there
+    assert value(metrics, "nfsrdma_sampler_snapshots_total") == 4
+
+
+def test_state_has_precedence_over_counters() -> None:
+    metrics = Metrics(most=7000)
+    metrics.add(snapshot(1, crowd(100)))
+    found = samples(metrics)
+    assert sum(name == "nfsrdma_mount_info" for name, _ in found) == 100
+    assert sum(name == "nfsrdma_xprt_connected" for name, _ in found) == 100
+    assert total(metrics) <= 7000
+    assert value(metrics, "nfsrdma_series_dropped_total") > 0
+
+
+def test_series_that_ended_make_room() -> None:
+    metrics = Metrics(most=400)
+    metrics.add(snapshot(1, crowd(5)))
+    assert value(metrics, "nfsrdma_series_dropped_total") > 0
+    metrics.add(snapshot(2))
+    before = value(metrics, "nfsrdma_series_dropped_total")
+    metrics.add(snapshot(3))
+    assert value(metrics, "nfsrdma_series_dropped_total") == before
+    assert value(metrics, "nfsrdma_rpc_requests_total", op="READ") == 200
+    assert metrics._counting == total(metrics) - len(
+        [one for one in metrics._of_snapshot(snapshot(3)) if FAMILIES[one[0]].collector]
+    )
+
+
+def test_a_hostile_server_makes_no_more_series_than_allowed() -> None:
+    """Each event names another address, and each client another procedure."""
+    metrics = Metrics(most=1000)
+    for number in range(50):
+        metrics.add(serving(number, *(f"10.9.{number}.{n}" for n in range(50)), seconds=0.01))
+    assert total(metrics) <= 1000
+
+
 def whole() -> Snapshot:
     """A snapshot with counts for every metric."""
     counters = dict.fromkeys(
@@ -263,7 +339,7 @@ def whole() -> Snapshot:
 
 def exported(*collectors: str) -> set[str]:
     """The names of the metrics that these collectors export of a whole snapshot."""
-    metrics = Metrics(collectors)
+    metrics = Metrics(collectors, source=("/proc/self/mountinfo", "4026531841"))
     metrics.add(whole())
     return set(re.findall(r"^# TYPE (\w+)", metrics.text()[0].decode(), re.MULTILINE))
 

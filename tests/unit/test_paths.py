@@ -25,11 +25,8 @@ from nfsrdma_tools.host.nfs import (
     mountstats,
     personality,
     readahead,
-    sunrpc,
 )
 from nfsrdma_tools.host.nfs.mounts import Mount, Target
-from nfsrdma_tools.host.nfsd import nfsctl
-from nfsrdma_tools.live.collect import host_statistics
 from nfsrdma_tools.live.collect.host_statistics import ClientFinder, RpcClients
 from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.feed import FeedOptions
@@ -176,39 +173,34 @@ class Trace:
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     """A host with recorded mounts, a busy connection, and nfsd."""
-    monkeypatch.setattr(host_statistics, "_INFO", DATA / "mountinfo-6.12.txt")
-    monkeypatch.setattr(host_statistics, "_STATS", tmp_path / "mountstats")
-    monkeypatch.setattr(host_statistics, "_FSTAB", tmp_path / "fstab")
     monkeypatch.setattr(
         ClientFinder,
         "look_up",
         lambda self: setattr(self, "known", RpcClients({"/mnt/a": 3}, {"/mnt/a": (7,)})),
     )
-    switches = tmp_path / "switches"
+    xprt = "sys/kernel/sunrpc/xprt-switches/switch-0/xprt-7-rdma"
     files = {
-        tmp_path / "mountstats": (DATA / "mountstats-6.12.txt").read_text(),
-        switches / "switch-0/xprt-7-rdma/xprt_state": "state=CONNECTED BOUND\n",
-        switches / "switch-0/xprt-7-rdma/xprt_info": "cong_win=16384\npending_q_len=2\n",
-        tmp_path / "clients/3/tasks": " 9 1 0 0x3 0x5 1 nfs_ops nfsv4 READ a:x q:xprt_pending\n",
-        tmp_path / "nfsd/threads": "8\n",
-        tmp_path / "nfsd/portlist": "rdma 20049\n",
-        tmp_path / "nfsd-statistics": "io 4096 77\nrpc 12 1 1 0 0\n",
+        "proc/self/mountinfo": (DATA / "mountinfo-6.12.txt").read_text(),
+        "proc/self/mountstats": (DATA / "mountstats-6.12.txt").read_text(),
+        f"{xprt}/xprt_state": "state=CONNECTED BOUND\n",
+        f"{xprt}/xprt_info": "cong_win=16384\npending_q_len=2\n",
+        "sys/kernel/debug/sunrpc/rpc_clnt/3/tasks": " 9 1 0 0x3 0x5 1 nfs_ops nfsv4 READ a:x "
+        "q:xprt_pending\n",
+        "proc/fs/nfsd/threads": "8\n",
+        "proc/fs/nfsd/portlist": "rdma 20049\n",
+        "proc/self/net/rpc/nfsd": "io 4096 77\nrpc 12 1 1 0 0\n",
     }
-    for path, text in files.items():
+    for name, text in files.items():
+        path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    monkeypatch.setattr(sunrpc.Transports.__init__, "__defaults__", (switches,))
-    monkeypatch.setattr(sunrpc.tasks, "__defaults__", (tmp_path / "clients",))
-    for function in (nfsctl.threads, nfsctl.listeners):
-        monkeypatch.setattr(function, "__defaults__", (tmp_path / "nfsd",))
-    monkeypatch.setattr(nfsctl.read_statistics, "__defaults__", (tmp_path / "nfsd-statistics",))
+    return Machine(tmp_path)
 
 
-@pytest.mark.usefixtures("host")
 def test_a_sample_crosses_the_files_of_its_path(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    host: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The dashboard's third sample: the first ones find mounts, and have no counts."""
     samples: list[Trace] = []
@@ -218,7 +210,7 @@ def test_a_sample_crosses_the_files_of_its_path(
         # a new count of calls for each sample
         if samples:
             sys.setprofile(None)
-        stats = tmp_path / "mountstats"
+        stats = host.of_process("mountstats")
         stats.write_text(re.sub(r"READ: \d+ \d+", f"READ: {99 + len(samples)} 999",
                                 stats.read_text(), count=1))  # fmt: skip
         samples.append(Trace())
@@ -236,7 +228,8 @@ def test_a_sample_crosses_the_files_of_its_path(
     monkeypatch.setattr(Sampler, "take", traced_take)
     monkeypatch.setattr(Hub, "deliver", counted_deliver)
     service = server.Service([server.parse_address("127.0.0.1:0")])
-    server.serve(FeedOptions(interval=0.01, probes=False), service, lambda line: None)
+    options = FeedOptions(interval=0.01, probes=False, machine=host)
+    server.serve(options, service, lambda line: None)
     assert delivered.is_set()
     section, third = sections()["A sample of the dashboard"], samples[2]
     assert third.files <= {*section.files, *section.leaves}

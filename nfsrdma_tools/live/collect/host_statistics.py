@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +15,7 @@ from typing import TypeVar
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import cpu_time
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.module import server_debugfs
 from nfsrdma_tools.host.nfs import (
     fstab,
@@ -44,11 +45,17 @@ from nfsrdma_tools.live.snapshot import (
 )
 from nfsrdma_tools.probes.rpc_clients import clients
 
-__all__ = ["ClientFinder", "HostReader", "PendingRpcs", "Readings", "RpcClients", "host_name"]
+__all__ = [
+    "ClientFinder",
+    "HostReader",
+    "PendingRpcs",
+    "Readings",
+    "RpcClients",
+    "described_namespace",
+    "host_name",
+    "mount_namespace",
+]
 
-_FSTAB = Path("/etc/fstab")
-_INFO = mountinfo.PROC
-_STATS = mountstats.PROC
 # columns of a connection that are not counters
 _NOT_COUNTED = {*mountstats.STATES, "bind_count", "connect_time"}
 # settings change rarely: read a part of them in each interval, all of them in so many
@@ -71,25 +78,35 @@ class Readings:
 class HostReader:
     """Reads the host; ``missing`` has the sources that could not be read, and the reason."""
 
-    def __init__(self, clients: ClientFinder) -> None:
+    def __init__(self, clients: ClientFinder, machine: Machine = LIVE) -> None:
         self.clients = clients
         self.missing: dict[str, str] = {}
-        self._watch = mountinfo.Watch(_INFO)
+        self._machine = machine
+        self._info = machine.of_process("mountinfo")
+        self._watch = _watch(self._info)
         self._mounts: list[Mount] = []
         self._known = RpcClients()
-        self._transports = sunrpc.Transports(())
-        self._ports = rdma_ports.Ports()
+        self._transports = self._transports_of(())
+        self._ports = rdma_ports.Ports(machine.path("sys/class/infiniband"))
+        self._stats = machine.of_process("mountstats")
+        # not proc/net: that is the network namespace of the process that reads it
+        self._served = machine.of_process("net/rpc/nfsd")
+        self._proc = machine.path("proc")
+        self._nfsd = machine.path("proc/fs/nfsd")
+        self._bdi = machine.path("sys/class/bdi")
+        self._ours = machine.path("sys/kernel/debug/nfsrdma")
+        self._ours_of_server = machine.path("sys/kernel/debug/nfsrdma-server")
         self._listeners: tuple[str, ...] = ()
         self._turn = 0
 
     def read(self) -> Readings:
         """Read the counters."""
-        mounts = self._try("mountstats", lambda: mountstats.read_all(_STATS)) or ()
+        mounts = self._try("mountstats", lambda: mountstats.read_all(self._stats)) or ()
         return Readings(
             mounts={str(stats.directory): stats for stats in mounts},
-            cpu=self._try("CPU", cpu_time.busy),
-            nfsd=self._try("nfsd", nfsctl.read_statistics),
-            transports={state.number: state for state in client_transports()},
+            cpu=self._try("CPU", lambda: cpu_time.busy(self._proc)),
+            nfsd=self._try("nfsd", lambda: nfsctl.read_statistics(self._served)),
+            transports={state.number: state for state in client_transports(self._ours)},
         )
 
     def mounts(self, now: Readings, before: Readings) -> tuple[Mount, ...]:
@@ -123,16 +140,17 @@ class HostReader:
 
     def server(self, now: Readings, before: Readings) -> Server | None:
         """Counts of nfsd between two readings; None if it does not run."""
-        threads = self._try("nfsd threads", nfsctl.threads)
+        threads = self._try("nfsd threads", lambda: nfsctl.threads(self._nfsd))
         if not threads or not now.nfsd:
             return None
         if self._turn % _SLOWLY == 1:
-            self._listeners = tuple(map(str, self._try("listeners", nfsctl.listeners) or ()))
+            listeners = self._try("listeners", lambda: nfsctl.listeners(self._nfsd))
+            self._listeners = tuple(map(str, listeners or ()))
         then = before.nfsd or now.nfsd
         names = ("read_bytes", "write_bytes", "calls", "bad_calls")
         # the counters restart at 0 with module nfsd
         grown = {n: max(getattr(now.nfsd, n) - getattr(then, n), 0) for n in names}
-        reach = server_debugfs.personality_totals()
+        reach = server_debugfs.personality_totals(self._ours_of_server)
         return Server(
             threads,
             self._listeners,
@@ -166,16 +184,36 @@ class HostReader:
         """Update the lists of mounts and connections if they changed, and some of the settings."""
         self._turn += 1
         if self._watch.changed():
-            mounts = nfs_mounts(mountinfo.read(_INFO))
-            self._mounts = [*map(_with_read_ahead, _grouped(mounts))]
+            mounts = nfs_mounts(mountinfo.read(self._info), self._machine)
+            fstab_text = files.readable(self._machine.path("etc/fstab"))
+            grouped = _grouped(mounts, fstab.asked_transports(fstab_text))
+            self._mounts = [_with_read_ahead(mount, self._bdi) for mount in grouped]
             self.clients.look_up()
         elif self.clients.has_failed:
             self.clients.look_up()
         if self._known is not self.clients.known:
             self._known = self.clients.known
-            self._transports = sunrpc.Transports(set().union(*self._known.xprts.values()))
+            self._transports = self._transports_of(set().union(*self._known.xprts.values()))
         for i in range(self._turn % _SLOWLY, len(self._mounts), _SLOWLY):
-            self._mounts[i] = _with_read_ahead(self._mounts[i])
+            self._mounts[i] = _with_read_ahead(self._mounts[i], self._bdi)
+
+    def _transports_of(self, numbers: Container[int]) -> sunrpc.Transports:
+        switches = self._machine.path("sys/kernel/sunrpc/xprt-switches")
+        return sunrpc.Transports(numbers, switches)
+
+
+def _watch(path: Path) -> mountinfo.Watch:
+    try:
+        return mountinfo.Watch(path)
+    except OSError as error:
+        hint = "the path of procfs has to be the /proc of a host" if path != mountinfo.PROC else ""
+        raise UserError(f"cannot read {path}: {error.strerror}", hint) from error
+
+
+def mount_namespace(machine: Machine = LIVE) -> tuple[str, str]:
+    """The file that lists the mounts, and the number of its mount namespace; "" if unknown."""
+    link = _link(machine.of_process("ns/mnt"))
+    return str(machine.of_process("mountinfo")), link.removeprefix("mnt:[").removesuffix("]")
 
 
 def host_name() -> tuple[str, str]:
@@ -183,8 +221,31 @@ def host_name() -> tuple[str, str]:
     return socket.gethostname(), os.uname().release
 
 
-def _grouped(mounts: Iterable[Effect]) -> list[Mount]:
-    asked = fstab.asked_transports(files.read(_FSTAB))
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
+"""Its number is fixed (PROC_PID_INIT_INO in include/linux/proc_ns.h)."""
+
+
+def described_namespace(machine: Machine = LIVE) -> str:
+    """Which mounts are read, for a person; in a container, how to read those of the host."""
+    path, number = mount_namespace(machine)
+    text = f"the mounts are those in {path}, mount namespace {number or 'unknown'}"
+    if machine.process != "self":
+        return text
+    contained = _link("/proc/self/ns/pid") not in ("", _FIRST_PID_NAMESPACE)
+    first = _link("/proc/1/ns/mnt")
+    if contained or (first and first != f"mnt:[{number}]"):
+        return f"{text}, not the host's first one: give --path.procfs for its mounts"
+    return text
+
+
+def _link(path: Path | str) -> str:
+    try:
+        return os.readlink(path)  # noqa: PTH115 -- a text that is no path
+    except OSError:
+        return ""
+
+
+def _grouped(mounts: Iterable[Effect], asked: Mapping[Path, str]) -> list[Mount]:
     by_device: dict[str, Mount] = {}
     for mount in mounts:
         directory = str(mount.directory)
@@ -208,9 +269,9 @@ def _grouped(mounts: Iterable[Effect]) -> list[Mount]:
     return list(by_device.values())
 
 
-def _with_read_ahead(mount: Mount) -> Mount:
+def _with_read_ahead(mount: Mount, bdi: Path) -> Mount:
     try:
-        window = readahead.get_kb(mount.device)
+        window = readahead.get_kb(mount.device, bdi)
     except UserError:
         return mount
     return mount if window == mount.read_ahead_kb else replace(mount, read_ahead_kb=window)
@@ -297,9 +358,6 @@ def _with_state(xprt: Xprt, state: sunrpc.Transport, transport: str) -> Xprt:
     )
 
 
-_CLIENTS = Path("/sys/kernel/sunrpc/rpc-clients")
-
-
 @dataclass(frozen=True)
 class RpcClients:
     """By mount point: the number of the client, and those of its connections in ascending order."""
@@ -311,9 +369,10 @@ class RpcClients:
 class ClientFinder:
     """``known`` is the newest result of ``look_up``; ``has_failed`` if the newest one failed."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Machine = LIVE) -> None:
         self.known = RpcClients()
         self.has_failed = False
+        self._machine = machine
         self._answers: dict[str, int | None] = {}
         self._thread: threading.Thread | None = None
 
@@ -327,8 +386,8 @@ class ClientFinder:
 
     def _find(self) -> None:
         try:
-            names_by_client = clients(self._answers)
-            known = _rpc_clients(names_by_client)
+            names_by_client = clients(self._answers, self._machine)
+            known = _rpc_clients(names_by_client, self._machine.path("sys/kernel/sunrpc"))
         except (OSError, UserError):
             # mounts changed meanwhile, for example
             self.has_failed = True
@@ -336,9 +395,10 @@ class ClientFinder:
         self.known, self.has_failed = known, False
 
 
-def _rpc_clients(names_by_client: Mapping[int, tuple[str, ...]]) -> RpcClients:
+def _rpc_clients(names_by_client: Mapping[int, tuple[str, ...]], sysfs: Path) -> RpcClients:
     ids = {directory: number for number, names in names_by_client.items() for directory in names}
-    xprts = {n: tuple(xprt_numbers(_CLIENTS / f"clnt-{n}" / "switch")) for n in set(ids.values())}
+    folder = sysfs / "rpc-clients"
+    xprts = {n: tuple(xprt_numbers(folder / f"clnt-{n}" / "switch")) for n in set(ids.values())}
     return RpcClients(ids, {directory: xprts[n] for directory, n in ids.items()})
 
 

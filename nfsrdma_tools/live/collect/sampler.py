@@ -13,8 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from nfsrdma_tools.host.machine import LIVE, Machine
+from nfsrdma_tools.host.nfs.sunrpc import tasks
 from nfsrdma_tools.live.collect.host_statistics import (
     ClientFinder,
     HostReader,
@@ -50,12 +53,15 @@ class Sampler:
     ``sets`` are the probe sets to attach.
     """
 
-    def __init__(self, interval: float = 1.0, sets: Sequence[str] = NAMES) -> None:
+    def __init__(
+        self, interval: float = 1.0, sets: Sequence[str] = NAMES, machine: Machine = LIVE
+    ) -> None:
         self.interval = interval
         self._sets = sets
-        self._clients = ClientFinder()
-        self._host = HostReader(self._clients)
-        self._pending = PendingRpcs()
+        self._clients = ClientFinder(machine)
+        self._host = HostReader(self._clients, machine)
+        debug = machine.path("sys/kernel/debug/sunrpc/rpc_clnt")
+        self._pending = PendingRpcs(partial(tasks, clients=debug))
         self._stop = threading.Event()
         self._before: Readings | None = None
         self._at = 0.0

@@ -15,7 +15,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["COLLECTORS", "COLUMNS", "FAMILIES", "NAMES", "Column", "Family", "needed_probes"]
+__all__ = [
+    "COLLECTORS",
+    "COLUMNS",
+    "FAMILIES",
+    "MOST_SERIES",
+    "NAMES",
+    "PERSONALITY",
+    "Column",
+    "Family",
+    "needed_probes",
+]
+
+MOST_SERIES = 100_000
+"""The most series by default: those of a thousand mounts with seven operations each."""
 
 COLLECTORS = {
     "mount": "options, bytes, read-ahead and oldest RPC of each mount",
@@ -145,6 +158,13 @@ FAMILIES: dict[str, Family] = {
     "nfsrdma_build_info": Family(
         "gauge", "A metric with the value 1 and the versions of the exporter as labels.",
         ("version", "pythonversion"),
+    ),
+    "nfsrdma_mount_namespace_info": Family(
+        "gauge", "1, with the file that lists the mounts and the number of its mount namespace.",
+        ("mountinfo", "namespace"),
+    ),
+    "nfsrdma_series_dropped_total": Family(
+        "counter", "Values that were not exported, because their series were above --max-series."
     ),
     "nfsrdma_mount_info": Family(
         "gauge", "1 per NFS mount, with the options in effect as labels.",

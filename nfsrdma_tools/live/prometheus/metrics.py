@@ -2,11 +2,13 @@
 """Prometheus metrics (families.py) from snapshots: a scrape does not read the host.
 
 Series end with their mount or port, and those of a client or an event after some time without
-a count.  Needs prometheus-client.
+a count.  Servers, paths and users choose labels, so the length of a label and the number of series
+have limits.  Needs prometheus-client.
 """
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import threading
 from collections import Counter, defaultdict
@@ -24,7 +26,14 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from nfsrdma_tools import __version__
-from nfsrdma_tools.live.prometheus.families import COLUMNS, FAMILIES, NAMES
+from nfsrdma_tools.host.nfs.personality import GAUGES
+from nfsrdma_tools.live.prometheus.families import (
+    COLUMNS,
+    FAMILIES,
+    MOST_SERIES,
+    NAMES,
+    PERSONALITY,
+)
 from nfsrdma_tools.live.snapshot import (
     Chunks,
     Client,
@@ -68,6 +77,10 @@ _EDGES: dict[str, Callable[[int], float]] = {
 }
 # series end with these first labels of theirs; the name of the first, and how many there are
 _ENDING = {"mount": 2, "client": 1, "kind": 2}
+_MOST_OF_MOUNT = 4
+"""Gauges of a mount, not counting one per connection."""
+_MOST_OF_XPRT = 8 + len(GAUGES) + 1 + len(COLUMNS) + len(PERSONALITY)
+"""Gauges of a connection, and its counters."""
 _LAST = {_FINE: 107, _MICRO: 24, _COARSE: 24, _SIZES: 24}
 
 
@@ -77,6 +90,11 @@ class _Histogram:
     def __init__(self, slots: str) -> None:
         self.slots, self.sum = slots, 0.0
         self.counts: dict[int, int] = {}
+
+    @property
+    def series(self) -> int:
+        """Its number of series: buckets, sum and count."""
+        return _series_of(self.slots)
 
     def add(self, slots: Slots, total: float) -> None:
         self.sum += total
@@ -96,10 +114,24 @@ class _Histogram:
         return [*finite, ("+Inf", float(sum(self.counts.values())))]
 
 
-class Metrics:
-    """The metrics of ``collectors``: ``add`` each snapshot, ``text`` answers a scrape."""
+def _series_of(slots: str) -> int:
+    return (_LAST[slots] + 1) // (4 if slots == _FINE else 1) + 3
 
-    def __init__(self, collectors: Iterable[str] = NAMES) -> None:
+
+class Metrics:
+    """The metrics of ``collectors``: ``add`` each snapshot, ``text`` answers a scrape.
+
+    There are at most ``most`` series, not counting those that describe the exporter.  Those of the
+    newest snapshot have precedence over counters and histograms, and older ones over newer ones.
+    ``source`` is the file that lists the mounts, and its mount namespace.
+    """
+
+    def __init__(
+        self,
+        collectors: Iterable[str] = NAMES,
+        most: int = MOST_SERIES,
+        source: tuple[str, str] | None = None,
+    ) -> None:
         wanted = {*collectors, ""}
         self._wanted = {name for name, family in FAMILIES.items() if family.collector in wanted}
         self._lock = threading.Lock()
@@ -112,6 +144,10 @@ class Metrics:
         self._elapsed = 0.0
         # when a client or an event was last counted, by the first labels of its series
         self._counted: dict[str, dict[Labels, float]] = {"client": {}, "kind": {}}
+        self._most, self._source = most, source
+        # series of the newest snapshot, at most; those of counters and histograms
+        self._reserved = self._counting = 0
+        self._dropped = 0
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -124,8 +160,12 @@ class Metrics:
         """All families that have series, for prometheus-client."""
         with self._lock:
             last = self._last
-            now = [*self._connections.counters(), *_gauges(last)] if last else []
-            now = [_BUILD_INFO, *(series for series in now if series[0] in self._wanted)]
+            now: list[_Value] = [_BUILD_INFO]
+            if self._source:
+                now.append(("nfsrdma_mount_namespace_info", 1, self._source))
+            if last:
+                now += self._of_snapshot(last)
+                now.append(("nfsrdma_series_dropped_total", self._dropped, ()))
             counters = [(name, rows.items()) for name, rows in self._counters.items()]
             families = [_family(name, rows) for name, rows in (*counters, *_by_name(now))]
             yield from [*families, *map(self._histogram, self._histograms)]
@@ -136,6 +176,7 @@ class Metrics:
             self._last = snapshot
             self._connections.add(snapshot)
             self._elapsed += snapshot.seconds
+            self._reserved = self._upper_bound(snapshot)
             before, self._mounts = self._mounts, {*map(_own, snapshot.mounts)}
             self._remove("mount", before - self._mounts)
             for kind in self._counted:
@@ -146,6 +187,35 @@ class Metrics:
             if snapshot.server:
                 self._server(snapshot.server)
             self._host(snapshot)
+
+    def _of_snapshot(self, snapshot: Snapshot) -> list[_Value]:
+        """The series of the newest snapshot that have room; counts the others."""
+        series = [*_gauges(snapshot), *self._connections.counters()]
+        own = [one for one in series if not FAMILIES[one[0]].collector]
+        others = [one for one in series if one[0] in self._wanted and FAMILIES[one[0]].collector]
+        room = max(self._most - self._counting, 0)
+        self._dropped += max(len(others) - room, 0)
+        return own + others[:room]
+
+    def _upper_bound(self, snapshot: Snapshot) -> int:
+        """The most series that ``_of_snapshot`` has; counting them takes longer."""
+        mounts = [_MOST_OF_MOUNT + len(mount.xprts) for mount in snapshot.mounts]
+        xprts = len(self._connections) * _MOST_OF_XPRT
+        return (
+            sum(mounts) * ("nfsrdma_mount_info" in self._wanted)
+            + xprts * ("nfsrdma_xprt_info" in self._wanted)
+            + len(snapshot.ports)
+        )
+
+    def _has_room(self, name: str, series: int) -> bool:
+        """Whether there is room for a new counter or histogram; counts it if there is none."""
+        if not FAMILIES[name].collector:
+            return True
+        if self._reserved + self._counting + series > self._most:
+            self._dropped += 1
+            return False
+        self._counting += series
+        return True
 
     def _idle(self, kind: str) -> set[Labels]:
         counted = self._counted[kind]
@@ -161,19 +231,22 @@ class Metrics:
             if family.labels[:1] == (kind,):
                 for rows in (self._counters.get(name, {}), self._histograms.get(name, {})):
                     for labels in [labels for labels in rows if labels[:width] in keys]:
-                        del rows[labels]
+                        self._counting -= getattr(rows.pop(labels), "series", 1)
 
     def _count(self, name: str, amount: float, *labels: str) -> None:
         if name not in self._wanted:
             return
         counter, key = self._counters[name], _cleaned(labels)
-        counter[key] = counter.get(key, 0) + amount
+        if key in counter or self._has_room(name, 1):
+            counter[key] = counter.get(key, 0) + amount
 
     def _time(self, name: str, kind: str, slots: Slots, total: float, *labels: str) -> None:
         if name not in self._wanted:
             return
         histograms, key = self._histograms[name], _cleaned(labels)
         if key not in histograms:
+            if not self._has_room(name, _series_of(kind)):
+                return
             histograms[key] = _Histogram(kind)
         histograms[key].add(slots, total)
 
@@ -297,10 +370,19 @@ def _cleaned(labels: Labels) -> Labels:
     return tuple(map(_clean, labels))
 
 
+_LONGEST = 255
+_KEPT = _LONGEST - len("...") - 16
+
+
 @lru_cache(maxsize=4096)
 def _clean(text: str) -> str:
     # a label is UTF-8, and a path may have other bytes
-    return text.encode("utf-8", "backslashreplace").decode()
+    label = text.encode("utf-8", "backslashreplace")
+    if len(label) <= _LONGEST:
+        return label.decode()
+    # paths may differ at their ends only
+    rest = hashlib.blake2b(label, digest_size=8).hexdigest()
+    return f"{label[:_KEPT].decode('utf-8', 'ignore')}...{rest}"
 
 
 class _ConnectionTotals:
@@ -308,6 +390,9 @@ class _ConnectionTotals:
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str], Counter[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sums)
 
     def add(self, snapshot: Snapshot) -> None:
         """Add the counts of a snapshot; drop connections that are not in it."""

@@ -26,8 +26,9 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.live.collect.host_statistics import mount_namespace
 from nfsrdma_tools.live.feed import FeedOptions, fed
-from nfsrdma_tools.live.prometheus.families import NAMES
+from nfsrdma_tools.live.prometheus.families import MOST_SERIES, NAMES
 from nfsrdma_tools.live.prometheus.metrics import Metrics
 from nfsrdma_tools.live.snapshot import Snapshot
 from nfsrdma_tools.live.web.access import Access, is_loopback, new_token, read_token
@@ -91,7 +92,8 @@ def parse_address(text: str) -> Address:
 class Service:
     """The addresses and the content: the page with metrics, or metrics of these collectors only.
 
-    ``token`` and ``config`` are files: a token, and a web configuration file.
+    ``token`` and ``config`` are files: a token, and a web configuration file.  ``max_series`` is
+    the most series of the metrics.
     """
 
     addresses: Sequence[Address]
@@ -99,13 +101,16 @@ class Service:
     config: Path | None = None
     page: bool = True
     collectors: Sequence[str] = field(default=NAMES)
+    max_series: int = MOST_SERIES
 
 
 def serve(options: FeedOptions, service: Service, report: Callable[[str], None]) -> None:
     """Serve until the process has to stop; ``report`` receives a line for each address."""
     config = _config(service.config)
     access = access_to(service, config)
-    hub, metrics = Hub(), Metrics(service.collectors)
+    # a recording is that of another time, and may be of another host
+    source = None if options.replay else mount_namespace(options.machine)
+    hub, metrics = Hub(), Metrics(service.collectors, service.max_series, source)
 
     def deliver(snapshot: Snapshot) -> None:
         metrics.add(snapshot)
