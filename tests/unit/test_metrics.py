@@ -5,8 +5,11 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from unit.snapshots_made import (
     HOSTILE,
@@ -20,6 +23,7 @@ from unit.snapshots_made import (
 )
 
 from nfsrdma_tools import __version__
+from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.live.prometheus.families import COLLECTORS, FAMILIES, NAMES, needed_probes
 from nfsrdma_tools.live.prometheus.families import COLUMNS as XPRT_COLUMNS
 from nfsrdma_tools.live.prometheus.metrics import Metrics
@@ -385,6 +389,32 @@ def test_dashboards_and_alerts_use_existing_metrics(file: str) -> None:
         known = FAMILIES.get(name) or FAMILIES.get(family)
         assert known, name
         assert known.kind == "histogram" or name in FAMILIES
+
+
+def test_the_manifest_of_kubernetes_names_options_and_folders_that_exist() -> None:
+    (document,) = yaml.safe_load_all((MONITORING / "daemonset.yml").read_text())
+    pod = document["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    exporter: Any = typer.main.get_command(app)
+    options = {
+        name for each in exporter.commands["exporter"].params
+        for name in (*each.opts, *each.secondary_opts)
+    }  # fmt: skip
+    given = dict(word.partition("=")[::2] for word in container["args"])
+    assert given.keys() <= options
+    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
+    hosts = {each["name"]: each.get("hostPath", {}).get("path") for each in pod["volumes"]}
+    for option, path in (("procfs", "/proc"), ("sysfs", "/sys"), ("rootfs", "/")):
+        mount_ = mounts[given[f"--path.{option}"]]
+        assert (hosts[mount_["name"]], mount_["readOnly"]) == (path, True)
+    assert str(Path(given["--token"]).parent) in mounts
+    assert {each["name"] for each in container["volumeMounts"]} == hosts.keys()
+    selector = document["spec"]["selector"]["matchLabels"]
+    assert selector == document["spec"]["template"]["metadata"]["labels"]
+    port = int(given["--web.listen-address"].rpartition(":")[2])
+    assert [each["containerPort"] for each in container["ports"]] == [port]
+    security = container["securityContext"]
+    assert "--no-probes" in given and not security["privileged"]
 
 
 @pytest.mark.parametrize("file", ["grafana-client.json", "grafana-server.json"])
