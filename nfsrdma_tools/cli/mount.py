@@ -274,7 +274,7 @@ def mounts(
 ) -> None:
     """List the NFS mounts with the values in effect.
 
-    The last line names the module that serves proto=rdma, and its origin.
+    MODULE is the module that serves proto=rdma, and its origin.
 
     With --require, the exit status is the answer: 0 all values are in effect, 1 not all, 2 no
     answer, because there is no such mount, it cannot be read, or the command line is wrong.
@@ -313,16 +313,21 @@ def _list(machine: Machine, directory: str | None, as_json: bool) -> None:
     if directory is not None:
         places = [_place(mount) for mount in _chosen(machine, directory)]
         current = [state for state in current if _place(state.mount) in places]
-    over_rdma = any(state.mount.transport in ("rdma", "nfsrdma") for state in current)
-    module = owner(machine) if over_rdma else ""
-    origin = loaded_origin(module, machine)
+    over_rdma = any(map(_is_over_rdma, current))
+    name = owner(machine) if over_rdma else ""
+    origin = loaded_origin(name, machine)
     if as_json:
-        serves = {"name": module, "origin": origin}
-        print_json({"mounts": [state.facts() for state in current], "rdma_module": serves})
+        none = {"module": "", "module_origin": ""}
+        serves = {"module": name, "module_origin": origin}
+        rows = [{**one.facts(), **(serves if _is_over_rdma(one) else none)} for one in current]
+        print_json({"mounts": rows})
         return
-    _table(current)
-    if over_rdma:
-        print(f"\nproto=rdma is {module or 'a module'} {origin or 'of unknown origin'}")
+    module = f"{name} {origin}" if name else "unknown"
+    _table(current, [module if _is_over_rdma(one) else "-" for one in current])
+
+
+def _is_over_rdma(state: MountState) -> bool:
+    return state.mount.transport in ("rdma", "nfsrdma")
 
 
 def _place(mount: Mount) -> tuple[Path, str]:
@@ -390,8 +395,13 @@ def _facts(mount: Mount, differences: Sequence[Difference]) -> dict[str, object]
     }
 
 
-def _table(states: Sequence[MountState]) -> None:
-    print_table([_HEAD, *map(_row, states)])
+def _table(states: Sequence[MountState], modules: Sequence[str] = ()) -> None:
+    head: tuple[str, ...] = _HEAD
+    rows = [*map(_row, states)]
+    if modules or not states:
+        head = (*head, "MODULE")
+        rows = [(*row, printable(module)) for row, module in zip(rows, modules, strict=True)]
+    print_table([head, *rows])
 
 
 def _personality(state: MountState) -> str:
@@ -407,6 +417,11 @@ _HEAD = (
     "DIRECTORY", "TARGET", "TRANSPORT", "VERS", "RSIZE", "WSIZE", "CONNECTIONS",
     "READ-AHEAD", "PERSONALITY", "SHARES WITH",
 )  # fmt: skip
+
+
+def _transport(mount: Mount) -> str:
+    """The transport, with a 6 if it is used over IPv6."""
+    return mount.transport + ("6" if mount.options.get("proto", "").endswith("6") else "")
 
 
 _MOST_ADDRESSES = 4
@@ -429,7 +444,7 @@ def _row(state: MountState) -> tuple[str, ...]:
     mount = state.mount
     ahead = f"{state.read_ahead_kb} KiB = {state.read_ahead_blocks:g} blocks"
     cells = (
-        mount.directory, mount.target, mount.transport, mount.vers, mount.rsize, mount.wsize,
+        mount.directory, mount.target, _transport(mount), mount.vers, mount.rsize, mount.wsize,
         _connections(state), ahead, _personality(state),
         ", ".join(map(str, state.shares_with)) or "-",
     )  # fmt: skip

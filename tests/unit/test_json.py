@@ -209,6 +209,7 @@ MOUNT = (
     "addresses(x) connections device directory figures(x) fstype nconnect options(x) personality "
     "proto read_ahead_blocks read_ahead_kb rsize shares_with target transport vers wsize"
 )
+MOUNT_AND_MODULE = MOUNT.replace("nconnect", "module module_origin nconnect")
 LAB = (
     "accel config(clients clock cpus extras kernel link memory name nic shape) keys name owner "
     "phase report"
@@ -220,7 +221,7 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
         "messages(count doubt example first last meaning name next_step numbers(meaning name "
         "number) severity source subject)",
     ),
-    "mounts": (show_mounts, f"mounts({MOUNT}) rdma_module(name origin)"),
+    "mounts": (show_mounts, f"mounts({MOUNT_AND_MODULE})"),
     "mounts --require": (
         check_mounts,
         "met mounts(differences(found name required) directory target)",

@@ -278,7 +278,10 @@ def test_whose_module_serves_rdma(
 ) -> None:
     monkeypatch.setattr(mount_command, "machine_of", lambda *_, **__: nullcontext(recorded))
     mount_command.mounts()
-    assert capsys.readouterr().out.endswith("\n\nproto=rdma is rpcrdma of vastnfs 4.5.1-vastdata\n")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[2] for line in lines[1:]] == ["rdma", "rdma6", "tcp"]
+    vasts = "rpcrdma of vastnfs 4.5.1-vastdata"
+    assert [line.endswith(f"  {vasts}") for line in lines[1:]] == [True, True, False]
     mount_command.mounts(as_json=True)
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["rdma_module"] == {"name": "rpcrdma", "origin": "of vastnfs 4.5.1-vastdata"}
+    shown = json.loads(capsys.readouterr().out)["mounts"]
+    assert [f"{row['module']} {row['module_origin']}" for row in shown] == [vasts, vasts, " "]
