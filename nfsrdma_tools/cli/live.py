@@ -165,7 +165,6 @@ def exporter(
     /proc and /sys of the host.
     """
     from nfsrdma_tools.host.machine import host_of_container
-    from nfsrdma_tools.live.collect.host_statistics import described_namespace
     from nfsrdma_tools.live.feed import FeedOptions
 
     chosen = {name: collectors[f"collector_{name}"] for name in COLLECTORS}
@@ -173,7 +172,6 @@ def exporter(
     addresses = listen or [f"127.0.0.1:{_EXPORTER_PORT}"]
     machine = host_of_container(procfs, sysfs, rootfs)
     options = FeedOptions(interval, stall, probes, probe_sets=needed_probes(names), machine=machine)
-    print(f"nfsrdma: {printable(described_namespace(machine))}", file=sys.stderr)
     _serve(
         options, addresses,
         token=token, config=config, page=False, collectors=names, max_series=max_series,
@@ -184,4 +182,9 @@ def _serve(options: FeedOptions, addresses: list[str], **more: Any) -> None:
     from nfsrdma_tools.live.web.server import Service, parse_address, serve
 
     service = Service([parse_address(address) for address in addresses], **more)
+    if not service.page:
+        from nfsrdma_tools.live.collect.host_statistics import described_namespace
+
+        # in a container, the mounts may be others than meant
+        print(f"nfsrdma: {printable(described_namespace(options.machine))}", file=sys.stderr)
     serve(options, service, lambda line: print(line, flush=True))
