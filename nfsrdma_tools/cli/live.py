@@ -179,12 +179,16 @@ def exporter(
 
 
 def _serve(options: FeedOptions, addresses: list[str], **more: Any) -> None:
+    from nfsrdma_tools.live.collect.host_statistics import described_namespace
     from nfsrdma_tools.live.web.server import Service, parse_address, serve
 
     service = Service([parse_address(address) for address in addresses], **more)
-    if not service.page:
-        from nfsrdma_tools.live.collect.host_statistics import described_namespace
+    # in a container, the mounts may be others than meant
+    notes = [] if service.page else [printable(described_namespace(options.machine))]
 
-        # in a container, the mounts may be others than meant
-        print(f"nfsrdma: {printable(described_namespace(options.machine))}", file=sys.stderr)
-    serve(options, service, lambda line: print(line, flush=True))
+    def report(line: str) -> None:
+        while notes:
+            print(f"nfsrdma: {notes.pop()}", file=sys.stderr)
+        print(line, flush=True)
+
+    serve(options, service, report)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of dashboard and exporter, and the service that they define."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,13 @@ Called = list[tuple[FeedOptions, Service]]
 def called(monkeypatch: pytest.MonkeyPatch) -> Called:
     """The options and services that commands would serve."""
     calls: Called = []
-    monkeypatch.setattr(
-        server, "serve", lambda options, service, _report: calls.append((options, service))
-    )
+
+    def serve(options: FeedOptions, service: Service, report: Callable[[str], None]) -> None:
+        calls.append((options, service))
+        for _ in service.addresses:
+            report("http://127.0.0.1:1/")
+
+    monkeypatch.setattr(server, "serve", serve)
     return calls
 
 
