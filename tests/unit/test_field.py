@@ -221,7 +221,7 @@ def test_pasted_files_are_where_the_host_had_them(tmp_path: Path) -> None:
         assert machine.read("run/udev/rules.d/c.rules")
         assert machine.read("etc/systemd/system/srv-x.mount")
         with pytest.raises(NotRecordedError):
-            machine.has("proc/modules")
+            machine.require("proc/modules")
 
 
 def test_this_host_is_read_by_default() -> None:

@@ -118,7 +118,7 @@ def _defined(machine: Machine) -> Iterator[_Definition]:
             nofail=False,
         )
     if not text and not found:
-        machine.has("etc/fstab")
+        machine.require("etc/fstab")
 
 
 def _waiting(machine: Machine, wanted: _Definition, unit: UnitState | None) -> Finding:

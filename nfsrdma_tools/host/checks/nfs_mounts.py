@@ -59,7 +59,7 @@ def read_ahead(machine: Machine) -> Iterator[Finding]:
     for entry in entries:
         equal.setdefault(_window(machine, intended, entry), []).append(entry)
     if entries and all(found[0] == "unknown" for found in equal):
-        machine.has(f"{_BDI}/{entries[0].device}/read_ahead_kb")
+        machine.require(f"{_BDI}/{entries[0].device}/read_ahead_kb")
     for (status, found, expected, remedy), same in equal.items():
         others = len({entry.directory for entry in same}) - 1
         more = f"; the same for {others} other mount{'s' * (others > 1)}" if others else ""
@@ -69,7 +69,7 @@ def read_ahead(machine: Machine) -> Iterator[Finding]:
 def _window(machine: Machine, intended: _Intended, entry: Entry) -> tuple[Status, str, str, str]:
     """The status of a mount's read-ahead, what was found, what is expected, and the remedy."""
     try:
-        machine.has(f"{_BDI}/{entry.device}/read_ahead_kb")
+        machine.require(f"{_BDI}/{entry.device}/read_ahead_kb")
         kb = readahead.get_kb(entry.device, machine.path(_BDI))
         rsize = int(entry.options["rsize"])
     except (KeyError, ValueError, UserError):
@@ -182,7 +182,7 @@ def _missing_folders(machine: Machine) -> list[str]:
     wanted = ("usr/lib/udev/rules.d", "etc/udev/rules.d")
     there = [folder for folder in udev_rules.FOLDERS if machine.path(folder).is_dir()]
     if not there:
-        machine.has(wanted[0])
+        machine.require(wanted[0])
     if machine.recording is None or machine.recording.complete:
         return []
     same = {"lib/udev/rules.d": wanted[0]}
