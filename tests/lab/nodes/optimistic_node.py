@@ -1496,7 +1496,7 @@ def unresolved(way: str, rounds: str) -> Any:
     """Unmount while the second connection looks for the server's address, or has no route."""
     data, same, connects = made(EXPORT / "unresolved", 43, MIB), [], 0
     for _ in range(int(rounds)):
-        # mountd cannot be told of the end of the mount
+        # umount.nfs sends mountd no UMNT without this server
         with ExitStack() as later, mounted(off=("umount", "-i")):
             with Reader("unresolved") as reader:
                 later.enter_context(UNREACHABLE[way]())
