@@ -45,7 +45,8 @@ def templated(value: Any, variables: dict[str, Any]) -> Any:
     return template.Templar(loader=None, variables=marked(variables)).template(marked(value))
 
 
-def _imported(name: str) -> Any:
+def imported(name: str) -> Any:
+    """Import a Python module of the collection, such as ``modules.nfsrdma_sweep``."""
     if not any(path.endswith("/nfsrdma-collections") for path in sys.path):
         folder = Path(tempfile.mkdtemp())
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -69,7 +70,7 @@ def run_module(root: Path, name: str, check: bool = False, **args: Any) -> dict[
 
     A name without a dot is a module of the collection, others are imported as they are.
     """
-    module = importlib.import_module(name) if "." in name else _imported(f"modules.{name}")
+    module = importlib.import_module(name) if "." in name else imported(f"modules.{name}")
     of_ansible = {"_ansible_check_mode": check, "_ansible_diff": True, "_ansible_tmpdir": str(root)}
     args = {**of_ansible, **args}
     ours, theirs = os.pipe()
@@ -93,15 +94,15 @@ def _be_a_target(module: Any, root: Path, asked: str, out: int) -> NoReturn:
         with contextlib.suppress(ImportError):
             internal: Any = importlib.import_module("ansible.module_utils._internal")
             internal.is_controller = False
-        place = _imported("module_utils.place")
+        place = imported("module_utils.place")
         place.FSTAB, place.UNITS = f"{root}/etc/fstab", f"{root}/units"
-        _imported("module_utils.records").FOLDER = f"{root}/records"
-        nftables = _imported("modules.nfsrdma_nftables")
+        imported("module_utils.records").FOLDER = f"{root}/records"
+        nftables = imported("modules.nfsrdma_nftables")
         nftables.RULES, nftables.LOADED = f"{root}/etc/firewall.nft", f"{root}/nf_tables"
         nftables.UNIT = f"{root}/units/nfsrdma-firewall.service"
         os.environ["PATH"] = f"{root}/bin:{os.environ['PATH']}"
-        _imported("modules.nfsrdma_sweep").FOLDER = f"{root}/sweeps"
-        _imported("modules.nfsrdma_facts").PROC = f"{root}/proc"
+        imported("modules.nfsrdma_sweep").FOLDER = f"{root}/sweeps"
+        imported("modules.nfsrdma_facts").PROC = f"{root}/proc"
         sys.stdout = os.fdopen(out, "w")
         module.main()
     except SystemExit:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 
 pytest.importorskip("ansible", reason="ansible-core is not installed")
 
-from unit.ansible_modules import PLAYBOOKS, run_module
+from unit.ansible_modules import PLAYBOOKS, imported, run_module
 
+from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.store import Store
 
@@ -108,6 +110,31 @@ def test_an_interrupted_sweep_is_stopped_and_resumed(host: Path) -> None:
     _, stop, line = ran(host)
     assert stop == "systemctl stop nfsrdma-sweep.service"
     assert line.endswith(f"sweep --keep-file --resume={host}/first/a.db --no-probes")
+
+
+def test_a_resumed_sweep_gets_the_options_that_its_store_lacks() -> None:
+    given = ["--runs", "3", "--server-ssh", "server", "--probes", "--axis", "server:x=1,2"]
+    assert resumed(given) == ["--server-ssh", "server", "--probes"]
+    assert resumed(["--server-ssh=server", "--no-probes"]) == ["--server-ssh=server", "--no-probes"]
+
+
+def resumed(options: list[str]) -> list[str]:
+    params = {"in_step": "", "store": "a.db", "options": options}
+    words: list[str] = imported("modules.nfsrdma_sweep").arguments(params, True)
+    assert words[:3] == ["sweep", "--keep-file", "--resume=a.db"]
+    return words[3:]
+
+
+def test_the_options_that_a_store_lacks_are_those_of_the_program() -> None:
+    program: Any = typer.main.get_command(app)
+    known = program.commands["sweep"].params
+    takes_value = {
+        name: not getattr(option, "is_flag", False)
+        for option in known
+        for name in (*option.opts, *option.secondary_opts)
+    }
+    lacks = imported("modules.nfsrdma_sweep")._NOT_STORED
+    assert {name: takes_value.get(name) for name in lacks} == lacks
 
 
 def test_a_sweep_interrupted_before_its_plan_starts_again(host: Path) -> None:

@@ -56,6 +56,7 @@ store:
 """
 
 import contextlib
+import itertools
 import os
 import shutil
 import sqlite3
@@ -88,8 +89,8 @@ def _planned(store):
 # mixed: SIGTERM goes to the sweep only, which ends fio and unmounts
 UNIT = ["systemd-run", "--quiet", "--wait", "--pipe", "--collect", "--unit=" + SWEEP,
         "--property=KillMode=mixed"]  # fmt: skip
-# options that a store does not contain
-_NOT_STORED = ["--no-probes", "--no-accounts"]
+# options that a store does not contain, and whether each takes a value
+_NOT_STORED = {"--probes": False, "--no-probes": False, "--server-ssh": True}
 
 
 def main():
@@ -156,9 +157,18 @@ def arguments(p, begun):
     always = ["sweep", "--keep-file"]
     always += ["--start-at", start, "--interval", seconds] if p["in_step"] else []
     if begun:
-        again = [option for option in p["options"] if option in _NOT_STORED]
-        return [*always, "--resume=" + p["store"], *again]
+        return [*always, "--resume=" + p["store"], *_not_stored(p["options"])]
     return [*always, *p["options"], "--output", p["store"], "--", p["target"]]
+
+
+def _not_stored(options):
+    words = iter(options)
+    for word in words:
+        name, is_one_word, _ = word.partition("=")
+        if name in _NOT_STORED:
+            yield word
+            if _NOT_STORED[name] and not is_one_word:
+                yield from itertools.islice(words, 1)
 
 
 def _done(store):
