@@ -272,8 +272,7 @@ def test_exporting_is_idempotent(root: Path, run: Run) -> None:
     assert changes(root) == []
     assert run("nfsrdma_export", **args)["changed"]
     assert changes(root)[0] == [
-        "server", "enable", "--rdma-port", "20049", "--client=10.0.0.0/8", "--client=*.lab", "--",
-        "/srv/a b",
+        "server", "enable", "--client=10.0.0.0/8", "--client=*.lab", "--", "/srv/a b",
     ]  # fmt: skip
     assert run("nfsrdma_export", **args)["changed"] is False
     assert run("nfsrdma_export", **{**args, "read_only": True}, check=True)["changed"]
@@ -281,6 +280,20 @@ def test_exporting_is_idempotent(root: Path, run: Run) -> None:
     assert run("nfsrdma_export", path="/srv/a b/", state="absent")["changed"]
     assert run("nfsrdma_export", path="/srv/a b", state="absent")["changed"] is False
     assert "clients" in run("nfsrdma_export", path="/srv")["msg"]
+
+
+def test_an_export_keeps_the_port_that_nfsd_has(root: Path, run: Run) -> None:
+    args = {"path": "/srv", "clients": ["*"]}
+    run("nfsrdma_export", **args)
+    # as where nfs.conf requests another port, and another transport module serves it
+    listeners = [{"transport": "tcp", "port": 2049}, {"transport": "nfsrdma", "port": 20050}]
+    put(root, server={**current(root, "server"), "listeners": listeners})
+    assert run("nfsrdma_export", **args)["changed"] is False
+    assert run("nfsrdma_export", **args, rdma_port=20050)["changed"] is False
+    assert run("nfsrdma_export", **args, rdma_port=20049)["changed"]
+    assert changes(root)[-1][:3] == ["server", "enable", "--rdma-port=20049"]
+    put(root, server={**current(root, "server"), "listeners": listeners[:1]})
+    assert run("nfsrdma_export", check=True, **args)["changed"]
 
 
 def test_tuning_is_idempotent(root: Path, run: Run) -> None:

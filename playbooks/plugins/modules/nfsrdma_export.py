@@ -30,9 +30,9 @@ options:
     type: bool
     default: false
   rdma_port:
-    description: The port of the RDMA listener.
+    description: The port of the RDMA listener. By default the one that nfsd has or that the host's configuration requests, else 20049. A
+      port that differs from it is an error.
     type: int
-    default: 20049
   versions:
     description: NFS versions to enable besides the enabled ones. Restarts nfsd if one of them is disabled.
     type: list
@@ -106,7 +106,7 @@ def _spec():
         "path": {"type": "str", "required": True},
         "clients": {"type": "list", "elements": "str", "default": []},
         "read_only": {"type": "bool", "default": False},
-        "rdma_port": {"type": "int", "default": 20049},
+        "rdma_port": {"type": "int"},
         "versions": {
             "type": "list", "elements": "str", "default": [], "choices": ["3", "4.0", "4.1", "4.2"],
         },
@@ -125,7 +125,9 @@ def _without_toolkit(module):
 
 def differs(p, status):
     """Whether the export, the listener or a version is not in effect, or not by nfsrdma."""
-    listening = {"transport": "rdma", "port": p["rdma_port"]} in status["listeners"]
+    # the listener of another transport module has another name
+    ports = {x["port"] for x in status["listeners"] if x["transport"] not in ("tcp", "udp")}
+    listening = p["rdma_port"] in ports if p["rdma_port"] else ports
     versions = set(p["versions"]) <= set(status["versions"] or ())
     access = "ro" if p["read_only"] else "rw"
     rows = [e for e in status["exports"] if e["path"] == p["path"]]
@@ -137,10 +139,11 @@ def arguments(p):
     """The arguments of nfsrdma."""
     if p["state"] == "absent":
         return ["server", "disable", "--", p["path"]]
-    flags = ["--client=" + client for client in p["clients"]]
+    flags = ["--rdma-port=%d" % p["rdma_port"]] if p["rdma_port"] else []
+    flags += ["--client=" + client for client in p["clients"]]
     flags += ["--vers=" + version for version in p["versions"]]
     flags += ["--read-only"] * p["read_only"]
-    return ["server", "enable", "--rdma-port", str(p["rdma_port"]), *flags, "--", p["path"]]
+    return ["server", "enable", *flags, "--", p["path"]]
 
 
 def in_effect(p, status):
@@ -156,7 +159,7 @@ def expected(p):
     if p["state"] == "absent":
         return "not exported by nfsrdma\n"
     access = "ro" if p["read_only"] else "rw"
-    lines = ["listens on rdma %d" % p["rdma_port"]]
+    lines = ["listens on rdma %s" % (p["rdma_port"] or "(the configured port, else 20049)")]
     lines += ["%s to %s (%s,insecure)" % (p["path"], client, access) for client in p["clients"]]
     return "\n".join([*lines, ""])
 
