@@ -254,7 +254,7 @@ static int nfr_client_branch_agree(struct nfr_branch *branch)
 	u32 asked = nfr_variant_bit(branch->of->nx->variant) | NFR_LANE;
 
 	if ((branch->conn.peer.capabilities & asked) != asked)
-		return nfr_conn_unfit(&branch->conn, "the server accepts no second connection");
+		return nfr_conn_unfit(&branch->conn, "the server accepts no branch");
 	return branch->of->kind->agree(branch);
 }
 

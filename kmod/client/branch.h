@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Branches: connections of a transport beside its first one, which they join by its token. The
- * lanes of the personality pre-posted are branches, and so is the second connection of the
- * personality optimistic.
+ * lanes of the personality pre-posted are branches; the personality optimistic has one branch.
  *
  * A branch belongs to its list from its creation until branch.c ends it. The context that takes
  * it from the list drains and frees it.
