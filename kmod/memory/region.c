@@ -615,6 +615,26 @@ void nfr_mem_scatter_unmap(struct ib_device *device, const struct ib_sge *sges, 
 		ib_dma_unmap_page(device, sge->addr, sge->length, direction);
 }
 
+/*
+ * Get the first piece of a span, up to @length bytes, and the array of its pages: all of the
+ * span's pages are one piece. Returns NULL if the span is empty.
+ */
+static struct page **nfr_mem_span_run(const struct nfr_span *span, u32 length,
+				      struct nfr_piece *piece)
+{
+	struct page **page = &piece->page;
+
+	if (nfr_mem_span_is_in_pages(span)) {
+		page = span->pages + (span->page_base >> PAGE_SHIFT);
+		piece->offset = offset_in_page(span->page_base);
+		piece->length = span->page_len;
+	} else if (!nfr_mem_span_peek_kvec(span, piece)) {
+		return NULL;
+	}
+	piece->length = min(piece->length, length);
+	return page;
+}
+
 /**
  * nfr_mem_scatter_map - map memory for one message
  * @device: RDMA device
@@ -631,25 +651,36 @@ void nfr_mem_scatter_unmap(struct ib_device *device, const struct ib_sge *sges, 
 int nfr_mem_scatter_map(struct ib_device *device, u32 lkey, struct nfr_span *span, u32 length,
 			enum dma_data_direction direction, struct ib_sge *sges, u32 room)
 {
+	const struct ib_sge *end = sges + room;
+	struct ib_sge *sge = sges;
 	struct nfr_piece piece;
-	u32 n, count = 0;
-	int rc = 0;
+	struct page **page;
+	u32 n, rest;
 	u64 addr;
+	int rc;
 
-	for (; length; length -= n, count++) {
+	for (; length; length -= piece.length) {
 		rc = -EMSGSIZE;
-		if (count == room || !nfr_mem_span_peek(span, &piece))
-			break;
-		n = min(piece.length, length);
-		addr = ib_dma_map_page(device, piece.page, piece.offset, n, direction);
-		rc = -ENOBUFS;
-		if (ib_dma_mapping_error(device, addr))
-			break;
-		sges[count] = (struct ib_sge) { .addr = addr, .length = n, .lkey = lkey };
-		nfr_mem_span_skip(span, n);
+		page = nfr_mem_span_run(span, length, &piece);
+		if (!page)
+			goto out_unmap;
+		/* each page of a READ takes these steps: they use locals, not @span */
+		for (rest = piece.length; rest; rest -= n, page++, sge++) {
+			rc = -EMSGSIZE;
+			if (sge == end)
+				goto out_unmap;
+			n = min_t(u32, rest, PAGE_SIZE - piece.offset);
+			addr = ib_dma_map_page(device, *page, piece.offset, n, direction);
+			rc = -ENOBUFS;
+			if (ib_dma_mapping_error(device, addr))
+				goto out_unmap;
+			*sge = (struct ib_sge) { .addr = addr, .length = n, .lkey = lkey };
+			piece.offset = 0;
+		}
+		nfr_mem_span_skip(span, piece.length);
 	}
-	if (!length)
-		return count;
-	nfr_mem_scatter_unmap(device, sges, count, direction);
+	return sge - sges;
+out_unmap:
+	nfr_mem_scatter_unmap(device, sges, sge - sges, direction);
 	return rc;
 }
