@@ -24,7 +24,6 @@
 #include "connection/state.h"
 #include "gfp.h"
 #include "memory/region.h"
-#include "memory/transfer.h"
 #include "observe/trace.h"
 #include "work.h"
 

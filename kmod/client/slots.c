@@ -19,7 +19,7 @@
 #include "connection/queues.h"
 #include "connection/state.h"
 #include "memory/exposure.h"
-#include "memory/transfer.h"
+#include "memory/region.h"
 
 /* Maximum duration of an invalidation before the connection is broken */
 #define NFR_RECALL_TIMEOUT	(10 * HZ)

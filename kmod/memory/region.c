@@ -22,7 +22,6 @@
 #include "gfp.h"
 #include "memory/memory.h"
 #include "memory/region.h"
-#include "memory/transfer.h"
 #include "observe/trace.h"
 
 /* Swiotlb and IOMMUs can map at least this many contiguous bytes */

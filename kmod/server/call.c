@@ -27,7 +27,6 @@
 #include "gfp.h"
 #include "memory/exposure.h"
 #include "memory/region.h"
-#include "memory/transfer.h"
 #include "observe/trace_server.h"
 #include "server/call.h"
 #include "server/expose.h"

@@ -35,7 +35,6 @@
 #include "compat/compat.h"
 #include "gfp.h"
 #include "memory/region.h"
-#include "memory/transfer.h"
 #include "params.h"
 #include "server/memory.h"
 #include "server/server.h"

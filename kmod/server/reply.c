@@ -11,7 +11,6 @@
 #include <linux/sunrpc/xdr.h>
 
 #include "memory/region.h"
-#include "memory/transfer.h"
 #include "observe/trace_server.h"
 #include "server/call.h"
 #include "server/memory.h"

@@ -32,7 +32,7 @@
 #include "connection/connection.h"
 #include "memory/exposure.h"
 #include "memory/memory.h"
-#include "memory/transfer.h"
+#include "memory/region.h"
 #include "observe/observe.h"
 #include "variants.h"
 #include "wire/wire.h"
