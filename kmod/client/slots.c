@@ -82,15 +82,11 @@ void nfr_client_free_abandoned(struct nfr_xprt *nx, struct nfr_conn *conn, bool 
 	}
 }
 
-/**
- * nfr_client_buffer_abandon - detach a buffer that the device may still send from
- * @req: request, which loses the buffer
- * @conn: connection; the caller holds the mutex of the transport
- * @which: enum nfr_buffer_use
- *
- * The buffer is freed when the send queue has retired its current position.
+/*
+ * Detach a buffer that the device may still send from. It is freed when the send queue has
+ * retired its current position. The caller holds the mutex of the transport.
  */
-void nfr_client_buffer_abandon(struct nfr_req *req, struct nfr_conn *conn, int which)
+static void nfr_client_buffer_abandon(struct nfr_req *req, struct nfr_conn *conn, int which)
 {
 	struct nfr_buffer *buffer = req->buffers[which];
 

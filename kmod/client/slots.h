@@ -12,7 +12,6 @@ void nfr_client_buf_free(struct rpc_task *task);
 int nfr_client_buf_alloc(struct rpc_task *task);
 bool nfr_client_buffer_get(struct nfr_req *req, int which, u32 size, gfp_t gfp);
 int nfr_client_buffer_map(struct nfr_conn *conn, struct nfr_buffer *buffer);
-void nfr_client_buffer_abandon(struct nfr_req *req, struct nfr_conn *conn, int which);
 void nfr_client_free_abandoned(struct nfr_xprt *nx, struct nfr_conn *conn, bool all);
 void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task);
 void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst);
