@@ -63,6 +63,17 @@ def test_each_command_has_one_row_of_its_changes() -> None:
     assert re.findall(r"^\| `(nfsrdma [^`]*)` \|", page, re.M) == commands
 
 
+def test_the_page_of_changes_names_the_commands_with_a_dry_run() -> None:
+    leaves = REFERENCE._leaves(typer.main.get_command(app), "nfsrdma")
+    dry = {path for path, each in leaves if any("--dry-run" in x.opts for x in each.params)}
+    page = (REFERENCE.PAGES / "changes.md").read_text()
+    found = re.search(r"`--dry-run` prints the changes of (.*?)\.\s", page, re.S)
+    assert found
+    assert {f"nfsrdma {name}" for name in re.findall(r"`([^`]+)`", found[1])} == dry
+    changes = dict(re.findall(r"^\| `(nfsrdma [^`]*)` \| ([^|]*) \|", page, re.M))
+    assert not [path for path in dry if changes[path].startswith("nothing")]
+
+
 def test_each_column_of_an_export_is_explained() -> None:
     page = (REFERENCE.PAGES / "export.md").read_text()
     explained = {
