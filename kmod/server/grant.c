@@ -39,6 +39,14 @@
 
 /* --- the pages of an extent --- */
 
+/* What the pages of an extent have in common with the page before, and their cost so far. */
+struct nfr_svc_pages {
+	struct folio *folio;
+	int zone;
+	u32 count;
+	u32 cost;
+};
+
 /*
  * Check whether a page may be kept for a long time, and read by a device. Memory in the movable
  * zone has to stay movable, and so has memory of a CMA area: the zone is all that modules see of
@@ -46,7 +54,7 @@
  */
 static bool nfr_svc_grant_may_keep(struct folio *folio, struct page *page, int *zone)
 {
-	int own = page_to_nid(page) << ZONES_SHIFT | page_zonenum(page);
+	int own = page_zone_id(page);
 
 	if (!folio_test_uptodate(folio) || PageHWPoison(page))
 		return false;
@@ -58,11 +66,12 @@ static bool nfr_svc_grant_may_keep(struct folio *folio, struct page *page, int *
 }
 
 /*
- * Take a reference to a page of a file that is up to date, and charge its folio unless it is
- * @last, because a reference to a page keeps all of it. Returns the folio, or NULL.
+ * Take a reference to a page of a file that is up to date, and count its folio unless the page
+ * before is of the same one, because a reference to a page keeps all of it. Returns the page, or
+ * NULL.
  */
-static struct folio *nfr_svc_grant_take(struct nfr_svc_grant *grant, struct address_space *mapping,
-					pgoff_t index, struct folio *last, int *zone)
+static struct page *nfr_svc_grant_take(struct address_space *mapping, pgoff_t index,
+				       struct nfr_svc_pages *pages)
 {
 	struct folio *folio = filemap_get_folio(mapping, index);
 	struct page *page;
@@ -71,14 +80,15 @@ static struct folio *nfr_svc_grant_take(struct nfr_svc_grant *grant, struct addr
 	if (IS_ERR_OR_NULL(folio))
 		return NULL;
 	page = folio_file_page(folio, index);
-	if (!nfr_svc_grant_may_keep(folio, page, zone)) {
+	if (!nfr_svc_grant_may_keep(folio, page, &pages->zone)) {
 		folio_put(folio);
 		return NULL;
 	}
-	if (folio != last)
-		grant->cost += folio_nr_pages(folio);
-	grant->pages[grant->npages++] = page;
-	return folio;
+	if (folio != pages->folio)
+		pages->cost += folio_nr_pages(folio);
+	pages->folio = folio;
+	pages->count++;
+	return page;
 }
 
 /*
@@ -91,19 +101,23 @@ static pgoff_t nfr_svc_grant_collect(struct nfr_svc_grant *grant, struct address
 	u32 order = grant->branch->notices->order;
 	pgoff_t index = (wanted >> order) << order;
 	pgoff_t stop = min(index + (1 << order), end), first = index;
-	struct folio *last = NULL;
-	int zone = -1;
+	struct nfr_svc_pages pages = { .zone = -1 };
+	struct page *page;
 
 	for (; index < stop; index++) {
-		last = nfr_svc_grant_take(grant, mapping, index, last, &zone);
-		if (last)
+		page = nfr_svc_grant_take(mapping, index, &pages);
+		if (page) {
+			grant->pages[index - first] = page;
 			continue;
+		}
 		if (index > wanted)
 			break;
-		nfr_svc_grant_drop_pages(grant);
-		grant->cost = 0;
+		release_pages(grant->pages, pages.count);
+		pages = (struct nfr_svc_pages){ .zone = -1 };
 		first = index + 1;
 	}
+	grant->npages = pages.count;
+	grant->cost = pages.cost;
 	return first;
 }
 
