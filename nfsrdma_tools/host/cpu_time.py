@@ -16,7 +16,8 @@ offline, and Linux before 6.8 also restarts its idle time at 0 (commit 71fee48fb
 Fix idle and iowait sleeptime accounting vs CPU hotplug").  Differences therefore have only the
 CPUs that were online at both ends.
 
-psutil provides the modes (user, system, softirq, steal, ...), in ticks.
+psutil provides the modes (user, system, softirq, steal, ...) of all CPUs, /proc/stat those of each
+CPU, in ticks.  On a host without ticks on idle CPUs, its idle time is exact to a tick.
 
 /proc/PID/task/TID/schedstat has the run time of a thread.  The kernel updates it whenever it
 switches threads, and at each tick (sum_exec_runtime in kernel/sched/); it includes interrupts that
@@ -39,20 +40,25 @@ from nfsrdma_tools.files import readable
 
 __all__ = [
     "CpuCounters",
+    "CpuTicks",
     "CpuTimes",
+    "CpuUse",
     "ThreadTime",
     "accounting",
     "busy",
     "busy_between",
     "difference",
     "difference_of_threads",
+    "each_cpu",
     "idle_ticks",
     "own_ns",
     "parse_idle",
+    "parse_stat",
     "parse_tasks",
     "snapshot",
     "snapshot_threads",
     "thread_name",
+    "thread_ns",
 ]
 
 _PROC = Path("/proc")
@@ -92,6 +98,31 @@ class CpuTimes:
     wall_ns: int
     cpus: int
     modes: dict[str, float]
+
+
+class CpuTicks(NamedTuple):
+    """Time of a CPU since boot, in ticks (proc_stat(5)); ``interrupts`` are irq and softirq."""
+
+    idle: int
+    tasks: int
+    interrupts: int
+    stolen: int
+
+
+class CpuUse(NamedTuple):
+    """Shares of a CPU's time in an interval, 0 to 1: busy, and the parts of it.
+
+    ``stolen`` is the time that the hypervisor gave to others.
+    """
+
+    busy: float
+    interrupts: float
+    stolen: float
+
+    @property
+    def tasks(self) -> float:
+        """The share in which threads ran."""
+        return max(self.busy - self.interrupts - self.stolen, 0.0)
 
 
 class ThreadTime(NamedTuple):
@@ -167,6 +198,43 @@ def idle_ticks(proc: Path = _PROC) -> tuple[int, dict[int, int]]:
     return now, {int(row[0][3:]): (int(row[4]) + int(row[5])) * tick for row in rows}
 
 
+def parse_stat(stat: str) -> dict[int, CpuTicks]:
+    """The ticks of each online CPU in the text of /proc/stat; {} if the format is unknown."""
+    found = {}
+    for line in stat.splitlines():
+        # the lines of CPUs come first; the line of interrupts below them can be long
+        if not line.startswith("cpu"):
+            break
+        name, *words = line.split()
+        if name != "cpu" and len(words) >= 8 and (name[3:] + "".join(words)).isdecimal():
+            user, nice, system, idle, iowait, irq, softirq, steal = map(int, words[:8])
+            ticks = CpuTicks(idle + iowait, user + nice + system, irq + softirq, steal)
+            found[int(name[3:])] = ticks
+    return found
+
+
+def each_cpu(
+    after: Mapping[int, CpuTicks], before: Mapping[int, CpuTicks], wall_ns: int
+) -> dict[int, CpuUse]:
+    """The use of each CPU between two readings; a CPU that was offline meanwhile is left out."""
+    wall = wall_ns * os.sysconf("SC_CLK_TCK") / 1e9
+    uses = {}
+    for cpu, ticks in after.items():
+        if wall <= 0 or cpu not in before:
+            continue
+        idle, *counts = (now - then for now, then in zip(ticks, before[cpu], strict=True))
+        spent = [max(count, 0) for count in counts]
+        # it was offline, or its idle time restarted: ticks for less than half of the interval.  The
+        # kernel can lose ticks of a busy CPU, but it counts the time of an idle one.
+        if idle + sum(spent) < wall / 2:
+            continue
+        busy = min(max(1 - idle / wall, 0.0), 1.0)
+        whole = sum(spent) or 1
+        _, interrupts, stolen = (busy * part / whole for part in spent)
+        uses[cpu] = CpuUse(busy, interrupts, stolen)
+    return uses
+
+
 def own_ns() -> int:
     """CPU time of this process and of the child processes it waited for, in ns."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -211,6 +279,14 @@ def snapshot_threads(proc: Path = _PROC) -> dict[int, ThreadTime]:
         except (OSError, ValueError):
             continue
     return found
+
+
+def thread_ns(thread: int, proc: Path = _PROC) -> ThreadTime | None:
+    """The run time of one thread; None if it has ended."""
+    try:
+        return ThreadTime(_ns(f"{proc}/{thread}/schedstat"), time.monotonic_ns())
+    except (OSError, ValueError):
+        return None
 
 
 def difference_of_threads(

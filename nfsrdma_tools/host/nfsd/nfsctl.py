@@ -19,6 +19,7 @@ __all__ = [
     "PORTLIST",
     "RDMA_PORT",
     "Listener",
+    "PoolCounts",
     "Served",
     "io_mode",
     "listen",
@@ -26,6 +27,7 @@ __all__ = [
     "min_threads",
     "numbers",
     "parse_statistics",
+    "pool_counts",
     "read_statistics",
     "splice_read",
     "threads",
@@ -66,6 +68,29 @@ class Served:
     write_bytes: int = 0
     calls: int = 0
     bad_calls: int = 0
+
+
+@dataclass(frozen=True)
+class PoolCounts:
+    """Since nfsd started: connections with work that were queued, and threads woken for them.
+
+    A connection is queued for each Call, and for each change of its state.  If no thread is idle,
+    none is woken: the connection waits (svc_xprt_enqueue in net/sunrpc/svc_xprt.c).
+    """
+
+    queued: int = 0
+    woken: int = 0
+
+
+def pool_counts(nfsd: Path = _NFSD) -> PoolCounts:
+    """The sums over all pools of threads; 0 if nfsd does not run."""
+    try:
+        rows = [row.split() for row in _read(nfsd / "pool_stats").splitlines()]
+    # the kernel has no pools while nfsd is stopped
+    except OSError:
+        return PoolCounts()
+    pools = [row for row in rows if len(row) >= 4 and "".join(row[:4]).isdecimal()]
+    return PoolCounts(sum(int(row[2]) for row in pools), sum(int(row[3]) for row in pools))
 
 
 def threads(nfsd: Path = _NFSD) -> int:
