@@ -86,6 +86,7 @@ def _print(options: FeedOptions, count: int | None, as_json: bool) -> None:
 def frame(snapshot: Snapshot) -> list[str]:
     """The lines of a frame: host, mounts, clients of the server, events, unavailable metrics."""
     clients = snapshot.server.clients if snapshot.server else ()
+    served = snapshot.server.limit if snapshot.server else ""
     busiest = sorted(
         snapshot.mounts, key=lambda mount: (-mount.read - mount.written, mount.directory)
     )
@@ -93,6 +94,7 @@ def frame(snapshot: Snapshot) -> list[str]:
         _head(snapshot),
         *_table([_MOUNTS, *(_mount(mount, snapshot.seconds) for mount in busiest)]),
         *(_table([_CLIENTS, *(_client(c, snapshot.seconds) for c in clients)]) if clients else ()),
+        *([printable(f"nfsd: {served}")] if served else ()),
         *map(_event, snapshot.events),
         *(printable(f"unavailable: {what}: {why}") for what, why in snapshot.missing.items()),
         "",
@@ -100,8 +102,11 @@ def frame(snapshot: Snapshot) -> list[str]:
 
 
 def _head(snapshot: Snapshot) -> str:
+    from nfsrdma_tools.live.top.figures import cpu_figures
+
     at = time.strftime("%H:%M:%S", time.localtime(snapshot.time))
-    words = [at, snapshot.host, f"Linux {snapshot.kernel}", f"CPU {snapshot.processors.share:.0%}"]
+    cpu = cpu_figures(snapshot.processors)
+    words = [at, snapshot.host, f"Linux {snapshot.kernel}", cpu]
     if snapshot.server:
         words.append(f"nfsd {_rate(snapshot.server.calls, snapshot.seconds)} Calls/s")
     down = ", ".join(port.name for port in snapshot.ports if not port.active)

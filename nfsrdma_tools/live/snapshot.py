@@ -14,14 +14,18 @@ from operator import itemgetter
 from typing import NamedTuple
 
 __all__ = [
+    "FULL",
     "IDLE",
     "Ahead",
     "Chunks",
     "Client",
     "Connection",
+    "Cpu",
     "Credits",
+    "Disk",
     "Event",
     "Layer",
+    "Link",
     "Mount",
     "Op",
     "Personality",
@@ -30,6 +34,7 @@ __all__ = [
     "Regions",
     "Server",
     "Snapshot",
+    "Thread",
     "Timing",
     "Waiting",
     "Xprt",
@@ -85,6 +90,12 @@ IDLE = "Idle: no RPCs in this interval."
 """The bottleneck of a mount without completed and pending RPCs.
 
 Mounts begin with it: most of a thousand mounts are idle, and the analysis copies none of those."""
+FULL = 0.9
+"""The share of its time, or of its rate, from which a thread, a CPU, a link or a disk is full.
+
+It waits for others in the rest: a tenth of the interval.  Without any wait it would do 11 % more,
+so whatever it waits for is not the bottleneck.  Ticks (10 ms or less in an interval of a second)
+and headers that a link's counters leave out (7 % at an MTU of 1024) make the figure too small."""
 _COUNTED = (
     *("ops", "timings", "chunks", "regions", "ahead"),
     *("read", "written", "direct", "credit_waits"),
@@ -243,6 +254,19 @@ class Client:
 
 
 @dataclass(frozen=True)
+class Disk:
+    """A block device below an export: shares of the interval, and the requests that ended."""
+
+    name: str
+    directory: str
+    busy: float = 0.0
+    """The share of time with requests in flight, 0 to 1."""
+    in_flight: float = 0.0
+    """The average number of requests in flight."""
+    requests: int = 0
+
+
+@dataclass(frozen=True)
 class Server:
     """nfsd: its own counters, and its clients from probes."""
 
@@ -263,6 +287,14 @@ class Server:
     """Bytes of the page cache that clients may read (personality optimistic); None likewise."""
     grants: dict[str, int] = field(default_factory=dict)
     """GRANTS of probes/sets/server.py, without zeros."""
+    queued: int = 0
+    """Times that a connection with work was queued for a thread (pool_stats)."""
+    woken: int = 0
+    """Times that an idle thread was woken for one."""
+    disks: tuple[Disk, ...] = ()
+    """The busiest devices below its exports."""
+    limit: str = ""
+    """The bottleneck of the server in this interval, in one sentence (analyze/bottleneck.py)."""
 
 
 @dataclass(frozen=True)
@@ -281,6 +313,36 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Cpu:
+    """A CPU: shares of the interval, 0 to 1.  ``stolen`` by the hypervisor."""
+
+    number: int
+    busy: float = 0.0
+    interrupts: float = 0.0
+    stolen: float = 0.0
+
+    @property
+    def tasks(self) -> float:
+        """The share in which threads ran."""
+        return max(self.busy - self.interrupts - self.stolen, 0.0)
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread: its process and number, its share of one CPU, and the CPU on which it ran last."""
+
+    name: str
+    process: int
+    number: int
+    share: float
+    cpu: int = -1
+    kernel: bool = False
+    """Whether it is a thread of the kernel."""
+    devices: tuple[str, ...] | None = None
+    """NFS mounts (Mount.device) of which its process uses files; None if that is unknown."""
+
+
+@dataclass(frozen=True)
 class Processors:
     """CPU time of the host.
 
@@ -294,6 +356,12 @@ class Processors:
     layers_ns: int = 0
     layers: tuple[Layer, ...] = ()
     fresh: bool = False
+    busiest: tuple[Cpu, ...] = ()
+    """The busiest CPUs, the busiest one first."""
+    threads: tuple[Thread, ...] | None = None
+    """The busiest threads, the busiest one first; None if nobody had a reason to read them."""
+    hidden: float = 0.0
+    """CPUs' worth of thread time that belongs to no visible thread."""
 
     @property
     def share(self) -> float:
@@ -314,6 +382,16 @@ class Port:
     def active(self) -> bool:
         """Whether the port can transfer data."""
         return self.state == "ACTIVE"
+
+
+@dataclass(frozen=True)
+class Link:
+    """A port or network device that is busy: its rate in bits per second, bytes in the interval."""
+
+    name: str
+    rate: int
+    received: int = 0
+    sent: int = 0
 
 
 @dataclass(frozen=True)
@@ -349,6 +427,8 @@ class Snapshot:
     """Numbers of RPCs (probes/maps.py), events and CPU samples that probes could not count."""
     cost_ns: int = 0
     """CPU time of this process for the snapshot."""
+    links: tuple[Link, ...] = ()
+    """The links that carry half of their rate or more."""
 
 
 class Connection(NamedTuple):

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from unit.snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
+from unit.snapshots_made import HOSTILE, hostile, mount, served, snapshot, xprt
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.machine import Machine, host_of_container
@@ -24,7 +24,6 @@ from nfsrdma_tools.host.nfs import mountinfo, sunrpc
 from nfsrdma_tools.host.nfs.personality import ClientTransport
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.rdma import ports as rdma_ports
-from nfsrdma_tools.live.analyze.bottleneck import limit
 from nfsrdma_tools.live.collect import host_statistics, probe_statistics, recording
 from nfsrdma_tools.live.collect.host_statistics import (
     ClientFinder,
@@ -42,7 +41,6 @@ from nfsrdma_tools.live.snapshot import (
     Credits,
     Op,
     Personality,
-    Processors,
     Snapshot,
     Timing,
     Waiting,
@@ -53,7 +51,6 @@ from nfsrdma_tools.probes.session import Session
 from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
 
 DATA = Path(__file__).parent / "data"
-CALM = Processors(2, 10**9, 10**8)
 
 
 LOOK = ClientFinder.look_up
@@ -382,33 +379,6 @@ def test_a_sampler_stops() -> None:
     sampler.run(deliver)
     assert [each.number for each in seen] == [2, 3, 4]
     assert "probes" in seen[-1].missing
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"ops": ()}, "Idle"),
-        ({"ops": (), "waiting": (Waiting("READ", 9.0, "xprt_pending", 3, 1),)}, "Stalled: READ"),
-        ({"xprts": (xprt(credits=Credits(32, 9)),), "credit_waits": 40}, "Credits: all 32"),
-        ({"xprts": (xprt(credits=Credits(32, 32), sending=5),)}, "Credits: all 32"),
-        ({"read_ahead_kb": 128, "ops": (op(count=500),)}, "Read-ahead: 128 KiB is 2 READs"),
-        ({"read_ahead_kb": 128, "ops": (op(count=2900),)}, "Network and server"),
-        ({"read_ahead_kb": 128, "ops": (op(count=500),), "direct": 6553600}, "Network and server"),
-        ({"ops": (op(count=500, queue_ms=900),)}, "Queue: a READ spends"),
-        ({"ops": (op(count=10),)}, "Application"),
-        ({"ops": (op(count=9000),)}, "Network and server"),
-        ({"ops": (op("GETATTR", received=0),)}, "Metadata: GETATTR"),
-    ],
-)
-def test_the_bottleneck_of_a_mount(change: dict[str, Any], said: str) -> None:
-    assert limit(replace(mount(), **change), CALM, 1.0).startswith(said)
-
-
-def test_a_busy_host_is_a_bottleneck() -> None:
-    full = replace(snapshot().processors, busy_ns=2 * 10**9)
-    assert (
-        limit(mount(), full, 1.0) == "CPU: 100% of this host is busy, most of it in emulated NIC."
-    )
 
 
 def test_hostile_names_survive(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from nfsrdma_tools.live.web.broadcast import Hub, page_data
 
 SNAPSHOT = {
     "Snapshot": "time seconds number host kernel mounts server processors ports events missing "
-    "lost cost_ns",
+    "lost cost_ns links",
     "Mount": "device directory also target fstype transport asked vers rsize wsize nconnect "
     "read_ahead_kb read written direct ops xprts timings chunks regions ahead credit_waits "
     "waiting limit",
@@ -38,9 +38,13 @@ SNAPSHOT = {
     "Ahead": "counts",
     "Waiting": "procedure seconds waits_for client number",
     "Server": "threads listeners read written calls bad_calls clients exposed dones_outstanding "
-    "lanes granted grants",
+    "lanes granted grants queued woken disks limit",
+    "Disk": "name directory busy in_flight requests",
+    "Cpu": "number busy interrupts stolen",
+    "Thread": "name process number share cpu kernel devices",
+    "Link": "name rate received sent",
     "Client": "peer procedure counts ns phases times",
-    "Processors": "cpus wall_ns busy_ns layers_ns layers fresh",
+    "Processors": "cpus wall_ns busy_ns layers_ns layers fresh busiest threads hidden",
     "Layer": "name client server neither",
     "Port": "name netdev state physical",
     "Event": "time kind where what advice severity",
@@ -60,7 +64,11 @@ def full() -> Snapshot:
     processors = replace(snapshot().processors, fresh=True)
     missing = {"probes": "none"}
     return snapshot(
-        *(1, (busy,)), server=served(), processors=processors, events=(EVENT,), missing=missing
+        *(1, (busy,)),
+        server=replace(served(), limit="Idle"),
+        processors=processors,
+        events=(EVENT,),
+        missing=missing,
     )
 
 
@@ -89,7 +97,7 @@ def test_top_prints_the_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str
     whole, empty = map(json.loads, capsys.readouterr().out.splitlines())
     stated = [*SNAPSHOT["Snapshot"].split()]
     # of full() these have their default values
-    absent = {"lost", "cost_ns"}
+    absent = {"lost", "cost_ns", "links"}
     assert list(whole) == ["schema_version", *(name for name in stated if name not in absent)]
     assert empty == {"schema_version": 1, "time": 1.0, "seconds": 2.0}
     required = [field.name for field in fields(Snapshot)
@@ -136,7 +144,7 @@ def test_the_state_for_the_page() -> None:
     ]  # fmt: skip
     assert list(now["server"]) == [
         "threads", "listeners", "read", "calls", "exposed", "dones_outstanding", "lanes",
-        "granted", "clients",
+        "granted", "limit", "clients",
     ]  # fmt: skip
     assert list(now["server"]["clients"][0]) == ["peer", "procedure", "counts", "ns"]
 

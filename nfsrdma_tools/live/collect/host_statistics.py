@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import TypeVar
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import cpu_time
+from nfsrdma_tools.host import cpu_time, disks
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.module import server_debugfs
 from nfsrdma_tools.host.nfs import (
@@ -28,11 +30,17 @@ from nfsrdma_tools.host.nfs.mounts import Mount as Effect
 from nfsrdma_tools.host.nfs.mounts import nfs_mounts, xprt_numbers
 from nfsrdma_tools.host.nfs.personality import ClientTransport, client_transports
 from nfsrdma_tools.host.nfs.sunrpc import Task, tasks
-from nfsrdma_tools.host.nfsd import nfsctl
+from nfsrdma_tools.host.nfsd import exports, nfsctl
 from nfsrdma_tools.host.rdma import ports as rdma_ports
+from nfsrdma_tools.host.rdma import traffic
+from nfsrdma_tools.live.collect.busy_threads import BusyThreads
 from nfsrdma_tools.live.snapshot import (
+    FULL,
     IDLE,
+    Cpu,
     Credits,
+    Disk,
+    Link,
     Mount,
     Op,
     Personality,
@@ -58,6 +66,10 @@ __all__ = [
 
 # columns of a connection that are not counters
 _NOT_COUNTED = {*mountstats.STATES, "bind_count", "connect_time"}
+# CPUs, links and disks that are busy for half of the time are in a snapshot: the judgement needs
+# those that are full, and a person those that are nearly full
+_NEARLY = 0.5
+_BUSIEST = 4
 # settings change rarely: read a part of them in each interval, all of them in so many
 _SLOWLY = 10
 _T = TypeVar("_T")
@@ -70,7 +82,14 @@ class Readings:
     mounts: Mapping[str, mountstats.MountStats] = field(default_factory=dict)
     """By mount point."""
     cpu: cpu_time.CpuCounters | None = None
+    at: int = 0
+    """The monotonic clock (ns) at the reading of ``ticks``, ``links`` and ``disks``."""
+    ticks: Mapping[int, cpu_time.CpuTicks] = field(default_factory=dict)
+    links: Mapping[str, traffic.LinkCounts] = field(default_factory=dict)
+    disks: Mapping[str, disks.DiskCounts] = field(default_factory=dict)
+    """Empty on a host that exports nothing."""
     nfsd: nfsctl.Served | None = None
+    pools: nfsctl.PoolCounts = field(default_factory=nfsctl.PoolCounts)
     transports: Mapping[int, ClientTransport] = field(default_factory=dict)
     """Transports of our module by number; empty for users other than root."""
 
@@ -96,16 +115,28 @@ class HostReader:
         self._bdi = machine.path("sys/class/bdi")
         self._ours = machine.path("sys/kernel/debug/nfsrdma")
         self._ours_of_server = machine.path("sys/kernel/debug/nfsrdma-server")
+        self._links = traffic.Links(machine.path("sys"))
+        self._etab = machine.path("var/lib/nfs/etab")
         self._listeners: tuple[str, ...] = ()
+        self._exported: dict[str, str] = {}
+        self._threads = BusyThreads(self._proc)
         self._turn = 0
 
     def read(self) -> Readings:
         """Read the counters."""
         mounts = self._try("mountstats", lambda: mountstats.read_all(self._stats)) or ()
+        nfsd = self._try("nfsd", lambda: nfsctl.read_statistics(self._served))
+        if self._turn % _SLOWLY == 0:
+            self._links.find()
         return Readings(
             mounts={str(stats.directory): stats for stats in mounts},
             cpu=self._try("CPU", lambda: cpu_time.busy(self._proc)),
-            nfsd=self._try("nfsd", lambda: nfsctl.read_statistics(self._served)),
+            at=time.monotonic_ns(),
+            ticks=cpu_time.parse_stat(files.readable(self._proc / "stat")),
+            links=self._links.read() if mounts or nfsd else {},
+            disks=disks.counts(self._proc / "diskstats") if nfsd else {},
+            nfsd=nfsd,
+            pools=nfsctl.pool_counts(self._nfsd) if nfsd else nfsctl.PoolCounts(),
             transports={state.number: state for state in client_transports(self._ours)},
         )
 
@@ -136,7 +167,58 @@ class HostReader:
         if not now.cpu or not before.cpu:
             return Processors(cpus=os.cpu_count() or 1)
         spent = cpu_time.difference(now.cpu, before.cpu)
-        return Processors(spent.cpus, spent.wall_ns, max(spent.busy_ns, 0))
+        uses = cpu_time.each_cpu(now.ticks, before.ticks, now.at - before.at)
+        busy = (Cpu(n, *map(_rounded, use)) for n, use in uses.items() if use.busy >= _NEARLY)
+        most = heapq.nlargest(_BUSIEST, busy, key=lambda cpu: cpu.busy)
+        return Processors(spent.cpus, spent.wall_ns, max(spent.busy_ns, 0), busiest=tuple(most))
+
+    def with_threads(
+        self, processors: Processors, in_use: Container[str], now: Readings, before: Readings
+    ) -> Processors:
+        """``processors`` with the busiest threads; ``in_use`` are the mounts (Mount.device).
+
+        Nothing is read while all threads together leave room for one more on a CPU.
+        """
+        passed = now.at - before.at
+        uses = cpu_time.each_cpu(now.ticks, before.ticks, passed)
+        tasks = sum(use.tasks for use in uses.values())
+        if tasks < FULL:
+            self._threads.forget()
+            return processors
+        return self._threads.add_to(processors, tasks * passed, in_use)
+
+    def links(self, now: Readings, before: Readings) -> tuple[Link, ...]:
+        """The links that were busy between two readings."""
+        seconds = (now.at - before.at) / 1e9
+        found = []
+        for name, counts in now.links.items():
+            then = before.links.get(name, counts)
+            # the counters restart at 0 with the driver
+            received, sent = (
+                max(counts.received - then.received, 0), max(counts.sent - then.sent, 0)
+            )  # fmt: skip
+            if max(received, sent) * 8 >= counts.rate * seconds * _NEARLY > 0:
+                found.append(Link(name, counts.rate, received, sent))
+        return tuple(found)
+
+    def _disks(self, now: Readings, before: Readings) -> tuple[Disk, ...]:
+        passed = (now.at - before.at) / 1e6
+        found = []
+        for number, directory in self._exported.items() if passed else ():
+            if number in now.disks and number in before.disks:
+                disk, then = now.disks[number], before.disks[number]
+                busy = min(max(disk.busy_ms - then.busy_ms, 0) / passed, 1.0)
+                in_flight = max(disk.waited_ms - then.waited_ms, 0) / passed
+                requests = max(disk.requests - then.requests, 0)
+                figures = (_rounded(busy), _rounded(in_flight), requests)
+                found.append(Disk(disk.name, directory, *figures))
+        nearly = (disk for disk in found if disk.busy >= _NEARLY)
+        return tuple(heapq.nlargest(_BUSIEST, nearly, key=lambda disk: disk.busy))
+
+    def _find_exported(self, known: Mapping[str, disks.DiskCounts]) -> None:
+        paths = self._try("exports", lambda: [e.path for e in exports.effective(self._etab)])
+        entries = self._try("mountinfo", lambda: mountinfo.read(self._info))
+        self._exported = disks.of_directories(paths or (), entries or (), known)
 
     def server(self, now: Readings, before: Readings) -> Server | None:
         """Counts of nfsd between two readings; None if it does not run."""
@@ -146,6 +228,7 @@ class HostReader:
         if self._turn % _SLOWLY == 1:
             listeners = self._try("listeners", lambda: nfsctl.listeners(self._nfsd))
             self._listeners = tuple(map(str, listeners or ()))
+            self._find_exported(now.disks)
         then = before.nfsd or now.nfsd
         names = ("read_bytes", "write_bytes", "calls", "bad_calls")
         # the counters restart at 0 with module nfsd
@@ -162,6 +245,9 @@ class HostReader:
             dones_outstanding=reach.dones_outstanding,
             lanes=reach.lanes,
             granted=reach.granted,
+            queued=max(now.pools.queued - before.pools.queued, 0),
+            woken=max(now.pools.woken - before.pools.woken, 0),
+            disks=self._disks(now, before),
         )
 
     def ports(self) -> tuple[Port, ...]:
@@ -200,6 +286,11 @@ class HostReader:
     def _transports_of(self, numbers: Container[int]) -> sunrpc.Transports:
         switches = self._machine.path("sys/kernel/sunrpc/xprt-switches")
         return sunrpc.Transports(numbers, switches)
+
+
+def _rounded(share: float) -> float:
+    """Three places are enough, and make a recording shorter."""
+    return round(share, 3)
 
 
 def _watch(path: Path) -> mountinfo.Watch:

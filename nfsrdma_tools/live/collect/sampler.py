@@ -96,6 +96,11 @@ class Sampler:
         spent, now, clock = time.thread_time_ns(), self._host.read(), time.monotonic()
         before, then = self._before or now, self._at
         self._before, self._at, self._number = now, clock, self._number + 1
+        mounts, server = self._host.mounts(now, before), self._host.server(now, before)
+        processors = self._host.processors(now, before)
+        in_use = {mount.device for mount in mounts if mount.ops}
+        if in_use or (server and server.calls):
+            processors = self._host.with_threads(processors, in_use, now, before)
         snapshot = self._with_probes(
             Snapshot(
                 time=time.time(),
@@ -104,10 +109,11 @@ class Sampler:
                 number=self._number,
                 host=self._name[0],
                 kernel=self._name[1],
-                mounts=self._host.mounts(now, before),
-                server=self._host.server(now, before),
-                processors=self._host.processors(now, before),
+                mounts=mounts,
+                server=server,
+                processors=processors,
                 ports=self._host.ports(),
+                links=self._host.links(now, before),
             )
         )
         self._lost.update(snapshot.lost)

@@ -8,9 +8,9 @@ from collections import deque
 from rich.text import Text
 
 from nfsrdma_tools.errors import printable
-from nfsrdma_tools.live.snapshot import Mount, Snapshot
+from nfsrdma_tools.live.snapshot import FULL, Mount, Processors, Snapshot
 
-__all__ = ["RecentRates", "number", "rate", "span", "spark", "text"]
+__all__ = ["RecentRates", "cpu_figures", "number", "rate", "span", "spark", "text"]
 
 _UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -46,6 +46,12 @@ def span(ms: float) -> str:
     if ms >= 1000:
         return f"{ms / 1000:.3g} s"
     return f"{ms:.3g} ms" if ms >= 1 else f"{ms * 1000:.3g} us"
+
+
+def cpu_figures(processors: Processors) -> str:
+    """The busy share of the host, and the busiest CPU if it is full: "CPU 2% (CPU 7: 99%)"."""
+    full = [f" (CPU {c.number}: {c.busy:.0%})" for c in processors.busiest[:1] if c.busy >= FULL]
+    return f"CPU {processors.share:.0%}{''.join(full)}"
 
 
 _LENGTH = 120

@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from nfsrdma_tools.live.snapshot import Client, Event, Mount, Snapshot
-from nfsrdma_tools.live.top.figures import RecentRates, number, rate, span, spark, text
+from nfsrdma_tools.live.top.figures import RecentRates, cpu_figures, number, rate, span, spark, text
 from nfsrdma_tools.live.top.screens import event_line
 
 __all__ = ["SORTS", "Overview", "status"]
@@ -93,7 +93,7 @@ class Overview(Screen[None]):
         self.tell()
 
     def tell(self) -> None:
-        """Show the bottleneck of the mount at the cursor."""
+        """Show the bottleneck of the mount at the cursor; without mounts, that of the server."""
         mount = self.chosen
         shown = text(mount.limit) if mount else text(_nothing(self.taken, self.wanted))
         shown.no_wrap = False
@@ -111,7 +111,10 @@ class Overview(Screen[None]):
 def _nothing(taken: Snapshot | None, wanted: str) -> str:
     if taken is None:
         return "Waiting for the first snapshot."
-    return f"No mount has {wanted!r} in its name." if wanted else "No NFS filesystem is mounted."
+    if wanted:
+        return f"No mount has {wanted!r} in its name."
+    served = taken.server.limit if taken.server else ""
+    return f"nfsd: {served}" if served else "No NFS filesystem is mounted."
 
 
 def _cells(mount: Mount, seconds: float, rates: RecentRates) -> list[Text]:
@@ -150,9 +153,9 @@ def _right(plain: str, width: int) -> Text:
 
 def status(taken: Snapshot, more: str) -> Text:
     """The status line: host, kernel, CPU, nfsd, ports that are down, sort key, interval."""
-    cpu = taken.processors
     down = [port.name for port in taken.ports if not port.active]
-    shown = text(taken.host, "bold", 20) + Text(f"  Linux {taken.kernel}  CPU {cpu.share:.0%}")
+    cpu = cpu_figures(taken.processors)
+    shown = text(taken.host, "bold", 20) + Text(f"  Linux {taken.kernel}  {cpu}")
     if taken.server:
         shown += Text(f"  nfsd {number(taken.server.calls / (taken.seconds or 1)) or 0} Calls/s")
     if down:

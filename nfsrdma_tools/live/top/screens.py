@@ -12,7 +12,16 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from nfsrdma_tools.live.snapshot import Client, Event, Mount, Processors, Server, Snapshot, Xprt
+from nfsrdma_tools.live.snapshot import (
+    Client,
+    Event,
+    Mount,
+    Processors,
+    Server,
+    Snapshot,
+    Thread,
+    Xprt,
+)
 from nfsrdma_tools.live.top.figures import RecentRates, number, rate, span, spark, text
 from nfsrdma_tools.probes.sets.latency import percentile
 
@@ -243,10 +252,21 @@ def host_text(taken: Snapshot) -> Text:
 
 def _processors(cpu: Processors) -> list[Text]:
     head = Text(f"CPU: {cpu.share:.0%} of {cpu.cpus} busy", "bold")
+    busiest = [
+        Text(f"  CPU {one.number}: {one.busy:.0%} busy, {one.interrupts:.0%} in interrupts")
+        for one in cpu.busiest
+    ]
+    busiest += [_thread(thread) for thread in cpu.threads or ()]
     if not cpu.layers:
-        return [head + Text("; attach probes for CPU time by layer", "")]
+        return [head + Text("; attach probes for CPU time by layer", ""), *busiest]
     whole = cpu.layers_ns * cpu.cpus
-    return [head, *(_layer(layer.name, layer.ns / whole) for layer in cpu.layers if whole)]
+    layers = [_layer(layer.name, layer.ns / whole) for layer in cpu.layers if whole]
+    return [head, *busiest, *layers]
+
+
+def _thread(thread: Thread) -> Text:
+    whose = "kernel" if thread.kernel else f"pid {thread.process}"
+    return text(f"  thread {thread.number}, {thread.name} ({whose}): {thread.share:.0%} of a CPU")
 
 
 def _layer(name: str, share: float) -> Text:
@@ -260,8 +280,10 @@ def _server(server: Server, seconds: float) -> list[Text]:
         f"writes {rate(server.written, seconds) or 0}B/s",
         "bold",
     )
-    head.no_wrap = False
-    return [head, *_exposed(server), *(_client(client, seconds) for client in server.clients)]
+    limit = text(server.limit)
+    limit.no_wrap = head.no_wrap = False
+    clients = [_client(client, seconds) for client in server.clients]
+    return [head, *([limit] if server.limit else ()), *_exposed(server), *clients]
 
 
 def _exposed(server: Server) -> list[Text]:

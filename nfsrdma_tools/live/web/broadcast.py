@@ -319,6 +319,7 @@ _SERVER = (
     "dones_outstanding",
     "lanes",
     "granted",
+    "limit",
 )
 _CLIENT = ("peer", "procedure", "counts", "ns")
 

@@ -59,6 +59,7 @@ function server(now, who, choose) {
   get("nfsd").textContent = plain(`nfsd: ${nfsd.threads || 0} threads, listeners ${(nfsd.listeners || []).join(", ") || "unknown"}, `
     + `${short(perSecond(now, nfsd.calls || 0))} ops/s, read ${bytes(now, nfsd.read)}, write ${bytes(now, nfsd.written)}`
     + inUse(nfsd));
+  get("nfsd-limit").textContent = plain(nfsd.limit || "");
   table(get("clients"), [
     ["client", (c) => c.peer, "name"],
     ["operation", (c) => c.procedure],
