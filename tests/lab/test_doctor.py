@@ -93,9 +93,9 @@ filter = "nft 'add table ip lab7; add chain ip lab7 in { type filter hook input 
 mount = "mount -t nfs -o vers=4.2,rsize=524288,proto="
 
 out = {
-    "no link": seen(no_links(), "links", "route to server", server="server"),
+    "no link": seen(no_links(), "links", "routes", server="server"),
     "link down": seen(between(lonely, "ip link del lab7"), "links"),
-    "mtu": seen(between("ip link set v0 mtu 1500", "ip link set v0 mtu 9000"), "mtu"),
+    "mtu": seen(between("ip link set v0 mtu 1500", "ip link set v0 mtu 9000"), "routes"),
     "filter": seen(
         between(filter + " add rule ip lab7 in tcp dport 9 drop'", "nft delete table ip lab7"),
         "firewall",
