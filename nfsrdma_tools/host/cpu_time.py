@@ -228,8 +228,9 @@ def each_cpu(
         # kernel can lose ticks of a busy CPU, but it counts the time of an idle one.
         if idle + sum(spent) < wall / 2:
             continue
-        busy = min(max(1 - idle / wall, 0.0), 1.0)
         whole = sum(spent) or 1
+        # by the clock, and by the ticks of the time for which it was online
+        busy = min(max(1 - idle / wall, 0.0), whole / max(whole + idle, 1), 1.0)
         _, interrupts, stolen = (busy * part / whole for part in spent)
         uses[cpu] = CpuUse(busy, interrupts, stolen)
     return uses

@@ -274,7 +274,7 @@ def _unseen(processors: Processors) -> str:
     if processors.hidden >= FULL:
         return (
             f"Unknown: threads that ended, or are not visible here, use {processors.hidden:.1f} "
-            "CPUs. In a container, give --path.procfs; elsewhere, be root."
+            "CPUs. Be root, and look from the host's pid namespace."
         )
     cpu = processors.busiest[0] if processors.busiest else None
     if cpu and cpu.tasks >= FULL and processors.threads is None:
@@ -317,7 +317,7 @@ def _application(case: _Case) -> str:
     if case.data and case.in_flight < _MOST:
         return (
             f"Application: on average {case.in_flight:.2g} {case.data.name} is in flight; "
-            "no CPU or link of this host is full."
+            "nothing that the mount uses on this host is full."
         )
     return ""
 
@@ -329,7 +329,7 @@ def _server(case: _Case) -> str:
         return f"Metadata: {slowest.name} takes most time ({_rtt(slowest)})."
     return (
         f"Network and server: {case.in_flight:.2g} {data.name} in flight ({_rtt(data)}), "
-        "and no CPU or link of this host is full."
+        "and nothing that the mount uses on this host is full."
     )
 
 

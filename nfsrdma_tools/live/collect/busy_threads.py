@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nfsrdma_tools import files
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.cpu_time import ThreadTime
 from nfsrdma_tools.host.nfs import mountinfo
@@ -24,7 +25,7 @@ from nfsrdma_tools.live.snapshot import Processors, Thread
 __all__ = ["BusyThreads"]
 
 _COST = 0.01
-"""The share of a CPU that reading all threads may take: with 5,000 threads, once in some 5 s."""
+"""The share of a CPU that reading all threads may take: with 5,000 threads, once in some 8 s."""
 _WATCHED = 0.2
 """The share of a CPU, on average since all were read, from which a thread is read each time.
 
@@ -32,6 +33,8 @@ One that was idle for most of that time can be full now."""
 _MOST = 16
 _SHOWN = 0.5
 """The share of a CPU from which a thread is in a snapshot."""
+_COUNTED = 0.95
+"""Of the time of all threads, in ticks: their own times, in ns, differ from it by some percent."""
 _REMEMBERED = 5 * 10**9
 """Nanoseconds for which the open files of a process are not read again."""
 _FILES = 4096
@@ -108,7 +111,7 @@ class BusyThreads:
     def _unseen(self, before: dict[int, ThreadTime], passed: int) -> float:
         """CPUs' worth of thread time, since all threads were read, of no thread that is there."""
         seen = sum(ran.ns - _before(ran, before.get(t)) for t, ran in self._all.items())
-        return max(self._tasks - seen, 0.0) / passed if passed else 0.0
+        return max(self._tasks * _COUNTED - seen, 0.0) / passed if passed else 0.0
 
     def _thread(
         self, thread: int, share: float, now: int, devices: Container[str]
@@ -151,7 +154,7 @@ class BusyThreads:
             by_id = {entry.id: entry.device for entry in entries if entry.is_nfs}
             where = os.readlink(folder / "cwd")  # noqa: PTH115 -- a text that may be no path
             opened = os.listdir(folder / "fdinfo")  # noqa: PTH208 -- names only
-        except (OSError, ValueError):
+        except (OSError, ValueError, UserError):
             return None
         ids = _open_mounts(folder / "fdinfo", opened[:_FILES]) if by_id else ()
         found = {by_id[number] for number in ids if number in by_id}
