@@ -83,7 +83,7 @@ class BusyThreads:
         busy = sorted((-share, t) for t, share in shares.items() if share >= _SHOWN)
         found = (self._thread(thread, -share, now, devices) for share, thread in busy[:_MOST])
         threads = tuple(thread for thread in found if thread)
-        return replace(processors, threads=threads, hidden=self._hidden)
+        return replace(processors, threads=threads, hidden=round(self._hidden, 3))
 
     def _read_all(self, now: int) -> dict[int, float]:
         """Read all threads; the shares of those that are new among the busy ones."""
@@ -129,7 +129,7 @@ class BusyThreads:
             name=cpu_time.thread_name(thread, self._proc),
             process=process,
             number=thread,
-            share=share,
+            share=round(share, 3),
             cpu=int(words[36]),
             kernel=kernel,
             devices=None if kernel else self._used(process, now, devices),
