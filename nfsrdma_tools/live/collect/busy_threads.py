@@ -38,7 +38,7 @@ _COUNTED = 0.95
 _REMEMBERED = 5 * 10**9
 """Nanoseconds for which the open files of a process are not read again."""
 _FILES = 4096
-"""So many open files of a process are read: one with more is read in part, and may be unknown."""
+"""The number of open files of a process to read: the rest of them is unknown."""
 _KERNEL = 0x00200000  # PF_KTHREAD in include/linux/sched.h
 _MOUNT_ID = re.compile(r"^mnt_id:\s*(\d{1,10})$", re.MULTILINE)
 
