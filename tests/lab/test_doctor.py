@@ -3,6 +3,7 @@
 
 import base64
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 
@@ -181,6 +183,18 @@ def test_a_lattice_library_is_not_taken_for_bcc(solo: Lab) -> None:
 
 
 def test_a_bundle_is_judged_elsewhere_as_its_node_was(solo: Lab, tmp_path: Path) -> None:
+    judge_elsewhere(solo, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kernel", KERNELS[1:])
+def test_a_bundle_of_other_kernels_is_judged_elsewhere(kernel: str, tmp_path: Path) -> None:
+    name = f"test-bundle-{kernel.replace('.', '-')}-{os.getpid()}"
+    with Lab(LabConfig(name, kernel=kernel, extras=True)) as lab:
+        judge_elsewhere(lab, tmp_path)
+
+
+def judge_elsewhere(solo: Lab, tmp_path: Path) -> None:
     """Findings, mounts and server status, byte for byte, on this host and without its names.
 
     The wire carries packets between the two readings, so their number is left out.
