@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import select
 import shlex
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,6 @@ __all__ = ["Result", "kill", "run", "stream"]
 
 _WATCH_SECONDS = 0.2
 _KILL_SECONDS = 5.0
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def run(
             result = _finish(process, args, timeout, watch or _nothing)
     if process.returncode is None:
         result = replace(result, stderr=f"{result.stderr}; {_stuck(process)}")
-    _log.debug("%s: exit status %d", args[0], result.returncode)
+    _debug(f"{args[0]}: exit status {result.returncode}")
     if check and result.returncode:
         raise CommandError(args, result.returncode, result.stderr or result.stdout, hint)
     return result
@@ -147,7 +146,7 @@ def _start(
     cwd: str | os.PathLike[str] | None = None,
 ) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
-    _log.debug("run: %s", printable(shlex.join(args)))
+    _debug(f"run: {printable(shlex.join(args))}")
     try:
         return subprocess.Popen(
             args,
@@ -182,6 +181,12 @@ def _finish(
         stderr = f"{_text(error.stderr)}\nkilled after {timeout:g} s"
         # the status of timeout(1)
         return Result(args, _text(error.stdout), stderr, 124)
+
+
+def _debug(message: str) -> None:
+    # --verbose imports logging; without it nobody reads the message
+    if logging := sys.modules.get("logging"):
+        logging.getLogger(__name__).debug("%s", message)
 
 
 def _nothing() -> None:

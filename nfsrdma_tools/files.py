@@ -81,7 +81,7 @@ def readable(path: Path | str) -> str:
 
 
 @contextlib.contextmanager
-def opened_regular(path: Path, flags: int) -> Iterator[int]:
+def opened_regular(path: Path | str, flags: int) -> Iterator[int]:
     """Open a file that others can replace: OSError for a link, a FIFO or a device."""
     # O_NONBLOCK: opening a FIFO waits for its other end
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)

@@ -7,8 +7,6 @@ folder ``kmod`` beside the package.  The modelled card is a separate module, in 
 
 from __future__ import annotations
 
-import hashlib
-import importlib.resources
 import re
 import shutil
 from dataclasses import dataclass
@@ -44,6 +42,8 @@ class Source:
     @property
     def hash(self) -> str:
         """16 hexadecimal digits that change when a file changes."""
+        import hashlib  # few commands need it, and it loads a library
+
         total = hashlib.sha256()
         for path in self.files:
             text = (self.folder / path).read_bytes()
@@ -69,7 +69,7 @@ class Source:
 
 def find() -> Source:
     """The source that belongs to this program.  UserError if it is not installed."""
-    package = Path(str(importlib.resources.files("nfsrdma_tools")))
+    package = Path(__file__).parent
     for folder in (package / "data" / "kmod", package.parent / "kmod"):
         if (folder / "Kbuild").is_file():
             return Source(folder)

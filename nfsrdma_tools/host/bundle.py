@@ -233,7 +233,7 @@ class Bundle:
 def collect(server: str = "", root: Path = Path("/")) -> Bundle:
     """Read this host; with ``server``, also the route to it."""
     bundle = Bundle(notes=Recording(root_user=os.geteuid() == 0))
-    machine = Machine(root, server, notes=bundle.notes)
+    machine = Machine(root, server, notes=bundle.notes).once()
     # the readers themselves: what they ask programs and netlink is recorded
     checks.examine(machine)
     for reader in (mounts.states, serving.serving):
@@ -252,9 +252,9 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
 def _add_links(machine: Machine, bundle: Bundle) -> None:
     """Add the links to the mount points of fstab."""
     with contextlib.suppress(OSError, UserError):
-        entries = mountinfo.read(machine.path("proc/self/mountinfo"))
+        closed = mountinfo.closed(mountinfo.of(machine))
         for line in fstab.nfs_lines(machine.text("etc/fstab")):
-            _, links = mountinfo.without_links(line.directory, entries, machine.root)
+            _, links = mountinfo.without_links(line.directory, closed, machine.root)
             for link, target in links.items():
                 bundle.links[str(link.relative_to("/"))] = str(target)
 

@@ -7,11 +7,14 @@ import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import CommandError, MismatchError, UserError
 from nfsrdma_tools.host.machine import LIVE, Machine
-from nfsrdma_tools.undo import Journal, Run
+
+if TYPE_CHECKING:
+    from nfsrdma_tools.undo import Journal
 
 __all__ = [
     "Module",
@@ -187,6 +190,8 @@ def load(name: str, journal: Journal) -> bool:
 
     CommandError if modprobe fails, MismatchError if the module is not in /proc/modules afterwards.
     """
+    from nfsrdma_tools.undo import Run
+
     before = loaded()
     if _key(name) in before:
         return False
@@ -205,6 +210,8 @@ def unload(name: str, journal: Journal) -> bool:
 
     CommandError if it is in use, MismatchError if it is still in /proc/modules afterwards.
     """
+    from nfsrdma_tools.undo import Run
+
     _checked(name)
     if _key(name) not in loaded():
         return False

@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nfsrdma_tools import files
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import ProgramMissingError, UserError
 
@@ -56,7 +57,9 @@ class Machine:
     recording: Recording | None = None
     """The answers of another host; None reads this one."""
     notes: Recording | None = None
-    """On this host: where the answers are noted, for a bundle."""
+    """On this host: where the answers are noted, so that nothing is asked twice."""
+    kept: dict[str, str] | None = None
+    """The texts of kernel files that were read, if each is read once; None reads again."""
     process: str = "self"
     """The process whose mount namespace is read: its number, or "self"."""
     procfs: Path | None = None
@@ -77,6 +80,22 @@ class Machine:
     def read(self, name: str) -> str:
         """The text of a file below the root, invalid UTF-8 replaced."""
         return self.path(name).read_text(errors="replace")
+
+    def once(self) -> Machine:
+        """The same host, where each program and each list of the kernel is asked for once."""
+        if self.kept is not None:
+            return self
+        return replace(self, notes=self.notes or Recording(), kept={})
+
+    def kernel_text(self, name: str) -> str:
+        """The text of a list of the kernel below the root, with surrogates for invalid UTF-8."""
+        if self.kept is not None and name in self.kept:
+            return self.kept[name]
+        # the newlines as they are: names may have carriage returns
+        text = os.fsdecode(files.raw(self.path(name)))
+        if self.kept is not None:
+            self.kept[name] = text
+        return text
 
     def text(self, name: str) -> str:
         """The same, and "" if the file is missing or cannot be read."""
@@ -106,7 +125,7 @@ class Machine:
     @property
     def release(self) -> str:
         """The running kernel's release."""
-        return self.read("proc/sys/kernel/osrelease").strip()
+        return self.kernel_text("proc/sys/kernel/osrelease").strip()
 
     @property
     def live(self) -> bool:
@@ -125,63 +144,50 @@ class Machine:
 
         Raises ProgramMissingError, and NotRecordedError for a program that no bundle has.
         """
-        if not self.live:
-            return self._recorded(argv)
-        try:
-            result = run(*argv, check=False, timeout=timeout)
-        except ProgramMissingError:
-            self._note(argv, None)
-            raise
-        self._note(argv, result)
-        return result
-
-    def _recorded(self, argv: tuple[str, ...]) -> Result:
-        programs = self.recording.programs if self.recording else {}
-        argv = _portable(argv)
-        if argv not in programs:
-            raise NotRecordedError(f"no output of {' '.join(argv)} was recorded")
-        result = programs[argv]
+        known = self._answers.programs
+        key = _portable(argv)
+        if key not in known:
+            if not self.live:
+                raise NotRecordedError(f"no output of {' '.join(key)} was recorded")
+            try:
+                known[key] = run(*argv, check=False, timeout=timeout)
+            except ProgramMissingError:
+                known[key] = None
+        result = known[key]
         if result is None:
             raise ProgramMissingError(argv[0])
         return result
 
-    def _note(self, argv: tuple[str, ...], result: Result | None) -> None:
-        if self.notes is not None:
-            self.notes.programs[_portable(argv)] = result
+    @property
+    def _answers(self) -> Recording:
+        """The answers that are known."""
+        return (self.notes if self.live else self.recording) or Recording()
 
     def fact(self, name: str, value: Callable[[], str]) -> str:
         """The recorded fact, "" if there is none; on this host, what ``value`` returns."""
+        known = self._answers.facts
         if not self.live:
-            return self.recording.facts.get(name, "") if self.recording else ""
-        found = value()
-        if self.notes is not None:
-            self.notes.facts[name] = found
-        return found
+            return known.get(name, "")
+        return known[name] if name in known else known.setdefault(name, value())
 
     def links(self) -> list[Link]:
         """The ports of all RDMA devices, sorted by name.
 
         Raises NoRdmaError (a UserError) if the kernel has no RDMA, NotRecordedError if unknown.
         """
-        if not self.live:
-            known = self.recording.links if self.recording else None
-            if known is None:
+        known = self._answers
+        if known.links is None:
+            if not self.live:
                 raise NotRecordedError("no list of RDMA links was recorded")
-            if isinstance(known, UserError):
-                raise known
-            return known
-        from nfsrdma_tools.host.rdma import nldev
+            from nfsrdma_tools.host.rdma import nldev
 
-        found: list[Link] | UserError
-        try:
-            found = nldev.links()
-        except nldev.NoRdmaError as error:
-            found = error
-        if self.notes is not None:
-            self.notes.links = found
-        if isinstance(found, UserError):
-            raise found
-        return found
+            try:
+                known.links = nldev.links()
+            except nldev.NoRdmaError as error:
+                known.links = error
+        if isinstance(known.links, UserError):
+            raise known.links
+        return known.links
 
     def addresses(self, host: str) -> list[str]:
         """The addresses of a host, in the resolver's order; [] if it has none.
@@ -194,17 +200,14 @@ class Machine:
             return [str(ipaddress.ip_address(host.partition("%")[0]))]
         except ValueError:
             pass
-        if not self.live:
-            known = self.recording.addresses if self.recording else {}
-            if host in known:
-                return known[host]
-            if found := _in_hosts(self.text("etc/hosts"), host):
-                return found
-            raise NotRecordedError(f"no address of {host!r} was recorded")
-        found = _resolved(host)
-        if self.notes is not None:
-            self.notes.addresses[host] = found
-        return found
+        known = self._answers.addresses
+        if host in known:
+            return known[host]
+        if self.live:
+            return known.setdefault(host, _resolved(host))
+        if found := _in_hosts(self.text("etc/hosts"), host):
+            return found
+        raise NotRecordedError(f"no address of {host!r} was recorded")
 
 
 def _portable(argv: tuple[str, ...]) -> tuple[str, ...]:

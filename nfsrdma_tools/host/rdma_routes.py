@@ -50,10 +50,9 @@ _REFUSING = ("unreachable", "blackhole", "prohibit")
 # ARPHRD_* of include/uapi/linux/if_arp.h
 _KINDS = {"1": "ether", "32": "infiniband", "772": "loopback"}
 # "7: bond0.100@bond0: <BROADCAST,UP> mtu 9000 qdisc noqueue master br0 ...", "    link/ether ..."
-_LINK_TEXT = re.compile(
-    r"^\d+: (?P<name>[^\s@:]+)(?:@(?P<other>[^\s:]+))?: <[^>\n]*>(?P<words>[^\n]*)\n"
-    r"\s+link/(?P<type>\S+)(?: (?P<address>[0-9a-f:]+))?",
-    re.MULTILINE,
+_LINK_TEXT = (
+    r"(?m)^\d+: (?P<name>[^\s@:]+)(?:@(?P<other>[^\s:]+))?: <[^>\n]*>(?P<words>[^\n]*)\n"
+    r"\s+link/(?P<type>\S+)(?: (?P<address>[0-9a-f:]+))?"
 )
 _MOST_DEVICES = 4096
 _MOST_GIDS = 4096
@@ -483,7 +482,7 @@ def _link_rows(machine: Machine) -> list[dict[str, Any]]:
         text = machine.run(*_LINKS).stdout
     except UserError:
         return []
-    return _objects(text) or [_link_row(match) for match in _LINK_TEXT.finditer(text)]
+    return _objects(text) or [_link_row(match) for match in re.finditer(_LINK_TEXT, text)]
 
 
 def _link_row(match: re.Match[str]) -> dict[str, Any]:

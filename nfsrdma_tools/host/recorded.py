@@ -17,10 +17,9 @@ import contextlib
 import json
 import os
 import re
-import stat
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -89,26 +88,35 @@ class _Copy:
 
     def __init__(self, folder: Path) -> None:
         self._root = folder
-        self._links: list[tuple[PurePosixPath, str]] = []
+        self._links: list[tuple[str, str]] = []
+        self._made = {""}
         self._files = self._bytes = 0
 
     def folder(self, source: Path) -> None:
         """Copy the files below a folder, without following links."""
-        for here, folders, names in os.walk(source):
-            below = PurePosixPath(Path(here).relative_to(source))
-            for name in (*folders, *names):
-                self._copy_one(Path(here, name), below / name)
-
-    def _copy_one(self, path: Path, name: PurePosixPath) -> None:
-        mode = path.lstat().st_mode
-        if stat.S_ISLNK(mode):
-            self._links.append((name, os.readlink(path)))  # noqa: PTH115 -- the text itself
-        elif stat.S_ISREG(mode):
+        pending = [""]
+        while pending:
+            below = pending.pop()
             try:
-                with opened_regular(path, os.O_RDONLY) as handle:
-                    self._write(name, os.read(handle, _MOST_IN_FILE))
-            except PermissionError as error:
-                raise UserError(f"cannot read {path}: {error.strerror}") from error
+                entries = list(os.scandir(source / below))
+            except OSError:
+                # a folder that this user may not read has no files
+                continue
+            for entry in entries:
+                name = f"{below}{entry.name}"
+                if entry.is_symlink():
+                    self._links.append((name, os.readlink(entry.path)))  # noqa: PTH115 -- the text
+                elif entry.is_dir(follow_symlinks=False):
+                    pending.append(f"{name}/")
+                elif entry.is_file(follow_symlinks=False):
+                    self._copy_one(entry.path, name)
+
+    def _copy_one(self, path: str, name: str) -> None:
+        try:
+            with opened_regular(path, os.O_RDONLY) as handle:
+                self._write(name, os.read(handle, _MOST_IN_FILE))
+        except PermissionError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}") from error
 
     def archive(self, path: Path) -> None:
         """Extract a tar archive, compressed or not."""
@@ -116,38 +124,47 @@ class _Copy:
             # a stream: an archive in a FIFO or on standard input is read once
             with tarfile.open(path, "r|*") as tar:
                 for member in tar:
-                    name = PurePosixPath(member.name)
                     if member.issym():
-                        self._links.append((name, member.linkname))
+                        self._links.append((member.name, member.linkname))
                     elif member.isreg() and (file := tar.extractfile(member)):
-                        self._write(name, file.read(_MOST_IN_FILE))
+                        self._write(member.name, file.read(_MOST_IN_FILE))
         except (tarfile.TarError, EOFError, ValueError) as error:
             what = f"{path} is neither a folder nor a bundle: {one_line(str(error))}"
             raise UserError(what, "make one with: nfsrdma collect -o FILE") from error
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror or error}") from error
 
-    def _write(self, name: PurePosixPath, data: bytes) -> None:
+    def _write(self, name: str, data: bytes) -> None:
         self._files += 1
         self._bytes += len(data)
         if self._files > _MOST_FILES or self._bytes > _MOST_BYTES:
             limits = f"{_MOST_FILES} files or {_MOST_BYTES >> 20} MiB"
             raise UserError(f"more than {limits}", "give a bundle of nfsrdma collect")
-        if name.is_absolute() or ".." in name.parts or not name.parts:
+        parts = _parts(name)
+        if not parts:
             return
         # no link exists yet, so no part of this path can lead elsewhere
-        path = self._root.joinpath(*name.parts)
+        where = "/".join(parts[:-1])
         with contextlib.suppress(OSError, ValueError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            if where not in self._made:
+                (self._root / where).mkdir(parents=True, exist_ok=True)
+                self._made.add(where)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            handle = os.open(f"{self._root}/{where}/{parts[-1]}", flags, 0o600)
+            try:
+                while data:
+                    data = data[os.write(handle, data) :]
+            finally:
+                os.close(handle)
 
     def make_links(self) -> None:
         """Make the links that stay inside, the last step."""
         for name, target in self._links[:_MOST_FILES]:
-            inside = _inside(name, target)
+            parts = _parts(name)
+            inside = _inside(parts, target)
             if inside is None:
                 continue
-            path = self._root.joinpath(*name.parts)
+            path = self._root.joinpath(*parts)
             with contextlib.suppress(OSError, ValueError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 # below another link, ".." would count from elsewhere
@@ -155,25 +172,28 @@ class _Copy:
                     path.symlink_to(inside)
 
 
-def _inside(name: PurePosixPath, target: str) -> str | None:
-    """A relative target that cannot leave the root, or None.
+def _parts(name: str) -> list[str]:
+    """The parts of a name below the root; [] if it leads elsewhere, or is none."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    return [] if name.startswith("/") or ".." in parts else parts
+
+
+def _inside(parts: Sequence[str], target: str) -> str | None:
+    """A relative target, of a link below the root, that cannot leave the root, or None.
 
     ``..`` is allowed at the beginning only: behind a name that is a link itself it would count
     from that link's target.
     """
-    if name.is_absolute() or ".." in name.parts or not name.parts:
-        return None
-    depth = len(name.parts) - 1
-    parts = PurePosixPath(target).parts
-    if parts and parts[0] == "/":
+    depth = len(parts) - 1
+    found = PurePosixPath(target).parts
+    if found and found[0] == "/":
         # a link of the host's own root
-        parts = (*[".."] * depth, *parts[1:])
+        found = (*[".."] * depth, *found[1:])
     up = 0
-    while up < len(parts) and parts[up] == "..":
+    while up < len(found) and found[up] == "..":
         up += 1
-    if up > depth or ".." in parts[up:] or not parts or len(parts) > _LINK_PARTS + depth:
-        return None
-    return "/".join(parts)
+    outside = up > depth or ".." in found[up:] or len(found) > _LINK_PARTS + depth
+    return None if outside or not found or not parts else "/".join(found)
 
 
 def _recording(folder: Path) -> Recording:

@@ -12,6 +12,7 @@ unless ours was loaded with another server_name: then both modules can be loaded
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError
@@ -21,6 +22,7 @@ from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.module_source import OURS
 
 __all__ = [
+    "CONF",
     "KERNELS",
     "KERNELS_ALIAS",
     "TRANSPORT_MODULES",
@@ -39,6 +41,8 @@ KERNELS = "rpcrdma"
 """The kernel's own transport module."""
 KERNELS_ALIAS = "kernels-rpcrdma"
 """Its alias for modprobe after `module install`, which maps all its names to our module."""
+CONF = Path("/etc/modprobe.d/nfsrdma.conf")
+"""Where `module install` has modprobe load our module in its place."""
 TRANSPORT_MODULES = {"rdma": KERNELS, "nfsrdma": OURS}
 """The transport module that each transport needs."""
 

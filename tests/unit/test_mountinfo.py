@@ -13,6 +13,7 @@ from nfsrdma_tools.host.nfs.fstab import asked_transports, find
 from nfsrdma_tools.host.nfs.mountinfo import (
     at,
     canonical,
+    closed,
     options,
     parse,
     read,
@@ -102,12 +103,12 @@ def test_links_are_followed_up_to_a_mount_that_may_hang(tmp_path: Path) -> None:
     (tmp_path / "data/deep/link").symlink_to("/elsewhere")
     (tmp_path / "loop").symlink_to("loop")
     entries = parse(line("/data/deep", number=41))
-    found, links = without_links(Path("/mnt/data/deep/link"), entries, tmp_path)
+    found, links = without_links(Path("/mnt/data/deep/link"), closed(entries), tmp_path)
     assert found == Path("/data/deep/link")
     assert list(links) == [Path("/mnt"), Path("/var/mnt/data")]
-    assert without_links(Path("/mnt/x"), [], tmp_path)[0] == Path("/var/mnt/x")
-    assert without_links(Path("/loop/x"), [], tmp_path)[0].name == "x"
-    assert without_links(Path("/"), [], tmp_path)[0] == Path("/")
+    assert without_links(Path("/mnt/x"), (), tmp_path)[0] == Path("/var/mnt/x")
+    assert without_links(Path("/loop/x"), (), tmp_path)[0].name == "x"
+    assert without_links(Path("/"), (), tmp_path)[0] == Path("/")
 
 
 # a file's name is bytes, and Python decodes each of them

@@ -51,4 +51,5 @@ CHECKS: dict[str, Check] = {
 
 def examine(machine: Machine) -> list[Finding]:
     """Run all checks; their failures become findings, not exceptions."""
+    machine = machine.once()
     return [found for name, check in CHECKS.items() for found in carry_out(name, check, machine)]

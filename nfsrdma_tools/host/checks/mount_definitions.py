@@ -39,16 +39,16 @@ def requested(machine: Machine) -> Iterator[Finding]:
     defined = list(_defined(machine))
     if not defined:
         return
-    entries = mountinfo.read(machine.path("proc/self/mountinfo"))
+    entries = mountinfo.of(machine)
     by_directory = {entry.directory: entry for entry in entries}
-    nfs = [entry for entry in entries if entry.is_nfs]
+    nfs, closed = _Clients(entries), mountinfo.closed(entries)
     states: dict[str, UnitState] | None = None
     for definition in defined:
         if definition.overridden:
             found = f"systemd uses {definition.overridden} in place of this line"
             yield Finding(definition.name, "ok", found)
             continue
-        directory, _ = mountinfo.without_links(definition.directory, entries, machine.root)
+        directory, _ = mountinfo.without_links(definition.directory, closed, machine.root)
         top = by_directory.get(directory)
         if top and top.is_nfs:
             yield from _compared(machine, definition, top, nfs)
@@ -217,7 +217,7 @@ def _quoted(*words: Path | str) -> str:
 
 
 def _compared(
-    machine: Machine, wanted: _Definition, entry: Entry, nfs: list[Entry]
+    machine: Machine, wanted: _Definition, entry: Entry, nfs: _Clients
 ) -> Iterator[Finding]:
     """Compare what a definition requests with what is in effect."""
     differences = list(_differences(machine, wanted.requested, entry, nfs))
@@ -232,7 +232,7 @@ def _compared(
 
 
 def _differences(
-    machine: Machine, asked: RequestedOptions, entry: Entry, nfs: list[Entry]
+    machine: Machine, asked: RequestedOptions, entry: Entry, nfs: _Clients
 ) -> Iterator[_Difference]:
     """Status, found, expected and remedy ("": mount again) for each option that differs."""
     transport = _transport_difference(machine, asked, entry, nfs)
@@ -272,13 +272,13 @@ def _other_sizes(name: str, size: int | None, value: int) -> Iterator[_Differenc
 
 
 def _transport_difference(
-    machine: Machine, asked: RequestedOptions, entry: Entry, nfs: list[Entry]
+    machine: Machine, asked: RequestedOptions, entry: Entry, nfs: _Clients
 ) -> _Difference | None:
     proto = entry.options.get("proto", "")
     if not proto:
         return None
     mounted = f"mounted with {proto}"
-    if others := _shown_list(_same_client(entry, nfs)):
+    if others := _shown_list(nfs.others(entry)):
         mounted += f", as {others}"
     remedy = "unmount all mounts of that server, then mount this one first"
     if not asked.transport:
@@ -300,36 +300,45 @@ def _configured(machine: Machine) -> bool:
     return any(re.search(r"(?im)^\s*(default)?(proto\s*=\s*)?rdma", text) for text in texts)
 
 
-def _same_client(entry: Entry, nfs: list[Entry]) -> list[Path]:
-    """Other mounts that have the connections of this one: of the same address, version, protocol.
+class _Clients:
+    """The NFS mounts by client: its mounts have one server's address, one version and transport.
 
-    nfs_match_client in fs/nfs/client.c.  Not those that the kernel made where an export begins
-    below one of them: they go with it.
+    nfs_match_client in fs/nfs/client.c.
     """
-    numbers = {one.id for one in nfs}
 
-    def client(one: Entry) -> tuple[str | None, ...]:
-        return tuple(one.options.get(name) for name in ("addr", "vers", "proto"))
+    def __init__(self, entries: list[Entry]) -> None:
+        nfs = [entry for entry in entries if entry.is_nfs]
+        numbers = {entry.id for entry in nfs}
+        self._entries: dict[_Client, list[Entry]] = {}
+        for entry in nfs:
+            # the kernel made the others, where an export begins below a mount: they go with it
+            if entry.parent not in numbers:
+                self._entries.setdefault(_client(entry), []).append(entry)
 
-    return list(
-        dict.fromkeys(
-            one.directory
-            for one in nfs
-            if one.device != entry.device
-            and one.parent not in numbers
-            and one.directory != entry.directory
-            and client(one) == client(entry)
-            and entry.options.get("addr")
+    def others(self, entry: Entry) -> list[Path]:
+        """The mount points of other mounts of its client."""
+        if not entry.options.get("addr"):
+            return []
+        return list(
+            dict.fromkeys(
+                one.directory
+                for one in self._entries.get(_client(entry), ())
+                if one.device != entry.device and one.directory != entry.directory
+            )
         )
-    )
 
 
-def _fewer_connections(
-    machine: Machine, nconnect: int, entry: Entry, nfs: list[Entry]
-) -> _Difference:
+_Client = tuple[str | None, ...]
+
+
+def _client(entry: Entry) -> _Client:
+    return tuple(entry.options.get(name) for name in ("addr", "vers", "proto"))
+
+
+def _fewer_connections(machine: Machine, nconnect: int, entry: Entry, nfs: _Clients) -> _Difference:
     number = _number(entry.options, "nconnect", 1)
     found = f"nconnect: {number} connection{'s' if number > 1 else ''}"
-    others = _same_client(entry, nfs)
+    others = nfs.others(entry)
     rdma = fstab.family(entry.options.get("proto", "")) == "rdma"
     kernel = kernel_faults.kernel_version(machine.root)
     if others:
@@ -356,7 +365,7 @@ def _fewer_connections(
 
 def _hidden_mounts(machine: Machine, entry: Entry) -> str:
     """Mounts of the same server that only other mount namespaces have."""
-    mounted = {one.device for one in mountinfo.read(machine.path("proc/self/mountinfo"))}
+    mounted = {one.device for one in mountinfo.of(machine)}
     hidden = [one for one in mounts.of_same_server(entry.device, machine) if one not in mounted]
     if not hidden:
         return ""

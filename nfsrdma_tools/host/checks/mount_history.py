@@ -35,8 +35,7 @@ _NEXT = "see when: nfsrdma explain; watch: nfsrdma top"
 
 def history(machine: Machine) -> Iterator[Finding]:
     """No mount has reconnected, sent again or waited for slots more than it should."""
-    entries = mountinfo.read(machine.path("proc/self/mountinfo"))
-    by_directory = {entry.directory: entry for entry in entries if entry.is_nfs}
+    by_directory = {entry.directory: entry for entry in mountinfo.of(machine) if entry.is_nfs}
     if not by_directory:
         return
     counted = {
@@ -81,10 +80,11 @@ class _Mount:
 
 def _resent(mount: _Mount) -> Iterator[Finding]:
     """Operations that were sent more than once, or that timed out."""
-    done = mount.stats.operations.values()
-    operations = sum(one.operations for one in done)
-    again = sum(max(one.transmissions - one.operations, 0) for one in done)
-    timeouts = sum(one.timeouts for one in done)
+    operations = again = timeouts = 0
+    for one in mount.stats.operations.values():
+        operations += one.operations
+        again += max(one.transmissions - one.operations, 0)
+        timeouts += one.timeouts
     connections = max(len(mount.stats.xprts), 1)
     if not _noticeable(max(again, timeouts), operations, mount.stats.age_s, connections):
         return

@@ -267,5 +267,4 @@ def _with_value(machine: Machine, value: str) -> list[str]:
 
 
 def _nfs(machine: Machine) -> list[Entry]:
-    entries = mountinfo.read(machine.path("proc/self/mountinfo"))
-    return [entry for entry in entries if entry.is_nfs]
+    return [entry for entry in mountinfo.of(machine) if entry.is_nfs]

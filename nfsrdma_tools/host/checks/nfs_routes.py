@@ -61,7 +61,7 @@ def _serves_rdma(machine: Machine) -> bool:
 def _rdma_mounts(machine: Machine) -> list[tuple[str, str, Entry]]:
     """The host, the address without its zone, and the entry of each mount over RDMA."""
     try:
-        entries = mountinfo.read(machine.path("proc/self/mountinfo"))
+        entries = mountinfo.of(machine)
     except FileNotFoundError:
         return []
     found = []

@@ -8,7 +8,6 @@ import errno
 import ipaddress
 import json
 import re
-import socket
 from collections.abc import Iterator
 
 from nfsrdma_tools.errors import UserError
@@ -175,6 +174,8 @@ def reach(machine: Machine) -> Iterator[Finding]:
     if not machine.live:
         yield Finding(name, "unknown", "not tried: these are the files of another host")
         return
+    import socket
+
     try:
         with socket.create_connection((machine.server, _NFS_PORT), timeout=_TIMEOUT_S) as link:
             address = link.getpeername()[0]

@@ -6,15 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from nfsrdma_tools import module_source
 from nfsrdma_tools.host import kernel_modules, rpcrdma
 from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine
-from nfsrdma_tools.host.module import build as module_build
-from nfsrdma_tools.host.module import parameters as module_parameters
-from nfsrdma_tools.host.module.install import CONF
-from nfsrdma_tools.host.transports import KERNELS
+from nfsrdma_tools.host.transports import CONF, KERNELS
 from nfsrdma_tools.module_source import OURS
 
 __all__ = ["judge", "module"]
@@ -36,6 +32,10 @@ def module(machine: Machine) -> Iterator[Finding]:
 
 
 def _build(release: str) -> str:
+    # of a recording, this is a fact
+    from nfsrdma_tools import module_source
+    from nfsrdma_tools.host.module import build as module_build
+
     return str(module_build.cached(release, module_source.find()) or "")
 
 
@@ -65,6 +65,8 @@ def judge(
     if running != built.srcversion:
         found = f"loaded with srcversion {running}, this source has {built.srcversion}"
         return Finding(OURS, "warning", found, "the same srcversion", "nfsrdma module load")
+    from nfsrdma_tools.host.module import parameters as module_parameters
+
     changed = module_parameters.changed(values, built)
     tuned = ", ".join(f"{name}={value}" for name, value in changed.items()) or "none"
     return Finding(OURS, "ok", f"loaded, built from this source; changed parameters: {tuned}")

@@ -135,17 +135,41 @@ def _names_host(time: re.Match[str], host: re.Match[str]) -> bool:
     return bool(time["short"] or (time["iso"] and "," not in time["iso"]))
 
 
+# what no literal character of a pattern's top level is: groups, classes, and what repeats
+_NOT_LITERAL = re.compile(r"\\[A-Za-z0-9]|[][()|^$.*+?{}]")
+
+
+def _literal(pattern: str) -> str:
+    """A text that each match of a pattern has in it, the longest that is easily found."""
+    found, depth = [""], 0
+    parts = re.findall(r"\\.|\[(?:\\.|[^]\\])+\]|\{[\d,]+\}|.", pattern, re.DOTALL)
+    for part, following in zip(parts, [*parts[1:], ""], strict=True):
+        depth += {"(": 1, ")": -1}.get(part, 0)
+        if part == "|" and not depth:
+            return ""
+        if depth or following[:1] in ("*", "?", "{") or _NOT_LITERAL.match(part):
+            found.append("")
+        else:
+            found[-1] += part[-1]
+    return max(found, key=len)
+
+
 @functools.cache
-def _patterns() -> tuple[tuple[KnownMessage, re.Pattern[str]], ...]:
-    return tuple((message, re.compile(message.pattern)) for message in MESSAGES)
+def _literals() -> tuple[tuple[str, KnownMessage], ...]:
+    return tuple((_literal(message.pattern), message) for message in MESSAGES)
+
+
+_compiled = functools.cache(re.compile)
 
 
 def _recognized(line: _Line) -> tuple[KnownMessage, re.Match[str]] | None:
-    for message, pattern in _patterns():
+    if not line.text:
+        return None
+    for literal, message in _literals():
         # a program can print any text: it must not pass for the kernel
-        if line.tag and message.program == (line.tag == "kernel"):
+        if literal not in line.text or (line.tag and message.program == (line.tag == "kernel")):
             continue
-        if match := pattern.fullmatch(line.text):
+        if match := _compiled(message.pattern).fullmatch(line.text):
             return message, match
     return None
 

@@ -32,7 +32,7 @@ from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.module.build import Build, cached
 from nfsrdma_tools.host.state import Installed, installed_state
-from nfsrdma_tools.host.transports import KERNELS, KERNELS_ALIAS
+from nfsrdma_tools.host.transports import CONF, KERNELS, KERNELS_ALIAS
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.undo import Journal, Remove, Run
 
@@ -49,7 +49,6 @@ __all__ = [
     "uninstall",
 ]
 
-CONF = Path("/etc/modprobe.d/nfsrdma.conf")
 _TEXT = f"""# written by nfsrdma module install; nfsrdma module uninstall removes it
 # names that the kernel requests for mounts with proto=rdma and for nfsd, and that rdma-core loads
 alias {KERNELS} {OURS}

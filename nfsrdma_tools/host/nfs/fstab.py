@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,7 +75,9 @@ class RequestedOptions:
     port: int | None = None
     sec: tuple[str, ...] = ()
 
+    # the same options stand in many lines of fstab
     @classmethod
+    @lru_cache(maxsize=64)
     def of(cls, text: str, fstype: str = "nfs") -> RequestedOptions:
         """Parse mount options; of several that conflict, mount.nfs uses the last one."""
         # nfs_nfs_protocol and nfs_nfs_version in nfs-utils' utils/mount/network.c

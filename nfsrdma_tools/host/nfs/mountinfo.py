@@ -13,12 +13,17 @@ import os
 import re
 import select
 import weakref
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
+
+if TYPE_CHECKING:
+    from nfsrdma_tools.host.machine import Machine
 
 __all__ = [
     "PROC",
@@ -26,6 +31,8 @@ __all__ = [
     "Watch",
     "at",
     "canonical",
+    "closed",
+    "of",
     "options",
     "parse",
     "read",
@@ -81,7 +88,18 @@ def split_options(text: str) -> list[str]:
 
 def parse(text: str) -> list[Entry]:
     """Read mountinfo's text, in the kernel's order.  Raises UserError for an invalid line."""
-    return [_entry(line) for line in text.split("\n") if line]
+    return list(_parsed(text))
+
+
+# several readers need the same text, and it is unchanged between most readings
+@lru_cache(maxsize=2)
+def _parsed(text: str) -> tuple[Entry, ...]:
+    return tuple(_entry(line) for line in text.split("\n") if line)
+
+
+def of(machine: Machine) -> list[Entry]:
+    """All mounts of the process of a host whose mounts are read."""
+    return parse(machine.kernel_text(f"proc/{machine.process}/mountinfo"))
 
 
 def read(path: Path = PROC) -> list[Entry]:
@@ -131,14 +149,18 @@ def canonical(directory: Path, entries: Sequence[Entry]) -> Path:
     return beside if beside in mounted else Path(os.path.realpath(absolute))
 
 
+def closed(entries: Iterable[Entry]) -> set[Path]:
+    """The mount points of NFS and of autofs: accessing one may wait for a server."""
+    return {entry.directory for entry in entries if entry.is_nfs or entry.fstype == "autofs"}
+
+
 def without_links(
-    directory: Path, entries: Sequence[Entry], root: Path = Path("/")
+    directory: Path, closed: Container[Path], root: Path = Path("/")
 ) -> tuple[Path, dict[Path, Path]]:
     """The name that ``directory`` of the host below ``root`` has in mountinfo, and the links to it.
 
-    Unlike ``canonical``, it never accesses what is below a mount point of NFS or of autofs.
+    Unlike ``canonical``, it never accesses what is below a ``closed`` mount point.
     """
-    closed = {entry.directory for entry in entries if entry.is_nfs or entry.fstype == "autofs"}
     links: dict[Path, Path] = {}
     done, rest = Path("/"), list(directory.parts[1:])
     for _ in range(_MOST_STEPS):

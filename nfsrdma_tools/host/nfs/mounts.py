@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import socket
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from nfsrdma_tools.errors import UsageError, UserError
@@ -103,6 +103,8 @@ class Target:
         IPv4 is preferred if the host has both, unless ``ipv6`` is required.
         Raises UnknownHostError.
         """
+        import socket
+
         families = {family for family, _ in self._resolve(ipv6)}
         return transport if socket.AF_INET in families else f"{transport}6"
 
@@ -117,6 +119,8 @@ class Target:
 
     def _resolve(self, ipv6: bool) -> list[tuple[int, str]]:
         """The family and the text of each address, each once; those of IPv6 only if so required."""
+        import socket  # few commands resolve a name
+
         try:
             infos = socket.getaddrinfo(self.host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
@@ -254,7 +258,7 @@ def find(directory: Path, machine: Machine = LIVE) -> Mount | None:
         entry = mountinfo.at(directory, entries)
     elif machine.live:
         root = machine.of_process("root")
-        where, _ = mountinfo.without_links(directory, entries, root)
+        where, _ = mountinfo.without_links(directory, mountinfo.closed(entries), root)
         entry = next((one for one in reversed(entries) if one.directory == where), None)
     else:
         # links of this host say nothing about the other one
@@ -264,7 +268,9 @@ def find(directory: Path, machine: Machine = LIVE) -> Mount | None:
 
 def states(machine: Machine = LIVE) -> list[MountState]:
     """All NFS mounts with all values in effect; mounts that disappear meanwhile are left out."""
+    machine = machine.once()
     everything = mounts(machine)
+    sharing = _Sharing(everything, machine)
     path = machine.of_process("mountstats")
     counters = {stats.directory: stats for stats in mountstats.read_all(path)}
     ours = _our_transports(everything, machine)
@@ -272,7 +278,7 @@ def states(machine: Machine = LIVE) -> list[MountState]:
     for mount in everything:
         try:
             if mount.directory in counters:
-                found.append(_state(mount, counters[mount.directory], everything, ours, machine))
+                found.append(_state(mount, counters[mount.directory], sharing, ours, machine))
         except UserError:
             if mount in mounts(machine):
                 raise
@@ -283,7 +289,8 @@ def state(
     mount: Mount, counters: MountStats, others: Sequence[Mount], machine: Machine = LIVE
 ) -> MountState:
     """A mount with all values in effect; ``others`` are mounts that may share its connections."""
-    return _state(mount, counters, others, _our_transports([mount], machine), machine)
+    sharing = _Sharing((mount, *others), machine)
+    return _state(mount, counters, sharing, _our_transports([mount], machine), machine)
 
 
 def _our_transports(everything: Sequence[Mount], machine: Machine = LIVE) -> list[ClientTransport]:
@@ -296,7 +303,7 @@ def _our_transports(everything: Sequence[Mount], machine: Machine = LIVE) -> lis
 def _state(
     mount: Mount,
     counters: MountStats,
-    others: Sequence[Mount],
+    sharing: _Sharing,
     ours: Sequence[ClientTransport],
     machine: Machine,
 ) -> MountState:
@@ -304,7 +311,7 @@ def _state(
         mount=mount,
         xprts=counters.xprts,
         read_ahead_kb=readahead.get_kb(mount.device, machine.path("sys/class/bdi")),
-        shares_with=sharing(mount, others, machine),
+        shares_with=sharing.others(mount),
         transports=client_transports(
             mount.device, ours if mount.transport == OURS else (), machine
         ),
@@ -328,17 +335,30 @@ def _addresses(mount: Mount, connections: int, machine: Machine) -> dict[str, in
 
 def sharing(mount: Mount, others: Sequence[Mount], machine: Machine = LIVE) -> tuple[Path, ...]:
     """The mount points in ``others`` that share ``mount``'s connections."""
-    own = _connection(mount, machine)
-    return tuple(
-        other.directory
-        for other in others
-        if own and other.directory != mount.directory and _connection(other, machine) == own
-    )
+    return _Sharing((mount, *others), machine).others(mount)
 
 
-def _connection(mount: Mount, machine: Machine) -> tuple[str, str, str] | None:
-    name = connection(mount.device, machine)
-    return (name, mount.transport, mount.vers) if name else None
+class _Sharing:
+    """Which mounts share connections."""
+
+    def __init__(self, mounts: Iterable[Mount], machine: Machine) -> None:
+        self._names: dict[str, str | None] = {}
+        self._directories: dict[tuple[str, str, str], list[Path]] = {}
+        machine = machine.once()
+        for mount in mounts:
+            if mount.device not in self._names:
+                self._names[mount.device] = connection(mount.device, machine)
+            if key := self._key(mount):
+                self._directories.setdefault(key, []).append(mount.directory)
+
+    def _key(self, mount: Mount) -> tuple[str, str, str] | None:
+        name = self._names[mount.device]
+        return (name, mount.transport, mount.vers) if name else None
+
+    def others(self, mount: Mount) -> tuple[Path, ...]:
+        """The other mount points that share the connections of one of the mounts."""
+        same = self._directories.get(key, ()) if (key := self._key(mount)) else ()
+        return tuple(dict.fromkeys(one for one in same if one != mount.directory))
 
 
 def connection(device: str, machine: Machine = LIVE) -> str | None:
@@ -346,8 +366,10 @@ def connection(device: str, machine: Machine = LIVE) -> str | None:
 
     Mounts with equal names, transports and versions share connections.
     """
-    switch, volume = _switch(device, machine), _volume(device, machine)
-    return switch.name if switch else " ".join(volume) if volume else None
+    if switch := _switch(device, machine):
+        return switch.name
+    volume = _volume(device, machine)
+    return " ".join(volume) if volume else None
 
 
 def client_transports(
@@ -409,6 +431,13 @@ def _volume(device: str, machine: Machine) -> tuple[str, str, str] | None:
 
 
 def _volumes(machine: Machine) -> dict[str, tuple[str, str, str]]:
-    lines = machine.text("proc/fs/nfsfs/volumes").splitlines()[1:]
-    rows = (row for row in map(str.split, lines) if len(row) > 3)
+    try:
+        return _parsed_volumes(machine.kernel_text("proc/fs/nfsfs/volumes"))
+    except OSError:
+        return {}
+
+
+@lru_cache(maxsize=1)
+def _parsed_volumes(text: str) -> dict[str, tuple[str, str, str]]:
+    rows = (row for row in map(str.split, text.splitlines()[1:]) if len(row) > 3)
     return {device: (version, address, port) for version, address, port, device, *_ in rows}

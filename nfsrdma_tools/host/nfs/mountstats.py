@@ -190,10 +190,8 @@ def _text(path: Path) -> str | None:
         return None
 
 
-# unchanged between most readings
-@lru_cache(maxsize=2)
-def _nfs_entries(text: str) -> tuple[Entry, ...]:
-    return tuple(entry for entry in mountinfo.parse(text) if entry.is_nfs)
+def _nfs_entries(text: str) -> list[Entry]:
+    return [entry for entry in mountinfo.parse(text) if entry.is_nfs]
 
 
 def parse(text: str, entries: Sequence[Entry] | None = None) -> list[MountStats]:

@@ -7,7 +7,6 @@ the same name in /etc/systemd/system takes precedence.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Iterable
@@ -107,8 +106,20 @@ def _hexadecimal(byte: int) -> str:
 
 def nfs_units(machine: Machine) -> list[Unit]:
     """The mount units of NFS in all folders, with their drop-ins, by name."""
-    found = (_unit(machine, path) for path in by_name(machine, "*.mount"))
+    paths = by_name(machine, "*.mount")
+    added = _drop_ins(machine) if paths else {}
+    found = (_unit(machine, path, added.get(path.name, [])) for path in paths)
     return [unit for unit in found if unit]
+
+
+def _drop_ins(machine: Machine) -> dict[str, list[Path]]:
+    """The drop-ins of mount units by the unit's name, one of each name, in their order."""
+    known: dict[str, dict[str, Path]] = {}
+    for folder in FOLDERS:
+        for path in machine.path(folder).glob("*.mount.d/*.conf"):
+            of_unit = known.setdefault(path.parent.name.removesuffix(".d"), {})
+            of_unit.setdefault(path.name, path)
+    return {unit: [paths[name] for name in sorted(paths)] for unit, paths in known.items()}
 
 
 def by_name(machine: Machine, pattern: str) -> list[Path]:
@@ -120,11 +131,11 @@ def by_name(machine: Machine, pattern: str) -> list[Path]:
     return [known[name] for name in sorted(known)]
 
 
-def _unit(machine: Machine, path: Path) -> Unit | None:
+def _unit(machine: Machine, path: Path, drop_ins: list[Path]) -> Unit | None:
     text = _text(path)
     if not is_nfs(text):
         return None
-    texts = [text, *map(_text, by_name(machine, f"{glob.escape(path.name)}.d/*.conf"))]
+    texts = [text, *map(_text, drop_ins)]
     values = {
         name: next(filter(None, (setting(text, "Mount", name) for text in reversed(texts))), "")
         for name in ("What", "Where", "Type", "Options")

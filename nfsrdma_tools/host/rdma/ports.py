@@ -63,16 +63,14 @@ class Link:
 
 # "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev ens1f0np0"; for InfiniBand rdma(8) has
 # "subnet_prefix" and others before them, and older versions a number and a colon in front
-_LINK = re.compile(
-    r"(?:\d+(?:/\d+)?: )?(?:link )?(?P<device>[^\s/]{1,64})/(?P<port>\d{1,3}):? (?P<rest>.*)"
-)
+_LINK = r"(?:\d+(?:/\d+)?: )?(?:link )?(?P<device>[^\s/]{1,64})/(?P<port>\d{1,3}):? (?P<rest>.*)"
 
 
 def parse_links(text: str) -> list[Link]:
     """The links in the output of ``rdma link``; drivers and protocols are unknown there."""
     found = []
     for line in text.splitlines():
-        if not (match := _LINK.fullmatch(line.strip())):
+        if not (match := re.fullmatch(_LINK, line.strip())):
             continue
         words = match["rest"].split()
         values = dict(itertools.pairwise(words))
