@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: start-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks paper papers waits wires matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic clean
+.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks paper papers waits wires matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -121,6 +121,9 @@ probes-bench: dev image ## Compare the cost of nfsrdma trace's probe sets with b
 
 live-bench: dev image ## What the dashboard costs on the instruction clock: MOUNTS=64 FOR=60 seconds KERNEL=6.12 ONLY=all:1
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.live $(or $(MOUNTS),64) $(or $(FOR),60) $(or $(KERNEL),6.12) $(ONLY)
+
+field-bench: dev image ## Cost of doctor, mounts and collect with 64 mounts and 16 ports, as multiples of nfsrdma --help, into docs/dev: KERNEL=6.12; HERE=1 for this host by Valgrind
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.field $(if $(HERE),--here,$(or $(KERNEL),6.12))
 
 start-bench: dev ## How long nfsrdma --help takes, as a multiple of importing typer: PAIRS=20
 	@$(BIN)/python tools/start-time $(or $(PAIRS),20)
