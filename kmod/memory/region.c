@@ -654,7 +654,7 @@ int nfr_mem_scatter_map(struct ib_device *device, u32 lkey, struct nfr_span *spa
 	struct ib_sge *sge = sges;
 	struct nfr_piece piece;
 	struct page **page;
-	u32 n, rest;
+	u32 n, rest, offset;
 	u64 addr;
 	int rc;
 
@@ -664,17 +664,18 @@ int nfr_mem_scatter_map(struct ib_device *device, u32 lkey, struct nfr_span *spa
 		if (!page)
 			goto out_unmap;
 		/* each page of a READ takes these steps: they use locals, not @span */
+		offset = piece.offset;
 		for (rest = piece.length; rest; rest -= n, page++, sge++) {
 			rc = -EMSGSIZE;
 			if (sge == end)
 				goto out_unmap;
-			n = min_t(u32, rest, PAGE_SIZE - piece.offset);
-			addr = ib_dma_map_page(device, *page, piece.offset, n, direction);
+			n = min_t(u32, rest, PAGE_SIZE - offset);
+			addr = ib_dma_map_page(device, *page, offset, n, direction);
 			rc = -ENOBUFS;
 			if (ib_dma_mapping_error(device, addr))
 				goto out_unmap;
 			*sge = (struct ib_sge) { .addr = addr, .length = n, .lkey = lkey };
-			piece.offset = 0;
+			offset = 0;
 		}
 		nfr_mem_span_skip(span, piece.length);
 	}
