@@ -438,6 +438,11 @@ def test_an_unmount_returns_when_the_file_system_is_down(
     nothing_in_use(found)
 
 
+def attempts(lines: list[str]) -> list[str]:
+    """The results of the attempts to make a second connection, by its trace event."""
+    return [line.split("reason=")[1] for line in lines if "nfsrdma_lane:" in line]
+
+
 @pytest.mark.parametrize("way", ["silence", "no route"])
 def test_an_unmount_does_not_wait_for_the_second_connection(
     cards: Lab, long: bool, way: str
@@ -448,10 +453,21 @@ def test_an_unmount_does_not_wait_for_the_second_connection(
         found = on(cards, "unresolved", way, str(rounds))
     assert found["same"]
     assert found["connects"] == 0
-    ends = [line.split("reason=")[1] for line in lines if "nfsrdma_lane:" in line]
+    ends = attempts(lines)
     assert len(ends) == rounds
     if way == "silence":
         assert set(ends) == {"the transport closes"}
+    nothing_in_use(found)
+
+
+def test_a_connection_that_breaks_ends_a_second_one_that_is_being_made(cards: Lab) -> None:
+    """The transport connects again at once, and makes a second connection later."""
+    events = {"nfsrdma/nfsrdma_lane/enable": "1"}
+    with nothing_lost(cards, "client"), recorded(cards, "client", events) as lines:
+        found = on(cards, "lost_meanwhile")
+    assert found["same"]
+    assert found["disconnects"] == 1
+    assert attempts(lines)[0] == "the transport closes"
     nothing_in_use(found)
 
 

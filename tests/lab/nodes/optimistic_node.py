@@ -1508,6 +1508,21 @@ def unresolved(way: str, rounds: str) -> Any:
     return {"same": all(same), "connects": connects, "server": idle()}
 
 
+def lost_meanwhile() -> Any:
+    """Break the first connection while the second one resolves the server's address."""
+    data = made(EXPORT / "lost", 44, MIB)
+    with mounted(), Reader("lost") as reader:
+        with _silence():
+            same = [reader.read(0) == data[:BLOCK]]
+            until("a second connection that is being made", _connects_second)
+            (CARDS / "card0" / "break").write_text(queue_pairs()[0])
+            until("the end of the connection", lambda: disconnects() == 1)
+        same.append(reader.read(BLOCK) == data[BLOCK : 2 * BLOCK])
+        reader.granted()
+        found = {"same": all(same), "disconnects": disconnects()}
+    return {**found, "server": idle()}
+
+
 # --- processes that are killed ---
 
 
