@@ -471,6 +471,26 @@ def test_a_connection_that_breaks_ends_a_second_one_that_is_being_made(cards: La
     nothing_in_use(found)
 
 
+@pytest.mark.parametrize("personality", ["optimistic", "read-write"])
+def test_readers_that_are_killed_in_a_storm_leave_the_transport_to_others(
+    cards: Lab, long: bool, personality: str, record_property: Record
+) -> None:
+    """A worker takes the lock from a killed task that waits for its own Reply with it.
+
+    Rounds may miss that case: the number of such locks is recorded. A task that kept the lock
+    would leave processes that no kill ends.
+    """
+    rounds = "200" if long else "5"
+    with nothing_lost(cards, "client"):
+        found = on(cards, "killed_in_storm", rounds, personality, SEED, timeout=3600)
+    record_property("locks taken from killed tasks", found["taken"])
+    about = f"seed {SEED}: {found}"
+    assert (found["alive"], found["same"]) == (0, True), about
+    # each round breaks the connection
+    assert found["disconnects"] >= int(rounds), about
+    nothing_in_use(found)
+
+
 def test_killed_readers_change_nothing(cards: Lab, long: bool) -> None:
     with nothing_lost(cards, "client"):
         found = on(cards, "killed", "200" if long else "10")

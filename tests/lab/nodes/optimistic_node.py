@@ -48,13 +48,13 @@ def call(*argv: str | Path, check: bool = True) -> str:
     return subprocess.run(argv, check=check, capture_output=True, text=True).stdout
 
 
-def until(what: str, there: Callable[[], Any], limit: float = LIMIT) -> Any:
+def until(what: str, there: Callable[[], Any], limit: float = LIMIT, pause: float = 0.02) -> Any:
     """Wait for a condition; returns its value."""
     end = time.monotonic() + limit
     while not (found := there()):
         if time.monotonic() > end:
             raise TimeoutError(what)
-        time.sleep(0.02)
+        time.sleep(pause)
     return found
 
 
@@ -125,6 +125,39 @@ def disconnects() -> int:
 def totals() -> dict[str, int]:
     """Totals of the server."""
     return {name: int(text.split()[0]) for name, text in lines(SERVER / "totals").items()}
+
+
+@contextmanager
+def _graph(function: str, *called: str) -> Iterator[list[str]]:
+    """Trace a function and, of what it calls, some: lines of ftrace's function_graph.
+
+    Times are without those at which the task had no processor. The lines are there at the end.
+    """
+    folder, lines = Path("/sys/kernel/tracing"), list[str]()
+    size = (folder / "buffer_size_kb").read_text().split()[0]
+    try:
+        for name, text in (
+            ("buffer_size_kb", "16384"),
+            ("set_ftrace_filter", "\n".join((function, *called))),
+            ("set_graph_function", function),
+            ("options/sleep-time", "0"),
+            ("current_tracer", "function_graph"),
+        ):
+            (folder / name).write_text(text)
+        yield lines
+        # what happens while the lines are read does not count
+        (folder / "tracing_on").write_text("0")
+        lines += (folder / "trace").read_text().splitlines()
+    finally:
+        for name, text in (
+            ("current_tracer", "nop"),
+            ("tracing_on", "1"),
+            ("options/sleep-time", "1"),
+            ("set_graph_function", ""),
+            ("set_ftrace_filter", ""),
+            ("buffer_size_kb", size),
+        ):
+            (folder / name).write_text(text)
 
 
 def granted() -> int:
@@ -1555,6 +1588,154 @@ while True:
 """
 
 
+def _read_on(path: Path, size: int) -> None:
+    """Read a file at random places, until killed."""
+    room, blocks = mmap.mmap(-1, size), 4 * MIB // size
+    file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    while True:
+        os.preadv(file, [room], random.randrange(blocks) * size)  # noqa: S311 - no secret
+
+
+def _list_on(folder: Path) -> None:
+    """List a folder, until killed. A kill ends these Calls; it does not end a READ."""
+    while True:
+        list(folder.iterdir())
+
+
+def _change_on(folder: Path) -> None:
+    """Change a folder of the server, so that each listing asks the server."""
+    while True:
+        (folder / "changing").touch()
+        (folder / "changing").unlink()
+
+
+class Users:
+    """Processes that use the mount: some read a file, most list a folder."""
+
+    def __init__(self, chance: random.Random) -> None:
+        targets = [(_read_on, (HERE / "storm", chance.choice((BLOCK, 65536)))) for _ in range(4)]
+        lists = [(_list_on, (HERE / "storm.d",)) for _ in range(12)]
+        self.processes = [Process(target=target, args=args) for target, args in targets + lists]
+        for process in self.processes:
+            process.start()
+
+    def schedule(self, policy: int) -> None:
+        """Set the scheduling policy of all."""
+        for process in self.processes:
+            # a process that has ended is not waited for yet
+            os.sched_setscheduler(process.pid or 0, policy, os.sched_param(0))
+
+    def kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+
+    def alive(self) -> int:
+        """Wait for the ends of killed processes; returns how many a limit finds alive."""
+        end = time.monotonic() + LIMIT
+        for process in self.processes:
+            process.join(max(0, end - time.monotonic()))
+        return sum(process.is_alive() for process in self.processes)
+
+
+def _connects() -> int:
+    return sum(int(each["connects"]) for each in state())
+
+
+def _break_all() -> None:
+    (CARDS / "card0" / "break").write_text("0")
+
+
+def _round(users: Users, chance: random.Random) -> None:
+    """Break the connection; when it is there again, kill its users, and break it again.
+
+    Users that wait for the new connection get the lock one after the other, and the first one
+    sends the Calls of all. They run late, so that one may have the lock when the kill hits it.
+    """
+    # Replies wait for local invalidations
+    more("local_invalidations", 20)
+    connects = _connects()
+    users.schedule(os.SCHED_IDLE)
+    _break_all()
+    until("a new connection", lambda: _connects() > connects, pause=0.001)
+    time.sleep(chance.uniform(0, 0.05))
+    for step in chance.sample((users.kill, _break_all), 2):
+        step()
+
+
+def _storm(rounds: int, chance: random.Random) -> int:
+    """Kill users of the mount, and break its connection, again and again.
+
+    Ends when users survive a kill, and returns their number.
+    """
+    # this process is on time; those that it starts are not
+    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    for _ in range(rounds):
+        users = Users(chance)
+        try:
+            _round(users, chance)
+        finally:
+            users.kill()
+        users.schedule(os.SCHED_OTHER)
+        if alive := users.alive():
+            return alive
+    return 0
+
+
+@contextmanager
+def _beside(*targets: tuple[Callable[..., None], tuple[Any, ...]]) -> Iterator[None]:
+    """Run endless processes meanwhile."""
+    processes = [Process(target=target, args=args) for target, args in targets]
+    for process in processes:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+def killed_in_storm(rounds: str, personality: str, seed: str) -> Any:
+    """Kill readers while their connection breaks again and again, and Replies take some time.
+
+    A client that invalidates by itself, with a card that is late, has Replies that wait when the
+    connection breaks. Processes that spin have idle-class processes run late. ``taken`` counts how
+    often the worker of the client took the lock from a killed task.
+    """
+    folder, late = EXPORT / "storm.d", CARDS / "card0" / "completion_delay"
+    folder.mkdir()
+    for n in range(100):
+        (folder / f"a-name-{n:050}").touch()
+    data = made(EXPORT / "storm", 45)
+    with (
+        parameters(registration="frwr-local", inline_recv=1024, personality=personality),
+        mounted("vers=3,noac,rsize=65536"),
+    ):
+        # 20 ms, in nanoseconds
+        late.write_text("20000000")
+        try:
+            with (
+                _beside((_change_on, (folder,)), (_spin, ()), (_spin, ())),
+                _graph("nfr_client_unlock_worker", "xprt_release_xprt") as calls,
+            ):
+                alive = _storm(int(rounds), random.Random(seed))  # noqa: S311 - no secret
+        finally:
+            late.write_text("0")
+        with Reader("storm") as reader:
+            same = b"".join(reader.read(n * 65536, 65536) for n in range(64)) == data
+        found = {
+            "alive": alive, "same": same, "disconnects": disconnects(), "state": state(),
+            "taken": sum("xprt_release_xprt" in line for line in calls),
+        }  # fmt: skip
+    call("rm", "-r", folder)
+    return {**found, "server": idle()}
+
+
 class Steady:
     """A thread that reads a file all the time and counts blocks that are wrong."""
 
@@ -1587,9 +1768,14 @@ class Steady:
         return {"reads": self.reads, "wrong": self.wrong, "errors": self.errors}
 
 
-def more_optimistic_reads(limit: float = LIMIT) -> None:
-    before = counters()["optimistic_reads"]
-    until("optimistic reads", lambda: counters()["optimistic_reads"] > before, limit)
+def more(name: str, count: int = 1) -> None:
+    """Wait until a counter of the client has grown."""
+    before = counters()[name]
+    until(name, lambda: counters()[name] >= before + count)
+
+
+def more_optimistic_reads() -> None:
+    more("optimistic_reads")
 
 
 def restart(times: str) -> Any:
