@@ -359,7 +359,7 @@ class Processors:
     busiest: tuple[Cpu, ...] = ()
     """The busiest CPUs, the busiest one first."""
     threads: tuple[Thread, ...] | None = None
-    """The busiest threads, the busiest one first; None if nobody had a reason to read them."""
+    """The busiest threads, the busiest one first; None if the sampler did not read them."""
     hidden: float = 0.0
     """CPUs' worth of thread time that belongs to no visible thread."""
 
