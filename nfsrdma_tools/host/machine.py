@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 __all__ = ["LIVE", "Machine", "NotRecordedError", "Recording", "host_of_container"]
 
 
+_CONTAINER = (
+    "run/.containerenv",
+    ".dockerenv",
+    "run/systemd/container",
+    "run/secrets/kubernetes.io",
+    "var/run/secrets/kubernetes.io",
+)
+"""What podman, CRI-O, Docker, systemd and Kubernetes leave in a container."""
+
+
 class NotRecordedError(UserError):
     """A recording lacks what a reader asks for: the answer is unknown."""
 
@@ -57,7 +67,7 @@ class Machine:
     recording: Recording | None = None
     """The answers of another host; None reads this one."""
     notes: Recording | None = None
-    """On this host: where the answers are noted, so that nothing is asked twice."""
+    """On this host: where the answers are noted; a noted one is not requested again."""
     kept: dict[str, str] | None = None
     """The texts of kernel files that were read, if each is read once; None reads again."""
     process: str = "self"
@@ -82,7 +92,7 @@ class Machine:
         return self.path(name).read_text(errors="replace")
 
     def once(self) -> Machine:
-        """The same host, where each program and each list of the kernel is asked for once."""
+        """The same host, that runs each program once and reads each list of the kernel once."""
         if self.kept is not None:
             return self
         return replace(self, notes=self.notes or Recording(), kept={})
@@ -126,6 +136,11 @@ class Machine:
     def release(self) -> str:
         """The running kernel's release."""
         return self.kernel_text("proc/sys/kernel/osrelease").strip()
+
+    @property
+    def in_container(self) -> bool:
+        """Whether these are the files of a container, which may lack what the host has."""
+        return any(self.path(name).exists() for name in _CONTAINER)
 
     @property
     def live(self) -> bool:

@@ -48,6 +48,11 @@ _FAMILIES = (
         },
     ),
 )  # fmt: skip
+# Debian's kernels: 6.1.0-28-amd64, 6.1.0-28-cloud-amd64, 6.12.48+deb13-amd64, 6.12.9-amd64
+_DEBIAN_KERNEL = (
+    r"\d[\d.]*(-\d+|\+[\w.]+)?(-cloud|-rt)?"
+    r"-(amd64|arm64|686|686-pae|armmp|armmp-lpae|powerpc64le|s390x|riscv64|loong64)"
+)
 _ELSEWHERE = {
     _HEADERS: "install the headers of kernel {release}",
     _BCC: "install BCC's Python module",
@@ -59,13 +64,17 @@ _ELSEWHERE = {
 def install(what: str, release: str = "", root: Path = Path("/")) -> str:
     """The command that installs "bcc", "nfs-utils", or "headers" and "rpcrdma" of a release.
 
-    On an unknown distribution: a sentence that names what to install.
+    On an unknown distribution, or for a kernel of another one: a sentence that names what to
+    install.
     """
     # platform.freedesktop_os_release() reads only the files of the running system
     text = files.readable(root / "etc/os-release")
     words = " ".join(re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)', text, re.MULTILINE)).split()
     for names, command, packages in _FAMILIES:
         if any(word.startswith(names) for word in words):
+            foreign = names == ("debian",) and not re.fullmatch(_DEBIAN_KERNEL, release)
+            if foreign and "{" in packages[what]:
+                break
             return f"{command} {packages[what]}".format(
                 release=release, plain=release.replace("-cloud", "")
             )

@@ -95,7 +95,7 @@ filter = "nft 'add table ip lab7; add chain ip lab7 in { type filter hook input 
 mount = "mount -t nfs -o vers=4.2,rsize=524288,proto="
 
 out = {
-    "no link": seen(no_links(), "links", "routes", server="server"),
+    "no link": seen(no_links(), *CHECKS, server="server"),
     "link down": seen(between(lonely, "ip link del lab7"), "links"),
     "mtu": seen(between("ip link set v0 mtu 1500", "ip link set v0 mtu 9000"), "routes"),
     "filter": seen(
@@ -170,6 +170,11 @@ def test_a_fault_is_named_with_its_remedy(
     assert rows[name]["status"] == status, rows[name]
     assert found in rows[name]["found"]
     assert remedy in rows[name]["remedy"]
+
+
+def test_a_missing_link_is_one_error(solo: Lab, faults: dict[str, list[dict[str, Any]]]) -> None:
+    del solo
+    assert [row["name"] for row in faults["no link"] if row["status"] == "error"] == ["links"]
 
 
 def test_a_lattice_library_is_not_taken_for_bcc(solo: Lab) -> None:

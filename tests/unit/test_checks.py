@@ -307,7 +307,8 @@ def test_a_missing_module_is_the_cause_before_any_message(machine: Machine) -> N
     found = one(
         checks.nfs_server.listeners(replace(machine, recording=Recording(programs={argv: said})))
     )
-    assert f"rpcrdma: no module for kernel {RELEASE}" in found.found
+    assert found.status == "unknown"
+    assert f"not judged, because rpcrdma: no module for kernel {RELEASE}" in found.found
 
 
 def test_without_any_configuration_the_request_is_unknown(machine: Machine) -> None:
@@ -496,8 +497,31 @@ def test_a_mount_that_is_not_there(
         programs["systemctl", "show", "mnt.mount"] = Result(("systemctl",), said, "", 0)
     recording = Machine(machine.root, recording=Recording(programs=programs))
     write(machine.root, "etc/fstab", f"server:/x /mnt//a\\040b/ nfs {options} 0 0\n")
+    write(machine.root, "sbin/mount.nfs", "")
     found = one(checks.mount_definitions.requested(recording))
     assert (found.status, words in found.found) == (status, True), found
+
+
+@pytest.mark.parametrize(
+    ("options", "program", "cause"),
+    [
+        ("rw", "", "mount.nfs is not installed"),
+        ("proto=rdma", "sbin/mount.nfs", "no RDMA port is active"),
+        ("proto=rdma", "usr/sbin/mount.nfs", "no RDMA port is active"),
+        ("rw", "sbin/mount.nfs", ""),
+    ],
+)
+def test_a_mount_that_cannot_be_there_follows_from_its_cause(
+    machine: Machine, options: str, program: str, cause: str
+) -> None:
+    write(machine.root, "proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
+    write(machine.root, "etc/fstab", f"server:/x /mnt nfs {options} 0 0\n")
+    if program:
+        write(machine.root, program, "")
+    recording = Machine(machine.root, recording=Recording(links=[]))
+    found = one(checks.mount_definitions.requested(recording))
+    assert found.status == ("unknown" if cause else "error")
+    assert cause in found.found
 
 
 def test_hostile_definitions_hide_no_other(machine: Machine) -> None:
@@ -506,6 +530,7 @@ def test_hostile_definitions_hide_no_other(machine: Machine) -> None:
     unit = "[Mount]\nWhat=server:/{0}\nWhere={0}\nType=nfs\n"
     for name, where in (("**", "/a"), ("[", "b"), ("c", "/c")):
         write(machine.root, f"etc/systemd/system/{name}.mount", unit.format(where))
+    write(machine.root, "sbin/mount.nfs", "")
     (machine.root / "etc/systemd/system/x.target.wants").mkdir()
     (machine.root / "etc/systemd/system/x.target.wants/c.mount").symlink_to("../c.mount")
     write(machine.root, "etc/systemd/system/d.mount/file", "a folder")

@@ -11,21 +11,28 @@ from nfsrdma_tools.host.checks import kernel, nfs_mounts, probe_requirements
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.probes import session
 
+RELEASE = "6.12.48+deb13-amd64"
 SYSTEMS = {
     "ID=debian\n": (
-        *("apt install", "linux-headers-R", "python3-bpfcc", "nfs-common"),
-        "linux-image-R, then boot it (cloud kernels lack rpcrdma)",
+        *("apt install", f"linux-headers-{RELEASE}", "python3-bpfcc", "nfs-common"),
+        f"linux-image-{RELEASE}, then boot it (cloud kernels lack rpcrdma)",
     ),
     'ID=ubuntu\nID_LIKE="debian"\n': (
-        *("apt install", "linux-headers-R", "python3-bpfcc", "nfs-common"),
-        "linux-modules-extra-R",
+        *("apt install", f"linux-headers-{RELEASE}", "python3-bpfcc", "nfs-common"),
+        f"linux-modules-extra-{RELEASE}",
     ),
     'ID="rocky"\nID_LIKE="rhel centos fedora"\n': (
-        *("dnf install", "kernel-devel-R", "python3-bcc", "nfs-utils"),
-        "kernel-modules-R",
+        *("dnf install", f"kernel-devel-{RELEASE}", "python3-bcc", "nfs-utils"),
+        f"kernel-modules-{RELEASE}",
     ),
     "ID=fedora\n": (
-        *("dnf install", "kernel-devel-R", "python3-bcc", "nfs-utils", "kernel-modules-R"),
+        *(
+            "dnf install",
+            f"kernel-devel-{RELEASE}",
+            "python3-bcc",
+            "nfs-utils",
+            f"kernel-modules-{RELEASE}",
+        ),
     ),
     'ID="opensuse-leap"\nID_LIKE="suse opensuse"\n': (
         *("zypper install", "kernel-default-devel", "python3-bcc", "nfs-client"),
@@ -40,14 +47,14 @@ def system(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Machine, tup
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text(request.param)
     (tmp_path / "proc/sys/kernel").mkdir(parents=True)
-    (tmp_path / "proc/sys/kernel/osrelease").write_text("R\n")
+    (tmp_path / "proc/sys/kernel/osrelease").write_text(RELEASE)
     return Machine(tmp_path), SYSTEMS[request.param]
 
 
 def test_each_distribution_has_its_own_names(system: tuple[Machine, tuple[str, ...]]) -> None:
     machine, (command, *names) = system
     wanted = ("headers", "bcc", "nfs-utils", "rpcrdma")
-    found = [packages.install(name, "R", machine.root) for name in wanted]
+    found = [packages.install(name, RELEASE, machine.root) for name in wanted]
     assert found == [f"{command} {name}" for name in names]
 
 
@@ -69,6 +76,28 @@ def test_an_unknown_system_gets_a_remedy_without_package(tmp_path: Path) -> None
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text("ID=plan9\n")
     assert packages.install("bcc", root=tmp_path) == "install BCC's Python module"
+
+
+@pytest.mark.parametrize(
+    ("release", "debians"),
+    [
+        ("6.1.0-28-amd64", True),
+        ("6.1.0-28-cloud-amd64", True),
+        ("6.12.48+deb13-rt-arm64", True),
+        ("6.12.9-686-pae", True),
+        ("6.18.44-fc-v669", False),
+        ("6.8.12-4-pve", False),
+        ("6.12.0", False),
+    ],
+)
+def test_no_package_of_a_kernel_that_debian_did_not_build(
+    tmp_path: Path, release: str, debians: bool
+) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/os-release").write_text("ID=debian\n")
+    for what in ("headers", "rpcrdma"):
+        assert ("apt install" in packages.install(what, release, tmp_path)) == debians
+    assert packages.install("nfs-utils", release, tmp_path) == "apt install nfs-common"
 
 
 def test_probes_name_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,17 +8,29 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_modules, packages, rpcrdma
-from nfsrdma_tools.host.checks.finding import Finding
+from nfsrdma_tools.host.checks.finding import Finding, carry_out
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.rpcrdma import Circumstances, Origin
 from nfsrdma_tools.host.transports import KERNELS, client_owners, owner
 from nfsrdma_tools.module_source import OURS
 
-__all__ = ["btf", "feature", "headers", "judge_module", "judge_no_module", "module", "netid"]
+__all__ = [
+    "btf",
+    "fault",
+    "feature",
+    "headers",
+    "judge_module",
+    "judge_no_module",
+    "lacking",
+    "module",
+    "netid",
+]
 
 _OPTION = "CONFIG_SUNRPC_XPRT_RDMA"
+_LACKING = "the kernel has no RPC over RDMA"
 _REAL = "install the vendor's NFS over RDMA (package mlnx-nfsrdma), or reinstall the kernel package"
 _FITTING = "install the package for this kernel and for the loaded RDMA stack, then reboot"
 _TRY = "modprobe rpcrdma; if that fails: nfsrdma explain"
@@ -32,15 +44,34 @@ def feature(machine: Machine) -> Iterator[Finding]:
         found = "no kernel configuration in /boot, /proc or /lib/modules"
         yield Finding("kernel", "unknown", found, f"{_OPTION}=m or y")
         return
-    match = re.search(rf"^{_OPTION}=([ym])$", config, re.MULTILINE)
+    match = _built_with(config)
+    found = f"{machine.release} does not have {_OPTION}"
     if match:
         yield Finding("kernel", "ok", f"{machine.release} has {_OPTION}={match[1]}")
     elif loaded := owner(machine):
-        found = f"{machine.release} does not have {_OPTION}, and {loaded} is loaded"
-        yield Finding("kernel", "ok", found)
+        yield Finding("kernel", "ok", f"{found}, and {loaded} is loaded")
+    elif file := _real_file(machine):
+        yield Finding("kernel", "ok", f"{found}, and a vendor's {file.path} is installed")
     else:
-        found = f"{machine.release} does not have {_OPTION}"
         yield Finding("kernel", "error", found, f"{_OPTION}=m or y", _OTHER_KERNEL)
+
+
+def _built_with(config: str) -> re.Match[str] | None:
+    return re.search(rf"^{_OPTION}=([ym])$", config, re.MULTILINE)
+
+
+def _real_file(machine: Machine) -> ModuleFile | None:
+    """A vendor's module for a kernel that was built without one."""
+    try:
+        file = kernel_modules.on_disk(KERNELS, machine)
+    except UserError:
+        return None
+    return file if file and not rpcrdma.dummy_marks(file) else None
+
+
+def lacking(machine: Machine) -> bool:
+    """Whether it is known that the kernel has no RPC over RDMA, and no module adds it."""
+    return any(found.status == "error" for found in carry_out("kernel", feature, machine))
 
 
 def _config(machine: Machine) -> str | None:
@@ -57,7 +88,12 @@ def module(machine: Machine) -> Iterator[Finding]:
     # modinfo ignores modprobe.d: the name means the kernel's module, also after `module install`
     file = kernel_modules.on_disk(KERNELS, machine)
     known = rpcrdma.circumstances(file, machine)
-    if file is None:
+    if file is None and not known.loaded and lacking(machine):
+        found = Finding(KERNELS, "unknown", f"not judged, because {_LACKING}")
+    elif file is None and machine.in_container:
+        text = f"modinfo finds no module for kernel {known.release} in this container"
+        found = Finding(KERNELS, "unknown", text, remedy="run this on the host")
+    elif file is None:
         found = judge_no_module(known, packages.install(KERNELS, known.release, machine.root))
     else:
         found = judge_module(file, rpcrdma.origin(file, machine), known)
@@ -69,11 +105,19 @@ def module(machine: Machine) -> Iterator[Finding]:
     yield found
 
 
+def fault(machine: Machine) -> str:
+    """What the checks of the kernel and of its module report as broken; "" if nothing."""
+    if lacking(machine):
+        return _LACKING
+    broken = (one for one in carry_out(KERNELS, module, machine) if one.status == "error")
+    return next((f"{KERNELS}: {one.found}" for one in broken), "")
+
+
 def judge_no_module(known: Circumstances, remedy: str) -> Finding:
     """Judge that modinfo finds no rpcrdma."""
     found = f"no module for kernel {known.release}"
     if known.loaded:
-        # removed with its package, or in a container without /lib/modules
+        # removed with its package
         found = f"it is loaded, but modinfo finds {found}: it could not be loaded again"
         return Finding(KERNELS, "warning", found, "a file of the loaded module", remedy)
     return Finding(KERNELS, "error", found, "the kernel's own rpcrdma, or a vendor's", remedy)
@@ -144,6 +188,8 @@ def netid(machine: Machine) -> Iterator[Finding]:
     only = owners[0] if len(owners) == 1 else owner(machine) if not owners else ""
     if only in (KERNELS, OURS):
         yield Finding("netid rdma", "ok", f"owned by {only}")
+    elif not owners and (cause := fault(machine)):
+        yield Finding("netid rdma", "unknown", f"not judged, because {cause}")
     elif not owners:
         remedy = "modprobe rpcrdma (a mount with proto=rdma loads it too)"
         yield Finding("netid rdma", "warning", "no transport module is loaded", "rpcrdma", remedy)
@@ -158,6 +204,9 @@ def headers(machine: Machine) -> Iterator[Finding]:
     name = f"lib/modules/{machine.release}/build"
     if machine.has(f"{name}/Makefile"):
         yield Finding("headers", "ok", f"/{name}")
+    elif machine.in_container:
+        found = f"no /{name} in this container"
+        yield Finding("headers", "unknown", found, remedy="run this on the host")
     else:
         found, remedy = f"no /{name}", packages.install("headers", machine.release, machine.root)
         yield Finding(

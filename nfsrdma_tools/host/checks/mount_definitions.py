@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,8 +12,9 @@ from pathlib import Path
 
 from nfsrdma_tools import files
 from nfsrdma_tools.host import kernel_faults
+from nfsrdma_tools.host.checks import nfs_mounts, rdma_links
 from nfsrdma_tools.host.checks.finding import Finding, Status
-from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, units
 from nfsrdma_tools.host.nfs.fstab import RequestedOptions
 from nfsrdma_tools.host.nfs.mountinfo import Entry
@@ -60,7 +62,20 @@ def requested(machine: Machine) -> Iterator[Finding]:
         if top and top.fstype == "autofs":
             yield _waiting(machine, definition, state)
         else:
-            yield _not_mounted(machine, definition, state, states.get(definition.automount))
+            finding = _not_mounted(machine, definition, state, states.get(definition.automount))
+            cause = _cause(machine, definition) if finding.status == "error" else ""
+            if cause:
+                found = f"{finding.found}; not judged, because {cause}"
+                finding = Finding(definition.name, "unknown", found)
+            yield finding
+
+
+def _cause(machine: Machine, definition: _Definition) -> str:
+    """What another check reports, and why this mount is not there; "" if that is unknown."""
+    with contextlib.suppress(NotRecordedError):
+        if not nfs_mounts.installed(machine):
+            return "mount.nfs is not installed"
+    return rdma_links.fault(machine) if definition.requested.transport == "rdma" else ""
 
 
 @dataclass(frozen=True)

@@ -14,35 +14,38 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.checks.finding import Finding, Status
 from nfsrdma_tools.host.machine import Machine
-from nfsrdma_tools.host.nfs import mountinfo, readahead, udev_rules
+from nfsrdma_tools.host.nfs import fstab, mountinfo, readahead, udev_rules, units
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 from nfsrdma_tools.host.nfs.udev_rules import ReadAheadRule, RuleFile
 from nfsrdma_tools.host.nfsd.configuration import NfsConf
 from nfsrdma_tools.host.tune import udev_helper
 
-__all__ = ["read_ahead", "udev_rule", "utils"]
+__all__ = ["installed", "read_ahead", "udev_rule", "utils"]
 
 _SBIN = ("sbin", "usr/sbin", "usr/local/sbin")
 _BDI = "sys/class/bdi"
 _KERNEL = "none: each mount gets the kernel's 128 KiB"
-_CONTAINER = (".dockerenv", "run/.containerenv", "run/systemd/container")
 _CONTROL = Path("/run/udev/control")
 _SHOWN = 3
 _TUNED = "nfsrdma tune"
 
 
 def utils(machine: Machine) -> Iterator[Finding]:
-    """nfs-utils is installed."""
-    if not _installed(machine):
+    """nfs-utils is installed, if this host is to mount NFS."""
+    if not installed(machine):
         remedy = packages.install("nfs-utils", root=machine.root)
-        yield Finding("mount.nfs", "error", "not installed", "nfs-utils", remedy)
+        needed = any(fstab.nfs_lines(machine.text("etc/fstab"))) or units.nfs_units(machine)
+        status: Status = "error" if needed else "warning"
+        found = "not installed" if needed else "not installed; nothing here defines an NFS mount"
+        yield Finding("mount.nfs", status, found, "nfs-utils", remedy)
         return
     said = machine.run("mount.nfs", "-V")
     version = re.search(r"nfs-utils ([\w.]+)", said.stdout + said.stderr)
     yield Finding("mount.nfs", "ok", f"nfs-utils {version[1] if version else '(unknown)'}")
 
 
-def _installed(machine: Machine) -> bool:
+def installed(machine: Machine) -> bool:
+    """Whether mount.nfs is installed; NotRecordedError if that is unknown."""
     paths = [f"{folder}/mount.nfs" for folder in _SBIN]
     return any(machine.path(path).exists() for path in paths) or machine.has(paths[0])
 
@@ -170,7 +173,7 @@ def udev_rule(machine: Machine) -> Iterator[Finding]:
 
 def _without_udev(machine: Machine) -> str:
     """Why no udev of this host's files sets the read-ahead; "" if one may."""
-    if any(machine.path(name).exists() for name in _CONTAINER):
+    if machine.in_container:
         return "this is a container, and the host's udev sets the read-ahead"
     if machine.fact("udevd", lambda: "runs" if _CONTROL.exists() else "missing") == "missing":
         return "udev does not run here"

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_modules
-from nfsrdma_tools.host.checks import kernel
-from nfsrdma_tools.host.checks.finding import Finding, carry_out
+from nfsrdma_tools.host.checks import rdma_links
+from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_log.explain import boot_messages
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import fstab, mountinfo
@@ -116,9 +116,14 @@ def _is_own(machine: Machine, host: str) -> bool:
 
 def _judge_failure(machine: Machine, shown: str, asked: Requested) -> Finding:
     """Judge an nfsd without the requested listener on RDMA: the request is not in effect."""
-    cause, remedy = _cause(machine, asked)
     port = asked.rdma_port or RDMA_PORT
-    text = f"{shown}; {asked.rdma_source} requests RDMA port {port}: {cause}"
+    text = f"{shown}; {asked.rdma_source} requests RDMA port {port}"
+    if not asked.fault and (fault := rdma_links.fault(machine)):
+        # that check has the remedy of the cause
+        text = f"{text}; not judged, because {fault}"
+        return Finding(_PORTLIST, "unknown", text, remedy=f"after that is mended: {_RESTART}")
+    cause, remedy = _cause(machine, asked)
+    text = f"{text}: {cause}"
     remedy = f"{remedy}; or set rdma=n there, if TCP is enough"
     return Finding(_PORTLIST, "error", text, f"rdma {port}", remedy)
 
@@ -127,9 +132,6 @@ def _cause(machine: Machine, asked: Requested) -> tuple[str, str]:
     """Why the kernel has no listener on RDMA, as far as it is known, and the remedy."""
     if asked.fault:
         return asked.fault, f"set rdma=y and rdma-port={RDMA_PORT}, then {_RESTART}"
-    for finding in carry_out(KERNELS, kernel.module, machine):
-        if finding.status == "error":
-            return f"{KERNELS}: {finding.found}", f"{finding.remedy}; then {_RESTART}"
     reason = _refusal(machine)
     if reason in _REASONS:
         meaning, remedy = _REASONS[reason]

@@ -9,22 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.checks.finding import Finding
+from nfsrdma_tools.host.checks import kernel
+from nfsrdma_tools.host.checks.finding import Finding, carry_out
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.rdma.ports import Link
 from nfsrdma_tools.host.rdma_routes import folder
 
-__all__ = ["judge_links", "judge_mtu", "judge_wire", "links", "mtus", "wire"]
+__all__ = ["fault", "judge_links", "judge_mtu", "judge_wire", "links", "mtus", "wire"]
 
 _EXPECTED = "ACTIVE, LINK_UP"
-_CONTAINER = (
-    "run/.containerenv",
-    ".dockerenv",
-    "run/systemd/container",
-    "run/secrets/kubernetes.io",
-    "var/run/secrets/kubernetes.io",
-)
-"""What podman, CRI-O, Docker, systemd and Kubernetes leave in a container."""
+_ON_HOST = "run this on the host"
 _MOST_SHOWN = 4
 # a RoCE packet has a power of two up to 4096 bytes of data and 60 to 70 of headers and CRC
 _WANTED_MTU = 4200
@@ -38,13 +32,27 @@ def links(machine: Machine) -> Iterator[Finding]:
     except NotRecordedError:
         raise
     except UserError as error:
-        yield Finding("links", "error", error.message, "RDMA support in the kernel", error.hint)
+        if kernel.lacking(machine):
+            yield Finding("links", "unknown", f"not judged, because {kernel.fault(machine)}")
+        elif machine.in_container:
+            yield Finding("links", "unknown", f"{error.message}, or hides it", remedy=_ON_HOST)
+        else:
+            yield Finding("links", "error", error.message, "RDMA in the kernel", error.hint)
         return
-    if not found and any(machine.path(name).exists() for name in _CONTAINER):
+    if not found and machine.in_container:
         text = "no RDMA link is visible in this container; the host may have some"
-        yield Finding("links", "unknown", text, remedy="run this on the host")
+        yield Finding("links", "unknown", text, remedy=_ON_HOST)
         return
     yield from judge_links(found)
+
+
+def fault(machine: Machine) -> str:
+    """Why no mount and no listener over RDMA can work; "" if they may, or if that is unknown."""
+    if cause := kernel.fault(machine):
+        return cause
+    if any(one.status == "error" for one in carry_out("links", links, machine)):
+        return "no RDMA port is active"
+    return ""
 
 
 def judge_links(found: Sequence[Link]) -> Iterator[Finding]:
