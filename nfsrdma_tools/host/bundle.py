@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from nfsrdma_tools import __version__
+from nfsrdma_tools import __version__, files
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import checks
@@ -34,6 +34,7 @@ __all__ = ["CONTENTS", "Bundle", "LeftOut", "collect"]
 
 _MOST = 1 << 20
 _STEPS = 400
+_FREE_GIDS = 64
 _Keep = Callable[[str], str | None]
 """Returns the part of a file's text that the bundle keeps; None leaves the file out."""
 
@@ -167,8 +168,6 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     (f"{_INFINIBAND}/{{fw_ver,hca_type,board_id,node_guid,node_type}}", _all),
     (f"{_INFINIBAND}/device/{{vendor,device}}", _all),
     (f"{_PORT}/{{state,phys_state,rate,link_layer,cap_mask}}", _all),
-    (f"{_PORT}/gids/*", _gid),
-    (f"{_PORT}/gid_attrs/{{ndevs,types}}/*", _all),
     (f"{_PORT}/{{counters,hw_counters}}/*", _all),
     (f"{_NET}/{{mtu,operstate,type,ifindex,iflink,flags,dev_id,dev_port,carrier,speed}}", _all),
     (f"{_NET}/address", _all),
@@ -185,7 +184,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("run/systemd/container", _nothing),
     ("{run,var/run}/secrets/kubernetes.io/serviceaccount/namespace", _nothing),
 )
-"""Patterns of files below the root, and which of their lines are kept."""
+"""Patterns of files below the root, and which of their lines are kept; of GIDs, see _add_gids."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +203,10 @@ class Bundle:
     links: dict[str, str] = field(default_factory=dict)
     notes: Recording = field(default_factory=Recording)
     left_out: list[LeftOut] = field(default_factory=list)
+    folders: dict[PurePosixPath, tuple[PurePosixPath, dict[str, str]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """Where the folders of the files lead, and the links on their paths."""
 
     def archive(self) -> bytes:
         """The bundle as a tar archive, compressed by gzip."""
@@ -245,8 +248,33 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
     for pattern, keep in CONTENTS:
         for name in _matching(machine, pattern):
             _add(bundle, machine.root, name, keep)
+    for port in _matching(machine, _PORT):
+        _add_gids(bundle, machine.root, port)
     _add_links(machine, bundle)
     return bundle
+
+
+def _add_gids(bundle: Bundle, root: Path, port: PurePosixPath) -> None:
+    """Add the GIDs of a port, with their network devices and types.
+
+    A table has up to 1024 places.  The kernel uses the first free one (find_gid in
+    drivers/infiniband/core/cache.c), so behind many free ones there is none in use.
+    """
+    try:
+        names = os.listdir(root / port / "gids")  # noqa: PTH208 -- names
+    except OSError:
+        return
+    free = 0
+    for number in sorted(int(name) for name in names if name.isdecimal()):
+        if _gid(files.readable(root / port / f"gids/{number}")) is None:
+            free += 1
+            if free > _FREE_GIDS:
+                break
+            continue
+        free = 0
+        for name in ("gids", "gid_attrs/ndevs", "gid_attrs/types"):
+            if (root / port / name / str(number)).exists():
+                _add(bundle, root, port / name / str(number), _all)
 
 
 def _add_links(machine: Machine, bundle: Bundle) -> None:
@@ -295,6 +323,18 @@ def _alternatives(pattern: str) -> list[str]:
 
 def _add(bundle: Bundle, root: Path, name: PurePosixPath, keep: _Keep) -> None:
     """Add a file below the root, and each link on its path."""
+    folder, links = bundle.folders.get(name.parent) or _followed(root, name.parent)
+    bundle.folders[name.parent] = folder, links
+    where = folder / name.name
+    if (root / where).is_symlink():
+        where, more = _followed(root, where)
+        links = links | more
+    if _add_file(bundle, root, str(where), keep):
+        bundle.links.update(links)
+
+
+def _followed(root: Path, name: PurePosixPath) -> tuple[PurePosixPath, dict[str, str]]:
+    """Where a path leads below the root, and the links on it."""
     rest, here, links = list(name.parts), list[str](), dict[str, str]()
     for _ in range(_STEPS * 10):
         if not rest:
@@ -312,8 +352,7 @@ def _add(bundle: Bundle, root: Path, name: PurePosixPath, keep: _Keep) -> None:
             links[known] = target
             here = [] if target.startswith("/") else here[:-1]
             rest = [*PurePosixPath(target.lstrip("/")).parts, *rest]
-    if _add_file(bundle, root, "/".join(here), keep):
-        bundle.links.update(links)
+    return PurePosixPath(*here), links
 
 
 def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> bool:

@@ -68,6 +68,27 @@ def test_a_bundle_has_files_and_the_links_to_them(tmp_path: Path) -> None:
         assert machine.read("sys/class/net/e0/mtu") == "9000\n"
 
 
+def test_gids_are_added_up_to_many_free_places(tmp_path: Path) -> None:
+    port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
+    used = {0: "eth0", 1: "eth0", 60: "eth0.7", 400: "eth9"}
+    for folder in ("gids", "gid_attrs/ndevs", "gid_attrs/types"):
+        (port / folder).mkdir(parents=True)
+    for number in range(512):
+        gid = "fe80" if number in used else "0000"
+        (port / f"gids/{number}").write_text(f"{gid}{':0000' * 7}\n")
+        (port / f"gid_attrs/ndevs/{number}").write_text(f"{used.get(number, '')}\n")
+        (port / f"gid_attrs/types/{number}").write_text("RoCE v2\n")
+    found = bundles.collect(root=tmp_path).files
+    below = "sys/class/infiniband/mlx5_0/ports/1"
+    assert {name.removeprefix(f"{below}/") for name in found} == {
+        f"{folder}/{number}"
+        for folder in ("gids", "gid_attrs/ndevs", "gid_attrs/types")
+        # number 400 is behind many free places
+        for number in (0, 1, 60)
+    }
+    assert found[f"{below}/gid_attrs/ndevs/60"] == b"eth0.7\n"
+
+
 def test_units_of_other_filesystems_are_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "etc/systemd/system"
     (folder / "remote-fs.target.wants").mkdir(parents=True)
