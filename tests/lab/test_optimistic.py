@@ -407,6 +407,39 @@ def test_changes_wait_for_a_tenth_of_a_second_at_most(
     nothing_in_use(found)
 
 
+# files per second, and instructions per second that are one per cent of the processor of the
+# instruction clock
+RATE, ONE_PERCENT = 10_000, 10**7
+
+
+@pytest.mark.nightly
+def test_the_worker_takes_less_than_one_per_cent(counted: Lab, record_property: Record) -> None:
+    """It checks each watched file once a second, and ends watches that are left without grants.
+
+    On the instruction clock, the lab may read fewer files per second than RATE: then the cost is
+    taken to grow with the rate. That is too much for the checks, which do not depend on it.
+    """
+    found = on(counted, "worker", "10000", "5", timeout=7200)
+    loads, called, share = found["loads"], found["called"], {}
+    for name, load in loads.items():
+        assert load["runs"] >= 3, f"{name}: {found}"
+        rate = load["files"] / load["seconds"]
+        scale = max(1, RATE / rate) if rate else 1
+        share[name] = scale * load["instructions"] / load["seconds"]
+    reads = loads["clients read"]
+    check = reads["instructions"] / reads["runs"] / found["grants"]
+    record_property("worker", found)
+    record_property("instructions per second at 10,000 files per second", share)
+    record_property("instructions per watched file", check)
+    traced = called["clients read"]
+    calls = traced["nfr_svc_watch_check"]
+    record_property("instructions per traced call", traced["instructions"] / calls - check)
+    assert max(share.values()) < ONE_PERCENT, f"{share}: {found}"
+    assert calls >= found["grants"] == 10_000
+    assert called["no room"]["fsnotify_destroy_mark"] > 0
+    nothing_in_use(found)
+
+
 # --- the ends of things ---
 
 

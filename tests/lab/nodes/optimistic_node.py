@@ -13,6 +13,7 @@ import json
 import mmap
 import os
 import random
+import re
 import signal
 import socket
 import struct
@@ -1117,6 +1118,78 @@ def waits(files: str, opens: str, *names: str) -> Any:
     crowd = Crowd(int(files))
     found = {name: _wait_case(crowd, int(opens), *WAITS[name]) for name in names or WAITS}
     return {"clients": found, "server": idle()}
+
+
+# --- what the worker costs ---
+
+WORKER = "nfr_svc_grants_check"
+# of the graph tracer: the time of the worker alone, or its end if it called another function
+_WORKER_TIME = re.compile(rf"([\d.]+) us +\| +({WORKER}|}})")
+
+
+def _worked(seconds: float, load: Callable[[], int], *called: str) -> dict[str, float]:
+    """Do something for some time: the runs of the worker, their time, and what they called."""
+    count, optimistic = 0, counters()["optimistic_reads"]
+    with _graph(WORKER, *called) as lines:
+        began = time.monotonic()
+        while time.monotonic() < began + seconds:
+            count += load()
+        taken = time.monotonic() - began
+    times = [float(found[1]) for line in lines if (found := _WORKER_TIME.search(line))]
+    calls = {name: sum(f"{name} [" in line or f"{name}()" in line for line in lines)
+             for name in called}  # fmt: skip
+    return {
+        "files": count, "seconds": taken, "runs": len(times), "instructions": 1000 * sum(times),
+        "optimistic": counters()["optimistic_reads"] - optimistic, **calls,
+    }  # fmt: skip
+
+
+class Pace:
+    """Open and read files of a folder in random order, 10,000 per second or as many as can be."""
+
+    def __init__(self, folder: Path, names: list[str], flags: int) -> None:
+        self.folder, self.names, self.flags = folder, names, flags
+        self.chance, self.room = random.Random(47), mmap.mmap(-1, BLOCK)  # noqa: S311 - no secret
+        self.next = time.monotonic()
+
+    def __call__(self) -> int:
+        for name in self.chance.sample(self.names, 100):
+            file = os.open(self.folder / name, self.flags)
+            os.preadv(file, [self.room], 0)
+            os.close(file)
+        self.next = max(self.next + 0.01, time.monotonic() - 0.1)
+        time.sleep(max(0, self.next - time.monotonic()))
+        return 100
+
+
+def _rest() -> int:
+    time.sleep(0.1)
+    return 0
+
+
+def worker(files: str, seconds: str) -> Any:
+    """The cost of the worker on the instruction clock, where a nanosecond is an instruction.
+
+    ``loads`` are without other traced functions; ``called`` is the same load with the functions
+    that the worker calls for each file, whose tracing takes instructions, too.
+    """
+    crowd, length = Crowd(int(files)), float(seconds)
+    client = Pace(HERE / "crowd", crowd.names, os.O_RDONLY | os.O_DIRECT)
+    server = Pace(crowd.folder, crowd.names, os.O_RDONLY)
+    options, loads, called = "vers=3,nocto,actimeo=3600", dict[str, Any](), dict[str, Any]()
+    with parameters(optimistic_lifetime=3600, optimistic_memory=1024), mounted(options):
+        connect_second()
+        crowd.granted()
+        loads["idle"] = _worked(length, _rest)
+        loads["clients read"] = _worked(length, client)
+        loads["the server reads"] = _worked(length, server)
+        called["clients read"] = _worked(length, client, "nfr_svc_watch_check")
+    # most READs find no room for a grant, and leave a watch without one
+    with parameters(optimistic_lifetime=3600, optimistic_memory=4), mounted(options):
+        connect_second()
+        loads["no room"] = _worked(length, client)
+        called["no room"] = _worked(length, client, "fsnotify_destroy_mark")
+    return {"grants": crowd.grants, "loads": loads, "called": called, "server": idle()}
 
 
 def shares(connections: str) -> Any:
