@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probe set cpu beside /proc/stat and bpftrace, under reads of 1 MiB over NFS/RDMA."""
+"""Probe set cpu beside /proc/stat and bpftrace, and figures of CPU time during CPU hotplug."""
 
 import json
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ def slope(readings: list[list[int]]) -> float:
 def traced(solo: Lab) -> dict[str, Any]:
     solo.run("solo", "sh", "-ec", PREPARE)
     try:
-        said = solo.run("solo", "python3", "-", stdin=NODE, timeout=600).stdout
+        said = solo.run("solo", "python3", "-", "layers", stdin=NODE, timeout=600).stdout
     finally:
         solo.run("solo", "sh", "-c", CLEAN)
     return dict(json.loads(said))
@@ -70,3 +71,38 @@ def test_layers_sum_up_to_what_other_clocks_say(solo: Lab) -> None:
     assert all(count.isdecimal() for _, _, count in stacks)
     assert any("[rdma_rxe]" in stack for stack, _, _ in stacks)
     assert any(stack.startswith("nfsd;") and "nfsd [nfsd]" in stack for stack, _, _ in stacks)
+
+
+def test_figures_stay_in_bounds_while_a_cpu_goes_and_comes(solo: Lab) -> None:
+    """Only CPUs that are online at both ends of an interval count in it.
+
+    Whoever counts the time since boot of a CPU that comes online finds it busy for minutes.
+    """
+    said = solo.run("solo", "python3", "-", "hotplug", stdin=NODE, timeout=600).stdout
+    found = json.loads(said)
+    if not found["can"]:
+        pytest.skip("the kernel takes no CPU offline; missed: CPU hotplug")
+    assert found["flipped"]
+
+    _, *intervals = found["trace"]
+    for rows in (interval["rows"] for interval in intervals):
+        *layers, busy, idle = rows
+        assert 0 <= busy["share"] <= 1, busy
+        assert 0 <= idle["share"] <= 1, idle
+        assert sum(row["ns"] for row in layers) == pytest.approx(busy["ns"], abs=1000), rows
+        # /proc/stat counts the idle time of each CPU in ticks
+        wall, tick = busy["wall_ns"] * busy["cpus"], 2 * 10**7
+        assert -tick <= busy["stat_ns"] <= wall + tick, busy
+    assert {interval["rows"][-2]["cpus"] for interval in intervals} == {1, 2}
+
+    frames = [frame["processors"] for frame in found["top"]]
+    for frame in frames:
+        assert 0 <= frame.get("busy_ns", 0) <= frame.get("wall_ns", 0) * frame.get("cpus", 1), frame
+        assert all(0 <= cpu["busy"] <= 1 for cpu in frame.get("busiest", ())), frame
+    assert {frame.get("cpus", 1) for frame in frames} == {1, 2}
+
+    first, *_, last = found["server"]
+    spent = [after["busy_s"] - before["busy_s"] for before, after in pairwise(found["server"])]
+    assert min(spent) >= 0
+    # the load alone keeps one CPU busy
+    assert 0 < sum(spent) <= 2 * (last["time"] - first["time"])

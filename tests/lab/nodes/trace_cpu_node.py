@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of test_trace_cpu.py in a node: probe set cpu under a load, and two other clocks.
+"""The part of test_trace_cpu.py in a node: figures of CPU time under a load; prints JSON.
 
-Prints JSON: the rows of each interval, and the values of bpftrace and /proc/stat for it.
+``layers``: the rows of probe set cpu in each interval, and the values of bpftrace and /proc/stat.
+``hotplug``: the lines of several commands while a CPU goes offline and comes online again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 FOLDED = Path("/run/cpu.folded")
@@ -34,7 +36,7 @@ def not_idle() -> tuple[int, int]:
     return now, now * (os.cpu_count() or 1) - idle
 
 
-def main() -> None:
+def layers() -> None:
     load = subprocess.Popen(("sh", "-c", LOAD))
     other = subprocess.Popen(("bpftrace", "-e", SWITCHES), stdout=subprocess.PIPE, text=True)
     found, stat = [], []
@@ -55,4 +57,57 @@ def main() -> None:
     print(json.dumps({"lines": found, "stat": stat, "nfsd": meanwhile, "stacks": stacks}))
 
 
-main()
+CPU1 = Path("/sys/devices/system/cpu/cpu1/online")
+# seconds of a spinning process are seconds of CPU time
+SPIN = ("sh", "-c", "while :; do :; done")
+# values of CPU1 in turn: a CPU that is away for whole intervals, and for a part of one
+FLIPS = (("0",), (), ("1",), (), ("0", "1"), ("0",), ("1", "0"), ("1",), ())
+SAMPLED: dict[str, tuple[str, ...]] = {
+    "trace": ("nfsrdma", "trace", "cpu", "--interval", "1", "--json"),
+    "top": ("nfsrdma", "top", "--batch", "--json", "--no-probes", "--interval", "0.5"),
+    "server": ("nfsrdma", "server", "cpu", "--interval", "0.5"),
+}
+
+
+def _flip(values: tuple[str, ...]) -> bool:
+    """Set the state of CPU 1; returns false if the kernel cannot."""
+    try:
+        for value in values:
+            CPU1.write_text(value)
+    except OSError:
+        return False
+    return True
+
+
+def hotplug() -> None:
+    """Flip CPU 1 when `trace` has printed an interval: it begins another one then."""
+    if not (_flip(("0",)) and _flip(("1",))):
+        print(json.dumps({"can": False}))
+        return
+    with ExitStack() as stack:
+        programs = {
+            name: stack.enter_context(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
+            for name, argv in SAMPLED.items()
+        }
+        load = stack.enter_context(subprocess.Popen(SPIN))
+        stack.callback(CPU1.write_text, "1")
+        stack.callback(load.terminate)
+        for program in programs.values():
+            stack.callback(program.terminate)
+        trace = programs["trace"].stdout
+        assert trace
+        lines, flipped = [trace.readline(), trace.readline()], True
+        for values in FLIPS:
+            flipped = _flip(values) and flipped
+            lines.append(trace.readline())
+        for program in programs.values():
+            program.terminate()
+        found = {name: program.communicate()[0] for name, program in programs.items()}
+    whole = {name: text.splitlines(keepends=True) for name, text in found.items()}
+    whole["trace"] = lines
+    # the end may cut a line
+    rows = {name: [json.loads(x) for x in text if x.endswith("\n")] for name, text in whole.items()}
+    print(json.dumps({"can": True, "flipped": flipped, **rows}))
+
+
+globals()[sys.argv[1]]()
