@@ -510,8 +510,8 @@ def test_readers_that_are_killed_in_a_storm_leave_the_transport_to_others(
 ) -> None:
     """A worker takes the lock from a killed task that waits for its own Reply with it.
 
-    Rounds may miss that case: the number of such locks is recorded. A task that kept the lock
-    would leave processes that no kill ends.
+    Few rounds meet that case, if any: the number of such locks is recorded. A task that kept the
+    lock would leave processes that no kill ends.
     """
     rounds = "200" if long else "5"
     with nothing_lost(cards, "client"):

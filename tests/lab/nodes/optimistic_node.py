@@ -1721,8 +1721,10 @@ def _break_all() -> None:
 def _round(users: Users, chance: random.Random) -> None:
     """Break the connection; when it is there again, kill its users, and break it again.
 
-    Users that wait for the new connection get the lock one after the other, and the first one
-    sends the Calls of all. They run late, so that one may have the lock when the kill hits it.
+    Users that wait for the new connection send at once, and one sends the Calls of all. sunrpc
+    hands another one the lock if it has begun to wait and has not yet seen that its Call is sent
+    (xprt_prepare_transmit() in net/sunrpc/xprt.c): a race of few instructions, which users that
+    run late may lengthen and no round can force.
     """
     # Replies wait for local invalidations
     more("local_invalidations", 20)
