@@ -76,7 +76,7 @@ def test_layers_sum_up_to_what_other_clocks_say(solo: Lab) -> None:
 def test_figures_stay_in_bounds_while_a_cpu_goes_and_comes(solo: Lab) -> None:
     """Only CPUs that are online at both ends of an interval count in it.
 
-    Whoever counts the time since boot of a CPU that comes online finds it busy for minutes.
+    The time since boot of a CPU that comes online would count as minutes of work.
     """
     said = solo.run("solo", "python3", "-", "hotplug", stdin=NODE, timeout=600).stdout
     found = json.loads(said)

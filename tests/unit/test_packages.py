@@ -79,7 +79,7 @@ def test_an_unknown_system_gets_a_remedy_without_package(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("release", "debians"),
+    ("release", "by_debian"),
     [
         ("6.1.0-28-amd64", True),
         ("6.1.0-28-cloud-amd64", True),
@@ -91,12 +91,12 @@ def test_an_unknown_system_gets_a_remedy_without_package(tmp_path: Path) -> None
     ],
 )
 def test_no_package_of_a_kernel_that_debian_did_not_build(
-    tmp_path: Path, release: str, debians: bool
+    tmp_path: Path, release: str, by_debian: bool
 ) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text("ID=debian\n")
     for what in ("headers", "rpcrdma"):
-        assert ("apt install" in packages.install(what, release, tmp_path)) == debians
+        assert ("apt install" in packages.install(what, release, tmp_path)) == by_debian
     assert packages.install("nfs-utils", release, tmp_path) == "apt install nfs-common"
 
 
