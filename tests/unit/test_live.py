@@ -69,7 +69,7 @@ def reader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HostReader:
 
 
 def read(reader: HostReader, mountstats: str) -> Readings:
-    reader._stats.write_text(mountstats)
+    reader._machine.of_process("mountstats").write_text(mountstats)
     return reader.read()
 
 

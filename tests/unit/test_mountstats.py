@@ -22,6 +22,7 @@ from nfsrdma_tools.host.nfs.mountstats import (
     ByteCounts,
     MountStats,
     Operation,
+    Reader,
     difference,
     parse,
     read,
@@ -336,3 +337,43 @@ def test_mountinfo_beside_the_file_is_what_counts(tmp_path: Path) -> None:
     (tmp_path / "mountinfo").write_text(LINE.format(n=41, directory="/b", fstype="nfs4"))
     (only,) = read_all(tmp_path / "mountstats")
     assert str(only.directory) == "/b"
+
+
+def test_a_reader_reads_mountinfo_only_after_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info, stats = tmp_path / "mountinfo", tmp_path / "mountstats"
+    line = "{0} 22 0:{0} / /mnt/{1} rw - nfs server:/export rw,vers=3\n"
+    head = "device server:/export mounted on /mnt/{} with fstype nfs statvers=1.1\n\tage:\t1\n"
+    info.write_text(line.format(45, "a"))
+    stats.write_text(head.format("a"))
+    changes: list[bool] = []
+    monkeypatch.setattr(mountinfo.Watch, "changed", lambda _: changes.pop(0))
+    taken: list[Path] = []
+    read_text = mountinfo.read_text
+
+    def counted(path: Path) -> str:
+        taken.append(path)
+        return read_text(path)
+
+    monkeypatch.setattr(mountinfo, "read_text", counted)
+    reader = Reader(stats)
+
+    def seen(*answers: bool) -> tuple[list[str], int]:
+        changes[:] = answers
+        taken.clear()
+        return [one.directory.name for one in reader.read()], len(taken)
+
+    assert seen(True, False) == (["a"], 1)
+    assert seen(False, False) == (["a"], 0)
+    # a mount while it reads
+    info.write_text(line.format(45, "a") + line.format(46, "b"))
+    stats.write_text(head.format("a") + head.format("b"))
+    assert seen(False, True) == (["a", "b"], 2)
+    assert seen(False, False) == (["a", "b"], 1)
+    assert seen(False, False) == (["a", "b"], 0)
+    # a folder above a mount has another name
+    info.write_text(line.format(45, "c") + line.format(46, "b"))
+    stats.write_text(head.format("c") + head.format("b"))
+    assert seen(False, False) == (["c", "b"], 2)
+    assert seen(False, False) == (["c", "b"], 1)

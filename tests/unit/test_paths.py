@@ -235,7 +235,7 @@ def test_a_sample_crosses_the_files_of_its_path(
     assert third.files <= {*section.files, *section.leaves}
     # all that the table lists runs, and the kernel's files are read once
     assert set(section.files) <= third.files
-    assert third.calls["host/nfs/mountstats.py", "read_all"] == 1
+    assert third.calls["host/nfs/mountstats.py", "read"] == 1
     assert third.calls["host/nfs/mountinfo.py", "read"] == 0
 
 

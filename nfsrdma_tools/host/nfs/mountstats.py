@@ -40,6 +40,7 @@ __all__ = [
     "ByteCounts",
     "MountStats",
     "Operation",
+    "Reader",
     "Xprt",
     "difference",
     "parse",
@@ -181,6 +182,29 @@ def read_all(path: Path = PROC) -> list[MountStats]:
             break
         before = after
     return parse(text, None if after is None else _nfs_entries(after))
+
+
+class Reader:
+    """Reads the counters each second, and mountinfo only after a change of the mounts."""
+
+    def __init__(self, path: Path = PROC) -> None:
+        self._path = path
+        self._info = path.with_name("mountinfo")
+        self._watch = mountinfo.Watch(self._info)
+        self._entries: list[Entry] | None = None
+
+    def read(self) -> list[MountStats]:
+        """The same as ``read_all``."""
+        entries = self._entries
+        if self._watch.changed() or entries is None:
+            entries = _nfs_entries(mountinfo.read_text(self._info))
+        found = parse(os.fsdecode(files.raw(self._path, _HALF_A_PAGE)), entries)
+        # a mount meanwhile, or another name of a folder above a mount (without an event)
+        if self._watch.changed() or len(found) != len(entries):
+            self._entries = None
+            return read_all(self._path)
+        self._entries = entries
+        return found
 
 
 def _text(path: Path) -> str | None:

@@ -107,7 +107,7 @@ class HostReader:
         self._known = RpcClients()
         self._transports = self._transports_of(())
         self._ports = rdma_ports.Ports(machine.path("sys/class/infiniband"))
-        self._stats = machine.of_process("mountstats")
+        self._stats = mountstats.Reader(machine.of_process("mountstats"))
         # not proc/net: that is the network namespace of the process that reads it
         self._served = machine.of_process("net/rpc/nfsd")
         self._proc = machine.path("proc")
@@ -124,7 +124,7 @@ class HostReader:
 
     def read(self) -> Readings:
         """Read the counters."""
-        mounts = self._try("mountstats", lambda: mountstats.read_all(self._stats)) or ()
+        mounts = self._try("mountstats", self._stats.read) or ()
         nfsd = self._try("nfsd", lambda: nfsctl.read_statistics(self._served))
         if self._turn % _SLOWLY == 0:
             self._links.find()
