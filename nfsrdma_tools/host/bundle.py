@@ -32,7 +32,7 @@ from nfsrdma_tools.host.recorded import MANIFEST, to_facts
 
 __all__ = ["CONTENTS", "Bundle", "LeftOut", "collect"]
 
-_MOST = 1 << 20
+_MOST, _AT_ONCE = 1 << 20, 16 << 10
 _STEPS = 400
 _FREE_GIDS = 64
 _Keep = Callable[[str], str | None]
@@ -361,8 +361,7 @@ def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> bool:
     if name in bundle.files or not path.is_file():
         return True
     try:
-        with path.open("rb") as file:
-            data = b"" if keep is _nothing else file.read(_MOST)
+        data = b"" if keep is _nothing else _beginning(path)
     except PermissionError:
         bundle.left_out.append(LeftOut(f"/{name}", "needs root"))
         return True
@@ -373,6 +372,18 @@ def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> bool:
         return False
     bundle.files[name] = kept
     return True
+
+
+def _beginning(path: Path) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = more = os.read(handle, _AT_ONCE)
+        while more and len(data) < _MOST:
+            more = os.read(handle, _AT_ONCE)
+            data += more
+    finally:
+        os.close(handle)
+    return data[:_MOST]
 
 
 def _kept(name: str, data: bytes, keep: _Keep) -> bytes | None:

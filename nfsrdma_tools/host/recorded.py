@@ -17,7 +17,6 @@ import contextlib
 import json
 import os
 import re
-import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -67,6 +66,7 @@ _RULE = re.compile(r"(?:(etc|run|usr-local-lib|usr-lib|lib)-udev-)?([\w.+-]{1,20
 _MOST_FILES = 50_000
 _MOST_BYTES = 64 << 20
 _MOST_IN_FILE = 8 << 20
+_FEW = 16 << 10
 _LINK_PARTS = 40
 
 
@@ -114,12 +114,18 @@ class _Copy:
     def _copy_one(self, path: str, name: str) -> None:
         try:
             with opened_regular(path, os.O_RDONLY) as handle:
-                self._write(name, os.read(handle, _MOST_IN_FILE))
+                data = os.read(handle, _FEW)
+                # a buffer of the whole limit costs more than most files
+                if len(data) == _FEW:
+                    data += os.read(handle, _MOST_IN_FILE - _FEW)
+                self._write(name, data)
         except PermissionError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
 
     def archive(self, path: Path) -> None:
         """Extract a tar archive, compressed or not."""
+        import tarfile
+
         try:
             # a stream: an archive in a FIFO or on standard input is read once
             with tarfile.open(path, "r|*") as tar:

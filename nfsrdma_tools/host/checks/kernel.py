@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -80,6 +79,8 @@ def _config(machine: Machine) -> str | None:
             return machine.read(name)
     if not machine.has("proc/config.gz"):
         return None
+    import gzip
+
     return gzip.decompress(machine.path("proc/config.gz").read_bytes()).decode()
 
 
