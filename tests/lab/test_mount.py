@@ -123,6 +123,49 @@ def test_a_server_that_does_not_answer_is_given_up(solo: Lab) -> None:
     assert (answer["running"], answer["left"], answer["journals"]) == ("", [], [])
 
 
+# a mount whose server is gone, and a program that waits for it
+WAITING = f"""
+set -e
+mkdir -p {HERE}
+mount -t nfs -o vers=4.2,proto=rdma,port=20049 server:/export {HERE}
+device=$(awk '$5 == "{HERE}" {{print $3}}' /proc/self/mountinfo)
+systemctl stop nfs-server
+systemd-run --quiet --collect --unit waits -- sh -c 'echo x > {HERE}/waits'
+pid=$(systemctl show --property MainPID --value waits)
+until grep -q rpc_wait /proc/$pid/stack; do sleep 0.2; done
+"""
+ENDED = "while systemctl --quiet is-active waits; do sleep 0.2; done"
+MOUNTED = f"grep -q ' {HERE} ' /proc/self/mountinfo"
+# out of the tree; umount still waits for the reply to DESTROY_SESSION, and a signal ends that
+UNMOUNT = f"umount {HERE} & while {MOUNTED}; do sleep 0.2; done; pkill -x umount.nfs4 || true; wait"
+FORCE = f"while {MOUNTED}; do timeout 5 umount -f {HERE} || true; done"
+SHUTDOWN = "echo 1 > /sys/fs/nfs/$device/shutdown"
+# docs/how-to/hang.md, steps 4 to 7
+WAYS = {
+    "kill": f"! umount {HERE}; systemctl kill --signal KILL waits; {ENDED}; {UNMOUNT}",
+    "umount -f": f"{FORCE}; {ENDED}",
+    "shutdown": f"{SHUTDOWN}; {ENDED}; umount {HERE}",
+    "umount -l": f"umount -l {HERE}; systemctl is-active waits; test -d /sys/fs/nfs/$device;"
+    f" {SHUTDOWN}; {ENDED}",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_mount_whose_server_is_gone_is_given_up(solo: Lab, way: str) -> None:
+    def sh(script: str) -> str:
+        return solo.run("client", "timeout", "120", "bash", "-c", script, timeout=300).stdout
+
+    release = [int(part) for part in sh("uname -r").split(".")[:2]]
+    if SHUTDOWN in WAYS[way] and release < [6, 5]:
+        pytest.skip("Linux has the file shutdown since 6.5 (commit d9615d166c7e)")
+    try:
+        sh(f"{WAITING}{WAYS[way]}\nsync -f /")
+        left = sh(f"{MOUNTED} && echo mounted; until ! grep ^v /proc/fs/nfsfs/volumes; do :; done")
+        assert left == ""
+    finally:
+        sh("systemctl start nfs-server")
+
+
 def test_a_mount_in_use_names_its_users(solo: Lab) -> None:
     answer = on(solo, "busy")
     sleeper = f"{HERE} is in use by pid {answer['pid']} (sleep, working folder)"
