@@ -77,7 +77,9 @@ def stream(*argv: str | os.PathLike[str], watch: Callable[[], None]) -> Iterator
     with tempfile.TemporaryFile() as errors:
         with _running(args, None, None, errors) as process:
             yield from _lines(process, watch)
-            process.wait()
+            # one that has closed its output may go on
+            while _is_running(process):
+                watch()
         errors.seek(0)
         if process.returncode:
             raise CommandError(args, process.returncode, _text(errors.read()))
@@ -98,6 +100,15 @@ def _lines(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> Itera
             if rest:
                 yield _text(rest)
             return
+
+
+def _is_running(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a program still runs after a fraction of a second."""
+    try:
+        process.wait(_WATCH_SECONDS)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
 
 
 @contextlib.contextmanager

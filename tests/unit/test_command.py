@@ -125,9 +125,12 @@ def test_a_stream_that_is_left_kills_its_program(tmp_path: Path) -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_what_the_watch_raises_ends_the_stream() -> None:
+@pytest.mark.parametrize("script", ["exec sleep 3600", "exec sleep 3600 >&-"])
+def test_what_the_watch_raises_ends_the_stream(script: str) -> None:
+    """Also that of a program that has closed its output, and goes on."""
+
     def watch() -> None:
         raise KeyError("seen")
 
     with pytest.raises(KeyError):
-        list(stream("sleep", "3600", watch=watch))
+        list(stream("sh", "-c", script, watch=watch))
