@@ -188,7 +188,7 @@ class Machine:
     def links(self) -> list[Link]:
         """The ports of all RDMA devices, sorted by name.
 
-        Raises NoRdmaError (a UserError) if the kernel has no RDMA, NotRecordedError if unknown.
+        Raises NoRdmaError (a UserError) if ib_core is not loaded, NotRecordedError if unknown.
         """
         known = self._answers
         if known.links is None:

@@ -254,7 +254,7 @@ def _word(row: dict[str, Any], key: str) -> str:
 def ports_of(machine: Machine, route: Route) -> RoutePorts:
     """The RDMA ports that carry ``route``.
 
-    Raises NoRdmaError (a UserError) if the kernel has no RDMA, NotRecordedError if that is unknown.
+    Raises NoRdmaError (a UserError) if ib_core is not loaded, NotRecordedError if that is unknown.
     """
     links = machine.links()
     if ipaddress.ip_address(route.address).is_loopback:

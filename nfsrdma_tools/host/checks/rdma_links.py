@@ -35,9 +35,11 @@ def links(machine: Machine) -> Iterator[Finding]:
         if kernel.lacking(machine):
             yield Finding("links", "unknown", f"not judged, because {kernel.fault(machine)}")
         elif machine.in_container:
-            yield Finding("links", "unknown", f"{error.message}, or hides it", remedy=_ON_HOST)
+            yield Finding(
+                "links", "unknown", f"{error.message}; the host may have some", remedy=_ON_HOST
+            )
         else:
-            yield Finding("links", "error", error.message, "RDMA in the kernel", error.hint)
+            yield Finding("links", "error", error.message, _EXPECTED, error.hint)
         return
     if not found and machine.in_container:
         text = "no RDMA link is visible in this container; the host may have some"

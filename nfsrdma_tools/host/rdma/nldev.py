@@ -223,11 +223,11 @@ _LINK_TYPES = {"card": "nfsrdma_card"}
 
 
 class NoRdmaError(UserError):
-    """The running kernel has no RDMA support, or ib_core cannot be loaded."""
+    """ib_core is not loaded, or the kernel has none."""
 
 
 def devices() -> list[Device]:
-    """All RDMA devices of this network namespace.  NoRdmaError if the kernel has no RDMA."""
+    """All RDMA devices of this network namespace.  NoRdmaError if ib_core is not loaded."""
     with _socket() as sock:
         return _devices(sock)
 
@@ -319,8 +319,9 @@ def _socket() -> Iterator[Any]:
         # test with a plain socket: a failed pyroute2 socket prints a traceback when it is collected
         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA).close()
     except OSError as error:
-        hint = "modprobe ib_core, or boot a kernel that has RDMA"
-        raise NoRdmaError(f"this kernel has no RDMA ({error.strerror})", hint) from error
+        hint = "load the NIC's driver, or: modprobe ib_core, then nfsrdma link add"
+        message = f"no RDMA link: ib_core is not loaded ({error.strerror})"
+        raise NoRdmaError(message, hint) from error
     sock = NetlinkSocket(family=NETLINK_RDMA)
     try:
         sock.bind()
