@@ -143,9 +143,8 @@ STARVED = f"""
 head -c 64M /dev/urandom > {HERE}/starved
 dd if={HERE}/starved of=/dev/null bs=64k iflag=direct status=none
 echo 1 > {PARAMETERS}/hold_mrs
-for i in $(seq 64); do
-	dd if={HERE}/starved of=/dev/null bs=1M count=1 skip=$((i - 1)) iflag=direct status=none &
-done
+fio --name=starved --filename={HERE}/starved --rw=read --bs=1M --size=64M --direct=1 \\
+	--ioengine=libaio --iodepth=64 --iodepth_batch_submit=64 --output=/dev/null &
 until [ "$(cat {PARAMETERS}/holding)" -gt 0 ]; do sleep 0.1; done
 echo {QP_FATAL} > {PARAMETERS}/event
 until grep -qs nfr_client_close /proc/[0-9]*/stack; do sleep 0.1; done
