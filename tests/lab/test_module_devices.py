@@ -140,7 +140,6 @@ def test_a_lane_that_fails_delays_no_other_call(limited: Lab) -> None:
 
 # READs need more memory regions than there are; the connection ends while one is being allocated
 STARVED = f"""
-head -c 64M /dev/urandom > {HERE}/starved
 dd if={HERE}/starved of=/dev/null bs=64k iflag=direct status=none
 echo 1 > {PARAMETERS}/hold_mrs
 fio --name=starved --filename={HERE}/starved --rw=read --bs=1M --size=64M --direct=1 \\
@@ -162,6 +161,8 @@ echo > trace
 def test_a_refill_that_fails_while_the_connection_closes(limited: Lab) -> None:
     """It does not have the cache of registrations evict, whose work has ended."""
     with agreed(limited, "cached"), device(limited, "client"), mounted(limited, "vers=3"):
+        # not by the client, whose WRITEs would have regions allocated
+        limited.run("server", "sh", "-ec", "head -c 64M /dev/urandom > /export/starved")
         lines = limited.run("client", "sh", "-ec", STARVED, timeout=LIMIT).stdout.splitlines()
         carries_data(limited)
         (found,) = connections(limited)
