@@ -27,7 +27,6 @@ hit a thread.
 from __future__ import annotations
 
 import os
-import re
 import resource
 import time
 from collections.abc import Iterator, Mapping
@@ -193,9 +192,9 @@ def idle_ticks(proc: Path = _PROC) -> tuple[int, dict[int, int]]:
     Busy time is computed from idle ticks, because the kernel can lose ticks of a busy CPU.
     """
     now = time.monotonic_ns()
-    rows = [row.split() for row in readable(proc / "stat").splitlines() if re.match(r"cpu\d", row)]
     tick = 10**9 // os.sysconf("SC_CLK_TCK")
-    return now, {int(row[0][3:]): (int(row[4]) + int(row[5])) * tick for row in rows}
+    ticks = parse_stat(readable(proc / "stat"))
+    return now, {cpu: counts.idle * tick for cpu, counts in ticks.items()}
 
 
 def parse_stat(stat: str) -> dict[int, CpuTicks]:
