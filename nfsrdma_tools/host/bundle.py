@@ -26,7 +26,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import checks
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
-from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, units
+from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, udev_rules, units
 from nfsrdma_tools.host.nfsd import serving
 from nfsrdma_tools.host.recorded import MANIFEST, to_facts
 
@@ -147,8 +147,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("sys/class/bdi/*/read_ahead_kb", _all),
     ("sys/fs/nfs/*/nfs_client/switch/xprt-*/*", _all),
     ("sys/kernel/debug/nfsrdma/*/*", _all),
-    ("{etc,run,usr/local/lib,usr/lib,lib}/udev/rules.d/*.rules", _read_ahead_rules),
-    ("{.dockerenv,run/.containerenv,run/systemd/container}", _nothing),
+    (f"{{{','.join(udev_rules.FOLDERS)}}}/*.rules", _read_ahead_rules),
     ("var/lib/nfsrdma/tune.json", _tuned),
     # the server
     ("proc/fs/nfsd/{portlist,threads,versions,max_block_size,pool_threads,pool_mode}", _all),
@@ -160,8 +159,8 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("{usr/etc,etc}/nfs.conf{,.local}", _all),
     ("{usr/etc,etc}/nfs.conf.d/*.conf", _all),
     ("{etc,run}/sysconfig/nfs{,-utils}", _all),
-    ("{etc,run,usr/local/lib,usr/lib,lib}/systemd/system/nfs-server.service", _all),
-    ("{etc,run,usr/local/lib,usr/lib,lib}/systemd/system/nfs-server.service.d/*.conf", _all),
+    (f"{_UNITS}/nfs-server.service", _all),
+    (f"{_UNITS}/nfs-server.service.d/*.conf", _all),
     ("etc/default/{nfs-kernel-server,nfs-common}", _all),
     ("etc/hosts", _all),
     # RDMA devices, their ports, and the network devices
@@ -179,9 +178,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     (f"{_NET}/bridge/bridge_id", _nothing),
     ("proc/net/vlan/*", _all),
     # what tells a container
-    ("run/.containerenv", _nothing),
-    (".dockerenv", _nothing),
-    ("run/systemd/container", _nothing),
+    ("{.dockerenv,run/.containerenv,run/systemd/container}", _nothing),
     ("{run,var/run}/secrets/kubernetes.io/serviceaccount/namespace", _nothing),
 )
 """Patterns of files below the root, and which of their lines are kept; of GIDs, see _add_gids."""
