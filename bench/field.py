@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cost of doctor, mounts and collect on a host with many mounts and ports: ``make field-bench``.
 
-On the instruction clock, as multiples of ``nfsrdma --help``: of a recording that ``recording``
-makes, and of a node that has so many mounts and ports.  QEMU's own count of the instructions has
-to agree.  With --here: this host's processor, without the kernel and without programs, counted by
-Valgrind.
+The instruction clock counts, in multiples of ``nfsrdma --help``, the commands on a recording that
+``recording`` makes, and on a node with as many mounts and ports.  QEMU's own count has to agree.
+With --here: this host's processor, without the kernel and without programs, counted by Valgrind.
 """
 
 from __future__ import annotations

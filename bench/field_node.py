@@ -11,7 +11,7 @@ BUNDLE = Path("/var/tmp/bundle.tar.gz")  # noqa: S108 -- of a lab's node
 
 
 def prepare(mounts: int, ports: int) -> None:
-    """Have so many mounts, lines of fstab, and RDMA ports."""
+    """Make ``mounts`` mounts with a line of fstab each, and ``ports`` RDMA ports."""
     for number in range(1, ports):
         device = f"wire{number}"
         for command in (

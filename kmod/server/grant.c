@@ -39,7 +39,7 @@
 
 /* --- the pages of an extent --- */
 
-/* What the pages of an extent have in common with the page before, and their cost so far. */
+/* Folio and zone of the page taken last, and number and cost of all pages so far */
 struct nfr_svc_pages {
 	struct folio *folio;
 	int zone;

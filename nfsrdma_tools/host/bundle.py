@@ -353,7 +353,7 @@ def _followed(root: Path, name: PurePosixPath) -> tuple[PurePosixPath, dict[str,
 
 
 def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> bool:
-    """Add a file that can be read; False if nothing of it is kept."""
+    """Add the part of a file that ``keep`` returns; False if it returns None."""
     path = root / name
     if name in bundle.files or not path.is_file():
         return True

@@ -107,7 +107,7 @@ def module(machine: Machine) -> Iterator[Finding]:
 
 
 def fault(machine: Machine) -> str:
-    """What the checks of the kernel and of its module report as broken; "" if nothing."""
+    """The error that the check of the kernel or of its module reports; "" if there is none."""
     if lacking(machine):
         return _LACKING
     broken = (one for one in carry_out(KERNELS, module, machine) if one.status == "error")

@@ -71,7 +71,7 @@ def requested(machine: Machine) -> Iterator[Finding]:
 
 
 def _cause(machine: Machine, definition: _Definition) -> str:
-    """What another check reports, and why this mount is not there; "" if that is unknown."""
+    """The error of another check that keeps this mount from being made; "" if none is known."""
     with contextlib.suppress(NotRecordedError):
         if not nfs_mounts.installed(machine):
             return "mount.nfs is not installed"
@@ -393,7 +393,7 @@ def _shown_list(directories: list[Path]) -> str:
 
 
 def _rounded(size: int) -> set[int]:
-    """What the kernel makes of a size: whole pages, on older kernels a power of two.
+    """The sizes to which kernels round a size: whole pages, in older kernels a power of two.
 
     nfs_io_size and nfs_block_bits in fs/nfs/internal.h.
     """

@@ -114,7 +114,7 @@ class _Connections:
         self._has_others = self._sum("sends") > 2 * seen + self._age_s + _LEAST_SENDS
 
     def findings(self) -> Iterator[Finding]:
-        """What is noticeable."""
+        """Warnings about reconnects, replies without a request, and a queue for slots."""
         yield from self._reconnects()
         yield from self._bad_xids()
         yield from self._backlog()
