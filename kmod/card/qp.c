@@ -166,6 +166,7 @@ void card_qp_stop(struct card_qp *qp)
 	spin_unlock_irq(&qp->lock);
 	hrtimer_cancel(&qp->timer);
 	tasklet_kill(&qp->tasklet);
+	card_wire_cancel(qp);
 	card_cq_sync(to_card_cq(qp->ib.send_cq));
 	card_cq_sync(to_card_cq(qp->ib.recv_cq));
 	card_cq_forget(to_card_cq(qp->ib.send_cq), qp);

@@ -276,6 +276,7 @@ void card_gsi_send(struct card_qp *qp, struct card_send *send);
 
 /* wire.c */
 void card_wire_start(struct card_qp *qp, struct card_send *send, u64 now);
+void card_wire_cancel(struct card_qp *qp);
 u64 card_wire_answer(struct card *card, const struct card_qp *qp, const struct card_send *send);
 u64 card_wire_translate(struct card *card, const struct card_mr *mr, u64 addr, u64 length);
 

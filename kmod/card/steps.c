@@ -197,6 +197,7 @@ void card_flush(struct card_qp *qp)
 {
 	u32 head = smp_load_acquire(&qp->sq.head);
 
+	card_wire_cancel(qp);
 	card_count_add(qp->card, CARD_COUNT_FLUSHED, head - qp->sq.tail);
 	while (qp->sq.tail != head)
 		card_complete_one(qp, card_ring_slot(&qp->sq, qp->sq.tail), IB_WC_WR_FLUSH_ERR);

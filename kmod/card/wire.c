@@ -95,6 +95,18 @@ static u64 card_line_ns(const struct card_wire *wire, const struct card_qp *qp, 
 	return div64_u64(bytes * BITS_PER_BYTE * NSEC_PER_SEC, rate);
 }
 
+/* Time that the line needs for a request; of a Read only the request leaves by it */
+static u64 card_send_ns(const struct card_wire *wire, const struct card_qp *qp,
+			const struct card_send *send)
+{
+	bool read = send->opcode == IB_WR_RDMA_READ;
+	bool addressed = read || send->opcode == IB_WR_RDMA_WRITE ||
+			 send->opcode == IB_WR_RDMA_WRITE_WITH_IMM;
+
+	return card_line_ns(wire, qp, read ? 0 : send->length,
+			    addressed ? CARD_ADDRESS_HEADER : 0);
+}
+
 /* Time at which the last byte of a message leaves that is ready at @at */
 static u64 card_wire_leave(struct card_wire *wire, u64 at, u64 ns)
 {
@@ -116,20 +128,61 @@ static u64 card_wire_leave(struct card_wire *wire, u64 at, u64 ns)
  */
 void card_wire_start(struct card_qp *qp, struct card_send *send, u64 now)
 {
-	bool read = send->opcode == IB_WR_RDMA_READ;
 	struct card_wire *wire = &qp->card->wire;
 	u64 latency = READ_ONCE(wire->latency);
-	bool addressed = read || send->opcode == IB_WR_RDMA_WRITE ||
-			 send->opcode == IB_WR_RDMA_WRITE_WITH_IMM;
-	u64 ns = card_line_ns(wire, qp, read ? 0 : send->length,
-			      addressed ? CARD_ADDRESS_HEADER : 0);
 
-	send->exec_at = card_wire_leave(wire, now, ns) + latency;
+	send->exec_at = card_wire_leave(wire, now, card_send_ns(wire, qp, send)) + latency;
 	if (card_is_gsi(qp))
 		return;
 	send->reply = latency;
-	if (read)
+	if (send->opcode == IB_WR_RDMA_READ)
 		send->reply += READ_ONCE(wire->message) + card_line_ns(wire, qp, send->length, 0);
+}
+
+/* End a reservation earlier, but not before @now */
+static u64 card_shorten(u64 end, u64 ns, u64 now)
+{
+	return end > now ? max(now, end - min(ns, end)) : end;
+}
+
+static void card_wire_give(struct card_wire *wire, u64 ns, u64 messages, u64 now)
+{
+	u32 units = clamp_t(u32, READ_ONCE(wire->units), 1, CARD_MAX_UNITS), i;
+	u64 each = DIV_ROUND_UP_ULL(messages, units) * READ_ONCE(wire->message);
+
+	spin_lock_bh(&wire->lock);
+	wire->line.free = card_shorten(wire->line.free, ns, now);
+	/* the gap may have been before one of the requests */
+	wire->line.gap_from = 0;
+	wire->line.gap_to = 0;
+	for (i = 0; i < units; i++)
+		wire->unit[i] = card_shorten(wire->unit[i], each, now);
+	spin_unlock_bh(&wire->lock);
+}
+
+/**
+ * card_wire_cancel - give back the reservations of requests that have not left the card
+ * @qp: claimed or stopped queue pair, which will not execute its requests
+ *
+ * Otherwise a consumer that posts and resets could reserve the line for hours.
+ */
+void card_wire_cancel(struct card_qp *qp)
+{
+	struct card_wire *wire = &qp->card->wire;
+	u64 now = ktime_get_ns(), arrives = now + READ_ONCE(wire->latency);
+	u64 ns = 0, messages = 0;
+	u32 at;
+
+	for (at = qp->executed; qp->timed && at != qp->started; at++) {
+		const struct card_send *send = card_ring_slot(&qp->sq, at);
+
+		if (card_is_local(send) || send->unanswered || send->exec_at <= arrives)
+			continue;
+		ns += card_send_ns(wire, qp, send);
+		messages++;
+	}
+	if (messages)
+		card_wire_give(wire, ns, messages, now);
 }
 
 /**
