@@ -151,10 +151,11 @@ def status(source: From = None, as_json: Json = False) -> None:
     if as_json:
         print_json(asdict(found))
         return
-    unknown = "unknown (needs root)"
+    unknown = "unknown (needs root)" if source is None else "unknown (not recorded)"
+    listeners = unknown if found.listeners is None else ", ".join(map(str, found.listeners))
     versions = unknown if found.versions is None else ", ".join(found.versions) or "none"
     print(f"threads    {unknown if found.threads is None else _threads(found)}")
-    print(f"listeners  {', '.join(map(str, found.listeners)) or 'none'}")
+    print(f"listeners  {listeners or 'none'}")
     print(f"versions   {versions}")
     if found.max_block_size:
         print(f"block size {format_size(found.max_block_size)} at most, for rsize and wsize")

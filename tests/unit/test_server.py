@@ -156,6 +156,37 @@ NFSD = {
     "sys/kernel/debug/nfsd/io_cache_write": "3\n",
     "sys/kernel/debug/nfsd/disable-splice-read": "1\n",
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("threads", b"lots\n"),
+        ("threads", b"9" * 5000),
+        ("portlist", b"rdma 20049\ntcp abc\n"),
+        ("portlist", b"rdma\n"),
+        ("portlist", b"\xff\xfe 1\n"),
+    ],
+)
+def test_a_file_that_is_none_of_nfsd_is_an_error_of_one_line(
+    name: str, data: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "proc/fs/nfsd").mkdir(parents=True)
+    (tmp_path / "proc/fs/nfsd" / name).write_bytes(data)
+    with pytest.raises(UserError, match=f"^{name} of nfsd"):
+        serving.serving(Machine(tmp_path))
+
+
+def test_what_another_user_than_root_cannot_read_is_unknown_in_the_bundle_too(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "proc/fs/nfsd").mkdir(parents=True)
+    (tmp_path / "proc/fs/nfsd/portlist").write_text("tcp 2049\n")
+    found = serving.serving(Machine(tmp_path, recording=Recording(root_user=False)))
+    assert (found.threads, found.versions) == (None, None)
+    assert found.listeners == (nfsctl.Listener("tcp", 2049),)
+
+
 THREADS = ("nfsdctl", "threads")
 
 

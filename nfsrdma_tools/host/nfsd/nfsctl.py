@@ -40,6 +40,9 @@ _NFSD = Path("/proc/fs/nfsd")
 PORTLIST = _NFSD / "portlist"
 """The listeners; a line that is written to it adds one."""
 _DEBUG = "sys/kernel/debug/nfsd"
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_LISTENER = re.compile(r"([\w-]{1,32})\s+([0-9]{1,5})")
+_SHOWN = 60
 _STATISTICS = Path("/proc/net/rpc/nfsd")
 
 
@@ -94,22 +97,34 @@ def pool_counts(nfsd: Path = _NFSD) -> PoolCounts:
 
 
 def threads(nfsd: Path = _NFSD) -> int:
-    """The number of nfsd threads; 0 if the server is stopped or its filesystem is not mounted."""
+    """The number of nfsd threads; 0 if the server is stopped or its filesystem is not mounted.
+
+    UserError if the file has no number.
+    """
     text = _read(nfsd / "threads").strip()
-    return int(text) if text else 0
+    if text and not _NUMBER.fullmatch(text):
+        raise UserError(f"threads of nfsd: {text[:_SHOWN]!r} is no number")
+    return int(text or 0)
 
 
 def listeners(nfsd: Path = _NFSD) -> list[Listener]:
-    """The listeners of nfsd; IPv4 and IPv6 count as one.  PermissionError unless root."""
-    rows = (line.split() for line in _read(nfsd / "portlist").splitlines())
-    return sorted({Listener(row[0], int(row[1])) for row in rows if len(row) == 2})
+    """The listeners of nfsd; IPv4 and IPv6 count as one.  UserError for a line that is none."""
+    lines = (line.strip() for line in _read(nfsd / "portlist").split("\n"))
+    return sorted(set(map(_listener, filter(None, lines))))
+
+
+def _listener(line: str) -> Listener:
+    match = _LISTENER.fullmatch(line)
+    if not match:
+        raise UserError(f"portlist of nfsd: {line[:_SHOWN]!r} is no listener")
+    return Listener(match[1], int(match[2]))
 
 
 def numbers(path: Path) -> tuple[int, ...]:
     """The numbers in a file of nfsd; () if it does not exist, or this user may not read it."""
     try:
         return tuple(map(int, _read(path).split()))
-    except (PermissionError, ValueError):
+    except (PermissionError, UserError, ValueError):
         return ()
 
 
@@ -180,9 +195,12 @@ def _two(text: str, name: str) -> tuple[int, int]:
 def _read(path: Path) -> str:
     """Text of a file, "" if it does not exist.
 
-    Unlike files.read() it raises UnicodeDecodeError: an unreadable list is not an empty one.
+    Unlike files.read() it raises UserError for other bytes than text: an unreadable list is not an
+    empty one.
     """
     try:
         return path.read_text()
     except FileNotFoundError:
         return ""
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path.name} of nfsd is no text") from error

@@ -49,8 +49,9 @@ class Serving:
     """The current state of this host's NFS server."""
 
     threads: int | None
-    """None, like the versions, if this user may not read them."""
-    listeners: tuple[Listener, ...]
+    """None, like the listeners and the versions, if this user may not read them, or nobody recorded
+    them."""
+    listeners: tuple[Listener, ...] | None
     versions: tuple[str, ...] | None
     exports: tuple[Exported, ...]
     own: tuple[str, ...]
@@ -74,15 +75,18 @@ class Serving:
 
 def serving(machine: Machine = LIVE) -> Serving:
     """Read the server's state from the kernel and etab."""
-    threads, versions = None, None
+    threads, listeners, versions = None, None, None
     nfsd = machine.path("proc/fs/nfsd")
     with contextlib.suppress(PermissionError):
-        threads, versions = nfsctl.threads(nfsd), tuple(nfsctl.versions(nfsd))
+        threads = nfsctl.threads(nfsd) if _is_known(machine, "threads") else None
+        versions = tuple(nfsctl.versions(nfsd)) if _is_known(machine, "versions") else None
+    if _is_known(machine, "portlist"):
+        listeners = tuple(nfsctl.listeners(nfsd))
     # our own state is that of this host only
     state = server_state.load() if machine.live else None
     return Serving(
         threads=threads,
-        listeners=tuple(nfsctl.listeners(nfsd)),
+        listeners=listeners,
         versions=versions,
         exports=tuple(exports.effective(machine.path("var/lib/nfs/etab"))),
         own=tuple(state.exports) if state else (),
@@ -94,6 +98,16 @@ def serving(machine: Machine = LIVE) -> Serving:
         io_cache_write=nfsctl.io_mode(machine, "io_cache_write"),
         splice_read=nfsctl.splice_read(machine),
     )
+
+
+def _is_known(machine: Machine, name: str) -> bool:
+    """Whether a missing file of nfsd means that nfsd does not run."""
+    recording = machine.recording
+    if recording is None or machine.path(f"proc/fs/nfsd/{name}").exists():
+        return True
+    # a bundle that another user than root made has portlist alone
+    hidden = not machine.root_user and machine.path("proc/fs/nfsd/portlist").exists()
+    return recording.complete and not hidden
 
 
 @dataclass(frozen=True)
