@@ -300,7 +300,7 @@ def mounts(
 def _unreadable(error: OSError, pid: int | None) -> UserError:
     if pid and isinstance(error, (FileNotFoundError, ProcessLookupError)):
         return UserError(f"there is no process {pid}")
-    whose = f"process {pid}" if pid else error.filename
+    whose = f"process {pid}" if pid else "this host"
     return UserError(f"cannot read the mounts of {whose}: {error.strerror}")
 
 
@@ -384,7 +384,11 @@ def _with_states(
     for mount in chosen:
         if _place(mount) not in states:
             raise UserError(f"the counters of {mount.directory} cannot be read", "try again")
-        yield mount, states[_place(mount)]
+        state = states[_place(mount)]
+        for name in ("connections", "read_ahead_kb"):
+            if name in required and getattr(state, name) is None:
+                raise UserError(f"{name} of {mount.directory} was not recorded")
+        yield mount, state
 
 
 def _facts(mount: Mount, differences: Sequence[Difference]) -> dict[str, object]:
@@ -430,6 +434,8 @@ _MOST_ADDRESSES = 4
 def _connections(state: MountState) -> str:
     """Their number by the server's address, such as "16 to 192.0.2.1, 16 to 192.0.2.2"."""
     by_address = state.addresses
+    if state.connections is None and not by_address:
+        return "unknown"
     if by_address is None:
         known = state.mount.options.get("addr")
         return f"{len(state.xprts)} to {f'{known} and others' if known else 'unknown addresses'}"
@@ -442,7 +448,8 @@ def _connections(state: MountState) -> str:
 
 def _row(state: MountState) -> tuple[str, ...]:
     mount = state.mount
-    ahead = f"{state.read_ahead_kb} KiB = {state.read_ahead_blocks:g} blocks"
+    blocks = state.read_ahead_blocks
+    ahead = "unknown" if blocks is None else f"{state.read_ahead_kb} KiB = {blocks:g} blocks"
     cells = (
         mount.directory, mount.target, _transport(mount), mount.vers, mount.rsize, mount.wsize,
         _connections(state), ahead, _personality(state),

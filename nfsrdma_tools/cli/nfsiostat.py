@@ -15,7 +15,7 @@ from typing import Any
 
 from nfsrdma_tools.cli.output import print_line
 from nfsrdma_tools.errors import UserError, printable
-from nfsrdma_tools.host.machine import LIVE, Machine
+from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.host.nfs.mountstats import MountStats, Operation
 from nfsrdma_tools.probes.row_filter import Filter
@@ -50,6 +50,8 @@ def run(
     wanted.check("nfsiostat", _FILTERS)
     directory = wanted.mount_point(machine)
     path = machine.path("proc/self/mountstats")
+    if not machine.live and not path.exists():
+        raise NotRecordedError("/proc/self/mountstats was not recorded")
     try:
         for reports in _reports(directory, interval, count, path):
             found = [facts(stats, seconds, wanted.procedures) for stats, seconds in reports]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nfsrdma_tools.cli import nfsiostat
+from nfsrdma_tools.host.machine import Machine, NotRecordedError, Recording
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.host.nfs.mountstats import MountStats
 from nfsrdma_tools.probes.row_filter import Filter
@@ -52,6 +53,12 @@ def test_the_backlog_is_the_mean_queue_of_all_connections_per_second() -> None:
     xprts = tuple(mountstats.Xprt("rdma", {"sends": 10, "bklog_u": n}) for n in (30, 10))
     stats = MountStats(Path("/mnt"), "server:/export", "nfs", xprts=xprts)
     assert nfsiostat.facts(stats, 2.0)["rpc_backlog"] == (30 + 10) / 20 / 2
+
+
+def test_a_recording_without_mountstats_says_so(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, recording=Recording(complete=False))
+    with pytest.raises(NotRecordedError, match=r"^/proc/self/mountstats was not recorded$"):
+        nfsiostat.run(Filter(), None, 0, as_json=False, machine=machine)
 
 
 def test_procedures_select_the_lines() -> None:

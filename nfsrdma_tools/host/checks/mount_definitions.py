@@ -265,15 +265,10 @@ def _differences(
     port = found.get("port", "2049")
     if asked.port and port != str(asked.port):
         yield "warning", f"port: {port}; {_CHANGED}", str(asked.port), ""
-    if asked.nconnect and _number(found, "nconnect", 1) < asked.nconnect:
+    if asked.nconnect and mounts.number(found, "nconnect", 1) < asked.nconnect:
         yield _fewer_connections(machine, asked.nconnect, entry, nfs)
-    yield from _other_sizes("rsize", asked.rsize, _number(found, "rsize", 0))
-    yield from _other_sizes("wsize", asked.wsize, _number(found, "wsize", 0))
-
-
-def _number(options: dict[str, str], name: str, default: int) -> int:
-    text = options.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < 11 else default
+    yield from _other_sizes("rsize", asked.rsize, mounts.number(found, "rsize", 0))
+    yield from _other_sizes("wsize", asked.wsize, mounts.number(found, "wsize", 0))
 
 
 def _other_sizes(name: str, size: int | None, value: int) -> Iterator[_Difference]:
@@ -351,7 +346,7 @@ def _client(entry: Entry) -> _Client:
 
 
 def _fewer_connections(machine: Machine, nconnect: int, entry: Entry, nfs: _Clients) -> _Difference:
-    number = _number(entry.options, "nconnect", 1)
+    number = mounts.number(entry.options, "nconnect", 1)
     found = f"nconnect: {number} connection{'s' if number > 1 else ''}"
     others = nfs.others(entry)
     rdma = fstab.family(entry.options.get("proto", "")) == "rdma"

@@ -21,7 +21,7 @@ from pathlib import Path
 from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.files import readable
 from nfsrdma_tools.host import transports
-from nfsrdma_tools.host.machine import LIVE, Machine
+from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, personality, readahead
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 from nfsrdma_tools.host.nfs.mountstats import MountStats, Xprt
@@ -39,6 +39,7 @@ __all__ = [
     "find",
     "mounts",
     "nfs_mounts",
+    "number",
     "of_same_server",
     "server",
     "sharing",
@@ -51,6 +52,7 @@ __all__ = [
 _FORM = re.compile(r"(?:\[(?P<literal>[^\]]*)\]|(?P<name>[^:\[\]]*)):(?P<path>.*)", re.DOTALL)
 # mount.nfs splits at commas ("replicated servers"); host names contain only these characters
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
+_NUMBER = re.compile(r"[0-9]{1,10}")
 SPREAD = frozenset(
     ("localports", "max_connect", "mdconnect", "pconnect", "remoteports", "trunkdiscovery")
 )
@@ -171,6 +173,7 @@ class Mount:
         """Read a mountinfo entry; a missing number is 0, a missing nconnect 1.
 
         ``owner`` is the transport module that serves NFS over RDMA mounts (``transports.owner``).
+        A text that is no number counts as missing: it is none of the kernel.
         """
         options = entry.options
         return cls(
@@ -180,33 +183,46 @@ class Mount:
             fstype=entry.fstype,
             transport=transports.named(options.get("proto", ""), owner),
             vers=options.get("vers", ""),
-            rsize=int(options.get("rsize", 0)),
-            wsize=int(options.get("wsize", 0)),
-            nconnect=int(options.get("nconnect", 1)),
+            rsize=number(options, "rsize", 0),
+            wsize=number(options, "wsize", 0),
+            nconnect=number(options, "nconnect", 1),
             options=options,
         )
+
+
+def number(options: dict[str, str], name: str, default: int) -> int:
+    """The number that an option has in mountinfo; ``default`` if it is missing, or no number."""
+    text = options.get(name, "")
+    return int(text) if _NUMBER.fullmatch(text) else default
 
 
 @dataclass(frozen=True)
 class MountState:
     """A mount, with the values that mountinfo lacks.
 
-    ``xprts`` are its connections, from mountstats; ``shares_with`` are the mount points that use
-    the same connections.  ``transports`` are those of our module, for root only.  ``addresses`` is
+    ``xprts`` are its connections, from mountstats, () if nobody recorded them; the same holds for
+    a ``read_ahead_kb`` of None.  ``shares_with`` are the mount points that use the same
+    connections.  ``transports`` are those of our module, for root only.  ``addresses`` is
     the number of its connections by the server's address; None if it is unknown.
     """
 
     mount: Mount
     xprts: tuple[Xprt, ...]
-    read_ahead_kb: int
+    read_ahead_kb: int | None
     shares_with: tuple[Path, ...]
     transports: tuple[ClientTransport, ...] = ()
     addresses: dict[str, int] | None = None
 
     @property
-    def read_ahead_blocks(self) -> float:
-        """The read-ahead window in blocks of the rsize in effect."""
-        return readahead.blocks_for(self.read_ahead_kb, self.mount.rsize)
+    def connections(self) -> int | None:
+        """Their number; None if it is unknown: each mount has one."""
+        return len(self.xprts) or None
+
+    @property
+    def read_ahead_blocks(self) -> float | None:
+        """The read-ahead window in blocks of the rsize in effect; None if it is unknown."""
+        kb = self.read_ahead_kb
+        return None if kb is None else readahead.blocks_for(kb, self.mount.rsize)
 
     @property
     def personality(self) -> str | None:
@@ -228,7 +244,7 @@ class MountState:
             "target": str(self.mount.target),
             "directory": str(self.mount.directory),
             "proto": self.mount.options.get("proto", ""),
-            "connections": len(self.xprts),
+            "connections": self.connections,
             "addresses": self.addresses,
             "read_ahead_kb": self.read_ahead_kb,
             "read_ahead_blocks": self.read_ahead_blocks,
@@ -239,8 +255,34 @@ class MountState:
 
 
 def mounts(machine: Machine = LIVE) -> list[Mount]:
-    """All NFS mounts of a mount namespace, in the order of mountinfo."""
-    return nfs_mounts(mountinfo.read(machine.of_process("mountinfo")), machine)
+    """All NFS mounts of a mount namespace, in the order of mountinfo.
+
+    Of a recording without mountinfo, those of mountstats.  NotRecordedError if it has neither.
+    """
+    try:
+        return nfs_mounts(mountinfo.read(machine.of_process("mountinfo")), machine)
+    except FileNotFoundError as error:
+        if machine.recording is None:
+            raise
+        recorded = _counters(machine)
+        if not recorded:
+            raise NotRecordedError(machine.missing(error)) from error
+        return nfs_mounts(map(_entry_of, recorded), machine)
+
+
+def _counters(machine: Machine) -> list[MountStats]:
+    """The counters of all NFS mounts; [] if a recording has none."""
+    try:
+        return mountstats.read_all(machine.of_process("mountstats"))
+    except FileNotFoundError:
+        if machine.recording is None:
+            raise
+        return []
+
+
+def _entry_of(stats: MountStats) -> Entry:
+    """What mountstats has of an entry of mountinfo: neither its device nor the address."""
+    return Entry(0, 0, "", "/", stats.directory, stats.fstype, stats.device, stats.options)
 
 
 def nfs_mounts(entries: Iterable[Entry], machine: Machine = LIVE) -> list[Mount]:
@@ -253,32 +295,38 @@ def nfs_mounts(entries: Iterable[Entry], machine: Machine = LIVE) -> list[Mount]
 
 def find(directory: Path, machine: Machine = LIVE) -> Mount | None:
     """The NFS mount on ``directory``; None if there is none."""
+    if not machine.live:
+        # links of this host say nothing about the other one
+        same = [mount for mount in mounts(machine) if mount.directory == directory]
+        return same[-1] if same else None
     entries = mountinfo.read(machine.of_process("mountinfo"))
-    if machine.live and machine.process == "self":
+    if machine.process == "self":
         entry = mountinfo.at(directory, entries)
-    elif machine.live:
+    else:
         root = machine.of_process("root")
         where, _ = mountinfo.without_links(directory, mountinfo.closed(entries), root)
         entry = next((one for one in reversed(entries) if one.directory == where), None)
-    else:
-        # links of this host say nothing about the other one
-        entry = next((one for one in reversed(entries) if one.directory == directory), None)
     return next(iter(nfs_mounts([entry] if entry else [], machine)), None)
 
 
 def states(machine: Machine = LIVE) -> list[MountState]:
-    """All NFS mounts with all values in effect; mounts that disappear meanwhile are left out."""
+    """All NFS mounts with all values in effect; mounts that disappear meanwhile are left out.
+
+    Values that a recording lacks are unknown.
+    """
     machine = machine.once()
     everything = mounts(machine)
     sharing = _Sharing(everything, machine)
-    path = machine.of_process("mountstats")
-    counters = {stats.directory: stats for stats in mountstats.read_all(path)}
+    counters = {stats.directory: stats for stats in _counters(machine)}
     ours = _our_transports(everything, machine)
     found = []
     for mount in everything:
         try:
-            if mount.directory in counters:
-                found.append(_state(mount, counters[mount.directory], sharing, ours, machine))
+            counted = counters.get(mount.directory)
+            if counted is None and machine.recording:
+                counted = MountStats(mount.directory, str(mount.target), mount.fstype)
+            if counted:
+                found.append(_state(mount, counted, sharing, ours, machine))
         except UserError:
             if mount in mounts(machine):
                 raise
@@ -310,13 +358,22 @@ def _state(
     return MountState(
         mount=mount,
         xprts=counters.xprts,
-        read_ahead_kb=readahead.get_kb(mount.device, machine.path("sys/class/bdi")),
+        read_ahead_kb=_read_ahead_kb(mount.device, machine),
         shares_with=sharing.others(mount),
         transports=client_transports(
             mount.device, ours if mount.transport == OURS else (), machine
         ),
         addresses=_addresses(mount, len(counters.xprts), machine),
     )
+
+
+def _read_ahead_kb(device: str, machine: Machine) -> int | None:
+    try:
+        return readahead.get_kb(device, machine.path("sys/class/bdi"))
+    except UserError:
+        if machine.recording is None:
+            raise
+        return None
 
 
 def _addresses(mount: Mount, connections: int, machine: Machine) -> dict[str, int] | None:
@@ -328,7 +385,7 @@ def _addresses(mount: Mount, connections: int, machine: Machine) -> dict[str, in
         if found:
             return dict(found)
     address = mount.options.get("addr")
-    if not address or SPREAD & mount.options.keys():
+    if not address or not connections or SPREAD & mount.options.keys():
         return None
     return {address: connections}
 

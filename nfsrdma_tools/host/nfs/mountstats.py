@@ -58,6 +58,8 @@ _IMPL_ID_END = re.compile(r"',date='[0-9]+,[0-9]+'\n\tcaps:\t")
 # name and domain have at most NFS4_OPAQUE_LIMIT bytes each, 1024.  The kernel's own lines up to the
 # next record are longer, because there is one for each of 55 and more operations
 _IMPL_ID_MOST = 2 * 1024 + 100
+# a terminal prints blanks for the kernel's tabs
+_TAGGED = re.compile(r"^[ \t]+(opts|age|bytes|xprt):([^\n]*)$", re.MULTILINE)
 _OPERATION = re.compile(r"\s*([A-Za-z0-9_]+): ([0-9 ]+)")
 _COMMON = (
     "connect_count connect_time idle_time sends recvs bad_xids req_u bklog_u"  # of tcp and rdma
@@ -372,11 +374,8 @@ def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:
 def _stats(record: _Record) -> MountStats:
     device, directory, fstype = record.mount
     lines, _, operations = record.below.partition("per-op statistics\n")
-    tagged = [
-        line.strip().split(":\t", 1)
-        for line in (*record.above.split("\n"), *lines.split("\n"))
-        if ":\t" in line
-    ]
+    found = _TAGGED.finditer(f"{record.above}\n{lines}")
+    tagged = [(match[1], match[2].strip()) for match in found]
     one = dict(tagged)
     return MountStats(
         directory=directory,

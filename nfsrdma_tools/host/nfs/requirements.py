@@ -74,7 +74,7 @@ def _values(of: Mount | MountState) -> dict[str, str]:
         # the kernel does not print the default port
         values.setdefault("port", "2049")
     if isinstance(of, MountState):
-        values |= {"connections": str(len(of.xprts)), "read_ahead_kb": str(of.read_ahead_kb)}
+        values |= {"connections": str(of.connections), "read_ahead_kb": str(of.read_ahead_kb)}
         values |= {"personality": of.personality} if of.personality else {}
     return values
 
