@@ -63,6 +63,12 @@ _PROGRAMS = {
 """Names of pasted outputs, and the programs whose output they are."""
 _MODINFO = re.compile(r"modinfo-([A-Za-z0-9_-]{1,55})")
 _RULE = re.compile(r"(?:(etc|run|usr-local-lib|usr-lib|lib)-udev-)?([\w.+-]{1,200}\.rules)")
+# "[root@node ~]# cat /etc/fstab" above what it prints, and the next prompt below
+_COMMAND_LINE = re.compile(
+    rb"(?:\S.{0,119})?[$#%>] {1,2}(?:sudo +)?(?:/\S{1,60}/)?(?:cat|more|less|head|grep|ip|rdma|"
+    rb"dmesg|ibv_devinfo|modinfo|journalctl|systemctl)(?: .*)?"
+)
+_PROMPT = re.compile(rb"\[?[\w.-]{1,64}@[^$#%]{0,120}[$#%] *")
 _MOST_FILES = 50_000
 _MOST_BYTES = 64 << 20
 _MOST_IN_FILE = 8 << 20
@@ -305,22 +311,42 @@ def _add_pasted(folder: Path, recording: Recording) -> None:
         if where and not (place := folder / where).exists():
             with contextlib.suppress(OSError):
                 place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(path.read_bytes())
-        text = path.read_text(errors="replace")
+                place.write_bytes(_as_printed(path.read_bytes()))
+        text = _as_printed(path.read_bytes()).decode(errors="replace")
         if name == "rdma-link" and recording.links is None:
-            recording.links = parse_links(text)
-        for argv, output in _pasted_outputs(name, text):
-            recording.programs.setdefault(argv, Result(argv, output, "", 0))
+            # without a device, rdma(8) prints nothing
+            links = parse_links(text)
+            recording.links = links if links or not text.strip() else None
+        for result in _pasted_outputs(name, text):
+            recording.programs.setdefault(result.argv, result)
 
 
-def _pasted_outputs(name: str, text: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The programs whose output a pasted file is, and the output as they would print it."""
+def _as_printed(data: bytes) -> bytes:
+    """What the host printed: no newlines of other systems, and no lines of the shell around it."""
+    *lines, last = data.split(b"\n")
+    if lines and all(line.endswith(b"\r") for line in lines):
+        lines = [line[:-1] for line in lines]
+    lines.append(last)
+    if _COMMAND_LINE.fullmatch(lines[0]):
+        del lines[0]
+    end = next((at for at in range(len(lines) - 1, -1, -1) if lines[at].strip()), 0)
+    if lines and _PROMPT.fullmatch(lines[end]):
+        lines[end:] = [b""]
+    return b"\n".join(lines)
+
+
+def _pasted_outputs(name: str, text: str) -> Iterator[Result]:
+    """The results of the programs whose output a pasted file is, as they would print it."""
     if argv := _PROGRAMS.get(name):
-        yield argv, text
+        yield Result(argv, text, "", 0)
     elif name == "ip-route-get":
         for row in parse_routes(text):
-            yield ("ip", "-j", "route", "get", str(row.get("dst"))), json.dumps([row])
+            argv = ("ip", "-j", "route", "get", str(row.get("dst")))
+            yield Result(argv, json.dumps([row]), "", 0)
     elif match := _MODINFO.fullmatch(name):
-        # -0 separates by NUL what is a line without it
-        rows = text if "\0" in text else text.replace("\n", "\0")
-        yield ("modinfo", "-0", "--", match[1]), rows
+        argv = ("modinfo", "-0", "--", match[1])
+        if "filename:" in text:
+            # -0 separates by NUL what is a line without it
+            yield Result(argv, text if "\0" in text else text.replace("\n", "\0"), "", 0)
+        elif " not found" in text:
+            yield Result(argv, "", text, 1)

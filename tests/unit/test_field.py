@@ -224,6 +224,44 @@ def test_pasted_files_are_where_the_host_had_them(tmp_path: Path) -> None:
             machine.require("proc/modules")
 
 
+def test_pasted_files_have_lines_of_the_shell_and_other_newlines(tmp_path: Path) -> None:
+    mount = "61 1 0:52 / /srv rw - nfs4 a:/b rw,vers=4.2,proto=rdma,addr=192.0.2.1"
+    (tmp_path / "mountinfo.txt").write_bytes(
+        f"[root@node ~]# cat /proc/self/mountinfo\r\n{mount}\r\n[root@node ~]# ".encode()
+    )
+    (tmp_path / "osrelease").write_bytes(b"6.1.0-18-amd64")
+    (tmp_path / "fstab").write_bytes(b"$ sudo cat /etc/fstab\n# $ of a comment\na:/b /srv nfs\n")
+    with recorded.opened(tmp_path) as machine:
+        assert machine.read("proc/self/mountinfo") == f"{mount}\n"
+        assert machine.release == "6.1.0-18-amd64"
+        assert machine.read("etc/fstab") == "# $ of a comment\na:/b /srv nfs\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("rdma-link.txt", "bash: rdma: command not found\n", "no list of RDMA links was recorded"),
+        ("modinfo-rpcrdma.txt", "bash: modinfo: command not", "no output of modinfo"),
+        ("modinfo-rpcrdma.txt", "", "no output of modinfo"),
+    ],
+)
+def test_the_error_of_a_shell_is_no_output(
+    name: str, text: str, expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    with recorded.opened(tmp_path) as machine:
+        found = [one for one in examine(machine) if expected in one.found]
+    assert [one.status for one in found] == ["unknown"]
+
+
+def test_modinfo_that_finds_no_module_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "modinfo-rpcrdma.txt").write_text("modinfo: ERROR: Module rpcrdma not found.\n")
+    (tmp_path / "osrelease").write_text("6.12.0\n")
+    with recorded.opened(tmp_path) as machine:
+        found = {one.name: one for one in examine(machine)}["rpcrdma"]
+    assert (found.status, found.found) == ("error", "no module for kernel 6.12.0")
+
+
 def test_this_host_is_read_by_default() -> None:
     assert LIVE.live
     assert Machine(server="x").live
