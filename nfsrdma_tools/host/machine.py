@@ -231,9 +231,9 @@ def _portable(argv: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _in_hosts(text: str, host: str) -> list[str]:
-    """The addresses of a host in the text of hosts(5), without zones."""
-    lines = (line.partition("#")[0].split() for line in text.splitlines())
-    return [words[0].partition("%")[0] for words in lines if host in words[1:]]
+    """The addresses of a host in the text of hosts(5), without zones; case does not count."""
+    lines = (line.partition("#")[0].lower().split() for line in text.splitlines())
+    return [words[0].partition("%")[0] for words in lines if host.lower() in words[1:]]
 
 
 def _resolved(host: str) -> list[str]:

@@ -503,6 +503,43 @@ def test_a_mount_that_is_not_there(
 
 
 @pytest.mark.parametrize(
+    ("source", "options", "expected"),
+    [
+        # the same, in other words
+        ("SERVER://export/", "rw", [("ok", "as requested")]),
+        ("server:/export/../export/.", "rw", [("ok", "as requested")]),
+        # another name of the server: mountinfo has that of the first mount
+        ("alias:/export", "rw", [("ok", "as requested")]),
+        ("unknown:/export", "rw", [("ok", "as requested")]),
+        ("server:/old", "rw", [("warning", "source: server:/export; the definition changed")]),
+        ("other:/export", "rw", [("warning", "source: server:/export; the definition changed")]),
+        ("other:/export", "noauto", [("ok", "not mounted: server:/export is mounted there")]),
+    ],
+)
+def test_a_mount_of_another_source_is_none_of_the_definition(
+    machine: Machine, source: str, options: str, expected: list[tuple[str, str]]
+) -> None:
+    mounted(machine, 524288, 128)
+    write(machine.root, "etc/fstab", f"{source} /mnt nfs {options},rdma 0 0\n")
+    write(machine.root, "etc/hosts", "10.9.1.1 server Alias\n10.9.1.2 other\n")
+    recording = Machine(machine.root, recording=Recording())
+    found = list(checks.mount_definitions.requested(recording))
+    assert [
+        (one.status, words in one.found) for one, (_, words) in zip(found, expected, strict=True)
+    ] == [(status, True) for status, _ in expected], found
+
+
+def test_a_covered_mount_is_mounted(machine: Machine) -> None:
+    mounted(machine, 524288, 128)
+    with (machine.root / "proc/self/mountinfo").open("a") as file:
+        file.write("45 44 0:70 / /mnt rw - overlay overlay rw,lowerdir=/mnt\n")
+    write(machine.root, "etc/fstab", "server:/export /mnt nfs rdma 0 0\n")
+    found = list(checks.mount_definitions.requested(machine))
+    assert [one.status for one in found] == ["ok", "warning"]
+    assert found[1].found.startswith("covered by overlay of overlay")
+
+
+@pytest.mark.parametrize(
     ("options", "program", "cause"),
     [
         ("rw", "", "mount.nfs is not installed"),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import posixpath
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, units
 from nfsrdma_tools.host.nfs.fstab import RequestedOptions
 from nfsrdma_tools.host.nfs.mountinfo import Entry
+from nfsrdma_tools.host.nfs.mounts import Target
 from nfsrdma_tools.host.nfs.units import UnitState
 
 __all__ = ["requested"]
@@ -42,7 +44,7 @@ def requested(machine: Machine) -> Iterator[Finding]:
     if not defined:
         return
     entries = mountinfo.of(machine)
-    by_directory = {entry.directory: entry for entry in entries}
+    by_directory = _by_directory(entries)
     nfs, closed = _Clients(entries), mountinfo.closed(entries)
     states: dict[str, UnitState] | None = None
     for definition in defined:
@@ -51,9 +53,10 @@ def requested(machine: Machine) -> Iterator[Finding]:
             yield Finding(definition.name, "ok", found)
             continue
         directory, _ = mountinfo.without_links(definition.directory, closed, machine.root)
-        top = by_directory.get(directory)
-        if top and top.is_nfs:
-            yield from _compared(machine, definition, top, nfs)
+        here = by_directory.get(directory, [])
+        top = here[-1] if here else None
+        if top and top.fstype != "autofs" and any(entry.is_nfs for entry in here):
+            yield from _found_there(machine, definition, here, nfs)
             continue
         if states is None:
             names = (name for one in defined for name in (one.unit, one.automount))
@@ -70,6 +73,14 @@ def requested(machine: Machine) -> Iterator[Finding]:
             yield finding
 
 
+def _by_directory(entries: list[Entry]) -> dict[Path, list[Entry]]:
+    """The mounts by their mount point, the topmost one last."""
+    found: dict[Path, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.directory, []).append(entry)
+    return found
+
+
 def _cause(machine: Machine, definition: _Definition) -> str:
     """The error of another check that keeps this mount from being made; "" if none is known."""
     with contextlib.suppress(NotRecordedError):
@@ -84,6 +95,7 @@ class _Definition:
 
     name: str
     directory: Path
+    source: str
     unit: str
     requested: RequestedOptions
     automatic: bool
@@ -111,6 +123,7 @@ def _defined(machine: Machine) -> Iterator[_Definition]:
         yield _Definition(
             name=f"fstab {line.directory}",
             directory=line.directory,
+            source=line.source,
             unit=name,
             requested=RequestedOptions.of(line.options, line.fstype),
             automatic="noauto" not in words,
@@ -126,6 +139,7 @@ def _defined(machine: Machine) -> Iterator[_Definition]:
         yield _Definition(
             name=f"unit {unit.name}",
             directory=unit.directory,
+            source=unit.source,
             unit=unit.name,
             requested=RequestedOptions.of(unit.options, unit.fstype),
             automatic=unit.name in wanted,
@@ -229,6 +243,45 @@ def _log(wanted: _Definition) -> str:
 
 def _quoted(*words: Path | str) -> str:
     return shlex.join(map(str, words))
+
+
+def _found_there(
+    machine: Machine, wanted: _Definition, here: list[Entry], nfs: _Clients
+) -> Iterator[Finding]:
+    """Judge a definition whose mount point has NFS mounts, the topmost one last."""
+    directory, top = _quoted(wanted.directory), here[-1]
+    own = [entry for entry in here if entry.is_nfs and _has_source(machine, wanted, entry)]
+    if own:
+        yield from _compared(machine, wanted, own[-1], nfs)
+    elif not wanted.automatic:
+        yield Finding(wanted.name, "ok", f"not mounted: {top.source} is mounted there")
+    else:
+        found = f"source: {top.source}; {_CHANGED}"
+        again = f"umount {directory}; mount {directory}"
+        yield Finding(wanted.name, "warning", found, wanted.source, again)
+    if own and own[-1] is not top:
+        found = f"covered by {top.fstype} of {top.source}: programs do not see the NFS mount"
+        remedy = f"umount {directory}, unless the upper one is on purpose, such as an overlay"
+        yield Finding(wanted.name, "warning", found, "the NFS mount on top", remedy)
+
+
+def _has_source(machine: Machine, wanted: _Definition, entry: Entry) -> bool:
+    """Whether a mount may be of the source of a definition; a doubt counts as yes.
+
+    Mounts by several names of a server share a superblock, and mountinfo has the first name.
+    """
+    asked, found = Target.of(wanted.source), Target.of(entry.source)
+    # mount.nfs uses the first of several hosts
+    host, other = (target.host.partition(",")[0] for target in (asked, found))
+    if host.lower() == other.lower():
+        paths = (posixpath.normpath(target.path.lstrip("/")) for target in (asked, found))
+        return len(set(paths)) == 1
+    address = entry.options.get("addr", "").partition("%")[0]
+    try:
+        known = machine.addresses(host)
+    except NotRecordedError:
+        return True
+    return not address or not known or address in known
 
 
 def _compared(
