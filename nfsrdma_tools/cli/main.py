@@ -30,7 +30,7 @@ COMMANDS = {
     "sweep": ("sweep", "sweep", "Measure NFS by transport, rsize and read-ahead."),
     "report": ("report", "report", "Write an HTML page with figures of a sweep."),
     "trace": ("trace", "trace", "Count NFS/RDMA events in the kernel, per interval."),
-    "top": ("top", "top", "Show mounts, clients and bottlenecks, live."),
+    "top": ("live", "top", "Show mounts, clients and bottlenecks, live."),
     "dashboard": ("live", "dashboard", "Serve a web page with mounts, clients and bottlenecks."),
     "exporter": ("live", "exporter", "Serve metrics to Prometheus at /metrics."),
     "lab": ("lab", "app", "Start virtual machines with soft RDMA devices."),

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from unit.snapshots_made import changed, mount, personality, served, snapshot, xprt
 
+from nfsrdma_tools.cli.live import top
 from nfsrdma_tools.cli.output import SCHEMA_VERSION
-from nfsrdma_tools.cli.top import top
 from nfsrdma_tools.live import snapshot as classes
 from nfsrdma_tools.live.collect import recording
 from nfsrdma_tools.live.snapshot import Ahead, Event, Snapshot, Waiting

@@ -8,7 +8,7 @@ import pytest
 from unit.forked import nfsrdma
 from unit.snapshots_made import HOSTILE, hostile, mount, served, snapshot, xprt
 
-from nfsrdma_tools.cli.top import frame
+from nfsrdma_tools.cli.live import frame
 from nfsrdma_tools.live.collect import recording
 from nfsrdma_tools.live.snapshot import Event, Snapshot
 
