@@ -28,7 +28,7 @@ COMMANDS = {
     "collect": ("collect", "collect", "Write a bundle of files for a report about this host."),
     "explain": ("explain", "explain", "Explain the kernel's messages about NFS and RDMA."),
     "sweep": ("sweep", "sweep", "Measure NFS by transport, rsize and read-ahead."),
-    "report": ("report", "report", "Write an HTML page with figures of a sweep."),
+    "report": ("results", "report", "Write an HTML page with figures of a sweep."),
     "trace": ("trace", "trace", "Count NFS/RDMA events in the kernel, per interval."),
     "top": ("live", "top", "Show mounts, clients and bottlenecks, live."),
     "dashboard": ("live", "dashboard", "Serve a web page with mounts, clients and bottlenecks."),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma results``: export, merge and compare the results of sweeps."""
+"""``nfsrdma report`` and ``results``: draw, export, merge and compare the results of sweeps."""
 
 from __future__ import annotations
 
@@ -14,9 +14,61 @@ from nfsrdma_tools.cli.output import print_json
 from nfsrdma_tools.errors import UsageError, UserError
 
 if TYPE_CHECKING:
+    from nfsrdma_tools.report.build import Report
     from nfsrdma_tools.sweep.server_cpu import Sample
 
-__all__ = ["app"]
+__all__ = ["app", "report"]
+
+
+def report(
+    store: Annotated[Path, argument("STORE", "File that a sweep wrote.")],
+    output: Annotated[
+        Path | None,
+        option("DIR", "Folder to write to (default: report, beside STORE).", "--output", "-o"),
+    ] = None,
+    plan: Annotated[str, option("UID", "Plan to draw (default: the newest).")] = "",
+    as_json: Json = False,
+) -> None:
+    """Write an HTML page with figures of a sweep.
+
+    The page recommends a cell per transport and says how certain that is.
+    """
+    from nfsrdma_tools.report.build import build
+
+    written = build(store, output or store.parent / "report", plan)
+    print_json(_report_facts(written)) if as_json else _print_report(written)
+
+
+def _report_facts(written: Report) -> dict[str, object]:
+    from nfsrdma_tools.report.fleet import as_facts
+    from nfsrdma_tools.report.recommendation import advice, as_json
+
+    study = written.study
+    return {
+        "plan": study.plan.uid,
+        "target": study.plan.target,
+        "page": str(written.files[0]),
+        "figures": [str(path) for path in written.files[1:]],
+        "recommendation": [as_json(study, one) for one in advice(study)],
+        "missing": [{"cell": str(m.cell), "reason": m.reason} for m in study.missing],
+        "conditions": dict(study.conditions),
+        "fleet": as_facts(study.fleet) if study.fleet else None,
+    }
+
+
+def _print_report(written: Report) -> None:
+    from nfsrdma_tools.errors import printable
+    from nfsrdma_tools.report.captions import rate
+    from nfsrdma_tools.report.fleet import findings
+    from nfsrdma_tools.report.recommendation import advice, headline, over_default
+
+    for one in advice(written.study):
+        best = f"{headline(written.study, one)}: {rate(one.best.throughput.mean)}"
+        print(printable(f"{best}. {over_default(written.study, one)}".rstrip()))
+    for line in findings(written.study):
+        print(printable(line))
+    print(printable(str(written.files[0])))
+
 
 app = typer.Typer(help="Export, merge and compare the results of sweeps.", no_args_is_help=True)
 

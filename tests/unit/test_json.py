@@ -14,7 +14,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 
 from nfsrdma_tools.cli import doctor, explain, lab, link, module, mount, results, server, tune
-from nfsrdma_tools.cli import report as report_cli
 from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_line
 from nfsrdma_tools.cli.trace import JsonIntervals
 from nfsrdma_tools.host import checks
@@ -177,7 +176,7 @@ def compare(_: PATCH, folder: Path) -> None:
 
 
 def report(_: PATCH, folder: Path) -> None:
-    report_cli.report(sweep(folder), as_json=True)
+    results.report(sweep(folder), as_json=True)
 
 
 def event(made: Callable[[Plan, Trial], progress.Event]) -> Callable[[PATCH, Path], None]:
