@@ -878,7 +878,7 @@ BUILT = ModuleFile("nfsrdma", "/x.ko", srcversion="NEW",
 def test_our_module_is_judged_against_its_source(
     built: ModuleFile | None, running: str | None, values: dict[str, str], status: str, words: str
 ) -> None:
-    found = checks.transport_module.judge(built, running, values)
+    found = checks.kernel.judge_our_module(built, running, values)
     assert found.status == status
     assert words in found.found
     assert found.remedy or status == "ok"
@@ -893,7 +893,7 @@ def test_an_installed_module_without_a_build_for_the_kernel_is_reported(
     argv = ("modinfo", "-0", "--", "nfsrdma")
     said = Result(argv, "filename:   /lib/nfsrdma.ko\0name=nfsrdma\0" * built, "", int(not built))
     host = replace(machine, recording=Recording(programs={argv: said}))
-    finding = one(checks.transport_module.module(host))
+    finding = one(checks.kernel.our_module(host))
     if built:
         assert finding.status == "ok"
     else:
@@ -903,10 +903,10 @@ def test_an_installed_module_without_a_build_for_the_kernel_is_reported(
 
 
 def test_an_unsigned_build_is_a_doubt_where_the_kernel_wants_signatures() -> None:
-    found = checks.transport_module.judge(BUILT, None, {}, "lockdown is integrity")
+    found = checks.kernel.judge_our_module(BUILT, None, {}, "lockdown is integrity")
     assert (found.status, "lockdown is integrity" in found.found) == ("warning", True)
     signed = replace(BUILT, signer="MOK")
-    assert checks.transport_module.judge(signed, None, {}, "lockdown is integrity").status == "ok"
+    assert checks.kernel.judge_our_module(signed, None, {}, "lockdown is integrity").status == "ok"
 
 
 def test_the_netid_may_be_ours(machine: Machine) -> None:

@@ -16,7 +16,6 @@ from nfsrdma_tools.host.checks import (
     nfs_server,
     probe_requirements,
     rdma_links,
-    transport_module,
 )
 from nfsrdma_tools.host.checks.finding import Check, Finding, Status, carry_out
 from nfsrdma_tools.host.machine import Machine
@@ -27,7 +26,7 @@ CHECKS: dict[str, Check] = {
     "kernel": kernel.feature,
     "rpcrdma": kernel.module,
     "netid rdma": kernel.netid,
-    "nfsrdma": transport_module.module,
+    "nfsrdma": kernel.our_module,
     "links": rdma_links.links,
     "routes": nfs_routes.routes,
     "wire": rdma_links.wire,
