@@ -14,7 +14,7 @@ from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import ProgramMissingError, UsageError, UserError
 from nfsrdma_tools.host import machine
-from nfsrdma_tools.host.checks import kernel_history
+from nfsrdma_tools.host.checks import kernel
 from nfsrdma_tools.host.checks.finding import carry_out
 from nfsrdma_tools.host.kernel_log import explain as log
 from nfsrdma_tools.host.kernel_log.explain import Explanation, explain, lines_of
@@ -578,16 +578,16 @@ def test_doctor_shows_the_three_most_severe() -> None:
         "grace period",
         "open file lost",
     )
-    found = list(kernel_history.judge_log(explained))
+    found = list(kernel.judge_log(explained))
     assert [row.status for row in found] == ["warning"] * 3
     assert ["open file lost" in found[0].found, "locks lost" in found[1].found] == [True, True]
     assert all(row.remedy and row.expected for row in found)
 
 
 def test_doctor_is_silent_about_what_is_normal() -> None:
-    (found,) = kernel_history.judge_log(messages("grace period", "transport registered"))
+    (found,) = kernel.judge_log(messages("grace period", "transport registered"))
     assert (found.status, found.remedy) == ("ok", "")
-    (found,) = kernel_history.judge_log([])
+    (found,) = kernel.judge_log([])
     assert (found.status, found.found) == ("ok", "no message of NFS or RDMA")
 
 
@@ -597,8 +597,8 @@ def test_doctor_does_not_know_a_log_that_it_may_not_read(
     def refused(_: Machine) -> list[str]:
         raise UserError("cannot read the kernel's log: not permitted", "run this as root")
 
-    monkeypatch.setattr(kernel_history, "kernel_ring", refused)
-    (found,) = carry_out("kernel log", kernel_history.log, Machine())
+    monkeypatch.setattr(kernel, "kernel_ring", refused)
+    (found,) = carry_out("kernel log", kernel.kernel_log, Machine())
     assert (found.status, found.remedy) == ("unknown", "run this as root")
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import kernel_faults
-from nfsrdma_tools.host.checks import kernel_history
+from nfsrdma_tools.host import checks, kernel_faults
 from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_faults import (
     FAULTS,
@@ -160,13 +159,13 @@ MODULES = "rpcrdma 98304 1 - Live 0x0\nnfsd 921600 1 - Live 0x0\n"
 
 def test_doctor_is_silent_on_debian_s_kernel(tmp_path: Path) -> None:
     root = host(tmp_path, "6.12.118+deb13-amd64", modules=MODULES)
-    (found,) = kernel_history.faults(Machine(root=root))
+    (found,) = checks.kernel.known_faults(Machine(root=root))
     assert (found.name, found.status) == ("known faults", "ok")
 
 
 def test_doctor_names_what_is_possible(tmp_path: Path) -> None:
     root = host(tmp_path, "6.12.105-custom", modules=MODULES)
-    found = list(kernel_history.faults(Machine(root=root)))
+    found = list(checks.kernel.known_faults(Machine(root=root)))
     assert [row.status for row in found] == ["warning", "warning"]
     assert found[0].found == f"possible in 6.12.105: {BY_COMMIT['0ca487abb3bd'].seen}"
     assert found[0].expected == "0ca487abb3bd (6.12.114, 6.18.51, 7.2.4, 7.3)"
@@ -174,12 +173,12 @@ def test_doctor_names_what_is_possible(tmp_path: Path) -> None:
         "ask the distribution whether its kernel has the fix: see CVE-2026-89528"
     )
     root = host(tmp_path, "6.12.105", modules=MODULES)
-    assert next(kernel_history.faults(Machine(root=root))).remedy.startswith("update: ")
+    assert next(checks.kernel.known_faults(Machine(root=root))).remedy.startswith("update: ")
 
 
 def test_doctor_shows_no_more_than_three_and_the_number_of_the_others(tmp_path: Path) -> None:
     root = host(tmp_path, "6.1.20", modules=MODULES)
-    found = list(kernel_history.faults(Machine(root=root)))
+    found = list(checks.kernel.known_faults(Machine(root=root)))
     assert len(found) == 4
     assert re.fullmatch(r"possible: \d+ more", found[-1].found)
     assert found[-1].remedy == "nfsrdma explain --faults"
@@ -205,21 +204,21 @@ def test_doctor_looks_at_loaded_modules_only(
         judged.extend(found)
         return iter(())
 
-    monkeypatch.setattr(kernel_history, "judge_faults", judge)
-    list(kernel_history.faults(Machine(root=host(tmp_path, "6.1.20", modules=modules))))
+    monkeypatch.setattr(checks.kernel, "judge_known_faults", judge)
+    list(checks.kernel.known_faults(Machine(root=host(tmp_path, "6.1.20", modules=modules))))
     assert {fault.part for fault in judged} == parts
 
 
 def test_a_distribution_s_backports_are_unknown(tmp_path: Path) -> None:
     root = host(tmp_path, "5.14.0-570.el9.x86_64", modules=MODULES)
-    (found,) = kernel_history.faults(Machine(root=root))
+    (found,) = checks.kernel.known_faults(Machine(root=root))
     assert found.status == "unknown"
     assert "distribution decides" in found.found
 
 
 def test_a_strange_release_is_unknown() -> None:
     with pytest.raises(UserError):
-        next(kernel_history.judge_faults(KernelVersion("x", (0, 0, 0), "x"), []))
+        next(checks.kernel.judge_known_faults(KernelVersion("x", (0, 0, 0), "x"), []))
 
 
 # ---- nfsrdma explain --faults

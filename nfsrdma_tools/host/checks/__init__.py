@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from nfsrdma_tools.host.checks import (
     kernel,
-    kernel_history,
     mount_definitions,
     mount_history,
     nfs_mounts,
@@ -42,8 +41,8 @@ CHECKS: dict[str, Check] = {
     "bcc": probe_requirements.bcc,
     "headers": kernel.headers,
     "btf": kernel.btf,
-    "kernel log": kernel_history.log,
-    "known faults": kernel_history.faults,
+    "kernel log": kernel.kernel_log,
+    "known faults": kernel.known_faults,
 }
 """In output order."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the kernel: its features, its transport modules, and the owner of netid rdma."""
+"""Checks of the kernel: its features, transport modules, headers, log, and known faults."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import kernel_modules, packages, rpcrdma
+from nfsrdma_tools.host import kernel_faults, kernel_modules, packages, rpcrdma
 from nfsrdma_tools.host.checks.finding import Finding, carry_out
+from nfsrdma_tools.host.kernel_faults import Fault, KernelVersion
+from nfsrdma_tools.host.kernel_log.explain import Explanation, explain, kernel_ring
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.rpcrdma import Circumstances, Origin
@@ -22,9 +24,13 @@ __all__ = [
     "fault",
     "feature",
     "headers",
+    "judge_known_faults",
+    "judge_log",
     "judge_module",
     "judge_no_module",
     "judge_our_module",
+    "kernel_log",
+    "known_faults",
     "lacking",
     "module",
     "netid",
@@ -281,3 +287,73 @@ def judge_our_module(
     changed = module_parameters.changed(values, built)
     tuned = ", ".join(f"{name}={value}" for name, value in changed.items()) or "none"
     return Finding(OURS, "ok", f"loaded, built from this source; changed parameters: {tuned}")
+
+
+_LOG, _FAULTS = "kernel log", "known faults"
+_MOST = 3
+_MODULES_OF = {
+    "client": {"rpcrdma"},
+    "server": {"rpcrdma", "nfsd"},
+    "rxe": {"rdma_rxe"},
+    "siw": {"siw"},
+    "iwarp": {"iw_cm"},
+}
+"""The loaded modules without which a fault of this part cannot be met."""
+
+
+def kernel_log(machine: Machine) -> Iterator[Finding]:
+    """The kernel's log of this boot has no message of NFS or RDMA that needs attention."""
+    yield from judge_log(explain(kernel_ring(machine)))
+
+
+def judge_log(explained: list[Explanation]) -> Iterator[Finding]:
+    """Judge the messages of a log.
+
+    A log tells what was broken, not what is: an error in it is a warning here.
+    """
+    serious = [entry for entry in explained if entry.severity != "information"]
+    if not serious:
+        found = f"{len(explained)} kinds of messages recognized, all of them normal"
+        yield Finding(_LOG, "ok", found if explained else "no message of NFS or RDMA")
+    for entry in serious[:_MOST]:
+        about = f" {entry.subject}" if entry.subject else ""
+        times = "once" if entry.count == 1 else f"{entry.count} times, last"
+        at = f" at {entry.last}" if entry.last else ""
+        found = f"{entry.name}{about}, {times}{at}: {entry.meaning}"
+        remedy = entry.next_step or "nfsrdma explain"
+        yield Finding(_LOG, "warning", found, entry.doubt or "no such message", remedy)
+
+
+def known_faults(machine: Machine) -> Iterator[Finding]:
+    """The kernel's release has no known fault of NFS over RDMA in a module that is loaded."""
+    machine.require("proc/modules")
+    loaded = set(kernel_modules.loaded(machine.path("proc")))
+    kernel = kernel_faults.kernel_version(machine.root)
+    found = [fault for fault in kernel_faults.possible(kernel) if _MODULES_OF[fault.part] <= loaded]
+    yield from judge_known_faults(kernel, found)
+
+
+def judge_known_faults(kernel: KernelVersion, found: list[Fault]) -> Iterator[Finding]:
+    """Judge the faults that a kernel may have.
+
+    A release such as 5.14.0-570.el9 does not tell which fixes the distribution has backported:
+    its faults are unknown.
+    """
+    if kernel.number == (0, 0, 0):
+        raise UserError(f"{kernel.release} is no release of Linux")
+    if not found:
+        yield Finding(_FAULTS, "ok", f"none known in the loaded modules of Linux {kernel.text}")
+        return
+    remedy = "nfsrdma explain --faults"
+    if kernel.suffix and kernel.number[2] == 0:
+        text = f"{kernel.release}: the distribution decides which fixes it has"
+        yield Finding(_FAULTS, "unknown", text, f"fixes of {len(found)} known faults", remedy)
+        return
+    ask = "ask the distribution whether its kernel has the fix" if kernel.suffix else "update"
+    # the newest fixes come last, and are those that a distribution is most likely to lack
+    for fault in reversed(found[-_MOST:]):
+        text = f"possible in {kernel.text}: {fault.seen}"
+        fix = f"{fault.commit} ({fault.fixes})"
+        yield Finding(_FAULTS, "warning", text, fix, f"{ask}: {fault.subject}")
+    if len(found) > _MOST:
+        yield Finding(_FAULTS, "warning", f"possible: {len(found) - _MOST} more", "", remedy)
