@@ -750,7 +750,7 @@ def test_reconnects_are_compared_with_the_idle_timer(
     mounted(machine, 524288, 128)
     xprt = f"rdma 0 0 {connects} {took} 0 50 50 0 50 0"
     write(machine.root, "proc/self/mountstats", RECORD.format("/mnt", age, xprt, "40 40 0"))
-    found = [one.found for one in checks.mount_history.history(machine)]
+    found = [one.found for one in checks.nfs_mounts.history(machine)]
     assert len(found) == bool(words)
     assert all(words in text for text in found), found
 
@@ -776,7 +776,7 @@ def test_counters_are_reported_when_they_are_noticeable(
     mounted(machine, 524288, 128)
     xprt = f"tcp 0 1 1 0 0 {sends} {sends} {bad} 0 {waiting} 2 0 0"
     write(machine.root, "proc/self/mountstats", RECORD.format("/mnt", 36000, xprt, operations))
-    found = list(checks.mount_history.history(machine))
+    found = list(checks.nfs_mounts.history(machine))
     assert {(one.name, one.status) for one in found} <= {("history /mnt", "warning")}
     assert len(found) == bool(words)
     assert all(word in found[0].found for word in words), found
@@ -784,7 +784,7 @@ def test_counters_are_reported_when_they_are_noticeable(
 
 def test_a_host_without_mounts_has_no_history(machine: Machine) -> None:
     write(machine.root, "proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
-    assert list(checks.mount_history.history(machine)) == []
+    assert list(checks.nfs_mounts.history(machine)) == []
 
 
 # ---- tools

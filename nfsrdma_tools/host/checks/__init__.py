@@ -9,7 +9,6 @@ from __future__ import annotations
 from nfsrdma_tools.host.checks import (
     kernel,
     mount_definitions,
-    mount_history,
     nfs_mounts,
     nfs_routes,
     nfs_server,
@@ -36,7 +35,7 @@ CHECKS: dict[str, Check] = {
     "read-ahead": nfs_mounts.read_ahead,
     "udev rule": nfs_mounts.udev_rule,
     "fstab": mount_definitions.requested,
-    "history": mount_history.history,
+    "history": nfs_mounts.history,
     "memlock": probe_requirements.memlock,
     "bcc": probe_requirements.bcc,
     "headers": kernel.headers,
