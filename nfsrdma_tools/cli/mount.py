@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
     from nfsrdma_tools.host.machine import Machine
     from nfsrdma_tools.host.nfs.mounting import MountRequest
-    from nfsrdma_tools.host.nfs.mounts import Mount, MountState
-    from nfsrdma_tools.host.nfs.requirements import Difference
+    from nfsrdma_tools.host.nfs.mounts import Difference, Mount, MountState
 
 __all__ = ["mount", "mounts", "parse_options", "umount"]
 
@@ -350,14 +349,14 @@ def _chosen(machine: Machine, directory: str | None) -> list[Mount]:
 
 def _check(machine: Machine, directory: str | None, require: list[str], as_json: bool) -> None:
     """Print the mounts that lack a required value, and exit with status 1 if there is one."""
-    from nfsrdma_tools.host.nfs import requirements
+    from nfsrdma_tools.host.nfs import mounts
 
-    required = requirements.parse(require)
+    required = mounts.required_values(require)
     chosen = _chosen(machine, directory)
     if not chosen:
         raise UserError("there is no NFS mount", "mount one, or name its mount point")
     rows = [
-        (mount, requirements.differences(of, required))
+        (mount, mounts.differences(of, required))
         for mount, of in _with_states(machine, chosen, required)
     ]
     met = not any(differences for _, differences in rows)
@@ -375,9 +374,9 @@ def _with_states(
     machine: Machine, chosen: list[Mount], required: Mapping[str, str]
 ) -> Iterator[tuple[Mount, Mount | MountState]]:
     """Each mount with its state, if a required value needs it: mountinfo can always be read."""
-    from nfsrdma_tools.host.nfs import mounts, requirements
+    from nfsrdma_tools.host.nfs import mounts
 
-    if required.keys().isdisjoint(requirements.OF_STATE):
+    if required.keys().isdisjoint(mounts.OF_STATE):
         yield from ((mount, mount) for mount in chosen)
         return
     states = {_place(state.mount): state for state in mounts.states(machine)}
