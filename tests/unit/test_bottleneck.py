@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from unit.snapshots_made import HOSTILE, mount, op, served, snapshot, xprt
 
-from nfsrdma_tools.host import cpu_time, disks
+from nfsrdma_tools.host import cpu_time, device_counters
 from nfsrdma_tools.host.cpu_time import CpuTicks, ThreadTime, each_cpu, parse_stat
+from nfsrdma_tools.host.device_counters import LinkCounts, Links
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.nfsd.nfsctl import PoolCounts
-from nfsrdma_tools.host.rdma.traffic import LinkCounts, Links
 from nfsrdma_tools.live.analyze.bottleneck import limit, server_limit, with_limits
 from nfsrdma_tools.live.collect.busy_threads import BusyThreads
 from nfsrdma_tools.live.collect.host_statistics import ClientFinder, HostReader, Readings
@@ -273,13 +273,13 @@ def test_the_disk_below_an_export(host: HostReader, tmp_path: Path) -> None:
 
 def test_a_disk_by_the_name_of_its_device(tmp_path: Path) -> None:
     (tmp_path / "diskstats").write_text(DISKSTATS.format(1, 2, 3, 4))
-    known = disks.counts(tmp_path / "diskstats")
-    assert known["253:0"] == disks.DiskCounts("dm-0", 3, 3, 4)
+    known = device_counters.disk_counts(tmp_path / "diskstats")
+    assert known["253:0"] == device_counters.DiskCounts("dm-0", 3, 3, 4)
     entries = mountinfo.parse(
         "22 1 0:25 / / rw - btrfs /dev/vda3 rw\n40 22 0:99 / /tank rw - zfs tank rw\n"
     )
-    assert disks.of_directories(("/x", "/tank/y"), entries, known) == {"254:3": "/x"}
-    assert disks.counts(tmp_path / "none") == {}
+    assert device_counters.disks_below(("/x", "/tank/y"), entries, known) == {"254:3": "/x"}
+    assert device_counters.disk_counts(tmp_path / "none") == {}
 
 
 def test_connections_that_found_no_thread(tmp_path: Path) -> None:

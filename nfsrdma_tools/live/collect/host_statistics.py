@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import cpu_time, disks
+from nfsrdma_tools.host import cpu_time, device_counters
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.module import server_debugfs
 from nfsrdma_tools.host.nfs import (
@@ -32,7 +32,6 @@ from nfsrdma_tools.host.nfs.personality import ClientTransport, client_transport
 from nfsrdma_tools.host.nfs.sunrpc import Task, tasks
 from nfsrdma_tools.host.nfsd import exports, nfsctl
 from nfsrdma_tools.host.rdma import ports as rdma_ports
-from nfsrdma_tools.host.rdma import traffic
 from nfsrdma_tools.live.collect.busy_threads import BusyThreads
 from nfsrdma_tools.live.snapshot import (
     FULL,
@@ -85,8 +84,8 @@ class Readings:
     at: int = 0
     """The monotonic clock (ns) at the reading of ``ticks``, ``links`` and ``disks``."""
     ticks: Mapping[int, cpu_time.CpuTicks] = field(default_factory=dict)
-    links: Mapping[str, traffic.LinkCounts] = field(default_factory=dict)
-    disks: Mapping[str, disks.DiskCounts] = field(default_factory=dict)
+    links: Mapping[str, device_counters.LinkCounts] = field(default_factory=dict)
+    disks: Mapping[str, device_counters.DiskCounts] = field(default_factory=dict)
     """Empty on a host that exports nothing."""
     nfsd: nfsctl.Served | None = None
     pools: nfsctl.PoolCounts = field(default_factory=nfsctl.PoolCounts)
@@ -115,7 +114,7 @@ class HostReader:
         self._bdi = machine.path("sys/class/bdi")
         self._ours = machine.path("sys/kernel/debug/nfsrdma")
         self._ours_of_server = machine.path("sys/kernel/debug/nfsrdma-server")
-        self._links = traffic.Links(machine.path("sys"))
+        self._links = device_counters.Links(machine.path("sys"))
         self._etab = machine.path("var/lib/nfs/etab")
         self._listeners: tuple[str, ...] = ()
         self._exported: dict[str, str] = {}
@@ -134,7 +133,7 @@ class HostReader:
             at=time.monotonic_ns(),
             ticks=cpu_time.parse_stat(files.readable(self._proc / "stat")),
             links=self._links.read() if mounts or nfsd else {},
-            disks=disks.counts(self._proc / "diskstats") if nfsd else {},
+            disks=device_counters.disk_counts(self._proc / "diskstats") if nfsd else {},
             nfsd=nfsd,
             pools=nfsctl.pool_counts(self._nfsd) if nfsd else nfsctl.PoolCounts(),
             transports={state.number: state for state in client_transports(self._ours)},
@@ -215,10 +214,10 @@ class HostReader:
         nearly = (disk for disk in found if disk.busy >= _NEARLY)
         return tuple(heapq.nlargest(_BUSIEST, nearly, key=lambda disk: disk.busy))
 
-    def _find_exported(self, known: Mapping[str, disks.DiskCounts]) -> None:
+    def _find_exported(self, known: Mapping[str, device_counters.DiskCounts]) -> None:
         paths = self._try("exports", lambda: [e.path for e in exports.effective(self._etab)])
         entries = self._try("mountinfo", lambda: mountinfo.read(self._info))
-        self._exported = disks.of_directories(paths or (), entries or (), known)
+        self._exported = device_counters.disks_below(paths or (), entries or (), known)
 
     def server(self, now: Readings, before: Readings) -> Server | None:
         """Counts of nfsd between two readings; None if it does not run."""

@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes and rates of RDMA ports and network devices.
+"""Counters of devices: bytes and rates of links, requests of disks, and which disk has a directory.
 
 An RDMA port counts what bypasses the kernel, a network device what passes it, and some cards count
 both in both.  Devices in software (rxe, siw) have no counters of their own: the network device
 below them counts their packets.
+
+/proc/diskstats (Documentation/admin-guide/iostats.rst) has how long a disk had requests.  One with
+requests in flight all the time need not be at its limit: only one with a single queue is.  So the
+average number in flight belongs to it.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools import files
+from nfsrdma_tools.host.nfs.mountinfo import Entry
 
-__all__ = ["LinkCounts", "Links"]
+__all__ = ["DiskCounts", "LinkCounts", "Links", "disk_counts", "disks_below"]
 
 _RATE = re.compile(r"(\d{1,4}(?:\.\d)?) Gb/sec \(\d{1,2}X (\w+)\)")
 # 8 bits of data in 10 bits on the wire; faster InfiniBand loses 3 %
@@ -94,3 +100,58 @@ class Links:
                 source = _Source(int(speed) * 10**6, f"{counters}/rx_bytes", f"{counters}/tx_bytes")
                 found[name] = source
         return found
+
+
+_DISKSTATS = Path("/proc/diskstats")
+_FIELDS = 14
+
+
+@dataclass(frozen=True)
+class DiskCounts:
+    """Since boot: requests completed, ms with requests in flight, ms summed over the requests."""
+
+    name: str
+    requests: int = 0
+    busy_ms: int = 0
+    waited_ms: int = 0
+
+
+def disk_counts(path: Path = _DISKSTATS) -> dict[str, DiskCounts]:
+    """The counters of all block devices and partitions, by "major:minor"."""
+    found = {}
+    for line in files.readable(path).splitlines():
+        words = line.split()
+        if len(words) < _FIELDS or not "".join((*words[:2], *words[3:_FIELDS])).isdecimal():
+            continue
+        requests = int(words[3]) + int(words[7])
+        disk = DiskCounts(words[2], requests, int(words[12]), int(words[13]))
+        found[f"{words[0]}:{words[1]}"] = disk
+    return found
+
+
+def disks_below(
+    directories: Iterable[str], entries: Sequence[Entry], disks: Mapping[str, DiskCounts]
+) -> dict[str, str]:
+    """The devices ("major:minor") below these directories, and the directory of each.
+
+    A file system without a block device, or with several of which mountinfo names none, is left
+    out.
+    """
+    by_name = {disk.name: number for number, disk in disks.items()}
+    # the kernel lists a mount after the mounts that it covers
+    mounted = {entry.directory: entry for entry in entries}
+    found: dict[str, str] = {}
+    for directory in directories:
+        path = Path(directory)
+        entry = next((mounted[p] for p in (path, *path.parents) if p in mounted), None)
+        if entry is None:
+            continue
+        # btrfs and others have a device number of their own; the source has the name of a device
+        number = entry.device if entry.device in disks else by_name.get(_device_name(entry))
+        if number:
+            found.setdefault(number, directory)
+    return found
+
+
+def _device_name(entry: Entry) -> str:
+    return entry.source.rpartition("/dev/")[2]
