@@ -358,12 +358,55 @@ table inet filter {
         (":INPUT ACCEPT [0:0]\n-A INPUT -p tcp --dport 22 -j ACCEPT\n", "ok", "no rule"),
         (":INPUT DROP [0:0]\n-A INPUT -p tcp --dport 2049 -j ACCEPT\n", "warning", "20049, 4791"),
         (":INPUT ACCEPT [0:0]\n-A INPUT -j REJECT --reject-with x\n", "warning", "2049"),
+        # of Docker, of fail2ban, and what most filters begin with
+        (":FORWARD DROP [0:0]\n-A DOCKER-USER -j DROP\n-A FORWARD -j DOCKER-USER\n", "ok", "no"),
+        ("-A INPUT -p tcp --dport 22 -j f2b\n-A f2b -s 192.0.2.1/32 -j REJECT\n", "warning", "2"),
+        ("-A INPUT -p tcp -m multiport --dports 22 -j DROP\n", "ok", "no rule"),
+        (NFT.replace("policy drop", "policy accept") % "22", "ok", "no rule"),
+        (
+            "table inet f {\nchain i {\ntype filter hook input priority 0;\n"
+            "ct state invalid drop\njump rest\n}\nchain rest {\nreject\n}\n}\n",
+            "warning",
+            "2049",
+        ),
+        (
+            "table inet f {\nchain i {\ntype filter hook input priority 0;\nct state invalid drop\n"
+            "}\nchain fw {\ntype filter hook forward priority 0; policy drop;\n}\n}\n",
+            "ok",
+            "no rule",
+        ),
     ],
 )
 def test_the_packet_filter_is_judged(rules: str, status: str, words: str) -> None:
     found = checks.nfs_server.judge_filter(rules)
     assert found.status == status
     assert words in found.found
+
+
+@pytest.mark.parametrize(
+    ("portlist", "links", "status"),
+    [
+        ("", [], "ok"),
+        ("", ["mlx5"], "ok"),
+        ("", ["mlx5", "rxe"], "warning"),
+        ("tcp 2049\n", ["mlx5"], "warning"),
+        ("", None, "warning"),
+        ("", UserError("no ib_core"), "ok"),
+    ],
+)
+def test_a_filter_matters_to_servers_and_soft_links(
+    machine: Machine, portlist: str, links: list[str] | UserError | None, status: str
+) -> None:
+    device = link().device
+    known: Any = links
+    if isinstance(links, list):
+        known = [link(device=replace(device, driver=driver)) for driver in links]
+    write(machine.root, "proc/modules", "nf_tables 1 0 - Live 0x0\n")
+    write(machine.root, "proc/fs/nfsd/portlist", portlist)
+    said = Result(("nft",), NFT % "22", "", 0)
+    recording = Recording(programs={("nft", "list", "ruleset"): said}, links=known)
+    found = one(checks.nfs_server.firewall(Machine(machine.root, recording=recording)))
+    assert found.status == status
 
 
 # ---- mounting

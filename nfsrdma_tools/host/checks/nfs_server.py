@@ -30,6 +30,7 @@ _RESTART = "systemctl restart nfs-server"
 _ENABLE = "nfsrdma server enable DIRECTORY --client CLIENTS"
 _NFS_PORT = 2049
 _ROCE_PORT = 4791
+_PORTS = (_NFS_PORT, RDMA_PORT, _ROCE_PORT)
 _TIMEOUT_S = 5
 
 
@@ -202,7 +203,27 @@ def firewall(machine: Machine) -> Iterator[Finding]:
         texts.append(_rules(machine, "nft", "list", "ruleset"))
     if "iptable_filter" in loaded:
         texts.append(_rules(machine, "iptables-legacy-save"))
-    yield judge_filter("\n".join(texts))
+    found = judge_filter("\n".join(texts))
+    if found.status == "warning" and not _takes_connections(machine):
+        text = f"{found.found}; this host has neither an NFS server nor a soft link, and needs none"
+        found = Finding(found.name, "ok", text)
+    yield found
+
+
+def _takes_connections(machine: Machine) -> bool:
+    """Whether peers send NFS over RDMA through the packet filter; a doubt counts as yes."""
+    from nfsrdma_tools.host.rdma.nldev import SOFT_KINDS
+
+    served = False
+    try:
+        machine.require("proc/fs/nfsd/portlist")
+        served = bool(nfsctl.listeners(machine.path("proc/fs/nfsd")))
+        return served or any(link.device.driver in (*SOFT_KINDS, "") for link in machine.links())
+    except NotRecordedError:
+        return True
+    except (OSError, UserError):
+        # without ib_core there is no link
+        return served
 
 
 def _rules(machine: Machine, *argv: str) -> str:
@@ -212,18 +233,61 @@ def _rules(machine: Machine, *argv: str) -> str:
     return result.stdout
 
 
+_TABLE = re.compile(r"table (\S+ \S+) \{")
+_CHAIN = re.compile(r"chain (\S+) \{")
+# ":INPUT DROP [0:0]" and "-A INPUT -j REJECT" of iptables-save
+_APPENDED = re.compile(r"(?::|-A )(?P<chain>\S+) (?P<rule>.*)")
+_JUMP = re.compile(r"(?:\bjump|\bgoto|-j|-g) ([\w.-]+)")
+
+
+def _refuses(rule: str) -> bool:
+    """Whether a rule or a policy may refuse packets of NFS over RDMA."""
+    if not re.search(r"\b(drop|reject)\b", rule, re.IGNORECASE) or "invalid" in rule.lower():
+        return False
+    return "dport" not in rule or any(str(port) in rule for port in _PORTS)
+
+
+def _input_rules(rules: str) -> list[str]:
+    """The rules and policies that a packet to this host may meet; not those of forwarded ones."""
+    chains = _chains(rules)
+    hooked = [key for key, lines in chains.items() if any("hook input" in line for line in lines)]
+    waiting, met = [("", "INPUT"), *hooked], set[tuple[str, str]]()
+    while waiting:
+        key = waiting.pop()
+        if key not in met:
+            met.add(key)
+            jumps = _JUMP.findall("\n".join(chains.get(key, ())))
+            waiting += [(key[0], name) for name in jumps]
+    return [rule for key in met for rule in chains.get(key, ())]
+
+
+def _chains(rules: str) -> dict[tuple[str, str], list[str]]:
+    """The rules of each chain by table and name; iptables-save's have no table here."""
+    chains: dict[tuple[str, str], list[str]] = {}
+    table = chain = ""
+    for line in map(str.strip, rules.split("\n")):
+        if match := _TABLE.match(line):
+            table = match[1]
+        elif match := _CHAIN.match(line):
+            chain = match[1]
+        elif match := _APPENDED.match(line):
+            chains.setdefault(("", match["chain"]), []).append(match["rule"])
+        elif line == "}":
+            chain = ""
+        elif chain:
+            chains.setdefault((table, chain), []).append(line)
+    return chains
+
+
 def judge_filter(rules: str) -> Finding:
     """Judge the text of ``nft list ruleset`` or ``iptables-save``.
 
     RoCE arrives as UDP 4791 and iWARP as TCP 20049.  Hardware NICs bypass the packet filter with
     both, soft links do not.
     """
-    drops = re.search(r"hook input[^}]*?policy drop|^:INPUT DROP", rules, re.MULTILINE)
-    refuses = re.search(r"\b(drop|reject)\b|-j (DROP|REJECT)\b", rules)
-    if not drops and not refuses:
+    if not any(map(_refuses, _input_rules(rules))):
         return Finding("firewall", "ok", "no rule drops packets")
-    wanted = (_NFS_PORT, RDMA_PORT, _ROCE_PORT)
-    missing = [str(port) for port in wanted if not re.search(rf"\b{port}\b", rules)]
+    missing = [str(port) for port in _PORTS if not re.search(rf"\b{port}\b", rules)]
     if not missing:
         return Finding("firewall", "ok", "rules name ports 2049, 20049 and 4791")
     found = f"rules drop packets, and no rule names port {', '.join(missing)}"
