@@ -87,16 +87,22 @@ class ModuleFile:
 def loaded(proc: Path = Path("/proc")) -> dict[str, Module]:
     """The loaded modules by name; empty on a kernel without modules."""
     try:
-        return parse_loaded((proc / "modules").read_text())
+        return parse_loaded((proc / "modules").read_text(errors="replace"))
     except FileNotFoundError:
         return {}
 
 
 def parse_loaded(text: str) -> dict[str, Module]:
-    """Parse /proc/modules: name size users used-by state address (taint)."""
+    """Parse /proc/modules: name size users used-by state address (taint).
+
+    UserError for another line, such as one of lsmod(8).
+    """
     found = {}
     for line in text.splitlines():
-        name, size, users, used_by, _state, _address, *taint = line.split()
+        words = line.split()
+        if len(words) < 6 or not words[1].isdecimal():
+            raise UserError(f"invalid line in /proc/modules: {line[:80]!r}")
+        name, size, users, used_by, _state, _address, *taint = words
         found[name] = Module(
             name=name,
             size=int(size),

@@ -134,8 +134,11 @@ class Machine:
 
     @property
     def release(self) -> str:
-        """The running kernel's release."""
-        return self.kernel_text("proc/sys/kernel/osrelease").strip()
+        """The running kernel's release, a part of paths.  UserError if it cannot be one."""
+        text = self.kernel_text("proc/sys/kernel/osrelease").strip()
+        if "/" in text or "\0" in text:
+            raise UserError(f"{text[:80]!r} is no release of a kernel")
+        return text
 
     @property
     def in_container(self) -> bool:

@@ -61,6 +61,7 @@ _PROGRAMS = {
     "ibv_devinfo": ("ibv_devinfo",),
 }
 """Names of pasted outputs, and the programs whose output they are."""
+_NUMBERS = ("index", "port", "ports")
 _MODINFO = re.compile(r"modinfo-([A-Za-z0-9_-]{1,55})")
 _RULE = re.compile(r"(?:(etc|run|usr-local-lib|usr-lib|lib)-udev-)?([\w.+-]{1,200}\.rules)")
 # "[root@node ~]# cat /etc/fstab" above what it prints, and the next prompt below
@@ -224,7 +225,7 @@ def _recording(folder: Path) -> Recording:
             complete=bool(manifest),
             root_user=manifest.get("root"),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(f"the bundle has an invalid document: {one_line(repr(error))}") from error
     _add_pasted(folder, found)
     return found
@@ -255,7 +256,14 @@ def _links(document: dict[str, Any]) -> list[Link] | UserError | None:
         return UserError(str(message), str(hint))
     if "rdma_links" not in document:
         return None
-    return [Link(**{**row, "device": Device(**row["device"])}) for row in document["rdma_links"]]
+    found = []
+    for row in document["rdma_links"]:
+        device = Device(**row["device"])
+        found.append(Link(**{**row, "device": device}))
+        for name, value in (vars(found[-1]) | {"device": ""} | vars(device)).items():
+            if not isinstance(value, int if name in _NUMBERS else str):
+                raise TypeError(f"{name} of an RDMA link is {value!r}")
+    return found
 
 
 def _addresses(document: dict[str, Any]) -> dict[str, list[str]]:

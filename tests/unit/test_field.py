@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -17,7 +18,7 @@ import pytest
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import ProgramMissingError, UserError
 from nfsrdma_tools.host import recorded
-from nfsrdma_tools.host.checks import Finding, examine
+from nfsrdma_tools.host.checks import Finding, examine, kernel
 from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError, Recording
 from nfsrdma_tools.host.nfs.mounts import states
 from nfsrdma_tools.host.nfsd.serving import serving
@@ -27,6 +28,10 @@ FIELD = Path(__file__).parents[1] / "field"
 CASES = sorted(path.name for path in FIELD.iterdir() if path.is_dir())
 KEYS = {
     "about", "server", "errors", "warnings", "findings", "absent", "mounts", "server_status",
+}  # fmt: skip
+LINK: dict[str, Any] = {
+    "device": asdict(Device(0, "mlx5_0", 1, "ca", "roce", "mlx5", "", "")),
+    "port": 1, "state": "ACTIVE", "physical_state": "LINK_UP", "netdev": "e0",
 }  # fmt: skip
 
 
@@ -252,6 +257,67 @@ def test_the_error_of_a_shell_is_no_output(
     with recorded.opened(tmp_path) as machine:
         found = [one for one in examine(machine) if expected in one.found]
     assert [one.status for one in found] == ["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("name", "document"),
+    [
+        ("commands.json", [{"argv": ["dmesg"], "status": "x", "stdout": "", "stderr": ""}]),
+        ("netlink.json", {"rdma_links": [{**LINK, "port": "1/.."}]}),
+        ("netlink.json", {"rdma_links": [{**LINK, "state": ["ACTIVE"]}]}),
+        ("netlink.json", {"rdma_links": [{**LINK, "device": {**LINK["device"], "name": 5}}]}),
+    ],
+)
+def test_a_document_with_other_types_is_invalid(
+    name: str, document: object, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(json.dumps(document))
+    with pytest.raises(UserError, match="invalid document"), recorded.opened(tmp_path):
+        pass
+
+
+def test_no_text_of_a_bundle_leads_out_of_it(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "bundle", tmp_path / "outside"
+    (outside / "build").mkdir(parents=True)
+    (outside / "build/Makefile").write_text("")
+    (outside / "read_ahead_kb").write_text("128\n")
+    up = f"{'../' * 20}{outside.relative_to('/')}"
+    entry = f"61 1 {up} / /srv rw - nfs4 a:/b rw,vers=4.2,rsize=4096,proto=rdma"
+    files = {
+        "manifest.json": "{}",
+        "proc/sys/kernel/osrelease": f"{up}\n",
+        "proc/self/mountinfo": f"{entry}\n",
+        "lib/modules/x": "",
+        "sys/class/bdi/x": "",
+    }
+    for name, text in files.items():
+        (inside / name).parent.mkdir(parents=True, exist_ok=True)
+        (inside / name).write_text(text)
+    with recorded.opened(inside) as machine:
+        found = {one.name: one for one in examine(machine)}
+    for name in ("headers", "read-ahead"):
+        assert found[name].status == "unknown", found[name]
+    assert "no release of a kernel" in found["headers"].found
+    assert found["read-ahead"].found.startswith("invalid line in mountinfo")
+
+
+def test_a_packed_configuration_is_not_unpacked_without_end(tmp_path: Path) -> None:
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/osrelease").write_text("6.12.0\n")
+    config = b"CONFIG_SUNRPC_XPRT_RDMA=m\n" + bytes(64 << 20)
+    (tmp_path / "proc/config.gz").write_bytes(gzip.compress(config, 1))
+    machine = Machine(tmp_path, recording=Recording())
+    assert len(kernel._config(machine) or "") == 4 << 20
+    (tmp_path / "proc/config.gz").write_bytes(b"not packed")
+    with pytest.raises(UserError, match=r"cannot read /proc/config\.gz"):
+        kernel._config(machine)
+
+
+def test_the_output_of_lsmod_is_no_list_of_the_kernel(tmp_path: Path) -> None:
+    (tmp_path / "modules").write_bytes(b"Module      Size  Used by\nrpcrdma 458752  0 \xff\n")
+    with recorded.opened(tmp_path) as machine:
+        found = {one.name: one for one in examine(machine)}["netid rdma"]
+    assert (found.status, "invalid line in /proc/modules" in found.found) == ("unknown", True)
 
 
 def test_modinfo_that_finds_no_module_is_recorded(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ __all__ = [
 
 PROC = Path("/proc/self/mountinfo")
 _MOST_STEPS = 400
+_DEVICE = re.compile(r"[0-9]+:[0-9]+")
 _ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")
 # security labels contain commas between quotes: context="system_u:object_r:nfs_t:s0:c1,c2"
 _OPTION = re.compile(r'(?:"[^"]*"|[^,"]|")+')
@@ -187,6 +188,9 @@ def _entry(line: str) -> Entry:
         number, parent, device, root, directory, _ = before.split(" ", 5)
         fstype, source, superblock = after.split(" ")
         ids = int(number), int(parent)
+        if not _DEVICE.fullmatch(device):
+            # it becomes a part of paths
+            raise ValueError(device)
     except ValueError as error:
         raise UserError(f"invalid line in mountinfo: {line!r}") from error
     where = Path(unescape(directory))
