@@ -181,7 +181,7 @@ def uninstall(as_json: Json = False, verbose: Verbose = False) -> None:
 
 
 def _warn_of_loss() -> None:
-    from nfsrdma_tools.host.rpcrdma import gpudirect_loss
+    from nfsrdma_tools.host.transports import gpudirect_loss
 
     if loss := gpudirect_loss():
         print(f"nfsrdma: warning: {loss}", file=sys.stderr)

@@ -305,8 +305,7 @@ def _unreadable(error: OSError, pid: int | None) -> UserError:
 
 def _list(machine: Machine, directory: str | None, as_json: bool) -> None:
     from nfsrdma_tools.host.nfs.mounts import states
-    from nfsrdma_tools.host.rpcrdma import loaded_origin
-    from nfsrdma_tools.host.transports import owner
+    from nfsrdma_tools.host.transports import loaded_origin, owner
 
     current = states(machine)
     if directory is not None:

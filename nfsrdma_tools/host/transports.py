@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transports, and the kernel modules that implement them.
+"""Transports, the kernel modules that implement them, and whose module rpcrdma is.
 
 ``rdma`` and ``nfsrdma`` are both ``proto=rdma`` for the kernel; the module that owns that netid
 decides which of the two a mount uses.  The module cannot change while a mount uses it, so the
@@ -7,18 +7,26 @@ current owner is the module that the mount was made with.
 
 nfsd requests a server transport by a name of its own.  That name is ``rdma`` for both modules,
 unless ours was loaded with another server_name: then both modules can be loaded.
+
+Vendors replace rpcrdma: MLNX_OFED and DOCA build it against their RDMA stack (package
+mlnx-nfsrdma), VAST and Dell replace the whole NFS stack (vastnfs, dellnfs), and a vendor's RDMA
+stack without NFS installs an empty module of that name, described as "rpcrdma dummy kernel
+module", which loads without an error and does nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import MismatchError, ProgramMissingError
+from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
 from nfsrdma_tools.host import kernel_modules
-from nfsrdma_tools.host.kernel_modules import Module
-from nfsrdma_tools.host.machine import LIVE, Machine
+from nfsrdma_tools.host.kernel_modules import Module, ModuleFile
+from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError
 from nfsrdma_tools.module_source import OURS
 
 __all__ = [
@@ -26,13 +34,23 @@ __all__ = [
     "KERNELS",
     "KERNELS_ALIAS",
     "TRANSPORT_MODULES",
+    "Circumstances",
+    "Kind",
+    "Origin",
     "alias_target",
     "check_transport_module",
+    "circumstances",
     "client_owners",
+    "dummy_marks",
     "family",
+    "gpudirect_loss",
+    "loaded_origin",
     "named",
+    "offers",
+    "origin",
     "owner",
     "serves_as",
+    "signature_rule",
     "split_family",
     "would_load",
 ]
@@ -122,3 +140,166 @@ def alias_target() -> str:
     except ProgramMissingError:
         return KERNELS
     return words[0] if words else KERNELS
+
+
+Kind = Literal["kernel", "rdma stack", "nfs stack", "dkms", "dummy", "other"]
+
+_STACK = {"ib_core", "rdma_cm", "sunrpc", "mlx_compat", KERNELS, "xprtrdma", "svcrdma"}
+"""The modules whose refusal by the kernel keeps rpcrdma from loading."""
+_NFS_STACK = re.compile(r"/(\w{1,32})/bundle/net/sunrpc/")
+_BUNDLE = "sys/module/sunrpc/parameters/nfs_bundle_version"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a file of module rpcrdma is from."""
+
+    kind: Kind
+    label: str
+    """For a message: "of the kernel", "of vastnfs 4.0.34"."""
+
+
+def origin(file: ModuleFile, machine: Machine = LIVE) -> Origin:
+    """The origin of rpcrdma by its file, and by the loaded sunrpc."""
+    if dummy_marks(file):
+        return Origin("dummy", "an empty module")
+    if file.builtin or file.intree:
+        return Origin("kernel", "of the kernel")
+    version = machine.text(_BUNDLE).strip()
+    bundled = _NFS_STACK.search(file.path)
+    if bundled or version:
+        name = bundled[1] if bundled else "vastnfs" if "vast" in version else "another NFS stack"
+        return Origin("nfs stack", f"of {name} {version}".rstrip())
+    if "mlx_compat" in file.depends or re.search(r"/mlnx-(nfsrdma|ofa_kernel)/", file.path):
+        return Origin("rdma stack", f"of MLNX_OFED or DOCA {file.version}".rstrip())
+    if "/dkms/" in file.path:
+        return Origin("dkms", f"built by DKMS, version {file.version or 'unknown'}")
+    return Origin("other", "of a vendor")
+
+
+def loaded_origin(module: str, machine: Machine = LIVE) -> str:
+    """The label of the module that serves proto=rdma (``transports.owner``); "" for none."""
+    if module in ("", OURS):
+        return "of this project" if module else ""
+    try:
+        file = kernel_modules.on_disk(module, machine)
+    except NotRecordedError:
+        file = None
+    running = kernel_modules.srcversion(module, machine.path("sys"))
+    if file is None or running not in ("", file.srcversion):
+        # the file of the loaded module was replaced, or nobody recorded it
+        return "of unknown origin"
+    return origin(file, machine).label
+
+
+def dummy_marks(file: ModuleFile) -> list[str]:
+    """The marks of an empty module in a file of that name; [] if it has none.
+
+    The real module has the aliases svcrdma and xprtrdma (net/sunrpc/xprtrdma/module.c) and uses
+    rdma_cm; a dummy does neither.  rdma_cm may also be built in: that alone proves nothing.
+    """
+    if file.builtin:
+        return []
+    found = []
+    if "dummy" in file.description.lower():
+        found.append(f"its description is {file.description!r}")
+    if not {"svcrdma", "xprtrdma"} & set(file.aliases) and "rdma_cm" not in file.depends:
+        found.append("it has no alias svcrdma or xprtrdma, and does not use rdma_cm")
+    return found
+
+
+def offers(file: ModuleFile) -> list[str]:
+    """The parts that modprobe finds in a file of rpcrdma by their names: client, server."""
+    names = {"client": {"xprtrdma", "rpcrdma6"}, "server": {"svcrdma"}}
+    if file.builtin:
+        return list(names)
+    return [part for part, aliases in names.items() if aliases & set(file.aliases)]
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """The state of a host on which it depends whether the kernel takes a file of rpcrdma."""
+
+    release: str
+    """The running kernel's."""
+    loaded: bool | None
+    """Whether a module of that name is loaded; None if unknown."""
+    srcversion: str = ""
+    """Of the loaded module; "" if none is loaded, or it has none."""
+    refused: str = ""
+    """The kernel's message that refused it, or a module it needs, since the boot; "" if none."""
+    signed_only: str = ""
+    """Why the kernel loads signed modules only; "" if it does not."""
+    foreign: tuple[str, ...] = ()
+    """Loaded modules that the file needs, and that are not of its origin."""
+
+
+def circumstances(file: ModuleFile | None, machine: Machine) -> Circumstances:
+    """Read them from a host.  For a loaded module, only its srcversion matters."""
+    running = machine.path(f"sys/module/{KERNELS}")
+    modules = kernel_modules.loaded(machine.path("proc"))
+    here: bool | None = running.exists() or KERNELS in modules
+    if not here:
+        try:
+            machine.require("proc/modules")
+        except NotRecordedError:
+            here = None
+    if here:
+        found = kernel_modules.srcversion(KERNELS, machine.path("sys"))
+        return Circumstances(machine.release, here, found)
+    return Circumstances(
+        release=machine.release,
+        loaded=here,
+        refused=_refusal(machine),
+        signed_only=signature_rule(machine),
+        foreign=_foreign(file, machine, modules) if file else (),
+    )
+
+
+def _foreign(file: ModuleFile, machine: Machine, modules: dict[str, Module]) -> tuple[str, ...]:
+    """The loaded modules below rpcrdma that its file was not built with."""
+    # True: a module that is not the kernel's is expected
+    wanted = {
+        "kernel": {"ib_core": False, "rdma_cm": False, "sunrpc": False},
+        "rdma stack": {"ib_core": True, "rdma_cm": True, "sunrpc": False},
+        # built with or without a vendor's RDMA stack
+        "nfs stack": {"sunrpc": True},
+    }.get(origin(file, machine).kind, {})
+    loaded = ((name, other, modules[name]) for name, other in wanted.items() if name in modules)
+    return tuple(name for name, other, module in loaded if ("O" in module.taint) != other)
+
+
+def _refusal(machine: Machine) -> str:
+    from nfsrdma_tools.host.kernel_log.explain import boot_messages
+
+    refused = boot_messages(machine, "module does not fit", "module not inserted")
+    return next((row.example for row in refused if row.subject in _STACK), "")
+
+
+def signature_rule(machine: Machine) -> str:
+    """Why the kernel loads signed modules only; "" if it does not, or if that is unknown."""
+    if machine.text("sys/module/module/parameters/sig_enforce").strip() == "Y":
+        return "module.sig_enforce is on"
+    # "none [integrity] confidentiality": the one in brackets is in effect
+    mode = re.search(r"\[(\w+)\]", machine.text("sys/kernel/security/lockdown"))
+    return f"lockdown is {mode[1]}" if mode and mode[1] != "none" else ""
+
+
+def gpudirect_loss(machine: Machine = LIVE) -> str:
+    """What GPUDirect Storage loses if another module replaces rpcrdma; "" if nothing.
+
+    nvidia_fs registers with a vendor's rpcrdma by rpcrdma_register_nvfs_dma_ops(), which neither
+    the kernel's nor ours has.  /proc/driver/nvidia-fs/modules lists what it registered with.
+    """
+    registered = machine.text("proc/driver/nvidia-fs/modules")
+    if re.search(rf"\b{KERNELS}\b", registered):
+        return "GPUDirect Storage uses this rpcrdma: without it, data for GPU memory is copied"
+    if registered or "nvidia_fs" not in kernel_modules.loaded(machine.path("proc")):
+        return ""
+    try:
+        file = kernel_modules.on_disk(KERNELS, machine)
+    except UserError:
+        return ""
+    if file is None or origin(file, machine).kind in ("kernel", "dummy"):
+        return ""
+    return "nvidia_fs is loaded and may use this rpcrdma for GPUDirect Storage (gdscheck -p)"

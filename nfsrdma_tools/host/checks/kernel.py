@@ -9,14 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import kernel_faults, kernel_modules, packages, rpcrdma
+from nfsrdma_tools.host import kernel_faults, kernel_modules, packages, transports
 from nfsrdma_tools.host.checks.finding import Finding, carry_out
 from nfsrdma_tools.host.kernel_faults import Fault, KernelVersion
 from nfsrdma_tools.host.kernel_log.explain import Explanation, explain, kernel_ring
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine
-from nfsrdma_tools.host.rpcrdma import Circumstances, Origin
-from nfsrdma_tools.host.transports import CONF, KERNELS, client_owners, owner
+from nfsrdma_tools.host.transports import CONF, KERNELS, Circumstances, Origin, client_owners, owner
 from nfsrdma_tools.module_source import OURS
 
 __all__ = [
@@ -76,7 +75,7 @@ def _real_file(machine: Machine) -> ModuleFile | None:
         file = kernel_modules.on_disk(KERNELS, machine)
     except UserError:
         return None
-    return file if file and not rpcrdma.dummy_marks(file) else None
+    return file if file and not transports.dummy_marks(file) else None
 
 
 def lacking(machine: Machine) -> bool:
@@ -104,7 +103,7 @@ def module(machine: Machine) -> Iterator[Finding]:
     """The module that modprobe would load is a real one that the kernel takes; whose it is."""
     # modinfo ignores modprobe.d: the name means the kernel's module, also after `module install`
     file = kernel_modules.on_disk(KERNELS, machine)
-    known = rpcrdma.circumstances(file, machine)
+    known = transports.circumstances(file, machine)
     if file is None and not known.loaded and lacking(machine):
         found = Finding(KERNELS, "unknown", f"not judged, because {_LACKING}")
     elif file is None and machine.in_container:
@@ -113,11 +112,11 @@ def module(machine: Machine) -> Iterator[Finding]:
     elif file is None:
         found = judge_no_module(known, packages.install(KERNELS, known.release, machine.root))
     else:
-        found = judge_module(file, rpcrdma.origin(file, machine), known)
+        found = judge_module(file, transports.origin(file, machine), known)
     if found.status == "error" and OURS in kernel_modules.loaded(machine.path("proc")):
         # nothing is broken as long as ours is in its place
         found = replace(found, status="warning", found=f"{found.found}; {OURS} is loaded instead")
-    elif found.status == "ok" and (loss := rpcrdma.gpudirect_loss(machine)):
+    elif found.status == "ok" and (loss := transports.gpudirect_loss(machine)):
         found = replace(found, found=f"{found.found}; {loss}")
     yield found
 
@@ -143,10 +142,10 @@ def judge_no_module(known: Circumstances, remedy: str) -> Finding:
 def judge_module(file: ModuleFile, origin: Origin, known: Circumstances) -> Finding:
     """Judge a file of rpcrdma: broken, in doubt as long as it is not loaded, or well."""
     what = f"{file.path or 'built in'}, {origin.label}"
-    if marks := rpcrdma.dummy_marks(file):
+    if marks := transports.dummy_marks(file):
         found = f"{file.path} is not the real module: {'; '.join(marks)}"
         return Finding(KERNELS, "error", found, "the kernel's own rpcrdma, or a vendor's", _REAL)
-    parts = " and ".join(rpcrdma.offers(file)) or "no part that has an alias"
+    parts = " and ".join(transports.offers(file)) or "no part that has an alias"
     if origin.kind == "nfs stack":
         parts += ", with remoteports= and localports="
     if known.loaded:
@@ -192,7 +191,7 @@ def _doubt(file: ModuleFile, known: Circumstances) -> str:
         return f"the loaded {', '.join(known.foreign)} is of another origin"
     if file.built_for not in ("", known.release):
         return f"it was built for kernel {file.built_for}, and may fit {known.release} (kABI)"
-    if not rpcrdma.offers(file):
+    if not transports.offers(file):
         return "it has no alias by which nfsd and rdma-core load it"
     return ""
 
@@ -252,7 +251,7 @@ def our_module(machine: Machine) -> Iterator[Finding]:
     there = OURS in kernel_modules.loaded(machine.path("proc"))
     running = kernel_modules.srcversion(OURS, machine.path("sys")) if there else None
     values = kernel_modules.parameters(OURS, machine.path("sys"))
-    yield judge_our_module(built, running, values, rpcrdma.signature_rule(machine))
+    yield judge_our_module(built, running, values, transports.signature_rule(machine))
 
 
 def _our_build(release: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nfsrdma_tools import module_source
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import kernel_modules, rpcrdma
+from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import install as module_install
@@ -87,7 +87,7 @@ def status() -> Status:
         owner=module,
         version=kernel_modules.version(module) if module else "",
         srcversion=kernel_modules.srcversion(module) if module else "",
-        origin=rpcrdma.loaded_origin(module),
+        origin=transports.loaded_origin(module),
         ours=kernel_modules.srcversion(ours) if ours else "",
         server=server_debugfs.server(),
         source=source.folder,
