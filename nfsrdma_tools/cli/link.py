@@ -69,7 +69,7 @@ def add(
 
     Example: nfsrdma link add rxe0 type rxe netdev eth0
     """
-    from nfsrdma_tools.host.module import card
+    from nfsrdma_tools.host.module import build
     from nfsrdma_tools.host.rdma import nldev
     from nfsrdma_tools.undo import journal
 
@@ -83,7 +83,7 @@ def add(
         return
     with journal() as changes:
         if keywords["type"] == "card":
-            card.load(changes)
+            build.load_card(changes)
         link = nldev.add_link(*new, changes)
         changes.keep()
     if as_json:

@@ -2,7 +2,8 @@
 """Builds a module for a kernel: from a copy of the source, into a cache.
 
 The cache is <cache>/modules/<kernel release>/<source hash>/<module>.ko.  A build never writes into
-the source tree, which may be read-only or belong to another user.
+the source tree, which may be read-only or belong to another user.  ``load_card`` also loads the
+module of the modelled card.
 """
 
 from __future__ import annotations
@@ -20,18 +21,12 @@ from pathlib import Path
 from nfsrdma_tools import module_source
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import UserError, one_line
-from nfsrdma_tools.host import packages
+from nfsrdma_tools.host import kernel_modules, packages
 from nfsrdma_tools.lock import file_lock
-from nfsrdma_tools.module_source import OURS, Source
+from nfsrdma_tools.module_source import CARD, OURS, Source
+from nfsrdma_tools.undo import Journal, Run
 
-__all__ = [
-    "Build",
-    "all_cached",
-    "build",
-    "cached",
-    "checked_release",
-    "first_error",
-]
+__all__ = ["Build", "all_cached", "build", "cached", "checked_release", "first_error", "load_card"]
 
 _TIMEOUT = 3600  # in seconds; an emulated machine is slow
 _KEPT = 4  # builds kept per kernel, 10 MB each: the journal may reload an older one
@@ -176,3 +171,20 @@ def _keep(draft: Path, file: Path) -> None:
     (place.parent / "failed.log").unlink(missing_ok=True)
     for old in all_cached(place.parent.name, file.stem)[_KEPT:]:
         shutil.rmtree(old.parent, ignore_errors=True)
+
+
+def load_card(journal: Journal, watch: Callable[[str], None] = lambda release: None) -> bool:
+    """Build the card's module for the running kernel and load it; False if it is loaded already.
+
+    ``watch`` is called a few times a second during the build.  ``journal`` gets the undo.
+    UserError if the build fails, CommandError with the kernel's message if the module does not
+    load.
+    """
+    if CARD in kernel_modules.loaded():
+        return False
+    built = build(source=module_source.find_card(), watch=watch)
+    for name in kernel_modules.in_file(built.path).depends:
+        kernel_modules.load(name, journal)
+    journal.add(Run(("rmmod", "--", CARD), when=f"/sys/module/{CARD}"))
+    run("insmod", str(built.path))
+    return True
