@@ -16,8 +16,8 @@ from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.console import Console, KernelReportError
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import Kernel, find
+from nfsrdma_tools.lab.nodes import Ssh
 from nfsrdma_tools.lab.qemu import Monitor, qemu
-from nfsrdma_tools.lab.ssh import Ssh
 
 __all__ = ["Hardware", "Lan", "Machine", "qemu_argv"]
 

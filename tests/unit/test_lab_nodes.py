@@ -13,8 +13,7 @@ import pytest
 
 from nfsrdma_tools.lab import nodes
 from nfsrdma_tools.lab.config import LabConfig
-from nfsrdma_tools.lab.nodes import Nodes, inventory, pack
-from nfsrdma_tools.lab.ssh import Ssh
+from nfsrdma_tools.lab.nodes import Nodes, Ssh, inventory, pack
 
 
 def test_arguments_reach_a_node_as_they_are() -> None:
