@@ -167,7 +167,7 @@ def down(name: Name) -> None:
 @app.command()
 def clean(as_json: Json = False) -> None:
     """Remove outdated images and leftovers of killed labs."""
-    from nfsrdma_tools.lab.cleanup import clean
+    from nfsrdma_tools.lab.lab import clean
 
     freed = clean()
     print_json({"freed_bytes": freed}) if as_json else print(f"freed {freed >> 20} MiB")

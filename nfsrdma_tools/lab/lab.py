@@ -8,6 +8,8 @@ The process that holds a ``Lab`` open owns it: its machines die with that proces
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,13 +19,14 @@ from typing import Self
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.identity import of_this_process
-from nfsrdma_tools.lab import cleanup, image, kernels, paths, qemu, snapshot
+from nfsrdma_tools.lab import image, kernels, paths, qemu, snapshot
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
+from nfsrdma_tools.lab.image import recipe_hash
 from nfsrdma_tools.lab.machine import Hardware, Lan, Machine
 from nfsrdma_tools.lab.nodes import Nodes
 from nfsrdma_tools.lock import try_file_lock, try_folder_lock
 
-__all__ = ["Lab", "prepare"]
+__all__ = ["Lab", "clean", "prepare", "remove_folder", "remove_stale_labs"]
 
 _Step = Callable[[str], None]
 
@@ -114,10 +117,10 @@ class Lab(Nodes):
 
     def _claim(self, stack: contextlib.ExitStack) -> None:
         _lock(self.config.name, stack)
-        cleanup.remove_stale_labs()
+        remove_stale_labs()
         for folder in (self.folder, self._disks):
             # remove what a killed owner left
-            cleanup.remove_folder(folder)
+            remove_folder(folder)
             paths.create_lab_folder(folder)
             # marks the disks as in use, for labs of other run directories
             stack.enter_context(try_folder_lock(folder))
@@ -166,7 +169,7 @@ class Lab(Nodes):
 def _remove(folder: Path) -> None:
     # the next start removes what cannot be removed now
     with contextlib.suppress(OSError, UserError):
-        cleanup.remove_folder(folder)
+        remove_folder(folder)
 
 
 def _lock(name: str, stack: contextlib.ExitStack) -> None:
@@ -176,3 +179,89 @@ def _lock(name: str, stack: contextlib.ExitStack) -> None:
         # a process that checks whether the lab is up holds the lock briefly
         time.sleep(0.05)
     raise UserError(f"the lab {name} is already up", f"nfsrdma lab down {name}")
+
+
+def clean() -> int:
+    """Remove files of outdated recipes and of stale labs; returns the bytes freed.
+
+    Leaves what another process builds at the moment.
+    """
+    images = {recipe_hash(extras) for extras in (False, True)}
+    known = kernels.present()
+    # the name of a snapshot begins with the names of its image and its kernel
+    warm = {f"{image}-{kernel}" for image in images for kernel in known}
+    freed = remove_stale_labs()
+    for name, current in (("images", images), ("kernels", known), ("warm", warm)):
+        folder = paths.cache_dir() / name
+        # a lock and the drafts of a build have its name, with another end
+        built = sorted({path.with_name(paths.built_name(path)) for path in folder.glob("*")})
+        freed += sum(_remove_outdated(path, current) for path in built)
+    return freed
+
+
+def _remove_outdated(path: Path, current: set[str]) -> int:
+    outdated = current.isdisjoint((path.name, path.name.rpartition("-")[0]))
+    kept = {f"{path.name}.lock"}
+    kept |= set() if outdated else {path.name, f"{path.name}.qcow2"}
+    with try_file_lock(paths.lock_of(path)) as free:
+        if not free:
+            return 0
+        files = [p for p in path.parent.glob("*") if paths.built_name(p) == path.name]
+        return sum(_remove_path(file) for file in files if file.name not in kept)
+
+
+def remove_stale_labs() -> int:
+    """Remove the files of labs without an owner; returns the bytes freed."""
+    disks = paths.disks_dir()
+    folders = [*paths.labs_dir().iterdir(), *(disks.iterdir() if disks.is_dir() else ())]
+    names = {folder.name for folder in folders if paths.is_lab_folder(folder)}
+    return sum(_remove_stale_lab(name) for name in sorted(names))
+
+
+def _remove_stale_lab(name: str) -> int:
+    folders = paths.lab_dir(name), paths.disks_dir() / name
+    with try_file_lock(paths.lab_lock(name)) as free:
+        removable = [path for path in folders if free and paths.is_lab_folder(path)]
+        return sum(_remove_unlocked(folder) for folder in removable)
+
+
+def _remove_unlocked(folder: Path) -> int:
+    # a lab of another run directory has its lock there
+    with try_folder_lock(folder) as free:
+        try:
+            return remove_folder(folder) if free else 0
+        except OSError:
+            # its machines are still exiting; the next start removes what they write now
+            return 0
+
+
+def remove_folder(folder: Path) -> int:
+    """Remove a lab's folder, its mark last; returns the bytes freed.
+
+    UserError if something exists there that no lab made.
+    """
+    if not os.path.lexists(folder):
+        return 0
+    if not paths.is_lab_folder(folder):
+        raise UserError(f"{folder}: expected a folder of a lab, found other files", "remove it")
+    size = sum(_remove_path(path) for path in folder.iterdir() if path.name != paths.MARK)
+    mark = folder / paths.MARK
+    mark.unlink(missing_ok=True)
+    try:
+        folder.rmdir()
+    except OSError:
+        # a machine that is still exiting wrote a file
+        mark.touch()
+        raise
+    return size
+
+
+def _remove_path(path: Path) -> int:
+    """Remove a file or a folder; returns the bytes freed."""
+    if path.is_symlink() or not path.is_dir():
+        size = path.lstat().st_blocks * 512
+        path.unlink()
+        return size
+    size = sum(p.lstat().st_blocks * 512 for p in [path, *path.rglob("*")])
+    shutil.rmtree(path)
+    return size

@@ -30,7 +30,8 @@ from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.rdma.ports import Link
 from nfsrdma_tools.host.tune import tuning
 from nfsrdma_tools.host.tune.tuning import TuneState
-from nfsrdma_tools.lab import cleanup, image, kernels, nodes, paths, qemu, supervisor
+from nfsrdma_tools.lab import image, kernels, nodes, paths, qemu, supervisor
+from nfsrdma_tools.lab import lab as life_cycle
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.probes.intervals import Cost, Interval
 from nfsrdma_tools.probes.maps import Losses
@@ -144,7 +145,7 @@ def build_lab(patch: PATCH, folder: Path) -> None:
 
 
 def clean_labs(patch: PATCH, _: Path) -> None:
-    patch.setattr(cleanup, "clean", lambda: 1 << 20)
+    patch.setattr(life_cycle, "clean", lambda: 1 << 20)
     lab.clean(as_json=True)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab import cleanup, paths
+from nfsrdma_tools.lab import lab, paths
 from nfsrdma_tools.lock import try_file_lock, try_folder_lock
 
 
@@ -29,11 +29,11 @@ def test_what_killed_owners_left_goes_and_nothing_else(
     ):
         assert alive
         assert elsewhere
-        assert cleanup.remove_stale_labs() >= 8192
-        assert cleanup.remove_stale_labs() == 0
+        assert lab.remove_stale_labs() >= 8192
+        assert lab.remove_stale_labs() == 0
         assert sorted(path.name for path in paths.disks_dir().iterdir()) == ["alive", "elsewhere"]
         assert sorted(path.name for path in paths.labs_dir().iterdir()) == ["alive", "alive.lock"]
-    assert cleanup.remove_stale_labs() >= 8192
+    assert lab.remove_stale_labs() >= 8192
     assert list(paths.labs_dir().iterdir()) == []
 
 
@@ -49,7 +49,7 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_link_in_place_of_the_labs_is_refused(homes: Path) -> None:
     """Anyone can make the name first in /tmp."""
     (homes / "nfsrdma-labs").symlink_to(homes / "home")
-    for use in (paths.labs_dir, cleanup.remove_stale_labs, lambda: paths.lab_lock("x")):
+    for use in (paths.labs_dir, lab.remove_stale_labs, lambda: paths.lab_lock("x")):
         with pytest.raises(UserError, match=r"nfsrdma-labs: expected a directory .*found lrwx"):
             use()
     assert (homes / "home/thesis/text").read_text() == "kept"
@@ -90,9 +90,9 @@ def test_a_folder_of_labs_of_another_user_is_refused(homes: Path) -> None:
     for folder in (paths.labs_dir(), homes, paths.cache_dir()):
         os.chown(folder, 1000, 1000)
         with pytest.raises(UserError, match="of uid 1000"):
-            cleanup.remove_stale_labs()
+            lab.remove_stale_labs()
         os.chown(folder, 0, 0)
-    assert cleanup.remove_stale_labs() == 0
+    assert lab.remove_stale_labs() == 0
 
 
 def test_only_folders_of_labs_are_removed(homes: Path) -> None:
@@ -101,18 +101,18 @@ def test_only_folders_of_labs_are_removed(homes: Path) -> None:
     shutil.copytree(homes / "home/thesis", other)
     link.symlink_to(homes / "home")
     (paths.labs_dir() / "empty").mkdir()
-    assert cleanup.remove_stale_labs() == 0
+    assert lab.remove_stale_labs() == 0
     assert sorted(path.name for path in paths.labs_dir().iterdir()) == ["thesis"]
     assert link.is_symlink()
     for folder in (other, link):
         with pytest.raises(UserError, match="expected a folder of a lab"):
-            cleanup.remove_folder(folder)
+            lab.remove_folder(folder)
     assert (other / "text").read_text() == (homes / "home/thesis/text").read_text() == "kept"
 
 
 def test_a_link_in_a_cache_is_removed_but_not_its_target(homes: Path) -> None:
     (homes / "link").symlink_to(homes / "home")
-    cleanup._remove(homes / "link")
+    lab._remove_path(homes / "link")
     assert not (homes / "link").is_symlink()
     assert (homes / "home/thesis/text").read_text() == "kept"
 
@@ -130,8 +130,8 @@ def test_a_folder_that_is_still_written_to_stays_a_folder_of_a_lab(
 
     monkeypatch.setattr(Path, "rmdir", write_while_removing)
     with pytest.raises(OSError, match="not empty"):
-        cleanup.remove_folder(folder)
+        lab.remove_folder(folder)
     monkeypatch.undo()
     assert paths.is_lab_folder(folder)
-    cleanup.remove_folder(folder)
+    lab.remove_folder(folder)
     assert not folder.exists()

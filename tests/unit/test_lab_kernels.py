@@ -8,7 +8,7 @@ import pytest
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab import cleanup, debian_kernel, image, kernels, paths
+from nfsrdma_tools.lab import debian_kernel, image, kernels, lab, paths
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.machine import Hardware, qemu_argv
@@ -138,7 +138,7 @@ def test_what_other_recipes_made_is_removed(base: Image, builds: list[tuple[str,
         (top / "warm" / name).touch()
     (top / "kernels" / "debug-1").mkdir()
     (top / "images" / "other").mkdir()
-    cleanup.clean()
+    lab.clean()
     assert {path.name for path in (top / "warm").iterdir()} == warm
     assert {path.name for path in (top / "kernels").iterdir() if path.is_dir()} == kept
     assert {path.name for path in (top / "images").iterdir()} == {ours}
@@ -160,7 +160,7 @@ def test_what_is_being_built_is_left_alone(
 
         def run(*argv: object, **_: object) -> Result:
             before = sorted(cache_of_labs.rglob("*"))
-            cleanup.clean()
+            lab.clean()
             assert sorted(cache_of_labs.rglob("*")) == before
             work, out = (Path(str(each)) for each in argv[-2:])
             assert work.is_dir()
@@ -171,7 +171,7 @@ def test_what_is_being_built_is_left_alone(
         monkeypatch.setattr(kernels, "run", run)
         kernels.build("debug")
     assert seen
-    cleanup.clean()
+    lab.clean()
     left = {path.name for each in busy for path in each.parent.iterdir()}
     present = {kernels.find(name).folder.name for name in ("debug", "6.12")}
     assert left == {base.folder.name, *present}
