@@ -94,11 +94,11 @@ def up(
     as_json: Json = False,
 ) -> None:
     """Start a lab; it runs until `nfsrdma lab down`."""
-    from nfsrdma_tools.lab import supervisor
+    from nfsrdma_tools.lab import lab
     from nfsrdma_tools.lab.config import LabConfig, clock_name
 
     config = LabConfig(name, shape, kernel, clock, link, clients, memory, nic, cpus, extras)
-    state = supervisor.up(config, _step)
+    state = lab.up(config, _step)
     if as_json:
         # as `lab status` prints it
         print_json({"name": name, **state})
@@ -159,9 +159,9 @@ def status(as_json: Json = False) -> None:
 @app.command()
 def down(name: Name) -> None:
     """Stop and remove a lab; keep the cached image."""
-    from nfsrdma_tools.lab import supervisor
+    from nfsrdma_tools.lab import lab
 
-    supervisor.down(name)
+    lab.down(name)
 
 
 @app.command()

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lab and its life cycle: started from warm snapshots, removed without leftovers.
+"""A lab and its life cycle: started from warm snapshots, owned by a process, removed with it.
 
 The process that holds a ``Lab`` open owns it: its machines die with that process.
-``nfsrdma lab up`` starts a supervisor process that owns the lab.
+``nfsrdma lab up`` starts this file as the process that owns the lab; SIGTERM stops the lab.
+A killed lab leaves folders, and gigabytes of disks, which ``clean`` and the next lab remove.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,16 +22,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+from nfsrdma_tools.command import kill
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.identity import of_this_process
+from nfsrdma_tools.identity import of_this_process, terminate
 from nfsrdma_tools.lab import image, kernels, paths, qemu, snapshot
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
+from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.image import recipe_hash
 from nfsrdma_tools.lab.machine import Hardware, Lan, Machine
-from nfsrdma_tools.lab.nodes import Nodes
+from nfsrdma_tools.lab.nodes import LabState, Nodes, read_state
 from nfsrdma_tools.lock import try_file_lock, try_folder_lock
 
-__all__ = ["Lab", "clean", "prepare", "remove_folder", "remove_stale_labs"]
+__all__ = ["Lab", "clean", "down", "prepare", "remove_folder", "remove_stale_labs", "up"]
 
 _Step = Callable[[str], None]
 
@@ -265,3 +272,92 @@ def _remove_path(path: Path) -> int:
     size = sum(p.lstat().st_blocks * 512 for p in [path, *path.rglob("*")])
     shutil.rmtree(path)
     return size
+
+
+# to stop the machines and remove their disks
+_STOP_SECONDS = 300
+
+
+def up(config: LabConfig, step: Callable[[str], None]) -> LabState:
+    """Start a supervisor that brings a lab up; returns the lab's state."""
+    if read_state(config.name):
+        raise UserError(f"the lab {config.name} is already up", f"nfsrdma lab down {config.name}")
+    prepare(config, step)
+    step("starting")
+    log = _supervisor_log(config.name)
+    # a session of its own: Ctrl-C and the end of this terminal do not reach the supervisor
+    with log.open("wb") as output:
+        supervisor = subprocess.Popen(
+            (sys.executable, "-m", __name__, json.dumps(config.to_dict())),
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+    try:
+        return _wait_until_ready(config.name, supervisor)
+    except BaseException:
+        _end_supervisor(supervisor)
+        raise
+
+
+def _wait_until_ready(name: str, supervisor: subprocess.Popen[bytes]) -> LabState:
+    # without a limit: each step of the supervisor has its own, of 15 minutes for a boot
+    while True:
+        ended = supervisor.poll() is not None
+        state = read_state(name)
+        mine = str(state.get("owner", "")).partition("-")[0] == str(supervisor.pid)
+        if mine and state["phase"] == "ready":
+            return state
+        if ended:
+            text = _supervisor_log(name).read_text(errors="replace")
+            raise UserError(f"the lab failed to start: {text.strip()}")
+        time.sleep(0.05)
+
+
+def _end_supervisor(supervisor: subprocess.Popen[bytes]) -> None:
+    supervisor.terminate()
+    try:
+        supervisor.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        # its machines die with it
+        kill(supervisor)
+
+
+def down(name: str) -> None:
+    """Stop a lab and wait until it is removed."""
+    if not read_state(name):
+        raise UserError(f"the lab {name} is not up", "list the labs: nfsrdma lab status")
+    end, owner = time.monotonic() + _STOP_SECONDS, ""
+    while state := read_state(name):
+        if not owner and terminate(state.get("owner", "")):
+            owner = state["owner"]
+        if time.monotonic() > end:
+            hint = f"run: kill -9 {owner.partition('-')[0]}" if owner else "wait until it is ready"
+            raise UserError(f"the lab {name} is still up after {_STOP_SECONDS} s", hint)
+        time.sleep(0.05)
+    _supervisor_log(name).unlink(missing_ok=True)
+
+
+def _supervisor_log(name: str) -> Path:
+    return paths.labs_dir() / f"{name}.keeper"
+
+
+def _supervise(config: LabConfig) -> None:
+    with Lab(config) as lab:
+        while True:
+            time.sleep(0.5)
+            try:
+                for machine in lab.machines.values():
+                    machine.check()
+            except KernelReportError as error:
+                lab.save_state(report=error.message)
+
+
+def _main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        _supervise(LabConfig(**json.loads(sys.argv[1])))
+    except UserError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    _main()

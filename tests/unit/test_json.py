@@ -30,7 +30,7 @@ from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.rdma.ports import Link
 from nfsrdma_tools.host.tune import tuning
 from nfsrdma_tools.host.tune.tuning import TuneState
-from nfsrdma_tools.lab import image, kernels, nodes, paths, qemu, supervisor
+from nfsrdma_tools.lab import image, kernels, nodes, paths, qemu
 from nfsrdma_tools.lab import lab as life_cycle
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.probes.intervals import Cost, Interval
@@ -133,7 +133,7 @@ def show_labs(patch: PATCH, folder: Path) -> None:
 
 
 def start_lab(patch: PATCH, _: Path) -> None:
-    patch.setattr(supervisor, "up", lambda *_: STATE)
+    patch.setattr(life_cycle, "up", lambda *_: STATE)
     lab.up("x", as_json=True)
 
 
