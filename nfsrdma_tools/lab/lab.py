@@ -25,11 +25,11 @@ from typing import Self
 from nfsrdma_tools.command import kill
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.identity import of_this_process, terminate
-from nfsrdma_tools.lab import image, kernels, paths, qemu, snapshot
+from nfsrdma_tools.lab import image, kernels, paths, qemu
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.image import recipe_hash
-from nfsrdma_tools.lab.machine import Hardware, Lan, Machine
+from nfsrdma_tools.lab.machine import SNAPSHOT, Hardware, Lan, Machine, restore_snapshot, warm_disk
 from nfsrdma_tools.lab.nodes import LabState, Nodes, read_state
 from nfsrdma_tools.lock import try_file_lock, try_folder_lock
 
@@ -58,7 +58,7 @@ def prepare(config: LabConfig, step: _Step = _silent) -> tuple[image.Image, str,
     engine = qemu.choose_accelerator(config.clock, boot.vmlinuz, boot.initrd)
     hardware = _hardware(config, engine)
     roles = {node: "blank" if node in config.client_nodes else node for node in config.nodes}
-    disks = {n: snapshot.warm(role, hardware, base, step) for n, role in roles.items()}
+    disks = {n: warm_disk(role, hardware, base, step) for n, role in roles.items()}
     return base, engine, disks
 
 
@@ -139,13 +139,13 @@ class Lab(Nodes):
 
     def _start(self, node: str, lan: Lan, stack: contextlib.ExitStack) -> None:
         disk = self._disks / f"{node}.qcow2"
-        snapshot.restore(self._warm[node], disk)
+        restore_snapshot(self._warm[node], disk)
         base = _hardware(self.config, self.accel)
         hardware = replace(base, lan=lan.arguments(node))
         machine = Machine(node, hardware, self._image, self.folder, disk)
         stack.callback(machine.stop)
         self.machines[node] = machine
-        machine.start(snapshot.TAG, lan.descriptors(node))
+        machine.start(SNAPSHOT, lan.descriptors(node))
 
     def _set_up(self) -> None:
         self.refresh()

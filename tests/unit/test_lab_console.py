@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.lab import snapshot
+from nfsrdma_tools.lab import machine
 from nfsrdma_tools.lab.console import Console, EmulatorFaultError, KernelReportError
 
 REPORTS = [
@@ -101,7 +101,7 @@ def test_a_boot_that_the_emulator_failed_is_done_again() -> None:
         if fault := next(boots):
             raise fault
 
-    snapshot._boot_again(boot, said.append)
+    machine._boot_again(boot, said.append)
     assert said == ["no timer: booting again"]
 
 
@@ -113,7 +113,7 @@ def test_a_boot_that_the_emulator_fails_three_times_is_an_error() -> None:
         raise EmulatorFaultError("no timer")
 
     with pytest.raises(EmulatorFaultError):
-        snapshot._boot_again(boot, lambda text: None)
+        machine._boot_again(boot, lambda text: None)
     assert len(boots) == 3
 
 
