@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["FAULTS", "Fault", "KernelVersion", "kernel_version", "may_have", "possible"]
+__all__ = ["FAULTS", "OLDEST", "Fault", "KernelVersion", "kernel_version", "may_have", "possible"]
 
+OLDEST = (5, 14, 0)
+"""The first release that the table is about: that of Red Hat 9, whose faults are those of 5.15."""
 Part = Literal["client", "server", "rxe", "siw", "iwarp"]
 
 
@@ -358,6 +360,6 @@ def _series(text: str) -> tuple[int, int]:
 
 def possible(kernel: KernelVersion) -> list[Fault]:
     """The faults that the kernel may have; none for one older than the table, or unknown."""
-    if kernel.number < (5, 14, 0):
+    if kernel.number < OLDEST:
         return []
     return [fault for fault in FAULTS if may_have(kernel.number, fault)]

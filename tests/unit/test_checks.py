@@ -112,6 +112,20 @@ def test_the_owner_of_the_netid_is_named(
     assert words in found.found
 
 
+def test_a_module_that_the_first_mount_loads_need_not_be_loaded(machine: Machine) -> None:
+    write(machine.root, "proc/modules", "sunrpc 1 1 - Live 0x0\n")
+    text = "filename:       /x/rpcrdma.ko\0alias=xprtrdma\0alias=svcrdma\0intree=Y\0"
+    programs: dict[tuple[str, ...], Result | None] = {
+        ("modinfo", "-0", "--", "rpcrdma"): Result(("modinfo",), text, "", 0),
+        ("dmesg",): Result(("dmesg",), "", "", 0),
+    }
+    recording = Machine(machine.root, recording=Recording(programs=programs))
+    assert one(checks.kernel.module(recording)).status == "ok"
+    found = one(checks.kernel.netid(recording))
+    assert (found.status, found.remedy) == ("ok", "")
+    assert "a mount with proto=rdma loads rpcrdma" in found.found
+
+
 def test_headers_and_btf(machine: Machine) -> None:
     assert one(checks.kernel.headers(machine)).status == "warning"
     assert one(checks.kernel.btf(machine)).status == "warning"

@@ -163,6 +163,15 @@ def test_doctor_is_silent_on_debian_s_kernel(tmp_path: Path) -> None:
     assert (found.name, found.status) == ("known faults", "ok")
 
 
+@pytest.mark.parametrize("release", ["4.18.0-553.el8_10.x86_64", "5.4.0-150-generic"])
+def test_a_kernel_older_than_the_table_is_unknown(release: str, tmp_path: Path) -> None:
+    (found,) = checks.kernel.known_faults(Machine(root=host(tmp_path, release, modules=MODULES)))
+    assert (found.status, "older than the table" in found.found) == ("unknown", True)
+    root = host(tmp_path / "idle", release, modules="ext4 1 0 - Live 0x0\n")
+    (found,) = checks.kernel.known_faults(Machine(root=root))
+    assert found.status == "ok"
+
+
 def test_doctor_names_what_is_possible(tmp_path: Path) -> None:
     root = host(tmp_path, "6.12.105-custom", modules=MODULES)
     found = list(checks.kernel.known_faults(Machine(root=root)))

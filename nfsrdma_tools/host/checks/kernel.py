@@ -206,6 +206,9 @@ def netid(machine: Machine) -> Iterator[Finding]:
         yield Finding("netid rdma", "ok", f"owned by {only}")
     elif not owners and (cause := fault(machine)):
         yield Finding("netid rdma", "unknown", f"not judged, because {cause}")
+    elif not owners and [one.status for one in carry_out(KERNELS, module, machine)] == ["ok"]:
+        found = "no transport module is loaded; a mount with proto=rdma loads rpcrdma"
+        yield Finding("netid rdma", "ok", found)
     elif not owners:
         remedy = "modprobe rpcrdma (a mount with proto=rdma loads it too)"
         yield Finding("netid rdma", "warning", "no transport module is loaded", "rpcrdma", remedy)
@@ -335,6 +338,10 @@ def known_faults(machine: Machine) -> Iterator[Finding]:
     machine.require("proc/modules")
     loaded = set(kernel_modules.loaded(machine.path("proc")))
     kernel = kernel_faults.kernel_version(machine.root)
+    if (0, 0, 0) < kernel.number < kernel_faults.OLDEST and KERNELS in loaded:
+        text = f"{kernel.release} is older than the table of faults, which begins with Linux 5.15"
+        yield Finding(_FAULTS, "unknown", text)
+        return
     found = [fault for fault in kernel_faults.possible(kernel) if _MODULES_OF[fault.part] <= loaded]
     yield from judge_known_faults(kernel, found)
 
