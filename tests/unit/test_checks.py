@@ -586,6 +586,37 @@ def test_a_mount_of_another_source_is_none_of_the_definition(
     ] == [(status, True) for status, _ in expected], found
 
 
+TCP_BELOW = {("rdma", "tcp"), ("rdma6", "tcp6")}
+
+
+@pytest.mark.parametrize(
+    ("above", "proto", "fstab", "names"),
+    [
+        ("rdma", "tcp", "", ["referral /mnt/ref"]),
+        ("rdma6", "tcp6", "", ["referral /mnt/ref"]),
+        ("rdma", "rdma", "", []),
+        ("tcp", "tcp", "", []),
+        ("rdma", "tcp", "server:/x /mnt/ref nfs proto=tcp 0 0\n", []),
+    ],
+)
+def test_a_referral_may_have_another_transport(
+    machine: Machine, above: str, proto: str, fstab: str, names: list[str]
+) -> None:
+    mounted(machine, 524288, 128, above)
+    with (machine.root / "proc/self/mountinfo").open("a") as file:
+        file.write(
+            f"45 44 0:70 / /mnt/ref rw - nfs4 other:/ref rw,vers=4.2,proto={proto},addr=10.9.1.9\n"
+        )
+    write(machine.root, "etc/fstab", fstab)
+    found = list(checks.mount_definitions.referrals(machine))
+    assert [one.name for one in found] == names
+    assert all(one.status == "warning" and "let 10.9.1.9 listen" in one.remedy for one in found)
+    (machine.root / "etc/fstab").unlink()
+    pasted = Machine(machine.root, recording=Recording(complete=False))
+    unknown = carry_out("referrals", checks.mount_definitions.referrals, pasted)
+    assert [one.status for one in unknown] == ["unknown"] * ((above, proto) in TCP_BELOW)
+
+
 def test_a_covered_mount_is_mounted(machine: Machine) -> None:
     mounted(machine, 524288, 128)
     with (machine.root / "proc/self/mountinfo").open("a") as file:

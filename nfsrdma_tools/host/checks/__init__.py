@@ -35,6 +35,7 @@ CHECKS: dict[str, Check] = {
     "read-ahead": nfs_mounts.read_ahead,
     "udev rule": nfs_mounts.udev_rule,
     "fstab": mount_definitions.requested,
+    "referrals": mount_definitions.referrals,
     "history": nfs_mounts.history,
     "memlock": probe_requirements.memlock,
     "bcc": probe_requirements.bcc,

@@ -21,8 +21,9 @@ from nfsrdma_tools.host.nfs.fstab import RequestedOptions
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 from nfsrdma_tools.host.nfs.mounts import Target
 from nfsrdma_tools.host.nfs.units import UnitState
+from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT
 
-__all__ = ["requested"]
+__all__ = ["referrals", "requested"]
 
 _Difference = tuple[Status, str, str, str]
 _GENERATED = f"/{units.GENERATED}/"
@@ -71,6 +72,39 @@ def requested(machine: Machine) -> Iterator[Finding]:
                 found = f"{finding.found}; not judged, because {cause}"
                 finding = Finding(definition.name, "unknown", found)
             yield finding
+
+
+def referrals(machine: Machine) -> Iterator[Finding]:
+    """What the kernel mounted below a mount over RDMA is mounted over RDMA, too.
+
+    For a referral the kernel tries RDMA, then TCP, and reports neither
+    (nfs4_create_referral_server in fs/nfs/nfs4client.c).
+    """
+    try:
+        nfs = {entry.id: entry for entry in mountinfo.of(machine) if entry.is_nfs}
+    except FileNotFoundError:
+        return
+    below = [
+        (entry, above)
+        for entry in nfs.values()
+        if (above := nfs.get(entry.parent)) and (_family(above), _family(entry)) == ("rdma", "tcp")
+    ]
+    # with neither fstab nor a unit recorded it is unknown who mounted it
+    defined = {definition.directory for definition in _defined(machine)} if below else set()
+    for entry, above in below:
+        if entry.directory in defined:
+            continue
+        found = f"TCP, below {above.directory}, which uses RDMA; nothing here defines the mount"
+        server = entry.options.get("addr") or Target.of(entry.source).host
+        remedy = (
+            f"let {server} listen on RDMA port {RDMA_PORT} (nfsrdma server enable), then umount"
+            f" {_quoted(entry.directory)}; ignore this if somebody mounted it so"
+        )
+        yield Finding(f"referral {entry.directory}", "warning", found, "rdma", remedy)
+
+
+def _family(entry: Entry) -> str:
+    return fstab.family(entry.options.get("proto", ""))
 
 
 def _by_directory(entries: list[Entry]) -> dict[Path, list[Entry]]:
