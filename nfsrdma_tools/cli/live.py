@@ -247,8 +247,8 @@ def top(
 
 def _print(options: FeedOptions, count: int | None, as_json: bool) -> None:
     from nfsrdma_tools.cli.output import print_line
-    from nfsrdma_tools.live.dataclass_json import to_plain
     from nfsrdma_tools.live.feed import snapshots
+    from nfsrdma_tools.live.snapshot_json import to_plain
 
     try:
         for snapshot in snapshots(options, count):

@@ -19,9 +19,9 @@ from queue import SimpleQueue
 
 from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.host.machine import LIVE, Machine
+from nfsrdma_tools.live import snapshot_json
 from nfsrdma_tools.live.analyze.bottleneck import with_limits
 from nfsrdma_tools.live.analyze.stalls import EventFinder
-from nfsrdma_tools.live.collect import recording
 from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.snapshot import Snapshot
 from nfsrdma_tools.probes.probe_sets import NAMES
@@ -60,9 +60,9 @@ class Feed:
         self.sampler = Sampler(options.interval, sets, options.machine)
         self._finder = EventFinder(options.patience)
         self.failure: UserError | None = None
-        self._recorder = recording.Recorder(options.record) if options.record else None
+        self._recorder = snapshot_json.Recorder(options.record) if options.record else None
         # read it now: a file that is not a recording is an error before anything is displayed
-        self._past = list(recording.read(options.replay)) if options.replay else None
+        self._past = list(snapshot_json.read(options.replay)) if options.replay else None
         self._compiles = bool(sets) and not options.replay
         self._deliver, self._failed = deliver, failed
         self._over = threading.Event()
@@ -94,7 +94,7 @@ class Feed:
             if self._past is None:
                 self.sampler.run(self._analyze)
             else:
-                recording.replayed(self._past, self._hand_on, self._over.wait)
+                snapshot_json.replayed(self._past, self._hand_on, self._over.wait)
         except UserError as error:
             self.failure = error
             self._failed()
@@ -136,7 +136,7 @@ def snapshots(options: FeedOptions, count: int | None = None) -> Iterator[Snapsh
     """
     if options.record and options.replay:
         raise UsageError("--record and --replay exclude each other", "omit one of them")
-    source = recording.read(options.replay) if options.replay else _sampled(options)
+    source = snapshot_json.read(options.replay) if options.replay else _sampled(options)
     return itertools.islice(source, count)
 
 

@@ -3,7 +3,7 @@
 
 Counts, bytes and times are those of the interval.  Times are in nanoseconds, or in milliseconds
 (``_ms``) if the kernel counts milliseconds.  Histograms are sparse: pairs of a slot and a count.
-All values are plain, so that a snapshot converts to JSON and back (dataclass_json.py).
+All values are plain, so that a snapshot converts to JSON and back (snapshot_json.py).
 """
 
 from __future__ import annotations

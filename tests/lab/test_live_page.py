@@ -11,8 +11,8 @@ import pytest
 from browser import Browser, opened
 from unit.snapshots_made import mount, snapshot, xprt
 
-from nfsrdma_tools.live.collect.recording import Recorder
 from nfsrdma_tools.live.snapshot import Credits
+from nfsrdma_tools.live.snapshot_json import Recorder
 
 # ten minutes: the page shows tables only while snapshots arrive
 SNAPSHOTS = 1200

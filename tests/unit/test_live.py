@@ -24,7 +24,8 @@ from nfsrdma_tools.host.nfs import mountinfo, sunrpc
 from nfsrdma_tools.host.nfs.personality import ClientTransport
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.rdma import ports as rdma_ports
-from nfsrdma_tools.live.collect import host_statistics, probe_statistics, recording
+from nfsrdma_tools.live import snapshot_json
+from nfsrdma_tools.live.collect import host_statistics, probe_statistics
 from nfsrdma_tools.live.collect.host_statistics import (
     ClientFinder,
     HostReader,
@@ -35,7 +36,6 @@ from nfsrdma_tools.live.collect.host_statistics import (
 )
 from nfsrdma_tools.live.collect.probe_statistics import on_mounts
 from nfsrdma_tools.live.collect.sampler import Sampler
-from nfsrdma_tools.live.dataclass_json import from_plain, to_plain
 from nfsrdma_tools.live.feed import Feed, FeedOptions
 from nfsrdma_tools.live.snapshot import (
     Credits,
@@ -45,6 +45,7 @@ from nfsrdma_tools.live.snapshot import (
     Timing,
     Waiting,
 )
+from nfsrdma_tools.live.snapshot_json import from_plain, to_plain
 from nfsrdma_tools.probes import probe_sets, program, rpc_clients
 from nfsrdma_tools.probes.maps import Row
 from nfsrdma_tools.probes.session import Session
@@ -75,7 +76,7 @@ def read(reader: HostReader, mountstats: str) -> Readings:
 
 @pytest.mark.parametrize("taken", [snapshot(), hostile(), snapshot(2, (), server=served())])
 def test_a_snapshot_survives_json(taken: Snapshot) -> None:
-    assert from_plain(Snapshot, json.loads(recording.line(taken))) == taken
+    assert from_plain(Snapshot, json.loads(snapshot_json.line(taken))) == taken
 
 
 def test_default_values_are_omitted() -> None:
@@ -100,31 +101,31 @@ def test_an_invalid_snapshot_is_an_error(plain: object) -> None:
 def test_a_recording_replays_at_its_intervals(tmp_path: Path) -> None:
     # the clock was set between the second and the third
     taken = [snapshot(1), snapshot(2), replace(snapshot(4), seconds=2.0, time=86400.0)]
-    recorder = recording.Recorder(tmp_path / "r")
+    recorder = snapshot_json.Recorder(tmp_path / "r")
     for each in taken:
         recorder.add(each)
     recorder.close()
     seen: list[Snapshot] = []
     waits: list[float] = []
-    recording.replayed(recording.read(tmp_path / "r"), seen.append, waits.append)
+    snapshot_json.replayed(snapshot_json.read(tmp_path / "r"), seen.append, waits.append)
     assert seen == taken
     assert waits == [1.0, 2.0]
 
 
 def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
-    recorder = recording.Recorder(tmp_path / "r")
+    recorder = snapshot_json.Recorder(tmp_path / "r")
     recorder.add(snapshot())
     recorder.close()
     whole = (tmp_path / "r").read_text()
     (tmp_path / "r").write_text(whole + whole.splitlines()[1][:90])
-    assert len(list(recording.read(tmp_path / "r"))) == 1
+    assert len(list(snapshot_json.read(tmp_path / "r"))) == 1
     (tmp_path / "r").write_text(whole + "{}\n")
     with pytest.raises(UserError, match="invalid Snapshot"):
-        list(recording.read(tmp_path / "r"))
+        list(snapshot_json.read(tmp_path / "r"))
     with pytest.raises(UserError, match="exists"):
-        recording.Recorder(tmp_path / "r")
+        snapshot_json.Recorder(tmp_path / "r")
     with pytest.raises(UserError, match="No such file"):
-        list(recording.read(tmp_path / "none"))
+        list(snapshot_json.read(tmp_path / "none"))
 
 
 def test_counts_are_the_difference_of_two_readings(reader: HostReader) -> None:
@@ -382,10 +383,10 @@ def test_a_sampler_stops() -> None:
 
 
 def test_hostile_names_survive(tmp_path: Path) -> None:
-    recorder = recording.Recorder(tmp_path / "r")
+    recorder = snapshot_json.Recorder(tmp_path / "r")
     recorder.add(hostile())
     recorder.close()
-    assert next(recording.read(tmp_path / "r")).mounts[1].directory == HOSTILE
+    assert next(snapshot_json.read(tmp_path / "r")).mounts[1].directory == HOSTILE
 
 
 class Faulty:
@@ -661,7 +662,7 @@ def test_a_feed_reports_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_replay_that_is_stopped_delivers_no_more() -> None:
     seen: list[Snapshot] = []
-    recording.replayed(
+    snapshot_json.replayed(
         [snapshot(1), snapshot(2), replace(snapshot(3), seconds=7.0)],
         seen.append,
         lambda seconds: seconds > 1,
@@ -675,7 +676,7 @@ def test_a_replay_that_is_stopped_delivers_no_more() -> None:
 def test_only_waiting_for_the_compiler_prints_a_message(
     more: dict[str, Any], waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recording.Recorder(tmp_path / "r").close()
+    snapshot_json.Recorder(tmp_path / "r").close()
     said: list[str] = []
     monkeypatch.setattr("sys.__stderr__", SimpleNamespace(write=said.append, flush=lambda: None))
     asked = FeedOptions(**{**more, **({"replay": tmp_path / "r"} if "replay" in more else {})})

@@ -16,7 +16,7 @@ from unit.snapshots_made import changed, mount, personality, served, snapshot, x
 from nfsrdma_tools.cli.live import top
 from nfsrdma_tools.cli.output import SCHEMA_VERSION
 from nfsrdma_tools.live import snapshot as classes
-from nfsrdma_tools.live.collect import recording
+from nfsrdma_tools.live import snapshot_json
 from nfsrdma_tools.live.snapshot import Ahead, Event, Snapshot, Waiting
 from nfsrdma_tools.live.web import broadcast
 from nfsrdma_tools.live.web.broadcast import Hub, page_data
@@ -74,7 +74,7 @@ def full() -> Snapshot:
 
 def test_the_versions_of_the_documents() -> None:
     assert (SCHEMA_VERSION, broadcast.SCHEMA_VERSION) == (1, 1)
-    assert recording._FORM == {"nfsrdma snapshots": 1}
+    assert snapshot_json._FORM == {"nfsrdma snapshots": 1}
 
 
 @pytest.mark.parametrize("name", SNAPSHOT)
@@ -89,7 +89,7 @@ def test_each_class_of_a_snapshot_is_listed() -> None:
 
 def test_top_prints_the_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A field with its default value is left out."""
-    recorder = recording.Recorder(tmp_path / "r")
+    recorder = snapshot_json.Recorder(tmp_path / "r")
     recorder.add(full())
     recorder.add(Snapshot(1.0, 2.0))
     recorder.close()

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from unit.snapshots_made import mount, served, snapshot, xprt
 
-from nfsrdma_tools.live.dataclass_json import to_plain
 from nfsrdma_tools.live.snapshot import Client, Personality, Snapshot
+from nfsrdma_tools.live.snapshot_json import to_plain
 from nfsrdma_tools.live.web.broadcast import frame
 
 PAGE = Path(__file__).parents[2] / "nfsrdma_tools/live/web/page"

@@ -9,7 +9,7 @@ from unit.forked import nfsrdma
 from unit.snapshots_made import HOSTILE, hostile, mount, served, snapshot, xprt
 
 from nfsrdma_tools.cli.live import frame
-from nfsrdma_tools.live.collect import recording
+from nfsrdma_tools.live import snapshot_json
 from nfsrdma_tools.live.snapshot import Event, Snapshot
 
 
@@ -25,7 +25,7 @@ def taken(number: int) -> Snapshot:
 
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
-    recorder = recording.Recorder(tmp_path / "record")
+    recorder = snapshot_json.Recorder(tmp_path / "record")
     for number in (1, 2, 3):
         recorder.add(taken(number))
     recorder.close()

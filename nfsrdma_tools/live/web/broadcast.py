@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
-from nfsrdma_tools.live.dataclass_json import to_plain
 from nfsrdma_tools.live.snapshot import Client, Mount, Server, Slots, Snapshot, xprt_groups
+from nfsrdma_tools.live.snapshot_json import to_plain
 from nfsrdma_tools.probes.sets.latency import slot_ns
 
 __all__ = [
