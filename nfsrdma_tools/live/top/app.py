@@ -19,8 +19,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.live.feed import Feed, FeedOptions
 from nfsrdma_tools.live.snapshot import Event, Snapshot
 from nfsrdma_tools.live.top.figures import RecentRates
-from nfsrdma_tools.live.top.overview import SORTS, Overview, status
-from nfsrdma_tools.live.top.screens import Detail, Host, Log
+from nfsrdma_tools.live.top.screens import SORTS, Detail, Host, Log, Overview, status
 
 __all__ = ["SnapshotTaken", "Top", "run"]
 
