@@ -13,11 +13,10 @@ import pytest
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.cpu_time import CpuCounters, CpuTimes, ThreadTime
-from nfsrdma_tools.probes import cpu_samples
 from nfsrdma_tools.probes.cpu_layers import Frame
-from nfsrdma_tools.probes.cpu_samples import Reading, Sample, group
 from nfsrdma_tools.probes.probe_sets import probe_set
-from nfsrdma_tools.probes.sets.cpu import Cpu, difference, divide, records
+from nfsrdma_tools.probes.sets import cpu as cpu_set
+from nfsrdma_tools.probes.sets.cpu import Cpu, Reading, Sample, difference, divide, group, records
 
 S = 10**9
 MODES = {"idle": 2.0, "user": 0.0}
@@ -108,13 +107,13 @@ def test_samples_are_counted_by_thread_and_place(
         asked.append(address)
         return b"rpc_execute [sunrpc]" if address == 16 else b"vfs_read [kernel]"
 
-    monkeypatch.setattr(cpu_samples, "drained", lambda _session, _name: iter(batches))
-    monkeypatch.setattr(cpu_samples.Symbols.__init__, "__defaults__", (tmp_path / "modules",))
+    monkeypatch.setattr(cpu_set, "drained", lambda _session, _name: iter(batches))
+    monkeypatch.setattr(cpu_set.Symbols.__init__, "__defaults__", (tmp_path / "modules",))
     (tmp_path / "modules").write_text("sunrpc 4096 0 - Live 0x0\n")
     bpf = SimpleNamespace(ksym=ksym)
     state = {"sums only": sums_only}
     session: Any = SimpleNamespace(bpf=bpf, state=state, table=lambda _: Lost())
-    reader = cpu_samples.Reader(session)
+    reader = cpu_set.Reader(session)
     for _ in range(2):
         reading = reader.read()
     # its client is the RPC's; a stack without kernel functions is a program's

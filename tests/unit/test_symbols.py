@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.probes.cpu_layers import Frame
-from nfsrdma_tools.probes.cpu_samples import Symbols
+from nfsrdma_tools.probes.sets.cpu import Symbols
 
 MODULES = """rdma_rxe 192512 2 - Live 0xffffffffc0a00000
 crc32_pclmul 12288 0 - Live 0xffffffffc08c0000
