@@ -1,18 +1,139 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recommendation of a sweep, and how far two sweeps of the same cells agree."""
+"""Choose by the trials of a plan: the cell to measure next, and the cell to recommend.
+
+Both are pure functions of a plan and its stored trials, so a sweep can resume.
+
+Racing (successive elimination) spends runs on the cells that may win.  First each cell runs once,
+in random order: the chart needs them all.  Then, within each transport and over all of them, only
+cells run again that may still beat the best one by more than ``TARGET``, the one with the fewest
+runs first.  Each step recomputes which cells are eliminated, by the noise of their own
+transport, so a cell returns when the noise turns out larger.  The race ends when no other cell
+may be more than ``TARGET`` better than the best one, or when those that may have the plan's number
+of runs.  It makes at least three repeats of each transport, because one transport's noise says
+nothing about another's.  docs/dev/how-it-was-measured.md has the simulated regret.
+"""
 
 from __future__ import annotations
 
+import functools
+import random
 import statistics
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep.plan import Cell
-from nfsrdma_tools.sweep.significance import UNSTEADY, Noises, Summary, by_transport, gap, summaries
-from nfsrdma_tools.sweep.store import Trial
+from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.significance import (
+    KNOWN_AT,
+    UNSTEADY,
+    Noises,
+    Summary,
+    by_transport,
+    gap,
+    pooled,
+    summaries,
+)
+from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, OK, Trial
 
-__all__ = ["Choice", "Comparison", "Difference", "Loss", "choose", "compare", "unstable"]
+__all__ = [
+    "GIVE_UP",
+    "TARGET",
+    "Choice",
+    "Comparison",
+    "Difference",
+    "Loss",
+    "choose",
+    "compare",
+    "expected",
+    "next_cell",
+    "unstable",
+]
+
+TARGET = 0.01
+"""Relative gain of throughput below which another run is not worthwhile."""
+GIVE_UP = 2
+"""Failures after which a cell is not tried again."""
+
+
+def next_cell(plan: Plan, trials: Sequence[Trial]) -> tuple[Cell, int] | None:
+    """The next cell and the number of its run (from 1); None when everything is measured."""
+    attempts = Counter(trial.cell for trial in trials)
+    waiting = _waiting(plan, trials)
+    if not waiting:
+        return None
+    if plan.mode == "racing" and not _unmeasured(waiting, trials):
+        # the fewest runs first, then the fastest: the interval of the best cell matters most
+        seen = {s.cell: s for s in summaries(trials)}
+        cell = min(
+            waiting, key=lambda c: (seen[c].runs, _group(plan, c), -seen[c].throughput, c.key)
+        )
+    else:
+        cell = min(
+            waiting,
+            key=lambda c: (attempts[c], _group(plan, c), _random_order(plan.seed, attempts[c], c)),
+        )
+    return cell, attempts[cell] + 1
+
+
+def expected(plan: Plan, trials: Sequence[Trial]) -> int:
+    """Estimate of the total number of trials, from what is known now."""
+    waiting = _waiting(plan, trials)
+    if plan.mode == "racing":
+        begins = plan.runs > 1 and _unmeasured(waiting, trials)
+        repeats = KNOWN_AT * len(plan.transports) if begins else 0
+        return len(trials) + len(waiting) + repeats
+    good = Counter(trial.cell for trial in trials if trial.ok)
+    return len(trials) + sum(plan.runs - good[cell] for cell in waiting)
+
+
+def _waiting(plan: Plan, trials: Sequence[Trial]) -> list[Cell]:
+    """The cells that need another run."""
+    seen = Counter((trial.cell, trial.status) for trial in trials)
+    unfinished = [
+        cell
+        for cell in plan.cells()
+        if seen[cell, OK] < plan.runs
+        and seen[cell, FAILED] < GIVE_UP
+        and not seen[cell, NOT_OFFERED]
+    ]
+    if plan.mode == "exhaustive":
+        return unfinished
+    contenders = _contenders(plan, summaries(trials))
+    return _unmeasured(unfinished, trials) or [c for c in unfinished if c in contenders]
+
+
+def _unmeasured(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[Cell]:
+    measured = {trial.cell for trial in trials if trial.ok}
+    return [cell for cell in cells if cell not in measured]
+
+
+def _contenders(plan: Plan, cells: list[Summary]) -> set[Cell]:
+    noise = by_transport(cells)
+    scopes = [[s for s in cells if s.cell.transport == name] for name in plan.transports]
+    racing = [_in_the_race(scope, noise) for scope in (cells, *scopes) if scope]
+    measuring_noise = [_fastest(scope)[:KNOWN_AT] for scope in scopes if not pooled(scope).known]
+    return {s.cell for group in (*racing, *measuring_noise) for s in group}
+
+
+def _in_the_race(scope: list[Summary], noise: Noises) -> list[Summary]:
+    best = _fastest(scope)[0]
+    left = [s for s in scope if gap(s, best) < noise.bound(s, best) - TARGET or s is best]
+    return [] if left == [best] and best.runs > 1 else left
+
+
+def _fastest(cells: list[Summary]) -> list[Summary]:
+    return sorted(cells, key=lambda s: s.throughput, reverse=True)
+
+
+def _group(plan: Plan, cell: Cell) -> int:
+    return plan.transports.index(cell.transport) if plan.order == "grouped" else 0
+
+
+@functools.cache
+def _random_order(seed: int, attempt: int, cell: Cell) -> float:
+    # each pass has its own random order, which is the same in every process
+    return random.Random(f"{seed} {attempt} {cell.key}").random()  # noqa: S311 - no secret
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from nfsrdma_tools.host.transports import KERNELS
 from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sweep import workload
+from nfsrdma_tools.sweep.choice import expected, next_cell
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.progress import (
     Event,
@@ -37,7 +38,6 @@ from nfsrdma_tools.sweep.progress import (
     measuring,
     preparing,
 )
-from nfsrdma_tools.sweep.race import expected, next_cell
 from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, Store, Trial
 from nfsrdma_tools.sweep.trial import (
     IMMEDIATELY,

@@ -6,9 +6,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nfsrdma_tools.sweep.choice import choose, unstable
+from nfsrdma_tools.sweep.choice import choose, next_cell, unstable
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.race import next_cell
 from nfsrdma_tools.sweep.store import Trial
 
 Surface = dict[Cell, float]

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from unit import surfaces
 from unit.surfaces import PLAN, SURFACES, outcome, sweep
 
-from nfsrdma_tools.sweep.choice import choose, unstable
+from nfsrdma_tools.sweep.choice import GIVE_UP, choose, expected, next_cell, unstable
 from nfsrdma_tools.sweep.plan import Cell
-from nfsrdma_tools.sweep.race import GIVE_UP, expected, next_cell
 from nfsrdma_tools.sweep.significance import (
     KNOWN_AT,
     PRIOR,
