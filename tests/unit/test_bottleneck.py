@@ -467,7 +467,7 @@ def test_threads_are_not_read_while_no_cpu_can_be_full(host: HostReader, tmp_pat
     def after(tasks: int) -> Processors:
         ticks = {0: CpuTicks(100 - tasks, tasks, 0, 0), 1: CpuTicks(60, 0, 40, 0)}
         now = Readings(at=10**9, ticks=ticks)
-        return [host.with_threads(CALM, {"0:45"}, now, before) for _ in range(2)][-1]
+        return [host.processors(now, before, {"0:45"}) for _ in range(2)][-1]
 
     (tmp_path / "proc/7/task/7").mkdir(parents=True)
     (tmp_path / "proc/7/task/7/schedstat").write_text("500 0 1\n")

@@ -161,30 +161,29 @@ class HostReader:
             mounts.append(_with_counts(mount, added, shared[key]))
         return tuple(mounts)
 
-    def processors(self, now: Readings, before: Readings) -> Processors:
-        """CPU time between two readings."""
-        if not now.cpu or not before.cpu:
-            return Processors(cpus=os.cpu_count() or 1)
-        spent = cpu_time.difference(now.cpu, before.cpu)
-        uses = cpu_time.each_cpu(now.ticks, before.ticks, now.at - before.at)
-        busy = (Cpu(n, *map(_rounded, use)) for n, use in uses.items() if use.busy >= _NEARLY)
-        most = heapq.nlargest(_BUSIEST, busy, key=lambda cpu: cpu.busy)
-        return Processors(spent.cpus, spent.wall_ns, max(spent.busy_ns, 0), busiest=tuple(most))
-
-    def with_threads(
-        self, processors: Processors, in_use: Container[str], now: Readings, before: Readings
+    def processors(
+        self, now: Readings, before: Readings, in_use: Container[str] | None = None
     ) -> Processors:
-        """``processors`` with the busiest threads; ``in_use`` are the mounts (Mount.device).
+        """CPU time between two readings, the fullest CPUs, and the busiest threads.
 
-        Nothing is read while all threads together leave room for one more on a CPU.
+        ``in_use`` are the mounts (Mount.device) that matter to threads; None: look at no threads.
+        No thread is read while all together leave room for one more on a CPU.
         """
         passed = now.at - before.at
         uses = cpu_time.each_cpu(now.ticks, before.ticks, passed)
+        found = Processors(cpus=os.cpu_count() or 1)
+        if now.cpu and before.cpu:
+            spent = cpu_time.difference(now.cpu, before.cpu)
+            busy = (Cpu(n, *map(_rounded, use)) for n, use in uses.items() if use.busy >= _NEARLY)
+            most = tuple(heapq.nlargest(_BUSIEST, busy, key=lambda cpu: cpu.busy))
+            found = Processors(spent.cpus, spent.wall_ns, max(spent.busy_ns, 0), busiest=most)
+        if in_use is None:
+            return found
         tasks = sum(use.tasks for use in uses.values())
         if tasks < FULL:
             self._threads.forget()
-            return processors
-        return self._threads.add_to(processors, tasks * passed, in_use)
+            return found
+        return self._threads.add_to(found, tasks * passed, in_use)
 
     def links(self, now: Readings, before: Readings) -> tuple[Link, ...]:
         """The links that were busy between two readings."""

@@ -97,10 +97,9 @@ class Sampler:
         before, then = self._before or now, self._at
         self._before, self._at, self._number = now, clock, self._number + 1
         mounts, server = self._host.mounts(now, before), self._host.server(now, before)
-        processors = self._host.processors(now, before)
         in_use = {mount.device for mount in mounts if mount.ops}
-        if in_use or (server and server.calls):
-            processors = self._host.with_threads(processors, in_use, now, before)
+        active = in_use or (server and server.calls)
+        processors = self._host.processors(now, before, in_use if active else None)
         snapshot = self._with_probes(
             Snapshot(
                 time=time.time(),
