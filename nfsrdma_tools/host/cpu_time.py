@@ -118,11 +118,6 @@ class CpuUse(NamedTuple):
     interrupts: float
     stolen: float
 
-    @property
-    def tasks(self) -> float:
-        """The share in which threads ran."""
-        return max(self.busy - self.interrupts - self.stolen, 0.0)
-
 
 class ThreadTime(NamedTuple):
     """The run time of a thread in ns, and the monotonic clock (ns) at the reading."""

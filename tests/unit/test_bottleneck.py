@@ -200,7 +200,7 @@ def test_the_use_of_each_cpu_from_ticks() -> None:
     assert uses[5].busy == 0
     full = uses[0]
     assert (full.busy, full.interrupts, full.stolen) == pytest.approx((0.99, 0.7, 0.1))
-    assert full.tasks == pytest.approx(0.19)
+    assert Cpu(0, *full).tasks == pytest.approx(0.19)
     assert each_cpu(after, before, 0) == {}
 
 

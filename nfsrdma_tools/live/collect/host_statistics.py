@@ -171,15 +171,16 @@ class HostReader:
         """
         passed = now.at - before.at
         uses = cpu_time.each_cpu(now.ticks, before.ticks, passed)
+        each = [Cpu(number, *use) for number, use in uses.items()]
         found = Processors(cpus=os.cpu_count() or 1)
         if now.cpu and before.cpu:
             spent = cpu_time.difference(now.cpu, before.cpu)
-            busy = (Cpu(n, *map(_rounded, use)) for n, use in uses.items() if use.busy >= _NEARLY)
-            most = tuple(heapq.nlargest(_BUSIEST, busy, key=lambda cpu: cpu.busy))
+            nearly = (_rounded_cpu(cpu) for cpu in each if cpu.busy >= _NEARLY)
+            most = tuple(heapq.nlargest(_BUSIEST, nearly, key=lambda cpu: cpu.busy))
             found = Processors(spent.cpus, spent.wall_ns, max(spent.busy_ns, 0), busiest=most)
         if in_use is None:
             return found
-        tasks = sum(use.tasks for use in uses.values())
+        tasks = sum(cpu.tasks for cpu in each)
         if tasks < FULL:
             self._threads.forget()
             return found
@@ -289,6 +290,10 @@ class HostReader:
 def _rounded(share: float) -> float:
     """Three places are enough, and make a recording shorter."""
     return round(share, 3)
+
+
+def _rounded_cpu(cpu: Cpu) -> Cpu:
+    return Cpu(cpu.number, *map(_rounded, (cpu.busy, cpu.interrupts, cpu.stolen)))
 
 
 def _watch(path: Path) -> mountinfo.Watch:
