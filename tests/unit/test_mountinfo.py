@@ -184,3 +184,12 @@ def test_a_mount_point_is_found_without_a_look_at_it(monkeypatch: pytest.MonkeyP
     entries = parse(line("/mnt/dead"))
     monkeypatch.setattr("os.path.realpath", hang)
     assert at(Path("/mnt/dead"), entries) == entries[0]
+
+
+@pytest.mark.parametrize(
+    ("proto", "over_rdma"),
+    [("proto=rdma,", True), ("proto=rdma6,", True), ("proto=tcp,", False), ("", False)],
+)
+def test_the_transport_of_a_mount(proto: str, over_rdma: bool) -> None:
+    (entry,) = mountinfo.parse(f"61 22 0:52 / /mnt rw - nfs4 server:/export rw,{proto}vers=4.2\n")
+    assert entry.over_rdma is over_rdma

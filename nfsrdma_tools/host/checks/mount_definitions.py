@@ -379,7 +379,7 @@ def _transport_difference(
         mounted += f", as {others}"
     remedy = "unmount all mounts of that server, then mount this one first"
     if not asked.transport:
-        if fstab.family(proto) != "rdma" or _configured(machine):
+        if not entry.over_rdma or _configured(machine):
             return None
         return "warning", f"{mounted}; the definition names no transport", "tcp", remedy
     if fstab.family(proto) != asked.transport:
@@ -436,14 +436,13 @@ def _fewer_connections(machine: Machine, nconnect: int, entry: Entry, nfs: _Clie
     number = mounts.number(entry.options, "nconnect", 1)
     found = f"nconnect: {number} connection{'s' if number > 1 else ''}"
     others = nfs.others(entry)
-    rdma = fstab.family(entry.options.get("proto", "")) == "rdma"
     kernel = kernel_faults.kernel_version(machine.root)
     if others:
         found += f", shared with {_shown_list(others)}: the first mount of a server decides"
         shared = _quoted(*others[:_SHOWN], entry.directory)
         more = " and the others" if len(others) > _SHOWN else ""
         remedy = f"give all mounts of that server one nconnect; umount {shared}{more}; mount again"
-    elif rdma and (0, 0, 0) < kernel.number < (6, 9, 0):
+    elif entry.over_rdma and (0, 0, 0) < kernel.number < (6, 9, 0):
         # NFS: enable nconnect for RDMA (b326df4a8ec6, in v6.9)
         found += f"; Linux before 6.9 ignores nconnect with RDMA, and this is {kernel.release}"
         remedy = "a kernel of 6.9 or later, unless the distribution has commit b326df4a8ec6"

@@ -67,11 +67,7 @@ def _rdma_mounts(machine: Machine) -> list[tuple[str, str, Entry]]:
     found = []
     for entry in entries:
         address = entry.options.get("addr", "").partition("%")[0]
-        if (
-            entry.is_nfs
-            and fstab.family(entry.options.get("proto", "")) == "rdma"
-            and _version(address)
-        ):
+        if entry.is_nfs and entry.over_rdma and _version(address):
             found.append((Target.of(entry.source).host, address, entry))
     return found
 

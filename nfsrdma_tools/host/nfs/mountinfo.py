@@ -68,6 +68,11 @@ class Entry:
         """Whether it is a mount of the NFS client; nfsd's own filesystem has type "nfsd"."""
         return self.fstype in ("nfs", "nfs4")
 
+    @property
+    def over_rdma(self) -> bool:
+        """Whether the transport in effect is RDMA, over IPv4 or IPv6; of an NFS mount."""
+        return self.options.get("proto", "") in ("rdma", "rdma6")
+
 
 def unescape(field: str) -> str:
     """Undo the octal escapes of one field; an escape is one byte of a character."""

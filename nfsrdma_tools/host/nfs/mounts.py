@@ -293,8 +293,7 @@ def _entry_of(stats: MountStats) -> Entry:
 def nfs_mounts(entries: Iterable[Entry], machine: Machine = LIVE) -> list[Mount]:
     """The NFS mounts among these entries of mountinfo."""
     nfs = [entry for entry in entries if entry.is_nfs]
-    over_rdma = any(entry.options.get("proto", "").startswith("rdma") for entry in nfs)
-    owner = transports.owner(machine) if over_rdma else ""
+    owner = transports.owner(machine) if any(entry.over_rdma for entry in nfs) else ""
     return [Mount.of(entry, owner) for entry in nfs]
 
 
