@@ -49,9 +49,8 @@ def _write(study: Study, out: Path) -> list[Path]:
     # imported here because matplotlib takes a second to import
     from nfsrdma_tools.report import (
         canvas,
-        cpu_usage,
+        cpu_figures,
         fleet,
-        overhead,
         page,
         throughput,
     )
@@ -59,9 +58,9 @@ def _write(study: Study, out: Path) -> list[Path]:
     drawings = [throughput.draw_lines(study, name) for name in study.transports]
     others = [throughput.draw_heat_map(study, name) for name in study.transports]
     others += [
-        cpu_usage.against_throughput(study),
-        cpu_usage.of_the_reader(study),
-        overhead.draw(study),
+        cpu_figures.against_throughput(study),
+        cpu_figures.of_the_reader(study),
+        cpu_figures.per_operation(study),
     ]
     others += [fleet.draw(study)]
     drawings += [drawing for drawing in others if drawing]

@@ -15,8 +15,8 @@ from importlib import resources
 
 from nfsrdma_tools.report import (
     captions,
+    cpu_figures,
     fleet,
-    overhead,
     recommendation,
     style,
 )
@@ -148,7 +148,7 @@ def details(study: Study) -> list[Markup]:
         _cells(study),
         *_missing(study),
         *fleet.section(study),
-        *overhead.section(study),
+        *cpu_figures.overhead_section(study),
         tag("h2", "Environment"),
         table(("", ""), [(name, value) for name, value in sorted(study.conditions.items())]),
         _plan(study),

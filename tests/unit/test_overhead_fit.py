@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from nfsrdma_tools.report.overhead import fit
+from nfsrdma_tools.report.cpu_figures import fit
 
 SIZES = [8192, 32768, 131072, 524288] * 3
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nfsrdma_tools.report import build, overhead
+from nfsrdma_tools.report import build, cpu_figures
 from nfsrdma_tools.report import study as studies
 from nfsrdma_tools.sweep.cpu_breakdown import spending
 from nfsrdma_tools.sweep.plan import Cell, Plan
@@ -92,7 +92,8 @@ def test_a_modelled_card_counts_as_the_emulated_nic() -> None:
 def test_what_went_in_comes_out(store: Path) -> None:
     with Store(store, read_only=True) as opened:
         found = {
-            (line.transport, line.whose): line.fit for line in overhead.lines(studies.load(opened))
+            (line.transport, line.whose): line.fit
+            for line in cpu_figures.lines(studies.load(opened))
         }
     for transport, sides in TRUE.items():
         for whose, (byte, io) in zip(("client", "server"), sides, strict=True):
@@ -100,9 +101,13 @@ def test_what_went_in_comes_out(store: Path) -> None:
             assert line.per_byte.value == pytest.approx(byte, rel=1e-3)
             assert line.per_io.value == pytest.approx(io, rel=1e-3)
     # (40000 + 25000 + 1000 [+ 9000]) / (1000 / 125 ns per byte - 0.1875)
-    assert found["rdma", overhead.HOST].enough_from(8.0) == pytest.approx(66000 / 7.8125, rel=1e-3)
-    assert found["rdma", overhead.RAW].enough_from(8.0) == pytest.approx(75000 / 7.8125, rel=1e-3)
-    assert ("tcp", overhead.RAW) not in found
+    assert found["rdma", cpu_figures.HOST].enough_from(8.0) == pytest.approx(
+        66000 / 7.8125, rel=1e-3
+    )
+    assert found["rdma", cpu_figures.RAW].enough_from(8.0) == pytest.approx(
+        75000 / 7.8125, rel=1e-3
+    )
+    assert ("tcp", cpu_figures.RAW) not in found
 
 
 def test_the_page_shows_it(store: Path, tmp_path: Path) -> None:
