@@ -30,6 +30,7 @@ from bench.optimistic import (
 )
 from nfsrdma_tools.report import style
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
+from nfsrdma_tools.sizes import size_label
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "optimistic-reads.md"
 LOOKS = {
@@ -412,7 +413,7 @@ def said_streams(stores: Stores) -> list[str]:
     what = ("MB/s", "busy", "client, us", "server, us", "a CPU each, MB/s")
     rows = [["block", *(f"{name}, {each}" for name in one.curves for each in what)]]
     for cell in one.cells:
-        cells = [style.size_label(cell["block"])]
+        cells = [size_label(cell["block"])]
         for name in one.curves:
             found = store.get("streams", name, cell)
             cells += [f"{rate(found):.1f}", f"{found['busy'] / found['ns']:.0%}",

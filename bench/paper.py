@@ -23,6 +23,7 @@ from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import captions, study, style
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels, rsize_axis
 from nfsrdma_tools.report.study import Point, Study
+from nfsrdma_tools.sizes import size_label
 from nfsrdma_tools.sweep.store import Store
 
 ROOT = Path(__file__).parents[1]
@@ -170,7 +171,7 @@ def table(cached: Curves, direct: Curves) -> list[str]:
         for point in curves[RDMA]:
             size = point.cell.rsize
             costs = [next(p for p in curves[n] if p.cell.rsize == size) for n, *_ in CURVES]
-            cells = [kind, style.size_label(size), *(f"{per_mib(p):.3f}" for p in costs)]
+            cells = [kind, size_label(size), *(f"{per_mib(p):.3f}" for p in costs)]
             cells += [f"{ratio(curves, name, size):.2f}" for name in (OLD, TODAY)]
             found.append(page.row(cells))
     return found

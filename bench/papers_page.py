@@ -19,6 +19,7 @@ from bench.paper import OLD, TODAY
 from bench.papers import KERNELS, Part, Steps, Store
 from nfsrdma_tools.report import style
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
+from nfsrdma_tools.sizes import size_label
 
 PAGE = Path(__file__).parents[1] / "docs" / "papers.md"
 # colour and marker; other curves get those of style.INK
@@ -150,7 +151,7 @@ def said_2003(store: Store) -> list[str]:
     for one in part("direct").cells:
         times = [store.value("direct", n, one, papers.time_of(end))
                  for n in names for end in ("client", "server")]  # fmt: skip
-        rows.append([style.size_label(one["record"]), *(f"{value:.3f}" for value in times)])
+        rows.append([size_label(one["record"]), *(f"{value:.3f}" for value in times)])
     tcp, rdma = published.point("15", "TCP"), published.point("16", "RDMA")
     low, high = published.point("18", "RDMA : TCP")["ratio"]
     return [
@@ -200,7 +201,7 @@ def said_blocks(store: Store) -> list[str]:
     one = part("blocks")
     rows = [["block", *(f"{n}, {what}" for n in one.curves for what in ("MB/s", "client"))]]
     for each in one.cells:
-        cells = [style.size_label(each["record"])]
+        cells = [size_label(each["record"])]
         for name in one.curves:
             cells.append(f"{store.value('blocks', name, each, rate):.1f}")
             cells.append(f"{store.value('blocks', name, each, papers.of_client):.1%}")
@@ -298,7 +299,7 @@ def cheapest(store: Store, end: str) -> str:
     mine = dict(lines[papers.PADDED])
     others = [dict(lines[name]) for name in papers.SMALL if name != papers.PADDED]
     found = [size for size in mine if all(mine[size] < one[size] for one in others)]
-    words = ", ".join(style.size_label(int(size)) for size in found)
+    words = ", ".join(size_label(int(size)) for size in found)
     return f"the {end}: {words or 'none'}"
 
 
@@ -307,7 +308,7 @@ def said_padded(store: Store) -> list[str]:
              for n in papers.SMALL for end in ENDS]  # fmt: skip
     rows = [["read", *(f"{name}, {end}, us" for name, end, _ in lines)]]
     for size in papers.SMALLS:
-        rows.append([style.size_label(size), *(f"{values[size]:.1f}" for _, _, values in lines)])
+        rows.append([size_label(size), *(f"{values[size]:.1f}" for _, _, values in lines)])
     found = "; ".join(cheapest(store, end) for end in ENDS)
     return [f"padded needs less CPU time than both others for these sizes: {found}.", "",
             *page.table(rows)]  # fmt: skip

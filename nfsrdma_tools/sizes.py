@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parse sizes, lists and ranges: ``32k``, ``4k..1M``, ``0..16``, ``8k,32k,128k``.
+"""Sizes, lists and ranges, parsed and printed: ``32k``, ``4k..1M``, ``0..16``, ``8k,32k,128k``.
 
 A range doubles: ``4k..1M`` is the powers of two from 4 KiB to 1 MiB, ``0..16`` is 0, 1, 2, 4, 8,
 16, as in the 2003 paper.  A range includes both ends.  Units are powers of 1024, as for rsize.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from nfsrdma_tools.errors import UsageError
 
-__all__ = ["format_size", "parse_counts", "parse_size", "parse_sizes"]
+__all__ = ["format_size", "parse_counts", "parse_size", "parse_sizes", "size_label"]
 
 _SIZE = re.compile(r"(\d{1,15})([kmg]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -42,6 +42,14 @@ def format_size(size: int) -> str:
         if size and size % _UNITS[unit] == 0:
             return f"{size // _UNITS[unit]}{unit if unit == 'k' else unit.upper()}"
     return str(size)
+
+
+def size_label(size: int) -> str:
+    """Bytes as a size in a text: 512 B, 8 KiB, 1 MiB."""
+    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size % factor == 0:
+            return f"{size // factor} {unit}"
+    return f"{size} B" if size < 1024 else f"{size / 1024:g} KiB"
 
 
 def _count(text: str) -> int:

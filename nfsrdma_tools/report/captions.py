@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nfsrdma_tools.report import style
 from nfsrdma_tools.report.study import CARD, Point, Study, emulation, machine
+from nfsrdma_tools.sizes import size_label
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.significance import UNSTEADY
 
@@ -46,7 +46,7 @@ def ahead(study: Study, count: int) -> str:
 
 def cell(study: Study, point: Point) -> str:
     """A cell without its transport: "128 KiB, 4 reads ahead"."""
-    parts = [style.size_label(point.cell.rsize)]
+    parts = [size_label(point.cell.rsize)]
     parts += [ahead(study, point.cell.read_ahead)] if study.plan.reads_ahead else []
     return ", ".join(parts + [point.variant] * bool(point.variant))
 
@@ -55,13 +55,13 @@ def window(point: Point) -> str:
     """The read-ahead in blocks and bytes: "4 reads ahead (512 KiB)"."""
     count = point.cell.read_ahead
     blocks = {0: "no read-ahead", 1: "1 read ahead"}.get(count, f"{count} reads ahead")
-    return f"{blocks} ({style.size_label(count * point.cell.rsize)})" if count else blocks
+    return f"{blocks} ({size_label(count * point.cell.rsize)})" if count else blocks
 
 
 def window_short(point: Point) -> str:
     """The read-ahead for a table: "4 (512 KiB)"."""
     count = point.cell.read_ahead
-    return f"{count} ({style.size_label(count * point.cell.rsize)})" if count else "0"
+    return f"{count} ({size_label(count * point.cell.rsize)})" if count else "0"
 
 
 def size_word(study: Study) -> str:
@@ -94,7 +94,7 @@ def small_print(study: Study) -> str:
 def workload(study: Study) -> str:
     """The workload of one run."""
     plan = study.plan
-    request = "rsize" if plan.direct else style.size_label(plan.block_size)
+    request = "rsize" if plan.direct else size_label(plan.block_size)
     into = "written" if plan.direction == "write" else "read"
     return (
         f"NFSv{plan.vers}, {_amount(plan)} {into} sequentially, {request} per call"
@@ -104,7 +104,7 @@ def workload(study: Study) -> str:
 
 def _amount(plan: Plan) -> str:
     sizes = sorted({plan.bytes_moved(cell) for cell in plan.cells()})
-    return " to ".join(style.size_label(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
+    return " to ".join(size_label(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
 
 
 def repeats(study: Study) -> str:
@@ -161,7 +161,7 @@ def reader_finding(study: Study, points: Sequence[Point]) -> str:
     common = max(set.intersection(*sizes), default=0)
     at = [p for p in points if p.cell.rsize == common]
     said = _by_transport(study, at, lambda p: f"{p.reader.mean:.2f} ms" if p.reader else "")
-    return f"At {style.size_label(common)} per MiB: {said}" if said else ""
+    return f"At {size_label(common)} per MiB: {said}" if said else ""
 
 
 def _by_transport(study: Study, points: Sequence[Point], say: Callable[[Point], str]) -> str:
@@ -224,7 +224,7 @@ def reader_alt(points: Sequence[Point]) -> str:
 
 
 def _short(point: Point) -> str:
-    return f"{transport(point.cell.transport)} {style.size_label(point.cell.rsize)}"
+    return f"{transport(point.cell.transport)} {size_label(point.cell.rsize)}"
 
 
 def map_finding(study: Study, name: str) -> str:

@@ -32,6 +32,7 @@ from nfsrdma_tools.report.canvas import (
 )
 from nfsrdma_tools.report.markup import Markup, table, tag
 from nfsrdma_tools.report.study import Point, Spread, Study
+from nfsrdma_tools.sizes import size_label
 from nfsrdma_tools.sweep.cpu_breakdown import NIC, SIDES, Spending
 from nfsrdma_tools.sweep.significance import quantile
 
@@ -142,7 +143,7 @@ def _without_nic(
 
 def _named(points: list[Point], transport: str) -> list[tuple[float, float, str]]:
     line = sorted((p for p in points if p.cell.transport == transport), key=lambda p: p.cell.rsize)
-    return [(_at_throughput(p), _of_host(p).mean, style.size_label(p.cell.rsize)) for p in line]
+    return [(_at_throughput(p), _of_host(p).mean, size_label(p.cell.rsize)) for p in line]
 
 
 def _at_throughput(point: Point) -> float:

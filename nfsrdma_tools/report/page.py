@@ -34,6 +34,7 @@ from nfsrdma_tools.report.study import (
     emulation,
     is_lab,
 )
+from nfsrdma_tools.sizes import size_label
 from nfsrdma_tools.sweep.significance import UNSTEADY
 
 __all__ = ["details", "opening", "page"]
@@ -246,7 +247,7 @@ def _row(study: Study, point: Point, variant: bool) -> tuple[str, ...]:
     speed = point.throughput
     return (
         captions.transport(point.cell.transport),
-        style.size_label(point.cell.rsize),
+        size_label(point.cell.rsize),
         captions.window_short(point),
         *((point.variant,) if variant else ()),
         str(point.runs),
@@ -290,7 +291,7 @@ def _missing(study: Study) -> list[Markup]:
         return []
     groups: dict[tuple[str, str, bool, str], list[Missing]] = {}
     for one in study.missing:
-        key = (one.cell.transport, style.size_label(one.cell.rsize), one.offered, one.reason)
+        key = (one.cell.transport, size_label(one.cell.rsize), one.offered, one.reason)
         groups.setdefault(key, []).append(one)
     rows = [
         (

@@ -6,9 +6,9 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from nfsrdma_tools.report import captions, style
+from nfsrdma_tools.report import captions
 from nfsrdma_tools.report.study import Point, Study
-from nfsrdma_tools.sizes import format_size
+from nfsrdma_tools.sizes import format_size, size_label
 from nfsrdma_tools.sweep.choice import Choice
 
 __all__ = ["Advice", "advice", "as_json", "tune_command"]
@@ -78,7 +78,7 @@ def _default(study: Study, best: Point) -> Point | None:
 def headline(study: Study, one: Advice) -> str:
     """The advice in one line."""
     name, size = captions.transport(one.transport), captions.size_word(study)
-    text = f"{name}: {size} {style.size_label(one.best.cell.rsize)}"
+    text = f"{name}: {size} {size_label(one.best.cell.rsize)}"
     if study.plan.reads_ahead:
         text += f" with {captions.window(one.best)}"
     if one.best.variant:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["COLOURS", "GRID", "INK", "MUTED", "PAPER", "size_label", "steps", "transport"]
+__all__ = ["COLOURS", "GRID", "INK", "MUTED", "PAPER", "steps", "transport"]
 
 INK, MUTED, GRID, PAPER = "#1b1f24", "#5b6470", "#e1e5ea", "#fefefe"
 _STEPS = (
@@ -92,11 +92,3 @@ def transport(name: str) -> str:
 def marker(names: Sequence[str], name: str) -> str:
     """The marker of one of several transports."""
     return MARKERS[names.index(name) % len(MARKERS)]
-
-
-def size_label(size: int) -> str:
-    """Bytes as a block size: 512 B, 8 KiB, 1 MiB."""
-    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size % factor == 0:
-            return f"{size // factor} {unit}"
-    return f"{size} B" if size < 1024 else f"{size / 1024:g} KiB"
