@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from bench import page
-from nfsrdma_tools.report import style
+from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, label_ends, save
 
 __all__ = ["Lines", "Look", "Place", "Point", "Section", "picture", "plot", "sizes", "write"]
@@ -33,9 +33,9 @@ def plot(ax: Axes, lines: Lines, looks: Mapping[str, Look], room: float = 1.12) 
     """Lines with labels at their ends; the scale ends at ``room`` times the largest value."""
     ends = []
     for name, places in lines.items():
-        color, mark = looks.get(name, (style.INK, "*"))
+        color, mark = looks.get(name, (canvas.INK, "*"))
         xs, ys = zip(*places, strict=True)
-        ax.plot(xs, ys, f"{mark}-", color=color, mec=style.PAPER, mew=0.7, clip_on=False)
+        ax.plot(xs, ys, f"{mark}-", color=color, mec=canvas.PAPER, mew=0.7, clip_on=False)
         ends.append((xs[-1], ys[-1], name, color))
     ax.set_ylim(0, room * max(y for places in lines.values() for _, y in places))
     label_ends(ax, ends)
@@ -52,7 +52,7 @@ def sizes(ax: Axes, found: Iterable[float], label: str) -> None:
 
 def picture(drawn: Callable[[], Drawing], folder: Path) -> None:
     """Draw with the style of reports, into a folder and docs/img."""
-    with matplotlib.rc_context(style.RC):
+    with matplotlib.rc_context(canvas.RC):
         png, _ = save(drawn(), folder)
     (IMAGES / png.name).write_bytes(png.read_bytes())
 

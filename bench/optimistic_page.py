@@ -28,19 +28,19 @@ from bench.optimistic import (
     Part,
     Store,
 )
-from nfsrdma_tools.report import style
+from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
 from nfsrdma_tools.sizes import size_label
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "optimistic-reads.md"
 LOOKS = {
-    INLINE: (style.transport("rdma"), "s"),
-    DIRECT: (style.transport("tcp"), "o"),
-    OURS_NAME: (style.transport("nfsrdma"), "D"),
+    INLINE: (canvas.transport_colour("rdma"), "s"),
+    DIRECT: (canvas.transport_colour("tcp"), "o"),
+    OURS_NAME: (canvas.transport_colour("nfsrdma"), "D"),
     PATIENT: ("#b8860b", "X"),
-    "RPC": (style.transport("rdma"), "s"),
-    "ends the queue pair": (style.transport("tcp"), "o"),
-    "recoverable": (style.transport("nfsrdma"), "D"),
+    "RPC": (canvas.transport_colour("rdma"), "s"),
+    "ends the queue pair": (canvas.transport_colour("tcp"), "o"),
+    "recoverable": (canvas.transport_colour("nfsrdma"), "D"),
     "recoverable, without pauses": ("#b8860b", "X"),
 }
 PAPERS = {INLINE: "RPC in-line read", DIRECT: "RPC direct read", OURS_NAME: "ORDMA read"}
@@ -245,7 +245,7 @@ def draw_refused(stores: Stores) -> Drawing:
         for cell, one in results_:
             if one.get("optimistic_pauses"):
                 color, mark = LOOKS[text]
-                ax.plot(share_of(cell), us(one), mark, mfc=style.PAPER, mec=color, zorder=5)
+                ax.plot(share_of(cell), us(one), mark, mfc=canvas.PAPER, mec=color, zorder=5)
     ax.set(xlabel="refused reads (%)", ylabel="thousands of instructions of a 4 KiB read")
     title = "What breaks it: refused optimistic reads"
     describe(figure, title, "Hollow: the mount paused optimistic reads", store.small_print)
@@ -404,7 +404,7 @@ def draw_streams(stores: Stores) -> Drawing:
 
 
 def wire(ax: Axes) -> None:
-    ax.axhline(WIRE, color=style.MUTED, ls=(0, (5, 3)), lw=1.1)
+    ax.axhline(WIRE, color=canvas.MUTED, ls=(0, (5, 3)), lw=1.1)
     ax.set_ylim(0, 1.12 * WIRE)
 
 

@@ -20,7 +20,7 @@ from bench.figures import picture, plot
 from bench.solo import offloads, sh
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from nfsrdma_tools.report import captions, study, style
+from nfsrdma_tools.report import canvas, captions, study
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels, rsize_axis
 from nfsrdma_tools.report.study import Point, Study
 from nfsrdma_tools.sizes import size_label
@@ -31,9 +31,9 @@ OUT = ROOT / "out" / "paper"
 TODAY, OLD, RDMA = "TCP", "TCP as in 2003", "RDMA"
 # the name of a curve, its transport, the state of the offloads, its colour and marker
 CURVES = (
-    (TODAY, "tcp", "on", style.transport("tcp"), "o"),
-    (OLD, "tcp", "off", style.transport("other"), "^"),
-    (RDMA, "rdma", "on", style.transport("rdma"), "s"),
+    (TODAY, "tcp", "on", canvas.transport_colour("tcp"), "o"),
+    (OLD, "tcp", "off", canvas.transport_colour("other"), "^"),
+    (RDMA, "rdma", "on", canvas.transport_colour("rdma"), "s"),
 )
 # probes cost a small read 3 % of its instructions
 SIZES = ("--rsize", "8k..512k", "--runs", "1", "--exhaustive", "--file-size", "16M", "--no-probes")
@@ -102,7 +102,7 @@ def share(point: Point) -> float:
 def throughput(ax: Axes, one: Study, cached: Curves) -> None:
     lines(ax, cached, rsize, rate)
     for name, (value, size) in PEAKS.items():
-        ax.plot(size, value, "*", color=style.INK, ms=11)
+        ax.plot(size, value, "*", color=canvas.INK, ms=11)
         ax.annotate(name, (size, value), (-8, 0), textcoords="offset points", ha="right",
                     va="center", fontsize=8.5)  # fmt: skip
     ax.set_ylabel("MB/s")
@@ -124,16 +124,16 @@ def per_byte(ax: Axes, one: Study, direct: Curves) -> None:
 
 
 def ratios(ax: Axes, one: Study, kinds: dict[str, Curves]) -> None:
-    ax.axhspan(*RANGE, color=style.GRID, zorder=0)
+    ax.axhspan(*RANGE, color=canvas.GRID, zorder=0)
     ax.annotate("the paper's range", (0.02, sum(RANGE) / 2), xycoords=("axes fraction", "data"),
-                va="center", fontsize=8.5, color=style.MUTED)  # fmt: skip
+                va="center", fontsize=8.5, color=canvas.MUTED)  # fmt: skip
     ends = []
     for name, _, _, color, mark in CURVES[:2]:
         for kind, curves in kinds.items():
             xs = [rsize(p) for p in curves[RDMA]]
             ys = [ratio(curves, name, size) for size in xs]
             dash = "-" if kind == "cached" else "--"
-            ax.plot(xs, ys, f"{mark}{dash}", color=color, mec=style.PAPER, mew=0.7)
+            ax.plot(xs, ys, f"{mark}{dash}", color=color, mec=canvas.PAPER, mew=0.7)
             ends.append((xs[-1], ys[-1], f"{kind}, {name}", color))
     ax.set_ylabel("ratio, CPU of the host")
     ax.set_ylim(0, 1.12)

@@ -17,17 +17,17 @@ from bench.cells import KIB, Cell, Found, named
 from bench.figures import Lines, Place, Point, Section, plot, sizes
 from bench.paper import OLD, TODAY
 from bench.papers import KERNELS, Part, Steps, Store
-from nfsrdma_tools.report import style
+from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
 from nfsrdma_tools.sizes import size_label
 
 PAGE = Path(__file__).parents[1] / "docs" / "papers.md"
 # colour and marker; other curves get those of style.INK
 LOOKS = {
-    OLD: (style.transport("other"), "^"),
-    TODAY: (style.transport("tcp"), "o"),
-    KERNELS: (style.transport("rdma"), "s"),
-    "read-write": (style.transport("nfsrdma"), "D"),
+    OLD: (canvas.transport_colour("other"), "^"),
+    TODAY: (canvas.transport_colour("tcp"), "o"),
+    KERNELS: (canvas.transport_colour("rdma"), "s"),
+    "read-write": (canvas.transport_colour("nfsrdma"), "D"),
     "read-read": ("#8c564b", "v"),
     "pre-posted": ("#6a3d9a", "P"),
     "cached": ("#b8860b", "X"),
@@ -37,7 +37,7 @@ LOOKS = {
 # the ways of small data
 WAYS = {
     "read-write": LOOKS["read-write"],
-    papers.COPIED: (style.transport("tcp"), "o"),
+    papers.COPIED: (canvas.transport_colour("tcp"), "o"),
     papers.PADDED: ("#d1495b", "s"),
 }
 ENDS = ("client", "server")
@@ -67,12 +67,12 @@ def latency(found: Found) -> float:
 
 def note(ax: Axes, text: str, place: Point, above: int = 4) -> None:
     ax.annotate(text, place, (4, above), textcoords="offset points", fontsize=8.5,
-                color=style.MUTED)  # fmt: skip
+                color=canvas.MUTED)  # fmt: skip
 
 
 def star(ax: Axes, x: float, y: float, text: str) -> None:
     """A value of a paper; the scale includes it."""
-    ax.plot(x, y, "*", color=style.INK, ms=11, zorder=5)
+    ax.plot(x, y, "*", color=canvas.INK, ms=11, zorder=5)
     ax.annotate(text, (x, y), (0, -17), textcoords="offset points", ha="center", fontsize=8.5)
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.2 * y))
 
@@ -86,7 +86,7 @@ def ahead(count: int) -> list[Cell]:
 
 def over_ahead(ax: Axes, store: Store, name: str, figure: str, label: str) -> None:
     """Throughput over rsize, a line for each number of reads ahead."""
-    colors = style.steps(len(papers.AHEAD))
+    colors = canvas.ordered_colours(len(papers.AHEAD))
     looks = {f"{n} ahead": (c, "o") for n, c in zip(papers.AHEAD, colors, strict=True)}
     lines = {
         f"{count} ahead": [
@@ -123,7 +123,7 @@ def draw_2003(store: Store) -> Drawing:
     plot(axes[2], lines, LOOKS)
     axes[2].set(xlabel="MB/s", ylabel="CPU of both ends (%)", xlim=(0, None))
     low, high = published.point("18", "RDMA : TCP")["ratio"]
-    axes[3].axhspan(low, high, color=style.GRID, zorder=0)
+    axes[3].axhspan(low, high, color=canvas.GRID, zorder=0)
     others = [name for name in part("direct").curves if name != OLD]
     plot(axes[3], {name: [(s, client_ratio(store, name, s)) for s in papers.SIZES]
                    for name in others}, LOOKS)  # fmt: skip
@@ -184,13 +184,13 @@ def draw_blocks(store: Store) -> Drawing:
     for found in published.points():
         if found["figure"] == "3":
             ends = (found.get("from", papers.BLOCKS[0]), papers.BLOCKS[-1])
-            axes[0].plot(ends, [found["rate"]] * 2, color=style.MUTED, ls=(0, (5, 3)), lw=1.1)
+            axes[0].plot(ends, [found["rate"]] * 2, color=canvas.MUTED, ls=(0, (5, 3)), lw=1.1)
     # where no curve is; the values of two designs are close
     note(axes[0], "paper: pre-posting\nand hybrid", (64 * KIB, 230), -36)
     note(axes[0], "paper: NFS", (64 * KIB, published.point("3", "NFS")["rate"]))
     dafs = published.point("4", "DAFS")
     ends = (dafs["from"], papers.BLOCKS[-1])
-    axes[1].fill_between(ends, 0, 100 * dafs["cpu"], color=style.GRID, zorder=0)
+    axes[1].fill_between(ends, 0, 100 * dafs["cpu"], color=canvas.GRID, zorder=0)
     note(axes[1], "paper: DAFS", (ends[0], 0))
     title = "Asynchronous direct reads over the block size, 8 at a time"
     describe(figure, title, "Dashed and shaded: the paper's results", store.small_print)

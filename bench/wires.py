@@ -21,7 +21,7 @@ from bench.paper import RDMA as OVER_RDMA
 from bench.solo import PREPARE, RDMA, TCP, mount, offloads, sh, unmount
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from nfsrdma_tools.report import style
+from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
 
 OUT = Path(__file__).parents[1] / "out"
@@ -31,9 +31,9 @@ WIRES = {"1gbit": 1.0, "2500mbit": 2.5, "5gbit": 5.0, "10gbit": 10.0, "25gbit": 
 ROUND_TRIP = "20us"
 # mount options, the state of the offloads, colour and marker
 CURVES = {
-    OLD: (TCP, "off", style.transport("other"), "^"),
-    TODAY: (TCP, "on", style.transport("tcp"), "o"),
-    OVER_RDMA: (RDMA, "on", style.transport("rdma"), "s"),
+    OLD: (TCP, "off", canvas.transport_colour("other"), "^"),
+    TODAY: (TCP, "on", canvas.transport_colour("tcp"), "o"),
+    OVER_RDMA: (RDMA, "on", canvas.transport_colour("rdma"), "s"),
 }
 # MB/s of a Gb/s
 GIGABIT = 125.0
@@ -71,14 +71,14 @@ def draw(found: Measured, about: str) -> Drawing:
     # the wire's line ends at the top of the chart
     wire = [(rate, GIGABIT * rate) for rate in rates if GIGABIT * rate < top]
     wire.append((top / GIGABIT, top))
-    ax.plot(*zip(*wire, strict=True), color=style.MUTED, ls=(0, (5, 3)), lw=1.1)
+    ax.plot(*zip(*wire, strict=True), color=canvas.MUTED, ls=(0, (5, 3)), lw=1.1)
     ax.annotate(
         "the wire", wire[-2], (-8, 10), textcoords="offset points", ha="right", fontsize=8.5
     )
     ends = []
     for curve, (_, _, color, mark) in CURVES.items():
         ys = [found[curve][wire]["rate"] for wire in WIRES]
-        ax.plot(rates, ys, f"{mark}-", color=color, mec=style.PAPER, mew=0.7, clip_on=False)
+        ax.plot(rates, ys, f"{mark}-", color=color, mec=canvas.PAPER, mew=0.7, clip_on=False)
         ends.append((rates[-1], ys[-1], curve, color))
     label_ends(ax, ends)
     limits = ", ".join(f"{curve} {limit(found[curve]):.1f} Gb/s" for curve in CURVES)

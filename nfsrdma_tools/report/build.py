@@ -14,7 +14,6 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.report import study as studies
-from nfsrdma_tools.report import style
 from nfsrdma_tools.report.study import Study
 from nfsrdma_tools.sweep.store import Store
 
@@ -74,9 +73,11 @@ def _write(study: Study, out: Path) -> list[Path]:
 def _quiet_matplotlib() -> Iterator[None]:
     import matplotlib
 
+    from nfsrdma_tools.report.canvas import RC
+
     with matplotlib.rc_context(), warnings.catch_warnings():
         # the user's matplotlibrc would change the figures
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(style.RC)
+        matplotlib.rcParams.update(RC)
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawings: panels, axes and labels of all figures, and their files.
+"""Drawings: the style, panels, axes and labels of all figures, and their files.
 
 Equal drawings give equal bytes.  Imports matplotlib: import this late.
+
+Read-ahead is ordered, so its colours are steps of viridis (Smith and van der Walt), which keeps
+its order in grey and for colour-blind readers; transports use colours of Okabe and Ito.  Each
+colour of a light figure has a counterpart for dark pages, and the page maps one to the other.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -20,13 +25,109 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from nfsrdma_tools.errors import printable
-from nfsrdma_tools.report import captions, style
+from nfsrdma_tools.report import captions
 from nfsrdma_tools.report.study import Point, Spread, Study
 
 __all__ = [
-    "Drawing", "bars", "describe", "inline_svg", "label_ends", "name_points", "panels",
-    "rsize_axis", "save", "variable",
-]  # fmt: skip
+    "COLOURS",
+    "GRID",
+    "INK",
+    "MUTED",
+    "PAPER",
+    "Drawing",
+    "bars",
+    "describe",
+    "inline_svg",
+    "label_ends",
+    "name_points",
+    "ordered_colours",
+    "panels",
+    "rsize_axis",
+    "save",
+    "transport_colour",
+    "variable",
+]
+
+INK, MUTED, GRID, PAPER = "#1b1f24", "#5b6470", "#e1e5ea", "#fefefe"
+_STEPS = (
+    ("#440154", "#2e6f8e"), ("#482576", "#25848e"), ("#404588", "#1f9a8a"), ("#34618d", "#2ab07f"),
+    ("#297b8e", "#50c46a"), ("#20938c", "#86d549"), ("#25ac82", "#c2df23"), ("#4ec36b", "#fde725"),
+)  # fmt: skip
+_TRANSPORTS = {
+    "tcp": ("#d55e00", "#f0904d"),
+    "rdma": ("#0072b2", "#56b4e9"),
+    "nfsrdma": ("#009e73", "#2fcf9f"),
+}
+_OTHER = ("#cc79a7", "#e3a3c6")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+
+COLOURS = {
+    INK: "#e6e8eb",
+    MUTED: "#a4adb8",
+    GRID: "#31373e",
+    PAPER: "#15181c",
+    **dict(_STEPS),
+    **dict(_TRANSPORTS.values()),
+    **dict([_OTHER]),
+}
+"""Each colour of a figure on a light page, with its counterpart on a dark page."""
+
+RC: dict[str, Any] = {
+    "figure.figsize": (5.6, 3.9),
+    "figure.dpi": 100,
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
+    "axes.facecolor": "none",
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.titlepad": 10,
+    "axes.labelsize": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+    "font.size": 10,
+    "font.family": ["DejaVu Sans"],
+    "lines.linewidth": 1.9,
+    "lines.markersize": 6.3,
+    "errorbar.capsize": 2.5,
+    # text from a store may contain a dollar sign, which must not start a formula
+    "text.parse_math": False,
+    "text.usetex": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "nfsrdma",
+}
+"""matplotlib's settings for all figures; the fixed salt makes equal figures equal bytes."""
+
+
+def ordered_colours(count: int) -> list[str]:
+    """``count`` colours for ordered values, as distinct as possible."""
+    last = len(_STEPS) - 1
+    indexes = [round(i * last / max(1, count - 1)) for i in range(count)]
+    return [_STEPS[index][0] for index in indexes]
+
+
+def transport_colour(name: str) -> str:
+    """The colour of a transport."""
+    return _TRANSPORTS.get(name, _OTHER)[0]
+
+
+def marker_of(names: Sequence[str], name: str) -> str:
+    """The marker of one of several transports."""
+    return MARKERS[names.index(name) % len(MARKERS)]
+
 
 LINE = 0.2
 """Inches between labels at the ends of lines."""
@@ -44,7 +145,7 @@ class Drawing:
     caption: str
     alt: str
     figure: Figure
-    themed: tuple[str, ...] = tuple(style.COLOURS)
+    themed: tuple[str, ...] = tuple(COLOURS)
 
 
 def panels(
@@ -77,9 +178,9 @@ def describe(figure: Figure, title: str, finding: str, conditions: str) -> None:
     inch = 1 / figure.get_figheight()
     top = figure.subplotpars.top + (0.22 if len(figure.axes) > 1 else 0.08) * inch
     figure.text(left, top + 0.22 * inch, printable(title), fontsize=12.5, fontweight="bold")
-    figure.text(left, top + 0.04 * inch, printable(finding), fontsize=9.5, color=style.MUTED)
+    figure.text(left, top + 0.04 * inch, printable(finding), fontsize=9.5, color=MUTED)
     small = wrapped(conditions, int(17.5 * figure.get_figwidth()))
-    note = figure.text(0.01, 0, small, fontsize=7, color=style.MUTED, va="top", wrap=False)
+    note = figure.text(0.01, 0, small, fontsize=7, color=MUTED, va="top", wrap=False)
     note.set_gid("conditions")
 
 
@@ -95,7 +196,7 @@ def rsize_axis(ax: Axes, study: Study) -> None:
     ax.xaxis.set_major_locator(FixedLocator(sizes))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticklabels([f"{size / 1024:g}" for size in sizes])
-    ax.tick_params(length=3, color=style.GRID)
+    ax.tick_params(length=3, color=GRID)
     ax.set_xlabel(f"{captions.size_word(study)} (KiB)")
     if len(sizes) > 1:
         ax.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.25)
@@ -118,7 +219,7 @@ def bars(
     above = [s.high - s.mean for s in spreads]
     ax.errorbar(xs, means, yerr=[below, above], color=color, elinewidth=1.1, zorder=3)
     for x, y, point in zip(xs, means, points, strict=True):
-        face, edge = (style.PAPER, color) if point.unstable else (color, style.PAPER)
+        face, edge = (PAPER, color) if point.unstable else (color, PAPER)
         ax.plot(x, y, marker, mfc=face, mec=edge, mew=1.3 if point.unstable else 0.7,
                 zorder=4, clip_on=False)  # fmt: skip
 
@@ -132,7 +233,7 @@ def label_ends(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
     for (x, y, text, color), height in zip(ordered, heights_of_labels, strict=True):
         ax.annotate(
             printable(text), (x, y), (1.035, height), textcoords="axes fraction", va="center",
-            color=style.INK, fontsize=9.5, annotation_clip=False,
+            color=INK, fontsize=9.5, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": color, "lw": 0.9, "shrinkA": 1, "shrinkB": 4,
                         "relpos": (0, 0.5)},
         )  # fmt: skip
@@ -181,7 +282,7 @@ def name_points(ax: Axes, lines: Sequence[Sequence[tuple[float, float, str]]]) -
         if spot:
             taken.append(spot)
             ax.text(spot[0] / width, spot[1] / height, name, transform=ax.transAxes,
-                    ha="center", va="center", fontsize=SIZE, color=style.MUTED)  # fmt: skip
+                    ha="center", va="center", fontsize=SIZE, color=MUTED)  # fmt: skip
 
 
 def _covered(line: Sequence[tuple[float, float, str]]) -> Iterator[Spot]:

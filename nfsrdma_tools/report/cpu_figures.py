@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FormatStrFormatter
 
-from nfsrdma_tools.report import captions, style
+from nfsrdma_tools.report import canvas, captions
 from nfsrdma_tools.report.canvas import (
     Drawing,
     bars,
@@ -76,7 +76,7 @@ def against_throughput(study: Study) -> Drawing | None:
         ax.set_ylabel("CPU of the host (%)")
         ax.set_xlabel("MB/s")
         ax.set_xlim(0, 1.12 * max(p.throughput.high for p in points))
-        ax.tick_params(length=3, color=style.GRID)
+        ax.tick_params(length=3, color=canvas.GRID)
         _draw_lines(ax, study, mine, _at_throughput, _of_host, _host_alone)
         name_points(ax, [_named(mine, name) for name in study.transports])
     title = f"CPU against throughput, {captions.ahead(study, ahead)}"
@@ -119,7 +119,7 @@ def _draw_lines(
         if line:
             line.sort(key=lambda p: p.cell.rsize)
             xs = [where(p) for p in line]
-            color, mark = style.transport(name), style.marker(study.transports, name)
+            color, mark = canvas.transport_colour(name), canvas.marker_of(study.transports, name)
             bars(ax, line, xs, [what(p) for p in line], (color, mark))
             ends.append((xs[-1], what(line[-1]).mean, captions.transport(name), color))
             ends += _without_nic(ax, xs, [alone(p) for p in line], line)
@@ -136,7 +136,7 @@ def _without_nic(
     known = [(x, value.mean) for x, value in zip(xs, values, strict=True) if value]
     if not known or not any(p.spent and p.spent.emulated for p in line):
         return []
-    color = style.transport(line[0].cell.transport)
+    color = canvas.transport_colour(line[0].cell.transport)
     ax.plot(*zip(*known, strict=True), color=color, lw=1.4, ls=(0, (4, 2.5)), zorder=2)
     return [(*known[-1], "without NIC", color)]
 
@@ -268,10 +268,10 @@ def _panel(ax: Axes, study: Study, fitted: list[Line]) -> None:
     ax.minorticks_off()
     ends = []
     for line in fitted:
-        color = style.transport(line.transport)
-        mark = style.marker(study.transports, line.transport)
+        color = canvas.transport_colour(line.transport)
+        mark = canvas.marker_of(study.transports, line.transport)
         xs, ys = (np.array(values) for values in zip(*line.points, strict=True))
-        ax.plot(xs, ys / 1e3, mark, color=color, mec=style.PAPER, mew=0.7, zorder=3)
+        ax.plot(xs, ys / 1e3, mark, color=color, mec=canvas.PAPER, mew=0.7, zorder=3)
         grid = np.geomspace(min(xs), max(xs), 60)
         ax.plot(grid, [line.fit.at(x) / 1e3 for x in grid], color=color, zorder=2)
         ends.append(

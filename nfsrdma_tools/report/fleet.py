@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from nfsrdma_tools.report import captions, style
+from nfsrdma_tools.report import canvas, captions
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
 from nfsrdma_tools.report.markup import Markup, table, tag
 from nfsrdma_tools.report.study import Study
@@ -46,8 +46,8 @@ def draw(study: Study) -> Drawing | None:
     for line in lines:
         name = line[0].cell.transport
         xs, ys = [c.clients for c in line], [c.aggregate for c in line]
-        mark, colour = style.marker(study.transports, name), style.transport(name)
-        ax.plot(xs, ys, marker=mark, color=colour, mec=style.PAPER, mew=0.7, zorder=3)
+        mark, colour = canvas.marker_of(study.transports, name), canvas.transport_colour(name)
+        ax.plot(xs, ys, marker=mark, color=colour, mec=canvas.PAPER, mew=0.7, zorder=3)
         ends.append((xs[-1], ys[-1], captions.transport(name), colour))
         dots = [(means.clients, rate) for means in line for rate in means.rates.values()]
         ax.plot(*zip(*dots, strict=True), ls="", marker="o", ms=3, color=colour, alpha=0.6)

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from importlib import resources
 
 from nfsrdma_tools.report import (
+    canvas,
     captions,
     cpu_figures,
     fleet,
     recommendation,
-    style,
 )
 from nfsrdma_tools.report.canvas import Drawing, inline_svg, variable
 from nfsrdma_tools.report.markup import Markup, table, tag
@@ -81,8 +81,8 @@ def _figures(study: Study, drawings: Sequence[Drawing]) -> Markup:
 
 
 def _variables() -> str:
-    light = "".join(f"{variable(c)}:{c};" for c in style.COLOURS)
-    dark = "".join(f"{variable(c)}:{d};" for c, d in style.COLOURS.items())
+    light = "".join(f"{variable(c)}:{c};" for c in canvas.COLOURS)
+    dark = "".join(f"{variable(c)}:{d};" for c, d in canvas.COLOURS.items())
     return f":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
 
 

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from nfsrdma_tools.report import captions, style
+from nfsrdma_tools.report import canvas, captions
 from nfsrdma_tools.report.canvas import Drawing, bars, describe, label_ends, panels, rsize_axis
 from nfsrdma_tools.report.study import Point, Study
 
@@ -54,14 +54,14 @@ def _top(study: Study) -> float:
 
 def _lines(ax: Axes, study: Study, points: list[Point]) -> None:
     aheads = sorted({p.cell.read_ahead for p in study.points})
-    colors = style.steps(len(aheads))
+    colors = canvas.ordered_colours(len(aheads))
     if len(aheads) == 1 and points:
-        colors = [style.transport(points[0].cell.transport)]
+        colors = [canvas.transport_colour(points[0].cell.transport)]
     ends = []
     for i, (ahead, color) in enumerate(zip(aheads, colors, strict=True)):
         line = [p for p in points if p.cell.read_ahead == ahead]
         if line:
-            xs, mark = [p.cell.rsize for p in line], style.MARKERS[i % len(style.MARKERS)]
+            xs, mark = [p.cell.rsize for p in line], canvas.MARKERS[i % len(canvas.MARKERS)]
             bars(ax, line, xs, [p.throughput for p in line], (color, mark))
             ends.append((xs[-1], line[-1].throughput.mean, f"{ahead} ahead", color))
     if len(aheads) > 1:
@@ -70,22 +70,22 @@ def _lines(ax: Axes, study: Study, points: list[Point]) -> None:
 
 def _ring(ax: Axes, points: list[Point]) -> None:
     for best in (p for p in points if p.best):
-        ax.plot(best.cell.rsize, best.throughput.mean, "o", ms=13, mfc="none", mec=style.INK,
+        ax.plot(best.cell.rsize, best.throughput.mean, "o", ms=13, mfc="none", mec=canvas.INK,
                 mew=1.2, zorder=5, clip_on=False)  # fmt: skip
 
 
 def _limits(ax: Axes, study: Study, points: list[Point]) -> None:
     if study.visible_wire:
-        ax.axhline(study.visible_wire, color=style.MUTED, lw=1.1, ls=(0, (5, 3)), zorder=1)
+        ax.axhline(study.visible_wire, color=canvas.MUTED, lw=1.1, ls=(0, (5, 3)), zorder=1)
         ax.annotate(f"link rate: {study.visible_wire:.4g} MB/s", (0.012, study.visible_wire),
                     (0, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
-                    fontsize=8.5, color=style.MUTED)  # fmt: skip
+                    fontsize=8.5, color=canvas.MUTED)  # fmt: skip
     sizes, ceilings = _one_at_a_time(study, points)
     if sizes:
-        ax.plot(sizes, ceilings, color=style.MUTED, lw=1.3, ls=":", zorder=1)
+        ax.plot(sizes, ceilings, color=canvas.MUTED, lw=1.3, ls=":", zorder=1)
         at = int(np.argmin(np.abs(np.array(ceilings) - 0.3 * _top(study))))
         ax.annotate("rsize / round trip", (sizes[at], ceilings[at]), (7, -3), fontsize=8.5,
-                    textcoords="offset points", color=style.MUTED)  # fmt: skip
+                    textcoords="offset points", color=canvas.MUTED)  # fmt: skip
 
 
 def _one_at_a_time(study: Study, points: list[Point]) -> tuple[list[float], list[float]]:
@@ -118,7 +118,7 @@ def draw_heat_map(study: Study, transport: str) -> Drawing | None:
     describe(figure, title, captions.map_finding(study, transport), captions.small_print(study))
     caption, alt = captions.map_caption(study, transport), captions.map_alt(study, transport)
     # the colours of the tiles encode values, so a dark page keeps them
-    frame = (style.INK, style.MUTED, style.GRID, style.PAPER)
+    frame = (canvas.INK, canvas.MUTED, canvas.GRID, canvas.PAPER)
     return Drawing(f"map-{transport}", title, caption, alt, figure, frame)
 
 
@@ -140,7 +140,7 @@ def _tile(
 ) -> None:
     corner = (position[0] - 0.48, position[1] - 0.46)
     if point is None:
-        ax.add_patch(Rectangle(corner, 0.96, 0.92, fc="none", ec=style.GRID, hatch="////", lw=0.8))
+        ax.add_patch(Rectangle(corner, 0.96, 0.92, fc="none", ec=canvas.GRID, hatch="////", lw=0.8))
         return
     share = point.throughput.mean / top if top else 0
     ax.add_patch(Rectangle(corner, 0.96, 0.92, fc=to_hex(colormaps["viridis"](share)), lw=0))

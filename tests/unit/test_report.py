@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.report import build, captions, recommendation, style
+from nfsrdma_tools.report import build, canvas, captions, recommendation
 from nfsrdma_tools.report.markup import Markup, tag
 from nfsrdma_tools.report.study import machine, merged, wire_speed
 from nfsrdma_tools.sweep.plan import Cell, Plan
@@ -140,12 +140,12 @@ def test_our_transport_has_a_name_a_colour_and_a_marker_of_its_own(tmp_path: Pat
     report = build.build(store(tmp_path / "s.db", three, facts), tmp_path / "out")
     files = {path.name: path for path in report.files}
     assert {"fig16b-throughput-nfsrdma.svg", "map-nfsrdma.svg"} <= files.keys()
-    assert len({style.transport(name) for name in three.transports}) == 3
-    assert len({style.marker(three.transports, name) for name in three.transports}) == 3
+    assert len({canvas.transport_colour(name) for name in three.transports}) == 3
+    assert len({canvas.marker_of(three.transports, name) for name in three.transports}) == 3
     text = files["fig17-cpu-throughput.svg"].read_text()
     assert "RDMA (nfsrdma)" in text
     assert "nfsrdma 0.1.0 ABCDEF01" in re.sub(r"\s+", " ", text)
-    assert style.transport("nfsrdma") in text
+    assert canvas.transport_colour("nfsrdma") in text
 
 
 def test_every_figure_carries_its_conditions(made: build.Report) -> None:
