@@ -17,9 +17,8 @@ from unit.snapshots_made import HOSTILE, hostile, snapshot
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.live.prometheus.metrics import Metrics
 from nfsrdma_tools.live.web.access import COOKIE, Access, is_loopback, new_token, read_token
-from nfsrdma_tools.live.web.application import application
 from nfsrdma_tools.live.web.broadcast import Hub
-from nfsrdma_tools.live.web.server import Address, Patient, http_server, parse_address
+from nfsrdma_tools.live.web.server import Address, Patient, application, http_server, parse_address
 
 TOKEN = "a-word-that-is-long-enough"  # noqa: S105
 FILES = ("/", "/app.js", "/charts.js", "/dom.js", "/heat.js", "/icon.svg", "/reasons.js",

@@ -2,26 +2,31 @@
 """Serve a dashboard or an exporter over HTTP until the process has to stop.
 
 ``serve`` listens on addresses (HOST:PORT, [IPV6]:PORT, or :PORT for all), and gives snapshots to
-the application.  It runs uvicorn with limits: clients that are slow, send too much or send nonsense
-are disconnected.  uvicorn limits the size of a request's head and the number of concurrent
-requests.  It does not limit how long a client takes for its TLS handshake, for its request and to
-read the answer.
+the application: the page and its files, events, the last hour, and metrics, which only read.  It
+runs uvicorn with limits: clients that are slow, send too much or send nonsense are disconnected.
+uvicorn limits the size of a request's head and the number of concurrent requests.  It does not
+limit how long a client takes for its TLS handshake, for its request and to read the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import importlib.resources
 import socket
 import ssl
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import h11
 import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -31,14 +36,22 @@ from nfsrdma_tools.live.feed import FeedOptions, fed
 from nfsrdma_tools.live.prometheus.families import MOST_SERIES, NAMES
 from nfsrdma_tools.live.prometheus.metrics import Metrics
 from nfsrdma_tools.live.snapshot import Snapshot
-from nfsrdma_tools.live.web.access import Access, is_loopback, new_token, read_token
-from nfsrdma_tools.live.web.application import application
-from nfsrdma_tools.live.web.broadcast import Hub
+from nfsrdma_tools.live.web.access import Access, Guard, is_loopback, new_token, read_token
+from nfsrdma_tools.live.web.broadcast import Hub, TooManyListeners
 
 if TYPE_CHECKING:
     from nfsrdma_tools.live.web.web_config import WebConfig
 
-__all__ = ["Address", "Patient", "Service", "access_to", "http_server", "parse_address", "serve"]
+__all__ = [
+    "Address",
+    "Patient",
+    "Service",
+    "access_to",
+    "application",
+    "http_server",
+    "parse_address",
+    "serve",
+]
 
 _FORM = "expected HOST:PORT, [IPV6]:PORT or :PORT"
 
@@ -249,3 +262,72 @@ def http_server(app: ASGIApp, tls: ssl.SSLContext | None = None) -> uvicorn.Serv
     config.load()
     config.ssl = tls
     return _Server(config)
+
+
+_FOLDER = importlib.resources.files("nfsrdma_tools.live.web") / "page"
+_KINDS = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_TEXT = "nfsrdma exporter: metrics are at /metrics\n"
+
+
+def application(
+    hub: Hub, metrics: Metrics, access: Access | None = None, page: bool = True
+) -> ASGIApp:
+    """The application; without ``page`` it is the exporter, which serves metrics only."""
+
+    def answer_metrics(request: Request) -> Response:
+        body, kind = metrics.text(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": kind})
+
+    def past(_: Request) -> Response:
+        return Response(hub.past(), media_type="application/json")
+
+    async def events(request: Request) -> Response:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
+        if hub.listening >= hub.most:
+            return PlainTextResponse("too many listeners\n", 503, {"retry-after": "30"})
+        return StreamingResponse(_events(hub), media_type="text/event-stream")
+
+    routes = [Route("/metrics", answer_metrics)]
+    if page:
+        routes += [Route("/past", past), Route("/events", events), *_files()]
+    else:
+        routes.append(Route("/", lambda _: PlainTextResponse(_TEXT)))
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        hub.open()
+        yield
+        hub.close()
+
+    app = Starlette(routes=routes, lifespan=lifespan)
+    app.router.redirect_slashes = False
+    return Guard(app, access or Access())
+
+
+async def _events(hub: Hub) -> AsyncIterator[bytes]:
+    try:
+        async for event in hub.listen():
+            yield event
+    except TooManyListeners:
+        return
+
+
+def _files() -> list[Route]:
+    """A route for each file of the page: no path of a request reaches the file system."""
+    routes = []
+    for item in _FOLDER.iterdir():
+        kind = _KINDS.get(item.name.rpartition(".")[2])
+        if kind:
+            path = "/" if item.name == "index.html" else f"/{item.name}"
+            routes.append(Route(path, _file(item.read_bytes(), kind)))
+    return routes
+
+
+def _file(body: bytes, kind: str) -> ASGIApp:
+    return Response(body, headers={"content-type": kind})
