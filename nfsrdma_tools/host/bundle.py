@@ -26,7 +26,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import checks
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
-from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, readahead, units
+from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, udev_rules, units
 from nfsrdma_tools.host.nfsd import serving
 from nfsrdma_tools.host.recorded import MANIFEST, to_facts
 
@@ -147,7 +147,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("sys/class/bdi/*/read_ahead_kb", _all),
     ("sys/fs/nfs/*/nfs_client/switch/xprt-*/*", _all),
     ("sys/kernel/debug/nfsrdma/*/*", _all),
-    (f"{{{','.join(readahead.RULE_FOLDERS)}}}/*.rules", _read_ahead_rules),
+    (f"{{{','.join(udev_rules.FOLDERS)}}}/*.rules", _read_ahead_rules),
     ("var/lib/nfsrdma/tune.json", _tuned),
     # the server
     ("proc/fs/nfsd/{portlist,threads,versions,max_block_size,pool_threads,pool_mode}", _all),

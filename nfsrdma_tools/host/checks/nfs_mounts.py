@@ -19,10 +19,10 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.checks.finding import Finding, Status
 from nfsrdma_tools.host.machine import Machine
-from nfsrdma_tools.host.nfs import fstab, mountinfo, mountstats, readahead, units
+from nfsrdma_tools.host.nfs import fstab, mountinfo, mountstats, readahead, udev_rules, units
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 from nfsrdma_tools.host.nfs.mountstats import MountStats
-from nfsrdma_tools.host.nfs.readahead import ReadAheadRule, RuleFile
+from nfsrdma_tools.host.nfs.udev_rules import ReadAheadRule, RuleFile
 from nfsrdma_tools.host.nfsd.configuration import NfsConf
 from nfsrdma_tools.host.tune import udev_helper
 
@@ -115,7 +115,7 @@ class _Intended:
             # its rule comes last
             return [(tuned, _TUNED)]
         found = []
-        for rule in _in_effect(readahead.rules_for(self._files, entry.device, is_nfs=True)):
+        for rule in _in_effect(udev_rules.rules_for(self._files, entry.device, is_nfs=True)):
             if rule.value:
                 found.append((int(rule.value), str(rule)))
             elif "nfsrahead" in rule.program:
@@ -129,7 +129,7 @@ class _Intended:
 
     @cached_property
     def _files(self) -> list[RuleFile]:
-        return [] if _without_udev(self._machine) else readahead.effective_rule_files(self._machine)
+        return [] if _without_udev(self._machine) else udev_rules.effective_files(self._machine)
 
     @cached_property
     def _tuned(self) -> dict[str, int]:
@@ -166,8 +166,8 @@ def udev_rule(machine: Machine) -> Iterator[Finding]:
         yield Finding(name, "unknown", f"{why}: the rules here do not count")
         return
     missing = _missing_folders(machine)
-    known = readahead.effective_rule_files(machine)
-    rules = readahead.rules_for(known, _any_device(machine), is_nfs=True)
+    known = udev_rules.effective_files(machine)
+    rules = udev_rules.rules_for(known, _any_device(machine), is_nfs=True)
     yield Finding(name, "ok", _described(machine, rules, known))
     for rule in dict.fromkeys(rules):
         if kinds := _others(known, rule):
@@ -189,7 +189,7 @@ def _without_udev(machine: Machine) -> str:
 def _missing_folders(machine: Machine) -> list[str]:
     """The folders that nobody recorded; NotRecordedError if that is all of them."""
     wanted = ("usr/lib/udev/rules.d", "etc/udev/rules.d")
-    there = [folder for folder in readahead.RULE_FOLDERS if machine.path(folder).is_dir()]
+    there = [folder for folder in udev_rules.FOLDERS if machine.path(folder).is_dir()]
     if not there:
         machine.require(wanted[0])
     if machine.recording is None or machine.recording.complete:
@@ -237,14 +237,14 @@ def _others(known: list[RuleFile], rule: ReadAheadRule) -> list[str]:
     """The kinds of devices other than NFS that a rule certainly applies to."""
     return [
         kind
-        for kind, device in readahead.OTHER_DEVICES.items()
-        for other in readahead.rules_for(known, device, is_nfs=False)
+        for kind, device in udev_rules.KINDS.items()
+        for other in udev_rules.rules_for(known, device, is_nfs=False)
         if other == rule and other.certain
     ]
 
 
 def _wide(machine: Machine, rule: ReadAheadRule, kinds: list[str]) -> Finding:
-    every = "every bdi" if len(kinds) == len(readahead.OTHER_DEVICES) else "other devices than NFS"
+    every = "every bdi" if len(kinds) == len(udev_rules.KINDS) else "other devices than NFS"
     value = f"to {rule.value} KiB " if rule.value else ""
     found = f"{rule} sets the read-ahead {value}for {every}: NFS, {', '.join(kinds)}"
     if here := _with_value(machine, rule.value):
