@@ -128,9 +128,10 @@ field-bench: dev image ## Cost of doctor, mounts and collect with 64 mounts and 
 start-bench: dev ## How long nfsrdma --help takes, as a multiple of importing typer: PAIRS=20
 	@$(BIN)/python tools/start-time $(or $(PAIRS),20)
 
-test-live: dev image ## The dashboard's tests, with other kernels and a cable that is pulled under load
+test-live: dev image ## The dashboard's tests, with other kernels, a cable that is pulled under load, and loads for each bottleneck
 	@tools/setup browser
-	$(BIN)/python -m pytest -q --long tests/lab/test_live.py tests/lab/test_live_views.py
+	$(BIN)/python -m pytest -q --long tests/lab/test_live.py tests/lab/test_live_views.py \
+		tests/lab/test_live_bottleneck.py
 
 test-kernels: dev image ## NFS over RDMA, probe sets and dashboard on the other kernels; the module's warnings there
 	$(LONG_TESTS) -m nightly -k "other_kernels or no_warning" tests/lab
