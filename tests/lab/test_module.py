@@ -51,6 +51,8 @@ find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /
 	-o -type d -printf '%p %m %U:%G\n' -o -printf '%p %y %m %U:%G %s %l\n' | sort
 find /etc /lib/modules/$(uname -r)/modules.* /var/lib -maxdepth 3 -type f -exec md5sum {} + | sort
 """
+MOUNT = "mount -t nfs -o proto=rdma,port=20049 server:/export /mnt; umount /mnt"
+REFUSED = "/etc/modprobe.d/test-refused.conf"
 KILLED = """
 import os, signal
 from nfsrdma_tools.host import kernel_modules
@@ -239,10 +241,13 @@ def test_installed_ours_is_what_the_kernel_loads_and_uninstall_leaves_no_trace(t
     assert status(tiny)["owner"] == "nfsrdma"
     assert "mounts with proto=rdma use rpcrdma" in module(tiny, "unload").stdout
 
+    # a build that does not load
+    sh(tiny, f"echo options nfsrdma refuse=1 > {REFUSED}")
+    sh(tiny, f"rmmod rpcrdma; {MOUNT}; rm {REFUSED}")
+    assert status(tiny)["owner"] == "rpcrdma"
     # as on a kernel for which DKMS has built no module
     built = sh(tiny, "modinfo -n nfsrdma").strip()
-    sh(tiny, f"rmmod rpcrdma; mv {built} /root/; depmod")
-    sh(tiny, "mount -t nfs -o proto=rdma,port=20049 server:/export /mnt; umount /mnt")
+    sh(tiny, f"rmmod rpcrdma; mv {built} /root/; depmod; {MOUNT}")
     assert status(tiny)["owner"] == "rpcrdma"
     sh(tiny, f"for i in {names}; do rmmod rpcrdma; modprobe $i; test -e /sys/module/rpcrdma; done")
     said = json.loads(sh(tiny, "nfsrdma doctor --json || true"))["findings"]
