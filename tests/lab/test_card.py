@@ -195,6 +195,7 @@ def test_lab_link_sets_rate_and_latency_of_the_cards(cards: Lab) -> None:
             assert [int(word) for word in output.split()] == wanted
 
 
+@THEIRS_NIGHTLY
 def test_a_mount_survives_each_failure_of_its_card(mounts: Lab) -> None:
     found = on(mounts, "broken", timeout=1800)
     assert list(found) == ["break", "link_down", "gone", "deleted"]
