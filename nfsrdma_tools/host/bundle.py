@@ -9,6 +9,7 @@ they find the same on any other host (host/recorded.py).  It loads no module and
 from __future__ import annotations
 
 import contextlib
+import glob
 import gzip
 import io
 import json
@@ -20,10 +21,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from nfsrdma_tools import __version__, files
+from nfsrdma_tools import __version__
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import checks
+from nfsrdma_tools.host import checks, rdma_routes
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, udev_rules, units
@@ -34,7 +35,6 @@ __all__ = ["CONTENTS", "Bundle", "LeftOut", "collect"]
 
 _MOST, _AT_ONCE = 1 << 20, 16 << 10
 _STEPS = 400
-_FREE_GIDS = 64
 _Keep = Callable[[str], str | None]
 """Returns the part of a file's text that the bundle keeps; None leaves the file out."""
 
@@ -68,11 +68,6 @@ def _nfs_records(text: str) -> str:
     A line of a server's implementation id may begin with "device", too, and is kept.
     """
     return _OTHER_MOUNT.sub("", text)
-
-
-def _gid(text: str) -> str | None:
-    # most entries of a port's table are empty
-    return text if text.strip("0:\n") else None
 
 
 def _nfs_unit(text: str) -> str | None:
@@ -200,7 +195,7 @@ class Bundle:
     links: dict[str, str] = field(default_factory=dict)
     notes: Recording = field(default_factory=Recording)
     left_out: list[LeftOut] = field(default_factory=list)
-    folders: dict[PurePosixPath, tuple[PurePosixPath, dict[str, str]]] = field(
+    folders: dict[str, tuple[str, dict[str, str]]] = field(
         default_factory=dict, repr=False, compare=False
     )
     """Where the folders of the files lead, and the links on their paths."""
@@ -209,7 +204,7 @@ class Bundle:
         """The bundle as a tar archive, compressed by gzip."""
         out = io.BytesIO()
         now = int(time.time())
-        with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        with tarfile.open(fileobj=out, mode="w:gz", format=tarfile.GNU_FORMAT) as tar:
             for name, data in sorted({**self._documents(now), **self.files}.items()):
                 info = tarfile.TarInfo(name)
                 info.size, info.mtime, info.mode = len(data), now, 0o644
@@ -251,27 +246,13 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
     return bundle
 
 
-def _add_gids(bundle: Bundle, root: Path, port: PurePosixPath) -> None:
-    """Add the GIDs of a port, with their network devices and types.
-
-    A table has up to 1024 places.  The kernel uses the first free one (find_gid in
-    drivers/infiniband/core/cache.c), so behind many free ones there is none in use.
-    """
-    try:
-        names = os.listdir(root / port / "gids")  # noqa: PTH208 -- names
-    except OSError:
-        return
-    free = 0
-    for number in sorted(int(name) for name in names if name.isdecimal()):
-        if _gid(files.readable(root / port / f"gids/{number}")) is None:
-            free += 1
-            if free > _FREE_GIDS:
-                break
-            continue
-        free = 0
-        for name in ("gids", "gid_attrs/ndevs", "gid_attrs/types"):
-            if (root / port / name / str(number)).exists():
-                _add(bundle, root, port / name / str(number), _all)
+def _add_gids(bundle: Bundle, root: Path, port: str) -> None:
+    """Add the GIDs of a port that are in use, with their network devices and types."""
+    with contextlib.suppress(OSError):
+        for number, _ in rdma_routes.places_in_use(f"{root}/{port}/gids"):
+            for name in ("gids", "gid_attrs/ndevs", "gid_attrs/types"):
+                if os.path.exists(f"{root}/{port}/{name}/{number}"):  # noqa: PTH110 -- many
+                    _add(bundle, root, f"{port}/{name}/{number}", _all)
 
 
 def _add_links(machine: Machine, bundle: Bundle) -> None:
@@ -302,11 +283,12 @@ def _shortened(
     return argv, replace(result, stdout=text)
 
 
-def _matching(machine: Machine, pattern: str) -> Iterator[PurePosixPath]:
+def _matching(machine: Machine, pattern: str) -> Iterator[str]:
+    """The names below the root that match; strings, because paths cost more than the files."""
     pattern = pattern.replace("{release}", machine.text("proc/sys/kernel/osrelease").strip())
     for one in _alternatives(pattern):
-        for path in sorted(machine.root.glob(one)):
-            yield PurePosixPath(path.relative_to(machine.root))
+        found = glob.glob(one, root_dir=machine.root, include_hidden=True)  # noqa: PTH207 -- names
+        yield from sorted(found)
 
 
 def _alternatives(pattern: str) -> list[str]:
@@ -318,21 +300,38 @@ def _alternatives(pattern: str) -> list[str]:
     return [one for word in match[1].split(",") for one in _alternatives(before + word + after)]
 
 
-def _add(bundle: Bundle, root: Path, name: PurePosixPath, keep: _Keep) -> None:
+def _add(bundle: Bundle, root: Path, name: str, keep: _Keep) -> None:
     """Add a file below the root, and each link on its path."""
-    folder, links = bundle.folders.get(name.parent) or _followed(root, name.parent)
-    bundle.folders[name.parent] = folder, links
-    where = folder / name.name
-    if (root / where).is_symlink():
-        where, more = _followed(root, where)
-        links = links | more
-    if _add_file(bundle, root, str(where), keep):
-        bundle.links.update(links)
+    above, _, last = name.rpartition("/")
+    folder, links = _folder(bundle, root, above)
+    where, more = _step(root, f"{folder}/{last}" if folder else last)
+    if _add_file(bundle, root, where, keep):
+        bundle.links.update(links | more)
 
 
-def _followed(root: Path, name: PurePosixPath) -> tuple[PurePosixPath, dict[str, str]]:
-    """Where a path leads below the root, and the links on it."""
-    rest, here, links = list(name.parts), list[str](), dict[str, str]()
+def _folder(bundle: Bundle, root: Path, name: str) -> tuple[str, dict[str, str]]:
+    """Where a folder below the root leads, and the links on its path; each is read once."""
+    if not name:
+        return "", {}
+    if name not in bundle.folders:
+        above, _, last = name.rpartition("/")
+        folder, links = _folder(bundle, root, above)
+        where, more = _step(root, f"{folder}/{last}" if folder else last)
+        bundle.folders[name] = where, links | more
+    return bundle.folders[name]
+
+
+def _step(root: Path, name: str) -> tuple[str, dict[str, str]]:
+    """The same for a path of which only the last part may be a link."""
+    # its target is the number of this process
+    if name == "proc/self" or not os.path.islink(f"{root}/{name}"):  # noqa: PTH114 -- many
+        return name, {}
+    return _followed(root, name)
+
+
+def _followed(root: Path, name: str) -> tuple[str, dict[str, str]]:
+    """Where any path leads below the root, and the links on it."""
+    rest, here, links = name.split("/"), list[str](), dict[str, str]()
     for _ in range(_STEPS * 10):
         if not rest:
             break
@@ -349,13 +348,13 @@ def _followed(root: Path, name: PurePosixPath) -> tuple[PurePosixPath, dict[str,
             links[known] = target
             here = [] if target.startswith("/") else here[:-1]
             rest = [*PurePosixPath(target.lstrip("/")).parts, *rest]
-    return PurePosixPath(*here), links
+    return "/".join(here), links
 
 
 def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> bool:
     """Add the part of a file that ``keep`` returns; False if it returns None."""
-    path = root / name
-    if name in bundle.files or not path.is_file():
+    path = f"{root}/{name}"
+    if name in bundle.files or not os.path.isfile(path):  # noqa: PTH113 -- many
         return True
     try:
         data = b"" if keep is _nothing else _beginning(path)
@@ -371,7 +370,7 @@ def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> bool:
     return True
 
 
-def _beginning(path: Path) -> bytes:
+def _beginning(path: str) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = more = os.read(handle, _AT_ONCE)

@@ -19,6 +19,7 @@ they become paths.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import json
 import os
@@ -55,7 +56,7 @@ _LINK_TEXT = (
     r"\s+link/(?P<type>\S+)(?: (?P<address>[0-9a-f:]+))?"
 )
 _MOST_DEVICES = 4096
-_MOST_GIDS = 4096
+_FREE_PLACES = 64
 _MOST_DOUBTS = 2
 _ROCE, _ROCE_V1, _ROCE_V2 = "RoCE", "RoCE v1", "RoCE v2"
 _RDMA = "RDMA"
@@ -403,23 +404,44 @@ class _Gids(NamedTuple):
 def _gids(machine: Machine, link: Link, route: Route) -> _Gids | None:
     """The GIDs of a port for a route; None if they are not readable."""
     port = folder(machine, "infiniband", link.device.name, "ports", str(link.port))
-    try:
-        numbers = os.listdir(port / "gid_attrs/ndevs") if port else []  # noqa: PTH208 -- names
-    except OSError:
-        return None
     types: set[str] = set()
     of_device = False
-    for index in sorted(int(name) for name in numbers if name.isdecimal())[:_MOST_GIDS]:
-        # for an unused entry read(2) fails with EINVAL
-        if files.readable(f"{port}/gid_attrs/ndevs/{index}").strip() != route.device:
+    try:
+        for number, netdev in places_in_use(f"{port}/gid_attrs/ndevs" if port else ""):
+            if netdev.strip() != route.device:
+                continue
+            of_device = True
+            # a device of another network namespace may have the same name: compare addresses, too
+            if _fits(files.readable(f"{port}/gids/{number}").strip(), route):
+                types.add(files.readable(f"{port}/gid_attrs/types/{number}").strip())
+            if _ROCE_V2 in types:
+                break
+    except OSError:
+        return None
+    return _Gids(types, of_device)
+
+
+def places_in_use(table: str) -> Iterator[tuple[int, str]]:
+    """The number and the text of each place in use of a port's ``gids`` or ``gid_attrs/ndevs``.
+
+    A table has up to 1024 places.  The kernel uses the first free one (find_gid in
+    drivers/infiniband/core/cache.c), so behind many free ones there is none in use.  Raises
+    OSError if there is no table.
+    """
+    numbers = sorted(map(int, filter(str.isdecimal, os.listdir(table))))  # noqa: PTH208 -- names
+    if not numbers:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), table)
+    free = 0
+    for number in numbers:
+        # read(2) of a free place fails with EINVAL, or its GID is zero
+        text = files.readable(f"{table}/{number}")
+        if text.strip("0:\n") or (text and ":" not in text and text.strip()):
+            free = 0
+            yield number, text
             continue
-        of_device = True
-        # a device of another network namespace may have the same name: compare addresses, too
-        if _fits(files.readable(f"{port}/gids/{index}").strip(), route):
-            types.add(files.readable(f"{port}/gid_attrs/types/{index}").strip())
-        if _ROCE_V2 in types:
-            break
-    return _Gids(types, of_device) if numbers else None
+        free += 1
+        if free > _FREE_PLACES:
+            return
 
 
 def _fits(gid: str, route: Route) -> bool:
