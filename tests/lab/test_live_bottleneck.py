@@ -30,7 +30,7 @@ ALMOST = 8
 def watched(
     lab: Lab, begins: str, load: str, almost: bool = False, node: str = "client", on: str = ""
 ) -> dict[str, Any]:
-    """What was said under a load in a node, up to the third sentence that begins so.
+    """What `nfsrdma top` prints under a load in a node, up to the third sentence that begins so.
 
     ``on`` is the node whose nfsd is judged; without it, the mount of the client is.
     """
