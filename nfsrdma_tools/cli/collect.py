@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from nfsrdma_tools.cli.options import Json, argument, flag, option
+from nfsrdma_tools.cli.options import Json, argument, flag, host_name, option
 from nfsrdma_tools.cli.output import print_json
 from nfsrdma_tools.errors import UserError, printable
 
@@ -40,7 +40,7 @@ def collect(
     """
     from nfsrdma_tools.host import bundle as bundles
 
-    bundle = bundles.collect(server)
+    bundle = bundles.collect(host_name(server))
     if anonymize:
         from nfsrdma_tools.host.anonymize import anonymized
 

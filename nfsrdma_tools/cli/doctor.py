@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import From, Json, argument, flag, machine_of
+from nfsrdma_tools.cli.options import From, Json, argument, flag, host_name, machine_of
 from nfsrdma_tools.cli.output import print_json
 from nfsrdma_tools.errors import printable
 
@@ -44,7 +44,7 @@ def doctor(
 
     from nfsrdma_tools.host.checks import examine
 
-    with machine_of(source, server) as machine:
+    with machine_of(source, host_name(server)) as machine:
         findings = examine(machine)
     if as_json:
         print_json({"findings": [asdict(finding) for finding in findings]})

@@ -25,6 +25,7 @@ __all__ = [
     "complete_transport",
     "complete_vers",
     "flag",
+    "host_name",
     "log_programs",
     "machine_of",
     "option",
@@ -138,6 +139,11 @@ Verbose = Annotated[
 Timeout = Annotated[
     float, option("SECONDS", "Stop waiting after SECONDS (default: 60 s).", "--timeout", min=1)
 ]
+
+
+def host_name(text: str) -> str:
+    """A host's name or address without the brackets that an IPv6 address has in host:/path."""
+    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from nfsrdma_tools.cli import doctor, main
 from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_inventory, print_table
 from nfsrdma_tools.host import checks
 from nfsrdma_tools.host.checks import Finding
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep.plan import PRESETS, preset
@@ -314,6 +315,22 @@ def test_doctor_is_strict_on_request(
     with pytest.raises(typer.Exit) if code else contextlib.nullcontext() as ended:
         doctor.doctor("", strict)
     assert (ended.value.exit_code if ended else 0) == code
+
+
+def test_brackets_around_an_address_are_none_of_its_characters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    servers: list[str] = []
+
+    def examine(machine: Machine) -> list[Finding]:
+        servers.append(machine.server)
+        return []
+
+    monkeypatch.setattr(checks, "examine", examine)
+    monkeypatch.setattr(doctor, "_show", lambda _findings: None)
+    for server in ("[2001:db8::1]", "2001:db8::1", "nas", ""):
+        doctor.doctor(server)
+    assert servers == ["2001:db8::1", "2001:db8::1", "nas", ""]
 
 
 def test_verbose_prints_programs_and_their_status() -> None:
