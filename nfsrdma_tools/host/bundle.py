@@ -25,6 +25,7 @@ from nfsrdma_tools import __version__
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import checks, rdma_routes
+from nfsrdma_tools.host.checks import nfs_server
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, udev_rules, units
@@ -265,9 +266,6 @@ def _add_links(machine: Machine, bundle: Bundle) -> None:
                 bundle.links[str(link.relative_to("/"))] = str(target)
 
 
-_FIREWALL = _lines(r"\b(hook input|drop|reject|DROP|REJECT|2049|20049|4791)\b|^:INPUT")
-
-
 def _shortened(
     entry: tuple[tuple[str, ...], Result | None],
 ) -> tuple[tuple[str, ...], Result | None]:
@@ -279,7 +277,7 @@ def _shortened(
     if argv[0] in ("dmesg", "journalctl") and not argv[-1].startswith("--unit="):
         text = "\n".join(recognized_lines(text.split("\n")))
     elif argv[0] in ("nft", "iptables-legacy-save"):
-        text = _FIREWALL(text)
+        text = nfs_server.lines_of_filter(text)
     return argv, replace(result, stdout=text)
 
 

@@ -395,6 +395,9 @@ def test_the_packet_filter_is_judged(rules: str, status: str, words: str) -> Non
     found = checks.nfs_server.judge_filter(rules)
     assert found.status == status
     assert words in found.found
+    # what a bundle keeps of the rules is judged the same
+    kept = checks.nfs_server.lines_of_filter(rules)
+    assert checks.nfs_server.judge_filter(kept) == found
 
 
 @pytest.mark.parametrize(

@@ -279,6 +279,18 @@ def _chains(rules: str) -> dict[tuple[str, str], list[str]]:
     return chains
 
 
+_READ = re.compile(
+    r"^table |^\s*chain |^\s*\}|^:|hook input| -[jg] "
+    r"|\b(?:drop|reject|jump|goto|2049|20049|4791)\b",
+    re.IGNORECASE,
+)
+
+
+def lines_of_filter(rules: str) -> str:
+    """The lines of a filter's rules that ``judge_filter`` reads, for a bundle."""
+    return "".join(line for line in rules.splitlines(keepends=True) if _READ.search(line))
+
+
 def judge_filter(rules: str) -> Finding:
     """Judge the text of ``nft list ruleset`` or ``iptables-save``.
 
