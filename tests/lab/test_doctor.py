@@ -99,7 +99,7 @@ out = {
     "link down": seen(between(lonely, "ip link del lab7"), "links"),
     "mtu": seen(between("ip link set v0 mtu 1500", "ip link set v0 mtu 9000"), "routes"),
     "filter": seen(
-        between(filter + " add rule ip lab7 in tcp dport 9 drop'", "nft delete table ip lab7"),
+        between(filter + " add rule ip lab7 in iifname none7 drop'", "nft delete table ip lab7"),
         "firewall",
     ),
     "dummy module": seen(
@@ -152,7 +152,7 @@ def faults(solo_file: Lab) -> dict[str, list[dict[str, Any]]]:
         ("mounts", "read-ahead /mnt/a", "warning", "128 KiB, 0.25 blocks", "nfsrdma sweep"),
         ("mounts", "fstab /mnt/b", "error", "mounted with tcp", "unmount all"),
         ("nfsd without rdma", "portlist", "ok", "requests no RDMA", "nfsrdma server enable"),
-        ("no module", "netid rdma", "warning", "no transport module", "modprobe rpcrdma"),
+        ("no module", "netid rdma", "ok", "a mount with proto=rdma loads rpcrdma", ""),
         ("no module", "portlist", "ok", "no NFS server", ""),
     ],
 )
