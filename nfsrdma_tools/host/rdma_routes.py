@@ -19,7 +19,6 @@ they become paths.
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import json
 import os
@@ -56,7 +55,9 @@ _LINK_TEXT = (
     r"\s+link/(?P<type>\S+)(?: (?P<address>[0-9a-f:]+))?"
 )
 _MOST_DEVICES = 4096
+_MOST_PLACES = 4096
 _FREE_PLACES = 64
+_ZERO_GID = ":".join(["0000"] * 8)
 _MOST_DOUBTS = 2
 _ROCE, _ROCE_V1, _ROCE_V2 = "RoCE", "RoCE v1", "RoCE v2"
 _RDMA = "RDMA"
@@ -426,16 +427,16 @@ def places_in_use(table: str) -> Iterator[tuple[int, str]]:
 
     A table has up to 1024 places.  The kernel uses the first free one (find_gid in
     drivers/infiniband/core/cache.c), so behind many free ones there is none in use.  Raises
-    OSError if there is no table.
+    OSError if there is no table, or no place in it.
     """
     numbers = sorted(map(int, filter(str.isdecimal, os.listdir(table))))  # noqa: PTH208 -- names
     if not numbers:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), table)
+        raise FileNotFoundError(f"{table} is empty")
     free = 0
-    for number in numbers:
-        # read(2) of a free place fails with EINVAL, or its GID is zero
+    for number in numbers[:_MOST_PLACES]:
         text = files.readable(f"{table}/{number}")
-        if text.strip("0:\n") or (text and ":" not in text and text.strip()):
+        # read(2) of the network device of a free place fails with EINVAL
+        if text.strip() not in ("", _ZERO_GID):
             free = 0
             yield number, text
             continue
