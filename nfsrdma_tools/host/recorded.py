@@ -315,12 +315,13 @@ def _add_pasted(folder: Path, recording: Recording) -> None:
         name = path.name.removesuffix(".txt").removesuffix(".json")
         if not path.is_file():
             continue
+        printed = _as_printed(path.read_bytes())
         where = _place(name)
         if where and not (place := folder / where).exists():
             with contextlib.suppress(OSError):
                 place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(_as_printed(path.read_bytes()))
-        text = _as_printed(path.read_bytes()).decode(errors="replace")
+                place.write_bytes(printed)
+        text = printed.decode(errors="replace")
         if name == "rdma-link" and recording.links is None:
             # without a device, rdma(8) prints nothing
             links = parse_links(text)
@@ -330,7 +331,7 @@ def _add_pasted(folder: Path, recording: Recording) -> None:
 
 
 def _as_printed(data: bytes) -> bytes:
-    """What the host printed: no newlines of other systems, and no lines of the shell around it."""
+    """Remove carriage returns, and a shell's lines around the output, from pasted text."""
     *lines, last = data.split(b"\n")
     if lines and all(line.endswith(b"\r") for line in lines):
         lines = [line[:-1] for line in lines]
