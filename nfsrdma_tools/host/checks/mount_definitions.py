@@ -75,7 +75,7 @@ def requested(machine: Machine) -> Iterator[Finding]:
 
 
 def referrals(machine: Machine) -> Iterator[Finding]:
-    """What the kernel mounted below a mount over RDMA is mounted over RDMA, too.
+    """Referrals below a mount over RDMA use RDMA, too.
 
     For a referral the kernel tries RDMA, then TCP, and reports neither
     (nfs4_create_referral_server in fs/nfs/nfs4client.c).
@@ -87,7 +87,9 @@ def referrals(machine: Machine) -> Iterator[Finding]:
     below = [
         (entry, above)
         for entry in nfs.values()
-        if (above := nfs.get(entry.parent)) and (_family(above), _family(entry)) == ("rdma", "tcp")
+        if (above := nfs.get(entry.parent))
+        and above.over_rdma
+        and fstab.family(entry.options.get("proto", "")) == "tcp"
     ]
     # with neither fstab nor a unit recorded it is unknown who mounted it
     defined = {definition.directory for definition in _defined(machine)} if below else set()
@@ -101,10 +103,6 @@ def referrals(machine: Machine) -> Iterator[Finding]:
             f" {_quoted(entry.directory)}; ignore this if somebody mounted it so"
         )
         yield Finding(f"referral {entry.directory}", "warning", found, "rdma", remedy)
-
-
-def _family(entry: Entry) -> str:
-    return fstab.family(entry.options.get("proto", ""))
 
 
 def _by_directory(entries: list[Entry]) -> dict[Path, list[Entry]]:
