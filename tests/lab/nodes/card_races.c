@@ -25,6 +25,8 @@
 #include "abi.h"
 
 #define CQE		1024
+/* a thread may drain late: a completion queue that has been full stays broken */
+#define LATE		16
 #define WORK		64
 #define RECEIVES	8
 #define THREADS		3
@@ -59,6 +61,7 @@ struct end {
 };
 
 static struct end ends[2];
+static uint32_t cqe = CQE;
 static volatile int over;
 static uint64_t received, next_id, twice;
 static uint8_t *completed;
@@ -146,10 +149,10 @@ static void create_cq(struct end *end)
 		struct ib_uverbs_cmd_hdr header;
 		struct ib_uverbs_create_cq cq;
 		struct card_abi_create_cq card;
-	} in = { .cq = { .cqe = CQE, .comp_channel = -1 } };
+	} in = { .cq = { .cqe = cqe, .comp_channel = -1 } };
 	struct ib_uverbs_create_cq_resp out;
 
-	end->ring = mmap(NULL, sizeof(*end->ring) + CQE * sizeof(end->ring->wc[0]),
+	end->ring = mmap(NULL, sizeof(*end->ring) + cqe * sizeof(end->ring->wc[0]),
 			 PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	in.card.ring = (uintptr_t)end->ring;
 	must("create_cq", command(end->fd, IB_USER_VERBS_CMD_CREATE_CQ, &in, sizeof(in), &out,
@@ -288,7 +291,7 @@ static void drain(struct end *end)
 	uint64_t messages = 0;
 
 	while (tail != head) {
-		struct ib_uverbs_wc *wc = &end->ring->wc[tail++ % CQE];
+		struct ib_uverbs_wc *wc = &end->ring->wc[tail++ % cqe];
 
 		if (!wc->wr_id)
 			continue;
@@ -413,6 +416,8 @@ int main(int argc, char **argv)
 		return 2;
 	completed = calloc(IDS, 1);
 	must("memory", completed ? 0 : ENOMEM);
+	if (!strcmp(argv[1], "reset"))
+		cqe = LATE * CQE;
 	for (i = 0; i < 2; i++)
 		create(&ends[i], i ? "card1" : "card0");
 	connect_ends();
