@@ -19,11 +19,11 @@ pytestmark = pytest.mark.nightly
 
 NODE = node_script("bottleneck")
 MOUNT = "/mnt/bottleneck"
-# so many snapshots have to say it, of so many that are read at most
+# snapshots that must name the bottleneck, and snapshots to read at most
 SAID, MOST = 3, 300
 # the speed of a network device that reports none (SPEED_UNKNOWN in linux/ethtool.h)
 UNKNOWN = 0xFFFFFFFF
-# of a load that is almost one, so many snapshots are read
+# snapshots to read of a load that is almost a bottleneck
 ALMOST = 8
 
 

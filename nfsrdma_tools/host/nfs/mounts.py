@@ -286,7 +286,7 @@ def _counters(machine: Machine) -> list[MountStats]:
 
 
 def _entry_of(stats: MountStats) -> Entry:
-    """What mountstats has of an entry of mountinfo: neither its device nor the address."""
+    """An entry of mountinfo from mountstats, which lacks the device number and the address."""
     return Entry(0, 0, "", "/", stats.directory, stats.fstype, stats.device, stats.options)
 
 
