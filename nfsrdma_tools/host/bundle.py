@@ -71,6 +71,10 @@ def _nfs_records(text: str) -> str:
     return _OTHER_MOUNT.sub("", text)
 
 
+def _nfs_definitions(text: str) -> str:
+    return "".join(f"{line.text}\n" for line in fstab.nfs_lines(text))
+
+
 def _nfs_unit(text: str) -> str | None:
     # a unit of another filesystem may have a password
     return text if units.is_nfs(text) or not text else None
@@ -130,7 +134,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("proc/self/limits", _all),
     ("proc/fs/nfsfs/volumes", _all),
     ("proc/fs/nfsfs/servers", _all),
-    ("etc/fstab", _lines(r"^\s*[^#\s]\S*\s+\S+\s+nfs4?\s")),
+    ("etc/fstab", _nfs_definitions),
     ("etc/nfsmount.conf", _all),
     ("etc/nfsmount.conf.d/*.conf", _all),
     (f"{_UNITS}/*.mount", _nfs_unit),

@@ -54,11 +54,12 @@ def test_a_bundle_has_files_and_the_links_to_them(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/fstab").write_text(
         "//host/share /cifs cifs password=hidden 0 0\n# a comment\na:/b /c nfs proto=rdma 0 0\n"
+        "//host/share /guessed auto password=hidden 0 0\na:/e /d auto rw\n a:/f /e nfs"
     )
     (tmp_path / "etc/shadow").write_text("root:hidden\n")
     bundle = bundles.collect(root=tmp_path)
     assert bundle.files == {
-        "etc/fstab": b"a:/b /c nfs proto=rdma 0 0\n",
+        "etc/fstab": b"a:/b /c nfs proto=rdma 0 0\na:/e /d auto rw\n a:/f /e nfs\n",
         "sys/devices/pci0/net/e0/mtu": b"9000\n",
     }
     assert bundle.links == {"sys/class/net/e0": "../../devices/pci0/net/e0"}

@@ -320,6 +320,37 @@ def test_units_made_of_fstab_are_not_units_by_hand(text: str) -> None:
     assert not tune_definition.is_written_by_hand(text)
 
 
+@pytest.mark.parametrize(
+    ("fstype", "source", "mounted"),
+    [
+        ("auto", "server:/export", "nfs"),
+        ("", "server.example.com:/", "nfs"),
+        ("auto", "[2001:db8::1]:/a\nb", "nfs"),
+        ("nfs4", "server:/export", "nfs4"),
+        ("fuse.sshfs", "server:/export", "fuse.sshfs"),
+        ("auto,ext4", "server:/export", "auto,ext4"),
+        ("auto", "/dev/disk/by-path/pci-0000:00:1f.2-ata-2", "auto"),
+        ("auto", "/odd:/name", "auto"),
+        ("auto", "LABEL=odd:/name", "auto"),
+        ("auto", "//server/share", "auto"),
+        ("", "server", ""),
+    ],
+)
+def test_mount_takes_a_source_with_a_host_for_nfs(fstype: str, source: str, mounted: str) -> None:
+    assert fstab.mounted_type(fstype, source) == mounted
+
+
+def test_a_line_of_type_auto_is_tuned(root: Path) -> None:
+    text = FSTAB + b"\nserver:/guessed /mnt/guessed auto rw 0 0\n/dev/sr0 /mnt/cd auto ro 0 0\n"
+    (root / "etc/fstab").write_bytes(text)
+    tuning.apply(tuning.TuneRequest(Path("/mnt/guessed"), rsize=131072), root)
+    assert lines(root)[8] == b"server:/guessed /mnt/guessed auto rw,rsize=131072 0 0"
+    tuning.undo(Path("/mnt/guessed"), root)
+    assert (root / "etc/fstab").read_bytes() == text
+    with pytest.raises(UserError, match="mounts NFS on /mnt/cd"):
+        tuning.apply(tuning.TuneRequest(Path("/mnt/cd"), rsize=131072), root)
+
+
 MOUNTINFO = (
     "22 1 254:1 / / rw,relatime - ext4 /dev/vda rw\n"
     "61 22 0:45 / /mnt/data rw shared:1 master:2 - nfs4 server:/export rw,vers=4.2\n"

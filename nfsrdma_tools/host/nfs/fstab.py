@@ -26,6 +26,7 @@ __all__ = [
     "family",
     "find",
     "line_with_sizes",
+    "mounted_type",
     "nfs_lines",
     "replace",
     "replaced",
@@ -35,11 +36,12 @@ __all__ = [
 ]
 
 _BARE_VERSION = re.compile(r"v([234](?:\.[0-9])?)")
+_REMOTE = re.compile(r"(\[[^\]]+\]|[^/:=]+):/.*", re.DOTALL)
 _FIELDS = re.compile(r"([ \t]*[^ \t]+[ \t]+[^ \t]+[ \t]+[^ \t]+[ \t]*)([^ \t]*)(.*)", re.DOTALL)
 
 
 class Line(NamedTuple):
-    """The text of a line, its mount point, its options, its type and its source."""
+    """The text of a line, its mount point, options, type ("nfs" or "nfs4") and source."""
 
     text: str
     directory: Path
@@ -52,10 +54,23 @@ def nfs_lines(text: str) -> Iterator[Line]:
     """The lines that mount NFS, in file order; a line without options has "defaults"."""
     for line in text.split("\n"):
         fields = [field for field in re.split(r"[ \t]+", line) if field]
-        if len(fields) > 2 and fields[2] in ("nfs", "nfs4") and not fields[0].startswith("#"):
-            source, directory = map(mountinfo.unescape, fields[:2])
+        if len(fields) < 3 or fields[0].startswith("#"):
+            continue
+        source, directory = map(mountinfo.unescape, fields[:2])
+        fstype = mounted_type(fields[2], source)
+        if fstype in ("nfs", "nfs4"):
             options = fields[3] if len(fields) > 3 else "defaults"
-            yield Line(line, Path(directory), options, fields[2], source)
+            yield Line(line, Path(directory), options, fstype, source)
+
+
+def mounted_type(fstype: str, source: str) -> str:
+    """The type that mount(8) mounts: "nfs" if it guesses, and the source is ``HOST:/PATH``.
+
+    It guesses if the type is "auto" or absent (""); other types stay.
+    """
+    # mnt_context_guess_srcpath_fstype in util-linux' libmount/src/context.c: "nfs" for each source
+    # with a colon that is no existing path. "=" is no part of a host, but of LABEL= and its like.
+    return "nfs" if fstype in ("", "auto") and _REMOTE.fullmatch(source) else fstype
 
 
 @dataclass(frozen=True)

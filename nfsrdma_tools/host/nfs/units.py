@@ -15,6 +15,7 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import ProgramMissingError, one_line
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
+from nfsrdma_tools.host.nfs import fstab
 
 __all__ = [
     "FOLDERS",
@@ -44,7 +45,6 @@ FOLDERS = (
 )
 """The folders of unit files; the first that has a name decides (systemd.unit(5))."""
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:_.")
-_REMOTE = re.compile(r"(\[[^\]]+\]|[^/:]+):/.*")
 _PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState")
 _SHOW = ("systemctl", "show")
 _JOURNAL = ("journalctl", "--boot", "--no-pager", "--quiet", "--output=cat", "--lines=50")
@@ -148,7 +148,7 @@ def _unit(machine: Machine, path: Path, drop_ins: list[Path]) -> Unit | None:
         file=f"/{path.relative_to(machine.root)}",
         directory=Path(plain["Where"]),
         source=plain["What"],
-        fstype=values["Type"] or "nfs",
+        fstype=fstab.mounted_type(plain["Type"], plain["What"]),
         options=plain["Options"],
         from_fstab=setting(text, "Unit", "SourcePath") == "/etc/fstab",
     )
@@ -156,10 +156,8 @@ def _unit(machine: Machine, path: Path, drop_ins: list[Path]) -> Unit | None:
 
 def is_nfs(text: str) -> bool:
     """Whether the file of a mount unit is one of NFS."""
-    # mount(8) takes a source with a host for NFS
-    fstype = setting(text, "Mount", "Type")
-    remote = not fstype and _REMOTE.match(setting(text, "Mount", "What"))
-    return fstype in ("nfs", "nfs4") or bool(remote)
+    fstype, source = (setting(text, "Mount", name) for name in ("Type", "What"))
+    return fstab.mounted_type(fstype, source) in ("nfs", "nfs4")
 
 
 def setting(text: str, section: str, name: str) -> str:
