@@ -21,7 +21,7 @@ __all__ = ["Lines", "Look", "Place", "Point", "Section", "picture", "plot", "siz
 IMAGES = Path(__file__).parents[1] / "docs" / "img"
 Point = tuple[float, float]
 Lines = dict[str, list[Point]]
-# colour and marker of a line
+# colour and marker of a line; a "-" behind the marker dashes the line
 Look = tuple[str, str]
 # an object with the results, such as a store
 _Source = TypeVar("_Source")

@@ -33,15 +33,16 @@ from nfsrdma_tools.report.canvas import Drawing, describe, panels
 from nfsrdma_tools.sizes import size_label
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "optimistic-reads.md"
+RPC, OPTIMISTIC = map(canvas.personality_colour, ("read-write", "optimistic"))
 LOOKS = {
-    INLINE: (canvas.transport_colour("rdma"), "s"),
-    DIRECT: (canvas.transport_colour("tcp"), "o"),
-    OURS_NAME: (canvas.transport_colour("nfsrdma"), "D"),
-    PATIENT: ("#b8860b", "X"),
-    "RPC": (canvas.transport_colour("rdma"), "s"),
-    "ends the queue pair": (canvas.transport_colour("tcp"), "o"),
-    "recoverable": (canvas.transport_colour("nfsrdma"), "D"),
-    "recoverable, without pauses": ("#b8860b", "X"),
+    INLINE: (RPC, "D"),
+    DIRECT: (RPC, "s-"),
+    OURS_NAME: (OPTIMISTIC, "h"),
+    PATIENT: (OPTIMISTIC, "X-"),
+    "RPC": (RPC, "D"),
+    "ends the queue pair": (OPTIMISTIC, "o"),
+    "recoverable": (OPTIMISTIC, "h"),
+    "recoverable, without pauses": (OPTIMISTIC, "X-"),
 }
 PAPERS = {INLINE: "RPC in-line read", DIRECT: "RPC direct read", OURS_NAME: "ORDMA read"}
 KINDS = {"ends the queue pair": "N", "recoverable": "Y"}

@@ -17,6 +17,7 @@ from bench.cells import KIB, Cell, Found, named
 from bench.figures import Lines, Place, Point, Section, plot, sizes
 from bench.paper import OLD, TODAY
 from bench.papers import KERNELS, Part, Steps, Store
+from nfsrdma_tools.host.nfs.personality import PERSONALITIES
 from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
 from nfsrdma_tools.sizes import size_label
@@ -27,18 +28,17 @@ LOOKS = {
     OLD: (canvas.transport_colour("other"), "^"),
     TODAY: (canvas.transport_colour("tcp"), "o"),
     KERNELS: (canvas.transport_colour("rdma"), "s"),
-    "read-write": (canvas.transport_colour("nfsrdma"), "D"),
-    "read-read": ("#8c564b", "v"),
-    "pre-posted": ("#6a3d9a", "P"),
-    "cached": ("#b8860b", "X"),
-    "padded": ("#d1495b", "p"),
-    "optimistic": ("#4d4d4d", "*"),
+    **{
+        name: (canvas.personality_colour(name), mark)
+        for name, mark in zip(PERSONALITIES, "DvpPXh", strict=True)
+    },
 }
 # the ways of small data
 WAYS = {
     "read-write": LOOKS["read-write"],
-    papers.COPIED: (canvas.transport_colour("tcp"), "o"),
-    papers.PADDED: ("#d1495b", "s"),
+    # version 1 with larger messages
+    papers.COPIED: (canvas.personality_colour("read-write"), "o-"),
+    papers.PADDED: LOOKS["padded"],
 }
 ENDS = ("client", "server")
 

@@ -42,6 +42,7 @@ __all__ = [
     "name_points",
     "ordered_colours",
     "panels",
+    "personality_colour",
     "rsize_axis",
     "save",
     "transport_colour",
@@ -58,6 +59,15 @@ _TRANSPORTS = {
     "rdma": ("#0072b2", "#56b4e9"),
     "nfsrdma": ("#009e73", "#2fcf9f"),
 }
+# those of transport nfsrdma; the default is the transport itself
+_PERSONALITIES = {
+    "read-write": _TRANSPORTS["nfsrdma"],
+    "read-read": ("#8c564b", "#c4948a"),
+    "pre-posted": ("#6a3d9a", "#b79ada"),
+    "cached": ("#b8860b", "#e2b64a"),
+    "padded": ("#d1495b", "#ee8f9b"),
+    "optimistic": ("#4d4d4d", "#b8b8b8"),
+}
 _OTHER = ("#cc79a7", "#e3a3c6")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 
@@ -68,6 +78,7 @@ COLOURS = {
     PAPER: "#15181c",
     **dict(_STEPS),
     **dict(_TRANSPORTS.values()),
+    **dict(_PERSONALITIES.values()),
     **dict([_OTHER]),
 }
 """Each colour of a figure on a light page, with its counterpart on a dark page."""
@@ -122,6 +133,11 @@ def ordered_colours(count: int) -> list[str]:
 def transport_colour(name: str) -> str:
     """The colour of a transport."""
     return _TRANSPORTS.get(name, _OTHER)[0]
+
+
+def personality_colour(name: str) -> str:
+    """The colour of a personality of transport nfsrdma."""
+    return _PERSONALITIES.get(name, _OTHER)[0]
 
 
 def marker_of(names: Sequence[str], name: str) -> str:

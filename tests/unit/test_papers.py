@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from bench import page, papers, papers_page, published
+from bench import optimistic_page, page, papers, papers_page, published
 from bench.cells import own_work
 from bench.paper import OLD
 from bench.papers import CURVES, Job, Store, cell
 from nfsrdma_tools.host.nfs.personality import PERSONALITIES
+from nfsrdma_tools.report import canvas
 
 SIDES = {"client": 300, "server": 100, "neither": 100, "card": 500, "nfsd": 90, "samples": 99,
          "layers": {"busy": 300, "nfs": 200, "sunrpc": 100}}  # fmt: skip
@@ -173,3 +174,14 @@ def test_figures_without_cells_are_left_out(
     monkeypatch.setattr(page, "write", lambda *_: pytest.fail("nothing was measured"))
     papers_page.write(store)
     assert capsys.readouterr().out.count("no result") == len(papers_page.FIGURES)
+
+
+def test_a_personality_has_one_colour_in_all_pictures() -> None:
+    colours = {name: canvas.personality_colour(name) for name in PERSONALITIES}
+    assert len({*colours.values(), canvas.transport_colour("other")}) == len(PERSONALITIES) + 1
+    assert colours["read-write"] == canvas.transport_colour("nfsrdma")
+    pages = (papers_page.LOOKS, papers_page.WAYS)
+    drawn = [(name, look[0]) for looks in pages for name, look in looks.items()]
+    assert {(name, colour) for name, colour in drawn if name in PERSONALITIES} == {*colours.items()}
+    assert optimistic_page.LOOKS["optimistic"][0] == colours["optimistic"]
+    assert optimistic_page.LOOKS["RPC"][0] == colours["read-write"]
