@@ -68,14 +68,10 @@ def sources(commit: str) -> Iterator[dict[str, Path]]:
 
 
 def bring(lab: Lab, found: dict[str, Path]) -> None:
-    """Build the modules on this host, which takes root, and put them into the node."""
-    release = sh(lab, "uname -r").strip()
+    """Build the modules on this host, and put them into the node."""
     sh(lab, f"mkdir -p {THERE}")
-    with tempfile.TemporaryDirectory() as folder:
-        for name, source in found.items():
-            file = Path(folder) / f"{name}.ko"
-            built.compiled(lab, release, source, file)
-            lab.run("solo", "tee", f"{THERE}/{file.name}", stdin=file.read_bytes())
+    for name, source in found.items():
+        built.place(lab, source, f"{THERE}/{name}.ko", "solo")
 
 
 def switch(lab: Lab, name: str) -> None:

@@ -135,9 +135,9 @@ def link(name: Name, link: Annotated[str, argument("LINK", "RATE/ROUND-TRIP, or 
 @app.command()
 def refresh(name: Name) -> None:
     """Copy this working tree to the nodes of a running lab."""
-    from nfsrdma_tools.lab.nodes import attach
+    from nfsrdma_tools.lab.lab import refresh
 
-    attach(name).refresh()
+    refresh(name, _step)
 
 
 @app.command()

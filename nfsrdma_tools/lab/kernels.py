@@ -1,54 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of labs, and the modules that nodes compile for them.
+"""The kernels of labs, and the modules that this host compiles for them.
 
 Kernels are Debian's, and kernels with run-time checks, built on demand: Debian's source with KASAN,
 lockdep and more (``kernel_recipe``).  Each kernel is under <cache>/kernels, separate from the
 image: vmlinuz, initrd, and a disk with its modules and the headers to build more of them.  There
-are also the modules of RDMA devices that Debian's packages do not have: soft-iWARP and the modelled
-card.
+are also the modules that Debian's packages do not have, each compiled once for each state of its
+source: ours, the modelled card, and soft-iWARP.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import importlib.resources
-import io
 import os
 import shutil
-import tarfile
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools import module_source
-from nfsrdma_tools.command import run
+from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import UsageError, UserError, one_line
 from nfsrdma_tools.lab import debian_kernel, image
 from nfsrdma_tools.lab.config import CHECKING, KERNELS
 from nfsrdma_tools.lab.debian_packages import opened
-from nfsrdma_tools.lab.nodes import Nodes
 from nfsrdma_tools.lab.paths import cache_dir, draft_of, lock_of
 from nfsrdma_tools.lock import file_lock
 
-__all__ = ["Kernel", "build", "card_file", "card_module", "find", "present", "siw_module"]
+__all__ = ["Kernel", "build", "compile_module", "find", "module", "present", "siw_module"]
 
 _RECIPE = Path(str(importlib.resources.files("nfsrdma_tools.lab") / "kernel_recipe"))
 _PARTS = ("build.sh", "make.sh", "small.config", "lab.config", "check.config", "init")
 _HOURS = 4
+_MODULE_SECONDS = 1800
 _GIB = 8
 _SIW = "drivers/infiniband/sw/siw"
-_MAKE = """
-name=$1
-shift
-mkdir "/run/$name"
-tar -xC "/run/$name"
-make -s -C "/lib/modules/$(uname -r)/build" M="/run/$name" "$@" modules >&2
-strip --strip-debug "/run/$name/$name.ko"
-base64 "/run/$name/$name.ko"
-rm -r "/run/$name"
-"""
+_CARD_OPTION, _SIW_OPTION = "WHOLE=1", "CONFIG_RDMA_SIW=m"
+# states of a module's source that are kept for each kernel, 1 MiB each
+_KEPT = 8
 
 
 @dataclass(frozen=True)
@@ -162,63 +152,67 @@ def _build(name: str, base: image.Image, plain: Kernel, folder: Path) -> None:
         debian_kernel.make_initrd(out / "initrd", plain.folder / "busybox", release)
 
 
-def siw_module(lab: Nodes, node: str, kernel: Kernel, step: Callable[[str], None]) -> bytes:
-    """The file siw.ko for a Debian kernel, compiled in a node that runs it.
+def module(
+    source: module_source.Source, kernel: Kernel, base: image.Image, step: Callable[[str], None]
+) -> Path:
+    """The file of our module or of the card for a kernel, compiled if this source has none yet.
+
+    Raises CommandError with the compiler's messages if it does not compile.
+    """
+    file = kernel.folder / f"{source.module}-{source.hash}.ko"
+    options = (_CARD_OPTION,) if source.module == module_source.CARD else ()
+    with file_lock(file.with_name(f"{source.module}.lock")):
+        if not file.exists():
+            step(f"compiling {source.module} for kernel {kernel.name}, once (about 20 s)")
+            _compile_into(file, source.folder, kernel, base, *options)
+            builds = kernel.folder.glob(f"{source.module}-*.ko")
+            for older in sorted(builds, key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+                older.unlink()
+    return file
+
+
+def siw_module(kernel: Kernel, base: image.Image, step: Callable[[str], None]) -> Path:
+    """The file siw.ko for a Debian kernel, compiled if it does not exist yet.
 
     Raises UserError if the archive no longer has the kernel's source.
     """
     file = kernel.folder / "siw.ko"
-    if not file.exists():
-        step("compiling soft-iWARP for this kernel, once (about two minutes)")
-    return _compiled(lab, node, "siw", file, lambda: _siw_source(kernel), "CONFIG_RDMA_SIW=m")
-
-
-def _siw_source(kernel: Kernel) -> bytes:
-    with tempfile.TemporaryDirectory(dir=kernel.folder) as work, \
-            opened(debian_kernel.SUITES[kernel.name], Path(work)) as debian:  # fmt: skip
-        root = Path(work) / "root"
-        debian.unpack([f"linux-source-{kernel.name}"], root)
-        (source,) = root.glob("usr/src/linux-source-*.tar.xz")
-        words = ("--wildcards", "--strip-components=1", "-C", root, f"*/{_SIW}")
-        run("tar", "-xf", source, *words, timeout=600)
-        run("tar", "-cf", root / "siw.tar", "-C", root / _SIW, ".")
-        return (root / "siw.tar").read_bytes()
-
-
-def card_module(lab: Nodes, node: str, kernel: Kernel, step: Callable[[str], None]) -> bytes:
-    """The file nfsrdma_card.ko for a kernel, compiled in a node that runs it."""
-    file = card_file(kernel)
-    if not file.exists():
-        step("compiling the modelled card for this kernel, once (about a minute)")
-    return _compiled(lab, node, module_source.CARD, file, _card_source, "WHOLE=1")
-
-
-def card_file(kernel: Kernel) -> Path:
-    """The path of the card's module for a kernel, which may not exist yet."""
-    card = module_source.find_card()
-    return kernel.folder / f"{card.module}-{card.hash}.ko"
-
-
-def _card_source() -> bytes:
-    card, buffer = module_source.find_card(), io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for path in card.files:
-            tar.add(card.folder / path, path)
-    return buffer.getvalue()
-
-
-def _compiled(
-    lab: Nodes, node: str, name: str, file: Path, source: Callable[[], bytes], *options: str
-) -> bytes:
-    """The module ``name``: from ``file`` if that exists, else compiled from the tar ``source``.
-
-    ``options`` are arguments of make.  Of several processes, one compiles and the others wait.
-    """
     with file_lock(file.with_suffix(".lock")):
         if not file.exists():
-            argv = ("sh", "-ec", _MAKE, "sh", name, *options)
-            text = lab.run(node, *argv, stdin=source(), timeout=1800).stdout
-            draft = file.with_suffix(".draft")
-            draft.write_bytes(base64.b64decode(text))
-            draft.rename(file)
-    return file.read_bytes()
+            step(f"compiling soft-iWARP for kernel {kernel.name}, once (about half a minute)")
+            with tempfile.TemporaryDirectory(dir=kernel.folder, prefix="siw-") as work:
+                _unpack_siw(kernel, Path(work))
+                _compile_into(file, Path(work), kernel, base, _SIW_OPTION)
+    return file
+
+
+def _unpack_siw(kernel: Kernel, folder: Path) -> None:
+    """Unpack soft-iWARP's folder of the kernel's source into ``folder``."""
+    with tempfile.TemporaryDirectory(dir=kernel.folder, prefix="linux-") as name:
+        root = Path(name)
+        with opened(debian_kernel.SUITES[kernel.name], root) as debian:
+            debian.unpack([f"linux-source-{kernel.name}"], root)
+        (source,) = root.glob("usr/src/linux-source-*.tar.xz")
+        depth = 1 + len(Path(_SIW).parts)
+        words = ("--wildcards", f"--strip-components={depth}", "-C", folder, f"*/{_SIW}/*")
+        run("tar", "-xf", source, *words, timeout=600)
+
+
+def _compile_into(
+    file: Path, source: Path, kernel: Kernel, base: image.Image, *options: str
+) -> None:
+    draft = file.with_suffix(".draft")
+    compile_module(source, kernel, base, draft, *options)
+    draft.rename(file)
+
+
+def compile_module(
+    source: Path, kernel: Kernel, base: image.Image, file: Path, *options: str
+) -> Result:
+    """Compile the one module of a folder with the compiler of an image; ``options`` go to make.
+
+    Raises CommandError with the compiler's messages if it does not compile.
+    """
+    as_root = ("--map-root-user",) if os.geteuid() else ()
+    argv = ("unshare", "-m", *as_root, "sh", _RECIPE / "module.sh", base.disk, kernel.modules)
+    return run(*argv, kernel.release, source, file, *options, timeout=_MODULE_SECONDS)

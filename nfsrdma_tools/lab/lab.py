@@ -18,10 +18,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from nfsrdma_tools import module_source
 from nfsrdma_tools.command import kill
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.identity import of_this_process, terminate
@@ -30,10 +31,19 @@ from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.image import recipe_hash
 from nfsrdma_tools.lab.machine import SNAPSHOT, Hardware, Lan, Machine, restore_snapshot, warm_disk
-from nfsrdma_tools.lab.nodes import LabState, Nodes, read_state
+from nfsrdma_tools.lab.nodes import LabState, Nodes, attach, read_state
 from nfsrdma_tools.lock import try_file_lock, try_folder_lock
 
-__all__ = ["Lab", "clean", "down", "prepare", "remove_folder", "remove_stale_labs", "up"]
+__all__ = [
+    "Lab",
+    "clean",
+    "down",
+    "prepare",
+    "refresh",
+    "remove_folder",
+    "remove_stale_labs",
+    "up",
+]
 
 _Step = Callable[[str], None]
 
@@ -42,8 +52,22 @@ def _silent(_: str) -> None:
     pass
 
 
-def prepare(config: LabConfig, step: _Step = _silent) -> tuple[image.Image, str, dict[str, Path]]:
-    """Prepare the image, the name of the accelerator, and a warm disk per node.
+@dataclass(frozen=True)
+class Prepared:
+    """What a lab needs before its machines start."""
+
+    image: image.Image
+    accel: str
+    disks: dict[str, Path]
+    """A warm disk for each node."""
+    nic_module: Path | None
+    """The module of the RDMA devices; None if the kernel has it."""
+    build: Path | None
+    """Our module, for the nodes; None if it does not compile."""
+
+
+def prepare(config: LabConfig, step: _Step = _silent) -> Prepared:
+    """Make the parts of a lab that do not exist yet.
 
     Raises UserError if a requested checking kernel is not built.
     """
@@ -55,11 +79,32 @@ def prepare(config: LabConfig, step: _Step = _silent) -> tuple[image.Image, str,
         kernel = pool.submit(kernels.build, config.kernel, step)
         base = pool.submit(image.build, config.extras, step).result()
         boot = kernel.result()
-    engine = qemu.choose_accelerator(config.clock, boot.vmlinuz, boot.initrd)
-    hardware = _hardware(config, engine)
-    roles = {node: "blank" if node in config.client_nodes else node for node in config.nodes}
-    disks = {n: warm_disk(role, hardware, base, step) for n, role in roles.items()}
-    return base, engine, disks
+        nic_module = pool.submit(_nic_module, config, boot, base, step)
+        build = pool.submit(_our_module, boot, base, step)
+        engine = qemu.choose_accelerator(config.clock, boot.vmlinuz, boot.initrd)
+        hardware = _hardware(config, engine)
+        roles = {node: "blank" if node in config.client_nodes else node for node in config.nodes}
+        disks = {n: warm_disk(role, hardware, base, step) for n, role in roles.items()}
+        return Prepared(base, engine, disks, nic_module.result(), build.result())
+
+
+def _nic_module(
+    config: LabConfig, kernel: kernels.Kernel, base: image.Image, step: _Step
+) -> Path | None:
+    if config.nic == "card":
+        return kernels.module(module_source.find_card(), kernel, base, step)
+    if config.nic == "siw" and kernel.name not in CHECKING:
+        return kernels.siw_module(kernel, base, step)
+    return None
+
+
+def _our_module(kernel: kernels.Kernel, base: image.Image, step: _Step) -> Path | None:
+    try:
+        return kernels.module(module_source.find(), kernel, base, step)
+    except UserError as error:
+        # most labs do without it, and `nfsrdma module build` in a node says what is wrong
+        step(f"the nodes get no build of our module: {error}")
+        return None
 
 
 def _hardware(config: LabConfig, engine: str) -> Hardware:
@@ -71,9 +116,8 @@ class Lab(Nodes):
     """A lab owned by this process; use it in a ``with`` statement."""
 
     def __init__(self, config: LabConfig, step: _Step = _silent) -> None:
-        base, engine, self._warm = prepare(config, step)
-        super().__init__(config, engine, base.keys)
-        self._image, self._step = base, step
+        self._prepared = prepare(config, step)
+        super().__init__(config, self._prepared.accel, self._prepared.image.keys)
         self._stack = contextlib.ExitStack()
         self.machines: dict[str, Machine] = {}
 
@@ -139,38 +183,31 @@ class Lab(Nodes):
 
     def _start(self, node: str, lan: Lan, stack: contextlib.ExitStack) -> None:
         disk = self._disks / f"{node}.qcow2"
-        restore_snapshot(self._warm[node], disk)
+        restore_snapshot(self._prepared.disks[node], disk)
         base = _hardware(self.config, self.accel)
         hardware = replace(base, lan=lan.arguments(node))
-        machine = Machine(node, hardware, self._image, self.folder, disk)
+        machine = Machine(node, hardware, self._prepared.image, self.folder, disk)
         stack.callback(machine.stop)
         self.machines[node] = machine
         machine.start(SNAPSHOT, lan.descriptors(node))
 
     def _set_up(self) -> None:
-        self.refresh()
+        self.refresh(self._prepared.build)
         for number, node in enumerate(self.config.client_nodes, start=1):
             self.run(node, "lab-node", "client", str(number))
         if self.config.wire != LabConfig("default", self.config.shape).wire:
             self.set_link(str(self.config.wire))
-        if self.config.nic == "siw":
-            self._use_siw()
-        if self.config.nic == "card":
-            self._use_card()
+        if self.config.nic != "rxe":
+            self._use_nic()
 
-    def _use_siw(self) -> None:
-        kernel, module = kernels.find(self.config.kernel), b""
-        if kernel.name not in CHECKING:
-            module = kernels.siw_module(self, self.config.nodes[0], kernel, self._step)
+    def _use_nic(self) -> None:
+        file = self._prepared.nic_module
+        module = file.read_bytes() if file else b""
         for node in self.config.nodes:
-            self.run(node, "lab-nic", "siw", stdin=module)
-
-    def _use_card(self) -> None:
-        (node,) = self.config.nodes
-        module = kernels.card_module(self, node, kernels.find(self.config.kernel), self._step)
-        self.run(node, "lab-nic", "card", stdin=module)
-        # new cards have an infinite rate and no delay: give them netem's
-        self.set_link(str(self.config.wire))
+            self.run(node, "lab-nic", self.config.nic, stdin=module)
+        if self.config.nic == "card":
+            # new cards have an infinite rate and no delay: give them netem's
+            self.set_link(str(self.config.wire))
 
 
 def _remove(folder: Path) -> None:
@@ -319,6 +356,13 @@ def _end_supervisor(supervisor: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         # its machines die with it
         kill(supervisor)
+
+
+def refresh(name: str, step: _Step) -> None:
+    """Copy this working tree, and its build of our module, to the nodes of a running lab."""
+    nodes = attach(name)
+    base, kernel = image.find(nodes.config.extras), kernels.find(nodes.config.kernel)
+    nodes.refresh(_our_module(kernel, base, step) if base else None)
 
 
 def down(name: str) -> None:

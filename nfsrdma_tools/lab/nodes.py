@@ -44,6 +44,12 @@ __all__ = [
 
 # the paths of the toolkit and of the lab's facts in a node
 _SOURCE, _FACTS = "opt/nfsrdma/src", "etc/nfsrdma-lab.json"
+# where `nfsrdma module build` of root keeps the build $2 of the source $1
+_PLACE = """
+folder=/var/cache/nfsrdma/modules/$(uname -r)/$1
+mkdir -p "$folder"
+cat > "$folder/$2"
+"""
 _PYTHON = f"/{_SOURCE}/nfsrdma_tools/lab/node/python3"
 
 
@@ -102,12 +108,20 @@ class Nodes:
             self.run(node, "tee", f"/{_FACTS}", stdin=json.dumps(self.facts).encode())
         self.save_state()
 
-    def refresh(self) -> None:
-        """Copy the working tree's toolkit into every node, and set their clocks."""
+    def refresh(self, build: Path | None = None) -> None:
+        """Copy the working tree's toolkit into every node, and set their clocks.
+
+        ``build`` is our module as compiled from this tree, its name as in the cache of kernels:
+        ``nfsrdma module build`` finds its work done.
+        """
         tar = pack(self.facts)
         # a machine that resumes a snapshot has the time of day at which QEMU took it
         for node in self.config.nodes:
             self.run(node, "lab-refresh", f"{time.time():.0f}", stdin=tar)
+            if build:
+                module, _, state = build.stem.rpartition("-")
+                words = ("sh", "-ec", _PLACE, "sh", state, f"{module}.ko")
+                self.run(node, *words, stdin=build.read_bytes())
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -55,12 +55,9 @@ def on(lab: Lab, *words: str, timeout: float = 900) -> Any:
 
 
 @pytest.fixture(scope="module")
-def verbs(cards: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+def verbs(cards: Lab) -> Lab:
     """The lab with card_verbs.ko in the node."""
-    release = cards.run("client", "uname", "-r").stdout.strip()
-    file = tmp_path_factory.mktemp("verbs") / "card_verbs.ko"
-    built.compiled(cards, release, VERBS, file)
-    cards.run("client", "tee", "/run/card_verbs.ko", stdin=file.read_bytes())
+    built.place(cards, VERBS, "/run/card_verbs.ko", "client")
     return cards
 
 

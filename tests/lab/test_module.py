@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import built
 import pytest
 
 from nfsrdma_tools.command import Result
@@ -67,13 +66,6 @@ with journal() as book:
     print(owner(), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-@pytest.fixture
-def node(pair: Lab) -> Lab:
-    """The pair; its client has our module as built from this source."""
-    built.bring(pair)
-    return pair
 
 
 @pytest.fixture
@@ -144,17 +136,17 @@ def test_a_module_that_does_not_load_leaves_the_old_one_working(tiny: Lab) -> No
     assert "no parameter 'credits'" in refused(tiny, "load", "--set", "credits=1")
 
 
-def test_ours_carries_a_mount_and_gives_its_place_back(node: Lab) -> None:
-    assert "credits=5000 is invalid" in refused(node, "load", "--set", "credits=5000")
-    assert module(node, "load", "--set", "credits=64").stdout.startswith("nfsrdma ")
-    found = status(node)
+def test_ours_carries_a_mount_and_gives_its_place_back(pair: Lab) -> None:
+    assert "credits=5000 is invalid" in refused(pair, "load", "--set", "credits=5000")
+    assert module(pair, "load", "--set", "credits=64").stdout.startswith("nfsrdma ")
+    found = status(pair)
     assert (found["owner"], found["loaded_is_this_source"]) == ("nfsrdma", True)
     credits = next(each for each in found["tunables"] if each["name"] == "credits")
     assert (credits["value"], credits["about"]["low"], credits["about"]["high"]) == ("64", 2, 1024)
-    assert "credits 64 (2 to 1024), default 128" in module(node, "status").stdout
+    assert "credits 64 (2 to 1024), default 128" in module(pair, "status").stdout
 
     said = sh(
-        node,
+        pair,
         """
         nfsrdma mount server:/export /mnt --transport rdma 2>&1 >&2 && exit 1
         nfsrdma mount server:/export /mnt --transport nfsrdma
@@ -169,14 +161,14 @@ def test_ours_carries_a_mount_and_gives_its_place_back(node: Lab) -> None:
     assert "owned by nfsrdma" in said
     assert "changed parameters: credits=64" in said
     user = "mount /mnt of server:/export"
-    assert status(node)["users"] == [user]
-    assert f"nfsrdma is in use by {user}" in refused(node, "unload")
+    assert status(pair)["users"] == [user]
+    assert f"nfsrdma is in use by {user}" in refused(pair, "unload")
 
-    sh(node, "umount /mnt")
-    assert "mounts with proto=rdma use rpcrdma" in module(node, "unload").stdout
-    sh(node, "nfsrdma mount server:/export /mnt --transport rdma")
-    assert f"rpcrdma is in use by {user}" in refused(node, "load")
-    wrong = node.run(
+    sh(pair, "umount /mnt")
+    assert "mounts with proto=rdma use rpcrdma" in module(pair, "unload").stdout
+    sh(pair, "nfsrdma mount server:/export /mnt --transport rdma")
+    assert f"rpcrdma is in use by {user}" in refused(pair, "load")
+    wrong = pair.run(
         "client",
         "nfsrdma",
         "mount",
@@ -187,23 +179,23 @@ def test_ours_carries_a_mount_and_gives_its_place_back(node: Lab) -> None:
         check=False,
     )
     assert "requested nfsrdma, got rpcrdma (nfsrdma module load)" in wrong.stderr
-    sh(node, "umount /mnt")
+    sh(pair, "umount /mnt")
 
 
-def test_what_was_killed_half_way_is_put_back_by_the_next_start(node: Lab) -> None:
-    said = node.run("client", "python3", "-", stdin=KILLED.encode(), check=False)
-    assert (said.stdout, status(node)["owner"]) == ("nfsrdma\n", "nfsrdma")
-    assert module(node, "unload").stdout.startswith("nfsrdma was not loaded\n")
-    assert status(node)["owner"] == "rpcrdma"
+def test_what_was_killed_half_way_is_put_back_by_the_next_start(pair: Lab) -> None:
+    said = pair.run("client", "python3", "-", stdin=KILLED.encode(), check=False)
+    assert (said.stdout, status(pair)["owner"]) == ("nfsrdma\n", "nfsrdma")
+    assert module(pair, "unload").stdout.startswith("nfsrdma was not loaded\n")
+    assert status(pair)["owner"] == "rpcrdma"
 
 
-def test_a_sweep_takes_each_cell_with_its_own_module(node: Lab) -> None:
+def test_a_sweep_takes_each_cell_with_its_own_module(pair: Lab) -> None:
     sweep = (
         "nfsrdma sweep server:/export --transport rdma,nfsrdma --rsize 32k --read-ahead 0 --runs 2"
         " --exhaustive --file-size 256k --output /tmp/s.db > /dev/null"
     )
-    stored = json.loads(sh(node, f"{sweep}; nfsrdma results export /tmp/s.db --format json"))
-    sh(node, "rm /tmp/s.db*")
+    stored = json.loads(sh(pair, f"{sweep}; nfsrdma results export /tmp/s.db --format json"))
+    sh(pair, "rm /tmp/s.db*")
     trials = [(each["cell"]["transport"], each["status"]) for each in stored["trials"]]
     assert sorted(trials) == [("nfsrdma", "ok")] * 2 + [("rdma", "ok")] * 2
     (facts,) = stored["environments"].values()
@@ -213,11 +205,11 @@ def test_a_sweep_takes_each_cell_with_its_own_module(node: Lab) -> None:
     assert all(row["rpcs"] for each in stored["trials"] for row in each["probe_rows"]["chunks"])
     assert all(each["probe_rows"]["registrations"] for each in stored["trials"])
     assert "credits=128" in facts["nfsrdma tunables"]
-    assert status(node)["owner"] == "rpcrdma"
+    assert status(pair)["owner"] == "rpcrdma"
 
 
-def test_load_refuses_a_used_server_and_prints_the_remedy(node: Lab) -> None:
-    said = refused(node, "load", at="server")
+def test_load_refuses_a_used_server_and_prints_the_remedy(pair: Lab) -> None:
+    said = refused(pair, "load", at="server")
     assert "rpcrdma is in use by nfsd listening on rdma 20049" in said
     assert "systemctl stop nfs-server, try again, then systemctl start nfs-server" in said
 

@@ -5,8 +5,8 @@ With ``--kernel debug``, KASAN reports a callback that reaches a callback servic
 On other kernels such a callback pins its transport, and the module.
 """
 
-import built
 import pytest
+from carriers import OURS, carry
 from peers import SERVER, bring, listens
 from storm import nothing_lost
 
@@ -44,4 +44,4 @@ def test_no_callback_outlives_its_session(module_pair: Lab, long: bool) -> None:
         lab.run("client", "sh", "-c", f"{GONE}; exit 1", timeout=600)
     # it can be unloaded
     lab.run("client", "rmmod", "nfsrdma")
-    built.load(lab, "client")
+    carry(lab, "client", OURS)

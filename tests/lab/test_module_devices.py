@@ -7,7 +7,6 @@ A module of the tests (``device``) has the node's device do less for as long as 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import built
 import pytest
@@ -39,13 +38,9 @@ cat $(ls -d [0-9]* | sort -n | tail -n 1)/counters
 
 
 @pytest.fixture
-def limited(both_ours: Lab, tmp_path: Path) -> Lab:
+def limited(both_ours: Lab) -> Lab:
     """Both halves ours; the module of the tests is in each node's memory, not loaded."""
-    for node in both_ours.config.nodes:
-        release = both_ours.run(node, "uname", "-r").stdout.strip()
-        file = tmp_path / f"{node}.ko"
-        built.compiled(both_ours, release, SOURCE, file)
-        both_ours.run(node, "tee", THERE, stdin=file.read_bytes())
+    built.place(both_ours, SOURCE, THERE, *both_ours.config.nodes)
     return both_ours
 
 

@@ -15,9 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-import built
 import pytest
-from carriers import OURS, serve
+from carriers import OURS, carry, serve
 from faults import CUT_OFF, FAULTS, SILENT, SOUND, Fault
 from storm import LIMIT, beside, code, mounted, nothing_lost, on, storm
 from unreceived_replies import kept_for, unreceived_beside
@@ -52,7 +51,7 @@ def crowd(pytestconfig: pytest.Config) -> Iterator[Lab]:
         lab.run("server", "sh", "-ec", BRIEF_GRACE)
         serve(lab, "server", OURS)
         for client in CLIENTS:
-            built.load(lab, client)
+            carry(lab, client, OURS)
         yield lab
 
 

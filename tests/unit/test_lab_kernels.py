@@ -2,6 +2,7 @@
 """Kernels of labs: where they are kept, built, booted from and removed."""
 
 import contextlib
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.machine import Hardware, qemu_argv
 from nfsrdma_tools.lock import file_lock
+from nfsrdma_tools.module_source import CARD, Source
 
 GIB = 1 << 30
 
@@ -181,3 +183,60 @@ def test_a_kernel_that_checks_itself_may_take_longer() -> None:
     assert LabConfig("a", kernel="debug").patience > LabConfig("a").patience == 1
     with pytest.raises(UserError, match="nic is 'mlx5'"):
         LabConfig("a", nic="mlx5")
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """A compiler that takes no time; the arguments of each run."""
+    seen: list[tuple[str, ...]] = []
+
+    def run(*argv: object, **_: object) -> Result:
+        seen.append(tuple(map(str, argv)))
+        file = next(word for word in seen[-1] if word.endswith(".draft"))
+        Path(file).write_text(f"build {len(seen)}")
+        return Result(seen[-1], "", "", 0)
+
+    monkeypatch.setattr(kernels, "run", run)
+    return seen
+
+
+def source(folder: Path, text: str, module: str = "nfsrdma") -> Source:
+    folder.mkdir(exist_ok=True)
+    (folder / "module.c").write_text(text)
+    return Source(folder, module)
+
+
+def test_a_module_is_compiled_once_for_each_state_of_its_source(
+    base: Image, compiled: list[tuple[str, ...]], tmp_path: Path
+) -> None:
+    kernel, steps = kernels.find("6.12"), list[str]()
+    files = [
+        kernels.module(source(tmp_path / "kmod", text), kernel, base, steps.append)
+        for text in ("one", "one", "two", "one")
+    ]
+    assert [file.read_text() for file in files] == ["build 1", "build 1", "build 2", "build 1"]
+    assert steps == ["compiling nfsrdma for kernel 6.12, once (about 20 s)"] * 2
+
+
+def test_eight_states_are_kept_of_each_module(
+    base: Image, compiled: list[tuple[str, ...]], tmp_path: Path
+) -> None:
+    kernel = kernels.find("6.12")
+    card = kernels.module(source(tmp_path / "card", "", CARD), kernel, base, print)
+    for number in range(9):
+        file = kernels.module(source(tmp_path / "kmod", f"{number}"), kernel, base, print)
+        os.utime(file, (number, number))
+    kept = {path.read_text() for path in kernel.folder.glob("nfsrdma-*.ko")}
+    assert kept == {f"build {number}" for number in range(3, 11)}
+    assert card.exists()
+
+
+def test_a_user_compiles_as_root_of_a_namespace(
+    base: Image, compiled: list[tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = kernels.find("6.12")
+    for uid, words in ((0, ("unshare", "-m", "sh")), (1000, ("unshare", "-m", "--map-root-user"))):
+        monkeypatch.setattr("os.geteuid", lambda uid=uid: uid)
+        kernels.compile_module(tmp_path, kernel, base, tmp_path / "out.draft", "W=1")
+        assert compiled[-1][:3] == words
+        assert compiled[-1][-3:] == (str(tmp_path), str(tmp_path / "out.draft"), "W=1")

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import built
 import pytest
 
 from nfsrdma_tools import module_source
@@ -52,7 +51,6 @@ def cards_lab(
 ) -> Iterator[Lab]:
     """A solo lab with two modelled cards; ``verbs``: with their provider for libibverbs."""
     kernel, cpus = (pytestconfig.getoption(f"--{option}") for option in ("kernel", "cpus"))
-    built.card_module(kernel)
     name = f"test-{name}-{os.getpid()}"
     config = LabConfig(
         name, kernel=kernel, cpus=cpus, nic="card", clock=clock, link=link, extras=True

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import built
-
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
 
@@ -82,7 +80,7 @@ class Carriers:
 def carry(lab: Nodes, node: str, whose: str) -> None:
     """Nothing in the node uses RDMA; from here on this module does it."""
     if whose == OURS:
-        built.load(lab, node)
+        lab.run(node, "nfsrdma", "module", "load")
     else:
         lab.run(node, "nfsrdma", "module", "unload")
         lab.run(node, "modprobe", "rpcrdma")
