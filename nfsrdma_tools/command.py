@@ -12,8 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import IO
+from typing import IO, NamedTuple
 
 from nfsrdma_tools.errors import CommandError, ProgramMissingError, UserError, printable
 
@@ -23,8 +22,7 @@ _WATCH_SECONDS = 0.2
 _KILL_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """Output and exit status of a program."""
 
     argv: tuple[str, ...]
@@ -60,7 +58,7 @@ def run(
         with _running(args, feed, env, cwd=cwd) as process:
             result = _finish(process, args, timeout, watch or _nothing)
     if process.returncode is None:
-        result = replace(result, stderr=f"{result.stderr}; {_stuck(process)}")
+        result = result._replace(stderr=f"{result.stderr}; {_stuck(process)}")
     _debug(f"{args[0]}: exit status {result.returncode}")
     if check and result.returncode:
         raise CommandError(args, result.returncode, result.stderr or result.stdout, hint)

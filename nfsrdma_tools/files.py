@@ -13,8 +13,8 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
 
@@ -31,8 +31,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class FileChange:
+class FileChange(NamedTuple):
     """A change of a file, for --dry-run; a text is None where the file does not exist."""
 
     path: Path

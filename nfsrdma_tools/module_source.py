@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
 
@@ -27,8 +27,7 @@ _NAMES = {"Kbuild", "Makefile", "dkms.conf"}
 _PRODUCTS = ("features.h", "whole.c", "*.mod.c")
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """The folder that has the source, and the name of the module."""
 
     folder: Path

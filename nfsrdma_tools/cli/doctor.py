@@ -40,14 +40,12 @@ def doctor(
     Exit status: 0 when no check found an error, 1 otherwise.  Run it as root: checks that need
     root are unknown for other users.
     """
-    from dataclasses import asdict
-
     from nfsrdma_tools.host.checks import examine
 
     with machine_of(source, host_name(server)) as machine:
         findings = examine(machine)
     if as_json:
-        print_json({"findings": [asdict(finding) for finding in findings]})
+        print_json({"findings": [finding._asdict() for finding in findings]})
     else:
         _show(findings)
     failures = {"error", "warning", "unknown"} if strict else {"error"}

@@ -393,7 +393,7 @@ def _facts(mount: Mount, differences: Sequence[Difference]) -> dict[str, object]
     return {
         "directory": str(mount.directory),
         "target": str(mount.target),
-        "differences": [vars(difference) for difference in differences],
+        "differences": [difference._asdict() for difference in differences],
     }
 
 

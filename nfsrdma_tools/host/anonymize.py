@@ -82,7 +82,7 @@ def anonymized(bundle: Bundle) -> Bundle:
 def _result(result: Result, words: Words) -> Result:
     argv = tuple(map(words.text, result.argv))
     texts = words.text(result.stdout), words.text(result.stderr)
-    return replace(result, argv=argv, stdout=texts[0], stderr=texts[1])
+    return result._replace(argv=argv, stdout=texts[0], stderr=texts[1])
 
 
 def _names(bundle: Bundle) -> tuple[set[str], set[str]]:

@@ -18,7 +18,7 @@ import re
 import tarfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from nfsrdma_tools import __version__
@@ -282,7 +282,7 @@ def _shortened(
         text = "\n".join(recognized_lines(text.split("\n")))
     elif argv[0] in ("nft", "iptables-legacy-save"):
         text = nfs_server.lines_of_filter(text)
-    return argv, replace(result, stdout=text)
+    return argv, result._replace(stdout=text)
 
 
 def _matching(machine: Machine, pattern: str) -> Iterator[str]:

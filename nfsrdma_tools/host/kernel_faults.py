@@ -9,9 +9,8 @@ stable@vger.kernel.org) and the changelogs of Debian's packages, which list the 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 __all__ = ["FAULTS", "OLDEST", "Fault", "KernelVersion", "kernel_version", "may_have", "possible"]
 
@@ -20,8 +19,7 @@ OLDEST = (5, 14, 0)
 Part = Literal["client", "server", "rxe", "siw", "iwarp"]
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """A fault, the commit that fixed it, and the first releases with and without it."""
 
     commit: str
@@ -288,8 +286,7 @@ FAULTS = (
 """Ordered by the release with the fix."""
 
 
-@dataclass(frozen=True)
-class KernelVersion:
+class KernelVersion(NamedTuple):
     """The running kernel: its release, and the upstream release that it is based on."""
 
     release: str

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import CommandError, MismatchError, UserError
@@ -34,8 +33,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Module:
+class Module(NamedTuple):
     """A loaded module: a line of /proc/modules (kernel/module/procfs.c)."""
 
     name: str
@@ -47,8 +45,7 @@ class Module:
     """``O`` out of tree, ``E`` unsigned, ``P`` proprietary; empty for a module of the kernel."""
 
 
-@dataclass(frozen=True)
-class ModuleFile:
+class ModuleFile(NamedTuple):
     """A module file, as modinfo(8) describes it; ``path`` is empty for a built-in module."""
 
     name: str

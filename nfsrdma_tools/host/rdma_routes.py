@@ -24,7 +24,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -67,8 +66,7 @@ class NoRouteError(UserError):
     """The kernel has no route to the address."""
 
 
-@dataclass(frozen=True)
-class Route:
+class Route(NamedTuple):
     """The kernel's route to an address; an unknown source address or no gateway is ""."""
 
     address: str
@@ -78,8 +76,7 @@ class Route:
     gateway: str = ""
 
 
-@dataclass(frozen=True)
-class RoutePorts:
+class RoutePorts(NamedTuple):
     """The RDMA ports that carry a route.
 
     Without ports, without ``unseen`` and without ``doubt`` it is certain that RDMA cannot use the
@@ -95,8 +92,7 @@ class RoutePorts:
     """Why RDMA may fail on this route."""
 
 
-@dataclass(frozen=True)
-class _NetDevice:
+class _NetDevice(NamedTuple):
     name: str
     kind: str
     """``ether``, ``infiniband``, ``loopback``, another word or number; "" if unknown."""

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
@@ -150,8 +149,7 @@ _NFS_STACK = re.compile(r"/(\w{1,32})/bundle/net/sunrpc/")
 _BUNDLE = "sys/module/sunrpc/parameters/nfs_bundle_version"
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """Where a file of module rpcrdma is from."""
 
     kind: Kind
@@ -216,8 +214,7 @@ def offers(file: ModuleFile) -> list[str]:
     return [part for part, aliases in names.items() if aliases & set(file.aliases)]
 
 
-@dataclass(frozen=True)
-class Circumstances:
+class Circumstances(NamedTuple):
     """The state of a host on which it depends whether the kernel takes a file of rpcrdma."""
 
     release: str

@@ -87,7 +87,7 @@ def seen(fault, *names, server=""):
     with fault:
         found = [row for n in names for row in
                  finding.carry_out(n, CHECKS[n], Machine(server=server))]
-    return [vars(row) for row in found]
+    return [row._asdict() for row in found]
 
 conf = "/etc/nfs.conf.d/lab.conf"
 lonely = "ip link add lab7 type dummy; rdma link add rxe7 type rxe netdev lab7"

@@ -35,7 +35,7 @@ with journal() as book:
 assert before == between == set(kernel_modules.loaded())
 in_use = refused(kernel_modules.unload, "rpcrdma")
 missing = refused(kernel_modules.load, "no_such_module")
-file = vars(kernel_modules.on_disk("rpcrdma"))
+file = kernel_modules.on_disk("rpcrdma")._asdict()
 owners = kernel_modules.transport_owners(kernel_modules.loaded())
 print(json.dumps([new, gone, back, there, in_use, missing, file, owners]))
 """

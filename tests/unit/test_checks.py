@@ -948,7 +948,7 @@ def test_the_report_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_findings_are_plain_data() -> None:
-    assert json.loads(json.dumps(Finding("a", "ok", "b").__dict__))["status"] == "ok"
+    assert json.loads(json.dumps(Finding("a", "ok", "b")._asdict()))["status"] == "ok"
 
 
 BUILT = ModuleFile("nfsrdma", "/x.ko", srcversion="NEW",
@@ -996,7 +996,7 @@ def test_an_installed_module_without_a_build_for_the_kernel_is_reported(
 def test_an_unsigned_build_is_a_doubt_where_the_kernel_wants_signatures() -> None:
     found = checks.kernel.judge_our_module(BUILT, None, {}, "lockdown is integrity")
     assert (found.status, "lockdown is integrity" in found.found) == ("warning", True)
-    signed = replace(BUILT, signer="MOK")
+    signed = BUILT._replace(signer="MOK")
     assert checks.kernel.judge_our_module(signed, None, {}, "lockdown is integrity").status == "ok"
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import tarfile
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def test_a_host_of_the_field(case: str) -> None:
         if "warnings" in expected:
             assert names(findings, "warning") == sorted(expected["warnings"]), shown
         for wanted in expected.get("findings", ()):
-            assert wanted.keys() <= {field.name for field in fields(Finding)}
+            assert wanted.keys() <= set(Finding._fields)
             assert any(matches(finding, wanted) for finding in findings), (wanted, shown)
         for pattern in expected.get("absent", ()):
             assert not [one for one in findings if re.fullmatch(pattern, one.name)], shown

@@ -3,7 +3,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -143,7 +142,7 @@ def test_dry_run_prints_the_commands_that_load_runs(
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(undo, "journal", pytest.fail)
     monkeypatch.setattr(module_build, "build", pytest.fail)
-    file = replace(FILE, parameters=("credits:Credits, 2 to 1024 (default 64) (uint)",))
+    file = FILE._replace(parameters=("credits:Credits, 2 to 1024 (default 64) (uint)",))
     monkeypatch.setattr(kernel_modules, "in_file", lambda _: file)
     module_cli.load(Path(FILE.path), ["credits=32"], dry_run=True)
     steps = capsys.readouterr().out.splitlines()
@@ -236,7 +235,7 @@ def test_another_build_stays_beside(kernel: Kernel, monkeypatch: pytest.MonkeyPa
     kernel.references = 1
     module_swap.check_room({"credits": "64"})
     kernel.references = 0
-    newer = replace(FILE, srcversion="NEWER")
+    newer = FILE._replace(srcversion="NEWER")
     monkeypatch.setattr(kernel_modules, "in_file", lambda path: newer)
     # until it is taken out it is the old one
     monkeypatch.setattr(

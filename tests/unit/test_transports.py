@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,15 +130,14 @@ KERNELS = ModuleFile(
     depends=("sunrpc", "ib_core", "rdma_cm"),
     signer="Distribution kernel signing key",
 )
-VENDORS = replace(
-    KERNELS,
+VENDORS = KERNELS._replace(
     path=f"{BELOW}/weak-updates/mlnx-nfsrdma/rpcrdma.ko",
     vermagic=f"{OLDER} SMP preempt mod_unload modversions",
     intree=False,
     depends=("ib_core", "rdma_cm", "sunrpc", "mlx_compat"),
 )
-VASTS = replace(
-    KERNELS, path=f"{BELOW}/extra/vastnfs/bundle/net/sunrpc/xprtrdma/rpcrdma.ko", intree=False
+VASTS = KERNELS._replace(
+    path=f"{BELOW}/extra/vastnfs/bundle/net/sunrpc/xprtrdma/rpcrdma.ko", intree=False
 )
 DUMMY = ModuleFile(
     name="rpcrdma",
@@ -177,14 +175,14 @@ def module(host: Machine) -> Finding:
         (KERNELS, "kernel", "of the kernel"),
         (ModuleFile("rpcrdma", ""), "kernel", "of the kernel"),
         (VENDORS, "rdma stack", "of MLNX_OFED or DOCA"),
-        (replace(VENDORS, depends=(), version="26.01"), "rdma stack", "of MLNX_OFED or DOCA 26.01"),
+        (VENDORS._replace(depends=(), version="26.01"), "rdma stack", "of MLNX_OFED or DOCA 26.01"),
         (VASTS, "nfs stack", "of vastnfs"),
-        (replace(VASTS, path=VASTS.path.replace("vast", "dell")), "nfs stack", "of dellnfs"),
+        (VASTS._replace(path=VASTS.path.replace("vast", "dell")), "nfs stack", "of dellnfs"),
         (
-            replace(VASTS, path=f"{BELOW}/updates/dkms/rpcrdma.ko", version="2.0"),
+            VASTS._replace(path=f"{BELOW}/updates/dkms/rpcrdma.ko", version="2.0"),
             *("dkms", "built by DKMS, version 2.0"),
         ),
-        (replace(VASTS, path=f"{BELOW}/extra/rpcrdma.ko"), "other", "of a vendor"),
+        (VASTS._replace(path=f"{BELOW}/extra/rpcrdma.ko"), "other", "of a vendor"),
         (DUMMY, "dummy", "an empty module"),
     ],
 )
@@ -194,7 +192,7 @@ def test_the_origin_is_named(tmp_path: Path, file: ModuleFile, kind: str, label:
 
 
 def test_a_bundle_of_dkms_is_known_by_the_loaded_sunrpc(tmp_path: Path) -> None:
-    file = replace(VASTS, path=f"{BELOW}/updates/dkms/rpcrdma.ko")
+    file = VASTS._replace(path=f"{BELOW}/updates/dkms/rpcrdma.ko")
     write(tmp_path, "sys/module/sunrpc/parameters/nfs_bundle_version", "4.0.34-vastdata\n")
     found = transports.origin(file, machine(tmp_path))
     assert found == Origin("nfs stack", "of vastnfs 4.0.34-vastdata")
@@ -212,7 +210,7 @@ def test_a_bundle_of_dkms_is_known_by_the_loaded_sunrpc(tmp_path: Path) -> None:
     ],
 )
 def test_a_dummy_is_known_by_what_it_lacks(changes: dict[str, Any], count: int) -> None:
-    assert len(transports.dummy_marks(replace(DUMMY, **changes))) == count
+    assert len(transports.dummy_marks(DUMMY._replace(**changes))) == count
 
 
 @pytest.mark.parametrize(
@@ -221,34 +219,34 @@ def test_a_dummy_is_known_by_what_it_lacks(changes: dict[str, Any], count: int) 
         (KERNELS, LOADED, "ok", "of the kernel, for client and server"),
         (KERNELS, IDLE, "ok", "not loaded; for client and server"),
         (ModuleFile("rpcrdma", ""), IDLE, "ok", "built in"),
-        (KERNELS, replace(LOADED, srcversion="BBBB"), "warning", "loaded module has srcversion"),
+        (KERNELS, LOADED._replace(srcversion="BBBB"), "warning", "loaded module has srcversion"),
         (DUMMY, IDLE, "error", "not the real module"),
         # also loaded it does nothing
         (DUMMY, LOADED, "error", "dummy kernel module"),
         # weak-updates: of an older kernel of the release
         (VENDORS, LOADED, "ok", f"built for kernel {OLDER}, which this kernel has accepted"),
         (VENDORS, IDLE, "warning", "and it is not loaded"),
-        (VENDORS, replace(IDLE, loaded=None), "warning", "it may not be loaded"),
+        (VENDORS, IDLE._replace(loaded=None), "warning", "it may not be loaded"),
         (
             VENDORS,
-            replace(IDLE, refused="rpcrdma: Unknown symbol ib_alloc_mr (err -22)"),
+            IDLE._replace(refused="rpcrdma: Unknown symbol ib_alloc_mr (err -22)"),
             *("error", "the kernel refused it: rpcrdma: Unknown symbol"),
         ),
-        (replace(KERNELS, vermagic=f"{OLDER} SMP"), IDLE, "error", "without symbol versions"),
-        (replace(KERNELS, vermagic=f"{OLDER} SMP"), LOADED, "ok", "has accepted"),
+        (KERNELS._replace(vermagic=f"{OLDER} SMP"), IDLE, "error", "without symbol versions"),
+        (KERNELS._replace(vermagic=f"{OLDER} SMP"), LOADED, "ok", "has accepted"),
         (
-            replace(VASTS, signer=""),
-            replace(IDLE, signed_only="lockdown is integrity"),
+            VASTS._replace(signer=""),
+            IDLE._replace(signed_only="lockdown is integrity"),
             *("error", "is not signed, and lockdown is integrity"),
         ),
         (
             VASTS,
-            replace(IDLE, signed_only="lockdown is integrity"),
+            IDLE._replace(signed_only="lockdown is integrity"),
             *("ok", "not loaded; for client and server, with remoteports="),
         ),
-        (KERNELS, replace(IDLE, foreign=("rdma_cm",)), "warning", "rdma_cm is of another origin"),
+        (KERNELS, IDLE._replace(foreign=("rdma_cm",)), "warning", "rdma_cm is of another origin"),
         (
-            replace(VENDORS, aliases=(), vermagic=KERNELS.vermagic),
+            VENDORS._replace(aliases=(), vermagic=KERNELS.vermagic),
             *(IDLE, "warning", "no alias by which nfsd"),
         ),
     ],
@@ -279,7 +277,7 @@ sunrpc 839680 1 nfs, Live 0x0
         (KERNELS, ("ib_core", "rdma_cm")),
         (VENDORS, ()),
         (VASTS, ("sunrpc",)),
-        (replace(KERNELS, intree=False), ()),
+        (KERNELS._replace(intree=False), ()),
     ],
 )
 def test_loaded_modules_of_another_origin_are_named(

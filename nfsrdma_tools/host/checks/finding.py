@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host.machine import Machine
@@ -15,8 +14,7 @@ __all__ = ["Check", "Finding", "Status", "carry_out"]
 Status = Literal["ok", "warning", "error", "unknown"]
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """The result for one item."""
 
     name: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
@@ -115,9 +114,9 @@ def module(machine: Machine) -> Iterator[Finding]:
         found = judge_module(file, transports.origin(file, machine), known)
     if found.status == "error" and OURS in kernel_modules.loaded(machine.path("proc")):
         # nothing is broken as long as ours is in its place
-        found = replace(found, status="warning", found=f"{found.found}; {OURS} is loaded instead")
+        found = found._replace(status="warning", found=f"{found.found}; {OURS} is loaded instead")
     elif found.status == "ok" and (loss := transports.gpudirect_loss(machine)):
-        found = replace(found, found=f"{found.found}; {loss}")
+        found = found._replace(found=f"{found.found}; {loss}")
     yield found
 
 

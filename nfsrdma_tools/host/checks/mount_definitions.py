@@ -8,8 +8,8 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from nfsrdma_tools import files
 from nfsrdma_tools.host import kernel_faults
@@ -121,8 +121,7 @@ def _cause(machine: Machine, definition: _Definition) -> str:
     return rdma_links.fault(machine) if definition.requested.transport == "rdma" else ""
 
 
-@dataclass(frozen=True)
-class _Definition:
+class _Definition(NamedTuple):
     """A mount that fstab or a unit defines, and whether anything mounts it without being asked."""
 
     name: str

@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
@@ -314,8 +314,7 @@ def history(machine: Machine) -> Iterator[Finding]:
         yield from _Connections(sharing).findings()
 
 
-@dataclass(frozen=True)
-class _Mount:
+class _Mount(NamedTuple):
     entry: Entry
     stats: MountStats
 

@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import ProgramMissingError, UserError, one_line, printable
@@ -78,8 +78,7 @@ class Explanation:
     source: str
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     time: str
     tag: str
     """The program that printed it; empty if the line does not say."""

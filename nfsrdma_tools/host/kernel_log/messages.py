@@ -7,16 +7,14 @@ their messages, so each entry names the function that prints it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 __all__ = ["ERRORS", "MESSAGES", "NFS4_ERRORS", "KnownMessage", "Severity"]
 
 Severity = Literal["error", "warning", "information"]
 
 
-@dataclass(frozen=True)
-class KnownMessage:
+class KnownMessage(NamedTuple):
     """One kind of message.
 
     ``pattern`` matches the whole text after the time and the host.  Its group ``subject`` is the

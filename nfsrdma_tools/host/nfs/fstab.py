@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -73,8 +72,7 @@ def mounted_type(fstype: str, source: str) -> str:
     return "nfs" if fstype in ("", "auto") and _REMOTE.fullmatch(source) else fstype
 
 
-@dataclass(frozen=True)
-class RequestedOptions:
+class RequestedOptions(NamedTuple):
     """What mount options request (nfs(5)); None: they leave it to mount.nfs and the kernel.
 
     Sizes are in bytes.  ``proto`` has the address family, as in mountinfo; ``tcp`` and ``rdma``

@@ -14,10 +14,9 @@ import re
 import select
 import weakref
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
@@ -50,8 +49,7 @@ _ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")
 _OPTION = re.compile(r'(?:"[^"]*"|[^,"]|")+')
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One mount: its mount point, its source and type, and the options of its superblock."""
 
     id: int

@@ -384,7 +384,7 @@ def _verified(request: MountRequest, directory: Path, earlier: Collection[int]) 
         _verify(what, getattr(request, what), value, _LIMITED.format(value))
     _verify_max_connect(request, made)
     if request.sets_read_ahead:
-        current = replace(current, read_ahead_kb=_set_read_ahead(request, made, others))
+        current = current._replace(read_ahead_kb=_set_read_ahead(request, made, others))
     if request.personality:
         verify_personality(request.personality, made.device, earlier, current.shares_with)
     return current

@@ -14,9 +14,9 @@ import ipaddress
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.files import readable
@@ -68,8 +68,7 @@ class UnknownHostError(UserError):
     """The server's name has no address."""
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """A server and the path of an export or of a folder below one."""
 
     host: str
@@ -158,8 +157,7 @@ def _is_ipv6(text: str) -> bool:
         return False
 
 
-@dataclass(frozen=True)
-class Mount:
+class Mount(NamedTuple):
     """One NFS mount, from mountinfo.  Sizes in bytes; ``device`` is "MAJOR:MINOR"."""
 
     target: Target
@@ -201,8 +199,7 @@ def number(options: dict[str, str], name: str, default: int) -> int:
     return int(text) if _NUMBER.fullmatch(text) else default
 
 
-@dataclass(frozen=True)
-class MountState:
+class MountState(NamedTuple):
     """A mount, with the values that mountinfo lacks.
 
     ``xprts`` are its connections, from mountstats, () if nobody recorded them; the same holds for
@@ -245,7 +242,7 @@ class MountState:
     def facts(self) -> dict[str, object]:
         """All values as plain types, for JSON."""
         return {
-            **asdict(self.mount),
+            **self.mount._asdict(),
             "target": str(self.mount.target),
             "directory": str(self.mount.directory),
             "proto": self.mount.options.get("proto", ""),
@@ -511,8 +508,7 @@ _VALUE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _SIZES = ("rsize", "wsize")
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """A value in effect that is not the required one; "none" for an option that is not set."""
 
     name: str

@@ -20,7 +20,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import sub
 from pathlib import Path
@@ -90,8 +90,7 @@ _HALF_A_PAGE = os.sysconf("SC_PAGE_SIZE") // 2
 _TRIES = 4
 
 
-@dataclass(frozen=True)
-class ByteCounts:
+class ByteCounts(NamedTuple):
     """Bytes by kind of I/O (fs/nfs/iostat.h), and pages of read-ahead and writeback."""
 
     normal_read: int = 0
@@ -104,8 +103,10 @@ class ByteCounts:
     write_pages: int = 0
 
 
-@dataclass(frozen=True)
-class Operation:
+_NO_BYTES = ByteCounts()
+
+
+class Operation(NamedTuple):
     """One kind of RPC: count, bytes (headers included), milliseconds.
 
     ``queue_ms`` is the wait to be sent, ``rtt_ms`` the wait for the reply, ``execute_ms`` the
@@ -126,8 +127,7 @@ class Operation:
 NOTHING = Operation(0, 0, 0, 0, 0, 0, 0, 0)
 
 
-@dataclass(frozen=True)
-class Xprt:
+class Xprt(NamedTuple):
     """One connection: "tcp", "rdma" or "udp", and its columns by their names in the kernel.
 
     Times are in seconds, ``req_u``, ``bklog_u``, ``sending_u`` and ``pending_u`` are sums of
@@ -147,14 +147,14 @@ class MountStats:
     fstype: str
     age_s: int = 0
     options: dict[str, str] = field(default_factory=dict)
-    bytes: ByteCounts = ByteCounts()
+    bytes: ByteCounts = _NO_BYTES
     xprts: tuple[Xprt, ...] = ()
     operations: dict[str, Operation] = field(default_factory=dict)
 
     def data(self, direction: str) -> Operation:
         """The operation that moved data in a direction, "read" or "write"."""
         done = [self.operations.get(name, NOTHING) for name in DATA[direction]]
-        return Operation(*map(sum, zip(*map(astuple, done), strict=True)))
+        return Operation(*map(sum, zip(*done, strict=True)))
 
 
 def read(directory: Path, path: Path = PROC) -> MountStats:
@@ -340,7 +340,7 @@ def difference(after: MountStats, before: MountStats) -> MountStats:
             for was in (before.operations.get(name, NOTHING),)
         },
     )
-    grown = (*vars(found.bytes).values(), *(op.operations for op in found.operations.values()))
+    grown = (*found.bytes, *(op.operations for op in found.operations.values()))
     if min(grown) < 0:
         raise _mounted_anew(after)
     return found
@@ -358,7 +358,7 @@ _Counts = TypeVar("_Counts", ByteCounts, Operation)
 
 
 def _minus(after: _Counts, before: _Counts) -> _Counts:
-    return type(after)(*map(sub, vars(after).values(), vars(before).values()))
+    return type(after)(*map(sub, after, before))
 
 
 def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:

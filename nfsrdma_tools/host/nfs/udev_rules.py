@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from nfsrdma_tools.host.machine import Machine
 
@@ -47,8 +48,7 @@ _ATTRIBUTES = re.compile(r"(read_ahead_kb|(min|max)_(ratio|ratio_fine|bytes)|str
 _ECHO = re.compile(r"\becho\s+(?:-n\s+)?[\"']?([0-9]+)")
 
 
-@dataclass(frozen=True)
-class RuleFile:
+class RuleFile(NamedTuple):
     """The file in effect of one name, and the files that it masks."""
 
     path: str
@@ -57,8 +57,7 @@ class RuleFile:
     """Those of them that would set the read-ahead."""
 
 
-@dataclass(frozen=True)
-class ReadAheadRule:
+class ReadAheadRule(NamedTuple):
     """A rule that sets the read-ahead of a device.
 
     ``value`` is what it writes: a number in KiB, or "" for the result of ``program``.
@@ -77,16 +76,14 @@ class ReadAheadRule:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     key: str
     name: str
     operator: str
     value: str
 
 
-@dataclass(frozen=True)
-class _Rule:
+class _Rule(NamedTuple):
     """A line of a file; numbered from 1 by its last line, as in udev's messages."""
 
     line: int

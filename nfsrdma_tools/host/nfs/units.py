@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from nfsrdma_tools.errors import ProgramMissingError, one_line
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
@@ -51,8 +51,7 @@ _JOURNAL = ("journalctl", "--boot", "--no-pager", "--quiet", "--output=cat", "--
 _PRINTED = re.compile(r"mount(?:\.nfs4?)?: \S.*")
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """A mount unit of NFS, and the file that defines it."""
 
     name: str
@@ -70,8 +69,7 @@ class Unit:
         return f"{self.name.removesuffix('.mount')}.automount"
 
 
-@dataclass(frozen=True)
-class UnitState:
+class UnitState(NamedTuple):
     """What systemd says about a unit: words of systemctl(1)."""
 
     load: str

@@ -16,7 +16,8 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nfsrdma_tools.errors import ProgramMissingError
 from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError
@@ -38,8 +39,7 @@ _ADDED = re.compile(r"\+rdma6?:\S{0,64}:(\w{1,16})|\brdma (\d{1,5})\b.{0,40}/nfs
 _VARIABLE = re.compile(r"\$(?:\{(\w{1,64})\}|(\w{1,64}))")
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """A value, and where it is set."""
 
     value: str
@@ -47,8 +47,7 @@ class Setting:
     """The file, or "VARIABLE of FILE"."""
 
 
-@dataclass(frozen=True)
-class Requested:
+class Requested(NamedTuple):
     """The listeners that the configuration requests; nfsd gets them at its next start."""
 
     rdma_port: int = 0
@@ -81,8 +80,8 @@ def requested(machine: Machine = LIVE) -> Requested:
         found = _with_rdma(found, added.value, added.source)
     if conf.has_port_for_rdma() and commands.use("nfsdctl") and commands.options is None:
         # configure_listeners() of utils/nfsdctl/nfsdctl.c wants a boolean
-        found = replace(found, fault="nfsdctl takes a port as the value of rdma for no")
-    return replace(found, ignored=(*conf.ignored, *commands.ignored))
+        found = found._replace(fault="nfsdctl takes a port as the value of rdma for no")
+    return found._replace(ignored=(*conf.ignored, *commands.ignored))
 
 
 def is_on(value: str, default: bool = False) -> bool:
@@ -465,7 +464,7 @@ def _from_conf(conf: NfsConf) -> Requested:
         threads=_number(threads.value) if threads else None,
     )
     if rdma is None or rdma.value.lower() in _OFF:
-        return replace(found, rdma_source=rdma.source if rdma else "")
+        return found._replace(rdma_source=rdma.source if rdma else "")
     # backward compatibility: rdma=PORT
     wanted = rdma if conf.has_port_for_rdma() else conf.get("rdma-port")
     return _with_rdma(found, wanted.value if wanted else "nfsrdma", rdma.source)
@@ -477,8 +476,7 @@ def _with_options(found: Requested, commands: _Commands) -> Requested:
         return found
     if options.rdma is not None:
         found = _with_rdma(found, options.rdma, commands.source(options.rdma_word))
-    return replace(
-        found,
+    return found._replace(
         tcp=found.tcp if options.tcp is None else options.tcp,
         port=_port(options.port) if options.port else found.port,
         threads=_number(options.threads) if options.threads else found.threads,
@@ -488,7 +486,7 @@ def _with_options(found: Requested, commands: _Commands) -> Requested:
 def _with_rdma(found: Requested, port: str, source: str) -> Requested:
     number = _port(port)
     fault = "" if number else f"rpc.nfsd cannot interpret port {port!r}"
-    return replace(found, rdma_port=number, rdma_source=source, fault=fault)
+    return found._replace(rdma_port=number, rdma_source=source, fault=fault)
 
 
 def _port(text: str) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, printable
@@ -63,8 +64,7 @@ class Listener:
         return f"{self.transport} {self.port}"
 
 
-@dataclass(frozen=True)
-class Served:
+class Served(NamedTuple):
     """Since module nfsd was loaded: file bytes read and written, Calls, refused Calls."""
 
     read_bytes: int = 0
@@ -73,8 +73,7 @@ class Served:
     bad_calls: int = 0
 
 
-@dataclass(frozen=True)
-class PoolCounts:
+class PoolCounts(NamedTuple):
     """Since nfsd started: connections with work that were queued, and threads woken for them.
 
     A connection is queued for each Call, and for each change of its state.  If no thread is idle,

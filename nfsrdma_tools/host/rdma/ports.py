@@ -12,6 +12,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from nfsrdma_tools import files
 
@@ -83,8 +84,7 @@ def parse_links(text: str) -> list[Link]:
     return sorted(found, key=lambda link: link.name)
 
 
-@dataclass(frozen=True)
-class Port:
+class Port(NamedTuple):
     """A port: "rxe0/1", its logical and physical state as the kernel spells them."""
 
     name: str

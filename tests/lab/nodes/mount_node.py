@@ -112,9 +112,9 @@ def measured(book: Journal, transport: str, vers: str, asked: dict[str, int]) ->
             "facts": state(made, after, mounts()).facts(),
             "kb_at_the_end": readahead.verify(made.device, 256),
             "READ": delta.operations["READ"].operations,
-            "read": vars(delta.data("read")),
-            "write": vars(delta.data("write")),
-            "bytes": vars(delta.bytes),
+            "read": delta.data("read")._asdict(),
+            "write": delta.data("write")._asdict(),
+            "bytes": delta.bytes._asdict(),
             "xprts": [[xprt.proto, xprt.counters] for xprt in delta.xprts],
             "elsewhere": {name: now[name] - elsewhere[name] for name in now},
         }

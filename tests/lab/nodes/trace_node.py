@@ -9,7 +9,6 @@ import mmap
 import os
 import subprocess
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 from nfsrdma_tools.host.nfs import mountstats
@@ -135,7 +134,7 @@ def main() -> None:
                 "missing": missing,
                 "lost": losses._asdict(),
                 "bpftrace": counted_by(tracer),
-                "operations": {n: asdict(o) for n, o in stats.operations.items() if o.operations},
+                "operations": {n: o._asdict() for n, o in stats.operations.items() if o.operations},
                 "counters": stats.xprts[0].counters,
             }
         )
