@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["KIB", "MIB", "OUT", "BasePart", "BaseStore", "Cell", "Found", "named", "own_work",
-           "with_progress"]  # fmt: skip
+__all__ = ["KIB", "MIB", "OUT", "BasePart", "BaseStore", "Cell", "Found", "both_ends", "named",
+           "own_work", "with_progress"]  # fmt: skip
 
 OUT = Path(__file__).parents[1] / "out"
 KIB, MIB = 1 << 10, 1 << 20
@@ -81,12 +81,18 @@ def with_progress(jobs: Sequence[_Job]) -> Iterator[_Job]:
         yield job
 
 
+def both_ends(found: Found) -> float:
+    """The share of client and server in the busy time: all but the modelled card's work."""
+    sides = found["sides"]
+    card = sides.get("card", 0)
+    whole = sides["client"] + sides["server"] + sides["neither"] + card
+    return float(1 - card / whole)
+
+
 def own_work(found: Found, side: str) -> float:
     """The share of a side in the busy time, without the modelled card's work.
 
     Time that belongs to neither side (thread switches, interrupts) counts for both, in proportion.
     """
     sides = found["sides"]
-    ends = sides["client"] + sides["server"]
-    whole = ends + sides["neither"] + sides.get("card", 0)
-    return float((1 - sides.get("card", 0) / whole) * sides[side] / ends)
+    return both_ends(found) * float(sides[side] / (sides["client"] + sides["server"]))

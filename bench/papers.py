@@ -3,7 +3,8 @@
 
 Cells run in one lab with the modelled card on the instruction clock, over the wire of each paper.
 A file in out/papers/ has the result of each cell, so an interrupted run continues; a second call
-only draws.  The papers' own values are in papers.toml.  Figures and tables go to docs/papers.md.
+only draws.  The papers' own values are in papers.toml.  Figures and tables go to the page
+*What RDMA saves*.
 """
 
 from __future__ import annotations
@@ -20,7 +21,18 @@ from typing import Any
 from carriers import OURS, THEIRS, serve
 
 from bench import node, page
-from bench.cells import KIB, MIB, OUT, BasePart, BaseStore, Cell, Found, own_work, with_progress
+from bench.cells import (
+    KIB,
+    MIB,
+    OUT,
+    BasePart,
+    BaseStore,
+    Cell,
+    Found,
+    both_ends,
+    own_work,
+    with_progress,
+)
 from bench.paper import OLD, TODAY
 from bench.solo import offloads, sh
 from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
@@ -151,14 +163,14 @@ class Store(BaseStore):
         return statistics.median(map(of, found))
 
 
-def of_client(found: Found) -> float:
-    """The busy share of a CPU that the client alone would need."""
-    return float(found["cpu"]) * own_work(found, "client")
+def time_of_both(found: Found) -> float:
+    """Milliseconds of CPU time of client and server for a MiB, without the card model's work."""
+    return float(found["ms"]) * both_ends(found)
 
 
-def time_of(side: str) -> Callable[[Found], float]:
-    """Milliseconds of CPU time of a side for a MiB."""
-    return lambda found: float(found["ms"]) * own_work(found, side)
+def time_of_client(found: Found) -> float:
+    """Milliseconds of CPU time of the client for a MiB, without the card model's work."""
+    return float(found["ms"]) * own_work(found, "client")
 
 
 # --- measuring ---

@@ -54,8 +54,8 @@ OPTIMISTIC = ("bench.optimistic", "6.12", "card")
 # a picture, and the benchmark that draws it
 DRAWN_BY = {
     "wires": ("bench.wires", "6.12"),
-    "paper-2003": ("bench.paper", "6.12"),
     "papers-2003": PAPERS,
+    "papers-direct": PAPERS,
     "papers-blocks": PAPERS,
     "papers-records": PAPERS,
     "papers-padded": PAPERS,
@@ -201,7 +201,7 @@ def _top(record: str) -> None:
 
 
 def benchmarks() -> None:
-    """The pictures that benchmarks draw with their tables: ``make wires``, ``make paper``."""
+    """The pictures that benchmarks draw with their tables: ``make wires``, ``make papers``."""
     for argv in dict.fromkeys(DRAWN_BY.values()):
         subprocess.run((sys.executable, "-m", *argv), check=True, cwd=ROOT)
 

@@ -117,8 +117,8 @@ def test_the_card_is_no_end_and_shared_time_is_divided() -> None:
     # half of the time is the card's; three quarters of the rest are the client's
     assert own_work(found, "client") == pytest.approx(0.375)
     assert own_work(found, "server") == pytest.approx(0.125)
-    assert papers.of_client(found) == pytest.approx(0.1875)
-    assert papers.time_of("server")(found) == pytest.approx(0.25)
+    assert papers.time_of_client(found) == pytest.approx(0.75)
+    assert papers.time_of_both(found) == pytest.approx(1.0)
 
 
 def test_the_clients_time_is_divided_among_layers(store: Store) -> None:
@@ -127,6 +127,16 @@ def test_the_clients_time_is_divided_among_layers(store: Store) -> None:
     # 2 ms for a MiB, three eighths of it the client's
     assert "| 8 reads at a time | 46.9 (1.00) | 46.9 (1.00) | 46.9 (1.00) |" in table
     assert "| of the first row: nfs | 31.2 | 31.2 | 31.2 |" in table
+
+
+def test_ratios_are_those_of_both_ends(store: Store) -> None:
+    part = next(each for each in papers.parts() if each.name == "direct")
+    for name, ms in ((OLD, 4.0), (papers.KERNELS, 1.0)):
+        for each in part.cells:
+            # whichever share the samples give the client
+            sides = {"client": each["record"], "server": 1 << 20, "neither": 0, "card": 0}
+            store.put("direct", name, each, {"ms": ms, "sides": sides})
+    assert {y for _, y in papers_page.ratios(store, papers.KERNELS)} == {0.25}
 
 
 def test_exposed_memory_over_time() -> None:
