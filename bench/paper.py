@@ -45,7 +45,7 @@ def measure(kernel: str) -> None:
         for curve, transport, state in CURVES:
             sh(lab, offloads(state))
             for kind, words in READS.items():
-                argv = ("server:/export", "--transport", transport, *words, "--output")
+                argv = ("server:/export", "--vers=3", "--transport", transport, *words, "--output")
                 print(f"{curve}, {kind}", flush=True)
                 lab.run("solo", "nfsrdma", "sweep", *argv, "/run/paper.db", timeout=3600)
                 store = sh(lab, "base64 /run/paper.db; rm /run/paper.db*")

@@ -59,6 +59,7 @@ def ahead(lab: Lab, which: str) -> str:
     """Sequential reads through the cache, rsize 32 KiB, one ahead: what a sweep's trials found."""
     transport = "nfsrdma" if which == OURS else "rdma"
     words = (
+        "--vers=3",
         "--transport",
         transport,
         "--rsize",

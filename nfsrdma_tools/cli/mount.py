@@ -27,7 +27,7 @@ from nfsrdma_tools.cli.options import (
 )
 from nfsrdma_tools.cli.output import print_json, print_table
 from nfsrdma_tools.errors import UsageError, UserError, printable
-from nfsrdma_tools.host.nfs.personality import OPTIMISTIC, PERSONALITIES
+from nfsrdma_tools.host.nfs.personality import OPTIMISTIC, PERSONALITIES, default_vers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -128,8 +128,7 @@ def mount(
     values, others = parse_options(options or (), given)
     if "personality" in values:
         values.setdefault("transport", "nfsrdma")
-    if values.get("personality") == OPTIMISTIC:
-        values.setdefault("vers", "3")
+    values.setdefault("vers", default_vers([values.get("personality", "")]))
     request = _request(target, directory, values, (read_ahead, read_ahead_kb), others)
     with journal() as changes:
         current = mounting.mount(request, changes, timeout)

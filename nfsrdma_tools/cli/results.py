@@ -65,6 +65,9 @@ def _print_report(written: Report) -> None:
     for one in advice(written.study):
         best = f"{headline(written.study, one)}: {rate(one.best.throughput.mean)}"
         print(printable(f"{best}. {over_default(written.study, one)}".rstrip()))
+    for one in advice(written.study)[:1]:
+        print(printable(f"fstab: {written.study.plan.fstab_line(one.best.cell)}"))
+        print(printable(f"mount: {written.study.plan.mount_command(one.best.cell)}"))
     for line in findings(written.study):
         print(printable(line))
     print(printable(str(written.files[0])))

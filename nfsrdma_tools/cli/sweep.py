@@ -76,7 +76,9 @@ def sweep(
         ),
     ] = None,
     runs: Annotated[int | None, option("N", "Runs per cell (default: 3).", min=1)] = None,
-    vers: Annotated[str | None, vers_option("3; `nfsrdma mount` has 4.2")] = None,
+    vers: Annotated[
+        str | None, vers_option("4.2; 3 with personality optimistic, and of preset paper2003")
+    ] = None,
     nconnect: Annotated[
         str | None, option("LIST", "Numbers of connections: 1,4 (default: 1).")
     ] = None,

@@ -126,6 +126,8 @@ def conclusion(plan: Plan, store: Store, done: bool, again: Sequence[str] = ()) 
     for scope in scopes:
         if choice := choose(trials, scope):
             lines += _recommended(choice, plan)
+    if "--lab" not in again and (choice := choose(trials)):
+        lines += _mounting(plan, choice.winner.cell)
     lines += _remarks(trials)
     path = shlex.quote(str(store.path))
     if not done:
@@ -164,6 +166,14 @@ def _recommended(choice: Choice, plan: Plan) -> list[str]:
     if len(choice.front) > 1:
         lines.append(f"  slower, with less CPU time per byte: {_named(choice.front[1:])}")
     return lines
+
+
+def _mounting(plan: Plan, cell: Cell) -> list[str]:
+    """The mount of a cell as a line of fstab and as a command, and what no option sets."""
+    ways = [f"fstab: {plan.fstab_line(cell)}", f"mount: {plan.mount_command(cell)}"]
+    lines = list(map(printable, ways))
+    others = ", ".join(f"{name}={value}" for name, value in cell.axes)
+    return lines + [f"  set as well: {others}"] * bool(others)
 
 
 def _window(cell: Cell, plan: Plan) -> str:

@@ -199,7 +199,9 @@ def _cost(point: Point) -> float:
 def _apply(study: Study, all_advice: Sequence[Advice]) -> Markup:
     commands = [
         Markup(tag("p", f"For {captions.transport(one.transport)}:")
-               + tag("pre", recommendation.tune_command(study, one)))
+               + tag("pre", recommendation.tune_command(study, one))
+               + tag("pre", study.plan.fstab_line(one.best.cell))
+               + tag("pre", study.plan.mount_command(one.best.cell)))
         for one in all_advice
     ]  # fmt: skip
     return tag(
@@ -207,7 +209,9 @@ def _apply(study: Study, all_advice: Sequence[Advice]) -> Markup:
         tag("h2", "Make it persistent"),
         tag("p", "On the client, for one mount, across reboots; ", tag("code", "nfsrdma tune undo"),
             " reverts it. rsize changes only with an unmount and a new mount: add ",
-            tag("code", "--remount"), " to do both at once."),
+            tag("code", "--remount"), " to do both at once. The mount has to have the transport, "
+            "the NFS version and the nconnect of the cell: the line of fstab and the command "
+            "of mount(8) have them."),
         *commands,
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ from nfsrdma_tools.report import captions
 from nfsrdma_tools.report.study import Point, Study
 from nfsrdma_tools.sizes import format_size, size_label
 from nfsrdma_tools.sweep.choice import Choice
+from nfsrdma_tools.sweep.plan import MOUNT_POINT
 
 __all__ = ["Advice", "advice", "as_json", "tune_command"]
 
@@ -101,7 +102,7 @@ def over_default(study: Study, one: Advice) -> str:
 def tune_command(study: Study, one: Advice) -> str:
     """The command that makes it persistent; the user replaces the mount point."""
     cell = one.best.cell
-    argv = ["nfsrdma", "tune", "apply", "--mount", "/MOUNT/POINT"]
+    argv = ["nfsrdma", "tune", "apply", "--mount", MOUNT_POINT]
     argv += [f"--{captions.size_word(study)}", format_size(cell.rsize)]
     argv += ["--read-ahead", str(cell.read_ahead)] if study.plan.reads_ahead else []
     return shlex.join(argv)
@@ -117,6 +118,9 @@ def as_json(study: Study, one: Advice) -> dict[str, object]:
         "pareto_front": [_flat(point) for point in one.front],
         "default": _flat(one.default) if one.default else None,
         "gain_over_default": one.gain,
+        "vers": study.plan.vers,
+        "fstab": study.plan.fstab_line(one.best.cell),
+        "mount": study.plan.mount_command(one.best.cell),
         "apply": tune_command(study, one),
     }
 

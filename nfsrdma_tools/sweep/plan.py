@@ -10,20 +10,29 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from nfsrdma_tools.errors import UsageError, UserError
-from nfsrdma_tools.host.nfs.personality import DEFAULT, OPTIMISTIC, PERSONALITIES
+from nfsrdma_tools.host.nfs.personality import (
+    DEFAULT,
+    OPTIMISTIC,
+    PERSONALITIES,
+    default_vers,
+)
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sizes import format_size
 
-__all__ = ["BLOCK", "PERSONALITY", "PRESETS", "Cell", "Plan", "preset"]
+__all__ = ["BLOCK", "MOUNT_POINT", "PERSONALITY", "PRESETS", "Cell", "Plan", "preset"]
 
 BLOCK = 8192
 """Size of a block of the test file with its own checksum, and of a read(2) by default."""
+
+MOUNT_POINT = "/MOUNT/POINT"
+"""Stands in printed commands for a directory that the user chooses."""
 
 PERSONALITY = "personality"
 """The axis of our module's protocol variants; the other axes in ``axes`` are tunables."""
@@ -116,7 +125,7 @@ class Plan:
     read_aheads: tuple[int, ...] = (0, 1, 4, 16)
     read_ahead_kbs: tuple[int, ...] = ()
     nconnects: tuple[int, ...] = (1,)
-    vers: str = "3"
+    vers: str = default_vers()
     direction: str = "read"
     direct: bool = False
     axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -187,6 +196,29 @@ class Plan:
         share = self.file_size * window // self.whole_from
         return max(share // request, 1) * request
 
+    def mount_options(self, cell: Cell) -> str:
+        """The options of mount(8) and fstab(5) for ``cell``; read-ahead and ``axes`` are none."""
+        from nfsrdma_tools.host.nfs.mounting import RDMA_PORT
+        from nfsrdma_tools.host.transports import family
+
+        proto = family(cell.transport)
+        words = [f"vers={self.vers}", f"proto={proto}{'6' * self.target.startswith('[')}"]
+        words += [f"port={RDMA_PORT}"] * (proto == "rdma")
+        words.append(f"{'wsize' if self.direction == 'write' else 'rsize'}={cell.rsize}")
+        return ",".join(words + [f"nconnect={cell.nconnect}"] * (cell.nconnect > 1))
+
+    def fstab_line(self, cell: Cell, directory: str = MOUNT_POINT) -> str:
+        """The line of /etc/fstab that mounts the target as ``cell`` does."""
+        from nfsrdma_tools.host.nfs.mountinfo import escape
+
+        source, where = escape(self.target), escape(directory)
+        return f"{source}  {where}  nfs  {self.mount_options(cell)}  0 0"
+
+    def mount_command(self, cell: Cell, directory: str = MOUNT_POINT) -> str:
+        """The command of mount(8) that does the same."""
+        argv = ("mount", "-t", "nfs", "-o", self.mount_options(cell), self.target, directory)
+        return shlex.join(argv)
+
     def to_json(self) -> dict[str, Any]:
         """As plain data for JSON."""
         return asdict(self)
@@ -215,16 +247,22 @@ PRESETS: dict[str, dict[str, Any]] = {
         "read_aheads": (0, 1, 2, 4, 8, 16),
         "file_size": 1 << 30,
         "mode": "exhaustive",
+        "vers": "3",
     },
 }
 
 
 def preset(name: str, target: str, **changes: Any) -> Plan:
-    """The plan of a preset with ``changes``; a change of None keeps the preset's value."""
+    """The plan of a preset with ``changes``; a change of None keeps the preset's value.
+
+    Without ``vers``, the NFS version is that of `nfsrdma mount` with the plan's personalities.
+    """
     if name not in PRESETS:
         raise UsageError(f"unknown preset {name!r}", f"the presets are {', '.join(PRESETS)}")
-    plan = Plan(target, preset=name, **PRESETS[name])
-    return replace(plan, **{key: value for key, value in changes.items() if value is not None})
+    given = {key: value for key, value in changes.items() if value is not None}
+    personalities = dict(given.get("axes", ())).get(PERSONALITY, ())
+    values = {"vers": default_vers(personalities), **PRESETS[name], **given}
+    return Plan(target, preset=name, **values)
 
 
 def _check_words(plan: Plan) -> None:

@@ -85,6 +85,9 @@ def test_the_conclusion_names_the_winners_and_what_is_next(tmp_path: Path) -> No
     assert "best over tcp: tcp 128k, 4 ahead: 9" in text
     assert "39 trials, 38 succeeded" in text
     assert ", read_ahead_kb 128" in text
+    options = "vers=4.2,proto=rdma,port=20049,rsize=131072"
+    assert f"\nfstab: s:/e  /MOUNT/POINT  nfs  {options}  0 0\n" in text
+    assert f"\nmount: mount -t nfs -o {options} s:/e /MOUNT/POINT\n" in text
     assert "1 failed: gone?[31m?for good" in text
     assert f"next: nfsrdma sweep --resume '{tmp_path}/s; .db'" in text
 
@@ -95,7 +98,7 @@ def test_a_sweep_in_a_file_says_what_begins_and_how_much_is_left(
     trials = sweep(SURFACES["measured"](), "racing", 0.001, 1)
     now = [0.0]
     with Progress(lambda: now[0]) as view:
-        view.show(Planned(Plan("s:/e"), {"probe sets": "none: not requested"}, 4, 36))
+        view.show(Planned(Plan("s:/e", vers="3"), {"probe sets": "none: not requested"}, 4, 36))
         view.show(Step("compiling the probes: cpu", 25))
         view.show(Step("32 trials", 130))
         for done, trial in enumerate(trials[:8], 5):
@@ -113,7 +116,11 @@ def test_a_sweep_in_a_file_says_what_begins_and_how_much_is_left(
 
 def test_a_sweep_in_a_lab_is_resumed_in_one(tmp_path: Path) -> None:
     with Store(tmp_path / "s.db") as store:
-        text = "\n".join(conclusion(Plan("s:/e"), store, False, ["--lab", "--lab-link=none"]))
+        for trial in sweep(SURFACES["sharp"](), "racing", 0.001, 1):
+            store.add_trial(trial)
+        again = ["--lab", "--lab-link=none"]
+        text = "\n".join(conclusion(Plan("s:/e", uid="p"), store, False, again))
+    assert "fstab" not in text
     assert f"next: nfsrdma sweep --lab --lab-link=none --resume {tmp_path}/s.db" in text
 
 

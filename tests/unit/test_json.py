@@ -269,8 +269,8 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     "report": (
         report,
         f"conditions() figures fleet missing page plan recommendation(apply best({SUMMARY}) "
-        f"cheapest_in_cpu({SUMMARY}) default({SUMMARY}) gain_over_default "
-        f"pareto_front({SUMMARY}) tied({SUMMARY}) transport) target",
+        f"cheapest_in_cpu({SUMMARY}) default({SUMMARY}) fstab gain_over_default mount "
+        f"pareto_front({SUMMARY}) tied({SUMMARY}) transport vers) target",
     ),
     "sweep, planned": (
         event(lambda plan, _: progress.Planned(plan, {"x": "1"}, 0, 1)),

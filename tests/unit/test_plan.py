@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.nfs import fstab
 from nfsrdma_tools.sizes import format_size, parse_counts, parse_size, parse_sizes
 from nfsrdma_tools.sweep.plan import PRESETS, Cell, Plan, preset
 
@@ -108,6 +110,54 @@ def test_changes_go_on_top_of_the_preset() -> None:
     assert plan.rsizes == PRESETS["full"]["rsizes"]
     with pytest.raises(UserError, match="quick, full, paper2003"):
         preset("fast", "server:/export")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "vers"),
+    [
+        ("quick", {}, "4.2"),
+        ("quick", {"vers": "4.1"}, "4.1"),
+        ("quick", {"transports": ("nfsrdma",), "axes": (("personality", ("cached",)),)}, "4.2"),
+        (
+            "quick",
+            {"transports": ("nfsrdma",), "axes": (("personality", ("cached", "optimistic")),)},
+            "3",
+        ),
+        ("paper2003", {}, "3"),
+        ("paper2003", {"vers": "4.2"}, "4.2"),
+    ],
+)
+def test_the_version_is_that_of_mount_unless_a_personality_or_the_paper_has_another(
+    name: str, changes: dict[str, Any], vers: str
+) -> None:
+    assert preset(name, "s:/e", **changes).vers == vers
+
+
+@pytest.mark.parametrize(
+    ("changes", "cell", "options"),
+    [
+        ({}, Cell("tcp", 8192, 4), "vers=4.2,proto=tcp,rsize=8192"),
+        (
+            {"vers": "3"},
+            Cell("nfsrdma", 1 << 20, 4, nconnect=4),
+            "vers=3,proto=rdma,port=20049,rsize=1048576,nconnect=4",
+        ),
+        ({"direction": "write"}, Cell("tcp", 8192, 0), "vers=4.2,proto=tcp,wsize=8192"),
+        ({"target": "[fe80::1]:/e"}, Cell("tcp", 8192, 0), "vers=4.2,proto=tcp6,rsize=8192"),
+    ],
+)
+def test_a_cell_as_mount_options(changes: dict[str, Any], cell: Cell, options: str) -> None:
+    plan = replace(Plan("s:/e"), **changes)
+    assert plan.mount_options(cell) == options
+
+
+def test_a_line_of_fstab_and_a_command_for_a_target_with_blanks() -> None:
+    plan, cell = Plan("s:/a b\\c"), Cell("tcp", 8192, 0)
+    line = plan.fstab_line(cell, "/mnt/x\ty")
+    (parsed,) = fstab.nfs_lines(line)
+    assert (parsed.source, str(parsed.directory)) == ("s:/a b\\c", "/mnt/x\ty")
+    assert parsed.options == plan.mount_options(cell)
+    assert shlex.split(plan.mount_command(cell, "/mnt/x\ty"))[-2:] == ["s:/a b\\c", "/mnt/x\ty"]
 
 
 def test_axes_multiply_the_grid() -> None:

@@ -349,5 +349,5 @@ def test_the_small_print_says_how_much_was_read(
 ) -> None:
     study = replace(made.study, plan=plan(whole_from=whole_from))
     assert captions.workload(study).startswith(
-        f"NFSv3, {amount} read sequentially, 8 KiB per call;"
+        f"NFSv4.2, {amount} read sequentially, 8 KiB per call;"
     )

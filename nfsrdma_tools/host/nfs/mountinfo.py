@@ -31,6 +31,7 @@ __all__ = [
     "at",
     "canonical",
     "closed",
+    "escape",
     "of",
     "options",
     "parse",
@@ -70,6 +71,11 @@ class Entry(NamedTuple):
     def over_rdma(self) -> bool:
         """Whether the transport in effect is RDMA, over IPv4 or IPv6; of an NFS mount."""
         return self.options.get("proto", "") in ("rdma", "rdma6")
+
+
+def escape(field: str) -> str:
+    """A field of fstab(5) or mountinfo, with octal escapes for what separates fields."""
+    return re.sub(r"[ \t\n\\]", lambda found: f"\\{ord(found[0]):03o}", field)
 
 
 def unescape(field: str) -> str:

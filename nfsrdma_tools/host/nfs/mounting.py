@@ -155,7 +155,7 @@ class MountRequest:
     target: Target
     directory: Path
     transport: str = "rdma"
-    vers: str = "4.2"
+    vers: str = personality.default_vers()
     rsize: int | None = None
     wsize: int | None = None
     nconnect: int | None = None

@@ -13,7 +13,7 @@ import contextlib
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +33,7 @@ __all__ = [
     "TABLE",
     "ClientTransport",
     "client_transports",
+    "default_vers",
     "in_effect",
     "named_values",
     "requested",
@@ -72,9 +73,15 @@ COUNTERS = (
 and READs that found no lane; registrations that the cache had or lacked, Replies in slots; READs
 from the server's page cache, their bytes, READs that the server's device refused, READs without a
 reference, pauses after too many refused ones, second connections."""
+_VERS = "4.2"
 _YES = {"yes": 1, "no": 0}
 _PAGE = os.sysconf("SC_PAGESIZE")
 _PEER = re.compile(r"(?P<server>\S+) port (?P<port>\d+)")
+
+
+def default_vers(names: Container[str] = ()) -> str:
+    """The NFS version of mounts and sweeps with these personalities, unless the user gives one."""
+    return "3" if OPTIMISTIC in names else _VERS
 
 
 @dataclass(frozen=True)
