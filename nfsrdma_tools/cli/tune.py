@@ -180,7 +180,10 @@ def _size(text: str | None) -> int | None:
 
 
 def request_of_store(store: Path, directory: Path | None, transport: str) -> TuneRequest:
-    """The values of a sweep's winner; without ``directory``, for the mount of its target."""
+    """The values of a sweep's winner; without ``directory``, for the mount of its target.
+
+    UserError if the mount has another transport, NFS version or nconnect than the winner.
+    """
     from nfsrdma_tools.sweep.choice import choose
     from nfsrdma_tools.sweep.store import Store
 
@@ -221,11 +224,11 @@ def _transport(plan: Plan, directory: Path) -> str:
 
 
 def _request(plan: Plan, choice: Choice, directory: Path) -> TuneRequest:
-    from nfsrdma_tools.host.tune.tuning import TuneRequest
+    from nfsrdma_tools.host.tune.tuning import TuneRequest, require_measured
 
     cell = choice.winner.cell
-    others = [f"nconnect={cell.nconnect}"] * (len(plan.nconnects) > 1)
-    others += [f"{name}={value}" for name, value in cell.axes]
+    require_measured(directory, cell.transport, plan.vers, cell.nconnect)
+    others = [f"{name}={value}" for name, value in cell.axes]
     if others:
         text = printable(", ".join(others))
         print(f"nfsrdma: the winner also has {text}; set that yourself", file=sys.stderr)

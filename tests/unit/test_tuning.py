@@ -5,7 +5,9 @@ import pytest
 
 from nfsrdma_tools.cli import tune
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.tune.tuning import TuneRequest
+from nfsrdma_tools.host.nfs import mountinfo
+from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.tune.tuning import TuneRequest, require_measured
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.store import Store, Trial
 
@@ -48,6 +50,70 @@ def test_other_directions_tune_other_things(tmp_path: Path) -> None:
     assert tune.request_of_store(direct, WHERE, "") == TuneRequest(WHERE, rsize=512 << 10)
     with pytest.raises(UserError, match="no figures for rdma"):
         tune.request_of_store(direct, WHERE, "rdma")
+
+
+@pytest.mark.parametrize(
+    ("options", "difference"),
+    [
+        ("vers=4.2,proto=rdma,nconnect=4", ""),
+        ("vers=4,rdma,nconnect=4", ""),
+        ("proto=rdma6,nconnect=4", ""),
+        (
+            "vers=3,proto=rdma,nconnect=4",
+            "/mnt/data has vers 3, and the sweep measured vers 4.2 (change",
+        ),
+        ("vers=4.1,proto=rdma,nconnect=4", "has vers 4.1, and the sweep measured vers 4.2"),
+        ("proto=rdma", "has nconnect 1, and the sweep measured nconnect 4"),
+        (
+            "vers=3",
+            "has transport tcp, vers 3, nconnect 1, and the sweep measured transport rdma, "
+            "vers 4.2, nconnect 4",
+        ),
+    ],
+)
+@pytest.mark.parametrize("transport", ["rdma", "nfsrdma"])
+def test_another_mount_than_the_measured_one_is_refused_by_its_line_in_fstab(
+    tmp_path: Path, transport: str, options: str, difference: str
+) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/fstab").write_text(f"server:/export /mnt/data nfs {options} 0 0\n")
+
+    def require() -> None:
+        require_measured(Path("/mnt/data"), transport, "4.2", 4, tmp_path)
+
+    if difference:
+        with pytest.raises(UserError) as caught:
+            require()
+        assert difference in str(caught.value)
+    else:
+        require()
+    require_measured(Path("/mnt/other"), transport, "3", 1, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "found", "difference"),
+    [
+        ("rdma", "nfsrdma", "has transport nfsrdma, and the sweep measured transport rdma"),
+        ("tcp", "rdma", "has transport rdma, and the sweep measured transport tcp"),
+        ("", "rdma", "has vers 3, nconnect 4, and the sweep measured vers 4.2, nconnect 1"),
+    ],
+)
+def test_another_mount_than_the_measured_one_is_refused_by_its_values_in_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, found: str, difference: str
+) -> None:
+    vers, connections = ("4.2", 1) if given else ("3", 4)
+    line = (
+        f"9 1 0:9 / {WHERE} rw - nfs server:/export rw,vers={vers},rsize=8192,proto=rdma,"
+        f"nconnect={connections}"
+    )
+    (entry,) = mountinfo.parse(line)
+    mount = Mount.of(entry, "rpcrdma" if found == "rdma" else found)
+    assert mount.transport == found
+    monkeypatch.setattr("nfsrdma_tools.host.nfs.mounts.find", lambda _: mount)
+    sweep = store(tmp_path / "s.db")
+    with pytest.raises(UserError) as caught:
+        tune.request_of_store(sweep, WHERE, given)
+    assert f"{WHERE} {difference}" in str(caught.value)
 
 
 def test_sizes_of_options() -> None:

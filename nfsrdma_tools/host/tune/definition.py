@@ -25,6 +25,7 @@ __all__ = [
     "plan",
     "put",
     "put_back",
+    "requested",
     "resulting",
     "reverting",
 ]
@@ -60,6 +61,17 @@ def plan(
         what = f"no line of {root / 'etc/fstab'} and no mount unit mounts NFS on {directory}"
         raise UserError(what, "add one, or give only --read-ahead")
     return edit
+
+
+def requested(directory: Path, root: Path) -> fstab.RequestedOptions | None:
+    """What the definition of the mount requests; None if nothing defines it."""
+    if root == Path("/") and SYSTEMD.is_dir():
+        text = cat_unit(units.unit_name(directory))
+        if is_written_by_hand(text):
+            return fstab.RequestedOptions.of(units.setting(text, "Mount", "Options"))
+    lines = fstab.nfs_lines(files.readable(root / "etc/fstab"))
+    found = next((line for line in lines if line.directory == directory), None)
+    return fstab.RequestedOptions.of(found.options, found.fstype) if found else None
 
 
 def _unit_edit(

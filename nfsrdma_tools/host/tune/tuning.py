@@ -28,6 +28,7 @@ from nfsrdma_tools.host.nfs import mounting, mounts, readahead, units
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount, Target
 from nfsrdma_tools.host.state import Tuned, tune_state
+from nfsrdma_tools.host.transports import family
 from nfsrdma_tools.host.tune import definition as tune_definition
 from nfsrdma_tools.host.tune import udev_helper
 from nfsrdma_tools.host.tune.definition import Edit
@@ -40,6 +41,7 @@ __all__ = [
     "TuneState",
     "apply",
     "applying",
+    "require_measured",
     "show",
     "undo",
     "undoing",
@@ -164,6 +166,38 @@ def applying(
         *dict.fromkeys(step.text for step in steps),
         *([f"mount {request.directory}"] if remount else []),
     ]
+
+
+def require_measured(
+    directory: Path, transport: str, vers: str, nconnect: int, root: Path = SLASH
+) -> None:
+    """UserError unless the mount has these values; if it is not mounted, unless they are requested.
+
+    A value that the definition of an unmounted mount leaves to mount.nfs is not compared.
+    """
+    measured: dict[str, str | int] = {"transport": transport, "vers": vers, "nconnect": nconnect}
+    mount = _mount(directory, root)
+    if mount:
+        found = {name: getattr(mount, name) for name in measured}
+    else:
+        asked = tune_definition.requested(directory, root)
+        if asked is None:
+            return
+        # fstab has one name for the two modules
+        measured["transport"] = family(transport)
+        # 4 leaves the minor version open
+        is_open = asked.vers is None or vers.startswith(f"{asked.vers}.")
+        found = {
+            "transport": asked.transport or "tcp",
+            "vers": vers if is_open else asked.vers,
+            "nconnect": asked.nconnect or 1,
+        }
+    wrong = [name for name, value in measured.items() if found[name] != value]
+    if wrong:
+        has = ", ".join(f"{name} {found[name]}" for name in wrong)
+        was = ", ".join(f"{name} {measured[name]}" for name in wrong)
+        what = f"{directory} has {has}, and the sweep measured {was}"
+        raise UserError(what, "change the options of the mount and mount it again, or sweep them")
 
 
 def _tuned_mounts(root: Path) -> list[Tuned]:
