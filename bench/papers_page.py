@@ -264,7 +264,8 @@ def ways_of_small_data(store: Store) -> Lines:
 
 def both_us(store: Store, of_part: str, name: str, one: Cell) -> float:
     """Microseconds of CPU time of both ends for a read."""
-    return store.value(of_part, name, one, papers.time_of_both) * 1e3 * one["record"] / (1 << 20)
+    ms = store.value(of_part, name, one, papers.time_of_both)
+    return ms * 1e3 * float(one["record"] / (1 << 20))
 
 
 def draw_padded(store: Store) -> Drawing:

@@ -178,8 +178,10 @@ def ratios(turns: dict[str, list[Turn]], load: str, one: str, other: str) -> lis
 
 
 def ratio(turns: dict[str, list[Turn]], load: str, one: str, other: str) -> str:
+    """The median of the rounds, with their range if there are several."""
     found = ratios(turns, load, one, other)
-    return f"{statistics.median(found):.3f} ({found[0]:.3f} to {found[-1]:.3f})"
+    spread = f" ({found[0]:.3f} to {found[-1]:.3f})" if len(found) > 1 else ""
+    return f"{statistics.median(found):.3f}{spread}"
 
 
 def costs(turns: dict[str, list[Turn]], names: Sequence[str], one: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import page
+from bench import page, solo
 from nfsrdma_tools.lab import kernels
 from nfsrdma_tools.lab.config import KERNELS
 
@@ -48,3 +48,14 @@ def test_conditions_name_the_clock(
     lab: Any = SimpleNamespace(facts=facts, config=SimpleNamespace(kernel=KERNELS[0]))
     text = page.conditions(lab, "rxe", "make bench")
     assert f"`make bench`, soft-RoCE, Linux 6.12.1, {printed}, link none, QEMU 10.0.2, " in text
+
+
+@pytest.mark.parametrize(
+    ("rounds", "printed"), [([2.0], "0.500"), ([2.0, 4.0, 1.0], "0.500 (0.250 to 1.000)")]
+)
+def test_a_ratio_has_a_range_if_there_are_rounds(rounds: list[float], printed: str) -> None:
+    turns: Any = {
+        "a": [{"stat": {"us": 1.0}} for _ in rounds],
+        "b": [{"stat": {"us": us}} for us in rounds],
+    }
+    assert solo.ratio(turns, "stat", "a", "b") == printed

@@ -2,7 +2,9 @@
 """What README.md and docs/ claim agrees with the code and with the tables of measurements."""
 
 import re
+from typing import NamedTuple
 
+import pytest
 from pages import ROOT
 
 from nfsrdma_tools.host.nfs.personality import PERSONALITIES
@@ -32,3 +34,142 @@ def test_readme_names_the_kernels_of_the_lab() -> None:
     for part in ("module, `read-write`", "lab"):
         named = re.findall(r"\d\.\d+", state_of(part)[2])
         assert set(named) == set(KERNELS)
+
+
+class Table(NamedTuple):
+    """A table of a page below docs/: in a section that a benchmark writes, or anywhere."""
+
+    page: str
+    section: str = ""
+
+    def value(self, row: str, column: str | int) -> float:
+        """The first number of a cell, which the beginning of its row and its column name."""
+        text = (ROOT / "docs" / self.page).read_text()
+        if self.section:
+            start, end = (f"<!-- {mark}: {self.section} -->" for mark in ("begin", "end"))
+            text = text.split(start, 1)[1].split(end, 1)[0]
+        found = set()
+        for lines in re.findall(r"(?:^\|.*\n)+", text, re.M):
+            head, *rows = [[cell.strip() for cell in line.strip("|\n").split("|")]
+                           for line in lines.splitlines()]  # fmt: skip
+            if isinstance(column, str) and column not in head:
+                continue
+            at = head.index(column) if isinstance(column, str) else column
+            found |= {cells[at] for cells in rows if " | ".join(cells).startswith(row)}
+        (cell,) = found
+        (number, *_) = re.findall(r"-?\d[\d,]*(?:\.\d+)?", cell)
+        return float(number.replace(",", ""))
+
+
+class Figure(NamedTuple):
+    """A number of a page's prose, at the place of ``{}``, and its cell of a table.
+
+    ``over``: the number is a ratio to this column.
+    """
+
+    page: str
+    text: str
+    table: Table
+    row: str
+    column: str | int
+    scale: float = 1
+    over: str = ""
+
+
+COSTS = Table("dev/benchmarks.md", "card costs")
+READ, WRITE, SMALL = "1 MiB O_DIRECT read", "1 MiB O_DIRECT write", "4 KiB random O_DIRECT read |"
+OURS = "nfsrdma : kernel's"
+LAYERS = Table("dev/benchmarks.md", "card layers")
+COUNTS = Table("dev/benchmarks.md", "instructions")
+OWN = Table("dev/benchmarks.md", "before")
+WIRES = Table("dev/benchmarks.md", "wires")
+PROBES = Table("dev/cost-of-observation.md")
+MEASURED = Table("dev/how-it-was-measured.md")
+HOSTILE = Table("dev/testing-the-module.md")
+OVERHEAD = Table("explanation/overhead.md")
+PAPERS, BENCHMARKS = "docs/explanation/papers.md", "docs/dev/benchmarks.md"
+FIGURES = (
+    Figure("CHANGELOG.md", "a direct read of 1 MiB costs {} of the", COSTS, READ, OURS),
+    Figure("CHANGELOG.md", "a direct write {}, a read of 4 KiB", COSTS, WRITE, OURS),
+    Figure("CHANGELOG.md", "a read of 4 KiB {}.", COSTS, SMALL, OURS),
+    Figure("CHANGELOG.md", "starts from a snapshot in {} s", MEASURED, "`nfsrdma lab up`", "time"),
+    Figure("docs/tutorial.md", "Later starts take {} seconds", MEASURED, "`nfsrdma lab up`", 1),
+    Figure("CHANGELOG.md", "that send {} hand-made messages", HOSTILE, "hand-made messages", 1),
+    Figure("CHANGELOG.md", "messages and {} replies", HOSTILE, "hand-made replies", 1),
+    Figure(PAPERS, "the kernel's module takes {} and", COSTS, READ, "kernel's",
+           over="TCP as in 2003"),
+    Figure(PAPERS, "TCP as in 2003, and {} and", COSTS, READ, "kernel's", over="TCP"),
+    Figure(PAPERS, "nfsrdma {} of the instructions of TCP as in 2003", COSTS, READ,
+           "nfsrdma : TCP as in 2003"),
+    Figure(PAPERS, "and {} of those of TCP with today's offloads", COSTS, READ, "nfsrdma : TCP"),
+    Figure(PAPERS, "costs {} million instructions in place", COSTS, READ, "TCP", 1e-3),
+    Figure(PAPERS, "in place of {} million.", COSTS, READ, "TCP as in 2003", 1e-3),
+    Figure(PAPERS, "RDMA with {} % of the CPU", WIRES, "1 Gb/s", "RDMA, CPU busy"),
+    Figure(PAPERS, "the CPU, TCP with {} %", WIRES, "1 Gb/s", "TCP, CPU busy"),
+    Figure(PAPERS, "TCP as in 2003 with {} %", WIRES, "1 Gb/s", "TCP as in 2003, CPU busy"),
+    Figure(BENCHMARKS, "of its own code is {} thousand for a direct read", OWN,
+           "1 MiB O_DIRECT read | nfsrdma", "of the module, today"),
+    Figure(BENCHMARKS, "the copy of a MiB is {} thousand instructions by", COUNTS,
+           "1 MiB O_DIRECT read | nfsrdma", "copy"),
+    Figure(BENCHMARKS, "A 4 KiB read takes {} thousand instructions", COSTS, SMALL, "nfsrdma"),
+    Figure(BENCHMARKS, "by the [profile](#layers) {} are scheduling", LAYERS, "scheduling | 32.2",
+           "nfsrdma"),
+    Figure(BENCHMARKS, "are scheduling and {} sunrpc", LAYERS, "sunrpc | 25.3", "nfsrdma"),
+    Figure("docs/how-to/trace.md", "together cost {} % of the instructions", PROBES,
+           "chunks and registrations", "more"),
+    Figure("docs/how-to/trace.md", "all probe sets {} %, and", PROBES, "all of them | 194", "more"),
+    Figure("docs/how-to/sweep.md", "cost a read of 4 KiB about {} % of its", PROBES,
+           "chunks and registrations", "more"),
+    Figure("docs/how-to/live.md", "Probes cost CPU time: {} % of the", PROBES, "all of them | 194",
+           "more"),
+    Figure("docs/how-to/live.md", "The process itself takes {} % of a CPU", PROBES, "all | 1 |",
+           "of that CPU"),
+    Figure("docs/explanation/racing.md", "a race takes {} or", MEASURED,
+           "measured | 0.2% | none | racing", "mean trials"),
+    Figure("docs/explanation/racing.md", "or {} of them where runs", MEASURED,
+           "flat | 0.2% | none | racing", "mean trials"),
+    Figure("docs/explanation/racing.md", "and {} where they differ by 8 %", MEASURED,
+           "flat | 8.0% | none | racing", "mean trials"),
+    Figure("docs/explanation/overhead.md", "over TCP each byte costs {} instructions", OVERHEAD,
+           "TCP | client", "ns per byte"),
+    Figure("docs/explanation/overhead.md", "does not differ from 0 ({} ±", OVERHEAD,
+           "RDMA | client", "ns per byte"),
+)  # fmt: skip
+
+
+def prose(page: str) -> str:
+    """A page without its tables and blocks of code, in one line."""
+    text = re.sub(r"^```.*?^```$|^\|[^\n]*$", "", (ROOT / page).read_text(), flags=re.M | re.S)
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: f"{figure.page}: {figure.text}")
+def test_a_figure_is_that_of_its_table(figure: Figure) -> None:
+    before, after = map(re.escape, figure.text.split("{}"))
+    (number,) = re.findall(rf"{before}(-?\d+(?:\.\d+)?){after}", prose(figure.page))
+    digits = len(number.partition(".")[2])
+    value = figure.table.value(figure.row, figure.column) * figure.scale
+    if figure.over:
+        value /= figure.table.value(figure.row, figure.over)
+    assert number == f"{value:.{digits}f}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
+def test_each_ratio_is_compared(page: str) -> None:
+    """A ratio without a table is a version, or the difference of two boots (below)."""
+    found = set(re.findall(r"(?<![\d.])0\.\d\d(?![\d.])", prose(page)))
+    texts = [figure.text for figure in FIGURES if figure.page == page]
+    compared = {
+        number
+        for text in texts
+        for number in re.findall(re.escape(text).replace(r"\{\}", r"([\d.]+\d)"), prose(page))
+    }
+    assert found - compared <= {"0.27", "0.15"}
+
+
+def test_two_boots_differ_by_what_was_measured() -> None:
+    measured = (ROOT / "docs" / "dev" / "how-it-was-measured.md").read_text()
+    boots = measured.split("## Two boots agree", 1)[1].split("\n## ", 1)[0]
+    (percent,) = re.findall(r"median difference ([\d.]+)%", boots)
+    assert f"is [{percent} %]" in prose("docs/explanation/instruction-clock.md")
+    assert f"differ by {float(percent):.2f} % (median)" in prose("CHANGELOG.md")
