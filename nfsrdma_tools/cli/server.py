@@ -144,14 +144,15 @@ def status(source: From = None, as_json: Json = False) -> None:
     """Show nfsd's threads, listeners, versions, I/O modes and exports."""
     from dataclasses import asdict
 
-    from nfsrdma_tools.host.nfsd import serving
+    from nfsrdma_tools.host.nfsd import nfsctl, serving
 
     with machine_of(source) as machine:
-        found = serving.serving(machine)
+        found, hidden = serving.serving(machine), nfsctl.is_hidden(machine)
     if as_json:
         print_json(asdict(found))
         return
-    unknown = "unknown (needs root)" if source is None else "unknown (not recorded)"
+    why = "run this on the host" if hidden else "needs root" if source is None else "not recorded"
+    unknown = f"unknown ({why})"
     listeners = unknown if found.listeners is None else ", ".join(map(str, found.listeners))
     versions = unknown if found.versions is None else ", ".join(found.versions) or "none"
     print(f"threads    {unknown if found.threads is None else _threads(found)}")

@@ -98,7 +98,7 @@ def _tuned(text: str) -> str | None:
     return json.dumps({"mounts": kept})
 
 
-_CONFIG = _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF)")
+_CONFIG = _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF|NF_TABLES=)")
 _UNITS = f"{{{','.join(units.FOLDERS)}}}"
 _NAMES = r"nfs|sunrpc|rpcrdma|svcrdma|xprtrdma|lockd|rdma|mlx"
 _INFINIBAND = "sys/class/infiniband/*"
@@ -132,6 +132,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("proc/self/mountinfo", _lines(r" / / | - (nfs4?|nfsd|autofs|rpc_pipefs|debugfs) ")),
     ("proc/self/mountstats", _nfs_records),
     ("proc/self/limits", _all),
+    ("proc/self/status", _lines("^CapEff:")),
     ("proc/fs/nfsfs/volumes", _all),
     ("proc/fs/nfsfs/servers", _all),
     ("etc/fstab", _nfs_definitions),

@@ -23,6 +23,7 @@ from nfsrdma_tools.host.checks import (
 from nfsrdma_tools.host.checks.finding import carry_out
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine, Recording
+from nfsrdma_tools.host.nfsd.serving import serving
 from nfsrdma_tools.host.rdma.ports import Device, Link
 
 RELEASE = "6.12.107-amd64"
@@ -424,6 +425,67 @@ def test_a_filter_matters_to_servers_and_soft_links(
     recording = Recording(programs={("nft", "list", "ruleset"): said}, links=known)
     found = one(checks.nfs_server.firewall(Machine(machine.root, recording=recording)))
     assert found.status == status
+
+
+NFT_LIST = ("nft", "list", "ruleset")
+
+
+@pytest.mark.parametrize(
+    ("config", "result", "status", "words"),
+    [
+        ("CONFIG_NF_TABLES=y\n", Result(NFT_LIST, NFT % "22", "", 0), "warning", "no rule names"),
+        ("CONFIG_NF_TABLES=y\n", None, "unknown", "nft is not installed"),
+        ("CONFIG_NF_TABLES=m\n", None, "ok", "no rule drops packets"),
+        ("", None, "ok", "no rule drops packets"),
+    ],
+)
+def test_a_filter_in_the_kernel_is_no_module(
+    machine: Machine, config: str, result: Result | None, status: str, words: str
+) -> None:
+    write(machine.root, "proc/modules", "")
+    write(machine.root, f"boot/config-{RELEASE}", config)
+    write(machine.root, "proc/fs/nfsd/portlist", TCP)
+    host = replace(machine, recording=Recording(programs={NFT_LIST: result}))
+    (found,) = carry_out("firewall", checks.nfs_server.firewall, host)
+    assert (found.status, words in found.found) == (status, True)
+
+
+def test_rules_that_root_of_a_container_cannot_list_are_unknown(machine: Machine) -> None:
+    write(machine.root, "proc/modules", "nf_tables 1 0 - Live 0x0\n")
+    write(machine.root, ".dockerenv", "")
+    refused = Result(NFT_LIST, "", "Operation not permitted (you must be root)\n", 1)
+    host = replace(machine, recording=Recording(programs={NFT_LIST: refused}, root_user=True))
+    (found,) = carry_out("firewall", checks.nfs_server.firewall, host)
+    assert found.status == "unknown"
+    assert found.found == "cannot list the rules: Operation not permitted (you must be root)"
+    assert found.remedy == "run this on the host"
+
+
+@pytest.mark.parametrize(
+    ("files", "status"),
+    [
+        ((), "ok"),
+        ((".dockerenv",), "ok"),
+        (("proc/net/rpc/nfsd",), "ok"),
+        ((".dockerenv", "proc/net/rpc/nfsd"), "unknown"),
+        ((".dockerenv", "proc/net/rpc/nfsd", "proc/fs/nfsd/portlist"), "ok"),
+    ],
+)
+def test_a_container_may_not_see_the_nfsd_of_its_network(
+    machine: Machine, files: tuple[str, ...], status: str
+) -> None:
+    for name in files:
+        write(machine.root, name, "")
+    found = one(checks.nfs_server.listeners(machine))
+    assert found.status == status
+    assert (serving(machine).threads is None) == (status == "unknown")
+
+
+def test_a_server_that_refuses_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    # TCPMUX: nothing listens on it
+    monkeypatch.setattr(checks.nfs_server, "_NFS_PORT", 1)
+    found = one(checks.nfs_server.reach(Machine(server="127.0.0.1")))
+    assert (found.status, found.found) == ("error", "no connection to TCP 1: Connection refused")
 
 
 # ---- mounting
@@ -886,13 +948,39 @@ def test_a_host_without_mounts_has_no_history(machine: Machine) -> None:
     [
         (0, "", "ok", "0.31.0"),
         (1, "AttributeError: module 'bcc' has no attribute 'BPF'", "warning", "bcc has no BPF"),
-        (1, "ModuleNotFoundError: No module named 'bcc'", "warning", "No module named"),
+        (1, "ModuleNotFoundError: No module named 'bcc'", "warning", "has no module bcc"),
+        (1, "ModuleNotFoundError: No module named 'x'", "warning", "No module named 'x'"),
     ],
 )
 def test_bcc_is_judged(status: int, stderr: str, verdict: str, words: str) -> None:
     found = checks.probe_requirements.judge_bcc(status, "0.31.0\n", stderr)
     assert found.status == verdict
     assert words in found.found
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "root", "container", "status", "words"),
+    [
+        ("000001ffffffffff", True, False, "ok", "exempt"),
+        # what Docker leaves to root
+        ("00000000a80425fb", True, True, "warning", "the container's settings"),
+        ("0000000000000000", False, False, "warning", "/etc/security/limits.d"),
+        ("0000000000004000", False, False, "ok", "exempt"),
+        (None, True, False, "ok", "exempt"),
+        (None, False, False, "warning", "/etc/security/limits.d"),
+    ],
+)
+def test_a_capability_exempts_from_the_limit_of_locked_memory(
+    machine: Machine, capabilities: str | None, root: bool, container: bool, status: str, words: str
+) -> None:
+    write(machine.root, "proc/self/limits", "Max locked memory  8388608  8388608  bytes\n")
+    if capabilities:
+        write(machine.root, "proc/self/status", f"Name:\tx\nCapEff:\t{capabilities}\nx\n")
+    if container:
+        write(machine.root, ".dockerenv", "")
+    host = replace(machine, recording=Recording(root_user=root))
+    found = one(checks.probe_requirements.memlock(host))
+    assert (found.status, words in found.found + found.remedy) == (status, True)
 
 
 # ---- all of them

@@ -545,9 +545,11 @@ def test_the_log_comes_from_the_journal_or_from_dmesg(monkeypatch: pytest.Monkey
     assert asked[-1] == ("dmesg",)
 
 
-@pytest.mark.parametrize("status", [0, 1])
+@pytest.mark.parametrize(
+    ("status", "user", "hint"), [(0, 1000, "as root"), (1, 1000, "as root"), (1, 0, "on the host")]
+)
 def test_a_log_without_permission_is_an_error_with_a_hint(
-    status: int, monkeypatch: pytest.MonkeyPatch
+    status: int, user: int, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(*argv: str, **_options: object) -> Result:
         if argv[0] == "journalctl":
@@ -555,11 +557,11 @@ def test_a_log_without_permission_is_an_error_with_a_hint(
         return Result(argv, "", "dmesg: read kernel buffer failed: Operation not permitted", 1)
 
     monkeypatch.setattr(machine, "run", run)
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("os.geteuid", lambda: user)
     for read in (log.boot_log, log.kernel_ring):
         with pytest.raises(UserError, match="cannot read the kernel's log") as raised:
             read()
-        assert "run this as root" in raised.value.hint
+        assert f"run this {hint}" in raised.value.hint
 
 
 # ---- the check of doctor

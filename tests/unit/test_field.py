@@ -307,10 +307,10 @@ def test_a_packed_configuration_is_not_unpacked_without_end(tmp_path: Path) -> N
     config = b"CONFIG_SUNRPC_XPRT_RDMA=m\n" + bytes(64 << 20)
     (tmp_path / "proc/config.gz").write_bytes(gzip.compress(config, 1))
     machine = Machine(tmp_path, recording=Recording())
-    assert len(kernel._config(machine) or "") == 4 << 20
+    assert len(kernel.config(machine) or "") == 4 << 20
     (tmp_path / "proc/config.gz").write_bytes(b"not packed")
     with pytest.raises(UserError, match=r"cannot read /proc/config\.gz"):
-        kernel._config(machine)
+        kernel.config(machine)
 
 
 def test_the_output_of_lsmod_is_no_list_of_the_kernel(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from nfsrdma_tools.module_source import OURS
 
 __all__ = [
     "btf",
+    "config",
     "fault",
     "feature",
     "headers",
@@ -47,12 +48,12 @@ _OTHER_KERNEL = "boot a kernel that has it: the kernels of Debian, RHEL and SUSE
 
 def feature(machine: Machine) -> Iterator[Finding]:
     """The kernel was built with RPC over RDMA."""
-    config = _config(machine)
-    if config is None:
+    text = config(machine)
+    if text is None:
         found = "no kernel configuration in /boot, /proc or /lib/modules"
         yield Finding("kernel", "unknown", found, f"{_OPTION}=m or y")
         return
-    match = _built_with(config)
+    match = _built_with(text)
     found = f"{machine.release} does not have {_OPTION}"
     if match:
         yield Finding("kernel", "ok", f"{machine.release} has {_OPTION}={match[1]}")
@@ -82,7 +83,8 @@ def lacking(machine: Machine) -> bool:
     return any(found.status == "error" for found in carry_out("kernel", feature, machine))
 
 
-def _config(machine: Machine) -> str | None:
+def config(machine: Machine) -> str | None:
+    """The running kernel's configuration; None if there is no file with it."""
     for name in (f"boot/config-{machine.release}", f"lib/modules/{machine.release}/config"):
         if machine.path(name).exists():
             return machine.read(name)

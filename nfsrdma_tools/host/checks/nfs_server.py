@@ -10,9 +10,9 @@ import json
 import re
 from collections.abc import Iterator
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host import kernel_modules
-from nfsrdma_tools.host.checks import rdma_links
+from nfsrdma_tools.host.checks import kernel, rdma_links
 from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_log.explain import boot_messages
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
@@ -39,6 +39,10 @@ def listeners(machine: Machine) -> Iterator[Finding]:
     # read portlist, not threads, which only root may read
     machine.require("proc/fs/nfsd/portlist")
     found = nfsctl.listeners(machine.path("proc/fs/nfsd"))
+    if not found and nfsctl.is_hidden(machine):
+        text = "nfsd is loaded, and this container does not see /proc/fs/nfsd"
+        yield Finding(_PORTLIST, "unknown", text, remedy="run this on the host")
+        return
     if not found:
         yield Finding(_PORTLIST, "ok", "no NFS server runs here")
         return
@@ -185,7 +189,7 @@ def reach(machine: Machine) -> Iterator[Finding]:
     except OSError as error:
         if error.errno == errno.ENETUNREACH:
             return  # nfs_routes reports it
-        found = f"TCP {_NFS_PORT} refuses or ignores connections: {error}"
+        found = f"no connection to TCP {_NFS_PORT}: {error.strerror or error}"
         remedy = "check the name, nfsd on the server, and the firewalls"
         yield Finding(name, "error", found, "a connection", remedy)
         return
@@ -198,8 +202,8 @@ def firewall(machine: Machine) -> Iterator[Finding]:
     machine.require("proc/modules")
     loaded = kernel_modules.loaded(machine.path("proc"))
     texts = []
-    # calling nft or iptables loads their modules, so call them only if those are loaded
-    if "nf_tables" in loaded:
+    # calling nft or iptables loads their modules, so call them only if those are there
+    if "nf_tables" in loaded or _has_built_in_tables(machine):
         texts.append(_rules(machine, "nft", "list", "ruleset"))
     if "iptable_filter" in loaded:
         texts.append(_rules(machine, "iptables-legacy-save"))
@@ -208,6 +212,13 @@ def firewall(machine: Machine) -> Iterator[Finding]:
         text = f"{found.found}; this host has neither an NFS server nor a soft link, and needs none"
         found = Finding(found.name, "ok", text)
     yield found
+
+
+def _has_built_in_tables(machine: Machine) -> bool:
+    """Whether nf_tables is known to be a part of the kernel, which /proc/modules does not list."""
+    with contextlib.suppress(OSError, UserError):
+        return "CONFIG_NF_TABLES=y\n" in (kernel.config(machine) or "")
+    return False
 
 
 def _takes_connections(machine: Machine) -> bool:
@@ -230,6 +241,10 @@ def _rules(machine: Machine, *argv: str) -> str:
     result = machine.run(*argv)
     if result.returncode and not machine.root_user:
         raise PermissionError(result.stderr)
+    if result.returncode:
+        # such as root in a container, without CAP_NET_ADMIN
+        what = f"cannot list the rules: {one_line(result.stderr) or f'status {result.returncode}'}"
+        raise UserError(what, "run this on the host" if machine.in_container else "")
     return result.stdout
 
 

@@ -16,6 +16,8 @@ from nfsrdma_tools.host.machine import Machine
 __all__ = ["bcc", "judge_bcc", "memlock"]
 
 _ENOUGH_BYTES = 1 << 30
+# capabilities(7)
+_CAP_IPC_LOCK = 1 << 14
 _IMPORT = "import bcc; bcc.BPF; print(bcc.__version__)"
 
 
@@ -41,7 +43,10 @@ def judge_bcc(status: int, stdout: str, stderr: str, root: Path = Path("/")) -> 
             remedy,
         )
     remedy = f"{get}, and a venv with --system-site-packages"
-    return Finding("bcc", "warning", one_line(stderr) or f"status {status}", expected, remedy)
+    found = one_line(stderr) or f"status {status}"
+    if found == "ModuleNotFoundError: No module named 'bcc'":
+        found = "this Python has no module bcc"
+    return Finding("bcc", "warning", found, expected, remedy)
 
 
 def memlock(machine: Machine) -> Iterator[Finding]:
@@ -49,11 +54,18 @@ def memlock(machine: Machine) -> Iterator[Finding]:
     # "Max locked memory  8388608  8388608  bytes" (proc_pid_limits(5))
     line = re.search(r"^Max locked memory +(\d+|unlimited)", machine.read("proc/self/limits"), re.M)
     soft = int(line[1]) if line and line[1] != "unlimited" else _ENOUGH_BYTES
-    if machine.root_user:
+    if _is_exempt(machine):
         yield Finding("memlock", "ok", "root is exempt")
     elif soft >= _ENOUGH_BYTES:
         unlimited = line and line[1] == "unlimited"
         yield Finding("memlock", "ok", "unlimited" if unlimited else f"{soft >> 10} KiB")
     else:
-        remedy = "raise memlock in /etc/security/limits.d (only for perftest: NFS does not need it)"
+        where = "the container's settings" if machine.in_container else "/etc/security/limits.d"
+        remedy = f"raise memlock in {where} (only for perftest: NFS does not need it)"
         yield Finding("memlock", "warning", f"{soft >> 10} KiB", "1 GiB or more", remedy)
+
+
+def _is_exempt(machine: Machine) -> bool:
+    """Whether the limit does not hold; it does for root without CAP_IPC_LOCK, as in containers."""
+    found = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", machine.text("proc/self/status"), re.M)
+    return bool(int(found[1], 16) & _CAP_IPC_LOCK) if found else machine.root_user

@@ -273,7 +273,6 @@ _JOURNAL = (
     *("+", "SYSLOG_IDENTIFIER=modprobe", "+", "SYSLOG_IDENTIFIER=systemd-modules-load"),
 )
 _DMESG = ("dmesg",)
-_HINT = "run this as root, or name a file: nfsrdma explain FILE"
 
 
 def boot_log(machine: Machine = LIVE) -> list[str]:
@@ -314,7 +313,9 @@ def _first_readable(machine: Machine, *commands: tuple[str, ...]) -> list[str]:
         if result.returncode == 0 and not _partial(result, machine):
             return result.stdout.split("\n")
         reason = one_line(result.stderr) or f"{argv[0]} exited with status {result.returncode}"
-    raise UserError(f"cannot read the kernel's log: {reason}", _HINT)
+    where = "on the host" if machine.root_user else "as root"
+    hint = f"run this {where}, or name a file: nfsrdma explain FILE"
+    raise UserError(f"cannot read the kernel's log: {reason}", hint)
 
 
 def _partial(result: Result, machine: Machine) -> bool:

@@ -23,6 +23,7 @@ __all__ = [
     "PoolCounts",
     "Served",
     "io_mode",
+    "is_hidden",
     "listen",
     "listeners",
     "min_threads",
@@ -110,6 +111,14 @@ def listeners(nfsd: Path = _NFSD) -> list[Listener]:
     """The listeners of nfsd; IPv4 and IPv6 count as one.  UserError for a line that is none."""
     lines = (line.strip() for line in _read(nfsd / "portlist").split("\n"))
     return sorted(set(map(_listener, filter(None, lines))))
+
+
+def is_hidden(machine: Machine) -> bool:
+    """Whether a container lacks nfsd's filesystem while nfsd is loaded, and may run."""
+    # /proc/net/rpc/nfsd is there as long as nfsd is loaded (svc_proc_register)
+    if machine.path("proc/fs/nfsd/portlist").exists() or not machine.in_container:
+        return False
+    return machine.path("proc/net/rpc/nfsd").exists()
 
 
 def _listener(line: str) -> Listener:

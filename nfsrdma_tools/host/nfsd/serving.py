@@ -102,6 +102,8 @@ def serving(machine: Machine = LIVE) -> Serving:
 
 def _is_known(machine: Machine, name: str) -> bool:
     """Whether a missing file of nfsd means that nfsd does not run."""
+    if nfsctl.is_hidden(machine):
+        return False
     recording = machine.recording
     if recording is None or machine.path(f"proc/fs/nfsd/{name}").exists():
         return True

@@ -319,7 +319,7 @@ def _socket() -> Iterator[Any]:
         # test with a plain socket: a failed pyroute2 socket prints a traceback when it is collected
         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA).close()
     except OSError as error:
-        hint = "load the NIC's driver, or: modprobe ib_core, then nfsrdma link add"
+        hint = "load the NIC's driver, or: modprobe ib_core; nfsrdma link add rxe0 --netdev DEVICE"
         message = f"no RDMA link: ib_core is not loaded ({error.strerror})"
         raise NoRdmaError(message, hint) from error
     sock = NetlinkSocket(family=NETLINK_RDMA)
