@@ -173,3 +173,50 @@ def test_two_boots_differ_by_what_was_measured() -> None:
     (percent,) = re.findall(r"median difference ([\d.]+)%", boots)
     assert f"is [{percent} %]" in prose("docs/explanation/instruction-clock.md")
     assert f"differ by {float(percent):.2f} % (median)" in prose("CHANGELOG.md")
+
+
+CLAIMS = (ROOT / "docs" / "dev" / "claims.md").read_text()
+
+
+def rows_of(heading: str) -> list[tuple[str, str]]:
+    """The claims of a section of the page *Claims*, and what shows them."""
+    section = CLAIMS.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    return re.findall(r"^\| (?!claim|-)(.+?) \| (.+) \|$", section, re.M)
+
+
+def entries(heading: str) -> list[str]:
+    """The entries of a section of the changelog, without the marks of bold text."""
+    log = (ROOT / "CHANGELOG.md").read_text()
+    section = log.split(f"\n### {heading}\n", 1)[1].split("\n### ", 1)[0]
+    found = re.findall(r"^- (.*(?:\n  .*)*)", section, re.M)
+    return [" ".join(entry.replace("**", "").split()) for entry in found]
+
+
+@pytest.mark.parametrize("heading", ["Added", "Changed", "Fixed"])
+def test_each_entry_of_the_changelog_has_a_row(heading: str) -> None:
+    """A new entry needs a row in docs/dev/claims.md that begins as the entry does."""
+    claims = [claim for claim, _ in rows_of(f"Changelog: {heading.lower()}")]
+    found = entries(heading)
+    of_entry = {entry: [each for each in claims if entry.startswith(each)] for entry in found}
+    assert [entry for entry, rows in of_entry.items() if len(rows) != 1] == []
+    used = {each for rows in of_entry.values() for each in rows}
+    assert [claim for claim in claims if claim not in used] == []
+
+
+def test_each_claim_has_a_command_that_exists() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    headings = ("README", *(f"Changelog: {name}" for name in ("added", "changed", "fixed")))
+    rows = [row for heading in headings for row in rows_of(heading)]
+    assert len(rows) > 100
+    for claim, shown in rows:
+        commands = re.findall(r"`([^`]+)`", shown)
+        assert commands, claim
+        for command in commands:
+            words = command.split()
+            if words[0] == "make":
+                assert words[1] in targets, command
+                continue
+            file, _, test = command.partition("::")
+            assert (ROOT / file).is_file(), command
+            if test:
+                assert f"def {test}(" in (ROOT / file).read_text(), command
