@@ -97,12 +97,21 @@ def sweep(
     exhaustive: Annotated[
         bool, flag("Do all runs of all cells (default: racing).", "--exhaustive")
     ] = False,
+    seconds: Annotated[
+        float | None,
+        option(
+            "N",
+            "Length of a trial in seconds, after a warm-up of a fifth of that; O_DIRECT reads "
+            "begin with the file again, other trials end with it; 0 reads the file once "
+            "(default: 5; with --file-size, in a lab and with preset paper2003: 0).",
+        ),
+    ] = None,
     file_size: Annotated[
         str | None,
         option(
             "SIZE",
-            "Size of the test file in bytes (default: that of the preset: quick 32M, full 256M, "
-            "paper2003 1G).",
+            "Size of the test file in bytes (default: as large as --seconds needs; where trials "
+            "read the file once, that of the preset: quick 32M, full 256M, paper2003 1G).",
         ),
     ] = None,
     whole_file: Annotated[
@@ -199,6 +208,7 @@ def sweep(
         "whole_from": 0 if whole_file else None,
         "directory": str(directory) if directory else None,
         **_lists(rsize, read_ahead, read_ahead_kb, nconnect),
+        "seconds": seconds,
         **_sizes(file_size=file_size, block_size=block_size),
     }
     if resume:
@@ -207,10 +217,25 @@ def sweep(
             stored = kept.plan()
             _run(stored, kept, source(stored), as_json, again)
         return
+    changes |= _length(seconds, file_size, preset, lab)
     plan = _plan(LAB_TARGET if lab else target, changes)
     run = source(plan)
     with Store(store) as kept:
         _run(plan, kept, run, as_json, again)
+
+
+def _length(
+    seconds: float | None, file_size: str | None, preset: str | None, lab: bool
+) -> dict[str, Any]:
+    """The fields of a plan for the length of a trial: by time, or by the size of the file."""
+    from nfsrdma_tools.host.environment import is_lab_node
+    from nfsrdma_tools.sweep.plan import SECONDS
+
+    if seconds is None and (lab or preset == "paper2003" or is_lab_node()):
+        seconds = 0.0
+    if file_size or seconds == 0:
+        return {}
+    return {"seconds": SECONDS if seconds is None else seconds, "file_size": 0}
 
 
 def _rhythm(start_at: float | None, interval: float | None) -> Rhythm:

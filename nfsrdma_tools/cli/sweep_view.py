@@ -129,6 +129,7 @@ def conclusion(plan: Plan, store: Store, done: bool, again: Sequence[str] = ()) 
     if "--lab" not in again and (choice := choose(trials)):
         lines += _mounting(plan, choice.winner.cell)
     lines += _remarks(trials)
+    lines += _short(plan, trials)
     path = shlex.quote(str(store.path))
     if not done:
         lines.append(f"next: nfsrdma sweep {shlex.join([*again, '--resume'])} {path}")
@@ -145,9 +146,15 @@ def _duration(seconds: float) -> str:
 
 def _line(trial: Trial) -> str:
     if trial.ok:
-        share = f"{trial.cpu_share:.0%} CPU"
+        share = f"{trial.cpu_share:.0%} CPU{_passes(trial)}"
         return f"{trial.cell!s:<40} {trial.throughput:9.2f} MB/s  {share}"
     return f"{trial.cell!s:<40} {trial.status.replace('_', ' ')}: {printable(trial.reason)}"
+
+
+def _passes(trial: Trial) -> str:
+    if not 0 < trial.file_size < trial.bytes:
+        return ""
+    return f", {trial.bytes / trial.file_size:.1f} times the file"
 
 
 def _other_default(plan: Plan) -> list[str]:
@@ -191,6 +198,17 @@ def _described(cell: Summary) -> str:
 def _named(cells: tuple[Summary, ...]) -> str:
     more = f" and {len(cells) - _SHOWN} more" if len(cells) > _SHOWN else ""
     return "; ".join(f"{s.cell} ({s.throughput:.2f})" for s in cells[:_SHOWN]) + more
+
+
+def _short(plan: Plan, trials: Sequence[Trial]) -> list[str]:
+    """A line about trials that ended with the file."""
+    wanted = plan.seconds * 1e9
+    short = [t for t in trials if t.ok and t.duration_ns < wanted and t.bytes == t.file_size]
+    if not short:
+        return []
+    least = min(t.duration_ns for t in short) / 1e9
+    why = f"the file ended after {least:.2g} s or more, of {plan.seconds:g} s"
+    return [f"  {len(short)} trials are short: {why}; free space on the server allows a larger one"]
 
 
 def _remarks(trials: list[Trial]) -> list[str]:

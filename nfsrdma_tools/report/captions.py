@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from nfsrdma_tools.report.study import CARD, Point, Study, emulation, machine
 from nfsrdma_tools.sizes import size_label
-from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.significance import UNSTEADY
 
 __all__ = [
@@ -97,12 +96,16 @@ def workload(study: Study) -> str:
     request = "rsize" if plan.direct else size_label(plan.block_size)
     into = "written" if plan.direction == "write" else "read"
     return (
-        f"NFSv{plan.vers}, {_amount(plan)} {into} sequentially, {request} per call"
+        f"NFSv{plan.vers}, {_amount(study)} {into} sequentially, {request} per call"
         f"{' (O_DIRECT)' if plan.direct else ''}; server cache warm, client cache cold."
     )
 
 
-def _amount(plan: Plan) -> str:
+def _amount(study: Study) -> str:
+    plan = study.plan
+    if plan.seconds:
+        again = ", read again from its start" if study.read_again else ""
+        return f"up to {plan.seconds:g} s of a file of {size_label(study.file_size)}{again},"
     sizes = sorted({plan.bytes_moved(cell) for cell in plan.cells()})
     return " to ".join(size_label(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
 

@@ -104,6 +104,10 @@ class Study:
     wire: float | None = None
     fleet: Fleet | None = None
     """The results per host; None if it ran on one host."""
+    file_size: int = 0
+    """Bytes of the file; the largest one of several hosts."""
+    read_again: bool = False
+    """Whether trials read the file more than once."""
 
     @property
     def visible_wire(self) -> float:
@@ -182,6 +186,8 @@ def load(store: Store, uid: str = "") -> Study:
         choices=_choices(plan, good),
         wire=wire_speed(facts),
         fleet=fleet.load(store, plan, good),
+        file_size=max(trial.file_size for trial in good),
+        read_again=any(trial.bytes > trial.file_size > 0 for trial in good),
     )
 
 

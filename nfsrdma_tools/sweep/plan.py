@@ -26,10 +26,29 @@ from nfsrdma_tools.host.nfs.personality import (
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sizes import format_size
 
-__all__ = ["BLOCK", "MOUNT_POINT", "PERSONALITY", "PRESETS", "Cell", "Plan", "preset"]
+__all__ = [
+    "BLOCK",
+    "MOUNT_POINT",
+    "PERSONALITY",
+    "PRESETS",
+    "SECONDS",
+    "SIZE_STEP",
+    "WARM_UP",
+    "Cell",
+    "Plan",
+    "preset",
+]
 
 BLOCK = 8192
 """Size of a block of the test file with its own checksum, and of a read(2) by default."""
+
+SECONDS = 5.0
+"""Length of a trial on hardware: at 100 Gb/s, the presets' files take milliseconds."""
+WARM_UP = 0.2
+"""Length of the warm-up before a trial, as a share of its length."""
+
+SIZE_STEP = 16 << 20
+"""A file as large as ``seconds`` need has a multiple of these bytes."""
 
 MOUNT_POINT = "/MOUNT/POINT"
 """Stands in printed commands for a directory that the user chooses."""
@@ -114,8 +133,12 @@ class Plan:
 
     The axis ``personality`` applies to transport nfsrdma; cells of other transports lack it.
 
-    A cell with a read-ahead window below ``whole_from`` bytes reads a share of the file in
-    proportion to its window, so that all reads take about as long.  0: always the whole file.
+    With ``seconds``, a trial ends after that time, or with the file; O_DIRECT reads begin with the
+    file again, as the client does not cache it.  ``file_size`` 0 is as large as that needs.
+
+    Without ``seconds``, a cell with a read-ahead window below ``whole_from`` bytes reads a share of
+    the file in proportion to its window, so that all reads take about as long.  0: always the whole
+    file.
     """
 
     target: str
@@ -131,6 +154,7 @@ class Plan:
     axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     runs: int = 3
     file_size: int = 32 << 20
+    seconds: float = 0.0
     block_size: int = BLOCK
     preset: str = "quick"
     mode: str = "racing"
@@ -187,10 +211,18 @@ class Plan:
         """
         return cell.rsize if self.direct else self.block_size
 
+    @property
+    def reads_again(self) -> bool:
+        """Whether a trial may read the file more than once."""
+        return bool(self.seconds) and self.direct and self.direction == "read"
+
     def bytes_moved(self, cell: Cell) -> int:
-        """Bytes that each trial of ``cell`` reads from the start of the file, or writes."""
+        """Bytes that each trial of ``cell`` reads from the start of the file, or writes.
+
+        With ``seconds`` it is the most, unless the trial begins with the file again.
+        """
         window = cell.rsize if self.direct else max(cell.read_ahead * cell.rsize, _LEAST_WINDOW)
-        if self.direction == "write" or window >= self.whole_from:
+        if self.direction == "write" or self.seconds or window >= self.whole_from:
             return self.file_size
         request = self.request_size(cell)
         share = self.file_size * window // self.whole_from
@@ -233,6 +265,7 @@ class Plan:
 
 
 _KB = 1 << 10
+_HOUR = 3600
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"whole_from": 32 * _KB},
     "full": {
@@ -279,9 +312,7 @@ def _check_numbers(plan: Plan) -> None:
             raise UsageError(f"the plan has no {item.name}", "name at least one")
     if plan.runs < 1 or min(plan.nconnects) < 1 or plan.block_size < 1:
         raise UsageError("the least value of runs, nconnect and block size is 1")
-    if plan.file_size < BLOCK or plan.file_size % BLOCK:
-        size = format_size(plan.file_size)
-        raise UsageError(f"file size: expected a multiple of {BLOCK} bytes, found {size}")
+    _check_length(plan)
     for name, values in plan.axes:
         if not values or len(set(values)) != len(values):
             raise UsageError(f"axis {name}: expected different values, found {list(values)}")
@@ -290,6 +321,16 @@ def _check_numbers(plan: Plan) -> None:
         what = f"no read-ahead of {list(plan.read_ahead_kbs)} KiB is a multiple of an rsize"
         raise UsageError(what, f"rsizes: {', '.join(map(format_size, plan.rsizes))}")
     _check_requests(plan)
+
+
+def _check_length(plan: Plan) -> None:
+    if not 0 <= plan.seconds <= _HOUR:
+        raise UsageError(f"seconds: expected 0 to {_HOUR}, found {plan.seconds:g}")
+    # 0 is as large as the seconds need
+    least = 0 if plan.seconds else BLOCK
+    if plan.file_size < least or plan.file_size % BLOCK:
+        size = format_size(plan.file_size)
+        raise UsageError(f"file size: expected a multiple of {BLOCK} bytes, found {size}")
 
 
 def _check_personalities(plan: Plan) -> None:
@@ -308,9 +349,10 @@ def _check_personalities(plan: Plan) -> None:
 
 
 def _check_requests(plan: Plan) -> None:
+    file_size = plan.file_size or SIZE_STEP
     for size in plan.rsizes if plan.direct else (plan.block_size,):
-        if plan.file_size % size:
-            what = f"the file size, {plan.file_size} bytes, is not a multiple of requests of {size}"
+        if file_size % size:
+            what = f"the file size, {file_size} bytes, is not a multiple of requests of {size}"
             raise UsageError(what, "choose powers of two for both")
 
 

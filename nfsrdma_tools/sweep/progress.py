@@ -14,7 +14,7 @@ from typing import Any
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sizes import format_size
-from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.plan import WARM_UP, Plan
 from nfsrdma_tools.sweep.store import Store, Trial
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "from_line",
     "measuring",
     "preparing",
+    "sizing",
     "to_facts",
 ]
 
@@ -144,6 +145,13 @@ _REAL = _Machine(compiling=3, mounting=0.5, rate=200e6)
 _EMULATED = _Machine(compiling=25, mounting=1.5, rate=12e6)
 
 
+def sizing(plan: Plan, facts: Mapping[str, str]) -> Step:
+    """The step that finds out how large the test file has to be."""
+    by = _machine(facts)
+    what = f"measuring how large the test file has to be for trials of {plan.seconds:g} s"
+    return Step(what, round(2 * len(plan.transports) * (3 * by.mounting + plan.seconds)))
+
+
 def preparing(plan: Plan, facts: Mapping[str, str]) -> Step:
     """The step that makes the test file and reads it once per transport."""
     by = _machine(facts)
@@ -162,8 +170,14 @@ def attaching(names: Sequence[str], facts: Mapping[str, str]) -> Step:
 def measuring(plan: Plan, trials: int, facts: Mapping[str, str]) -> Step:
     """The step that runs ``trials`` trials."""
     by, cells = _machine(facts), plan.cells()
-    bytes_per_trial = sum(map(plan.bytes_moved, cells)) / len(cells)
-    return Step(f"{trials} trials", round(trials * (by.mounting + bytes_per_trial / by.rate)))
+    each = sum(map(plan.bytes_moved, cells)) / len(cells) / by.rate
+    what = f"{trials} trials"
+    if plan.seconds:
+        each = plan.seconds * (1 + WARM_UP)
+        what += f" of up to {plan.seconds:g} s, after a warm-up of {plan.seconds * WARM_UP:g} s"
+    if plan.reads_again:
+        what += "; a trial reads the file again when it is at its end (O_DIRECT)"
+    return Step(what, round(trials * (by.mounting + each)))
 
 
 def _machine(facts: Mapping[str, str]) -> _Machine:

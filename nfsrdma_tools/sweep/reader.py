@@ -12,23 +12,36 @@ import sys
 import time
 
 
-def main(path: str, size: int, request: int, direct: bool) -> str:
+def main(path: str, size: int, request: int, direct: bool, seconds: float = 0.0) -> str:
     """Return bytes, ns from the first request to the end of the last, user and system CPU ns.
 
-    ``size`` is a multiple of ``request``; the file may be shorter.  Raises OSError.
+    ``size`` is a multiple of ``request``; the file may be shorter.  With ``seconds``, it ends after
+    that time; a ``direct`` read begins with the file again at its end.  Raises OSError.
     """
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | (os.O_DIRECT if direct else 0))
     # page-aligned, as O_DIRECT requires, and allocated before the clock starts
     room = mmap.mmap(-1, request, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
     read = os.fdopen(file, "rb", buffering=0).readinto
-    left = size
+    left, passes = size, 0
+    clock, limit = time.monotonic_ns, round(seconds * 1e9)
     user, system = _spent()
-    began = time.monotonic_ns()
-    while left > 0 and (done := read(room)):
+    began = clock()
+    if not limit:
+        while left > 0 and (done := read(room)):
+            left -= done
+    while limit and clock() - began < limit:
+        done = read(room) if left > 0 else 0
         left -= done
-    took = time.monotonic_ns() - began
+        if not done:
+            # the client's cache has what a buffered read would repeat; an empty file has nothing
+            if not direct or left == size:
+                break
+            os.lseek(file, 0, os.SEEK_SET)
+            passes += size - left
+            left = size
+    took = clock() - began
     now = _spent()
-    return f"{size - left} {took} {now[0] - user} {now[1] - system}"
+    return f"{passes + size - left} {took} {now[0] - user} {now[1] - system}"
 
 
 def _spent() -> tuple[int, int]:
@@ -38,6 +51,7 @@ def _spent() -> tuple[int, int]:
 
 if __name__ == "__main__":
     try:
-        print(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "direct"))
+        path, size, request, mode, seconds = sys.argv[1:]
+        print(main(path, int(size), int(request), mode == "direct", float(seconds)))
     except OSError as error:
         sys.exit(f"errno {error.errno}")

@@ -23,12 +23,14 @@ from nfsrdma_tools.host.environment import conditions
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.nfs.readahead import kb_for
 from nfsrdma_tools.host.transports import KERNELS
 from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.module_source import OURS
+from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep import workload
 from nfsrdma_tools.sweep.choice import expected, next_cell
-from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.plan import SIZE_STEP, Cell, Plan
 from nfsrdma_tools.sweep.progress import (
     Event,
     Finished,
@@ -37,6 +39,7 @@ from nfsrdma_tools.sweep.progress import (
     attaching,
     measuring,
     preparing,
+    sizing,
 )
 from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, Store, Trial
 from nfsrdma_tools.sweep.trial import (
@@ -53,7 +56,7 @@ from nfsrdma_tools.sweep.trial import (
 )
 from nfsrdma_tools.undo import Journal, Remove, journal
 
-__all__ = ["Options", "file_on_server", "sweep"]
+__all__ = ["Options", "file_on_server", "file_size", "sweep"]
 
 _STOP_AFTER = 3
 # systemd handles changed mounts at most five times a second, then at the end of the second
@@ -62,7 +65,18 @@ _STOP_AFTER = 3
 _PAUSE = 1.1
 
 
-_FILE_NOTE, _MADE = "file", "made"
+_MADE, _SIZE = "made", "file size"
+_SAMPLE = 4 * SIZE_STEP
+"""Bytes of the first file that estimates how large the plan's file has to be."""
+_LONG_ENOUGH = 0.1
+"""Share of a trial's seconds from which on a sample tells the rate."""
+_SPARE = 1.25
+_REREAD = 1 << 30
+"""Largest file that O_DIRECT reads need: they begin with it again."""
+
+
+def _file_note(plan: Plan) -> str:
+    return f"file {workload.file_name(plan)}"
 
 
 @contextlib.contextmanager
@@ -94,9 +108,9 @@ def file_on_server(bench: Bench, store: Store, keep: bool) -> Iterator[None]:
 def _make(bench: Bench, store: Store) -> None:
     with _mounted(bench, bench.plan.transports[0]):
         if bench.plan.direction == "write":
-            store.note(bench.plan, _FILE_NOTE, _MADE)
+            store.note(bench.plan, _file_note(bench.plan), _MADE)
         elif not workload.is_there(bench.directory, bench.plan):
-            store.note(bench.plan, _FILE_NOTE, _MADE)
+            store.note(bench.plan, _file_note(bench.plan), _MADE)
             workload.make(bench.directory, bench.plan)
 
 
@@ -107,7 +121,7 @@ def _blind_run(bench: Bench, transport: str) -> None:
         if plan.direction == "write":
             workload.write(bench.directory, plan, plan.cells()[0])
         elif bench.content:
-            workload.check(bench.directory, plan, bench.content)
+            workload.check(bench.directory, plan, bench.content, plan.file_size)
         else:
             workload.verify(bench.directory, plan)
             bench.content.extend(workload.remember(bench.directory, plan))
@@ -115,15 +129,75 @@ def _blind_run(bench: Bench, transport: str) -> None:
 
 def _clean_up(bench: Bench, store: Store, keep: bool) -> str:
     """Remove the file if this sweep made it; returns an error message when that fails."""
-    if keep or store.noted(bench.plan, _FILE_NOTE) != _MADE:
+    if keep or store.noted(bench.plan, _file_note(bench.plan)) != _MADE:
         return ""
     try:
         with _mounted(bench, bench.plan.transports[0]):
             workload.remove(bench.directory, bench.plan)
     except (UserError, OSError):
         return f"{workload.file_name(bench.plan)} stays on the server"
-    store.note(bench.plan, _FILE_NOTE, "")
+    store.note(bench.plan, _file_note(bench.plan), "")
     return ""
+
+
+def file_size(bench: Bench, store: Store) -> int:
+    """Bytes that the plan's file needs for trials of ``plan.seconds``; the store remembers it.
+
+    It reads (or writes) larger and larger files, with the largest sizes and window that the mount
+    has, until one takes long enough to tell the rate.  The file takes half of the free space of the
+    export at most.  O_DIRECT reads need _REREAD bytes at most.  Raises UserError.
+    """
+    if known := store.noted(bench.plan, _SIZE):
+        return int(known)
+    seconds, most, size, needed = bench.plan.seconds, _most(bench), _SAMPLE, 0
+    while True:
+        size = min(size, most)
+        took = _sample(bench, store, size)
+        needed = _rounded(size * seconds * _SPARE / took)
+        if size == most or took >= seconds * _LONG_ENOUGH or needed <= size:
+            break
+        size = min(8 * size, max(needed, 2 * size))
+    needed = min(needed, most)
+    store.note(bench.plan, _SIZE, str(needed))
+    return needed
+
+
+def _rounded(size: float) -> int:
+    """Up to a quarter of a power of two, which all requests divide."""
+    whole = max(int(size), _SAMPLE)
+    step = 1 << (whole.bit_length() - 3)
+    return -(-whole // step) * step
+
+
+def _most(bench: Bench) -> int:
+    with _mounted(bench, bench.plan.transports[0]):
+        free = os.statvfs(bench.directory)
+    half = free.f_bavail * free.f_frsize // 2 // _SAMPLE * _SAMPLE
+    if not half:
+        what = f"the export has less than {format_size(2 * _SAMPLE)} of free space"
+        raise UserError(what, "free space there, or give --file-size")
+    return min(half, _REREAD) if bench.plan.reads_again else half
+
+
+def _sample(bench: Bench, store: Store, size: int) -> float:
+    """Seconds that the fastest transport takes for a file of ``size`` bytes."""
+    plan = replace(bench.plan, file_size=size, seconds=0.0, whole_from=0)
+    sample = replace(bench, plan=plan, content=[])
+    cell = max(plan.cells(), key=lambda cell: (cell.rsize, cell.read_ahead))
+    window = max(kb_for(each.read_ahead, each.rsize) for each in plan.cells())
+    with file_on_server(sample, store, keep=False):
+        return min(_timed(sample, name, cell, window) for name in plan.transports)
+
+
+def _timed(bench: Bench, transport: str, cell: Cell, window: int) -> float:
+    ready(bench, transport)
+    # the kernel's own sizes: a device may not offer the largest rsize of the plan
+    request = request_for(bench, transport)
+    if bench.plan.reads_ahead:
+        request = replace(request, read_ahead_kb=window)
+    work = workload.write if bench.plan.direction == "write" else workload.read
+    with mounted(bench, request):
+        return max(work(bench.directory, bench.plan, cell).duration_ns, 1) / 1e9
 
 
 def _mounted(bench: Bench, transport: str) -> AbstractContextManager[Mount]:
@@ -141,6 +215,7 @@ class Options:
     rhythm: Rhythm = IMMEDIATELY
     measure: Callable[[Bench, Trial, bool], Trial] = run_trial
     prepare: Callable[[Bench, Store, bool], AbstractContextManager[None]] = file_on_server
+    size: Callable[[Bench, Store], int] = file_size
 
 
 def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[Event, None, None]:
@@ -172,6 +247,10 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         wanted = expected(plan, trials)
         yield Planned(plan, facts, len(trials), wanted)
         if next_cell(plan, trials):
+            if not plan.file_size:
+                yield sizing(plan, facts)
+                plan = replace(plan, file_size=options.size(bench, store))
+                bench = replace(bench, plan=plan)
             yield preparing(plan, facts)
             stack.enter_context(options.prepare(bench, store, options.keep_file))
             # where modules are swapped, probes are attached again after each swap

@@ -58,7 +58,9 @@ class Trial:
     ``wall_ns``, start and end included.
     Round trip, queue and execute times are means per data operation in milliseconds, from
     mountstats.  ``rdma`` has the sum of each counter of the rdma transports.
-    ``probe_rows`` has the rows of each attached probe set by its name.
+    ``probe_rows`` has the rows of each attached probe set by its name.  ``file_size`` is in bytes:
+    a trial of more ``bytes`` read the file again.  ``total_ns`` is from the first tunable to the
+    unmount.
     """
 
     plan: str
@@ -99,6 +101,8 @@ class Trial:
     axes: dict[str, str] = field(default_factory=dict)
     probe_rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     began: str = ""
+    file_size: int = 0
+    total_ns: int = 0
 
     @property
     def ok(self) -> bool:
@@ -119,7 +123,7 @@ class Trial:
 
 
 T = TypeVar("T")
-VERSION = 4
+VERSION = 5
 APPLICATION = 0x4E465352  # "NFSR"
 _SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL"}
 _HINTS = get_type_hints(Trial)

@@ -202,13 +202,15 @@ def run_trial(bench: Bench, trial: Trial, check_data: bool) -> Trial:
         environment=bench.environment,
         started=_now(),
     )
+    began = time.monotonic_ns()
     try:
         with bench.changes.section():
-            return replace(trial, **_measured(bench, trial, check_data))
+            trial = replace(trial, **_measured(bench, trial, check_data))
     except _NotOfferedError as error:
-        return replace(trial, status=NOT_OFFERED, reason=str(error))
+        trial = replace(trial, status=NOT_OFFERED, reason=str(error))
     except (UserError, OSError) as error:
-        return replace(trial, status=FAILED, reason=str(error))
+        trial = replace(trial, status=FAILED, reason=str(error))
+    return replace(trial, total_ns=time.monotonic_ns() - began)
 
 
 def _now() -> str:
@@ -231,20 +233,24 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
     with _mounted(bench, cell) as nfs_mount:
         kb = _read_ahead(bench, cell, nfs_mount)
         time.sleep(bench.pause)
+        if bench.plan.seconds:
+            workload.warm_up(bench.directory, bench.plan, cell)
         release_server_pages(bench.directory)
         bench.rhythm.wait(trial.order)
         figures = _run_workload(bench, cell)
         after = readahead.verify(nfs_mount.device, kb)
         if cell.personality:
             mounting.verify_personality(cell.personality, nfs_mount.device)
+        part = workload.checked_part(bench.plan, figures["bytes"])
         if check_data and bench.plan.direction == "read":
-            workload.check(bench.directory, bench.plan, bench.content, cell)
+            workload.check(bench.directory, bench.plan, bench.content, part)
     if check_data and bench.plan.direction == "write":
         with _mounted(bench, cell):
-            workload.verify(bench.directory, bench.plan, cell)
+            workload.verify(bench.directory, bench.plan, cell, part)
     return {
         **figures,
         "cache": "server warm, client cold",
+        "file_size": bench.plan.file_size,
         "axes": axes,
         "mount": nfs_mount.options,
         "verified": check_data,

@@ -18,7 +18,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.files import opened_regular
 from nfsrdma_tools.sizes import format_size
-from nfsrdma_tools.sweep.plan import BLOCK, Cell, Plan
+from nfsrdma_tools.sweep.plan import BLOCK, WARM_UP, Cell, Plan
 
 __all__ = [
     "SLOWEST",
@@ -34,6 +34,7 @@ __all__ = [
     "Job",
     "JobError",
     "check",
+    "checked_part",
     "file_name",
     "has_content",
     "is_there",
@@ -45,6 +46,7 @@ __all__ = [
     "remove",
     "run_job",
     "verify",
+    "warm_up",
     "write",
 ]
 
@@ -133,26 +135,50 @@ def remove(directory: Path, plan: Plan) -> None:
 
 def read(directory: Path, plan: Plan, cell: Cell) -> Job:
     """Do the read of a trial of ``cell`` once; raises JobError."""
-    path, size = directory / file_name(plan), plan.bytes_moved(cell)
-    how = (size, plan.request_size(cell), "direct" if plan.direct else "buffered")
-    limit = 120 + size / SLOWEST
     with _explaining(plan):
-        result = run(*_PYTHON, _READER, path.absolute(), *map(str, how), check=False, timeout=limit)
-        if result.returncode:
-            raise _failed(result.stderr)
-        done, took, user, system = map(int, result.stdout.split())
-        if done != size:
-            raise JobError(f"{done} bytes were read instead of {size}")
-        return Job(done, took, user / 1e9, system / 1e9)
+        job = _read(directory, plan, plan.request_size(cell), plan.bytes_moved(cell))
+        is_over = plan.seconds and job.duration_ns >= plan.seconds * 1e9
+        if job.bytes < plan.bytes_moved(cell) and not is_over:
+            raise JobError(f"{job.bytes} bytes were read instead of {plan.bytes_moved(cell)}")
+        return job
+
+
+def warm_up(directory: Path, plan: Plan, cell: Cell) -> None:
+    """Do the work of a trial for a moment; reads use O_DIRECT, which leaves the cache cold."""
+    moment = replace(plan, seconds=plan.seconds * WARM_UP)
+    if plan.direction == "write":
+        write(directory, moment, cell)
+        return
+    with _explaining(plan):
+        _read(directory, replace(moment, direct=True), _aligned(cell.rsize), plan.file_size)
+
+
+def _aligned(size: int) -> int:
+    return max(size, mmap.PAGESIZE)
+
+
+def _read(directory: Path, plan: Plan, request: int, size: int) -> Job:
+    path = directory / file_name(plan)
+    how = (size, request, "direct" if plan.direct else "buffered", plan.seconds)
+    limit = 120 + plan.seconds + size / SLOWEST
+    result = run(*_PYTHON, _READER, path.absolute(), *map(str, how), check=False, timeout=limit)
+    if result.returncode:
+        raise _failed(result.stderr)
+    done, took, user, system = map(int, result.stdout.split())
+    return Job(done, took, user / 1e9, system / 1e9)
 
 
 def write(directory: Path, plan: Plan, cell: Cell) -> Job:
-    """Write the whole file once, to a new file, with an fsync at the end."""
+    """Write the whole file once, to a new file, with an fsync at the end.
+
+    With ``plan.seconds`` it stops after that time.
+    """
     path = directory / file_name(plan)
     remove(directory, plan)
     size, checked = plan.request_size(cell), _checked_size(plan, cell)
+    limit = (f"--runtime={round(plan.seconds * 1000)}ms",) if plan.seconds else ()
     with _explaining(plan):
-        return _write(path, plan.file_size, size, checked, *_direct(plan))
+        return _write(path, plan.file_size, size, checked, *_direct(plan), *limit)
 
 
 def remember(directory: Path, plan: Plan) -> Content:
@@ -161,30 +187,35 @@ def remember(directory: Path, plan: Plan) -> Content:
         return read_content(directory / file_name(plan))
 
 
-def check(directory: Path, plan: Plan, expected: Content, cell: Cell | None = None) -> None:
-    """Repeat the read of a trial of ``cell``, or read the whole file, and compare; raises JobError.
+def checked_part(plan: Plan, moved: int) -> int:
+    """How many bytes of the ``moved`` ones are verified, from the start of the file."""
+    return min(moved, plan.file_size, _VERIFIED) if plan.seconds else moved
+
+
+def check(directory: Path, plan: Plan, expected: Content, size: int) -> None:
+    """Read the first ``size`` bytes of the file again, and compare; raises JobError.
 
     Directly after a buffered read this compares the pages that came over the network.
     """
-    size = plan.bytes_moved(cell) if cell else plan.file_size
     with _explaining(plan), _errors():
         if not has_content(directory / file_name(plan), expected, size, plan.direct):
             raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ))
 
 
-def verify(directory: Path, plan: Plan, cell: Cell | None = None) -> None:
-    """Read the whole file and verify the checksum and the offset in each block.
+def verify(directory: Path, plan: Plan, cell: Cell | None = None, length: int = 0) -> None:
+    """Read the file, or its first ``length`` bytes, and verify checksum and offset of each block.
 
     Raises UserError when the data read is not the data written.
     """
-    size = math.gcd(plan.file_size, 8 * BLOCK)
+    length = length or plan.file_size
+    size = math.gcd(length, 8 * BLOCK)
     if plan.direct and cell:
         size = max(cell.rsize, BLOCK)
     checks = (*_checks(_checked_size(plan, cell)), "--verify_fatal=1")
     options = (*_ONLY_READ, *checks, *_direct(plan), f"--bs={size}")
     path = directory / file_name(plan)
     with _explaining(plan), _errors(), opened_regular(path, os.O_RDONLY) as file:
-        run_job(file, *options, size=plan.file_size)
+        run_job(file, *options, size=length)
 
 
 @contextlib.contextmanager
@@ -284,7 +315,8 @@ def run_job(file: int, *options: str, size: int) -> Job:
     argv = ("setpriv", "--pdeathsig", "KILL", "--", "fio", *_COMMON)
     words = (f"--filename=/proc/{os.getpid()}/fd/{file}", f"--size={size}", *options)
     job = parse(run(*argv, *words, check=False, timeout=120 + size / SLOWEST))
-    if job.bytes != size:
+    is_timed = any(option.startswith("--runtime=") for option in options)
+    if job.bytes != size and not is_timed:
         raise JobError(f"fio moved {job.bytes} bytes instead of {size}")
     return job
 
@@ -325,6 +357,8 @@ def _fio_error(result: Result) -> str:
 _BLOCK = 1 << 20
 # a comparison costs a fraction of a checksum, but needs memory
 _KEPT = 64
+# with trials by time: what came first is enough to find damage, and takes less time than the trial
+_VERIFIED = 256 << 20
 
 
 def read_content(path: Path) -> Content:

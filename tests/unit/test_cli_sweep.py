@@ -8,10 +8,11 @@ import pytest
 from unit import forked
 from unit.surfaces import SURFACES, sweep
 
+from nfsrdma_tools.cli import sweep as cli_sweep
 from nfsrdma_tools.cli.sweep_view import Progress, conclusion
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.progress import Planned, Step, TrialDone
-from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.store import Store, Trial
 
 
 def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -40,6 +41,7 @@ def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (("sweep", "s:/e", "--rsize", "1M", "--read-ahead-kb", "128"), 2, "multiple of an rsize"),
         (("sweep", "s:/e", "--rsize", "4k;reboot"), 2, "not a size"),
         (("sweep", "s:/e", "--resume", "s.db"), 2, "exclude each other"),
+        (("sweep", "s:/e", "--seconds", "-1"), 2, "seconds: expected 0 to 3600, found -1"),
         (("sweep", "--lab", "--lab-clock", "sundial"), 2, "clock is 'sundial'"),
         (("sweep", "--lab", "--lab-kernel", "2.4"), 2, "kernel is '2.4'"),
         (("sweep", "--lab", "--lab-link", "fast"), 2, "'fast' is not a link"),
@@ -112,6 +114,54 @@ def test_a_sweep_in_a_file_says_what_begins_and_how_much_is_left(
         "sweep: 32 trials (about 2 min)",
         "sweep: 9 of 36 trials, about 2 min left",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "node", "fields"),
+    [
+        ((None, None, None, False), False, {"seconds": 5.0, "file_size": 0}),
+        ((None, None, "full", False), False, {"seconds": 5.0, "file_size": 0}),
+        ((0.0, None, "full", False), False, {}),
+        ((2.0, None, None, False), False, {"seconds": 2.0, "file_size": 0}),
+        # as large as the user, the paper or the lab's slow machines have it
+        ((None, "4M", None, False), False, {}),
+        ((2.0, "4M", None, False), False, {}),
+        ((None, None, "paper2003", False), False, {}),
+        ((None, None, None, True), False, {}),
+        ((None, None, None, False), True, {}),
+        # unless the user wants a time
+        ((2.0, None, None, True), False, {"seconds": 2.0, "file_size": 0}),
+        ((2.0, None, "paper2003", False), True, {"seconds": 2.0, "file_size": 0}),
+    ],
+)
+def test_a_trial_on_hardware_is_by_time(
+    monkeypatch: pytest.MonkeyPatch,
+    given: tuple[float | None, str | None, str | None, bool],
+    node: bool,
+    fields: dict[str, float],
+) -> None:
+    monkeypatch.setattr("nfsrdma_tools.host.environment.is_lab_node", lambda: node)
+    assert cli_sweep._length(*given) == fields
+
+
+def test_a_trial_that_reads_the_file_again_or_ends_with_it_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Plan("s:/e", uid="p", seconds=5.0)
+    cells = plan.cells()
+    again = Trial("p", cells[0], 1, 0, throughput=9.0, bytes=5 << 20, file_size=2 << 20,
+                  duration_ns=5 * 10**9)  # fmt: skip
+    short = replace(again, cell=cells[1], bytes=2 << 20, duration_ns=3 * 10**9)
+    cut = replace(again, cell=cells[2], bytes=1 << 20)
+    with Store(tmp_path / "s.db") as store, Progress() as view:
+        for trial in (again, short, cut):
+            store.add_trial(trial)
+            view.show(TrialDone(trial, 1, 3))
+        said = [line.partition("CPU")[2] for line in capsys.readouterr().out.splitlines()]
+        assert said == [", 2.5 times the file", "", ""]
+        text = "\n".join(conclusion(plan, store, done=True))
+        assert "  1 trials are short: the file ended after 3 s or more, of 5 s; free" in text
+        assert "short" not in "\n".join(conclusion(replace(plan, seconds=0.0), store, True))
 
 
 def test_a_sweep_in_a_lab_is_resumed_in_one(tmp_path: Path) -> None:

@@ -192,14 +192,15 @@ def event(made: Callable[[Plan, Trial], progress.Event]) -> Callable[[PATCH, Pat
 
 PLAN = (
     "axes block_size direct direction directory file_size mode nconnects order preset "
-    "read_ahead_kbs read_aheads rsizes runs seed target transports uid verify vers whole_from"
+    "read_ahead_kbs read_aheads rsizes runs seconds seed target transports uid verify vers "
+    "whole_from"
 )
 TRIAL = (
     "axes() began busy_ns bytes bytes_received bytes_sent cache ceiling cell(axes "
     "nconnect read_ahead rsize transport) cpu_modes() cpu_share duration_ns environment "
-    "execute_ms harness_ns mount() operations order plan probe_rows() queue_ms rdma() "
+    "execute_ms file_size harness_ns mount() operations order plan probe_rows() queue_ms rdma() "
     "read_ahead_kb_after read_ahead_kb_before reader_system_s reader_user_s reason retransmits "
-    "rpc_counts() rtt_ms run started status steal_s task_ns throughput verified wall_ns"
+    "rpc_counts() rtt_ms run started status steal_s task_ns throughput total_ns verified wall_ns"
 )
 SUMMARY = (
     "axes(nfsrdma.credits) cpu_ms_per_mib highest lowest mb_per_s nconnect read_ahead rsize "

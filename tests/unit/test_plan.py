@@ -78,6 +78,15 @@ def test_cells_with_little_read_ahead_read_a_share_of_the_file() -> None:
     assert replace(plan, file_size=8192).bytes_moved(slow) == 8192
 
 
+def test_by_time_no_cell_reads_a_share_and_only_direct_reads_repeat() -> None:
+    plan = preset("quick", "s:/e", seconds=5.0)
+    assert {plan.bytes_moved(cell) for cell in plan.cells()} == {plan.file_size}
+    assert not plan.reads_again
+    assert replace(plan, direct=True).reads_again
+    assert not replace(plan, direct=True, direction="write").reads_again
+    assert not replace(plan, direct=True, seconds=0.0).reads_again
+
+
 @given(st.integers(1, 512), st.integers(0, 64), st.sampled_from([512, 4096, 8192]), st.booleans())
 def test_a_share_is_a_whole_number_of_requests(
     blocks: int, ahead: int, block_size: int, direct: bool
@@ -221,6 +230,11 @@ def test_plans_and_cells_survive_json() -> None:
         {"runs": 0},
         {"file_size": 1000},
         {"file_size": 12 << 10},
+        {"file_size": 0},
+        {"seconds": -1.0},
+        {"seconds": 3601.0},
+        {"seconds": float("nan")},
+        {"seconds": 5.0, "file_size": 0, "block_size": 3000},
         {"nconnects": (0,)},
         {"axes": (("a.b", ()),)},
         {"axes": (("a.b", ("1", "1")),)},

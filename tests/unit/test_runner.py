@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.surfaces import measured
@@ -286,6 +287,96 @@ def test_what_ended_a_sweep_elsewhere_comes_before_its_half_line(
         for lines in ((*whole, "Killed"), (whole[0], "Killed", whole[1])):
             with pytest.raises(UserError, match="not an event of a sweep: 'Killed'"):
                 list(follow(lines, mirror))
+
+
+def test_the_file_is_as_large_as_the_time_needs(store: Store) -> None:
+    def size(bench: Bench, kept: Store) -> int:
+        assert not (bench.directory / "file").exists()
+        return 96 << 20
+
+    seen = set()
+
+    def measured(bench: Bench, trial: Trial, check_data: bool) -> Trial:
+        seen.add(bench.plan.file_size)
+        return fake(bench, trial, check_data)
+
+    plan = replace(PLAN, seconds=2.0, file_size=0, direct=True, rsizes=(8 << 10,), runs=1)
+    options = replace(OPTIONS, size=size, measure=measured)
+    first, *steps = (e for e in sweep(plan, store, options) if isinstance(e, Planned | Step))
+    assert isinstance(first, Planned)
+    assert first.plan == plan
+    assert [step.what for step in steps if isinstance(step, Step)] == [
+        "measuring how large the test file has to be for trials of 2 s",
+        "making and reading the 96M test file once over tcp and rdma",
+        "2 trials of up to 2 s, after a warm-up of 0.4 s; a trial reads the file again when it is "
+        "at its end (O_DIRECT)",
+    ]
+    assert seen == {96 << 20}
+    assert store.plan() == plan
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "rate", "free", "sizes", "size"),
+    [
+        # 12 MB/s: the first file takes longer than a trial
+        ({}, 12e6, 10**12, [64], 80),
+        # 3 GB/s: 64 MiB are too short, 512 MiB, too, 4 GiB not
+        ({}, 3e9, 10**12, [64, 512, 4096], 20480),
+        ({"seconds": 1.0}, 3e9, 10**12, [64, 512], 3584),
+        # no more than there is room for
+        ({}, 3e9, 1024, [64, 512, 1024], 1024),
+        # read again, so no more than needed for one pass
+        ({"direct": True}, 12e9, 10**12, [64, 512, 1024], 1024),
+        ({"direct": True}, 12e6, 10**12, [64], 80),
+    ],
+)
+def test_larger_and_larger_files_tell_the_size(
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    rate: float,
+    free: int,
+    sizes: list[int],
+    size: int,
+) -> None:
+    """``free``, ``sizes`` and ``size`` are in MiB, ``rate`` in bytes per second."""
+    made = []
+
+    def sample(bench: Bench, kept: Store, size: int) -> float:
+        made.append(size // MIB)
+        return size / rate
+
+    class Free:
+        f_bavail, f_frsize = 2 * free, MIB
+
+    monkeypatch.setattr(runner, "_sample", sample)
+    monkeypatch.setattr(runner, "_mounted", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(os, "statvfs", lambda _: Free)
+    plan = replace(PLAN, **{"seconds": 5.0, "file_size": 0, **changes})
+    with journal() as changes_of_host:
+        bench = Bench(plan, Path(), changes_of_host)
+        store.add_plan(plan)
+        found = runner.file_size(bench, store)
+        assert (made, found // MIB) == (sizes, size)
+        assert replace(plan, file_size=found).file_size == found
+        # a resumed sweep has the same file
+        assert runner.file_size(bench, store) == found
+    assert made == sizes
+
+
+def test_an_export_without_room_is_a_clear_error(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Free:
+        f_bavail, f_frsize = 127, MIB
+
+    monkeypatch.setattr(runner, "_mounted", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(os, "statvfs", lambda _: Free)
+    with journal() as changes, pytest.raises(UserError, match="less than 128M of free space"):
+        runner.file_size(Bench(replace(PLAN, seconds=5.0, file_size=0), Path(), changes), store)
 
 
 KILLED = """

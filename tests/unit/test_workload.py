@@ -8,7 +8,7 @@ import pytest
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep import trial, workload
+from nfsrdma_tools.sweep import reader, trial, workload
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.workload import Job, JobError, parse
 
@@ -96,7 +96,7 @@ def test_made_read_and_checked(folder: Path) -> None:
     assert job.user_s + job.system_s > 0
     assert 0 < job.duration_ns < 10**10
     workload.verify(folder, PLAN)
-    workload.check(folder, PLAN, workload.remember(folder, PLAN), CELL)
+    workload.check(folder, PLAN, workload.remember(folder, PLAN), PLAN.file_size)
     assert list(folder.parent.iterdir()) == [folder]
     workload.remove(folder, PLAN)
     workload.remove(folder, PLAN)
@@ -117,7 +117,7 @@ def test_damage_anywhere_is_found(folder: Path) -> None:
         with pytest.raises(JobError, match="not the data written"):
             workload.verify(folder, PLAN)
         with pytest.raises(JobError, match="not the data written"):
-            workload.check(folder, PLAN, content, CELL)
+            workload.check(folder, PLAN, content, PLAN.file_size)
 
 
 @pytest.mark.parametrize("direct", [False, True])
@@ -130,7 +130,7 @@ def test_a_share_of_the_file_is_read_and_checked(tmp_path: Path, direct: bool) -
     assert {plan.bytes_moved(cell) for cell in plan.cells()} == sizes
     for cell in plan.cells():
         assert workload.read(tmp_path, plan, cell).bytes == plan.bytes_moved(cell)
-        workload.check(tmp_path, plan, content, cell)
+        workload.check(tmp_path, plan, content, plan.bytes_moved(cell))
 
 
 @pytest.mark.parametrize("direct", [False, True])
@@ -143,14 +143,90 @@ def test_another_byte_anywhere_in_a_large_file_is_found(
     path = tmp_path / workload.file_name(plan)
     path.write_bytes(os.urandom(1 << 20) * 66 + bytes(8192))
     content = workload.remember(tmp_path, plan)
-    workload.check(tmp_path, plan, content)
+    workload.check(tmp_path, plan, content, plan.file_size)
     with path.open("r+b") as file:
         file.seek(place)
         byte = file.read(1)
         file.seek(place)
         file.write(bytes([byte[0] ^ 1]))
     with pytest.raises(JobError, match="not the data written"):
-        workload.check(tmp_path, plan, content)
+        workload.check(tmp_path, plan, content, plan.file_size)
+
+
+class Clock:
+    """A clock that goes on by a millisecond each time that it is read."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def monotonic_ns(self) -> int:
+        self.now += 1_000_000
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("direct", "seconds", "requests"),
+    [
+        # the clock is read before the first request, and before each of them
+        (False, 0.01, 9),
+        (True, 0.01, 9),
+        # 128 requests, then the end of the file
+        (False, 0.5, 128),
+        # the loop that begins with the file again makes no request, three times
+        (True, 0.5, 499 - 3),
+        (False, 0.0, 128),
+        (True, 0.0, 128),
+    ],
+)
+def test_a_read_ends_after_its_time_and_a_direct_one_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool, seconds: float, requests: int
+) -> None:
+    monkeypatch.setattr(reader, "time", Clock())
+    path = tmp_path / "file"
+    path.write_bytes(bytes(1 << 20))
+    moved, took, *_ = map(int, reader.main(str(path), 1 << 20, 8192, direct, seconds).split())
+    assert moved == requests * 8192
+    assert took >= (seconds * 1e9 if moved != 1 << 20 else 0)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_timed_read_of_an_empty_file_ends(tmp_path: Path, direct: bool) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    assert reader.main(str(path), 1 << 20, 8192, direct, 600).startswith("0 ")
+
+
+def test_a_trial_by_time_reads_warms_up_and_checks(tmp_path: Path) -> None:
+    plan = replace(PLAN, seconds=0.1, rsizes=(8192,))
+    (tmp_path / workload.file_name(plan)).write_bytes(os.urandom(1 << 20))
+    workload.warm_up(tmp_path, plan, CELL)
+    assert 0 < workload.read(tmp_path, plan, CELL).bytes <= 1 << 20
+    again = workload.read(tmp_path, replace(plan, direct=True), CELL)
+    assert again.bytes > 0
+    assert again.duration_ns >= 10**8
+    content = workload.remember(tmp_path, plan)
+    workload.check(tmp_path, plan, content, workload.checked_part(plan, again.bytes))
+
+
+def test_a_trial_by_time_verifies_what_came_first() -> None:
+    small, large = (replace(PLAN, seconds=5.0, file_size=size << 20) for size in (16, 4096))
+    assert workload.checked_part(small, 100 << 20) == 16 << 20
+    assert workload.checked_part(large, 8192) == 8192
+    assert workload.checked_part(large, 4096 << 20) == 256 << 20
+    assert workload.checked_part(replace(large, seconds=0.0), 4096 << 20) == 4096 << 20
+
+
+@needs_fio
+def test_a_write_by_time_is_verified_as_far_as_it_came(folder: Path) -> None:
+    plan = replace(PLAN, direction="write", seconds=0.1, file_size=1 << 30)
+    workload.warm_up(folder, plan, CELL)
+    job = workload.write(folder, plan, CELL)
+    assert 0 < job.bytes <= plan.file_size
+    workload.verify(folder, plan, CELL, workload.checked_part(plan, job.bytes))
+    with (folder / workload.file_name(plan)).open("r+b") as file:
+        file.write(b"x" * 9000)
+    with pytest.raises(JobError, match="not the data written"):
+        workload.verify(folder, plan, CELL, workload.checked_part(plan, job.bytes))
 
 
 def test_a_file_that_is_cut_is_not_what_it_was(tmp_path: Path) -> None:
@@ -160,7 +236,7 @@ def test_a_file_that_is_cut_is_not_what_it_was(tmp_path: Path) -> None:
     for size in (PLAN.file_size - 1, 0):
         os.truncate(path, size)
         with pytest.raises(JobError, match="not the data written"):
-            workload.check(tmp_path, PLAN, content, CELL)
+            workload.check(tmp_path, PLAN, content, PLAN.file_size)
 
 
 def test_a_file_that_became_shorter_is_not_read_as_a_whole(tmp_path: Path) -> None:
