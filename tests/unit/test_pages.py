@@ -99,3 +99,34 @@ def test_each_picture_is_shown_and_can_be_remade() -> None:
     for image in (ROOT / "docs" / "img").iterdir():
         assert f"img/{image.name})" in text
         assert image.suffix == ".svg" or f'"{image.stem}"' in source
+
+
+def commands(page: Path) -> list[str]:
+    """The commands of a page without their comments, in order."""
+    return [re.sub(r"\s+# .*", "", step.command) for block in blocks(page) for step in block.steps]
+
+
+@pytest.mark.parametrize("page", HAND_WRITTEN, ids=name)
+def test_a_page_mounts_and_sweeps_what_it_exports(page: Path) -> None:
+    text = "\n".join(commands(page))
+    exported = set(re.findall(r"^nfsrdma server enable (/\S+)", text, re.M))
+    if exported:
+        assert set(re.findall(r"\bserver:(/\S*)", text)) <= exported
+
+
+@pytest.mark.parametrize("page", HAND_WRITTEN, ids=name)
+def test_nfsd_stops_before_its_module_is_replaced(page: Path) -> None:
+    found = commands(page)
+    for before, command, after in zip(["", *found], found, [*found[1:], ""], strict=False):
+        if "server_personalities=" in command and command.startswith("nfsrdma module load"):
+            assert before == "systemctl stop nfs-server"
+            assert after == "systemctl start nfs-server"
+
+
+@pytest.mark.parametrize("page", HAND_WRITTEN, ids=name)
+def test_the_client_loads_the_module_before_it_requests_a_personality(page: Path) -> None:
+    loaded = False
+    for command in commands(page):
+        loaded |= bool(re.match(r"nfsrdma module load(?! --set server_)", command))
+        if re.match(r"nfsrdma mount .*--(personality|optimistic|transport nfsrdma)", command):
+            assert loaded, command
