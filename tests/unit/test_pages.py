@@ -130,3 +130,40 @@ def test_the_client_loads_the_module_before_it_requests_a_personality(page: Path
         loaded |= bool(re.match(r"nfsrdma module load(?! --set server_)", command))
         if re.match(r"nfsrdma mount .*--(personality|optimistic|transport nfsrdma)", command):
             assert loaded, command
+
+
+GLOSSARY = ROOT / "docs" / "glossary.md"
+# general words, names of errors, signals, variables and products, and words in capitals of options
+NO_TERMS = """
+    ACTIVE CAP_NET_BIND_SERVICE CAP_SYS_PTRACE CONFIG_SUNRPC_XPRT_RDMA COUNT CPU CRC CSI CSV DB
+    DESTROY_SESSION DIR DOWN ECONNABORTED EIO ERESTARTSYS ETIMEDOUT FAST FUSE GB GET GPL GRANT
+    HASH HEAD HTTP ID IN IO IP JSON KB LINK_UP MB MINOR MIT MPI NAME NFS NFSRDMA_CACHE
+    NFSRDMA_STATE NICELI NTP NVIDIA OK PATH PID PNG POSIX_FADV_SEQUENTIAL PROGRAM READ READDIR
+    READLINK README RFC RPC RTT SECURITY SERVER SIGCOMM SIGKILL SIGTERM SUSE SVG SYMLINK TCP TLS
+    UDP UNIT URL USE USENIX UTC VE VERSION WRITE XDG_RUNTIME_DIR XFS XID ZFS
+"""
+
+
+def terms() -> list[str]:
+    """The terms of the glossary, as its rows have them."""
+    return re.findall(r"^\| (?!term)(.+?) \| .+ \|$", GLOSSARY.read_text(), re.M)
+
+
+def test_the_glossary_is_in_order() -> None:
+    keys = [re.sub(r"[^a-z0-9]", "", term.lower()) for term in terms()]
+    assert keys == sorted(keys)
+    assert len(set(keys)) == len(keys)
+
+
+def test_abbreviations_are_in_the_glossary() -> None:
+    users = [page for page in HAND_WRITTEN if page != GLOSSARY and "dev" not in page.parts]
+    code = r"^```.*?^```|`[^`]*`|\]\([^)]*\)|<!--.*?-->"
+    word = r"(?<![\w/.-])[A-Z][A-Z0-9]+(?:_[A-Z]+)*\b(?![\w/.]*\w/)"
+    known = set(NO_TERMS.split()) | set(re.findall(r"[A-Z][A-Z0-9_]+", GLOSSARY.read_text()))
+    unknown_words = {
+        f"{name(page)}: {found}"
+        for page in users
+        for found in re.findall(word, re.sub(code, "", page.read_text(), flags=re.M | re.S))
+        if found not in known
+    }
+    assert unknown_words == set()
