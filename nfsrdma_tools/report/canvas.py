@@ -130,9 +130,9 @@ def ordered_colours(count: int) -> list[str]:
     return [_STEPS[index][0] for index in indexes]
 
 
-def transport_colour(name: str) -> str:
-    """The colour of a transport."""
-    return _TRANSPORTS.get(name, _OTHER)[0]
+def transport_colour(name: str, personality: str | None = None) -> str:
+    """The colour of a transport, or of a personality of transport nfsrdma."""
+    return personality_colour(personality) if personality else _TRANSPORTS.get(name, _OTHER)[0]
 
 
 def personality_colour(name: str) -> str:

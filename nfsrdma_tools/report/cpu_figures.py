@@ -119,7 +119,8 @@ def _draw_lines(
         if line:
             line.sort(key=lambda p: p.cell.rsize)
             xs = [where(p) for p in line]
-            color, mark = canvas.transport_colour(name), canvas.marker_of(study.transports, name)
+            color = canvas.transport_colour(name, line[0].cell.personality)
+            mark = canvas.marker_of(study.transports, name)
             bars(ax, line, xs, [what(p) for p in line], (color, mark))
             ends.append((xs[-1], what(line[-1]).mean, captions.transport(name), color))
             ends += _without_nic(ax, xs, [alone(p) for p in line], line)
@@ -136,7 +137,8 @@ def _without_nic(
     known = [(x, value.mean) for x, value in zip(xs, values, strict=True) if value]
     if not known or not any(p.spent and p.spent.emulated for p in line):
         return []
-    color = canvas.transport_colour(line[0].cell.transport)
+    cell = line[0].cell
+    color = canvas.transport_colour(cell.transport, cell.personality)
     ax.plot(*zip(*known, strict=True), color=color, lw=1.4, ls=(0, (4, 2.5)), zorder=2)
     return [(*known[-1], "without NIC", color)]
 

@@ -56,7 +56,8 @@ def _lines(ax: Axes, study: Study, points: list[Point]) -> None:
     aheads = sorted({p.cell.read_ahead for p in study.points})
     colors = canvas.ordered_colours(len(aheads))
     if len(aheads) == 1 and points:
-        colors = [canvas.transport_colour(points[0].cell.transport)]
+        cell = points[0].cell
+        colors = [canvas.transport_colour(cell.transport, cell.personality)]
     ends = []
     for i, (ahead, color) in enumerate(zip(aheads, colors, strict=True)):
         line = [p for p in points if p.cell.read_ahead == ahead]

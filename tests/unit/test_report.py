@@ -292,6 +292,9 @@ def test_personalities_are_panels_with_the_other_transports_beside_them(tmp_path
     tcp, mine = ((tmp_path / f"fig{name}.svg").read_text()
                  for name in ("15-throughput-tcp", "16b-throughput-nfsrdma"))  # fmt: skip
     assert [text.count(ours[0]) > 0 for text in (tcp, mine)] == [False, True]
+    cpu = (tmp_path / "fig17-cpu-throughput.svg").read_text()
+    for colour in (*map(canvas.personality_colour, names), canvas.transport_colour("tcp")):
+        assert colour in cpu
     # of two cells with Linux's read-ahead, the default has the module's personality
     (found,) = (a for a in recommendation.advice(report.study) if a.transport == "nfsrdma")
     assert found.default
