@@ -35,6 +35,8 @@ from nfsrdma_tools.host.recorded import MANIFEST, to_facts
 __all__ = ["CONTENTS", "Bundle", "LeftOut", "collect"]
 
 _MOST, _AT_ONCE = 1 << 20, 16 << 10
+# the field of a line of mountinfo
+_MOUNT_POINT = 4
 _STEPS = 400
 _Keep = Callable[[str], str | None]
 """Returns the part of a file's text that the bundle keeps; None leaves the file out."""
@@ -69,6 +71,21 @@ def _nfs_records(text: str) -> str:
     A line of a server's implementation id may begin with "device", too, and is kept.
     """
     return _OTHER_MOUNT.sub("", text)
+
+
+_MOUNT_OF_INTEREST = re.compile(r" / / | - (nfs4?|nfsd|autofs|rpc_pipefs|debugfs) ")
+_OF_NFS = re.compile(r" - (nfs4?|autofs) ")
+
+
+def _nfs_mounts(text: str) -> str:
+    """The lines of mounts that readers use, and of those that cover an NFS mount."""
+    lines = [line for line in text.split("\n") if line.count(" ") > _MOUNT_POINT]
+    places = {line.split(" ")[_MOUNT_POINT] for line in lines if _OF_NFS.search(line)}
+    return "".join(
+        f"{line}\n"
+        for line in lines
+        if _MOUNT_OF_INTEREST.search(line) or line.split(" ")[_MOUNT_POINT] in places
+    )
 
 
 def _nfs_definitions(text: str) -> str:
@@ -129,7 +146,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("etc/modprobe.d/*.conf", _lines(_NAMES)),
     ("etc/os-release", _all),
     # mounts
-    ("proc/self/mountinfo", _lines(r" / / | - (nfs4?|nfsd|autofs|rpc_pipefs|debugfs) ")),
+    ("proc/self/mountinfo", _nfs_mounts),
     ("proc/self/mountstats", _nfs_records),
     ("proc/self/limits", _all),
     ("proc/self/status", _lines("^CapEff:")),

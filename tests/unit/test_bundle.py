@@ -68,6 +68,15 @@ def test_a_bundle_has_files_and_the_links_to_them(tmp_path: Path) -> None:
         assert machine.read("sys/class/net/e0/mtu") == "9000\n"
 
 
+def test_mounts_that_cover_one_of_nfs_are_kept() -> None:
+    kept = (
+        "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n61 22 0:52 / /mnt\\040a rw - nfs4 s:/e rw\n"
+        "62 61 0:60 / /mnt\\040a rw - overlay overlay rw\n63 22 0:61 / /auto rw - autofs a rw\n"
+    )
+    others = "64 22 0:62 / /secret rw - ext4 /dev/mapper/secret rw\nno line of mountinfo\n\n"
+    assert bundles._nfs_mounts(others + kept + others) == kept
+
+
 def test_gids_are_added_up_to_many_free_places(tmp_path: Path) -> None:
     port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
     used = {0: "eth0", 1: "eth0", 60: "eth0.7", 400: "eth9"}

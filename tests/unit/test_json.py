@@ -207,8 +207,9 @@ SUMMARY = (
     "runs unstable"
 )
 MOUNT = (
-    "addresses(x) connections device directory figures(x) fstype nconnect options(x) personality "
-    "proto read_ahead_blocks read_ahead_kb rsize shares_with target transport vers wsize"
+    "addresses(x) connections device directory figures(x) flags fstype nconnect options(x) "
+    "personality proto read_ahead_blocks read_ahead_kb rsize shares_with target transport vers "
+    "wsize"
 )
 MOUNT_AND_MODULE = MOUNT.replace("nconnect", "module module_origin nconnect")
 LAB = (

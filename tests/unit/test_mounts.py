@@ -337,6 +337,26 @@ def test_a_difference_has_both_values(required: str, found: str, wanted: str) ->
     assert (difference.name, difference.found, difference.required) == (name, found, wanted)
 
 
+@pytest.mark.parametrize(
+    ("flags", "superblock", "missing"),
+    [
+        ("rw,nosuid,noatime", "rw", ["ro", "nodev"]),
+        # a bind mount may be read-only by itself, and so may the superblock
+        ("ro,nosuid,noatime,nodev", "rw", ["rw"]),
+        ("rw,nosuid,noatime,nodev", "ro", ["rw"]),
+        ("ro,nodev", "ro", ["rw", "nosuid", "noatime"]),
+    ],
+)
+def test_options_of_the_mount_itself_count(flags: str, superblock: str, missing: list[str]) -> None:
+    line = f"61 22 0:52 / /mnt {flags} shared:4 - nfs4 s:/e {superblock},vers=4.2,proto=tcp"
+    (entry,) = mountinfo.parse(line)
+    required = required_values(["ro,rw,nosuid,noatime,nodev"])
+    found = differences(Mount.of(entry, ""), required)
+    assert [(one.name, one.found, one.required) for one in found] == [
+        (name, "none", "set") for name in required if name in missing
+    ]
+
+
 def test_families_and_modules() -> None:
     over_ipv6 = a_mount(proto="rdma6")
     assert differences(over_ipv6, required_values(["transport=rdma6,proto=rdma"])) == []
@@ -412,6 +432,15 @@ def test_the_exit_status_is_the_answer(host: Path) -> None:
     (host / "mountinfo").write_text("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
     status, _, message = status_of(*here, "transport=rdma")
     assert (status, message.partition(" (")[0]) == (2, "there is no NFS mount")
+
+
+def test_a_covered_mount_is_not_the_one_that_programs_see(host: Path) -> None:
+    here = ("--from", str(host), "--require", "transport=rdma", "/mnt")
+    assert status_of(*here)[0] == 0
+    with (host / "mountinfo").open("a") as file:
+        file.write("70 61 0:60 / /mnt rw - overlay overlay rw,lowerdir=/mnt\n")
+    status, _, message = status_of(*here)
+    assert (status, message.partition(" (")[0]) == (2, "/mnt is not an NFS mount point")
 
 
 def test_the_answer_as_json(host: Path) -> None:

@@ -61,6 +61,8 @@ class Entry(NamedTuple):
     fstype: str
     source: str
     options: dict[str, str]
+    flags: tuple[str, ...] = ()
+    """The options of this mount alone, such as "ro" or "nosuid"."""
 
     @property
     def is_nfs(self) -> bool:
@@ -194,7 +196,7 @@ def without_links(
 def _entry(line: str) -> Entry:
     try:
         before, after = line.split(" - ", 1)
-        number, parent, device, root, directory, _ = before.split(" ", 5)
+        number, parent, device, root, directory, rest = before.split(" ", 5)
         fstype, source, superblock = after.split(" ")
         ids = int(number), int(parent)
         if not _DEVICE.fullmatch(device):
@@ -202,5 +204,6 @@ def _entry(line: str) -> Entry:
             raise ValueError(device)
     except ValueError as error:
         raise UserError(f"invalid line in mountinfo: {line!r}") from error
-    where = Path(unescape(directory))
-    return Entry(*ids, device, unescape(root), where, fstype, unescape(source), options(superblock))
+    where, flags = Path(unescape(directory)), tuple(rest.partition(" ")[0].split(","))
+    names = fstype, unescape(source)
+    return Entry(*ids, device, unescape(root), where, *names, options(superblock), flags)

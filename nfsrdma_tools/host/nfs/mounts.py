@@ -170,6 +170,8 @@ class Mount(NamedTuple):
     wsize: int
     nconnect: int
     options: dict[str, str]
+    flags: tuple[str, ...] = ()
+    """The options of this mount alone; the others are those of its superblock."""
 
     @classmethod
     def of(cls, entry: Entry, owner: str) -> Mount:
@@ -190,6 +192,7 @@ class Mount(NamedTuple):
             wsize=number(options, "wsize", 0),
             nconnect=number(options, "nconnect", 1),
             options=options,
+            flags=entry.flags,
         )
 
 
@@ -296,15 +299,15 @@ def nfs_mounts(entries: Iterable[Entry], machine: Machine = LIVE) -> list[Mount]
 
 def find(directory: Path, machine: Machine = LIVE) -> Mount | None:
     """The NFS mount on ``directory``; None if there is none."""
-    if not machine.live:
-        # links of this host say nothing about the other one
+    if machine.recording and not machine.of_process("mountinfo").exists():
         same = [mount for mount in mounts(machine) if mount.directory == directory]
         return same[-1] if same else None
     entries = mountinfo.read(machine.of_process("mountinfo"))
-    if machine.process == "self":
+    if machine.live and machine.process == "self":
         entry = mountinfo.at(directory, entries)
     else:
-        root = machine.of_process("root")
+        # links of this host say nothing about the other one
+        root = machine.of_process("root") if machine.live else machine.root
         where, _ = mountinfo.without_links(directory, mountinfo.closed(entries), root)
         entry = next((one for one in reversed(entries) if one.directory == where), None)
     return next(iter(nfs_mounts([entry] if entry else [], machine)), None)
@@ -554,7 +557,11 @@ def _values(of: Mount | MountState) -> dict[str, str]:
     """The values in effect by name; a flag has the value ""."""
     mount = of if isinstance(of, Mount) else of.mount
     ipv6 = mount.options.get("proto", "").endswith("6")
-    values = {**mount.options, **{name: str(getattr(mount, name)) for name in _OF_MOUNT}}
+    values = dict.fromkeys(mount.flags, "") | mount.options
+    if "ro" in values:
+        # a superblock may be writable through another mount
+        values.pop("rw", None)
+    values |= {name: str(getattr(mount, name)) for name in _OF_MOUNT}
     values["transport"] += "6" if ipv6 else ""
     if mount.vers.startswith("4"):
         # the kernel does not print the default port
