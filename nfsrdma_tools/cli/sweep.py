@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["sweep"]
 
 LAB_TARGET = "server:/export"
-_LAB = {"clock": "instructions", "kernel": "6.12", "link": "1gbit/100us", "nic": ""}
+_LAB = {"clock": "instructions", "kernel": "6.12", "link": "10gbit/20us", "nic": "card"}
 # in memory: this copy need not last, and an emulated disk delays each trial
 _LAB_STORE = "/run/sweep.db"
 
@@ -127,7 +127,11 @@ def sweep(
     ] = None,
     order: Annotated[
         str | None,
-        option("ORDER", "Order of trials: random, or grouped by transport (default: random)."),
+        option(
+            "ORDER",
+            "Order of trials: random, or grouped by transport (default: random; with --lab and "
+            "transport nfsrdma: grouped).",
+        ),
     ] = None,
     seed: Annotated[int | None, option("N", "Seed of the random order (default: 1).")] = None,
     verify: Annotated[
@@ -172,8 +176,7 @@ def sweep(
         str,
         option(
             "TYPE",
-            "RDMA device of the lab: card (modelled card) or rxe (soft-RoCE) (default: card; "
-            "with transport nfsrdma: rxe).",
+            "RDMA device of the lab: card (modelled card) or rxe (soft-RoCE).",
         ),
     ] = _LAB["nic"],
     as_json: Annotated[bool, flag("Print an event per line as JSON.", "--json", "-j")] = False,
@@ -218,6 +221,9 @@ def sweep(
             _run(stored, kept, source(stored), as_json, again)
         return
     changes |= _length(seconds, file_size, preset, lab)
+    if lab and not order and "nfsrdma" in (transport or ""):
+        # with each exchange of the modules, nfsd of the lab is restarted
+        changes["order"] = "grouped"
     plan = _plan(LAB_TARGET if lab else target, changes)
     run = source(plan)
     with Store(store) as kept:
@@ -323,26 +329,20 @@ def _in_lab(where: dict[str, str], probes: bool) -> Source:
 
     from nfsrdma_tools.lab.config import LabConfig
 
-    def config(plan: Plan) -> LabConfig:
-        # the kernel's server needs the kernel's module, so our client needs another machine
-        shape = "pair" if "nfsrdma" in plan.transports else "solo"
-        nic = where["nic"] or ("card" if shape == "solo" else "rxe")
-        if shape == "pair" and where["clock"] == "instructions":
-            what = "nfsrdma needs a lab of two machines, which cannot share an instruction clock"
-            raise UsageError(what, "use --lab-clock counted or wall")
-        name = f"sweep-{os.getpid()}"
-        return LabConfig(name, shape, where["kernel"], where["clock"], where["link"], nic=nic)
+    config = LabConfig(
+        f"sweep-{os.getpid()}",
+        kernel=where["kernel"],
+        clock=where["clock"],
+        link=where["link"],
+        nic=where["nic"],
+    )
 
     def step(text: str) -> None:
         print(f"lab: {text}", file=sys.stderr)
 
     def source(plan: Plan) -> Run:
-        lab = config(plan)
-
         def run(store: Store) -> Generator[Event, None, None]:
-            if lab.shape == "pair":
-                step("the node builds the nfsrdma module first; that takes minutes without KVM")
-            return _sweep_in_lab(lab, plan, store, step, probes)
+            return _sweep_in_lab(config, plan, store, step, probes)
 
         return run
 

@@ -23,6 +23,8 @@ from nfsrdma_tools.sweep.store import NOT_OFFERED, OK, Store, Trial
 __all__ = ["JsonEvents", "Progress", "conclusion"]
 
 _SHOWN = 6
+_FULL = 0.95
+"""Share of all CPUs from which the CPU limits the throughput."""
 _EVERY = 20.0
 """Seconds between two lines with the time left."""
 
@@ -126,7 +128,9 @@ def conclusion(plan: Plan, store: Store, done: bool, again: Sequence[str] = ()) 
     for scope in scopes:
         if choice := choose(trials, scope):
             lines += _recommended(choice, plan)
-    if "--lab" not in again and (choice := choose(trials)):
+    lines += _compared(plan, trials)
+    in_lab = "--lab" in again
+    if not in_lab and (choice := choose(trials)):
         lines += _mounting(plan, choice.winner.cell)
     lines += _remarks(trials)
     lines += _short(plan, trials)
@@ -134,7 +138,9 @@ def conclusion(plan: Plan, store: Store, done: bool, again: Sequence[str] = ()) 
     if not done:
         lines.append(f"next: nfsrdma sweep {shlex.join([*again, '--resume'])} {path}")
     if any(trial.ok for trial in trials):
-        lines.append(f"next: nfsrdma report {path}; nfsrdma tune apply {path}")
+        # what a lab's clock found says nothing about this host's mounts
+        tuning = "" if in_lab else f"; nfsrdma tune apply {path}"
+        lines.append(f"next: nfsrdma report {path}{tuning}")
     return lines
 
 
@@ -172,6 +178,29 @@ def _recommended(choice: Choice, plan: Plan) -> list[str]:
         lines.append(f"  no significant difference: {_named(choice.tied)}")
     if len(choice.front) > 1:
         lines.append(f"  slower, with less CPU time per byte: {_named(choice.front[1:])}")
+    return lines
+
+
+def _compared(plan: Plan, trials: list[Trial]) -> list[str]:
+    """The best cell against the best one of each other transport, and the CPU as the limit."""
+    best = choose(trials)
+    if best is None:
+        return []
+    top, lines = best.winner, []
+    for name in plan.transports:
+        other = choose(trials, name)
+        if other is None or name == top.cell.transport:
+            continue
+        if other.winner in best.tied:
+            lines.append(f"{top.cell.transport} against {name}: no significant difference")
+            continue
+        times = top.throughput / other.winner.throughput
+        line = f"{top.cell.transport} against {name}: {times:.2f} times as fast"
+        if spent := other.winner.cpu_per_byte:
+            line += f", {top.cpu_per_byte / spent:.2f} of its CPU time per byte"
+        lines.append(line)
+    if top.cpu_share >= _FULL:
+        lines.append(f"limit of the best cell: the CPU, {top.cpu_share:.0%} busy")
     return lines
 
 

@@ -13,7 +13,7 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import ProgramMissingError
 from nfsrdma_tools.host import cpu_time, kernel_modules
 
-__all__ = ["conditions", "is_lab_node"]
+__all__ = ["conditions", "is_lab_node", "lab_facts"]
 
 _MODULES = (
     "sunrpc",
@@ -62,7 +62,7 @@ def conditions(root: Path = Path("/")) -> dict[str, str]:
         **_modules(root),
         "nfsrdma tunables": _tunables(root),
         **_devices(root),
-        **_lab(root),
+        **lab_facts(root),
     }
     return {name: value for name, value in facts.items() if value}
 
@@ -147,7 +147,8 @@ def _device(device: Path) -> str:
     return ", ".join(filter(None, words))
 
 
-def _lab(root: Path) -> dict[str, str]:
+def lab_facts(root: Path = Path("/")) -> dict[str, str]:
+    """The facts of the lab whose node this host is, by name with ``lab`` before it; or none."""
     try:
         facts = json.loads((root / "etc/nfsrdma-lab.json").read_text())
     except (OSError, ValueError):

@@ -48,21 +48,23 @@ def _write(study: Study, out: Path) -> list[Path]:
     # imported here because matplotlib takes a second to import
     from nfsrdma_tools.report import (
         canvas,
+        comparison,
         cpu_figures,
         fleet,
         page,
         throughput,
     )
 
-    drawings = [throughput.draw_lines(study, name) for name in study.transports]
-    others = [throughput.draw_heat_map(study, name) for name in study.transports]
+    others = [comparison.draw(study)]
+    others += [throughput.draw_lines(study, name) for name in study.transports]
+    others += [throughput.draw_heat_map(study, name) for name in study.transports]
     others += [
         cpu_figures.against_throughput(study),
         cpu_figures.of_the_reader(study),
         cpu_figures.per_operation(study),
     ]
     others += [fleet.draw(study)]
-    drawings += [drawing for drawing in others if drawing]
+    drawings = [drawing for drawing in others if drawing]
     files = [path for drawing in drawings for path in canvas.save(drawing, out)]
     index = out / "index.html"
     index.write_text(page.page(study, drawings), encoding="utf-8")

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.significance import (
     KNOWN_AT,
@@ -65,8 +66,16 @@ def next_cell(plan: Plan, trials: Sequence[Trial]) -> tuple[Cell, int] | None:
     if plan.mode == "racing" and not _unmeasured(waiting, trials):
         # the fewest runs first, then the fastest: the interval of the best cell matters most
         seen = {s.cell: s for s in summaries(trials)}
+        last = trials[-1].cell.transport
         cell = min(
-            waiting, key=lambda c: (seen[c].runs, _group(plan, c), -seen[c].throughput, c.key)
+            waiting,
+            key=lambda c: (
+                _swaps(plan, last, c.transport),
+                seen[c].runs,
+                _group(plan, c),
+                -seen[c].throughput,
+                c.key,
+            ),
         )
     else:
         cell = min(
@@ -128,6 +137,11 @@ def _fastest(cells: list[Summary]) -> list[Summary]:
 
 def _group(plan: Plan, cell: Cell) -> int:
     return plan.transports.index(cell.transport) if plan.order == "grouped" else 0
+
+
+def _swaps(plan: Plan, last: str, transport: str) -> bool:
+    """Whether a trial of ``transport`` exchanges modules after one of ``last``; random: never."""
+    return plan.order == "grouped" and OURS in (last, transport) and last != transport
 
 
 @functools.cache

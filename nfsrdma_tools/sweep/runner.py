@@ -19,7 +19,7 @@ from pathlib import Path
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import state_dir
 from nfsrdma_tools.host import kernel_modules
-from nfsrdma_tools.host.environment import conditions
+from nfsrdma_tools.host.environment import conditions, lab_facts
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.nfs.mounts import Mount
@@ -48,6 +48,7 @@ from nfsrdma_tools.sweep.trial import (
     Bench,
     Rhythm,
     TrialProbes,
+    load_module,
     mounted,
     ready,
     request_for,
@@ -92,7 +93,8 @@ def file_on_server(bench: Bench, store: Store, keep: bool) -> Iterator[None]:
         tunable.get()
     try:
         _make(bench, store)
-        for transport in bench.plan.transports:
+        # the last first: our module, which is loaded by now
+        for transport in reversed(bench.plan.transports):
             _blind_run(bench, transport)
         yield
     except UserError as error:
@@ -229,9 +231,17 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         if plan.directory:
             stack.enter_context(_only_one(os.path.realpath(plan.directory)))
         changes = stack.enter_context(journal())
+        serves = lab_facts().get("lab shape") == "solo"
+        if OURS in plan.transports:
+            module_swap.prepare(changes, kernel_modules.in_file(module_build.build().path))
+            if serves:
+                # before the undo, which stops no nfsd
+                stack.callback(load_module, plan, "rdma", serves)
+            # now, to have its facts, too
+            load_module(plan, OURS, serves)
         probes = TrialProbes(options.probes)
         stack.callback(probes.release)
-        facts = {**_conditions(plan, changes), "probe sets": probes.summary}
+        facts = {**_conditions(plan), "probe sets": probes.summary}
         store.add_plan(plan)
         bench = Bench(
             plan,
@@ -241,6 +251,7 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
             probes=probes,
             rhythm=options.rhythm,
             pause=_PAUSE if facts.get("lab clock") == "instructions" else 0.0,
+            serves=serves,
         )
         bench = replace(bench, environment=store.add_environment(facts))
         trials = store.trials(plan)
@@ -268,12 +279,10 @@ def _only_one(what: str) -> AbstractContextManager[None]:
     return host_lock("sweep", what, UserError(f"another sweep uses {what}", hint))
 
 
-def _conditions(plan: Plan, changes: Journal) -> dict[str, str]:
-    """Facts of the machine.  Loads our module if the plan has it, to have its facts, too."""
+def _conditions(plan: Plan) -> dict[str, str]:
+    """Facts of the machine, and of the kernel's module if ours is loaded in its place."""
     if OURS not in plan.transports:
         return conditions()
-    module_swap.prepare(changes, kernel_modules.in_file(module_build.build().path))
-    module_swap.ready(OURS)
     file = kernel_modules.on_disk(KERNELS)
     # rpcrdma of most kernels has no srcversion; the kernel's build identifies it
     kernels = {f"module {KERNELS}": file.srcversion or "in tree"} if file else {}

@@ -27,6 +27,7 @@ from nfsrdma_tools.host.nfs import mounting, mountstats, readahead
 from nfsrdma_tools.host.nfs.mounting import MountRequest, drop_undo, mount, unmount
 from nfsrdma_tools.host.nfs.mounts import Mount, Target, find
 from nfsrdma_tools.host.nfs.mountstats import MountStats
+from nfsrdma_tools.host.nfs.personality import DEFAULT
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.probes import session
@@ -45,6 +46,7 @@ __all__ = [
     "Bench",
     "Rhythm",
     "TrialProbes",
+    "load_module",
     "mounted",
     "ready",
     "release_server_pages",
@@ -66,6 +68,9 @@ NAMES = ("cpu", "chunks", "registrations")
 
 _HOUR, _DAY = 3600.0, 86400.0
 
+
+_ACCEPTED = Path("/sys/module/nfsrdma/parameters/server_personalities")
+_END_GRACE = Path("/proc/fs/nfsd/v4_end_grace")
 
 # nfsd's default is 8 threads; it wakes the thread that slept last first
 _THREADS = 8
@@ -177,7 +182,7 @@ class Bench:
 
     ``probes`` are the probe sets of each trial; ``rhythm`` has the start times of the readers.
     ``content`` is the content of the test file, set before the first trial.  The reader starts at
-    least ``pause`` seconds after the mount.
+    least ``pause`` seconds after the mount.  ``serves``: see ``load_module``.
     """
 
     plan: Plan
@@ -189,6 +194,7 @@ class Bench:
     rhythm: Rhythm = IMMEDIATELY
     content: list[bytes | int] = field(default_factory=list)
     pause: float = 0.0
+    serves: bool = False
 
 
 class _NotOfferedError(Exception):
@@ -395,7 +401,35 @@ def ready(bench: Bench, transport: str) -> None:
     if OURS in bench.plan.transports and not module_swap.is_ready(transport):
         # a probe on a module's events holds the module
         bench.probes.release()
+        load_module(bench.plan, transport, bench.serves)
+
+
+def load_module(plan: Plan, transport: str, serves: bool) -> None:
+    """Load the module of ``transport``; call ``module_swap.prepare`` before.
+
+    ``serves``: this machine, a lab's, is the plan's server, too.  Its nfsd listens by the same
+    module and accepts the personalities of the plan.
+    """
+    if module_swap.is_ready(transport):
+        return
+    with _without_nfsd() if serves else contextlib.nullcontext():
         module_swap.ready(transport)
+        if serves and transport == OURS:
+            accepted = [p for p in dict(plan.axes).get(PERSONALITY, ()) if p != DEFAULT]
+            _ACCEPTED.write_text(",".join(accepted))
+
+
+@contextlib.contextmanager
+def _without_nfsd() -> Iterator[None]:
+    """Nfsd is stopped during the block, because its listener holds the module."""
+    run("systemctl", "stop", "nfs-server")
+    try:
+        yield
+    finally:
+        run("systemctl", "start", "nfs-server")
+        # in its grace period nfsd opens no file for a client; nobody has state to reclaim
+        with contextlib.suppress(OSError):
+            _END_GRACE.write_text("Y")
 
 
 @contextlib.contextmanager

@@ -45,6 +45,22 @@ def test_a_killed_sweep_in_a_lab_has_lost_nothing_and_goes_on(tmp_path: Path) ->
     assert "throughput" in Path(told["page"]).read_text()
 
 
+def test_modules_are_exchanged_in_a_lab_and_a_personality_is_an_axis(tmp_path: Path) -> None:
+    store = tmp_path / "sweep.db"
+    words = ("--transport", "tcp,rdma,nfsrdma", "--axis", "personality=read-write,padded")
+    grid = ("--rsize", "8k", "--read-ahead", "1", "--file-size", "4M", "--runs", "2")
+    argv = (*SWEEP, "--lab", *words, *grid, "--output", str(store))
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert "tune apply" not in done.stdout
+    with Store(store, read_only=True) as kept:
+        trials = kept.trials()
+    assert all(t.ok for t in trials)
+    used = {(t.cell.transport, t.cell.personality) for t in trials}
+    ours = {("nfsrdma", "read-write"), ("nfsrdma", "padded")}
+    assert used == {("tcp", None), ("rdma", None)} | ours
+    assert all(bool(t.rdma) == (t.cell.transport != "tcp") for t in trials)
+
+
 def plan(store: Path) -> str:
     with Store(store, read_only=True) as kept:
         return kept.plan().uid

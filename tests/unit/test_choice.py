@@ -113,6 +113,19 @@ def test_grouped_order_swaps_transports_less(mode: str) -> None:
     assert [t.cell for t in grouped[:16]] != list(PLAN.cells()[:16]), "not in random order"
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_grouped_order_finishes_with_a_module_before_it_goes_on(seed: int) -> None:
+    plan = replace(PLAN, transports=("tcp", "rdma", "nfsrdma"), order="grouped", mode="racing")
+    rng, trials = random.Random(seed), list[Trial]()  # noqa: S311 - no secret
+    while step := next_cell(plan, trials):
+        cell, run = step
+        trials.append(trial(cell, run, 100 + cell.read_ahead + rng.gauss(0, 1)))
+    assert {t.cell for t in trials} == set(plan.cells())
+    modules = [t.cell.transport == "nfsrdma" for t in trials]
+    # tcp and rdma, ours with its repeats, tcp and rdma again; a cell may return to the race
+    assert 1 <= sum(a != b for a, b in pairwise(modules)) <= 4
+
+
 def swaps(trials: list[Trial]) -> int:
     return sum(a.cell.transport != b.cell.transport for a, b in pairwise(trials))
 

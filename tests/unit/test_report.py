@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.report import build, canvas, captions, recommendation
+from nfsrdma_tools.report import build, canvas, captions, comparison, recommendation
 from nfsrdma_tools.report.markup import Markup, tag
-from nfsrdma_tools.report.study import machine, merged, wire_speed
+from nfsrdma_tools.report.study import load, machine, merged, wire_speed
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.store import NOT_OFFERED, Store, Trial
 
@@ -71,6 +71,37 @@ def plan(**changes: Any) -> Plan:
 def made(tmp_path_factory: pytest.TempPathFactory) -> build.Report:
     folder = tmp_path_factory.mktemp("report")
     return build.build(store(folder / "s.db", plan()), folder / "out")
+
+
+def test_the_first_figure_compares_transports_in_words(tmp_path: Path) -> None:
+    three = plan(transports=("tcp", "nfsrdma"), axes=(("personality", ("read-write", "padded")),))
+    path = tmp_path / "s.db"
+    with Store(path) as opened:
+        opened.add_plan(three)
+        uid = opened.add_environment(LAB)
+        speed = {None: 100.0, "read-write": 150.0, "padded": 120.0}
+        for cell in three.cells():
+            fast = speed[cell.personality] * (cell.read_ahead + 1)
+            costs = {"throughput": fast, "busy_ns": int(three.file_size * 600 / fast)}
+            opened.add_trial(trial(three, cell, 1, environment=uid, **costs))
+    with Store(path, read_only=True) as opened:
+        drawing = comparison.draw(load(opened))
+    assert drawing
+    said = "nfsrdma reads 1.50 times as fast as TCP, with 0.67 of its CPU time per MiB"
+    assert drawing.title == said
+    left, right = drawing.figure.axes
+    for ax in (left, right):
+        assert {text.get_text() for text in ax.texts} == {"TCP", "nfsrdma", "nfsrdma padded"}
+    # each size at its best read-ahead, here 4
+    lines = [line for line in left.lines if len(line.get_xdata()) == len(three.rsizes)]
+    assert {tuple(map(float, line.get_ydata())) for line in lines} >= {
+        (500.0,) * 3, (600.0,) * 3, (750.0,) * 3
+    }  # fmt: skip
+
+
+def test_a_study_of_one_transport_has_nothing_to_compare(tmp_path: Path) -> None:
+    with Store(store(tmp_path / "s.db", plan(transports=("tcp",))), read_only=True) as opened:
+        assert comparison.draw(load(opened)) is None
 
 
 @pytest.fixture(scope="module")

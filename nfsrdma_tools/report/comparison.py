@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first figure of a report: all transports side by side, in throughput and in CPU time.
+
+Each point is a transfer size at the read-ahead that is best for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nfsrdma_tools.report import canvas, captions
+from nfsrdma_tools.report.canvas import Drawing, bars, describe, label_ends, rsize_axis
+from nfsrdma_tools.report.study import Point, Spread, Study
+from nfsrdma_tools.sizes import size_label
+
+__all__ = ["draw"]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The points of a transport, or of one personality of ours, by transfer size."""
+
+    transport: str
+    personality: str | None
+    points: tuple[Point, ...]
+
+    @property
+    def name(self) -> str:
+        """As in the legend: "TCP", "nfsrdma padded"."""
+        if self.transport != "nfsrdma":
+            return captions.transport(self.transport)
+        if self.points[0].cell.has_default_personality:
+            return "nfsrdma"
+        return f"nfsrdma {self.personality}"
+
+    @property
+    def colour(self) -> str:
+        """The colour of the transport or the personality, as in all figures."""
+        if self.personality:
+            return canvas.personality_colour(self.personality)
+        return canvas.transport_colour(self.transport)
+
+    @property
+    def peak(self) -> Point:
+        """The fastest point."""
+        return max(self.points, key=lambda p: p.throughput.mean)
+
+
+def draw(study: Study) -> Drawing | None:
+    """The figure; None if the study has only one transport and personality."""
+    lines = _lines(study)
+    if len(lines) < 2:
+        return None
+    figure = Figure(figsize=(10.4, 4.2))
+    left, right = figure.subplots(1, 2)
+    figure.subplots_adjust(0.07, 0.145, 0.86, 0.8, wspace=0.52)
+    _panel(left, study, lines, lambda p: p.throughput)
+    left.set_title("MB/s: more is better", fontsize=10, fontweight="normal", pad=4)
+    _panel(right, study, lines, lambda p: _cpu(study, p))
+    right.set_title(
+        "ms of CPU time per MiB: less is better", fontsize=10, fontweight="normal", pad=4
+    )
+    title = _finding(study, lines)
+    describe(figure, title, _detail(study, lines), _small_print(study))
+    return Drawing(
+        name="transports",
+        title=title,
+        caption=_caption(study),
+        alt=f"Two line charts over {captions.size_word(study)}. {title}. {_detail(study, lines)}.",
+        figure=figure,
+    )
+
+
+def _lines(study: Study) -> list[_Line]:
+    names = dict.fromkeys((p.cell.transport, p.cell.personality) for p in study.points)
+    return [_Line(*name, _best_of_each_size(study, *name)) for name in names]
+
+
+def _best_of_each_size(study: Study, transport: str, personality: str | None) -> tuple[Point, ...]:
+    best: dict[int, Point] = {}
+    for point in study.of(transport):
+        if point.cell.personality == personality:
+            known = best.setdefault(point.cell.rsize, point)
+            best[point.cell.rsize] = max(known, point, key=lambda p: p.throughput.mean)
+    return tuple(best[size] for size in sorted(best))
+
+
+def _cpu(study: Study, point: Point) -> Spread | None:
+    """CPU time per MiB without that of an emulated NIC, whose work a card does in hardware."""
+    if point.cpu_per_mib is None or not study.emulated:
+        return point.cpu_per_mib
+    if point.spent is None:
+        return None
+    kept = 1 - point.spent.emulated
+    spread = point.cpu_per_mib
+    return Spread(spread.mean * kept, spread.low * kept, spread.high * kept)
+
+
+def _panel(
+    ax: Axes, study: Study, lines: list[_Line], value: Callable[[Point], Spread | None]
+) -> None:
+    rsize_axis(ax, study)
+    ends, top = [], 0.0
+    for number, line in enumerate(lines):
+        known = [(p, spread) for p in line.points if (spread := value(p))]
+        if not known:
+            continue
+        points, spreads = zip(*known, strict=True)
+        marker = canvas.MARKERS[number % len(canvas.MARKERS)]
+        bars(ax, points, [p.cell.rsize for p in points], spreads, (line.colour, marker))
+        ends.append((points[-1].cell.rsize, spreads[-1].mean, line.name, line.colour))
+        top = max(top, *(spread.high for spread in spreads))
+    ax.set_ylim(0, 1.08 * top)
+    label_ends(ax, ends)
+
+
+def _finding(study: Study, lines: list[_Line]) -> str:
+    """What the figure shows, in words: the fastest line against TCP, or against the first."""
+    first = next((line for line in lines if line.transport == "tcp"), lines[0])
+    best = max(lines, key=lambda line: line.peak.throughput.mean)
+    if best is first:
+        first = max(
+            (line for line in lines if line is not best), key=lambda x: x.peak.throughput.mean
+        )
+    gain = best.peak.throughput.mean / first.peak.throughput.mean
+    does = "writes" if study.plan.direction == "write" else "reads"
+    said = f"{best.name} {does} {gain:.2f} times as fast as {first.name}"
+    costs = _cpu(study, best.peak), _cpu(study, first.peak)
+    if costs[0] and costs[1]:
+        said += f", with {costs[0].mean / costs[1].mean:.2f} of its CPU time per MiB"
+    return said
+
+
+def _detail(study: Study, lines: list[_Line]) -> str:
+    peaks = [
+        f"{line.name} {captions.rate(line.peak.throughput.mean)} at "
+        f"{size_label(line.peak.cell.rsize)}"
+        for line in lines
+    ]
+    return f"Peaks: {', '.join(peaks)}"
+
+
+def _caption(study: Study) -> str:
+    ahead = "at the read-ahead that is best for it" if study.plan.reads_ahead else "as measured"
+    cpu = (
+        f" CPU time is without that of the {captions.nic(study)}, whose work a card does in "
+        "hardware; the throughput includes it."
+        if study.emulated
+        else ""
+    )
+    return f"Each {captions.size_word(study)} {ahead}.{_hosts(study)}{cpu}"
+
+
+def _hosts(study: Study) -> str:
+    solo = study.conditions.get("lab shape") == "solo"
+    return " Client and server share one CPU: its time is that of both." if solo else ""
+
+
+def _small_print(study: Study) -> str:
+    return f"{_caption(study)} {captions.small_print(study)}"
