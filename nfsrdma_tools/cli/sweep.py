@@ -234,10 +234,10 @@ def _length(
     seconds: float | None, file_size: str | None, preset: str | None, lab: bool
 ) -> dict[str, Any]:
     """The fields of a plan for the length of a trial: by time, or by the size of the file."""
-    from nfsrdma_tools.host.environment import is_lab_node
+    from nfsrdma_tools.host.environment import lab_facts
     from nfsrdma_tools.sweep.plan import SECONDS
 
-    if seconds is None and (lab or preset == "paper2003" or is_lab_node()):
+    if seconds is None and (lab or preset == "paper2003" or lab_facts()):
         seconds = 0.0
     if file_size or seconds == 0:
         return {}

@@ -13,7 +13,7 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import ProgramMissingError
 from nfsrdma_tools.host import cpu_time, kernel_modules
 
-__all__ = ["conditions", "is_lab_node", "lab_facts"]
+__all__ = ["conditions", "lab_facts"]
 
 _MODULES = (
     "sunrpc",
@@ -65,11 +65,6 @@ def conditions(root: Path = Path("/")) -> dict[str, str]:
         **lab_facts(root),
     }
     return {name: value for name, value in facts.items() if value}
-
-
-def is_lab_node(root: Path = Path("/")) -> bool:
-    """Whether this host is a machine of a lab."""
-    return bool(_lab(root))
 
 
 def _text(path: Path) -> str:
