@@ -3,25 +3,18 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import socket
-import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.rdma.nldev import (
-    Attributes,
     Command,
-    NetlinkError,
-    decoded,
-    encoded,
+    Message,
     message_type,
-    replies,
     to_counters,
     to_device,
     to_driver,
@@ -33,12 +26,11 @@ from nfsrdma_tools.undo import Journal
 GOLDEN = json.loads((Path(__file__).parent / "data/nldev-6.12.json").read_text())
 
 
-# struct nlmsghdr
-HEADER = struct.Struct("=IHHII")
-
-
-def answers(command: str) -> list[Attributes]:
-    return [decoded(bytes.fromhex(text)[HEADER.size :]) for text in GOLDEN[command]]
+def answers(command: str) -> list[Message]:
+    found = [Message(bytes.fromhex(text)) for text in GOLDEN[command]]
+    for message in found:
+        message.decode()
+    return found
 
 
 def test_devices_are_read_as_rdma_reads_them() -> None:
@@ -69,8 +61,8 @@ def test_links_are_read_as_rdma_reads_them() -> None:
 
 def test_resources_are_counted_as_rdma_counts_them() -> None:
     for answer, theirs in zip(answers("RES_GET"), GOLDEN["rdma resource"], strict=True):
-        assert answer["DEV_NAME"] == theirs.pop("ifname")
-        assert answer["DEV_INDEX"] == theirs.pop("ifindex")
+        assert answer.get_attr("DEV_NAME") == theirs.pop("ifname")
+        assert answer.get_attr("DEV_INDEX") == theirs.pop("ifindex")
         assert to_resources(answer) == theirs
         assert to_resources(answer)["cm_id"] == 3
 
@@ -86,145 +78,35 @@ def test_statistics_are_read_as_rdma_reads_them() -> None:
 def test_the_driver_is_named() -> None:
     (answer,) = answers("GET_CHARDEV")
     assert to_driver(answer) == "rxe"
-    assert to_driver({"UVERBS_DRIVER_ID": 99}) == "driver 99"
+    assert to_driver(Message.of(UVERBS_DRIVER_ID=99)) == "driver 99"
 
 
 def test_requests_are_the_bytes_that_iproute2_sends() -> None:
     # rdma link add rxe9 type rxe netdev eth0: name, type, device, each with its NUL, padded to 4
-    request = encoded({"DEV_NAME": "rxe9", "LINK_TYPE": "rxe", "NDEV_NAME": "eth0"})
-    assert request == (
+    request = Message.of(DEV_NAME="rxe9", LINK_TYPE="rxe", NDEV_NAME="eth0")
+    request["header"]["type"] = message_type(Command.NEWLINK)
+    request.encode()
+    attributes = (
         b"\x09\x00\x02\x00rxe9\x00\0\0\0\x08\x00\x41\x00rxe\x00\x09\x00\x33\x00eth0\x00\0\0\0"
     )
-    assert encoded({"DEV_INDEX": 7, "PORT_INDEX": 1}) == (
-        b"\x08\x00\x01\x00\x07\0\0\0\x08\x00\x03\x00\x01\0\0\0"
-    )
-    assert message_type(Command.NEWLINK) == 5 << 10 | 3
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"\x01", b"\x00\x00\x02\x00", b"\x05\x00\xff\x3f\x00", b"\xff\xff\xff\xff"]
-)
-def test_attributes_that_nobody_knows_are_skipped(data: bytes) -> None:
-    assert decoded(data) == {}
-    nested = encoded({"DEV_NAME": "x"}).replace(b"\x02\x00x", b"\x02\x80x")
-    assert decoded(nested + data) == {"DEV_NAME": "x"}
-
-
-def message(kind: int, payload: bytes) -> bytes:
-    data = HEADER.pack(HEADER.size + len(payload), kind, 2, 1, 0) + payload
-    return data.ljust(len(data) + 3 & ~3, b"\0")
-
-
-ROW, END = message(5121, b"row"), message(3, b"\0\0\0\0")
-REFUSED = message(2, struct.pack("=i", -errno.EPERM) + b"\0" * 16)
-DONE = message(2, struct.pack("=i", 0) + b"\0" * 16)
-
-
-class Kernel:
-    """A socket that has these datagrams, each with the port of its sender."""
-
-    def __init__(self, *datagrams: bytes | tuple[int, bytes]) -> None:
-        self.waiting = [one if isinstance(one, tuple) else (0, one) for one in datagrams]
-        self.sent = b""
-
-    def sendto(self, data: bytes, address: tuple[int, int]) -> None:
-        assert address == (0, 0)
-        self.sent = data
-
-    def recvmsg(self, size: int) -> tuple[bytes, list[object], int, tuple[int, int]]:
-        port, data = self.waiting.pop(0)
-        return data[:size], [], socket.MSG_TRUNC if len(data) > size else 0, (port, 0)
-
-
-@pytest.mark.parametrize(
-    ("datagrams", "single", "rows"),
-    [
-        ([ROW], True, 1),
-        ([ROW + ROW, ROW + END], False, 3),
-        ([END], False, 0),
-        ([DONE], False, 0),
-        # another process pretends to be the kernel
-        ([(4711, END), ROW, END], False, 1),
-        ([b"\0" * 16, ROW], True, 1),
-    ],
-)
-def test_replies_end_with_the_last_message(
-    datagrams: list[bytes | tuple[int, bytes]], single: bool, rows: int
-) -> None:
-    kernel: Any = Kernel(*datagrams)
-    assert list(replies(kernel, single=single)) == [b"row"] * rows
-    assert kernel.waiting == []
-
-
-@pytest.mark.parametrize("datagrams", [[REFUSED], [ROW, REFUSED], [ROW + REFUSED]])
-def test_a_refusal_has_the_error_of_the_kernel(datagrams: list[bytes]) -> None:
-    kernel: Any = Kernel(*datagrams)
-    with pytest.raises(NetlinkError) as raised:
-        list(replies(kernel, single=False))
-    assert (raised.value.errno, raised.value.strerror) == (1, "Operation not permitted")
-
-
-def test_a_message_that_was_cut_is_no_answer() -> None:
-    kernel: Any = Kernel(b"\0" * (65 << 10))
-    with pytest.raises(OSError, match="longer than the buffer"):
-        list(replies(kernel, single=True))
-
-
-class Socket(Kernel):
-    """A socket that answers by the command."""
-
-    def __init__(self, rows: dict[str, list[str]]) -> None:
-        super().__init__()
-        self.rows = {message_type(Command[name]): texts for name, texts in rows.items()}
-        self.requests: list[tuple[Command, int, Attributes]] = []
-
-    def __enter__(self) -> Socket:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self.waiting == []
-
-    def sendto(self, data: bytes, address: tuple[int, int]) -> None:
-        super().sendto(data, address)
-        size, kind, flags, _, _ = HEADER.unpack_from(data)
-        assert size == len(data)
-        self.requests.append((Command(kind & 0x3FF), flags, decoded(data[HEADER.size :])))
-        rows = [bytes.fromhex(text) for text in self.rows.get(kind, ())]
-        # a dump is requested with 0x300
-        self.waiting = [(0, one) for one in rows or [REFUSED]] + [(0, END)] * (flags == 0x301)
-
-
-def test_links_are_those_of_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {name: GOLDEN[name] for name in ("GET", "PORT_GET", "RES_GET", "STAT_GET")}
-    answering = Socket(known)
-    monkeypatch.setattr(nldev, "_socket", lambda: answering)
-    found = nldev.links()
-    assert [link.name for link in found] == ["rxe0/1", "rxe1/1"]
-    # ib_uverbs is not loaded
-    assert {link.device.driver for link in found} == {""}
-    assert [(command.name, flags) for command, flags, _ in answering.requests] == [
-        ("GET", 0x301), ("GET_CHARDEV", 1), ("GET_CHARDEV", 1),
-        ("PORT_GET", 0x301), ("PORT_GET", 0x301),
-    ]  # fmt: skip
-    assert answering.requests[1][2].keys() == {"DEV_INDEX", "CHARDEV_TYPE"}
-    assert nldev.resources()["rxe1"]["cm_id"] == 3
-    assert nldev.statistics(found[1])["rcvd_pkts"] > 0
+    assert bytes(request.data)[16:] == attributes
+    assert bytes(request.data)[4:6] == (5 << 10 | 3).to_bytes(2, "little")
 
 
 def test_an_unknown_state_is_shown_not_hidden() -> None:
-    device = to_device({"DEV_INDEX": 1, "DEV_NAME": "x", "DEV_NODE_TYPE": 77}, "")
+    device = to_device(Message.of(DEV_INDEX=1, DEV_NAME="x", DEV_NODE_TYPE=77), "")
     assert device.node_type == "UNKNOWN_77"
-    link = to_link({"PORT_INDEX": 1, "PORT_STATE": 9, "PORT_PHYS_STATE": 2}, device)
+    link = to_link(Message.of(PORT_INDEX=1, PORT_STATE=9, PORT_PHYS_STATE=2), device)
     assert (link.state, link.physical_state, link.active) == ("UNKNOWN_9", "POLLING", False)
 
 
 def test_the_firmware_version_identifies_the_modelled_card() -> None:
     text = {"DEV_INDEX": 1, "DEV_NAME": "x", "FW_VERSION": "nfsrdma_card 0.1.0"}
-    assert to_device(dict(text), "").driver == "card"
+    assert to_device(Message.of(**text), "").driver == "card"
     # the number that a character device has where the kernel has none
-    assert to_device(dict(text), "unknown").driver == "card"
-    assert to_device(dict(text), "rxe").driver == "rxe"
-    assert to_device({"DEV_INDEX": 1, "DEV_NAME": "x", "FW_VERSION": "1.2"}, "").driver == ""
+    assert to_device(Message.of(**text), "unknown").driver == "card"
+    assert to_device(Message.of(**text), "rxe").driver == "rxe"
+    assert to_device(Message.of(DEV_INDEX=1, DEV_NAME="x", FW_VERSION="1.2"), "").driver == ""
 
 
 @pytest.mark.parametrize(

@@ -5,20 +5,21 @@ The messages are those of include/uapi/rdma/rdma_netlink.h, client RDMA_NL_NLDEV
 ib_user_ioctl_verbs.h: numbers that are ABI and only grow.  The decoder skips attributes that are
 not listed here.  The kernel's side is drivers/infiniband/core/nldev.c.  Any user may read; adding
 and deleting soft links needs root.
-
-Framing is that of netlink(7), written here: importing a library for it costs more than doctor.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import re
 import socket
-import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
+
+from pyroute2.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, nla, nlmsg
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.nlsocket import NetlinkSocket
 
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.rdma.ports import Device, Link
@@ -26,21 +27,17 @@ from nfsrdma_tools.undo import Journal, Run
 
 __all__ = [
     "DRIVERS",
-    "Attributes",
     "Command",
     "Device",
     "Link",
-    "NetlinkError",
+    "Message",
     "NoRdmaError",
     "add_link",
     "check_link",
-    "decoded",
     "devices",
-    "encoded",
     "links",
     "message_type",
     "remove_link",
-    "replies",
     "resources",
     "statistics",
     "to_counters",
@@ -81,82 +78,61 @@ def message_type(command: Command) -> int:
     return (_CLIENT_NLDEV << 10) + command
 
 
-Attributes = dict[str, Any]
-"""The attributes of a message; the kernel's names without RDMA_NLDEV_ATTR_.
-
-The value of a table is the list of its entries, each a dictionary of the same form.
-"""
-_TEXT, _TABLE, _ENTRY = "text", "table", "entry"
-_ATTRIBUTES = {
-    1: ("DEV_INDEX", "=I"),
-    2: ("DEV_NAME", _TEXT),
-    3: ("PORT_INDEX", "=I"),
-    5: ("FW_VERSION", _TEXT),
-    6: ("NODE_GUID", "=Q"),
-    12: ("PORT_STATE", "=B"),
-    13: ("PORT_PHYS_STATE", "=B"),
-    14: ("DEV_NODE_TYPE", "=B"),
-    15: ("RES_SUMMARY", _TABLE),
-    16: ("RES_SUMMARY_ENTRY", _ENTRY),
-    17: ("RES_SUMMARY_ENTRY_NAME", _TEXT),
-    18: ("RES_SUMMARY_ENTRY_CURR", "=Q"),
-    51: ("NDEV_NAME", _TEXT),
-    65: ("LINK_TYPE", _TEXT),
-    67: ("DEV_PROTOCOL", _TEXT),
-    69: ("CHARDEV_TYPE", _TEXT),
-    # the header documents a u64, ib_uverbs sends a u32 (drivers/infiniband/core/uverbs_main.c)
-    73: ("UVERBS_DRIVER_ID", "=I"),
-    80: ("STAT_HWCOUNTERS", _TABLE),
-    81: ("STAT_HWCOUNTER_ENTRY", _ENTRY),
-    82: ("STAT_HWCOUNTER_ENTRY_NAME", _TEXT),
-    83: ("STAT_HWCOUNTER_ENTRY_VALUE", "=Q"),
-}
-"""Names and kinds by number: a text, a number as struct writes it, or attributes in attributes."""
-_NUMBERS = {name: number for number, (name, _) in _ATTRIBUTES.items()}
-# struct nlmsghdr: length, type, flags, sequence number, port; and struct nlattr: length, type
-_HEADER, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=HH")
-# NLA_TYPE_MASK: without the flags "nested" and "network byte order"
-_TYPE_MASK = 0x3FFF
+class _SummaryEntry(nla):  # type: ignore[misc]
+    nla_map = (
+        (17, "RES_SUMMARY_ENTRY_NAME", "asciiz"),
+        (18, "RES_SUMMARY_ENTRY_CURR", "uint64"),
+    )
 
 
-def _padded(size: int) -> int:
-    return size + 3 & ~3
+class _Summary(nla):  # type: ignore[misc]
+    nla_map = ((16, "RES_SUMMARY_ENTRY", "entry"),)
+    entry = _SummaryEntry
 
 
-def encoded(attributes: Attributes) -> bytes:
-    """The bytes of texts and numbers, as a request has them."""
-    parts = []
-    for name, value in attributes.items():
-        kind = _ATTRIBUTES[_NUMBERS[name]][1]
-        data = value.encode() + b"\0" if kind == _TEXT else struct.pack(kind, value)
-        head = _ATTRIBUTE.pack(_ATTRIBUTE.size + len(data), _NUMBERS[name])
-        parts.append(head + data.ljust(_padded(len(data)), b"\0"))
-    return b"".join(parts)
+class _CounterEntry(nla):  # type: ignore[misc]
+    nla_map = (
+        (82, "STAT_HWCOUNTER_ENTRY_NAME", "asciiz"),
+        (83, "STAT_HWCOUNTER_ENTRY_VALUE", "uint64"),
+    )
 
 
-def decoded(data: bytes) -> Attributes:
-    """The attributes in the payload of a reply."""
-    return dict(_attributes(data))
+class _Counters(nla):  # type: ignore[misc]
+    nla_map = ((81, "STAT_HWCOUNTER_ENTRY", "entry"),)
+    entry = _CounterEntry
 
 
-def _attributes(data: bytes) -> Iterator[tuple[str, Any]]:
-    at = 0
-    while at + _ATTRIBUTE.size <= len(data):
-        size, number = _ATTRIBUTE.unpack_from(data, at)
-        name, kind = _ATTRIBUTES.get(number & _TYPE_MASK, ("", ""))
-        if size < _ATTRIBUTE.size:
-            return
-        if name:
-            yield name, _value(kind, data[at + _ATTRIBUTE.size : at + size])
-        at += _padded(size)
+class Message(nlmsg):  # type: ignore[misc]
+    """An nldev message; attributes have the kernel's names without RDMA_NLDEV_ATTR_."""
 
+    nla_map = (
+        (1, "DEV_INDEX", "uint32"),
+        (2, "DEV_NAME", "asciiz"),
+        (3, "PORT_INDEX", "uint32"),
+        (5, "FW_VERSION", "asciiz"),
+        (6, "NODE_GUID", "uint64"),
+        (12, "PORT_STATE", "uint8"),
+        (13, "PORT_PHYS_STATE", "uint8"),
+        (14, "DEV_NODE_TYPE", "uint8"),
+        (15, "RES_SUMMARY", "summary"),
+        (50, "NDEV_INDEX", "uint32"),
+        (51, "NDEV_NAME", "asciiz"),
+        (65, "LINK_TYPE", "asciiz"),
+        (67, "DEV_PROTOCOL", "asciiz"),
+        (69, "CHARDEV_TYPE", "asciiz"),
+        # the header documents a u64, ib_uverbs sends a u32 (drivers/infiniband/core/uverbs_main.c)
+        (73, "UVERBS_DRIVER_ID", "uint32"),
+        (80, "STAT_HWCOUNTERS", "counters"),
+    )
+    summary = _Summary
+    counters = _Counters
 
-def _value(kind: str, data: bytes) -> Any:
-    if kind == _TEXT:
-        return data.partition(b"\0")[0].decode(errors="replace")
-    if kind == _TABLE:
-        return [entry for _, entry in _attributes(data)]
-    return decoded(data) if kind == _ENTRY else struct.unpack_from(kind, data)[0]
+    @classmethod
+    def of(cls, **attributes: object) -> Message:
+        """A request with these attributes."""
+        request = cls()
+        request["attrs"] = list(attributes.items())
+        return request
 
 
 # enum ib_port_state and rdma_node_type of include/rdma/ib_verbs.h, physical states of the IB
@@ -175,53 +151,60 @@ _PHYSICAL = (
 _NODES = ("unknown", "ca", "switch", "router", "rnic", "usnic", "usnic_dp", "unspecified")
 
 
-def to_device(answer: Attributes, driver: str) -> Device:
+def to_device(answer: Any, driver: str) -> Device:
     """The device in a reply to GET; ``driver`` is "" if no character device names one.
 
     The modelled card has no number in enum rdma_driver_id; its firmware version names it.
     """
-    firmware = answer.get("FW_VERSION", "")
+    firmware = answer.get_attr("FW_VERSION", "")
     if driver in ("", "unknown") and firmware.startswith("nfsrdma_card "):
         driver = "card"
     return Device(
-        index=answer["DEV_INDEX"],
-        name=answer["DEV_NAME"],
-        ports=answer.get("PORT_INDEX", 0),
-        node_type=_word(_NODES, answer.get("DEV_NODE_TYPE", 0)),
-        protocol=answer.get("DEV_PROTOCOL", ""),
+        index=answer.get_attr("DEV_INDEX"),
+        name=answer.get_attr("DEV_NAME"),
+        ports=answer.get_attr("PORT_INDEX", 0),
+        node_type=_word(_NODES, answer.get_attr("DEV_NODE_TYPE", 0)),
+        protocol=answer.get_attr("DEV_PROTOCOL", ""),
         driver=driver,
         firmware=firmware,
-        node_guid=_guid(answer.get("NODE_GUID", 0)),
+        node_guid=_guid(answer.get_attr("NODE_GUID", 0)),
     )
 
 
-def to_driver(answer: Attributes) -> str:
+def to_driver(answer: Any) -> str:
     """The driver name in a reply to GET_CHARDEV."""
-    number = answer.get("UVERBS_DRIVER_ID")
+    number = answer.get_attr("UVERBS_DRIVER_ID")
     return "" if number is None else DRIVERS.get(number, f"driver {number}")
 
 
-def to_link(answer: Attributes, device: Device) -> Link:
+def to_link(answer: Any, device: Device) -> Link:
     """The link in a reply to PORT_GET."""
     return Link(
         device=device,
-        port=answer["PORT_INDEX"],
-        state=_word(_STATES, answer.get("PORT_STATE", 0)),
-        physical_state=_word(_PHYSICAL, answer.get("PORT_PHYS_STATE", 0)),
-        netdev=answer.get("NDEV_NAME", ""),
+        port=answer.get_attr("PORT_INDEX"),
+        state=_word(_STATES, answer.get_attr("PORT_STATE", 0)),
+        physical_state=_word(_PHYSICAL, answer.get_attr("PORT_PHYS_STATE", 0)),
+        netdev=answer.get_attr("NDEV_NAME", ""),
     )
 
 
-def to_resources(answer: Attributes) -> dict[str, int]:
+def to_resources(answer: Any) -> dict[str, int]:
     """The number of objects of each kind, from a reply to RES_GET."""
-    stem = "RES_SUMMARY_ENTRY"
-    return {one[f"{stem}_NAME"]: one[f"{stem}_CURR"] for one in answer.get("RES_SUMMARY", ())}
+    return _pairs(answer, "RES_SUMMARY", "CURR")
 
 
-def to_counters(answer: Attributes) -> dict[str, int]:
+def to_counters(answer: Any) -> dict[str, int]:
     """The counters of a link, from a reply to STAT_GET."""
-    stem = "STAT_HWCOUNTER_ENTRY"
-    return {one[f"{stem}_NAME"]: one[f"{stem}_VALUE"] for one in answer.get("STAT_HWCOUNTERS", ())}
+    return _pairs(answer, "STAT_HWCOUNTER", "VALUE")
+
+
+def _pairs(answer: Any, stem: str, value: str) -> dict[str, int]:
+    tables = answer.get_attrs("RES_SUMMARY") + answer.get_attrs("STAT_HWCOUNTERS")
+    entries = [entry for table in tables for entry in table.get_attrs(f"{stem}_ENTRY")]
+    return {
+        entry.get_attr(f"{stem}_ENTRY_NAME"): entry.get_attr(f"{stem}_ENTRY_{value}")
+        for entry in entries
+    }
 
 
 def _word(words: tuple[str, ...], number: int) -> str:
@@ -243,20 +226,6 @@ class NoRdmaError(UserError):
     """ib_core is not loaded, or the kernel has none."""
 
 
-class NetlinkError(OSError):
-    """The kernel refused a request."""
-
-
-# linux/netlink.h: NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP, NLMSG_ERROR, NLMSG_DONE
-_REQUEST, _ACKNOWLEDGE, _DUMP = 0x1, 0x4, 0x300
-_ERROR, _DONE = 2, 3
-_SEQUENCE = 1
-# the port and the groups of the kernel's socket
-_KERNEL = (0, 0)
-# a dump has 32 KiB at most in a message (netlink_dump in net/netlink/af_netlink.c)
-_BUFFER = 64 << 10
-
-
 def devices() -> list[Device]:
     """All RDMA devices of this network namespace.  NoRdmaError if ib_core is not loaded."""
     with _socket() as sock:
@@ -273,8 +242,8 @@ def links() -> list[Link]:
 def resources() -> dict[str, dict[str, int]]:
     """The number of objects of each kind per device: ``pd``, ``cq``, ``qp``, ``mr`` ..."""
     with _socket() as sock:
-        answers = _ask(sock, Command.RES_GET, _DUMP)
-    return {answer["DEV_NAME"]: to_resources(answer) for answer in answers}
+        answers = _ask(sock, Command.RES_GET, dump=True)
+    return {answer.get_attr("DEV_NAME"): to_resources(answer) for answer in answers}
 
 
 def statistics(link: Link) -> dict[str, int]:
@@ -285,7 +254,7 @@ def statistics(link: Link) -> dict[str, int]:
                 sock, Command.STAT_GET, DEV_INDEX=link.device.index, PORT_INDEX=link.port
             )
         except NetlinkError as error:
-            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+            if error.code in (errno.EINVAL, errno.EOPNOTSUPP):
                 return {}
             raise
     return to_counters(answers[0]) if answers else {}
@@ -344,68 +313,42 @@ def remove_link(name: str, journal: Journal) -> Link:
     return link
 
 
-def _socket() -> socket.socket:
-    """A socket of RDMA netlink.  NoRdmaError if the kernel has none."""
+@contextmanager
+def _socket() -> Iterator[Any]:
     try:
-        return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA)
+        # test with a plain socket: a failed pyroute2 socket prints a traceback when it is collected
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA).close()
     except OSError as error:
         hint = "load the NIC's driver, or: modprobe ib_core; nfsrdma link add rxe0 --netdev DEVICE"
         message = f"no RDMA link: ib_core is not loaded ({error.strerror})"
         raise NoRdmaError(message, hint) from error
+    sock = NetlinkSocket(family=NETLINK_RDMA)
+    try:
+        sock.bind()
+        sock.register_policy({message_type(command): Message for command in Command})
+        yield sock
+    finally:
+        sock.close()
 
 
-def _ask(
-    sock: socket.socket, command: Command, flags: int = 0, **attributes: object
-) -> list[Attributes]:
-    payload = encoded(attributes)
-    # one request at a time: no other reply can have this number
-    head = (_HEADER.size + len(payload), message_type(command), _REQUEST | flags, _SEQUENCE, 0)
-    sock.sendto(_HEADER.pack(*head) + payload, _KERNEL)
-    return [decoded(data) for data in replies(sock, single=not flags)]
-
-
-def replies(sock: socket.socket, *, single: bool) -> Iterator[bytes]:
-    """The payloads of the replies to a request, up to the last one; NetlinkError if it is refused.
-
-    The last one is the first reply of a request for a ``single`` object, the message that ends a
-    dump, or the acknowledgement.
-    """
-    while True:
-        data, _, flags, sender = sock.recvmsg(_BUFFER)
-        if flags & socket.MSG_TRUNC:
-            raise OSError(errno.EMSGSIZE, "a message of RDMA netlink is longer than the buffer")
-        for kind, payload in _messages(data) if sender == _KERNEL else ():
-            if kind in (_ERROR, _DONE):
-                if code := struct.unpack_from("=i", payload)[0]:
-                    raise NetlinkError(-code, os.strerror(-code))
-                return
-            yield payload
-            if single:
-                return
-
-
-def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The types and the payloads of the messages in a datagram."""
-    at = 0
-    while at + _HEADER.size <= len(data):
-        size, kind, *_ = _HEADER.unpack_from(data, at)
-        if size < _HEADER.size:
-            return
-        yield kind, data[at + _HEADER.size : at + size]
-        at += _padded(size)
+def _ask(sock: Any, command: Command, *, dump: bool = False, **attributes: object) -> list[Any]:
+    request = Message.of(**attributes)
+    flags = NLM_F_REQUEST | (NLM_F_DUMP if dump else 0)
+    return list(sock.nlm_request(request, message_type(command), flags))
 
 
 def _change(command: Command, **attributes: object) -> None:
     with _socket() as sock:
-        _ask(sock, command, _ACKNOWLEDGE, **attributes)
+        request = Message.of(**attributes)
+        list(sock.nlm_request(request, message_type(command), NLM_F_REQUEST | NLM_F_ACK))
 
 
-def _devices(sock: socket.socket) -> list[Device]:
-    answers = _ask(sock, Command.GET, _DUMP)
-    return [to_device(a, _driver(sock, a["DEV_INDEX"])) for a in answers]
+def _devices(sock: Any) -> list[Device]:
+    answers = _ask(sock, Command.GET, dump=True)
+    return [to_device(a, _driver(sock, a.get_attr("DEV_INDEX"))) for a in answers]
 
 
-def _driver(sock: socket.socket, index: int) -> str:
+def _driver(sock: Any, index: int) -> str:
     try:
         answers = _ask(sock, Command.GET_CHARDEV, DEV_INDEX=index, CHARDEV_TYPE="uverbs")
     except NetlinkError:
@@ -414,8 +357,8 @@ def _driver(sock: socket.socket, index: int) -> str:
     return to_driver(answers[0]) if answers else ""
 
 
-def _ports(sock: socket.socket, device: Device) -> list[Link]:
-    answers = _ask(sock, Command.PORT_GET, _DUMP, DEV_INDEX=device.index)
+def _ports(sock: Any, device: Device) -> list[Link]:
+    answers = _ask(sock, Command.PORT_GET, dump=True, DEV_INDEX=device.index)
     return [to_link(answer, device) for answer in answers]
 
 
@@ -444,4 +387,4 @@ def _refused(what: str, error: NetlinkError) -> UserError:
         errno.EEXIST: "that network device already has an RDMA link",
         errno.EINVAL: "the kernel has no driver of this type",
     }
-    return UserError(f"cannot {what}: {error.strerror}", hints.get(error.errno or 0, ""))
+    return UserError(f"cannot {what}: {error.args[1]}", hints.get(error.code, ""))
