@@ -139,7 +139,7 @@ def test_a_trial_on_hardware_is_by_time(
     node: bool,
     fields: dict[str, float],
 ) -> None:
-    monkeypatch.setattr("nfsrdma_tools.host.environment.is_lab_node", lambda: node)
+    monkeypatch.setattr("nfsrdma_tools.host.environment.lab_facts", lambda: node)
     assert cli_sweep._length(*given) == fields
 
 
