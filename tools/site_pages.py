@@ -30,4 +30,6 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Have links to these files lead to their pages."""
     for path, name in OUTSIDE.items():
         markdown = markdown.replace(f"]({path})", f"]({name})")
+        # a page in a folder of docs/
+        markdown = markdown.replace(f"](../{path})", f"](../{name})")
     return markdown

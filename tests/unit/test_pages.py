@@ -167,3 +167,22 @@ def test_abbreviations_are_in_the_glossary() -> None:
         if found not in known
     }
     assert unknown_words == set()
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and mkdocs make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    heads = re.findall(r"^#+ (.+)$", text, re.M)
+    plain = [re.sub(r"\]\([^)]*\)|[^\w\s-]", "", head.lower()) for head in heads]
+    return {re.sub(r"\s", "-", head.strip()) for head in plain}
+
+
+@pytest.mark.parametrize("page", [ROOT / "CHANGELOG.md", *HAND_WRITTEN], ids=name)
+def test_headings_that_a_link_names_exist(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:\s]*)#([^)]+)\)", page.read_text())
+    missing = [
+        f"{target}#{anchor}"
+        for target, anchor in links
+        if anchor not in anchors((page.parent / target) if target else page)
+    ]
+    assert missing == []
