@@ -5,6 +5,7 @@ Two addresses that share a prefix share one of the same length afterwards (as Cr
 the design and performance of prefix-preserving IP traffic trace anonymization", 2001), so routes
 stay as they are; the first octet of an IPv4 address, and the first two of an IPv6 address, remain.
 Names and folders are numbered in the order of the alphabet.  The key is random, and kept nowhere.
+Free text that no reader uses is removed: comments, descriptions, aliases.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from typing import Any
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.host.bundle import Bundle, LeftOut
+from nfsrdma_tools.host.kernel_log.explain import explain
 from nfsrdma_tools.host.nfs import fstab, mountinfo, units
 from nfsrdma_tools.host.nfs.mounts import Target
 
 __all__ = ["Words", "anonymized"]
 
 _IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\w)")
-_IPV6 = re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:])")
+# not the beginning of ::ffff:192.0.2.1
+_IPV6 = re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:]|\.\d)")
 _MAC = re.compile(
     r"(?<![\w:])((?:[0-9A-Fa-f]{2}:){3})((?:[0-9A-Fa-f]{2}:){2}[0-9A-Fa-f]{2})(?![\w:])"
 )
@@ -45,19 +48,45 @@ _COMMON = frozenset(
     | {"pods", "kubelet", "volumes", "plugins"}
 )
 """Folders whose names say nothing about their owner."""
+_COMMON_HOSTS = frozenset(
+    {"accept", "all", "auto", "chain", "client", "clients", "data", "default", "defaults", "dev"}
+    | {"device", "drop", "files", "hard", "host", "input", "ip", "kernel", "link", "mount", "name"}
+    | {"nas", "nfs", "nfs3", "nfs4", "nfsd", "nfsrdma", "none", "port", "rdma", "ro", "rpcrdma"}
+    | {"rw", "server", "servers", "soft", "storage", "store", "sunrpc", "svcrdma", "sys", "table"}
+    | {"tcp", "type", "udp"}
+)
+"""Labels of hosts that say nothing about their owner, and words of formats and messages."""
 _SYSTEM = frozenset({"boot", "etc", "lib", "proc", "run", "sbin", "sys", "usr"})
 _KEPT_NAMES = frozenset(("localhost", "*", ""))
+_EXPORTS_D = "etc/exports.d/"
+# the builder in parentheses, of a kernel that somebody built
+_BUILDER = re.compile(r"\([^()\s]+@[^()\s]+\)")
+_COMMENT = re.compile(r"^([ \t]*[#;]).*?(\\?)$", re.MULTILINE)
+_COMMENT_BEHIND = re.compile(r"([ \t]#).*$", re.MULTILINE)
+_WITH_COMMENTS_BEHIND = ("etc/hosts", "etc/fstab", "etc/exports")
+_DESCRIPTION = re.compile(r"^((?:Description|Documentation)[ \t]*=).*$", re.MULTILINE)
+_TEXT_IN_RULE = re.compile(r"((?:comment|prefix) )(?:\"[^\"]*\"|\S+)")
+_TEXT_OF_LINK = re.compile(r'("(?:ifalias|phys_port_id|phys_switch_id)": ?")(?:[^"\\]|\\.)*')
+_HOME = re.compile(r"/home/[^/\s:'\"]+")
+# names in configuration: host= of nfs.conf, sections of nfsmount.conf, referrals of exports(5)
+_CONFIGURED = re.compile(r"^[ \t]*host[ \t]*=(.*)$|\[[ \t]*Server[ \t]*\"([^\"]*)\"", re.M | re.I)
+_EXPORT = re.compile(r'^[ \t]*(?:"([^"\n]*)"|([^\s#]\S*))([^\n]*)', re.MULTILINE)
+_REFERRAL = re.compile(r"\b(?:refer|replicas)=([^,)\s]+)")
+# "2026-11-26T17:12:14+0000 node7 kernel: ..." and "... on NFSv4 server filer7"
+_JOURNAL_HOST = re.compile(r"^\d{4}-\S+ (\S+) [\w./-]+(?:\[\d+\])?: ", re.MULTILINE)
+_SERVER = re.compile(r"\bserver ([\w.-]*\w)")
 
 
 def anonymized(bundle: Bundle) -> Bundle:
     """A copy of a bundle without the addresses, names and paths of its host."""
     words = Words(os.urandom(32), *_names(bundle))
-    notes = bundle.notes
+    notes, drop_ins = bundle.notes, [name for name in bundle.files if name.startswith(_EXPORTS_D)]
+    renamed = {name: f"{_EXPORTS_D}{number}.exports" for number, name in enumerate(drop_ins, 1)}
     return Bundle(
         files={
-            words.text(name): os.fsencode(words.file(name, os.fsdecode(data)))
-            if not name.endswith(".gz")
-            else data
+            renamed.get(name) or words.text(f"/{name}")[1:]: data
+            if name.endswith(".gz")
+            else os.fsencode(words.file(name, os.fsdecode(data)))
             for name, data in bundle.files.items()
         },
         links={
@@ -81,31 +110,81 @@ def anonymized(bundle: Bundle) -> Bundle:
 
 def _result(result: Result, words: Words) -> Result:
     argv = tuple(map(words.text, result.argv))
-    texts = words.text(result.stdout), words.text(result.stderr)
+    texts = words.text(_without_free_text(result)), words.text(result.stderr)
     return result._replace(argv=argv, stdout=texts[0], stderr=texts[1])
+
+
+def _without_free_text(result: Result) -> str:
+    """The output of a program without texts that an administrator has chosen."""
+    if result.argv[0] in ("nft", "iptables-legacy-save"):
+        return _TEXT_IN_RULE.sub(r'\1""', result.stdout)
+    return _TEXT_OF_LINK.sub(r"\1", result.stdout) if result.argv[0] == "ip" else result.stdout
 
 
 def _names(bundle: Bundle) -> tuple[set[str], set[str]]:
     """The host names and the paths in a bundle."""
     texts = {name: os.fsdecode(data) for name, data in bundle.files.items()}
-    hosts, paths = {platform.node()}, set[str]()
+    hosts, paths = {platform.node(), *bundle.notes.addresses}, set[str]()
     for source, directory in _mounts(texts):
         target = Target.of(source)
-        hosts.add(target.host)
+        # mount.nfs takes several
+        hosts |= set(target.host.split(","))
         paths |= {target.path, directory}
-    for name, text in texts.items():
-        if name.startswith(("etc/exports", "var/lib/nfs/etab")):
-            for fields in (row.split() for row in text.splitlines() if not row.startswith("#")):
-                paths |= set(fields[:1])
-                hosts |= {word.partition("(")[0] for word in fields[1:]}
-    for row in texts.get("etc/hosts", "").splitlines():
-        hosts |= set(row.partition("#")[0].split()[1:])
-    hosts |= set(bundle.notes.addresses)
+    for host, path in _exported(texts):
+        hosts.add(host)
+        paths.add(path)
+    hosts |= set(_configured(texts))
+    for text in _outputs(bundle):
+        hosts |= set(_JOURNAL_HOST.findall(text))
+        paths |= set(_HOME.findall(text))
     for name, link in bundle.links.items():
         # to a mount point
         if name.partition("/")[0] not in _SYSTEM:
             paths |= {f"/{name}", link}
-    return hosts, paths
+    return hosts | _servers_in_logs(bundle), paths
+
+
+def _configured(texts: dict[str, str]) -> Iterator[str]:
+    """The names in /etc/hosts and in the configuration of NFS."""
+    for row in texts.get("etc/hosts", "").splitlines():
+        yield from row.partition("#")[0].split()[1:]
+    for name, text in texts.items():
+        if name.startswith(("etc/nfs", "usr/etc/nfs")):
+            for pair in _CONFIGURED.findall(text):
+                yield from re.split(r"[,\s]+", "".join(pair))
+
+
+def _exported(texts: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """The clients and the directories of exports, and the places that they refer to."""
+    for name, text in texts.items():
+        if not name.startswith(("etc/exports", "var/lib/nfs/etab")):
+            continue
+        for match in _EXPORT.finditer(text):
+            yield "", match[1] or match[2]
+            yield from ((word.partition("(")[0], "") for word in match[3].split())
+        for place in ":".join(_REFERRAL.findall(text)).split(":"):
+            path, *names = re.split("[@+]", place)
+            yield from ((host, path) for host in names)
+
+
+def _outputs(bundle: Bundle) -> Iterator[str]:
+    """The facts, and what programs got and printed."""
+    yield from bundle.notes.facts.values()
+    for argv, result in bundle.notes.programs.items():
+        yield "\n".join(argv)
+        if result:
+            yield result.stdout
+            yield result.stderr
+
+
+def _servers_in_logs(bundle: Bundle) -> set[str]:
+    """The servers in messages of the log; others than in mounts, if these have gone."""
+    found = set()
+    for argv, result in bundle.notes.programs.items():
+        if result and argv[0] in ("dmesg", "journalctl"):
+            subjects = {entry.subject for entry in explain(result.stdout.split("\n"))}
+            found |= subjects.intersection(_SERVER.findall(result.stdout))
+    return found
 
 
 def _mounts(texts: dict[str, str]) -> Iterator[tuple[str, str]]:
@@ -129,15 +208,19 @@ class Words:
         self._key = key
         self._words: dict[str, str] = {}
         # a name and its first label name one host
-        labels = sorted({host.partition(".")[0] for host in hosts if _is_name(host)})
-        numbered = {label: f"host-{number}" for number, label in enumerate(labels, 1)}
-        for host in filter(_is_name, hosts):
+        known = {host.lower() for host in hosts if _is_name(host)}
+        labels = sorted({host.partition(".")[0] for host in known} - _COMMON_HOSTS)
+        self._labels = {label: f"host-{number}" for number, label in enumerate(labels, 1)}
+        for host in known - _COMMON_HOSTS:
             label, dot, _ = host.partition(".")
-            self._words[host] = numbered[label] + (".example.com" if dot else "")
+            name = self._labels.get(label, label)
+            self._words[host] = f"{name}.example.com" if dot else name
         folders = sorted({part for path in paths for part in path.split("/")} - _COMMON - {""})
         self._folders = {part: f"dir-{number}" for number, part in enumerate(folders, 1)}
         self._paths = {path: self._path(path) for path in paths if path.count("/") > 0}
-        self._pattern = _any_of(self._words, r"(?<![\w.-])", r"(?![\w-]|\.\w)")
+        self._pattern = _any_of(self._words, r"(?<![\w.-])", r"(?![\w-]|\.\w)", re.I)
+        # the same host with a domain
+        self._longer = _any_of(self._labels, r"(?<![\w./-])(", r")(?:\.[A-Za-z0-9][\w-]*)+", re.I)
         named = {_unit(old): _unit(new) for old, new in self._paths.items()}
         octal = {_octal(old): new for old, new in self._paths.items()}
         self._replaced = {**self._paths, **octal, **named}
@@ -150,12 +233,19 @@ class Words:
         """The text of a file."""
         if name in ("proc/fs/nfsfs/volumes", "proc/fs/nfsfs/servers"):
             text = _HEX_ADDRESS.sub(self._hexadecimal, text)
+        if name == "proc/version":
+            text = _BUILDER.sub("(builder)", text)
+        if not name.startswith(("proc/", "sys/")):
+            text = _DESCRIPTION.sub(r"\1", _COMMENT.sub(r"\1\2", text))
+        if name.startswith(_WITH_COMMENTS_BEHIND):
+            text = _COMMENT_BEHIND.sub(r"\1", text)
         return self.text(text)
 
     def text(self, text: str) -> str:
         """A text with all its words replaced."""
         text = self._path_pattern.sub(lambda match: self._replaced[match[0]], text)
-        text = self._pattern.sub(lambda match: self._words[match[0]], text)
+        text = self._pattern.sub(lambda match: self._words[match[0].lower()], text)
+        text = self._longer.sub(lambda match: f"{self._labels[match[1].lower()]}.example.com", text)
         text = _IPOIB.sub(self._hardware_address, text)
         text = _MAC.sub(lambda match: match[1] + self._digits(match[2]), text)
         text = _IPV6.sub(self._address, text)
@@ -213,11 +303,11 @@ def _is_name(host: str) -> bool:
     return False
 
 
-def _any_of(words: dict[str, str], before: str, after: str) -> re.Pattern[str]:
+def _any_of(words: dict[str, str], before: str, after: str, flags: int = 0) -> re.Pattern[str]:
     # the longest first: a path may begin with another one
     ordered = sorted(words, key=len, reverse=True)
     choice = "|".join(map(re.escape, ordered)) or r"(?!)"
-    return re.compile(f"{before}(?:{choice}){after}")
+    return re.compile(f"{before}(?:{choice}){after}", flags)
 
 
 def _octal(path: str) -> str:

@@ -18,13 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfsrdma_tools.cli import collect as command
+from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import bundle as bundles
 from nfsrdma_tools.host import recorded
 from nfsrdma_tools.host.anonymize import Words, anonymized
 from nfsrdma_tools.host.bundle import Bundle, LeftOut
 from nfsrdma_tools.host.checks import examine
+from nfsrdma_tools.host.kernel_log.explain import explain, kernel_ring
 from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.nfs import mounts
 
 FIELD = Path(__file__).parents[1] / "field"
 KEY = b"k" * 32
@@ -216,6 +219,65 @@ def test_no_name_of_the_host_is_left(tmp_path: Path) -> None:
         assert [f.status for name, f in findings.items() if name.startswith("fstab /srv/")] == [
             "ok"
         ]
+
+
+LOG = """\
+2026-11-26T17:12:14+0000 oldname7 kernel: nfs: server lost7.corp.test not responding, timed out
+2026-11-26T17:12:15+0000 oldname7 kernel: nfs: server ok7 OK
+"""
+RING = "[    9.100000] nfs: server gone7.corp.test not responding, timed out\n"
+LINKS = '[{"ifname":"eth0","ifalias":"rack 7 \\"acme\\"","phys_switch_id":"b8599f7","mtu":1500}]'
+RULES = 'table inet f {\n\tchain input {\n\t\ttcp dport 2049 drop comment "acme vpn"\n\t}\n}\n'
+HIDDEN: dict[str, str | bytes] = {
+    # several servers, a bracket, a newline, an escape sequence, invalid UTF-8, and 4 KiB
+    "proc/self/mountinfo": (
+        "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        "61 22 0:52 / /srv/a\\012acme rw - nfs4 one7,two7.corp:/p/\x1b[2Jacme rw,addr=10.7.7.7\n"
+        "62 22 0:53 / /srv/\udcffacme rw - nfs filer7:/p rw,addr=::ffff:10.7.7.8,proto=tcp\n"
+        f"63 22 0:54 / /srv/{'acme' * 1024} rw - nfs4 filer7:/{'acme/' * 800} rw\n"
+        "64 22 0:55 / /srv/n rw - nfs nfs.corp.test:/p rw,proto=tcp\n"
+        "65 22 0:56 / /srv/m rw - nfs nfs:/p rw,proto=tcp\n"
+    ),
+    "etc/fstab": "nfs:/p /srv/m nfs rw 0 0 # acme\nFILER7.other.acme:/q /srv/q nfs rw 0 0\n",
+    "etc/hosts": "10.7.7.8 filer7 # acme\n# acme\n",
+    "etc/nfs.conf": "; acme\n[nfsd]\nhost=ib7.corp.test, ib8\nthreads=8\n",
+    "etc/nfsmount.conf": '[ Server "conf7" ]\nproto=rdma\n',
+    "etc/exports": '"/srv/my acme" *(ro,refer=/acme@ref7+ref8.corp.test:/acme2@ref9)\n',
+    "etc/exports.d/acme.exports": "/srv/x client7(rw)\n",
+    "etc/systemd/system/srv-q.mount": "[Unit]\nDescription=acme\n[Mount]\nWhat=filer7:/q\n",
+    "etc/udev/rules.d/60-x.rules": '# acme \\\nATTR{read_ahead_kb}="128"\n',
+    "proc/version": "Linux version 6.12.1 (eve7@build7.acme) (gcc 12) #1 SMP\n",
+}
+
+
+def test_names_in_unusual_places_are_replaced(tmp_path: Path) -> None:
+    bundle = Bundle(files={name: os.fsencode(text) for name, text in HIDDEN.items()})
+    link = ("ip", "-d", "-j", "link", "show")
+    printed = {("journalctl",): LOG, ("dmesg",): RING, link: LINKS, ("nft",): RULES}
+    for argv, text in printed.items():
+        bundle.notes.programs[argv] = Result(argv, text, "", 0)
+    bundle.notes.facts["module build"] = "/home/eve7/.cache/nfsrdma/x.ko"
+    changed = anonymized(bundle)
+    everything = repr((changed.files, changed.links, changed.notes, changed.left_out)).lower()
+    words = ("acme", "corp", "eve7", "one7", "two7", "filer7", "oldname7", "gone7", "lost7", "ok7",
+             "ib7", "ib8", "conf7", "ref7", "ref8", "ref9", "client7", "build7", "b8599f7",
+             "10.7.7", "7.7.8")  # fmt: skip
+    assert [word for word in words if word in everything] == []
+    shown = changed.notes.programs[link]
+    assert shown and json.loads(shown.stdout)[0].keys() == {
+        "ifname", "ifalias", "phys_switch_id", "mtu",
+    }  # fmt: skip
+    file = tmp_path / "bundle"
+    file.write_bytes(changed.archive())
+    with recorded.opened(file) as machine:
+        found = mounts.mounts(machine)
+        assert [mount.transport for mount in found].count("tcp") == 3
+        # a host that is called nfs, as the type of the filesystem is
+        assert [mount.target.host for mount in found[-2:]] == ["nfs.example.com", "nfs"]
+        assert machine.read("etc/udev/rules.d/60-x.rules").startswith("#\\\nATTR")
+        assert machine.read("etc/exports.d/1.exports")
+        (silent,) = explain(kernel_ring(machine))
+        assert re.fullmatch(r"host-\d+\.example\.com", silent.subject)
 
 
 def addresses(version: int) -> st.SearchStrategy[Any]:
