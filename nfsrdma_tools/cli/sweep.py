@@ -47,7 +47,7 @@ def sweep(
         argument("SERVER:/PATH", "Export to measure; required without --lab and --resume."),
     ] = None,
     preset: Annotated[
-        str | None, option("NAME", "Grid: quick, full or paper2003 (default: quick).")
+        str | None, option("NAME", "Grid: quick, full, hardware or paper2003 (default: quick).")
     ] = None,
     transport: Annotated[
         str | None,
@@ -80,7 +80,23 @@ def sweep(
         str | None, vers_option("4.2; 3 with personality optimistic, and of preset paper2003")
     ] = None,
     nconnect: Annotated[
-        str | None, option("LIST", "Numbers of connections: 1,4 (default: 1).")
+        str | None, option("LIST", "Numbers of connections: 1,4 (default: the preset's).")
+    ] = None,
+    jobs: Annotated[
+        str | None,
+        option(
+            "LIST",
+            "Threads that read or write a part of the file each, as numjobs of fio: 1,4,16 "
+            "(default: the preset's).",
+        ),
+    ] = None,
+    depth: Annotated[
+        str | None,
+        option(
+            "LIST",
+            "Requests of io_uring that a thread has in flight, as iodepth of fio: 1,8,64; needs "
+            "--direct (default: the preset's).",
+        ),
     ] = None,
     axis: Annotated[
         list[str] | None,
@@ -104,6 +120,13 @@ def sweep(
             "Length of a trial in seconds, after a warm-up of a fifth of that; O_DIRECT reads "
             "begin with the file again, other trials end with it; 0 reads the file once "
             "(default: 5; with --file-size, in a lab and with preset paper2003: 0).",
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        option(
+            "N",
+            "Start no trial after N minutes of trials (default: no limit; preset hardware: 50).",
         ),
     ] = None,
     file_size: Annotated[
@@ -210,8 +233,10 @@ def sweep(
         "verify": verify,
         "whole_from": 0 if whole_file else None,
         "directory": str(directory) if directory else None,
-        **_lists(rsize, read_ahead, read_ahead_kb, nconnect),
+        **_lists(rsize, read_ahead, read_ahead_kb),
+        **_counts(direct, jobs=jobs, depth=depth, nconnect=nconnect),
         "seconds": seconds,
+        "minutes": minutes,
         **_sizes(file_size=file_size, block_size=block_size),
     }
     if resume:
@@ -238,6 +263,9 @@ def _length(
     from nfsrdma_tools.sweep.plan import SECONDS
 
     if seconds is None and (lab or preset == "paper2003" or lab_facts()):
+        # hardware has no other length
+        if preset == "hardware":
+            return {}
         seconds = 0.0
     if file_size or seconds == 0:
         return {}
@@ -278,9 +306,7 @@ def _plan(target: str | None, changes: dict[str, Any]) -> Plan:
     return preset(name, str(Target.parse(target)), **changes)
 
 
-def _lists(
-    rsize: str | None, read_ahead: str | None, read_ahead_kb: str | None, nconnect: str | None
-) -> dict[str, Any]:
+def _lists(rsize: str | None, read_ahead: str | None, read_ahead_kb: str | None) -> dict[str, Any]:
     """Fields of a plan from lists of sizes and counts; None: unchanged."""
     if read_ahead and read_ahead_kb:
         raise UsageError("--read-ahead and --read-ahead-kb exclude each other", "omit one of them")
@@ -288,8 +314,16 @@ def _lists(
         "rsizes": parse_sizes(rsize) if rsize else None,
         "read_aheads": parse_counts(read_ahead) if read_ahead else None,
         "read_ahead_kbs": parse_counts(read_ahead_kb) if read_ahead_kb else None,
-        "nconnects": parse_counts(nconnect) if nconnect else None,
     }
+
+
+def _counts(direct: bool, **texts: str | None) -> dict[str, Any]:
+    """Fields of a plan from numbers of jobs, requests and connections; None: unchanged."""
+    if texts["depth"] and not direct:
+        what = "--depth needs --direct: read-ahead is the depth of buffered reads"
+        raise UsageError(what, "give --direct, or --read-ahead instead of --depth")
+    names = {"jobs": "jobs", "depth": "depths", "nconnect": "nconnects"}
+    return {names[name]: parse_counts(text) if text else None for name, text in texts.items()}
 
 
 def _sizes(**texts: str | None) -> dict[str, Any]:

@@ -14,7 +14,15 @@ from nfsrdma_tools.cli.output import print_line
 from nfsrdma_tools.errors import printable
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.readahead import kb_for
-from nfsrdma_tools.sweep.choice import Choice, choose, unstable
+from nfsrdma_tools.sweep.choice import (
+    LOADS,
+    MOVES,
+    Choice,
+    choose,
+    is_out_of_time,
+    not_tried,
+    unstable,
+)
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.progress import Event, Finished, Planned, Step, TrialDone, to_facts
 from nfsrdma_tools.sweep.significance import UNSTEADY, Summary
@@ -134,6 +142,7 @@ def conclusion(plan: Plan, store: Store, done: bool, again: Sequence[str] = ()) 
         lines += _mounting(plan, choice.winner.cell)
     lines += _remarks(trials)
     lines += _short(plan, trials)
+    lines += _skipped(plan, trials, done)
     path = shlex.quote(str(store.path))
     if not done:
         lines.append(f"next: nfsrdma sweep {shlex.join([*again, '--resume'])} {path}")
@@ -238,6 +247,18 @@ def _short(plan: Plan, trials: Sequence[Trial]) -> list[str]:
     least = min(t.duration_ns for t in short) / 1e9
     why = f"the file ended after {least:.2g} s or more, of {plan.seconds:g} s"
     return [f"  {len(short)} trials are short: {why}; free space on the server allows a larger one"]
+
+
+def _skipped(plan: Plan, trials: Sequence[Trial], done: bool) -> list[str]:
+    """A line about cells that a complete sweep did not try."""
+    left = not_tried(plan, trials)
+    if not (done and left and trials):
+        return []
+    if is_out_of_time(plan, trials):
+        why = f"the sweep ended after {plan.minutes:g} min of trials (--minutes)"
+    else:
+        why = f"fewer {', '.join(LOADS)} already gained less than {MOVES:.0%}"
+    return [f"  {len(left)} cells not tried: {why}"]
 
 
 def _remarks(trials: list[Trial]) -> list[str]:

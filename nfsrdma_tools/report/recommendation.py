@@ -131,6 +131,8 @@ def _flat(point: Point) -> dict[str, object]:
         "rsize": cell.rsize,
         "read_ahead": cell.read_ahead,
         "nconnect": cell.nconnect,
+        "jobs": cell.jobs,
+        "depth": cell.depth,
         "axes": dict(cell.axes),
         "runs": point.runs,
         "mb_per_s": point.throughput.mean,

@@ -255,8 +255,10 @@ def _of_probes(plan: Plan, trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def _variant(plan: Plan, cell: Cell, axes: Iterable[tuple[str, str]]) -> str:
-    connections = [f"nconnect {cell.nconnect}"] * (len(plan.nconnects) > 1)
-    return ", ".join(connections + [f"{name}={value}" for name, value in axes])
+    loads = [f"jobs {cell.jobs}"] * (len(plan.jobs) > 1)
+    loads += [f"depth {cell.depth}"] * (plan.direct and len(plan.depths) > 1)
+    loads += [f"nconnect {cell.nconnect}"] * (len(plan.nconnects) > 1)
+    return ", ".join(loads + [f"{name}={value}" for name, value in axes])
 
 
 def _mib(trial: Trial) -> float:

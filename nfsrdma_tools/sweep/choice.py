@@ -10,7 +10,9 @@ runs first.  Each step recomputes which cells are eliminated, by the noise of th
 transport, so a cell returns when the noise turns out larger.  The race ends when no other cell
 may be more than ``TARGET`` better than the best one, or when those that may have the plan's number
 of runs.  It makes at least three repeats of each transport, because one transport's noise says
-nothing about another's.  docs/dev/how-it-was-measured.md has the simulated regret.
+nothing about another's.  Of larger and larger loads (LOADS), it tries the next one only where the
+one before moved something.  With trials by time, a cell that may win and whose mean is unreliable
+runs more often than the plan says.  docs/dev/how-it-was-measured.md has the simulated regret.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.module_source import OURS
@@ -39,6 +42,9 @@ from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, OK, Trial
 
 __all__ = [
     "GIVE_UP",
+    "LOADS",
+    "MORE",
+    "MOVES",
     "TARGET",
     "Choice",
     "Comparison",
@@ -47,10 +53,19 @@ __all__ = [
     "choose",
     "compare",
     "expected",
+    "is_out_of_time",
     "next_cell",
+    "not_tried",
     "unstable",
 ]
 
+LOADS = ("jobs", "depth", "nconnect")
+"""What a mount has more of as the value grows.  A race tries the third value of such an axis only
+where the second one moved more than the first, and so on."""
+MOVES = 0.05
+"""Relative gain of throughput below which a larger load moved nothing."""
+MORE = 3
+"""With trials by time, cells whose mean is unreliable run up to so many times the plan's runs."""
 TARGET = 0.01
 """Relative gain of throughput below which another run is not worthwhile."""
 GIVE_UP = 2
@@ -58,10 +73,13 @@ GIVE_UP = 2
 
 
 def next_cell(plan: Plan, trials: Sequence[Trial]) -> tuple[Cell, int] | None:
-    """The next cell and the number of its run (from 1); None when everything is measured."""
+    """The next cell and the number of its run (from 1); None when everything is measured.
+
+    It is None as well after the plan's minutes.
+    """
     attempts = Counter(trial.cell for trial in trials)
     waiting = _waiting(plan, trials)
-    if not waiting:
+    if not waiting or is_out_of_time(plan, trials):
         return None
     if plan.mode == "racing" and not _unmeasured(waiting, trials):
         # the fewest runs first, then the fastest: the interval of the best cell matters most
@@ -87,29 +105,85 @@ def next_cell(plan: Plan, trials: Sequence[Trial]) -> tuple[Cell, int] | None:
 
 def expected(plan: Plan, trials: Sequence[Trial]) -> int:
     """Estimate of the total number of trials, from what is known now."""
+    if is_out_of_time(plan, trials):
+        return len(trials)
     waiting = _waiting(plan, trials)
     if plan.mode == "racing":
+        # cells that a smaller load has not ruled out yet
+        unmeasured = _unmeasured(_unfinished(plan, trials), trials)
+        undecided = [cell for cell, state in _states(plan, trials, unmeasured) if state is None]
         begins = plan.runs > 1 and _unmeasured(waiting, trials)
         repeats = KNOWN_AT * len(plan.transports) if begins else 0
-        return len(trials) + len(waiting) + repeats
+        return len(trials) + len(waiting) + len(undecided) + repeats
     good = Counter(trial.cell for trial in trials if trial.ok)
     return len(trials) + sum(plan.runs - good[cell] for cell in waiting)
 
 
+def is_out_of_time(plan: Plan, trials: Sequence[Trial]) -> bool:
+    """Whether these trials have taken the plan's minutes."""
+    return 0 < plan.minutes * 60e9 <= sum(trial.total_ns for trial in trials)
+
+
+def not_tried(plan: Plan, trials: Sequence[Trial]) -> list[Cell]:
+    """The cells without a trial: the race is over, or the time, and they are not needed."""
+    tried = {trial.cell for trial in trials}
+    return [cell for cell in plan.cells() if cell not in tried]
+
+
 def _waiting(plan: Plan, trials: Sequence[Trial]) -> list[Cell]:
     """The cells that need another run."""
+    unfinished = _unfinished(plan, trials)
+    if plan.mode == "exhaustive":
+        return unfinished
+    unmeasured = _unmeasured(unfinished, trials)
+    first = [cell for cell, state in _states(plan, trials, unmeasured) if state]
+    if first:
+        return first
+    contenders = _contenders(plan, summaries(trials))
+    return [cell for cell in unfinished if cell in contenders]
+
+
+def _unfinished(plan: Plan, trials: Sequence[Trial]) -> list[Cell]:
+    """The cells that may have another run."""
     seen = Counter((trial.cell, trial.status) for trial in trials)
-    unfinished = [
+    least = dict.fromkeys(plan.cells(), plan.runs)
+    if plan.seconds and plan.mode == "racing":
+        least |= {s.cell: MORE * plan.runs for s in summaries(trials) if s.error > UNSTEADY}
+    return [
         cell
         for cell in plan.cells()
-        if seen[cell, OK] < plan.runs
+        if seen[cell, OK] < least[cell]
         and seen[cell, FAILED] < GIVE_UP
         and not seen[cell, NOT_OFFERED]
     ]
-    if plan.mode == "exhaustive":
-        return unfinished
-    contenders = _contenders(plan, summaries(trials))
-    return _unmeasured(unfinished, trials) or [c for c in unfinished if c in contenders]
+
+
+def _states(
+    plan: Plan, trials: Sequence[Trial], cells: Sequence[Cell]
+) -> list[tuple[Cell, bool | None]]:
+    """Whether each of these unmeasured cells is worth a first run; None: that is not known yet."""
+    speeds = {s.cell: s.throughput for s in summaries(trials)}
+    values = {"jobs": plan.jobs, "depth": plan.depths, "nconnect": plan.nconnects}
+    waiting = set(cells)
+
+    @functools.cache
+    def state(cell: Cell) -> bool | None:
+        found = [moved(cell, name) for name in LOADS]
+        return False if False in found else None if None in found else True
+
+    def moved(cell: Cell, name: str) -> bool | None:
+        smaller = sorted(value for value in values[name] if value < getattr(cell, name))[-2:]
+        if len(smaller) < 2:
+            return True
+        changes: list[dict[str, Any]] = [{name: value} for value in smaller]
+        pair = [replace(cell, **change) for change in changes]
+        if all(one in speeds for one in pair):
+            return speeds[pair[1]] > (1 + MOVES) * speeds[pair[0]]
+        missing = [one for one in pair if one not in speeds]
+        dead = any(one not in waiting or state(one) is False for one in missing)
+        return False if dead else None
+
+    return [(cell, state(cell)) for cell in cells]
 
 
 def _unmeasured(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[Cell]:
@@ -122,7 +196,10 @@ def _contenders(plan: Plan, cells: list[Summary]) -> set[Cell]:
     scopes = [[s for s in cells if s.cell.transport == name] for name in plan.transports]
     racing = [_in_the_race(scope, noise) for scope in (cells, *scopes) if scope]
     measuring_noise = [_fastest(scope)[:KNOWN_AT] for scope in scopes if not pooled(scope).known]
-    return {s.cell for group in (*racing, *measuring_noise) for s in group}
+    # a winner whose own figure is unreliable
+    leaders = [_fastest(scope)[:1] for scope in scopes if scope and plan.seconds]
+    unsteady = [[s for s in leader if s.error > UNSTEADY] for leader in leaders]
+    return {s.cell for group in (*racing, *measuring_noise, *unsteady) for s in group}
 
 
 def _in_the_race(scope: list[Summary], noise: Noises) -> list[Summary]:

@@ -74,7 +74,9 @@ class Cell:
     """One combination of values, which a trial measures.
 
     ``rsize`` is the transfer size in bytes (wsize when the plan writes), ``read_ahead`` in blocks
-    of it, ``axes`` the values of tunables and the personality, in the order of the plan.
+    of it, ``axes`` the values of tunables and the personality, in the order of the plan.  ``jobs``
+    and ``depth`` are fio's numjobs and iodepth: threads that read a part of the file each, and
+    requests that a thread has in flight.
     """
 
     transport: str
@@ -82,11 +84,17 @@ class Cell:
     read_ahead: int
     nconnect: int = 1
     axes: tuple[tuple[str, str], ...] = ()
+    jobs: int = 1
+    depth: int = 1
 
     @property
     def key(self) -> str:
-        """Canonical JSON: equal cells have equal keys, in every process."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        """Canonical JSON: equal cells have equal keys, in every process and version."""
+        data = asdict(self)
+        for name in ("jobs", "depth"):
+            if data[name] == 1:
+                del data[name]
+        return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
     @property
     def personality(self) -> str | None:
@@ -117,6 +125,8 @@ class Cell:
     def __str__(self) -> str:
         """The name in reports: ``rdma 128k, 4 ahead``."""
         text = f"{self.transport} {format_size(self.rsize)}, {self.read_ahead} ahead"
+        text += f", {self.jobs} jobs" if self.jobs > 1 else ""
+        text += f", depth {self.depth}" if self.depth > 1 else ""
         text += f", nconnect {self.nconnect}" if self.nconnect > 1 else ""
         return text + "".join(f", {name}={value}" for name, value in self.axes)
 
@@ -130,6 +140,9 @@ class Plan:
 
     ``read_ahead_kbs``, windows in KiB, replace ``read_aheads`` unless it is empty: each rsize has
     the windows that are multiples of it.
+
+    ``depths`` apply to O_DIRECT; read-ahead is the depth of buffered reads.  ``minutes`` of trials
+    end the sweep; 0 is no limit.
 
     The axis ``personality`` applies to transport nfsrdma; cells of other transports lack it.
 
@@ -148,6 +161,8 @@ class Plan:
     read_aheads: tuple[int, ...] = (0, 1, 4, 16)
     read_ahead_kbs: tuple[int, ...] = ()
     nconnects: tuple[int, ...] = (1,)
+    jobs: tuple[int, ...] = (1,)
+    depths: tuple[int, ...] = (1,)
     vers: str = default_vers()
     direction: str = "read"
     direct: bool = False
@@ -155,6 +170,7 @@ class Plan:
     runs: int = 3
     file_size: int = 32 << 20
     seconds: float = 0.0
+    minutes: float = 0.0
     block_size: int = BLOCK
     preset: str = "quick"
     mode: str = "racing"
@@ -186,10 +202,11 @@ class Plan:
             for name, values in self.axes
             if name != PERSONALITY or transport == OURS
         ]
-        for size, nconnect, set_ in itertools.product(
-            sizes, self.nconnects, itertools.product(*axes)
+        loads = itertools.product(self.jobs, self.depths if self.direct else (1,))
+        for size, nconnect, set_, load in itertools.product(
+            sizes, self.nconnects, itertools.product(*axes), loads
         ):
-            yield Cell(transport, *size, nconnect, set_)
+            yield Cell(transport, *size, nconnect, set_, *load)
 
     def _blocks_ahead(self, rsize: int) -> tuple[int, ...]:
         """Read-ahead in blocks, for each cell of an rsize; O_DIRECT and writes have none."""
@@ -212,6 +229,21 @@ class Plan:
         return cell.rsize if self.direct else self.block_size
 
     @property
+    def engine(self) -> str:
+        """The ioengine of fio; "" if one thread with one request in flight does all trials.
+
+        All cells have the same one, as they are compared.
+        """
+        if self.direct and max(self.depths) > 1:
+            return "io_uring"
+        return "psync" if max(self.jobs) > 1 else ""
+
+    def part(self, cell: Cell) -> int:
+        """Bytes of the part of the file that each job of ``cell`` has to itself."""
+        request = self.request_size(cell)
+        return self.file_size // cell.jobs // request * request
+
+    @property
     def reads_again(self) -> bool:
         """Whether a trial may read the file more than once."""
         return bool(self.seconds) and self.direct and self.direction == "read"
@@ -219,14 +251,15 @@ class Plan:
     def bytes_moved(self, cell: Cell) -> int:
         """Bytes that each trial of ``cell`` reads from the start of the file, or writes.
 
-        With ``seconds`` it is the most, unless the trial begins with the file again.
+        With ``seconds`` it is the most, unless the trial begins with the file again.  Several jobs
+        have equal shares, each at the start of its part.
         """
         window = cell.rsize if self.direct else max(cell.read_ahead * cell.rsize, _LEAST_WINDOW)
         if self.direction == "write" or self.seconds or window >= self.whole_from:
-            return self.file_size
+            return self.part(cell) * cell.jobs
         request = self.request_size(cell)
-        share = self.file_size * window // self.whole_from
-        return max(share // request, 1) * request
+        share = self.file_size * window // self.whole_from // cell.jobs
+        return max(share // request, 1) * request * cell.jobs
 
     def mount_options(self, cell: Cell) -> str:
         """The options of mount(8) and fstab(5) for ``cell``; read-ahead and ``axes`` are none."""
@@ -266,6 +299,7 @@ class Plan:
 
 _KB = 1 << 10
 _HOUR = 3600
+_MOST_JOBS, _MOST_DEPTH = 256, 1024
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"whole_from": 32 * _KB},
     "full": {
@@ -273,6 +307,18 @@ PRESETS: dict[str, dict[str, Any]] = {
         "rsizes": tuple(_KB << n for n in range(2, 11)),
         "read_aheads": (0, 1, 2, 4, 8, 16),
         "file_size": 256 << 20,
+    },
+    # sizes from which on a card matters, and what keeps it busy
+    "hardware": {
+        "rsizes": (64 * _KB, 256 * _KB, 1024 * _KB),
+        "read_aheads": (1, 4, 16),
+        "nconnects": (1, 4, 16),
+        "jobs": (1, 4, 16),
+        "depths": (1, 8, 64),
+        "seconds": SECONDS,
+        "file_size": 0,
+        # with the test file less than an hour
+        "minutes": 50.0,
     },
     # figures 15 to 18 include 512-byte reads; Linux rounds them, and the sweep reports that
     "paper2003": {
@@ -310,8 +356,11 @@ def _check_numbers(plan: Plan) -> None:
     for item in fields(plan):
         if getattr(plan, item.name) == () and item.name not in _MAY_BE_EMPTY:
             raise UsageError(f"the plan has no {item.name}", "name at least one")
-    if plan.runs < 1 or min(plan.nconnects) < 1 or plan.block_size < 1:
-        raise UsageError("the least value of runs, nconnect and block size is 1")
+    counts = (plan.runs, plan.block_size, *plan.nconnects, *plan.jobs, *plan.depths)
+    if min(counts) < 1:
+        raise UsageError("the least value of runs, nconnect, jobs, depth and block size is 1")
+    if max(plan.jobs) > _MOST_JOBS or max(plan.depths) > _MOST_DEPTH:
+        raise UsageError(f"the largest value of jobs is {_MOST_JOBS}, of depth {_MOST_DEPTH}")
     _check_length(plan)
     for name, values in plan.axes:
         if not values or len(set(values)) != len(values):
@@ -331,6 +380,8 @@ def _check_length(plan: Plan) -> None:
     if plan.file_size < least or plan.file_size % BLOCK:
         size = format_size(plan.file_size)
         raise UsageError(f"file size: expected a multiple of {BLOCK} bytes, found {size}")
+    if plan.minutes < 0:
+        raise UsageError(f"minutes: expected 0 or more, found {plan.minutes:g}")
 
 
 def _check_personalities(plan: Plan) -> None:
@@ -354,6 +405,9 @@ def _check_requests(plan: Plan) -> None:
         if file_size % size:
             what = f"the file size, {file_size} bytes, is not a multiple of requests of {size}"
             raise UsageError(what, "choose powers of two for both")
+        if file_size < size * max(plan.jobs):
+            what = f"{max(plan.jobs)} jobs with requests of {size} bytes need a larger file"
+            raise UsageError(what, f"the file size is {format_size(file_size)}")
 
 
 def _tuple(value: Any) -> Any:

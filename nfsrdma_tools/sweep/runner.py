@@ -89,6 +89,7 @@ def file_on_server(bench: Bench, store: Store, keep: bool) -> Iterator[None]:
     Raises UserError when a transport cannot be mounted, a tunable does not exist, or the file
     cannot be made or removed.
     """
+    workload.require_engine(bench.plan)
     for tunable in {knob for cell in bench.plan.cells() for knob, _ in tunables(bench, cell)}:
         tunable.get()
     try:
@@ -185,7 +186,7 @@ def _sample(bench: Bench, store: Store, size: int) -> float:
     """Seconds that the fastest transport takes for a file of ``size`` bytes."""
     plan = replace(bench.plan, file_size=size, seconds=0.0, whole_from=0)
     sample = replace(bench, plan=plan, content=[])
-    cell = max(plan.cells(), key=lambda cell: (cell.rsize, cell.read_ahead))
+    cell = max(plan.cells(), key=lambda cell: (cell.jobs, cell.depth, cell.rsize, cell.read_ahead))
     window = max(kb_for(each.read_ahead, each.rsize) for each in plan.cells())
     with file_on_server(sample, store, keep=False):
         return min(_timed(sample, name, cell, window) for name in plan.transports)

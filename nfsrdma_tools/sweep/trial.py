@@ -243,11 +243,11 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
             workload.warm_up(bench.directory, bench.plan, cell)
         release_server_pages(bench.directory)
         bench.rhythm.wait(trial.order)
-        figures = _run_workload(bench, cell)
+        figures, first = _run_workload(bench, cell)
         after = readahead.verify(nfs_mount.device, kb)
         if cell.personality:
             mounting.verify_personality(cell.personality, nfs_mount.device)
-        part = workload.checked_part(bench.plan, figures["bytes"])
+        part = workload.checked_part(bench.plan, first)
         if check_data and bench.plan.direction == "read":
             workload.check(bench.directory, bench.plan, bench.content, part)
     if check_data and bench.plan.direction == "write":
@@ -296,21 +296,25 @@ def _read_ahead(bench: Bench, cell: Cell, nfs_mount: Mount) -> int:
     return readahead.verify(nfs_mount.device, readahead.kb_for(cell.read_ahead, cell.rsize))
 
 
-def _run_workload(bench: Bench, cell: Cell) -> dict[str, Any]:
-    """Run the workload once, with probe sets read before and after it."""
+def _run_workload(bench: Bench, cell: Cell) -> tuple[dict[str, Any], int]:
+    """Run the workload once, with probe sets read before and after it.
+
+    Returns its figures, and the bytes from the start of the file on that its first job moved.
+    """
     readings = bench.probes.begin()
     stats = mountstats.read(bench.directory)
     began, counters, own = _now(), cpu_time.snapshot(), cpu_time.own_ns()
     job = _work(bench, cell)
     own, times = cpu_time.own_ns() - own, cpu_time.difference(cpu_time.snapshot(), counters)
     stats = mountstats.difference(mountstats.read(bench.directory), stats)
-    return {
+    figures = {
         **_of_job(job),
         **_of_cpu(times, own, job),
         **_of_rpc(stats, cell, bench.plan.direction),
         "began": began,
         "probe_rows": bench.probes.end(readings, str(stats.directory)),
     }
+    return figures, job.first
 
 
 def _work(bench: Bench, cell: Cell) -> Job:
@@ -332,6 +336,8 @@ def _of_job(job: Job) -> dict[str, Any]:
 def _of_cpu(times: CpuTimes, own: int, job: Job) -> dict[str, Any]:
     # everything but the reading itself: starting, watching and this process are not the mount's
     harness = max(own - round((job.user_s + job.system_s) * 1e9), 0)
+    # the process' time has that of its workers, too: the start of fio cannot be told from it
+    harness = 0 if job.has_workers else harness
     busy = max(times.busy_ns - harness, 0)
     return {
         "busy_ns": busy,

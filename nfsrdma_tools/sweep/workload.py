@@ -24,7 +24,7 @@ from typing import Any
 
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import UserError, one_line
-from nfsrdma_tools.files import opened_regular
+from nfsrdma_tools.files import opened_regular, readable
 from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep.plan import BLOCK, WARM_UP, Cell, Plan
 
@@ -44,6 +44,7 @@ __all__ = [
     "read_content",
     "remember",
     "remove",
+    "require_engine",
     "run_job",
     "verify",
     "warm_up",
@@ -70,12 +71,18 @@ class JobError(UserError):
 
 @dataclass(frozen=True)
 class Job:
-    """A job's bytes, ns from the first to the last request, and CPU seconds of its thread."""
+    """A job's bytes, ns from the first to the last request, and CPU seconds of its threads.
+
+    ``first`` are the bytes of its first thread.  With ``has_workers``, threads of the kernel did a
+    part of its work, in no thread's CPU time.
+    """
 
     bytes: int
     duration_ns: int
     user_s: float
     system_s: float
+    first: int = 0
+    has_workers: bool = False
 
     @property
     def throughput(self) -> float:
@@ -120,7 +127,8 @@ def make(directory: Path, plan: Plan) -> None:
     draft = path.with_name(f"{path.name}.{plan.uid}")
     try:
         with _explaining(plan):
-            _write(draft, plan.file_size, math.gcd(plan.file_size, 1 << 20), BLOCK)
+            request = math.gcd(plan.file_size, 1 << 20)
+            _write(draft, plan.file_size, BLOCK, f"--bs={request}")
         draft.rename(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -136,8 +144,12 @@ def remove(directory: Path, plan: Plan) -> None:
 def read(directory: Path, plan: Plan, cell: Cell) -> Job:
     """Do the read of a trial of ``cell`` once; raises JobError."""
     with _explaining(plan):
-        job = _read(directory, plan, plan.request_size(cell), plan.bytes_moved(cell))
-        is_over = plan.seconds and job.duration_ns >= plan.seconds * 1e9
+        if plan.engine:
+            job = _read_with_fio(directory, plan, cell)
+        else:
+            job = _read(directory, plan, plan.request_size(cell), plan.bytes_moved(cell))
+        # fio rounds to ms
+        is_over = plan.seconds and job.duration_ns >= plan.seconds * 1e9 - 2e6
         if job.bytes < plan.bytes_moved(cell) and not is_over:
             raise JobError(f"{job.bytes} bytes were read instead of {plan.bytes_moved(cell)}")
         return job
@@ -165,7 +177,35 @@ def _read(directory: Path, plan: Plan, request: int, size: int) -> Job:
     if result.returncode:
         raise _failed(result.stderr)
     done, took, user, system = map(int, result.stdout.split())
-    return Job(done, took, user / 1e9, system / 1e9)
+    return Job(done, took, user / 1e9, system / 1e9, first=done)
+
+
+def _read_with_fio(directory: Path, plan: Plan, cell: Cell) -> Job:
+    again = ("--time_based",) if plan.reads_again else ()
+    options = (*_ONLY_READ, *_direct(plan), *_limit(plan), *again)
+    with _errors(), opened_regular(directory / file_name(plan), os.O_RDONLY) as file:
+        return run_job(file, *options, *_load(plan, cell), size=plan.bytes_moved(cell))
+
+
+def _load(plan: Plan, cell: Cell) -> tuple[str, ...]:
+    """The options of fio for a cell's requests, and for jobs that have a part of the file each."""
+    request = (f"--bs={plan.request_size(cell)}",)
+    if not plan.engine:
+        return request
+    jobs = (f"--numjobs={cell.jobs}", f"--offset_increment={plan.part(cell)}")
+    return (*request, *jobs, f"--ioengine={plan.engine}", f"--iodepth={cell.depth}")
+
+
+def _limit(plan: Plan) -> tuple[str, ...]:
+    return (f"--runtime={round(plan.seconds * 1000)}ms",) if plan.seconds else ()
+
+
+def require_engine(plan: Plan, root: Path = Path("/")) -> None:
+    """UserError if the kernel does not allow what the plan's depths need."""
+    setting = root / "proc/sys/kernel/io_uring_disabled"
+    if plan.engine == "io_uring" and readable(setting).strip() == "2":
+        what = "a depth above 1 needs io_uring, and kernel.io_uring_disabled is 2"
+        raise UserError(what, "set it to 0 with sysctl, or sweep with --depth 1")
 
 
 def write(directory: Path, plan: Plan, cell: Cell) -> Job:
@@ -175,10 +215,9 @@ def write(directory: Path, plan: Plan, cell: Cell) -> Job:
     """
     path = directory / file_name(plan)
     remove(directory, plan)
-    size, checked = plan.request_size(cell), _checked_size(plan, cell)
-    limit = (f"--runtime={round(plan.seconds * 1000)}ms",) if plan.seconds else ()
+    load, checked = _load(plan, cell), _checked_size(plan, cell)
     with _explaining(plan):
-        return _write(path, plan.file_size, size, checked, *_direct(plan), *limit)
+        return _write(path, plan.bytes_moved(cell), checked, *load, *_direct(plan), *_limit(plan))
 
 
 def remember(directory: Path, plan: Plan) -> Content:
@@ -253,8 +292,8 @@ def _checks(size: int) -> tuple[str, ...]:
     return ("--verify=crc32c", f"--verify_interval={size}")
 
 
-def _write(path: Path, size: int, request: int, checked: int, *more: str) -> Job:
-    options = ("--rw=write", "--end_fsync=1", "--do_verify=0", f"--bs={request}")
+def _write(path: Path, size: int, checked: int, *more: str) -> Job:
+    options = ("--rw=write", "--end_fsync=1", "--do_verify=0")
     new = os.O_RDWR | os.O_CREAT | os.O_EXCL
     with _errors(), opened_regular(path, new) as file:
         return run_job(file, *options, *_checks(checked), *more, size=size)
@@ -293,7 +332,7 @@ def _explained(error: JobError, plan: Plan) -> JobError:
 
 
 _COMMON = (
-    "--name=job", "--ioengine=psync", "--thread", "--numjobs=1", "--eta=never", "--disk_util=0",
+    "--name=job", "--thread", "--eta=never", "--disk_util=0",
     "--output-format=json", "--invalidate=0",
     # over NFSv4.2 fio's fallocate(2) would be an ALLOCATE on the server before the first WRITE
     "--fallocate=none",
@@ -308,15 +347,22 @@ _COMMON = (
 
 
 def run_job(file: int, *options: str, size: int) -> Job:
-    """Run one job of fio of ``size`` bytes on an open file, timed in whole ms; raises JobError."""
+    """Run a job of fio of ``size`` bytes on an open file, timed in whole ms; raises JobError.
+
+    The threads of ``--numjobs`` have equal shares of ``size``.
+    """
     # fio gets an open file and no path: it would follow a symbolic link that another writer of the
     # export puts in place of the file, and its parser gives some characters of a path a meaning.
     # The kernel kills it when this process dies: it would keep the mount busy after a kill -9.
     argv = ("setpriv", "--pdeathsig", "KILL", "--", "fio", *_COMMON)
-    words = (f"--filename=/proc/{os.getpid()}/fd/{file}", f"--size={size}", *options)
+    given = dict(option.partition("=")[::2] for option in options)
+    share = size // int(given.get("--numjobs", 1))
+    engine = () if "--ioengine" in given else ("--ioengine=psync",)
+    words = (f"--filename=/proc/{os.getpid()}/fd/{file}", f"--size={share}", *engine, *options)
     job = parse(run(*argv, *words, check=False, timeout=120 + size / SLOWEST))
-    is_timed = any(option.startswith("--runtime=") for option in options)
-    if job.bytes != size and not is_timed:
+    if given.get("--ioengine") == "io_uring":
+        job = replace(job, has_workers=True)
+    if job.bytes != size and "--runtime" not in given:
         raise JobError(f"fio moved {job.bytes} bytes instead of {size}")
     return job
 
@@ -327,16 +373,22 @@ def parse(result: Result) -> Job:
         # fio prints notes and errors of its own before and after the document
         start = re.search(r"^\{", result.stdout, re.MULTILINE)
         data, _ = json.JSONDecoder().raw_decode(result.stdout, start.start() if start else 0)
-        (job,) = data["jobs"]
-        return _job(job, result)
+        number = next((int(job["error"]) for job in data["jobs"] if job["error"]), 0)
+        if number or result.returncode:
+            raise JobError(os.strerror(number) if number else _fio_error(result), number)
+        jobs = list(map(_job, data["jobs"]))
+        return Job(
+            bytes=sum(job.bytes for job in jobs),
+            duration_ns=max(job.duration_ns for job in jobs),
+            user_s=sum(job.user_s for job in jobs),
+            system_s=sum(job.system_s for job in jobs),
+            first=jobs[0].bytes,
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise JobError(_fio_error(result)) from error
 
 
-def _job(job: dict[str, Any], result: Result) -> Job:
-    if job["error"] or result.returncode:
-        number = int(job["error"])
-        raise JobError(os.strerror(number) if number else _fio_error(result), number)
+def _job(job: dict[str, Any]) -> Job:
     side = max(job["read"], job["write"], key=lambda side: int(side["io_bytes"]))
     seconds = job["job_runtime"] / 1000
     return Job(

@@ -2,6 +2,7 @@
 import math
 import random
 import statistics
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -13,8 +14,16 @@ from hypothesis import strategies as st
 from unit import surfaces
 from unit.surfaces import PLAN, SURFACES, outcome, sweep
 
-from nfsrdma_tools.sweep.choice import GIVE_UP, choose, expected, next_cell, unstable
-from nfsrdma_tools.sweep.plan import Cell
+from nfsrdma_tools.sweep.choice import (
+    GIVE_UP,
+    choose,
+    expected,
+    is_out_of_time,
+    next_cell,
+    not_tried,
+    unstable,
+)
+from nfsrdma_tools.sweep.plan import Cell, Plan, preset
 from nfsrdma_tools.sweep.significance import (
     KNOWN_AT,
     PRIOR,
@@ -187,6 +196,112 @@ def test_spread_is_pooled_over_repeats() -> None:
     assert noise.degrees == 1
     assert noise.relative == pytest.approx(0.01414, rel=1e-3)
     assert not noise.known
+
+
+HARDWARE = replace(preset("hardware", "s:/e"), uid="p")
+
+
+def race_of(plan: Plan, speed: Callable[[Cell], float], seconds: float = 8) -> list[Trial]:
+    """A sweep whose trials take ``seconds`` and have this throughput, give or take 0.1 %."""
+    trials, luck = list[Trial](), random.Random(4)  # noqa: S311 - no secret
+    while step := next_cell(plan, trials):
+        figure = speed(step[0]) * luck.gauss(1, 0.001)
+        trials.append(replace(trial(*step, figure), total_ns=round(seconds * 1e9)))
+        assert len(trials) < 1000
+    return trials
+
+
+def test_a_larger_load_is_not_tried_where_the_one_before_moved_nothing() -> None:
+    """A wire that one reader fills, at any rsize and read-ahead."""
+    trials = race_of(HARDWARE, lambda cell: 1000.0 if cell.transport == "rdma" else 500.0)
+    tried = {t.cell for t in trials}
+    assert {(c.jobs, c.nconnect) for c in tried} == {(1, 1), (1, 4), (4, 1), (4, 4)}
+    assert len(tried) == 2 * 9 * 4
+    assert set(not_tried(HARDWARE, trials)) == set(HARDWARE.cells()) - tried
+
+
+def test_loads_are_tried_as_far_as_they_move() -> None:
+    """More jobs always gain, more connections never do."""
+    trials = race_of(HARDWARE, lambda cell: 100.0 * cell.jobs)
+    assert {(t.cell.jobs, t.cell.nconnect) for t in trials} == {
+        (jobs, nconnect) for jobs in (1, 4, 16) for nconnect in (1, 4)
+    }
+    first = {c: n for n, c in reversed(list(enumerate(t.cell for t in trials)))}
+    for cell, order in first.items():
+        if cell.jobs == 16:
+            assert order > max(first[replace(cell, jobs=jobs)] for jobs in (1, 4))
+    choice = choose(trials)
+    assert choice
+    assert choice.winner.cell.jobs == 16
+
+
+def test_the_depths_of_direct_reads_are_loads_too() -> None:
+    plan = replace(HARDWARE, direct=True, jobs=(1,), nconnects=(1,))
+    trials = race_of(plan, lambda cell: 100.0 * min(cell.depth, 4))
+    assert {t.cell.depth for t in trials} == {1, 8, 64}
+    trials = race_of(plan, lambda cell: 100.0)
+    assert {t.cell.depth for t in trials} == {1, 8}
+
+
+def test_a_load_that_is_not_offered_ends_its_axis() -> None:
+    trials = list[Trial]()
+    while step := next_cell(HARDWARE, trials):
+        status = NOT_OFFERED if step[0].nconnect == 4 else "ok"
+        trials.append(trial(*step, 100.0 * step[0].jobs, status=status))
+    assert {t.cell.nconnect for t in trials} == {1, 4}
+    assert {t.cell.jobs for t in trials if t.ok} == {1, 4, 16}
+    assert expected(HARDWARE, trials) == len(trials)
+
+
+def test_an_exhaustive_sweep_tries_all_loads() -> None:
+    plan = replace(HARDWARE, mode="exhaustive", runs=1)
+    assert {t.cell for t in race_of(plan, lambda _: 100.0)} == set(HARDWARE.cells())
+
+
+@pytest.mark.parametrize(
+    "speed",
+    [
+        lambda _: 1000.0,
+        lambda cell: 100.0 * cell.jobs * cell.nconnect * cell.rsize,
+        lambda cell: min(3000.0, 400.0 * cell.jobs * cell.read_ahead),
+    ],
+    ids=["flat", "rising", "saturating"],
+)
+@pytest.mark.parametrize("direct", [False, True])
+def test_the_preset_for_hardware_takes_less_than_an_hour(
+    speed: Callable[[Cell], float], direct: bool
+) -> None:
+    """A trial has 6 s of reading; mount, verification and unmount take some 2 s."""
+    plan = replace(HARDWARE, direct=direct)
+    trials = race_of(plan, speed)
+    assert sum(t.total_ns for t in trials) / 60e9 < 50.2
+    # where mounts are slow, the minutes end it
+    slow = race_of(plan, speed, seconds=60)
+    assert len(slow) == 50
+    assert is_out_of_time(plan, slow)
+    assert expected(plan, slow) == 50
+    assert choose(slow)
+
+
+def test_the_number_of_trials_is_an_upper_estimate_of_first_runs() -> None:
+    assert expected(replace(HARDWARE, runs=1), []) == len(HARDWARE.cells()) == 162
+
+
+@pytest.mark.parametrize(("seconds", "runs"), [(5.0, 9), (0.0, 3)])
+def test_with_trials_by_time_an_unsteady_winner_runs_more_often(seconds: float, runs: int) -> None:
+    plan = replace(PLAN, transports=("tcp",), rsizes=(8192,), read_aheads=(0, 1), seconds=seconds)
+    trials = list[Trial]()
+    while step := next_cell(plan, trials):
+        # runs of 60 and 140 for the fast cell: their mean stays unknown
+        fast = 60.0 if step[1] % 2 else 140.0
+        trials.append(trial(*step, fast if step[0] == B else 10.0))
+    assert sum(t.cell == B for t in trials) == runs
+
+
+def test_with_trials_by_time_a_steady_winner_runs_as_often_as_planned() -> None:
+    plan = replace(PLAN, transports=("tcp",), rsizes=(8192,), read_aheads=(0, 1), seconds=5.0)
+    trials = race_of(plan, lambda cell: 100.0 if cell == B else 10.0)
+    assert max(t.run for t in trials) <= plan.runs
 
 
 def test_tied_cells_and_pareto_front() -> None:

@@ -41,6 +41,8 @@ def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (("sweep", "s:/e", "--rsize", "1M", "--read-ahead-kb", "128"), 2, "multiple of an rsize"),
         (("sweep", "s:/e", "--rsize", "4k;reboot"), 2, "not a size"),
         (("sweep", "s:/e", "--resume", "s.db"), 2, "exclude each other"),
+        (("sweep", "s:/e", "--depth", "8"), 2, "--depth needs --direct"),
+        (("sweep", "s:/e", "--jobs", "0"), 2, "least value of runs, nconnect, jobs, depth"),
         (("sweep", "s:/e", "--seconds", "-1"), 2, "seconds: expected 0 to 3600, found -1"),
         (("sweep", "--lab", "--lab-clock", "sundial"), 2, "clock is 'sundial'"),
         (("sweep", "--lab", "--lab-kernel", "2.4"), 2, "kernel is '2.4'"),
@@ -121,6 +123,8 @@ def test_a_sweep_in_a_file_says_what_begins_and_how_much_is_left(
         ((None, None, None, False), False, {"seconds": 5.0, "file_size": 0}),
         ((None, None, "full", False), False, {"seconds": 5.0, "file_size": 0}),
         ((0.0, None, "full", False), False, {}),
+        ((None, None, "hardware", False), False, {"seconds": 5.0, "file_size": 0}),
+        ((None, None, "hardware", True), False, {}),
         ((2.0, None, None, False), False, {"seconds": 2.0, "file_size": 0}),
         # as large as the user, the paper or the lab's slow machines have it
         ((None, "4M", None, False), False, {}),
@@ -161,6 +165,19 @@ def test_a_trial_that_reads_the_file_again_or_ends_with_it_says_so(
         text = "\n".join(conclusion(plan, store, done=True))
         assert "  1 trials are short: the file ended after 3 s or more, of 5 s; free" in text
         assert "short" not in "\n".join(conclusion(replace(plan, seconds=0.0), store, True))
+
+
+def test_a_complete_sweep_says_why_it_did_not_try_cells(tmp_path: Path) -> None:
+    plan = Plan("s:/e", uid="p", minutes=2.0)
+    one = Trial("p", plan.cells()[0], 1, 0, throughput=9.0, bytes=1, total_ns=10**9)
+    with Store(tmp_path / "s.db") as store:
+        store.add_trial(one)
+        said = "\n".join(conclusion(plan, store, done=True))
+        assert "  31 cells not tried: fewer jobs, depth, nconnect already gained" in said
+        assert "not tried" not in "\n".join(conclusion(plan, store, done=False))
+        store.add_trial(replace(one, run=2, total_ns=119 * 10**9))
+        said = "\n".join(conclusion(plan, store, done=True))
+        assert "  31 cells not tried: the sweep ended after 2 min of trials (--minutes)" in said
 
 
 def test_a_sweep_in_a_lab_is_resumed_in_one(tmp_path: Path) -> None:

@@ -191,20 +191,21 @@ def event(made: Callable[[Plan, Trial], progress.Event]) -> Callable[[PATCH, Pat
 
 
 PLAN = (
-    "axes block_size direct direction directory file_size mode nconnects order preset "
-    "read_ahead_kbs read_aheads rsizes runs seconds seed target transports uid verify vers "
-    "whole_from"
+    "axes block_size depths direct direction directory file_size jobs minutes mode nconnects "
+    "order preset read_ahead_kbs read_aheads rsizes runs seconds seed target transports uid "
+    "verify vers whole_from"
 )
+CELL = "axes depth jobs nconnect read_ahead rsize transport"
 TRIAL = (
     "axes() began busy_ns bytes bytes_received bytes_sent cache ceiling cell(axes "
-    "nconnect read_ahead rsize transport) cpu_modes() cpu_share duration_ns environment "
+    "depth jobs nconnect read_ahead rsize transport) cpu_modes() cpu_share duration_ns environment "
     "execute_ms file_size harness_ns mount() operations order plan probe_rows() queue_ms rdma() "
     "read_ahead_kb_after read_ahead_kb_before reader_system_s reader_user_s reason retransmits "
     "rpc_counts() rtt_ms run started status steal_s task_ns throughput total_ns verified wall_ns"
 )
 SUMMARY = (
-    "axes(nfsrdma.credits) cpu_ms_per_mib highest lowest mb_per_s nconnect read_ahead rsize "
-    "runs unstable"
+    "axes(nfsrdma.credits) cpu_ms_per_mib depth highest jobs lowest mb_per_s nconnect read_ahead "
+    "rsize runs unstable"
 )
 MOUNT = (
     "addresses(x) connections device directory figures(x) flags fstype nconnect options(x) "
@@ -264,9 +265,8 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     "results merge": (merge, "hosts new plans trials"),
     "results compare": (
         compare,
-        "differences(cell(axes nconnect read_ahead rsize transport) first second) losses(loss "
-        "recommended(axes nconnect read_ahead rsize transport) transport winner(axes nconnect "
-        "read_ahead rsize transport)) median trials",
+        f"differences(cell({CELL}) first second) losses(loss recommended({CELL}) transport "
+        f"winner({CELL})) median trials",
     ),
     "report": (
         report,

@@ -117,7 +117,7 @@ def test_changes_go_on_top_of_the_preset() -> None:
     plan = preset("full", "server:/export", runs=5, rsizes=None)
     assert plan.runs == 5
     assert plan.rsizes == PRESETS["full"]["rsizes"]
-    with pytest.raises(UserError, match="quick, full, paper2003"):
+    with pytest.raises(UserError, match="quick, full, hardware, paper2003"):
         preset("fast", "server:/export")
 
 
@@ -174,6 +174,44 @@ def test_axes_multiply_the_grid() -> None:
     plan = Plan("s:/e", transports=("rdma",), rsizes=(8192,), read_aheads=(1,), axes=axes)
     assert len(plan.cells()) == 6
     assert plan.cells()[1].axes == (("sunrpc.rdma_max_inline_read", "4096"), ("server:a.b", "2"))
+
+
+def test_jobs_and_depths_multiply_the_grid_and_depths_that_of_direct_reads_only() -> None:
+    plan = Plan("s:/e", transports=("rdma",), rsizes=(65536,), read_aheads=(4,), jobs=(1, 4),
+                depths=(1, 8), nconnects=(1, 2))  # fmt: skip
+    assert [str(cell) for cell in plan.cells()] == [
+        "rdma 64k, 4 ahead",
+        "rdma 64k, 4 ahead, 4 jobs",
+        "rdma 64k, 4 ahead, nconnect 2",
+        "rdma 64k, 4 ahead, 4 jobs, nconnect 2",
+    ]
+    direct = replace(plan, direct=True)
+    assert len(direct.cells()) == len(set(direct.cells())) == 8
+    assert str(direct.cells()[-1]) == "rdma 64k, 0 ahead, 4 jobs, depth 8, nconnect 2"
+    assert (plan.engine, direct.engine) == ("psync", "io_uring")
+    assert replace(direct, depths=(1,)).engine == "psync"
+    assert replace(plan, jobs=(1,)).engine == ""
+
+
+def test_each_job_has_an_equal_part_of_whole_requests() -> None:
+    plan = Plan("s:/e", rsizes=(65536,), jobs=(1, 3), direct=True, file_size=1 << 20)
+    one, three = (cell for cell in plan.cells() if cell.transport == "tcp")
+    assert (plan.part(one), plan.bytes_moved(one)) == (1 << 20, 1 << 20)
+    assert (plan.part(three), plan.bytes_moved(three)) == (5 * 65536, 15 * 65536)
+    # a share of the file, for cells with little read-ahead
+    shared = replace(plan, direct=False, whole_from=32768, read_aheads=(0,), jobs=(4,))
+    (cell, *_) = shared.cells()
+    assert (shared.part(cell), shared.bytes_moved(cell)) == (1 << 18, 1 << 17)
+
+
+def test_keys_of_cells_with_one_job_are_those_of_older_stores() -> None:
+    cell = Cell("tcp", 8192, 0)
+    assert json.loads(cell.key) == {
+        "axes": [], "nconnect": 1, "read_ahead": 0, "rsize": 8192, "transport": "tcp",
+    }  # fmt: skip
+    for loaded in (replace(cell, jobs=4), replace(cell, depth=4)):
+        assert Cell.from_key(loaded.key) == loaded
+        assert loaded.key != cell.key
 
 
 def test_only_our_transport_has_personalities() -> None:
@@ -236,6 +274,12 @@ def test_plans_and_cells_survive_json() -> None:
         {"seconds": float("nan")},
         {"seconds": 5.0, "file_size": 0, "block_size": 3000},
         {"nconnects": (0,)},
+        {"jobs": (0,)},
+        {"jobs": (257,)},
+        {"depths": (0,), "direct": True},
+        {"depths": (1025,), "direct": True},
+        {"jobs": (8,), "file_size": 32768},
+        {"minutes": -1.0},
         {"axes": (("a.b", ()),)},
         {"axes": (("a.b", ("1", "1")),)},
         {"axes": (("personality", ("cached",)),)},

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
 import os
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.cpu_time import CpuTimes
 from nfsrdma_tools.sweep import reader, trial, workload
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.workload import Job, JobError, parse
@@ -206,6 +209,97 @@ def test_a_trial_by_time_reads_warms_up_and_checks(tmp_path: Path) -> None:
     assert again.duration_ns >= 10**8
     content = workload.remember(tmp_path, plan)
     workload.check(tmp_path, plan, content, workload.checked_part(plan, again.bytes))
+
+
+def uring() -> bool:
+    """Whether this kernel and fio have io_uring."""
+    disabled = Path("/proc/sys/kernel/io_uring_disabled")
+    engines = subprocess.run(["fio", "--enghelp"], capture_output=True, text=True, check=False)
+    return "io_uring" in engines.stdout and not (
+        disabled.exists() and disabled.read_text().strip() == "2"
+    )
+
+
+@needs_fio
+@pytest.mark.parametrize("seconds", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("jobs", "depth", "direct"), [(1, 1, False), (3, 1, False), (4, 1, True), (1, 8, True),
+                                  (4, 8, True)],
+)  # fmt: skip
+def test_several_jobs_and_requests(
+    folder: Path, seconds: float, jobs: int, depth: int, direct: bool
+) -> None:
+    if depth > 1 and not uring():
+        pytest.skip("io_uring is not available")
+    plan = replace(PLAN, rsizes=(8192,), read_aheads=(4,), jobs=(jobs, 2), depths=(depth,),
+                   direct=direct, seconds=seconds)  # fmt: skip
+    workload.make(folder, plan)
+    workload.verify(folder, plan)
+    content = workload.remember(folder, plan)
+    cell = next(c for c in plan.cells() if (c.jobs, c.depth) == (jobs, depth))
+    job = workload.read(folder, plan, cell)
+    if plan.reads_again:
+        assert job.duration_ns >= 0.098 * 1e9
+        assert job.first > 0
+    else:
+        assert job.bytes == plan.bytes_moved(cell) == jobs * (128 // jobs) * 8192
+        assert job.first == job.bytes // jobs
+    assert job.has_workers == (depth > 1)
+    workload.check(folder, plan, content, workload.checked_part(plan, job.first))
+
+
+@needs_fio
+@pytest.mark.parametrize("seconds", [0.0, 0.1])
+def test_several_jobs_write_a_part_each(folder: Path, seconds: float) -> None:
+    plan = replace(PLAN, direction="write", jobs=(4,), seconds=seconds, file_size=64 << 20)
+    cell = plan.cells()[0]
+    job = workload.write(folder, plan, cell)
+    assert 0 < job.first <= plan.part(cell)
+    assert seconds or (job.first, job.bytes) == (16 << 20, 64 << 20)
+    workload.verify(folder, plan, cell, workload.checked_part(plan, job.first))
+    if not seconds:
+        workload.verify(folder, plan, cell)
+
+
+def test_a_job_of_several_threads_is_as_long_as_the_longest() -> None:
+    one = {"error": 0, "job_runtime": 1000, "usr_cpu": 1, "sys_cpu": 10}
+    none = {"io_bytes": 0, "runtime": 0}
+    jobs = [
+        {**one, "read": {"io_bytes": size, "runtime": ms}, "write": none}
+        for size, ms in ((100, 900), (300, 1000))
+    ]
+    job = parse(Result(("fio",), json.dumps({"jobs": jobs}), "", 0))
+    assert (job.bytes, job.first, job.duration_ns) == (400, 100, 10**9)
+    assert (job.user_s, job.system_s) == pytest.approx((0.02, 0.2))
+    jobs[1]["error"] = 84
+    with pytest.raises(JobError) as caught:
+        parse(Result(("fio",), json.dumps({"jobs": jobs}), "", 1))
+    assert caught.value.number == 84
+
+
+@pytest.mark.parametrize(("value", "refused"), [("0\n", False), ("2\n", True), (None, False)])
+def test_a_kernel_that_forbids_io_uring_is_a_clear_error(
+    tmp_path: Path, value: str | None, refused: bool
+) -> None:
+    setting = tmp_path / "proc/sys/kernel/io_uring_disabled"
+    setting.parent.mkdir(parents=True)
+    if value is not None:
+        setting.write_text(value)
+    deep = replace(PLAN, direct=True, depths=(1, 8))
+    workload.require_engine(replace(deep, depths=(1,)), tmp_path)
+    if refused:
+        with pytest.raises(UserError, match=r"kernel\.io_uring_disabled is 2"):
+            workload.require_engine(deep, tmp_path)
+    else:
+        workload.require_engine(deep, tmp_path)
+
+
+def test_the_workers_of_io_uring_are_work_of_the_mount() -> None:
+    """Their time is in the process', and in no thread's: without it no cost of the harness."""
+    times = CpuTimes(busy_ns=900, task_ns=900, wall_ns=1000, cpus=1, modes={})
+    job = Job(4096, 1000, 1e-7, 2e-7)
+    assert trial._of_cpu(times, 700, job)["busy_ns"] == 500
+    assert trial._of_cpu(times, 700, replace(job, has_workers=True))["busy_ns"] == 900
 
 
 def test_a_trial_by_time_verifies_what_came_first() -> None:
