@@ -61,11 +61,13 @@ def _print_report(written: Report) -> None:
     from nfsrdma_tools.report.captions import rate
     from nfsrdma_tools.report.fleet import findings
     from nfsrdma_tools.report.recommendation import advice, headline, over_default
+    from nfsrdma_tools.report.study import is_lab
 
     for one in advice(written.study):
         best = f"{headline(written.study, one)}: {rate(one.best.throughput.mean)}"
         print(printable(f"{best}. {over_default(written.study, one)}".rstrip()))
-    for one in advice(written.study)[:1]:
+    # the server of a lab is none of this host's
+    for one in [] if is_lab(written.study.conditions) else advice(written.study)[:1]:
         print(printable(f"fstab: {written.study.plan.fstab_line(one.best.cell)}"))
         print(printable(f"mount: {written.study.plan.mount_command(one.best.cell)}"))
     for line in findings(written.study):

@@ -199,9 +199,7 @@ def _cost(point: Point) -> float:
 def _apply(study: Study, all_advice: Sequence[Advice]) -> Markup:
     commands = [
         Markup(tag("p", f"For {captions.transport(one.transport)}:")
-               + tag("pre", recommendation.tune_command(study, one))
-               + tag("pre", study.plan.fstab_line(one.best.cell))
-               + tag("pre", study.plan.mount_command(one.best.cell)))
+               + tag("pre", recommendation.tune_command(study, one)) + _mounting(study, one))
         for one in all_advice
     ]  # fmt: skip
     return tag(
@@ -210,10 +208,17 @@ def _apply(study: Study, all_advice: Sequence[Advice]) -> Markup:
         tag("p", "On the client, for one mount, across reboots; ", tag("code", "nfsrdma tune undo"),
             " reverts it. rsize changes only with an unmount and a new mount: add ",
             tag("code", "--remount"), " to do both at once. The mount has to have the transport, "
-            "the NFS version and the nconnect of the cell: the line of fstab and the command "
-            "of mount(8) have them."),
+            "the NFS version and the nconnect of the cell."),
         *commands,
     )  # fmt: skip
+
+
+def _mounting(study: Study, one: Advice) -> Markup:
+    """The best cell as a line of fstab and as a command; the server of a lab is gone."""
+    if is_lab(study.conditions):
+        return Markup("")
+    plan, cell = study.plan, one.best.cell
+    return Markup(tag("pre", plan.fstab_line(cell)) + tag("pre", plan.mount_command(cell)))
 
 
 def _device_note(study: Study) -> Markup:

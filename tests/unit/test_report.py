@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nfsrdma_tools.cli import results
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.report import build, canvas, captions, comparison, recommendation
 from nfsrdma_tools.report.markup import Markup, tag
@@ -244,6 +245,20 @@ def test_advice_comes_first_in_plain_words(made: build.Report) -> None:
     assert "clock counts instructions" in text
     assert "nfsrdma tune apply --mount /MOUNT/POINT --rsize 128k --read-ahead 4" in text
     assert "too large" in text and "not offered" in text
+
+
+@pytest.mark.parametrize(("facts", "there"), [(LAB, False), ({"kernel": "6.12.107"}, True)])
+def test_the_best_cell_as_a_mount_outside_of_a_lab(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], facts: dict[str, str], there: bool
+) -> None:
+    results.report(store(tmp_path / "s.db", plan(), facts, runs=1), None, "", as_json=False)
+    said = capsys.readouterr().out
+    page = Reader((tmp_path / "report/index.html").read_text(encoding="utf-8"))
+    text = " ".join("".join(page.texts).split())
+    best = "server:/export  /MOUNT/POINT  nfs  vers=4.2,proto=tcp,rsize=1048576  0 0"
+    command = "mount -t nfs -o vers=4.2,proto=tcp,rsize=1048576 server:/export /MOUNT/POINT"
+    assert (f"fstab: {best}\nmount: {command}\n" in said) == there
+    assert (" ".join(best.split()) in text) == (command in text) == there
 
 
 def test_the_page_describes_a_modelled_card(tmp_path: Path) -> None:
