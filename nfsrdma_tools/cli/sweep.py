@@ -102,8 +102,8 @@ def sweep(
         list[str] | None,
         option(
             "NAME=V,V",
-            "Also vary a sysctl or module parameter, server:NAME on the server, or the "
-            "personality of transport nfsrdma; repeatable (default: none).",
+            "Also vary a sysctl, module parameter or nfsd.threads, server:NAME on the server, or "
+            "the personality of transport nfsrdma; repeatable (default: none).",
         ),
     ] = None,
     write: Annotated[bool, flag("Measure writes instead of reads.", "--write")] = False,

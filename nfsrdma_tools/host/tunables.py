@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tunables by name: a sysctl or a module parameter, of this host or of the server.
+"""Tunables by name: a sysctl, a module parameter or a file of nfsd, of this host or of the server.
 
 ``sunrpc.rdma_max_inline_read`` is /proc/sys/sunrpc/rdma_max_inline_read if that exists, else the
-parameter of that name of module sunrpc.  The prefix ``server:`` selects the server's tunable,
-which is read and written over ssh, or directly if the server is this host.  Each new value is
-read back, because the kernel may clamp or refuse it.  The journal gets the old value first.
+parameter of that name of module sunrpc.  ``nfsd.threads`` is the number of nfsd's threads in
+/proc/fs/nfsd, ``nfsd.io_cache_read`` and its like are nfsd's I/O modes in debugfs.  The prefix
+``server:`` selects the server's tunable, which is read and written over ssh, or directly if the
+server is this host.  Each new value is read back, because the kernel may clamp or refuse it.  The
+journal gets the old value first.
 """
 
 from __future__ import annotations
@@ -25,6 +27,14 @@ __all__ = ["Tunable", "is_local"]
 
 # words and dots only: safe in a shell command, and without ".." in a path
 _NAME = re.compile(r"(server:)?([A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+)")
+# of nfsd, which has no sysctl for them; max_block_size can be set only while nfsd is stopped
+_OF_NFSD = {
+    "threads": "proc/fs/nfsd",
+    # Documentation/filesystems/nfs/nfsd-io-modes.rst: 0 buffered, 1 dontcache, 2 direct
+    **dict.fromkeys(
+        ("io_cache_read", "io_cache_write", "disable-splice-read"), "sys/kernel/debug/nfsd"
+    ),
+}
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%-]*")
 _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--")
 
@@ -89,6 +99,8 @@ class Tunable:
         subsystem, _, rest = self.name.partition(".")
         paths = [f"proc/sys/{self.name.replace('.', '/')}"]
         paths.append(f"sys/module/{subsystem}/parameters/{rest}")
+        if subsystem == "nfsd" and rest in _OF_NFSD:
+            paths.append(f"{_OF_NFSD[rest]}/{rest}")
         for path in paths:
             if self._exists(str(self.root / path)):
                 return str(self.root / path)

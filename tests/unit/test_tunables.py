@@ -36,6 +36,34 @@ def test_set_is_read_back_and_taken_back(root: Path) -> None:
     assert tunable.get() == "4096"
 
 
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("nfsd.threads", "proc/fs/nfsd/threads"),
+        ("nfsd.io_cache_read", "sys/kernel/debug/nfsd/io_cache_read"),
+        ("nfsd.disable-splice-read", "sys/kernel/debug/nfsd/disable-splice-read"),
+    ],
+)
+def test_files_of_nfsd_are_tunables(root: Path, name: str, path: str) -> None:
+    tunable = Tunable.parse(f"server:{name}", root)
+    with pytest.raises(UserError, match="there is no tunable"):
+        tunable.get()
+    (root / path).parent.mkdir(parents=True)
+    (root / path).write_text("8\n")
+    with journal() as book:
+        assert tunable.set("16", book) == "16"
+    assert tunable.get() == "8"
+
+
+def test_other_files_of_nfsd_are_none(root: Path) -> None:
+    """A write to unlock_ip or portlist is no setting."""
+    (root / "proc/fs/nfsd").mkdir(parents=True)
+    for name in ("unlock_ip", "portlist", "max_block_size"):
+        (root / "proc/fs/nfsd" / name).touch()
+        with pytest.raises(UserError, match="there is no tunable"):
+            Tunable.parse(f"nfsd.{name}", root).get()
+
+
 def test_an_empty_value_is_written_as_a_line(root: Path) -> None:
     """The kernel does not see a write of no bytes: the list would keep its old value."""
     (root / PARAMETER).write_text("\n")
