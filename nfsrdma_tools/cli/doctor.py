@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["doctor"]
 
 _SYMBOLS = {"ok": "+", "warning": "!", "error": "x", "unknown": "?"}
+_WIDEST_NAME = 48
 
 
 def doctor(
@@ -54,7 +55,8 @@ def doctor(
 
 
 def _show(findings: Sequence[Finding]) -> None:
-    width = max(len(finding.name) for finding in findings)
+    # one long name must not move all other texts out of sight
+    width = min(max(len(finding.name) for finding in findings), _WIDEST_NAME)
     for finding in findings:
         symbol = _SYMBOLS[finding.status]
         print(printable(f"{symbol} {finding.status:7}  {finding.name:{width}}  {finding.found}"))

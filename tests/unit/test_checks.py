@@ -986,6 +986,14 @@ def test_a_capability_exempts_from_the_limit_of_locked_memory(
 # ---- all of them
 
 
+def test_a_long_name_leaves_the_other_texts_in_sight(capsys: pytest.CaptureFixture[str]) -> None:
+    doctor._show([Finding("fstab /" + "x" * 4096, "ok", "long"), Finding("links", "ok", "short")])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("xx  long")
+    assert lines[1].startswith("+ ok       links ") and lines[1].endswith(" short")
+    assert len(lines[1]) < 80
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
