@@ -159,9 +159,7 @@ class _Copy:
         # no link exists yet, so no part of this path can lead elsewhere
         where = "/".join(parts[:-1])
         with contextlib.suppress(OSError, ValueError):
-            if where not in self._made:
-                (self._root / where).mkdir(parents=True, exist_ok=True)
-                self._made.add(where)
+            self._make_folder(where)
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             handle = os.open(f"{self._root}/{where}/{parts[-1]}", flags, 0o600)
             try:
@@ -169,6 +167,12 @@ class _Copy:
                     data = data[os.write(handle, data) :]
             finally:
                 os.close(handle)
+
+    def _make_folder(self, where: str) -> None:
+        if where not in self._made:
+            self._make_folder(where.rpartition("/")[0])
+            os.mkdir(f"{self._root}/{where}")  # noqa: PTH102 -- many
+            self._made.add(where)
 
     def make_links(self) -> None:
         """Make the links that stay inside, the last step."""

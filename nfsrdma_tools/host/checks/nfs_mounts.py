@@ -21,7 +21,7 @@ from nfsrdma_tools.host.checks.finding import Finding, Status
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import fstab, mountinfo, mountstats, readahead, udev_rules, units
 from nfsrdma_tools.host.nfs.mountinfo import Entry
-from nfsrdma_tools.host.nfs.mountstats import MountStats
+from nfsrdma_tools.host.nfs.mountstats import MountStats, Operation
 from nfsrdma_tools.host.nfs.udev_rules import ReadAheadRule, RuleFile
 from nfsrdma_tools.host.nfsd.configuration import NfsConf
 from nfsrdma_tools.host.tune import udev_helper
@@ -299,7 +299,7 @@ def history(machine: Machine) -> Iterator[Finding]:
     if not by_directory:
         return
     counted = {
-        by_directory[stats.directory].device: _Mount(by_directory[stats.directory], stats)
+        by_directory[stats.directory].device: _Mount.of(by_directory[stats.directory], stats)
         for stats in reversed(mountstats.read_all(machine.path("proc/self/mountstats")))
         if stats.directory in by_directory
     }
@@ -317,6 +317,12 @@ def history(machine: Machine) -> Iterator[Finding]:
 class _Mount(NamedTuple):
     entry: Entry
     stats: MountStats
+    sent: tuple[Operation, ...]
+    """The kinds of RPC that were sent: a few of some sixty."""
+
+    @classmethod
+    def of(cls, entry: Entry, stats: MountStats) -> _Mount:
+        return cls(entry, stats, tuple(one for one in stats.operations.values() if any(one)))
 
     @property
     def name(self) -> str:
@@ -334,13 +340,13 @@ class _Mount(NamedTuple):
 
     @property
     def transmissions(self) -> int:
-        return sum(done.transmissions for done in self.stats.operations.values())
+        return sum(one.transmissions for one in self.sent)
 
 
 def _resent(mount: _Mount) -> Iterator[Finding]:
     """Operations that were sent more than once, or that timed out."""
     operations = again = timeouts = 0
-    for one in mount.stats.operations.values():
+    for one in mount.sent:
         operations += one.operations
         again += max(one.transmissions - one.operations, 0)
         timeouts += one.timeouts

@@ -49,8 +49,14 @@ class Line(NamedTuple):
     source: str
 
 
-def nfs_lines(text: str) -> Iterator[Line]:
+# several checks need the lines of one file
+@lru_cache(maxsize=2)
+def nfs_lines(text: str) -> tuple[Line, ...]:
     """The lines that mount NFS, in file order; a line without options has "defaults"."""
+    return tuple(_nfs_lines(text))
+
+
+def _nfs_lines(text: str) -> Iterator[Line]:
     for line in text.split("\n"):
         fields = [field for field in re.split(r"[ \t]+", line) if field]
         if len(fields) < 3 or fields[0].startswith("#"):

@@ -95,6 +95,8 @@ def options(text: str) -> dict[str, str]:
 
 def split_options(text: str) -> list[str]:
     """Mount options as they are written; commas between quotes do not split."""
+    if '"' not in text:
+        return [word for word in text.split(",") if word]
     return [match[0] for match in _OPTION.finditer(text)]
 
 
@@ -161,36 +163,37 @@ def canonical(directory: Path, entries: Sequence[Entry]) -> Path:
     return beside if beside in mounted else Path(os.path.realpath(absolute))
 
 
-def closed(entries: Iterable[Entry]) -> set[Path]:
+def closed(entries: Iterable[Entry]) -> set[str]:
     """The mount points of NFS and of autofs: accessing one may wait for a server."""
-    return {entry.directory for entry in entries if entry.is_nfs or entry.fstype == "autofs"}
+    return {str(entry.directory) for entry in entries if entry.is_nfs or entry.fstype == "autofs"}
 
 
 def without_links(
-    directory: Path, closed: Container[Path], root: Path = Path("/")
+    directory: Path, closed: Container[str], root: Path = Path("/")
 ) -> tuple[Path, dict[Path, Path]]:
     """The name that ``directory`` of the host below ``root`` has in mountinfo, and the links to it.
 
     Unlike ``canonical``, it never accesses what is below a ``closed`` mount point.
     """
     links: dict[Path, Path] = {}
-    done, rest = Path("/"), list(directory.parts[1:])
+    # strings: each of many mount points has several steps
+    done, rest = "", list(directory.parts[1:])
     for _ in range(_MOST_STEPS):
         if not rest or done in closed:
             break
         part = rest.pop(0)
         if part == "..":
-            done = done.parent
+            done = done.rpartition("/")[0]
             continue
-        here = done / part
-        path = root / here.relative_to("/")
-        if here in closed or not path.is_symlink():
+        here = f"{done}/{part}"
+        path = f"{root}{here}"
+        if here in closed or not os.path.islink(path):  # noqa: PTH114 -- strings
             done = here
             continue
-        target = done / os.readlink(path)  # noqa: PTH115 -- the text itself
-        links[here] = target
-        done, rest = Path("/"), [*target.parts[1:], *rest]
-    return Path(done, *rest), links
+        target = Path(f"{done}/", os.readlink(path))  # noqa: PTH115 -- the text itself
+        links[Path(here)] = target
+        done, rest = "", [*target.parts[1:], *rest]
+    return Path(f"{done}/", *rest), links
 
 
 def _entry(line: str) -> Entry:
