@@ -109,6 +109,13 @@ FIGURES = (
     Figure(PAPERS, "RDMA with {} % of the CPU", WIRES, "1 Gb/s", "RDMA, CPU busy"),
     Figure(PAPERS, "the CPU, TCP with {} %", WIRES, "1 Gb/s", "TCP, CPU busy"),
     Figure(PAPERS, "TCP as in 2003 with {} %", WIRES, "1 Gb/s", "TCP as in 2003, CPU busy"),
+    # MB/s of the CPU's share, 125 of which are a Gb/s
+    Figure(PAPERS, "the limit: at {} Gb/s", WIRES, "25 Gb/s", "TCP as in 2003, MB/s", 0.8,
+           over="TCP as in 2003, CPU busy"),
+    Figure(PAPERS, "at {} Gb/s for TCP, at", WIRES, "25 Gb/s", "TCP, MB/s", 0.8,
+           over="TCP, CPU busy"),
+    Figure(PAPERS, "at {} Gb/s for RDMA", WIRES, "25 Gb/s", "RDMA, MB/s", 0.8,
+           over="RDMA, CPU busy"),
     Figure(BENCHMARKS, "of its own code is {} thousand for a direct read", OWN,
            "1 MiB O_DIRECT read | nfsrdma", "of the module, today"),
     Figure(BENCHMARKS, "the copy of a MiB is {} thousand instructions by", COUNTS,
