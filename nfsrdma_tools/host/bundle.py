@@ -38,6 +38,7 @@ _MOST, _AT_ONCE = 1 << 20, 16 << 10
 # the field of a line of mountinfo
 _MOUNT_POINT = 4
 _STEPS = 400
+_LEVEL = 6
 _Keep = Callable[[str], str | None]
 """Returns the part of a file's text that the bundle keeps; None leaves the file out."""
 
@@ -227,7 +228,7 @@ class Bundle:
         """The bundle as a tar archive, compressed by gzip."""
         out = io.BytesIO()
         now = int(time.time())
-        with tarfile.open(fileobj=out, mode="w:gz", format=tarfile.GNU_FORMAT) as tar:
+        with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
             for name, data in sorted({**self._documents(now), **self.files}.items()):
                 info = tarfile.TarInfo(name)
                 info.size, info.mtime, info.mode = len(data), now, 0o644
@@ -236,7 +237,8 @@ class Bundle:
                 info = tarfile.TarInfo(name)
                 info.type, info.linkname, info.mtime = tarfile.SYMTYPE, target, now
                 tar.addfile(info)
-        return out.getvalue()
+        # at once: tarfile would compress each header and each file by itself
+        return gzip.compress(out.getvalue(), _LEVEL, mtime=now)
 
     def _documents(self, now: int) -> dict[str, bytes]:
         documents = to_facts(self.notes)
