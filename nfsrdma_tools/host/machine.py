@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nfsrdma_tools import files
 from nfsrdma_tools.command import Result, run
@@ -33,6 +33,9 @@ _CONTAINER = (
     "var/run/secrets/kubernetes.io",
 )
 """What podman, CRI-O, Docker, systemd and Kubernetes leave in a container."""
+
+
+_Read = TypeVar("_Read")
 
 
 class NotRecordedError(UserError):
@@ -68,8 +71,8 @@ class Machine:
     """The answers of another host; None reads this one."""
     notes: Recording | None = None
     """On this host: where the answers are noted; a noted one is not requested again."""
-    kept: dict[str, str] | None = None
-    """The texts of kernel files that were read, if each is read once; None reads again."""
+    kept: dict[str, Any] | None = None
+    """What was read of the kernel, by file, if each file is read once; None reads again."""
     process: str = "self"
     """The process whose mount namespace is read: its number, or "self"."""
     procfs: Path | None = None
@@ -99,13 +102,17 @@ class Machine:
 
     def kernel_text(self, name: str) -> str:
         """The text of a list of the kernel below the root, with surrogates for invalid UTF-8."""
-        if self.kept is not None and name in self.kept:
-            return self.kept[name]
         # the newlines as they are: names may have carriage returns
-        text = os.fsdecode(files.raw(self.path(name)))
-        if self.kept is not None:
-            self.kept[name] = text
-        return text
+        return self.keep(name, lambda: os.fsdecode(files.raw(self.path(name))))
+
+    def keep(self, name: str, read: Callable[[], _Read]) -> _Read:
+        """What ``read`` returns, or returned before of the same file if each is read once."""
+        if self.kept is None:
+            return read()
+        if name not in self.kept:
+            self.kept[name] = read()
+        found: _Read = self.kept[name]
+        return found
 
     def text(self, name: str) -> str:
         """The same, and "" if the file is missing or cannot be read."""

@@ -300,7 +300,7 @@ def history(machine: Machine) -> Iterator[Finding]:
         return
     counted = {
         by_directory[stats.directory].device: _Mount.of(by_directory[stats.directory], stats)
-        for stats in reversed(mountstats.read_all(machine.path("proc/self/mountstats")))
+        for stats in reversed(mountstats.of(machine))
         if stats.directory in by_directory
     }
     # the first of several mount points of a device

@@ -278,7 +278,7 @@ def mounts(machine: Machine = LIVE) -> list[Mount]:
 def _counters(machine: Machine) -> list[MountStats]:
     """The counters of all NFS mounts; [] if a recording has none."""
     try:
-        return mountstats.read_all(machine.of_process("mountstats"))
+        return mountstats.of(machine)
     except FileNotFoundError:
         if machine.recording is None:
             raise

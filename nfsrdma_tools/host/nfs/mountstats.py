@@ -24,12 +24,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import sub
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfs.mountinfo import Entry
+
+if TYPE_CHECKING:
+    from nfsrdma_tools.host.machine import Machine
 
 __all__ = [
     "COLUMNS",
@@ -43,6 +46,7 @@ __all__ = [
     "Reader",
     "Xprt",
     "difference",
+    "of",
     "parse",
     "read",
     "read_all",
@@ -184,6 +188,12 @@ def read_all(path: Path = PROC) -> list[MountStats]:
             break
         before = after
     return parse(text, None if after is None else _nfs_entries(after))
+
+
+def of(machine: Machine) -> list[MountStats]:
+    """The counters of all NFS mounts of the process of a host whose mounts are read."""
+    path = machine.of_process("mountstats")
+    return machine.keep(f"proc/{machine.process}/mountstats", lambda: read_all(path))
 
 
 class Reader:

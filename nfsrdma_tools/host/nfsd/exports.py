@@ -7,7 +7,6 @@ in support/nfs/xio.c.  So ``render`` writes every byte that may be special as an
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import os
 import re
@@ -88,6 +87,8 @@ class Exported:
 
 def file_of(path: Path) -> Path:
     """The file below /etc/exports.d that holds the export of ``path``."""
+    import hashlib  # loads OpenSSL, which readers of exports don't need
+
     slug = re.sub(r"[^A-Za-z0-9]+", "-", os.fspath(path)).strip("-")[:40] or "root"
     return EXPORTS_D / f"nfsrdma-{slug}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}.exports"
 
