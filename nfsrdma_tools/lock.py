@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +30,8 @@ def host_lock(kind: str, name: str | Path = "", busy: UserError | None = None) -
     Wait for another holder, or raise ``busy`` if there is one.  Raises UserError without the right
     to write to the folder of locks.
     """
+    import hashlib  # readers of a state import this file, and it loads a library
+
     end = f"-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}" if name else ""
     with file_lock(state_dir() / f"{kind}{end}.lock", busy):
         yield

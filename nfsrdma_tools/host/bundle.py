@@ -119,6 +119,7 @@ def _tuned(text: str) -> str | None:
 _CONFIG = _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF|NF_TABLES=)")
 _UNITS = f"{{{','.join(units.FOLDERS)}}}"
 _NAMES = r"nfs|sunrpc|rpcrdma|svcrdma|xprtrdma|lockd|rdma|mlx"
+_RELEASE = "proc/sys/kernel/osrelease"
 _INFINIBAND = "sys/class/infiniband/*"
 _PORT = f"{_INFINIBAND}/ports/*"
 _NET = "sys/class/net/*"
@@ -128,7 +129,7 @@ _MODULE = (
 )
 CONTENTS: tuple[tuple[str, _Keep], ...] = (
     # the kernel and its modules
-    ("proc/sys/kernel/osrelease", _all),
+    (_RELEASE, _all),
     ("proc/version", _all),
     ("proc/version_signature", _all),
     ("proc/modules", _all),
@@ -307,7 +308,8 @@ def _shortened(
 
 def _matching(machine: Machine, pattern: str) -> Iterator[str]:
     """The names below the root that match; strings, because paths cost more than the files."""
-    pattern = pattern.replace("{release}", machine.text("proc/sys/kernel/osrelease").strip())
+    if "{release}" in pattern:
+        pattern = pattern.replace("{release}", machine.text(_RELEASE).strip())
     for one in _alternatives(pattern):
         found = glob.glob(one, root_dir=machine.root, include_hidden=True)  # noqa: PTH207 -- names
         yield from sorted(found)

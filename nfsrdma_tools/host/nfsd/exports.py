@@ -87,7 +87,7 @@ class Exported:
 
 def file_of(path: Path) -> Path:
     """The file below /etc/exports.d that holds the export of ``path``."""
-    import hashlib  # loads OpenSSL, which readers of exports don't need
+    import hashlib  # readers of exports don't need it, and it loads a library
 
     slug = re.sub(r"[^A-Za-z0-9]+", "-", os.fspath(path)).strip("-")[:40] or "root"
     return EXPORTS_D / f"nfsrdma-{slug}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}.exports"
