@@ -129,26 +129,20 @@ def differences(before: Counter[str], today: Counter[str]) -> str:
 
 
 def table(names: list[str], found: dict[str, Counts]) -> Iterator[str]:
-    """A row for each load of each personality; a mark where the module's own count grew."""
-    heads = ["thousands of instructions", "personality",
-             *(f"of the module, {name}" for name in names), "change", "",
-             *(f"all, {name}" for name in names)]  # fmt: skip
-    yield from page.head(heads)
-    for personality, counts in found.items():
-        for load in RUNS:
-            cells: list[list[str]] = [[], []]
-            means: list[list[float]] = [[], []]
-            for what in range(2):
-                for name in names:
-                    values = [each[what] for each in counts[load][name]]
-                    means[what].append(statistics.mean(values))
-                    spread = f" ({min(values):,.3f} to {max(values):,.3f})"
-                    cells[what].append(f"{means[what][-1]:,.3f}{spread}")
-            grown = means[1][1] / means[1][0] - 1
-            mark = "**grew**" if grown > LIMIT else ""
-            yield page.row(
-                [LOADS[load][0], personality, *cells[1], f"{grown:+.1%}", mark, *cells[0]]
+    """The module's own count of each load with each personality, and its change; bold if it grew.
+
+    The counts of the rest of the kernel differ from turn to turn by more than the module's.
+    """
+    yield from page.head([f"of the module, today (since {names[0]})", *found])
+    for load in RUNS:
+        cells = []
+        for counts in found.values():
+            before, today = (
+                statistics.mean(own for _, own in counts[load][name]) for name in names
             )
+            text = f"{today:,.3f} ({today / before - 1:+.1%})"
+            cells.append(f"**{text}**" if today / before - 1 > LIMIT else text)
+        yield page.row([LOADS[load][0], *cells])
 
 
 def key(commit: str, kernel: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import page, solo
+from bench import before, page, solo
 from nfsrdma_tools.lab import kernels
 from nfsrdma_tools.lab.config import KERNELS
 
@@ -59,3 +59,16 @@ def test_a_ratio_has_a_range_if_there_are_rounds(rounds: list[float], printed: s
         "b": [{"stat": {"us": us}} for us in rounds],
     }
     assert solo.ratio(turns, "stat", "a", "b") == printed
+
+
+def test_a_count_of_the_module_that_grew_is_bold() -> None:
+    counts = {load: {"abc": [(90.0, 10.0), (99.0, 10.0)], "today": [(95.0, 10.0)] * 2}
+              for load in before.RUNS}  # fmt: skip
+    counts["sequential"]["today"] = [(90.0, 11.0), (90.0, 12.0)]
+    head, _, *rows = before.table(["abc", "today"], {"nfsrdma": counts, "cached": counts})
+    assert head == "| of the module, today (since abc) | nfsrdma | cached |"
+    bold = [row for row in rows if "**" in row]
+    (grown,) = bold
+    assert grown == "| 1 MiB O_DIRECT read | **11.500 (+15.0%)** | **11.500 (+15.0%)** |"
+    assert len(rows) == len(before.RUNS)
+    assert "| 10.000 (+0.0%) |" in rows[0]
