@@ -10,7 +10,7 @@ shift 5
 root=$(mktemp -d)
 trap 'umount -l "$root"; rmdir "$root"' EXIT
 mount -t tmpfs tmpfs "$root"
-mkdir -p "$root/usr" "$root/etc" "$root/dev" "$root/tmp" "$root/opt/kernel"
+mkdir -p "$root/usr" "$root/etc" "$root/dev" "$root/proc" "$root/tmp" "$root/opt/kernel"
 # debugfs complains of owners that it cannot set, and succeeds without a file: make says what is missing
 for folder in usr/bin usr/lib usr/lib64 usr/libexec etc/alternatives; do
 	echo "rdump $folder $root/${folder%/*}"
@@ -19,7 +19,8 @@ debugfs -R "rdump usr $root/opt/kernel" "$modules" >/dev/null 2>&1
 ln -s usr/bin usr/lib usr/lib64 "$root"
 ln -s /opt/kernel/usr/lib/modules "$root/usr/lib"
 ln -s /opt/kernel/usr/src "$root/usr"
-mount --rbind /dev "$root/dev"
+# objtool reads its limits from /proc
+for kernel in dev proc; do mount --rbind "/$kernel" "$root/$kernel"; done
 cp -r "$source" "$root/opt/kmod"
 # the host's checker needs nothing but libc
 case " $* " in *" C=2 "*) cp "$(command -v sparse)" "$root/usr/bin" ;; esac
