@@ -259,17 +259,17 @@ def test_no_space_on_the_server(node: Lab) -> None:
 @pytest.mark.xdist_group("sweep-wall")
 @pytest.mark.parametrize("rate", ["25gbit", "100gbit"])
 def test_a_sweep_on_hardware_is_by_time_and_has_loads(rate: str) -> None:
-    """On the wall clock: the emulated processors fill no such wire, but a trial has its length."""
+    """On the wall clock: processors of a lab may not fill such a wire, but trials have a length."""
     config = LabConfig(f"test-wall-{os.getpid()}", clock="wall", link=f"{rate}/20us", nic="card")
-    short = ("--seconds", "1", "--rsize", "256k", "--runs", "1", "--exhaustive", "--no-probes")
+    short = ("--seconds", "0.5", "--rsize", "256k", "--runs", "1", "--exhaustive", "--no-probes")
     with Lab(config) as lab:
         argv = ("nfsrdma", "sweep", TARGET, "--output", STORE, "--read-ahead", "4", *short)
         said = lab.run("client", *argv, "--jobs", "1,2", "--nconnect", "1,2", timeout=900).stdout
         found = exported(lab)
         trials = [Trial.from_json(trial) for trial in found["trials"]]
         assert next(iter(found["environments"].values()))["lab link"].startswith(rate)
-        assert "measuring how large the test file has to be for trials of 1 s" in said
-        assert "8 trials of up to 1 s, after a warm-up of 0.2 s" in said
+        assert "measuring how large the test file has to be for trials of 0.5 s" in said
+        assert "8 trials of up to 0.5 s, after a warm-up of 0.1 s" in said
         assert "fstab: server:/export  /MOUNT/POINT  nfs  vers=4.2,proto=" in said
         assert {(t.cell.transport, t.cell.jobs, t.cell.nconnect) for t in trials} == {
             (transport, jobs, nconnect)
@@ -282,7 +282,7 @@ def test_a_sweep_on_hardware_is_by_time_and_has_loads(rate: str) -> None:
             assert trial.mount["vers"] == "4.2"
             assert int(trial.mount.get("nconnect", "1")) == trial.cell.nconnect
             # it ends after its time, or with the file
-            assert trial.duration_ns >= 0.99e9 or trial.bytes == trial.file_size
+            assert trial.duration_ns >= 0.49e9 or trial.bytes == trial.file_size
             assert 0 < trial.bytes <= trial.file_size
         assert len({trial.file_size for trial in trials}) == 1
         lab.run("client", "sh", "-c", f"rm -f {STORE}*")
@@ -294,7 +294,7 @@ def test_a_sweep_on_hardware_is_by_time_and_has_loads(rate: str) -> None:
         assert {trial.cell.depth for trial in trials} == {1, 8}
         for trial in trials:
             assert (trial.status, trial.verified) == ("ok", True), trial.reason
-            assert trial.duration_ns >= 0.99e9
+            assert trial.duration_ns >= 0.49e9
             assert trial.bytes > trial.file_size == 1 << 20
         assert said.count(" times the file") == 2
         assert lab.run("client", "ls", "-A", "/export").stdout == ""
