@@ -2,6 +2,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -365,6 +366,31 @@ def test_larger_and_larger_files_tell_the_size(
         # a resumed sweep has the same file
         assert runner.file_size(bench, store) == found
     assert made == sizes
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="fio is not installed")
+@pytest.mark.parametrize(
+    "changes",
+    [{"jobs": (1, 2)}, {"direct": True}, {"direction": "write", "jobs": (2,)}],
+    ids=["jobs", "direct", "write"],
+)
+def test_real_files_tell_the_size_and_leave_nothing(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    """A folder of this host stands for the mount."""
+    monkeypatch.setattr(runner, "mounted", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(runner, "ready", lambda *_: None)
+    monkeypatch.setattr(runner, "_SAMPLE", MIB)
+    folder = tmp_path / "export"
+    folder.mkdir()
+    fields: dict[str, Any] = {"seconds": 1e-6, "file_size": 0, "rsizes": (65536,), **changes}
+    plan = replace(PLAN, **fields)
+    with journal() as book:
+        found = runner.file_size(Bench(plan, folder, book), store)
+    # a microsecond needs less than the least size
+    assert found == MIB
+    assert list(folder.iterdir()) == []
+    assert store.noted(plan, "file .nfsrdma-sweep-1M") == ""
 
 
 def test_an_export_without_room_is_a_clear_error(
