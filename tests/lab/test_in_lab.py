@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.store import Store
 
 SWEEP = (sys.executable, "-m", "nfsrdma_tools", "sweep")
@@ -71,5 +73,5 @@ def kept_environments(store: Path) -> list[dict[str, str]]:
         return list(kept.environments().values())
 
 
-def _key(event: dict[str, dict[str, object]]) -> str:
-    return json.dumps(event["trial"]["cell"], sort_keys=True, separators=(",", ":"))
+def _key(event: dict[str, dict[str, Any]]) -> str:
+    return Cell.from_json(event["trial"]["cell"]).key
