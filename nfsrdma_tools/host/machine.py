@@ -204,11 +204,15 @@ class Machine:
         if known.links is None:
             if not self.live:
                 raise NotRecordedError("no list of RDMA links was recorded")
-            from nfsrdma_tools.host.rdma import nldev
+            from nfsrdma_tools.host.rdma.ports import NoRdmaError, require_netlink
 
             try:
+                require_netlink()
+                # importing pyroute2 takes as long as all checks of a host without RDMA
+                from nfsrdma_tools.host.rdma import nldev
+
                 known.links = nldev.links()
-            except nldev.NoRdmaError as error:
+            except NoRdmaError as error:
                 known.links = error
         if isinstance(known.links, UserError):
             raise known.links

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from nfsrdma_tools.host.rdma.nldev import (
     to_link,
     to_resources,
 )
+from nfsrdma_tools.host.rdma.ports import NETLINK_RDMA, NoRdmaError
 from nfsrdma_tools.undo import Journal
 
 GOLDEN = json.loads((Path(__file__).parent / "data/nldev-6.12.json").read_text())
@@ -135,9 +138,28 @@ def test_names_the_kernel_could_not_take_are_refused(
 
 def test_a_kernel_without_rdma_is_one_line() -> None:
     try:
-        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, nldev.NETLINK_RDMA).close()
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA).close()
     except OSError:
-        with pytest.raises(nldev.NoRdmaError, match="no RDMA"):
+        with pytest.raises(NoRdmaError, match="no RDMA"):
             nldev.links()
     else:
         pytest.skip("this kernel has RDMA netlink")
+
+
+WITHOUT_RDMA = """
+import socket, sys
+def refused(*_):
+    raise OSError(93, "Protocol not supported")
+socket.socket = refused
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import LIVE
+try:
+    LIVE.links()
+except UserError as error:
+    print(error.message, "pyroute2" in sys.modules)
+"""
+
+
+def test_a_host_without_rdma_does_not_import_the_library() -> None:
+    printed = subprocess.check_output((sys.executable, "-c", WITHOUT_RDMA), text=True)
+    assert printed == "no RDMA link: ib_core is not loaded (Protocol not supported) False\n"

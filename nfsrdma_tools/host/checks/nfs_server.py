@@ -21,6 +21,7 @@ from nfsrdma_tools.host.nfs.mounts import Target
 from nfsrdma_tools.host.nfsd import configuration, nfsctl
 from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
+from nfsrdma_tools.host.rdma.ports import SOFT_KINDS
 from nfsrdma_tools.host.transports import KERNELS
 
 __all__ = ["firewall", "judge_filter", "listeners", "reach"]
@@ -223,8 +224,6 @@ def _has_built_in_tables(machine: Machine) -> bool:
 
 def _takes_connections(machine: Machine) -> bool:
     """Whether peers send NFS over RDMA through the packet filter; a doubt counts as yes."""
-    from nfsrdma_tools.host.rdma.nldev import SOFT_KINDS
-
     served = False
     try:
         machine.require("proc/fs/nfsd/portlist")

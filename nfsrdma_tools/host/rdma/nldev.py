@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -22,7 +21,13 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nlsocket import NetlinkSocket
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.rdma.ports import Device, Link
+from nfsrdma_tools.host.rdma.ports import (
+    NETLINK_RDMA,
+    SOFT_KINDS,
+    Device,
+    Link,
+    require_netlink,
+)
 from nfsrdma_tools.undo import Journal, Run
 
 __all__ = [
@@ -31,7 +36,6 @@ __all__ = [
     "Device",
     "Link",
     "Message",
-    "NoRdmaError",
     "add_link",
     "check_link",
     "devices",
@@ -216,14 +220,8 @@ def _guid(number: int) -> str:
     return ":".join(text[i : i + 4] for i in range(0, 16, 4))
 
 
-NETLINK_RDMA = 20
-SOFT_KINDS = ("rxe", "siw", "card")
 # types with another name in the kernel
 _LINK_TYPES = {"card": "nfsrdma_card"}
-
-
-class NoRdmaError(UserError):
-    """ib_core is not loaded, or the kernel has none."""
 
 
 def devices() -> list[Device]:
@@ -315,13 +313,8 @@ def remove_link(name: str, journal: Journal) -> Link:
 
 @contextmanager
 def _socket() -> Iterator[Any]:
-    try:
-        # test with a plain socket: a failed pyroute2 socket prints a traceback when it is collected
-        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA).close()
-    except OSError as error:
-        hint = "load the NIC's driver, or: modprobe ib_core; nfsrdma link add rxe0 --netdev DEVICE"
-        message = f"no RDMA link: ib_core is not loaded ({error.strerror})"
-        raise NoRdmaError(message, hint) from error
+    # a failed socket of pyroute2 prints a traceback when it is collected
+    require_netlink()
     sock = NetlinkSocket(family=NETLINK_RDMA)
     try:
         sock.bind()

@@ -15,10 +15,41 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools import files
+from nfsrdma_tools.errors import UserError
 
-__all__ = ["Device", "Link", "Port", "Ports", "parse_links"]
+__all__ = [
+    "NETLINK_RDMA",
+    "SOFT_KINDS",
+    "Device",
+    "Link",
+    "NoRdmaError",
+    "Port",
+    "Ports",
+    "parse_links",
+    "require_netlink",
+]
+
+NETLINK_RDMA = 20
+SOFT_KINDS = ("rxe", "siw", "card")
+"""The types of links that ``nfsrdma link add`` makes."""
 
 _SYSFS = Path("/sys/class/infiniband")
+
+
+class NoRdmaError(UserError):
+    """ib_core is not loaded, or the kernel has none."""
+
+
+def require_netlink() -> None:
+    """Raise NoRdmaError if the kernel has no RDMA netlink; cheaper than importing nldev."""
+    import socket
+
+    try:
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA).close()
+    except OSError as error:
+        hint = "load the NIC's driver, or: modprobe ib_core; nfsrdma link add rxe0 --netdev DEVICE"
+        message = f"no RDMA link: ib_core is not loaded ({error.strerror})"
+        raise NoRdmaError(message, hint) from error
 
 
 @dataclass(frozen=True)
