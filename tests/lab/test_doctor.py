@@ -16,6 +16,10 @@ from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 
+# stable releases of 6.1 have no fix of three faults of rpcrdma, and the doctor says so
+UNMENDED = {"6.1": {"known faults"}}
+
+
 @pytest.mark.main
 def test_a_healthy_node_has_no_error(solo: Lab) -> None:
     is_healthy(solo)
@@ -26,7 +30,8 @@ def is_healthy(lab: Lab) -> None:
     lab.run("client", "dmesg", "--clear")
     said = lab.run("client", "nfsrdma", "doctor", "server", "--json")
     findings = {row["name"]: row for row in json.loads(said.stdout)["findings"]}
-    assert {row["status"] for row in findings.values()} == {"ok"}, findings
+    others = {name: row["found"] for name, row in findings.items() if row["status"] != "ok"}
+    assert others.keys() == UNMENDED.get(lab.config.kernel, set()), others
     assert "rpcrdma.ko" in findings["rpcrdma"]["found"]
     assert "rdma 20049, tcp 2049" in findings["portlist"]["found"]
     assert "uses v0" in findings["route to server"]["found"]
