@@ -15,7 +15,6 @@ import pytest
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
-
 # stable releases of 6.1 have no fix of three faults of rpcrdma, and the doctor says so
 UNMENDED = {"6.1": {"known faults"}}
 
