@@ -336,7 +336,7 @@ def _of_job(job: Job) -> dict[str, Any]:
 def _of_cpu(times: CpuTimes, own: int, job: Job) -> dict[str, Any]:
     # everything but the reading itself: starting, watching and this process are not the mount's
     harness = max(own - round((job.user_s + job.system_s) * 1e9), 0)
-    # the process' time has that of its workers, too: the start of fio cannot be told from it
+    # the time of the process includes its workers, and with them the start of fio
     harness = 0 if job.has_workers else harness
     busy = max(times.busy_ns - harness, 0)
     return {
