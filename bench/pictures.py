@@ -76,7 +76,7 @@ done
 
 def figures() -> None:
     """The chart of the README, from the store of ``make sweep``."""
-    _report(OUT / "sweep.db", "fig15-throughput-tcp", "fig16-throughput-rdma")
+    _report(OUT / "sweep.db", "transports")
 
 
 def overhead() -> None:

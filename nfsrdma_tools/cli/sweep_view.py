@@ -136,8 +136,8 @@ def conclusion(plan: Plan, store: Store, done: bool, again: Sequence[str] = ()) 
     for scope in scopes:
         if choice := choose(trials, scope):
             lines += _recommended(choice, plan)
-    lines += _compared(plan, trials)
     in_lab = "--lab" in again
+    lines += _compared(plan, trials, in_lab)
     if not in_lab and (choice := choose(trials)):
         lines += _mounting(plan, choice.winner.cell)
     lines += _remarks(trials)
@@ -190,12 +190,13 @@ def _recommended(choice: Choice, plan: Plan) -> list[str]:
     return lines
 
 
-def _compared(plan: Plan, trials: list[Trial]) -> list[str]:
+def _compared(plan: Plan, trials: list[Trial], in_lab: bool) -> list[str]:
     """The best cell against the best one of each other transport, and the CPU as the limit."""
     best = choose(trials)
     if best is None:
         return []
     top, lines = best.winner, []
+    whose = " (with that of the emulated device)" if in_lab else ""
     for name in plan.transports:
         other = choose(trials, name)
         if other is None or name == top.cell.transport:
@@ -206,7 +207,7 @@ def _compared(plan: Plan, trials: list[Trial]) -> list[str]:
         times = top.throughput / other.winner.throughput
         line = f"{top.cell.transport} against {name}: {times:.2f} times as fast"
         if spent := other.winner.cpu_per_byte:
-            line += f", {top.cpu_per_byte / spent:.2f} of its CPU time per byte"
+            line += f", {top.cpu_per_byte / spent:.2f} of its CPU time per byte{whose}"
         lines.append(line)
     if top.cpu_share >= _FULL:
         lines.append(f"limit of the best cell: the CPU, {top.cpu_share:.0%} busy")
