@@ -23,7 +23,8 @@ def killed(lab: Nodes, options: str, silent: bool, seed: str, rounds: int) -> di
         found: dict[str, Any] = on(lab, "client", "kill", way, seed, str(rounds))
     alive = [stack for one in found["rounds"] for stack in one["alive"]]
     assert not alive, f"seed {seed}: {alive}"
-    assert (found["left"], found["lost"], found["wrong"]) == (0, 0, []), f"seed {seed}"
+    after = (found["left"], found["lost"], found["wrong"])
+    assert after == (0, 0, []), f"seed {seed}: {after}"
     return found
 
 

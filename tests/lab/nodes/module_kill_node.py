@@ -29,6 +29,8 @@ DROP = "udp dport 4791 drop; tcp dport 20049 drop; tcp sport 20049 drop;"
 IN = f"chain in {{ type filter hook input priority 0; {DROP} }}"
 # a killed task ends when its memory is taken back; what takes longer never ends
 LIMIT = 60.0
+# less than the minute after which unanswered Calls end a connection, and are forgotten with it
+SETTLED = 45.0
 
 
 def endless(path: Path, flags: int, block: int) -> None:
@@ -83,10 +85,12 @@ def settle() -> dict[str, int]:
 
     Unanswered Calls would end a sound connection after a minute.
     """
-    until = time.monotonic() + LIMIT
-    while used() and time.monotonic() < until:
+    until = time.monotonic() + SETTLED
+    while True:
+        left = {"left": used(), "lost": total("calls_abandoned")}
+        if not any(left.values()) or time.monotonic() > until:
+            return left
         time.sleep(0.1)
-    return {"left": used(), "lost": total("calls_abandoned")}
 
 
 def answered(rng: random.Random, noise: bytes) -> dict[str, Any]:
