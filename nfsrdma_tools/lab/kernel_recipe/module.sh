@@ -10,9 +10,10 @@ shift 5
 root=$(mktemp -d)
 trap 'umount -l "$root"; rmdir "$root"' EXIT
 mount -t tmpfs tmpfs "$root"
-mkdir -p "$root/usr" "$root/etc" "$root/dev" "$root/proc" "$root/tmp" "$root/opt/kernel"
+mkdir -p "$root/usr/share" "$root/etc" "$root/dev" "$root/proc" "$root/tmp" "$root/opt/kernel"
 # debugfs complains of owners that it cannot set, and succeeds without a file: make says what is missing
-for folder in usr/bin usr/lib usr/lib64 usr/libexec etc/alternatives; do
+# perl is for kernel-doc, which W=1 runs
+for folder in usr/bin usr/lib usr/lib64 usr/libexec usr/share/perl etc/alternatives; do
 	echo "rdump $folder $root/${folder%/*}"
 done | debugfs -f - "$disk" >/dev/null 2>&1
 debugfs -R "rdump usr $root/opt/kernel" "$modules" >/dev/null 2>&1
