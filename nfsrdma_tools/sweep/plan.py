@@ -217,6 +217,11 @@ class Plan:
         return whole if self.read_ahead_kbs else self.read_aheads
 
     @property
+    def personalities(self) -> tuple[str, ...]:
+        """The values of the axis ``personality``; empty if the plan does not vary it."""
+        return dict(self.axes).get(PERSONALITY, ())
+
+    @property
     def reads_ahead(self) -> bool:
         """Whether read-ahead is part of what this plan measures."""
         return self.direction == "read" and not self.direct
@@ -385,7 +390,7 @@ def _check_length(plan: Plan) -> None:
 
 
 def _check_personalities(plan: Plan) -> None:
-    values = dict(plan.axes).get(PERSONALITY, ())
+    values = plan.personalities
     for value in values:
         if value not in PERSONALITIES:
             what = f"axis {PERSONALITY}: unknown value {value!r}"

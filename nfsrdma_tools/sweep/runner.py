@@ -24,7 +24,7 @@ from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.nfs.readahead import kb_for
-from nfsrdma_tools.host.transports import KERNELS
+from nfsrdma_tools.host.transports import KERNELS, owner
 from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sizes import format_size
@@ -237,9 +237,10 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
             module_swap.prepare(changes, kernel_modules.in_file(module_build.build().path))
             if serves:
                 # before the undo, which stops no nfsd
-                stack.callback(load_module, plan, "rdma", serves)
+                before = OURS if owner() == OURS else "rdma"
+                stack.callback(load_module, before, serves)
             # now, to have its facts, too
-            load_module(plan, OURS, serves)
+            load_module(OURS, serves, plan.personalities)
         probes = TrialProbes(options.probes)
         stack.callback(probes.release)
         facts = {**_conditions(plan), "probe sets": probes.summary}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -407,21 +407,21 @@ def ready(bench: Bench, transport: str) -> None:
     if OURS in bench.plan.transports and not module_swap.is_ready(transport):
         # a probe on a module's events holds the module
         bench.probes.release()
-        load_module(bench.plan, transport, bench.serves)
+        load_module(transport, bench.serves, bench.plan.personalities)
 
 
-def load_module(plan: Plan, transport: str, serves: bool) -> None:
+def load_module(transport: str, serves: bool, personalities: Sequence[str] = ()) -> None:
     """Load the module of ``transport``; call ``module_swap.prepare`` before.
 
     ``serves``: this machine, a lab's, is the plan's server, too.  Its nfsd listens by the same
-    module and accepts the personalities of the plan.
+    module; ours then accepts ``personalities``, if there are any, in place of those of before.
     """
     if module_swap.is_ready(transport):
         return
     with _without_nfsd() if serves else contextlib.nullcontext():
         module_swap.ready(transport)
-        if serves and transport == OURS:
-            accepted = [p for p in dict(plan.axes).get(PERSONALITY, ()) if p != DEFAULT]
+        accepted = [name for name in personalities if name != DEFAULT]
+        if serves and transport == OURS and accepted:
             _ACCEPTED.write_text(",".join(accepted))
 
 
