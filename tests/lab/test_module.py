@@ -189,6 +189,7 @@ def test_what_was_killed_half_way_is_put_back_by_the_next_start(pair: Lab) -> No
     assert status(pair)["owner"] == "rpcrdma"
 
 
+@pytest.mark.nightly
 def test_a_sweep_takes_each_cell_with_its_own_module(pair: Lab) -> None:
     sweep = (
         "nfsrdma sweep server:/export --transport rdma,nfsrdma --rsize 32k --read-ahead 0 --runs 2"
@@ -214,6 +215,7 @@ def test_load_refuses_a_used_server_and_prints_the_remedy(pair: Lab) -> None:
     assert "systemctl stop nfs-server, try again, then systemctl start nfs-server" in said
 
 
+@pytest.mark.nightly
 def test_installed_ours_is_what_the_kernel_loads_and_uninstall_leaves_no_trace(tiny: Lab) -> None:
     # the kernel's indices come from another depmod
     before = sh(tiny, f"depmod\n{FILES}")

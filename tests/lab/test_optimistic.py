@@ -362,6 +362,7 @@ def test_the_connections_of_a_client_share_its_quarter(cards: Lab) -> None:
     nothing_in_use(found)
 
 
+@pytest.mark.nightly
 def test_dropped_caches_do_no_harm(cards: Lab) -> None:
     found = on(cards, "pressure")
     assert found["wrong"] == []
@@ -455,6 +456,7 @@ def test_an_exported_file_system_unmounts(cards: Lab) -> None:
     nothing_in_use(found)
 
 
+@pytest.mark.nightly
 def test_an_unmount_returns_when_the_file_system_is_down(
     cards: Lab, long: bool, record_property: Record
 ) -> None:

@@ -123,6 +123,7 @@ def test_a_tiny_sweep_measures_what_it_asked_for(node: Lab) -> None:
         assert rdma.rdma["sends"] == sum(rdma.rpc_counts.values()) + rdma.retransmits
 
 
+@pytest.mark.nightly
 def test_the_store_has_the_probe_sets_of_each_trial(node: Lab, tmp_path: Path) -> None:
     # as long as some hundred samples take
     words = ("--rsize", "8k,64k", "--read-ahead", "4", "--file-size", "32M", "--probes")

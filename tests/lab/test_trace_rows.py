@@ -3,6 +3,7 @@
 
 import json
 
+import pytest
 from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
@@ -11,6 +12,7 @@ NODE = node_script("trace_rows")
 CLIENTS = 100
 
 
+@pytest.mark.nightly
 def test_a_hundred_clients_have_room_and_what_has_none_is_counted(solo: Lab) -> None:
     argv = ("python3", "-", str(CLIENTS))
     said = json.loads(solo.run("client", *argv, stdin=NODE, timeout=3600).stdout)
