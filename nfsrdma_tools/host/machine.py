@@ -72,7 +72,7 @@ class Machine:
     notes: Recording | None = None
     """On this host: where the answers are noted; a noted one is not requested again."""
     kept: dict[str, Any] | None = None
-    """What was read of the kernel, by file, if each file is read once; None reads again."""
+    """The contents of kernel files by name, each read once; None reads a file each time."""
     process: str = "self"
     """The process whose mount namespace is read: its number, or "self"."""
     procfs: Path | None = None

@@ -54,7 +54,7 @@ def _silent(_: str) -> None:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a lab needs before its machines start."""
+    """Image, accelerator, disks and modules, which exist before the machines of a lab start."""
 
     image: image.Image
     accel: str

@@ -60,12 +60,12 @@ __all__ = [
 ]
 
 LOADS = ("jobs", "depth", "nconnect")
-"""What a mount has more of as the value grows.  A race tries the third value of such an axis only
+"""Axes whose larger values load a mount more.  A race tries the third value of such an axis only
 where the second one moved more than the first, and so on."""
 MOVES = 0.05
 """Relative gain of throughput below which a larger load moved nothing."""
 MORE = 3
-"""With trials by time, cells whose mean is unreliable run up to so many times the plan's runs."""
+"""Factor of the plan's runs that a cell with an unreliable mean gets, if trials are by time."""
 TARGET = 0.01
 """Relative gain of throughput below which another run is not worthwhile."""
 GIVE_UP = 2

@@ -64,7 +64,7 @@ def plan(
 
 
 def requested(directory: Path, root: Path) -> fstab.RequestedOptions | None:
-    """What the definition of the mount requests; None if nothing defines it."""
+    """The options that a mount unit or fstab requests for the mount; None without either."""
     if root == Path("/") and SYSTEMD.is_dir():
         text = cat_unit(units.unit_name(directory))
         if is_written_by_hand(text):
