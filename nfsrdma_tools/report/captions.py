@@ -10,7 +10,7 @@ from nfsrdma_tools.sizes import size_label
 from nfsrdma_tools.sweep.significance import UNSTEADY
 
 __all__ = [
-    "actor", "ahead", "best_of", "cell", "nic", "small_print", "title", "transport",
+    "actor", "ahead", "best_of", "cell", "nic", "one_host", "small_print", "title", "transport",
 ]  # fmt: skip
 
 _NAMES = {"tcp": "TCP", "rdma": "RDMA", "nfsrdma": "RDMA (nfsrdma)"}
@@ -179,13 +179,17 @@ def _by_transport(study: Study, points: Sequence[Point], say: Callable[[Point], 
 
 def cpu_caption(study: Study, count: int) -> str:
     """Caption of figure 17."""
-    solo = study.conditions.get("lab shape") == "solo"
-    one = " Client and server are on one host: the CPU time is that of both." if solo else ""
     return (
         f"Like figure 17 of the 2003 paper: CPU utilisation of the whole host against throughput, "
         f"{ahead(study, count)}, one point per {size_word(study)}. Further right and lower "
-        f"is better.{one}{dashed(study)}"
+        f"is better.{one_host(study)}{dashed(study)}"
     )
+
+
+def one_host(study: Study) -> str:
+    """Whose CPU time the figures show, where client and server are one host; "" elsewhere."""
+    solo = study.conditions.get("lab shape") == "solo"
+    return " Client and server are on one host: the CPU time is that of both." if solo else ""
 
 
 def cpu_alt(points: Sequence[Point]) -> str:

@@ -22,7 +22,7 @@ __all__ = ["draw"]
 
 @dataclass(frozen=True)
 class _Line:
-    """The points of a transport, or of one personality of ours, by transfer size."""
+    """A line of the figure: a transport, or one personality of nfsrdma, by transfer size."""
 
     transport: str
     personality: str | None
@@ -119,7 +119,7 @@ def _panel(
 
 
 def _finding(study: Study, lines: list[_Line]) -> str:
-    """What the figure shows, in words: the fastest line against TCP, or against the first."""
+    """A sentence that compares the fastest line with TCP, or with the first line."""
     first = next((line for line in lines if line.transport == "tcp"), lines[0])
     best = max(lines, key=lambda line: line.peak.throughput.mean)
     if best is first:
@@ -152,12 +152,7 @@ def _caption(study: Study) -> str:
         if study.emulated
         else ""
     )
-    return f"Each {captions.size_word(study)} {ahead}.{_hosts(study)}{cpu}"
-
-
-def _hosts(study: Study) -> str:
-    solo = study.conditions.get("lab shape") == "solo"
-    return " Client and server share one CPU: its time is that of both." if solo else ""
+    return f"Each {captions.size_word(study)} {ahead}.{captions.one_host(study)}{cpu}"
 
 
 def _small_print(study: Study) -> str:
