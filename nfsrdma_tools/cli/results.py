@@ -63,13 +63,13 @@ def _print_report(written: Report) -> None:
     from nfsrdma_tools.report.recommendation import advice, headline, over_default
     from nfsrdma_tools.report.study import is_lab
 
-    for one in advice(written.study):
+    plan, advised = written.study.plan, advice(written.study)
+    for one in advised:
         best = f"{headline(written.study, one)}: {rate(one.best.throughput.mean)}"
         print(printable(f"{best}. {over_default(written.study, one)}".rstrip()))
-    # the server of a lab is none of this host's
-    for one in [] if is_lab(written.study.conditions) else advice(written.study)[:1]:
-        print(printable(f"fstab: {written.study.plan.fstab_line(one.best.cell)}"))
-        print(printable(f"mount: {written.study.plan.mount_command(one.best.cell)}"))
+    # this host has no access to the server of a lab
+    if advised and not is_lab(written.study.conditions):
+        print(*map(printable, plan.ways_to_mount(advised[0].best.cell)), sep="\n")
     for line in findings(written.study):
         print(printable(line))
     print(printable(str(written.files[0])))

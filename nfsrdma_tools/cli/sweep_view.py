@@ -131,15 +131,14 @@ def conclusion(plan: Plan, store: Store, done: bool, again: Sequence[str] = ()) 
     ``again`` are the options that a resumed sweep needs besides the store.
     """
     trials = store.trials(plan)
-    lines = []
     scopes = ["", *plan.transports] if len(plan.transports) > 1 else [""]
-    for scope in scopes:
-        if choice := choose(trials, scope):
-            lines += _recommended(choice, plan)
+    choices = [choice for scope in scopes if (choice := choose(trials, scope))]
+    lines = [line for choice in choices for line in _recommended(choice, plan)]
     in_lab = "--lab" in again
-    lines += _compared(plan, trials, in_lab)
-    if not in_lab and (choice := choose(trials)):
-        lines += _mounting(plan, choice.winner.cell)
+    if choices:
+        best, *others = choices
+        lines += _compared(best, others, in_lab)
+        lines += [] if in_lab else _mounting(plan, best.winner.cell)
     lines += _remarks(trials)
     lines += _short(plan, trials)
     lines += _skipped(plan, trials, done)
@@ -190,23 +189,19 @@ def _recommended(choice: Choice, plan: Plan) -> list[str]:
     return lines
 
 
-def _compared(plan: Plan, trials: list[Trial], in_lab: bool) -> list[str]:
+def _compared(best: Choice, others: Sequence[Choice], in_lab: bool) -> list[str]:
     """The best cell against the best one of each other transport, and the CPU as the limit."""
-    best = choose(trials)
-    if best is None:
-        return []
     top, lines = best.winner, []
     whose = " (with that of the emulated device)" if in_lab else ""
-    for name in plan.transports:
-        other = choose(trials, name)
-        if other is None or name == top.cell.transport:
+    for name, other in ((choice.transport, choice.winner) for choice in others):
+        if name == top.cell.transport:
             continue
-        if other.winner in best.tied:
+        if other in best.tied:
             lines.append(f"{top.cell.transport} against {name}: no significant difference")
             continue
-        times = top.throughput / other.winner.throughput
+        times = top.throughput / other.throughput
         line = f"{top.cell.transport} against {name}: {times:.2f} times as fast"
-        if spent := other.winner.cpu_per_byte:
+        if spent := other.cpu_per_byte:
             line += f", {top.cpu_per_byte / spent:.2f} of its CPU time per byte{whose}"
         lines.append(line)
     if top.cpu_share >= _FULL:
@@ -216,8 +211,7 @@ def _compared(plan: Plan, trials: list[Trial], in_lab: bool) -> list[str]:
 
 def _mounting(plan: Plan, cell: Cell) -> list[str]:
     """The mount of a cell as a line of fstab and as a command, and what no option sets."""
-    ways = [f"fstab: {plan.fstab_line(cell)}", f"mount: {plan.mount_command(cell)}"]
-    lines = list(map(printable, ways))
+    lines = list(map(printable, plan.ways_to_mount(cell)))
     others = ", ".join(f"{name}={value}" for name, value in cell.axes)
     return lines + [f"  set as well: {others}"] * bool(others)
 

@@ -289,6 +289,10 @@ class Plan:
         argv = ("mount", "-t", "nfs", "-o", self.mount_options(cell), self.target, directory)
         return shlex.join(argv)
 
+    def ways_to_mount(self, cell: Cell) -> tuple[str, str]:
+        """Two lines to print: how fstab(5) and mount(8) mount the target as ``cell`` does."""
+        return f"fstab: {self.fstab_line(cell)}", f"mount: {self.mount_command(cell)}"
+
     def to_json(self) -> dict[str, Any]:
         """As plain data for JSON."""
         return asdict(self)
