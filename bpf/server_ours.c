@@ -6,12 +6,17 @@ enum exposure_count {
 	EXPOSURES, EXPOSED_BYTES, DONES, DONE_TIMEOUTS, STRAY_DONES,
 	GRANTS, GRANTED_BYTES, REVOKED_MODIFIED, REVOKED_ATTRIBUTES, REVOKED_MOVED, REVOKED_OPENED,
 	REVOKED_UNMOUNTED, REVOKED_EXPIRED, REVOKED_LIMIT, REVOKED_MEMORY, REVOKED_REPLACED,
+	THREADLESS_HITS, THREADLESS_BYTES, THREADLESS_MISSED_ABSENT, THREADLESS_MISSED_EXPIRED,
+	THREADLESS_MISSED_CHANGED, THREADLESS_MISSED_OPEN, THREADLESS_MISSED_LEASE,
+	THREADLESS_MISSED_LISTENER, THREADLESS_MISSED_PAGES, THREADLESS_MISSED_SIZE,
+	THREADLESS_MISSED_MEMORY, THREADLESS_MISSED_QUEUE, THREADLESS_MISSED_SHARE,
 	DONES_OUTSTANDING, EXPOSURE_COUNTS
 };
 
 /*
  * What the client of a connection may read: Replies (personality read-read), extents of files
- * in the page cache (personality optimistic)
+ * in the page cache (personality optimistic); and its READs that the module answered without a
+ * thread of nfsd
  */
 struct exposure_row {
 	unsigned char peer[28];	/* struct sockaddr_in or sockaddr_in6 */
@@ -102,6 +107,53 @@ PROBE(nfsrdma, nfsrdma_svc_revoke)
 	return 0;
 }
 
+/* Find the result by letters that no other has: hit, or the reason why nfsd gets the Call */
+static inline enum exposure_count threadless_result(char first, char second)
+{
+	switch (first) {
+	case 'h':
+		return THREADLESS_HITS;
+	case 'a':
+		return THREADLESS_MISSED_ABSENT;
+	case 'e':
+		return THREADLESS_MISSED_EXPIRED;
+	case 'c':
+		return THREADLESS_MISSED_CHANGED;
+	case 'o':
+		return THREADLESS_MISSED_OPEN;
+	case 'l':
+		return second == 'e' ? THREADLESS_MISSED_LEASE : THREADLESS_MISSED_LISTENER;
+	case 'p':
+		return THREADLESS_MISSED_PAGES;
+	case 'm':
+		return THREADLESS_MISSED_MEMORY;
+	case 'q':
+		return THREADLESS_MISSED_QUEUE;
+	default:
+		return second == 'i' ? THREADLESS_MISSED_SIZE : THREADLESS_MISSED_SHARE;
+	}
+}
+
+PROBE(nfsrdma, nfsrdma_svc_threadless)
+{
+	struct exposure_row *row = exposure_row(args->xprt, args->peer);
+
+	exposure_add(row, threadless_result(args->result[0], args->result[1]), 1);
+	exposure_add(row, THREADLESS_BYTES, args->length);
+	return 0;
+}
+
+/*
+ * The Call of an event of its Reply. Not server_call_here(): a softirq sends the Reply to a
+ * threadless read, and the thread that it interrupts may have another Call.
+ */
+static inline struct server_call *server_call_of(u32 xid)
+{
+	struct server_key key = { .number = xid };
+
+	return server_call(&key);
+}
+
 PROBE(nfsrdma, nfsrdma_svc_call)
 {
 	struct server_key key = { .number = args->xid };
@@ -128,7 +180,7 @@ PROBE(nfsrdma, nfsrdma_svc_read)
 
 PROBE(nfsrdma, nfsrdma_svc_chunk)
 {
-	struct server_call *call = server_call_here();
+	struct server_call *call = server_call_of(args->xid);
 
 	if (!call)
 		return 0;
@@ -140,10 +192,15 @@ PROBE(nfsrdma, nfsrdma_svc_chunk)
 
 PROBE(nfsrdma, nfsrdma_svc_reply)
 {
-	struct server_call *call = server_call_here();
+	struct server_call *call = server_call_of(args->xid);
 
 	if (!call)
 		return 0;
+	/* no nfsd thread had it: a threadless read, or a Call that sunrpc rejected */
+	if (!call->id.procedure[0]) {
+		call->begin = 0;
+		return 0;
+	}
 	call->counts[SERVER_INVALIDATES] = args->invalidates;
 	server_done(call, number_of(&call->id, sizeof(call->id)));
 	return 0;

@@ -164,6 +164,7 @@ def trace(
 _RARE = (
     *("reused", "| exposed", "done", "not done", "late"),
     *("optimistic", "refused", "by optimistic", "| granted", "bytes granted", "revoked"),
+    *("| threadless", "by threadless", "missed", "in all"),
 )
 _NUMBER = re.compile(r"[0-9.]*(e[+-][0-9]+)?[kMG]?")
 
@@ -282,8 +283,22 @@ def timed(total: str, count: str) -> Callable[[Record], str]:
 
 def revocations(record: Record) -> str:
     """Revoked grants by reason: ``modified 3, expired 1``."""
-    counts = {reason: record[f"revoked_{reason}"] for reason in server.REVOKED}
+    return _by_reason(record, "revoked_", server.REVOKED)
+
+
+def misses(record: Record) -> str:
+    """READs that nfsd got although a threadless read was possible, by reason."""
+    return _by_reason(record, "threadless_missed_", server.MISSED)
+
+
+def _by_reason(record: Record, prefix: str, reasons: Sequence[str]) -> str:
+    counts = {reason: record[prefix + reason] for reason in reasons}
     return ", ".join(f"{reason} {count}" for reason, count in counts.items() if count)
+
+
+def in_all(record: Record) -> str:
+    """READs that nfsd and the module answered; blank if the module answered none."""
+    return str(record["answered"]) if record["threadless_hits"] else ""
 
 
 def share(record: Record) -> str:
@@ -358,6 +373,10 @@ COLUMNS: dict[str, Sequence[Column]] = {
         ("| granted", number("grants")),
         ("bytes granted", size("granted_bytes")),
         ("revoked", revocations),
+        ("| threadless", number("threadless_hits")),
+        ("by threadless", size("threadless_bytes")),
+        ("missed", misses),
+        ("in all", in_all),
         ("| mean us", microseconds("mean_us")),
         *((phase, microseconds(phase, "phases_us")) for phase in server.PHASES),
     ),

@@ -241,9 +241,20 @@ class Client:
     peer: str
     procedure: str
     counts: dict[str, int] = field(default_factory=dict)
+    """COUNTS of probes/sets/server.py, of nfsd; THREADLESS of the READs that nfsd did not get."""
     ns: int = 0
     phases: dict[str, int] = field(default_factory=dict)
     times: Slots = ()
+
+    @property
+    def answered(self) -> int:
+        """Calls that nfsd or module nfsrdma answered."""
+        return self.counts.get("calls", 0) + self.counts.get("threadless_hits", 0)
+
+    @property
+    def read(self) -> int:
+        """Bytes that the client got by RDMA Write, and those of threadless reads."""
+        return self.counts.get("written", 0) + self.counts.get("threadless_bytes", 0)
 
     @property
     def means(self) -> dict[str, float]:
@@ -287,6 +298,10 @@ class Server:
     """Bytes of the page cache that clients may read (personality optimistic); None likewise."""
     grants: dict[str, int] = field(default_factory=dict)
     """GRANTS of probes/sets/server.py, without zeros."""
+    threadless: dict[str, int] = field(default_factory=dict)
+    """READs that module nfsrdma answered without nfsd (``hits``), their ``bytes``, and those that
+    nfsd got after all, by reason (``missed_REASON``); without zeros.  ``read`` and ``calls`` do not
+    have the hits.  Empty for users other than root."""
     queued: int = 0
     """Times that a connection with work was queued for a thread (pool_stats)."""
     woken: int = 0
@@ -295,6 +310,16 @@ class Server:
     """The busiest devices below its exports."""
     limit: str = ""
     """The bottleneck of the server in this interval, in one sentence (analyze/bottleneck.py)."""
+
+    @property
+    def answered(self) -> int:
+        """Calls that nfsd received, and READs that module nfsrdma answered without it."""
+        return self.calls + self.threadless.get("hits", 0)
+
+    @property
+    def read_in_all(self) -> int:
+        """Bytes that nfsd read from files, and those of threadless reads."""
+        return self.read + self.threadless.get("bytes", 0)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import pytest
 from nfsrdma_tools.cli import trace
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
+from nfsrdma_tools.live.collect.probe_statistics import clients
 from nfsrdma_tools.probes import (
     intervals,
     maps,
@@ -408,7 +409,7 @@ def test_a_send_that_ends_after_its_interval() -> None:
 
 def test_replies_that_clients_read_have_a_row_for_each_client() -> None:
     first, second = (server.Connection(1 << 31 | n, "10.0.0.1") for n in (1, 2))
-    none = (0,) * len(server.GRANTS)
+    none = (0,) * len((*server.GRANTS, *server.THREADLESS))
     before = server.Server({}, {}, {first: (4, 400, 3, 1, 0, *none, 9)})
     after = server.Server(
         {}, {}, {first: (6, 600, 5, 1, 0, *none, 2), second: (1, 100, 0, 0, 3, *none, 1)}
@@ -435,6 +436,54 @@ def test_granted_page_cache_has_a_row_for_each_client() -> None:
     assert "9             9M  modified 3, expired 1" in line
     assert server.granted(found) == {name: count for name, count in counts.items() if count}
     assert server.granted(server.Server({}, {})) == {}
+
+
+def test_threadless_reads_are_in_the_row_of_reads() -> None:
+    """Of two connections of a client, with IPv6, whose READs nfsd got too, and of another one."""
+    counts = dict.fromkeys(server.EXPOSURES, 0)
+    hits = counts | {"threadless_hits": 9, "threadless_bytes": 36864, "threadless_missed_size": 2}
+    sums = list(server.NO_CALLS)
+    sums[1 + len(server.PHASES)] = 4
+    found = server.Server(
+        {server.ServerRow("fe80::1%2", "READ"): tuple(sums)},
+        {},
+        {
+            server.Connection(1, "[fe80::1]"): tuple(hits.values()),
+            server.Connection(2, "[fe80::1]"): tuple(
+                (hits | {"threadless_missed_size": 0}).values()
+            ),
+            server.Connection(3, "10.0.0.2"): tuple((counts | {"threadless_hits": 1}).values()),
+        },
+    )
+    other, row = server.records(found, {})
+    assert (row["peer"], row["procedure"], row["calls"], row["answered"]) == (
+        "fe80::1%2", "READ", 4, 22,
+    )  # fmt: skip
+    assert (row["threadless_hits"], row["threadless_bytes"]) == (18, 73728)
+    assert (other["peer"], other["procedure"], other["calls"], other["answered"]) == (
+        "10.0.0.2", "READ", 0, 1,
+    )  # fmt: skip
+    head, _, line = trace.table(trace.COLUMNS["server"], [other, row])
+    assert "| threadless  by threadless  missed  in all  | mean us" in head
+    assert re.search(r"\b18 +72k  size 2 +22\b", line)
+    plain = other | dict.fromkeys(server.THREADLESS, 0)
+    assert "threadless" not in trace.table(trace.COLUMNS["server"], [plain])[0]
+    first, second = clients(found)
+    assert first.counts == {"threadless_hits": 1}
+    assert (second.answered, second.read) == (22, 73728)
+
+
+def test_results_of_threadless_reads_differ_in_two_letters() -> None:
+    """bpf/server_ours.c tells them apart by these."""
+    text = (KMOD.parent / "bpf" / "server_ours.c").read_text()
+    body = text.partition("threadless_result(char first, char second)")[2].partition("\n}")[0]
+    for reason in ("hit", *server.MISSED):
+        name = "THREADLESS_HITS" if reason == "hit" else f"THREADLESS_MISSED_{reason.upper()}"
+        case = re.search(rf"case '{reason[0]}':\n\t\treturn ([^;]+);", body)
+        chosen = case[1] if case else re.findall(r"default:\n\t\treturn ([^;]+);", body)[0]
+        if choice := re.fullmatch(r"second == '(\w)' \? (\w+) : (\w+)", chosen):
+            chosen = choice[2] if reason[1] == choice[1] else choice[3]
+        assert chosen == name
 
 
 def test_the_reasons_of_revocations_are_those_of_the_module() -> None:

@@ -293,13 +293,16 @@ def _with(xprt: Xprt, row: connections.Credit | None) -> Xprt:
 def clients(added: server.Server) -> tuple[Client, ...]:
     """The server's clients, one row per client and procedure."""
     phases = len(server.PHASES)
-    return tuple(
-        Client(
-            asked.peer, asked.procedure, _named(server.COUNTS, sums[1 + phases :]), sums[0],
-            _named(server.PHASES, sums[1 : 1 + phases]), _slots(added.times.get(asked, ())),
-        )
-        for asked, sums in sorted(added.sums.items())
-    )  # fmt: skip
+    found = []
+    for asked, threadless in server.with_threadless(added):
+        spent, *sums = added.sums.get(asked, server.NO_CALLS)
+        found.append(
+            Client(
+                asked.peer, asked.procedure, _named(server.COUNTS, sums[phases:]) | threadless,
+                spent, _named(server.PHASES, sums[:phases]), _slots(added.times.get(asked, ())),
+            )
+        )  # fmt: skip
+    return tuple(found)
 
 
 def with_layers(spent: Processors, counts: Mapping[str, Any]) -> Processors:

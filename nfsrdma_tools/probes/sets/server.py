@@ -15,8 +15,11 @@ __all__ = [
     "EXPOSURES",
     "FILTERS",
     "GRANTS",
+    "MISSED",
+    "NO_CALLS",
     "PHASES",
     "REVOKED",
+    "THREADLESS",
     "Server",
     "ServerRow",
     "difference",
@@ -24,6 +27,7 @@ __all__ = [
     "granted",
     "read",
     "records",
+    "with_threadless",
 ]
 
 FILTERS = ("client", "procedures")
@@ -52,13 +56,27 @@ extent follows."""
 GRANTS = ("grants", "granted_bytes", *(f"revoked_{reason}" for reason in REVOKED))
 """Extents of files that the client may read (personality optimistic), and their bytes; those that
 the server revoked, by reason."""
+MISSED = (
+    *("absent", "expired", "changed", "open", "lease", "listener"),
+    *("pages", "size", "memory", "queue", "share"),
+)
+"""Reasons for which nfsd gets a READ that might have been threadless: no READ of the file and user
+was answered on this connection in the last second, or that was longer ago; the file changed, is
+open for writing, has a lease, or somebody listens for accesses to it; data is not in the page
+cache, is too long, or is beyond the end of the file; memory or the send queue is full; hits have
+used their share of the CPU while a task waits."""
+THREADLESS = ("threadless_hits", "threadless_bytes", *(f"threadless_missed_{x}" for x in MISSED))
+"""READs that our module answered without a thread of nfsd, and their bytes of data; those that nfsd
+got after all, by reason."""
 # enum exposure_count of bpf/server_ours.c
-EXPOSURES = (*_OF_REPLIES, *GRANTS, "dones_outstanding")
+EXPOSURES = (*_OF_REPLIES, *GRANTS, *THREADLESS, "dones_outstanding")
 """Replies that the client read from the server's memory (personality read-read of our module), and
 their bytes; how the access to them ended: by an RDMA_DONE or by the timeout; RDMA_DONEs for no
-Reply; GRANTS.  The last one is not a sum: Replies that clients may read now."""
+Reply; GRANTS; THREADLESS.  The last one is not a sum: Replies that clients may read now."""
 _NO_EXPOSURES = dict.fromkeys(EXPOSURES, 0)
 _NOTHING = tuple(_NO_EXPOSURES.values())
+NO_CALLS = (0,) * (1 + len(PHASES) + len(COUNTS))
+"""The sums of a row whose Calls nfsd did not get."""
 
 
 class ServerRow(NamedTuple):
@@ -132,27 +150,55 @@ def _only_sums(exposed: dict[Connection, tuple[int, ...]]) -> dict[Connection, t
 def records(snapshot: Server, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
     """A row for each client and procedure; times in microseconds per Call.
 
+    "calls" and times are those of nfsd.  The row READ has those that our module answered without
+    nfsd, as THREADLESS; "answered" is the sum of both.
     "mean_us" ends when the reply is posted; "send" is additional, per Send, if one was completed.
     A client that reads Replies from the server's memory has a row of the procedure "RDMA_DONE", one
     that reads the page cache a row "GRANT".
     """
     del clients
-    calls = [
-        _row(key, sums, snapshot.times.get(key, ())) for key, sums in sorted(snapshot.sums.items())
-    ]
+    calls = []
+    for key, own in with_threadless(snapshot):
+        row = _row(key, snapshot.sums.get(key, NO_CALLS), snapshot.times.get(key, ())) | own
+        row["answered"] = row["calls"] + row["threadless_hits"]
+        calls.append(row)
     return calls + list(_exposed(snapshot))
+
+
+def with_threadless(snapshot: Server) -> list[tuple[ServerRow, dict[str, int]]]:
+    """Each row of ``sums`` with its THREADLESS without zeros, which only rows READ have.
+
+    A client whose READs nfsd did not execute has such a row, too.
+    """
+    peers = {_plain(key.peer): key for key in snapshot.sums if key.procedure == "READ"}
+    found = {key: dict[str, int]() for key in snapshot.sums}
+    for connection, counts in snapshot.exposed.items():
+        named = zip(EXPOSURES, counts, strict=True)
+        own = {name: count for name, count in named if count and name in THREADLESS}
+        if own:
+            plain = _plain(connection.peer)
+            row = found.setdefault(peers.get(plain, ServerRow(connection.peer, "READ")), {})
+            for name, count in own.items():
+                row[name] = row.get(name, 0) + count
+    return sorted(found.items())
+
+
+def _plain(peer: str) -> str:
+    """An address without brackets and zone: sunrpc prints IPv6 without brackets."""
+    return peer.strip("[]").partition("%")[0]
 
 
 def _exposed(snapshot: Server) -> Iterator[dict[str, Any]]:
     """Up to two rows for each client, its connections added up."""
-    none = (0,) * (1 + len(PHASES) + len(COUNTS))
     for peer in sorted({key.peer for key in snapshot.exposed}):
         exposures = (counts for key, counts in snapshot.exposed.items() if key.peer == peer)
         of_replies = dict(zip(EXPOSURES, total(exposures), strict=True))
         granted = {name: of_replies.pop(name) for name in GRANTS}
+        for name in THREADLESS:
+            del of_replies[name]
         for procedure, counts in (("RDMA_DONE", of_replies), ("GRANT", granted)):
             if any(counts.values()):
-                yield _row(ServerRow(peer, procedure), none, ()) | counts
+                yield _row(ServerRow(peer, procedure), NO_CALLS, ()) | counts
 
 
 def granted(snapshot: Server) -> dict[str, int]:
@@ -169,6 +215,7 @@ def _row(key: ServerRow, sums: tuple[int, ...], times: tuple[int, ...]) -> dict[
         "peer": key.peer,
         "procedure": key.procedure,
         **dict(zip(COUNTS, counts, strict=True)),
+        "answered": calls,
         **_NO_EXPOSURES,
         "mean_us": spent / calls / 1000 if calls else 0.0,
         "phases_us": {
