@@ -22,10 +22,11 @@ from nfsrdma_tools.cli.options import (
 )
 from nfsrdma_tools.cli.output import print_changes, print_json, print_line
 from nfsrdma_tools.errors import printable
-from nfsrdma_tools.sizes import format_size
+from nfsrdma_tools.sizes import format_size, parse_size, size_label
 
 if TYPE_CHECKING:
     from nfsrdma_tools.host.nfsd.serving import Serving
+    from nfsrdma_tools.host.nfsd.threadless import Threadless
 
 __all__ = ["app"]
 
@@ -62,6 +63,15 @@ def enable(
         ),
     ] = None,
     read_only: Annotated[bool, flag("Export read-only.", "--read-only")] = False,
+    threadless: Annotated[
+        str | None,
+        option(
+            "SIZE",
+            "Answer NFSv3 READs of up to SIZE from the page cache without a thread of nfsd: "
+            "4k to 128k in steps of 4k, such as 64k; 0 turns that off (default: leave it "
+            "unchanged).  Needs module nfsrdma, and applies to all exports.",
+        ),
+    ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
     verbose: Verbose = False,
@@ -76,15 +86,17 @@ def enable(
     from nfsrdma_tools.host.nfsd.exports import Export, file_of
     from nfsrdma_tools.undo import journal
 
-    export = Export(path, tuple(client), read_only)
+    export, versions = Export(path, tuple(client), read_only), tuple(vers or ())
+    limit = None if threadless is None else _limit(threadless)
     if dry_run:
-        print_changes(serving.enabling(export, rdma_port, tuple(vers or ())), as_json)
+        print_changes(serving.enabling(export, rdma_port, versions, limit), as_json)
         return
     with journal() as changes:
-        result = serving.enable(export, changes, rdma_port, tuple(vers or ()))
+        result = serving.enable(export, changes, rdma_port, versions, limit)
         changes.keep()
     if as_json:
         where = {"path": str(path), "clients": client, "rdma_port": result.port}
+        where["threadless"] = limit
         print_json({"enabled": result.changed, **where, "file": str(file_of(path))})
         return
     if not result.changed:
@@ -93,7 +105,15 @@ def enable(
     print(f"exported {path} to {', '.join(client)} over TCP and RDMA (port {result.port})")
     print("  option insecure: the server does not check client ports, RDMA clients use any")
     print(f"  permanent: {file_of(path)}, and nfs-server starts at boot")
+    if limit:
+        print(f"  threadless reads of up to {format_size(limit)}, now and at each modprobe nfsrdma")
+    elif limit == 0:
+        print("  threadless reads are off")
     print(f"  undo: {shlex.join(('nfsrdma', 'server', 'disable', str(path)))}")
+
+
+def _limit(text: str) -> int:
+    return 0 if text == "0" else parse_size(text)
 
 
 @app.command()
@@ -141,7 +161,11 @@ def cpu(
 
 @app.command()
 def status(source: From = None, as_json: Json = False) -> None:
-    """Show nfsd's threads, listeners, versions, I/O modes and exports."""
+    """Show nfsd's threads, listeners, versions, I/O modes and exports.
+
+    With module nfsrdma, also show READs that it answered without a thread of nfsd (threadless
+    reads), which nfsd's own counters do not have.
+    """
     from dataclasses import asdict
 
     from nfsrdma_tools.host.nfsd import nfsctl, serving
@@ -162,9 +186,27 @@ def status(source: From = None, as_json: Json = False) -> None:
         print(f"block size {format_size(found.max_block_size)} at most, for rsize and wsize")
     if modes := _io_modes(found):
         print(f"file I/O   {modes}")
+    if found.threadless:
+        for line in _threadless(found.threadless, unknown):
+            print(line)
     for each in found.exports:
         own = "  (by nfsrdma)" if each.path in found.own else ""
         print(f"export     {each.path} to {each.client} ({','.join(each.options)}){own}")
+
+
+def _threadless(found: Threadless, unknown: str) -> list[str]:
+    most = f"up to {size_label(found.limit)}" if found.limit else "off"
+    if found.hits is None:
+        return [f"threadless {most}; hits {unknown}"]
+    if not found.limit and not found.hits:
+        return ["threadless off"]
+    entries = f"; {found.entries} of {found.entries_max} entries" if found.entries_max else ""
+    missed = ", ".join(f"{printable(name)} {count}" for name, count in found.missed.items())
+    return [
+        f"threadless {most}: {found.hits} READs on open connections, {found.bytes} bytes{entries}",
+        *([f"  missed   {missed}"] if missed else []),
+        f"READs      {found.reads}: {found.nfsd_reads} by nfsd, {found.hits} threadless",
+    ]
 
 
 def _threads(found: Serving) -> str:

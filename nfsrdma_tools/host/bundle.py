@@ -173,6 +173,8 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("proc/fs/nfsd/{portlist,threads,versions,max_block_size,pool_threads,pool_mode}", _all),
     ("proc/net/rpc/nfsd", _all),
     ("sys/kernel/debug/nfsd/*", _all),
+    ("sys/kernel/debug/nfsrdma-server/{totals,*/counters}", _all),
+    ("sys/kernel/debug/nfsrdma-server/*/counters", _all),
     ("var/lib/nfs/etab", _all),
     ("etc/exports", _all),
     ("etc/exports.d/*.exports", _all),

@@ -131,6 +131,10 @@ class ServerState:
     """Exported path -> file below /etc/exports.d."""
     listeners: tuple[str, ...] = ()
     """RDMA listeners that nothing but portlist had ("nfr 20050"); a restart loses them."""
+    threadless: int | None = None
+    """The requested limit of threadless reads in bytes; None: unchanged."""
+    threadless_was: int = 0
+    """The limit before the first request."""
 
 
 @dataclass(frozen=True)

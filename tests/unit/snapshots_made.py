@@ -117,6 +117,17 @@ def served() -> Server:
     )  # fmt: skip
 
 
+def served_threadless() -> Server:
+    """The same, and READs that the module answered without nfsd."""
+    (row,) = served().clients
+    own = {"threadless_hits": 30, "threadless_bytes": 122880}
+    return replace(
+        served(),
+        clients=(replace(row, counts=row.counts | own),),
+        threadless={"hits": 30, "bytes": 122880, "missed_absent": 2},
+    )
+
+
 def personality() -> Personality:
     """All figures of a personality; a connection of our module has some of them."""
     return Personality("pre-posted", dict.fromkeys(GAUGES, 4), dict.fromkeys(COUNTERS, 7))

@@ -147,6 +147,9 @@ def test_credits_that_are_used_up_behind_a_full_link_are_not_the_bottleneck() ->
     ("change", "now", "said"),
     [
         ({"calls": 0}, NOW, "Idle"),
+        # nfsd is idle, its threads are not needed
+        ({"calls": 0, "threadless": {"hits": 9, "bytes": 4096}}, NOW, "Clients and network"),
+        ({"calls": 0, "threadless": {"missed_open": 9}}, NOW, "Idle"),
         ({}, NOW, "Clients and network"),
         ({}, on({"threads": (worker("nfsd"),)}), "Thread: the kernel's nfsd (pid 77) uses 97%"),
         ({}, on({"threads": (worker("nfsd", 0.89),)}), "Clients and network"),

@@ -261,6 +261,14 @@ def test_server_enable_and_disable_print_json(
     assert said["enabled"] is True
     assert (said["path"], said["clients"], said["rdma_port"]) == (str(tmp_path), ["a", "b"], 20049)
     assert said["file"] == str(exports.file_of(tmp_path))
+    assert said["threadless"] is None
+    for text, limit in (("64k", 65536), ("0", 0), ("4096", 4096)):
+        server_cli.enable(tmp_path, ["a"], threadless=text, as_json=True)
+        assert json.loads(capsys.readouterr().out)["threadless"] == limit
+    server_cli.enable(tmp_path, ["a"], threadless="64k")
+    assert "  threadless reads of up to 64k, now and at each" in capsys.readouterr().out
+    with pytest.raises(UserError, match="is not a size"):
+        server_cli.enable(tmp_path, ["a"], threadless="on")
     server_cli.disable("/srv/a", as_json=True)
     assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "disabled": "/srv/a"}
 

@@ -210,6 +210,8 @@ def test_connections_in_sysfs(tmp_path: Path) -> None:
 def test_nfsd_counts_and_ports(tmp_path: Path) -> None:
     served = nfsctl.parse_statistics("rc 0 0 9\nio 4096 77\nth 8 0\nrpc 12 1 1 0 0\n\n")
     assert served == nfsctl.Served(4096, 77, 12, 1)
+    reads = "proc3 22 0 9 0 0 3 0 40 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nproc4 2 0 8\nproc4ops 3 0 0 0\n"
+    assert nfsctl.parse_statistics(reads) == nfsctl.Served(reads=40)
     folder = tmp_path / "rxe0/ports/1"
     folder.mkdir(parents=True)
     (folder / "state").write_text("1: DOWN\n")

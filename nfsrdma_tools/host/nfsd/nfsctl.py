@@ -46,6 +46,9 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _LISTENER = re.compile(r"([\w-]{1,32})\s+([0-9]{1,5})")
 _SHOWN = 60
 _STATISTICS = Path("/proc/net/rpc/nfsd")
+# lines of counts by procedure of NFSv3 (RFC 1813) and by operation of NFSv4 (RFC 8881), and the
+# number of READ; a count of the numbers comes first
+_READS = {"proc3": 6, "proc4ops": 25}
 
 
 @dataclass(frozen=True, order=True)
@@ -66,12 +69,14 @@ class Listener:
 
 
 class Served(NamedTuple):
-    """Since module nfsd was loaded: file bytes read and written, Calls, refused Calls."""
+    """Since module nfsd was loaded: file bytes read and written, Calls, refused Calls, READs."""
 
     read_bytes: int = 0
     write_bytes: int = 0
     calls: int = 0
     bad_calls: int = 0
+    reads: int = 0
+    """READs of NFSv3 and NFSv4, also those that failed."""
 
 
 class PoolCounts(NamedTuple):
@@ -191,13 +196,17 @@ def read_statistics(path: Path = _STATISTICS) -> Served | None:
 
 
 def parse_statistics(text: str) -> Served:
-    """Parse the lines ``io`` and ``rpc`` of the counters; a missing value is 0."""
-    return Served(*_two(text, "io"), *_two(text, "rpc"))
+    """Parse ``io``, ``rpc`` and the READs of the counters; a missing value is 0."""
+    reads = sum(_numbers(text, name, 2 + number)[-1] for name, number in _READS.items())
+    (read, written), (calls, bad) = _numbers(text, "io", 2), _numbers(text, "rpc", 2)
+    return Served(read, written, calls, bad, reads)
 
 
-def _two(text: str, name: str) -> tuple[int, int]:
-    words = f"\n{text}".partition(f"\n{name} ")[2].split(None, 2)
-    return (int(words[0]), int(words[1])) if len(words) > 1 else (0, 0)
+def _numbers(text: str, name: str, count: int) -> list[int]:
+    """The first numbers of a line; zeros if it does not have as many."""
+    line = f"\n{text}".partition(f"\n{name} ")[2].partition("\n")[0]
+    words = line.split(None, count)[:count]
+    return list(map(int, words)) if len(words) == count else [0] * count
 
 
 def _read(path: Path) -> str:

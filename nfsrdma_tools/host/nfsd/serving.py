@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports a directory persistently over TCP and RDMA, and reverts exactly that.
 
-It writes only files of its own: one below /etc/exports.d per export, and
-/etc/nfs.conf.d/nfsrdma.conf for what the host's configuration does not request itself.  It takes
-over an RDMA port that nfsd has, or that the configuration requests.  systemd runs nfsd.  A running
-nfsd gets its listener through /proc/fs/nfsd/portlist, without a restart; the kernel removes a
-listener only when the server stops, so ``disable`` may restart it.
+It writes only files of its own: one below /etc/exports.d per export,
+/etc/nfs.conf.d/nfsrdma.conf for what the host's configuration does not request itself, and one
+below /etc/modprobe.d for threadless reads.  It takes over an RDMA port that nfsd has, or that the
+configuration requests.  systemd runs nfsd.  A running nfsd gets its listener through
+/proc/fs/nfsd/portlist, without a restart; the kernel removes a listener only when the server stops,
+so ``disable`` may restart it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from nfsrdma_tools import files
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.machine import LIVE, Machine
-from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl
+from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl, threadless
 from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.exports import EXPORTS_D, Export, Exported
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
+from nfsrdma_tools.host.nfsd.threadless import Threadless
 from nfsrdma_tools.host.state import ServerState, server_state
 from nfsrdma_tools.undo import Journal, Remove, Run, Write
 
@@ -71,6 +73,8 @@ class Serving:
     io_cache_write: str | None = None
     splice_read: bool | None = None
     """Whether a READ may send pages of the page cache, without a copy."""
+    threadless: Threadless | None = None
+    """READs that module nfsrdma answers without nfsd; None: it is not loaded, or is too old."""
 
 
 def serving(machine: Machine = LIVE) -> Serving:
@@ -97,6 +101,7 @@ def serving(machine: Machine = LIVE) -> Serving:
         io_cache_read=nfsctl.io_mode(machine, "io_cache_read"),
         io_cache_write=nfsctl.io_mode(machine, "io_cache_write"),
         splice_read=nfsctl.splice_read(machine),
+        threadless=threadless.status(machine),
     )
 
 
@@ -123,57 +128,77 @@ class Enabled:
 
 
 def enable(
-    export: Export, journal: Journal, port: int | None = None, versions: tuple[str, ...] = ()
+    export: Export,
+    journal: Journal,
+    port: int | None = None,
+    versions: tuple[str, ...] = (),
+    limit: int | None = None,
 ) -> Enabled:
     """Serve ``export`` over TCP and on RDMA ``port``, now and after each boot.
 
     Without ``port``, use the RDMA port that nfsd has or that is configured, else 20049.  Enabling
-    ``versions`` ("3", "4.2") that are off restarts a running nfsd.  ``journal`` reverts a failed
+    ``versions`` ("3", "4.2") that are off restarts a running nfsd.  ``limit`` is that of threadless
+    reads in bytes; 0 turns them off, None leaves them as they are.  ``journal`` reverts a failed
     attempt; call its keep() on success.
     Raises UserError for an export that cannot be served, MismatchError if the result differs.
     """
-    _check(export, versions)
+    _check(export, versions, limit)
     with server_state.locked():
         before = server_state.load()
-        state = _planned(before, export, port, versions)
-        if state == before and _in_effect(export, state):
+        state = _planned(before, export, port, versions, limit)
+        if state == before and _in_effect(export, state, limit):
             return Enabled(False, state.port)
         _note_undo(before, state, export, journal)
         server_state.save(state)
         _write_files(export, state)
         _serve(state)
         verify(export, state, exports.refresh())
+        if limit is not None:
+            threadless.set_limit(limit, journal)
+        if limit:
+            threadless.verify_port(state.port)
         return Enabled(True, state.port)
 
 
-def _check(export: Export, versions: tuple[str, ...]) -> None:
+def _check(export: Export, versions: tuple[str, ...], limit: int | None) -> None:
     export.check()
+    if limit is not None:
+        threadless.check(limit)
     if unknown := set(versions) - set(_VERSIONS):
         raise UserError(f"NFS version {min(unknown)!r}: expected one of {', '.join(_VERSIONS)}")
 
 
-def enabling(export: Export, port: int | None = None, versions: tuple[str, ...] = ()) -> list[str]:
+def enabling(
+    export: Export,
+    port: int | None = None,
+    versions: tuple[str, ...] = (),
+    limit: int | None = None,
+) -> list[str]:
     """The changes that ``enable`` would make, in order; none if all of it is in effect.
 
     Raises the errors of ``enable`` that the present state causes.
     """
-    _check(export, versions)
+    _check(export, versions, limit)
     try:
         before = server_state.load()
-        state = _planned(before, export, port, versions)
-        if state == before and _in_effect(export, state):
+        state = _planned(before, export, port, versions, limit)
+        if state == before and _in_effect(export, state, limit):
             return []
-        return [*_file_changes(export, state), *_service_changes(state)]
+        changes = [*_file_changes(export, state), *_service_changes(state)]
+        if limit not in (None, threadless.limit_of()):
+            changes.append(f"set {threadless.NAME} to {limit}")
+        return changes
     except PermissionError as error:
         raise UserError(f"cannot read {error.filename}", "run this as root") from error
 
 
 def _file_changes(export: Export, state: ServerState) -> list[str]:
-    return [
+    changes = [
         f"write {path}"
         for path, text in _files(export, state).items()
         if not path.exists() or path.read_text() != text
     ]
+    return [*changes, *(f"remove {path}" for path in _outdated(state))]
 
 
 def _files(export: Export, state: ServerState) -> dict[Path, str]:
@@ -181,7 +206,14 @@ def _files(export: Export, state: ServerState) -> dict[Path, str]:
     texts = {exports.file_of(export.path): exports.render(export)}
     if state.writes_conf:
         texts[CONF] = _conf_text(state)
+    if state.threadless:
+        texts[threadless.CONF] = threadless.conf_text(state.threadless)
     return texts
+
+
+def _outdated(state: ServerState) -> list[Path]:
+    """The files of an earlier request that the state does not have any more."""
+    return [path for path in (threadless.CONF,) if state.threadless == 0 and path.exists()]
 
 
 def _service_changes(state: ServerState) -> list[str]:
@@ -231,6 +263,7 @@ def disabling(path: str) -> list[str]:
         return changes
     if state.writes_conf:
         changes.append(f"remove {CONF}")
+    changes += threadless.restoring(state.threadless, state.threadless_was)
     if not state.was_active:
         changes.append(f"stop {_UNIT}")
     elif state.needs_restart:
@@ -257,7 +290,11 @@ def _has_listener(port: int) -> bool:
 
 
 def _planned(
-    before: ServerState | None, export: Export, port: int | None, versions: tuple[str, ...]
+    before: ServerState | None,
+    export: Export,
+    port: int | None,
+    versions: tuple[str, ...],
+    limit: int | None = None,
 ) -> ServerState:
     state = before or _first(port)
     if port not in (None, state.port):
@@ -273,6 +310,10 @@ def _planned(
     lacks = running and not _offers(state.port, wanted)
     # after the first export, our own drop-in may be what requests the port
     ours = (state.writes_conf and state.requests_rdma) or not _requests(state.port)
+    if limit is not None:
+        earlier = threadless.limit_of() or 0
+        was = earlier if state.threadless is None else state.threadless_was
+        state = replace(state, threadless=limit, threadless_was=was)
     return replace(
         state,
         writes_conf=state.writes_conf or ours or any(map(_is_disabled, wanted)),
@@ -315,7 +356,9 @@ def _offers(port: int, versions: tuple[str, ...]) -> bool:
     return _has_listener(port) and set(versions) <= set(nfsctl.versions())
 
 
-def _in_effect(export: Export, state: ServerState) -> bool:
+def _in_effect(export: Export, state: ServerState, limit: int | None = None) -> bool:
+    if limit not in (None, threadless.limit_of()) or _outdated(state):
+        return False
     try:
         verify(export, state)
     except MismatchError:
@@ -344,7 +387,7 @@ def _note_undo(
     if _is_active():
         # a stopped server has no exports in effect, and stays stopped
         journal.add(Run(("exportfs", "-r")))
-    _note_files(_files(export, state), journal)
+    _note_files(_files(export, state) | dict.fromkeys(_outdated(state), ""), journal)
 
 
 def _note_restart(state: ServerState, journal: Journal) -> None:
@@ -367,6 +410,10 @@ def _put_back(path: Path, wrote: str = "") -> Write | Remove:
 
 def _write_files(export: Export, state: ServerState) -> None:
     files.write_atomically(exports.file_of(export.path), exports.render(export))
+    for path in _outdated(state):
+        files.remove(path)
+    if state.threadless:
+        files.write_atomically(threadless.CONF, threadless.conf_text(state.threadless))
     if state.writes_conf:
         files.write_atomically(CONF, _conf_text(state))
         hint = f"another file of {CONF.parent}, or an option of rpc.nfsd, overrides {CONF.name}"
@@ -392,6 +439,7 @@ def _serve(state: ServerState) -> None:
 def _restore(state: ServerState) -> None:
     if state.writes_conf:
         files.remove(CONF)
+    threadless.restore(state.threadless, state.threadless_was)
     if not state.was_active:
         _systemctl("stop")
     elif state.needs_restart:

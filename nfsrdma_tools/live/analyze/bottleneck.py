@@ -97,10 +97,10 @@ def limit(mount: Mount, snapshot: Snapshot) -> str:
 
 def server_limit(server: Server, snapshot: Snapshot) -> str:
     """The bottleneck of the server in this interval: the first rule that matches."""
-    if not server.calls:
+    if not server.answered:
         return _NO_SERVER_CALLS
     processors = snapshot.processors
-    moved = (server.written, server.read)
+    moved = (server.written, server.read_in_all)
     rules = (
         _full_thread(processors, ()),
         _full_cpu(processors),

@@ -30,7 +30,7 @@ from nfsrdma_tools.host.nfs.mounts import Mount as Effect
 from nfsrdma_tools.host.nfs.mounts import nfs_mounts, xprt_numbers
 from nfsrdma_tools.host.nfs.personality import ClientTransport, client_transports
 from nfsrdma_tools.host.nfs.sunrpc import Task, tasks
-from nfsrdma_tools.host.nfsd import exports, nfsctl
+from nfsrdma_tools.host.nfsd import exports, nfsctl, threadless
 from nfsrdma_tools.host.rdma import ports as rdma_ports
 from nfsrdma_tools.live.collect.busy_threads import BusyThreads
 from nfsrdma_tools.live.snapshot import (
@@ -91,6 +91,8 @@ class Readings:
     pools: nfsctl.PoolCounts = field(default_factory=nfsctl.PoolCounts)
     transports: Mapping[int, ClientTransport] = field(default_factory=dict)
     """Transports of our module by number; empty for users other than root."""
+    threadless: Mapping[int, threadless.Counts] | None = None
+    """Threadless reads by connection of our server; None: they are off, or not known."""
 
 
 class HostReader:
@@ -114,6 +116,7 @@ class HostReader:
         self._bdi = machine.path("sys/class/bdi")
         self._ours = machine.path("sys/kernel/debug/nfsrdma")
         self._ours_of_server = machine.path("sys/kernel/debug/nfsrdma-server")
+        self._limit = machine.path(threadless.PARAMETER)
         self._links = device_counters.Links(machine.path("sys"))
         self._etab = machine.path("var/lib/nfs/etab")
         self._listeners: tuple[str, ...] = ()
@@ -137,7 +140,13 @@ class HostReader:
             nfsd=nfsd,
             pools=nfsctl.pool_counts(self._nfsd) if nfsd else nfsctl.PoolCounts(),
             transports={state.number: state for state in client_transports(self._ours)},
+            threadless=self._threadless() if nfsd else None,
         )
+
+    def _threadless(self) -> Mapping[int, threadless.Counts] | None:
+        if not threadless.limit_in(self._limit):
+            return None
+        return threadless.counts(self._ours_of_server)
 
     def mounts(self, now: Readings, before: Readings) -> tuple[Mount, ...]:
         """All NFS superblocks with their counts between two readings."""
@@ -244,6 +253,9 @@ class HostReader:
             dones_outstanding=reach.dones_outstanding,
             lanes=reach.lanes,
             granted=reach.granted,
+            threadless=threadless.grown(now.threadless or {}, before.threadless or {})
+            if before.threadless is not None
+            else {},
             queued=max(now.pools.queued - before.pools.queued, 0),
             woken=max(now.pools.woken - before.pools.woken, 0),
             disks=self._disks(now, before),

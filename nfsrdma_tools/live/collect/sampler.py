@@ -98,7 +98,7 @@ class Sampler:
         self._before, self._at, self._number = now, clock, self._number + 1
         mounts, server = self._host.mounts(now, before), self._host.server(now, before)
         in_use = {mount.device for mount in mounts if mount.ops}
-        active = in_use or (server and server.calls)
+        active = in_use or (server and server.answered)
         processors = self._host.processors(now, before, in_use if active else None)
         snapshot = self._with_probes(
             Snapshot(
