@@ -4,7 +4,7 @@
 import json
 from dataclasses import replace
 
-from unit.snapshots_made import mount, served, snapshot, xprt
+from unit.snapshots_made import mount, served, served_threadless, snapshot, xprt
 
 from nfsrdma_tools.live.snapshot import Client, Credits
 from nfsrdma_tools.live.top.screens import host_text
@@ -22,6 +22,19 @@ def test_a_frame_has_the_figures_of_the_charts() -> None:
     assert found["credits"] == {"3": {"granted": 64, "used": 3}}
     assert found["subjects"]["client:10.9.1.11"]["rpcs"] == 40
     assert found["subjects"]["server:"]["phases"] == found["subjects"]["client:10.9.1.11"]["phases"]
+
+
+def test_a_frame_of_the_server_has_its_threadless_reads() -> None:
+    found = frame(snapshot(server=served_threadless()))["subjects"]
+    assert (found["server:"]["read"], found["server:"]["rpcs"]) == (2744320, 75)
+    client = found["client:10.9.1.11"]
+    assert (client["read"], client["rpcs"], client["probed"]) == (2744320, 70, 40)
+    (row,) = (line for line in str(host_text(snapshot(server=served_threadless()))).splitlines()
+              if "threads on" in line)  # fmt: skip
+    assert row == (
+        "nfsd: 8 threads on tcp 2049, rdma 20049; 45 Calls/s, reads 2.62MB/s, writes 0B/s; "
+        "threadless 30 READs/s, 123kB/s; in all 75 Calls/s, reads 2.74MB/s"
+    )
 
 
 def test_credits_are_counted_once_per_connection() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.snapshots_made import changed, mount, personality, served, snapshot, xprt
+from unit.snapshots_made import changed, mount, personality, served_threadless, snapshot, xprt
 
 from nfsrdma_tools.cli.live import top
 from nfsrdma_tools.cli.output import SCHEMA_VERSION
@@ -38,7 +38,7 @@ SNAPSHOT = {
     "Ahead": "counts",
     "Waiting": "procedure seconds waits_for client number",
     "Server": "threads listeners read written calls bad_calls clients exposed dones_outstanding "
-    "lanes granted grants queued woken disks limit",
+    "lanes granted grants threadless queued woken disks limit",
     "Disk": "name directory busy in_flight requests",
     "Cpu": "number busy interrupts stolen",
     "Thread": "name process number share cpu kernel devices",
@@ -65,7 +65,7 @@ def full() -> Snapshot:
     missing = {"probes": "none"}
     return snapshot(
         *(1, (busy,)),
-        server=replace(served(), limit="Idle"),
+        server=replace(served_threadless(), limit="Idle"),
         processors=processors,
         events=(EVENT,),
         missing=missing,
@@ -144,7 +144,7 @@ def test_the_state_for_the_page() -> None:
     ]  # fmt: skip
     assert list(now["server"]) == [
         "threads", "listeners", "read", "calls", "exposed", "dones_outstanding", "lanes",
-        "granted", "limit", "clients",
+        "granted", "threadless", "limit", "clients",
     ]  # fmt: skip
     assert list(now["server"]["clients"][0]) == ["peer", "procedure", "counts", "ns"]
 

@@ -18,6 +18,7 @@ from unit.snapshots_made import (
     mount,
     personality,
     served,
+    served_threadless,
     snapshot,
     xprt,
 )
@@ -119,6 +120,17 @@ def test_memory_that_clients_may_read_is_exported() -> None:
     found = {name for name, _ in samples(metrics)}
     assert "nfsrdma_server_dones_outstanding" in found
     assert not found & {"nfsrdma_server_exposed_bytes", "nfsrdma_server_lanes"}
+
+
+def test_threadless_reads_are_exported_beside_nfsds_counts() -> None:
+    metrics = Metrics()
+    for number in (1, 2):
+        metrics.add(snapshot(number, server=served_threadless()))
+    assert value(metrics, "nfsrdma_server_threadless_reads_total") == 60
+    assert value(metrics, "nfsrdma_server_threadless_read_bytes_total") == 245760
+    assert value(metrics, "nfsrdma_server_threadless_missed_total", reason="absent") == 4
+    assert value(metrics, "nfsrdma_server_calls_total") == 90
+    assert value(metrics, "nfsrdma_server_read_bytes_total") == 5242880
 
 
 def test_a_connection_is_exported_once_however_many_mounts_share_it() -> None:
@@ -332,7 +344,7 @@ def whole() -> Snapshot:
         ahead=Ahead({"used": 3}), waiting=(Waiting("READ", 7, "xprt_pending", 1, 1),),
     )  # fmt: skip
     more = {
-        "server": served(),
+        "server": served_threadless(),
         "events": (Event(1, "stall", "/mnt", "x"),),
         "missing": {"a": "b"},
         "lost": {"rpcs": 2},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.snapshots_made import mount, served, snapshot, xprt
+from unit.snapshots_made import mount, served, served_threadless, snapshot, xprt
 
 from nfsrdma_tools.live.snapshot import Client, Personality, Snapshot
 from nfsrdma_tools.live.snapshot_json import to_plain
@@ -76,6 +76,15 @@ def test_the_figures_of_a_personality_are_below_its_connection() -> None:
     ]  # fmt: skip
     found = evaluated("tables.js", f"page.inUse({json.dumps(to_plain(served()))})")
     assert found == ", 131 kB exposed, 2 RDMA_DONEs outstanding, 16 lanes, 3.15 MB granted"
+
+
+def test_threadless_reads_follow_nfsds_rates() -> None:
+    now = {"seconds": 2, "server": to_plain(served_threadless())}
+    assert evaluated("tables.js", f"page.threadless({json.dumps(now)})") == (
+        ", threadless 15 READs/s of 61.4 kB/s; in all 37.5 ops/s, read 1.37 MB/s"
+    )
+    now["server"] = to_plain(served())
+    assert evaluated("tables.js", f"page.threadless({json.dumps(now)})") == ""
 
 
 def test_before_the_first_snapshot_every_chart_says_that_it_waits() -> None:

@@ -289,6 +289,20 @@ FAMILIES: dict[str, Family] = {
         "counter", "Such extents that clients may not read any more, by reason, from probes.",
         ("reason",), "server",
     ),
+    "nfsrdma_server_threadless_reads_total": Family(
+        "counter",
+        "READs that nfsrdma answered without nfsd, and that nfsrdma_server_calls_total lacks.", (),
+        "server",
+    ),
+    "nfsrdma_server_threadless_read_bytes_total": Family(
+        "counter",
+        "Bytes of those READs, which nfsrdma_server_read_bytes_total lacks.", (),
+        "server",
+    ),
+    "nfsrdma_server_threadless_missed_total": Family(
+        "counter", "READs that nfsd got because nfsrdma could not answer them, by reason.",
+        ("reason",), "server",
+    ),
     "nfsrdma_server_threads": Family("gauge", "Threads of nfsd.", (), "server"),
     "nfsrdma_server_read_bytes_total": Family(
         "counter", "Bytes that nfsd read from files.", (), "server"

@@ -304,6 +304,12 @@ class Metrics:
                 self._count("nfsrdma_server_grants_total", count)
             elif reason := name.partition("revoked_")[2]:
                 self._count("nfsrdma_server_revocations_total", count, reason)
+        for name, count in server.threadless.items():
+            if reason := name.partition("missed_")[2]:
+                self._count("nfsrdma_server_threadless_missed_total", count, reason)
+            else:
+                kind = "reads" if name == "hits" else "read_bytes"
+                self._count(f"nfsrdma_server_threadless_{kind}_total", count)
         for client in server.clients:
             self._client(client, (client.peer, client.procedure))
 

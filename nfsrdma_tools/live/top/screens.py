@@ -291,10 +291,23 @@ def _server(server: Server, seconds: float) -> list[Text]:
         f"writes {rate(server.written, seconds) or 0}B/s",
         "bold",
     )
+    head += _threadless(server, seconds)
     limit = text(server.limit)
     limit.no_wrap = head.no_wrap = False
     clients = [_client(client, seconds) for client in server.clients]
     return [head, *([limit] if server.limit else ()), *_exposed(server), *clients]
+
+
+def _threadless(server: Server, seconds: float) -> Text:
+    hits, moved = (server.threadless.get(name, 0) for name in ("hits", "bytes"))
+    if not hits:
+        return Text("")
+    return text(
+        f"; threadless {rate(hits, seconds)} READs/s, {rate(moved, seconds) or 0}B/s; "
+        f"in all {rate(server.answered, seconds)} Calls/s, "
+        f"reads {rate(server.read_in_all, seconds) or 0}B/s",
+        "bold",
+    )
 
 
 def _exposed(server: Server) -> list[Text]:
@@ -312,7 +325,9 @@ def _exposed(server: Server) -> list[Text]:
 def _client(client: Client, seconds: float) -> Text:
     calls = client.counts.get("calls", 0)
     phases = [f"{name} {span(ns / 1e6)}" for name, ns in client.means.items()]
-    head = f"  {client.peer} {client.procedure}: {rate(calls, seconds)}/s, "
+    hits = client.counts.get("threadless_hits", 0)
+    more = f" and {rate(hits, seconds)}/s threadless" if hits else ""
+    head = f"  {client.peer} {client.procedure}: {rate(calls, seconds) or 0}/s{more}, "
     words = text(head + f"{span(client.ns / calls / 1e6) if calls else number(0)}: ")
     return words + Text(", ".join(phases))
 
@@ -467,7 +482,7 @@ def _served(client: Client, seconds: float) -> list[Text]:
     return [
         text(client.peer, width=24),
         text(client.procedure, width=14),
-        _right(rate(calls, seconds), 8),
+        _right(rate(client.answered, seconds), 8),
         _right(rate(counts.get("read_bytes", 0), seconds), 9),
         _right(rate(counts.get("written", 0), seconds), 9),
         _right(span(client.ns / calls / 1e6 if calls else 0), 8),
@@ -484,7 +499,9 @@ def status(taken: Snapshot, more: str) -> Text:
     cpu = cpu_figures(taken.processors)
     shown = text(taken.host, "bold", 20) + Text(f"  Linux {taken.kernel}  {cpu}")
     if taken.server:
-        shown += Text(f"  nfsd {number(taken.server.calls / (taken.seconds or 1)) or 0} Calls/s")
+        who = "server" if taken.server.threadless.get("hits") else "nfsd"
+        calls = number(taken.server.answered / (taken.seconds or 1)) or 0
+        shown += Text(f"  {who} {calls} Calls/s")
     if down:
         shown += Text("  ") + text(f"down: {', '.join(down)}", "bold red", 24)
     return shown + Text(f"  {more}", "bold")

@@ -191,8 +191,9 @@ def frame(snapshot: Snapshot) -> Frame:
     Each has bytes (read, written), RPCs and their milliseconds as in nfsiostat (execute_ms is its
     exe), RPCs that probes counted (probed), on the server completed Sends (sends), ns by phase
     (phases), counts by power of two of 1024 ns (times) and of bytes (sizes), and operations on
-    memory regions (regions).  "cpus_ns" is the time of all CPUs.  "credits" has those granted and
-    in use by connection, which mounts may share.
+    memory regions (regions).  On the server, "read" and "rpcs" have threadless reads, which the
+    others lack.  "cpus_ns" is the time of all CPUs.  "credits" has those granted and in use by
+    connection, which mounts may share.
     """
     mounts = {f"mount:{m.directory}": _mount(m) for m in snapshot.mounts if m.did_something}
     clients = _clients(snapshot.server) if snapshot.server else {}
@@ -256,7 +257,9 @@ _PROBED = ("probed", "sends", "execute_ms", "phases", "times")
 
 
 def _clients(server: Server) -> Frame:
-    total = _without_nothing({"read": server.read, "written": server.written, "rpcs": server.calls})
+    total = _without_nothing(
+        {"read": server.read_in_all, "written": server.written, "rpcs": server.answered}
+    )
     subjects: Frame = {"server:": total}
     for client in server.clients:
         sums = _client(client)
@@ -269,9 +272,9 @@ def _client(client: Client) -> Frame:
     calls = client.counts.get("calls", 0)
     return {
         # from the client's side, as for mounts: it reads what the server writes by RDMA
-        "read": client.counts.get("written", 0),
+        "read": client.read,
         "written": client.counts.get("read_bytes", 0),
-        "rpcs": calls,
+        "rpcs": client.answered,
         "probed": calls,
         "sends": client.counts.get("sends", 0),
         "execute_ms": client.ns / 1e6,
@@ -319,6 +322,7 @@ _SERVER = (
     "dones_outstanding",
     "lanes",
     "granted",
+    "threadless",
     "limit",
 )
 _CLIENT = ("peer", "procedure", "counts", "ns")

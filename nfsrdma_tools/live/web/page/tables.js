@@ -58,16 +58,27 @@ function server(now, who, choose) {
   if (!nfsd) return;
   get("nfsd").textContent = plain(`nfsd: ${nfsd.threads || 0} threads, listeners ${(nfsd.listeners || []).join(", ") || "unknown"}, `
     + `${short(perSecond(now, nfsd.calls || 0))} ops/s, read ${bytes(now, nfsd.read)}, write ${bytes(now, nfsd.written)}`
-    + inUse(nfsd));
+    + threadless(now) + inUse(nfsd));
   get("nfsd-limit").textContent = plain(nfsd.limit || "");
   table(get("clients"), [
     ["client", (c) => c.peer, "name"],
     ["operation", (c) => c.procedure],
-    ["ops/s", (c) => short(perSecond(now, (c.counts || {}).calls || 0)), "number"],
+    ["ops/s", (c) => short(perSecond(now, answered(c))), "number"],
     ["RDMA Read", (c) => bytes(now, (c.counts || {}).read_bytes), "number"],
     ["RDMA Write", (c) => bytes(now, (c.counts || {}).written), "number"],
     ["avg time", (c) => time((c.ns || 0) / 1000 / ((c.counts || {}).calls || 1)), "number"],
   ], nfsd.clients || [], { chosen: (c) => `client:${c.peer}` === who, choose: (c) => choose(`client:${c.peer}`) });
+}
+
+// Calls that nfsd or the module answered
+const answered = ({ counts = {} }) => (counts.calls || 0) + (counts.threadless_hits || 0);
+
+// READs that the module answered without nfsd, and the sums
+export function threadless(now) {
+  const { calls = 0, read = 0, threadless: { hits = 0, bytes: moved = 0 } = {} } = now.server;
+  if (!hits) return "";
+  return `, threadless ${short(perSecond(now, hits))} READs/s of ${bytes(now, moved)}; `
+    + `in all ${short(perSecond(now, calls + hits))} ops/s, read ${bytes(now, read + moved)}`;
 }
 
 // what personalities other than read-write have in use
