@@ -134,15 +134,6 @@ static inline enum exposure_count threadless_result(char first, char second)
 	}
 }
 
-PROBE(nfsrdma, nfsrdma_svc_threadless)
-{
-	struct exposure_row *row = exposure_row(args->xprt, args->peer);
-
-	exposure_add(row, threadless_result(args->result[0], args->result[1]), 1);
-	exposure_add(row, THREADLESS_BYTES, args->length);
-	return 0;
-}
-
 /*
  * The Call of an event of its Reply. Not server_call_here(): a softirq sends the Reply to a
  * threadless read, and the thread that it interrupts may have another Call.
@@ -152,6 +143,25 @@ static inline struct server_call *server_call_of(u32 xid)
 	struct server_key key = { .number = xid };
 
 	return server_call(&key);
+}
+
+/* The last event of a hit, and the first one after svc_call of a READ that nfsd gets after all */
+PROBE(nfsrdma, nfsrdma_svc_threadless)
+{
+	struct exposure_row *row = exposure_row(args->xprt, args->peer);
+	enum exposure_count result = threadless_result(args->result[0], args->result[1]);
+	struct server_call *call = server_call_of(args->xid);
+
+	exposure_add(row, result, 1);
+	exposure_add(row, THREADLESS_BYTES, args->length);
+	if (!call)
+		return 0;
+	if (result == THREADLESS_HITS)
+		call->begin = 0;
+	/* the module may have given a Reply up after its chunk's event */
+	call->counts[SERVER_WRITE_CALLS] = 0;
+	call->counts[SERVER_WRITTEN] = 0;
+	return 0;
 }
 
 PROBE(nfsrdma, nfsrdma_svc_call)
@@ -196,11 +206,9 @@ PROBE(nfsrdma, nfsrdma_svc_reply)
 
 	if (!call)
 		return 0;
-	/* no nfsd thread had it: a threadless read, or a Call that sunrpc rejected */
-	if (!call->id.procedure[0]) {
-		call->begin = 0;
+	/* no nfsd thread has it: a threadless read */
+	if (!call->id.procedure[0])
 		return 0;
-	}
 	call->counts[SERVER_INVALIDATES] = args->invalidates;
 	server_done(call, number_of(&call->id, sizeof(call->id)));
 	return 0;

@@ -63,8 +63,8 @@ MISSED = (
 """Reasons for which nfsd gets a READ that might have been threadless: no READ of the file and user
 was answered on this connection in the last second, or that was longer ago; the file changed, is
 open for writing, has a lease, or somebody listens for accesses to it; data is not in the page
-cache, is too long, or is beyond the end of the file; memory or the send queue is full; hits have
-used their share of the CPU while a task waits."""
+cache, is too long, or begins beyond the end of the file; memory or the send queue is full; hits
+have used their share of the CPU while a task waits."""
 THREADLESS = ("threadless_hits", "threadless_bytes", *(f"threadless_missed_{x}" for x in MISSED))
 """READs that our module answered without a thread of nfsd, and their bytes of data; those that nfsd
 got after all, by reason."""
