@@ -32,6 +32,13 @@ def parameters() -> Iterator[object]:
             yield pytest.param(page, id=name, marks=marks)
 
 
+def missed() -> Iterator[str]:
+    for page in PAGES:
+        for block in blocks(page):
+            if block.reason:
+                yield f"{page.relative_to(ROOT)}:{block.line} does not run: {block.reason}"
+
+
 class Reader:
     """Runs a page's commands: on this host in a folder of its own, or in the lab's client."""
 
@@ -98,3 +105,8 @@ def problem(reader: Reader, block: Block, step: Step) -> str:
     if bool(done.returncode) != step.fails:
         return report
     return "" if not block.stable or step.matches(done.stdout) else f"other output: {report}"
+
+
+@pytest.mark.parametrize("why", list(missed()), ids=lambda why: why.partition(" ")[0])
+def test_commands_that_do_not_run(why: str) -> None:
+    pytest.skip(why)
