@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of README.md and docs/: each ``console`` block, what runs in it, and where.
 
-``$`` begins a command of the host, ``#`` one of root in the lab's client; other lines are output.
+``$`` begins a command of the host, ``#`` one of root in the lab; other lines are output.
+A paragraph before a block names its host if the page needs two: it begins with "On the server",
+"On the client" or "On both hosts", and ends with a colon.  Other blocks run in the client.
 Comments directly before a block say how to run it::
 
     <!-- not run: the reason -->
-    <!-- before: a command that runs in the client first -->
+    <!-- before: a command that runs first, where the block runs -->
+    <!-- before on the server: a command that runs first, in the server (or client) -->
     <!-- output: stable -->       the command prints these lines; ... stands for anything
 """
 
@@ -22,17 +25,18 @@ __all__ = ["PAGES", "ROOT", "Block", "Step", "blocks", "calls", "spans"]
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(
-    r"(?P<comments>(?:^<!-- (?:not run|before|output):[^\n]*-->\n)*)"
+    r"(?P<comments>(?:^<!-- (?:not run|before|before on the \w+|output):[^\n]*-->\n)*)"
     r"^```console\n(?P<body>.*?)^```$",
     re.M | re.S,
 )
-_COMMENT = re.compile(r"^<!-- (not run|before|output): (.*?) -->$", re.M)
+_COMMENT = re.compile(r"^<!-- (not run|before|output)(?: on the (\w+))?: (.*?) -->$", re.M)
+_LABEL = re.compile(r"On (?:the (?P<one>server|client)|both hosts)\b.*:", re.S)
 _OPERATORS = set("();<>|&")
 
 
 @dataclass
 class Step:
-    """A command, whether the host or the client runs it, and the lines that the page shows."""
+    """A command, whether the host or the lab runs it, and the lines that the page shows."""
 
     on_host: bool
     command: str
@@ -41,8 +45,11 @@ class Step:
 
     @property
     def fails(self) -> bool:
-        """Whether the page shows an error."""
-        return any(line.startswith("nfsrdma: ") for line in self.output)
+        """Whether the page shows an error, or a finding of doctor that is one."""
+        ends = (
+            ("nfsrdma: ", "x error ") if self.command.startswith("nfsrdma doctor") else "nfsrdma: "
+        )
+        return any(line.startswith(ends) for line in self.output)
 
     def matches(self, printed: str) -> bool:
         """Whether ``printed`` has the page's lines, in their order."""
@@ -57,7 +64,10 @@ class Block:
     line: int
     steps: list[Step]
     reason: str
-    before: list[str]
+    nodes: tuple[str, ...]
+    """Where the page says that it runs: "server", "client", both, or nothing."""
+    before: list[tuple[str, str]]
+    """Nodes ("": those of the block) and commands."""
     stable: bool
 
 
@@ -79,10 +89,19 @@ def _block(text: str, found: re.Match[str]) -> Block:
     return Block(
         first,
         steps,
-        reason=next((word for kind, word in comments if kind == "not run"), ""),
-        before=[word for kind, word in comments if kind == "before"],
-        stable=("output", "stable") in comments,
+        reason=next((word for kind, _, word in comments if kind == "not run"), ""),
+        nodes=_nodes(text[: found.start()]),
+        before=[(node, word) for kind, node, word in comments if kind == "before"],
+        stable=("output", "", "stable") in comments,
     )
+
+
+def _nodes(text: str) -> tuple[str, ...]:
+    """The nodes that the last paragraph of a text names."""
+    label = _LABEL.fullmatch(text.rstrip().rpartition("\n\n")[2])
+    if not label:
+        return ()
+    return (label["one"],) if label["one"] else ("server", "client")
 
 
 def spans(page: Path) -> Iterator[str]:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of README.md and docs/, run as printed, in a fresh lab for each page."""
+"""The commands of README.md and docs/, run as printed, in a fresh lab for each page.
+
+The lab is one machine, or a server and a client if the page says what runs on which.
+"""
 
 import os
 import re
@@ -40,26 +43,26 @@ def missed() -> Iterator[str]:
 
 
 class Reader:
-    """Runs a page's commands: on this host in a folder of its own, or in the lab's client."""
+    """Runs a page's commands: on this host in a folder of its own, or in a node of the lab."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lab = folder, f"docs-{os.getpid()}"
 
-    def run(self, step: Step) -> subprocess.CompletedProcess[str]:
+    def run(self, node: str, step: Step) -> subprocess.CompletedProcess[str]:
         """Run a command as printed, with the lab's real name."""
         if LOGIN.match(step.command):
             return subprocess.CompletedProcess([], 0, "")
         if step.on_host:
             return self._host("bash", "-c", re.sub(r"\bdemo\b", self.lab, step.command))
-        return self.client(step.command)
+        return self.node(node, step.command)
 
-    def client(self, command: str) -> subprocess.CompletedProcess[str]:
+    def node(self, node: str, command: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the lab."""
-        return self._host("nfsrdma", "lab", "ssh", self.lab, "client", "--", "bash", "-c", command)
+        return self._host("nfsrdma", "lab", "ssh", self.lab, node, "--", "bash", "-c", command)
 
-    def up(self) -> None:
+    def up(self, *options: str) -> None:
         """Start the lab."""
-        done = self._host("nfsrdma", "lab", "up", self.lab)
+        done = self._host("nfsrdma", "lab", "up", self.lab, *options)
         assert done.returncode == 0, done.stdout
 
     def down(self) -> None:
@@ -87,20 +90,31 @@ def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     failed = []
     try:
         if not any("lab up demo" in step.command for block in runs(page) for step in block.steps):
-            reader.up()
+            # the pair has the image of all tests with pairs, so that it has its snapshots, too
+            two = any(block.nodes for block in runs(page))
+            reader.up(*(("--shape", "pair", "--extras") if two else ()))
         for block in runs(page):
-            for command in block.before:
-                done = reader.client(command)
-                assert done.returncode == 0, f"{page.name}:{block.line}: {command}\n{done.stdout}"
-            failed += [why for step in block.steps if (why := problem(reader, block, step))]
+            nodes = block.nodes or ("client",)
+            for place, command in block.before:
+                for node in (place,) if place else nodes:
+                    done = reader.node(node, command)
+                    assert done.returncode == 0, (
+                        f"{page.name}:{block.line}: {command}\n{done.stdout}"
+                    )
+            failed += [
+                why
+                for step in block.steps
+                for node in nodes
+                if (why := problem(reader, node, block, step))
+            ]
     finally:
         reader.down()
     assert not failed, "\n\n".join(f"{page.relative_to(ROOT)}:{why}" for why in failed)
 
 
-def problem(reader: Reader, block: Block, step: Step) -> str:
+def problem(reader: Reader, node: str, block: Block, step: Step) -> str:
     """Report a command whose exit status or output differs from the page; empty if none does."""
-    done = reader.run(step)
+    done = reader.run(node, step)
     report = f"{step.line}: {step.command}\nexit status {done.returncode}\n{done.stdout}"
     if bool(done.returncode) != step.fails:
         return report

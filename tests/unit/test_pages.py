@@ -86,6 +86,57 @@ def test_output_matches_in_order(output: list[str], printed: str, matches: bool)
     assert Step(True, "true", 1, output).matches(printed) == matches
 
 
+PAGE = """
+# A page
+
+On the server, whose nfsd
+listens on RDMA:
+
+<!-- before: true -->
+<!-- before on the client: false -->
+<!-- output: stable -->
+```console
+# hostname
+```
+
+On the server look at this.
+
+```console
+# hostname
+```
+
+On both hosts:
+
+<!-- not run: a reason -->
+```console
+# hostname
+```
+"""
+
+
+def test_the_paragraph_before_a_block_names_its_host(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    first, second, third = blocks(page)
+    assert [block.nodes for block in (first, second, third)] == [
+        ("server",),
+        (),
+        ("server", "client"),
+    ]
+    assert first.before == [("", "true"), ("client", "false")]
+    assert first.stable
+    assert not first.reason
+    assert third.reason == "a reason"
+
+
+def test_a_page_that_shows_an_error_shows_a_failing_command() -> None:
+    finding = ["x error    links            no RDMA link"]
+    assert Step(False, "nfsrdma doctor server", 1, finding).fails
+    assert not Step(False, "nfsrdma explain", 1, finding).fails
+    assert Step(False, "nfsrdma mount server:/export /mnt", 1, ["nfsrdma: rsize: ..."]).fails
+    assert not Step(False, "nfsrdma doctor", 1, ["+ ok       links"]).fails
+
+
 @pytest.mark.parametrize("page", [ROOT / "CHANGELOG.md", *HAND_WRITTEN], ids=name)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     rooms = "nfsrdma_tools|tests|tools|kmod|bpf|playbooks|docs"
