@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The two RPC messages of NFSv3 that optimistic reads need to know: the server finds
- * the file in a READ Call, and the client completes a READ with a Reply that the server
- * did not send (RFC 5531, section 9; RFC 1813, section 3.3.6).
+ * The two RPC messages of NFSv3 that optimistic and threadless reads need to know: the server
+ * finds the file in a READ Call, the client completes a READ with a Reply that the server did not
+ * send, and the server repeats the attributes of a Reply (RFC 5531, section 9; RFC 1813, section
+ * 3.3.6).
  */
 #include "wire/wire.h"
 
@@ -15,59 +16,47 @@
 #define AUTH_SYS_FLAVOR		1
 #define AUTH_BYTES_MAX		400	/* RFC 5531, section 8.2 */
 
-/* Read position in a message; @left is in bytes */
+/* Words before the body of the credential, and those that are the same in all Calls and Replies */
+#define CALL_WORDS		8
+#define SAME_CALL_WORDS		6
+#define SAME_REPLY_WORDS	7
+
+/* Unread part of a message: @at has @left bytes */
 struct reader {
 	const u8 *at;
 	size_t left;
-	bool failed;
 };
 
-static const u8 *take(struct reader *reader, size_t length)
+/* Take an opaque of at most @max bytes, whose length is the next word. Returns NULL if not. */
+static inline const u8 *take_opaque(struct reader *reader, u32 max, u32 *length)
 {
-	const u8 *at = reader->at;
+	const u8 *body = reader->at + 4;
+	size_t size;
 
-	if (reader->failed || reader->left < length) {
-		reader->failed = true;
+	if (reader->left < 4)
 		return NULL;
-	}
-	reader->at += length;
-	reader->left -= length;
-	return at;
-}
-
-/* Returns 0 after the end of the message, which @failed records. */
-static u32 take32(struct reader *reader)
-{
-	const u8 *at = take(reader, 4);
-
-	return at ? nfr_wire_load32(at) : 0;
-}
-
-/* Take an opaque of at most @max bytes. Sets its length. */
-static const u8 *take_opaque(struct reader *reader, u32 max, u32 *length)
-{
-	*length = take32(reader);
-	if (*length > max) {
-		reader->failed = true;
+	*length = nfr_wire_load32(reader->at);
+	size = 4 + (((size_t)*length + 3) & ~(size_t)3);
+	if (*length > max || size > reader->left)
 		return NULL;
-	}
-	return take(reader, (*length + 3) & ~3u);
+	reader->at += size;
+	reader->left -= size;
+	return body;
 }
 
-/* Take the header of a Call of NFSv3 READ with AUTH_SYS. Sets the credential of @read. */
-static bool take_read_header(struct reader *reader, struct nfr_read *read)
+/* Check the words of a Call of NFSv3 READ with AUTH_SYS, up to the length of the credential. */
+static inline bool is_read_call(const u8 *rpc)
 {
-	u32 length;
+	const u32 words[SAME_CALL_WORDS] = {
+		RPC_CALL, RPC_VERSION, NFS_PROGRAM_NUMBER, NFS_VERSION_3, NFS3_READ,
+		AUTH_SYS_FLAVOR,
+	};
+	u32 i;
 
-	take32(reader);
-	if (take32(reader) != RPC_CALL || take32(reader) != RPC_VERSION ||
-	    take32(reader) != NFS_PROGRAM_NUMBER || take32(reader) != NFS_VERSION_3 ||
-	    take32(reader) != NFS3_READ || take32(reader) != AUTH_SYS_FLAVOR)
-		return false;
-	read->credential = take_opaque(reader, AUTH_BYTES_MAX, &read->credential_length);
-	take32(reader);
-	take_opaque(reader, AUTH_BYTES_MAX, &length);
-	return !reader->failed;
+	for (i = 0; i < SAME_CALL_WORDS; i++)
+		if (nfr_wire_load32(rpc + 4 + 4 * i) != words[i])
+			return false;
+	return true;
 }
 
 /**
@@ -80,15 +69,26 @@ static bool take_read_header(struct reader *reader, struct nfr_read *read)
  */
 bool nfr_wire_decode_read(struct nfr_read *read, const u8 *rpc, size_t len)
 {
-	struct reader reader = { .at = rpc, .left = len };
+	struct reader reader = { .at = rpc + 4 * (CALL_WORDS - 1) };
+	u32 length;
 
-	if (!take_read_header(&reader, read))
+	if (len < 4 * CALL_WORDS || !is_read_call(rpc))
+		return false;
+	reader.left = len - 4 * (CALL_WORDS - 1);
+	read->credential = take_opaque(&reader, AUTH_BYTES_MAX, &read->credential_length);
+	/* the flavor of the verifier */
+	if (!read->credential || reader.left < 4)
+		return false;
+	reader.at += 4;
+	reader.left -= 4;
+	if (!take_opaque(&reader, AUTH_BYTES_MAX, &length))
 		return false;
 	read->fh = take_opaque(&reader, NFR_WIRE_FH_MAX, &read->fh_length);
-	read->position = (u64)take32(&reader) << 32;
-	read->position |= take32(&reader);
-	read->count = take32(&reader);
-	return !reader.failed && read->fh_length;
+	if (!read->fh || !read->fh_length || reader.left < 12)
+		return false;
+	read->position = (u64)nfr_wire_load32(reader.at) << 32 | nfr_wire_load32(reader.at + 4);
+	read->count = nfr_wire_load32(reader.at + 8);
+	return true;
 }
 
 /**
@@ -110,4 +110,40 @@ void nfr_wire_encode_read_reply(u8 *buf, u32 xid, u32 count, bool eof)
 
 	for (i = 0; i < NFR_WIRE_READ_REPLY / 4; i++)
 		nfr_wire_store32(buf + 4 * i, words[i]);
+}
+
+/**
+ * nfr_wire_is_read_answer - check for the Reply to a successful NFSv3 READ, with attributes
+ * @rpc: RPC message up to its data
+ * @len: length of that in bytes
+ *
+ * Return: true if it is, with a verifier AUTH_NONE.
+ */
+bool nfr_wire_is_read_answer(const u8 *rpc, size_t len)
+{
+	/* accepted; verifier AUTH_NONE; success; NFS3_OK; attributes follow */
+	const u32 words[SAME_REPLY_WORDS] = { RPC_REPLY, 0, 0, 0, 0, 0, 1 };
+	u32 i;
+
+	if (len != NFR_WIRE_READ_ANSWER)
+		return false;
+	for (i = 0; i < SAME_REPLY_WORDS; i++)
+		if (nfr_wire_load32(rpc + 4 + 4 * i) != words[i])
+			return false;
+	return true;
+}
+
+/**
+ * nfr_wire_set_read_answer - set what a Reply to a READ has beside its attributes
+ * @rpc: message for which nfr_wire_is_read_answer() is true
+ * @xid: XID of the Call
+ * @count: length of the data in bytes
+ * @eof: whether the file ends with the data
+ */
+void nfr_wire_set_read_answer(u8 *rpc, u32 xid, u32 count, bool eof)
+{
+	nfr_wire_store32(rpc, xid);
+	nfr_wire_store32(rpc + NFR_WIRE_READ_ANSWER - 12, count);
+	nfr_wire_store32(rpc + NFR_WIRE_READ_ANSWER - 8, eof);
+	nfr_wire_store32(rpc + NFR_WIRE_READ_ANSWER - 4, count);
 }

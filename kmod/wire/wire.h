@@ -55,6 +55,9 @@ typedef uint64_t u64;
 /* Reply to an NFSv3 READ without attributes, up to its data: see nfs3.c */
 #define NFR_WIRE_READ_REPLY	44
 
+/* The same with attributes (fattr3: RFC 1813, section 2.5) */
+#define NFR_WIRE_READ_ANSWER	(NFR_WIRE_READ_REPLY + 84)
+
 /* RDMA segment on the wire: handle, length, offset (RFC 8166, section 3.4.2) */
 #define NFR_WIRE_SEGMENT	16
 
@@ -197,6 +200,8 @@ size_t nfr_wire_encode_notice(const struct nfr_notice *notice, u8 *buf);
 int nfr_wire_decode_notice(struct nfr_notice *notice, const u8 *buf, size_t len);
 bool nfr_wire_decode_read(struct nfr_read *read, const u8 *rpc, size_t len);
 void nfr_wire_encode_read_reply(u8 *buf, u32 xid, u32 count, bool eof);
+bool nfr_wire_is_read_answer(const u8 *rpc, size_t len);
+void nfr_wire_set_read_answer(u8 *rpc, u32 xid, u32 count, bool eof);
 
 /* Access to XDR words (RFC 4506) by byte, because they may be unaligned */
 

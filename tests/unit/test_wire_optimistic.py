@@ -169,6 +169,23 @@ def test_both_write_the_same_reply(wire: WireOptimistic, xid: int, count: int, e
     assert wire.reply(xid, count, eof) == nfs3.reply(xid, count, eof)
 
 
+ATTRIBUTES = st.binary(min_size=84, max_size=84)
+ANSWERS = st.builds(nfs3.answer, WORDS, ATTRIBUTES, WORDS, st.booleans())
+
+
+@given(ANSWERS, WORDS, WORDS, st.booleans())
+def test_both_repeat_the_attributes_of_a_reply(
+    wire: WireOptimistic, message: bytes, xid: int, count: int, eof: bool
+) -> None:
+    assert wire.is_answer(message)
+    assert wire.answer(message, xid, count, eof) == nfs3.answer(xid, message[32:116], count, eof)
+
+
+@given(damaged(ANSWERS) | st.binary(max_size=140))
+def test_both_judge_damaged_replies_alike(wire: WireOptimistic, message: bytes) -> None:
+    assert wire.is_answer(message) == nfs3.is_answer(message)
+
+
 def test_the_seeds_of_the_fuzzer_are_messages(wire: WireOptimistic) -> None:
     for name in ("grant", "revoke", "credit"):
         message = (SEEDS / f"made-notice-{name}.bin").read_bytes()

@@ -315,6 +315,20 @@ static void check_read(const uint8_t *data, size_t size)
 }
 
 /* A Reply has its xid and its length, whatever they are */
+/* Another Reply with the same attributes */
+static void check_read_answer(const uint8_t *data, size_t size)
+{
+	u8 buf[NFR_WIRE_READ_ANSWER];
+
+	if (!nfr_wire_is_read_answer(data, size))
+		return;
+	check(size == sizeof(buf));
+	memcpy(buf, data, sizeof(buf));
+	nfr_wire_set_read_answer(buf, 7, 8, true);
+	check(nfr_wire_is_read_answer(buf, sizeof(buf)));
+	check(!memcmp(buf + 4, data + 4, sizeof(buf) - 16));
+}
+
 static void check_read_reply(const uint8_t *data, size_t size)
 {
 	u8 *buf = exactly(NFR_WIRE_READ_REPLY, 1);
@@ -338,6 +352,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	check_notice(data, size);
 	check_read(data, size);
 	check_read_reply(data, size);
+	check_read_answer(data, size);
 	check(size >= 8 || !nfr_wire_is_call(data, size));
 	return 0;
 }

@@ -243,6 +243,7 @@ class WireOptimistic(Wire):
         super().__init__(folder)
         self.lib.nfr_wire_encode_notice.restype = c_size_t
         self.lib.nfr_wire_decode_read.restype = c_bool
+        self.lib.nfr_wire_is_read_answer.restype = c_bool
 
     def write(self, notice: Notice) -> bytes:
         """The message that the C code encodes."""
@@ -287,6 +288,20 @@ class WireOptimistic(Wire):
         self.lib.nfr_wire_encode_read_reply(*where)
         assert set(buffer[:3]) | set(buffer[47:]) == {0xA5}
         return bytes(buffer[3:47])
+
+    def is_answer(self, message: bytes) -> bool:
+        """Whether a message is a Reply with attributes, up to its data."""
+        buffer = (c_ubyte * (len(message) + 1))(0, *message)
+        where = ctypes.byref(buffer, 1), c_size_t(len(message))
+        return bool(self.lib.nfr_wire_is_read_answer(*where))
+
+    def answer(self, message: bytes, xid: int, count: int, eof: bool) -> bytes:
+        """The same Reply to another READ."""
+        buffer = (c_ubyte * 134)(*[0xA5] * 3, *message, *[0xA5] * 3)
+        where = ctypes.byref(buffer, 3), c_uint32(xid), c_uint32(count), c_bool(eof)
+        self.lib.nfr_wire_set_read_answer(*where)
+        assert set(buffer[:3]) | set(buffer[131:]) == {0xA5}
+        return bytes(buffer[3:131])
 
 
 def _most_chunks(message: bytes) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-__all__ = ["Call", "Read", "arguments", "reply"]
+__all__ = ["Call", "Read", "answer", "arguments", "is_answer", "reply"]
 
 AUTH_NONE, AUTH_SYS = 0, 1
 
@@ -62,6 +62,20 @@ def reply(xid: int, count: int, eof: bool) -> bytes:
     """A Reply up to its data: accepted, AUTH_NONE, SUCCESS, NFS3_OK, no attributes."""
     accepted = struct.pack(">6I", xid, 1, 0, AUTH_NONE, 0, 0)
     return accepted + struct.pack(">5I", 0, 0, count, eof, count)
+
+
+def answer(xid: int, attributes: bytes, count: int, eof: bool) -> bytes:
+    """The same with attributes: fattr3, 84 bytes."""
+    head = reply(xid, count, eof)
+    return head[:28] + struct.pack(">I", 1) + attributes + head[32:]
+
+
+def is_answer(message: bytes) -> bool:
+    """Whether a message is such a Reply, up to its data."""
+    if len(message) != 128:
+        return False
+    found = answer(*struct.unpack_from(">I", message), message[32:116], 0, False)
+    return message[:116] == found[:116]
 
 
 def _opaque(data: bytes) -> bytes:
