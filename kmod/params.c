@@ -3,8 +3,8 @@
  * Module parameters: /sys/module/nfsrdma/parameters.
  *
  * Setting a parameter to a value out of range fails with -EINVAL and logs the
- * range. A connection reads the parameters when it is created, so that a change
- * does not affect existing connections.
+ * range. A connection reads the parameters that struct nfr_params has when it is
+ * created, so that a change does not affect existing connections.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
@@ -89,6 +89,9 @@ NFR_NUMBER(server_connections, 1024, 1, 65536, 1,
 	   "Maximum number of server connections");
 NFR_NUMBER(server_memory, 16, 4, 65536, 1,
 	   "Memory for RDMA Reads of the server, and the same for its replies, in MiB; a connection gets a quarter");
+
+NFR_NUMBER(server_threadless, 0, 4096, 131072, 4096,
+	   "Maximum size of an NFSv3 READ that the server answers from its page cache without an nfsd thread, in bytes (0: none)");
 
 NFR_NUMBER(cache_memory, 64, 1, 65536, 1,
 	   "Memory of processes that stays registered between Calls with personality cached, in MiB");
@@ -212,6 +215,16 @@ u32 nfr_params_server_connections(void)
 u32 nfr_params_server_pages(void)
 {
 	return READ_ONCE(nfr_server_memory.value) << (20 - PAGE_SHIFT);
+}
+
+/**
+ * nfr_params_server_threadless - get the maximum size of a threadless read
+ *
+ * Return: number of bytes, or 0 if nfsd answers all READs.
+ */
+u32 nfr_params_server_threadless(void)
+{
+	return READ_ONCE(nfr_server_threadless.value);
 }
 
 /**

@@ -17,6 +17,10 @@
 
 #include "compat/features.h"
 
+#ifdef HAVE_FILELOCK_H
+#include <linux/filelock.h>
+#endif
+
 #ifdef HAVE_WQ_PERCPU
 #define NFR_WQ_BOUND WQ_PERCPU
 #else

@@ -45,6 +45,8 @@ probe() {
 	# a mark is found by its inode (6.12), not by the list of the inode (6.1)
 	probe FSNOTIFY_FIND_INODE_MARK linux/fsnotify_backend.h \
 		'fsnotify_find_inode_mark((struct inode *)0, (struct fsnotify_group *)0)' "$@"
+	# leases have a header of their own (6.12), and were declared in linux/fs.h (6.1)
+	probe FILELOCK_H linux/filelock.h '(void)0' "$@"
 	# workqueues run work in softirq context (6.12)
 	probe WQ_BH linux/workqueue.h 'int flag = WQ_BH; (void)flag' "$@"
 	# these are bound to CPUs, and may say so (7.2)

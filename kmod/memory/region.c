@@ -7,7 +7,7 @@
  *    grows on demand and never shrinks.
  *  - RDMA Reads and Writes between local pages and segments of the peer. The helpers of the
  *    RDMA core (rdma/rw.h) hide the requirements of devices: iWARP devices need an MR for the
- *    target of an RDMA Read.
+ *    target of an RDMA Read. They may sleep. Where Writes must not, they are prepared here.
  *  - the elements of a message that the device sends from pages or receives in pages. They
  *    have no key of their own: no peer can name them.
  *
@@ -480,6 +480,7 @@ static int nfr_mem_transfer_one(struct nfr_transfer *transfer, const struct nfr_
 	rw->direction = direction;
 	rw->length = length;
 	rw->holds = false;
+	rw->plain = false;
 	rw->entries = nfr_mem_span_list(span, length, ib_dma_max_seg_size(transfer->id->device),
 					true, rw->sg, room);
 	rc = nfr_mem_transfer_prepare(transfer, rw, seg, at);
@@ -489,6 +490,58 @@ static int nfr_mem_transfer_one(struct nfr_transfer *transfer, const struct nfr_
 	}
 	list_add_tail(&rw->list, &transfer->rws);
 	return 0;
+}
+
+/*
+ * The same for a Write, where the caller must not sleep, as the RDMA core may. Returns the number
+ * of bytes, at most @length: those that one work request takes from @span; or a negative errno.
+ */
+static int nfr_mem_transfer_plain(struct nfr_transfer *transfer, const struct nfr_segment *seg,
+				  u32 at, struct nfr_span *span, u32 length)
+{
+	struct ib_qp *qp = transfer->id->qp;
+	u32 offset = offset_in_page(span->page_base), room;
+	struct nfr_rw *rw;
+	int rc;
+
+	length = min(length, (qp->max_write_sge << PAGE_SHIFT) - offset);
+	room = PFN_UP(offset + length);
+	rw = kmalloc(struct_size(rw, sges, room), transfer->gfp);
+	if (!rw)
+		return -ENOMEM;
+	rc = nfr_mem_scatter_map(qp->device, qp->pd->local_dma_lkey, span, length, DMA_TO_DEVICE,
+				 rw->sges, room);
+	if (rc < 0) {
+		kfree(rw);
+		return rc;
+	}
+	rw->direction = DMA_TO_DEVICE;
+	rw->length = length;
+	rw->holds = false;
+	rw->plain = true;
+	rw->entries = rc;
+	rw->write = (struct ib_rdma_wr) {
+		.wr = { .opcode = IB_WR_RDMA_WRITE, .sg_list = rw->sges, .num_sge = rc },
+		.remote_addr = seg->offset + at, .rkey = seg->handle,
+	};
+	list_add_tail(&rw->list, &transfer->rws);
+	return length;
+}
+
+/* Add operations for @length bytes, at an offset of a segment. Returns as the function above. */
+static int nfr_mem_transfer_some(struct nfr_transfer *transfer, const struct nfr_segment *seg,
+				 u32 at, struct nfr_span *span, u32 length,
+				 enum dma_data_direction direction)
+{
+	u32 most = length;
+
+	if (direction == DMA_TO_DEVICE && !gfpflags_allow_blocking(transfer->gfp))
+		return nfr_mem_transfer_plain(transfer, seg, at, span, length);
+	if (direction == DMA_FROM_DEVICE)
+		most = nfr_mem_transfer_read_max(transfer->id->device,
+						 offset_in_page(span->page_base));
+	length = min(length, most);
+	return nfr_mem_transfer_one(transfer, seg, at, span, length, direction) ?: length;
 }
 
 /**
@@ -504,24 +557,25 @@ static int nfr_mem_transfer_one(struct nfr_transfer *transfer, const struct nfr_
  * The caller has to keep the pages until the operations are destroyed, see
  * nfr_mem_transfer_hold().
  *
- * Return: 0, -ENOMEM, or -EAGAIN if the device has no free MRs for it.
+ * Return: 0, -ENOMEM, -ENOBUFS if mapping failed, or -EAGAIN if the device has no free MRs for it.
  */
 int nfr_mem_transfer_add(struct nfr_transfer *transfer, struct nfr_cursor *cursor,
 			 struct nfr_span *span, u32 length, enum dma_data_direction direction)
 {
 	const struct nfr_segment *seg;
-	int rc = 0;
 	u32 n;
+	int rc;
 
-	while (length && !rc) {
+	while (length) {
 		seg = &cursor->chunk->segs[cursor->seg];
 		n = min(length, seg->length - cursor->offset);
-		if (direction == DMA_FROM_DEVICE)
-			n = min(n, nfr_mem_transfer_read_max(transfer->id->device,
-							     offset_in_page(span->page_base)));
-		if (n)
-			rc = nfr_mem_transfer_one(transfer, seg, cursor->offset, span, n,
-						  direction);
+		if (n) {
+			rc = nfr_mem_transfer_some(transfer, seg, cursor->offset, span, n,
+						   direction);
+			if (rc < 0)
+				return rc;
+			n = rc;
+		}
 		length -= n;
 		cursor->offset += n;
 		if (cursor->offset == seg->length) {
@@ -529,7 +583,7 @@ int nfr_mem_transfer_add(struct nfr_transfer *transfer, struct nfr_cursor *curso
 			cursor->offset = 0;
 		}
 	}
-	return rc;
+	return 0;
 }
 
 /* Keep the pages of all operations until they are destroyed. */
@@ -558,7 +612,7 @@ u32 nfr_mem_transfer_bytes(const struct nfr_transfer *transfer)
  * nfr_mem_transfer_chain - link the work requests of all operations
  * @transfer: transfer with operations
  * @cqe: completion of the last operation; unused if @last is set
- * @last: work request that follows them, or NULL
+ * @last: work request that follows them; NULL only without plain Writes
  *
  * Return: first work request, or @last if there are no operations.
  */
@@ -568,8 +622,15 @@ struct ib_send_wr *nfr_mem_transfer_chain(struct nfr_transfer *transfer, struct 
 	struct rdma_cm_id *id = transfer->id;
 	struct nfr_rw *rw;
 
-	list_for_each_entry_reverse(rw, &transfer->rws, list)
-		last = rdma_rw_ctx_wrs(&rw->ctx, id->qp, id->port_num, last ? NULL : cqe, last);
+	list_for_each_entry_reverse(rw, &transfer->rws, list) {
+		if (rw->plain) {
+			rw->write.wr.next = last;
+			last = &rw->write.wr;
+		} else {
+			last = rdma_rw_ctx_wrs(&rw->ctx, id->qp, id->port_num,
+					       last ? NULL : cqe, last);
+		}
+	}
 	return last;
 }
 
@@ -585,8 +646,11 @@ void nfr_mem_transfer_destroy_all(struct nfr_transfer *transfer)
 
 	list_for_each_entry_safe(rw, next, &transfer->rws, list) {
 		list_del(&rw->list);
-		rdma_rw_ctx_destroy(&rw->ctx, id->qp, id->port_num, rw->sg, rw->entries,
-				    rw->direction);
+		if (rw->plain)
+			nfr_mem_scatter_unmap(id->device, rw->sges, rw->entries, DMA_TO_DEVICE);
+		else
+			rdma_rw_ctx_destroy(&rw->ctx, id->qp, id->port_num, rw->sg, rw->entries,
+					    rw->direction);
 		if (rw->holds)
 			nfr_mem_transfer_pages(rw, put_page);
 		kvfree(rw);

@@ -70,22 +70,40 @@ static inline void nfr_mem_span_skip(struct nfr_span *span, u32 length)
 
 /* --- RDMA Reads and Writes --- */
 
-/* RDMA Read or Write between local pages and one segment of the peer */
+/**
+ * struct nfr_rw - RDMA Read or Write between local pages and one segment of the peer
+ * @list: link in nfr_transfer.rws
+ * @direction: DMA_FROM_DEVICE for a Read, DMA_TO_DEVICE for a Write
+ * @length: in bytes
+ * @entries: number of elements of @sg, or of @sges
+ * @holds: whether it holds references to its pages
+ * @plain: whether it is a Write that was prepared without the RDMA core
+ * @ctx: work requests of the RDMA core, for @sg
+ * @write: work request of a plain Write, from @sges
+ */
 struct nfr_rw {
 	struct list_head list;
-	struct rdma_rw_ctx ctx;
 	enum dma_data_direction direction;
-	u32 length;		/* in bytes */
+	u32 length;
 	u32 entries;
-	bool holds;		/* references to its pages */
-	struct scatterlist sg[];
+	bool holds;
+	bool plain;
+	union {
+		struct rdma_rw_ctx ctx;
+		struct ib_rdma_wr write;
+	};
+	union {
+		DECLARE_FLEX_ARRAY(struct scatterlist, sg);
+		DECLARE_FLEX_ARRAY(struct ib_sge, sges);
+	};
 };
 
 /**
  * struct nfr_transfer - RDMA Reads or Writes of one RPC
  * @rws: operations
  * @id: rdma_cm id of the connection
- * @gfp: allocation flags for the context that prepares the operations
+ * @gfp: allocation flags for the context that prepares the operations; RDMA Writes may be
+ *	prepared in softirq context
  */
 struct nfr_transfer {
 	struct list_head rws;
@@ -108,6 +126,11 @@ struct ib_send_wr *nfr_mem_transfer_chain(struct nfr_transfer *transfer, struct 
 void nfr_mem_transfer_hold(struct nfr_transfer *transfer);
 u32 nfr_mem_transfer_bytes(const struct nfr_transfer *transfer);
 void nfr_mem_transfer_destroy_all(struct nfr_transfer *transfer);
+
+static inline bool nfr_mem_transfer_is_empty(const struct nfr_transfer *transfer)
+{
+	return list_empty(&transfer->rws);
+}
 
 static inline void nfr_mem_transfer_init(struct nfr_transfer *transfer, struct rdma_cm_id *id)
 {

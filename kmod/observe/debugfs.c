@@ -84,6 +84,44 @@ const char *nfr_observe_revoked(enum nfr_revoked why)
 	return nfr_observe_reasons_revoked[why];
 }
 
+static const char * const nfr_observe_threadless_results[NFR_THREADLESS_RESULTS] = {
+	[NFR_THREADLESS_HIT]		= "hit",
+	[NFR_THREADLESS_ABSENT]		= "absent",
+	[NFR_THREADLESS_EXPIRED]	= "expired",
+	[NFR_THREADLESS_CHANGED]	= "changed",
+	[NFR_THREADLESS_OPEN]		= "open",
+	[NFR_THREADLESS_LEASE]		= "lease",
+	[NFR_THREADLESS_LISTENER]	= "listener",
+	[NFR_THREADLESS_PAGES]		= "pages",
+	[NFR_THREADLESS_SIZE]		= "size",
+	[NFR_THREADLESS_MEMORY]		= "memory",
+	[NFR_THREADLESS_QUEUE]		= "queue",
+	[NFR_THREADLESS_SHARE]		= "share",
+};
+
+/**
+ * nfr_observe_threadless - get the name of a result
+ * @result: what became of a READ
+ *
+ * Return: one word.
+ */
+const char *nfr_observe_threadless(enum nfr_threadless result)
+{
+	return nfr_observe_threadless_results[result];
+}
+
+static void nfr_observe_threadless_show(struct seq_file *seq, const struct nfr_svc_counters *c)
+{
+	int result;
+
+	nfr_observe_show(seq, "threadless_hits", &c->threadless[NFR_THREADLESS_HIT]);
+	nfr_observe_show(seq, "threadless_bytes", &c->threadless_bytes);
+	for (result = NFR_THREADLESS_HIT + 1; result < NFR_THREADLESS_RESULTS; result++)
+		seq_printf(seq, "threadless_missed_%s %llu\n",
+			   nfr_observe_threadless_results[result],
+			   (u64)atomic64_read(&c->threadless[result]));
+}
+
 static void nfr_observe_grants_show(struct seq_file *seq, const struct nfr_svc_counters *c)
 {
 	int why;
@@ -129,6 +167,7 @@ static int nfr_observe_svc_counters_show(struct seq_file *seq, void *unused)
 	nfr_observe_show(seq, "stray_dones", &c->stray_dones);
 	nfr_observe_show(seq, "done_timeouts", &c->done_timeouts);
 	nfr_observe_grants_show(seq, c);
+	nfr_observe_threadless_show(seq, c);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(nfr_observe_svc_counters);

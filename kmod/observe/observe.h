@@ -86,6 +86,23 @@ enum nfr_refused {
 	NFR_REFUSED_REASONS,
 };
 
+/* What became of a READ that could be answered without a thread */
+enum nfr_threadless {
+	NFR_THREADLESS_HIT,
+	NFR_THREADLESS_ABSENT,		/* nfsd has not answered a READ of this file and user */
+	NFR_THREADLESS_EXPIRED,		/* nfsd has, more than a second ago */
+	NFR_THREADLESS_CHANGED,		/* the file, since then */
+	NFR_THREADLESS_OPEN,		/* for writing */
+	NFR_THREADLESS_LEASE,
+	NFR_THREADLESS_LISTENER,	/* for accesses */
+	NFR_THREADLESS_PAGES,		/* not in the page cache */
+	NFR_THREADLESS_SIZE,		/* too large, or not within the file */
+	NFR_THREADLESS_MEMORY,		/* short, or the limit of Replies */
+	NFR_THREADLESS_QUEUE,		/* full */
+	NFR_THREADLESS_SHARE,		/* of the CPU is used up, and a task waits */
+	NFR_THREADLESS_RESULTS,
+};
+
 /* Counters of a connection of the server, updated by nfr_svc_count() */
 struct nfr_svc_counters {
 	atomic64_t calls;
@@ -118,9 +135,12 @@ struct nfr_svc_counters {
 	atomic64_t grants_revoked;
 	atomic64_t revoked[NFR_REVOKED_REASONS];
 	atomic64_t refused[NFR_REFUSED_REASONS];
+	atomic64_t threadless[NFR_THREADLESS_RESULTS];
+	atomic64_t threadless_bytes;
 };
 
 const char *nfr_observe_revoked(enum nfr_revoked why);
+const char *nfr_observe_threadless(enum nfr_threadless result);
 void nfr_observe_start(void);
 void nfr_observe_stop(void);
 struct dentry *nfr_observe_client(u32 number, void *data, const struct file_operations *connection,

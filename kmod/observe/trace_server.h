@@ -185,6 +185,30 @@ TRACE_EVENT(nfsrdma_svc_done,
 		  __entry->peer, __entry->xid, __entry->waiting, __entry->why)
 );
 
+/*
+ * A READ was answered without an nfsd thread, or has to wait for one; length is that of the data,
+ * and 0 if nfsd has to answer
+ */
+TRACE_EVENT(nfsrdma_svc_threadless,
+	TP_PROTO(const struct nfr_svc *svc, u32 xid, u64 position, u32 length,
+		 const char *result),
+	TP_ARGS(svc, xid, position, length, result),
+	TP_STRUCT__entry(
+		nfr_observe_svc_fields __field(u32, xid) __field(u32, length)
+		__field(u64, position) __array(char, result, NFR_SVC_TEXT)
+	),
+	TP_fast_assign(
+		nfr_observe_svc_assign(svc);
+		__entry->xid = xid;
+		__entry->length = length;
+		__entry->position = position;
+		strscpy(__entry->result, result, NFR_SVC_TEXT);
+	),
+	TP_printk("xprt=0x%08x peer=%pISc xid=0x%08x position=%llu length=%u %s", __entry->xprt,
+		  __entry->peer, __entry->xid, __entry->position, __entry->length,
+		  __entry->result)
+);
+
 /* A client may read an extent of a file (personality optimistic) */
 TRACE_EVENT(nfsrdma_svc_grant,
 	TP_PROTO(const struct nfr_svc *svc, u32 handle, u64 position, u32 length),

@@ -49,6 +49,7 @@ static void nfr_svc_req_free(struct nfr_svc_req *req)
 
 	if (req->buffer)
 		ib_dma_unmap_single(conn->device, req->addr, conn->send_size, DMA_TO_DEVICE);
+	kvfree(req->gather);
 	kvfree(req->kept);
 	kfree(req->buffer);
 	kfree(req);
@@ -110,19 +111,15 @@ struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp)
 	return nfr_svc_req_create(svc, gfp) ?: ERR_PTR(-ENOMEM);
 }
 
-/**
- * nfr_svc_req_answered - return the receive of a Call whose Reply is prepared, or that has none
- * @req: request, which does not use its receive any more
- */
-void nfr_svc_req_answered(struct nfr_svc_req *req)
+/* Release all memory that a request has borrowed. */
+static __always_inline void nfr_svc_req_release(struct nfr_svc_req *req)
 {
-	struct nfr_recv *recv = req->recv;
-
-	if (!recv)
-		return;
-	req->recv = NULL;
-	atomic_dec(&req->svc->busy);
-	nfr_conn_recv_return(req->svc->conn, recv);
+	nfr_mem_transfer_destroy_all(&req->transfer);
+	if (req->gather)
+		nfr_svc_gather_release(req);
+	nfr_svc_pages_drop(req);
+	nfr_svc_sink_put(req);
+	nfr_svc_budget_keep(req, 0);
 }
 
 /* Return a request to the free list; no work request and no thread uses it. */
@@ -131,10 +128,7 @@ static void nfr_svc_req_put(struct nfr_svc_req *req)
 	struct nfr_svc *svc = req->svc;
 
 	nfr_svc_req_answered(req);
-	nfr_mem_transfer_destroy_all(&req->transfer);
-	nfr_svc_pages_drop(req);
-	nfr_svc_sink_put(req);
-	nfr_svc_budget_keep(req, 0);
+	nfr_svc_req_release(req);
 	req->nresults = 0;
 	spin_lock_bh(&svc->lock);
 	/* LIFO: the latest request is cache-hot */
@@ -151,10 +145,7 @@ void nfr_svc_req_destroy_all(struct nfr_svc *svc)
 	struct nfr_svc_req *req, *next;
 
 	list_for_each_entry_safe(req, next, &svc->all, all) {
-		nfr_mem_transfer_destroy_all(&req->transfer);
-		nfr_svc_pages_drop(req);
-		nfr_svc_sink_put(req);
-		nfr_svc_budget_keep(req, 0);
+		nfr_svc_req_release(req);
 		nfr_svc_req_free(req);
 	}
 }
@@ -384,7 +375,9 @@ static const u8 nfr_svc_before[] = {
 				  BIT(NFR_SVC_REVOKING),
 	[NFR_SVC_RECEIVED]	= BIT(NFR_SVC_FREE),
 	[NFR_SVC_READING]	= BIT(NFR_SVC_RECEIVED),
-	[NFR_SVC_READY]		= BIT(NFR_SVC_RECEIVED) | BIT(NFR_SVC_READING),
+	/* from the last of them: a READ that nfsd has to answer, see threadless.c */
+	[NFR_SVC_READY]		= BIT(NFR_SVC_RECEIVED) | BIT(NFR_SVC_READING) |
+				  BIT(NFR_SVC_REPLYING),
 	/* from there: a callback; a message that is refused; a Call; a Reply that is refused */
 	[NFR_SVC_REPLYING]	= BIT(NFR_SVC_FREE) | BIT(NFR_SVC_RECEIVED) |
 				  BIT(NFR_SVC_READY) | BIT(NFR_SVC_REPLYING),
@@ -818,7 +811,7 @@ static void nfr_svc_call(struct nfr_svc_req *req)
 		nfr_conn_break(svc->conn, "the client does not accept RDMA Reads");
 	} else if (req->head.nreads) {
 		nfr_svc_enter(req, NFR_SVC_READING);
-	} else {
+	} else if (!nfr_svc_threadless(req)) {
 		nfr_svc_enter(req, NFR_SVC_READY);
 	}
 }
@@ -1155,7 +1148,8 @@ int nfr_svc_sendto(struct svc_rqst *rqstp)
 	if (!req)
 		return -ENOTCONN;
 	rqstp->rq_xprt_ctxt = NULL;
-	rc = req->svc->personality->reply(req, rqstp);
+	req->svc->personality->inspect(req, rqstp);
+	rc = req->svc->personality->reply(req, &rqstp->rq_res, rqstp);
 	if (!rc) {
 		nfr_svc_enter(req, NFR_SVC_SENT);
 		return 0;

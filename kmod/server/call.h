@@ -3,13 +3,14 @@
 #ifndef NFSRDMA_SERVER_CALL_H
 #define NFSRDMA_SERVER_CALL_H
 
+#include "connection/queues.h"
+#include "params.h"
 #include "server/server.h"
 
 struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp);
 void nfr_svc_req_destroy_all(struct nfr_svc *svc);
 int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
 int nfr_svc_req_finish_2003(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
-void nfr_svc_req_answered(struct nfr_svc_req *req);
 void nfr_svc_posted(struct nfr_conn *conn, int rc);
 void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done);
 
@@ -27,5 +28,26 @@ void nfr_svc_set_secure(struct svc_rqst *rqstp);
 int nfr_svc_recvfrom(struct svc_rqst *rqstp);
 int nfr_svc_sendto(struct svc_rqst *rqstp);
 void nfr_svc_release_ctxt(struct svc_xprt *xprt, void *ctxt);
+
+/* Return the receive of a Call whose Reply is prepared, or that has none. */
+static inline void nfr_svc_req_answered(struct nfr_svc_req *req)
+{
+	struct nfr_recv *recv = req->recv;
+
+	if (!recv)
+		return;
+	req->recv = NULL;
+	atomic_dec(&req->svc->busy);
+	nfr_conn_recv_return(req->svc->conn, recv);
+}
+
+/* Answer a Call without a thread, see threadless.c. Returns false if nfsd has to answer. */
+static inline bool nfr_svc_threadless(struct nfr_svc_req *req)
+{
+	const struct nfr_svc_personality *personality = req->svc->personality;
+
+	return nfr_params_server_threadless() && personality->threadless &&
+	       personality->threadless(req);
+}
 
 #endif

@@ -22,8 +22,10 @@
 #include "server/call.h"
 #include "server/expose.h"
 #include "server/memory.h"
+#include "server/permit.h"
 #include "server/reply.h"
 #include "server/server.h"
+#include "server/threadless.h"
 #include "variants.h"
 #include "work.h"
 
@@ -104,6 +106,8 @@ static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
 		   nfr_params_server_pages());
 	seq_printf(seq, "granted_pages %u of %u\n", nfr_svc_grants_total(),
 		   nfr_params_optimistic_pages());
+	seq_printf(seq, "threadless_entries %u of %u\n", nfr_svc_permits_total(),
+		   NFR_SVC_PERMITS_MAX);
 	seq_printf(seq, "memory_short %u\n", nfr_svc_sink_shortages());
 	return 0;
 }
@@ -208,6 +212,8 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 		nfr_svc_branch_leave(svc);
 	else
 		nfr_svc_branches_refuse(svc);
+	if (!branch)
+		nfr_svc_permits_destroy(first);
 	nfr_svc_req_destroy_all(svc);
 	nfr_svc_pages_free(svc);
 	if (!branch && first->callbacks)
@@ -285,6 +291,8 @@ static struct nfr_svc *nfr_svc_alloc(bool branch)
 #define NFR_SVC_VERSION1							\
 	.conn		= NFR_SVC_FIRST_OPS(nfr_svc_writable),			\
 	.receive	= nfr_svc_version1_receive,				\
+	.threadless	= nfr_svc_threadless_read,				\
+	.inspect	= nfr_svc_threadless_inspect,				\
 	.reply		= nfr_svc_reply,					\
 	.refuse		= nfr_svc_reply_error,					\
 	.size		= nfr_wire_size,					\

@@ -35,12 +35,12 @@ struct nfr_svc_gather {
 	struct ib_sge sges[];
 };
 
-static struct nfr_svc_gather *nfr_svc_gather_alloc(u32 messages, u32 room)
+static struct nfr_svc_gather *nfr_svc_gather_alloc(u32 messages, u32 room, gfp_t gfp)
 {
 	struct nfr_svc_gather *gather;
 
 	gather = kvmalloc(struct_size(gather, sges, room) + messages * sizeof(*gather->sends) +
-			  room * sizeof(*gather->pages), NFR_GFP_ONCE);
+			  room * sizeof(*gather->pages), gfp);
 	if (!gather)
 		return NULL;
 	gather->messages = messages;
@@ -61,13 +61,13 @@ static struct nfr_svc_gather *nfr_svc_gather_alloc(u32 messages, u32 room)
  */
 int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 entries, u32 head)
 {
-	struct nfr_svc_gather *gather = req->gathered.messages;
+	struct nfr_svc_gather *gather = req->gather;
 	struct nfr_conn *conn = req->svc->conn;
 
 	if (!gather || gather->room < entries || gather->messages < messages) {
 		kvfree(gather);
-		gather = nfr_svc_gather_alloc(messages, entries);
-		req->gathered.messages = gather;
+		gather = nfr_svc_gather_alloc(messages, entries, req->transfer.gfp);
+		req->gather = gather;
 		if (!gather)
 			return -ENOMEM;
 	}
@@ -103,7 +103,7 @@ static void nfr_svc_gather_hold(struct nfr_svc_gather *gather, struct nfr_span s
  */
 int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head, u32 data)
 {
-	struct nfr_svc_gather *gather = req->gathered.messages;
+	struct nfr_svc_gather *gather = req->gather;
 	u32 first = head ? 0 : gather->entries;
 	struct nfr_conn *conn = req->svc->conn;
 	struct nfr_span from = *span;
@@ -130,7 +130,7 @@ int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head
 /**
  * nfr_svc_gather_finish - chain the messages of a Reply
  * @req: request, whose messages are complete
- * @rqstp: nfsd thread's request
+ * @rqstp: nfsd thread's request, or NULL for a threadless read
  * @data: number of bytes that the messages take from pages
  *
  * The caller has to post the chain.
@@ -138,7 +138,7 @@ int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head
 void nfr_svc_gather_finish(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 data)
 {
 	nfr_svc_count(req->svc, replies, 1);
-	req->first = req->gathered.messages->sends;
+	req->first = req->gather->sends;
 	req->signal = true;
 	/* release unused pages: other Calls may wait for them */
 	nfr_svc_budget_keep(req, data);
@@ -148,11 +148,11 @@ void nfr_svc_gather_finish(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 
 
 /**
  * nfr_svc_gather_release - release the pages of a Reply
- * @req: request whose messages are complete, flushed or not posted
+ * @req: request whose messages are complete, flushed or not posted; the queue pair exists
  */
 void nfr_svc_gather_release(struct nfr_svc_req *req)
 {
-	struct nfr_svc_gather *gather = req->gathered.messages;
+	struct nfr_svc_gather *gather = req->gather;
 
 	if (!gather || gather->entries < 2)
 		return;
@@ -160,35 +160,4 @@ void nfr_svc_gather_release(struct nfr_svc_req *req)
 			      DMA_TO_DEVICE);
 	while (gather->entries > 1)
 		put_page(gather->pages[--gather->entries]);
-}
-
-/**
- * nfr_svc_gather_free_all - release and free the messages of all requests
- * @svc: drained connection, whose requests still exist
- */
-void nfr_svc_gather_free_all(struct nfr_svc *svc)
-{
-	struct nfr_svc_req *req;
-
-	list_for_each_entry(req, &svc->all, all) {
-		nfr_svc_gather_release(req);
-		kvfree(req->gathered.messages);
-		req->gathered.messages = NULL;
-	}
-}
-
-/*
- * Release sent requests and post queued ones. As nfr_svc_writable() does, and releases the
- * pages of Replies. Context: Completion handler.
- */
-void nfr_svc_gather_writable(struct nfr_conn *conn)
-{
-	struct nfr_svc_req *req, *next;
-	LIST_HEAD(done);
-
-	nfr_svc_retire(conn->owner, &done);
-	list_for_each_entry_safe(req, next, &done, list) {
-		nfr_svc_gather_release(req);
-		nfr_svc_advance(req, NFR_SVC_FREE);
-	}
 }

@@ -26,16 +26,11 @@
 #include "observe/trace_server.h"
 #include "params.h"
 #include "server/expose.h"
+#include "server/file.h"
 #include "server/optimistic.h"
 
 /* Minimum interval between two notices in a row of one grant to the same user */
 #define NFR_SVC_GRANT_AGAIN	(HZ / 50)
-
-/*
- * Time by which ctime has to precede a READ: ctime is as coarse as a tick, and a virtual CPU may
- * stop between reading the clock and setting ctime
- */
-#define NFR_SVC_GRANT_SETTLED	NSEC_PER_SEC
 
 /* --- the pages of an extent --- */
 
@@ -247,18 +242,6 @@ static struct nfr_svc_grant *nfr_svc_grant_prepare(struct nfr_svc *branch,
 	return grant;
 }
 
-/*
- * Check whether access to a file may have changed after nfsd began to execute a READ: nfsd
- * checks it first, and then it may wait for a disk. Each change sets ctime.
- */
-static bool nfr_svc_grant_is_late(const struct inode *inode, ktime_t began)
-{
-	ktime_t changed = timespec64_to_ktime(nfr_compat_inode_ctime(inode));
-
-	return ktime_compare(changed, ktime_sub_ns(ktime_mono_to_real(began),
-						   NFR_SVC_GRANT_SETTLED)) >= 0;
-}
-
 /* Check whether anything of a file may be granted. Returns the reason if not, or -1. */
 static int nfr_svc_grant_obstacle(const struct nfr_svc *branch, struct nfr_svc_watch *watch,
 				  ktime_t began)
@@ -267,7 +250,7 @@ static int nfr_svc_grant_obstacle(const struct nfr_svc *branch, struct nfr_svc_w
 		return NFR_REFUSED_BUSY;
 	if (!nfr_svc_watch_check(watch))
 		return NFR_REFUSED_OPEN;
-	if (nfr_svc_grant_is_late(watch->inode, began))
+	if (nfr_svc_file_is_late(watch->inode, began))
 		return NFR_REFUSED_CHANGED;
 	return nfr_svc_client_may_read(branch->notices->client) ? -1 : NFR_REFUSED_LIMIT;
 }
@@ -391,8 +374,7 @@ static void nfr_svc_grant_watched(struct nfr_svc *branch, const struct nfr_read 
  * nfr_svc_grant_reference - let a client read an extent of a file by itself
  * @branch: branch of the client
  * @read: READ that nfsd has executed
- * @inode: inode of the file, with a reference, which the function releases; the caller holds
- *	s_umount of its file system, which the function releases, too
+ * @inode: inode of the file, for nfr_svc_file_put(), which the function calls
  * @page: page of the file that the data of the READ begins in
  * @began: time at which nfsd began to execute the READ
  *
@@ -402,18 +384,12 @@ void nfr_svc_grant_reference(struct nfr_svc *branch, const struct nfr_read *read
 			     struct inode *inode, struct page *page, ktime_t began)
 {
 	struct nfr_svc_watch *watch = nfr_svc_watch_get(inode);
-	struct super_block *sb = inode->i_sb;
 
 	if (watch)
 		nfr_svc_grant_watched(branch, read, watch, inode, page, began);
 	else
 		nfr_svc_count(branch, refused[NFR_REFUSED_MEMORY], 1);
-	/*
-	 * The watch has a reference to the inode, so that this one is not the last: releasing that
-	 * could wait until the file system is thawed, which takes s_umount.
-	 */
-	iput(inode);
-	up_read(&sb->s_umount);
+	nfr_svc_file_put(inode);
 	if (watch)
 		nfr_svc_watch_put(watch);
 }

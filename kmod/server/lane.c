@@ -23,6 +23,7 @@
 #include "server/memory.h"
 #include "server/reply.h"
 #include "server/server.h"
+#include "server/threadless.h"
 #include "variants.h"
 #include "work.h"
 
@@ -88,7 +89,8 @@ static void nfr_svc_lane_receive(struct nfr_svc_req *req)
 	trace_nfsrdma_svc_call(req);
 	/* until the Reply is posted, or the Call is dropped; the lane has not ended yet */
 	nfr_svc_get(req->svc);
-	nfr_svc_advance(req, NFR_SVC_READY);
+	if (!nfr_svc_threadless(req))
+		nfr_svc_advance(req, NFR_SVC_READY);
 }
 
 /* --- Replies --- */
@@ -146,31 +148,32 @@ static int nfr_svc_lane_head(struct nfr_svc_req *req, const struct xdr_buf *res,
 	return room;
 }
 
-static int nfr_svc_lane_prepare(struct nfr_svc_req *req, const struct svc_rqst *rqstp)
+static int nfr_svc_lane_prepare(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
 	u32 rest = 0, entries = nfr_svc_lane_entries(req);
 	int head, rc;
 
 	req->by_chunk = false;
 	req->send.opcode = IB_WR_SEND;
-	rc = nfr_svc_reply_split(req, rqstp, &rest);
+	rc = nfr_svc_reply_split(req, res, &rest);
 	if (rc)
 		return rc;
-	head = nfr_svc_lane_head(req, &rqstp->rq_res, rest);
+	head = nfr_svc_lane_head(req, res, rest);
 	if (head < 0)
 		return head;
 	rc = nfr_svc_gather_get(req, NFR_LANE_MESSAGES, entries, head);
-	return rc ?: nfr_svc_lane_gather(req, &rqstp->rq_res);
+	return rc ?: nfr_svc_lane_gather(req, res);
 }
 
 /*
  * Send the Reply to a Call that came on a lane. If it does not fit, or memory is short, the
  * lane breaks. Returns -EINPROGRESS: the caller must not use the request any more.
  */
-static int nfr_svc_lane_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
+static int nfr_svc_lane_reply(struct nfr_svc_req *req, const struct xdr_buf *res,
+			      struct svc_rqst *rqstp)
 {
 	struct nfr_svc *lane = req->svc;
-	int rc = nfr_svc_lane_prepare(req, rqstp);
+	int rc = nfr_svc_lane_prepare(req, res);
 	u32 data = req->nresults ? req->results[0].length : 0;
 
 	if (!rc) {
@@ -179,7 +182,6 @@ static int nfr_svc_lane_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 		nfr_svc_advance(req, NFR_SVC_SENT);
 	} else {
 		trace_nfsrdma_svc_error(lane, req->head.xid, "no Reply on a lane", rc);
-		nfr_svc_gather_release(req);
 		nfr_svc_advance(req, NFR_SVC_FREE);
 		nfr_conn_break(lane->conn, "sending a Reply on a lane failed");
 	}
@@ -230,14 +232,15 @@ const struct nfr_svc_personality nfr_svc_lane = {
 	.variant	= NFR_PRE_POSTED,
 	.conn		= {
 		.receive	= nfr_svc_receive,
-		.writable	= nfr_svc_gather_writable,
+		.writable	= nfr_svc_writable,
 		.broken		= nfr_svc_branch_broken,
 		.unanswered	= NFR_SVC_UNANSWERED,
 		.softirq	= true,
 	},
 	.agree		= nfr_svc_lane_agree,
 	.fit		= nfr_svc_lane_fit,
-	.destroy	= nfr_svc_gather_free_all,
 	.receive	= nfr_svc_lane_receive,
+	.threadless	= nfr_svc_threadless_read,
+	.inspect	= nfr_svc_threadless_inspect,
 	.reply		= nfr_svc_lane_reply,
 };

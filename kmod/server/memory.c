@@ -45,12 +45,19 @@
 
 /* --- pages of nfsd threads: Replies --- */
 
-static bool nfr_svc_pages_room(struct nfr_svc_req *req, u32 count)
+/**
+ * nfr_svc_pages_room - make room for pages that a request keeps
+ * @req: request that keeps none
+ * @count: number of pages
+ *
+ * Return: false if an allocation failed.
+ */
+bool nfr_svc_pages_room(struct nfr_svc_req *req, u32 count)
 {
 	if (count <= req->kept_room)
 		return true;
 	kvfree(req->kept);
-	req->kept = kvmalloc_array(count, sizeof(*req->kept), NFR_GFP_ONCE);
+	req->kept = kvmalloc_array(count, sizeof(*req->kept), req->transfer.gfp);
 	req->kept_room = req->kept ? count : 0;
 	return req->kept;
 }
@@ -154,14 +161,17 @@ static __always_inline bool nfr_svc_pages_exchange(struct nfr_svc_req *req,
 /**
  * nfr_svc_pages_restore - keep the pages of a Reply until its RDMA Writes are complete
  * @req: request with its RDMA Writes prepared
- * @rqstp: thread's request with the Reply in rq_res
+ * @rqstp: thread's request with the Reply in rq_res, or NULL for a threadless read
  *
  * The thread gets its pages back, if possible. Otherwise sunrpc frees them and those
- * of the Reply, and the RDMA Writes hold references.
+ * of the Reply, and the RDMA Writes hold references. A threadless read has taken its pages from
+ * the file.
  */
 void nfr_svc_pages_restore(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 {
-	if (nfr_svc_pages_exchange(req, rqstp))
+	if (!rqstp && nfr_mem_transfer_is_empty(&req->transfer))
+		nfr_svc_pages_drop(req);
+	if (!rqstp || nfr_svc_pages_exchange(req, rqstp))
 		return;
 	nfr_mem_transfer_hold(&req->transfer);
 	nfr_svc_pages_drop(req);
@@ -568,6 +578,31 @@ bool nfr_svc_budget_charge(struct nfr_svc_req *req, u32 pages)
 		svc->reply_pages += pages;
 		req->reply_pages = pages;
 		nfr_svc_budget_unlist(svc);
+	}
+	spin_unlock_bh(&nfr_svc_budget_lock);
+	return fits;
+}
+
+/**
+ * nfr_svc_budget_try - charge a Call for the pages of its Reply, or leave it uncharged
+ * @req: request without a charge
+ * @pages: number of pages
+ *
+ * Return: false if the budget does not suffice, or others wait for it.
+ */
+bool nfr_svc_budget_try(struct nfr_svc_req *req, u32 pages)
+{
+	u32 limit = nfr_params_server_pages();
+	struct nfr_svc *svc = req->svc;
+	bool fits;
+
+	spin_lock_bh(&nfr_svc_budget_lock);
+	fits = list_empty(&nfr_svc_budget_waiters) && nfr_svc_budget_total + pages <= limit &&
+	       svc->reply_pages + pages <= limit / NFR_SVC_SHARE;
+	if (fits) {
+		nfr_svc_budget_total += pages;
+		svc->reply_pages += pages;
+		req->reply_pages = pages;
 	}
 	spin_unlock_bh(&nfr_svc_budget_lock);
 	return fits;

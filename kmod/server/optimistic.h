@@ -117,25 +117,27 @@ struct nfr_svc_notices {
 };
 
 /**
- * struct nfr_svc_watch - file of which clients have references
+ * struct nfr_svc_watch - file of which clients have references, or that threadless reads read
  * @mark: mark of its inode
  * @inode: its inode, as long as @ended is not set; nfr_svc_grants_lock protects the other members
- * @list: link in the list of watches with grants, or of those without
+ * @list: link in the list of watches with grants or permits, or of those without
  * @grants: grants for the file, in any state but dead
+ * @permits: permits for READs of the file, see permit.c
  * @ending: number of @grants that are being revoked
  * @hurry: a connection failed: a task that waits for @ending has to fence it
  * @wait: tasks that wait for @ending to become 0
  * @changes: number of changes that fsnotify reported
  * @ctime: ctime of the file when the first of @grants was made
  * @checked: time of the last check for changes that fsnotify does not report, in jiffies
- * @idle: time from which the watch has no grants, in jiffies
- * @ended: nothing can be granted any more
+ * @idle: time from which the watch has neither, in jiffies
+ * @ended: nothing can be granted or permitted any more
  */
 struct nfr_svc_watch {
 	struct fsnotify_mark mark;
 	struct inode *inode;
 	struct list_head list;
 	struct list_head grants;
+	struct list_head permits;
 	u32 ending;
 	bool hurry;
 	wait_queue_head_t wait;
@@ -214,6 +216,7 @@ int nfr_svc_notice_revoke(struct nfr_svc *branch, const struct nfr_notice *notic
 struct nfr_svc_watch *nfr_svc_watch_get(struct inode *inode);
 void nfr_svc_watch_put(struct nfr_svc_watch *watch);
 void nfr_svc_watch_list(struct nfr_svc_watch *watch);
+void nfr_svc_watch_use(struct nfr_svc_watch *watch);
 bool nfr_svc_watch_check(struct nfr_svc_watch *watch);
 struct nfr_svc_grant *nfr_svc_grant_find(const struct nfr_svc_watch *watch,
 					 const struct nfr_svc *branch, u64 index);

@@ -23,6 +23,7 @@
 #include "server/call.h"
 #include "server/reply.h"
 #include "server/server.h"
+#include "server/threadless.h"
 #include "variants.h"
 
 /* Longest header of a Reply: one Write chunk of one segment */
@@ -58,7 +59,6 @@ static int nfr_svc_padded_agree(struct nfr_svc *svc, const struct rdma_conn_para
 
 static void nfr_svc_padded_destroy(struct nfr_svc *svc)
 {
-	nfr_svc_gather_free_all(svc);
 	atomic_sub(svc->padding.pages, &nfr_svc_padded_in_use);
 }
 
@@ -93,7 +93,7 @@ static bool nfr_svc_padded_check(struct nfr_svc_req *req)
 {
 	const struct nfr_recv *recv = req->recv;
 	struct nfr_header *head = &req->head;
-	struct nfr_padded *data = &req->gathered.padded;
+	struct nfr_padded *data = &req->padded;
 	struct nfr_padding padding;
 	struct nfr_space space = {
 		.chunks = req->chunks, .nchunks = NFR_SVC_CHUNKS,
@@ -119,7 +119,7 @@ static void nfr_svc_padded_receive(struct nfr_svc_req *req)
 	struct nfr_svc *svc = req->svc;
 
 	if (!nfr_wire_is_padded(req->recv->data, req->recv->length)) {
-		req->gathered.padded.length = 0;
+		req->padded.length = 0;
 		nfr_svc_version1_receive(req);
 		return;
 	}
@@ -129,7 +129,7 @@ static void nfr_svc_padded_receive(struct nfr_svc_req *req)
 	}
 	nfr_svc_count(svc, calls, 1);
 	nfr_svc_count(svc, padded_calls, 1);
-	nfr_svc_count(svc, padded_bytes, req->gathered.padded.length);
+	nfr_svc_count(svc, padded_bytes, req->padded.length);
 	trace_nfsrdma_svc_call(req);
 	/* the chunk named the data, and nothing has to be read */
 	req->head.nreads = 0;
@@ -147,9 +147,9 @@ static int nfr_svc_padded_recvfrom(struct svc_rqst *rqstp)
 	struct xdr_buf *arg = &rqstp->rq_arg;
 	const struct nfr_padded *data;
 
-	if (length <= 0 || !req->gathered.padded.length)
+	if (length <= 0 || !req->padded.length)
 		return length;
-	data = &req->gathered.padded;
+	data = &req->padded;
 	arg->head[0].iov_len = data->position;
 	arg->pages = req->recv->pages;
 	arg->page_len = xdr_align_size(data->length);
@@ -234,32 +234,34 @@ static int nfr_svc_padded_gather(struct nfr_svc_req *req, const struct xdr_buf *
 }
 
 /* Send a Reply without data, or with little, in a message of version 1. */
-static int nfr_svc_padded_reply_plain(struct nfr_svc_req *req, struct svc_rqst *rqstp)
+static int nfr_svc_padded_reply_plain(struct nfr_svc_req *req, const struct xdr_buf *res,
+				      struct svc_rqst *rqstp)
 {
 	req->nresults = 0;
 	req->head.nwrites = 0;
-	return nfr_svc_reply(req, rqstp);
+	return nfr_svc_reply(req, res, rqstp);
 }
 
-static int nfr_svc_padded_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
+static int nfr_svc_padded_reply(struct nfr_svc_req *req, const struct xdr_buf *res,
+				struct svc_rqst *rqstp)
 {
 	struct nfr_svc *svc = req->svc;
 	u32 rest = 0, length;
 	int rc;
 
 	if (!nfr_svc_padded_is_offered(req))
-		return nfr_svc_reply(req, rqstp);
-	rc = nfr_svc_reply_split(req, rqstp, &rest);
+		return nfr_svc_reply(req, res, rqstp);
+	rc = nfr_svc_reply_split(req, res, &rest);
 	if (rc)
 		return rc;
 	length = req->nresults ? req->results[0].length : 0;
 	if (!length || (length < nfr_padded_thresh(svc->conn->send_size) &&
-			NFR_WIRE_MIN + rqstp->rq_res.len <= svc->conn->send_size))
-		return nfr_svc_padded_reply_plain(req, rqstp);
+			NFR_WIRE_MIN + res->len <= svc->conn->send_size))
+		return nfr_svc_padded_reply_plain(req, res, rqstp);
 	if (length > svc->padding.most || req->head.reply || NFR_SVC_PADDED_HEADER + rest >
 	    NFR_PADDED_ALIGN)
 		return -EMSGSIZE;
-	rc = nfr_svc_padded_gather(req, &rqstp->rq_res, rest);
+	rc = nfr_svc_padded_gather(req, res, rest);
 	if (rc) {
 		nfr_svc_gather_release(req);
 		return rc;
@@ -274,13 +276,15 @@ static int nfr_svc_padded_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 const struct nfr_svc_personality nfr_svc_padded = {
 	.variant	= NFR_PADDED,
 	.invalidates	= true,
-	.conn		= NFR_SVC_FIRST_OPS(nfr_svc_gather_writable),
+	.conn		= NFR_SVC_FIRST_OPS(nfr_svc_writable),
 	.agree		= nfr_svc_padded_agree,
 	.fit		= nfr_svc_padded_fit,
 	.establish	= nfr_svc_padded_establish,
 	.destroy	= nfr_svc_padded_destroy,
 	.show		= nfr_svc_padded_show,
 	.receive	= nfr_svc_padded_receive,
+	.threadless	= nfr_svc_threadless_read,
+	.inspect	= nfr_svc_threadless_inspect,
 	.reply		= nfr_svc_padded_reply,
 	.refuse		= nfr_svc_reply_error,
 	.size		= nfr_wire_size,

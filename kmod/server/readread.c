@@ -214,7 +214,8 @@ static int nfr_svc_readread_expose(struct nfr_svc_req *req, struct svc_rqst *rqs
 	return -EINPROGRESS;
 }
 
-static int nfr_svc_readread_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
+static int nfr_svc_readread_reply(struct nfr_svc_req *req, const struct xdr_buf *res,
+				  struct svc_rqst *rqstp)
 {
 	struct nfr_svc_readread_plan plan = {
 		.head = {
@@ -224,9 +225,8 @@ static int nfr_svc_readread_reply(struct nfr_svc_req *req, struct svc_rqst *rqst
 	};
 	int rc;
 
-	nfr_svc_reply_results(req, rqstp);
-	nfr_svc_readread_learn(req->svc->exposures, PFN_UP(rqstp->rq_res.len));
-	rc = nfr_svc_readread_choose(req, &rqstp->rq_res, &plan);
+	nfr_svc_readread_learn(req->svc->exposures, PFN_UP(res->len));
+	rc = nfr_svc_readread_choose(req, res, &plan);
 	if (rc)
 		return rc;
 	if (plan.head.nreads)
@@ -311,6 +311,7 @@ const struct nfr_svc_personality nfr_svc_readread = {
 	.show		= nfr_svc_readread_show,
 	.init		= nfr_svc_expose_init_request,
 	.receive	= nfr_svc_readread_receive,
+	.inspect	= nfr_svc_reply_results,
 	.reply		= nfr_svc_readread_reply,
 	.refuse		= nfr_svc_readread_refuse,
 	.size		= nfr_wire_2003_size,

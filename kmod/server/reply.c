@@ -87,7 +87,7 @@ static bool nfr_svc_word_is(const struct xdr_buf *res, u32 offset, u32 value)
  * the offset of the length word; for all other results, the offset of the data. Results that
  * nfsd truncated, because the Reply became too long, are dropped.
  */
-void nfr_svc_reply_results(struct nfr_svc_req *req, const struct svc_rqst *rqstp)
+void nfr_svc_reply_results(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 {
 	const struct xdr_buf *res = &rqstp->rq_res;
 	u32 i;
@@ -379,23 +379,23 @@ static int nfr_svc_reply_build(struct nfr_svc_req *req, const struct xdr_buf *re
 }
 
 /**
- * nfr_svc_reply - prepare the Reply of an nfsd thread
- * @req: request
- * @rqstp: nfsd thread's request with the Reply in rq_res
+ * nfr_svc_reply - prepare a Reply
+ * @req: request, whose results are known
+ * @res: Reply
+ * @rqstp: nfsd thread's request, or NULL for a threadless read
  *
  * The request keeps or holds the pages that its RDMA Writes use.
  *
  * Return: 0, -EMSGSIZE if the client provided too little room, -ENOMEM or -EIO.
  */
-int nfr_svc_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
+int nfr_svc_reply(struct nfr_svc_req *req, const struct xdr_buf *res, struct svc_rqst *rqstp)
 {
 	struct nfr_svc_plan plan;
 	int rc;
 
-	nfr_svc_reply_results(req, rqstp);
-	rc = nfr_svc_reply_plan(req, &rqstp->rq_res, &plan);
+	rc = nfr_svc_reply_plan(req, res, &plan);
 	if (!rc)
-		rc = nfr_svc_reply_build(req, &rqstp->rq_res, &plan);
+		rc = nfr_svc_reply_build(req, res, &plan);
 	if (!rc)
 		nfr_svc_pages_restore(req, rqstp);
 	return rc;
@@ -405,17 +405,16 @@ int nfr_svc_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 
 /**
  * nfr_svc_reply_split - find the data of a Reply, and the rest
- * @req: request; its results are those that the client has room for
- * @rqstp: nfsd thread's request with the Reply in rq_res
+ * @req: request, whose results are known
+ * @res: Reply
  * @rest: output, length of the Reply without results and their padding
  *
  * Return: 0, or -EMSGSIZE if the client provided too little room.
  */
-int nfr_svc_reply_split(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u32 *rest)
+int nfr_svc_reply_split(struct nfr_svc_req *req, const struct xdr_buf *res, u32 *rest)
 {
-	nfr_svc_reply_results(req, rqstp);
-	if (!nfr_svc_reply_results_fit(req, rqstp->rq_res.len))
+	if (!nfr_svc_reply_results_fit(req, res->len))
 		return -EMSGSIZE;
-	*rest = nfr_svc_reply_rest(req, &rqstp->rq_res);
+	*rest = nfr_svc_reply_rest(req, res);
 	return 0;
 }

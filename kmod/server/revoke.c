@@ -39,6 +39,7 @@
 #include "observe/trace_server.h"
 #include "params.h"
 #include "server/optimistic.h"
+#include "server/permit.h"
 #include "work.h"
 
 /* Time that all connections together have for the invalidations of a file: then they are fenced */
@@ -97,7 +98,7 @@ static u32 nfr_svc_grants_ending;
 /* connections with a batch */
 static LIST_HEAD(nfr_svc_grants_busy);
 static LIST_HEAD(nfr_svc_clients);
-/* watches with grants, the one that was checked first at the head, and watches without */
+/* watches with grants or permits, the one that was checked first at the head, and the others */
 static LIST_HEAD(nfr_svc_watches);
 static LIST_HEAD(nfr_svc_watches_idle);
 /* watches that fsnotify has not freed */
@@ -210,6 +211,7 @@ static struct nfr_svc_watch *nfr_svc_watch_create(struct inode *inode)
 		return NULL;
 	INIT_LIST_HEAD(&watch->list);
 	INIT_LIST_HEAD(&watch->grants);
+	INIT_LIST_HEAD(&watch->permits);
 	init_waitqueue_head(&watch->wait);
 	watch->inode = inode;
 	atomic_inc(&nfr_svc_watch_count);
@@ -253,8 +255,28 @@ void nfr_svc_watch_put(struct nfr_svc_watch *watch)
 	fsnotify_put_mark(&watch->mark);
 }
 
-static void nfr_svc_watch_idle(struct nfr_svc_watch *watch)
+static bool nfr_svc_watch_is_used(const struct nfr_svc_watch *watch)
 {
+	return !list_empty(&watch->grants) || !list_empty(&watch->permits);
+}
+
+/**
+ * nfr_svc_watch_use - keep a watch, and check it for changes
+ * @watch: watch in a list, which gets a grant or a permit
+ */
+void nfr_svc_watch_use(struct nfr_svc_watch *watch)
+{
+	if (nfr_svc_watch_is_used(watch))
+		return;
+	watch->checked = jiffies;
+	list_move_tail(&watch->list, &nfr_svc_watches);
+}
+
+/* End a watch some time later, if it is not used any more. */
+static void nfr_svc_watch_rest(struct nfr_svc_watch *watch)
+{
+	if (watch->ended || nfr_svc_watch_is_used(watch))
+		return;
 	watch->idle = jiffies;
 	list_move_tail(&watch->list, &nfr_svc_watches_idle);
 }
@@ -268,7 +290,7 @@ void nfr_svc_watch_list(struct nfr_svc_watch *watch)
 	if (watch->ended || !list_empty(&watch->list))
 		return;
 	refcount_inc(&watch->mark.refcnt);
-	nfr_svc_watch_idle(watch);
+	nfr_svc_watch_rest(watch);
 	nfr_work_queue(&nfr_svc_grants_work, NFR_SVC_GRANTS_CHECK);
 }
 
@@ -338,10 +360,7 @@ void nfr_svc_grant_add(struct nfr_svc_grant *grant)
 	timerqueue_add(&nfr_svc_grants_expiry, &grant->expiry);
 	list_add_tail(&grant->of_client, &grant->branch->notices->client->grants);
 	list_add_tail(&grant->of_branch, &grant->branch->notices->grants);
-	if (list_empty(&watch->grants)) {
-		watch->checked = jiffies;
-		list_move_tail(&watch->list, &nfr_svc_watches);
-	}
+	nfr_svc_watch_use(watch);
 	list_add_tail(&grant->of_file, &watch->grants);
 }
 
@@ -405,8 +424,7 @@ static void nfr_svc_grant_gone(struct nfr_svc_grant *grant)
 	}
 	list_del_init(&grant->of_file);
 	grant->watch = NULL;
-	if (list_empty(&watch->grants) && !watch->ended)
-		nfr_svc_watch_idle(watch);
+	nfr_svc_watch_rest(watch);
 }
 
 /**
@@ -847,6 +865,7 @@ static int nfr_svc_watch_event(struct fsnotify_mark *mark, u32 mask, struct inod
 		return 0;
 	spin_lock_bh(&nfr_svc_grants_lock);
 	watch->changes++;
+	nfr_svc_permits_end(watch);
 	nfr_svc_revoke_watch(watch, nfr_svc_revoke_reason(mask), true);
 	waits = watch->ending;
 	spin_unlock_bh(&nfr_svc_grants_lock);
@@ -863,6 +882,7 @@ static void nfr_svc_watch_freeing(struct fsnotify_mark *mark, struct fsnotify_gr
 
 	spin_lock_bh(&nfr_svc_grants_lock);
 	watch->ended = true;
+	nfr_svc_permits_end(watch);
 	nfr_svc_revoke_watch(watch, NFR_REVOKED_UNMOUNTED, true);
 	waits = watch->ending;
 	spin_unlock_bh(&nfr_svc_grants_lock);
@@ -941,8 +961,10 @@ static void nfr_svc_watches_check(void)
 				break;
 			watch->checked = now;
 			list_move_tail(&watch->list, &nfr_svc_watches);
-			if (!watch->ended)
+			if (!watch->ended) {
 				nfr_svc_watch_check(watch);
+				nfr_svc_watch_rest(watch);
+			}
 		}
 		spin_unlock_bh(&nfr_svc_grants_lock);
 		cond_resched();
@@ -991,6 +1013,7 @@ static void nfr_svc_grants_check(struct work_struct *work)
 	nfr_svc_watches_check();
 	nfr_svc_watches_end(jiffies - NFR_SVC_GRANTS_CHECK / 2);
 	spin_lock_bh(&nfr_svc_grants_lock);
+	nfr_svc_permits_expire();
 	more = !list_empty(&nfr_svc_watches) || !list_empty(&nfr_svc_watches_idle) ||
 	       !list_empty(&nfr_svc_clients);
 	spin_unlock_bh(&nfr_svc_grants_lock);

@@ -83,6 +83,7 @@
 
 struct dentry;
 struct nfr_svc_gather;
+struct nfr_svc_permits;
 struct nfr_svc_notices;
 struct rpc_xprt;
 
@@ -109,14 +110,17 @@ struct nfr_svc_req;
  * @show: print that for the file connection in debugfs
  * @init: initialize what a new request has for this personality
  * @receive: decode and dispatch the message of a new request
- * @reply: plan and prepare the Reply of an nfsd thread, as nfr_svc_reply() does;
- *	-EINPROGRESS if the function has completed or ended the request itself
+ * @threadless: answer a Call without Read chunks where it arrives, see threadless.c; returns
+ *	false if nfsd has to answer
+ * @inspect: find out about the Reply of an nfsd thread what @reply needs
+ * @reply: plan and prepare a Reply, as nfr_svc_reply() does; -EINPROGRESS if the function has
+ *	completed or ended the request itself
  * @refuse: prepare an error, as nfr_svc_reply_error() does
  * @size: compute the size of a header
  * @finish: encode a header and chain the Send, as nfr_svc_req_finish() does
  *
  * The server calls these operations through this table, so that a new variant
- * only adds a table. Those from @agree to @init may be NULL.
+ * only adds a table. Those from @agree to @init, and @threadless, may be NULL.
  */
 struct nfr_svc_personality {
 	enum nfr_variant variant;
@@ -130,7 +134,9 @@ struct nfr_svc_personality {
 	void (*show)(const struct nfr_svc *svc, struct seq_file *seq);
 	void (*init)(struct nfr_svc_req *req);
 	void (*receive)(struct nfr_svc_req *req);
-	int (*reply)(struct nfr_svc_req *req, struct svc_rqst *rqstp);
+	bool (*threadless)(struct nfr_svc_req *req);
+	void (*inspect)(struct nfr_svc_req *req, struct svc_rqst *rqstp);
+	int (*reply)(struct nfr_svc_req *req, const struct xdr_buf *res, struct svc_rqst *rqstp);
 	int (*refuse)(struct nfr_svc_req *req, enum nfr_error error);
 	size_t (*size)(const struct nfr_header *head);
 	int (*finish)(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
@@ -165,16 +171,6 @@ struct nfr_svc_exposed {
 };
 
 /*
- * struct nfr_svc_gathered - data in messages (padded, pre-posted)
- * @messages: messages of the Reply that the device takes from pages, or NULL, see gather.c
- * @padded: data of a Call with padding, see padded.c; its length is 0 if there is none
- */
-struct nfr_svc_gathered {
-	struct nfr_svc_gather *messages;
-	struct nfr_padded padded;
-};
-
-/*
  * struct nfr_svc_req - a Call, from its receipt until its Reply is sent
  * @list: link in the list of its state: ready, waiting, pending, sent or free
  * @all: link in nfr_svc.all
@@ -189,16 +185,17 @@ struct nfr_svc_gathered {
  *	handles the request now
  * @reply_pages: pages charged for the Reply, see memory.c
  * @kept: the thread's pages while nfsd may replace them, then the pages of the Reply,
- *	see memory.c; @nkept elements, room for @kept_room
+ *	see memory.c; pages of the file for a threadless read; @nkept elements, room for @kept_room
  * @by_chunk: whether the Reply chunk conveys the Reply
  * @results: DDP-eligible results, in the order of the Write list
  * @buffer: send buffer of the Reply, mapped at @addr
  * @first: chain of work requests to post; ends with @last, has @count
  * @mark: end of the chain in the send queue, if it ends with the Reply
+ * @gather: messages of the Reply that the device takes from pages, or NULL, see gather.c
  * @resume: function that continues the request when it has waited for memory or
  *	for a worker
  * @exposed: what it has for read-read
- * @gathered: what it has for padded and pre-posted
+ * @padded: data of a Call with padding, see padded.c; its length is 0 if there is none
  */
 struct nfr_svc_req {
 	struct list_head list;
@@ -235,11 +232,12 @@ struct nfr_svc_req {
 	u32 count;
 	bool signal;
 	u32 mark;
+	struct nfr_svc_gather *gather;
 	void (*resume)(struct nfr_svc_req *req);
 
 	union {
 		struct nfr_svc_exposed exposed;
-		struct nfr_svc_gathered gathered;
+		struct nfr_padded padded;
 	};
 
 	struct nfr_chunk chunks[NFR_SVC_CHUNKS];
@@ -358,6 +356,7 @@ struct nfr_svc {
  * @xprt: the transport; its references are those of the connection
  * @svc: the connection
  * @ready: requests that wait for an nfsd thread, those of branches as well
+ * @permits: what threadless reads are permitted, those of branches as well, or NULL
  * @callbacks: rpc_xprt for callbacks, or NULL
  * @known: link in the list of connections that branches may join; the lock of branch.c
  *	protects it
@@ -367,6 +366,7 @@ struct nfr_svc_first {
 	struct svc_xprt xprt;
 	struct nfr_svc svc;
 	struct list_head ready;
+	struct nfr_svc_permits *permits;
 	struct rpc_xprt *callbacks;
 	u32 callbacks_granted;
 	atomic_t callbacks_inflight;
@@ -488,8 +488,6 @@ int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 entries, u32 h
 int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head, u32 data);
 void nfr_svc_gather_finish(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 data);
 void nfr_svc_gather_release(struct nfr_svc_req *req);
-void nfr_svc_gather_free_all(struct nfr_svc *svc);
-void nfr_svc_gather_writable(struct nfr_conn *conn);
 
 /* padded.c */
 extern const struct nfr_svc_personality nfr_svc_padded;
