@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import pytest
 from carriers import OURS, WHOSE, Carriers
 from faults import FAULTS
+from kernel_events import recorded
 from shared_labs import lent
-from storm import HERE, LIMIT, connections, mounted
+from storm import HERE, LIMIT, connections, mounted, set_to
 
 from bench.matrix import cell
 from nfsrdma_tools.lab.lab import Lab
@@ -23,6 +24,32 @@ ls -d */
 MOUNT = f"""
 mkdir -p {HERE}
 mount -t nfs -o vers=4.2,nconnect=3,proto=rdma,port=20049 server:/export {HERE}
+"""
+
+# One mount reads the start of a file again and again. Other mounts on the same transport each read
+# one part behind it, and the last of them all of the file.
+SECOND = """
+first=/mnt/first second=/mnt/second options=vers=3,nosharecache,rsize=$1,proto=rdma,port=20049
+mkdir -p $first $second
+mount -t nfs -o $options server:/export $first
+while :; do dd if=$first/$2 of=/dev/null bs=512 count=1 iflag=direct status=none; done &
+reader=$!
+trap 'kill $reader; wait $reader || true; umount $first' EXIT
+# a file that changed in the last second is read by nfsd
+sleep 2
+for n in 1 2 3 4 5 6; do
+	mount -t nfs -o $options server:/export $second
+	dd if=$second/$2 bs=$1 skip=$n count=1 iflag=direct status=none | sha256sum
+	umount $second
+done
+mount -t nfs -o $options server:/export $second
+sha256sum < $second/$2
+umount $second
+"""
+WANTED = """
+head -c $((8 * $1 + 1003)) /dev/urandom > /export/$2
+for n in 1 2 3 4 5 6; do dd if=/export/$2 bs=$1 skip=$n count=1 status=none | sha256sum; done
+sha256sum < /export/$2
 """
 
 FORGOTTEN = (
@@ -53,6 +80,39 @@ def test_our_server_serves(our_server: Lab, long: bool) -> None:
     our_server.run("server", "systemctl", "start", "nfs-server")
     used = [line.split()[1] for line in said.splitlines()]
     assert said.startswith("connections 0 of ") and set(used) == {"0"}, said
+
+
+@pytest.fixture
+def threadless(our_server: Lab) -> Iterator[Lab]:
+    """The server answers READs from its page cache."""
+    set_to(our_server, "server", "server_threadless", "65536")
+    yield our_server
+    set_to(our_server, "server", "server_threadless", "0")
+
+
+@pytest.mark.parametrize("whose", WHOSE)
+@pytest.mark.parametrize("size", ["1024", "32768"])
+def test_the_first_read_of_a_mount_needs_no_thread(threadless: Lab, size: str) -> None:
+    """Inline and by a Write chunk: the client learns from it how long the header of a reply is."""
+    name = f"threadless-{size}"
+    wanted = threadless.run("server", "sh", "-ec", WANTED, "sh", size, name).stdout
+    events = {"nfsrdma/nfsrdma_svc_threadless/enable": "1"}
+    with recorded(threadless, "server", events) as lines:
+        found = threadless.run("client", "sh", "-ec", SECOND, "sh", size, name).stdout
+    assert found == wanted
+    firsts = []
+    for number in range(1, 7):
+        place = f" position={number * int(size)} "
+        firsts.append(next(line.split()[-1] for line in lines if place in line))
+    # nfsd reads once a second
+    assert "hit" in firsts
+    assert set(firsts) <= {"hit", "absent", "expired"}
+
+
+@pytest.mark.parametrize("whose", WHOSE)
+def test_our_server_serves_from_its_cache(threadless: Lab) -> None:
+    found = cell(threadless, "rdma", "3", "sys")
+    assert set(found.values()) == {"ok"}, found
 
 
 @pytest.mark.parametrize("whose", WHOSE)

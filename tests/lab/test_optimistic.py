@@ -62,7 +62,7 @@ def on(lab: Lab, *words: str, timeout: float = 900) -> Any:
 
 
 def nothing_in_use(found: dict[str, Any]) -> None:
-    assert found["server"] == {"connections": 0, "granted_pages": 0}
+    assert set(found["server"].values()) == {0}
 
 
 def nothing_broke(found: dict[str, Any]) -> None:
@@ -126,10 +126,8 @@ KEPT = {"rename over": "old", "unlink and create": "old", "unlink": "old"}
 WITHDRAWN = ("chmod", "chown", "acl")
 
 
-@pytest.mark.parametrize("view", ["server", "tcp"])
-@pytest.mark.parametrize("folder", ["/export", DISK])
-def test_each_change_revokes_before_it_returns(cards: Lab, folder: str, view: str) -> None:
-    found = on(cards, "changes", folder, view)
+def check_changes(found: dict[str, Any]) -> None:
+    """After each change, a reader got what the file has, or what its access allows."""
     for name, change in found["changes"].items():
         about = f"{name}: {change}"
         assert change["granted"] > 0, about
@@ -143,6 +141,13 @@ def test_each_change_revokes_before_it_returns(cards: Lab, folder: str, view: st
         assert all(got in may for got, may in zip(change["got"], allowed, strict=True)), about
         assert change["again"] in ("", change["there"]), about
     assert len(found["changes"]) >= 13
+
+
+@pytest.mark.parametrize("view", ["server", "tcp"])
+@pytest.mark.parametrize("folder", ["/export", DISK])
+def test_each_change_revokes_before_it_returns(cards: Lab, folder: str, view: str) -> None:
+    found = on(cards, "changes", folder, view)
+    check_changes(found)
     nothing_broke(found)
     nothing_in_use(found)
 

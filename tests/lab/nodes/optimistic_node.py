@@ -162,14 +162,21 @@ def _graph(function: str, *called: str) -> Iterator[list[str]]:
 
 
 def granted() -> int:
-    return totals()["granted_pages"]
+    """Pages that clients may read by themselves, and READs that need no thread of nfsd."""
+    return totals()["granted_pages"] + totals()["threadless_entries"]
+
+
+def answered_without_nfsd() -> int:
+    """Optimistic and threadless reads."""
+    return counters()["optimistic_reads"] + served().get("threadless_hits", 0)
 
 
 def idle() -> dict[str, int]:
     """Resources of the server when no client is connected any more, or after a limit."""
 
     def found() -> dict[str, int]:
-        return {name: totals()[name] for name in ("connections", "granted_pages")}
+        names = ("connections", "granted_pages", "threadless_entries")
+        return {name: totals()[name] for name in names}
 
     with suppress(TimeoutError):
         until("idle", lambda: not any(found().values()))
@@ -213,9 +220,9 @@ class Reader:
         return said(lambda: self.read(offset, size))
 
     def is_optimistic(self, offset: int, size: int = BLOCK) -> bool:
-        before = counters()["optimistic_reads"]
+        before = answered_without_nfsd()
         self.read(offset, size)
-        return counters()["optimistic_reads"] > before
+        return answered_without_nfsd() > before
 
     def granted(self, offset: int = 0) -> None:
         """Read until the client does it by itself."""
@@ -249,7 +256,9 @@ def kinds(options: str, folder: str = "/export") -> Any:
     data, wrong = made(Path(folder, "kinds"), 1, 3 * MIB + 5000), []
     chance = random.Random(2)  # noqa: S311 - no secret
     with mounted(options, folder=Path(folder)), Reader("kinds") as reader:
-        reader.read(0)
+        if "vers=3" in options:
+            reader.granted()
+        before = served()
         sizes = [1, 511, 512, 4095, 4096, 4097, 10000, 65535, 65536, 100000, MIB, MIB + 4096]
         for number in range(400):
             size = chance.choice(sizes)
@@ -259,10 +268,11 @@ def kinds(options: str, folder: str = "/export") -> Any:
             at = max(at, 0)
             if reader.read(at, size) != data[at : at + size]:
                 wrong.append([number, at, size])
-        direct = counters()
+        direct, after = counters(), served()
         call("sysctl", "-qw", "vm.drop_caches=1")
         whole = (HERE / "kinds").read_bytes() == data
         found = {"wrong": wrong, "whole": whole, "counters": counters(), "direct": direct,
+                 "served": {name: after[name] - before[name] for name in after},
                  "state": state()}  # fmt: skip
     return {**found, "server": idle()}
 
@@ -456,7 +466,7 @@ def credentials(seconds: str) -> Any:
             second.granted()
             path.chmod(0o600)
             beside = threading.Thread(target=read_on, args=(second,))
-            before, same = counters()["optimistic_reads"], []
+            before, same = answered_without_nfsd(), []
             beside.start()
             end = time.monotonic() + float(seconds)
             while time.monotonic() < end:
@@ -464,7 +474,7 @@ def credentials(seconds: str) -> Any:
                 time.sleep(random.choice((0, 0, 0, 0.03)))  # noqa: S311 - no secret
             over.set()
             beside.join()
-            optimistic = counters()["optimistic_reads"] - before
+            optimistic = answered_without_nfsd() - before
     return {"denied": denied, "reads": len(same), "same": all(same), "optimistic": optimistic,
             "server": idle()}  # fmt: skip
 
@@ -478,10 +488,10 @@ def shared() -> Any:
         for user in users:
             with _as_user(user):
                 readers.append(stack.enter_context(Reader("shared")))
-        before, same = counters()["optimistic_reads"], []
+        before, same = answered_without_nfsd(), []
         for at in range(0, len(data), 16 * BLOCK):
             same += [reader.read(at) == data[at : at + BLOCK] for reader in readers]
-        optimistic = counters()["optimistic_reads"] - before
+        optimistic = answered_without_nfsd() - before
         found = {"same": all(same), "reads": len(same), "optimistic": optimistic}
         found["grants"] = served()["grants"] - grants
     return {**found, "server": idle()}
@@ -501,10 +511,10 @@ def full_table(references: str, users: str) -> Any:
         full = int(state()[0]["references"])
         another = USER + int(users)
         same += [_read_by(another, name) == data[name] for name in some]
-        before = counters()["optimistic_reads"]
+        before = answered_without_nfsd()
         same += [_read_by(another, name) == data[name] for name in some]
         found = {"same": all(same), "full": full, "references": int(state()[0]["references"])}
-        found["optimistic"] = counters()["optimistic_reads"] - before
+        found["optimistic"] = answered_without_nfsd() - before
     call("rm", "-r", folder)
     return {**found, "server": idle()}
 
@@ -581,7 +591,7 @@ def withdrawn_meanwhile() -> Any:
                 later = [reader.said(0) for _ in range(5)]
                 found = {
                     "meanwhile": meanwhile, "first": first[0], "later": later,
-                    "data": shown(data[:BLOCK]), "optimistic": counters()["optimistic_reads"],
+                    "data": shown(data[:BLOCK]), "optimistic": answered_without_nfsd(),
                 }  # fmt: skip
     return {**found, "server": idle()}
 
@@ -876,11 +886,11 @@ def unsuitable(name: str) -> Any:
         # its file has changed later than this one: no READ of this one is too early for a grant
         connect_second()
         with Reader(path) as reader:
-            before, optimistic = served(), counters()["optimistic_reads"]
+            before, optimistic = served(), answered_without_nfsd()
             places = 2 * list(range(0, 32 * BLOCK, BLOCK))
             wrong = [at for at in places if reader.read(at) != data[at : at + BLOCK]]
             after = served()
-            optimistic = counters()["optimistic_reads"] - optimistic
+            optimistic = answered_without_nfsd() - optimistic
         found = {
             "wrong": wrong, "reads": len(places), "optimistic": optimistic,
             "grants": after["grants"] - before["grants"], "refused": _reasons(before, after),
@@ -908,9 +918,9 @@ def nameless(folder: str) -> Any:
         # until what has changed later is granted
         with Reader("before") as another:
             another.granted()
-        before, optimistic = served(), counters()["optimistic_reads"]
+        before, optimistic = served(), answered_without_nfsd()
         said = [reader.said(n * BLOCK) for n in range(32)]
-        optimistic = counters()["optimistic_reads"] - optimistic
+        optimistic = answered_without_nfsd() - optimistic
         after = served()
         found = {
             "left": left, "said": said, "optimistic": optimistic,
@@ -950,11 +960,11 @@ def poisoned(folder: str) -> Any:
         connect_second()
         with Reader("poisoned", THERE) as reader:
             reader.granted()
-            before, said = counters()["optimistic_reads"], []
+            before, said = answered_without_nfsd(), []
             bad = {reader.said(POISONED * BLOCK) for _ in range(10)}
             found = {
                 "can": True, "bad": sorted(bad),
-                "optimistic_bad": counters()["optimistic_reads"] - before,
+                "optimistic_bad": answered_without_nfsd() - before,
             }  # fmt: skip
             for at in [n * BLOCK for n in range(count) if n != POISONED]:
                 # the grants of both sides are of one extent, and replace each other
@@ -1015,7 +1025,7 @@ def movable() -> Any:
             data = made(path, 40, count * BLOCK)
             there = sum(frame in frames for frame in _frames(path))
             with Reader("movable") as reader:
-                before, optimistic, same = served(), counters()["optimistic_reads"], []
+                before, optimistic, same = served(), answered_without_nfsd(), []
 
                 def read_all() -> bool:
                     same.append(reader.read(0, count * BLOCK) == data)
@@ -1023,7 +1033,7 @@ def movable() -> Any:
 
                 until("READs that are granted nothing", read_all)
                 after = served()
-                optimistic = counters()["optimistic_reads"] - optimistic
+                optimistic = answered_without_nfsd() - optimistic
             found = {
                 "there": there, "pages": count, "same": all(same), "optimistic": optimistic,
                 "grants": after["grants"] - before["grants"], "refused": _reasons(before, after),
@@ -1129,7 +1139,7 @@ _WORKER_TIME = re.compile(rf"([\d.]+) us +\| +({WORKER}|}})")
 
 def _worked(seconds: float, load: Callable[[], int], *called: str) -> dict[str, float]:
     """Do something for some time: the runs of the worker, their time, and what they called."""
-    count, optimistic = 0, counters()["optimistic_reads"]
+    count, optimistic = 0, answered_without_nfsd()
     with _graph(WORKER, *called) as lines:
         began = time.monotonic()
         while time.monotonic() < began + seconds:
@@ -1140,7 +1150,7 @@ def _worked(seconds: float, load: Callable[[], int], *called: str) -> dict[str, 
              for name in called}  # fmt: skip
     return {
         "files": count, "seconds": taken, "runs": len(times), "instructions": 1000 * sum(times),
-        "optimistic": counters()["optimistic_reads"] - optimistic, **calls,
+        "optimistic": answered_without_nfsd() - optimistic, **calls,
     }  # fmt: skip
 
 
@@ -1265,7 +1275,7 @@ def renewed(seconds: str) -> Any:
     data, wrong, reads = made(EXPORT / "renewed", 9, MIB), 0, 0
     with parameters(optimistic_lifetime=2), mounted(), Reader("renewed") as reader:
         reader.granted()
-        rpcs, before = rpc_reads(), counters()["optimistic_reads"]
+        rpcs, before = rpc_reads(), answered_without_nfsd()
         end = time.monotonic() + float(seconds)
         while time.monotonic() < end:
             at = reads * BLOCK % MIB
@@ -1273,7 +1283,7 @@ def renewed(seconds: str) -> Any:
             reads += 1
         found = {
             "reads": reads, "wrong": wrong, "rpcs": rpc_reads() - rpcs, "served": served(),
-            "optimistic": counters()["optimistic_reads"] - before,
+            "optimistic": answered_without_nfsd() - before,
         }  # fmt: skip
     return {**found, "server": idle()}
 
@@ -1544,7 +1554,7 @@ def unmount_races(rounds: str, seed: str) -> Any:
                     call("mount", device, folder)
                     _export(folder, 80)
                 visitors.more()
-            optimistic = counters()["optimistic_reads"]
+            optimistic = answered_without_nfsd()
     finally:
         _unexport(folder)
         until("unmounting", lambda: _unmounted(folder))
@@ -1850,7 +1860,9 @@ def more(name: str, count: int = 1) -> None:
 
 
 def more_optimistic_reads() -> None:
-    more("optimistic_reads")
+    before = answered_without_nfsd()
+    # the server's counters end with their connection
+    until("reads without nfsd", lambda: answered_without_nfsd() != before)
 
 
 def restart(times: str) -> Any:
@@ -1982,6 +1994,7 @@ def staleness(
         rpcs = rpc_reads() - before[1]
         found = {
             **json.loads(said), "faults": done, "rpcs": rpcs,
+            "threadless": {n: k for n, k in served().items() if n.startswith("threadless")},
             "optimistic": {
                 name: value - before[0].get(name, 0)
                 for name, value in after.items() if name.startswith("optimistic")

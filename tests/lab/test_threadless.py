@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threadless reads: data, changes that end permits, what is not answered, and the ends of things.
+
+The functions of optimistic_node.py read the same files: here with the personality read-write, and
+with READs that the server answers from its page cache.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from cards import cards_lab
+from carriers import OURS, serve
+from storm import nothing_lost, set_to
+from test_optimistic import (
+    DISK,
+    MIB,
+    SEED,
+    Record,
+    check_changes,
+    misreads_holes,
+    nothing_broke,
+    nothing_in_use,
+    on,
+    stale,
+)
+
+from nfsrdma_tools.lab.lab import Lab
+
+MOST = 65536
+# with a second connection for optimistic reads, or lanes, the client asks for other Replies
+PERSONALITIES = ("read-write", "cached", "padded", "pre-posted", "optimistic")
+
+
+@pytest.fixture(scope="module")
+def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """A solo lab with two modelled cards; the server answers READs without a thread."""
+    with cards_lab(pytestconfig, "threadless") as lab:
+        serve(lab, "server", OURS)
+        set_to(lab, "client", "server_threadless", str(MOST))
+        on(lab, "make_disk")
+        yield lab
+
+
+def hits(found: dict[str, Any]) -> int:
+    return int(found["served"]["threadless_hits"])
+
+
+@contextmanager
+def personality(lab: Lab, name: str) -> Iterator[None]:
+    for parameter in ("personality", "server_personalities"):
+        set_to(lab, "client", parameter, name)
+    try:
+        yield
+    finally:
+        set_to(lab, "client", "personality", "read-write")
+
+
+# --- data ---
+
+
+@pytest.mark.parametrize("name", PERSONALITIES)
+def test_data_of_every_size_and_offset_is_right(cards: Lab, name: str) -> None:
+    folder = DISK if name == "read-write" else "/export"
+    with nothing_lost(cards, "client"), personality(cards, name):
+        found = on(cards, "kinds", "vers=3,noac,rsize=65536", folder)
+    assert (found["wrong"], found["whole"]) == ([], True)
+    assert {state["personality"] for state in found["state"]} == {name}
+    # the others: the first of each second, the end of the file
+    assert hits(found) + found["direct"]["optimistic_reads"] > 100
+    assert hits(found) > 50
+    assert found["served"]["threadless_bytes"] > MIB
+    nothing_broke(found)
+    nothing_in_use(found)
+
+
+def test_version_4_is_answered_by_nfsd(cards: Lab) -> None:
+    found = on(cards, "kinds", "vers=4.2,noac")
+    assert (found["wrong"], found["whole"], hits(found)) == ([], True, 0)
+    nothing_broke(found)
+    nothing_in_use(found)
+
+
+# --- changes ---
+
+
+@pytest.mark.parametrize(("folder", "view"), [("/export", "tcp"), (DISK, "server")])
+def test_each_change_ends_the_permits_before_it_returns(cards: Lab, folder: str, view: str) -> None:
+    found = on(cards, "changes", folder, view)
+    check_changes(found)
+    nothing_broke(found)
+    nothing_in_use(found)
+
+
+def test_a_permit_belongs_to_the_credentials_of_a_reader(cards: Lab, long: bool) -> None:
+    found = on(cards, "credentials", "60" if long else "5")
+    assert found["same"]
+    assert set(found["denied"]) == {"EACCES"}
+    assert found["optimistic"] > found["reads"] / 3
+    nothing_in_use(found)
+
+
+def test_access_that_is_withdrawn_while_nfsd_reads(cards: Lab) -> None:
+    found = on(cards, "withdrawn_meanwhile")
+    assert found["meanwhile"], "the READ was faster than the disk"
+    assert found["first"] == found["data"]
+    assert set(found["later"]) == {"EACCES"}
+    nothing_in_use(found)
+
+
+def test_nfsd_reads_a_file_that_is_open_for_writing(cards: Lab) -> None:
+    found = on(cards, "opened_for_writing")
+    assert (found["left"], found["pages"]) == (0, 0)
+    assert found["same"]
+    assert not found["meanwhile"]
+    nothing_in_use(found)
+
+
+@pytest.mark.parametrize("version", ["3", "4.2"])
+def test_an_acl_set_over_nfs_ends_access(cards: Lab, version: str) -> None:
+    """fsnotify does not report it: each READ compares ctime."""
+    found = on(cards, "acl_by_nfs", DISK, version)
+    assert not found["may"], "the ACL does not deny access"
+    assert set(found["later"]) == {"EACCES"}
+    nothing_in_use(found)
+
+
+# --- the ends of things ---
+
+
+def test_an_exported_file_system_unmounts(cards: Lab) -> None:
+    on(cards, "drop_disk")
+    try:
+        found = on(cards, "unmounts")
+    finally:
+        on(cards, "make_disk")
+    assert found["same"]
+    assert found["before"] > found["after"] == 0
+    assert set(found["said"]) == {"ESTALE"}
+    nothing_in_use(found)
+
+
+def test_readers_survive_restarts_of_the_server(cards: Lab, long: bool) -> None:
+    with nothing_lost(cards, "client"):
+        found = on(cards, "restart", "30" if long else "2", timeout=3600)
+    assert (found["wrong"], found["errors"]) == (0, [])
+    assert found["reads"] > 0
+    nothing_in_use(found)
+
+
+# --- staleness ---
+
+
+@pytest.mark.parametrize("folder", ["/export", DISK])
+def test_no_reader_gets_bytes_that_are_out_of_date(
+    cards: Lab, long: bool, folder: str, record_property: Record
+) -> None:
+    if misreads_holes(cards.config.kernel, folder):
+        pytest.skip(f"nfsd of {cards.config.kernel} misreads holes; missed: staleness in {folder}")
+    # a file that changed in the last second has no permits
+    found = stale(cards, 300 if long else 15, SEED, folder, "2000000")
+    record_property("staleness", found)
+    assert found["threadless"]["threadless_hits"] > 0.1 * found["reads"]
