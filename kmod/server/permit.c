@@ -20,14 +20,20 @@ static u32 nfr_svc_permits_count;
 
 /* --- look-ups --- */
 
-/* Sum up the words of a key. A client that finds keys with one sum shortens its own sets only. */
+/*
+ * Sum up a key, which has 8 bytes or more. A client that finds keys with one sum shortens its own
+ * sets only.
+ */
 static u32 nfr_svc_permit_set(const u8 *key, u32 length)
 {
-	u32 i, sum = length;
+	u64 sum = length;
+	u32 i;
 
-	for (i = 0; i + 4 <= length; i += 4)
-		sum = (sum ^ get_unaligned((const u32 *)(key + i))) * GOLDEN_RATIO_32;
-	return sum >> 26;
+	for (i = 0; i + 8 <= length; i += 8)
+		sum = (sum ^ get_unaligned((const u64 *)(key + i))) * GOLDEN_RATIO_64;
+	if (i < length)
+		sum = (sum ^ get_unaligned((const u64 *)(key + length - 8))) * GOLDEN_RATIO_64;
+	return sum >> 58;
 }
 
 /**
@@ -42,7 +48,7 @@ bool nfr_svc_permit_asks(struct nfr_svc_asked *asked, const u8 *rpc, u32 rpc_len
 {
 	struct nfr_read *read = &asked->read;
 
-	BUILD_BUG_ON(NFR_SVC_PERMIT_SETS != 1 << (32 - 26));
+	BUILD_BUG_ON(NFR_SVC_PERMIT_SETS != 1 << (64 - 58));
 	if (!nfr_wire_decode_read(read, rpc, rpc_length))
 		return false;
 	/* the length of the credential says where the file handle begins */
