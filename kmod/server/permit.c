@@ -139,7 +139,7 @@ void nfr_svc_permits_expire(void)
 	}
 }
 
-/* Find a place for a permit: that of the same READs, a free one, or that which ends first. */
+/* Find a place for a permit: that of the same READs, a free one, or that of the first to end. */
 static struct nfr_svc_permit **nfr_svc_permit_place(struct nfr_svc_permits *permits,
 						    const struct nfr_svc_asked *asked)
 {
