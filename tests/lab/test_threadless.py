@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cards import cards_lab
 from carriers import OURS, serve
+from node_files import node_script
 from storm import nothing_lost, set_to
 from test_optimistic import (
     DISK,
@@ -123,6 +124,53 @@ def test_an_acl_set_over_nfs_ends_access(cards: Lab, version: str) -> None:
     found = on(cards, "acl_by_nfs", DISK, version)
     assert not found["may"], "the ACL does not deny access"
     assert set(found["later"]) == {"EACCES"}
+    nothing_in_use(found)
+
+
+# --- what nfsd answers ---
+
+
+@pytest.fixture(scope="module")
+def unsuitable(cards: Lab) -> Lab:
+    """The lab, which can have file systems in user space."""
+    cards.run("client", "tee", "/run/fuse_node.py", stdin=node_script("fuse"))
+    return cards
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "file system of another server",
+        "file system in user space",
+        "lower layer of an overlay",
+        "upper layer of an overlay",
+        "file of ext4 by itself",
+        "swap file",
+    ],
+)
+def test_what_does_not_suit_is_answered_by_nfsd(unsuitable: Lab, name: str) -> None:
+    found = on(unsuitable, "unsuitable", name)
+    assert found["wrong"] == []
+    assert found["optimistic"] == 0
+    nothing_broke(found)
+    nothing_in_use(found)
+
+
+def test_a_file_without_a_name_is_answered_by_nfsd(cards: Lab) -> None:
+    found = on(cards, "nameless", DISK)
+    assert (found["left"], found["optimistic"]) == (0, 0)
+    for said, wanted in zip(found["said"], found["wanted"], strict=True):
+        assert said in (wanted, "ESTALE")
+    nothing_in_use(found)
+
+
+def test_a_poisoned_page_is_answered_by_nfsd(cards: Lab) -> None:
+    """It stays in the page cache of tmpfs."""
+    found = on(cards, "poisoned", "/export")
+    if not found["can"]:
+        pytest.skip(f"kernel {cards.config.kernel} poisons no page; missed: poison in /export")
+    assert (found["bad"], found["optimistic_bad"]) == (["EIO"], 0)
+    assert found["said"] == found["wanted"]
     nothing_in_use(found)
 
 
