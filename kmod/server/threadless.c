@@ -213,7 +213,7 @@ static bool nfr_svc_threadless_has_room(const struct nfr_svc_req *req, u32 pages
 {
 	const struct nfr_svc *svc = req->svc;
 
-	return list_empty(&svc->pending) && nfr_conn_sq_free(&svc->conn->sq) > pages;
+	return list_empty(&svc->pending) && data_race(nfr_conn_sq_free(&svc->conn->sq)) > pages;
 }
 
 /* Prepare what does not depend on the file. */
@@ -364,8 +364,8 @@ static enum nfr_threadless nfr_svc_threadless_answer(struct nfr_svc_req *req,
  */
 bool nfr_svc_threadless_read(struct nfr_svc_req *req)
 {
-	struct nfr_svc_answer answer;
 	struct nfr_svc_threadless_time *time;
+	struct nfr_svc_answer answer;
 	struct nfr_svc *svc = req->svc;
 	enum nfr_threadless result;
 	struct nfr_svc_asked asked;
@@ -431,25 +431,37 @@ static struct nfr_svc_permit *nfr_svc_permit_create(struct nfr_svc_permits *perm
 	return permit;
 }
 
-/* Make a permit for READs of a file. */
-static void nfr_svc_permit_make(struct nfr_svc_permits *permits, const struct nfr_svc_asked *asked,
-				struct svc_rqst *rqstp, struct inode *inode)
+/* Watch a file, and enter a permit for its READs. Returns false if it was not entered. */
+static bool nfr_svc_permit_watch(struct nfr_svc_permit *permit, const struct nfr_svc_asked *asked,
+				 struct inode *inode, ktime_t began)
 {
-	struct nfr_svc_permit *permit = nfr_svc_permit_create(permits, asked, rqstp);
-	struct nfr_svc_watch *watch = permit ? nfr_svc_watch_get(inode) : NULL;
+	struct nfr_svc_watch *watch = nfr_svc_watch_get(inode);
 	bool added = false;
 
+	permit->watch = watch;
 	if (watch) {
-		permit->watch = watch;
 		spin_lock_bh(&nfr_svc_grants_lock);
-		added = nfr_svc_permit_add(permit, asked, rqstp->rq_stime);
+		added = nfr_svc_permit_add(permit, asked, began);
 		spin_unlock_bh(&nfr_svc_grants_lock);
 	}
-	if (!added)
-		kfree(permit);
 	nfr_svc_file_put(inode);
 	if (watch)
 		nfr_svc_watch_put(watch);
+	return added;
+}
+
+/* Make a permit for READs like one that nfsd has answered. */
+static void nfr_svc_permit_make(struct nfr_svc_permits *permits, const struct nfr_svc_asked *asked,
+				const struct svc_rqst *rqstp)
+{
+	struct nfr_svc_permit *permit = nfr_svc_permit_create(permits, asked, rqstp);
+	struct inode *inode;
+
+	if (!permit)
+		return;
+	inode = nfr_svc_file_get(rqstp->rq_res.pages[0], &asked->read);
+	if (!inode || !nfr_svc_permit_watch(permit, asked, inode, rqstp->rq_stime))
+		kfree(permit);
 }
 
 /* Keep a permit for READs like one that nfsd has answered. */
@@ -458,7 +470,6 @@ static void nfr_svc_threadless_learn(struct nfr_svc_req *req, struct svc_rqst *r
 	const struct xdr_buf *res = &rqstp->rq_res;
 	struct nfr_svc_permits *permits;
 	struct nfr_svc_asked asked;
-	struct inode *inode;
 
 	if (!nfr_svc_file_read(req, rqstp, &asked.read) ||
 	    asked.read.count > nfr_params_server_threadless() ||
@@ -466,11 +477,8 @@ static void nfr_svc_threadless_learn(struct nfr_svc_req *req, struct svc_rqst *r
 		return;
 	nfr_svc_permit_asks(&asked, req->rpc, req->rpc_length);
 	permits = asked.length <= NFR_SVC_PERMIT_KEY ? nfr_svc_permits_get(req->svc->first) : NULL;
-	if (!permits || nfr_svc_permit_is_fresh(permits, &asked))
-		return;
-	inode = nfr_svc_file_get(res->pages[0], &asked.read);
-	if (inode)
-		nfr_svc_permit_make(permits, &asked, rqstp, inode);
+	if (permits && !nfr_svc_permit_is_fresh(permits, &asked))
+		nfr_svc_permit_make(permits, &asked, rqstp);
 }
 
 /**
