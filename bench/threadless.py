@@ -65,6 +65,19 @@ OPEN = "sh -c 'exec 3>>/export/bench-data; touch /run/opened; exec sleep 1d' >/d
 OPEN += "until [ -e /run/opened ]; do sleep 0.1; done; echo $!"
 
 
+# readers over RDMA, and a client over TCP, whose Calls nfsd executes
+FLOOD = """
+mkdir -p /mnt/flood
+mount -t nfs -o vers=3,noac,nosharecache,proto=rdma,port=20049 server:/export /mnt/flood
+for n in $(seq {readers}); do
+	(while :; do dd if=/mnt/flood/bench-data of=/dev/null bs=4k iflag=direct status=none; done) \\
+		> /run/flood.log 2>&1 &
+	echo $!
+done
+"""
+READERS = 8
+
+
 @dataclass(frozen=True)
 class Client:
     """Whose client reads, mount options, and a personality of ours."""
@@ -119,6 +132,25 @@ def handler(lab: Lab) -> tuple[float, float]:
     finally:
         sh(lab, f"kill {writer}; rm /run/opened")
     return statistics.median(hit) - reply, statistics.median(miss) - short[0]
+
+
+def beside(lab: Lab) -> dict[str, float]:
+    """Microseconds of a stat(2) over TCP: alone, and beside readers, by who answers these."""
+    found = {}
+    mount(lab, "proto=tcp,noac")
+    try:
+        found["no readers"] = read(lab, "attributes", 400)["attributes"]["us"]
+        for name, most in (("nfsd answers", 0), ("threadless", MOST)):
+            sh(lab, f"echo {most} > {PARAMETER}")
+            pids = " ".join(sh(lab, FLOOD.format(readers=READERS)).split())
+            try:
+                read(lab, "attributes", 40)
+                found[name] = read(lab, "attributes", 400)["attributes"]["us"]
+            finally:
+                sh(lab, f"kill {pids}; pkill dd || true; sleep 1; umount /mnt/flood")
+    finally:
+        unmount(lab)
+    return found
 
 
 def turn(lab: Lab, client: Client, most: int) -> Turn:
@@ -181,11 +213,14 @@ def main() -> None:
                 mount(lab, f"{client.options},noac")
                 hit, miss = handler(lab)
                 unmount(lab)
+                shared = beside(lab)
         lab.check()
     words = [["handler of a 4 KiB READ, thousands of instructions", ""],
              ["hit, the model of the card not included", f"{hit:.2f}"],
              ["miss", f"{miss:.2f}"]]  # fmt: skip
-    lines = [about, "", *table(costs), "", *page.table(words)]
+    waits = [[f"stat(2) over TCP beside {READERS} readers of 4 KiB, microseconds", ""],
+             *([name, f"{us:,.0f}"] for name, us in shared.items())]  # fmt: skip
+    lines = [about, "", *table(costs), "", *page.table(words), "", *page.table(waits)]
     print("\n".join(lines))
     page.update(kernel, "threadless", lines)
 

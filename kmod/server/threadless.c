@@ -213,6 +213,7 @@ static bool nfr_svc_threadless_has_room(const struct nfr_svc_req *req, u32 pages
 {
 	const struct nfr_svc *svc = req->svc;
 
+	/* no lock: a request that finds no room later waits, as others do */
 	return list_empty(&svc->pending) && data_race(nfr_conn_sq_free(&svc->conn->sq)) > pages;
 }
 

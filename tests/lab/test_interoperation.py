@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 import pytest
-from carriers import OURS, WHOSE, Carriers
+from carriers import OURS, THEIRS, WHOSE, Carriers
 from faults import FAULTS
 from kernel_events import recorded
 from shared_labs import lent
@@ -14,6 +14,7 @@ from bench.matrix import cell
 from nfsrdma_tools.lab.lab import Lab
 
 pytestmark = pytest.mark.lab
+OURS_NIGHTLY = (THEIRS, pytest.param(OURS, marks=pytest.mark.nightly))
 
 TOTALS = """
 cd /sys/kernel/debug/nfsrdma-server
@@ -90,7 +91,7 @@ def threadless(our_server: Lab) -> Iterator[Lab]:
     set_to(our_server, "server", "server_threadless", "0")
 
 
-@pytest.mark.parametrize("whose", WHOSE)
+@pytest.mark.parametrize("whose", OURS_NIGHTLY)
 @pytest.mark.parametrize("size", ["1024", "32768"])
 def test_the_first_read_of_a_mount_needs_no_thread(threadless: Lab, size: str) -> None:
     """Inline and by a Write chunk: the client learns from it how long the header of a reply is."""
@@ -109,7 +110,7 @@ def test_the_first_read_of_a_mount_needs_no_thread(threadless: Lab, size: str) -
     assert set(firsts) <= {"hit", "absent", "expired"}
 
 
-@pytest.mark.parametrize("whose", WHOSE)
+@pytest.mark.parametrize("whose", OURS_NIGHTLY)
 def test_our_server_serves_from_its_cache(threadless: Lab) -> None:
     found = cell(threadless, "rdma", "3", "sys")
     assert set(found.values()) == {"ok"}, found

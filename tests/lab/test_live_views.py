@@ -25,6 +25,7 @@ def test_other_kernels_show_the_mount(kernel: str) -> None:
         shows(found, "rdma")
 
 
+@pytest.mark.nightly
 def test_a_mount_of_our_module_is_shown(module_pair: Lab) -> None:
     with scene(module_pair) as found:
         shows(found, "nfsrdma")

@@ -111,7 +111,8 @@ ln -s "$(printf %01023d 7)" link
     nothing_left(lab)
 
 
-@pytest.mark.parametrize("timeout", [pytest.param(2, marks=pytest.mark.nightly), 3600])
+@pytest.mark.nightly
+@pytest.mark.parametrize("timeout", [2, 3600])
 def test_a_slow_invalidation_ends_the_connection(lab: Lab, timeout: int) -> None:
     """The server waits 10 s for its card to invalidate what the client has read.
 

@@ -31,7 +31,12 @@ from nfsrdma_tools.lab.lab import Lab
 
 MOST = 65536
 # with a second connection for optimistic reads, or lanes, the client asks for other Replies
-PERSONALITIES = ("read-write", "cached", "padded", "pre-posted", "optimistic")
+PERSONALITIES = (
+    "read-write",
+    "pre-posted",
+    "optimistic",
+    *(pytest.param(name, marks=pytest.mark.nightly) for name in ("cached", "padded")),
+)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +123,7 @@ def test_nfsd_reads_a_file_that_is_open_for_writing(cards: Lab) -> None:
     nothing_in_use(found)
 
 
-@pytest.mark.parametrize("version", ["3", "4.2"])
+@pytest.mark.parametrize("version", [pytest.param("3", marks=pytest.mark.nightly), "4.2"])
 def test_an_acl_set_over_nfs_ends_access(cards: Lab, version: str) -> None:
     """fsnotify does not report it: each READ compares ctime."""
     found = on(cards, "acl_by_nfs", DISK, version)
@@ -140,12 +145,17 @@ def unsuitable(cards: Lab) -> Lab:
 @pytest.mark.parametrize(
     "name",
     [
-        "file system of another server",
         "file system in user space",
         "lower layer of an overlay",
-        "upper layer of an overlay",
-        "file of ext4 by itself",
-        "swap file",
+        *(
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in (
+                "file system of another server",
+                "upper layer of an overlay",
+                "file of ext4 by itself",
+                "swap file",
+            )
+        ),
     ],
 )
 def test_what_does_not_suit_is_answered_by_nfsd(unsuitable: Lab, name: str) -> None:
@@ -200,7 +210,7 @@ def test_readers_survive_restarts_of_the_server(cards: Lab, long: bool) -> None:
 # --- staleness ---
 
 
-@pytest.mark.parametrize("folder", ["/export", DISK])
+@pytest.mark.parametrize("folder", ["/export", pytest.param(DISK, marks=pytest.mark.nightly)])
 def test_no_reader_gets_bytes_that_are_out_of_date(
     cards: Lab, long: bool, folder: str, record_property: Record
 ) -> None:
