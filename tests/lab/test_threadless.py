@@ -10,11 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from cards import cards_lab
-from carriers import OURS, serve
-from node_files import node_script
-from storm import nothing_lost, set_to
-from test_optimistic import (
+from cached_reads import (
     DISK,
     MIB,
     SEED,
@@ -26,6 +22,10 @@ from test_optimistic import (
     on,
     stale,
 )
+from cards import cards_lab
+from carriers import OURS, serve
+from node_files import node_script
+from storm import nothing_lost, set_to
 
 from nfsrdma_tools.lab.lab import Lab
 

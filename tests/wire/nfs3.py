@@ -74,7 +74,8 @@ def is_answer(message: bytes) -> bool:
     """Whether a message is such a Reply, up to its data."""
     if len(message) != 128:
         return False
-    found = answer(*struct.unpack_from(">I", message), message[32:116], 0, False)
+    (xid,) = struct.unpack_from(">I", message)
+    found = answer(xid, message[32:116], 0, False)
     return message[:116] == found[:116]
 
 

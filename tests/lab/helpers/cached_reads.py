@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads that no thread of nfsd executes, optimistic and threadless: what their tests share."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+from node_files import NODES, node_script
+from storm import set_to
+
+from nfsrdma_tools.lab.lab import Lab
+
+__all__ = ["DISK", "HUGE", "MIB", "PAGE", "SEED", "Record", "check_changes", "misreads_holes",
+           "nothing_broke", "nothing_in_use", "on", "stale"]  # fmt: skip
+
+SCRIPT = node_script("optimistic")
+PROGRAM = (NODES / "staleness.c").read_bytes()
+MIB, PAGE = 1 << 20, 4096
+DISK, HUGE = "/srv/disk", "/srv/huge"
+Record = Callable[[str, object], None]
+SEED = os.environ.get("SEED") or str(random.SystemRandom().randrange(10**6))
+
+
+def on(lab: Lab, *words: str, timeout: float = 900) -> Any:
+    """The result of a function of optimistic_node.py, which runs in the node."""
+    output = lab.run("client", "python3", "-", *words, stdin=SCRIPT, timeout=timeout).stdout
+    found = json.loads(output)
+    print(words, json.dumps(found)[:1500])
+    return found
+
+
+def nothing_in_use(found: dict[str, Any]) -> None:
+    assert set(found["server"].values()) == {0}
+
+
+def nothing_broke(found: dict[str, Any]) -> None:
+    """The client's Calls went well, and so did the connection that carries them."""
+    assert {each["disconnects"] for each in found["state"]} == {"0"}
+    counters = found["counters"]
+    assert (counters["bad_replies"], counters["failed_marshals"]) == (0, 0)
+
+
+# what a reader who has the file open may find instead of new content
+KEPT = {"rename over": "old", "unlink and create": "old", "unlink": "old"}
+WITHDRAWN = ("chmod", "chown", "acl")
+
+
+def check_changes(found: dict[str, Any]) -> None:
+    """After each change, a reader got what the file has, or what its access allows."""
+    for name, change in found["changes"].items():
+        about = f"{name}: {change}"
+        assert change["granted"] > 0, about
+        assert change["left"] == 0, about
+        allowed = [[new] for new in change["new"]]
+        if name in WITHDRAWN:
+            allowed = [["EACCES"]] * len(allowed)
+        elif name in KEPT:
+            # nfsd may keep the old file open for a while
+            allowed = [[old, "ESTALE"] for old in change["old"]]
+        assert all(got in may for got, may in zip(change["got"], allowed, strict=True)), about
+        assert change["again"] in ("", change["there"]), about
+    assert len(found["changes"]) >= 13
+
+
+def misreads_holes(kernel: str, folder: str) -> bool:
+    """nfsd of 6.1 does, in a tmpfs: docs/dev/faults-of-other-software.md."""
+    return kernel == "6.1" and folder != DISK
+
+
+def stale(
+    lab: Lab, seconds: float, seed: str, folder: str, rest: str, faults: str = "", **values: int
+) -> dict[str, Any]:
+    """Run staleness.c in a folder of the server; no byte that a reader got was out of date."""
+    build = "cat > /run/staleness.c && gcc -O2 -pthread -o /run/staleness /run/staleness.c"
+    lab.run("client", "sh", "-ec", build, stdin=PROGRAM)
+    for name, value in values.items():
+        set_to(lab, "client", name, str(value))
+    words = (str(int(seconds)), seed, folder, rest, faults, "Y")
+    found: dict[str, Any] = on(lab, "staleness", *words, timeout=seconds + 900)
+    about = f"seed {seed}: {found}"
+    assert (found["wrong"], found["failed"], found["writer_errors"]) == (0, 0, 0), about
+    # a copy that met a change half way is rare
+    assert found["torn"] < found["moving"] / 10 + 10, about
+    assert found["moving"] > 0, about
+    nothing_in_use(found)
+    return found
