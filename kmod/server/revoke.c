@@ -1126,6 +1126,10 @@ void nfr_svc_grants_stop(void)
 {
 	nfr_compat_shrinker_free(nfr_svc_grants_shrinker);
 	cancel_delayed_work_sync(&nfr_svc_grants_work);
+	/* the worker has not seen all that lost their last permit */
+	spin_lock_bh(&nfr_svc_grants_lock);
+	list_splice_init(&nfr_svc_watches, &nfr_svc_watches_idle);
+	spin_unlock_bh(&nfr_svc_grants_lock);
 	nfr_svc_watches_end(jiffies);
 	nfr_svc_clients_reap(true);
 	wait_var_event(&nfr_svc_watch_count, !atomic_read(&nfr_svc_watch_count));

@@ -43,10 +43,14 @@ PERSONALITIES = (
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards; the server answers READs without a thread."""
     with cards_lab(pytestconfig, "threadless") as lab:
-        serve(lab, "server", OURS)
-        set_to(lab, "client", "server_threadless", str(MOST))
-        on(lab, "make_disk")
+        prepare(lab)
         yield lab
+
+
+def prepare(lab: Lab) -> None:
+    serve(lab, "server", OURS)
+    set_to(lab, "client", "server_threadless", str(MOST))
+    on(lab, "make_disk")
 
 
 def hits(found: dict[str, Any]) -> int:
@@ -205,6 +209,13 @@ def test_readers_survive_restarts_of_the_server(cards: Lab, long: bool) -> None:
     assert (found["wrong"], found["errors"]) == (0, [])
     assert found["reads"] > 0
     nothing_in_use(found)
+
+
+def test_it_unloads_while_permits_are_fresh(cards: Lab) -> None:
+    """The files of the permits are watched until then."""
+    assert on(cards, "unloads") == {"unmounted": True}
+    cards.run("server", "systemctl", "stop", "nfs-server")
+    prepare(cards)
 
 
 # --- staleness ---
