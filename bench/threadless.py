@@ -45,7 +45,7 @@ echo 'nfsrdma 20050' > /proc/fs/nfsd/portlist
 HITS = "cat /sys/kernel/debug/nfsrdma-server/[0-9]*/counters"
 # what handles a READ, what posts its reply and executes it in the model of the card, and a function
 # of a few instructions, whose time is that of tracing
-HANDLER, POST, SHORT = "nfr_svc_threadless", "card_post_send", "nfr_wire_is_call"
+HANDLER, POST, SHORT = "nfr_svc_threadless_read", "card_post_send", "nfr_wire_is_call"
 TRACE = """
 cd /sys/kernel/tracing
 echo 16384 > buffer_size_kb
