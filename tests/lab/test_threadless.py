@@ -5,6 +5,7 @@ The functions of optimistic_node.py read the same files: here with the personali
 with READs that the server answers from its page cache.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +26,10 @@ from cached_reads import (
 from cards import cards_lab
 from carriers import OURS, serve
 from node_files import node_script
-from storm import nothing_lost, set_to
+from scene import until
+from storm import PARAMETERS, nothing_lost, set_to
+from tracing import said as traced
+from tracing import tracing
 
 from nfsrdma_tools.lab.lab import Lab
 
@@ -231,3 +235,83 @@ def test_no_reader_gets_bytes_that_are_out_of_date(
     found = stale(cards, 300 if long else 15, SEED, folder, "800000")
     record_property("staleness", found)
     assert found["threadless"]["threadless_hits"] > 0.1 * found["reads"]
+
+
+# --- the tools ---
+
+HERE, EXPORT = "/mnt/threadless", "/export/threadless"
+KEPT = "/etc/modprobe.d/nfsrdma-threadless.conf"
+# the client's count of its READs
+READS = f"""
+sed -n '\\|mounted on {HERE} |,\\|^device|s/^\\t *READ: \\([0-9]*\\) .*/\\1/p' /proc/self/mountstats
+"""
+
+
+def shell(lab: Lab, script: str) -> str:
+    return lab.run("client", "sh", "-ec", script).stdout
+
+
+def enable(lab: Lab, *words: str) -> dict[str, Any]:
+    argv = ("nfsrdma", "server", "enable", EXPORT, "--client", "*", "--json", *words)
+    found: dict[str, Any] = json.loads(lab.run("client", *argv).stdout)
+    return found
+
+
+def threadless(lab: Lab) -> dict[str, Any]:
+    status = json.loads(lab.run("client", "nfsrdma", "server", "status", "--json").stdout)
+    found: dict[str, Any] = status["threadless"]
+    return found
+
+
+def test_the_tools_turn_them_on_and_agree_on_their_number(cards: Lab) -> None:
+    """server enable, status and disable, trace server, the module's counters, and the client."""
+    parameter = f"cat {PARAMETERS}/server_threadless"
+    shell(cards, f"mkdir -p {HERE} {EXPORT}; head -c 1M /dev/urandom > {EXPORT}/file")
+    assert enable(cards, "--threadless", "32k")["threadless"] == 32768
+    assert shell(cards, parameter) == "32768\n"
+    assert shell(cards, f"tail -1 {KEPT}") == "options nfsrdma server_threadless=32768\n"
+    # a connection that ends takes its counts with it
+    gone = "ls /sys/kernel/debug/nfsrdma-server | grep -v totals || true"
+    until(lambda: not shell(cards, gone), "the end of connections of other tests")
+    mount = ("nfsrdma", "mount", f"server:{EXPORT}", HERE, "--vers", "3", "-o", "nolock")
+    cards.run("client", *mount, "--transport", "nfsrdma")
+    read = f"dd if={HERE}/file of=/dev/null bs=4k iflag=direct status=none"
+    try:
+        with tracing(cards, "client", "server"):
+            before, sent = threadless(cards), int(shell(cards, READS))
+
+            def hit() -> bool:
+                shell(cards, read)
+                return bool(threadless(cards)["hits"] > before["hits"] + 100)
+
+            until(hit, "hits")
+            after, sent = threadless(cards), int(shell(cards, READS)) - sent
+            hits, others = (after[name] - before[name] for name in ("hits", "nfsd_reads"))
+            assert hits + others == after["reads"] - before["reads"] == sent
+            assert after["bytes"] - before["bytes"] == hits * 4096
+
+            def count(name: str) -> int:
+                rows = (row for row in traced(cards, "client") if row["procedure"] == "READ")
+                return sum(row[name] for row in rows)
+
+            until(lambda: count("answered") >= sent, "as many READs as the client sent")
+            assert (count("threadless_hits"), count("calls")) == (hits, others)
+            assert count("threadless_bytes") == hits * 4096
+            assert count("threadless_missed_absent") > 0
+        lines = cards.run("client", "nfsrdma", "server", "status").stdout.splitlines()
+        assert any(line.startswith("threadless up to 32 KiB: ") for line in lines)
+        assert (
+            f"READs      {after['reads']}: {after['nfsd_reads']} by nfsd, {after['hits']} thread"
+            in ("\n".join(lines))
+        )
+        enable(cards, "--threadless", "0")
+        assert shell(cards, parameter) == "0\n"
+        off = threadless(cards)
+        shell(cards, read)
+        assert threadless(cards)["hits"] == off["hits"]
+    finally:
+        cards.run("client", "nfsrdma", "umount", HERE)
+        cards.run("client", "nfsrdma", "server", "disable", EXPORT)
+    assert shell(cards, parameter) == f"{MOST}\n"
+    assert shell(cards, f"ls {KEPT} 2>&1 || true").endswith("No such file or directory\n")
+    shell(cards, f"rm -r {EXPORT}")

@@ -475,6 +475,9 @@ def test_threadless_reads_are_in_the_row_of_reads() -> None:
 
 def test_results_of_threadless_reads_differ_in_two_letters() -> None:
     """bpf/server_ours.c tells them apart by these."""
+    names = (KMOD / "observe" / "debugfs.c").read_text()
+    known = re.findall(r'\[NFR_THREADLESS_\w+\]\s+= "(\w+)"', names)
+    assert known == ["hit", *server.MISSED]
     text = (KMOD.parent / "bpf" / "server_ours.c").read_text()
     body = text.partition("threadless_result(char first, char second)")[2].partition("\n}")[0]
     for reason in ("hit", *server.MISSED):
