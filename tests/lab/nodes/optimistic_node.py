@@ -1471,6 +1471,22 @@ def unloads() -> Any:
     return {"unmounted": not os.path.ismount(DISK)}
 
 
+def unloads_at_once() -> Any:
+    """Unload the module while a file is watched that clients have just read."""
+    made(EXPORT / "unloads", 50, MIB)
+    with mounted(), Reader("unloads") as reader:
+        reader.granted()
+    Path("/proc/fs/nfsd/threads").write_text("0")
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        # one that hangs in the kernel cannot be killed
+        process = subprocess.Popen(["rmmod", "nfsrdma"], stderr=subprocess.DEVNULL)
+        with suppress(subprocess.TimeoutExpired):
+            if not process.wait(LIMIT):
+                return {"unloaded": True}
+    return {"unloaded": False}
+
+
 class Visitors:
     """Threads that open files of a mount by turns, read a block, and count what they get."""
 
