@@ -2,9 +2,6 @@
 """Optimistic reads: data, changes that revoke, limits, the ends of things, and staleness."""
 
 import json
-import os
-import random
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +13,9 @@ from cached_reads import (
     PAGE,
     SEED,
     Record,
+    campaign,
     check_changes,
+    make_folders,
     misreads_holes,
     nothing_broke,
     nothing_in_use,
@@ -32,13 +31,10 @@ from programs import bring_xfs
 from storm import nothing_lost, set_to
 
 from nfsrdma_tools.lab.config import CHECKING
-from nfsrdma_tools.lab.console import EmulatorFaultError
 from nfsrdma_tools.lab.lab import Lab
 
 # NFR_REFERENCES of kmod/client/reference.c
 REFERENCES = 8192
-# minutes of the campaign, one seed for all its rounds
-MINUTES = os.environ.get("MINUTES")
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +42,13 @@ def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards and their provider; both ends are optimistic."""
     with cards_lab(pytestconfig, "optimistic", verbs=True) as lab:
         prepare(lab)
+        make_folders(lab)
         yield lab
 
 
 def prepare(lab: Lab) -> None:
     serve(lab, "server", OURS)
     accept(lab)
-    on(lab, "make_disk")
-    on(lab, "make_huge")
 
 
 def accept(lab: Lab) -> None:
@@ -592,51 +587,10 @@ def test_no_reader_gets_bytes_that_are_out_of_date(
 
 @pytest.mark.nightly
 def test_staleness_campaign(cards: Lab, record_property: Record) -> None:
-    """MINUTES of rounds with faults, each with other parameters, and the module loaded again."""
-    kernel = cards.config.kernel
-    folders = [each for each in ("/export", DISK, HUGE) if not misreads_holes(kernel, each)]
-    print(f"seed {SEED}, in {', '.join(folders)}", flush=True)
-    chance = random.Random(SEED)  # noqa: S311 - no secret
-    end, sums, number = time.monotonic() + 60 * float(MINUTES or 10), dict[str, int](), 0
-    while time.monotonic() < end or number < 2:
-        folder = folders[number % len(folders)]
-        values = {
-            "optimistic_lifetime": chance.choice((1, 2, 60)),
-            "optimistic_memory": chance.choice((2, 8, 256)),
-        }
-        seconds = min(120.0, max(20.0, end - time.monotonic()))
-        faults = chance.choice((FAULTS, FAULTS, "drop caches,squeeze", ""))
-        # a file that changed in the last second has no grants
-        rest = chance.choice(("100000", "400000", "1000000"))
-        try:
-            found = stale(cards, seconds, f"{SEED}{number:03}", folder, rest, faults, **values)
-        except EmulatorFaultError as error:
-            print(f"round {number} is void: {error}", flush=True)
-            cards.restart()
-            prepare(cards)
-            number += 1
-            continue
-        for name in ("reads", "sectors", "moving", "torn", "denied", "stale", "wrong", "rpcs"):
-            sums[name] = sums.get(name, 0) + found[name]
-        for name, value in found["optimistic"].items():
-            sums[name] = sums.get(name, 0) + value
-        print(time.strftime("%X"), f"round {number}", folder, values, faults, sums, flush=True)
-        number += 1
-        if number % 4 == 0:
-            cards.run("server", "systemctl", "stop", "nfs-server")
-            reload(cards)
+    values = {"optimistic_lifetime": (1, 2, 60), "optimistic_memory": (2, 8, 256)}
+    sums = campaign(cards, values, FAULTS, prepare)
     record_property("campaign", sums)
     assert sums["optimistic_reads"] > 0.3 * sums["reads"]
-
-
-def reload(lab: Lab) -> None:
-    """Load the module again."""
-    end = time.monotonic() + 60
-    while lab.run("client", "rmmod", "nfsrdma", check=False).returncode:
-        assert time.monotonic() < end, "the module is still in use"
-        time.sleep(1)
-    serve(lab, "server", OURS)
-    accept(lab)
 
 
 @pytest.mark.nightly

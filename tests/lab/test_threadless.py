@@ -16,6 +16,7 @@ from cached_reads import (
     MIB,
     SEED,
     Record,
+    campaign,
     check_changes,
     misreads_holes,
     nothing_broke,
@@ -315,3 +316,16 @@ def test_the_tools_turn_them_on_and_agree_on_their_number(cards: Lab) -> None:
     assert shell(cards, parameter) == f"{MOST}\n"
     assert shell(cards, f"ls {KEPT} 2>&1 || true").endswith("No such file or directory\n")
     shell(cards, f"rm -r {EXPORT}")
+
+
+@pytest.mark.nightly
+def test_staleness_campaign(cards: Lab, record_property: Record) -> None:
+    """Writers over TCP get delegations with NFSv4.1."""
+    on(cards, "make_huge")
+    values = {"server_threadless": (4096, 16384, 65536, 131072)}
+    faults = "drop caches,squeeze,remount,restart nfsd,sync"
+    sums = campaign(cards, values, faults, prepare, ("vers=3", "vers=4.1"))
+    record_property("campaign", sums)
+    # the counters of hits end with their connections
+    assert sums["rpcs"] < 0.8 * sums["reads"]
+    assert sums["threadless_hits"] > 0

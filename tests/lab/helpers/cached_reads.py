@@ -6,22 +6,27 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from node_files import NODES, node_script
 from storm import set_to
 
+from nfsrdma_tools.lab.console import EmulatorFaultError
 from nfsrdma_tools.lab.lab import Lab
 
-__all__ = ["DISK", "HUGE", "MIB", "PAGE", "SEED", "Record", "check_changes", "misreads_holes",
-           "nothing_broke", "nothing_in_use", "on", "stale"]  # fmt: skip
+__all__ = ["DISK", "HUGE", "MIB", "PAGE", "SEED", "Record", "campaign", "check_changes",
+           "make_folders", "misreads_holes", "nothing_broke", "nothing_in_use", "on",
+           "stale"]  # fmt: skip
 
 SCRIPT = node_script("optimistic")
 PROGRAM = (NODES / "staleness.c").read_bytes()
 MIB, PAGE = 1 << 20, 4096
 DISK, HUGE = "/srv/disk", "/srv/huge"
 Record = Callable[[str, object], None]
+# minutes of a campaign, one seed for all its rounds
+MINUTES = os.environ.get("MINUTES")
 SEED = os.environ.get("SEED") or str(random.SystemRandom().randrange(10**6))
 
 
@@ -31,6 +36,12 @@ def on(lab: Lab, *words: str, timeout: float = 900) -> Any:
     found = json.loads(output)
     print(words, json.dumps(found)[:1500])
     return found
+
+
+def make_folders(lab: Lab) -> None:
+    """Export file systems on a disk, and of huge pages."""
+    on(lab, "make_disk")
+    on(lab, "make_huge")
 
 
 def nothing_in_use(found: dict[str, Any]) -> None:
@@ -72,14 +83,24 @@ def misreads_holes(kernel: str, folder: str) -> bool:
 
 
 def stale(
-    lab: Lab, seconds: float, seed: str, folder: str, rest: str, faults: str = "", **values: int
+    lab: Lab,
+    seconds: float,
+    seed: str,
+    folder: str,
+    rest: str,
+    faults: str = "",
+    writer: str = "vers=3",
+    **values: int,
 ) -> dict[str, Any]:
-    """Run staleness.c in a folder of the server; no byte that a reader got was out of date."""
+    """Run staleness.c in a folder of the server; no byte that a reader got was out of date.
+
+    ``writer`` is the NFS version of the client over TCP.
+    """
     build = "cat > /run/staleness.c && gcc -O2 -pthread -o /run/staleness /run/staleness.c"
     lab.run("client", "sh", "-ec", build, stdin=PROGRAM)
     for name, value in values.items():
         set_to(lab, "client", name, str(value))
-    words = (str(int(seconds)), seed, folder, rest, faults, "Y")
+    words = (str(int(seconds)), seed, folder, rest, faults, "Y", writer)
     found: dict[str, Any] = on(lab, "staleness", *words, timeout=seconds + 900)
     about = f"seed {seed}: {found}"
     assert (found["wrong"], found["failed"], found["writer_errors"]) == (0, 0, 0), about
@@ -88,3 +109,55 @@ def stale(
     assert found["moving"] > 0, about
     nothing_in_use(found)
     return found
+
+
+def campaign(
+    lab: Lab,
+    parameters: Mapping[str, Sequence[int]],
+    faults: str,
+    prepare: Callable[[Lab], None],
+    writers: Sequence[str] = ("vers=3",),
+) -> dict[str, int]:
+    """MINUTES of rounds with faults, each with other parameters, and the module loaded again."""
+    kernel = lab.config.kernel
+    folders = [each for each in ("/export", DISK, HUGE) if not misreads_holes(kernel, each)]
+    print(f"seed {SEED}, in {', '.join(folders)}", flush=True)
+    chance = random.Random(SEED)  # noqa: S311 - no secret
+    end, sums, number = time.monotonic() + 60 * float(MINUTES or 10), dict[str, int](), 0
+    while time.monotonic() < end or number < 2:
+        folder, writer = folders[number % len(folders)], chance.choice(writers)
+        values = {name: chance.choice(choices) for name, choices in parameters.items()}
+        seconds = min(120.0, max(20.0, end - time.monotonic()))
+        some = chance.choice((faults, faults, "drop caches,squeeze", ""))
+        # a file that changed in the last second is read by nfsd
+        rest = chance.choice(("100000", "400000", "1000000"))
+        seed = f"{SEED}{number:03}"
+        try:
+            found = stale(lab, seconds, seed, folder, rest, some, writer, **values)
+        except EmulatorFaultError as error:
+            print(f"round {number} is void: {error}", flush=True)
+            lab.restart()
+            prepare(lab)
+            make_folders(lab)
+            number += 1
+            continue
+        for name in ("reads", "sectors", "moving", "torn", "denied", "stale", "wrong", "rpcs"):
+            sums[name] = sums.get(name, 0) + found[name]
+        for name, value in (found["optimistic"] | found["threadless"]).items():
+            sums[name] = sums.get(name, 0) + value
+        print(
+            time.strftime("%X"), f"round {number}", folder, writer, values, some, sums, flush=True
+        )
+        number += 1
+        if number % 4 == 0:
+            lab.run("server", "systemctl", "stop", "nfs-server")
+            _unload(lab)
+            prepare(lab)
+    return sums
+
+
+def _unload(lab: Lab) -> None:
+    end = time.monotonic() + 60
+    while lab.run("client", "rmmod", "nfsrdma", check=False).returncode:
+        assert time.monotonic() < end, "the module is still in use"
+        time.sleep(1)

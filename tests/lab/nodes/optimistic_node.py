@@ -1978,7 +1978,7 @@ FAULTS: dict[str, Callable[[], Any]] = {
 
 
 def staleness(
-    seconds: str, seed: str, folder: str, rest: str, faults: str, recoverable: str
+    seconds: str, seed: str, folder: str, rest: str, faults: str, recoverable: str, writer: str
 ) -> Any:
     """Run staleness.c; returns what it found, the faults, and the counters."""
     root, over, done = Path(folder) / "stale", threading.Event(), dict[str, int]()
@@ -1987,7 +1987,8 @@ def staleness(
     for card in CARDS.iterdir():
         (card / "recoverable").write_text(recoverable)
     where = Path(folder)
-    with mounted(STRICT, folder=where), mounted(STRICT, at=TCP, folder=where, tcp=True):
+    over_tcp = f"{writer},noac,lookupcache=none"
+    with mounted(STRICT, folder=where), mounted(over_tcp, at=TCP, folder=where, tcp=True):
         before = counters(), rpc_reads()
         argv: list[str | Path] = [
             "/run/staleness",
