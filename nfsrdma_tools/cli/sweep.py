@@ -94,8 +94,9 @@ def sweep(
         str | None,
         option(
             "LIST",
-            "Requests of io_uring that a thread has in flight, as iodepth of fio: 1,8,64; needs "
-            "--direct (default: the preset's).",
+            "Requests of io_uring that a thread has in flight, as iodepth of fio: 1,8,64; without "
+            "--direct also measures O_DIRECT reads beside the buffered ones (default: with "
+            "--direct the preset's).",
         ),
     ] = None,
     axis: Annotated[
@@ -234,7 +235,8 @@ def sweep(
         "whole_from": 0 if whole_file else None,
         "directory": str(directory) if directory else None,
         **_lists(rsize, read_ahead, read_ahead_kb),
-        **_counts(direct, jobs=jobs, depth=depth, nconnect=nconnect),
+        **_counts(jobs=jobs, depth=depth, nconnect=nconnect),
+        "with_direct": _has_both_kinds(depth, direct, write),
         "seconds": seconds,
         "minutes": minutes,
         **_sizes(file_size=file_size, block_size=block_size),
@@ -317,11 +319,17 @@ def _lists(rsize: str | None, read_ahead: str | None, read_ahead_kb: str | None)
     }
 
 
-def _counts(direct: bool, **texts: str | None) -> dict[str, Any]:
+def _has_both_kinds(depth: str | None, direct: bool, write: bool) -> bool | None:
+    """Whether a plan has O_DIRECT reads with a depth beside buffered reads; None: unchanged."""
+    if not depth or direct:
+        return None
+    if write:
+        raise UsageError("--depth needs --direct: buffered writes have none", "give --direct")
+    return True
+
+
+def _counts(**texts: str | None) -> dict[str, Any]:
     """Fields of a plan from numbers of jobs, requests and connections; None: unchanged."""
-    if texts["depth"] and not direct:
-        what = "--depth needs --direct: read-ahead is the depth of buffered reads"
-        raise UsageError(what, "give --direct, or --read-ahead instead of --depth")
     names = {"jobs": "jobs", "depth": "depths", "nconnect": "nconnects"}
     return {names[name]: parse_counts(text) if text else None for name, text in texts.items()}
 

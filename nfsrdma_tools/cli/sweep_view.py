@@ -182,11 +182,32 @@ def _other_default(plan: Plan) -> list[str]:
 def _recommended(choice: Choice, plan: Plan) -> list[str]:
     scope = f" over {choice.transport}" if choice.transport else ""
     lines = [f"best{scope}: {_described(choice.winner)}{_window(choice.winner.cell, plan)}"]
+    lines += _against_other_kind(choice, plan)
     if choice.tied:
         lines.append(f"  no significant difference: {_named(choice.tied)}")
     if len(choice.front) > 1:
         lines.append(f"  slower, with less CPU time per byte: {_named(choice.front[1:])}")
     return lines
+
+
+def _against_other_kind(choice: Choice, plan: Plan) -> list[str]:
+    """The winner against the best cell of the other kind: buffered reads, or O_DIRECT reads."""
+    best, other = choice.winner, choice.other_kind
+    if not other:
+        return []
+    kinds = [("buffered", "direct")[summary.cell.direct] for summary in (best, other)]
+    tied = other in choice.tied
+    said = "no significant difference" if tied else _times(best, other, "")
+    there = f"{other.cell} ({other.throughput:.2f}){_window(other.cell, plan)}"
+    return [f"  {' against '.join(kinds)}: {said}; best {kinds[1]}: {there}"]
+
+
+def _times(top: Summary, other: Summary, whose: str) -> str:
+    """How many times as fast, and the share of CPU time; ``whose`` says what that includes."""
+    said = f"{top.throughput / other.throughput:.2f} times as fast"
+    if spent := other.cpu_per_byte:
+        said += f", {top.cpu_per_byte / spent:.2f} of its CPU time per byte{whose}"
+    return said
 
 
 def _compared(best: Choice, others: Sequence[Choice], in_lab: bool) -> list[str]:
@@ -199,11 +220,7 @@ def _compared(best: Choice, others: Sequence[Choice], in_lab: bool) -> list[str]
         if other in best.tied:
             lines.append(f"{top.cell.transport} against {name}: no significant difference")
             continue
-        times = top.throughput / other.throughput
-        line = f"{top.cell.transport} against {name}: {times:.2f} times as fast"
-        if spent := other.cpu_per_byte:
-            line += f", {top.cpu_per_byte / spent:.2f} of its CPU time per byte{whose}"
-        lines.append(line)
+        lines.append(f"{top.cell.transport} against {name}: {_times(top, other, whose)}")
     if top.cpu_share >= _FULL:
         lines.append(f"limit of the best cell: the CPU, {top.cpu_share:.0%} busy")
     return lines
@@ -217,7 +234,7 @@ def _mounting(plan: Plan, cell: Cell) -> list[str]:
 
 
 def _window(cell: Cell, plan: Plan) -> str:
-    if not plan.reads_ahead:
+    if not plan.has_read_ahead(cell):
         return ""
     return f", read_ahead_kb {kb_for(cell.read_ahead, cell.rsize)}"
 

@@ -229,12 +229,13 @@ def _request(plan: Plan, choice: Choice, directory: Path) -> TuneRequest:
     cell = choice.winner.cell
     require_measured(directory, cell.transport, plan.vers, cell.nconnect)
     others = [f"{name}={value}" for name, value in cell.axes]
+    others += [f"O_DIRECT with depth {cell.depth}"] * cell.direct
     if others:
         text = printable(", ".join(others))
         print(f"nfsrdma: the winner also has {text}; set that yourself", file=sys.stderr)
     if plan.direction == "write":
         return TuneRequest(directory, wsize=cell.rsize)
-    ahead = cell.read_ahead if plan.reads_ahead else None
+    ahead = cell.read_ahead if plan.has_read_ahead(cell) else None
     return TuneRequest(directory, rsize=cell.rsize, read_ahead=ahead)
 
 

@@ -46,7 +46,7 @@ def ahead(study: Study, count: int) -> str:
 def cell(study: Study, point: Point) -> str:
     """A cell without its transport: "128 KiB, 4 reads ahead"."""
     parts = [size_label(point.cell.rsize)]
-    parts += [ahead(study, point.cell.read_ahead)] if study.plan.reads_ahead else []
+    parts += [ahead(study, point.cell.read_ahead)] * study.plan.has_read_ahead(point.cell)
     return ", ".join(parts + [point.variant] * bool(point.variant))
 
 
@@ -60,6 +60,8 @@ def window(point: Point) -> str:
 def window_short(point: Point) -> str:
     """The read-ahead for a table: "4 (512 KiB)"."""
     count = point.cell.read_ahead
+    if point.cell.direct:
+        return ""
     return f"{count} ({size_label(count * point.cell.rsize)})" if count else "0"
 
 
@@ -94,10 +96,11 @@ def workload(study: Study) -> str:
     """The workload of one run."""
     plan = study.plan
     request = "rsize" if plan.direct else size_label(plan.block_size)
+    direct = " (O_DIRECT)" * plan.direct + ", or rsize (O_DIRECT)" * plan.with_direct
     into = "written" if plan.direction == "write" else "read"
     return (
         f"NFSv{plan.vers}, {_amount(study)} {into} sequentially, {request} per call"
-        f"{' (O_DIRECT)' if plan.direct else ''}; server cache warm, client cache cold."
+        f"{direct}; server cache warm, client cache cold."
     )
 
 
@@ -126,7 +129,8 @@ def throughput_caption(study: Study, name: str, number: str | None) -> str:
         "Without read-ahead Linux fetches one page at a time for any rsize, so that line is flat; "
         "the dotted line is rsize / round trip, the limit of one request of rsize at a time. "
     )
-    zero = any(p.cell.read_ahead == 0 for p in study.of(name)) and study.plan.reads_ahead
+    reading = (p.cell for p in study.of(name) if study.plan.has_read_ahead(p.cell))
+    zero = any(cell.read_ahead == 0 for cell in reading)
     wire = "Dashed: the link rate. " if study.wire else ""
     return f"{like}{lines}{flat if zero else ''}{wire}{marks(study, name)}".strip()
 
@@ -236,7 +240,7 @@ def _short(point: Point) -> str:
 
 def map_finding(study: Study, name: str) -> str:
     """The finding of the map: the number of cells close to the best."""
-    points = study.of(name)
+    points = [p for p in study.buffered if p.cell.transport == name]
     top = max(p.throughput.mean for p in points)
     near = sum(p.throughput.mean >= 0.98 * top for p in points)
     return f"{near} of {len(points)} cells within 2 % of {rate(top)}"
@@ -244,7 +248,7 @@ def map_finding(study: Study, name: str) -> str:
 
 def map_caption(study: Study, name: str) -> str:
     """Caption of the map."""
-    points = study.of(name)
+    points = [p for p in study.buffered if p.cell.transport == name]
     best = "Solid frame: the best cell. " if any(p.best for p in points) else ""
     tied = "Dashed frame: no significant difference from the best. " if any(
         p.tied and not p.best for p in points) else ""  # fmt: skip

@@ -146,6 +146,8 @@ def _detail(study: Study, lines: list[_Line]) -> str:
 
 def _caption(study: Study) -> str:
     ahead = "at the read-ahead that is best for it" if study.plan.reads_ahead else "as measured"
+    if study.plan.with_direct:
+        ahead = "at the read-ahead or depth that is best for it"
     cpu = (
         f" CPU time is without that of the {captions.nic(study)}, whose work a card does in "
         "hardware; the throughput includes it."

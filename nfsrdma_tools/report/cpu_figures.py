@@ -58,14 +58,14 @@ PAPER_READ_AHEAD = 4
 
 def nearest(study: Study, wanted: int) -> int:
     """The study's read-ahead that is nearest to ``wanted``."""
-    known = {point.cell.read_ahead for point in study.points}
+    known = {point.cell.read_ahead for point in study.buffered}
     return min(known, key=lambda ahead: (abs(ahead - wanted), ahead))
 
 
 def against_throughput(study: Study) -> Drawing | None:
     """Figure 17, or None if no CPU time was measured."""
     ahead = nearest(study, PAPER_READ_AHEAD)
-    points = [p for p in study.points if p.cell.read_ahead == ahead and p.cpu]
+    points = [p for p in study.buffered if p.cell.read_ahead == ahead and p.cpu]
     if not points:
         return None
     shown = study.side_by_side(points)
@@ -88,7 +88,7 @@ def against_throughput(study: Study) -> Drawing | None:
 def of_the_reader(study: Study) -> Drawing | None:
     """Figure 18, or None if the reader's time was not measured."""
     ahead = nearest(study, 0)
-    points = [p for p in study.points if p.cell.read_ahead == ahead and p.reader]
+    points = [p for p in study.buffered if p.cell.read_ahead == ahead and p.reader]
     if not points:
         return None
     shown = study.side_by_side(points)

@@ -172,6 +172,7 @@ def _card(study: Study, one: Advice) -> Markup:
         tag("h3", recommendation.headline(study, one)),
         tag("p", captions.rate(one.best.throughput.mean), class_="rate"),
         tag("p", recommendation.over_default(study, one)),
+        *(tag("p", said) for said in (recommendation.over_other_kind(study, one),) if said),
         tag("p", _ties(study, one)),
         class_="card",
     )

@@ -25,6 +25,7 @@ class Advice:
 
     ``tied`` cells do not differ significantly from ``best``, ``thrifty`` is the one of these and
     ``best`` with the least CPU per byte, ``front`` the Pareto front of throughput and CPU.
+    ``other_kind`` is the fastest cell of the other kind, buffered or O_DIRECT, if there are both.
     """
 
     transport: str
@@ -33,6 +34,7 @@ class Advice:
     thrifty: Point
     front: tuple[Point, ...]
     default: Point | None
+    other_kind: Point | None
 
     @property
     def gain(self) -> float | None:
@@ -57,6 +59,7 @@ def _of(study: Study, choice: Choice) -> Advice:
         thrifty=min((best, *tied), key=_cost),
         front=tuple(study.point(summary.cell) for summary in choice.front),
         default=_default(study, best),
+        other_kind=study.point(choice.other_kind.cell) if choice.other_kind else None,
     )
 
 
@@ -70,7 +73,7 @@ def _default(study: Study, best: Point) -> Point | None:
     No READ is larger than the window, so a larger rsize would have no effect.
     """
     points = study.of(best.cell.transport)
-    first = min(points, key=lambda p: (not p.cell.has_default_personality, p.cell))
+    first = min(points, key=lambda p: (p.cell.direct, not p.cell.has_default_personality, p.cell))
     peers = [point for point in points if point.variant == first.variant]
     same = [p for p in peers if p.cell.rsize * p.cell.read_ahead == DEFAULT_WINDOW]
     return max(same, key=lambda p: p.cell.rsize, default=None)
@@ -80,11 +83,25 @@ def headline(study: Study, one: Advice) -> str:
     """The advice in one line."""
     name, size = captions.transport(one.transport), captions.size_word(study)
     text = f"{name}: {size} {size_label(one.best.cell.rsize)}"
-    if study.plan.reads_ahead:
+    if study.plan.has_read_ahead(one.best.cell):
         text += f" with {captions.window(one.best)}"
     if one.best.variant:
         text += f", {one.best.variant}"
     return text
+
+
+def over_other_kind(study: Study, one: Advice) -> str:
+    """The best cell against the best one of the other kind, in a sentence; "" with one kind."""
+    other = one.other_kind
+    if other is None or not other.throughput.mean:
+        return ""
+    names = [f"{'direct' if p.cell.direct else 'buffered'} reads" for p in (one.best, other)]
+    reached = f"{captions.rate(other.throughput.mean)} ({captions.cell(study, other)})"
+    if other in one.tied:
+        said = "No significant difference between {} and {}, which reached {}."
+        return said.format(*names, reached)
+    times = f"{one.best.throughput.mean / other.throughput.mean:.2f} times as fast"
+    return f"{names[0].capitalize()}: {times} as {names[1]}, which reached {reached}."
 
 
 def over_default(study: Study, one: Advice) -> str:
@@ -104,7 +121,7 @@ def tune_command(study: Study, one: Advice) -> str:
     cell = one.best.cell
     argv = ["nfsrdma", "tune", "apply", "--mount", MOUNT_POINT]
     argv += [f"--{captions.size_word(study)}", format_size(cell.rsize)]
-    argv += ["--read-ahead", str(cell.read_ahead)] if study.plan.reads_ahead else []
+    argv += ["--read-ahead", str(cell.read_ahead)] if study.plan.has_read_ahead(cell) else []
     return shlex.join(argv)
 
 
@@ -112,11 +129,12 @@ def as_json(study: Study, one: Advice) -> dict[str, object]:
     """The advice as plain data; throughput in MB/s, CPU in ms per MiB."""
     return {
         "transport": one.transport,
-        "best": _flat(one.best),
-        "tied": [_flat(point) for point in one.tied],
-        "cheapest_in_cpu": _flat(one.thrifty),
-        "pareto_front": [_flat(point) for point in one.front],
-        "default": _flat(one.default) if one.default else None,
+        "best": _flat(study, one.best),
+        "tied": [_flat(study, point) for point in one.tied],
+        "cheapest_in_cpu": _flat(study, one.thrifty),
+        "pareto_front": [_flat(study, point) for point in one.front],
+        "other_kind": _flat(study, one.other_kind) if one.other_kind else None,
+        "default": _flat(study, one.default) if one.default else None,
         "gain_over_default": one.gain,
         "vers": study.plan.vers,
         "fstab": study.plan.fstab_line(one.best.cell),
@@ -125,9 +143,10 @@ def as_json(study: Study, one: Advice) -> dict[str, object]:
     }
 
 
-def _flat(point: Point) -> dict[str, object]:
+def _flat(study: Study, point: Point) -> dict[str, object]:
     cell = point.cell
     return {
+        "direct": study.plan.is_direct(cell),
         "rsize": cell.rsize,
         "read_ahead": cell.read_ahead,
         "nconnect": cell.nconnect,

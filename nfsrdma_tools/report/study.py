@@ -146,6 +146,11 @@ class Study:
             for variant in _variants(leading)
         }
 
+    @property
+    def buffered(self) -> tuple[Point, ...]:
+        """The points without O_DIRECT reads that are beside buffered ones; all if these lack."""
+        return tuple(p for p in self.points if not p.cell.direct) or self.points
+
     def point(self, cell: Cell) -> Point:
         """The point of a cell."""
         return next(point for point in self.points if point.cell == cell)
@@ -257,6 +262,8 @@ def _of_probes(plan: Plan, trials: Sequence[Trial]) -> dict[str, Any]:
 def _variant(plan: Plan, cell: Cell, axes: Iterable[tuple[str, str]]) -> str:
     loads = [f"jobs {cell.jobs}"] * (len(plan.jobs) > 1)
     loads += [f"depth {cell.depth}"] * (plan.direct and len(plan.depths) > 1)
+    if plan.with_direct:
+        loads.append(f"direct, depth {cell.depth}" if cell.direct else "buffered")
     loads += [f"nconnect {cell.nconnect}"] * (len(plan.nconnects) > 1)
     return ", ".join(loads + [f"{name}={value}" for name, value in axes])
 

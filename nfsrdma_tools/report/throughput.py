@@ -65,7 +65,7 @@ def _lines(ax: Axes, study: Study, points: list[Point]) -> None:
             xs, mark = [p.cell.rsize for p in line], canvas.MARKERS[i % len(canvas.MARKERS)]
             bars(ax, line, xs, [p.throughput for p in line], (color, mark))
             ends.append((xs[-1], line[-1].throughput.mean, f"{ahead} ahead", color))
-    if len(aheads) > 1:
+    if len(aheads) > 1 and not any(p.cell.direct for p in points):
         label_ends(ax, ends)
 
 
@@ -92,7 +92,7 @@ def _limits(ax: Axes, study: Study, points: list[Point]) -> None:
 def _one_at_a_time(study: Study, points: list[Point]) -> tuple[list[float], list[float]]:
     least = min((p.cell.read_ahead for p in points), default=0)
     known = [p for p in points if p.cell.read_ahead == least and p.ceiling]
-    if len(known) < 2 or not study.plan.reads_ahead:
+    if len(known) < 2 or not study.plan.has_read_ahead(known[0].cell):
         return [], []
     # interpolate on logarithmic scales between the measured sizes
     at = np.log([p.cell.rsize for p in known])
@@ -103,13 +103,15 @@ def _one_at_a_time(study: Study, points: list[Point]) -> tuple[list[float], list
 
 def draw_heat_map(study: Study, transport: str) -> Drawing | None:
     """A heat map of one transport with numbers; None if only one read-ahead was measured."""
-    aheads = sorted({p.cell.read_ahead for p in study.points})
-    sizes = sorted({p.cell.rsize for p in study.points})
-    if len(aheads) < 2:
+    aheads = sorted({p.cell.read_ahead for p in study.buffered})
+    sizes = sorted({p.cell.rsize for p in study.buffered})
+    variants = list(
+        dict.fromkeys(p.variant for p in study.buffered if p.cell.transport == transport)
+    )
+    if len(aheads) < 2 or not variants:
         return None
-    variants = study.variants_of(transport)
     figure, axes = panels(variants, room=False)
-    top = max(p.throughput.mean for p in study.points)
+    top = max(p.throughput.mean for p in study.buffered)
     for ax, variant in zip(axes, variants, strict=True):
         _tile_axes(ax, study, sizes, aheads)
         measured = {(p.cell.rsize, p.cell.read_ahead): p for p in study.of(transport, variant)}

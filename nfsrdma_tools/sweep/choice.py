@@ -235,6 +235,8 @@ class Choice:
     confidence the fastest cell is the winner or one of them (significance.py).  ``front`` is the
     Pareto front: no other cell needs less CPU time per byte without being slower.  It begins with
     the winner, fastest first.  ``noise`` is the relative spread of a run, by transport.
+    ``other_kind`` is the fastest cell of the kind that the winner is not of: buffered reads, or
+    O_DIRECT reads beside them; None if the plan has one kind.
     """
 
     transport: str
@@ -242,6 +244,7 @@ class Choice:
     tied: tuple[Summary, ...]
     front: tuple[Summary, ...]
     noise: Noises
+    other_kind: Summary | None
 
 
 def choose(trials: Iterable[Trial], transport: str = "") -> Choice | None:
@@ -254,7 +257,8 @@ def choose(trials: Iterable[Trial], transport: str = "") -> Choice | None:
     noise = by_transport(everything)
     winner, *others = ranked
     tied = tuple(s for s in others if gap(s, winner) <= noise.bound(s, winner, len(others)))
-    return Choice(transport, winner, tied, _front(ranked), noise)
+    other_kind = next((s for s in ranked if s.cell.direct != winner.cell.direct), None)
+    return Choice(transport, winner, tied, _front(ranked), noise, other_kind)
 
 
 def unstable(trials: Iterable[Trial]) -> tuple[Summary, ...]:

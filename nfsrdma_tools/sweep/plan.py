@@ -76,7 +76,8 @@ class Cell:
     ``rsize`` is the transfer size in bytes (wsize when the plan writes), ``read_ahead`` in blocks
     of it, ``axes`` the values of tunables and the personality, in the order of the plan.  ``jobs``
     and ``depth`` are fio's numjobs and iodepth: threads that read a part of the file each, and
-    requests that a thread has in flight.
+    requests that a thread has in flight.  ``direct`` marks O_DIRECT where buffered reads are in the
+    same plan; where all cells are O_DIRECT, none is marked.
     """
 
     transport: str
@@ -86,13 +87,14 @@ class Cell:
     axes: tuple[tuple[str, str], ...] = ()
     jobs: int = 1
     depth: int = 1
+    direct: bool = False
 
     @property
     def key(self) -> str:
         """Canonical JSON: equal cells have equal keys, in every process and version."""
         data = asdict(self)
-        for name in ("jobs", "depth"):
-            if data[name] == 1:
+        for name, before in (("jobs", 1), ("depth", 1), ("direct", False)):
+            if data[name] == before:
                 del data[name]
         return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
@@ -124,9 +126,10 @@ class Cell:
 
     def __str__(self) -> str:
         """The name in reports: ``rdma 128k, 4 ahead``."""
-        text = f"{self.transport} {format_size(self.rsize)}, {self.read_ahead} ahead"
+        text = f"{self.transport} {format_size(self.rsize)}, "
+        text += "direct" if self.direct else f"{self.read_ahead} ahead"
         text += f", {self.jobs} jobs" if self.jobs > 1 else ""
-        text += f", depth {self.depth}" if self.depth > 1 else ""
+        text += f", depth {self.depth}" if self.depth > 1 or self.direct else ""
         text += f", nconnect {self.nconnect}" if self.nconnect > 1 else ""
         return text + "".join(f", {name}={value}" for name, value in self.axes)
 
@@ -141,8 +144,10 @@ class Plan:
     ``read_ahead_kbs``, windows in KiB, replace ``read_aheads`` unless it is empty: each rsize has
     the windows that are multiples of it.
 
-    ``depths`` apply to O_DIRECT; read-ahead is the depth of buffered reads.  ``minutes`` of trials
-    end the sweep; 0 is no limit.
+    ``depths`` apply to O_DIRECT; read-ahead is the depth of buffered reads.  ``direct`` has
+    O_DIRECT in all cells; ``with_direct`` has cells of both kinds: buffered reads with each
+    read-ahead, and O_DIRECT reads with each depth.  ``minutes`` of trials end the sweep; 0 is no
+    limit.
 
     The axis ``personality`` applies to transport nfsrdma; cells of other transports lack it.
 
@@ -166,6 +171,7 @@ class Plan:
     vers: str = default_vers()
     direction: str = "read"
     direct: bool = False
+    with_direct: bool = False
     axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     runs: int = 3
     file_size: int = 32 << 20
@@ -196,21 +202,27 @@ class Plan:
         return tuple(cell for transport in self.transports for cell in self._cells_of(transport))
 
     def _cells_of(self, transport: str) -> Iterator[Cell]:
-        sizes = [(rsize, ahead) for rsize in self.rsizes for ahead in self._blocks_ahead(rsize)]
+        for direct in (False, True) if self.with_direct else (False,):
+            yield from self._cells_of_kind(transport, direct)
+
+    def _cells_of_kind(self, transport: str, direct: bool) -> Iterator[Cell]:
+        sizes = [
+            (rsize, ahead) for rsize in self.rsizes for ahead in self._blocks_ahead(rsize, direct)
+        ]
         axes = [
             [(name, value) for value in values]
             for name, values in self.axes
             if name != PERSONALITY or transport == OURS
         ]
-        loads = itertools.product(self.jobs, self.depths if self.direct else (1,))
+        loads = itertools.product(self.jobs, self.depths if self.direct or direct else (1,))
         for size, nconnect, set_, load in itertools.product(
             sizes, self.nconnects, itertools.product(*axes), loads
         ):
-            yield Cell(transport, *size, nconnect, set_, *load)
+            yield Cell(transport, *size, nconnect, set_, *load, direct)
 
-    def _blocks_ahead(self, rsize: int) -> tuple[int, ...]:
+    def _blocks_ahead(self, rsize: int, direct: bool) -> tuple[int, ...]:
         """Read-ahead in blocks, for each cell of an rsize; O_DIRECT and writes have none."""
-        if not self.reads_ahead:
+        if direct or not self.reads_ahead:
             return (0,)
         windows = (kb << 10 for kb in self.read_ahead_kbs)
         whole = tuple(window // rsize for window in windows if window % rsize == 0)
@@ -226,32 +238,39 @@ class Plan:
         """Whether read-ahead is part of what this plan measures."""
         return self.direction == "read" and not self.direct
 
+    def has_read_ahead(self, cell: Cell) -> bool:
+        """Whether ``cell`` is a buffered read, which has a read-ahead."""
+        return self.reads_ahead and not cell.direct
+
+    def is_direct(self, cell: Cell) -> bool:
+        """Whether ``cell`` is O_DIRECT."""
+        return self.direct or cell.direct
+
     def request_size(self, cell: Cell) -> int:
         """Bytes of a read(2) or write(2): small, as large requests hide the effect of read-ahead.
 
         With O_DIRECT there is no read-ahead, and a request smaller than rsize would hide rsize.
         """
-        return cell.rsize if self.direct else self.block_size
+        return cell.rsize if self.is_direct(cell) else self.block_size
 
-    @property
-    def engine(self) -> str:
+    def engine(self, cell: Cell) -> str:
         """The ioengine of fio; "" if one thread with one request in flight does all trials.
 
-        All cells have the same one, as they are compared.
+        All cells of a kind have the same one, as they are compared.
         """
-        if self.direct and max(self.depths) > 1:
+        deep = (self.direct or self.with_direct) and max(self.depths) > 1
+        if deep and self.is_direct(cell):
             return "io_uring"
-        return "psync" if max(self.jobs) > 1 else ""
+        return "psync" if deep or max(self.jobs) > 1 else ""
 
     def part(self, cell: Cell) -> int:
         """Bytes of the part of the file that each job of ``cell`` has to itself."""
         request = self.request_size(cell)
         return self.file_size // cell.jobs // request * request
 
-    @property
-    def reads_again(self) -> bool:
-        """Whether a trial may read the file more than once."""
-        return bool(self.seconds) and self.direct and self.direction == "read"
+    def reads_again(self, cell: Cell) -> bool:
+        """Whether a trial of ``cell`` may read the file more than once."""
+        return bool(self.seconds) and self.is_direct(cell) and self.direction == "read"
 
     def bytes_moved(self, cell: Cell) -> int:
         """Bytes that each trial of ``cell`` reads from the start of the file, or writes.
@@ -259,7 +278,8 @@ class Plan:
         With ``seconds`` it is the most, unless the trial begins with the file again.  Several jobs
         have equal shares, each at the start of its part.
         """
-        window = cell.rsize if self.direct else max(cell.read_ahead * cell.rsize, _LEAST_WINDOW)
+        window = max(cell.read_ahead * cell.rsize, _LEAST_WINDOW)
+        window = cell.rsize if self.is_direct(cell) else window
         if self.direction == "write" or self.seconds or window >= self.whole_from:
             return self.part(cell) * cell.jobs
         request = self.request_size(cell)
@@ -375,9 +395,7 @@ def _check_numbers(plan: Plan) -> None:
         if not values or len(set(values)) != len(values):
             raise UsageError(f"axis {name}: expected different values, found {list(values)}")
     _check_personalities(plan)
-    if plan.read_ahead_kbs and not plan.cells():
-        what = f"no read-ahead of {list(plan.read_ahead_kbs)} KiB is a multiple of an rsize"
-        raise UsageError(what, f"rsizes: {', '.join(map(format_size, plan.rsizes))}")
+    _check_buffered(plan)
     _check_requests(plan)
 
 
@@ -408,9 +426,19 @@ def _check_personalities(plan: Plan) -> None:
         raise UsageError(what, "use --vers 3")
 
 
+def _check_buffered(plan: Plan) -> None:
+    if plan.with_direct and not plan.reads_ahead:
+        what = "O_DIRECT beside buffered reads: this plan has no buffered reads"
+        raise UsageError(what, "omit --direct and --write, or use --direct for all of it")
+    if plan.read_ahead_kbs and all(cell.direct for cell in plan.cells()):
+        what = f"no read-ahead of {list(plan.read_ahead_kbs)} KiB is a multiple of an rsize"
+        raise UsageError(what, f"rsizes: {', '.join(map(format_size, plan.rsizes))}")
+
+
 def _check_requests(plan: Plan) -> None:
     file_size = plan.file_size or SIZE_STEP
-    for size in plan.rsizes if plan.direct else (plan.block_size,):
+    sizes = plan.rsizes if plan.direct or plan.with_direct else ()
+    for size in sizes if plan.direct else (plan.block_size, *sizes):
         if file_size % size:
             what = f"the file size, {file_size} bytes, is not a multiple of requests of {size}"
             raise UsageError(what, "choose powers of two for both")

@@ -175,7 +175,7 @@ def measuring(plan: Plan, trials: int, facts: Mapping[str, str]) -> Step:
     if plan.seconds:
         each = plan.seconds * (1 + WARM_UP)
         what += f" of up to {plan.seconds:g} s, after a warm-up of {plan.seconds * WARM_UP:g} s"
-    if plan.reads_again:
+    if any(map(plan.reads_again, cells)):
         what += "; a trial reads the file again when it is at its end (O_DIRECT)"
     return Step(what, round(trials * (by.mounting + each)))
 

@@ -9,12 +9,14 @@ that from the journal, and the store has the state to resume from.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import state_dir
@@ -179,24 +181,27 @@ def _most(bench: Bench) -> int:
     if not half:
         what = f"the export has less than {format_size(2 * _SAMPLE)} of free space"
         raise UserError(what, "free space there, or give --file-size")
-    return min(half, _REREAD) if bench.plan.reads_again else half
+    return min(half, _REREAD) if all(map(bench.plan.reads_again, bench.plan.cells())) else half
 
 
 def _sample(bench: Bench, store: Store, size: int) -> float:
-    """Seconds that the fastest transport takes for a file of ``size`` bytes."""
+    """Seconds that the fastest transport and kind of read take for a file of ``size`` bytes."""
     plan = replace(bench.plan, file_size=size, seconds=0.0, whole_from=0)
     sample = replace(bench, plan=plan, content=[])
-    cell = max(plan.cells(), key=lambda cell: (cell.jobs, cell.depth, cell.rsize, cell.read_ahead))
+    largest: dict[bool, Cell] = {}
+    for cell in sorted(plan.cells(), key=lambda c: (c.jobs, c.depth, c.rsize, c.read_ahead)):
+        largest[cell.direct] = cell
     window = max(kb_for(each.read_ahead, each.rsize) for each in plan.cells())
     with file_on_server(sample, store, keep=False):
-        return min(_timed(sample, name, cell, window) for name in plan.transports)
+        ways = itertools.product(plan.transports, largest.values())
+        return min(_timed(sample, name, cell, window) for name, cell in ways)
 
 
 def _timed(bench: Bench, transport: str, cell: Cell, window: int) -> float:
     ready(bench, transport)
     # the kernel's own sizes: a device may not offer the largest rsize of the plan
     request = request_for(bench, transport)
-    if bench.plan.reads_ahead:
+    if bench.plan.has_read_ahead(cell):
         request = replace(request, read_ahead_kb=window)
     work = workload.write if bench.plan.direction == "write" else workload.read
     with mounted(bench, request):
@@ -326,8 +331,9 @@ def _one(bench: Bench, trial: Trial, done: list[Trial], options: Options) -> Tri
 
 def _offered_alike(one: Cell, other: Cell) -> bool:
     """Whether the kernel and the server offer both cells or none."""
-    # read-ahead does not change what they offer
-    return replace(one, read_ahead=0) == replace(other, read_ahead=0)
+    # these do not change what they offer
+    same: dict[str, Any] = {"read_ahead": 0, "jobs": 1, "depth": 1, "direct": False}
+    return replace(one, **same) == replace(other, **same)
 
 
 def _stop_if_hopeless(streak: list[Trial]) -> None:

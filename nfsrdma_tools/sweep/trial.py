@@ -249,7 +249,7 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
             mounting.verify_personality(cell.personality, nfs_mount.device)
         part = workload.checked_part(bench.plan, first)
         if check_data and bench.plan.direction == "read":
-            workload.check(bench.directory, bench.plan, bench.content, part)
+            workload.check(bench.directory, bench.plan, bench.content, part, cell)
     if check_data and bench.plan.direction == "write":
         with _mounted(bench, cell):
             workload.verify(bench.directory, bench.plan, cell, part)
@@ -291,7 +291,7 @@ def _mounted(bench: Bench, cell: Cell) -> Iterator[Mount]:
 
 
 def _read_ahead(bench: Bench, cell: Cell, nfs_mount: Mount) -> int:
-    if not bench.plan.reads_ahead:
+    if not bench.plan.has_read_ahead(cell):
         return readahead.get_kb(nfs_mount.device)
     return readahead.verify(nfs_mount.device, readahead.kb_for(cell.read_ahead, cell.rsize))
 
@@ -392,7 +392,7 @@ def request_for(bench: Bench, transport: str, cell: Cell | None = None) -> Mount
         rsize=size if plan.direction == "read" else None,
         wsize=size if plan.direction == "write" else None,
         nconnect=cell.nconnect if cell and cell.nconnect > 1 else None,
-        read_ahead=cell.read_ahead if cell and plan.reads_ahead else None,
+        read_ahead=cell.read_ahead if cell and plan.has_read_ahead(cell) else None,
         personality=cell.personality if cell else None,
         # with NFSv3, locks need rpc.statd; a sweep uses no locks
         options=(*_PATIENCE[plan.direction], *(("nolock",) if plan.vers == "3" else ())),

@@ -144,10 +144,11 @@ def remove(directory: Path, plan: Plan) -> None:
 def read(directory: Path, plan: Plan, cell: Cell) -> Job:
     """Do the read of a trial of ``cell`` once; raises JobError."""
     with _explaining(plan):
-        if plan.engine:
+        if plan.engine(cell):
             job = _read_with_fio(directory, plan, cell)
         else:
-            job = _read(directory, plan, plan.request_size(cell), plan.bytes_moved(cell))
+            sizes = plan.bytes_moved(cell), plan.request_size(cell)
+            job = _read(directory, plan, *sizes, direct=plan.is_direct(cell))
         # fio rounds to ms
         is_over = plan.seconds and job.duration_ns >= plan.seconds * 1e9 - 2e6
         if job.bytes < plan.bytes_moved(cell) and not is_over:
@@ -162,16 +163,16 @@ def warm_up(directory: Path, plan: Plan, cell: Cell) -> None:
         write(directory, moment, cell)
         return
     with _explaining(plan):
-        _read(directory, replace(moment, direct=True), _aligned(cell.rsize), plan.file_size)
+        _read(directory, moment, plan.file_size, _aligned(cell.rsize), direct=True)
 
 
 def _aligned(size: int) -> int:
     return max(size, mmap.PAGESIZE)
 
 
-def _read(directory: Path, plan: Plan, request: int, size: int) -> Job:
+def _read(directory: Path, plan: Plan, size: int, request: int, *, direct: bool) -> Job:
     path = directory / file_name(plan)
-    how = (size, request, "direct" if plan.direct else "buffered", plan.seconds)
+    how = (size, request, "direct" if direct else "buffered", plan.seconds)
     limit = 120 + plan.seconds + size / SLOWEST
     result = run(*_PYTHON, _READER, path.absolute(), *map(str, how), check=False, timeout=limit)
     if result.returncode:
@@ -181,19 +182,19 @@ def _read(directory: Path, plan: Plan, request: int, size: int) -> Job:
 
 
 def _read_with_fio(directory: Path, plan: Plan, cell: Cell) -> Job:
-    again = ("--time_based",) if plan.reads_again else ()
-    options = (*_ONLY_READ, *_direct(plan), *_limit(plan), *again)
+    again = ("--time_based",) if plan.reads_again(cell) else ()
+    options = (*_ONLY_READ, *_direct(plan, cell), *_limit(plan), *again)
     with _errors(), opened_regular(directory / file_name(plan), os.O_RDONLY) as file:
         return run_job(file, *options, *_load(plan, cell), size=plan.bytes_moved(cell))
 
 
 def _load(plan: Plan, cell: Cell) -> tuple[str, ...]:
     """The options of fio for a cell's requests, and for jobs that have a part of the file each."""
-    request = (f"--bs={plan.request_size(cell)}",)
-    if not plan.engine:
+    request, engine = (f"--bs={plan.request_size(cell)}",), plan.engine(cell)
+    if not engine:
         return request
     jobs = (f"--numjobs={cell.jobs}", f"--offset_increment={plan.part(cell)}")
-    return (*request, *jobs, f"--ioengine={plan.engine}", f"--iodepth={cell.depth}")
+    return (*request, *jobs, f"--ioengine={engine}", f"--iodepth={cell.depth}")
 
 
 def _limit(plan: Plan) -> tuple[str, ...]:
@@ -203,7 +204,8 @@ def _limit(plan: Plan) -> tuple[str, ...]:
 def require_engine(plan: Plan, root: Path = Path("/")) -> None:
     """UserError if the kernel does not allow what the plan's depths need."""
     setting = root / "proc/sys/kernel/io_uring_disabled"
-    if plan.engine == "io_uring" and readable(setting).strip() == "2":
+    engines = map(plan.engine, plan.cells())
+    if "io_uring" in engines and readable(setting).strip() == "2":
         what = "a depth above 1 needs io_uring, and kernel.io_uring_disabled is 2"
         raise UserError(what, "set it to 0 with sysctl, or sweep with --depth 1")
 
@@ -216,8 +218,9 @@ def write(directory: Path, plan: Plan, cell: Cell) -> Job:
     path = directory / file_name(plan)
     remove(directory, plan)
     load, checked = _load(plan, cell), _checked_size(plan, cell)
+    more = (*load, *_direct(plan, cell), *_limit(plan))
     with _explaining(plan):
-        return _write(path, plan.bytes_moved(cell), checked, *load, *_direct(plan), *_limit(plan))
+        return _write(path, plan.bytes_moved(cell), checked, *more)
 
 
 def remember(directory: Path, plan: Plan) -> Content:
@@ -231,13 +234,17 @@ def checked_part(plan: Plan, moved: int) -> int:
     return min(moved, plan.file_size, _VERIFIED) if plan.seconds else moved
 
 
-def check(directory: Path, plan: Plan, expected: Content, size: int) -> None:
-    """Read the first ``size`` bytes of the file again, and compare; raises JobError.
+def check(
+    directory: Path, plan: Plan, expected: Content, size: int, cell: Cell | None = None
+) -> None:
+    """Read the first ``size`` bytes of the file again, as ``cell`` does; raises JobError.
 
-    Directly after a buffered read this compares the pages that came over the network.
+    It compares them with ``expected``.  Directly after a buffered read these are the pages that
+    came over the network.
     """
+    direct = plan.is_direct(cell) if cell else plan.direct
     with _explaining(plan), _errors():
-        if not has_content(directory / file_name(plan), expected, size, plan.direct):
+        if not has_content(directory / file_name(plan), expected, size, direct):
             raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ))
 
 
@@ -251,7 +258,7 @@ def verify(directory: Path, plan: Plan, cell: Cell | None = None, length: int = 
     if plan.direct and cell:
         size = max(cell.rsize, BLOCK)
     checks = (*_checks(_checked_size(plan, cell)), "--verify_fatal=1")
-    options = (*_ONLY_READ, *checks, *_direct(plan), f"--bs={size}")
+    options = (*_ONLY_READ, *checks, *_direct(plan, cell), f"--bs={size}")
     path = directory / file_name(plan)
     with _explaining(plan), _errors(), opened_regular(path, os.O_RDONLY) as file:
         run_job(file, *options, size=length)
@@ -299,8 +306,8 @@ def _write(path: Path, size: int, checked: int, *more: str) -> Job:
         return run_job(file, *options, *_checks(checked), *more, size=size)
 
 
-def _direct(plan: Plan) -> tuple[str, ...]:
-    return ("--direct=1",) if plan.direct else ()
+def _direct(plan: Plan, cell: Cell | None) -> tuple[str, ...]:
+    return ("--direct=1",) if plan.direct or (cell and cell.direct) else ()
 
 
 @contextlib.contextmanager

@@ -225,6 +225,29 @@ def test_what_is_not_offered_is_said_with_both_values(node: Lab) -> None:
     assert len(trials) == 6
 
 
+@pytest.mark.nightly
+def test_depth_beside_read_ahead(node: Lab) -> None:
+    argv = ("nfsrdma", "sweep", TARGET, "--output", STORE, *TINY, "--whole-file")
+    words = ("--transport", "rdma", "--rsize", "32k", "--read-ahead", "0,4", "--depth", "1,8")
+    said = node.run("client", *argv, *words, timeout=400).stdout
+    trials = {trial.cell: trial for trial in stored(node)}
+    near, far = (Cell("rdma", 32768, ahead) for ahead in (0, 4))
+    one, eight = (Cell("rdma", 32768, 0, depth=depth, direct=True) for depth in (1, 8))
+    assert set(trials) == {near, far, one, eight}
+    for trial in trials.values():
+        assert (trial.status, trial.verified, trial.bytes) == ("ok", True, 4 << 20), trial.reason
+    # buffered reads fetch a page at a time, or whole blocks; O_DIRECT reads are as large as rsize
+    assert trials[near].operations == 1024
+    assert trials[far].operations <= 140
+    assert trials[one].operations == trials[eight].operations == 128
+    assert [trials[cell].read_ahead_kb_after for cell in (near, far)] == [0, 128]
+    # eight requests in flight wait for each other
+    assert trials[eight].execute_ms > 2 * trials[one].execute_ms
+    best = next(line for line in said.splitlines() if line.startswith("best: rdma 32k, "))
+    kinds = ["direct", "buffered"] if "direct, depth" in best else ["buffered", "direct"]
+    assert f"\n  {' against '.join(kinds)}: " in said
+
+
 def test_writing(node: Lab) -> None:
     trials = swept(node, "--write", "--rsize", "8k,64k")
     assert len(trials) == 4

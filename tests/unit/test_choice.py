@@ -243,6 +243,33 @@ def test_the_depths_of_direct_reads_are_loads_too() -> None:
     assert {t.cell.depth for t in trials} == {1, 8}
 
 
+def test_depths_beside_read_aheads_are_loads_of_direct_reads_only() -> None:
+    plan = replace(HARDWARE, with_direct=True, jobs=(1,), nconnects=(1,))
+    assert len(plan.cells()) == 2 * 3 * (3 + 3)
+
+    def speed(cell: Cell) -> float:
+        return 100.0 * (min(cell.depth, 4) if cell.direct else cell.read_ahead) + cell.rsize / 1e6
+
+    trials = race_of(plan, speed)
+    assert {t.cell.depth for t in trials if t.cell.direct} == {1, 8, 64}
+    assert {t.cell.read_ahead for t in trials if not t.cell.direct} == {1, 4, 16}
+    flat = race_of(plan, lambda _: 100.0)
+    assert {t.cell.depth for t in flat if t.cell.direct} == {1, 8}
+    choice = choose(trials)
+    assert choice
+    assert choice.other_kind
+    assert (choice.winner.cell.direct, choice.winner.cell.read_ahead) == (False, 16)
+    assert (choice.other_kind.cell.direct, choice.other_kind.cell.depth > 1) == (True, True)
+    assert choice.other_kind not in choice.tied
+
+
+def test_a_plan_of_one_kind_has_no_other_kind() -> None:
+    for direct in (False, True):
+        choice = choose(race_of(replace(HARDWARE, direct=direct, runs=1), lambda _: 100.0))
+        assert choice
+        assert choice.other_kind is None
+
+
 def test_a_load_that_is_not_offered_ends_its_axis() -> None:
     trials = list[Trial]()
     while step := next_cell(HARDWARE, trials):

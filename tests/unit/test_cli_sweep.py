@@ -41,7 +41,7 @@ def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (("sweep", "s:/e", "--rsize", "1M", "--read-ahead-kb", "128"), 2, "multiple of an rsize"),
         (("sweep", "s:/e", "--rsize", "4k;reboot"), 2, "not a size"),
         (("sweep", "s:/e", "--resume", "s.db"), 2, "exclude each other"),
-        (("sweep", "s:/e", "--depth", "8"), 2, "--depth needs --direct"),
+        (("sweep", "s:/e", "--write", "--depth", "8"), 2, "--depth needs --direct"),
         (("sweep", "s:/e", "--jobs", "0"), 2, "least value of runs, nconnect, jobs, depth"),
         (("sweep", "s:/e", "--seconds", "-1"), 2, "seconds: expected 0 to 3600, found -1"),
         (("sweep", "--lab", "--lab-clock", "sundial"), 2, "clock is 'sundial'"),
@@ -205,6 +205,57 @@ def test_the_conclusion_compares_transports_and_names_the_full_cpu(tmp_path: Pat
     assert "nfsrdma against tcp: 1.50 times as fast, 0.50 of its CPU time per byte" in lines
     assert "nfsrdma against rdma: no significant difference" in lines
     assert "limit of the best cell: the CPU, 99% busy" in lines
+
+
+@pytest.mark.parametrize(
+    ("deep", "words"),
+    [
+        (
+            150.0,
+            [
+                "best: rdma 64k, direct, depth 8: 150.20 MB/s, 0% CPU (3 runs, spread 0.07%)",
+                "  direct against buffered: 1.50 times as fast, 0.50 of its CPU time per byte; "
+                "best buffered: rdma 64k, 4 ahead (100.20), read_ahead_kb 256",
+            ],
+        ),
+        (
+            50.0,
+            [
+                "best: rdma 64k, 4 ahead: 100.20 MB/s, 0% CPU (3 runs, spread 0.10%), "
+                "read_ahead_kb 256",
+                "  buffered against direct: 2.00 times as fast, 2.00 of its CPU time per byte; "
+                "best direct: rdma 64k, direct, depth 8 (50.20)",
+            ],
+        ),
+        (
+            100.0,
+            [
+                "best: rdma 64k, direct, depth 8: 100.20 MB/s, 0% CPU (3 runs, spread 0.10%)",
+                "  direct against buffered: no significant difference; "
+                "best buffered: rdma 64k, 4 ahead (100.20), read_ahead_kb 256",
+            ],
+        ),
+    ],
+)
+def test_the_conclusion_says_whether_buffered_or_direct_reads_win(
+    tmp_path: Path, deep: float, words: list[str]
+) -> None:
+    plan = Plan("s:/e", uid="p", transports=("rdma",), rsizes=(65536,), read_aheads=(0, 4),
+                depths=(1, 8), with_direct=True)  # fmt: skip
+    with Store(tmp_path / "s.db") as store:
+        for run in (1, 2, 3):
+            for order, cell in enumerate(plan.cells()):
+                speed = 25.0 * cell.read_ahead if cell.read_ahead else 10.0
+                speed = deep if cell.depth > 1 else speed
+                made = Trial("p", cell, run, order, throughput=speed + 0.1 * run, bytes=1 << 20)
+                store.add_trial(replace(made, busy_ns=(4 if cell.direct else 8) << 20))
+        assert conclusion(plan, store, done=True)[:2] == words
+
+
+def test_depth_without_direct_measures_both_kinds() -> None:
+    assert cli_sweep._has_both_kinds("1,8", direct=False, write=False)
+    assert cli_sweep._has_both_kinds("1,8", direct=True, write=False) is None
+    assert cli_sweep._has_both_kinds(None, direct=False, write=False) is None
 
 
 def test_a_sweep_that_measured_nothing_recommends_nothing(tmp_path: Path) -> None:

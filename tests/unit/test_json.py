@@ -193,19 +193,20 @@ def event(made: Callable[[Plan, Trial], progress.Event]) -> Callable[[PATCH, Pat
 PLAN = (
     "axes block_size depths direct direction directory file_size jobs minutes mode nconnects "
     "order preset read_ahead_kbs read_aheads rsizes runs seconds seed target transports uid "
-    "verify vers whole_from"
+    "verify vers whole_from with_direct"
 )
-CELL = "axes depth jobs nconnect read_ahead rsize transport"
+CELL = "axes depth direct jobs nconnect read_ahead rsize transport"
 TRIAL = (
     "axes() began busy_ns bytes bytes_received bytes_sent cache ceiling cell(axes "
-    "depth jobs nconnect read_ahead rsize transport) cpu_modes() cpu_share duration_ns environment "
-    "execute_ms file_size harness_ns mount() operations order plan probe_rows() queue_ms rdma() "
-    "read_ahead_kb_after read_ahead_kb_before reader_system_s reader_user_s reason retransmits "
-    "rpc_counts() rtt_ms run started status steal_s task_ns throughput total_ns verified wall_ns"
+    "depth direct jobs nconnect read_ahead rsize transport) cpu_modes() cpu_share duration_ns "
+    "environment execute_ms file_size harness_ns mount() operations order plan probe_rows() "
+    "queue_ms rdma() read_ahead_kb_after read_ahead_kb_before reader_system_s reader_user_s reason "
+    "retransmits rpc_counts() rtt_ms run started status steal_s task_ns throughput total_ns "
+    "verified wall_ns"
 )
 SUMMARY = (
-    "axes(nfsrdma.credits) cpu_ms_per_mib depth highest jobs lowest mb_per_s nconnect read_ahead "
-    "rsize runs unstable"
+    "axes(nfsrdma.credits) cpu_ms_per_mib depth direct highest jobs lowest mb_per_s nconnect "
+    "read_ahead rsize runs unstable"
 )
 MOUNT = (
     "addresses(x) connections device directory figures(x) flags fstype nconnect options(x) "
@@ -274,7 +275,7 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
         report,
         f"conditions() figures fleet missing page plan recommendation(apply best({SUMMARY}) "
         f"cheapest_in_cpu({SUMMARY}) default({SUMMARY}) fstab gain_over_default mount "
-        f"pareto_front({SUMMARY}) tied({SUMMARY}) transport vers) target",
+        f"other_kind pareto_front({SUMMARY}) tied({SUMMARY}) transport vers) target",
     ),
     "sweep, planned": (
         event(lambda plan, _: progress.Planned(plan, {"x": "1"}, 0, 1)),

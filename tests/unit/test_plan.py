@@ -81,10 +81,15 @@ def test_cells_with_little_read_ahead_read_a_share_of_the_file() -> None:
 def test_by_time_no_cell_reads_a_share_and_only_direct_reads_repeat() -> None:
     plan = preset("quick", "s:/e", seconds=5.0)
     assert {plan.bytes_moved(cell) for cell in plan.cells()} == {plan.file_size}
-    assert not plan.reads_again
-    assert replace(plan, direct=True).reads_again
-    assert not replace(plan, direct=True, direction="write").reads_again
-    assert not replace(plan, direct=True, seconds=0.0).reads_again
+    cell = Cell("tcp", 8192, 0)
+    assert not plan.reads_again(cell)
+    assert replace(plan, direct=True).reads_again(cell)
+    assert not replace(plan, direct=True, direction="write").reads_again(cell)
+    assert not replace(plan, direct=True, seconds=0.0).reads_again(cell)
+    beside = replace(plan, with_direct=True)
+    assert [beside.reads_again(replace(cell, direct=direct)) for direct in (False, True)] == [
+        False, True,
+    ]  # fmt: skip
 
 
 @given(st.integers(1, 512), st.integers(0, 64), st.sampled_from([512, 4096, 8192]), st.booleans())
@@ -188,9 +193,36 @@ def test_jobs_and_depths_multiply_the_grid_and_depths_that_of_direct_reads_only(
     direct = replace(plan, direct=True)
     assert len(direct.cells()) == len(set(direct.cells())) == 8
     assert str(direct.cells()[-1]) == "rdma 64k, 0 ahead, 4 jobs, depth 8, nconnect 2"
-    assert (plan.engine, direct.engine) == ("psync", "io_uring")
-    assert replace(direct, depths=(1,)).engine == "psync"
-    assert replace(plan, jobs=(1,)).engine == ""
+    cell = plan.cells()[0]
+    assert (plan.engine(cell), direct.engine(cell)) == ("psync", "io_uring")
+    assert replace(direct, depths=(1,)).engine(cell) == "psync"
+    assert replace(plan, jobs=(1,)).engine(cell) == ""
+
+
+def test_depths_of_direct_reads_are_beside_read_aheads_of_buffered_ones_not_times_them() -> None:
+    plan = Plan("s:/e", transports=("rdma",), rsizes=(65536,), read_aheads=(0, 4), depths=(1, 8),
+                with_direct=True)  # fmt: skip
+    assert [str(cell) for cell in plan.cells()] == [
+        "rdma 64k, 0 ahead",
+        "rdma 64k, 4 ahead",
+        "rdma 64k, direct, depth 1",
+        "rdma 64k, direct, depth 8",
+    ]
+    buffered, *_, direct = plan.cells()
+    assert (plan.has_read_ahead(buffered), plan.has_read_ahead(direct)) == (True, False)
+    assert (plan.is_direct(buffered), plan.is_direct(direct)) == (False, True)
+    assert (plan.request_size(buffered), plan.request_size(direct)) == (8192, 65536)
+    # io_uring would hand buffered reads to threads of the kernel
+    assert (plan.engine(buffered), plan.engine(direct)) == ("psync", "io_uring")
+    shallow = replace(plan, depths=(1,))
+    assert {shallow.engine(cell) for cell in shallow.cells()} == {""}
+    shares = replace(plan, whole_from=32768)
+    assert shares.bytes_moved(buffered) == plan.file_size // 8
+    assert shares.bytes_moved(direct) == plan.file_size
+    for cell in plan.cells():
+        assert Cell.from_key(cell.key) == cell
+    assert replace(plan, jobs=(1, 4), nconnects=(1, 2)).cells()[-1].jobs == 4
+    assert len(replace(plan, jobs=(1, 4), nconnects=(1, 2)).cells()) == 16
 
 
 def test_each_job_has_an_equal_part_of_whole_requests() -> None:
@@ -209,7 +241,7 @@ def test_keys_of_cells_with_one_job_are_those_of_older_stores() -> None:
     assert json.loads(cell.key) == {
         "axes": [], "nconnect": 1, "read_ahead": 0, "rsize": 8192, "transport": "tcp",
     }  # fmt: skip
-    for loaded in (replace(cell, jobs=4), replace(cell, depth=4)):
+    for loaded in (replace(cell, jobs=4), replace(cell, depth=4), replace(cell, direct=True)):
         assert Cell.from_key(loaded.key) == loaded
         assert loaded.key != cell.key
 
@@ -290,6 +322,11 @@ def test_plans_and_cells_survive_json() -> None:
             "vers": "4.2",
         },
         {"direct": True, "rsizes": (1000,)},
+        {"with_direct": True, "rsizes": (1000,)},
+        {"with_direct": True, "block_size": 3000},
+        {"with_direct": True, "direct": True},
+        {"with_direct": True, "direction": "write"},
+        {"with_direct": True, "rsizes": (1 << 20,), "read_ahead_kbs": (128,)},
         {"rsizes": (1 << 20,), "read_ahead_kbs": (128,)},
     ],
 )

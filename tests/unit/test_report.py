@@ -322,6 +322,32 @@ def test_further_axes_become_panels(hostile: build.Report, tmp_path: Path) -> No
     assert "nconnect 1" in svg and "nconnect 4" in svg
 
 
+def test_direct_reads_beside_buffered_ones_are_panels_and_the_advice_compares_them(
+    tmp_path: Path,
+) -> None:
+    both = plan(transports=("tcp",), depths=(1, 8), with_direct=True)
+    report = build.build(store(tmp_path / "s.db", both), tmp_path)
+    assert report.study.variants == ["buffered", "direct, depth 1", "direct, depth 8"]
+    lines = (tmp_path / "fig15-throughput-tcp.svg").read_text()
+    assert all(f">{variant}<" in lines for variant in report.study.variants)
+    # only buffered reads have a read-ahead
+    assert ">buffered<" in (tmp_path / "map-tcp.svg").read_text()
+    for name in ("map-tcp", "fig17-cpu-throughput", "fig18-reader-cpu"):
+        assert "direct, depth" not in (tmp_path / f"{name}.svg").read_text()
+    (advice,) = recommendation.advice(report.study)
+    assert advice.other_kind
+    assert (advice.best.cell.direct, advice.other_kind.cell.direct) == (False, True)
+    assert advice.default
+    assert not advice.default.cell.direct
+    said = recommendation.over_other_kind(report.study, advice)
+    assert re.match(r"Buffered reads: 1\.\d\d times as fast as direct reads, which reached .* MB/s "
+                    r"\(1 MiB, direct, depth \d\)\.$", said)  # fmt: skip
+    assert said in report.files[0].read_text()
+    found = recommendation.as_json(report.study, advice)
+    assert [found[name]["direct"] for name in ("best", "other_kind")] == [False, True]  # type: ignore[index]
+    assert "8 KiB per call, or rsize (O_DIRECT); server" in captions.workload(report.study)
+
+
 def test_personalities_are_panels_with_the_other_transports_beside_them(tmp_path: Path) -> None:
     names = ("read-write", "cached")
     wide = plan(transports=("tcp", "nfsrdma"), axes=(("personality", names),))

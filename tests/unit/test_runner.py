@@ -332,6 +332,8 @@ MIB = 1 << 20
         # read again, so no more than needed for one pass
         ({"direct": True}, 12e9, 10**12, [64, 512, 1024], 1024),
         ({"direct": True}, 12e6, 10**12, [64], 80),
+        # buffered reads end with the file
+        ({"with_direct": True}, 3e9, 10**12, [64, 512, 4096], 20480),
     ],
 )
 def test_larger_and_larger_files_tell_the_size(
@@ -371,8 +373,13 @@ def test_larger_and_larger_files_tell_the_size(
 @pytest.mark.skipif(not shutil.which("fio"), reason="fio is not installed")
 @pytest.mark.parametrize(
     "changes",
-    [{"jobs": (1, 2)}, {"direct": True}, {"direction": "write", "jobs": (2,)}],
-    ids=["jobs", "direct", "write"],
+    [
+        {"jobs": (1, 2)},
+        {"direct": True},
+        {"with_direct": True},
+        {"direction": "write", "jobs": (2,)},
+    ],
+    ids=["jobs", "direct", "with_direct", "write"],
 )
 def test_real_files_tell_the_size_and_leave_nothing(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]

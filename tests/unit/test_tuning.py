@@ -52,6 +52,19 @@ def test_other_directions_tune_other_things(tmp_path: Path) -> None:
         tune.request_of_store(direct, WHERE, "rdma")
 
 
+def test_a_direct_winner_beside_buffered_reads_sets_no_read_ahead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = {"with_direct": True, "depths": (1, 8), "transports": ("tcp",), "read_aheads": (0,)}
+    sweep = store(tmp_path / "s.db", **both)
+    with Store(sweep) as opened:
+        plan = opened.plan()
+        deep = max(plan.cells(), key=lambda cell: (cell.depth, cell.rsize))
+        opened.add_trial(Trial("p1", deep, 2, 99, throughput=99.0, bytes=1, busy_ns=1))
+    assert tune.request_of_store(sweep, WHERE, "") == TuneRequest(WHERE, rsize=512 << 10)
+    assert "the winner also has O_DIRECT with depth 8; set that" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "difference"),
     [

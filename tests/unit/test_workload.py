@@ -238,7 +238,7 @@ def test_several_jobs_and_requests(
     content = workload.remember(folder, plan)
     cell = next(c for c in plan.cells() if (c.jobs, c.depth) == (jobs, depth))
     job = workload.read(folder, plan, cell)
-    if plan.reads_again:
+    if plan.reads_again(cell):
         assert job.duration_ns >= 0.098 * 1e9
         assert job.first > 0
     else:
@@ -246,6 +246,40 @@ def test_several_jobs_and_requests(
         assert job.first == job.bytes // jobs
     assert job.has_workers == (depth > 1)
     workload.check(folder, plan, content, workload.checked_part(plan, job.first))
+
+
+@needs_fio
+@pytest.mark.parametrize("seconds", [0.0, 0.1])
+def test_buffered_and_direct_reads_of_one_plan(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    if not uring():
+        pytest.skip("io_uring is not available")
+    plan = replace(PLAN, rsizes=(65536,), read_aheads=(4,), depths=(1, 8), with_direct=True,
+                   transports=("tcp",), seconds=seconds)  # fmt: skip
+    workload.make(folder, plan)
+    content = workload.remember(folder, plan)
+    given = list[tuple[str, ...]]()
+    run_job = workload.run_job
+
+    def recorded(file: int, *options: str, size: int) -> Job:
+        given.append(options)
+        return run_job(file, *options, size=size)
+
+    monkeypatch.setattr(workload, "run_job", recorded)
+    for cell in plan.cells():
+        workload.warm_up(folder, plan, cell)
+        job = workload.read(folder, plan, cell)
+        assert job.bytes >= PLAN.file_size
+        assert job.has_workers == cell.direct
+        workload.check(folder, plan, content, PLAN.file_size, cell)
+    wanted = [
+        {"--direct=1", "--time_based", "--bs=65536", "--bs=8192", "--ioengine=io_uring",
+         "--ioengine=psync", "--iodepth=8"} & set(options) for options in given
+    ]  # fmt: skip
+    again = {"--time_based"} if seconds else set()
+    direct = {"--direct=1", "--bs=65536", "--ioengine=io_uring", *again}
+    assert wanted == [{"--bs=8192", "--ioengine=psync"}, direct, {*direct, "--iodepth=8"}]
 
 
 @needs_fio
