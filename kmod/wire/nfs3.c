@@ -15,6 +15,9 @@
 #define NFS3_READ		6
 #define AUTH_SYS_FLAVOR		1
 #define AUTH_BYTES_MAX		400	/* RFC 5531, section 8.2 */
+/* RFC 5531, appendix A: the longest name of a host, and the most groups */
+#define AUTH_NAME_MAX		255
+#define AUTH_GROUPS_MAX		16
 
 /* Words before the body of the credential, and those that are the same in all Calls and Replies */
 #define CALL_WORDS		8
@@ -44,6 +47,24 @@ static inline const u8 *take_opaque(struct reader *reader, u32 max, u32 *length)
 	return body;
 }
 
+/*
+ * Check that the length of a credential is that of its fields: stamp, name of the host, user,
+ * group, groups. nfsd ignores the length, and would find the rest of another Call elsewhere.
+ */
+static inline bool is_credential(const u8 *body, u32 length)
+{
+	u32 name, groups, at;
+
+	if (length < 20)
+		return false;
+	name = nfr_wire_load32(body + 4);
+	at = 16 + ((name + 3) & ~3u);
+	if (name > AUTH_NAME_MAX || at > length - 4)
+		return false;
+	groups = nfr_wire_load32(body + at);
+	return groups <= AUTH_GROUPS_MAX && length == at + 4 + 4 * groups;
+}
+
 /* Check the words of a Call of NFSv3 READ with AUTH_SYS, up to the length of the credential. */
 static inline bool is_read_call(const u8 *rpc)
 {
@@ -65,24 +86,24 @@ static inline bool is_read_call(const u8 *rpc)
  * @rpc: start of an RPC message
  * @len: its length in bytes
  *
- * Return: false if the message is another one, or incomplete.
+ * Return: false if the message is another one, or incomplete, or if nfsd would refuse its
+ * credential or its verifier.
  */
 bool nfr_wire_decode_read(struct nfr_read *read, const u8 *rpc, size_t len)
 {
 	struct reader reader = { .at = rpc + 4 * (CALL_WORDS - 1) };
-	u32 length;
 
 	if (len < 4 * CALL_WORDS || !is_read_call(rpc))
 		return false;
 	reader.left = len - 4 * (CALL_WORDS - 1);
 	read->credential = take_opaque(&reader, AUTH_BYTES_MAX, &read->credential_length);
-	/* the flavor of the verifier */
-	if (!read->credential || reader.left < 4)
+	if (!read->credential || !is_credential(read->credential, read->credential_length))
 		return false;
-	reader.at += 4;
-	reader.left -= 4;
-	if (!take_opaque(&reader, AUTH_BYTES_MAX, &length))
+	/* the verifier is AUTH_NONE, which is empty */
+	if (reader.left < 8 || nfr_wire_load32(reader.at) || nfr_wire_load32(reader.at + 4))
 		return false;
+	reader.at += 8;
+	reader.left -= 8;
 	read->fh = take_opaque(&reader, NFR_WIRE_FH_MAX, &read->fh_length);
 	if (!read->fh || !read->fh_length || reader.left < 12)
 		return false;

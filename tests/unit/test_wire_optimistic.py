@@ -32,13 +32,14 @@ NOTICES = st.one_of(
     st.builds(Revoke, st.lists(WORDS, min_size=1, max_size=16).map(tuple)),
     st.builds(Credit, st.integers(1, 2**32 - 1)),
 )
-READS = st.builds(
-    nfs3.Read, HANDLES, st.integers(0, 2**64 - 1), WORDS, credential=st.binary(max_size=60)
-)
-AUTHS = st.tuples(st.integers(0, 6), st.binary(max_size=60))
+CREDENTIALS = st.builds(
+    lambda name, user, groups: nfs3.credential(name, user, 1, *groups),
+    st.binary(max_size=40), WORDS, st.lists(WORDS, max_size=16),
+)  # fmt: skip
+READS = st.builds(nfs3.Read, HANDLES, st.integers(0, 2**64 - 1), WORDS, credential=CREDENTIALS)
 CALLS = st.builds(
     nfs3.Call, READS,
-    header=st.tuples(WORDS, *map(st.just, (0, 2, 100003, 3, 6))), verifier=AUTHS,
+    header=st.tuples(WORDS, *map(st.just, (0, 2, 100003, 3, 6))),
 )  # fmt: skip
 READ = nfs3.Call(nfs3.Read(bytes(range(29)), 1 << 33, 4096))
 GRANT = Grant(60, 1 << 20, Segment(0x1234, 1 << 20, 1 << 40), bytes(range(1, 30)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-__all__ = ["Call", "Read", "answer", "arguments", "is_answer", "reply"]
+__all__ = ["Call", "Read", "answer", "arguments", "credential", "is_answer", "reply"]
 
 AUTH_NONE, AUTH_SYS = 0, 1
 
@@ -21,7 +21,7 @@ class Read:
     fh: bytes
     position: int
     count: int
-    credential: bytes = field(default=bytes(24), kw_only=True)
+    credential: bytes = field(default=bytes(20), kw_only=True)
     """Body of AUTH_SYS in the Call."""
 
 
@@ -48,6 +48,12 @@ class Call:
                 struct.pack(">QI", self.read.position, self.read.count),
             )
         )
+
+
+def credential(name: bytes = b"", user: int = 0, group: int = 0, *groups: int) -> bytes:
+    """Body of AUTH_SYS."""
+    ids = struct.pack(f">3I{len(groups)}I", user, group, len(groups), *groups)
+    return struct.pack(">I", 7) + _opaque(name) + ids
 
 
 def arguments(message: bytes) -> Read | None:
@@ -88,8 +94,13 @@ def _arguments(message: bytes) -> Read:
     if words != [0, 2, 100003, 3, 6, AUTH_SYS]:
         raise ValueError(words)
     credential, at = _taken(message, 28, 400)
-    # the flavor of the verifier does not matter
-    _, at = _taken(message, at + 4, 400)
+    _, name = struct.unpack_from(">2I", credential)
+    groups = struct.unpack_from(">I", credential, 16 + name + -name % 4)[0]
+    if name > 255 or groups > 16 or len(credential) != 20 + name + -name % 4 + 4 * groups:
+        raise ValueError(credential)
+    if struct.unpack_from(">2I", message, at) != (AUTH_NONE, 0):
+        raise ValueError(message)
+    at += 8
     fh, at = _taken(message, at, 64)
     position, count = struct.unpack_from(">QI", message, at)
     if not fh:
