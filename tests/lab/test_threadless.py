@@ -27,6 +27,7 @@ from cached_reads import (
 from cards import cards_lab
 from carriers import OURS, serve
 from node_files import node_script
+from peers import FOLDER, PORT, SERVER, bring, damageable, program
 from scene import until
 from storm import PARAMETERS, nothing_lost, set_to
 from tracing import said as traced
@@ -47,7 +48,7 @@ PERSONALITIES = (
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards; the server answers READs without a thread."""
-    with cards_lab(pytestconfig, "threadless") as lab:
+    with cards_lab(pytestconfig, "threadless", verbs=True) as lab:
         prepare(lab)
         on(lab, "make_disk")
         yield lab
@@ -191,6 +192,60 @@ def test_a_poisoned_page_is_answered_by_nfsd(cards: Lab) -> None:
     assert (found["bad"], found["optimistic_bad"]) == (["EIO"], 0)
     assert found["said"] == found["wanted"]
     nothing_in_use(found)
+
+
+# --- Replies ---
+
+MAKE_FILES = """
+cd $1
+head -c 70003 /dev/urandom > data
+head -c 70003 /dev/urandom > other
+head -c 70003 /dev/urandom | (umask 077; cat > private)
+chmod 755 . && sync
+"""
+
+
+def replies(lab: Lab, folder: str, elsewhere: str, limit: int) -> dict[str, Any]:
+    """What odd READs get, with a value of server_threadless."""
+    set_to(lab, "client", "server_threadless", str(limit))
+    try:
+        return program(lab, "client", "threadless", SERVER, PORT, folder, elsewhere, str(limit))
+    finally:
+        set_to(lab, "client", "server_threadless", str(MOST))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_odd_reads_get_the_replies_of_nfsd(
+    cards: Lab, on_disk: bool, record_property: Record
+) -> None:
+    """A client in user space asks for everything twice: with threadless reads, and without."""
+    bring(cards, "client")
+    memory, disk = f"/export/{FOLDER}", f"{DISK}/{FOLDER}"
+    with damageable(cards):
+        shell(cards, f"mkdir -p {disk}")
+        try:
+            for folder in (memory, disk):
+                cards.run("client", "sh", "-ec", MAKE_FILES, "sh", folder)
+            where, elsewhere = (disk, memory) if on_disk else (memory, disk)
+            off, found = (replies(cards, where, f"{elsewhere}/data", n) for n in (0, MOST))
+        finally:
+            shell(cards, f"rm -r {disk}")
+    other = {
+        name: {"nfsd": reply, "threadless": found["replies"][name]}
+        for name, reply in off["replies"].items()
+        if reply != found["replies"][name]
+    }
+    assert other == {}
+    assert off["replies"].keys() == found["replies"].keys()
+    assert len(off["replies"]) > 400
+    assert off["hits"] == []
+    assert found["second"]["hits"] == off["second"]["hits"] == 0
+    assert found["second"]["reply"] == off["second"]["reply"]
+    assert found["second"]["absent"] == 1
+    hits = set(found["hits"]) & set(found["sound"])
+    record_property("hits", f"{len(hits)} of {len(found['sound'])}")
+    assert len(hits) >= len(found["sound"]) / 2
 
 
 # --- the ends of things ---

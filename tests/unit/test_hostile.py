@@ -4,7 +4,7 @@
 import random
 
 import pytest
-from hostile import calls, kernel
+from hostile import calls, kernel, odd_reads
 from hostile.connect_replies import ACCEPTS, PRIVATE
 from hostile.mutate import LARGEST, mutated
 from hostile.replies import TRICKS
@@ -84,3 +84,48 @@ def test_calls_and_replies_are_understood() -> None:
     assert read_data(data) == (44, 5)
     assert split(data + b"next", (44, 5)) == (data[:44] + b"next", b"hello")
     assert read_data(reply + words(70, 0)) is None
+
+
+FILES = odd_reads.Files(*(bytes((1, 0, 1, 1)) + bytes((n,)) * 24 for n in range(5)), 70003)
+
+
+def permit(call: bytes) -> bytes:
+    """What a READ shares with those that it is a permission for: credential to file handle."""
+    at = 28
+    at += 4 + int.from_bytes(call[at : at + 4], "big") + 4
+    at += 4 + int.from_bytes(call[at : at + 4], "big")
+    return call[28 : at + 4 + int.from_bytes(call[at : at + 4], "big")]
+
+
+def test_odd_reads_are_like_their_honest_reads_where_they_are_sound() -> None:
+    table = odd_reads.cases(FILES)
+    sound = [case for case in table.values() if case.sound]
+    assert len(sound) > len(table) / 3
+    for case in sound:
+        assert permit(case.call) == permit(case.honest), case.name
+    # a file handle or a credential of another kind is another permission
+    others = [name for name in table if name.startswith(("file handle", "another user"))]
+    assert len(others) > 70
+    for name in others:
+        assert permit(table[name].call) != permit(table[name].honest), name
+    assert len({case.call for case in table.values()}) > len(table) / 3
+
+
+def test_a_read_with_two_meanings_has_one_permit() -> None:
+    table = odd_reads.cases(FILES)
+    double = [case for name, case in table.items() if name.startswith("groups that are")]
+    for case in double:
+        assert permit(case.call) == permit(case.honest)
+        assert permit(case.call).endswith(opaque(FILES.file))
+        # nfsd finds at most 16 groups
+        assert int.from_bytes(case.call[48:52], "big") <= 16
+    assert len({case.call for case in double}) == len(double) > 3
+
+
+def test_chunks_of_odd_reads_are_in_their_memory() -> None:
+    for case in odd_reads.cases(FILES).values():
+        for chunk in case.segments(1, 0):
+            assert all(s.offset + s.length <= odd_reads.ROOM for s in chunk), case.name
+        for segment in case.reply_chunk(1, 0) or ():
+            assert segment.offset >= odd_reads.ROOM, case.name
+            assert segment.offset + segment.length <= odd_reads.ROOM + 4 * odd_reads.PAGE

@@ -20,8 +20,9 @@ from storm import HERE, beside, mounted, nothing_lost
 from nfsrdma_tools.command import stream
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["argv_of", "bring", "hostile_client", "hostile_server", "listener_stops",
-           "listens", "of_personality", "races"]  # fmt: skip
+__all__ = ["FOLDER", "PORT", "SERVER", "argv_of", "bring", "damageable", "hostile_client",
+           "hostile_server", "listener_stops", "listens", "of_personality", "program",
+           "races"]  # fmt: skip
 
 TESTS = Path(__file__).parents[2]
 WIRE_FILES = (
