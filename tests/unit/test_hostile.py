@@ -86,7 +86,8 @@ def test_calls_and_replies_are_understood() -> None:
     assert read_data(reply + words(70, 0)) is None
 
 
-FILES = odd_reads.Files(*(bytes((1, 0, 1, 1)) + bytes((n,)) * 24 for n in range(5)), 70003)
+A, B, C, D, E = (bytes((1, 0, 1, 1)) + bytes((n,)) * 24 for n in range(5))
+FILES = odd_reads.Files(A, B, C, D, E, 70003)
 
 
 def permit(call: bytes) -> bytes:
