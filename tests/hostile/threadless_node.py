@@ -29,7 +29,7 @@ from hostile.verbs import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, VerbsError
 
 SERVER_STATE = Path("/sys/kernel/debug/nfsrdma-server")
 # seconds that a Call may take that nfsd answers
-PATIENCE = 40.0
+PATIENCE = 20.0
 # and one that nfsd may drop, beyond those that were sent later
 LATER = 1.0
 PROBES = 3
@@ -101,12 +101,16 @@ class Client:
         head = Header(0x600D0000, 32, RDMA_MSG)
         self.connection.send(encode(head) + rpc.call(head.xid, rpc.NULL))
 
+    def answer(self, case: Case) -> Message | None:
+        """Send a Call; returns its Reply, or None as ``next`` does."""
+        try:
+            return self.next(self.send(case), case.may_drop)
+        except (GoneError, VerbsError):
+            return None
+
     def ask(self, case: Case) -> Account:
         """Send a Call, and describe its Reply."""
-        try:
-            message = self.next(self.send(case), case.may_drop)
-        except (GoneError, VerbsError):
-            message = None
+        message = self.answer(case)
         if message:
             return self._described(message, case)
         return {"form": "the connection ended" if self.connection.ended else "no Reply"}
@@ -151,11 +155,10 @@ class Client:
 
     def permitted(self, case: Case) -> bool:
         """Send the honest Call until a READ like it is answered without nfsd; False if none is."""
-        honest = Case("honest", case.honest, b"")
         end = time.monotonic() + (LATER if case.forged else PATIENCE)
-        while time.monotonic() < end:
+        while time.monotonic() < end and not self.connection.ended:
             before = self.counts()["hits"]
-            self.ask(honest)
+            self.answer(honest(case))
             if self.counts()["hits"] > before:
                 return True
         return False
@@ -172,6 +175,10 @@ def _folder(token: int) -> Path:
             # the file of totals, or a connection that ends
             continue
     raise LookupError(f"the server has no connection with {wanted}")
+
+
+def honest(case: Case) -> Case:
+    return Case("honest", case.honest, b"")
 
 
 def digest(data: bytes) -> str:
@@ -217,7 +224,7 @@ class Run:
         if self.client.connection.ended:
             self.renew()
         if not self.limit:
-            self.client.ask(Case("honest", case.honest, b""))
+            self.client.answer(honest(case))
         elif not self.client.permitted(case):
             self.unpermitted.append(name)
         before = self.client.counts()["hits"]
