@@ -138,32 +138,49 @@ def splits(files: Files) -> Iterator[Case]:
         yield Case(f"a verifier of {length} bytes, not 0", changed, plain)
 
 
-def two_meanings(files: Files) -> Iterator[Case]:
+def hidden(file: bytes) -> bytes:
+    """The rest of a READ, behind its credential: at most 16 words."""
+    return NOBODY + opaque(file) + hyper(0) + words(INLINE)
+
+
+def hidden_in_groups(files: Files) -> Iterator[Case]:
     """Calls whose groups are the rest of a READ, for a server that believes a wrong length.
 
     nfsd does not look at the length of a credential, which says here that groups are not part of
     it. The first Call reads the same file in both meanings.
     """
 
-    def double(inner: bytes, outer: bytes, count: int = INLINE) -> bytes:
-        hidden = NOBODY + opaque(inner) + hyper(0) + words(INLINE)
-        groups = struct.unpack(f">{len(hidden) // 4}I", hidden)
-        whole = user(0, *groups)
-        credential = whole[:4] + words(20) + whole[8:]
-        return read(outer, 0, count, credential)
+    def double(outer: bytes, count: int = INLINE) -> bytes:
+        rest = hidden(files.file)
+        whole = user(0, *struct.unpack(f">{len(rest) // 4}I", rest))
+        return read(outer, 0, count, whole[:4] + words(20) + whole[8:])
 
-    # a group has no number of all ones, and there are at most 16
-    honest = double(files.file, files.file)
-    for name, outer in {
-        "the same file": files.file,
-        "another file": files.other,
-        "a folder": files.folder,
-        "no file": b"",
+    honest = double(files.file)
+    for name, call in {
+        "the same file": honest,
+        "another file": double(files.other),
+        "a folder": double(files.folder),
+        "no file": double(b""),
+        "another count": double(files.file, 100),
     }.items():
-        yield Case(f"groups that are a READ, and {name}", double(files.file, outer), honest,
-                   forged=True)  # fmt: skip
-    other = double(files.file, files.file, 100)
-    yield Case("groups that are a READ, and another count", other, honest, forged=True)
+        yield Case(f"groups that are a READ, and {name}", call, honest, forged=True)
+
+
+def hidden_in_name(files: Files) -> Iterator[Case]:
+    """The same with the host name, which precedes the user."""
+
+    def double(number: int, outer: bytes) -> bytes:
+        whole = user(number, name=hidden(files.private))
+        return read(outer, credential=whole[:4] + words(8) + whole[8:])
+
+    honest = double(0, files.private)
+    for name, call in {
+        "the same file": honest,
+        "another user": double(1000, files.private),
+        "another file": double(0, files.other),
+        "another user and file": double(1000, files.file),
+    }.items():
+        yield Case(f"a host name that is a READ, and {name}", call, honest, forged=True)
 
 
 # --- file handles ---
@@ -320,8 +337,10 @@ def fields(files: Files) -> Iterator[Case]:
 
 def cases(files: Files) -> dict[str, Case]:
     """All cases by their names; ValueError if two have one name."""
-    groups = (credentials, splits, two_meanings, file_handles, sized, placed, chunks, lengths,
-              fields)  # fmt: skip
+    groups = (
+        *(credentials, splits, hidden_in_groups, hidden_in_name, file_handles, sized, placed),
+        *(chunks, lengths, fields),
+    )
     table: dict[str, Case] = {}
     for group in groups:
         for case in group(files):
