@@ -193,9 +193,9 @@ def changed_handles(handle: bytes) -> Iterator[tuple[str, bytes]]:
             changed = bytearray(handle)
             changed[at] ^= 1 << bit
             yield f"bit {bit} of byte {at} changed", bytes(changed)
-    for length in (0, 1, 3, 4, 8, 12, len(handle) - 4, len(handle) - 1):
+    for length in sorted({0, 1, 3, 4, 8, 12, len(handle) - 4, len(handle) - 1}):
         yield f"cut to {length} bytes", handle[:length]
-    for more in (1, 4, HANDLE_MAX - len(handle), HANDLE_MAX + 1 - len(handle), 400):
+    for more in sorted({1, 4, HANDLE_MAX - len(handle), HANDLE_MAX + 1 - len(handle), 400}):
         yield f"{more} bytes longer", handle + bytes(more)
 
 

@@ -98,6 +98,12 @@ def permit(call: bytes) -> bytes:
     return call[28 : at + 4 + int.from_bytes(call[at : at + 4], "big")]
 
 
+@pytest.mark.parametrize("length", [12, 16, 20, 28, 64])
+def test_odd_reads_have_names_of_their_own(length: int) -> None:
+    files = odd_reads.Files(*(h.ljust(length, b"x")[:length] for h in (A, B, C, D, E)), size=70003)  # type: ignore[misc]
+    assert len(odd_reads.cases(files)) > 500
+
+
 def test_odd_reads_are_like_their_honest_reads_where_they_are_sound() -> None:
     table = odd_reads.cases(FILES)
     sound = [case for case in table.values() if case.sound]
