@@ -100,7 +100,8 @@ def permit(call: bytes) -> bytes:
 
 @pytest.mark.parametrize("length", [12, 16, 20, 28, 64])
 def test_odd_reads_have_names_of_their_own(length: int) -> None:
-    files = odd_reads.Files(*(h.ljust(length, b"x")[:length] for h in (A, B, C, D, E)), size=70003)  # type: ignore[misc]
+    first, second = (A * 3)[:length], (B * 3)[:length]
+    files = odd_reads.Files(first, second, second, second, second, 70003)
     assert len(odd_reads.cases(files)) > 500
 
 
