@@ -50,6 +50,18 @@ static void nfr_observe_show(struct seq_file *seq, const char *name, const atomi
 	seq_printf(seq, "%s %llu\n", name, (u64)atomic64_read(counter));
 }
 
+/* Print the counters of reasons; @first is the first one to print. */
+static void nfr_observe_show_reasons(struct seq_file *seq, const char *what,
+				     const char * const *reasons, const atomic64_t *counters,
+				     int first, int end)
+{
+	int why;
+
+	for (why = first; why < end; why++)
+		seq_printf(seq, "%s_%s %llu\n", what, reasons[why],
+			   (u64)atomic64_read(&counters[why]));
+}
+
 static const char * const nfr_observe_reasons_revoked[NFR_REVOKED_REASONS] = {
 	[NFR_REVOKED_MODIFIED]		= "modified",
 	[NFR_REVOKED_ATTRIBUTES]	= "attributes",
@@ -112,29 +124,21 @@ const char *nfr_observe_threadless(enum nfr_threadless result)
 
 static void nfr_observe_threadless_show(struct seq_file *seq, const struct nfr_svc_counters *c)
 {
-	int result;
-
 	nfr_observe_show(seq, "threadless_hits", &c->threadless[NFR_THREADLESS_HIT]);
 	nfr_observe_show(seq, "threadless_bytes", &c->threadless_bytes);
-	for (result = NFR_THREADLESS_HIT + 1; result < NFR_THREADLESS_RESULTS; result++)
-		seq_printf(seq, "threadless_missed_%s %llu\n",
-			   nfr_observe_threadless_results[result],
-			   (u64)atomic64_read(&c->threadless[result]));
+	nfr_observe_show_reasons(seq, "threadless_missed", nfr_observe_threadless_results,
+				 c->threadless, NFR_THREADLESS_HIT + 1, NFR_THREADLESS_RESULTS);
 }
 
 static void nfr_observe_grants_show(struct seq_file *seq, const struct nfr_svc_counters *c)
 {
-	int why;
-
 	nfr_observe_show(seq, "grants", &c->grants);
 	nfr_observe_show(seq, "grants_renewed", &c->grants_renewed);
 	nfr_observe_show(seq, "grants_revoked", &c->grants_revoked);
-	for (why = 0; why < NFR_REVOKED_REASONS; why++)
-		seq_printf(seq, "revoked_%s %llu\n", nfr_observe_reasons_revoked[why],
-			   (u64)atomic64_read(&c->revoked[why]));
-	for (why = 0; why < NFR_REFUSED_REASONS; why++)
-		seq_printf(seq, "refused_%s %llu\n", nfr_observe_reasons_refused[why],
-			   (u64)atomic64_read(&c->refused[why]));
+	nfr_observe_show_reasons(seq, "revoked", nfr_observe_reasons_revoked, c->revoked, 0,
+				 NFR_REVOKED_REASONS);
+	nfr_observe_show_reasons(seq, "refused", nfr_observe_reasons_refused, c->refused, 0,
+				 NFR_REFUSED_REASONS);
 }
 
 static int nfr_observe_svc_counters_show(struct seq_file *seq, void *unused)

@@ -111,17 +111,6 @@ struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp)
 	return nfr_svc_req_create(svc, gfp) ?: ERR_PTR(-ENOMEM);
 }
 
-/* Release all memory that a request has borrowed. */
-static __always_inline void nfr_svc_req_release(struct nfr_svc_req *req)
-{
-	nfr_mem_transfer_destroy_all(&req->transfer);
-	if (req->gather)
-		nfr_svc_gather_release(req);
-	nfr_svc_pages_drop(req);
-	nfr_svc_sink_put(req);
-	nfr_svc_budget_keep(req, 0);
-}
-
 /* Return a request to the free list; no work request and no thread uses it. */
 static void nfr_svc_req_put(struct nfr_svc_req *req)
 {

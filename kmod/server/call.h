@@ -4,7 +4,9 @@
 #define NFSRDMA_SERVER_CALL_H
 
 #include "connection/queues.h"
+#include "memory/region.h"
 #include "params.h"
+#include "server/memory.h"
 #include "server/server.h"
 
 struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp);
@@ -39,6 +41,17 @@ static inline void nfr_svc_req_answered(struct nfr_svc_req *req)
 	req->recv = NULL;
 	atomic_dec(&req->svc->busy);
 	nfr_conn_recv_return(req->svc->conn, recv);
+}
+
+/* Release all memory that a request has borrowed. */
+static inline void nfr_svc_req_release(struct nfr_svc_req *req)
+{
+	nfr_mem_transfer_destroy_all(&req->transfer);
+	if (req->gather)
+		nfr_svc_gather_release(req);
+	nfr_svc_pages_drop(req);
+	nfr_svc_sink_put(req);
+	nfr_svc_budget_keep(req, 0);
 }
 
 /* Answer a Call without a thread, see threadless.c. Returns false if nfsd has to answer. */

@@ -541,6 +541,14 @@ static void nfr_svc_budget_enlist(struct nfr_svc *svc)
 
 /* --- charging --- */
 
+/* Charge a request for more pages. Caller holds the lock. */
+static void nfr_svc_budget_add(struct nfr_svc_req *req, u32 pages)
+{
+	nfr_svc_budget_total += pages;
+	req->svc->reply_pages += pages;
+	req->reply_pages += pages;
+}
+
 /* Returns false if the request has to wait for the end of another Reply. Caller holds the lock. */
 static bool nfr_svc_budget_fits(struct nfr_svc *svc, u32 pages)
 {
@@ -574,9 +582,7 @@ bool nfr_svc_budget_charge(struct nfr_svc_req *req, u32 pages)
 	spin_lock_bh(&nfr_svc_budget_lock);
 	fits = nfr_svc_budget_fits(svc, pages);
 	if (fits) {
-		nfr_svc_budget_total += pages;
-		svc->reply_pages += pages;
-		req->reply_pages = pages;
+		nfr_svc_budget_add(req, pages);
 		nfr_svc_budget_unlist(svc);
 	}
 	spin_unlock_bh(&nfr_svc_budget_lock);
@@ -599,11 +605,8 @@ bool nfr_svc_budget_try(struct nfr_svc_req *req, u32 pages)
 	spin_lock_bh(&nfr_svc_budget_lock);
 	fits = list_empty(&nfr_svc_budget_waiters) && nfr_svc_budget_total + pages <= limit &&
 	       svc->reply_pages + pages <= limit / NFR_SVC_SHARE;
-	if (fits) {
-		nfr_svc_budget_total += pages;
-		svc->reply_pages += pages;
-		req->reply_pages = pages;
-	}
+	if (fits)
+		nfr_svc_budget_add(req, pages);
 	spin_unlock_bh(&nfr_svc_budget_lock);
 	return fits;
 }
@@ -642,16 +645,10 @@ void nfr_svc_budget_keep(struct nfr_svc_req *req, u32 bytes)
  */
 void nfr_svc_budget_raise(struct nfr_svc_req *req, u32 pages)
 {
-	struct nfr_svc *svc = req->svc;
-	u32 more;
-
 	if (pages <= req->reply_pages)
 		return;
-	more = pages - req->reply_pages;
 	spin_lock_bh(&nfr_svc_budget_lock);
-	req->reply_pages += more;
-	svc->reply_pages += more;
-	nfr_svc_budget_total += more;
+	nfr_svc_budget_add(req, pages - req->reply_pages);
 	spin_unlock_bh(&nfr_svc_budget_lock);
 }
 

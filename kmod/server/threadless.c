@@ -237,10 +237,7 @@ static enum nfr_threadless nfr_svc_threadless_begin(struct nfr_svc_req *req,
 /* Undo what was done for a Reply: nfsd answers the Call. */
 static void nfr_svc_threadless_undo(struct nfr_svc_req *req, u32 nwrites)
 {
-	nfr_mem_transfer_destroy_all(&req->transfer);
-	nfr_svc_gather_release(req);
-	nfr_svc_pages_drop(req);
-	nfr_svc_budget_keep(req, 0);
+	nfr_svc_req_release(req);
 	req->nresults = 0;
 	req->head.nwrites = nwrites;
 }
