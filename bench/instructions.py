@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -24,8 +23,7 @@ from pathlib import Path
 from carriers import OURS, THEIRS, serve
 
 from bench import page
-from bench.module import SCRIPT
-from bench.solo import LOADS, PREPARE, RDMA, mount, sh, unmount
+from bench.solo import LOADS, PREPARE, RDMA, measured, mount, sh, unmount
 from nfsrdma_tools.lab import machine
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -96,8 +94,7 @@ class Symbols:
 
 def load(lab: Lab, name: str, count: int) -> float:
     """Run a load; returns the microseconds of an operation by the guest's clock."""
-    argv = ("python3", "-", f"{name}={count}")
-    return float(json.loads(lab.run("solo", *argv, stdin=SCRIPT, timeout=3600).stdout)[name]["us"])
+    return measured(lab, f"{name}={count}")[name]["us"]
 
 
 def executed(count: int) -> int:

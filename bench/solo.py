@@ -131,7 +131,11 @@ def unmount(lab: Lab) -> None:
 
 
 def loads(lab: Lab, names: Sequence[str]) -> Turn:
-    counts = [f"{name}={LOADS[name][1]}" for name in names]
+    return measured(lab, *(f"{name}={LOADS[name][1]}" for name in names))
+
+
+def measured(lab: Lab, *counts: str) -> Turn:
+    """Run loads, each as LOAD=COUNT."""
     argv = ("python3", "-", *counts)
     found: Turn = json.loads(lab.run("solo", *argv, stdin=SCRIPT, timeout=3600).stdout)
     return found

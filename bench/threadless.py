@@ -9,7 +9,6 @@ clock.
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 import sys
@@ -19,8 +18,7 @@ from itertools import product
 from carriers import OURS, serve
 
 from bench import page
-from bench.module import SCRIPT
-from bench.solo import PREPARE, RDMA, Turn, mount, personality, sh, unmount
+from bench.solo import PREPARE, RDMA, Turn, measured, mount, personality, sh, unmount
 from nfsrdma_tools.host.nfs.personality import DEFAULT
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -80,7 +78,7 @@ READERS = 8
 
 @dataclass(frozen=True)
 class Client:
-    """Whose client reads, mount options, and a personality of ours."""
+    """A client that reads: the kernel's or nfsrdma's, its mount options, and its personality."""
 
     name: str
     options: str
@@ -107,9 +105,7 @@ def counters(lab: Lab) -> dict[str, int]:
 
 def read(lab: Lab, name: str, count: int) -> Turn:
     """Measure a load."""
-    argv = ("python3", "-", f"{name}={count}")
-    found: Turn = json.loads(lab.run("solo", *argv, stdin=SCRIPT, timeout=3600).stdout)
-    return found
+    return measured(lab, f"{name}={count}")
 
 
 def times(lab: Lab, function: str) -> list[float]:
