@@ -13,8 +13,13 @@ from cached_reads import (
     PAGE,
     SEED,
     Record,
+    bring_fuse,
     campaign,
+    check_acl_by_nfs,
     check_changes,
+    check_nameless,
+    check_opened_for_writing,
+    check_withdrawn_meanwhile,
     make_folders,
     misreads_holes,
     nothing_broke,
@@ -25,7 +30,6 @@ from cached_reads import (
 from cards import cards_lab
 from carriers import OURS, serve
 from kernel_events import recorded
-from node_files import node_script
 from peers import SERVER, argv_of, bring, damageable, listens
 from programs import bring_xfs
 from storm import nothing_lost, set_to
@@ -143,20 +147,11 @@ def test_users_who_fill_the_table_of_references_leave_room_for_another(cards: La
 
 
 def test_access_that_is_withdrawn_while_nfsd_reads(cards: Lab) -> None:
-    found = on(cards, "withdrawn_meanwhile")
-    assert found["meanwhile"], "the READ was faster than the disk"
-    assert found["first"] == found["data"]
-    assert set(found["later"]) == {"EACCES"}
-    assert found["optimistic"] > 0
-    nothing_in_use(found)
+    assert check_withdrawn_meanwhile(cards)["optimistic"] > 0
 
 
 def test_nothing_is_granted_while_the_file_is_open_for_writing(cards: Lab) -> None:
-    found = on(cards, "opened_for_writing")
-    assert (found["left"], found["pages"]) == (0, 0)
-    assert found["same"]
-    assert not found["meanwhile"]
-    nothing_in_use(found)
+    check_opened_for_writing(cards)
 
 
 def test_a_writer_that_is_not_reported_is_found_by_an_rpc(cards: Lab) -> None:
@@ -192,10 +187,7 @@ def test_a_change_does_not_wait_for_a_slow_card(cards: Lab, stuck: int) -> None:
 @pytest.mark.parametrize("folder", ["/export", DISK])
 def test_an_acl_set_over_nfs_ends_access(cards: Lab, folder: str, version: str) -> None:
     """fsnotify does not report it: READs by RPC and a worker compare ctime."""
-    found = on(cards, "acl_by_nfs", folder, version)
-    assert not found["may"], "the ACL does not deny access"
-    assert set(found["later"]) == {"EACCES"}
-    nothing_in_use(found)
+    check_acl_by_nfs(cards, folder, version)
 
 
 # --- what is not granted ---
@@ -204,7 +196,7 @@ def test_an_acl_set_over_nfs_ends_access(cards: Lab, folder: str, version: str) 
 @pytest.fixture(scope="module")
 def unsuitable(cards: Lab) -> Lab:
     """The lab, which can have file systems in user space, and XFS."""
-    cards.run("client", "tee", "/run/fuse_node.py", stdin=node_script("fuse"))
+    bring_fuse(cards)
     return cards
 
 
@@ -250,13 +242,10 @@ def test_a_file_system_that_passes_reads_on_is_not_granted(unsuitable: Lab) -> N
 @pytest.mark.parametrize("folder", ["/export", DISK])
 def test_a_file_without_a_name_is_not_granted(cards: Lab, folder: str) -> None:
     """A process has it open. nfsd may find it by its handle, or not."""
-    found = on(cards, "nameless", folder)
-    assert (found["left"], found["grants"], found["optimistic"]) == (0, 0, 0)
-    for said, wanted in zip(found["said"], found["wanted"], strict=True):
-        assert said in (wanted, "ESTALE")
+    found = check_nameless(cards, folder)
+    assert found["grants"] == 0
     served = sum(said != "ESTALE" for said in found["said"])
     assert found["refused"].get("file", 0) == served
-    nothing_in_use(found)
 
 
 @pytest.mark.parametrize("folder", ["/export", HUGE])

@@ -16,8 +16,13 @@ from cached_reads import (
     MIB,
     SEED,
     Record,
+    bring_fuse,
     campaign,
+    check_acl_by_nfs,
     check_changes,
+    check_nameless,
+    check_opened_for_writing,
+    check_withdrawn_meanwhile,
     misreads_holes,
     nothing_broke,
     nothing_in_use,
@@ -26,7 +31,6 @@ from cached_reads import (
 )
 from cards import cards_lab
 from carriers import OURS, serve
-from node_files import node_script
 from peers import FOLDER, PORT, SERVER, bring, damageable, program
 from scene import until
 from storm import PARAMETERS, nothing_lost, set_to
@@ -118,28 +122,17 @@ def test_a_permit_belongs_to_the_credentials_of_a_reader(cards: Lab, long: bool)
 
 
 def test_access_that_is_withdrawn_while_nfsd_reads(cards: Lab) -> None:
-    found = on(cards, "withdrawn_meanwhile")
-    assert found["meanwhile"], "the READ was faster than the disk"
-    assert found["first"] == found["data"]
-    assert set(found["later"]) == {"EACCES"}
-    nothing_in_use(found)
+    check_withdrawn_meanwhile(cards)
 
 
 def test_nfsd_reads_a_file_that_is_open_for_writing(cards: Lab) -> None:
-    found = on(cards, "opened_for_writing")
-    assert (found["left"], found["pages"]) == (0, 0)
-    assert found["same"]
-    assert not found["meanwhile"]
-    nothing_in_use(found)
+    check_opened_for_writing(cards)
 
 
 @pytest.mark.parametrize("version", [pytest.param("3", marks=pytest.mark.nightly), "4.2"])
 def test_an_acl_set_over_nfs_ends_access(cards: Lab, version: str) -> None:
     """fsnotify does not report it: each READ compares ctime."""
-    found = on(cards, "acl_by_nfs", DISK, version)
-    assert not found["may"], "the ACL does not deny access"
-    assert set(found["later"]) == {"EACCES"}
-    nothing_in_use(found)
+    check_acl_by_nfs(cards, DISK, version)
 
 
 # --- what nfsd answers ---
@@ -148,7 +141,7 @@ def test_an_acl_set_over_nfs_ends_access(cards: Lab, version: str) -> None:
 @pytest.fixture(scope="module")
 def unsuitable(cards: Lab) -> Lab:
     """The lab, which can have file systems in user space."""
-    cards.run("client", "tee", "/run/fuse_node.py", stdin=node_script("fuse"))
+    bring_fuse(cards)
     return cards
 
 
@@ -177,11 +170,7 @@ def test_what_does_not_suit_is_answered_by_nfsd(unsuitable: Lab, name: str) -> N
 
 
 def test_a_file_without_a_name_is_answered_by_nfsd(cards: Lab) -> None:
-    found = on(cards, "nameless", DISK)
-    assert (found["left"], found["optimistic"]) == (0, 0)
-    for said, wanted in zip(found["said"], found["wanted"], strict=True):
-        assert said in (wanted, "ESTALE")
-    nothing_in_use(found)
+    check_nameless(cards, DISK)
 
 
 def test_a_poisoned_page_is_answered_by_nfsd(cards: Lab) -> None:
@@ -206,7 +195,7 @@ chmod 755 . && sync
 
 
 def replies(lab: Lab, folder: str, elsewhere: str, limit: int) -> dict[str, Any]:
-    """What odd READs get, with a value of server_threadless."""
+    """The replies to odd READs, with a value of server_threadless."""
     set_to(lab, "client", "server_threadless", str(limit))
     try:
         return program(lab, "client", "threadless", SERVER, PORT, folder, elsewhere, str(limit))

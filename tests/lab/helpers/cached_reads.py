@@ -16,9 +16,10 @@ from storm import set_to
 from nfsrdma_tools.lab.console import EmulatorFaultError
 from nfsrdma_tools.lab.lab import Lab
 
-__all__ = ["DISK", "HUGE", "MIB", "PAGE", "SEED", "Record", "campaign", "check_changes",
-           "make_folders", "misreads_holes", "nothing_broke", "nothing_in_use", "on",
-           "stale"]  # fmt: skip
+__all__ = ["DISK", "HUGE", "MIB", "PAGE", "SEED", "Record", "bring_fuse", "campaign",
+           "check_acl_by_nfs", "check_changes", "check_nameless", "check_opened_for_writing",
+           "check_withdrawn_meanwhile", "make_folders", "misreads_holes", "nothing_broke",
+           "nothing_in_use", "on", "stale"]  # fmt: skip
 
 SCRIPT = node_script("optimistic")
 PROGRAM = (NODES / "staleness.c").read_bytes()
@@ -75,6 +76,48 @@ def check_changes(found: dict[str, Any]) -> None:
         assert all(got in may for got, may in zip(change["got"], allowed, strict=True)), about
         assert change["again"] in ("", change["there"]), about
     assert len(found["changes"]) >= 13
+
+
+def check_withdrawn_meanwhile(lab: Lab) -> dict[str, Any]:
+    """A READ that nfsd began before access was withdrawn lets no later one pass."""
+    found: dict[str, Any] = on(lab, "withdrawn_meanwhile")
+    assert found["meanwhile"], "the READ was faster than the disk"
+    assert found["first"] == found["data"]
+    assert set(found["later"]) == {"EACCES"}
+    nothing_in_use(found)
+    return found
+
+
+def check_opened_for_writing(lab: Lab) -> None:
+    """nfsd answers all READs of a file that a process has open for writing."""
+    found = on(lab, "opened_for_writing")
+    assert (found["left"], found["pages"]) == (0, 0)
+    assert found["same"]
+    assert not found["meanwhile"]
+    nothing_in_use(found)
+
+
+def check_acl_by_nfs(lab: Lab, folder: str, version: str) -> None:
+    """An ACL that a client sets ends access, although fsnotify does not report it."""
+    found = on(lab, "acl_by_nfs", folder, version)
+    assert not found["may"], "the ACL does not deny access"
+    assert set(found["later"]) == {"EACCES"}
+    nothing_in_use(found)
+
+
+def check_nameless(lab: Lab, folder: str) -> dict[str, Any]:
+    """nfsd answers all READs of a file without a name, or does not find it."""
+    found: dict[str, Any] = on(lab, "nameless", folder)
+    assert (found["left"], found["optimistic"]) == (0, 0)
+    for said, wanted in zip(found["said"], found["wanted"], strict=True):
+        assert said in (wanted, "ESTALE")
+    nothing_in_use(found)
+    return found
+
+
+def bring_fuse(lab: Lab) -> None:
+    """Let the node have file systems in user space."""
+    lab.run("client", "tee", "/run/fuse_node.py", stdin=node_script("fuse"))
 
 
 def misreads_holes(kernel: str, folder: str) -> bool:
