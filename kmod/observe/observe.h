@@ -86,7 +86,7 @@ enum nfr_refused {
 	NFR_REFUSED_REASONS,
 };
 
-/* What became of a READ that could be answered without a thread */
+/* Result of a READ that the server may answer without a thread */
 enum nfr_threadless {
 	NFR_THREADLESS_HIT,
 	NFR_THREADLESS_ABSENT,		/* nfsd has not answered a READ of this file and user */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Threadless reads: an NFSv3 READ of data in the page cache is answered where its Call arrives.
- * No thread of nfsd wakes, and clients need to know nothing of it.
+ * nfsd wakes no thread, and clients do not notice it.
  *
  * nfsd decides who may read. When it has answered a READ, the server keeps a permit: for a second,
  * READs of the same file handle with the same credential on the same connection are answered
@@ -10,7 +10,7 @@
  * effect when the permit ends.
  *
  * The Reply has the form of nfsd's: the attributes of its last answer, which are those of the file
- * as long as ctime is the same (but for atime). A client may expect them: Linux allots the header
+ * as long as ctime is the same (but for atime). A client may expect these: Linux allots the header
  * of a READ by the first Reply of a mount.
  *
  * A READ looks for its permit and takes references to folios under the lock of the client's

@@ -57,7 +57,7 @@ class Client:
         self.folder = _folder(token)
 
     def counts(self) -> dict[str, int]:
-        """What became of this connection's READs: hits, and misses by their reasons."""
+        """The results of this connection's READs: hits, and misses by reason."""
         try:
             lines = (self.folder / "counters").read_text().splitlines()
         except OSError:

@@ -91,7 +91,7 @@ FILES = odd_reads.Files(A, B, C, D, E, 70003)
 
 
 def permit(call: bytes) -> bytes:
-    """What a READ shares with those that it is a permission for: credential to file handle."""
+    """The bytes that READs with one permit have in common: credential to file handle."""
     at = 28
     at += 4 + int.from_bytes(call[at : at + 4], "big") + 4
     at += 4 + int.from_bytes(call[at : at + 4], "big")
