@@ -15,7 +15,8 @@ from nfsrdma_tools import __version__
 ROOT = Path(__file__).parents[2]
 CONTROL = (ROOT / "debian/control").read_text()
 COPYRIGHT = (ROOT / "debian/copyright").read_text()
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,15 @@ def test_files_that_other_programs_read_have_the_version_of_the_package(
     file: str, pattern: str
 ) -> None:
     assert re.findall(pattern, (ROOT / file).read_text(), re.MULTILINE) == [__version__]
+
+
+def test_the_maintainer_is_the_author_and_has_an_address_that_promises_nothing() -> None:
+    """Debian requires an address, and the project has none: RFC 2606 reserves .invalid for it."""
+    maintainer = re.search(r"^Maintainer: (.*) <[\w.-]+@[\w-]+\.invalid>$", CONTROL, re.MULTILINE)
+    assert maintainer
+    assert PROJECT["authors"] == [{"name": maintainer[1]}]
+    assert f"authors: [{maintainer[1]}]" in (ROOT / "playbooks/galaxy.yml").read_text()
+    assert f"Copyright: 2026 {maintainer[1]}\n" in COPYRIGHT
 
 
 # dh_python3 names those of the core
