@@ -78,7 +78,7 @@ READERS = 8
 
 @dataclass(frozen=True)
 class Client:
-    """A client that reads: the kernel's or nfsrdma's, its mount options, and its personality."""
+    """A client that reads: nfsrdma's with a personality, or the kernel's; its mount options."""
 
     name: str
     options: str
