@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 /* Encode and decode the RPC-over-RDMA version 1 transport header (RFC 8166, section 4). */
 #include "wire/source.h"
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 /*
  * Encode and decode the transport header of "NFS over RDMA" (Callaghan, Lingutla-Raj,
  * Chiu, Staubach, Asad; 2003), section 4.4. Both ends read: the server reads the

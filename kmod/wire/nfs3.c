@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 /*
  * The two RPC messages of NFSv3 that optimistic and threadless reads need to know: the server
  * finds the file in a READ Call, the client completes a READ with a Reply that the server did not

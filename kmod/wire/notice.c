@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 /*
  * Encode and decode notices: the messages on the branch of a transport with
  * the personality optimistic. All fields are XDR words (RFC 4506).

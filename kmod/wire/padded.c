@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 /*
  * Encode and decode messages of type RDMA_MSGP (RFC 5666): the header of
  * version 1 with two more words behind the message type, and data behind the RPC message

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 /*
  * Encode and decode the private data that the peers exchange when they connect
  * (RFC 8797, section 4), and the extension of this module that follows it:

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
 /*
  * Encoder and decoder for the RPC-over-RDMA version 1 transport header (RFC
  * 8166), for messages with padding (RFC 5666), for the header of 2003, for the
