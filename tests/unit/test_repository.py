@@ -12,14 +12,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
     path
-    for folder in ("nfsrdma_tools", "tests", "bench", "tools", ".ci", "bpf", "kmod")
+    for folder in ("nfsrdma_tools", "tests", "bench", "tools", ".ci", "bpf", "kmod", "lib")
     for path in (ROOT / folder).rglob("*")
     if path.is_file() and (path.suffix in (".py", ".sh", ".c", ".h") or not path.suffix)
     # configuration files of a node are data, as are the files of a host in tests/field
-    and not {"etc", "field"} & set(path.relative_to(ROOT).parts) and "__pycache__" not in path.parts
+    and not {"etc", "field"} & set(path.relative_to(ROOT).parts)
+    and not {"__pycache__", "build"} & set(path.parts)
 )  # fmt: skip
 PYTHON = [path for path in SOURCES if path.suffix == ".py"]
-ROOMS = ("host", "lab", "probes", "sweep", "live", "report", "cli")
+ROOMS = ("host", "lab", "probes", "sweep", "live", "report", "client", "cli")
 
 
 def test_there_are_sources() -> None:
@@ -33,7 +34,17 @@ def test_each_file_names_its_licence(path: Path) -> None:
     parts, folder = path.relative_to(ROOT).parts, path.parent
     gpl = {"bpf", "kmod"} & set(parts) or (folder / "Kbuild").exists() or folder.name == "bench"
     wanted = "GPL-2.0-only" if gpl and path.suffix != ".py" else "Apache-2.0"
-    assert any(f"SPDX-License-Identifier: {wanted}" in line for line in lines[:3])
+    # it links the module's code
+    if parts[:2] == ("tests", "wire") and path.suffix == ".c":
+        wanted = "Apache-2.0 OR GPL-2.0-only"
+    # what programs link
+    if parts[0] == "lib" or parts[:2] == ("kmod", "wire"):
+        wanted = "GPL-2.0-only OR BSD-3-Clause"
+    found = re.search(
+        r"SPDX-License-Identifier: (.*?)(?: (?:\*/|-->))?$", "\n".join(lines[:3]), re.M
+    )
+    assert found
+    assert found[1] == wanted
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
+/*
+ * From the address of a server to a queue pair, and its end.
+ *
+ * The events of rdma_cm(7) move a connection from one state to the next, so that no call waits here: the
+ * loop of request.c sleeps until an event or a message arrives.
+ *
+ * librdmacm keeps an open device for each process, which a child of fork(2) inherits and cannot close without
+ * harm to its own connections.  Each session therefore opens the device again and moves its queue pair through
+ * its states by itself; the child closes that device's descriptors, and a server sees the end of the connection
+ * when the parent ends.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "session.h"
+
+/* Milliseconds */
+#define RESOLVE_TIMEOUT	5000
+#define DELAY_MIN	100
+#define DELAY_MAX	5000
+
+/* Ports that only a privileged process may use, as far as bindresvport(3) goes down */
+#define PORT_FIRST	665
+#define PORT_LAST	1023
+
+static bool watch(struct nfsrdma_session *session, int fd)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+
+	return !fcntl(fd, F_SETFL, O_NONBLOCK) && !epoll_ctl(session->epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+/* Descriptors that stay until the end of the session */
+int connection_open(struct nfsrdma_session *session)
+{
+	session->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (session->epoll < 0)
+		return fail(-errno, "epoll_create1: %s", strerror(errno));
+	session->events = rdma_create_event_channel();
+	if (!session->events)
+		return fail(-errno, "/dev/infiniband/rdma_cm: %s; is the module rdma_ucm loaded, and may this"
+				    " user open it?", strerror(errno));
+	if (!watch(session, session->events->fd))
+		return fail(-errno, "epoll_ctl: %s", strerror(errno));
+	return 0;
+}
+
+void connection_end(struct nfsrdma_session *session)
+{
+	connection_close(session);
+	memory_deregister(session);
+	if (session->context)
+		ibv_close_device(session->context);
+	session->context = NULL;
+	if (session->events)
+		rdma_destroy_event_channel(session->events);
+	if (session->epoll >= 0)
+		close(session->epoll);
+}
+
+/* The peer reaches no memory of this process by the connection when this returns */
+void connection_close(struct nfsrdma_session *session)
+{
+	if (session->id)
+		rdma_disconnect(session->id);
+	if (session->qp)
+		ibv_destroy_qp(session->qp);
+	if (session->cq)
+		ibv_destroy_cq(session->cq);
+	if (session->channel)
+		ibv_destroy_comp_channel(session->channel);
+	if (session->id)
+		rdma_destroy_id(session->id);
+	session->id = NULL;
+	session->qp = NULL;
+	session->cq = NULL;
+	session->channel = NULL;
+	session->link = LINK_DOWN;
+	session->armed = false;
+	requests_disconnected(session);
+}
+
+/**
+ * connection_lost - end a connection, or an attempt to connect
+ * @session: session
+ * @error: negative errno value that says why
+ * @why: the same in words
+ *
+ * The requests wait for the next connection.  It begins at once if the server replied on this one, else after
+ * a pause.
+ */
+void connection_lost(struct nfsrdma_session *session, int error, const char *why)
+{
+	session->link_error = fail(error, "%s: %s", session->host, why);
+	connection_close(session);
+	if (session->arriving) {
+		session->link_delay = 0;
+	} else {
+		session->link_delay = session->link_delay ? session->link_delay * 2 : DELAY_MIN;
+		if (session->link_delay > DELAY_MAX)
+			session->link_delay = DELAY_MAX;
+		session->link = LINK_PAUSE;
+		session->link_retry = now_ms() + session->link_delay;
+	}
+	session->arriving = false;
+}
+
+/* Some servers accept privileged ports only: take one if this process may */
+static void bind_privileged(struct nfsrdma_session *session)
+{
+	struct sockaddr_storage any = {.ss_family = session->address.ss_family};
+	uint32_t ports = PORT_LAST - PORT_FIRST + 1, first = 0, i;
+
+	if (getrandom(&first, sizeof(first), 0) < 0)
+		return;
+	for (i = 0; i < ports; i++) {
+		uint16_t port = htons(PORT_FIRST + (first % ports + i) % ports);
+
+		if (any.ss_family == AF_INET)
+			((struct sockaddr_in *)&any)->sin_port = port;
+		else
+			((struct sockaddr_in6 *)&any)->sin6_port = port;
+		if (!rdma_bind_addr(session->id, (struct sockaddr *)&any) || errno != EADDRINUSE)
+			return;
+	}
+}
+
+/* A step towards a connection failed, with a message */
+static void step_failed(struct nfsrdma_session *session, int error)
+{
+	char why[256];
+
+	snprintf(why, sizeof(why), "%s", nfsrdma_message());
+	connection_lost(session, error, why);
+}
+
+static int no_route(int error)
+{
+	return fail(-error, "%s", error == ENODEV ? "no RDMA device has a route to the server" : strerror(error));
+}
+
+int connection_start(struct nfsrdma_session *session)
+{
+	if (rdma_create_id(session->events, &session->id, session, RDMA_PS_TCP)) {
+		session->id = NULL;
+		connection_lost(session, -errno, strerror(errno));
+		return session->link_error;
+	}
+	bind_privileged(session);
+	session->link = LINK_ADDRESS;
+	if (rdma_resolve_addr(session->id, NULL, (struct sockaddr *)&session->address,
+			      RESOLVE_TIMEOUT)) {
+		step_failed(session, no_route(errno));
+		return session->link_error;
+	}
+	return 0;
+}
+
+/* --- events --- */
+
+static int set_state(struct nfsrdma_session *session, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = {.qp_state = state};
+	int mask;
+
+	if (rdma_init_qp_attr(session->id, &attr, &mask))
+		return -errno;
+	return -ibv_modify_qp(session->qp, &attr, mask);
+}
+
+/* The device of the route: the one that the session has opened already, or another one */
+static int open_device(struct nfsrdma_session *session)
+{
+	struct ibv_device *device = session->id->verbs->device;
+
+	if (session->context && session->context->device != device) {
+		memory_deregister(session);
+		ibv_close_device(session->context);
+		session->context = NULL;
+	}
+	snprintf(session->device, sizeof(session->device), "%s", ibv_get_device_name(device));
+	if (!session->context)
+		session->context = ibv_open_device(device);
+	if (!session->context)
+		return fail(-errno, "%s: %s; may this user open /dev/infiniband/uverbs*?",
+			    session->device, strerror(errno));
+	return session->pd ? 0 : memory_register(session, session->context);
+}
+
+static int create_queues(struct nfsrdma_session *session)
+{
+	int sends = session->nslots, receives = session->nreceives;
+	struct ibv_qp_init_attr attr = {
+		.cap = {
+			.max_send_wr = sends, .max_recv_wr = receives,
+			.max_send_sge = 1, .max_recv_sge = 1,
+		},
+		.qp_type = IBV_QPT_RC,
+	};
+
+	session->channel = ibv_create_comp_channel(session->context);
+	if (!session->channel || !watch(session, session->channel->fd))
+		return -errno;
+	session->cq = ibv_create_cq(session->context, sends + receives, NULL, session->channel, 0);
+	if (!session->cq)
+		return -errno;
+	attr.send_cq = session->cq;
+	attr.recv_cq = session->cq;
+	session->qp = ibv_create_qp(session->pd, &attr);
+	if (!session->qp)
+		return -errno;
+	return set_state(session, IBV_QPS_INIT);
+}
+
+static int connect_server(struct nfsrdma_session *session)
+{
+	struct nfr_private wanted = {
+		.send_size = session->options.inline_size,
+		.recv_size = session->options.inline_size,
+		.extended = true,
+	};
+	uint8_t private[NFR_WIRE_PRIVATE_MAX];
+	struct rdma_conn_param param = {
+		.private_data = private,
+		.private_data_len = nfr_wire_encode_private(&wanted, private),
+		.retry_count = 6,
+		.rnr_retry_count = 0,
+	};
+	struct ibv_device_attr device;
+	int rc = open_device(session);
+
+	if (rc)
+		return rc;
+	rc = -ibv_query_device(session->context, &device);
+	if (!rc)
+		rc = create_queues(session);
+	if (!rc)
+		rc = requests_connected(session);
+	if (rc)
+		return fail(rc, "%s: no queue pair: %s", session->device, strerror(-rc));
+	/* the server reads memory of this end, never the other way round */
+	param.responder_resources = device.max_qp_rd_atom < 16 ? device.max_qp_rd_atom : 16;
+	param.qp_num = session->qp->qp_num;
+	session->link = LINK_CONNECTING;
+	return rdma_connect(session->id, &param) ? fail(-errno, "rdma_connect: %s", strerror(errno)) : 0;
+}
+
+/* iWARP devices connect by themselves, and report that they have */
+static int complete(struct nfsrdma_session *session)
+{
+	int rc = set_state(session, IBV_QPS_INIT);
+
+	if (!rc)
+		rc = set_state(session, IBV_QPS_RTR);
+	if (!rc)
+		rc = set_state(session, IBV_QPS_RTS);
+	if (!rc)
+		rc = rdma_establish(session->id) ? -errno : 0;
+	return rc ? fail(rc, "%s: %s", session->device, strerror(-rc)) : 0;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static void established(struct nfsrdma_session *session)
+{
+	session->send_size = least(session->options.inline_size, session->peer.recv_size);
+	session->recv_size = least(session->options.inline_size, session->peer.send_size);
+	session->link = LINK_UP;
+	session->link_delay = 0;
+	session->stats.connects++;
+	if (session->dialect == &nfs4_dialect && session->directory)
+		nfs4_start(session);
+}
+
+static void failed(struct nfsrdma_session *session, enum rdma_cm_event_type type, int status)
+{
+	int error = status < 0 ? status : -EIO;
+	const char *why = rdma_event_str(type);
+
+	switch (type) {
+	case RDMA_CM_EVENT_ADDR_ERROR:
+		error = status == -ETIMEDOUT ? -EHOSTUNREACH : error;
+		why = error == -ENODEV ? "no RDMA device has a route to the server" :
+					 "the address cannot be resolved over an RDMA device";
+		break;
+	case RDMA_CM_EVENT_REJECTED:
+		error = -ECONNREFUSED;
+		why = "the server refuses RDMA connections on this port";
+		break;
+	case RDMA_CM_EVENT_UNREACHABLE:
+		error = -ETIMEDOUT;
+		why = "the server does not answer over RDMA";
+		break;
+	case RDMA_CM_EVENT_DISCONNECTED:
+		error = -ECONNRESET;
+		why = "the server disconnected";
+		break;
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		error = -ENODEV;
+		why = "the RDMA device was removed";
+		break;
+	default:
+		break;
+	}
+	connection_lost(session, error, why);
+	if (type == RDMA_CM_EVENT_DEVICE_REMOVAL && session->context) {
+		memory_deregister(session);
+		ibv_close_device(session->context);
+		session->context = NULL;
+	}
+}
+
+static void handle(struct nfsrdma_session *session, enum rdma_cm_event_type type, int status)
+{
+	int rc = 0;
+
+	switch (type) {
+	case RDMA_CM_EVENT_ADDR_RESOLVED:
+		session->link = LINK_ROUTE;
+		if (rdma_resolve_route(session->id, RESOLVE_TIMEOUT))
+			rc = no_route(errno);
+		break;
+	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+		rc = connect_server(session);
+		break;
+	case RDMA_CM_EVENT_CONNECT_RESPONSE:
+		rc = complete(session);
+		if (!rc)
+			established(session);
+		break;
+	case RDMA_CM_EVENT_ESTABLISHED:
+		if (session->link == LINK_CONNECTING)
+			established(session);
+		break;
+	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+	case RDMA_CM_EVENT_ADDR_CHANGE:
+		break;
+	default:
+		failed(session, type, status);
+	}
+	if (rc)
+		step_failed(session, rc);
+}
+
+/* Handle the events that have arrived; does not wait */
+void connection_event(struct nfsrdma_session *session)
+{
+	struct rdma_cm_event *event;
+
+	while (!rdma_get_cm_event(session->events, &event)) {
+		enum rdma_cm_event_type type = event->event;
+		const struct rdma_conn_param *param = &event->param.conn;
+		int status = event->status;
+		bool current = event->id == session->id;
+
+		if (current && (type == RDMA_CM_EVENT_CONNECT_RESPONSE || type == RDMA_CM_EVENT_ESTABLISHED))
+			nfr_wire_decode_private(&session->peer, param->private_data,
+						param->private_data_len);
+		rdma_ack_cm_event(event);
+		if (current)
+			handle(session, type, status);
+	}
+}

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
+/*
+ * Reads and writes: one at a time, and batches.
+ *
+ * Data that fits the messages of the connection is part of them and is copied.  RDMA moves other data from or
+ * to the memory of the caller if it is registered, else from or to the arena, where it is copied too.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "session.h"
+
+/* stable_how */
+enum { UNSTABLE = 0, DATA_SYNC = 1, FILE_SYNC = 2 };
+
+/* --- messages --- */
+
+static uint8_t *put64(uint8_t *at, uint64_t value)
+{
+	at = nfr_wire_put32(at, value >> 32);
+	return nfr_wire_put32(at, value);
+}
+
+/* Memory for @io's data that RDMA reaches: the caller's, or the arena's */
+static int provide(struct nfsrdma_session *session, struct io *io, struct span *span)
+{
+	struct nfsrdma_region *region = memory_find(session, io->buf, io->count);
+
+	if (region) {
+		io->region = region;
+		region->users++;
+		*span = (struct span){&region->mr, io->buf, io->count};
+		session->stats.direct++;
+		return 0;
+	}
+	io->bounce = memory_take(session, io->count);
+	if (!io->bounce)
+		return -EAGAIN;
+	*span = (struct span){&session->arena_mr, io->bounce, io->count};
+	session->stats.copied++;
+	return 0;
+}
+
+static void release(struct nfsrdma_session *session, struct request *req)
+{
+	struct io *io = &req->io;
+
+	if (io->region)
+		io->region->users--;
+	if (io->bounce)
+		memory_give(session, io->bounce, io->count);
+	io->file->users--;
+	request_release(session, req);
+}
+
+static int encode_read(struct nfsrdma_session *session, struct request *req, uint64_t offset)
+{
+	uint32_t reply = NFR_WIRE_MIN + session->dialect->read_head + padded(req->io.count);
+
+	session->dialect->encode_read(session, req, offset);
+	/* READs that share a message need a chunk each */
+	if (session->options.compound <= 1 && reply <= session->recv_size) {
+		session->stats.inlined++;
+		return 0;
+	}
+	return provide(session, &req->io, &req->write);
+}
+
+static int encode_write(struct nfsrdma_session *session, struct request *req, uint64_t offset)
+{
+	uint8_t *at = request_begin(session, req, NFS_WRITE);
+	struct io *io = &req->io;
+	int rc;
+
+	at = nfs_put_fh(at, io->file);
+	at = put64(at, offset);
+	at = nfr_wire_put32(at, io->count);
+	at = nfr_wire_put32(at, (io->file->flags & O_SYNC) == O_SYNC ? FILE_SYNC :
+				io->file->flags & O_DSYNC ? DATA_SYNC : UNSTABLE);
+	at = nfr_wire_put32(at, io->count);
+	req->length = at - (req->message + HEADER_ROOM);
+	if (NFR_WIRE_MIN + req->length + padded(io->count) <= session->send_size) {
+		memcpy(at, io->buf, io->count);
+		memset(at + io->count, 0, padded(io->count) - io->count);
+		req->length += padded(io->count);
+		session->stats.inlined++;
+		return 0;
+	}
+	req->position = req->length;
+	rc = provide(session, io, &req->read);
+	if (!rc && io->bounce)
+		memcpy(io->bounce, io->buf, io->count);
+	return rc;
+}
+
+/* An optional part of the results: a word that is 0 or 1, and @bytes after a 1 */
+static bool skip_optional(struct body *results, size_t bytes)
+{
+	uint32_t present;
+
+	return take32(results, &present) && present <= 1 && skip(results, present ? bytes : 0);
+}
+
+static int store_read(struct nfsrdma_session *session, struct request *req, struct body *results,
+		      uint32_t count, uint32_t eof)
+{
+	struct io *io = &req->io;
+
+	if (count > io->count)
+		return -EBADMSG;
+	if (req->write.addr) {
+		/* some servers write the round-up bytes as well */
+		if (req->placed != count && req->placed != padded(count))
+			return -EBADMSG;
+		if (io->bounce)
+			memcpy(io->buf, io->bounce, count);
+	} else {
+		if (results->left < count)
+			return -EBADMSG;
+		memcpy(io->buf, results->at, count);
+	}
+	io->moved = count;
+	io->eof = eof;
+	session->stats.read_bytes += count;
+	return 0;
+}
+
+/*
+ * The other READs of a COMPOUND.  The server stops at the first that fails: those behind it are made again, each by
+ * a call of its own.
+ */
+static void finish_others(struct nfsrdma_session *session, struct request *first, struct body *results)
+{
+	struct request *req = first->also, *before = first, *next;
+	uint32_t count, eof;
+	int rc = 0;
+
+	first->also = NULL;
+	for (; req; before = req, req = next) {
+		next = req->also;
+		req->also = NULL;
+		if (rc) {
+			request_again(session, req);
+			continue;
+		}
+		rc = session->dialect->take_next_read(before, req, results, &count, &eof);
+		if (!rc)
+			rc = store_read(session, req, results, count, eof);
+		if (rc == -EINPROGRESS)
+			request_again(session, req);
+		else
+			request_finish(session, req, rc);
+	}
+}
+
+static int finish_read(struct nfsrdma_session *session, struct request *req, struct body *results)
+{
+	uint32_t count, eof;
+	int rc = session->dialect->take_read(session, req, results, &count, &eof);
+
+	if (!rc)
+		rc = store_read(session, req, results, count, eof);
+	if (!rc && req->also)
+		finish_others(session, req, results);
+	return rc;
+}
+
+/* The server may have lost what it promised under another verifier */
+static void note_verifier(struct nfsrdma_file *file, const uint8_t *verifier)
+{
+	if (file->unstable && memcmp(file->verifier, verifier, sizeof(file->verifier)))
+		file->lost = true;
+	memcpy(file->verifier, verifier, sizeof(file->verifier));
+}
+
+static int finish_write(struct nfsrdma_session *session, struct request *req, struct body *results)
+{
+	uint32_t status, count, committed;
+	struct io *io = &req->io;
+
+	if (!take32(results, &status) || !skip_optional(results, NFS_PRE_ATTR_BYTES) ||
+	    !skip_optional(results, NFS_ATTR_BYTES))
+		return -EBADMSG;
+	if (status)
+		return nfs_error(status);
+	if (!take32(results, &count) || !take32(results, &committed) || committed > FILE_SYNC ||
+	    results->left < sizeof(io->file->verifier) || count > io->count || (!count && io->count))
+		return -EBADMSG;
+	if (committed == UNSTABLE) {
+		note_verifier(io->file, results->at);
+		io->file->unstable = true;
+	}
+	io->moved = count;
+	session->stats.written_bytes += count;
+	return 0;
+}
+
+/* --- batches --- */
+
+/* Every operation of a batch has a place in the ring: its size is options.depth */
+static void complete(struct nfsrdma_session *session, struct request *req)
+{
+	uint32_t at = (session->done_first + session->ndone++) % session->options.depth;
+
+	session->done[at] = (struct nfsrdma_completion){
+		.user_data = req->io.user_data, .result = req->error ? req->error : (int64_t)req->io.moved,
+	};
+	session->unfinished--;
+	release(session, req);
+}
+
+static int take_done(struct nfsrdma_session *session, struct nfsrdma_completion *completions, size_t count)
+{
+	size_t n;
+
+	for (n = 0; n < count && session->ndone; n++) {
+		completions[n] = session->done[session->done_first];
+		session->done_first = (session->done_first + 1) % session->options.depth;
+		session->ndone--;
+	}
+	return n;
+}
+
+static int begin(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
+		 uint64_t offset, struct request **request)
+{
+	struct nfsrdma_session *session = file->session;
+	struct request *req;
+	int rc;
+
+	if (kind == IO_WRITE && session->dialect != &nfs3_dialect)
+		return fail(-EROFS, "a session with NFSv4.1 only reads");
+	if (count > (kind == IO_READ ? session->read_max : session->write_max))
+		return fail(-EMSGSIZE, "%zu bytes: the server takes %u", count,
+			    kind == IO_READ ? session->read_max : session->write_max);
+	if ((file->flags & O_ACCMODE) == (kind == IO_READ ? O_WRONLY : O_RDONLY))
+		return fail(-EBADF, "the file is not open for this");
+	req = request_take(session);
+	if (!req)
+		return fail(-EAGAIN, "no request is free");
+	req->io = (struct io){
+		.file = file, .kind = kind, .buf = buf, .count = count, .offset = offset,
+	};
+	file->users++;
+	req->finish = kind == IO_READ ? finish_read : finish_write;
+	rc = kind == IO_READ ? encode_read(session, req, offset) : encode_write(session, req, offset);
+	if (rc) {
+		release(session, req);
+		return fail(rc, "the arena has no room for %zu bytes", count);
+	}
+	*request = req;
+	return 0;
+}
+
+static int prepare(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
+		   uint64_t offset, uint64_t user_data)
+{
+	struct nfsrdma_session *session = file->session;
+	struct request *req;
+	int rc = session_check(session);
+
+	if (rc)
+		return rc;
+	if (session->unfinished + session->ndone >= session->options.depth)
+		return fail(-EAGAIN, "%u operations are unfinished or not yet reported",
+			    session->options.depth);
+	rc = begin(file, kind, buf, count, offset, &req);
+	if (rc)
+		return rc;
+	req->io.user_data = user_data;
+	req->done = complete;
+	session->unfinished++;
+	request_prepare(session, req);
+	return 0;
+}
+
+EXPORTED int nfsrdma_prepare_read(struct nfsrdma_file *file, void *buf, size_t count, uint64_t offset,
+				  uint64_t user_data)
+{
+	return prepare(file, IO_READ, buf, count, offset, user_data);
+}
+
+EXPORTED int nfsrdma_prepare_write(struct nfsrdma_file *file, const void *buf, size_t count,
+				   uint64_t offset, uint64_t user_data)
+{
+	return prepare(file, IO_WRITE, (uint8_t *)buf, count, offset, user_data);
+}
+
+EXPORTED int nfsrdma_submit(struct nfsrdma_session *session)
+{
+	int rc = session_check(session);
+
+	return rc ? rc : request_submit(session);
+}
+
+EXPORTED int nfsrdma_peek(struct nfsrdma_session *session, struct nfsrdma_completion *completions,
+			  size_t count)
+{
+	int rc = session_check(session);
+
+	if (rc)
+		return rc;
+	/* events of the connection make the descriptor readable, and no sleep handles them here */
+	if (session->fd_used)
+		session_look(session);
+	do {
+		while (session->ndone < count && session_poll(session))
+			;
+		/* who waits for the descriptor sees the next message, but not those that came before */
+	} while (session->fd_used && session->ndone < count && !session_arm(session));
+	return take_done(session, completions, count);
+}
+
+EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_completion *completions,
+			  size_t count, size_t min, int timeout)
+{
+	uint64_t until = timeout < 0 ? UINT64_MAX : now_ms() + timeout;
+	int rc = session_check(session);
+
+	if (rc)
+		return rc;
+	if (min > count)
+		min = count;
+	/* what was not submitted does not complete */
+	while (session->ndone < min && session->unfinished > session->nprepared) {
+		if (session_poll(session))
+			continue;
+		if (timeout >= 0 && now_ms() >= until)
+			break;
+		session_sleep(session, until);
+	}
+	return take_done(session, completions, count);
+}
+
+EXPORTED int nfsrdma_fd(struct nfsrdma_session *session)
+{
+	session->fd_used = true;
+	return session->epoll;
+}
+
+/* --- one at a time --- */
+
+/* One RPC; returns the bytes that it moved */
+static ssize_t once(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
+		    uint64_t offset, bool *eof)
+{
+	struct nfsrdma_session *session = file->session;
+	struct request *req;
+	ssize_t moved;
+	int rc = begin(file, kind, buf, count, offset, &req);
+
+	/* a batch has all of the arena: less data needs less of it, and none of it if there is little */
+	if (rc == -EAGAIN && count > 512)
+		return once(file, kind, buf, 512, offset, eof);
+	if (rc)
+		return rc;
+	rc = request_call(session, req);
+	moved = rc ? rc : (ssize_t)req->io.moved;
+	*eof = req->io.eof;
+	release(session, req);
+	if (rc && rc != -ETIMEDOUT && rc != -EBADMSG)
+		fail(rc, "%s at %llu: %s", kind == IO_READ ? "READ" : "WRITE", (unsigned long long)offset,
+		     strerror(-rc));
+	return moved;
+}
+
+static ssize_t all(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count, uint64_t offset)
+{
+	size_t most = kind == IO_READ ? file->session->read_max : file->session->write_max, done = 0;
+	int rc = session_check(file->session);
+	bool eof = false;
+
+	if (rc)
+		return rc;
+	if (count > SSIZE_MAX)
+		count = SSIZE_MAX;
+	while (done < count && !eof) {
+		size_t part = count - done < most ? count - done : most;
+		ssize_t moved = once(file, kind, buf + done, part, offset + done, &eof);
+
+		if (moved < 0)
+			return done ? (ssize_t)done : moved;
+		/* a server at the end of a file says so, or returns nothing */
+		if (!moved)
+			break;
+		done += moved;
+	}
+	return done;
+}
+
+EXPORTED ssize_t nfsrdma_pread(struct nfsrdma_file *file, void *buf, size_t count, uint64_t offset)
+{
+	return all(file, IO_READ, buf, count, offset);
+}
+
+EXPORTED ssize_t nfsrdma_pwrite(struct nfsrdma_file *file, const void *buf, size_t count, uint64_t offset)
+{
+	return all(file, IO_WRITE, (uint8_t *)buf, count, offset);
+}
+
+EXPORTED int nfsrdma_fsync(struct nfsrdma_file *file)
+{
+	commit3_args args = {.fh = {file->fh_length, (char *)file->fh}};
+	commit3_res res = {};
+	int rc = session_check(file->session);
+
+	if (rc)
+		return rc;
+	if (file->unstable) {
+		rc = nfs_call(file->session, NFS_COMMIT, "", (xdrproc_t)xdr_commit3_args, &args,
+			      (xdrproc_t)xdr_commit3_res, &res, 0);
+		if (!rc) {
+			note_verifier(file, (uint8_t *)res.commit3_res_u.ok.verf);
+			file->unstable = false;
+		}
+		xdr_free((xdrproc_t)xdr_commit3_res, (char *)&res);
+	}
+	if (!rc && file->lost) {
+		file->lost = false;
+		rc = fail(-EIO, "the server restarted before it wrote the data: write it again");
+	}
+	return rc;
+}

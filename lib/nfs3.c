@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
+/* The procedures of NFSv3 (RFC 1813), but WRITE: see io.c. */
+#include <string.h>
+#include <sys/sysmacros.h>
+
+#include "session.h"
+
+/* Longest piece of a reply that is more than attributes fit in */
+#define REPLY_SMALL	512
+
+static const char *const names[] = {
+	[NFS_NULL] = "NULL", [NFS_GETATTR] = "GETATTR", [NFS_SETATTR] = "SETATTR", [NFS_LOOKUP] = "LOOKUP",
+	[NFS_READLINK] = "READLINK", [NFS_READ] = "READ", [NFS_WRITE] = "WRITE", [NFS_CREATE] = "CREATE",
+	[NFS_MKDIR] = "MKDIR", [NFS_SYMLINK] = "SYMLINK", [NFS_REMOVE] = "REMOVE", [NFS_RMDIR] = "RMDIR",
+	[NFS_RENAME] = "RENAME", [NFS_READDIRPLUS] = "READDIRPLUS", [NFS_FSINFO] = "FSINFO",
+	[NFS_COMMIT] = "COMMIT",
+};
+
+/* nfsstat3, RFC 1813, section 2.6: the numbers up to 71 that are not Linux's, and the others */
+int nfs_error(uint32_t status)
+{
+	switch (status) {
+	case 0:
+		return 0;
+	case 63:
+		return -ENAMETOOLONG;
+	case 66:
+		return -ENOTEMPTY;
+	case 69:
+		return -EDQUOT;
+	case 70:
+	case 10001:	/* NFS3ERR_BADHANDLE */
+		return -ESTALE;
+	case 71:
+		return -EREMOTE;
+	case 10002:	/* NFS3ERR_NOT_SYNC */
+		return -EBUSY;
+	case 10003:	/* NFS3ERR_BAD_COOKIE */
+		return -EAGAIN;
+	case 10004:	/* NFS3ERR_NOTSUPP */
+		return -EOPNOTSUPP;
+	case 10005:	/* NFS3ERR_TOOSMALL */
+		return -ERANGE;
+	case NFS_BUSY:
+		return -EINPROGRESS;
+	case 1: case 2: case 5: case 6: case 13: case 17: case 18: case 19: case 20: case 21: case 22:
+	case 27: case 28: case 30: case 31:
+		return -(int)status;
+	}
+	return -EREMOTEIO;
+}
+
+static int decode_results(struct nfsrdma_session *session, struct request *req, struct body *results)
+{
+	XDR xdr;
+	int rc = 0;
+
+	(void)session;
+	if (results->left >= 4)
+		rc = nfs_error(nfr_wire_load32(results->at));
+	if (rc == -EINPROGRESS)
+		return rc;
+	xdrmem_create(&xdr, (char *)results->at, results->left, XDR_DECODE);
+	return req->decode(&xdr, req->results) ? rc : -EBADMSG;
+}
+
+static int encode_args(struct nfsrdma_session *session, struct request *req, uint32_t procedure,
+		       xdrproc_t encode, const void *args)
+{
+	uint8_t *at = request_begin(session, req, procedure);
+	uint32_t head = at - (req->message + HEADER_ROOM);
+	XDR xdr;
+
+	xdrmem_create(&xdr, (char *)at, CALL_MAX - head, XDR_ENCODE);
+	if (!encode(&xdr, (void *)args))
+		return -ENAMETOOLONG;
+	req->length = head + xdr_getpos(&xdr);
+	return 0;
+}
+
+/* Arguments and results that are void */
+bool_t xdr_nothing(XDR *xdr, ...)
+{
+	(void)xdr;
+	return TRUE;
+}
+
+/**
+ * nfs_call - call a procedure and wait for its results
+ * @session: session
+ * @procedure: see enum nfs_procedure
+ * @path: what the call is about, for messages; may be empty
+ * @encode: encodes the arguments; NULL if there are none
+ * @args: arguments
+ * @decode: decodes the results, whose first word is their status; NULL if there are none
+ * @results: results, all zero; the caller frees them with xdr_free(3), after an error too
+ * @bytes: of the longest results; 0 for results of little more than attributes
+ *
+ * Return: 0, or a negative errno value, also for the status of the results.
+ */
+int nfs_call(struct nfsrdma_session *session, enum nfs_procedure procedure, const char *path,
+	     xdrproc_t encode, const void *args, xdrproc_t decode, void *results, uint32_t bytes)
+{
+	struct request *req;
+	int rc;
+
+	if (session->dialect != &nfs3_dialect && procedure != NFS_NULL)
+		return fail(-EROFS, "%s %s: a session with NFSv4.1 only reads", names[procedure], path);
+	req = request_take(session);
+	if (!req)
+		return fail(-EAGAIN, "%s %s: no request is free", names[procedure], path);
+	req->finish = decode_results;
+	req->decode = decode ? decode : xdr_nothing;
+	req->results = results;
+	rc = encode_args(session, req, procedure, encode ? encode : xdr_nothing, args);
+	if (!rc)
+		rc = request_provide_reply(session, req, bytes ? bytes : REPLY_SMALL);
+	if (rc) {
+		request_release(session, req);
+		return fail(rc, "%s %s: %s", names[procedure], path, strerror(-rc));
+	}
+	rc = request_call(session, req);
+	request_release(session, req);
+	/* what ended the connection has its message already */
+	if (rc && rc != -ETIMEDOUT && rc != -EBADMSG && rc != -EPROTONOSUPPORT)
+		fail(rc, "%s%s%s: %s", names[procedure], *path ? " " : "", path, strerror(-rc));
+	return rc;
+}
+
+/* NULL of NFSv3, which servers answer whatever the session's version */
+int nfs_null(struct nfsrdma_session *session)
+{
+	return nfs_call(session, NFS_NULL, "", NULL, NULL, NULL, NULL, 0);
+}
+
+static struct timespec to_timespec(time3 from)
+{
+	return (struct timespec){.tv_sec = from.sec, .tv_nsec = from.nsec};
+}
+
+/* attr3 as struct stat; RFC 1813, section 2.5 */
+void nfs_stat(const attr3 *attr, struct stat *st)
+{
+	/* ftype3: NF3REG, NF3DIR, NF3BLK, NF3CHR, NF3LNK, NF3SOCK, NF3FIFO */
+	static const mode_t types[] = {0, S_IFREG, S_IFDIR, S_IFBLK, S_IFCHR, S_IFLNK, S_IFSOCK, S_IFIFO};
+	mode_t type = attr->type < sizeof(types) / sizeof(types[0]) ? types[attr->type] : 0;
+
+	*st = (struct stat){
+		.st_dev = attr->fsid, .st_ino = attr->fileid, .st_mode = type | (attr->mode & 07777),
+		.st_nlink = attr->nlink, .st_uid = attr->uid, .st_gid = attr->gid,
+		.st_rdev = makedev(attr->rdev[0], attr->rdev[1]), .st_size = attr->size,
+		.st_blksize = 65536, .st_blocks = (attr->used + 511) / 512,
+		.st_atim = to_timespec(attr->atime), .st_mtim = to_timespec(attr->mtime),
+		.st_ctim = to_timespec(attr->ctime),
+	};
+}
+
+struct handle nfs_handle(const fh3 *fh)
+{
+	struct handle handle = {.length = fh->fh3_len};
+
+	if (fh->fh3_len)
+		memcpy(handle.bytes, fh->fh3_val, fh->fh3_len);
+	return handle;
+}
+
+uint8_t *nfs_put_fh(uint8_t *at, const struct nfsrdma_file *file)
+{
+	at = nfr_wire_put32(at, file->fh_length);
+	memcpy(at, file->fh, file->fh_length);
+	memset(at + file->fh_length, 0, padded(file->fh_length) - file->fh_length);
+	return at + padded(file->fh_length);
+}
+
+/* --- what both versions have --- */
+
+static int nfs3_getattr(struct nfsrdma_session *session, const char *path, const fh3 *fh, attr3 *attr)
+{
+	getattr3_res res = {};
+	int rc = nfs_call(session, NFS_GETATTR, path, (xdrproc_t)xdr_fh3, fh,
+			  (xdrproc_t)xdr_getattr3_res, &res, 0);
+
+	if (!rc)
+		*attr = res.getattr3_res_u.attr;
+	xdr_free((xdrproc_t)xdr_getattr3_res, (char *)&res);
+	return rc;
+}
+
+static int nfs3_lookup(struct nfsrdma_session *session, const char *path, const fh3 *dir, const char *name,
+		       struct handle *fh, attr3 *attr)
+{
+	dirop3 args = {*dir, (char *)name};
+	lookup3_res res = {};
+	lookup3_ok *ok = &res.lookup3_res_u.ok;
+	int rc = nfs_call(session, NFS_LOOKUP, path, (xdrproc_t)xdr_dirop3, &args,
+			  (xdrproc_t)xdr_lookup3_res, &res, 0);
+	bool attributes = !rc && ok->attr.present;
+	fh3 found;
+
+	if (!rc)
+		*fh = nfs_handle(&ok->fh);
+	if (attributes)
+		*attr = ok->attr.post_attr3_u.attr;
+	xdr_free((xdrproc_t)xdr_lookup3_res, (char *)&res);
+	found = of_handle(fh);
+	return rc || attributes ? rc : nfs3_getattr(session, path, &found, attr);
+}
+
+static int nfs3_readlink(struct nfsrdma_session *session, const char *path, const fh3 *fh, char **text)
+{
+	readlink3_res res = {};
+	int rc = nfs_call(session, NFS_READLINK, path, (xdrproc_t)xdr_fh3, fh,
+			  (xdrproc_t)xdr_readlink3_res, &res, PATH_MAX_BYTES + 128);
+
+	if (!rc) {
+		*text = strdup(res.readlink3_res_u.ok.path);
+		rc = *text ? 0 : -ENOMEM;
+	}
+	xdr_free((xdrproc_t)xdr_readlink3_res, (char *)&res);
+	return rc;
+}
+
+static int nfs3_list(struct nfsrdma_session *session, const readdirplus3_args *args, readdirplus3_res *res)
+{
+	return nfs_call(session, NFS_READDIRPLUS, "", (xdrproc_t)xdr_readdirplus3_args, args,
+			(xdrproc_t)xdr_readdirplus3_res, res, args->maxcount);
+}
+
+static uint32_t limit(uint32_t bytes)
+{
+	return bytes < IO_MAX ? bytes : IO_MAX;
+}
+
+/* The mount daemon has the file handle, FSINFO the limits */
+static int nfs3_root(struct nfsrdma_session *session)
+{
+	fsinfo3_res res = {};
+	fsinfo3_ok *ok = &res.fsinfo3_res_u.ok;
+	int rc = mount_root(session);
+
+	if (!rc)
+		rc = nfs_call(session, NFS_FSINFO, session->directory, (xdrproc_t)xdr_fh3, &session->root,
+			      (xdrproc_t)xdr_fsinfo3_res, &res, 0);
+	if (!rc) {
+		session->read_max = limit(ok->rtmax);
+		session->write_max = limit(ok->wtmax);
+		session->list_max = ok->dtpref && ok->dtpref < LIST_MAX ? ok->dtpref : LIST_MAX;
+		if (!session->read_max || !session->write_max)
+			rc = fail(-EBADMSG, "%s: the server says that reads are 0 bytes long", session->host);
+	}
+	xdr_free((xdrproc_t)xdr_fsinfo3_res, (char *)&res);
+	return rc;
+}
+
+static void nfs3_encode_read(struct nfsrdma_session *session, struct request *req, uint64_t offset)
+{
+	uint8_t *at = nfs_put_fh(request_begin(session, req, NFS_READ), req->io.file);
+
+	at = nfr_wire_put32(at, offset >> 32);
+	at = nfr_wire_put32(at, offset);
+	at = nfr_wire_put32(at, req->io.count);
+	req->length = at - (req->message + HEADER_ROOM);
+}
+
+static int nfs3_take_read(struct nfsrdma_session *session, struct request *req, struct body *results,
+			  uint32_t *count, uint32_t *eof)
+{
+	uint32_t status, present, length;
+
+	(void)session, (void)req;
+	if (!take32(results, &status) || !take32(results, &present) || present > 1 ||
+	    !skip(results, present ? NFS_ATTR_BYTES : 0))
+		return -EBADMSG;
+	if (status)
+		return nfs_error(status);
+	if (!take32(results, count) || !take32(results, eof) || *eof > 1 || !take32(results, &length) ||
+	    length != *count)
+		return -EBADMSG;
+	return 0;
+}
+
+const struct dialect nfs3_dialect = {
+	.read_head = NFR_WIRE_READ_ANSWER,
+	.root = nfs3_root,
+	.getattr = nfs3_getattr,
+	.lookup = nfs3_lookup,
+	.readlink = nfs3_readlink,
+	.list = nfs3_list,
+	.encode_read = nfs3_encode_read,
+	.take_read = nfs3_take_read,
+};

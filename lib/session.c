@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
+/* Sessions: from a target to a connection with a root directory, and their end; and what fork(2) does to them. */
+#include <netdb.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "session.h"
+
+#define PORT_DEFAULT	20049
+#define DEPTH_DEFAULT	63
+#define DEPTH_MAX	127
+#define INLINE_DEFAULT	8192
+#define INLINE_MIN	1024
+#define INLINE_MAX	65536
+#define TIMEOUT_DEFAULT	60000
+#define VERSION_DEFAULT	3
+#define ARENA_DEFAULT	(BLOCKS_MAX * BLOCK_BYTES)
+
+/* --- messages --- */
+
+static __thread char message[512];
+
+/* Note what happened; returns @error */
+int fail(int error, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(message, sizeof(message), format, args);
+	va_end(args);
+	return error;
+}
+
+EXPORTED const char *nfsrdma_message(void)
+{
+	return message;
+}
+
+/* --- sessions of this process --- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct nfsrdma_session *sessions;
+static uint32_t generation;
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void parent_after_fork(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+/*
+ * The child closes what it inherited, or the server would keep the connection after the end of its owner.  It
+ * frees nothing: memory and queues are the parent's.
+ */
+static void child_after_fork(void)
+{
+	struct nfsrdma_session *session;
+
+	generation++;
+	for (session = sessions; session; session = session->next) {
+		close(session->epoll);
+		close(session->events->fd);
+		if (session->channel)
+			close(session->channel->fd);
+		if (session->context) {
+			close(session->context->async_fd);
+			close(session->context->cmd_fd);
+		}
+	}
+	sessions = NULL;
+	pthread_mutex_unlock(&lock);
+}
+
+static void prepare_fork(void)
+{
+	pthread_atfork(before_fork, parent_after_fork, child_after_fork);
+}
+
+static void enter(struct nfsrdma_session *session)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, prepare_fork);
+	pthread_mutex_lock(&lock);
+	session->generation = generation;
+	session->next = sessions;
+	sessions = session;
+	pthread_mutex_unlock(&lock);
+}
+
+static void leave(struct nfsrdma_session *session)
+{
+	struct nfsrdma_session **at;
+
+	pthread_mutex_lock(&lock);
+	for (at = &sessions; *at; at = &(*at)->next) {
+		if (*at != session)
+			continue;
+		*at = session->next;
+		break;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* Does this process own the session? */
+int session_check(const struct nfsrdma_session *session)
+{
+	if (session->generation != generation)
+		return fail(-EOWNERDEAD, "the session belongs to the parent process: open another one");
+	return 0;
+}
+
+/* --- connecting --- */
+
+static uint32_t or_default(uint32_t value, uint32_t other)
+{
+	return value ? value : other;
+}
+
+static int set_options(struct nfsrdma_session *session, const struct nfsrdma_options *options)
+{
+	const struct nfsrdma_options none = {};
+	struct nfsrdma_options *to = &session->options;
+
+	options = options ? options : &none;
+	*to = (struct nfsrdma_options){
+		.port = or_default(options->port, PORT_DEFAULT),
+		.depth = or_default(options->depth, DEPTH_DEFAULT),
+		.inline_size = or_default(options->inline_size, INLINE_DEFAULT) & ~(INLINE_MIN - 1),
+		.timeout = or_default(options->timeout, TIMEOUT_DEFAULT),
+		.arena = or_default(options->arena, ARENA_DEFAULT) & ~(BLOCK_BYTES - 1),
+		.version = or_default(options->version, VERSION_DEFAULT),
+		.compound = or_default(options->compound, 1),
+	};
+	session->dialect = to->version == 41 ? &nfs4_dialect : &nfs3_dialect;
+	if (to->version != 3 && to->version != 41)
+		return fail(-EINVAL, "version %u: 3 or 41", to->version);
+	if (to->compound > COMPOUND_MAX || (to->compound > 1 && to->version != 41))
+		return fail(-EINVAL, "compound %u: at most %d, with version 41", to->compound, COMPOUND_MAX);
+	if (to->port > 65535)
+		return fail(-EINVAL, "port %u: at most 65535", to->port);
+	if (to->depth > DEPTH_MAX)
+		return fail(-EINVAL, "depth %u: at most %d", to->depth, DEPTH_MAX);
+	if (to->inline_size < INLINE_MIN || to->inline_size > INLINE_MAX)
+		return fail(-EINVAL, "inline_size %u: %d to %d", options->inline_size, INLINE_MIN, INLINE_MAX);
+	if (!to->arena || to->arena > ARENA_DEFAULT)
+		return fail(-EINVAL, "arena %u: %d to %d", options->arena, BLOCK_BYTES, ARENA_DEFAULT);
+	return 0;
+}
+
+/* SERVER[:/DIRECTORY]; an IPv6 address stands in brackets */
+static int set_target(struct nfsrdma_session *session, const char *target)
+{
+	const char *host = target, *end, *directory;
+	size_t length;
+
+	if (*target == '[') {
+		host++;
+		end = strchr(host, ']');
+		directory = end ? end + 1 : NULL;
+	} else {
+		end = strstr(target, ":/");
+		end = end ? end : target + strlen(target);
+		directory = end;
+	}
+	length = end ? end - host : 0;
+	if (!length || length >= sizeof(session->host) || (*directory && strncmp(directory, ":/", 2)))
+		return fail(-EINVAL, "%s: not of the form SERVER:/DIRECTORY", target);
+	memcpy(session->host, host, length);
+	if (!*directory)
+		return 0;
+	if (strlen(directory + 1) > PATH_MAX_BYTES)
+		return fail(-ENAMETOOLONG, "a directory of %zu bytes", strlen(directory + 1));
+	session->directory = strdup(directory + 1);
+	return session->directory ? 0 : -ENOMEM;
+}
+
+static int connect_address(struct nfsrdma_session *session, const struct addrinfo *address, uint64_t until)
+{
+	memcpy(&session->address, address->ai_addr, address->ai_addrlen);
+	session->link = LINK_DOWN;
+	/* only a session that was connected tries again */
+	while (session->link != LINK_UP) {
+		session_look(session);
+		if (session->link == LINK_PAUSE)
+			return session->link_error;
+		if (now_ms() >= until) {
+			connection_close(session);
+			return fail(-ETIMEDOUT, "%s: no connection after %u ms", session->host,
+				    session->options.timeout);
+		}
+		session_sleep(session, until);
+	}
+	return 0;
+}
+
+static int connect_host(struct nfsrdma_session *session)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found, *each;
+	uint64_t until = now_ms() + session->options.timeout;
+	char port[8];
+	int rc;
+
+	snprintf(port, sizeof(port), "%u", session->options.port);
+	rc = getaddrinfo(session->host, port, &hints, &found);
+	if (rc)
+		return fail(-EHOSTUNREACH, "%s: %s", session->host, gai_strerror(rc));
+	rc = -EHOSTUNREACH;
+	for (each = found; each && rc; each = each->ai_next)
+		rc = connect_address(session, each, until);
+	freeaddrinfo(found);
+	return rc;
+}
+
+static int open_session(struct nfsrdma_session *session, const char *target,
+			const struct nfsrdma_options *options)
+{
+	int rc = set_options(session, options);
+
+	if (!rc)
+		rc = set_target(session, target);
+	if (!rc)
+		rc = nfs4_allocate(session);
+	if (!rc)
+		rc = requests_allocate(session);
+	if (!rc)
+		rc = memory_allocate(session);
+	if (!rc)
+		rc = connection_open(session);
+	if (rc)
+		return rc;
+	enter(session);
+	rc = connect_host(session);
+	return rc || !session->directory ? rc : session->dialect->root(session);
+}
+
+EXPORTED int nfsrdma_connect(const char *target, const struct nfsrdma_options *options,
+			     struct nfsrdma_session **session)
+{
+	struct nfsrdma_session *new = calloc(1, sizeof(*new));
+	int rc;
+
+	if (!new)
+		return -ENOMEM;
+	new->epoll = -1;
+	rc = open_session(new, target, options);
+	if (rc) {
+		if (rc == -ENOMEM)
+			fail(rc, "no memory");
+		nfsrdma_disconnect(new);
+		return rc;
+	}
+	*session = new;
+	return 0;
+}
+
+EXPORTED void nfsrdma_disconnect(struct nfsrdma_session *session)
+{
+	if (!session)
+		return;
+	if (session->generation == generation) {
+		if (session->dialect && session->dialect->leave)
+			session->dialect->leave(session);
+		leave(session);
+		connection_end(session);
+		memory_free(session);
+	}
+	requests_free(session);
+	xdr_free((xdrproc_t)xdr_fh3, (char *)&session->root);
+	free(session->directory);
+	free(session);
+}
+
+EXPORTED int nfsrdma_null(struct nfsrdma_session *session)
+{
+	int rc = session_check(session);
+
+	return rc ? rc : nfs_null(session);
+}
+
+EXPORTED void nfsrdma_terms(const struct nfsrdma_session *session, struct nfsrdma_terms *terms)
+{
+	*terms = (struct nfsrdma_terms){
+		.credits = session->credits, .send_size = session->send_size, .recv_size = session->recv_size,
+		.private_data = session->peer.given, .extended = session->peer.extended,
+		.personalities = session->peer.capabilities,
+		.read_max = session->read_max, .write_max = session->write_max,
+	};
+	getnameinfo((struct sockaddr *)&session->address, sizeof(session->address), terms->address,
+		    sizeof(terms->address), NULL, 0, NI_NUMERICHOST);
+	snprintf(terms->device, sizeof(terms->device), "%s", session->device);
+}
+
+EXPORTED void nfsrdma_stats(const struct nfsrdma_session *session, struct nfsrdma_stats *stats)
+{
+	*stats = session->stats;
+}

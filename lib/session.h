@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
+/*
+ * What the files of the library share.  From the bottom up:
+ *
+ *   memory.c      registered memory: messages, the arena, regions of the caller
+ *   connection.c  rdma_cm and verbs: from the address of a server to a queue pair, and its end
+ *   request.c     RPCs: credits, XIDs, chunks, doorbells, replies, and what follows a lost connection
+ *   nfs3.c        the procedures of NFSv3, but WRITE
+ *   nfs4.c        NFSv4.1 as far as reading goes
+ *   mount.c       MNT, which the mount daemon answers over TCP
+ *   file.c        paths, files and directories
+ *   io.c          reads and writes: one at a time, and batches
+ *   session.c     the calls of nfsrdma.h that concern a session
+ *
+ * The server is not trusted: a decoder checks the number of bytes left before each read.
+ */
+#ifndef NFSRDMA_SESSION_H
+#define NFSRDMA_SESSION_H
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <rpc/rpc.h>
+
+#include "nfsrdma.h"
+#include "nfs3.h"
+#include "wire/wire.h"
+
+#define EXPORTED	__attribute__((visibility("default")))
+
+#define NFS_PROGRAM	100003
+#define NFS_VERSION	3
+
+/* RFC 1813: fattr3, wcc_attr */
+#define NFS_ATTR_BYTES		84
+#define NFS_PRE_ATTR_BYTES	24
+
+/* RFC 1813, section 3.3 */
+enum nfs_procedure {
+	NFS_NULL = 0, NFS_GETATTR = 1, NFS_SETATTR = 2, NFS_LOOKUP = 3, NFS_READLINK = 5, NFS_READ = 6,
+	NFS_WRITE = 7, NFS_CREATE = 8, NFS_MKDIR = 9, NFS_SYMLINK = 10, NFS_REMOVE = 12, NFS_RMDIR = 13,
+	NFS_RENAME = 14, NFS_READDIRPLUS = 17, NFS_FSINFO = 19, NFS_COMMIT = 21,
+};
+
+/* NFS3ERR_JUKEBOX */
+#define NFS_BUSY	10008
+
+/* Room in front of each RPC message, for the longest transport header that request.c encodes */
+#define HEADER_ROOM	512
+
+/* Most READs in a COMPOUND */
+#define COMPOUND_MAX	16
+
+/* Longest Call that request.c sends by a Read chunk: SYMLINK with the longest name and text */
+#define CALL_MAX	8192
+
+/* The arena has blocks, and one bit of a word for each */
+#define BLOCK_BYTES	(64 << 10)
+#define BLOCKS_MAX	64
+#define IO_MAX		(1 << 20)
+
+/* Bits of an XID that number a request; the other bits count */
+#define XID_SLOT_BITS	8
+
+/* NFSv4.1: longest file handle (RFC 8881, section 4), slots, milliseconds for the last calls of a session */
+#define FH_MAX			128
+#define NFS4_SLOTS		160
+#define NFS4_LEAVE_TIMEOUT	5000
+
+/* Bytes of a reply that lists a directory, at most */
+#define LIST_MAX	(32 << 10)
+
+/* Longest RPC Call header: ten words, and a body of AUTH_SYS with 16 groups (RFC 5531, appendix A) */
+#define RPC_HEAD_MAX	480
+
+struct span {
+	struct ibv_mr **mr;		/* the registration, which a reconnect replaces; NULL: no memory */
+	uint8_t *addr;
+	uint32_t length;
+};
+
+struct handle {
+	uint32_t length;
+	uint8_t bytes[FH_MAX];
+};
+
+struct body {
+	const uint8_t *at;
+	size_t left;
+};
+
+enum request_state {
+	REQUEST_FREE,
+	REQUEST_PREPARED,	/* has a message, not submitted */
+	REQUEST_WAITING,	/* for a credit, or for a connection */
+	REQUEST_SENT,
+	REQUEST_FOLLOWING,	/* part of the message of another one */
+	REQUEST_DELAYED,	/* the server was busy */
+	REQUEST_DONE,
+};
+
+enum io_kind { IO_READ, IO_WRITE };
+
+/* READ or WRITE of a batch */
+struct io {
+	struct nfsrdma_file *file;
+	enum io_kind kind;
+	uint8_t *buf;			/* memory of the caller */
+	uint64_t offset;
+	uint32_t count;
+	uint64_t user_data;
+	struct nfsrdma_region *region;	/* that has @buf, or NULL */
+	uint8_t *bounce;		/* copy of the data in the arena, or NULL */
+	uint32_t moved;			/* bytes */
+	bool eof;
+};
+
+/**
+ * struct request - an RPC
+ * @next: next request in a list of the session
+ * @state: see enum request_state
+ * @xid: RFC 5531; its low bits number the request
+ * @message: registered memory; the RPC message begins at HEADER_ROOM
+ * @length: bytes of the RPC message
+ * @position: of @read in the XDR stream
+ * @call: a copy of a Call that is too long for the connection
+ * @read: memory that the server reads
+ * @write: memory that the server writes data to
+ * @reply: memory that the server writes a long reply to
+ * @finish: decodes the results; returns 0, -EINPROGRESS if the server is busy, or an error
+ * @done: called at the end, or NULL
+ * @error: result of the request, once done
+ * @send: number of its Send on the connection
+ * @began: milliseconds of the monotonic clock
+ * @sent: the same
+ * @not_before: the same, of a delayed request
+ * @delay: milliseconds
+ * @results: where @decode or @parse stores the results of other procedures than READ and WRITE
+ * @parse: the same as @decode, of NFSv4.1
+ * @also: next READ of the same COMPOUND, see request_submit()
+ * @placed: bytes that the server wrote to @write
+ * @sequenced: the message has SEQUENCE
+ * @root: the message has PUTROOTFH
+ * @nfs4_slot: of the NFSv4.1 session; -1: none
+ */
+struct request {
+	struct request *next;
+	enum request_state state;
+	uint32_t xid;
+	uint8_t *message;
+	uint32_t length;
+	uint32_t position;
+	struct span call, read, write, reply;
+	int (*finish)(struct nfsrdma_session *session, struct request *req, struct body *results);
+	void (*done)(struct nfsrdma_session *session, struct request *req);
+	int error;
+	uint32_t send;
+	uint64_t began, sent, not_before;
+	uint32_t delay;
+	xdrproc_t decode;
+	void *results;
+	int (*parse)(struct nfsrdma_session *session, struct body *body, void *results);
+	struct request *also;
+	uint32_t placed;
+	bool sequenced, root;
+	int nfs4_slot;
+	struct io io;
+};
+
+struct list {
+	struct request *head, **tail;
+};
+
+enum link_state {
+	LINK_DOWN,		/* connection_start() makes a connection */
+	LINK_ADDRESS,		/* resolving the address */
+	LINK_ROUTE,
+	LINK_CONNECTING,
+	LINK_UP,
+	LINK_PAUSE,		/* until @link_retry */
+};
+
+enum nfs4_state {
+	NFS4_NONE, NFS4_EXCHANGE, NFS4_CREATE, NFS4_RECLAIM, NFS4_READY,
+};
+
+struct nfs4_slot {
+	uint32_t sequence;
+	bool busy;
+};
+
+/**
+ * struct nfs4 - client ID and session of NFSv4.1
+ * @state: what the last call of setup was, or NFS4_READY
+ * @setup: the call that is not answered
+ * @owner: name of the client owner
+ * @verifier: of the client owner
+ * @client: client ID
+ * @create_sequence: sequence of the next CREATE_SESSION
+ * @session: session ID
+ * @operations: most operations in a COMPOUND
+ * @nslots: slots that the server granted
+ * @slots: slots
+ */
+struct nfs4 {
+	enum nfs4_state state;
+	struct request *setup;
+	char owner[128];
+	uint8_t verifier[8];
+	uint64_t client;
+	uint32_t create_sequence;
+	uint8_t session[16];
+	uint32_t operations, nslots;
+	struct nfs4_slot slots[NFS4_SLOTS];
+};
+
+struct nfs4_attributes {
+	uint64_t present;	/* a bit for each attribute */
+	uint32_t error;
+	uint64_t read_max, write_max;
+	attr3 attr;
+};
+
+struct nfsrdma_region {
+	struct nfsrdma_region *next;
+	struct nfsrdma_session *session;
+	uint8_t *addr;
+	size_t length;
+	struct ibv_mr *mr;
+	uint32_t users;
+};
+
+struct nfsrdma_session {
+	struct nfsrdma_session *next;	/* of this process */
+	uint32_t generation;		/* of the process that opened it, see session.c */
+	struct nfsrdma_options options;
+	char host[256];
+	struct sockaddr_storage address;
+
+	/* connection.c */
+	enum link_state link;
+	int link_error;			/* why the last attempt failed */
+	uint64_t link_retry;
+	uint32_t link_delay;
+	struct rdma_event_channel *events;
+	struct rdma_cm_id *id;
+	struct ibv_context *context;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	int epoll;
+	bool armed;
+	bool arriving;			/* at least one reply on this connection */
+	struct nfr_private peer;
+	uint32_t send_size, recv_size;
+	char device[64];
+
+	/* memory.c */
+	struct ibv_pd *pd;
+	uint8_t *messages;		/* of requests, then of receives */
+	size_t messages_bytes;
+	struct ibv_mr *messages_mr;
+	uint8_t *arena;
+	size_t arena_bytes;
+	struct ibv_mr *arena_mr;
+	uint64_t arena_used;		/* a bit for each block */
+	struct nfsrdma_region *regions;
+
+	/* request.c */
+	uint32_t nslots, signal_every, nreceives;
+	struct request *slots;
+	struct list free, prepared, waiting, delayed;
+	uint32_t nfree, nprepared;
+	uint32_t counter;		/* of XIDs */
+	uint32_t credits, in_flight;
+	uint32_t sends, sends_done;
+	struct ibv_send_wr *send_wrs;
+	struct ibv_sge *send_sges;
+	struct ibv_recv_wr *receive_wrs;
+	struct ibv_sge *receive_sges;
+	uint8_t rpc_head[RPC_HEAD_MAX];	/* of each Call, XID and procedure are 0 */
+	uint32_t rpc_head_length;
+	uint32_t idle;			/* polls in a row that found nothing */
+	uint32_t polls;
+
+	/* io.c: completions that the caller has not got yet, a ring */
+	struct nfsrdma_completion *done;
+	uint32_t done_first, ndone, unfinished;
+	bool fd_used;
+
+	const struct dialect *dialect;
+	struct nfs4 nfs4;
+
+	/* file.c */
+	fh3 root;
+	char *directory;		/* path of the export on the server; NULL: none */
+	uint32_t read_max, write_max, list_max;
+
+	struct nfsrdma_stats stats;
+};
+
+/* --- session.c --- */
+
+int fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int session_check(const struct nfsrdma_session *session);
+uint64_t now_ms(void);
+
+/* --- memory.c --- */
+
+int memory_allocate(struct nfsrdma_session *session);
+int memory_register(struct nfsrdma_session *session, struct ibv_context *device);
+void memory_deregister(struct nfsrdma_session *session);
+void memory_free(struct nfsrdma_session *session);
+uint8_t *memory_take(struct nfsrdma_session *session, size_t bytes);
+void memory_give(struct nfsrdma_session *session, const uint8_t *addr, size_t bytes);
+struct nfsrdma_region *memory_find(struct nfsrdma_session *session, const void *addr, size_t bytes);
+uint8_t *memory_receive(struct nfsrdma_session *session, uint32_t number);
+
+/* --- connection.c --- */
+
+int connection_start(struct nfsrdma_session *session);
+void connection_event(struct nfsrdma_session *session);
+void connection_lost(struct nfsrdma_session *session, int error, const char *why);
+void connection_close(struct nfsrdma_session *session);
+int connection_open(struct nfsrdma_session *session);
+void connection_end(struct nfsrdma_session *session);
+
+/* --- request.c --- */
+
+int requests_allocate(struct nfsrdma_session *session);
+void requests_free(struct nfsrdma_session *session);
+int requests_connected(struct nfsrdma_session *session);
+void requests_disconnected(struct nfsrdma_session *session);
+struct request *request_take(struct nfsrdma_session *session);
+uint8_t *request_begin(struct nfsrdma_session *session, struct request *req, uint32_t procedure);
+void request_release(struct nfsrdma_session *session, struct request *req);
+int request_provide_reply(struct nfsrdma_session *session, struct request *req, uint32_t bytes);
+struct request *request_take_setup(struct nfsrdma_session *session);
+void request_send_setup(struct nfsrdma_session *session, struct request *req);
+void request_end_setup(struct nfsrdma_session *session, struct request *req);
+void requests_fail_waiting(struct nfsrdma_session *session, int error);
+void request_again(struct nfsrdma_session *session, struct request *req);
+void request_finish(struct nfsrdma_session *session, struct request *req, int error);
+void request_prepare(struct nfsrdma_session *session, struct request *req);
+int request_submit(struct nfsrdma_session *session);
+int request_call(struct nfsrdma_session *session, struct request *req);
+int session_poll(struct nfsrdma_session *session);
+void session_sleep(struct nfsrdma_session *session, uint64_t until);
+uint64_t session_look(struct nfsrdma_session *session);
+bool session_arm(struct nfsrdma_session *session);
+
+static inline bool take32(struct body *body, uint32_t *value)
+{
+	if (body->left < 4)
+		return false;
+	*value = nfr_wire_load32(body->at);
+	body->at += 4;
+	body->left -= 4;
+	return true;
+}
+
+static inline bool take64(struct body *body, uint64_t *value)
+{
+	uint32_t high, low;
+
+	if (!take32(body, &high) || !take32(body, &low))
+		return false;
+	*value = (uint64_t)high << 32 | low;
+	return true;
+}
+
+static inline bool skip(struct body *body, size_t bytes)
+{
+	if (body->left < bytes)
+		return false;
+	body->at += bytes;
+	body->left -= bytes;
+	return true;
+}
+
+static inline uint32_t padded(uint32_t bytes)
+{
+	return (bytes + 3) & ~3U;
+}
+
+/**
+ * struct dialect - a version of NFS
+ * @read_head: bytes of a reply in front of the data of a READ, without the transport header
+ * @root: finds the directory of the session and the limits of the server
+ * @getattr: attributes of a file handle
+ * @lookup: file handle and attributes of a name
+ * @readlink: text of a symbolic link, which the caller frees
+ * @list: entries of a directory; the caller frees them with xdr_free(3), after an error too
+ * @encode_read: encodes the Call of a READ
+ * @take_read: decodes the results of a READ up to its data
+ * @append: adds a READ to the message of another one; NULL: the version has no such message
+ * @take_next_read: decodes the results of an added READ
+ * @leave: ends what the server keeps for this client; or NULL
+ */
+struct dialect {
+	uint32_t read_head;
+	int (*root)(struct nfsrdma_session *session);
+	int (*getattr)(struct nfsrdma_session *session, const char *path, const fh3 *fh, attr3 *attr);
+	int (*lookup)(struct nfsrdma_session *session, const char *path, const fh3 *dir, const char *name,
+		      struct handle *fh, attr3 *attr);
+	int (*readlink)(struct nfsrdma_session *session, const char *path, const fh3 *fh, char **text);
+	int (*list)(struct nfsrdma_session *session, const readdirplus3_args *args, readdirplus3_res *res);
+	void (*encode_read)(struct nfsrdma_session *session, struct request *req, uint64_t offset);
+	int (*take_read)(struct nfsrdma_session *session, struct request *req, struct body *body,
+			 uint32_t *count, uint32_t *eof);
+	bool (*append)(struct nfsrdma_session *session, struct request *first, struct request *last,
+		       struct request *req);
+	int (*take_next_read)(struct request *before, struct request *req, struct body *body,
+			      uint32_t *count, uint32_t *eof);
+	void (*leave)(struct nfsrdma_session *session);
+};
+
+static inline fh3 of_handle(struct handle *handle)
+{
+	return (fh3){handle->length, (char *)handle->bytes};
+}
+
+/* --- nfs3.c --- */
+
+extern const struct dialect nfs3_dialect;
+int nfs_error(uint32_t status);
+int nfs_null(struct nfsrdma_session *session);
+uint8_t *nfs_put_fh(uint8_t *at, const struct nfsrdma_file *file);
+struct handle nfs_handle(const fh3 *fh);
+int nfs_call(struct nfsrdma_session *session, enum nfs_procedure procedure, const char *path,
+	     xdrproc_t encode, const void *args, xdrproc_t decode, void *results, uint32_t bytes);
+bool_t xdr_nothing(XDR *xdr, ...);
+void nfs_stat(const attr3 *attr, struct stat *st);
+
+/* --- nfs4.c --- */
+
+extern const struct dialect nfs4_dialect;
+int nfs4_allocate(struct nfsrdma_session *session);
+void nfs4_start(struct nfsrdma_session *session);
+bool nfs4_stamp(struct nfsrdma_session *session, struct request *req);
+
+/* --- mount.c --- */
+
+int mount_root(struct nfsrdma_session *session);
+
+/**
+ * struct nfsrdma_file - an open file
+ * @session: its session
+ * @fh: file handle
+ * @fh_length: bytes
+ * @flags: of open(2)
+ * @unstable: bytes may not be on stable storage; @verifier is that of their write
+ * @lost: the server restarted, and nfsrdma_fsync() has not reported it
+ * @users: unfinished reads and writes
+ */
+struct nfsrdma_file {
+	struct nfsrdma_session *session;
+	uint8_t fh[FH_MAX];
+	uint32_t fh_length;
+	int flags;
+	bool unstable, lost;
+	uint8_t verifier[8];
+	uint32_t users;
+};
+
+#endif
