@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A short run of the fuzzer over the module's header code; `make fuzz` is the long one."""
+"""Short runs of the fuzzers over the header code and the client; `make fuzz` is the long one."""
 
 from pathlib import Path
 
 import pytest
-from wire import fuzz, native
+from wire import client_seeds, fuzz, native
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import CommandError
@@ -28,3 +28,9 @@ def test_nor_does_what_libfuzzer_makes_up(tmp_path: Path) -> None:
         pytest.skip("clang without libFuzzer: make fuzz installs it")
     where = (f"-artifact_prefix={tmp_path}/", "-seed=8166", tmp_path, fuzz.SEEDS)
     run(fuzzer, "-runs=300000", "-max_len=1024", *where, timeout=600)
+
+
+@pytest.mark.skipif(native.COMPILER is None, reason="no C compiler")
+def test_no_reply_misleads_the_user_level_client(tmp_path: Path) -> None:
+    driver = fuzz.build_client_driver(tmp_path)
+    run(driver, "300000", tmp_path / "crash", *client_seeds.write(tmp_path / "seeds"), timeout=600)
