@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nfsrdma_tools.cli.options import From, Json, argument, flag, host_name, machine_of
 from nfsrdma_tools.cli.output import print_json
-from nfsrdma_tools.errors import printable
+from nfsrdma_tools.errors import UserError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,8 @@ def doctor(
         str,
         argument(
             "SERVER",
-            "Also check the connection and the route to this server (default: no connection).",
+            "Also check the route to this server, and connect to it over TCP and RDMA "
+            "(default: no connection).",
         ),
     ] = "",
     strict: Annotated[
@@ -45,6 +47,8 @@ def doctor(
 
     with machine_of(source, host_name(server)) as machine:
         findings = examine(machine)
+    if source is None:
+        findings = _with_ping(findings, host_name(server))
     if as_json:
         print_json({"findings": [finding._asdict() for finding in findings]})
     else:
@@ -52,6 +56,45 @@ def doctor(
     failures = {"error", "warning", "unknown"} if strict else {"error"}
     if any(finding.status in failures for finding in findings):
         raise typer.Exit(1)
+
+
+def _with_ping(findings: Sequence[Finding], server: str) -> list[Finding]:
+    """Add a ping over RDMA behind the finding that the server answers over TCP."""
+    found = []
+    for finding in findings:
+        found.append(finding)
+        if finding.name == f"server {server}" and finding.status == "ok":
+            found.append(_over_rdma(server))
+    return found
+
+
+def _over_rdma(server: str) -> Finding:
+    from nfsrdma_tools.client.ping import ping
+    from nfsrdma_tools.host.checks import Finding
+
+    name = f"rdma {server}"
+    try:
+        seen = ping(f"[{server}]" if ":" in server else server)
+    except UserError as error:
+        remedy = f"{error.hint}; or mount to test RDMA"
+        return Finding(name, "unknown", f"not tried: {error.message}", remedy=remedy)
+    except OSError as error:
+        text = error.strerror or str(error)
+        if error.errno in _NOT_TRIED:
+            # the checks of links and routes have the cause
+            return Finding(
+                name, "unknown", f"not tried: {text}", remedy="modprobe rdma_ucm, as root"
+            )
+        return Finding(name, "error", text, "a connection", _REMEDY)
+    terms = seen.terms
+    text = f"{terms.address} answers on RDMA {seen.port} by {terms.device}"
+    text += f"; round trip {seen.median * 1e3:.3f} ms (median of {len(seen.times)})"
+    return Finding(name, "ok", text)
+
+
+# no device, or no access to it
+_NOT_TRIED = (errno.ENODEV, errno.ENOENT, errno.EACCES, errno.EPERM)
+_REMEDY = "check that nfsd listens on RDMA (on the server: nfsrdma doctor), and the firewalls"
 
 
 def _show(findings: Sequence[Finding]) -> None:

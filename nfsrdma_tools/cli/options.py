@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +25,7 @@ __all__ = [
     "complete_personality",
     "complete_transport",
     "complete_vers",
+    "default_signals",
     "flag",
     "host_name",
     "log_programs",
@@ -161,6 +163,24 @@ def machine_of(source: Path | None, server: str = "", process: str = "self") -> 
 
     with opened(source, server) as machine:
         yield machine
+
+
+@contextlib.contextmanager
+def default_signals() -> Iterator[None]:
+    """Have signals end the process at once, for a block that has nothing to undo.
+
+    Python's handlers run between two calls of a library, and a call may wait for a server.
+    """
+    kept = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in kept.items():
+        # nohup(1) sets SIGHUP to ignored
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def rsize_option(default: str) -> Any:

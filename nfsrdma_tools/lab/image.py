@@ -33,7 +33,7 @@ __all__ = ["Image", "build", "find", "recipe_hash"]
 
 _RECIPE = Path(str(importlib.resources.files("nfsrdma_tools.lab") / "recipe"))
 _PYTHON = "3.13"
-_NODE_EXTRAS = ("live", "report")
+_NODE_EXTRAS = ("fsspec", "live", "report")
 _GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17")
 _PROGRAMS = ("mmdebstrap", "mke2fs", "qemu-img", "ssh-keygen", "unshare")
 _MINUTES = 30

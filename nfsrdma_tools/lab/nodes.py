@@ -265,6 +265,8 @@ def pack(facts: Mapping[str, object]) -> bytes:
             tar.add(package.parent / "bpf", f"{data}/bpf", filter=_packed)
             for path in module_source.files_below(kmod):
                 tar.add(kmod / path, f"{data}/kmod/{path}", filter=_packed)
+            header = "lib/nfsrdma.h"
+            tar.add(package.parent / header, f"{data}/{header}", filter=_packed)
         text = json.dumps(facts).encode()
         entry = tarfile.TarInfo(_FACTS)
         entry.size, entry.mode = len(text), 0o644

@@ -35,7 +35,13 @@ def names(requirements: list[str]) -> set[str]:
 
 
 CORE = names(PROJECT["dependencies"])
-OF_EXTRA = {e: names(PROJECT["optional-dependencies"][e]) for e in ("report", "live", "lab")}
+OF_EXTRA = {
+    extra: names(PROJECT["optional-dependencies"][extra])
+    for extra in ("report", "live", "lab", "fsspec")
+}
+# a file system for other programs: no command needs it
+ROOM = {"fsspec": "client"}
+OF_ROOM = {ROOM.get(extra, extra): libraries for extra, libraries in OF_EXTRA.items()}
 
 
 def imported(path: Path) -> set[str]:
@@ -50,12 +56,12 @@ def imported(path: Path) -> set[str]:
 def test_each_library_is_declared_where_it_is_imported(room: str) -> None:
     files = (PACKAGE / room).rglob("*.py") if room else PACKAGE.glob("*.py")
     used = {name for path in files for name in imported(path)} - NOT_ON_PYPI
-    assert used <= CORE | OF_EXTRA.get(room, set())
+    assert used <= CORE | OF_ROOM.get(room, set())
 
 
 def test_each_library_of_an_extra_is_known_by_it() -> None:
     known = {extra: {n for n in EXTRAS if EXTRAS[n] == extra} for extra in set(EXTRAS.values())}
-    assert known | {"lab": {"qemu"}} == OF_EXTRA
+    assert known | {"lab": {"qemu"}, "fsspec": {"fsspec"}} == OF_EXTRA
 
 
 @pytest.mark.parametrize("extra", ["none", *(f"`[{each}]`" for each in OF_EXTRA)])

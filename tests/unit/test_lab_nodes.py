@@ -57,9 +57,10 @@ def test_what_a_build_of_the_module_left_is_not_packed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package, kmod = tmp_path / "nfsrdma_tools", tmp_path / "kmod"
-    for folder in (package, kmod, tmp_path / "bpf"):
+    for folder in (package, kmod, tmp_path / "bpf", tmp_path / "lib"):
         folder.mkdir()
-    (tmp_path / "pyproject.toml").touch()
+    for name in ("pyproject.toml", "lib/nfsrdma.h", "lib/session.c"):
+        (tmp_path / name).touch()
     left = (
         *("nfsrdma.ko", "wire.o", "nfsrdma.mod", "nfsrdma.mod.c", ".wire.o.cmd"),
         *("Module.symvers", "modules.order", "features.h"),
@@ -68,7 +69,9 @@ def test_what_a_build_of_the_module_left_is_not_packed(
         (kmod / name).touch()
     monkeypatch.setattr(importlib.resources, "files", lambda _: package)
     with tarfile.open(fileobj=io.BytesIO(pack({}))) as tar:
-        packed = {Path(name).name for name in tar.getnames() if "/data/kmod/" in name}
+        names = tar.getnames()
+    assert [Path(name).name for name in names if "/data/lib" in name] == ["nfsrdma.h"]
+    packed = {Path(name).name for name in names if "/data/kmod/" in name}
     assert packed == {"Kbuild", "wire.c", "wire.h", "features.sh"}
 
 

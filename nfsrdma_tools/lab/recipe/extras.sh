@@ -6,7 +6,7 @@ set -eu
 rm -f /var/cache/apt/archives/*.deb
 # also downloads its dependencies
 apt-get -qq -y --no-install-recommends --download-only install firewalld \
-	man-db python3-psutil python3-pyroute2 python3-rich python3-typer
+	man-db python3-cffi python3-psutil python3-pyroute2 python3-rich python3-typer
 mkdir -p /opt/archive
 mv /var/cache/apt/archives/*.deb /opt/archive
 cd /opt/archive

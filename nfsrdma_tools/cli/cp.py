@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``nfsrdma cp``: copy files between a server and this host without a mount."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Self
+
+from nfsrdma_tools.cli.options import Json, argument, flag
+from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.errors import printable
+
+if TYPE_CHECKING:
+    from nfsrdma_tools.client.copy import Copied
+
+__all__ = ["cp"]
+
+_Place = "Local path, or SERVER:/PATH; one of both is on a server."
+
+
+def cp(
+    source: Annotated[str, argument("SOURCE", _Place)],
+    target: Annotated[str, argument("TARGET", f"{_Place} A directory gets a copy in it.")],
+    recursive: Annotated[
+        bool, flag("Copy a directory with its files and directories.", "--recursive", "-r")
+    ] = False,
+    resume: Annotated[
+        bool,
+        flag(
+            "Continue an interrupted copy: skip complete files, and compare the last MiB of "
+            "others with the source.",
+            "--continue",
+        ),
+    ] = False,
+    force: Annotated[bool, flag("Replace existing files.", "--force")] = False,
+    as_json: Json = False,
+) -> None:
+    """Copy files between a server and this host without a mount.
+
+    Until a copy is complete, its name ends with .nfsrdma-part.  The command replaces no file
+    without --force.  It writes all data to stable storage and verifies the size.
+
+    A recursive copy leaves symbolic links and special files out, and lists them.
+    """
+    from nfsrdma_tools.client.copy import Options, copy
+
+    with _Progress(hidden=as_json) as progress:
+        options = Options(recursive, resume, force, progress.planned, progress.advance)
+        copied = copy(source, target, options)
+    if as_json:
+        print_json(copied._asdict())
+        return
+    _show(copied)
+
+
+def _show(copied: Copied) -> None:
+    for path in copied.skipped:
+        print(printable(f"left out, neither a file nor a directory: {path}"), file=sys.stderr)
+    files = "1 file" if copied.files == 1 else f"{copied.files} files"
+    print(f"copied {files}, {copied.bytes} bytes")
+
+
+class _Progress:
+    """A progress bar of bytes, on a terminal only."""
+
+    def __init__(self, hidden: bool) -> None:
+        from rich import progress
+
+        self._bar = progress.Progress(
+            progress.BarColumn(),
+            progress.DownloadColumn(binary_units=True),
+            progress.TransferSpeedColumn(),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("left"),
+            transient=True,
+            disable=hidden or not sys.stdout.isatty(),
+        )
+        self._task = self._bar.add_task("", total=None)
+
+    def __enter__(self) -> Self:
+        """Show the bar."""
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the bar."""
+        self._bar.stop()
+
+    def planned(self, total: int) -> None:
+        """Set the bytes of all files."""
+        self._bar.update(self._task, total=total)
+
+    def advance(self, count: int) -> None:
+        """Add bytes."""
+        self._bar.advance(self._task, count)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads libnfsrdma with cffi; its declarations are those of lib/nfsrdma.h.
+
+In a wheel and on a lab node the header is part of the package (``data/lib``), in a checkout it is
+in the folder ``lib`` beside the package.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nfsrdma_tools.errors import UserError
+
+__all__ = ["Library", "declarations", "load"]
+
+_NAME = "libnfsrdma.so.0"
+_VARIABLE = "NFSRDMA_LIBRARY"
+_HINT = "apt install libnfsrdma0, or in a clone: make -C lib"
+
+# struct stat of the C library, which has the layout of the kernel's asm/stat.h
+_TYPES = """
+typedef unsigned int mode_t;
+struct timespec { long tv_sec; long tv_nsec; };
+struct stat {
+    unsigned long st_dev, st_ino; %s unsigned long st_rdev; %s
+    struct timespec st_atim, st_mtim, st_ctim; %s
+};
+"""
+_STATS = {
+    **dict.fromkeys(
+        ("x86_64", "ppc64le"),
+        (
+            "unsigned long st_nlink; unsigned int st_mode, st_uid, st_gid, __pad0;",
+            "long st_size, st_blksize, st_blocks;",
+            "long __unused[3];",
+        ),
+    ),
+    **dict.fromkeys(
+        ("aarch64", "riscv64", "loongarch64"),
+        (
+            "unsigned int st_mode, st_nlink, st_uid, st_gid;",
+            "unsigned long __pad1; long st_size; int st_blksize, __pad2; long st_blocks;",
+            "int __unused[2];",
+        ),
+    ),
+}
+
+
+class Library(NamedTuple):
+    """The loaded library: cffi's FFI, and the functions."""
+
+    ffi: Any
+    functions: Any
+
+    def error(self, status: int, path: str = "") -> OSError:
+        """The exception for a negative errno value that a function returned just now."""
+        text = self.ffi.string(self.functions.nfsrdma_message()).decode(errors="replace")
+        return OSError(-status, text or os.strerror(-status), *((path,) if path else ()))
+
+
+def declarations() -> str:
+    """The declarations of the header as cffi's cdef() needs them.  UserError on other machines."""
+    machine = platform.machine()
+    if machine not in _STATS:
+        raise UserError(f"the Python binding does not know struct stat of {machine}")
+    text = re.sub(r"/\*.*?\*/", "", _header().read_text(), flags=re.DOTALL)
+    text = re.sub(r'^#.*$|^extern "C" \{\n|^\}\n', "", text, flags=re.MULTILINE)
+    return _TYPES % _STATS[machine] + text
+
+
+def _header() -> Path:
+    package = Path(__file__).parents[1]
+    for folder in (package / "data" / "lib", package.parent / "lib"):
+        if (folder / "nfsrdma.h").is_file():
+            return folder / "nfsrdma.h"
+    raise UserError(f"nfsrdma.h is missing from {package}/data/lib", "reinstall nfsrdma")
+
+
+@functools.cache
+def load() -> Library:
+    """Load the library: $NFSRDMA_LIBRARY, the installed one, or the one built in this clone.
+
+    UserError if there is none.
+    """
+    import cffi
+
+    ffi = cffi.FFI()
+    ffi.cdef(declarations())
+    built = Path(__file__).parents[2] / "lib" / "build" / _NAME
+    names = [os.environ.get(_VARIABLE, "")] if os.environ.get(_VARIABLE) else [_NAME]
+    if names == [_NAME] and built.is_file():
+        names.append(str(built))
+    reasons = []
+    for name in names:
+        try:
+            return Library(ffi, ffi.dlopen(name))
+        except OSError as error:
+            reasons.append(str(error))
+    # cffi adds what it tried instead
+    raise UserError(reasons[0].partition(".  Additionally")[0], _HINT)
