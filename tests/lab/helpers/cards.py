@@ -21,7 +21,7 @@ from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
 from nfsrdma_tools.lock import file_lock
 
-__all__ = ["cards_lab"]
+__all__ = ["cards_lab", "install_provider"]
 
 # the parts of rdma-core's source that build.sh needs
 _BUILD = """
@@ -57,11 +57,11 @@ def cards_lab(
     )
     with Lab(config) as lab:
         if verbs:
-            _install(lab)
+            install_provider(lab)
         yield lab
 
 
-def _install(lab: Nodes, node: str = "client") -> None:
+def install_provider(lab: Nodes, node: str = "client") -> None:
     """Install the provider in a node with extras; UserError if the archive is unreachable."""
     argv = ("dpkg-query", "--show", "--showformat=${Version}", "libibverbs1")
     version = lab.run(node, *argv).stdout

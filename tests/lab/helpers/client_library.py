@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds libnfsrdma and programs with it on this host, and puts them into nodes with extras."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools import command
+from nfsrdma_tools.lab.nodes import Nodes
+
+__all__ = ["built_library", "install", "place_program", "uninstall"]
+
+_LIB = Path(__file__).parents[3] / "lib"
+_HEADERS = ("infiniband/verbs.h", "rdma/rdma_cma.h")
+_PLACE = "/usr/local/lib/libnfsrdma.so.0"
+
+
+def built_library() -> Path:
+    """Build the library; skips the test if this host lacks what that needs."""
+    missing = [name for name in ("make", "gcc", "pkg-config", "rpcgen") if not shutil.which(name)]
+    missing += [name for name in _HEADERS if not Path("/usr/include", name).exists()]
+    if "pkg-config" not in missing and _run("pkg-config", "--exists", "libtirpc"):
+        missing.append("libtirpc-dev")
+    if missing:
+        pytest.skip(f"libnfsrdma needs {', '.join(missing)}; missed: the client without a mount")
+    assert _run("make", "-s", "-C", str(_LIB)) == 0
+    return _LIB / "build" / "libnfsrdma.so.0"
+
+
+def _run(*argv: str) -> int:
+    return subprocess.run(argv, check=False).returncode
+
+
+def install(lab: Nodes, node: str, library: Path) -> None:
+    """Install the library where the dynamic linker finds it."""
+    script = f"cat > {_PLACE}.new && mv {_PLACE}.new {_PLACE} && ldconfig"
+    lab.run(node, "sh", "-ec", script, stdin=library.read_bytes())
+
+
+def uninstall(lab: Nodes, node: str) -> None:
+    """Remove it."""
+    lab.run(node, "sh", "-ec", f"rm {_PLACE}; ldconfig")
+
+
+def place_program(lab: Nodes, node: str, source: Path, path: str) -> None:
+    """Compile a C program with the library inside, and write it to a path in a node."""
+    archive = built_library().with_name("libnfsrdma.a")
+    linked = ("-ltirpc", "-lrdmacm", "-libverbs", "-lpthread")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "program"
+        flags = ("-O2", "-Wall", "-Wextra", "-Werror", f"-I{_LIB}", "-o", file)
+        command.run("gcc", *flags, source, archive, *linked)
+        lab.run(node, "tee", path, stdin=file.read_bytes())
+    lab.run(node, "chmod", "+x", path)

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client without a mount: Python, commands and fsspec, against both modules of the server."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from carriers import OURS, THEIRS, serve
+from client_library import built_library, install, place_program, uninstall
+from node_files import node_script
+
+from nfsrdma_tools.command import Result
+from nfsrdma_tools.lab.lab import Lab
+
+pytestmark = pytest.mark.lab
+
+SCRIPT = node_script("client")
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "client.md"
+PARTS = ("files", "names", "coroutines", "forked", "fsspec_files")
+
+
+@pytest.fixture(scope="session")
+def library() -> Path:
+    return built_library()
+
+
+@pytest.fixture
+def client(solo: Lab, library: Path) -> Iterator[Lab]:
+    install(solo, "client", library)
+    yield solo
+    uninstall(solo, "client")
+
+
+def on(lab: Lab, name: str) -> Any:
+    """Run the function ``name`` of client_node.py in the node; returns its result."""
+    return json.loads(lab.run("client", "python3", "-", name, stdin=SCRIPT, timeout=300).stdout)
+
+
+def sh(lab: Lab, script: str, check: bool = True) -> Result:
+    return lab.run("client", "sh", "-ec", script, check=check, timeout=300)
+
+
+def fails(lab: Lab, script: str) -> str:
+    """The one line of a command that fails with status 1."""
+    done = sh(lab, script, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done
+    return done.stderr
+
+
+def check_files(found: dict[str, Any]) -> None:
+    assert found["reads"] == {
+        "whole": True, "small": True, "end": [True, 0], "array": [True, True], "copied": True,
+        "direct": [True, True], "registered": [True, True],
+    }  # fmt: skip
+    assert found["ranges"] == {"wrong": 0, "calls": True, "doorbells": True}
+    assert found["writes"] == {"counts": [True, True, True], "same": True}
+
+
+def check_names(found: dict[str, Any]) -> None:
+    assert found == {
+        "listed": True, "read": True, "many": True, "link": ["../data", True], "attributes": [],
+        "errors": ["ENOENT", "ENOTEMPTY", "EISDIR", "EEXIST"], "left": True,
+    }  # fmt: skip
+
+
+def check_coroutines(found: dict[str, Any]) -> None:
+    assert found == {"same": True, "ticked": True, "again": True, "written": True}
+
+
+def check_forked(found: dict[str, Any]) -> None:
+    assert found == {"child": 0, "parent": True}
+
+
+def check_fsspec_files(found: dict[str, Any]) -> None:
+    assert found == {
+        "whole": True, "ranges": [True, "FileNotFoundError", True], "written": True,
+        "listed": ["/export/client/data", "/export/client/new"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_python(client: Lab, part: str) -> None:
+    globals()[f"check_{part}"](on(client, part))
+
+
+def test_python_with_our_server(client: Lab) -> None:
+    try:
+        serve(client, "client", OURS)
+        for part in PARTS:
+            globals()[f"check_{part}"](on(client, part))
+        assert ping(client, "server")["extended"]
+        assert "module nfsrdma" in sh(client, "nfsrdma ping server").stdout
+    finally:
+        serve(client, "client", THEIRS)
+
+
+# --- ping ---
+
+
+def ping(lab: Lab, words: str, before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(sh(lab, f"{before} nfsrdma ping {words} --json").stdout)
+    return found
+
+
+def test_ping_has_the_terms_and_the_round_trips(client: Lab) -> None:
+    found = ping(client, "server --count 20")
+    trips = found.pop("round_trip_us")
+    # the lab's wire has 50 us each way
+    assert 100 <= trips["min"] <= trips["median"] <= trips["p99"]
+    assert found["address"] == "10.9.1.1"
+    assert found["device"] == "rxe0"
+    assert found["credits"] > 1
+    assert (found["private_data"], found["extended"]) == (True, False)
+    # the kernel's default, RPCRDMA_DEF_INLINE
+    assert (found["send_size"], found["recv_size"]) == (4096, 4096)
+    assert found["count"] == 20
+    text = sh(client, "nfsrdma ping 10.9.1.1:20049 -c 1").stdout
+    assert text.startswith("10.9.1.1:20049: address 10.9.1.1, RDMA port 20049, by device rxe0\n")
+    assert "\n1 round trips: min " in text
+
+
+def test_ping_fails_in_one_line(client: Lab) -> None:
+    assert "refuses RDMA connections" in fails(client, "nfsrdma ping server:4711")
+    assert "no RDMA device has a route" in fails(client, "nfsrdma ping 127.0.0.1")
+    assert "none.invalid" in fails(client, "nfsrdma ping none.invalid")
+    missing = fails(client, "NFSRDMA_LIBRARY=/none.so nfsrdma ping server")
+    assert "/none.so: cannot open shared object file" in missing
+    assert "apt install libnfsrdma0" in missing
+    closed = "systemctl stop nfs-server; nfsrdma ping server --timeout 5"
+    try:
+        assert "nfsrdma: server" in fails(client, closed)
+    finally:
+        serve(client, "client", THEIRS)
+
+
+def test_ping_of_an_ordinary_user(client: Lab) -> None:
+    found = ping(client, "server", before="setpriv --reuid 1000 --regid 1000 --init-groups")
+    assert found["credits"] > 1
+    devices = "/dev/infiniband/rdma_cm"
+    script = (
+        f"chmod 600 {devices}; trap 'chmod 666 {devices}' EXIT; "
+        "setpriv --reuid 1000 --regid 1000 --init-groups nfsrdma ping server"
+    )
+    assert "may this user open it" in fails(client, script)
+
+
+def test_an_ordinary_user_reads_without_the_mount_daemon(client: Lab) -> None:
+    """It refuses ports above 1023 of an export that is secure."""
+    user = "setpriv --reuid 1000 --regid 1000 --init-groups"
+    script = f"""
+    exportfs -o rw,async,no_root_squash,secure,no_subtree_check,fsid=1 '*:/export'
+    trap 'exportfs -ra; rm -f /export/readable' EXIT
+    head -c 100000 /dev/urandom > /export/readable
+    {user} nfsrdma cat server:/export/readable | cmp - /export/readable
+    {user} nfsrdma ls server:/export
+    ! {user} nfsrdma cp /etc/hostname server:/export 2> /tmp/error; cat /tmp/error
+    """
+    *names, said = sh(client, script).stdout.splitlines()
+    assert "readable" in names
+    assert "ports below 1024, which need root" in said
+
+
+# --- files ---
+
+
+def test_commands_copy_both_ways(client: Lab) -> None:
+    script = """
+    mkdir -p /export/tree/sub /tmp/here; cd /tmp/here
+    trap 'rm -rf /export/tree /tmp/here' EXIT
+    head -c 9000001 /dev/urandom > /export/tree/big
+    head -c 100 /dev/urandom > /export/tree/sub/small
+    : > /export/tree/sub/empty
+    ln -s /etc/passwd /export/tree/sub/link
+    nfsrdma ls server:/export/tree
+    nfsrdma stat server:/export/tree/sub/link | head -3
+    nfsrdma cat server:/export/tree/big server:/export/tree/sub/small > both
+    cat /export/tree/big /export/tree/sub/small | cmp - both
+    nfsrdma cat server:/export/tree/big | head -c 5 | cmp -n 5 - /export/tree/big
+    nfsrdma cp server:/export/tree/big . && cmp big /export/tree/big
+    ! nfsrdma cp server:/export/tree/big . 2> error; cat error
+    nfsrdma cp --force big server:/export/tree/big
+    nfsrdma cp -r server:/export/tree copy 2> error; cat error
+    diff -r --no-dereference -x link copy /export/tree; test ! -e copy/sub/link
+    nfsrdma cp -r copy server:/export/tree/sub
+    diff -r copy /export/tree/sub/copy
+    test -z "$(find / -xdev -name '*.nfsrdma-part')"
+    """
+    lines = sh(client, script).stdout.splitlines()
+    assert lines == [
+        "big", "sub",
+        "path      server:/export/tree/sub/link", "type      link", "mode      lrwxrwxrwx (0777)",
+        "copied 1 file, 9000001 bytes",
+        "nfsrdma: big exists (replace it with --force)",
+        "copied 1 file, 9000001 bytes",
+        "copied 3 files, 9000101 bytes",
+        "left out, neither a file nor a directory: sub/link",
+        "copied 3 files, 9000101 bytes",
+    ]  # fmt: skip
+
+
+def test_a_killed_copy_goes_on(client: Lab) -> None:
+    script = """
+    cd /tmp; head -c 60000000 /dev/urandom > /export/big
+    trap 'rm -f /export/big* /tmp/big*' EXIT
+    nfsrdma cp server:/export/big /tmp & pid=$!
+    until test -s big.nfsrdma-part; do :; done; kill -9 $pid; wait $pid || true
+    size=$(stat -c %s big.nfsrdma-part); test $size -lt 60000000
+    nfsrdma cp --continue --json server:/export/big /tmp | grep -o '"bytes": .*'
+    echo $((60000000 - size)); cmp big /export/big
+    rm /export/big
+    nfsrdma cp big server:/export & pid=$!
+    until test -s /export/big.nfsrdma-part; do :; done; kill -9 $pid; wait $pid || true
+    test ! -e /export/big
+    nfsrdma cp --continue big server:/export; cmp big /export/big
+    """
+    first, left, *_ = sh(client, script).stdout.splitlines()
+    assert first == f'"bytes": {left},'
+
+
+def test_hostile_names_reach_no_terminal(client: Lab) -> None:
+    """Python makes a terminal of its own, which is what a user would see."""
+    name = "\x1b[2Jx\ny"
+    script = f"""
+    mkdir -p /export/names; trap 'rm -rf /export/names /tmp/names' EXIT
+    : > /export/names/{shlex.quote(name)}
+    python3 -c 'import pty; pty.spawn(["nfsrdma", "ls", "server:/export/names"])'
+    nfsrdma ls -l server:/export/names
+    nfsrdma cp -r server:/export/names /tmp/names
+    test -e /tmp/names/{shlex.quote(name)}
+    """
+    text = sh(client, script).stdout
+    assert "\x1b" not in text
+    assert text.count("?[2Jx?y") == 2
+
+
+def test_doctor_tests_rdma(client: Lab) -> None:
+    found = json.loads(sh(client, "nfsrdma doctor server --json || true").stdout)["findings"]
+    (row,) = (each for each in found if each["name"] == "rdma server")
+    assert row["status"] == "ok"
+    assert row["found"].startswith("10.9.1.1 answers on RDMA 20049 by rxe0; round trip ")
+    script = "NFSRDMA_LIBRARY=/none.so nfsrdma doctor server | grep -A1 'rdma server'"
+    assert "apt install libnfsrdma0" in sh(client, script).stdout
+
+
+# --- the page ---
+
+
+def program_of_the_page(language: str) -> str:
+    (program,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    return str(program)
+
+
+def test_the_programs_of_the_page_run(client: Lab, tmp_path: Path) -> None:
+    source = tmp_path / "ranges.c"
+    source.write_text(program_of_the_page("c"))
+    place_program(client, "client", source, "/run/ranges")
+    sh(client, "yes 1234567 | head -c 2000000 > /export/data")
+    try:
+        lines = sh(client, "/run/ranges server:/export data").stdout.splitlines()
+        assert sorted(lines) == sorted(f"read {number}: 4096 bytes" for number in range(16))
+        python = program_of_the_page("python").encode()
+        said = client.run("client", "python3", "-", stdin=python, timeout=300).stdout
+    finally:
+        sh(client, "rm /export/data /run/ranges")
+    assert said == "65536 b'1234567\\n'\n"

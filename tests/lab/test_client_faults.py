@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The user-level client when servers, links and processes end, and when there is no room.
+
+client_faults.c is the application.  The server is the kernel's, or ours.
+"""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from client_library import place_program
+from faults import FAULTS, Fault
+from node_files import NODES
+
+from nfsrdma_tools.lab.lab import Lab
+
+PROGRAM, TARGET = "/run/client_faults", "server:/export"
+SECONDS = 120
+# ends the grace period, in which nobody reads with NFSv4.1
+RESTARTED = Fault(
+    "server restarted",
+    "server",
+    "systemctl restart nfs-server; echo Y > /proc/fs/nfsd/v4_end_grace || true",
+)
+SILENCE = "server silent"
+
+
+@pytest.fixture(params=("pair", "both_ours"))
+def server(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A server and a client, which has the program and a file of 16 MiB."""
+    lab: Lab = request.getfixturevalue(request.param)
+    place_program(lab, "client", NODES / "client_faults.c", PROGRAM)
+    lab.run("server", "sh", "-c", "yes | head -c 16M > /export/data")
+    yield lab
+    lab.run("server", "sh", "-c", "rm -f /export/data /export/storm /export/full /export/gone")
+    lab.run("client", "rm", PROGRAM)
+
+
+def run(lab: Lab, what: str, *words: str, target: str = TARGET) -> dict[str, Any]:
+    """What the program printed last; a failure has all of its output."""
+    done = lab.run("client", PROGRAM, what, target, *words, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@contextmanager
+def running(lab: Lab, what: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """The program, from the moment that it is ready."""
+    argv = lab.ssh("client").argv(PROGRAM, what, TARGET, *words)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            lab.run("client", "pkill", "-9", "-f", PROGRAM, check=False)
+            process.stdin.close()  # type: ignore[union-attr]
+
+
+def read_until(process: subprocess.Popen[str], word: str) -> str:
+    """The line that begins with a word."""
+    assert process.stdout
+    line = ""
+    for line in process.stdout:
+        if line.startswith(word):
+            return line
+    raise AssertionError(f"no line {word!r}, exit status {process.wait()}, last line {line!r}")
+
+
+def connects(process: subprocess.Popen[str], least: int) -> int:
+    """Connections made so far, after a batch that needed so many."""
+    while (found := int(read_until(process, "connects").split()[1])) < least:
+        pass
+    return found
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    """Write the line that the program waits for."""
+    assert process.stdin
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+def wait_until(found: Callable[[], object], expected: object) -> None:
+    end = time.monotonic() + SECONDS
+    while (now := found()) != expected:
+        assert time.monotonic() < end, f"found {now}, expected {expected}"
+        time.sleep(0.3)
+
+
+def connections(lab: Lab) -> int:
+    """Reliable connections of the server's device."""
+    (link,) = {
+        each["ifname"] for each in json.loads(lab.run("server", "rdma", "-j", "link").stdout)
+    }
+    found = json.loads(lab.run("server", "rdma", "-j", "resource", "show", "qp").stdout)
+    return sum(1 for each in found if each["type"] == "RC" and each["ifname"] == link)
+
+
+def make_faults(lab: Lab, what: str, faults: tuple[Fault, ...]) -> dict[str, Any]:
+    """What the program printed last, after it has connected again after each fault."""
+    with running(lab, what) as process:
+        for fault in faults:
+            before = connects(process, 1)
+            # a restart may take more than one connection
+            lab.run(fault.node, "sh", "-c", fault.script)
+            connects(process, before + 1)
+        tell(process)
+        assert process.stdout
+        *_, last = process.stdout
+        assert process.wait() == 0, last
+    found: dict[str, Any] = json.loads(last)
+    return found
+
+
+def test_data_is_right_after_restarts_and_silence(server: Lab) -> None:
+    found = make_faults(server, "storm", (RESTARTED, FAULTS[SILENCE], RESTARTED))
+    assert found["direct"] > 0
+    assert found["copied"] > 0
+
+
+def test_a_lost_session_is_made_again(server: Lab) -> None:
+    make_faults(server, "session", (RESTARTED, RESTARTED))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ("server's device removed", "server's link down"))
+def test_data_is_right_after_each_fault(server: Lab, name: str) -> None:
+    make_faults(server, "storm", (FAULTS[name],))
+
+
+def test_the_server_forgets_a_killed_process(server: Lab) -> None:
+    before = connections(server)
+    with running(server, "hold") as process:
+        read_until(process, "ready")
+        assert connections(server) == before + 1
+        server.run("client", "pkill", "-9", "-f", PROGRAM)
+        wait_until(lambda: connections(server), before)
+
+
+def test_a_child_keeps_no_connection_of_its_parent(server: Lab) -> None:
+    before = connections(server)
+    with running(server, "fork") as process:
+        pid = read_until(process, "child").split()[1]
+        read_until(process, "parent goes on")
+        # the child has closed its own connection again, or not yet opened it
+        wait_until(lambda: connections(server), before + 1)
+        server.run("client", "sh", "-c", f"kill -9 $(cut -d' ' -f4 /proc/{pid}/stat)")
+        wait_until(lambda: connections(server), before)
+        server.run("client", "test", "-d", f"/proc/{pid}")
+
+
+def test_a_full_file_system_is_an_error(server: Lab) -> None:
+    script = "mkdir -p /export/small && mount -t tmpfs -o size=4M tmpfs /export/small"
+    export = "exportfs -o rw,insecure,no_root_squash,fsid=77 '*:/export/small'"
+    server.run("server", "sh", "-ec", f"{script}; {export}")
+    try:
+        found = run(server, "full", target="server:/export/small")
+        assert 3 << 20 < found["written"] <= 4 << 20
+    finally:
+        undo = "exportfs -u '*:/export/small'; exportfs -f; umount /export/small"
+        server.run("server", "sh", "-ec", f"{undo}; rmdir /export/small")
+
+
+def test_a_removed_file_is_stale(server: Lab) -> None:
+    server.run("server", "cp", "/export/data", "/export/gone")
+    with running(server, "stale") as process:
+        read_until(process, "ready")
+        server.run("server", "rm", "/export/gone")
+        tell(process)
+        read_until(process, '{"stale": 1')
+        assert process.wait() == 0
+
+
+def test_more_reads_than_credits_wait(server: Lab) -> None:
+    found = run(server, "many")
+    assert found["direct"] + found["inlined"] + found["copied"] == 127
+
+
+def test_a_server_with_small_transfers_is_read_in_parts(server: Lab) -> None:
+    path = "/proc/fs/nfsd/max_block_size"
+    size = server.run("server", "cat", path).stdout.strip()
+    restart = "systemctl stop nfs-server; modprobe nfsd; echo {} > {}; systemctl start nfs-server"
+    server.run("server", "sh", "-c", restart.format(16384, path))
+    try:
+        assert run(server, "small")["read_max"] == 16384
+    finally:
+        server.run("server", "sh", "-c", restart.format(size, path))
