@@ -32,7 +32,7 @@ MIB, PAGE, STORM, CROWD = 1 << 20, 4096, 4, 16
 BLOCK = 64 << 10
 QUEUED = 128 << 10
 QUEUE = (
-    *("fio", "--name=queue", f"--filename={FILE}", "--rw=randread", "--direct=1", f"--bs={QUEUED}"),
+    *("fio", "--name=queue", f"--filename={FILE}", "--rw=randread", "--direct=1"),
     *("--ioengine=io_uring", "--iodepth=16", "--output-format=json"),
 )
 # executes a number of operations; may return their duration in nanoseconds
@@ -68,7 +68,16 @@ def queue(count: int) -> int:
 
     Returns nanoseconds by fio's clock, because fio sleeps when it starts and ends.
     """
-    argv = (*QUEUE, f"--io_size={count * QUEUED}")
+    return _queued(count, QUEUED)
+
+
+def small_queue(count: int) -> int:
+    """The same with reads of 4 KiB."""
+    return _queued(count, PAGE)
+
+
+def _queued(count: int, size: int) -> int:
+    argv = (*QUEUE, f"--bs={size}", f"--io_size={count * size}")
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
     (job,) = json.loads(done.stdout)["jobs"]
     return int(job["read"]["runtime"]) * 10**6
@@ -194,6 +203,7 @@ LOADS = (
     scattered,
     crowd,
     queue,
+    small_queue,
     attributes,
     writes,
     small_writes,

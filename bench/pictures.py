@@ -54,6 +54,7 @@ OPTIMISTIC = ("bench.optimistic", "6.12", "card")
 # a picture, and the benchmark that draws it
 DRAWN_BY = {
     "wires": ("bench.wires", "6.12"),
+    "served": ("bench.client", "3", "6.12"),
     "papers-2003": PAPERS,
     "papers-direct": PAPERS,
     "papers-blocks": PAPERS,

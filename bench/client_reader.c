@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The application of client.py's measurements: reads a file through libnfsrdma.
+ *
+ *	client_reader TARGET FILE SIZE COUNT DEPTH SESSIONS
+ *
+ * Reads COUNT blocks of SIZE bytes, in an order without repetition, with SESSIONS connections. DEPTH 1: one
+ * read at a time; more: batches of DEPTH, each of which leaves by one doorbell; the connections take turns. All
+ * blocks were read once before the time begins. The file has lines of "y"; each block is checked at its start.
+ * Prints nanoseconds, nanoseconds of this process, reads and doorbells as JSON.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include <nfsrdma.h>
+
+#include "reader.h"
+
+#define SESSIONS_MAX	16
+
+struct reader {
+	struct nfsrdma_session *session;
+	struct nfsrdma_file *file;
+	struct nfsrdma_region *region;
+	uint8_t *room;
+	uint32_t unfinished;
+};
+
+static struct reader readers[SESSIONS_MAX];
+static size_t size, blocks;
+static uint32_t depth, sessions;
+
+static void failed(const char *what)
+{
+	fprintf(stderr, "%s: %s\n", what, nfsrdma_message());
+	exit(1);
+}
+
+/* A permutation of the numbers below a power of two */
+static size_t scatter(size_t number)
+{
+	size_t mask = blocks - 1;
+
+	number = number * 0x9E3779B1 & mask;
+	number ^= number >> 7;
+	return number * 0x9E3779B1 & mask;
+}
+
+static void check(const uint8_t *block)
+{
+	if (memcmp(block, "y\ny\ny\ny\n", 8)) {
+		fprintf(stderr, "wrong data\n");
+		exit(1);
+	}
+}
+
+static void begin(struct reader *reader, const char *target, const char *path)
+{
+	struct nfsrdma_options options = {.depth = depth};
+
+	if (nfsrdma_connect(target, &options, &reader->session) ||
+	    nfsrdma_open(reader->session, path, O_RDONLY, 0, &reader->file))
+		failed(path);
+	reader->room = memory(size * depth);
+	if (nfsrdma_register(reader->session, reader->room, size * depth, &reader->region))
+		failed("register");
+}
+
+static void one(struct reader *reader, size_t number)
+{
+	if (nfsrdma_pread(reader->file, reader->room, size, scatter(number) * size) != (ssize_t)size)
+		failed("pread");
+	check(reader->room);
+}
+
+static void submit(struct reader *reader, size_t first)
+{
+	uint32_t i;
+
+	for (i = 0; i < depth; i++)
+		if (nfsrdma_prepare_read(reader->file, reader->room + i * size, size,
+					 scatter(first + i) * size, i))
+			failed("prepare");
+	if (nfsrdma_submit(reader->session) != (int)depth)
+		failed("submit");
+	reader->unfinished = depth;
+}
+
+static void collect(struct reader *reader)
+{
+	struct nfsrdma_completion done[128];
+
+	while (reader->unfinished) {
+		int n = nfsrdma_wait(reader->session, done, 128, reader->unfinished, -1), i;
+
+		if (n < 0)
+			failed("wait");
+		for (i = 0; i < n; i++) {
+			if (done[i].result != (int64_t)size) {
+				fprintf(stderr, "a read returned %lld\n", (long long)done[i].result);
+				exit(1);
+			}
+			check(reader->room + done[i].user_data * size);
+		}
+		reader->unfinished -= n;
+	}
+}
+
+static void run(size_t count)
+{
+	size_t number = 0;
+	uint32_t i;
+
+	if (depth == 1) {
+		for (; number < count; number++)
+			one(&readers[number % sessions], number);
+		return;
+	}
+	while (number < count) {
+		for (i = 0; i < sessions; i++, number += depth)
+			submit(&readers[i], number);
+		for (i = 0; i < sessions; i++)
+			collect(&readers[i]);
+	}
+}
+
+static int64_t own(void)
+{
+	struct timespec at;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &at);
+	return at.tv_sec * 1000000000ll + at.tv_nsec;
+}
+
+static uint64_t doorbells(void)
+{
+	struct nfsrdma_stats stats;
+	uint64_t sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < sessions; i++) {
+		nfsrdma_stats(readers[i].session, &stats);
+		sum += stats.doorbells;
+	}
+	return sum;
+}
+
+int main(int argc, char **argv)
+{
+	int64_t start, process;
+	uint64_t rung;
+	size_t count;
+	struct stat st;
+	uint32_t i;
+
+	if (argc != 7)
+		return 2;
+	size = strtoul(argv[3], NULL, 10);
+	count = strtoul(argv[4], NULL, 10);
+	depth = strtoul(argv[5], NULL, 10);
+	sessions = strtoul(argv[6], NULL, 10);
+	if (!size || !depth || depth > 127 || !sessions || sessions > SESSIONS_MAX)
+		return 2;
+	for (i = 0; i < sessions; i++)
+		begin(&readers[i], argv[1], argv[2]);
+	if (nfsrdma_fstat(readers[0].file, &st))
+		failed("fstat");
+	for (blocks = 1; blocks * 2 * size <= (size_t)st.st_size;)
+		blocks *= 2;
+	count -= count % (depth * sessions);
+	run(count);
+	rung = doorbells();
+	process = own();
+	start = now();
+	run(count);
+	printf("{\"ns\": %lld, \"process_ns\": %lld, \"reads\": %zu, \"doorbells\": %llu}\n",
+	       (long long)(now() - start), (long long)(own() - process), count,
+	       (unsigned long long)(doorbells() - rung));
+	return 0;
+}
