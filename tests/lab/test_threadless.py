@@ -271,6 +271,20 @@ def test_readers_survive_restarts_of_the_server(cards: Lab, long: bool) -> None:
     nothing_in_use(found)
 
 
+def test_readers_survive_the_removal_of_a_device(cards: Lab, long: bool) -> None:
+    """Replies are in flight; the next connection has hits again, and no page stays held."""
+    times = 40 if long else 4
+    with nothing_lost(cards, "client"):
+        found = on(cards, "removed", str(times), timeout=120 * times)
+    assert (found["wrong"], found["errors"]) == (0, [])
+    assert min(found["reads"]) > 0
+    assert [flight["pages"] > 0 for flight in found["flights"]] == [True] * times
+    assert found["disconnects"] >= times
+    assert found["held"] > 0
+    assert found["left"] == 0
+    nothing_in_use(found)
+
+
 def test_it_unloads_while_permits_are_fresh(cards: Lab) -> None:
     """The files of the permits are watched until then."""
     assert on(cards, "unloads_at_once") == {"unloaded": True}

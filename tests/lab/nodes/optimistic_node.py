@@ -1840,8 +1840,8 @@ def killed_in_storm(rounds: str, personality: str, seed: str) -> Any:
 class Steady:
     """A thread that reads a file all the time and counts blocks that are wrong."""
 
-    def __init__(self, name: str, data: bytes) -> None:
-        self.name, self.data = name, data
+    def __init__(self, name: str, data: bytes, size: int = BLOCK) -> None:
+        self.name, self.data, self.size = name, data, size
         self.over, self.reads, self.wrong = threading.Event(), 0, 0
         self.errors: list[str] = []
         self.thread = threading.Thread(target=self._run)
@@ -1850,9 +1850,10 @@ class Steady:
         chance = random.Random(17)  # noqa: S311 - no secret
         with Reader(self.name) as reader:
             while not self.over.is_set():
-                at = chance.randrange(len(self.data) // BLOCK) * BLOCK
+                at = chance.randrange(len(self.data) // self.size) * self.size
                 try:
-                    self.wrong += reader.read(at) != self.data[at : at + BLOCK]
+                    got = reader.read(at, self.size)
+                    self.wrong += got != self.data[at : at + self.size]
                     self.reads += 1
                 except OSError as error:
                     self.errors.append(errno.errorcode[error.errno or 0])
@@ -1894,6 +1895,79 @@ def restart(times: str) -> Any:
             more_optimistic_reads()
         found = {**steady.result(), "counters": counters(), "state": state()}
     return {**found, "server": idle()}
+
+
+def _remove(card: str, *, surprise: bool) -> None:
+    """Remove a card, as an administrator or as one that is pulled out, and add it again."""
+    links = json.loads(call("rdma", "-j", "link"))
+    netdev = next(link["netdev"] for link in links if link["ifname"] == card)
+    if surprise:
+        (CARDS / card / "gone").write_text("1")
+    else:
+        call("rdma", "link", "delete", card)
+    until("removal", lambda: not Path("/sys/class/infiniband", card).exists())
+    call("rdma", "link", "add", card, "type", "nfsrdma_card", "netdev", netdev)
+    until(card, lambda: f"link {card}/1 state ACTIVE" in call("rdma", "link", check=False))
+
+
+def _pages(path: Path) -> int:
+    """Pages of a file in the page cache."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as room:
+        flags = (ctypes.c_ubyte * (-(-len(room) // BLOCK)))()
+        start = ctypes.c_char.from_buffer(room)
+        failed = LIBC.mincore(ctypes.byref(start), ctypes.c_size_t(len(room)), flags)
+        # it would keep the mapping
+        del start
+    if failed:
+        raise OSError(ctypes.get_errno(), "mincore")
+    return sum(flag & 1 for flag in flags)
+
+
+def removed(times: str) -> Any:
+    """Remove the device of the server or of the client while replies to READs are in flight.
+
+    The card reports completions 0.2 seconds late, and each reply keeps its pages until then. A
+    page that a reply still holds afterwards stays in the page cache when the caches are dropped.
+    """
+    file, flights = DISK / "removed", list[dict[str, Any]]()
+    data = made(file, 46)
+    os.sync()
+    with mounted("vers=3,noac,timeo=50", folder=DISK):
+        with ExitStack() as stack:
+            sizes = (BLOCK, BLOCK, 16 * BLOCK, 16 * BLOCK)
+            readers = [stack.enter_context(Steady("removed", data, size)) for size in sizes]
+            for number in range(int(times)):
+                more_optimistic_reads()
+                folder = SERVER if number % 2 else CLIENTS
+                cards = {lines(each / "connection")["device"] for each in folder.glob("[0-9]*")}
+                (card,) = cards
+                serving = {lines(each / "connection")["device"] for each in SERVER.glob("[0-9]*")}
+                for each in serving:
+                    (CARDS / each / "completion_delay").write_text("200000000")
+                more_optimistic_reads()
+                pages = until("replies in flight", lambda: totals()["reply_pages"])
+                _remove(card, surprise=number % 4 > 1)
+                for each in serving - {card}:
+                    (CARDS / each / "completion_delay").write_text("0")
+                flights.append({"card": card, "pages": pages})
+            more_optimistic_reads()
+        found = {
+            "reads": [each.reads for each in readers], "wrong": sum(r.wrong for r in readers),
+            "errors": [error for each in readers for error in each.errors],
+            "flights": flights, "disconnects": disconnects(), "state": state(),
+        }  # fmt: skip
+    server = {**idle(), "reply_pages": totals()["reply_pages"]}
+
+    def dropped() -> bool:
+        Path("/proc/sys/vm/drop_caches").write_text("1")
+        return not _pages(file)
+
+    held = _pages(file)
+    with suppress(TimeoutError):
+        until("an empty page cache", dropped, limit=20)
+    found |= {"held": held, "left": _pages(file), "server": server}
+    file.unlink()
+    return found
 
 
 def queue_pairs() -> list[str]:
