@@ -562,6 +562,11 @@ void requests_disconnected(struct nfsrdma_session *session)
 		list_join(&again, &session->waiting);
 		list_join(&session->waiting, &again);
 	}
+	/* the others wait for it: it leaves first again */
+	if (session->nfs4.setup && session->nfs4.setup->state == REQUEST_WAITING) {
+		list_remove(&session->waiting, session->nfs4.setup);
+		ready(session, session->nfs4.setup);
+	}
 	session->in_flight = 0;
 	session->sends_done = session->sends;
 }
