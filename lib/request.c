@@ -360,6 +360,9 @@ static void flush(struct nfsrdma_session *session)
 	uint64_t now = 0;
 	uint32_t n = 0;
 
+	/* the last attempt to make an NFSv4.1 session failed: make another one */
+	if (session->waiting.head && session->waiting.head->sequenced)
+		nfs4_start(session);
 	while (session->waiting.head && session->in_flight < session->credits) {
 		struct ibv_send_wr *wr = &session->send_wrs[n];
 		struct ibv_sge *sge = &session->send_sges[n];
