@@ -209,7 +209,7 @@ static void free_slot(struct nfsrdma_session *session, struct request *req, uint
 }
 
 /* The session is gone: all that waits gets slots of the next one */
-static void lost(struct nfsrdma_session *session)
+void nfs4_lost(struct nfsrdma_session *session)
 {
 	uint32_t i;
 
@@ -245,7 +245,7 @@ static int take_sequence(struct nfsrdma_session *session, struct request *req, s
 	case NFS4ERR_SEQ_MISORDERED: case NFS4ERR_SEQ_FALSE_RETRY: case NFS4ERR_CONN_NOT_BOUND:
 		/* a request of a session before this one */
 		if (req->nfs4_slot >= 0)
-			lost(session);
+			nfs4_lost(session);
 		return -ERESTART;
 	case NFS4ERR_RETRY_UNCACHED_REP:
 		free_slot(session, req, 1);

@@ -267,6 +267,9 @@ void request_finish(struct nfsrdma_session *session, struct request *req, int er
 	req->also = NULL;
 	req->error = error;
 	req->state = REQUEST_DONE;
+	/* no result of SEQUENCE: whether the server used the slot's sequence is unknown */
+	if (req->nfs4_slot >= 0)
+		nfs4_lost(session);
 	if (req->done)
 		req->done(session, req);
 	/* those that were part of its message, unless its results named them */

@@ -441,6 +441,7 @@ extern const struct dialect nfs4_dialect;
 int nfs4_allocate(struct nfsrdma_session *session);
 void nfs4_start(struct nfsrdma_session *session);
 bool nfs4_stamp(struct nfsrdma_session *session, struct request *req);
+void nfs4_lost(struct nfsrdma_session *session);
 
 /* --- mount.c --- */
 
