@@ -128,13 +128,12 @@ static int store_read(struct nfsrdma_session *session, struct request *req, stru
 
 /*
  * The other READs of a COMPOUND.  The server stops at the first that fails: those behind it are made again, each by
- * a call of its own.
+ * a call of its own.  @rc is the result of @first.
  */
-static void finish_others(struct nfsrdma_session *session, struct request *first, struct body *results)
+static void finish_others(struct nfsrdma_session *session, struct request *first, struct body *results, int rc)
 {
 	struct request *req = first->also, *before = first, *next;
 	uint32_t count, eof;
-	int rc = 0;
 
 	first->also = NULL;
 	for (; req; before = req, req = next) {
@@ -161,8 +160,11 @@ static int finish_read(struct nfsrdma_session *session, struct request *req, str
 
 	if (!rc)
 		rc = store_read(session, req, results, count, eof);
-	if (!rc && req->also)
-		finish_others(session, req, results);
+	/* the whole COMPOUND is made again, or malformed */
+	if (rc == -EINPROGRESS || rc == -ERESTART || rc == -EBADMSG)
+		return rc;
+	if (req->also)
+		finish_others(session, req, results, rc);
 	return rc;
 }
 
