@@ -191,8 +191,6 @@ static void renumber(struct nfsrdma_session *session, struct request *req)
 {
 	req->xid = new_xid(session, req);
 	nfr_wire_store32(req->message + HEADER_ROOM, req->xid);
-	if (req->call.addr)
-		nfr_wire_store32(req->call.addr, req->xid);
 }
 
 /* A free slot whose Send has completed; @nfree gets the number of those that are free */
@@ -333,8 +331,9 @@ static uint32_t encode(struct nfsrdma_session *session, struct request *req, uin
 				return 0;
 			req->call.length = req->length;
 			req->call.mr = &session->arena_mr;
-			memcpy(req->call.addr, rpc, req->length);
 		}
+		/* anew each time: XID, NFSv4.1 session and slot may have changed */
+		memcpy(req->call.addr, rpc, req->length);
 		head.proc = NFR_NOMSG;
 		/* the Read list is in order of position, and this one is 0 */
 		reads[1] = reads[0];
