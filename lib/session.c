@@ -89,7 +89,6 @@ static void enter(struct nfsrdma_session *session)
 
 	pthread_once(&once, prepare_fork);
 	pthread_mutex_lock(&lock);
-	session->generation = generation;
 	session->next = sessions;
 	sessions = session;
 	pthread_mutex_unlock(&lock);
@@ -250,6 +249,7 @@ EXPORTED int nfsrdma_connect(const char *target, const struct nfsrdma_options *o
 	if (!new)
 		return -ENOMEM;
 	new->epoll = -1;
+	new->generation = generation;
 	rc = open_session(new, target, options);
 	if (rc) {
 		if (rc == -ENOMEM)
