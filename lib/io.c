@@ -192,6 +192,7 @@ static int finish_write(struct nfsrdma_session *session, struct request *req, st
 	if (committed == UNSTABLE) {
 		note_verifier(io->file, results->at);
 		io->file->unstable = true;
+		io->file->written = true;
 	}
 	io->moved = count;
 	session->stats.written_bytes += count;
@@ -410,11 +411,13 @@ EXPORTED int nfsrdma_fsync(struct nfsrdma_file *file)
 	if (rc)
 		return rc;
 	if (file->unstable) {
+		file->written = false;
 		rc = nfs_call(file->session, NFS_COMMIT, "", (xdrproc_t)xdr_commit3_args, &args,
 			      (xdrproc_t)xdr_commit3_res, &res, 0);
 		if (!rc) {
 			note_verifier(file, (uint8_t *)res.commit3_res_u.ok.verf);
-			file->unstable = false;
+			/* COMMIT may have missed a write of a batch that completed meanwhile */
+			file->unstable = file->written;
 		}
 		xdr_free((xdrproc_t)xdr_commit3_res, (char *)&res);
 	}

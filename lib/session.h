@@ -454,6 +454,7 @@ int mount_root(struct nfsrdma_session *session);
  * @fh_length: bytes
  * @flags: of open(2)
  * @unstable: bytes may not be on stable storage; @verifier is that of their write
+ * @written: the same of writes that completed since the last COMMIT began
  * @lost: the server restarted, and nfsrdma_fsync() has not reported it
  * @users: unfinished reads and writes
  */
@@ -462,7 +463,7 @@ struct nfsrdma_file {
 	uint8_t fh[FH_MAX];
 	uint32_t fh_length;
 	int flags;
-	bool unstable, lost;
+	bool unstable, written, lost;
 	uint8_t verifier[8];
 	uint32_t users;
 };
