@@ -61,7 +61,10 @@ static int decode_results(struct nfsrdma_session *session, struct request *req, 
 	if (rc == -EINPROGRESS)
 		return rc;
 	xdrmem_create(&xdr, (char *)results->at, results->left, XDR_DECODE);
-	return req->decode(&xdr, req->results) ? rc : -EBADMSG;
+	if (!req->decode(&xdr, req->results))
+		return -EBADMSG;
+	/* a long reply is in memory that the server still reaches: the status that was decoded counts */
+	return req->results && nfs_error(*(u_int *)req->results) != rc ? -EBADMSG : rc;
 }
 
 static int encode_args(struct nfsrdma_session *session, struct request *req, uint32_t procedure,
