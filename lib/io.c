@@ -310,6 +310,9 @@ EXPORTED int nfsrdma_peek(struct nfsrdma_session *session, struct nfsrdma_comple
 	do {
 		while (session->ndone < count && session_poll(session))
 			;
+		/* a poll that found the connection broken: the events of the next one wake the caller */
+		if (session->fd_used && session->link != LINK_UP)
+			session_look(session);
 		/* who waits for the descriptor sees the next message, but not those that came before */
 	} while (session->fd_used && session->ndone < count && !session_arm(session));
 	return take_done(session, completions, count);
@@ -338,6 +341,10 @@ EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_comple
 
 EXPORTED int nfsrdma_fd(struct nfsrdma_session *session)
 {
+	int rc = session_check(session);
+
+	if (rc)
+		return rc;
 	session->fd_used = true;
 	return session->epoll;
 }

@@ -470,8 +470,10 @@ int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_completion *com
  *
  * The descriptor is readable when nfsrdma_peek() may have something to do.  The session owns it.  After
  * nfsrdma_peek() returned fewer completions than its array has room for, the next message makes it readable.
+ * Time does not: call nfsrdma_peek() at least each second while operations are unfinished, so that the library
+ * connects again, sends calls again that a busy server delayed, and ends those without a reply.
  *
- * Return: file descriptor.
+ * Return: file descriptor, or a negative errno value.
  */
 int nfsrdma_fd(struct nfsrdma_session *session);
 
