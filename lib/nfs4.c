@@ -839,7 +839,7 @@ static int nfs4_take_next_read(struct request *before, struct request *req, stru
  * @last: the request that was added last, or @first
  * @req: request to add
  *
- * Return: false if the COMPOUND is as long as the server allows.
+ * Return: false if the COMPOUND or its reply is as long as the server allows.
  */
 static bool nfs4_append(struct nfsrdma_session *session, struct request *first, struct request *last,
 			struct request *req)
@@ -847,9 +847,15 @@ static bool nfs4_append(struct nfsrdma_session *session, struct request *first, 
 	uint8_t *count = compound_of(session, first) + AT_OPERATIONS;
 	uint32_t operations = nfr_wire_load32(count), more = last->io.file == req->io.file ? 1 : 2;
 	uint8_t *at = first->message + HEADER_ROOM + first->length;
+	uint64_t bytes = req->io.count;
+	const struct request *each;
 	fh3 fh = fh_of(req->io.file);
 
-	if (operations + more > session->nfs4.operations || first->length + FH_MAX + 64 > CALL_MAX)
+	/* the data counts for the longest reply of the session, see encode_create_session() */
+	for (each = first; each; each = each->also)
+		bytes += each->io.count;
+	if (operations + more > session->nfs4.operations || first->length + FH_MAX + 64 > CALL_MAX ||
+	    bytes > IO_MAX)
 		return false;
 	if (more == 2)
 		at = put_fh(at, &fh);
