@@ -53,6 +53,13 @@ int memory_allocate(struct nfsrdma_session *session)
 
 void memory_free(struct nfsrdma_session *session)
 {
+	struct nfsrdma_region *region;
+
+	/* nfsrdma_unregister() refuses regions of unfinished operations */
+	while ((region = session->regions)) {
+		session->regions = region->next;
+		free(region);
+	}
 	if (session->messages)
 		munmap(session->messages, session->messages_bytes);
 	if (session->arena)

@@ -146,7 +146,8 @@ int nfsrdma_connect(const char *target, const struct nfsrdma_options *options,
  * @session: a session, or NULL
  *
  * Unfinished reads and writes do not complete; the server no longer reaches memory of this process when the
- * call returns.  All files, directories and regions of the session must be closed before.
+ * call returns.  The caller closes all files and directories of the session before.  The call ends the
+ * registrations that are left: do not call nfsrdma_unregister() after it.
  */
 void nfsrdma_disconnect(struct nfsrdma_session *session);
 
@@ -316,7 +317,8 @@ int nfsrdma_open(struct nfsrdma_session *session, const char *path, int flags, m
 
 /**
  * nfsrdma_close - close a file
- * @file: an open file without unfinished reads and writes, or NULL
+ * @file: an open file without unfinished reads and writes, or NULL; with unfinished ones if
+ *	nfsrdma_disconnect() follows without another call that waits or submits
  *
  * Does not write anything: nfsrdma_fsync() does.
  */

@@ -266,7 +266,8 @@ EXPORTED void nfsrdma_disconnect(struct nfsrdma_session *session)
 	if (!session)
 		return;
 	if (session->generation == generation) {
-		if (session->dialect && session->dialect->leave)
+		/* a reply to an unfinished read or write would complete it */
+		if (session->dialect && session->dialect->leave && !session->unfinished)
 			session->dialect->leave(session);
 		leave(session);
 		connection_end(session);

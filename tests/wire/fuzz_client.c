@@ -199,6 +199,7 @@ static void close_session(void)
 	check(!session.arena_used);
 	for (i = 0; i < session.nslots - 1; i++)
 		check(session.slots[i].state == REQUEST_FREE);
+	session.regions = NULL;
 	memory_free(&session);
 	requests_free(&session);
 	free(session.directory);
