@@ -96,12 +96,13 @@ static void patch_segments(uint8_t *reply, size_t size)
 	struct nfr_segment segs[8], called_segs[8];
 	struct nfr_space space = { chunks, 8, segs, 8 }, call_space = { called, 8, called_segs, 8 };
 	struct nfr_header head, call;
+	u32 i;
 
 	if (nfr_wire_decode(&call, &call_space, call_bytes, session.send_size) < 0 ||
 	    nfr_wire_decode(&head, &space, reply, size) < 0 || head.proc == NFR_ERROR)
 		return;
-	if (head.nwrites && call.nwrites)
-		patch(head.writes, call.writes);
+	for (i = 0; i < head.nwrites && i < call.nwrites; i++)
+		patch(&head.writes[i], &call.writes[i]);
 	if (head.reply && call.reply)
 		patch(head.reply, call.reply);
 	nfr_wire_encode(&head, reply, size);
