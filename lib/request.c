@@ -654,6 +654,8 @@ static int decode(struct nfsrdma_session *session, struct request *req, const st
 		rc = req->finish(session, req, &rpc);
 	if (rc == -EBADMSG)
 		fail(rc, "%s: the server sent a malformed reply", session->host);
+	else if (rc == -EPROTONOSUPPORT)
+		fail(rc, "%s: the server does not support this version of NFS", session->host);
 	return rc;
 }
 
