@@ -242,6 +242,8 @@ static int walk_to(struct walk *walk, struct nfsrdma_session *session, const cha
 		rc = step(walk, part, last, follow_last);
 		free(part);
 	}
+	if (!rc && walk->rest[strspn(walk->rest, "/")])
+		rc = fail(-ENOMEM, "%s: no memory", path);
 	if (!rc && name)
 		rc = fail(-EINVAL, "%s: no name at the end", path);
 	return rc;
