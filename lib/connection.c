@@ -144,21 +144,18 @@ static int no_route(int error)
 	return fail(-error, "%s", error == ENODEV ? "no RDMA device has a route to the server" : strerror(error));
 }
 
-int connection_start(struct nfsrdma_session *session)
+void connection_start(struct nfsrdma_session *session)
 {
 	if (rdma_create_id(session->events, &session->id, session, RDMA_PS_TCP)) {
 		session->id = NULL;
 		connection_lost(session, -errno, strerror(errno));
-		return session->link_error;
+		return;
 	}
 	bind_privileged(session);
 	session->link = LINK_ADDRESS;
 	if (rdma_resolve_addr(session->id, NULL, (struct sockaddr *)&session->address,
-			      RESOLVE_TIMEOUT)) {
+			      RESOLVE_TIMEOUT))
 		step_failed(session, no_route(errno));
-		return session->link_error;
-	}
-	return 0;
 }
 
 /* --- events --- */

@@ -16,12 +16,6 @@ enum { UNSTABLE = 0, DATA_SYNC = 1, FILE_SYNC = 2 };
 
 /* --- messages --- */
 
-static uint8_t *put64(uint8_t *at, uint64_t value)
-{
-	at = nfr_wire_put32(at, value >> 32);
-	return nfr_wire_put32(at, value);
-}
-
 /* Memory for @io's data that RDMA reaches: the caller's, or the arena's */
 static int provide(struct nfsrdma_session *session, struct io *io, struct span *span)
 {

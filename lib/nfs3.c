@@ -259,8 +259,7 @@ static void nfs3_encode_read(struct nfsrdma_session *session, struct request *re
 {
 	uint8_t *at = nfs_put_fh(request_begin(session, req, NFS_READ), req->io.file);
 
-	at = nfr_wire_put32(at, offset >> 32);
-	at = nfr_wire_put32(at, offset);
+	at = put64(at, offset);
 	at = nfr_wire_put32(at, req->io.count);
 	req->length = at - (req->message + HEADER_ROOM);
 }

@@ -43,7 +43,7 @@ enum {
 
 /* Attributes: numbers of RFC 8881, sections 5.8.1 and 5.8.2 */
 enum {
-	ATTR_TYPE = 1, ATTR_SIZE = 4, ATTR_FSID = 8, ATTR_LEASE_TIME = 10, ATTR_RDATTR_ERROR = 11, ATTR_FILEID = 20,
+	ATTR_TYPE = 1, ATTR_SIZE = 4, ATTR_FSID = 8, ATTR_RDATTR_ERROR = 11, ATTR_FILEID = 20,
 	ATTR_MAXREAD = 30, ATTR_MAXWRITE = 31, ATTR_MODE = 33, ATTR_NUMLINKS = 35, ATTR_OWNER = 36,
 	ATTR_OWNER_GROUP = 37, ATTR_RAWDEV = 41, ATTR_SPACE_USED = 45, ATTR_TIME_ACCESS = 47,
 	ATTR_TIME_METADATA = 52, ATTR_TIME_MODIFY = 53,
@@ -78,12 +78,6 @@ static int nfs4_error(uint32_t status)
 }
 
 /* --- messages --- */
-
-static uint8_t *put64(uint8_t *at, uint64_t value)
-{
-	at = nfr_wire_put32(at, value >> 32);
-	return nfr_wire_put32(at, value);
-}
 
 static uint8_t *put_opaque(uint8_t *at, const void *data, uint32_t length)
 {
@@ -801,7 +795,6 @@ static void nfs4_encode_read(struct nfsrdma_session *session, struct request *re
 	fh3 fh = fh_of(req->io.file);
 	uint8_t *at = put_fh(begin_sequence(session, req, 3), &fh);
 
-	req->io.offset = offset;
 	end(req, put_read(at, req->io.count, offset));
 }
 

@@ -101,7 +101,8 @@ struct nfsrdma_stats {
 /**
  * struct nfsrdma_completion - a finished read or write
  * @user_data: what the caller gave with it
- * @result: bytes read or written, fewer than asked at the end of the file, or a negative errno value
+ * @result: bytes read or written, or a negative errno value; fewer bytes than requested at the end of the file,
+ *	or if the server moved fewer: request the others again
  */
 struct nfsrdma_completion {
 	uint64_t user_data;
@@ -349,7 +350,8 @@ int nfsrdma_ftruncate(struct nfsrdma_file *file, uint64_t size);
  * @count: bytes
  * @offset: position in bytes
  *
- * Return: bytes read, fewer than @count at the end of the file only, or a negative errno value.
+ * Return: bytes read, fewer than @count at the end of the file or if a later part failed, or a negative errno
+ * value.
  */
 ssize_t nfsrdma_pread(struct nfsrdma_file *file, void *buf, size_t count, uint64_t offset);
 
@@ -363,7 +365,7 @@ ssize_t nfsrdma_pread(struct nfsrdma_file *file, void *buf, size_t count, uint64
  * The data is on stable storage after nfsrdma_fsync(), or when the call returns if the file was opened with
  * O_DSYNC or O_SYNC.
  *
- * Return: bytes written, or a negative errno value.
+ * Return: bytes written, fewer than @count if a later part failed, or a negative errno value.
  */
 ssize_t nfsrdma_pwrite(struct nfsrdma_file *file, const void *buf, size_t count, uint64_t offset);
 

@@ -321,7 +321,7 @@ uint8_t *memory_receive(struct nfsrdma_session *session, uint32_t number);
 
 /* --- connection.c --- */
 
-int connection_start(struct nfsrdma_session *session);
+void connection_start(struct nfsrdma_session *session);
 void connection_event(struct nfsrdma_session *session);
 void connection_lost(struct nfsrdma_session *session, int error, const char *why);
 void connection_close(struct nfsrdma_session *session);
@@ -370,6 +370,12 @@ static inline bool take64(struct body *body, uint64_t *value)
 		return false;
 	*value = (uint64_t)high << 32 | low;
 	return true;
+}
+
+static inline uint8_t *put64(uint8_t *at, uint64_t value)
+{
+	at = nfr_wire_put32(at, value >> 32);
+	return nfr_wire_put32(at, value);
 }
 
 static inline bool skip(struct body *body, size_t bytes)
