@@ -336,7 +336,8 @@ static uint32_t encode(struct nfsrdma_session *session, struct request *req, uin
 		memcpy(req->call.addr, rpc, req->length);
 		head.proc = NFR_NOMSG;
 		/* the Read list is in order of position, and this one is 0 */
-		reads[1] = reads[0];
+		if (head.nreads)
+			reads[1] = reads[0];
 		head.nreads += chunk_of(&req->call, 0, &reads[0], next++);
 		size = nfr_wire_size(&head);
 	}
