@@ -220,6 +220,7 @@ static int connect_server(struct nfsrdma_session *session)
 		.send_size = session->options.inline_size,
 		.recv_size = session->options.inline_size,
 		.extended = true,
+		.capabilities = session->options.personality,
 	};
 	uint8_t private[NFR_WIRE_PRIVATE_MAX];
 	struct rdma_conn_param param = {

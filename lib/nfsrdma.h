@@ -37,6 +37,8 @@ struct nfsrdma_region;
  * @version: 3 for NFSv3, or 41 for NFSv4.1, which needs no mount daemon and only reads (default: 3)
  * @compound: most reads of a batch that leave in one message, 1 to 16, with NFSv4.1 (default: 1); Linux servers
  *	return wrong data for more than one, so verify the data of other servers before you use it
+ * @personality: personality to request from a server of nfsrdma, as a bit of nfsrdma_terms.personalities; such a
+ *	session has no directory and makes no calls (default: none)
  */
 struct nfsrdma_options {
 	uint32_t port;
@@ -46,6 +48,7 @@ struct nfsrdma_options {
 	uint32_t arena;
 	uint32_t version;
 	uint32_t compound;
+	uint32_t personality;
 };
 
 /**
@@ -55,7 +58,7 @@ struct nfsrdma_options {
  * @recv_size: bytes of the largest message from the server without chunks
  * @private_data: 1 if the server sent private data (RFC 8797)
  * @extended: 1 if the server is nfsrdma
- * @personalities: capability bits of an nfsrdma server
+ * @personalities: a bit if the server is nfsrdma and accepts options.personality; kmod/variants.h has the bits
  * @read_max: bytes of the largest read (rtmax of FSINFO, at most 1 MiB); 0 without an export
  * @write_max: bytes of the largest write (wtmax of FSINFO, at most 1 MiB); 0 without an export
  * @address: address of the server, as text

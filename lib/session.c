@@ -137,6 +137,7 @@ static int set_options(struct nfsrdma_session *session, const struct nfsrdma_opt
 		.arena = or_default(options->arena, ARENA_DEFAULT) & ~(BLOCK_BYTES - 1),
 		.version = or_default(options->version, VERSION_DEFAULT),
 		.compound = or_default(options->compound, 1),
+		.personality = options->personality,
 	};
 	session->dialect = to->version == 41 ? &nfs4_dialect : &nfs3_dialect;
 	if (to->version != 3 && to->version != 41)
@@ -175,6 +176,8 @@ static int set_target(struct nfsrdma_session *session, const char *target)
 	memcpy(session->host, host, length);
 	if (!*directory)
 		return 0;
+	if (session->options.personality)
+		return fail(-EINVAL, "%s: a session that requests a personality has no directory", target);
 	if (strlen(directory + 1) > PATH_MAX_BYTES)
 		return fail(-ENAMETOOLONG, "a directory of %zu bytes", strlen(directory + 1));
 	session->directory = strdup(directory + 1);
@@ -291,7 +294,7 @@ EXPORTED void nfsrdma_terms(const struct nfsrdma_session *session, struct nfsrdm
 	*terms = (struct nfsrdma_terms){
 		.credits = session->credits, .send_size = session->send_size, .recv_size = session->recv_size,
 		.private_data = session->peer.given, .extended = session->peer.extended,
-		.personalities = session->peer.capabilities,
+		.personalities = session->peer.capabilities & session->options.personality,
 		.read_max = session->read_max, .write_max = session->write_max,
 	};
 	getnameinfo((struct sockaddr *)&session->address, sizeof(session->address), terms->address,

@@ -51,6 +51,7 @@ def _facts(server: str, found: Ping) -> dict[str, object]:
         "server": server,
         "port": found.port,
         **found.terms._asdict(),
+        "personalities": found.personalities,
         "count": len(found.times),
         "round_trip_us": {name: round(time * 1e6, 1) for name, time in trips.items()},
     }
@@ -59,8 +60,8 @@ def _facts(server: str, found: Ping) -> dict[str, object]:
 def _lines(server: str, found: Ping) -> list[str]:
     terms = found.terms
     peer = "module nfsrdma" if terms.extended else "other than module nfsrdma"
-    if terms.personalities:
-        peer += f", personalities {', '.join(terms.personalities)}"
+    if found.personalities:
+        peer += f", personalities {', '.join(found.personalities)}"
     trips = (
         f"{name} {time * 1e3:.3f} ms"
         for name, time in (

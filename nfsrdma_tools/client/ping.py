@@ -9,7 +9,7 @@ import time
 from typing import NamedTuple
 
 from nfsrdma_tools.client.place import split_server
-from nfsrdma_tools.client.session import Terms, connect
+from nfsrdma_tools.client.session import PERSONALITIES, Terms, connect
 
 __all__ = ["Ping", "ping"]
 
@@ -19,6 +19,8 @@ class Ping(NamedTuple):
 
     terms: Terms
     port: int
+    personalities: tuple[str, ...]
+    """Those that a server of nfsrdma accepts, beside read-write."""
     times: tuple[float, ...]
 
     @property
@@ -45,7 +47,16 @@ def ping(server: str, count: int = 10, timeout: float = 10) -> Ping:
             start = time.perf_counter()
             session.null()
             times.append(time.perf_counter() - start)
-        return Ping(session.terms, port or _PORT, tuple(sorted(times)))
+        terms = session.terms
+    offered = PERSONALITIES if terms.extended else ()
+    accepted = tuple(name for name in offered if _accepts(host, port, timeout, name))
+    return Ping(terms, port or _PORT, accepted, tuple(sorted(times)))
+
+
+def _accepts(host: str, port: int, timeout: float, personality: str) -> bool:
+    """Whether the server agrees to a personality: a connection asks for one."""
+    with connect(host, port=port, timeout=timeout, personality=personality) as session:
+        return personality in session.terms.personalities
 
 
 _PORT = 20049

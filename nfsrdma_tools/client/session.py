@@ -56,7 +56,7 @@ class Terms(NamedTuple):
     extended: bool
     """Whether the server is the module nfsrdma."""
     personalities: tuple[str, ...]
-    """Those that a server of the module nfsrdma reported."""
+    """The requested one, if the server is nfsrdma and accepts it."""
     read_max: int
     """Largest read; 0 without an export."""
     write_max: int
@@ -108,11 +108,13 @@ def connect(  # noqa: PLR0913 - the options of the library
     arena: int = 0,
     vers: str = "3",
     compound: int = 0,
+    personality: str = "",
 ) -> Session:
     """Open a session with SERVER:/DIRECTORY, or with SERVER alone; an IPv6 address has brackets.
 
     ``timeout`` is in seconds.  ``vers`` is 3, or 4.1, which needs no mount daemon and only reads.
-    0 selects the default of lib/nfsrdma.h, which explains the options.  OSError if the server
+    A session that requests a ``personality`` of nfsrdma is for its terms only.  0 selects the
+    default of lib/nfsrdma.h, which explains the options.  OSError if the server
     cannot be reached, UserError if the library is not installed.
     """
     if vers not in _VERSIONS:
@@ -126,6 +128,7 @@ def connect(  # noqa: PLR0913 - the options of the library
         "arena": arena,
         "version": _VERSIONS[vers],
         "compound": compound,
+        "personality": 1 << PERSONALITIES.index(personality) if personality else 0,
     }
     wanted = library.ffi.new("struct nfsrdma_options *", options)
     handle = library.ffi.new("struct nfsrdma_session **")

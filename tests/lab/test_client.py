@@ -92,7 +92,9 @@ def test_python_with_our_server(client: Lab) -> None:
         serve(client, "client", OURS)
         for part in PARTS:
             globals()[f"check_{part}"](on(client, part))
-        assert ping(client, "server")["extended"]
+        sh(client, "echo padded,cached > /sys/module/nfsrdma/parameters/server_personalities")
+        found = ping(client, "server")
+        assert (found["extended"], found["personalities"]) == (True, ["padded", "cached"])
         assert "module nfsrdma" in sh(client, "nfsrdma ping server").stdout
     finally:
         serve(client, "client", THEIRS)

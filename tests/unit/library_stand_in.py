@@ -116,7 +116,7 @@ class StandIn:
         return self.kept
 
     def do_connect(self, target: bytes, options: Any, box: Any) -> int:
-        names = ("port", "timeout", "arena", "version")
+        names = ("port", "timeout", "arena", "version", "personality")
         self.options = {name: getattr(options, name) for name in names}
         if self.refuses:
             return self._fail(self.refuses, "the server refuses")
@@ -143,7 +143,8 @@ class StandIn:
     def do_terms(self, _session: Any, terms: Any) -> None:
         terms.credits, terms.send_size, terms.recv_size = 32, 4096, 8192
         terms.private_data = terms.extended = 1
-        terms.personalities = 0b10010
+        # padded and optimistic
+        terms.personalities = 0b10010 & self.options["personality"]
         terms.read_max = terms.write_max = self.read_max
         terms.address, terms.device = b"10.9.1.1", b"rxe0"
 

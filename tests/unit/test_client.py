@@ -94,13 +94,15 @@ def test_an_unknown_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_terms_and_stats(opened: Session) -> None:
     terms = opened.terms
     assert (terms.address, terms.device, terms.credits) == ("10.9.1.1", "rxe0", 32)
-    assert terms.personalities == ("padded", "optimistic")
+    assert terms.personalities == ()
     assert (opened.stats.calls, opened.stats.doorbells) == (7, 3)
 
 
 def test_options_and_errors_of_connect(server: StandIn) -> None:
     connect("server:/export", port=20050, timeout=1.5).close()
-    assert server.options == {"port": 20050, "timeout": 1500, "arena": 0, "version": 3}
+    assert server.options == {
+        "port": 20050, "timeout": 1500, "arena": 0, "version": 3, "personality": 0,
+    }  # fmt: skip
     connect("server:/export", vers="4.1").close()
     assert server.options["version"] == 41
     with pytest.raises(ValueError, match=r"one of 3, 4\.1"):

@@ -133,9 +133,9 @@ def test_ping_as_json(server: StandIn, capsysbinary: Output) -> None:
 
 def test_percentiles() -> None:
     times = tuple(range(1, 201))
-    found = Ping(None, 0, times)  # type: ignore[arg-type]
+    found = Ping(None, 0, (), times)  # type: ignore[arg-type]
     assert (found.median, found.p99) == (100.5, 198)
-    assert Ping(None, 0, (5.0,)).p99 == 5  # type: ignore[arg-type]
+    assert Ping(None, 0, (), (5.0,)).p99 == 5  # type: ignore[arg-type]
 
 
 def test_a_failed_ping_is_one_line(
