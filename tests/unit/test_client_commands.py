@@ -53,10 +53,19 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Any:
     assert not made.roots
 
 
-def test_signals_end_a_call_of_the_library() -> None:
-    with default_signals():
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+@pytest.mark.parametrize(
+    ("before", "inside"),
+    ((signal.default_int_handler, signal.SIG_DFL), (signal.SIG_IGN, signal.SIG_IGN)),
+)
+def test_signals_end_a_call_of_the_library(before: Any, inside: Any) -> None:
+    """A shell starts background programs with SIGINT ignored: it stays so."""
+    kept = signal.signal(signal.SIGINT, before)
+    try:
+        with default_signals():
+            assert signal.getsignal(signal.SIGINT) is inside
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGINT, kept)
 
 
 class Terminal(io.TextIOWrapper):
