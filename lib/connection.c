@@ -272,7 +272,6 @@ static void established(struct nfsrdma_session *session)
 	session->send_size = least(session->options.inline_size, session->peer.recv_size);
 	session->recv_size = least(session->options.inline_size, session->peer.send_size);
 	session->link = LINK_UP;
-	session->link_delay = 0;
 	session->stats.connects++;
 	if (session->dialect == &nfs4_dialect && session->directory)
 		nfs4_start(session);

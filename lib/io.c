@@ -16,6 +16,14 @@ enum { UNSTABLE = 0, DATA_SYNC = 1, FILE_SYNC = 2 };
 
 /* --- messages --- */
 
+/* What the file's flags ask of the server */
+static uint32_t stable_of(const struct nfsrdma_file *file)
+{
+	if ((file->flags & O_SYNC) == O_SYNC)
+		return FILE_SYNC;
+	return file->flags & O_DSYNC ? DATA_SYNC : UNSTABLE;
+}
+
 /* Memory for @io's data that RDMA reaches: the caller's, or the arena's */
 static int provide(struct nfsrdma_session *session, struct io *io, struct span *span)
 {
@@ -70,8 +78,7 @@ static int encode_write(struct nfsrdma_session *session, struct request *req, ui
 	at = nfs_put_fh(at, io->file);
 	at = put64(at, offset);
 	at = nfr_wire_put32(at, io->count);
-	at = nfr_wire_put32(at, (io->file->flags & O_SYNC) == O_SYNC ? FILE_SYNC :
-				io->file->flags & O_DSYNC ? DATA_SYNC : UNSTABLE);
+	at = nfr_wire_put32(at, stable_of(io->file));
 	at = nfr_wire_put32(at, io->count);
 	req->length = at - (req->message + HEADER_ROOM);
 	if (NFR_WIRE_MIN + req->length + padded(io->count) <= session->send_size) {
@@ -181,6 +188,7 @@ static int finish_write(struct nfsrdma_session *session, struct request *req, st
 	if (status)
 		return nfs_error(status);
 	if (!take32(results, &count) || !take32(results, &committed) || committed > FILE_SYNC ||
+	    committed < stable_of(io->file) ||
 	    results->left < sizeof(io->file->verifier) || count > io->count || (!count && io->count))
 		return -EBADMSG;
 	if (committed == UNSTABLE) {
