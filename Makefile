@@ -190,7 +190,7 @@ pictures: dev image ## Remake the pictures of docs/img in labs, and from out/swe
 wheel: setup ## dist/nfsrdma_tools-VERSION-py3-none-any.whl, with man pages: pip install "nfsrdma_tools-....whl[all]"
 	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m pip -q --disable-pip-version-check wheel --no-deps -w dist .
 
-deb: setup ## dist/nfsrdma-tools_VERSION_all.deb and nfsrdma-dkms_VERSION_all.deb for Debian 13, checked by lintian (3 minutes)
+deb: setup ## dist/*.deb for Debian 13: nfsrdma-tools, nfsrdma-dkms, libnfsrdma0, libnfsrdma-dev, checked by lintian (3 minutes)
 	@$(BIN)/python tools/deb dist
 
 clean: ## Remove .venv, out and dist, and images and snapshots of other recipes
