@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from nfsrdma_tools.client.session import File, Session
 from nfsrdma_tools.client.transfer import Transfer
 
-__all__ = ["read_pieces", "write_pieces"]
+__all__ = ["UNORDERED", "read_pieces", "write_pieces"]
 
 _BUFFER = 4 << 20
 _BUFFERS = 2
+UNORDERED = _BUFFER * _BUFFERS
+"""Bytes at the end of what an interrupted write_pieces() wrote that may have holes."""
 
 
 def read_pieces(session: Session, file: File, start: int, end: int) -> Iterator[memoryview]:

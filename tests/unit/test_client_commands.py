@@ -377,7 +377,10 @@ def test_an_interrupted_copy_from_the_server_goes_on(server: StandIn, tmp_path: 
     assert not part.exists()
 
 
-def test_an_interrupted_copy_to_the_server_goes_on(server: StandIn, tmp_path: Path) -> None:
+def test_an_interrupted_copy_to_the_server_goes_on(
+    server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy, "UNORDERED", 8192)
     (tmp_path / "file").write_bytes(DATA)
     server.failing[40_960] = errno.ENOSPC
     with pytest.raises(OSError, match="No space left"):
@@ -388,8 +391,10 @@ def test_an_interrupted_copy_to_the_server_goes_on(server: StandIn, tmp_path: Pa
     with pytest.raises(UserError, match="of an interrupted copy exists"):
         copy.copy(str(tmp_path / "file"), "nas:/export", options())
     del part[20_000:]
+    # the server had not yet written what came before the last bytes
+    part[12_000:19_000] = bytes(7_000)
     done = copy.copy(str(tmp_path / "file"), "nas:/export", options(resume=True))
-    assert done.bytes == 40_000
+    assert done.bytes == 40_000 + 8192
     assert bytes(server.nodes["/export/file"].data) == DATA
 
 
@@ -413,7 +418,10 @@ def test_an_interrupted_copy_of_a_folder_goes_on(server: StandIn, tmp_path: Path
         copy.copy(str(tmp_path / "sub" / "empty"), "nas:/export", again)
 
 
-def test_a_part_of_another_file_is_not_continued(server: StandIn, tmp_path: Path) -> None:
+def test_a_part_of_another_file_is_not_continued(
+    server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy, "UNORDERED", 0)
     for text in (b"another", DATA + b"more"):
         (tmp_path / f"data{PART}").write_bytes(text)
         with pytest.raises(UserError, match="is not the beginning of the source"):
