@@ -16,7 +16,7 @@ enum { UNSTABLE = 0, DATA_SYNC = 1, FILE_SYNC = 2 };
 
 /* --- messages --- */
 
-/* What the file's flags ask of the server */
+/* The stability that a file's flags request (enum stable_how) */
 static uint32_t stable_of(const struct nfsrdma_file *file)
 {
 	if ((file->flags & O_SYNC) == O_SYNC)
@@ -93,14 +93,6 @@ static int encode_write(struct nfsrdma_session *session, struct request *req, ui
 	if (!rc && io->bounce)
 		memcpy(io->bounce, io->buf, io->count);
 	return rc;
-}
-
-/* An optional part of the results: a word that is 0 or 1, and @bytes after a 1 */
-static bool skip_optional(struct body *results, size_t bytes)
-{
-	uint32_t present;
-
-	return take32(results, &present) && present <= 1 && skip(results, present ? bytes : 0);
 }
 
 static int store_read(struct nfsrdma_session *session, struct request *req, struct body *results,
@@ -245,7 +237,7 @@ static int begin(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, siz
 	if (!req)
 		return fail(-EAGAIN, "no request is free");
 	req->io = (struct io){
-		.file = file, .kind = kind, .buf = buf, .count = count, .offset = offset,
+		.file = file, .buf = buf, .count = count, .offset = offset,
 	};
 	file->users++;
 	req->finish = kind == IO_READ ? finish_read : finish_write;

@@ -229,11 +229,6 @@ static int nfs3_list(struct nfsrdma_session *session, const readdirplus3_args *a
 			(xdrproc_t)xdr_readdirplus3_res, res, args->maxcount);
 }
 
-static uint32_t limit(uint32_t bytes)
-{
-	return bytes < IO_MAX ? bytes : IO_MAX;
-}
-
 /* The mount daemon has the file handle, FSINFO the limits */
 static int nfs3_root(struct nfsrdma_session *session)
 {
@@ -245,8 +240,8 @@ static int nfs3_root(struct nfsrdma_session *session)
 		rc = nfs_call(session, NFS_FSINFO, session->directory, (xdrproc_t)xdr_fh3, &session->root,
 			      (xdrproc_t)xdr_fsinfo3_res, &res, 0);
 	if (!rc) {
-		session->read_max = limit(ok->rtmax);
-		session->write_max = limit(ok->wtmax);
+		session->read_max = io_limit(ok->rtmax);
+		session->write_max = io_limit(ok->wtmax);
 		session->list_max = ok->dtpref && ok->dtpref < LIST_MAX ? ok->dtpref : LIST_MAX;
 		if (!session->read_max || !session->write_max)
 			rc = fail(-EBADMSG, "%s: the server says that reads are 0 bytes long", session->host);
@@ -267,11 +262,10 @@ static void nfs3_encode_read(struct nfsrdma_session *session, struct request *re
 static int nfs3_take_read(struct nfsrdma_session *session, struct request *req, struct body *results,
 			  uint32_t *count, uint32_t *eof)
 {
-	uint32_t status, present, length;
+	uint32_t status, length;
 
 	(void)session, (void)req;
-	if (!take32(results, &status) || !take32(results, &present) || present > 1 ||
-	    !skip(results, present ? NFS_ATTR_BYTES : 0))
+	if (!take32(results, &status) || !skip_optional(results, NFS_ATTR_BYTES))
 		return -EBADMSG;
 	if (status)
 		return nfs_error(status);

@@ -739,11 +739,6 @@ static int nfs4_list(struct nfsrdma_session *session, const readdirplus3_args *a
 
 /* --- the directory of the session --- */
 
-static uint32_t limit(uint64_t bytes)
-{
-	return bytes < IO_MAX ? bytes : IO_MAX;
-}
-
 /* Look up the path of the export from the root of the server, and get the limits */
 static int nfs4_root(struct nfsrdma_session *session)
 {
@@ -768,7 +763,7 @@ static int nfs4_root(struct nfsrdma_session *session)
 	if (!session->root.fh3_val)
 		return -ENOMEM;
 	memcpy(session->root.fh3_val, here.bytes, here.length);
-	session->read_max = limit(found.read_max);
+	session->read_max = io_limit(found.read_max);
 	session->list_max = LIST_MAX;
 	return session->read_max ? 0 : fail(-EBADMSG, "%s: the server says that reads are 0 bytes long",
 					    session->host);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
 /*
- * What the files of the library share.  From the bottom up:
+ * Types and functions that the files of the library share.  The files, from the bottom up:
  *
  *   memory.c      registered memory: messages, the arena, regions of the caller
  *   connection.c  rdma_cm and verbs: from the address of a server to a queue pair, and its end
@@ -107,7 +107,6 @@ enum io_kind { IO_READ, IO_WRITE };
 /* READ or WRITE of a batch */
 struct io {
 	struct nfsrdma_file *file;
-	enum io_kind kind;
 	uint8_t *buf;			/* memory of the caller */
 	uint64_t offset;
 	uint32_t count;
@@ -273,7 +272,7 @@ struct nfsrdma_session {
 	uint32_t nslots, signal_every, nreceives;
 	struct request *slots;
 	struct list free, prepared, waiting, delayed;
-	uint32_t nfree, nprepared;
+	uint32_t nprepared;
 	uint32_t counter;		/* of XIDs */
 	uint32_t credits, in_flight;
 	uint32_t sends, sends_done;
@@ -390,6 +389,20 @@ static inline bool skip(struct body *body, size_t bytes)
 static inline uint32_t padded(uint32_t bytes)
 {
 	return (bytes + 3) & ~3U;
+}
+
+/* An optional part of results: a word that is 0 or 1, and @bytes after a 1 */
+static inline bool skip_optional(struct body *results, size_t bytes)
+{
+	uint32_t present;
+
+	return take32(results, &present) && present <= 1 && skip(results, present ? bytes : 0);
+}
+
+/* Bytes of a read or write, by what the server allows */
+static inline uint32_t io_limit(uint64_t bytes)
+{
+	return bytes < IO_MAX ? bytes : IO_MAX;
 }
 
 /**
