@@ -131,7 +131,7 @@ def draw(costs: dict[str, list[Costs]], about: str) -> Drawing:
 
 
 def tables(costs: dict[str, list[Costs]]) -> tuple[list[str], list[str]]:
-    """What a read costs, and what one CPU serves."""
+    """The tables of instructions for each read, and of reads per second of one CPU."""
     names = [server.name for server in SERVERS]
     rows: list[list[str]] = [["thousands of instructions, 4 KiB", *names]]
     rows += [

@@ -35,7 +35,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Options(NamedTuple):
-    """What a copy may do, and who learns of its progress."""
+    """Options of a copy, and functions that receive its progress."""
 
     recursive: bool = False
     resume: bool = False
@@ -47,7 +47,7 @@ class Options(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """What was copied; ``skipped`` are paths that are neither files nor folders."""
+    """Result of a copy; ``skipped`` are paths that are neither files nor folders."""
 
     files: int
     bytes: int

@@ -51,7 +51,7 @@ class Range(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What one RPC reads or writes."""
+    """The part of a range that one RPC reads or writes."""
 
     number: int
     """Of its range."""

@@ -41,7 +41,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 
 def run(lab: Lab, what: str, *words: str, target: str = TARGET) -> dict[str, Any]:
-    """What the program printed last; a failure has all of its output."""
+    """Run the program and return its last line; a failure shows all of its output."""
     done = lab.run("client", PROGRAM, what, target, *words, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -72,7 +72,7 @@ def read_until(process: subprocess.Popen[str], word: str) -> str:
 
 
 def connects(process: subprocess.Popen[str], least: int) -> int:
-    """Connections made so far, after a batch that needed so many."""
+    """Read batches until the program has made ``least`` connections; return their number."""
     while (found := int(read_until(process, "connects").split()[1])) < least:
         pass
     return found
@@ -102,7 +102,7 @@ def connections(lab: Lab) -> int:
 
 
 def make_faults(lab: Lab, what: str, faults: tuple[Fault, ...]) -> dict[str, Any]:
-    """What the program printed last, after it has connected again after each fault."""
+    """Inject each fault, wait until the program has reconnected, and return its last line."""
     with running(lab, what) as process:
         for fault in faults:
             before = connects(process, 1)
