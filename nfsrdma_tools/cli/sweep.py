@@ -103,8 +103,9 @@ def sweep(
         list[str] | None,
         option(
             "NAME=V,V",
-            "Also vary a sysctl, module parameter or nfsd.threads, server:NAME on the server, or "
-            "the personality of transport nfsrdma; repeatable (default: none).",
+            "Also vary a sysctl, a module parameter, nfsd.threads or nfsd.max_block_size, "
+            "server:NAME on the server, or the personality of transport nfsrdma; repeatable "
+            "(default: none).",
         ),
     ] = None,
     write: Annotated[bool, flag("Measure writes instead of reads.", "--write")] = False,

@@ -3,10 +3,11 @@
 
 ``sunrpc.rdma_max_inline_read`` is /proc/sys/sunrpc/rdma_max_inline_read if that exists, else the
 parameter of that name of module sunrpc.  ``nfsd.threads`` is the number of nfsd's threads in
-/proc/fs/nfsd, ``nfsd.io_cache_read`` and its like are nfsd's I/O modes in debugfs.  The prefix
-``server:`` selects the server's tunable, which is read and written over ssh, or directly if the
-server is this host.  Each new value is read back, because the kernel may clamp or refuse it.  The
-journal gets the old value first.
+/proc/fs/nfsd, ``nfsd.max_block_size`` its largest block, for which nfs-server is restarted, and
+``nfsd.io_cache_read`` and its like are nfsd's I/O modes in debugfs.  The prefix ``server:`` selects
+the server's tunable, which is read and written over ssh, or directly if the server is this host.
+Each new value is read back, because the kernel may clamp or refuse it.  The journal gets the old
+value first.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import CommandError, MismatchError, UsageError, UserError
+from nfsrdma_tools.host import block_size
+from nfsrdma_tools.host.block_size import Running
 from nfsrdma_tools.undo import Action, Journal, Run, Write
 
 __all__ = ["Tunable", "is_local"]
 
 # words and dots only: safe in a shell command, and without ".." in a path
 _NAME = re.compile(r"(server:)?([A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+)")
-# of nfsd, which has no sysctl for them; max_block_size can be set only while nfsd is stopped
+# of nfsd, which has no sysctl for them
 _OF_NFSD = {
-    "threads": "proc/fs/nfsd",
+    **dict.fromkeys(("threads", "max_block_size"), "proc/fs/nfsd"),
     # Documentation/filesystems/nfs/nfsd-io-modes.rst: 0 buffered, 1 dontcache, 2 direct
     **dict.fromkeys(
         ("io_cache_read", "io_cache_write", "disable-splice-read"), "sys/kernel/debug/nfsd"
@@ -129,14 +132,29 @@ class Tunable:
                 raise UserError(f"cannot set {self} to {value!r}: {error}") from error
 
     def _put(self, path: str, value: str) -> None:
-        if self.ssh:
+        if self.name == block_size.NAME:
+            run(*self._restarting(path, value))
+        elif self.ssh:
             self._remote(_setting(path, _text(value)))
         else:
             Path(path).write_text(_text(value))
 
     def _undo(self, path: str, old: str) -> Action:
+        if self.name == block_size.NAME:
+            return Run(self._restarting(path, old))
         text = _text(old)
         return Run((*_SSH, self.ssh, _setting(path, text))) if self.ssh else Write(path, text)
+
+    def _restarting(self, path: str, value: str) -> tuple[str, ...]:
+        """The command that sets nfsd's largest block while nfsd is stopped."""
+        folder = Path(path).parent
+        printed = run(*self._shell(Running.command(folder)), timeout=30).stdout
+        return self._shell(block_size.setting(folder, value, Running.parse(printed)))
+
+    def _shell(self, command: str) -> tuple[str, ...]:
+        # the login shell of the remote host may be another one
+        words = ("sh", "-c", command)
+        return (*_SSH, self.ssh, shlex.join(words)) if self.ssh else words
 
     def _remote(self, command: str) -> str:
         return run(*_SSH, self.ssh, command, timeout=30).stdout

@@ -215,6 +215,55 @@ def test_an_axis_takes_effect_and_is_put_back(node: Lab) -> None:
     assert all(count >= 256 for count in written.values())
 
 
+# /proc/fs/nfsd, and what rpcbind tells clients that use NFSv3: ports may change, services may not
+NFSD = """
+cd /proc/fs/nfsd; cat max_block_size threads; sort portlist; rpcinfo -p | awk '$1 == 100003' | sort
+"""
+RESTORE = "from nfsrdma_tools.undo import recover; print(recover())"
+
+
+def nfsd(node: Lab) -> str:
+    return node.run("client", "sh", "-c", NFSD).stdout
+
+
+def test_the_servers_largest_block_is_an_axis(node: Lab) -> None:
+    before = nfsd(node)
+    assert " tcp   2049 " in before
+    trials = swept(
+        node, "--rsize", "32k,128k", "--read-ahead", "4", "--file-size", "1M",
+        "--axis", "server:nfsd.max_block_size=32768,262144",
+    )  # fmt: skip
+    assert nfsd(node) == before
+    found = {(t.cell.transport, t.cell.rsize, t.cell.axes[0][1]): t for t in trials}
+    assert len(found) == 8
+    for (_, rsize, block), trial in found.items():
+        if rsize > int(block):
+            assert trial.status == "not_offered"
+            assert "rsize: requested 131072, got 32768" in trial.reason
+        else:
+            assert trial.ok, trial.reason
+            assert trial.axes == {"server:nfsd.max_block_size": block}
+
+
+def test_kill_9_leaves_the_largest_block_to_the_next_command(node: Lab) -> None:
+    before = nfsd(node)
+    said = in_background(
+        node,
+        """
+        until reading; do sleep 0.05; done
+        kill -9 $pid; wait $pid; echo killed $?
+        cat /proc/fs/nfsd/max_block_size
+        """,
+        *TINY, "--rsize", "32k", "--read-ahead", "0", "--whole-file",
+        "--axis", "server:nfsd.max_block_size=65536",
+    )  # fmt: skip
+    assert said.split() == ["killed", "137", "65536"]
+    assert node.run("client", "python3", "-c", RESTORE).stdout == "[]\n"
+    assert nfsd(node) == before
+    node.run("client", "nfsrdma", "sweep", "--resume", STORE, timeout=400)
+    assert nfsd(node) == before
+
+
 def test_what_is_not_offered_is_said_with_both_values(node: Lab) -> None:
     trials = swept(node, "--transport", "rdma", "--rsize", "512,8k,1M", "--read-ahead", "1,2")
     by_size = {trial.cell.rsize: trial for trial in trials}

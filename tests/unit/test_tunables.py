@@ -58,10 +58,82 @@ def test_files_of_nfsd_are_tunables(root: Path, name: str, path: str) -> None:
 def test_other_files_of_nfsd_are_none(root: Path) -> None:
     """A write to unlock_ip or portlist is no setting."""
     (root / "proc/fs/nfsd").mkdir(parents=True)
-    for name in ("unlock_ip", "portlist", "max_block_size"):
+    for name in ("unlock_ip", "portlist"):
         (root / "proc/fs/nfsd" / name).touch()
         with pytest.raises(UserError, match="there is no tunable"):
             Tunable.parse(f"nfsd.{name}", root).get()
+
+
+# stops and starts a server whose files are below the folder $NFSD, as systemd does the real one
+SYSTEMCTL = r"""#!/bin/sh
+echo "$1" >> "$NFSD/log"
+case $1 in
+is-active) test -e "$NFSD/up" ;;
+stop) rm -f "$NFSD/up"; echo 0 > "$NFSD/threads"; : > "$NFSD/portlist" ;;
+start) touch "$NFSD/up"; echo 8 > "$NFSD/threads"; echo "tcp 2049" > "$NFSD/portlist" ;;
+esac
+"""
+
+
+@pytest.fixture
+def nfsd(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a running nfsd with 16 threads, and a listener made by hand."""
+    folder = root / "proc/fs/nfsd"
+    folder.mkdir(parents=True)
+    (root / "systemctl").write_text(SYSTEMCTL)
+    (root / "systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{root}:/usr/bin:/bin")
+    monkeypatch.setenv("NFSD", str(folder))
+    (folder / "up").touch()
+    texts = {"max_block_size": "1048576", "threads": "16", "portlist": "tcp 2049\nnfr 20050"}
+    for name, text in texts.items():
+        (folder / name).write_text(f"{text}\n")
+    return folder
+
+
+def test_the_largest_block_is_set_while_nfsd_is_stopped(root: Path, nfsd: Path) -> None:
+    tunable = Tunable.parse("server:nfsd.max_block_size", root)
+    with journal() as book:
+        assert tunable.set("262144", book) == "262144"
+        calls = (nfsd / "log").read_text().split()
+        assert [call for call in calls if call != "is-active"] == ["stop", "reset-failed", "start"]
+        # another number of threads for this trial: the undo restores the one of before
+        (nfsd / "threads").write_text("64\n")
+    assert tunable.get() == "1048576"
+    assert (nfsd / "threads").read_text().strip() == "16"
+    # a file, unlike the kernel's, has only the line that was written last
+    assert (nfsd / "portlist").read_text() == "nfr 20050\n"
+
+
+def test_an_undo_of_the_largest_block_starts_a_stopped_nfsd(root: Path, nfsd: Path) -> None:
+    """As after a kill -9 between stop and start; and what runs twice does nothing more."""
+    tunable = Tunable.parse("nfsd.max_block_size", root)
+    with journal() as book:
+        tunable.set("262144", book)
+        (undo,) = book.actions
+        (nfsd / "up").unlink()
+        undo.undo()
+        assert (nfsd / "up").exists()
+        assert tunable.get() == "1048576"
+        starts = (nfsd / "log").read_text().split().count("start")
+    assert (nfsd / "log").read_text().split().count("start") == starts
+
+
+def test_a_refused_largest_block_leaves_nfsd_running(root: Path, nfsd: Path) -> None:
+    (nfsd / "max_block_size").unlink()
+    (nfsd / "max_block_size").mkdir()
+    tunable = Tunable.parse("nfsd.max_block_size", root)
+    with pytest.raises(UserError, match="max_block_size"):
+        tunable._put(str(nfsd / "max_block_size"), "1")
+    assert (nfsd / "up").exists()
+
+
+def test_the_largest_block_needs_an_nfsd_of_systemd(root: Path, nfsd: Path) -> None:
+    (nfsd / "up").unlink()
+    with pytest.raises(UserError, match="does not run on the server"), journal() as book:
+        Tunable.parse("nfsd.max_block_size", root).set("262144", book)
+    assert "stop" not in (nfsd / "log").read_text()
+    assert (nfsd / "max_block_size").read_text() == "1048576\n"
 
 
 def test_an_empty_value_is_written_as_a_line(root: Path) -> None:
