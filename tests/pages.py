@@ -45,7 +45,9 @@ class Step:
 
     @property
     def fails(self) -> bool:
-        """Whether the page shows an error, or a finding of doctor that is one."""
+        """Whether the page shows an error, or a finding with which the command fails."""
+        if self.command.startswith("nfsrdma mounts --require"):
+            return bool(self.output)
         ends = (
             ("nfsrdma: ", "x error ") if self.command.startswith("nfsrdma doctor") else "nfsrdma: "
         )

@@ -135,6 +135,9 @@ def test_a_page_that_shows_an_error_shows_a_failing_command() -> None:
     assert not Step(False, "nfsrdma explain", 1, finding).fails
     assert Step(False, "nfsrdma mount server:/export /mnt", 1, ["nfsrdma: rsize: ..."]).fails
     assert not Step(False, "nfsrdma doctor", 1, ["+ ok       links"]).fails
+    required = "nfsrdma mounts --require proto=rdma"
+    assert Step(False, required, 1, ["/mnt: proto: found tcp, required rdma"]).fails
+    assert not Step(False, required, 1, []).fails
 
 
 @pytest.mark.parametrize("page", [ROOT / "CHANGELOG.md", *HAND_WRITTEN], ids=name)
