@@ -32,7 +32,7 @@ test-main: dev image ## The third part of `make test`: real kernels and real mou
 	@tools/setup browser
 	$(LAB_TESTS) -m main tests/lab
 
-test-lab: dev image ## All other lab tests but the long ones (35 minutes)
+test-lab: dev image ## All other lab tests but the long ones (an hour)
 	@tools/setup browser
 	$(LAB_TESTS) -m "not main and not nightly" tests/lab
 

@@ -12,6 +12,8 @@ from peers import hostile_client, hostile_server
 
 from nfsrdma_tools.lab.lab import Lab
 
+# test_hostile_peers.py sends the same messages over soft-RoCE each time
+pytestmark = pytest.mark.nightly
 SEED = "8166"
 
 

@@ -29,7 +29,7 @@ RESTARTED = Fault(
 SILENCE = "server silent"
 
 
-@pytest.fixture(params=("pair", "both_ours"))
+@pytest.fixture(params=("pair", pytest.param("both_ours", marks=pytest.mark.nightly)))
 def server(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A server and a client, which has the program and a file of 16 MiB."""
     lab: Lab = request.getfixturevalue(request.param)

@@ -47,6 +47,7 @@ def test_a_killed_sweep_in_a_lab_has_lost_nothing_and_goes_on(tmp_path: Path) ->
     assert "throughput" in Path(told["page"]).read_text()
 
 
+@pytest.mark.nightly
 def test_modules_are_exchanged_in_a_lab_and_a_personality_is_an_axis(tmp_path: Path) -> None:
     store = tmp_path / "sweep.db"
     words = ("--transport", "tcp,rdma,nfsrdma", "--axis", "personality=read-write,padded")

@@ -110,8 +110,7 @@ def test_the_first_read_of_a_mount_goes_by_rpc(cards: Lab) -> None:
 # --- changes ---
 
 
-@pytest.mark.parametrize("view", ["server", "tcp"])
-@pytest.mark.parametrize("folder", ["/export", DISK])
+@pytest.mark.parametrize(("folder", "view"), [("/export", "tcp"), (DISK, "server")])
 def test_each_change_revokes_before_it_returns(cards: Lab, folder: str, view: str) -> None:
     found = on(cards, "changes", folder, view)
     check_changes(found)
@@ -463,7 +462,9 @@ def test_a_connection_that_breaks_ends_a_second_one_that_is_being_made(cards: La
     nothing_in_use(found)
 
 
-@pytest.mark.parametrize("personality", ["optimistic", "read-write"])
+@pytest.mark.parametrize(
+    "personality", ["optimistic", pytest.param("read-write", marks=pytest.mark.nightly)]
+)
 def test_readers_that_are_killed_in_a_storm_leave_the_transport_to_others(
     cards: Lab, long: bool, personality: str, record_property: Record
 ) -> None:
@@ -560,7 +561,7 @@ def share(found: dict[str, Any]) -> float:
     return float(found["optimistic"]["optimistic_reads"] / found["reads"])
 
 
-@pytest.mark.parametrize("folder", ["/export", DISK])
+@pytest.mark.parametrize("folder", [pytest.param("/export", marks=pytest.mark.nightly), DISK])
 def test_no_reader_gets_bytes_that_are_out_of_date(
     cards: Lab, long: bool, folder: str, record_property: Record
 ) -> None:

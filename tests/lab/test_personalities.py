@@ -307,8 +307,11 @@ def test_a_server_that_sends_mutated_messages(
 
 # --- the end ---
 
+# those that keep memory or watches beyond a reply, each time
+LEFT = (*(pytest.param(p, marks=NIGHTLY) for p in ALL[:3]), *ALL[3:])
 
-@pytest.mark.parametrize("requested", ALL, ids=str)
+
+@pytest.mark.parametrize("requested", LEFT, ids=str)
 def test_the_module_unloads_after_use(lab: Lab, requested: Personality) -> None:
     """And serves the same personality when it is loaded again."""
     with agreed(lab, requested.name):

@@ -20,7 +20,7 @@ from nfsrdma_tools.lab.lab import Lab
 SCRIPT = node_script("pre_posted")
 PARAMETERS = "/sys/module/nfsrdma/parameters"
 VERSIONS = (
-    "vers=3",
+    pytest.param("vers=3", marks=pytest.mark.nightly),
     pytest.param("vers=4.0", marks=pytest.mark.nightly),
     "vers=4.2,nconnect=2",
 )
@@ -87,9 +87,7 @@ def test_the_probe_and_status_tell_of_lanes(cards: Lab) -> None:
     assert ", in effect pre-posted, lanes 2, " in found["status"][1]
 
 
-@pytest.mark.parametrize(
-    "options", (pytest.param("vers=3", marks=pytest.mark.nightly), *VERSIONS[1:])
-)
+@pytest.mark.parametrize("options", VERSIONS)
 def test_abandoned_calls_end_their_lanes_only(cards: Lab, long: bool, options: str) -> None:
     seconds = 600 if long else 15
     with nothing_lost(cards, "client"):

@@ -145,6 +145,7 @@ def test_the_store_has_the_probe_sets_of_each_trial(node: Lab, tmp_path: Path) -
     assert "CPU % without emulated NIC" in report.files[0].read_text()
 
 
+@pytest.mark.nightly
 def test_kill_9_then_resume_and_only_one_on_a_mount_point(node: Lab) -> None:
     said = in_background(
         node,
@@ -169,6 +170,7 @@ def test_kill_9_then_resume_and_only_one_on_a_mount_point(node: Lab) -> None:
     assert all(trial.ok for trial in after)
 
 
+@pytest.mark.nightly
 def test_a_server_gone_in_mid_trial_fails_the_trial_not_the_machine(node: Lab) -> None:
     said = in_background(
         node,
