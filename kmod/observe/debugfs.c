@@ -122,7 +122,26 @@ const char *nfr_observe_threadless(enum nfr_threadless result)
 	return nfr_observe_threadless_results[result];
 }
 
-static void nfr_observe_threadless_show(struct seq_file *seq, const struct nfr_svc_counters *c)
+/**
+ * nfr_observe_threadless_add - add the counters of threadless reads to others
+ * @sum: counters that grow
+ * @c: counters of a connection
+ */
+void nfr_observe_threadless_add(struct nfr_svc_counters *sum, const struct nfr_svc_counters *c)
+{
+	u32 result;
+
+	for (result = 0; result < NFR_THREADLESS_RESULTS; result++)
+		atomic64_add(atomic64_read(&c->threadless[result]), &sum->threadless[result]);
+	atomic64_add(atomic64_read(&c->threadless_bytes), &sum->threadless_bytes);
+}
+
+/**
+ * nfr_observe_threadless_show - print the counters of threadless reads
+ * @seq: file
+ * @c: counters
+ */
+void nfr_observe_threadless_show(struct seq_file *seq, const struct nfr_svc_counters *c)
 {
 	nfr_observe_show(seq, "threadless_hits", &c->threadless[NFR_THREADLESS_HIT]);
 	nfr_observe_show(seq, "threadless_bytes", &c->threadless_bytes);

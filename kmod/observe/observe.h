@@ -11,6 +11,7 @@
 #include <linux/types.h>
 
 struct dentry;
+struct seq_file;
 
 /* Counters of a client transport; each has one writer */
 struct nfr_client_counters {
@@ -141,6 +142,8 @@ struct nfr_svc_counters {
 
 const char *nfr_observe_revoked(enum nfr_revoked why);
 const char *nfr_observe_threadless(enum nfr_threadless result);
+void nfr_observe_threadless_add(struct nfr_svc_counters *sum, const struct nfr_svc_counters *c);
+void nfr_observe_threadless_show(struct seq_file *seq, const struct nfr_svc_counters *c);
 void nfr_observe_start(void);
 void nfr_observe_stop(void);
 struct dentry *nfr_observe_client(u32 number, void *data, const struct file_operations *connection,

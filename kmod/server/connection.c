@@ -7,6 +7,7 @@
  * Replies, because RDMA has no timer for an idle connection.
  */
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/sunrpc/addr.h>
@@ -51,6 +52,11 @@
 static atomic_t nfr_svc_number;
 static atomic_t nfr_svc_total;
 
+/* Connections whose counters are shown, and the sums of those that have ended; under the mutex */
+static DEFINE_MUTEX(nfr_svc_counted_lock);
+static LIST_HEAD(nfr_svc_counted);
+static struct nfr_svc_counters nfr_svc_ended;
+
 /* --- debugfs --- */
 
 static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
@@ -91,6 +97,20 @@ static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(nfr_svc_connection);
 
+/* Sum up the threadless reads of all connections since the module was loaded. */
+static void nfr_svc_totals_threadless(struct seq_file *seq)
+{
+	struct nfr_svc_counters sum = {};
+	struct nfr_svc *svc;
+
+	mutex_lock(&nfr_svc_counted_lock);
+	nfr_observe_threadless_add(&sum, &nfr_svc_ended);
+	list_for_each_entry(svc, &nfr_svc_counted, counted)
+		nfr_observe_threadless_add(&sum, &svc->counters);
+	mutex_unlock(&nfr_svc_counted_lock);
+	nfr_observe_threadless_show(seq, &sum);
+}
+
 static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
 {
 	seq_printf(seq, "connections %u of %u\n", atomic_read(&nfr_svc_total),
@@ -108,6 +128,7 @@ static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
 		   nfr_params_optimistic_pages());
 	seq_printf(seq, "threadless_entries %u of %u\n", nfr_svc_permits_total(),
 		   NFR_SVC_PERMITS_MAX);
+	nfr_svc_totals_threadless(seq);
 	seq_printf(seq, "memory_short %u\n", nfr_svc_sink_shortages());
 	return 0;
 }
@@ -117,6 +138,25 @@ DEFINE_SHOW_ATTRIBUTE(nfr_svc_totals);
 void nfr_svc_observe_totals(void)
 {
 	nfr_observe_totals(&nfr_svc_totals_fops);
+}
+
+/* Create the debugfs directory of a connection, and count it in the totals. */
+static void nfr_svc_observe(struct nfr_svc *svc)
+{
+	svc->debugfs = nfr_observe_svc(svc->conn->id_number & ~NFR_SVC_NUMBERS, svc,
+				       &nfr_svc_connection_fops, &svc->counters);
+	mutex_lock(&nfr_svc_counted_lock);
+	list_add(&svc->counted, &nfr_svc_counted);
+	mutex_unlock(&nfr_svc_counted_lock);
+}
+
+/* Keep the counters of a connection that counts no more; it may never have been observed. */
+static void nfr_svc_observe_end(struct nfr_svc *svc)
+{
+	mutex_lock(&nfr_svc_counted_lock);
+	list_del(&svc->counted);
+	nfr_observe_threadless_add(&nfr_svc_ended, &svc->counters);
+	mutex_unlock(&nfr_svc_counted_lock);
 }
 
 /* --- periodic check --- */
@@ -205,6 +245,7 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	nfr_conn_drain(svc->conn);
 	cancel_delayed_work_sync(&svc->late_work);
 	cancel_work_sync(&svc->deferred_work);
+	nfr_svc_observe_end(svc);
 	nfr_svc_budget_leave(svc);
 	if (svc->personality->destroy)
 		svc->personality->destroy(svc);
@@ -233,6 +274,7 @@ static void nfr_svc_init(struct nfr_svc *svc)
 {
 	spin_lock_init(&svc->lock);
 	INIT_LIST_HEAD(&svc->list);
+	INIT_LIST_HEAD(&svc->counted);
 	INIT_LIST_HEAD(&svc->starved);
 	INIT_LIST_HEAD(&svc->free);
 	INIT_LIST_HEAD(&svc->all);
@@ -488,8 +530,7 @@ static int nfr_svc_open(struct nfr_svc *svc)
 	int rc;
 
 	rc = branch ? svc->personality->fit(svc) : nfr_svc_fit(svc);
-	svc->debugfs = nfr_observe_svc(conn->id_number & ~NFR_SVC_NUMBERS, svc,
-				       &nfr_svc_connection_fops, &svc->counters);
+	nfr_svc_observe(svc);
 	if (!branch)
 		nfr_svc_branches_admit(svc);
 	/* the client may be this host, whose writeback of dirty pages depends on this connection */

@@ -285,6 +285,7 @@ struct nfr_svc_padding {
  * @remote: address of the client; port 0
  * @port: port of the client
  * @privileged: whether exports with the option secure admit the client
+ * @counted: link in the list of connections whose counters the totals have
  * @list: link in nfr_listener.arrived until the connection is accepted
  * @grant: number of credits that the client has
  * @busy: number of Calls without a Reply
@@ -341,6 +342,7 @@ struct nfr_svc {
 	u64 heard;
 	u32 max_message;
 	struct nfr_svc_counters counters;
+	struct list_head counted;
 	struct dentry *debugfs;
 	struct nfr_pool *pool;
 	union {

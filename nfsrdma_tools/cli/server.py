@@ -203,7 +203,7 @@ def _threadless(found: Threadless, unknown: str) -> list[str]:
     entries = f"; {found.entries} of {found.entries_max} entries" if found.entries_max else ""
     missed = ", ".join(f"{printable(name)} {count}" for name, count in found.missed.items())
     return [
-        f"threadless {most}: {found.hits} READs on open connections, {found.bytes} bytes{entries}",
+        f"threadless {most}: {found.hits} READs, {found.bytes} bytes{entries}",
         *([f"  missed   {missed}"] if missed else []),
         f"READs      {found.reads}: {found.nfsd_reads} by nfsd, {found.hits} threadless",
     ]

@@ -29,11 +29,10 @@ NFSD = (
     f"proc3 22 0 9 0 0 3 0 40{ZEROS}\nproc4ops 30 0 0 0 1 0 0 0 0 0 0{ZEROS} 5 0 0 0 0\n"
 )
 COUNTERS = """\
-calls 1204
-replies 1201
+threadless_entries 12 of 4096
 threadless_hits 900
 threadless_bytes 3686400
-threadless_missed_absent 3
+threadless_missed_absent 4
 threadless_missed_expired 30
 threadless_missed_changed 0
 threadless_missed_share 7
@@ -47,7 +46,6 @@ dones_outstanding 0
 lanes 0
 granted_pages 0 of 65536
 """
-OLD = "calls 1204\nreplies 1201\n"
 PARAMETER = "sys/module/nfsrdma/parameters/server_threadless"
 DEBUG = "sys/kernel/debug/nfsrdma-server"
 
@@ -60,14 +58,10 @@ def put(root: Path, name: str, text: str) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The files of a server with two connections, one of which had such READs."""
+    """The files of a server that had such READs."""
     put(tmp_path, "proc/net/rpc/nfsd", NFSD)
     put(tmp_path, PARAMETER, "65536\n")
-    put(tmp_path, f"{DEBUG}/totals", f"{TOTALS}threadless_entries 12 of 4096\n")
-    put(tmp_path, f"{DEBUG}/9/counters", COUNTERS)
-    put(tmp_path, f"{DEBUG}/10/counters", "threadless_hits 0\nthreadless_missed_absent 1\n")
-    # the connection ended while this was read
-    (tmp_path / f"{DEBUG}/11").mkdir()
+    put(tmp_path, f"{DEBUG}/totals", f"{TOTALS}{COUNTERS}")
     return tmp_path
 
 
@@ -87,7 +81,7 @@ def test_hits_misses_and_the_sum_of_reads_are_shown(
     missed = {"absent": 4, "expired": 30, "share": 7}
     assert found == Threadless(65536, 900, 3686400, missed, 45, 945, 12, 4096)
     assert shown(found, capsys) == [
-        "threadless up to 64 KiB: 900 READs on open connections, 3686400 bytes; 12 of 4096 entries",
+        "threadless up to 64 KiB: 900 READs, 3686400 bytes; 12 of 4096 entries",
         "  missed   absent 4, expired 30, share 7",
         "READs      945: 45 by nfsd, 900 threadless",
     ]
@@ -115,9 +109,10 @@ def test_a_module_without_threadless_reads_shows_nothing(
 
 def test_counters_of_an_older_module_or_of_garbage_are_no_counts(root: Path) -> None:
     put(root, PARAMETER, "0\n")
-    put(root, f"{DEBUG}/totals", "connections 2 of 1024\nthreadless_entries many\n")
-    put(root, f"{DEBUG}/9/counters", OLD)
-    put(root, f"{DEBUG}/10/counters", f"threadless_hits -4\nthreadless_missed_{'x' * 99} 3\n\0\n")
+    put(root, f"{DEBUG}/totals", TOTALS)
+    assert threadless.counts(root / DEBUG) == {}
+    garbage = f"threadless_entries many\nthreadless_hits -4\nthreadless_missed_{'x' * 99} 3\n\0\n"
+    put(root, f"{DEBUG}/totals", f"connections 2 of 1024\n{garbage}")
     assert threadless.counts(root / DEBUG) == {}
     assert threadless.status(Machine(root)) == Threadless(0, 0, 0, {}, 45, 45)
 
@@ -130,11 +125,12 @@ def test_reads_that_are_off_take_one_line(root: Path, capsys: pytest.CaptureFixt
     assert shown(replace(found, hits=0, missed={}), capsys) == ["threadless off"]
 
 
-def test_counts_grow_by_connection() -> None:
-    """One ends, one is new, and one has a number that another one had before."""
-    before = {1: {"hits": 5, "bytes": 50}, 2: {"hits": 7}, 4: {"hits": 9}}
-    now = {2: {"hits": 9, "missed_open": 1}, 3: {"hits": 1, "bytes": 4096}, 4: {"hits": 2}}
-    assert threadless.grown(now, before) == {"hits": 3, "bytes": 4096, "missed_open": 1}
+def test_counts_grow_between_two_readings() -> None:
+    before = {"hits": 5, "bytes": 50, "missed_open": 1}
+    now = {"hits": 8, "bytes": 50, "missed_open": 1, "missed_size": 1}
+    assert threadless.grown(now, before) == {"hits": 3, "missed_size": 1}
+    # the module was loaded anew
+    assert threadless.grown({"hits": 2}, before) == {}
 
 
 def test_the_collector_counts_between_two_readings(root: Path) -> None:
@@ -143,7 +139,7 @@ def test_the_collector_counts_between_two_readings(root: Path) -> None:
     put(root, "proc/fs/nfsd/threads", "8\n")
     reader = HostReader(ClientFinder(), Machine(root))
     before = reader.read()
-    put(root, f"{DEBUG}/9/counters", COUNTERS.replace("hits 900", "hits 950"))
+    put(root, f"{DEBUG}/totals", TOTALS + COUNTERS.replace("hits 900", "hits 950"))
     now = reader.read()
     found = reader.server(now, before)
     assert found is not None

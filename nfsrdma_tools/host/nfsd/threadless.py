@@ -2,14 +2,13 @@
 """Threadless reads: READs that module nfsrdma answers from the page cache, without nfsd.
 
 The module parameter ``server_threadless`` is the largest READ in bytes, 0 turns them off.  Counters
-are in debugfs, per open connection (kmod/observe/debugfs.c); only root reads them.  nfsd's counters
+of all connections are in debugfs (kmod/server/connection.c); only root reads them.  nfsd's counters
 do not count these READs.  Older versions of the module have neither the parameter nor the counters.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,11 +70,11 @@ class Threadless:
     limit: int
     """The largest READ in bytes; 0: off."""
     hits: int | None = None
-    """READs that the module answered on the open connections."""
+    """READs that the module answered since it was loaded."""
     bytes: int | None = None
     """Bytes of data in these replies."""
     missed: dict[str, int] = field(default_factory=dict)
-    """READs on the open connections that nfsd got after all, by reason; without zeros."""
+    """READs that nfsd got after all, by reason; without zeros."""
     nfsd_reads: int | None = None
     """READs of all clients that nfsd executed since it was loaded."""
     reads: int | None = None
@@ -94,15 +93,15 @@ def status(machine: Machine = LIVE) -> Threadless | None:
     totals = named_values(debug / "totals")
     if not totals:
         return Threadless(limit)
-    total = grown(counts(debug), {})
-    hits, missed = total.pop("hits", 0), {name: n for name, n in total.items() if name != "bytes"}
+    total = _counts(totals)
+    hits, missed = total.get("hits", 0), {name: n for name, n in total.items() if "missed" in name}
     served = nfsctl.parse_statistics(machine.text("proc/net/rpc/nfsd"))
     entries = _ENTRIES.fullmatch(totals.get("threadless_entries", ""))
     return Threadless(
         limit=limit,
         hits=hits,
         bytes=total.get("bytes", 0),
-        missed={name.removeprefix("missed_"): count for name, count in missed.items()},
+        missed={name.removeprefix("missed_"): count for name, count in missed.items() if count},
         nfsd_reads=served.reads,
         reads=served.reads + hits,
         entries=int(entries[1]) if entries else None,
@@ -121,32 +120,23 @@ def limit_in(parameter: Path) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
-def counts(debug: Path) -> dict[int, Counts]:
-    """The counters since each open connection began, by its number in ``debug``.
+def counts(debug: Path) -> Counts:
+    """The counters of all connections since the module was loaded.
 
     {} for users other than root, and if the module has no such counters.
     """
-    folders = (path for path in debug.glob("[0-9]*") if path.name.isdecimal())
-    found = {int(folder.name): _counts(folder) for folder in folders}
-    return {number: counted for number, counted in found.items() if counted}
+    return _counts(named_values(debug / "totals"))
 
 
-def _counts(folder: Path) -> Counts:
-    values = named_values(folder / "counters").items()
-    named = ((_COUNTER.fullmatch(name), value) for name, value in values)
+def _counts(totals: Mapping[str, str]) -> Counts:
+    named = ((_COUNTER.fullmatch(name), value) for name, value in totals.items())
     return {match[1]: int(value) for match, value in named if match and _NUMBER.fullmatch(value)}
 
 
-def grown(now: Mapping[int, Counts], before: Mapping[int, Counts]) -> Counts:
-    """The sum over all connections between two readings, without zeros.
-
-    A connection that ends takes its counts since the last reading with it.
-    """
-    total: Counter[str] = Counter()
-    for number, counted in now.items():
-        then = before.get(number, {})
-        total.update({name: max(n - then.get(name, 0), 0) for name, n in counted.items()})
-    return {name: n for name, n in total.items() if n}
+def grown(now: Mapping[str, int], before: Mapping[str, int]) -> Counts:
+    """What was counted between two readings, without zeros; a module loaded anew begins at 0."""
+    added = {name: n - before.get(name, 0) for name, n in now.items()}
+    return {name: n for name, n in added.items() if n > 0}
 
 
 def check(limit: int) -> None:

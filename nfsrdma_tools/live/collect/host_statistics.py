@@ -91,8 +91,8 @@ class Readings:
     pools: nfsctl.PoolCounts = field(default_factory=nfsctl.PoolCounts)
     transports: Mapping[int, ClientTransport] = field(default_factory=dict)
     """Transports of our module by number; empty for users other than root."""
-    threadless: Mapping[int, threadless.Counts] | None = None
-    """Threadless reads by connection of our server; None: they are off, or not known."""
+    threadless: threadless.Counts | None = None
+    """Threadless reads of our server; None: they are off, or not known."""
 
 
 class HostReader:
@@ -143,7 +143,7 @@ class HostReader:
             threadless=self._threadless() if nfsd else None,
         )
 
-    def _threadless(self) -> Mapping[int, threadless.Counts] | None:
+    def _threadless(self) -> threadless.Counts | None:
         if not threadless.limit_in(self._limit):
             return None
         return threadless.counts(self._ours_of_server)
