@@ -156,8 +156,8 @@ test-docs: dev image ## The commands of README.md and docs/, as printed, in a la
 test-fleet: dev image ## The playbooks on a lab of a server and three clients
 	$(BIN)/python -m pytest -q --long tests/lab/test_fleet.py tests/lab/test_molecule.py
 
-hostile: dev image ## Peers that break the protocol, both ways: MESSAGES=10000 mutated ones each way, from SEED=8166; FROM=0 is the first; ONLY=; KERNEL=6.12
-	@MESSAGES=$(or $(MESSAGES),10000) SEED=$(or $(SEED),8166) FROM=$(or $(FROM),0) $(BIN)/python -m pytest -q -s -x --long \
+hostile: dev image ## Peers that break the protocol, both ways: MESSAGES=10000 mutated ones each way, from SEED=8166; FROM=0 is the first; ONLY=; THREADLESS=65536; KERNEL=6.12
+	@MESSAGES=$(or $(MESSAGES),10000) SEED=$(or $(SEED),8166) FROM=$(or $(FROM),0) THREADLESS=$(THREADLESS) $(BIN)/python -m pytest -q -s -x --long \
 		--kernel $(or $(KERNEL),6.12) $(if $(ONLY),-k "$(ONLY)") tests/lab/test_hostile_peers.py
 
 soak: dev image ## Two clients, verified load, faults of all kinds at random: MINUTES=15, from SEED; KERNEL=6.12

@@ -2,19 +2,26 @@
 """Peers that break the protocol: they get the answer that is due, or lose their connection.
 
 ``make hostile MESSAGES=10000 SEED=...`` sends more of what is made at random, FROM= a number on.
+With THREADLESS=65536, the server answers READs of up to so many bytes from its page cache.
 """
 
 import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from hostile.calls import CASES
 from hostile.replies import TRICKS
+from kernel_events import recorded
 from peers import SEED, hostile_client, hostile_server, listener_stops, races
+from storm import set_to
 
 from nfsrdma_tools.lab.lab import Lab
 
 # where an earlier run ended; hand-made messages come before number 0
 FROM = int(os.environ.get("FROM", "0"))
+THREADLESS = os.environ.get("THREADLESS")
 
 
 @pytest.fixture
@@ -30,6 +37,23 @@ def connections(long: bool) -> int:
     return 200 if long else 20
 
 
+@contextmanager
+def threadless(lab: Lab) -> Iterator[None]:
+    """Have the server answer READs of up to THREADLESS bytes from its page cache, if it is set."""
+    if not THREADLESS:
+        yield
+        return
+    set_to(lab, "server", "server_threadless", THREADLESS)
+    try:
+        with recorded(lab, "server", {"nfsrdma/nfsrdma_svc_threadless/enable": "1"}) as lines:
+            yield
+    finally:
+        set_to(lab, "server", "server_threadless", "0")
+    results = Counter(line.split()[-1] for line in lines if "nfsrdma_svc_threadless:" in line)
+    print(f"READs that were looked up: {dict(results)}")
+    assert results["hit"] > 0
+
+
 def test_a_server_that_answers_as_it_likes(both_ours: Lab, numbers: range) -> None:
     said = hostile_server(both_ours, SEED, numbers)
     tricks = len(TRICKS) if not FROM else 0
@@ -40,7 +64,8 @@ def test_a_server_that_answers_as_it_likes(both_ours: Lab, numbers: range) -> No
 
 
 def test_a_client_that_sends_what_it_likes(both_ours: Lab, numbers: range) -> None:
-    said = hostile_client(both_ours, SEED, numbers)
+    with threadless(both_ours):
+        said = hostile_client(both_ours, SEED, numbers)
     assert len(CASES) > 200
     assert FROM or len(said["by_hand"]) == len(CASES)
     assert FROM or said["reached"] > 30
