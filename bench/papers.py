@@ -18,7 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from cards import install_provider
 from carriers import OURS, THEIRS, serve
+from client_library import place_program
 
 from bench import node, page
 from bench.cells import (
@@ -39,6 +41,7 @@ from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import LabConfig, Link
 from nfsrdma_tools.lab.lab import Lab
 
+HERE = Path(__file__).parent
 RESULTS = OUT / "papers"
 KERNELS = "the kernel's module"
 # the ways of small data that padded competes with, and the largest data of each
@@ -74,6 +77,11 @@ class Curve:
     sets: Sequence[str] = ()
 
 
+# the client without a kernel, and the server of DAFS's authors: an answer needs no thread
+NFSD, DAFS = "libnfsrdma, nfsd", "libnfsrdma, threadless"
+# the largest READ that our server answers so
+THREADLESS = 128 * KIB
+
 CURVES = {
     one.name: one
     for one in (
@@ -84,10 +92,12 @@ CURVES = {
         *(Curve(name, "nfsrdma", OURS, personality=name) for name in PERSONALITIES),
         Curve(COPIED, "nfsrdma", OURS, personality=DEFAULT, sets=INLINE),
         Curve(PADDED, "nfsrdma", OURS, personality="padded", sets=(f"padded_max={LARGEST}",)),
+        Curve(NFSD, "library"),
+        Curve(DAFS, "library", OURS, sets=(f"server_threadless={THREADLESS}",)),
     )
 }
 TCPS, DESIGNS = (OLD, TODAY), ("read-read", "read-write")
-NEAR, FAR, OF_2003 = "2gbit/20us", "2gbit/220us", "1gbit/100us"
+NEAR, FAR, OF_2003, OF_2002 = "2gbit/20us", "2gbit/220us", "1gbit/100us", "1250mbit/20us"
 
 
 def cell(**given: Any) -> Cell:
@@ -119,6 +129,9 @@ SMALL = ("read-write", COPIED, PADDED)
 SMALLS = tuple(size * KIB for size in (4, 8, 12, 16, 24, 32, 48, 60))
 # what cached is compared with, for reads into the same memory
 KEEPERS = ("read-write", "pre-posted", "cached")
+# what the client without a kernel is compared with
+USERS = ("read-write", NFSD, DAFS)
+ALONE, TOGETHER = 1, 64
 ONE, DEEP = cell(), cell(depth=8, total=2 * MIB)
 
 
@@ -129,9 +142,13 @@ def parts() -> tuple[Part, ...]:
     direct = [cell(record=size) for size in SIZES]
     blocks = [cell(record=size, depth=8) for size in BLOCKS]
     records = [cell(record=RECORD, depth=8, copy=size) for size in COPIES]
+    of_2002 = [cell(record=size, depth=n) for n in (ALONE, TOGETHER) for size in BLOCKS]
     return (
         Part("blocks", EVERY, blocks, rate=RATE),
         Part("records", EVERY, records),
+        Part("user blocks", USERS, blocks),
+        Part("user records", USERS, records),
+        Part("2002", USERS, of_2002, OF_2002),
         Part("padded", SMALL, [cell(record=size) for size in SMALLS], rate=RATE),
         Part("near", DESIGNS, [ONE], rate=RATE),
         Part("far", DESIGNS, [ONE], FAR),
@@ -182,6 +199,8 @@ def prepare(lab: Lab) -> None:
     files = {FILE_SIZE, *(count * each["total"] for each in cells for count in (1, 3))}
     lab.run("solo", "python3", "-", *map(str, sorted(files)), stdin=DATA.encode())
     node.install(lab, "papers_node.py", "papers_reader")
+    install_provider(lab)
+    place_program(lab, "solo", HERE / "library_reader.c", f"{node.FOLDER}/library_reader")
 
 
 def switch(lab: Lab, module: str) -> None:
@@ -207,7 +226,8 @@ class Job:
     @property
     def request(self) -> str:
         curve = {"transport": self.curve.transport, "personality": self.curve.personality}
-        wire = int(Link.parse(self.part.link).rate.removesuffix("gbit")) * 10**9
+        rate = Link.parse(self.part.link).rate
+        wire = int(rate[:-4]) * {"g": 10**9, "m": 10**6}[rate[-4]]
         return json.dumps({"what": self.part.what, "curve": curve, "cells": self.cells,
                            "wire": wire, "file": FILE_SIZE, "rate": self.part.rate,
                            "samples": self.part.samples})  # fmt: skip
@@ -228,7 +248,8 @@ def jobs(store: Store, rounds: int, only: Sequence[str] = ()) -> list[Job]:
 
 def measure(store: Store, todo: Sequence[Job], kernel: str) -> None:
     """Measure in a lab."""
-    config = LabConfig("papers", clock="instructions", kernel=kernel, memory=4608, nic="card")
+    config = LabConfig("papers", clock="instructions", kernel=kernel, memory=4608, nic="card",
+                       extras=True)  # fmt: skip
     with Lab(config) as lab:
         prepare(lab)
         store.describe(page.conditions(lab, "card", "make papers", link=False))

@@ -38,6 +38,7 @@ from nfsrdma_tools.undo import journal
 HERE = Path("/mnt/bench")
 FILE = "papers-data-{}"
 READER = "/run/bench/papers_reader"
+LIBRARY_READER = "/run/bench/library_reader"
 TRACING = Path("/sys/kernel/tracing")
 EVENTS = ("mr_fastreg", "mr_localinv", "mr_remoteinv", "svc_expose", "svc_done", "done")
 LINE = re.compile(r" (\d+\.\d+): nfsrdma_(\w+): (.*)")
@@ -53,6 +54,8 @@ LIMIT = 60.0  # seconds until Calls have their Replies
 Cell = dict[str, Any]
 Found = dict[str, Any]
 ASKED: dict[str, Any] = json.loads(sys.argv[1])
+# read by libnfsrdma, which needs no mount
+LIBRARY = ASKED["curve"]["transport"] == "library"
 
 
 def mounted(curve: Cell, cells: list[Cell]) -> Iterator[Cell]:
@@ -60,6 +63,9 @@ def mounted(curve: Cell, cells: list[Cell]) -> Iterator[Cell]:
 
     Cells of one rsize that follow each other share a mount.
     """
+    if LIBRARY:
+        yield from cells
+        return
     with journal() as changes:
         made = None
         for cell in cells:
@@ -89,12 +95,15 @@ def read(cell: Cell, total: int) -> Found:
     """The reader's nanoseconds and bytes. Buffered, it reads a file to its end."""
     size = total if cell["way"] == "buffered" else ASKED["file"]
     path = HERE / FILE.format(size)
-    words = (cell["way"], cell["record"], total, cell["depth"], cell["copy"])
+    words = (cell["record"], total, cell["depth"], cell["copy"])
     if cell["way"] == "buffered":
         file = os.open(path, os.O_RDONLY)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(file)
-    argv = (READER, str(path), *map(str, words))
+    reader = (LIBRARY_READER, "server:/export", path.name)
+    if not LIBRARY:
+        reader = (READER, str(path), cell["way"])
+    argv = (*reader, *map(str, words))
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
     found: Found = json.loads(done.stdout)
     return found
@@ -124,14 +133,16 @@ def idle() -> mountstats.MountStats:
 
 def run(cell: Cell, total: int) -> Counter[str]:
     """Time and counts of a run of the reader, its last read-ahead included."""
-    stats, device, before = idle(), cards(), cpu_time.snapshot()
+    stats = None if LIBRARY else idle()
+    device, before = cards(), cpu_time.snapshot()
     found = Counter(read(cell, total))
-    after = idle()
+    after = None if LIBRARY else idle()
     spent = cpu_time.difference(cpu_time.snapshot(), before)
-    counted = mountstats.difference(after, stats)
     found["busy"] = spent.busy_ns
-    found["rpcs"] = sum(op.operations for op in counted.operations.values())
-    found["server"] = counted.bytes.server_read
+    if stats and after:
+        counted = mountstats.difference(after, stats)
+        found["rpcs"] = sum(op.operations for op in counted.operations.values())
+        found["server"] = counted.bytes.server_read
     now = cards()
     found.update({f"card {name}": now[name] - device[name] for name in now})
     return found
@@ -146,7 +157,7 @@ def measure(curve: Cell, cell: Cell) -> Found:
             raise SystemExit(f"{curve}, {cell}: faster than the wire: {one}")
     long.subtract(short)
     over = long["card network" if curve["transport"] == "tcp" else "card bytes"] / long["bytes"]
-    got = long["server"] / long["bytes"]
+    got = 1.0 if LIBRARY else long["server"] / long["bytes"]
     if not LEAST <= over <= MOST or got < 1:
         raise SystemExit(
             f"{curve}, {cell}: for each byte of the reader, the device counted {over:.3f},"
@@ -159,6 +170,7 @@ def measure(curve: Cell, cell: Cell) -> Found:
     return {
         "rate": rate / 1e6,
         "cpu": long["busy"] / long["ns"],
+        **({"process": long["process_ns"] / long["ns"]} if LIBRARY else {}),
         "ms": long["busy"] / 1e6 / mib,
         "us": long["ns"] / 1e3 / (long["bytes"] / cell["record"]),
         "wire": over,

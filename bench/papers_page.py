@@ -33,6 +33,12 @@ LOOKS = {
         for name, mark in zip(PERSONALITIES, "DvpPXh", strict=True)
     },
 }
+# what has no kernel at the client, beside a mount
+USERS = {
+    "read-write": LOOKS["read-write"],
+    papers.NFSD: (canvas.transport_colour("rdma"), "s"),
+    papers.DAFS: (canvas.INK, "*"),
+}
 # the ways of small data
 WAYS = {
     "read-write": LOOKS["read-write"],
@@ -73,6 +79,13 @@ def star(ax: Axes, x: float, y: float, text: str) -> None:
     """A value of a paper; the scale includes it."""
     ax.plot(x, y, "*", color=canvas.INK, ms=11, zorder=5)
     ax.annotate(text, (x, y), (0, -17), textcoords="offset points", ha="center", fontsize=8.5)
+    ax.set_ylim(0, max(ax.get_ylim()[1], 1.2 * y))
+
+
+def dashed(ax: Axes, begin: float, y: float) -> None:
+    """A result of a paper for blocks of a size and larger ones; the scale includes it."""
+    ends = (begin, papers.BLOCKS[-1])
+    ax.plot(ends, [y] * 2, color=canvas.MUTED, ls=(0, (5, 3)), lw=1.1)
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.2 * y))
 
 
@@ -190,8 +203,7 @@ def draw_blocks(store: Store) -> Drawing:
     sizes(ax, papers.BLOCKS, "block")
     for found in published.points():
         if found["figure"] == "3":
-            ends = (found.get("from", papers.BLOCKS[0]), papers.BLOCKS[-1])
-            ax.plot(ends, [found["rate"]] * 2, color=canvas.MUTED, ls=(0, (5, 3)), lw=1.1)
+            dashed(ax, found.get("from", papers.BLOCKS[0]), found["rate"])
     # where no curve is; the values of two designs are close
     note(ax, "paper: pre-posting\nand hybrid", (64 * KIB, 230), -36)
     note(ax, "paper: NFS", (64 * KIB, published.point("3", "NFS")["rate"]))
@@ -250,6 +262,106 @@ def said_records(store: Store) -> list[str]:
             "is that of the client's CPU time for 64 KiB.",
             f"Here, from no copy to a copy of all: {'; '.join(falls)}.",
             "", *page.table(rows)]  # fmt: skip
+
+
+# --- the client without a kernel ---
+
+
+def own_share(found: Found) -> float:
+    """Percent of the CPU that the application used, its polling included."""
+    return 100 * float(found["process"])
+
+
+def over_blocks(
+    ax: Axes, store: Store, name: str, cells: Sequence[Cell], figure: str, label: str
+) -> None:
+    """Throughput over block sizes, and that of a paper."""
+    lines = {
+        user: [(one["record"], store.value(name, user, one, rate)) for one in cells]
+        for user in part(name).curves
+    }
+    plot(ax, lines, USERS, room=1.3)
+    ax.set_ylabel("MB/s")
+    sizes(ax, papers.BLOCKS, "block")
+    found = published.point(figure, label)
+    dashed(ax, found["from"], found["rate"])
+
+
+def draw_user(store: Store) -> Drawing:
+    blocks, records = part("user blocks"), part("user records")
+    heads = ("3: 8 reads in flight", "4: CPU of the application", "5: records of 60 KiB, copied")
+    figure, axes = panels(heads, one_scale=False)
+    figure.subplots_adjust(wspace=0.72)
+    over_blocks(axes[0], store, blocks.name, blocks.cells, "3", "DAFS")
+    users = {n: USERS[n] for n in (papers.NFSD, papers.DAFS)}
+    plot(axes[1], {n: curve(store, blocks, n, "record", own_share) for n in users}, users)
+    found = published.point("4", "DAFS")
+    dashed(axes[1], found["from"], 100 * found["cpu"])
+    axes[1].set_ylabel("%")
+    sizes(axes[1], papers.BLOCKS, "block")
+    plot(axes[2], {n: curve(store, records, n, "copy", rate) for n in USERS}, USERS, room=1.3)
+    axes[2].set_xticks(papers.COPIES, [f"{value / KIB:g}" for value in papers.COPIES])
+    axes[2].set(xlabel="copied of each record (KiB)", ylabel="MB/s")
+    title = "A client without a kernel, figures 3 to 5 of 2003"
+    describe(figure, title, "Dashed: the paper's DAFS", store.small_print)
+    return Drawing("papers-user", title, "", "", figure)
+
+
+def said_user(store: Store) -> list[str]:
+    blocks, records = part("user blocks"), part("user records")
+    named_users = (papers.NFSD, papers.DAFS)
+    rows = [["block", *(f"{name}, MB/s" for name in blocks.curves),
+             *(f"{name}, CPU of the application" for name in named_users)]]  # fmt: skip
+    for one in blocks.cells:
+        rates = [store.value(blocks.name, name, one, rate) for name in blocks.curves]
+        own = [store.value(blocks.name, name, one, own_share) for name in named_users]
+        rows.append([size_label(one["record"]), *(f"{value:.1f}" for value in rates),
+                     *(f"{value:.0f} %" for value in own)])  # fmt: skip
+    copied = [["copied", *(f"{name}, MB/s" for name in records.curves)]]
+    for one in records.cells:
+        rates = [store.value(records.name, name, one, rate) for name in records.curves]
+        copied.append([f"{one['copy'] // KIB} KiB", *(f"{value:.1f}" for value in rates)])
+    fast, cpu = published.point("3", "DAFS"), published.point("4", "DAFS")
+    return [
+        f"The paper: DAFS {fast['rate']:.0f} MB/s from {fast['from'] // KIB} KiB on, with at most "
+        f"{cpu['cpu']:.0%} of the client's CPU from {cpu['from'] // KIB} KiB on.",
+        checks(store, blocks),
+        "", *page.table(rows), "", *page.table(copied),
+    ]  # fmt: skip
+
+
+def of_depth(depth: int) -> list[Cell]:
+    return [one for one in part("2002").cells if one["depth"] == depth]
+
+
+def draw_2002(store: Store) -> Drawing:
+    figure, axes = panels((f"{papers.TOGETHER} reads in flight", "one read at a time"))
+    for ax, depth, label in zip(
+        axes, (papers.TOGETHER, papers.ALONE), ("asynchronous", "synchronous"), strict=True
+    ):
+        over_blocks(ax, store, "2002", of_depth(depth), "3, 2002", label)
+    title = "Figure 3 of the paper of 2002"
+    describe(figure, title, "Dashed: the paper's DAFS, at least", store.small_print)
+    return Drawing("papers-2002", title, "", "", figure)
+
+
+def said_2002(store: Store) -> list[str]:
+    one = part("2002")
+    depths = ((papers.TOGETHER, f"{papers.TOGETHER} in flight"), (papers.ALONE, "one at a time"))
+    rows = [["block", *(f"{name}, {text}, MB/s" for _, text in depths for name in one.curves)]]
+    for alone, together in zip(of_depth(papers.ALONE), of_depth(papers.TOGETHER), strict=True):
+        rates = [store.value("2002", name, cell, rate)
+                 for cell in (together, alone) for name in one.curves]  # fmt: skip
+        rows.append([size_label(alone["record"]), *(f"{value:.1f}" for value in rates)])
+    together, alone = (published.point("3, 2002", label) for label in
+                       ("asynchronous", "synchronous"))  # fmt: skip
+    return [
+        f"The paper: more than {together['rate']:.0f} MB/s from {together['from'] // KIB} KiB on "
+        f"with {papers.TOGETHER} reads in flight, almost {alone['rate']:.0f} MB/s, the rate of its "
+        f"wire, from {alone['from'] // KIB} KiB on with one.",
+        checks(store, one),
+        "", *page.table(rows),
+    ]  # fmt: skip
 
 
 # --- 4: where padded pays ---
@@ -427,6 +539,10 @@ FIGURES: tuple[Section[Store], ...] = (
     ("same", None, said_same, ""),
     ("records", draw_records, said_records,
      "Throughput of an application over the bytes that it copies of each record"),
+    ("user", draw_user, said_user,
+     "Throughput and CPU of a client without a kernel, over block sizes and copies"),
+    ("2002", draw_2002, said_2002,
+     "Throughput of a client without a kernel over block sizes, 64 reads in flight and one"),
     ("padded", draw_padded, said_padded,
      "CPU time over the size of a read, in a chunk, inline and behind padding"),
     ("why", draw_why, said_why,

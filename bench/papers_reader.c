@@ -7,56 +7,21 @@
  *
  * buffered: read(2) of RECORD bytes, one after the other. direct: O_DIRECT with
  * DEPTH requests in flight, into the same DEPTH buffers. TOTAL is in bytes. The
- * first COPY bytes of each record are copied a byte per instruction. Each page
- * of the file begins with its offset, which is checked in the first and the last
- * page of each record. Prints the nanoseconds of the loop and the bytes as JSON.
+ * first COPY bytes of each record are copied. Prints the nanoseconds of the loop
+ * and the bytes as JSON.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/aio_abi.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "reader.h"
+#include "records.h"
 
 #define DEPTH_MAX	64
 
-static unsigned char *copied;
-static size_t record, part;
-static off_t records;
 static int fd;
-
-/* Offset of a record; the file is read from its begin after its last record */
-static off_t place(size_t number)
-{
-	return (off_t)(number % records) * record;
-}
-
-static void check_page(const unsigned char *page, off_t offset)
-{
-	uint64_t found;
-
-	memcpy(&found, page, sizeof(found));
-	if (found != (uint64_t)offset) {
-		fprintf(stderr, "offset %lld: found the page of %llu\n", (long long)offset,
-			(unsigned long long)found);
-		exit(1);
-	}
-}
-
-static void use(const unsigned char *data, off_t offset, ssize_t length)
-{
-	void *to = copied;
-	size_t count = part;
-
-	if (length != (ssize_t)record)
-		fail("short read");
-	check_page(data, offset);
-	check_page(data + record - PAGE, offset + record - PAGE);
-	asm volatile("rep movsb" : "+D"(to), "+S"(data), "+c"(count) : : "memory");
-}
 
 static void buffered(size_t count)
 {
@@ -116,19 +81,13 @@ int main(int argc, char **argv)
 	if (argc != 7)
 		return 2;
 	cached = !strcmp(argv[2], "buffered");
-	record = strtoul(argv[3], NULL, 10);
 	depth = strtoul(argv[5], NULL, 10);
-	part = strtoul(argv[6], NULL, 10);
 	fd = open(argv[1], O_RDONLY | (cached ? 0 : O_DIRECT));
 	if (fd < 0 || fstat(fd, &file))
 		fail(argv[1]);
-	if (record < PAGE || record % PAGE || part > record || !depth || depth > DEPTH_MAX)
+	if (!depth || depth > DEPTH_MAX)
 		return 2;
-	records = file.st_size / record;
-	count = strtoul(argv[4], NULL, 10) / record;
-	if (!records || !count)
-		return 2;
-	copied = memory(record);
+	count = records_begin(file.st_size, argv[3], argv[4], argv[6]);
 	begin = now();
 	if (cached)
 		buffered(count);

@@ -55,7 +55,10 @@ OPTIMISTIC = ("bench.optimistic", "6.12", "card")
 DRAWN_BY = {
     "wires": ("bench.wires", "6.12"),
     "served": ("bench.client", "3", "6.12"),
+    "loader": ("bench.loader", "3", "6.12"),
     "papers-2003": PAPERS,
+    "papers-user": PAPERS,
+    "papers-2002": PAPERS,
     "papers-direct": PAPERS,
     "papers-blocks": PAPERS,
     "papers-records": PAPERS,

@@ -37,6 +37,7 @@ def result(speed: float) -> dict[str, Any]:
     return {
         "rate": speed,
         "cpu": 0.5,
+        "process": 0.1,
         "ms": 2.0,
         "us": 100 + speed,
         "wire": 1.01,

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * papers_reader without a mount: reads a file through libnfsrdma from its begin to its end, again
+ * and again, and copies a part of each record.
+ *
+ *	library_reader TARGET FILE RECORD TOTAL DEPTH COPY
+ *
+ * DEPTH 1: one read at a time; more: as many in flight, into as many registered buffers, and those
+ * that end together are followed by others with one doorbell. Prints the nanoseconds of the loop,
+ * those of the CPU that this process used, bytes, RPCs and doorbells as JSON.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+
+#include <nfsrdma.h>
+
+#include "records.h"
+
+#define DEPTH_MAX	64
+
+static struct nfsrdma_session *session;
+static struct nfsrdma_file *file;
+static unsigned char *room;
+/* the record that a buffer is for */
+static size_t wanted[DEPTH_MAX];
+
+static void failed(const char *what)
+{
+	fprintf(stderr, "%s: %s\n", what, nfsrdma_message());
+	exit(1);
+}
+
+static void alone(size_t count)
+{
+	size_t i;
+
+	for (i = 0; i < count; i++)
+		use(room, place(i), nfsrdma_pread(file, room, record, place(i)));
+}
+
+static void prepare(size_t buffer, size_t number)
+{
+	wanted[buffer] = number;
+	if (nfsrdma_prepare_read(file, room + buffer * record, record, place(number), buffer))
+		failed("prepare");
+}
+
+static void together(size_t count, size_t depth)
+{
+	struct nfsrdma_completion ended[DEPTH_MAX];
+	size_t i, buffer, next = 0, done = 0;
+	int found;
+
+	for (i = 0; i < depth && next < count; i++)
+		prepare(i, next++);
+	while (done < count) {
+		if (nfsrdma_submit(session) < 0)
+			failed("submit");
+		found = nfsrdma_wait(session, ended, DEPTH_MAX, 1, -1);
+		if (found < 1)
+			failed("wait");
+		for (i = 0; i < (size_t)found; i++, done++) {
+			buffer = ended[i].user_data;
+			use(room + buffer * record, place(wanted[buffer]), ended[i].result);
+			if (next < count)
+				prepare(buffer, next++);
+		}
+	}
+}
+
+static int64_t own(void)
+{
+	struct timespec at;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &at);
+	return at.tv_sec * 1000000000ll + at.tv_nsec;
+}
+
+int main(int argc, char **argv)
+{
+	struct nfsrdma_options options = {};
+	struct nfsrdma_region *region;
+	struct nfsrdma_stats before, after;
+	int64_t begin, process;
+	size_t count, depth;
+	struct stat st;
+
+	if (argc != 7)
+		return 2;
+	depth = strtoul(argv[5], NULL, 10);
+	if (!depth || depth > DEPTH_MAX)
+		return 2;
+	options.depth = depth;
+	if (nfsrdma_connect(argv[1], &options, &session) ||
+	    nfsrdma_open(session, argv[2], O_RDONLY, 0, &file) || nfsrdma_fstat(file, &st))
+		failed(argv[2]);
+	count = records_begin(st.st_size, argv[3], argv[4], argv[6]);
+	room = memory(depth * record);
+	if (nfsrdma_register(session, room, depth * record, &region))
+		failed("register");
+	nfsrdma_stats(session, &before);
+	process = own();
+	begin = now();
+	if (depth == 1)
+		alone(count);
+	else
+		together(count, depth);
+	begin = now() - begin;
+	process = own() - process;
+	nfsrdma_stats(session, &after);
+	printf("{\"ns\": %lld, \"process_ns\": %lld, \"bytes\": %zu, \"rpcs\": %llu, \"doorbells\": %llu}\n",
+	       (long long)begin, (long long)process, count * record,
+	       (unsigned long long)(after.calls - before.calls),
+	       (unsigned long long)(after.doorbells - before.doorbells));
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+	return 0;
+}

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data loader over mounts and without one: ``make bench-loader``.
+
+It reads the row groups of a Parquet file in random order, some at a time, by fsspec: of a mount
+over TCP, of mounts over RDMA, and through the user-level client, over one wire.  On the
+instruction clock; client and server are one machine with one processor, whose CPU time is that of
+both ends, of the modelled card and of the loader itself.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from cards import install_provider
+from carriers import OURS, THEIRS, serve
+from client_library import built_library
+from client_library import install as install_library
+
+from bench import node, page
+from bench.cells import MIB, OUT
+from bench.figures import picture
+from bench.solo import PREPARE, RDMA, TCP, mount, sh, unmount
+from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.report import canvas
+from nfsrdma_tools.report.canvas import Drawing, describe, panels
+
+LINK = "10gbit/20us"
+# row groups of the file, rows of each, 8 bytes for each row; row groups of a batch
+GROUPS, ROWS, BATCH = 256, 32768, 16
+SITE = "/var/tmp/bench-site"  # noqa: S108 - in a node
+PACKAGES = ("pyarrow", "numpy", "fsspec")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the loader reaches the file, and the module that the server has loaded."""
+
+    name: str
+    module: str
+    color: str
+    options: str = ""
+
+
+WAYS = (
+    Way("mount, TCP", THEIRS, canvas.transport_colour("tcp"), TCP),
+    Way("mount, RDMA", THEIRS, canvas.transport_colour("rdma"), RDMA),
+    Way("mount, nfsrdma", OURS, canvas.transport_colour("nfsrdma"), RDMA),
+    Way("libnfsrdma", THEIRS, canvas.transport_colour("rdma")),
+    Way("libnfsrdma, server nfsrdma", OURS, canvas.transport_colour("nfsrdma")),
+)
+# seconds, CPU seconds, for each GiB that the loader gets
+Result = tuple[float, float]
+
+
+def wheels(version: str) -> Path:
+    """The folder of the packages for a version of Python, downloaded once."""
+    folder = OUT / "loader" / version
+    if not folder.exists():
+        draft = folder.with_suffix(".draft")
+        tags = [f"--platform=manylinux{tag}_x86_64" for tag in ("2014", "_2_28")]
+        words = ("--quiet", "--only-binary", ":all:", "--python-version", version, "--no-deps")
+        argv = (sys.executable, "-m", "pip", "download", *words, *tags, "--dest", str(draft))
+        subprocess.run((*argv, *PACKAGES), check=True)
+        draft.rename(folder)
+    return folder
+
+
+def install(lab: Lab) -> None:
+    """Put the packages, the library and the program into the node."""
+    version = "import sys; print('%d.%d' % sys.version_info[:2])"
+    folder = wheels(lab.run("solo", "python3", "-c", version).stdout.strip())
+    for file in folder.glob("*.whl"):
+        script = (
+            f"mkdir -p {SITE}; cat > {SITE}/new.whl; cd {SITE}; python3 -m zipfile -e new.whl ."
+        )
+        lab.run("solo", "sh", "-ec", script, stdin=file.read_bytes(), timeout=900)
+    install_library(lab, "solo", built_library())
+    node.install(lab, "loader_node.py")
+
+
+def load(lab: Lab, what: str) -> dict[str, float]:
+    """Run the program in the node."""
+    asked = json.dumps({"what": what, "groups": GROUPS, "rows": ROWS, "batch": BATCH})
+    place = f"PYTHONPATH={SITE}:/opt/nfsrdma/src"
+    argv = ("env", place, "python3", f"{node.FOLDER}/loader_node.py", asked)
+    found: dict[str, float] = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
+    return found
+
+
+def measure(lab: Lab, way: Way) -> Result:
+    """An epoch, with an empty cache of the client."""
+    if way.options:
+        mount(lab, way.options)
+        found = load(lab, "mount")
+        unmount(lab)
+    else:
+        found = load(lab, "library")
+    expected = GROUPS * ROWS * 8
+    if found["bytes"] != expected:
+        raise SystemExit(f"{way.name}: found {found['bytes']} bytes, expected {expected}")
+    gib = found["bytes"] / (1 << 30)
+    return found["ns"] / 1e9 / gib, found["busy_ns"] / 1e9 / gib
+
+
+def middle(results: list[Result], which: int) -> float:
+    return statistics.median(result[which] for result in results)
+
+
+def draw(found: dict[str, list[Result]], about: str) -> Drawing:
+    """Time and CPU time of an epoch, a bar for each way."""
+    figure, axes = panels(["time of an epoch", "CPU time, both ends"])
+    for which, ax in enumerate(axes):
+        values = [middle(found[way.name], which) for way in WAYS]
+        places = range(len(WAYS))
+        bars = ax.barh(places, values, color=[way.color for way in WAYS], height=0.62)
+        for bar, way in zip(bars, WAYS, strict=True):
+            bar.set_hatch("" if way.options else "///")
+            bar.set_edgecolor(canvas.PAPER)
+        ax.bar_label(bars, fmt="%.2f", padding=3)
+        ax.set_yticks(places, [way.name for way in WAYS] if not which else [""] * len(WAYS))
+        ax.invert_yaxis()
+        ax.set_xlim(0, 1.18 * max(values))
+        ax.set_xlabel("seconds for each GiB")
+    title = "A data loader"
+    fast = middle(found[WAYS[0].name], 0) / middle(found[WAYS[-2].name], 0)
+    less = middle(found[WAYS[0].name], 1) / middle(found[WAYS[-2].name], 1)
+    finding = (
+        f"Without a mount, the kernel's server: {fast:.1f} times as fast as over TCP, with "
+        f"{1 / less:.0%} of the CPU time"
+    )
+    describe(figure, title, finding, about.replace("`", ""))
+    return Drawing("loader", title, "", "", figure)
+
+
+def table(found: dict[str, list[Result]]) -> list[str]:
+    rows = [["way to the file", "seconds for each GiB", "CPU seconds for each GiB, both ends"]]
+    rows += [
+        [way.name, *(f"{middle(found[way.name], which):.2f}" for which in (0, 1))] for way in WAYS
+    ]
+    return page.table(rows)
+
+
+def main() -> None:
+    rounds, kernel = int(sys.argv[1]), sys.argv[2]
+    config = LabConfig(
+        "bench-loader", clock="instructions", link=LINK, kernel=kernel, memory=4608, nic="card",
+        extras=True,
+    )  # fmt: skip
+    found: dict[str, list[Result]] = {way.name: [] for way in WAYS}
+    with Lab(config) as lab:
+        sh(lab, PREPARE)
+        install_provider(lab)
+        install(lab)
+        print(f"a file of {load(lab, 'make')['bytes'] / MIB:.0f} MiB", flush=True)
+        # the first turn of each is for warming up
+        for number in range(rounds + 1):
+            for way in WAYS:
+                serve(lab, "solo", way.module)
+                result = measure(lab, way)
+                print(f"turn {number} of {rounds}: {way.name}: {result}", flush=True)
+                found[way.name] += [result] * (number > 0)
+        lab.check()
+        about = page.conditions(lab, "card", f"make bench-loader ROUNDS={rounds}")
+    print(about, *table(found), sep="\n")
+    OUT.mkdir(exist_ok=True)
+    picture(lambda: draw(found, about), OUT)
+    image = "![Time and CPU time of a data loader, over mounts and without one](../img/loader.png)"
+    page.update(kernel, "loader", [image, "", about, "", *table(found)])
+
+
+if __name__ == "__main__":
+    main()
