@@ -6,6 +6,7 @@ Commands run over one shared ssh connection (a new one costs 2 s under emulation
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
 import io
 import json
@@ -50,6 +51,8 @@ folder=/var/cache/nfsrdma/modules/$(uname -r)/$1
 mkdir -p "$folder"
 cat > "$folder/$2"
 """
+# between two looks at the consoles during a command
+_CHECK_SECONDS = 1.0
 _PYTHON = f"/{_SOURCE}/nfsrdma_tools/lab/node/python3"
 
 
@@ -181,8 +184,8 @@ def attach(name: str) -> Nodes:
 def interactive(name: str, words: list[str]) -> int:
     """Run ``[node] command...`` with this process' own input and output; returns its status.
 
-    The default node is the client. Raises KernelReportError if a kernel of the lab reported a
-    problem meanwhile.
+    The default node is the client. Ends the command and raises KernelReportError as soon as a
+    kernel of the lab reports a problem.
     """
     nodes = attach(name)
     named = bool(words) and words[0] in nodes.config.names
@@ -190,8 +193,17 @@ def interactive(name: str, words: list[str]) -> int:
     # a terminal of its own would change line ends in output that goes to a file
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     argv = nodes.ssh(node).argv(*command, tty=terminal)
-    status = subprocess.run(argv, check=False, env={**os.environ, "LC_ALL": "C.UTF-8"}).returncode
-    nodes.check()
+    process = subprocess.Popen(argv, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    try:
+        status = None
+        while status is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = process.wait(_CHECK_SECONDS)
+            # a command does not end by itself in a kernel that panicked
+            nodes.check()
+    finally:
+        process.terminate()
+        process.wait()
     return status
 
 

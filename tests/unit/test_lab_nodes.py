@@ -13,6 +13,7 @@ import pytest
 
 from nfsrdma_tools.lab import nodes
 from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.nodes import Nodes, Ssh, inventory, pack
 
 
@@ -39,6 +40,19 @@ def test_a_command_gets_a_terminal_unless_its_input_or_output_is_a_file(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: stdin))
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: stdout))
     assert nodes.interactive("demo", ["cat", "sweep.db"]) == int(terminal)
+
+
+def test_a_report_of_a_kernel_ends_a_command_that_would_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def check() -> None:
+        raise KernelReportError("the kernel of solo reports: Kernel panic", "see the console")
+
+    node = SimpleNamespace(argv=lambda *_, **__: ("sleep", "3600"))
+    lab = SimpleNamespace(config=LabConfig("demo"), ssh=lambda _: node, check=check)
+    monkeypatch.setattr(nodes, "attach", lambda _: lab)
+    with pytest.raises(KernelReportError):
+        nodes.interactive("demo", [])
 
 
 def test_the_toolkit_is_packed_without_bytecode_and_with_the_labs_facts() -> None:
