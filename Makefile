@@ -99,7 +99,7 @@ bench-locks: dev image ## Where 16 readers wait for locks, with 2 and 4 processo
 paper: dev image ## CPU time of sequential reads over two TCPs and RDMA, the modelled card's work included, into docs/dev: KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.paper $(or $(KERNEL),6.12)
 
-papers: dev image ## The figures of both papers of 2003 with all personalities, into docs/explanation/papers.md; an interrupted run continues: ROUNDS=1 KERNEL=6.12 ONLY="blocks records padded near far exposed same direct ahead"
+papers: dev image ## The figures of both papers of 2003 with all personalities, into docs/explanation/papers.md; an interrupted run continues: ROUNDS=1 KERNEL=6.12 ONLY="blocks records user user-records 2002 padded near far exposed same direct ahead"
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.papers $(or $(ROUNDS),1) $(or $(KERNEL),6.12) $(ONLY)
 
 optimistic: dev image ## Optimistic reads beside reads by RPC, after the FAST paper, into docs; an interrupted run continues: NIC=card|rxe KERNEL=6.12 ONLY="response wire first refused bursts files patient streams"

@@ -146,8 +146,8 @@ def parts() -> tuple[Part, ...]:
     return (
         Part("blocks", EVERY, blocks, rate=RATE),
         Part("records", EVERY, records),
-        Part("user blocks", USERS, blocks),
-        Part("user records", USERS, records),
+        Part("user", USERS, blocks),
+        Part("user-records", USERS, records),
         Part("2002", USERS, of_2002, OF_2002),
         Part("padded", SMALL, [cell(record=size) for size in SMALLS], rate=RATE),
         Part("near", DESIGNS, [ONE], rate=RATE),

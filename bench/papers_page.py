@@ -288,7 +288,7 @@ def over_blocks(
 
 
 def draw_user(store: Store) -> Drawing:
-    blocks, records = part("user blocks"), part("user records")
+    blocks, records = part("user"), part("user-records")
     heads = ("3: 8 reads in flight", "4: CPU of the application", "5: records of 60 KiB, copied")
     figure, axes = panels(heads, one_scale=False)
     figure.subplots_adjust(wspace=0.72)
@@ -308,7 +308,7 @@ def draw_user(store: Store) -> Drawing:
 
 
 def said_user(store: Store) -> list[str]:
-    blocks, records = part("user blocks"), part("user records")
+    blocks, records = part("user"), part("user-records")
     named_users = (papers.NFSD, papers.DAFS)
     rows = [["block", *(f"{name}, MB/s" for name in blocks.curves),
              *(f"{name}, CPU of the application" for name in named_users)]]  # fmt: skip
