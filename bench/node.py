@@ -29,7 +29,7 @@ def install(lab: Lab, program: str, *readers: str) -> None:
         sh(lab, f"mkdir -p {FOLDER}")
         for file in (*files, HERE / program):
             lab.run("solo", "tee", f"{FOLDER}/{file.name}", stdin=file.read_bytes())
-    sh(lab, f"chmod +x {FOLDER}/*_reader")
+            sh(lab, f"chmod +x {FOLDER}/{file.name}")
 
 
 def run(lab: Lab, program: str, request: str) -> list[Found]:
