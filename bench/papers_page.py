@@ -336,6 +336,7 @@ def of_depth(depth: int) -> list[Cell]:
 
 def draw_2002(store: Store) -> Drawing:
     figure, axes = panels((f"{papers.TOGETHER} reads in flight", "one read at a time"))
+    figure.subplots_adjust(wspace=0.72)
     for ax, depth, label in zip(
         axes, (papers.TOGETHER, papers.ALONE), ("asynchronous", "synchronous"), strict=True
     ):

@@ -13,19 +13,13 @@ from typing import Any
 
 import pytest
 from client_library import place_program
-from faults import FAULTS, Fault
+from faults import FAULTS, RESTARTED, Fault
 from node_files import NODES
 
 from nfsrdma_tools.lab.lab import Lab
 
 PROGRAM, TARGET = "/run/client_faults", "server:/export"
 SECONDS = 120
-# ends the grace period, in which nobody reads with NFSv4.1
-RESTARTED = Fault(
-    "server restarted",
-    "server",
-    "systemctl restart nfs-server; echo Y > /proc/fs/nfsd/v4_end_grace || true",
-)
 SILENCE = "server silent"
 
 

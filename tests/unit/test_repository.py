@@ -30,15 +30,19 @@ def test_there_are_sources() -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_each_file_names_its_licence(path: Path) -> None:
     lines = path.read_text().splitlines()
-    # what becomes part of a kernel or of QEMU
+    # what becomes part of a kernel, of QEMU or of fio
     parts, folder = path.relative_to(ROOT).parts, path.parent
-    gpl = {"bpf", "kmod"} & set(parts) or (folder / "Kbuild").exists() or folder.name == "bench"
+    gpl = (
+        {"bpf", "kmod"} & set(parts)
+        or (folder / "Kbuild").exists()
+        or folder.name in ("bench", "fio")
+    )
     wanted = "GPL-2.0-only" if gpl and path.suffix != ".py" else "Apache-2.0"
     # it links the module's code
     if parts[:2] == ("tests", "wire") and path.suffix == ".c":
         wanted = "Apache-2.0 OR GPL-2.0-only"
     # what programs link
-    if parts[0] == "lib" or parts[:2] == ("kmod", "wire"):
+    if (parts[0] == "lib" and folder.name != "fio") or parts[:2] == ("kmod", "wire"):
         wanted = "GPL-2.0-only OR BSD-3-Clause"
     found = re.search(
         r"SPDX-License-Identifier: (.*?)(?: (?:\*/|-->))?$", "\n".join(lines[:3]), re.M

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["AGAIN", "CUT_OFF", "FAULTS", "LINK_DOWN", "SILENT", "SOUND", "Fault"]
+__all__ = ["AGAIN", "CUT_OFF", "FAULTS", "LINK_DOWN", "RESTARTED", "SILENT", "SOUND", "Fault"]
 
 # rxe0 or siw0
 AGAIN = """
@@ -80,3 +80,9 @@ FAULTS = {
         Fault("server restarted", "server", "systemctl restart nfs-server\n", forgets=True),
     )
 }
+# ends the grace period, too, in which nobody reads with NFSv4.1
+RESTARTED = Fault(
+    "server restarted, no grace",
+    "server",
+    "systemctl restart nfs-server; echo Y > /proc/fs/nfsd/v4_end_grace || true",
+)

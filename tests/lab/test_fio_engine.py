@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fio engine of libnfsrdma: what it writes, another engine verifies, and the other way round.
+
+The engine is built from the source of the nodes' fio: a folder in $FIO_SOURCE, or Debian's.
+"""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from client_library import built_library
+from faults import FAULTS, RESTARTED
+
+from nfsrdma_tools import command
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab.config import KERNELS
+from nfsrdma_tools.lab.debian_kernel import SUITES
+from nfsrdma_tools.lab.debian_packages import opened
+from nfsrdma_tools.lab.lab import Lab
+
+TOP = Path(__file__).parents[2]
+HERE, FILE = "/run/fio-engine", "fio-data"
+SECONDS = 900
+
+
+def source(version: str, folder: Path) -> Path:
+    """The source of a version of fio; skips the test where there is none."""
+    if given := os.environ.get("FIO_SOURCE"):
+        return Path(given)
+    tar = folder / "fio.tar"
+    try:
+        with opened(SUITES[KERNELS[0]], folder, kind="deb-src") as debian:
+            debian.source(f"fio={version}", tar)
+    except UserError:
+        pytest.skip(f"no source of fio {version}: set FIO_SOURCE; missed: the fio engine")
+    (folder / "fio").mkdir()
+    command.run("tar", "-x", "-C", folder / "fio", "--strip-components=1", "-f", tar)
+    return folder / "fio"
+
+
+@pytest.fixture(scope="module")
+def engine(pair_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The engine for the fio of the nodes."""
+    built_library()
+    query = ("dpkg-query", "--show", "--showformat=${Version}", "fio")
+    version = pair_lab.run("client", *query).stdout
+    folder = source(version, tmp_path_factory.mktemp("fio"))
+    command.run("make", "-s", "-C", TOP, "fio-engine", f"FIO={folder}", timeout=600)
+    return (TOP / "lib" / "build" / "fio.so").read_bytes()
+
+
+@pytest.fixture(params=("pair", pytest.param("both_ours", marks=pytest.mark.nightly)))
+def server(engine: bytes, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A server and a client, which has the engine and its job files."""
+    lab: Lab = request.getfixturevalue(request.param)
+    lab.run("client", "mkdir", "-p", f"{HERE}/lib/build")
+    lab.run("client", "tee", f"{HERE}/lib/build/fio.so", stdin=engine)
+    for job in (TOP / "lib" / "fio").glob("*.fio"):
+        lab.run("client", "tee", f"{HERE}/{job.name}", stdin=job.read_bytes())
+    yield lab
+    lab.run("server", "rm", "-f", f"/export/{FILE}")
+    lab.run("client", "rm", "-r", HERE)
+
+
+def argv(job: str, size: str, *more: str) -> Sequence[str]:
+    names = ("TARGET=server:/export", f"FILE={FILE}", f"SIZE={size}")
+    return ("env", "-C", HERE, *names, "fio", "--output-format=json+", job, *more)
+
+
+def ended(text: str) -> tuple[dict[str, object], str]:
+    """The result of the job, which had no error, and the engine's line."""
+    line, _, rest = text.partition("{")
+    (job,) = json.loads("{" + rest.rpartition("}")[0] + "}")["jobs"]
+    assert job["error"] == 0, text
+    return job, line
+
+
+def of_server(lab: Lab, *words: str) -> None:
+    """Have the server's own fio write the file, or verify what is in it."""
+    where = (f"--filename=/export/{FILE}", "--verify=crc32c", "--verify_fatal=1")
+    lab.run("server", "fio", "--name=verify", "--ioengine=psync", "--bs=64k", *where, *words,
+            timeout=SECONDS)  # fmt: skip
+
+
+def test_what_the_engine_writes_another_engine_verifies(server: Lab) -> None:
+    said = server.run("client", *argv("verify.fio", "8m"), timeout=SECONDS).stdout
+    job, line = ended(said)
+    assert job["write"]["io_kbytes"] == job["read"]["io_kbytes"] == 8 << 10  # type: ignore[index]
+    # both ways, RDMA moved the data itself
+    assert ", copied 0\n" in line, line
+    of_server(server, "--rw=randread", "--size=8m", "--verify_only")
+
+
+@pytest.mark.parametrize("job", ("read-one.fio", "read-batch.fio"))
+def test_what_another_engine_wrote_is_read_and_verified(server: Lab, job: str) -> None:
+    of_server(server, "--rw=write", "--size=64m", "--do_verify=0")
+    more = ("--number_ios=1600",)
+    job_of, line = ended(server.run("client", *argv(job, "64m", *more), timeout=SECONDS).stdout)
+    assert job_of["read"]["total_ios"] == 1600  # type: ignore[index]
+    doorbells = int(line.partition("doorbells ")[2].split(",")[0])
+    # a few more for the file's attributes and the mount protocol
+    assert doorbells < 1600 / 16 + 30 if job == "read-batch.fio" else doorbells >= 1600, line
+    verify = ("--bs=64k", "--rw=read", "--verify=crc32c", "--verify_only", "--verify_fatal=1")
+    ended(server.run("client", *argv(job, "64m", *verify), timeout=SECONDS).stdout)
+
+
+def test_errors_say_what_is_missing(server: Lab) -> None:
+    said = server.run("client", *argv("read-one.fio", "64m"), timeout=SECONDS, check=False)
+    assert said.returncode
+    assert f"nfsrdma: stat {FILE}: " in said.stdout + said.stderr
+
+
+@pytest.mark.parametrize(
+    ("size", "each"), [("48m", 1), pytest.param("1g", 3, marks=pytest.mark.nightly)]
+)
+def test_data_is_verified_under_faults(server: Lab, size: str, each: int) -> None:
+    """All of the file is written and read back while servers restart and links go down."""
+    faults = (RESTARTED, FAULTS["server's link down"]) * each
+    words = server.ssh("client").argv(*argv("verify.fio", size))
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        for fault in faults:
+            written = file_size(server)
+            server.run(fault.node, "sh", "-c", fault.script, timeout=SECONDS)
+            wait_for_growth(server, written, process)
+        output, _ = process.communicate()
+    job, line = ended(output)
+    assert job["read"]["io_kbytes"] == job["write"]["io_kbytes"]  # type: ignore[index]
+    connects = int(line.partition("connects ")[2].split(",")[0])
+    assert connects > len(faults) // 2, line
+    of_server(server, "--rw=randread", f"--size={size}", "--verify_only")
+
+
+def file_size(lab: Lab) -> int:
+    """KiB of the file that the server has."""
+    script = f"du -k /export/{FILE} 2>/dev/null | cut -f1"
+    return int(lab.run("server", "sh", "-c", script).stdout or 0)
+
+
+def wait_for_growth(lab: Lab, before: int, process: "subprocess.Popen[str]") -> None:
+    """Wait until more of the file has been written, or the job has ended."""
+    end = time.monotonic() + SECONDS
+    while process.poll() is None and file_size(lab) <= before:
+        assert time.monotonic() < end, "nothing was written after a fault"
+        time.sleep(0.3)
