@@ -26,7 +26,7 @@ from nfsrdma_tools.errors import CommandError, UserError
 from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.lab import image, paths
 from nfsrdma_tools.lab.config import LabConfig, Link, clock_name
-from nfsrdma_tools.lab.console import Console
+from nfsrdma_tools.lab.console import Console, KernelReportError
 from nfsrdma_tools.lab.qemu import kvm_works, version
 from nfsrdma_tools.lock import try_file_lock
 
@@ -53,6 +53,7 @@ cat > "$folder/$2"
 """
 # between two looks at the consoles during a command
 _CHECK_SECONDS = 1.0
+_ANSWER_SECONDS = 10.0
 _PYTHON = f"/{_SOURCE}/nfsrdma_tools/lab/node/python3"
 
 
@@ -192,7 +193,8 @@ def interactive(name: str, words: list[str]) -> int:
     node, command = (words[0], words[1:]) if named else ("client", words)
     # a terminal of its own would change line ends in output that goes to a file
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    argv = nodes.ssh(node).argv(*command, tty=terminal)
+    ssh = nodes.ssh(node)
+    argv = ssh.argv(*command, tty=terminal)
     process = subprocess.Popen(argv, env={**os.environ, "LC_ALL": "C.UTF-8"})
     try:
         status = None
@@ -201,6 +203,9 @@ def interactive(name: str, words: list[str]) -> int:
                 status = process.wait(_CHECK_SECONDS)
             # a command does not end by itself in a kernel that panicked
             nodes.check()
+    except KernelReportError:
+        ssh.hang_up_if_dead()
+        raise
     finally:
         process.terminate()
         process.wait()
@@ -354,6 +359,15 @@ class Ssh:
         if check and result.returncode:
             raise CommandError(command, result.returncode, result.stderr or result.stdout)
         return result
+
+    def hang_up_if_dead(self) -> None:
+        """End the shared connection if the node does not answer.
+
+        Its process keeps the output of a command that was killed until the node has answered.
+        """
+        if self.run("true", timeout=_ANSWER_SECONDS, check=False).returncode:
+            run("ssh", "-S", str(self.control), "-O", "exit", "root@lab", timeout=_ANSWER_SECONDS,
+                check=False)  # fmt: skip
 
     def close(self) -> None:
         """End the shared connection; UserError if its process remains."""

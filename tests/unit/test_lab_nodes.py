@@ -48,11 +48,15 @@ def test_a_report_of_a_kernel_ends_a_command_that_would_wait_for_ever(
     def check() -> None:
         raise KernelReportError("the kernel of solo reports: Kernel panic", "see the console")
 
-    node = SimpleNamespace(argv=lambda *_, **__: ("sleep", "3600"))
+    hung_up: list[bool] = []
+    node = SimpleNamespace(
+        argv=lambda *_, **__: ("sleep", "3600"), hang_up_if_dead=lambda: hung_up.append(True)
+    )
     lab = SimpleNamespace(config=LabConfig("demo"), ssh=lambda _: node, check=check)
     monkeypatch.setattr(nodes, "attach", lambda _: lab)
     with pytest.raises(KernelReportError):
         nodes.interactive("demo", [])
+    assert hung_up
 
 
 def test_the_toolkit_is_packed_without_bytecode_and_with_the_labs_facts() -> None:
