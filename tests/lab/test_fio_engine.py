@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from carriers import Carriers
 from client_library import built_library
 from faults import FAULTS, RESTARTED
 
@@ -43,11 +44,11 @@ def source(version: str, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def engine(pair_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def engine(pair_file: Carriers, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The engine for the fio of the nodes."""
     built_library()
     query = ("dpkg-query", "--show", "--showformat=${Version}", "fio")
-    version = pair_lab.run("client", *query).stdout
+    version = pair_file.lab.run("client", *query).stdout
     folder = source(version, tmp_path_factory.mktemp("fio"))
     command.run("make", "-s", "-C", TOP, "fio-engine", f"FIO={folder}", timeout=600)
     return (TOP / "lib" / "build" / "fio.so").read_bytes()
