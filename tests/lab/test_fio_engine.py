@@ -80,11 +80,15 @@ def ended(text: str) -> tuple[dict[str, object], str]:
     return job, line
 
 
-def of_server(lab: Lab, *words: str) -> None:
-    """Have the server's own fio write the file, or verify what is in it."""
-    where = (f"--filename=/export/{FILE}", "--verify=crc32c", "--verify_fatal=1")
-    lab.run("server", "fio", "--name=verify", "--ioengine=psync", "--bs=64k", *where, *words,
-            timeout=SECONDS)  # fmt: skip
+# of any order of writes
+VERIFY = ("--rw=read", "--bs=64k", "--verify=crc32c", "--verify_fatal=1", "--verify_header_seed=0")
+
+
+def of_server(lab: Lab, size: str, *words: str) -> bool:
+    """Have the server's own fio verify the file, or write it; whether that succeeded."""
+    where = (f"--filename=/export/{FILE}", f"--size={size}", *(words or VERIFY))
+    argv = ("fio", "--name=file", "--ioengine=psync", *where)
+    return not lab.run("server", *argv, timeout=SECONDS, check=False).returncode
 
 
 def test_what_the_engine_writes_another_engine_verifies(server: Lab) -> None:
@@ -93,20 +97,24 @@ def test_what_the_engine_writes_another_engine_verifies(server: Lab) -> None:
     assert job["write"]["io_kbytes"] == job["read"]["io_kbytes"] == 8 << 10  # type: ignore[index]
     # both ways, RDMA moved the data itself
     assert ", copied 0\n" in line, line
-    of_server(server, "--rw=randread", "--size=8m", "--verify_only")
+    assert of_server(server, "8m")
+    # a byte of a block's data, which only the sum finds
+    damage = f"printf x | dd of=/export/{FILE} bs=1 seek=5000000 conv=notrunc"
+    server.run("server", "sh", "-c", damage)
+    assert not of_server(server, "8m")
 
 
 @pytest.mark.parametrize("job", ("read-one.fio", "read-batch.fio"))
 def test_what_another_engine_wrote_is_read_and_verified(server: Lab, job: str) -> None:
-    of_server(server, "--rw=write", "--size=64m", "--do_verify=0")
+    write = ("--rw=write", "--bs=64k", "--verify=crc32c", "--do_verify=0")
+    assert of_server(server, "64m", *write)
     more = ("--number_ios=1600",)
     job_of, line = ended(server.run("client", *argv(job, "64m", *more), timeout=SECONDS).stdout)
     assert job_of["read"]["total_ios"] == 1600  # type: ignore[index]
     doorbells = int(line.partition("doorbells ")[2].split(",")[0])
     # a few more for the file's attributes and the mount protocol
     assert doorbells < 1600 / 16 + 30 if job == "read-batch.fio" else doorbells >= 1600, line
-    verify = ("--bs=64k", "--rw=read", "--verify=crc32c", "--verify_only", "--verify_fatal=1")
-    ended(server.run("client", *argv(job, "64m", *verify), timeout=SECONDS).stdout)
+    ended(server.run("client", *argv(job, "64m", *VERIFY), timeout=SECONDS).stdout)
 
 
 def test_errors_say_what_is_missing(server: Lab) -> None:
@@ -132,7 +140,7 @@ def test_data_is_verified_under_faults(server: Lab, size: str, each: int) -> Non
     assert job["read"]["io_kbytes"] == job["write"]["io_kbytes"]  # type: ignore[index]
     connects = int(line.partition("connects ")[2].split(",")[0])
     assert connects > len(faults) // 2, line
-    of_server(server, "--rw=randread", f"--size={size}", "--verify_only")
+    assert of_server(server, size)
 
 
 def file_size(lab: Lab) -> int:
