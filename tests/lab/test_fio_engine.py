@@ -131,6 +131,7 @@ def test_data_is_verified_under_faults(server: Lab, size: str, each: int) -> Non
     faults = (RESTARTED, FAULTS["server's link down"]) * each
     words = server.ssh("client").argv(*argv("verify.fio", size))
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        wait_for_growth(server, 0, process)
         for fault in faults:
             written = file_size(server)
             server.run(fault.node, "sh", "-c", fault.script, timeout=SECONDS)
