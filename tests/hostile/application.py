@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-__all__ = ["Application", "Mount"]
+__all__ = ["Application", "LibraryApplication", "Mount"]
 
 SIZE, SMALL, PAGE = 8192, 512, 4096
 CANARY = b"\x5a" * PAGE
+# seconds until a call of the library fails
+TIMEOUT = 10.0
 
 
 class Buffer:
@@ -37,9 +39,18 @@ class Application:
     removed by an ``honest`` mount of the same folder.
     """
 
+    kinds = frozenset({"read", "small", "list", "write", "session"})
+    # whether memory stays registered after a Call, for all access
+    keeps = False
+
     def __init__(self, mounts: Sequence[Mount], honest: Path, seed: str) -> None:
-        self.rng = random.Random(seed)  # noqa: S311 - no secret
         self.mounts, name = mounts, mounts[0].where.name
+        self._make(honest, name, seed)
+        self.folder, self.data = (mounts[0].where / path.name for path in self.made)
+        self._open()
+
+    def _make(self, honest: Path, name: str, seed: str) -> None:
+        self.rng = random.Random(seed)  # noqa: S311 - no secret
         self.image = bytearray(self.rng.randbytes(1 << 16))
         self.buffer = Buffer()
         self.names = {f"a-name-of-some-length-{number}" for number in range(40)}
@@ -48,8 +59,6 @@ class Application:
         for one in self.names:
             (self.made[0] / one).touch()
         self.made[1].write_bytes(self.image)
-        self.folder, self.data = (mounts[0].where / path.name for path in self.made)
-        self._open()
 
     def _open(self) -> None:
         self.file = os.open(self.data, os.O_RDWR | os.O_DIRECT)
@@ -97,6 +106,55 @@ class Application:
 
     def session(self) -> bool:
         return self.mounts[-1].where.stat().st_ino > 0
+
+
+class LibraryApplication(Application):
+    """The same calls through libnfsrdma, with NFSv3, into a registered region and the arena."""
+
+    kinds = Application.kinds - {"session"}
+    keeps = True
+
+    def __init__(self, target: str, port: int, honest: Path, seed: str) -> None:
+        self.target, self.port = target, port
+        self._make(honest, f"library-{port}", seed)
+        self._open()
+
+    def _open(self) -> None:
+        from nfsrdma_tools.client import connect
+
+        # not a minute for each call that gets no answer
+        self.client = connect(self.target, port=self.port, timeout=TIMEOUT)
+        self.region = self.client.register(self.buffer.middle)
+        self.opened = self.client.open(self.made[1].name, os.O_RDWR)
+
+    def remount(self) -> None:
+        self.client.close()
+        self._open()
+
+    def remove(self) -> None:
+        self.client.close()
+        shutil.rmtree(self.made[0])
+        self.made[1].unlink()
+
+    def _read(self, size: int) -> bool:
+        at = self.rng.randrange(len(self.image) - size)
+        part = self.buffer.middle[:size]
+        part[:] = bytes(size)
+        done = self.opened.pread_into(part, at)
+        return done == size and part == self.image[at : at + size]
+
+    def write(self) -> bool:
+        at, data = self.rng.randrange(len(self.image) - SIZE), self.rng.randbytes(SIZE)
+        self.buffer.middle[:] = data
+        self.image[at : at + SIZE] = data
+        try:
+            return self.opened.pwrite(self.buffer.middle, at) == SIZE
+        except OSError:
+            self.opened.pwrite(self.buffer.middle, at)
+            raise
+
+    def list(self) -> bool:
+        return set(self.client.listdir(self.made[0].name)) == self.names
 
 
 class Mount:

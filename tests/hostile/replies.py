@@ -51,6 +51,8 @@ class Trick:
     """when the application's call is over"""
     reaches: bool = False
     """into memory that was not offered, which the keys have to refuse"""
+    kept: bool = False
+    """into memory of the Call, with other rights or later: allowed where it stays registered"""
 
 
 def send(make: Make) -> Play:
@@ -431,13 +433,16 @@ def reaching() -> Iterator[Trick]:
             yield Trick(f"{kind}s {name}", on, reach(kind, 8, place), reaches=True)
     here = lambda s: (s.offset, s.handle)  # noqa: E731
     yield Trick("writes more than was offered", "read", reach("write", 60000, here), reaches=True)
-    yield Trick("reads a Write chunk", "read", reach("read", 8, here), reaches=True)
-    yield Trick("reads a Reply chunk", "list", reach("read", 8, here), reaches=True)
-    yield Trick("writes into a Read chunk", "write", reach("write", 8, here), reaches=True)
+    for name, on, kind in (
+        ("reads a Write chunk", "read", "read"),
+        ("reads a Reply chunk", "list", "read"),
+        ("writes into a Read chunk", "write", "write"),
+    ):
+        yield Trick(name, on, reach(kind, 8, here), reaches=True, kept=True)
     for on, kind in (("read", "write"), ("list", "write"), ("write", "read")):
         name = f"{on}: {kind}s after the reply"
         stale = reach(kind, 8, here)
-        yield Trick(name, on, ignore, later=stale, reaches=True)
+        yield Trick(name, on, ignore, later=stale, reaches=True, kept=True)
 
 
 # --- the server calls ---

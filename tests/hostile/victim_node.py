@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``victim_node.py SERVER PORTS SEED FIRST COUNT [NAME]``: what hostile servers are done to.
+"""``victim_node.py SERVER PORTS SEED FIRST COUNT [NAME [library]]``: victims of hostile servers.
 
 PORTS are PORT:CONTROL,... of hostile servers that are alike. Mounts them, arms one trick after the
 other at the first one, does what sets the trick off, and looks what became of it. Then come COUNT
 replies that are mutated, numbered from FIRST, at all of them side by side: a call is mostly waited
-for. With another FIRST than 0 the tricks are left out. Meanwhile a mount of an honest server is
-worked on.
+for. With another FIRST than 0 the tricks are left out. With ``library``, sessions of libnfsrdma
+take the place of mounts. Meanwhile a mount of an honest server is worked on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from hostile.application import Application, Mount
+from hostile.application import Application, LibraryApplication, Mount
 from hostile.bystander import Bystander
 from hostile.connect_replies import ACCEPTS
 from hostile.json_lines import TEXT, print_json
@@ -128,9 +128,10 @@ class Trial:
 
     def tricks(self, only: str) -> None:
         for trick in TRICKS.values():
-            if only in trick.name:
+            if only in trick.name and trick.on in self.application.kinds:
                 self.server.ask(trick=trick.name)
-                self.after(trick.name, trick.on, trick.may, trick.reaches)
+                reaches = trick.reaches and not (trick.kept and self.application.keeps)
+                self.after(trick.name, trick.on, trick.may, reaches)
 
     def accepts(self, only: str) -> None:
         for name in (*ACCEPTS, "honest"):
@@ -155,6 +156,7 @@ class Trial:
 
     def mutant(self, seed: str, number: int) -> bool:
         kind = KINDS[number % len(KINDS)]
+        kind = kind if kind in self.application.kinds else "read"
         self.server.ask(mutate=seed, number=number, on=kind)
         any_end = OK | {"error", "wrong", "stale"}
         return self.after(f"mutant {number}", kind, any_end, False, number % 20 < 10)
@@ -177,8 +179,8 @@ def mutants(trials: Sequence[Trial], seed: str, numbers: range) -> None:
 
 
 def main() -> None:
-    host, ports, seed, first, count, *only = sys.argv[1:]
-    target, name = f"{host}:/export", "".join(only)
+    host, ports, seed, first, count, name, client = (*sys.argv[1:], "", "")[:7]
+    target = f"{host}:/export"
     pairs = [pair.split(":") for pair in ports.split(",")]
     conversations = [Server(host, int(control)) for _, control in pairs]
     mounts = [
@@ -186,11 +188,17 @@ def main() -> None:
         for number, (port, _) in enumerate(pairs)
     ]
     mounts[0].append(Mount(Path("/mnt/session"), target, f"{V41},port={pairs[0][0]}"))
+    if client:
+        mounts.clear()
     good = Mount(GOOD, target, "vers=3,port=20049")
     with ExitStack() as stack:
         for mount in (good, *chain.from_iterable(mounts)):
             stack.enter_context(mount)
         applications = [Application(own, GOOD, f"{seed} {own[0].where}") for own in mounts]
+        if client:
+            applications = [
+                LibraryApplication(target, int(port), GOOD, f"{seed} {port}") for port, _ in pairs
+            ]
         verdicts = Verdicts()
         both = zip(conversations, applications, strict=True)
         trials = [Trial(server, application, verdicts) for server, application in both]

@@ -55,12 +55,18 @@ cat {THERE}/said-$1 >&2; exit 1
 LAST = f"cd {THERE} && tail -n 20 said-* last-*"
 
 
-def hostile_server(lab: Nodes, seed: str, numbers: range, only: str = "") -> dict[str, Any]:
-    """Mount hostile servers with our client; ``numbers`` are mutants."""
+def hostile_server(
+    lab: Nodes, seed: str, numbers: range, only: str = "", client: str = ""
+) -> dict[str, Any]:
+    """Mount hostile servers with our client, or give them to the client "library".
+
+    ``numbers`` are mutants.
+    """
     with nothing_lost(lab, "client"), serving(lab):
         bring(lab, "client")
         ports = ",".join(":".join(pair) for pair in PAIRS)
-        said = program(lab, "client", "victim", SERVER, ports, seed, *_numbers(numbers), only)
+        words = (SERVER, ports, seed, *_numbers(numbers), only, client)
+        said = program(lab, "client", "victim", *words)
     nothing_failed(said, seed)
     return said
 
@@ -184,7 +190,13 @@ def bring(lab: Nodes, node: str) -> None:
 
 
 def argv_of(name: str, *words: str) -> tuple[str, ...]:
-    return ("env", f"PYTHONPATH={THERE}", "python3", f"{THERE}/hostile/{name}_node.py", *words)
+    return (
+        "env",
+        f"PYTHONPATH={THERE}:/opt/nfsrdma/src",
+        "python3",
+        f"{THERE}/hostile/{name}_node.py",
+        *words,
+    )
 
 
 def program(lab: Nodes, node: str, name: str, *words: str) -> dict[str, Any]:
