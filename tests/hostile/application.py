@@ -65,21 +65,30 @@ class Application:
 
     def remount(self) -> None:
         """NFS believes a server that says a file is another one, or gone."""
-        os.close(self.file)
+        self._close()
         for mount in self.mounts:
             mount.again()
         self._open()
 
     def remove(self) -> None:
-        os.close(self.file)
+        self._close()
         shutil.rmtree(self.made[0])
         self.made[1].unlink()
+
+    def _close(self) -> None:
+        os.close(self.file)
+
+    def _pread(self, part: memoryview, at: int) -> int:
+        return os.preadv(self.file, [part], at)
+
+    def _pwrite(self, part: memoryview, at: int) -> int:
+        return os.pwritev(self.file, [part], at)
 
     def _read(self, size: int) -> bool:
         at = self.rng.randrange(len(self.image) - size)
         part = self.buffer.middle[:size]
         part[:] = bytes(size)
-        done = os.preadv(self.file, [part], at)
+        done = self._pread(part, at)
         return done == size and part == self.image[at : at + size]
 
     def read(self) -> bool:
@@ -94,9 +103,9 @@ class Application:
         # whatever happens: what is there is one or the other, and is not looked at again
         self.image[at : at + SIZE] = data
         try:
-            return os.pwritev(self.file, [self.buffer.middle], at) == SIZE
+            return self._pwrite(self.buffer.middle, at) == SIZE
         except OSError:
-            os.pwritev(self.file, [self.buffer.middle], at)
+            self._pwrite(self.buffer.middle, at)
             raise
 
     def list(self) -> bool:
@@ -128,30 +137,17 @@ class LibraryApplication(Application):
         self.opened = self.client.open(self.made[1].name, os.O_RDWR)
 
     def remount(self) -> None:
-        self.client.close()
+        self._close()
         self._open()
 
-    def remove(self) -> None:
+    def _close(self) -> None:
         self.client.close()
-        shutil.rmtree(self.made[0])
-        self.made[1].unlink()
 
-    def _read(self, size: int) -> bool:
-        at = self.rng.randrange(len(self.image) - size)
-        part = self.buffer.middle[:size]
-        part[:] = bytes(size)
-        done = self.opened.pread_into(part, at)
-        return done == size and part == self.image[at : at + size]
+    def _pread(self, part: memoryview, at: int) -> int:
+        return self.opened.pread_into(part, at)
 
-    def write(self) -> bool:
-        at, data = self.rng.randrange(len(self.image) - SIZE), self.rng.randbytes(SIZE)
-        self.buffer.middle[:] = data
-        self.image[at : at + SIZE] = data
-        try:
-            return self.opened.pwrite(self.buffer.middle, at) == SIZE
-        except OSError:
-            self.opened.pwrite(self.buffer.middle, at)
-            raise
+    def _pwrite(self, part: memoryview, at: int) -> int:
+        return self.opened.pwrite(part, at)
 
     def list(self) -> bool:
         return set(self.client.listdir(self.made[0].name)) == self.names

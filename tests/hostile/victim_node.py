@@ -178,27 +178,33 @@ def mutants(trials: Sequence[Trial], seed: str, numbers: range) -> None:
         work.result()
 
 
+def mounted(target: str, ports: Sequence[str], seed: str, stack: ExitStack) -> list[Application]:
+    """An application for each port, with mounts that ``stack`` unmounts."""
+    mounts = [
+        [Mount(Path(f"/mnt/hostile-{number}"), target, f"{V3},port={port}")]
+        for number, port in enumerate(ports)
+    ]
+    mounts[0].append(Mount(Path("/mnt/session"), target, f"{V41},port={ports[0]}"))
+    for mount in chain.from_iterable(mounts):
+        stack.enter_context(mount)
+    return [Application(own, GOOD, f"{seed} {own[0].where}") for own in mounts]
+
+
+def connected(target: str, ports: Sequence[str], seed: str) -> list[Application]:
+    """An application for each port, with a session of libnfsrdma."""
+    return [LibraryApplication(target, int(port), GOOD, f"{seed} {port}") for port in ports]
+
+
 def main() -> None:
     host, ports, seed, first, count, name, client = (*sys.argv[1:], "", "")[:7]
     target = f"{host}:/export"
     pairs = [pair.split(":") for pair in ports.split(",")]
     conversations = [Server(host, int(control)) for _, control in pairs]
-    mounts = [
-        [Mount(Path(f"/mnt/hostile-{number}"), target, f"{V3},port={port}")]
-        for number, (port, _) in enumerate(pairs)
-    ]
-    mounts[0].append(Mount(Path("/mnt/session"), target, f"{V41},port={pairs[0][0]}"))
-    if client:
-        mounts.clear()
     good = Mount(GOOD, target, "vers=3,port=20049")
     with ExitStack() as stack:
-        for mount in (good, *chain.from_iterable(mounts)):
-            stack.enter_context(mount)
-        applications = [Application(own, GOOD, f"{seed} {own[0].where}") for own in mounts]
-        if client:
-            applications = [
-                LibraryApplication(target, int(port), GOOD, f"{seed} {port}") for port, _ in pairs
-            ]
+        stack.enter_context(good)
+        own = [port for port, _ in pairs]
+        applications = connected(target, own, seed) if client else mounted(target, own, seed, stack)
         verdicts = Verdicts()
         both = zip(conversations, applications, strict=True)
         trials = [Trial(server, application, verdicts) for server, application in both]
