@@ -14,9 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include <nfsrdma.h>
-
-#include "reader.h"
+#include "library.h"
 
 #define SESSIONS_MAX	16
 
@@ -31,12 +29,6 @@ struct reader {
 static struct reader readers[SESSIONS_MAX];
 static size_t size, blocks;
 static uint32_t depth, sessions;
-
-static void failed(const char *what)
-{
-	fprintf(stderr, "%s: %s\n", what, nfsrdma_message());
-	exit(1);
-}
 
 /* A permutation of the numbers below a power of two */
 static size_t scatter(size_t number)
@@ -124,14 +116,6 @@ static void run(size_t count)
 		for (i = 0; i < sessions; i++)
 			collect(&readers[i]);
 	}
-}
-
-static int64_t own(void)
-{
-	struct timespec at;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &at);
-	return at.tv_sec * 1000000000ll + at.tv_nsec;
 }
 
 static uint64_t doorbells(void)

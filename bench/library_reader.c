@@ -12,8 +12,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 
-#include <nfsrdma.h>
-
+#include "library.h"
 #include "records.h"
 
 #define DEPTH_MAX	64
@@ -23,12 +22,6 @@ static struct nfsrdma_file *file;
 static unsigned char *room;
 /* the record that a buffer is for */
 static size_t wanted[DEPTH_MAX];
-
-static void failed(const char *what)
-{
-	fprintf(stderr, "%s: %s\n", what, nfsrdma_message());
-	exit(1);
-}
 
 static void alone(size_t count)
 {
@@ -66,14 +59,6 @@ static void together(size_t count, size_t depth)
 				prepare(buffer, next++);
 		}
 	}
-}
-
-static int64_t own(void)
-{
-	struct timespec at;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &at);
-	return at.tv_sec * 1000000000ll + at.tv_nsec;
 }
 
 int main(int argc, char **argv)

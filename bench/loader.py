@@ -44,17 +44,19 @@ class Way:
     name: str
     module: str
     color: str
+    kind: str
+    """of loader_node.py: local, mount or library"""
     options: str = ""
 
 
 WAYS = (
     # what the loader itself costs
     Way("a local file", THEIRS, canvas.transport_colour("other"), "local"),
-    Way("mount, TCP", THEIRS, canvas.transport_colour("tcp"), TCP),
-    Way("mount, RDMA", THEIRS, canvas.transport_colour("rdma"), RDMA),
-    Way("mount, nfsrdma", OURS, canvas.transport_colour("nfsrdma"), RDMA),
-    Way("libnfsrdma", THEIRS, canvas.transport_colour("rdma")),
-    Way("libnfsrdma, server nfsrdma", OURS, canvas.transport_colour("nfsrdma")),
+    Way("mount, TCP", THEIRS, canvas.transport_colour("tcp"), "mount", TCP),
+    Way("mount, RDMA", THEIRS, canvas.transport_colour("rdma"), "mount", RDMA),
+    Way("mount, nfsrdma", OURS, canvas.transport_colour("nfsrdma"), "mount", RDMA),
+    Way("libnfsrdma", THEIRS, canvas.transport_colour("rdma"), "library"),
+    Way("libnfsrdma, server nfsrdma", OURS, canvas.transport_colour("nfsrdma"), "library"),
 )
 # seconds, CPU seconds, for each GiB that the loader gets
 Result = tuple[float, float]
@@ -97,14 +99,11 @@ def load(lab: Lab, what: str) -> dict[str, float]:
 
 def measure(lab: Lab, way: Way) -> Result:
     """An epoch, with an empty cache of the client."""
-    if way.options == "local":
-        found = load(lab, "local")
-    elif way.options:
+    if way.kind == "mount":
         mount(lab, way.options)
-        found = load(lab, "mount")
+    found = load(lab, way.kind)
+    if way.kind == "mount":
         unmount(lab)
-    else:
-        found = load(lab, "library")
     expected = GROUPS * ROWS * 8
     if found["bytes"] != expected:
         raise SystemExit(f"{way.name}: found {found['bytes']} bytes, expected {expected}")
@@ -127,7 +126,7 @@ def draw(found: dict[str, list[Result]], about: str) -> Drawing:
         places = range(len(WAYS))
         bars = ax.barh(places, values, color=[way.color for way in WAYS], height=0.62)
         for bar, way in zip(bars, WAYS, strict=True):
-            bar.set_hatch("" if way.options else "///")
+            bar.set_hatch("///" if way.kind == "library" else "")
             bar.set_edgecolor(canvas.PAPER)
         ax.bar_label(bars, fmt="%.2f", padding=3)
         ax.set_yticks(places, [way.name for way in WAYS])

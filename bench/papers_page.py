@@ -33,7 +33,8 @@ LOOKS = {
         for name, mark in zip(PERSONALITIES, "DvpPXh", strict=True)
     },
 }
-# what has no kernel at the client, beside a mount
+# what has no kernel at the client, and that beside a mount
+LIBRARY = (papers.NFSD, papers.DAFS)
 USERS = {
     "read-write": LOOKS["read-write"],
     papers.NFSD: (canvas.transport_colour("rdma"), "s"),
@@ -293,8 +294,7 @@ def draw_user(store: Store) -> Drawing:
     figure, axes = panels(heads, one_scale=False)
     figure.subplots_adjust(wspace=0.72)
     over_blocks(axes[0], store, blocks.name, blocks.cells, "3", "DAFS")
-    users = {n: USERS[n] for n in (papers.NFSD, papers.DAFS)}
-    plot(axes[1], {n: curve(store, blocks, n, "record", own_share) for n in users}, users)
+    plot(axes[1], {n: curve(store, blocks, n, "record", own_share) for n in LIBRARY}, USERS)
     found = published.point("4", "DAFS")
     dashed(axes[1], found["from"], 100 * found["cpu"])
     axes[1].set_ylabel("%")
@@ -309,12 +309,11 @@ def draw_user(store: Store) -> Drawing:
 
 def said_user(store: Store) -> list[str]:
     blocks, records = part("user"), part("user-records")
-    named_users = (papers.NFSD, papers.DAFS)
     rows = [["block", *(f"{name}, MB/s" for name in blocks.curves),
-             *(f"{name}, CPU of the application" for name in named_users)]]  # fmt: skip
+             *(f"{name}, CPU of the application" for name in LIBRARY)]]  # fmt: skip
     for one in blocks.cells:
         rates = [store.value(blocks.name, name, one, rate) for name in blocks.curves]
-        own = [store.value(blocks.name, name, one, own_share) for name in named_users]
+        own = [store.value(blocks.name, name, one, own_share) for name in LIBRARY]
         rows.append([size_label(one["record"]), *(f"{value:.1f}" for value in rates),
                      *(f"{value:.0f} %" for value in own)])  # fmt: skip
     copied = [["copied", *(f"{name}, MB/s" for name in records.curves)]]
