@@ -26,7 +26,7 @@ _UNITS = "nfs-server nfs-mountd nfs-idmapd nfsdcld rpc-statd rpc-statd-notify"
 
 @dataclass(frozen=True)
 class Running:
-    """What a start of nfs-server does not restore: listeners made by hand, number of threads."""
+    """nfsd's number of threads and its listeners; a start of nfs-server may not restore both."""
 
     threads: int
     listeners: tuple[str, ...]

@@ -134,7 +134,7 @@ def _counts(totals: Mapping[str, str]) -> Counts:
 
 
 def grown(now: Mapping[str, int], before: Mapping[str, int]) -> Counts:
-    """What was counted between two readings, without zeros; a module loaded anew begins at 0."""
+    """The differences of two readings that are above 0; each load of the module counts from 0."""
     added = {name: n - before.get(name, 0) for name, n in now.items()}
     return {name: n for name, n in added.items() if n > 0}
 
