@@ -491,9 +491,8 @@ EXPORTED int nfsrdma_open(struct nfsrdma_session *session, const char *path, int
 	}
 	if (!rc) {
 		**file = (struct nfsrdma_file){
-			.session = session, .fh_length = walk.here.length, .flags = flags,
+			.session = session, .fh = walk.here, .flags = flags,
 		};
-		memcpy((*file)->fh, walk.here.bytes, walk.here.length);
 	}
 	walk_end(&walk);
 	return rc;
@@ -504,22 +503,13 @@ EXPORTED void nfsrdma_close(struct nfsrdma_file *file)
 	free(file);
 }
 
-static struct handle handle_of(const struct nfsrdma_file *file)
-{
-	struct handle handle = {.length = file->fh_length};
-
-	memcpy(handle.bytes, file->fh, file->fh_length);
-	return handle;
-}
-
 EXPORTED int nfsrdma_fstat(struct nfsrdma_file *file, struct stat *st)
 {
-	struct handle fh = handle_of(file);
 	attr3 attr;
 	int rc = session_check(file->session);
 
 	if (!rc)
-		rc = getattr(file->session, "", &fh, &attr);
+		rc = getattr(file->session, "", &file->fh, &attr);
 	if (!rc)
 		nfs_stat(&attr, st);
 	return rc;
@@ -527,10 +517,9 @@ EXPORTED int nfsrdma_fstat(struct nfsrdma_file *file, struct stat *st)
 
 EXPORTED int nfsrdma_ftruncate(struct nfsrdma_file *file, uint64_t size)
 {
-	struct handle fh = handle_of(file);
 	int rc = session_check(file->session);
 
-	return rc ? rc : setattr(file->session, "", &fh, set_size(size));
+	return rc ? rc : setattr(file->session, "", &file->fh, set_size(size));
 }
 
 /* --- directories --- */

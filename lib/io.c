@@ -75,7 +75,7 @@ static int encode_write(struct nfsrdma_session *session, struct request *req, ui
 	struct io *io = &req->io;
 	int rc;
 
-	at = nfs_put_fh(at, io->file);
+	at = put_opaque(at, io->file->fh.bytes, io->file->fh.length);
 	at = put64(at, offset);
 	at = nfr_wire_put32(at, io->count);
 	at = nfr_wire_put32(at, stable_of(io->file));
@@ -405,7 +405,7 @@ EXPORTED ssize_t nfsrdma_pwrite(struct nfsrdma_file *file, const void *buf, size
 
 EXPORTED int nfsrdma_fsync(struct nfsrdma_file *file)
 {
-	commit3_args args = {.fh = {file->fh_length, (char *)file->fh}};
+	commit3_args args = {.fh = of_handle(&file->fh)};
 	commit3_res res = {};
 	int rc = session_check(file->session);
 

@@ -167,14 +167,6 @@ struct handle nfs_handle(const fh3 *fh)
 	return handle;
 }
 
-uint8_t *nfs_put_fh(uint8_t *at, const struct nfsrdma_file *file)
-{
-	at = nfr_wire_put32(at, file->fh_length);
-	memcpy(at, file->fh, file->fh_length);
-	memset(at + file->fh_length, 0, padded(file->fh_length) - file->fh_length);
-	return at + padded(file->fh_length);
-}
-
 /* --- what both versions have --- */
 
 static int nfs3_getattr(struct nfsrdma_session *session, const char *path, const fh3 *fh, attr3 *attr)
@@ -252,7 +244,8 @@ static int nfs3_root(struct nfsrdma_session *session)
 
 static void nfs3_encode_read(struct nfsrdma_session *session, struct request *req, uint64_t offset)
 {
-	uint8_t *at = nfs_put_fh(request_begin(session, req, NFS_READ), req->io.file);
+	const struct handle *fh = &req->io.file->fh;
+	uint8_t *at = put_opaque(request_begin(session, req, NFS_READ), fh->bytes, fh->length);
 
 	at = put64(at, offset);
 	at = nfr_wire_put32(at, req->io.count);

@@ -79,14 +79,6 @@ static int nfs4_error(uint32_t status)
 
 /* --- messages --- */
 
-static uint8_t *put_opaque(uint8_t *at, const void *data, uint32_t length)
-{
-	at = nfr_wire_put32(at, length);
-	memset(at + (length & ~3U), 0, padded(length) - (length & ~3U));
-	memcpy(at, data, length);
-	return at + padded(length);
-}
-
 static uint8_t *put_bitmap(uint8_t *at, uint64_t bits)
 {
 	at = nfr_wire_put32(at, 2);
@@ -752,7 +744,7 @@ static int nfs4_root(struct nfsrdma_session *session)
 	for (name = rest ? strtok_r(rest, "/", &save) : NULL; name && !rc; name = strtok_r(NULL, "/", &save)) {
 		rc = nfs4_lookup(session, session->directory, &fh, name, &next, &attr);
 		here = next;
-		fh = (fh3){here.length, (char *)here.bytes};
+		fh = of_handle(&here);
 	}
 	free(rest);
 	if (!rc)
@@ -780,14 +772,9 @@ static uint8_t *put_read(uint8_t *at, uint32_t count, uint64_t offset)
 	return nfr_wire_put32(at, count);
 }
 
-static fh3 fh_of(struct nfsrdma_file *file)
-{
-	return (fh3){file->fh_length, (char *)file->fh};
-}
-
 static void nfs4_encode_read(struct nfsrdma_session *session, struct request *req, uint64_t offset)
 {
-	fh3 fh = fh_of(req->io.file);
+	fh3 fh = of_handle(&req->io.file->fh);
 	uint8_t *at = put_fh(begin_sequence(session, req, 3), &fh);
 
 	end(req, put_read(at, req->io.count, offset));
@@ -837,7 +824,7 @@ static bool nfs4_append(struct nfsrdma_session *session, struct request *first, 
 	uint8_t *at = first->message + HEADER_ROOM + first->length;
 	uint64_t bytes = req->io.count;
 	const struct request *each;
-	fh3 fh = fh_of(req->io.file);
+	fh3 fh = of_handle(&req->io.file->fh);
 
 	/* the data counts for the longest reply of the session, see encode_create_session() */
 	for (each = first; each; each = each->also)

@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
@@ -437,7 +438,16 @@ struct dialect {
 	void (*leave)(struct nfsrdma_session *session);
 };
 
-static inline fh3 of_handle(struct handle *handle)
+/* Opaque data of variable length (RFC 4506, section 4.10) */
+static inline uint8_t *put_opaque(uint8_t *at, const void *data, uint32_t length)
+{
+	at = nfr_wire_put32(at, length);
+	memcpy(at, data, length);
+	memset(at + length, 0, padded(length) - length);
+	return at + padded(length);
+}
+
+static inline fh3 of_handle(const struct handle *handle)
 {
 	return (fh3){handle->length, (char *)handle->bytes};
 }
@@ -447,7 +457,6 @@ static inline fh3 of_handle(struct handle *handle)
 extern const struct dialect nfs3_dialect;
 int nfs_error(uint32_t status);
 int nfs_null(struct nfsrdma_session *session);
-uint8_t *nfs_put_fh(uint8_t *at, const struct nfsrdma_file *file);
 struct handle nfs_handle(const fh3 *fh);
 int nfs_call(struct nfsrdma_session *session, enum nfs_procedure procedure, const char *path,
 	     xdrproc_t encode, const void *args, xdrproc_t decode, void *results, uint32_t bytes);
@@ -470,7 +479,6 @@ int mount_root(struct nfsrdma_session *session);
  * struct nfsrdma_file - an open file
  * @session: its session
  * @fh: file handle
- * @fh_length: bytes
  * @flags: of open(2)
  * @unstable: bytes may not be on stable storage; @verifier is that of their write
  * @written: the same of writes that completed since the last COMMIT began
@@ -479,8 +487,7 @@ int mount_root(struct nfsrdma_session *session);
  */
 struct nfsrdma_file {
 	struct nfsrdma_session *session;
-	uint8_t fh[FH_MAX];
-	uint32_t fh_length;
+	struct handle fh;
 	int flags;
 	bool unstable, written, lost;
 	uint8_t verifier[8];

@@ -283,7 +283,7 @@ static void call(uint8_t which, struct nfsrdma_file *file, uint8_t *buffer)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct nfsrdma_file file = { .session = &session, .fh_length = 8, .flags = O_RDWR };
+	struct nfsrdma_file file = { .session = &session, .fh = { .length = 8 }, .flags = O_RDWR };
 	struct nfsrdma_region region = { .session = &session, .mr = &mr, .length = BUFFER };
 	uint8_t *buffer;
 
