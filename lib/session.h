@@ -219,7 +219,6 @@ struct nfs4 {
 
 struct nfs4_attributes {
 	uint64_t present;	/* a bit for each attribute */
-	uint32_t error;
 	uint64_t read_max, write_max;
 	attr3 attr;
 };
