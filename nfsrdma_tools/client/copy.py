@@ -16,6 +16,8 @@ import os
 import posixpath
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +33,8 @@ _SUFFIX = ".nfsrdma-part"
 _NAME_MOST = 255
 _COMPARED = 1 << 20
 _ATTEMPTS = 3
+_Pread = Callable[[int, int], bytes]
+_Opened = AbstractContextManager[_Pread]
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -126,6 +130,33 @@ def _check_end(part: str, ours: bytes, source: bytes) -> None:
         raise UserError(f"{part} is not the beginning of the source", hint)
 
 
+def _is_whole(
+    there: os.stat_result, before: os.stat_result, copied: Callable[[], _Opened], source: _Pread
+) -> bool:
+    """Whether an earlier copy was complete: a file of the same size, with the same end."""
+    if not stat.S_ISREG(there.st_mode) or there.st_size != before.st_size:
+        return False
+    compared = min(there.st_size, _COMPARED)
+    offset = there.st_size - compared
+    with copied() as pread:
+        return pread(compared, offset) == source(compared, offset)
+
+
+@contextlib.contextmanager
+def _local_end(folder: int, name: str) -> Iterator[_Pread]:
+    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        yield partial(os.pread, handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _remote_end(session: Session, path: str) -> Iterator[_Pread]:
+    with session.open(path) as copied:
+        yield copied.pread
+
+
 def _joined(path: str, parts: tuple[str, ...]) -> str:
     return "/".join(filter(None, (path, *parts)))
 
@@ -198,7 +229,8 @@ def _fetch(session: Session, path: str, folder: int, name: str, options: Options
     with session.open(path) as source, contextlib.ExitStack() as stack:
         before = source.stat()
         there = _local_stat(folder, name)
-        if there and options.resume and _is_copied(folder, name, there, source, before):
+        copied = partial(_local_end, folder, name)
+        if there and options.resume and _is_whole(there, before, copied, source.pread):
             options.advance(before.st_size)
             return 0
         if there and not options.overwrite:
@@ -227,21 +259,6 @@ def _local_stat(folder: int, name: str) -> os.stat_result | None:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
-
-
-def _is_copied(
-    folder: int, name: str, there: os.stat_result, source: File, before: os.stat_result
-) -> bool:
-    """Whether an earlier copy was complete: a file of the same size, with the same end."""
-    if not stat.S_ISREG(there.st_mode) or there.st_size != before.st_size:
-        return False
-    compared = min(there.st_size, _COMPARED)
-    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        ours = os.pread(handle, compared, there.st_size - compared)
-    finally:
-        os.close(handle)
-    return ours == source.pread(compared, there.st_size - compared)
 
 
 def _open_part(folder: int, part: str, mode: int, resume: bool) -> int:
@@ -343,7 +360,8 @@ def _send(session: Session, source: Path, path: str, options: Options) -> int:
     with opened_regular(source, os.O_RDONLY) as handle:
         before = os.fstat(handle)
         there = _remote_stat(session, path)
-        if there and options.resume and _is_sent(session, path, there, handle, before):
+        earlier, ours = partial(_remote_end, session, path), partial(os.pread, handle)
+        if there and options.resume and _is_whole(there, before, earlier, ours):
             options.advance(before.st_size)
             return 0
         if there and not options.overwrite:
@@ -372,18 +390,6 @@ def _remote_stat(session: Session, path: str) -> os.stat_result | None:
         return session.lstat(path)
     except FileNotFoundError:
         return None
-
-
-def _is_sent(
-    session: Session, path: str, there: os.stat_result, handle: int, before: os.stat_result
-) -> bool:
-    """As _is_copied(), of a copy on the server."""
-    if not stat.S_ISREG(there.st_mode) or there.st_size != before.st_size:
-        return False
-    compared = min(there.st_size, _COMPARED)
-    with session.open(path) as copied:
-        theirs = copied.pread(compared, there.st_size - compared)
-    return theirs == os.pread(handle, compared, there.st_size - compared)
 
 
 def _open_remote_part(session: Session, part: str, mode: int, resume: bool) -> File:
