@@ -14,14 +14,14 @@ SEEDS = sorted(fuzz.SEEDS.iterdir())
 
 @pytest.mark.skipif(native.COMPILER is None, reason="no C compiler")
 def test_no_input_misleads_the_header_code(tmp_path: Path) -> None:
-    driver = fuzz.build_driver(tmp_path)
+    driver = fuzz.build("wire", tmp_path, libfuzzer=False)
     run(driver, "1000000", tmp_path / "crash", *SEEDS, timeout=600)
 
 
 @pytest.mark.skipif(fuzz.CLANG is None, reason="no clang: make fuzz installs it")
 def test_nor_does_what_libfuzzer_makes_up(tmp_path: Path) -> None:
     try:
-        fuzzer = fuzz.build_fuzzer(tmp_path)
+        fuzzer = fuzz.build("wire", tmp_path, libfuzzer=True)
     except CommandError as error:
         if "clang_rt.fuzzer" not in str(error):
             raise
@@ -32,5 +32,5 @@ def test_nor_does_what_libfuzzer_makes_up(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(native.COMPILER is None, reason="no C compiler")
 def test_no_reply_misleads_the_user_level_client(tmp_path: Path) -> None:
-    driver = fuzz.build_client_driver(tmp_path)
+    driver = fuzz.build("client", tmp_path, libfuzzer=False)
     run(driver, "300000", tmp_path / "crash", *client_seeds.write(tmp_path / "seeds"), timeout=600)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from nfsrdma_tools.command import run
 from wire import client_seeds
@@ -24,66 +25,64 @@ _STANDING_IN = ("-Dclock_gettime=fuzz_clock", "-Depoll_wait=fuzz_epoll", "-D_GNU
 _LINKED = ("-ltirpc", "-lrdmacm", "-libverbs", "-lpthread")
 
 
-def build_driver(folder: Path) -> Path:
-    """A program that runs the target without libFuzzer: see drive.c."""
-    assert COMPILER
-    target = (HERE / "fuzz_wire.c", HERE / "drive.c")
-    return _build(COMPILER, _SANITIZERS, target, folder / "drive")
+class Target(NamedTuple):
+    """A target of libFuzzer: a source, its seeds, and whether it has those of the library, too."""
+
+    source: str
+    corpus: str
+    seeds: Callable[[Path], list[Path]]
+    """Gets a folder, in which it may write the seeds; returns the seeds."""
+    library: bool
 
 
-def build_fuzzer(folder: Path) -> Path:
-    """A libFuzzer program; CommandError where clang has no libFuzzer."""
-    assert CLANG
-    target = (HERE / "fuzz_wire.c",)
-    return _build(CLANG, f"fuzzer,{_SANITIZERS}", target, folder / "fuzz_wire")
+TARGETS = {
+    "wire": Target("fuzz_wire", "corpus", lambda _folder: sorted(SEEDS.iterdir()), False),
+    "client": Target("fuzz_client", "client-corpus", client_seeds.write, True),
+}
 
 
-def build_client_driver(folder: Path) -> Path:
-    """The same with the replies to a user-level client: see fuzz_client.c."""
-    assert COMPILER
-    target = (HERE / "fuzz_client.c", HERE / "drive.c")
-    return _build_client(COMPILER, _SANITIZERS, target, folder / "drive-client")
+def build(name: str, folder: Path, *, libfuzzer: bool) -> Path:
+    """A program with a target and libFuzzer, or with drive.c in its place.
+
+    CommandError where clang has no libFuzzer.
+    """
+    target = TARGETS[name]
+    compiler = CLANG if libfuzzer else COMPILER
+    assert compiler
+    sanitizers = f"fuzzer,{_SANITIZERS}" if libfuzzer else _SANITIZERS
+    flags = (f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all")
+    path = folder / (target.source if libfuzzer else f"drive-{name}")
+    driver: tuple[Path, ...] = () if libfuzzer else (HERE / "drive.c",)
+    library: tuple[str | Path, ...] = build_library() if target.library else ()
+    source = HERE / f"{target.source}.c"
+    run(compiler, *FLAGS, *flags, *SOURCES, source, *driver, *library, "-o", path)
+    return path
 
 
-def build_client_fuzzer(folder: Path) -> Path:
-    """The same with libFuzzer; CommandError where clang has none."""
-    assert CLANG
-    target = (HERE / "fuzz_client.c",)
-    return _build_client(CLANG, f"fuzzer,{_SANITIZERS}", target, folder / "fuzz_client")
-
-
-def _build_client(compiler: str, sanitizers: str, target: tuple[Path, ...], path: Path) -> Path:
-    """The library's own sources, and the encoders that rpcgen made."""
+def build_library() -> tuple[str | Path, ...]:
+    """The library's own sources, the encoders that rpcgen made, and what they are linked with."""
     run("make", "-s", "-C", LIBRARY)
     tirpc = run("pkg-config", "--cflags", "libtirpc").stdout.split()
     generated = LIBRARY / "build"
     include = (*_STANDING_IN, f"-I{LIBRARY}", f"-I{generated}", *tirpc)
-    sources = (*sorted(LIBRARY.glob("*.c")), generated / "nfs3_xdr.o", *target)
-    return _build(compiler, sanitizers, (*sources, *include, *_LINKED), path)
-
-
-def _build(compiler: str, sanitizers: str, target: tuple[str | Path, ...], path: Path) -> Path:
-    sanitize = (f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all")
-    run(compiler, *FLAGS, *sanitize, *SOURCES, *target, "-o", path)
-    return path
+    return (*sorted(LIBRARY.glob("*.c")), generated / "nfs3_xdr.o", *include, *_LINKED)
 
 
 def main(seconds: str) -> int:
-    """Half of the time for each target."""
-    half = int(seconds) // 2
-    client_seeds.write(_OUT / "client-seeds")
-    return _fuzz(build_fuzzer, "corpus", SEEDS, half) or _fuzz(
-        build_client_fuzzer, "client-corpus", _OUT / "client-seeds", half
-    )
+    """The same time for each target; ends at the first that fails."""
+    share = int(seconds) // len(TARGETS)
+    return next(filter(None, (_fuzz(name, share) for name in TARGETS)), 0)
 
 
-def _fuzz(build: Callable[[Path], Path], name: str, seeds: Path, seconds: int) -> int:
-    corpus = _OUT / name
+def _fuzz(name: str, seconds: int) -> int:
+    corpus = _OUT / TARGETS[name].corpus
     corpus.mkdir(parents=True, exist_ok=True)
+    seeds = {each.parent for each in TARGETS[name].seeds(_OUT / f"{name}-seeds")}
     # an input takes microseconds; the process may wait for a processor for many seconds
     limits = (f"-max_total_time={seconds}", "-max_len=1024", "-timeout=300")
-    where = (f"-artifact_prefix={_OUT}/", corpus, seeds)
-    return subprocess.run((build(_OUT), *limits, *where), check=False).returncode
+    where = (f"-artifact_prefix={_OUT}/", corpus, *seeds)
+    program = build(name, _OUT, libfuzzer=True)
+    return subprocess.run((program, *limits, *where), check=False).returncode
 
 
 if __name__ == "__main__":
