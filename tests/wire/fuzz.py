@@ -80,7 +80,7 @@ def _fuzz(name: str, seconds: int) -> int:
     seeds = {each.parent for each in TARGETS[name].seeds(_OUT / f"{name}-seeds")}
     # an input takes microseconds; the process may wait for a processor for many seconds
     limits = (f"-max_total_time={seconds}", "-max_len=1024", "-timeout=300")
-    where = (f"-artifact_prefix={_OUT}/", corpus, *seeds)
+    where: tuple[str | Path, ...] = (f"-artifact_prefix={_OUT}/", corpus, *seeds)
     program = build(name, _OUT, libfuzzer=True)
     return subprocess.run((program, *limits, *where), check=False).returncode
 
