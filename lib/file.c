@@ -110,7 +110,7 @@ static int push(struct walk *walk)
 		struct handle *more = realloc(walk->above, room * sizeof(*more));
 
 		if (!more)
-			return -ENOMEM;
+			return no_memory();
 		walk->above = more;
 		walk->room = room;
 	}
@@ -151,7 +151,7 @@ static int follow(struct walk *walk, struct handle *link)
 		at_root(walk);
 	}
 	if (asprintf(&rest, "%s/%s", at, walk->rest) < 0) {
-		rc = -ENOMEM;
+		rc = no_memory();
 		goto out;
 	}
 	free(walk->rest);
@@ -231,7 +231,7 @@ static int walk_to(struct walk *walk, struct nfsrdma_session *session, const cha
 		return fail(-ENAMETOOLONG, "a path of %zu bytes", strlen(path));
 	walk->rest = strdup(path);
 	if (!walk->rest)
-		return -ENOMEM;
+		return no_memory();
 	at_root(walk);
 	rc = getattr(session, path, &walk->here, &walk->attr);
 	while (!rc && (part = cut(walk, &last))) {
@@ -243,7 +243,7 @@ static int walk_to(struct walk *walk, struct nfsrdma_session *session, const cha
 		free(part);
 	}
 	if (!rc && walk->rest[strspn(walk->rest, "/")])
-		rc = fail(-ENOMEM, "%s: no memory", path);
+		rc = no_memory();
 	if (!rc && name)
 		rc = fail(-EINVAL, "%s: no name at the end", path);
 	return rc;
@@ -418,7 +418,7 @@ static int create(struct walk *walk, char *name, int flags, mode_t mode)
 	if (flags & O_EXCL) {
 		args.how.mode = CREATE_EXCLUSIVE;
 		if (getrandom(args.how.create3_how_u.verf, sizeof(verf3), 0) != sizeof(verf3))
-			return -EIO;
+			return fail(-EIO, "getrandom: %s", strerror(errno));
 		/* the server keeps the verifier in the times */
 		attr.atime = 1;
 		attr.mtime = 1;
@@ -487,7 +487,7 @@ EXPORTED int nfsrdma_open(struct nfsrdma_session *session, const char *path, int
 		rc = check_type(&walk, flags);
 	if (!rc) {
 		*file = calloc(1, sizeof(**file));
-		rc = *file ? 0 : -ENOMEM;
+		rc = *file ? 0 : no_memory();
 	}
 	if (!rc) {
 		**file = (struct nfsrdma_file){
@@ -551,7 +551,7 @@ EXPORTED int nfsrdma_opendir(struct nfsrdma_session *session, const char *path, 
 		rc = fail(-ENOTDIR, "%s: not a directory", path);
 	if (!rc) {
 		*dir = calloc(1, sizeof(**dir));
-		rc = *dir ? 0 : -ENOMEM;
+		rc = *dir ? 0 : no_memory();
 	}
 	if (!rc) {
 		**dir = (struct nfsrdma_dir){.session = session, .fh = walk.here};

@@ -45,7 +45,7 @@ int memory_allocate(struct nfsrdma_session *session)
 	session->messages = map(session->messages_bytes);
 	session->arena = map(session->arena_bytes);
 	if (!session->messages || !session->arena)
-		return -ENOMEM;
+		return no_memory();
 	for (i = 0; i < session->nslots; i++)
 		session->slots[i].message = session->messages + i * each;
 	return 0;
@@ -76,10 +76,12 @@ uint8_t *memory_receive(struct nfsrdma_session *session, uint32_t number)
 static struct ibv_mr *reg(struct nfsrdma_session *session, void *addr, size_t length, int access)
 {
 	struct ibv_mr *mr = ibv_reg_mr(session->pd, addr, length, access);
+	int error = errno;
 
 	if (!mr)
-		fail(-errno, "%s: cannot register %zu bytes: %s (see ulimit -l)", session->device, length,
-		     strerror(errno));
+		fail(-error, "%s: cannot register %zu bytes: %s (see ulimit -l)", session->device, length,
+		     strerror(error));
+	errno = error;
 	return mr;
 }
 
@@ -94,6 +96,7 @@ static void dereg(struct ibv_mr **mr)
 int memory_register(struct nfsrdma_session *session, struct ibv_context *device)
 {
 	struct nfsrdma_region *region;
+	int rc;
 
 	session->pd = ibv_alloc_pd(device);
 	if (!session->pd)
@@ -110,8 +113,9 @@ int memory_register(struct nfsrdma_session *session, struct ibv_context *device)
 	return 0;
 
 out_deregister:
+	rc = -errno;
 	memory_deregister(session);
-	return -ENOMEM;
+	return rc;
 }
 
 void memory_deregister(struct nfsrdma_session *session)
@@ -187,7 +191,7 @@ EXPORTED int nfsrdma_register(struct nfsrdma_session *session, void *addr, size_
 		return fail(-EINVAL, "cannot register %zu bytes at %p", length, addr);
 	new = calloc(1, sizeof(*new));
 	if (!new)
-		return -ENOMEM;
+		return no_memory();
 	*new = (struct nfsrdma_region){.session = session, .addr = addr, .length = length};
 	/* without a connection, the next one registers it */
 	if (session->pd) {

@@ -60,7 +60,7 @@ int mount_root(struct nfsrdma_session *session)
 		return fail(-ECONNREFUSED, "%s", clnt_spcreateerror(session->host));
 	auth_destroy(client->cl_auth);
 	client->cl_auth = authunix_create_default();
-	rc = client->cl_auth ? ask(session, client, timeout) : -ENOMEM;
+	rc = client->cl_auth ? ask(session, client, timeout) : no_memory();
 	if (client->cl_auth)
 		auth_destroy(client->cl_auth);
 	client->cl_auth = NULL;

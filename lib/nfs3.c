@@ -209,7 +209,7 @@ static int nfs3_readlink(struct nfsrdma_session *session, const char *path, cons
 
 	if (!rc) {
 		*text = strdup(res.readlink3_res_u.ok.path);
-		rc = *text ? 0 : -ENOMEM;
+		rc = *text ? 0 : no_memory();
 	}
 	xdr_free((xdrproc_t)xdr_readlink3_res, (char *)&res);
 	return rc;

@@ -646,7 +646,7 @@ static int parse_readlink(struct nfsrdma_session *session, struct body *body, vo
 	if (!take_opaque(body, PATH_MAX_BYTES, &bytes, &length) || memchr(bytes, 0, length))
 		return -EBADMSG;
 	*text = strndup((const char *)bytes, length);
-	return *text ? 0 : -ENOMEM;
+	return *text ? 0 : no_memory();
 }
 
 static int nfs4_readlink(struct nfsrdma_session *session, const char *path, const fh3 *fh, char **text)
@@ -671,14 +671,14 @@ static int take_entry(struct body *body, entry3 **to)
 	uint32_t length;
 
 	if (!entry)
-		return -ENOMEM;
+		return no_memory();
 	*to = entry;
 	if (!take64(body, &entry->cookie) || !take_opaque(body, NAME_MAX_BYTES, &name, &length) ||
 	    memchr(name, 0, length) || !take_attributes(body, &found))
 		return -EBADMSG;
 	entry->name = strndup((const char *)name, length);
 	if (!entry->name)
-		return -ENOMEM;
+		return no_memory();
 	entry->fileid = found.attr.fileid;
 	entry->attr.present = (found.present & STAT_ATTRIBUTES) == STAT_ATTRIBUTES;
 	entry->attr.post_attr3_u.attr = found.attr;
@@ -740,7 +740,7 @@ static int nfs4_root(struct nfsrdma_session *session)
 	char *rest = strdup(session->directory), *name, *save;
 	fh3 fh = {};
 	attr3 attr;
-	int rc = rest ? 0 : -ENOMEM;
+	int rc = rest ? 0 : no_memory();
 
 	for (name = rest ? strtok_r(rest, "/", &save) : NULL; name && !rc; name = strtok_r(NULL, "/", &save)) {
 		rc = nfs4_lookup(session, session->directory, &fh, name, &next, &attr);
@@ -754,7 +754,7 @@ static int nfs4_root(struct nfsrdma_session *session)
 		return rc;
 	session->root = (fh3){here.length, malloc(FH_MAX)};
 	if (!session->root.fh3_val)
-		return -ENOMEM;
+		return no_memory();
 	memcpy(session->root.fh3_val, here.bytes, here.length);
 	session->read_max = io_limit(found.read_max);
 	session->list_max = LIST_MAX;
@@ -887,7 +887,7 @@ int nfs4_allocate(struct nfsrdma_session *session)
 
 	if (getrandom(nfs4->verifier, sizeof(nfs4->verifier), 0) != sizeof(nfs4->verifier) ||
 	    getrandom(&chance, sizeof(chance), 0) != sizeof(chance))
-		return -errno;
+		return fail(-errno, "getrandom: %s", strerror(errno));
 	gethostname(host, sizeof(host) - 1);
 	snprintf(nfs4->owner, sizeof(nfs4->owner), "libnfsrdma %s %d %016llx", host, getpid(),
 		 (unsigned long long)chance);

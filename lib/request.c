@@ -143,7 +143,7 @@ int requests_allocate(struct nfsrdma_session *session)
 	session->done = calloc(session->options.depth, sizeof(*session->done));
 	if (!session->slots || !session->send_wrs || !session->send_sges || !session->receive_wrs ||
 	    !session->receive_sges || !session->done)
-		return -ENOMEM;
+		return no_memory();
 	list_clear(&session->free);
 	list_clear(&session->prepared);
 	list_clear(&session->waiting);
@@ -152,9 +152,9 @@ int requests_allocate(struct nfsrdma_session *session)
 		list_add(&session->free, &session->slots[i]);
 	/* a later process of the same host must not repeat the XIDs of this one */
 	if (getrandom(&session->counter, sizeof(session->counter), 0) != sizeof(session->counter))
-		return -errno;
+		return fail(-errno, "getrandom: %s", strerror(errno));
 	encode_rpc_head(session);
-	return session->rpc_head_length ? 0 : -ENOMEM;
+	return session->rpc_head_length ? 0 : no_memory();
 }
 
 void requests_free(struct nfsrdma_session *session)

@@ -34,6 +34,11 @@ int fail(int error, const char *format, ...)
 	return error;
 }
 
+int no_memory(void)
+{
+	return fail(-ENOMEM, "no memory");
+}
+
 EXPORTED const char *nfsrdma_message(void)
 {
 	return message;
@@ -181,7 +186,7 @@ static int set_target(struct nfsrdma_session *session, const char *target)
 	if (strlen(directory + 1) > PATH_MAX_BYTES)
 		return fail(-ENAMETOOLONG, "a directory of %zu bytes", strlen(directory + 1));
 	session->directory = strdup(directory + 1);
-	return session->directory ? 0 : -ENOMEM;
+	return session->directory ? 0 : no_memory();
 }
 
 static int connect_address(struct nfsrdma_session *session, const struct addrinfo *address, uint64_t until)
@@ -250,13 +255,11 @@ EXPORTED int nfsrdma_connect(const char *target, const struct nfsrdma_options *o
 	int rc;
 
 	if (!new)
-		return -ENOMEM;
+		return no_memory();
 	new->epoll = -1;
 	new->generation = generation;
 	rc = open_session(new, target, options);
 	if (rc) {
-		if (rc == -ENOMEM)
-			fail(rc, "no memory");
 		nfsrdma_disconnect(new);
 		return rc;
 	}

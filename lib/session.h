@@ -304,6 +304,7 @@ struct nfsrdma_session {
 /* --- session.c --- */
 
 int fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int no_memory(void);
 int session_check(const struct nfsrdma_session *session);
 uint64_t now_ms(void);
 
