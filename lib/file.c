@@ -16,6 +16,9 @@
 
 #define LINKS_MAX	40
 
+/* "." and ".." in a row */
+#define DOTS_MAX	16
+
 /* ftype3 */
 enum { TYPE_FILE = 1, TYPE_DIRECTORY = 2, TYPE_LINK = 5 };
 
@@ -567,6 +570,7 @@ EXPORTED int nfsrdma_opendir(struct nfsrdma_session *session, const char *path, 
 static int read_entries(struct nfsrdma_dir *dir)
 {
 	readdirplus3_ok *ok = &dir->res.readdirplus3_res_u.ok;
+	const entry3 *last;
 	int rc;
 
 	xdr_free((xdrproc_t)xdr_readdirplus3_res, (char *)&dir->res);
@@ -578,18 +582,25 @@ static int read_entries(struct nfsrdma_dir *dir)
 	memcpy(dir->args.verf, ok->verf, sizeof(verf3));
 	dir->next = ok->entries;
 	dir->end = ok->eof;
-	/* no entries and not the end: the next call would be the same again */
-	return dir->next || dir->end ? 0 : fail(-EBADMSG, "READDIRPLUS: no entries");
+	if (dir->end)
+		return 0;
+	for (last = dir->next; last && last->next; last = last->next)
+		;
+	/* no entries, or none behind the last ones: the next call would be the same again */
+	return last && last->cookie != dir->args.cookie ? 0 : fail(-EBADMSG, "READDIRPLUS: no more entries");
 }
 
 EXPORTED int nfsrdma_readdir(struct nfsrdma_dir *dir, struct nfsrdma_entry *entry)
 {
-	int rc = session_check(dir->session);
+	int rc = session_check(dir->session), left_out = 0;
 	entry3 *from;
 
 	if (rc)
 		return rc;
 	do {
+		/* a server that sends nothing else would keep the caller here */
+		if (left_out++ > DOTS_MAX)
+			return fail(-EBADMSG, "READDIRPLUS: the server sent . and .. again and again");
 		if (!dir->next) {
 			rc = dir->end ? 0 : read_entries(dir);
 			if (rc || !dir->next)
