@@ -494,16 +494,24 @@ EXPORTED int nfsrdma_open(struct nfsrdma_session *session, const char *path, int
 	}
 	if (!rc) {
 		**file = (struct nfsrdma_file){
-			.session = session, .fh = walk.here, .flags = flags,
+			.session = session, .fh = walk.here, .flags = flags, .users = 1,
 		};
 	}
 	walk_end(&walk);
 	return rc;
 }
 
+/* The last user frees the file: the caller, or an operation that completes after nfsrdma_close() */
+void file_put(struct nfsrdma_file *file)
+{
+	if (!--file->users)
+		free(file);
+}
+
 EXPORTED void nfsrdma_close(struct nfsrdma_file *file)
 {
-	free(file);
+	if (file)
+		file_put(file);
 }
 
 EXPORTED int nfsrdma_fstat(struct nfsrdma_file *file, struct stat *st)

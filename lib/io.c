@@ -52,7 +52,8 @@ static void release(struct nfsrdma_session *session, struct request *req)
 		io->region->users--;
 	if (io->bounce)
 		memory_give(session, io->bounce, io->count);
-	io->file->users--;
+	file_put(io->file);
+	io->file = NULL;
 	request_release(session, req);
 }
 

@@ -321,10 +321,10 @@ int nfsrdma_open(struct nfsrdma_session *session, const char *path, int flags, m
 
 /**
  * nfsrdma_close - close a file
- * @file: an open file without unfinished reads and writes, or NULL; with unfinished ones if
- *	nfsrdma_disconnect() follows without another call that waits or submits
+ * @file: an open file, or NULL
  *
- * Does not write anything: nfsrdma_fsync() does.
+ * Unfinished reads and writes of the file complete as they would have, so their memory stays in use.  The call
+ * does not have the server write anything to stable storage: nfsrdma_fsync() does.
  */
 void nfsrdma_close(struct nfsrdma_file *file);
 

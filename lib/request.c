@@ -159,6 +159,12 @@ int requests_allocate(struct nfsrdma_session *session)
 
 void requests_free(struct nfsrdma_session *session)
 {
+	uint32_t i;
+
+	/* of unfinished reads and writes */
+	for (i = 0; session->slots && i < session->nslots; i++)
+		if (session->slots[i].io.file)
+			file_put(session->slots[i].io.file);
 	free(session->slots);
 	free(session->send_wrs);
 	free(session->send_sges);

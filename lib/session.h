@@ -471,6 +471,10 @@ void nfs4_start(struct nfsrdma_session *session);
 bool nfs4_stamp(struct nfsrdma_session *session, struct request *req);
 void nfs4_lost(struct nfsrdma_session *session);
 
+/* --- file.c --- */
+
+void file_put(struct nfsrdma_file *file);
+
 /* --- mount.c --- */
 
 int mount_root(struct nfsrdma_session *session);
@@ -483,7 +487,7 @@ int mount_root(struct nfsrdma_session *session);
  * @unstable: bytes may not be on stable storage; @verifier is that of their write
  * @written: the same of writes that completed since the last COMMIT began
  * @lost: the server restarted, and nfsrdma_fsync() has not reported it
- * @users: unfinished reads and writes
+ * @users: unfinished reads and writes, and the caller until nfsrdma_close()
  */
 struct nfsrdma_file {
 	struct nfsrdma_session *session;

@@ -283,7 +283,7 @@ static void call(uint8_t which, struct nfsrdma_file *file, uint8_t *buffer)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct nfsrdma_file file = { .session = &session, .fh = { .length = 8 }, .flags = O_RDWR };
+	struct nfsrdma_file file = { .session = &session, .fh = { .length = 8 }, .flags = O_RDWR, .users = 1 };
 	struct nfsrdma_region region = { .session = &session, .mr = &mr, .length = BUFFER };
 	uint8_t *buffer;
 
@@ -299,7 +299,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (flags & REGISTERED)
 		session.regions = &region;
 	call(data[0], &file, buffer);
-	check(!file.users && !region.users);
+	check(file.users == 1 && !region.users);
 	close_session();
 	free(buffer);
 	return 0;
