@@ -35,8 +35,7 @@ static bool watch(struct nfsrdma_session *session, int fd)
 	return !fcntl(fd, F_SETFL, O_NONBLOCK) && !epoll_ctl(session->epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
-/* Descriptors that stay until the end of the session */
-int connection_open(struct nfsrdma_session *session)
+static int open_descriptors(struct nfsrdma_session *session)
 {
 	session->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (session->epoll < 0)
@@ -50,17 +49,39 @@ int connection_open(struct nfsrdma_session *session)
 	return 0;
 }
 
-void connection_end(struct nfsrdma_session *session)
+/* Descriptors that stay until the end of the session */
+int connection_open(struct nfsrdma_session *session)
 {
-	connection_close(session);
+	int rc;
+
+	descriptors_lock();
+	rc = open_descriptors(session);
+	descriptors_unlock();
+	return rc;
+}
+
+static void close_device(struct nfsrdma_session *session)
+{
 	memory_deregister(session);
+	descriptors_lock();
 	if (session->context)
 		ibv_close_device(session->context);
 	session->context = NULL;
+	descriptors_unlock();
+}
+
+void connection_end(struct nfsrdma_session *session)
+{
+	connection_close(session);
+	close_device(session);
+	descriptors_lock();
 	if (session->events)
 		rdma_destroy_event_channel(session->events);
+	session->events = NULL;
 	if (session->epoll >= 0)
 		close(session->epoll);
+	session->epoll = -1;
+	descriptors_unlock();
 }
 
 /* The peer reaches no memory of this process by the connection when this returns */
@@ -72,14 +93,16 @@ void connection_close(struct nfsrdma_session *session)
 		ibv_destroy_qp(session->qp);
 	if (session->cq)
 		ibv_destroy_cq(session->cq);
+	descriptors_lock();
 	if (session->channel)
 		ibv_destroy_comp_channel(session->channel);
+	session->channel = NULL;
+	descriptors_unlock();
 	if (session->id)
 		rdma_destroy_id(session->id);
 	session->id = NULL;
 	session->qp = NULL;
 	session->cq = NULL;
-	session->channel = NULL;
 	session->link = LINK_DOWN;
 	session->armed = false;
 	requests_disconnected(session);
@@ -175,14 +198,13 @@ static int open_device(struct nfsrdma_session *session)
 {
 	struct ibv_device *device = session->id->verbs->device;
 
-	if (session->context && session->context->device != device) {
-		memory_deregister(session);
-		ibv_close_device(session->context);
-		session->context = NULL;
-	}
+	if (session->context && session->context->device != device)
+		close_device(session);
 	snprintf(session->device, sizeof(session->device), "%s", ibv_get_device_name(device));
+	descriptors_lock();
 	if (!session->context)
 		session->context = ibv_open_device(device);
+	descriptors_unlock();
 	if (!session->context)
 		return fail(-errno, "%s: %s; may this user open /dev/infiniband/uverbs*?",
 			    session->device, strerror(errno));
@@ -200,7 +222,9 @@ static int create_queues(struct nfsrdma_session *session)
 		.qp_type = IBV_QPT_RC,
 	};
 
+	descriptors_lock();
 	session->channel = ibv_create_comp_channel(session->context);
+	descriptors_unlock();
 	if (!session->channel || !watch(session, session->channel->fd))
 		return -errno;
 	session->cq = ibv_create_cq(session->context, sends + receives, NULL, session->channel, 0);
@@ -308,11 +332,8 @@ static void failed(struct nfsrdma_session *session, enum rdma_cm_event_type type
 		break;
 	}
 	connection_lost(session, error, why);
-	if (type == RDMA_CM_EVENT_DEVICE_REMOVAL && session->context) {
-		memory_deregister(session);
-		ibv_close_device(session->context);
-		session->context = NULL;
-	}
+	if (type == RDMA_CM_EVENT_DEVICE_REMOVAL)
+		close_device(session);
 }
 
 static void handle(struct nfsrdma_session *session, enum rdma_cm_event_type type, int status)

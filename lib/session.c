@@ -50,12 +50,16 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct nfsrdma_session *sessions;
 static uint32_t generation;
 
-static void before_fork(void)
+/*
+ * A thread that opens or closes descriptors of its session, and notes it in the session, holds the lock: what a fork
+ * by another thread finds there are the open ones.
+ */
+void descriptors_lock(void)
 {
 	pthread_mutex_lock(&lock);
 }
 
-static void parent_after_fork(void)
+void descriptors_unlock(void)
 {
 	pthread_mutex_unlock(&lock);
 }
@@ -70,8 +74,10 @@ static void child_after_fork(void)
 
 	generation++;
 	for (session = sessions; session; session = session->next) {
-		close(session->epoll);
-		close(session->events->fd);
+		if (session->epoll >= 0)
+			close(session->epoll);
+		if (session->events)
+			close(session->events->fd);
 		if (session->channel)
 			close(session->channel->fd);
 		if (session->context) {
@@ -85,7 +91,7 @@ static void child_after_fork(void)
 
 static void prepare_fork(void)
 {
-	pthread_atfork(before_fork, parent_after_fork, child_after_fork);
+	pthread_atfork(descriptors_lock, descriptors_unlock, child_after_fork);
 }
 
 static void enter(struct nfsrdma_session *session)
@@ -239,12 +245,12 @@ static int open_session(struct nfsrdma_session *session, const char *target,
 		rc = requests_allocate(session);
 	if (!rc)
 		rc = memory_allocate(session);
-	if (!rc)
-		rc = connection_open(session);
 	if (rc)
 		return rc;
 	enter(session);
-	rc = connect_host(session);
+	rc = connection_open(session);
+	if (!rc)
+		rc = connect_host(session);
 	return rc || !session->directory ? rc : session->dialect->root(session);
 }
 
@@ -275,8 +281,8 @@ EXPORTED void nfsrdma_disconnect(struct nfsrdma_session *session)
 		/* a reply to an unfinished read or write would complete it */
 		if (session->dialect && session->dialect->leave && !session->unfinished)
 			session->dialect->leave(session);
-		leave(session);
 		connection_end(session);
+		leave(session);
 		memory_free(session);
 	}
 	requests_free(session);

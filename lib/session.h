@@ -306,6 +306,8 @@ struct nfsrdma_session {
 int fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int no_memory(void);
 int session_check(const struct nfsrdma_session *session);
+void descriptors_lock(void);
+void descriptors_unlock(void);
 uint64_t now_ms(void);
 
 /* --- memory.c --- */
