@@ -393,7 +393,9 @@ int nfsrdma_fsync(struct nfsrdma_file *file);
  * @length: bytes
  * @region: the registered region
  *
- * The server of this session can read and write the memory until it is unregistered.
+ * The server of this session can read and write the memory until it is unregistered.  After fork(2) the child
+ * has a copy; with a kernel that does not copy registered memory (ibv_is_fork_initialized(3)) it does not have
+ * the memory at all.
  *
  * Return: 0, or a negative errno value; -ENOMEM often means that RLIMIT_MEMLOCK is too low.
  */

@@ -91,6 +91,13 @@ static void child_after_fork(void)
 
 static void prepare_fork(void)
 {
+	/*
+	 * A kernel without copy-on-fork (RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK) gives the parent another page when it
+	 * writes to registered memory after a fork, and the device keeps the old one.  There, this call leaves
+	 * registered memory out of children; elsewhere it has no effect.  It fails if the application has already
+	 * registered memory, which then decided about it.
+	 */
+	ibv_fork_init();
 	pthread_atfork(descriptors_lock, descriptors_unlock, child_after_fork);
 }
 
