@@ -64,6 +64,7 @@ static int encode_read(struct nfsrdma_session *session, struct request *req, uin
 	session->dialect->encode_read(session, req, offset);
 	/* READs that share a message need a chunk each */
 	if (session->options.compound <= 1 && reply <= session->recv_size) {
+		req->reply_most = reply;
 		session->stats.inlined++;
 		return 0;
 	}

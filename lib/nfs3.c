@@ -116,8 +116,7 @@ int nfs_call(struct nfsrdma_session *session, enum nfs_procedure procedure, cons
 	req->decode = decode ? decode : xdr_nothing;
 	req->results = results;
 	rc = encode_args(session, req, procedure, encode ? encode : xdr_nothing, args);
-	if (!rc)
-		rc = request_provide_reply(session, req, bytes ? bytes : REPLY_SMALL);
+	request_expect(req, bytes ? bytes : REPLY_SMALL);
 	if (rc) {
 		request_release(session, req);
 		return fail(rc, "%s %s: %s", names[procedure], path, strerror(-rc));

@@ -431,9 +431,8 @@ static int call(struct nfsrdma_session *session, struct request *req, const uint
 	req->finish = finish_compound;
 	req->parse = parse;
 	req->results = results;
-	rc = request_provide_reply(session, req, bytes);
-	if (!rc)
-		rc = request_call(session, req);
+	request_expect(req, bytes);
+	rc = request_call(session, req);
 	request_release(session, req);
 	if (rc && rc != -ETIMEDOUT && rc != -EBADMSG)
 		fail(rc, "%s %s: %s", what, path, strerror(-rc));

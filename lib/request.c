@@ -281,17 +281,19 @@ void request_finish(struct nfsrdma_session *session, struct request *req, int er
 		request_finish(session, also, error);
 }
 
-/* The longest reply comes inline, or to the arena */
-int request_provide_reply(struct nfsrdma_session *session, struct request *req, uint32_t bytes)
+static bool take_span(struct nfsrdma_session *session, struct span *span, uint32_t bytes)
 {
-	if (REPLY_HEAD + bytes <= session->recv_size)
-		return 0;
-	req->reply.addr = memory_take(session, REPLY_HEAD + bytes);
-	if (!req->reply.addr)
-		return -ENOBUFS;
-	req->reply.length = REPLY_HEAD + bytes;
-	req->reply.mr = &session->arena_mr;
-	return 0;
+	uint8_t *addr = span->addr ? span->addr : memory_take(session, bytes);
+
+	if (!span->addr && addr)
+		*span = (struct span){&session->arena_mr, addr, bytes};
+	return addr;
+}
+
+/* The longest results have this many bytes: flush() gives them room in the arena if they are too long for a message */
+void request_expect(struct request *req, uint32_t bytes)
+{
+	req->reply_most = REPLY_HEAD + bytes;
 }
 
 /* --- sending --- */
@@ -308,43 +310,73 @@ static uint32_t chunk_of(const struct span *span, uint32_t position, struct nfr_
 	return 1;
 }
 
+/* Chunks of a Call */
+struct chunks {
+	struct nfr_segment segments[COMPOUND_MAX + 3], *next;
+	struct nfr_chunk reads[2], writes[COMPOUND_MAX], reply;
+};
+
+/* The transport header of a Call that is not too long */
+static void describe(const struct nfsrdma_session *session, const struct request *req, struct nfr_header *head,
+		     struct chunks *chunks)
+{
+	const struct request *each;
+
+	*head = (struct nfr_header){
+		.xid = req->xid, .credits = session->options.depth + 1, .proc = NFR_MSG,
+		.reads = chunks->reads, .writes = chunks->writes,
+	};
+	chunks->next = chunks->segments;
+	for (each = req; each; each = each->also)
+		head->nwrites += chunk_of(&each->write, 0, &chunks->writes[head->nwrites], chunks->next++);
+	if (chunk_of(&req->reply, 0, &chunks->reply, chunks->next++))
+		head->reply = &chunks->reply;
+	head->nreads = chunk_of(&req->read, req->position, &chunks->reads[0], chunks->next++);
+}
+
+static bool is_long(const struct nfsrdma_session *session, const struct request *req)
+{
+	struct nfr_header head;
+	struct chunks chunks;
+
+	if (HEADER_ROOM + req->length <= session->send_size)
+		return false;
+	describe(session, req, &head, &chunks);
+	return nfr_wire_size(&head) + req->length > session->send_size;
+}
+
 /*
- * Encode the transport header in front of the RPC message.  A Call that is too long for the connection goes to the
- * arena, from where the server reads it.  Returns the bytes to send; 0 if the arena is full.
+ * Take from the arena what a Call needs that is too long for the connection, or whose reply may be: this one's
+ * messages may be smaller than those of the connection for which the request was prepared.
+ */
+static bool provide(struct nfsrdma_session *session, struct request *req)
+{
+	if (req->reply_most > session->recv_size && !take_span(session, &req->reply, req->reply_most))
+		return false;
+	return !is_long(session, req) || take_span(session, &req->call, req->length);
+}
+
+/*
+ * Encode the transport header in front of the RPC message.  The server reads a Call that is too long for the
+ * connection from the arena.  Returns the bytes to send.
  */
 static uint32_t encode(struct nfsrdma_session *session, struct request *req, uint8_t **start)
 {
-	struct nfr_segment segments[COMPOUND_MAX + 3], *next = segments;
-	struct nfr_chunk reads[2], writes[COMPOUND_MAX], reply;
-	struct nfr_header head = {
-		.xid = req->xid, .credits = session->options.depth + 1, .proc = NFR_MSG,
-		.reads = reads, .writes = writes,
-	};
 	uint8_t *rpc = req->message + HEADER_ROOM;
-	struct request *each;
+	struct nfr_header head;
+	struct chunks chunks;
 	uint32_t size;
 
-	for (each = req; each; each = each->also)
-		head.nwrites += chunk_of(&each->write, 0, &writes[head.nwrites], next++);
-	if (chunk_of(&req->reply, 0, &reply, next++))
-		head.reply = &reply;
-	head.nreads = chunk_of(&req->read, req->position, &reads[0], next++);
+	describe(session, req, &head, &chunks);
 	size = nfr_wire_size(&head);
 	if (size + req->length > session->send_size) {
-		if (!req->call.addr) {
-			req->call.addr = memory_take(session, req->length);
-			if (!req->call.addr)
-				return 0;
-			req->call.length = req->length;
-			req->call.mr = &session->arena_mr;
-		}
 		/* anew each time: XID, NFSv4.1 session and slot may have changed */
 		memcpy(req->call.addr, rpc, req->length);
 		head.proc = NFR_NOMSG;
 		/* the Read list is in order of position, and this one is 0 */
 		if (head.nreads)
-			reads[1] = reads[0];
-		head.nreads += chunk_of(&req->call, 0, &reads[0], next++);
+			chunks.reads[1] = chunks.reads[0];
+		head.nreads += chunk_of(&req->call, 0, &chunks.reads[0], chunks.next++);
 		size = nfr_wire_size(&head);
 	}
 	*start = rpc - size;
@@ -362,6 +394,31 @@ static bool may_leave(struct nfsrdma_session *session, struct request *req)
 	return nfs4_stamp(session, req);
 }
 
+/* The first waiting request that the arena has room for, or NULL: those behind it may be the ones that fill it */
+static struct request *first_with_room(struct nfsrdma_session *session)
+{
+	struct request *req = session->waiting.head;
+
+	while (req && !provide(session, req))
+		req = req->next;
+	return req;
+}
+
+/*
+ * No waiting request has room, and no other one will end: the caller prepared reads and writes that fill the arena,
+ * and waits for a call.
+ */
+static void fail_without_room(struct nfsrdma_session *session)
+{
+	struct request *req = session->waiting.head;
+
+	if (!req || session->in_flight || session->delayed.head || first_with_room(session))
+		return;
+	list_pop(&session->waiting);
+	request_finish(session, req, fail(-ENOBUFS, "%s: the arena has no room for a call beside the batch",
+					  session->host));
+}
+
 /* Send the waiting requests that the credits allow, with one doorbell */
 static void flush(struct nfsrdma_session *session)
 {
@@ -375,18 +432,16 @@ static void flush(struct nfsrdma_session *session)
 	while (session->waiting.head && session->in_flight < session->credits) {
 		struct ibv_send_wr *wr = &session->send_wrs[n];
 		struct ibv_sge *sge = &session->send_sges[n];
-		struct request *req = session->waiting.head;
+		struct request *req = first_with_room(session);
 		uint32_t length;
 		uint8_t *start;
 
-		if (!may_leave(session, req))
+		if (!req || !may_leave(session, req))
 			break;
 		length = encode(session, req, &start);
-		if (!length)
-			break;
 		if (!now)
 			now = now_ms();
-		list_pop(&session->waiting);
+		list_remove(&session->waiting, req);
 		req->state = REQUEST_SENT;
 		req->sent = now;
 		req->send = ++session->sends;
@@ -402,8 +457,10 @@ static void flush(struct nfsrdma_session *session)
 		session->in_flight++;
 		n++;
 	}
-	if (!n)
+	if (!n) {
+		fail_without_room(session);
 		return;
+	}
 	session->stats.doorbells++;
 	if (ibv_post_send(session->qp, session->send_wrs, &bad))
 		connection_lost(session, -EIO, "the device takes no message");

@@ -130,6 +130,7 @@ struct io {
  * @read: memory that the server reads
  * @write: memory that the server writes data to
  * @reply: memory that the server writes a long reply to
+ * @reply_most: bytes of the longest reply with its transport header, without what goes to @write
  * @finish: decodes the results; returns 0, -EINPROGRESS if the server is busy, or an error
  * @done: called at the end, or NULL
  * @error: result of the request, once done
@@ -154,6 +155,7 @@ struct request {
 	uint32_t length;
 	uint32_t position;
 	struct span call, read, write, reply;
+	uint32_t reply_most;
 	int (*finish)(struct nfsrdma_session *session, struct request *req, struct body *results);
 	void (*done)(struct nfsrdma_session *session, struct request *req);
 	int error;
@@ -339,7 +341,7 @@ void requests_disconnected(struct nfsrdma_session *session);
 struct request *request_take(struct nfsrdma_session *session);
 uint8_t *request_begin(struct nfsrdma_session *session, struct request *req, uint32_t procedure);
 void request_release(struct nfsrdma_session *session, struct request *req);
-int request_provide_reply(struct nfsrdma_session *session, struct request *req, uint32_t bytes);
+void request_expect(struct request *req, uint32_t bytes);
 struct request *request_take_setup(struct nfsrdma_session *session);
 void request_send_setup(struct nfsrdma_session *session, struct request *req);
 void request_end_setup(struct nfsrdma_session *session, struct request *req);
