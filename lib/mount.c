@@ -13,16 +13,38 @@
 
 enum { MOUNT_MNT = 1, MOUNT_UMNT = 3 };
 
-static int ask(struct nfsrdma_session *session, CLIENT *client, struct timeval timeout)
+/* Milliseconds to wait for a reply that says nothing */
+#define UMNT_TIMEOUT	1000
+
+/* What is left of the time of nfsrdma_connect(), at most @most milliseconds */
+static struct timeval left(const struct nfsrdma_session *session, uint64_t most)
+{
+	uint64_t end = session->opening + session->options.timeout, now = now_ms(), ms = end > now ? end - now : 1;
+
+	ms = ms < most ? ms : most;
+	return (struct timeval){.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+}
+
+static int no_reply(const struct nfsrdma_session *session)
+{
+	return fail(-ETIMEDOUT, "%s: no reply of the mount daemon for %u ms", session->host,
+		    session->options.timeout);
+}
+
+static int ask(struct nfsrdma_session *session, CLIENT *client)
 {
 	mnt3_res res = {};
+	enum clnt_stat status;
 	bool sys = false;
 	int rc;
 	u_int i;
 
-	if (clnt_call(client, MOUNT_MNT, (xdrproc_t)xdr_path3, (char *)&session->directory,
-		      (xdrproc_t)xdr_mnt3_res, (char *)&res, timeout) != RPC_SUCCESS) {
+	status = clnt_call(client, MOUNT_MNT, (xdrproc_t)xdr_path3, (char *)&session->directory,
+			   (xdrproc_t)xdr_mnt3_res, (char *)&res, left(session, UINT64_MAX));
+	if (status != RPC_SUCCESS) {
 		xdr_free((xdrproc_t)xdr_mnt3_res, (char *)&res);
+		if (status == RPC_TIMEDOUT)
+			return no_reply(session);
 		return fail(-EIO, "%s", clnt_sperror(client, session->host));
 	}
 	rc = nfs_error(res.status);
@@ -41,7 +63,7 @@ static int ask(struct nfsrdma_session *session, CLIENT *client, struct timeval t
 	session->root = res.mnt3_res_u.ok.fh;
 	res.mnt3_res_u.ok.fh = (fh3){};
 	clnt_call(client, MOUNT_UMNT, (xdrproc_t)xdr_path3, (char *)&session->directory,
-		  xdr_nothing, NULL, timeout);
+		  xdr_nothing, NULL, left(session, UMNT_TIMEOUT));
 out:
 	xdr_free((xdrproc_t)xdr_mnt3_res, (char *)&res);
 	return rc;
@@ -50,17 +72,18 @@ out:
 /* Get the file handle of session->directory */
 int mount_root(struct nfsrdma_session *session)
 {
-	struct timeval timeout = {
-		.tv_sec = session->options.timeout / 1000, .tv_usec = session->options.timeout % 1000 * 1000,
-	};
+	struct timeval timeout = left(session, UINT64_MAX);
 	CLIENT *client = clnt_create_timed(session->host, MOUNT_PROGRAM, MOUNT_VERSION, "tcp", &timeout);
 	int rc;
 
+	if (!client && (rpc_createerr.cf_stat == RPC_TIMEDOUT ||
+			rpc_createerr.cf_error.re_status == RPC_TIMEDOUT))
+		return no_reply(session);
 	if (!client)
 		return fail(-ECONNREFUSED, "%s", clnt_spcreateerror(session->host));
 	auth_destroy(client->cl_auth);
 	client->cl_auth = authunix_create_default();
-	rc = client->cl_auth ? ask(session, client, timeout) : no_memory();
+	rc = client->cl_auth ? ask(session, client) : no_memory();
 	if (client->cl_auth)
 		auth_destroy(client->cl_auth);
 	client->cl_auth = NULL;

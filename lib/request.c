@@ -499,7 +499,7 @@ struct request *request_take_setup(struct nfsrdma_session *session)
 
 void request_send_setup(struct nfsrdma_session *session, struct request *req)
 {
-	req->began = now_ms();
+	req->began = began_at(session);
 	ready(session, req);
 }
 
@@ -567,7 +567,7 @@ int request_submit(struct nfsrdma_session *session)
 /* Send a request and wait for its end; returns its error */
 int request_call(struct nfsrdma_session *session, struct request *req)
 {
-	req->began = now_ms();
+	req->began = began_at(session);
 	session->stats.calls++;
 	ready(session, req);
 	if (session->link == LINK_UP)

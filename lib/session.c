@@ -136,6 +136,12 @@ int session_check(const struct nfsrdma_session *session)
 
 /* --- connecting --- */
 
+/* When a call of the library began that makes an RPC now */
+uint64_t began_at(const struct nfsrdma_session *session)
+{
+	return session->opening ? session->opening : now_ms();
+}
+
 static uint32_t or_default(uint32_t value, uint32_t other)
 {
 	return value ? value : other;
@@ -224,7 +230,7 @@ static int connect_address(struct nfsrdma_session *session, const struct addrinf
 static int connect_host(struct nfsrdma_session *session)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found, *each;
-	uint64_t until = now_ms() + session->options.timeout;
+	uint64_t until = session->opening + session->options.timeout;
 	char port[8];
 	int rc;
 
@@ -270,12 +276,14 @@ EXPORTED int nfsrdma_connect(const char *target, const struct nfsrdma_options *o
 	if (!new)
 		return no_memory();
 	new->epoll = -1;
+	new->opening = now_ms();
 	new->generation = generation;
 	rc = open_session(new, target, options);
 	if (rc) {
 		nfsrdma_disconnect(new);
 		return rc;
 	}
+	new->opening = 0;
 	*session = new;
 	return 0;
 }

@@ -135,7 +135,7 @@ struct io {
  * @done: called at the end, or NULL
  * @error: result of the request, once done
  * @send: number of its Send on the connection
- * @began: milliseconds of the monotonic clock
+ * @began: milliseconds of the monotonic clock; that of nfsrdma_connect() for its calls
  * @sent: the same
  * @not_before: the same, of a delayed request
  * @delay: milliseconds
@@ -240,6 +240,7 @@ struct nfsrdma_session {
 	struct nfsrdma_options options;
 	char host[256];
 	struct sockaddr_storage address;
+	uint64_t opening;		/* when nfsrdma_connect() began; 0: it has ended */
 
 	/* connection.c */
 	enum link_state link;
@@ -311,6 +312,7 @@ int session_check(const struct nfsrdma_session *session);
 void descriptors_lock(void);
 void descriptors_unlock(void);
 uint64_t now_ms(void);
+uint64_t began_at(const struct nfsrdma_session *session);
 
 /* --- memory.c --- */
 
