@@ -47,19 +47,29 @@ def build(name: str, folder: Path, *, libfuzzer: bool) -> Path:
     CommandError where clang has no libFuzzer.
     """
     target = TARGETS[name]
+    sources = [HERE / f"{target.source}.c"]
+    path = folder / (target.source if libfuzzer else f"drive-{name}")
+    if not libfuzzer:
+        sources.append(HERE / "drive.c")
+    return _build(sources, path, library=target.library, libfuzzer=libfuzzer)
+
+
+def build_checks(folder: Path) -> Path:
+    """A program that runs one check of the library: see check_client.c."""
+    return _build([HERE / "check_client.c"], folder / "check_client", library=True, libfuzzer=False)
+
+
+def _build(sources: list[Path], path: Path, *, library: bool, libfuzzer: bool) -> Path:
     compiler = CLANG if libfuzzer else COMPILER
     assert compiler
     sanitizers = f"fuzzer,{_SANITIZERS}" if libfuzzer else _SANITIZERS
     flags = (f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all")
-    path = folder / (target.source if libfuzzer else f"drive-{name}")
-    driver: tuple[Path, ...] = () if libfuzzer else (HERE / "drive.c",)
-    library: tuple[str | Path, ...] = build_library() if target.library else ()
-    source = HERE / f"{target.source}.c"
-    run(compiler, *FLAGS, *flags, *SOURCES, source, *driver, *library, "-o", path)
+    more = _library() if library else ()
+    run(compiler, *FLAGS, *flags, *SOURCES, *sources, *more, "-o", path)
     return path
 
 
-def build_library() -> tuple[str | Path, ...]:
+def _library() -> tuple[str | Path, ...]:
     """The library's own sources, the encoders that rpcgen made, and what they are linked with."""
     run("make", "-s", "-C", LIBRARY)
     tirpc = run("pkg-config", "--cflags", "libtirpc").stdout.split()

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libnfsrdma when processes fork, servers change and memory ends, over a device that stands in."""
+
+from pathlib import Path
+
+import pytest
+from wire import fuzz, native
+
+from nfsrdma_tools.command import run
+
+CHECKS = (
+    "fork while a device opens",
+    "fork while a connection closes",
+    "registered memory and fork",
+    "closed file",
+    "smaller messages",
+    "full arena",
+    "call beside a full arena",
+    "listing without progress",
+    "silent mount daemon",
+    "message about memory",
+)
+
+pytestmark = pytest.mark.skipif(native.COMPILER is None, reason="no C compiler")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fuzz.build_checks(tmp_path_factory.mktemp("checks"))
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_check(program: Path, name: str) -> None:
+    run(program, name, timeout=120)
+
+
+def test_all_checks_of_the_program_are_run(program: Path) -> None:
+    assert run(program).stdout.splitlines() == list(CHECKS)

@@ -1,0 +1,848 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+/*
+ * What libnfsrdma does when processes fork, servers change and memory ends: check_client CHECK
+ *
+ * The library runs over a device and an rdma_cm that this file stands in for. Each check has a server, a function
+ * that gets a Call and replies by reply(). The clock goes on while the library sleeps. Exit status 1 with a line
+ * of text if a check finds anything else than it expects.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "session.h"
+
+#undef ibv_reg_mr
+
+/* the library's sources have other names for these two */
+#undef clock_gettime
+int clock_gettime(clockid_t clock, struct timespec *now);
+
+#define KEY	0x1234
+#define MOST	65536
+
+typedef void server(const struct nfr_header *call, const uint8_t *rpc, size_t length);
+
+static server *serve;
+static struct nfsrdma_session *session;
+static uint64_t skipped;
+static uint32_t message_size = 4096, registrations, forks_prepared;
+static bool registration_fails;
+static uint64_t connect_takes;		/* milliseconds */
+
+static void expect(bool condition, const char *format, ...)
+{
+	va_list args;
+
+	if (condition)
+		return;
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	printf(" (%s)\n", nfsrdma_message());
+	fflush(stdout);
+	_exit(1);
+}
+
+/* --- the clock, which goes on while the library sleeps --- */
+
+int fuzz_epoll(int fd, struct epoll_event *events, int most, int timeout);
+
+int fuzz_clock(clockid_t clock, struct timespec *now)
+{
+	int rc = clock_gettime(clock, now);
+
+	now->tv_sec += skipped / 1000;
+	return rc;
+}
+
+int fuzz_epoll(int fd, struct epoll_event *events, int most, int timeout)
+{
+	(void)fd, (void)events, (void)most;
+	skipped += timeout;
+	return 0;
+}
+
+/* --- a fork in the middle of a call --- */
+
+static pthread_barrier_t in_the_middle;
+static bool fork_now;
+
+/* Let the other thread fork, and give it time: it has none if it has to wait for this thread */
+static void middle(void)
+{
+	if (!fork_now)
+		return;
+	fork_now = false;
+	pthread_barrier_wait(&in_the_middle);
+	poll(NULL, 0, 300);
+}
+
+/* --- the device --- */
+
+static uint64_t receive_ids[512];
+static uint32_t first_receive, nreceives;
+static uint8_t replies[64][MOST];
+static size_t reply_sizes[64];
+static uint32_t first_reply, nreplies;
+
+static int post_receive(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	(void)qp, (void)bad;
+	for (; wr; wr = wr->next)
+		receive_ids[(first_receive + nreceives++) % 512] = wr->wr_id;
+	return 0;
+}
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct nfr_chunk chunks[8];
+	struct nfr_segment segs[8];
+	struct nfr_space space = { chunks, 8, segs, 8 };
+	struct nfr_header head;
+
+	(void)qp, (void)bad;
+	for (; wr; wr = wr->next) {
+		const uint8_t *message = (const uint8_t *)wr->sg_list->addr;
+		size_t length = wr->sg_list->length;
+		int size = nfr_wire_decode(&head, &space, message, length);
+
+		expect(size > 0, "a malformed header");
+		expect(length <= session->send_size, "a message of %zu bytes", length);
+		if (head.proc == NFR_NOMSG)
+			serve(&head, (const uint8_t *)head.reads[0].segs[0].offset,
+			      head.reads[0].segs[0].length);
+		else
+			serve(&head, message + size, length - size);
+	}
+	return 0;
+}
+
+static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
+{
+	uint64_t id;
+
+	(void)cq, (void)most;
+	if (!nreplies)
+		return 0;
+	id = receive_ids[first_receive++ % 512];
+	nreceives--;
+	*wc = (struct ibv_wc){
+		.wr_id = id, .opcode = IBV_WC_RECV, .byte_len = reply_sizes[first_reply % 64],
+	};
+	memcpy(memory_receive(session, id), replies[first_reply % 64], wc->byte_len);
+	first_reply++;
+	nreplies--;
+	session->sends_done = session->sends;
+	return 1;
+}
+
+static int notify(struct ibv_cq *cq, int solicited)
+{
+	(void)cq, (void)solicited;
+	return 0;
+}
+
+static struct ibv_device device = { .name = "check0" };
+static struct ibv_context context = {
+	.device = &device,
+	.ops = { .poll_cq = poll_cq, .post_send = post_send, .post_recv = post_receive,
+		 .req_notify_cq = notify },
+};
+
+static uint8_t *accepted(const struct nfr_header *call, uint8_t *at)
+{
+	at = nfr_wire_put32(at, call->xid);
+	at = nfr_wire_put32(at, 1);
+	memset(at, 0, 16);
+	return at + 16;
+}
+
+/* Reply with results: inline, or in the Reply chunk if they are too long for the connection; return Write chunks */
+static void reply(const struct nfr_header *call, const uint8_t *results, size_t length)
+{
+	uint8_t rpc[MOST], *to = replies[(first_reply + nreplies) % 64];
+	struct nfr_header head = {
+		.xid = call->xid, .credits = 32, .proc = NFR_MSG,
+		.writes = call->writes, .nwrites = call->nwrites,
+	};
+	size_t bytes = accepted(call, rpc) - rpc + length, size = nfr_wire_size(&head);
+
+	memcpy(rpc + bytes - length, results, length);
+	if (size + bytes > session->recv_size) {
+		expect(call->reply && call->reply->segs[0].length >= bytes, "no room for a reply of %zu bytes",
+		       bytes);
+		memcpy((uint8_t *)call->reply->segs[0].offset, rpc, bytes);
+		call->reply->segs[0].length = bytes;
+		head.proc = NFR_NOMSG;
+		head.reply = call->reply;
+		bytes = 0;
+		size = nfr_wire_size(&head);
+	}
+	nfr_wire_encode(&head, to, size);
+	memcpy(to + size, rpc, bytes);
+	reply_sizes[(first_reply + nreplies++) % 64] = size + bytes;
+}
+
+/* --- rdma_cm and verbs --- */
+
+static struct rdma_cm_id id = { .verbs = &context };
+static struct rdma_event_channel events;
+static struct rdma_cm_event event;
+static bool event_waits;
+static struct ibv_mr mr = { .lkey = KEY, .rkey = KEY };
+static struct ibv_pd pd;
+static struct ibv_cq cq = { .context = &context };
+static struct ibv_qp qp = { .context = &context };
+
+static int happens(enum rdma_cm_event_type type)
+{
+	event = (struct rdma_cm_event){ .id = &id, .event = type };
+	event_waits = true;
+	return 0;
+}
+
+struct rdma_event_channel *rdma_create_event_channel(void)
+{
+	events.fd = eventfd(0, 0);
+	return &events;
+}
+
+void rdma_destroy_event_channel(struct rdma_event_channel *channel)
+{
+	close(channel->fd);
+}
+
+int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **to, void *user, enum rdma_port_space ps)
+{
+	(void)channel, (void)user, (void)ps;
+	*to = &id;
+	return 0;
+}
+
+int rdma_destroy_id(struct rdma_cm_id *each)
+{
+	(void)each;
+	event_waits = false;
+	return 0;
+}
+
+int rdma_bind_addr(struct rdma_cm_id *each, struct sockaddr *addr)
+{
+	(void)each, (void)addr;
+	return 0;
+}
+
+int rdma_resolve_addr(struct rdma_cm_id *each, struct sockaddr *from, struct sockaddr *to, int timeout)
+{
+	(void)each, (void)from, (void)to, (void)timeout;
+	return happens(RDMA_CM_EVENT_ADDR_RESOLVED);
+}
+
+int rdma_resolve_route(struct rdma_cm_id *each, int timeout)
+{
+	(void)each, (void)timeout;
+	return happens(RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
+int rdma_init_qp_attr(struct rdma_cm_id *each, struct ibv_qp_attr *attr, int *mask)
+{
+	(void)each, (void)attr;
+	*mask = 0;
+	return 0;
+}
+
+int rdma_connect(struct rdma_cm_id *each, struct rdma_conn_param *param)
+{
+	static uint8_t private[NFR_WIRE_PRIVATE_MAX];
+	struct nfr_private offered = { .send_size = message_size, .recv_size = message_size };
+	int rc = happens(RDMA_CM_EVENT_CONNECT_RESPONSE);
+
+	(void)each, (void)param;
+	skipped += connect_takes;
+	event.param.conn.private_data = private;
+	event.param.conn.private_data_len = nfr_wire_encode_private(&offered, private);
+	return rc;
+}
+
+int rdma_establish(struct rdma_cm_id *each)
+{
+	(void)each;
+	return 0;
+}
+
+int rdma_disconnect(struct rdma_cm_id *each)
+{
+	(void)each;
+	return 0;
+}
+
+int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **to)
+{
+	(void)channel;
+	*to = &event;
+	errno = EAGAIN;
+	if (!event_waits)
+		return -1;
+	event_waits = false;
+	return 0;
+}
+
+int rdma_ack_cm_event(struct rdma_cm_event *each)
+{
+	(void)each;
+	return 0;
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *each)
+{
+	(void)each;
+	context.cmd_fd = eventfd(0, 0);
+	context.async_fd = eventfd(0, 0);
+	middle();
+	return &context;
+}
+
+int ibv_close_device(struct ibv_context *each)
+{
+	close(each->cmd_fd);
+	close(each->async_fd);
+	return 0;
+}
+
+const char *ibv_get_device_name(struct ibv_device *each)
+{
+	return each->name;
+}
+
+int ibv_query_device(struct ibv_context *each, struct ibv_device_attr *attr)
+{
+	(void)each;
+	*attr = (struct ibv_device_attr){ .max_qp_rd_atom = 16 };
+	return 0;
+}
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *each)
+{
+	(void)each;
+	return &pd;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *each)
+{
+	(void)each;
+	return 0;
+}
+
+static struct ibv_mr *new_registration(void)
+{
+	registrations++;
+	errno = ENOMEM;
+	return registration_fails ? NULL : &mr;
+}
+
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *each, void *addr, size_t length, int access)
+{
+	(void)each, (void)addr, (void)length, (void)access;
+	return new_registration();
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *each, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	(void)each, (void)addr, (void)length, (void)iova, (void)access;
+	return new_registration();
+}
+
+int ibv_dereg_mr(struct ibv_mr *each)
+{
+	(void)each;
+	return 0;
+}
+
+struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *each)
+{
+	struct ibv_comp_channel *channel = calloc(1, sizeof(*channel));
+
+	(void)each;
+	channel->fd = eventfd(0, EFD_NONBLOCK);
+	return channel;
+}
+
+int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
+{
+	close(channel->fd);
+	free(channel);
+	middle();
+	return 0;
+}
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *each, int cqe, void *user, struct ibv_comp_channel *channel,
+			     int vector)
+{
+	(void)each, (void)cqe, (void)user, (void)channel, (void)vector;
+	return &cq;
+}
+
+int ibv_destroy_cq(struct ibv_cq *each)
+{
+	(void)each;
+	return 0;
+}
+
+int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **each, void **user)
+{
+	(void)channel, (void)each, (void)user;
+	errno = EAGAIN;
+	return -1;
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *each, struct ibv_qp_init_attr *attr)
+{
+	(void)each, (void)attr;
+	first_receive = nreceives = first_reply = nreplies = 0;
+	return &qp;
+}
+
+int ibv_destroy_qp(struct ibv_qp *each)
+{
+	(void)each;
+	return 0;
+}
+
+int ibv_modify_qp(struct ibv_qp *each, struct ibv_qp_attr *attr, int mask)
+{
+	(void)each, (void)attr, (void)mask;
+	return 0;
+}
+
+const char *ibv_wc_status_str(enum ibv_wc_status status)
+{
+	(void)status;
+	return "a failure";
+}
+
+int ibv_fork_init(void)
+{
+	expect(!registrations, "too late");
+	forks_prepared++;
+	return 0;
+}
+
+/* --- servers --- */
+
+static void silent(const struct nfr_header *call, const uint8_t *rpc, size_t length)
+{
+	(void)call, (void)rpc, (void)length;
+}
+
+static uint32_t procedure_of(const uint8_t *rpc)
+{
+	return nfr_wire_load32(rpc + 20);
+}
+
+/* GETATTR: every file is a directory */
+static void attributes(const struct nfr_header *call)
+{
+	uint8_t results[4 + NFS_ATTR_BYTES] = {};
+
+	nfr_wire_store32(results + 4, 2);
+	reply(call, results, sizeof(results));
+}
+
+/* READ returns as many bytes of 0x5a as the Call wants, NULL nothing */
+static void reads(const struct nfr_header *call, const uint8_t *rpc, size_t length)
+{
+	uint8_t results[MOST], *at = results;
+	uint32_t count = nfr_wire_load32(rpc + length - 4);
+
+	if (procedure_of(rpc) == NFS_NULL) {
+		reply(call, results, 0);
+		return;
+	}
+	if (procedure_of(rpc) == NFS_GETATTR) {
+		attributes(call);
+		return;
+	}
+	expect(procedure_of(rpc) == NFS_READ, "procedure %u", procedure_of(rpc));
+	at = nfr_wire_put32(at, 0);
+	at = nfr_wire_put32(at, 0);
+	at = nfr_wire_put32(at, count);
+	at = nfr_wire_put32(at, 1);
+	at = nfr_wire_put32(at, count);
+	if (call->nwrites) {
+		memset((uint8_t *)call->writes[0].segs[0].offset, 0x5a, count);
+		call->writes[0].segs[0].length = count;
+	} else {
+		memset(at, 0x5a, count);
+		at += count;
+	}
+	reply(call, results, at - results);
+}
+
+static uint32_t stalled;
+
+/* The same, but does not reply to as many Calls as @stalled says */
+static void reads_later(const struct nfr_header *call, const uint8_t *rpc, size_t length)
+{
+	if (stalled)
+		stalled--;
+	else
+		reads(call, rpc, length);
+}
+
+/* --- the session --- */
+
+static void open_session(uint32_t arena)
+{
+	struct nfsrdma_options options = { .depth = 8, .inline_size = 4096, .arena = arena, .timeout = 4000 };
+	int rc = nfsrdma_connect("127.0.0.1", &options, &session);
+
+	expect(!rc, "connect: %d", rc);
+	session->directory = strdup("/export");
+	session->root = (fh3){ 4, strdup("root") };
+	session->read_max = session->write_max = session->list_max = 32768;
+}
+
+static struct nfsrdma_file *open_file(void)
+{
+	struct nfsrdma_file *file = calloc(1, sizeof(*file));
+
+	*file = (struct nfsrdma_file){ .session = session, .fh = { .length = 8 }, .flags = O_RDWR, .users = 1 };
+	return file;
+}
+
+/* --- checks --- */
+
+static struct nfsrdma_options plain = { .timeout = 4000 };
+
+static void *connect_and_close(void *unused)
+{
+	(void)unused;
+	expect(!nfsrdma_connect("127.0.0.1", &plain, &session), "connect");
+	connection_lost(session, -EIO, "check");
+	return NULL;
+}
+
+/* Fork while another thread is in the middle of a call; the child keeps no descriptor of the session */
+static void fork_in_the_middle(void)
+{
+	int status;
+	pid_t pid;
+
+	pthread_barrier_wait(&in_the_middle);
+	pid = fork();
+	if (!pid)
+		_exit(fcntl(context.cmd_fd, F_GETFD) < 0 && fcntl(context.async_fd, F_GETFD) < 0 ? 0 : 3);
+	expect(waitpid(pid, &status, 0) == pid, "waitpid");
+	expect(status == 0, "the child kept descriptors, or failed: status %#x", status);
+}
+
+static void check_fork_while_a_device_opens(void)
+{
+	pthread_t thread;
+
+	/* the handlers of fork(2) are those of the first session */
+	expect(!nfsrdma_connect("127.0.0.1", &plain, &session), "connect");
+	nfsrdma_disconnect(session);
+	fork_now = true;
+	pthread_create(&thread, NULL, connect_and_close, NULL);
+	fork_in_the_middle();
+	pthread_join(thread, NULL);
+}
+
+static void *lose(void *unused)
+{
+	(void)unused;
+	connection_lost(session, -EIO, "check");
+	return NULL;
+}
+
+static void check_fork_while_a_connection_closes(void)
+{
+	pthread_t thread;
+
+	open_session(0);
+	fork_now = true;
+	pthread_create(&thread, NULL, lose, NULL);
+	fork_in_the_middle();
+	pthread_join(thread, NULL);
+	nfsrdma_disconnect(session);
+}
+
+static void check_registered_memory_and_fork(void)
+{
+	open_session(0);
+	expect(forks_prepared == 1, "ibv_fork_init called %u times", forks_prepared);
+	nfsrdma_disconnect(session);
+	open_session(0);
+	expect(forks_prepared == 1, "ibv_fork_init called %u times", forks_prepared);
+	nfsrdma_disconnect(session);
+}
+
+static void check_closed_file(void)
+{
+	struct nfsrdma_file *file;
+	struct nfsrdma_completion done;
+	uint8_t data[512], wanted[512];
+
+	memset(wanted, 0x5a, sizeof(wanted));
+	serve = reads;
+	open_session(0);
+	file = open_file();
+	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 7), "prepare");
+	nfsrdma_close(file);
+	expect(nfsrdma_submit(session) == 1 && nfsrdma_wait(session, &done, 1, 1, -1) == 1, "wait");
+	expect(done.result == sizeof(data) && !memcmp(data, wanted, sizeof(data)), "result %d", (int)done.result);
+	/* one that does not complete, and one that never leaves */
+	serve = silent;
+	file = open_file();
+	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 8), "prepare");
+	expect(nfsrdma_submit(session) == 1, "submit");
+	nfsrdma_close(file);
+	file = open_file();
+	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 9), "prepare");
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+}
+
+static void check_smaller_messages(void)
+{
+	struct nfsrdma_file *file;
+	struct nfsrdma_completion done[2];
+	uint8_t data[3000], wanted[3000];
+
+	memset(wanted, 0x5a, sizeof(wanted));
+	serve = reads;
+	open_session(0);
+	file = open_file();
+	expect(!nfsrdma_null(session), "null");
+	/* the server of the first connection does not reply; that of the next one has smaller messages */
+	serve = reads_later;
+	stalled = 1;
+	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 1), "prepare");
+	expect(nfsrdma_submit(session) == 1, "submit");
+	message_size = 1024;
+	expect(nfsrdma_wait(session, done, 1, 1, -1) == 1, "wait");
+	expect(session->recv_size == 1024, "messages of %u bytes", session->recv_size);
+	expect(done[0].result == sizeof(data) && !memcmp(data, wanted, sizeof(data)), "result %d",
+	       (int)done[0].result);
+	expect(!session->arena_used, "arena %#lx", session->arena_used);
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+}
+
+static uint32_t writes;
+
+/* Compares the data of a WRITE */
+static void takes_writes(const struct nfr_header *call, const uint8_t *rpc, size_t length)
+{
+	uint8_t results[64] = {}, wanted[3000];
+
+	if (procedure_of(rpc) != NFS_WRITE) {
+		reads(call, rpc, length);
+		return;
+	}
+	memset(wanted, 0xa5, sizeof(wanted));
+	expect(length > sizeof(wanted) && !memcmp(rpc + length - sizeof(wanted), wanted, sizeof(wanted)),
+	       "a WRITE of %zu bytes", length);
+	writes++;
+	/* status, no attributes, count, stable */
+	nfr_wire_store32(results + 12, sizeof(wanted));
+	nfr_wire_store32(results + 16, 2);
+	reply(call, results, 28);
+}
+
+/* A Call that has become too long for the arena's rest lets those behind it leave */
+static void check_full_arena(void)
+{
+	struct nfsrdma_file *file;
+	struct nfsrdma_completion done[2];
+	static uint8_t data[20000];
+	uint8_t text[3000];
+
+	memset(text, 0xa5, sizeof(text));
+	serve = reads;
+	open_session(BLOCK_BYTES);
+	file = open_file();
+	expect(!nfsrdma_null(session), "null");
+	serve = silent;
+	expect(!nfsrdma_prepare_write(file, text, sizeof(text), 0, 1), "prepare write");
+	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 2), "prepare read");
+	expect(nfsrdma_prepare_read(file, data, sizeof(data), 0, 3) == -EAGAIN, "the arena is not full: no check");
+	expect(nfsrdma_submit(session) == 2, "submit");
+	serve = takes_writes;
+	message_size = 1024;
+	expect(nfsrdma_wait(session, done, 2, 2, -1) == 2, "wait");
+	expect(done[0].user_data == 2 && done[0].result == sizeof(data), "first %d: %d", (int)done[0].user_data,
+	       (int)done[0].result);
+	expect(done[1].user_data == 1 && done[1].result == sizeof(text), "second %d: %d", (int)done[1].user_data,
+	       (int)done[1].result);
+	expect(writes == 1, "%u WRITEs", writes);
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+}
+
+/* A call while a batch that was not submitted has the arena fails without a wait */
+static void check_call_beside_a_full_arena(void)
+{
+	struct nfsrdma_file *file;
+	static uint8_t data[20000];
+	struct nfsrdma_dir *dir;
+	struct nfsrdma_entry entry;
+	int rc;
+
+	serve = reads;
+	open_session(BLOCK_BYTES);
+	file = open_file();
+	expect(!nfsrdma_opendir(session, "", &dir), "opendir");
+	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 1), "prepare");
+	skipped = 0;
+	rc = nfsrdma_readdir(dir, &entry);
+	expect(rc == -ENOBUFS && strstr(nfsrdma_message(), "READDIRPLUS"), "readdir: %d", rc);
+	expect(skipped < session->options.timeout, "after %lu ms", skipped);
+	nfsrdma_closedir(dir);
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+}
+
+static bool same_cookie;
+static uint32_t listings;
+
+/* Each listing is one entry, "." */
+static void lists_dots(const struct nfr_header *call, const uint8_t *rpc, size_t length)
+{
+	uint8_t results[256] = {}, *at = results + 16;
+
+	(void)length;
+	if (procedure_of(rpc) == NFS_GETATTR) {
+		attributes(call);
+		return;
+	}
+	at = nfr_wire_put32(at, 1);
+	at = put64(at, 1);
+	at = put_opaque(at, ".", 1);
+	at = put64(at, same_cookie ? 1 : ++listings);
+	at = nfr_wire_put32(at, 0);
+	at = nfr_wire_put32(at, 0);
+	/* no more entries, and not the end */
+	at = nfr_wire_put32(at, 0);
+	at = nfr_wire_put32(at, 0);
+	reply(call, results, at - results);
+}
+
+static void check_listing_without_progress(void)
+{
+	struct nfsrdma_entry entry;
+	struct nfsrdma_dir *dir;
+	int rc, i;
+
+	serve = lists_dots;
+	open_session(0);
+	for (i = 0; i < 2; i++) {
+		same_cookie = i;
+		expect(!nfsrdma_opendir(session, "", &dir), "opendir");
+		rc = nfsrdma_readdir(dir, &entry);
+		expect(rc == -EBADMSG, "readdir: %d", rc);
+		nfsrdma_closedir(dir);
+	}
+	nfsrdma_disconnect(session);
+}
+
+/* --- the mount daemon --- */
+
+static int listener;
+
+CLIENT *clnt_create_timed(const char *host, rpcprog_t program, rpcvers_t version, const char *net,
+			  const struct timeval *timeout)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET };
+	socklen_t length = sizeof(to);
+	struct netbuf address = { .maxlen = sizeof(to), .len = sizeof(to), .buf = &to };
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	(void)host, (void)net, (void)timeout;
+	getsockname(listener, (struct sockaddr *)&to, &length);
+	expect(!connect(fd, (struct sockaddr *)&to, sizeof(to)), "connect to the listener");
+	return clnt_vc_create(fd, &address, program, version, 0, 0);
+}
+
+static void check_silent_mount_daemon(void)
+{
+	struct nfsrdma_options options = { .timeout = 20000 };
+	struct sockaddr_in any = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct timespec before, after;
+	long took;
+	int rc;
+
+	listener = socket(AF_INET, SOCK_STREAM, 0);
+	expect(!bind(listener, (struct sockaddr *)&any, sizeof(any)) && !listen(listener, 4), "listen");
+	/* the daemon gets what the connection leaves of it */
+	connect_takes = 19000;
+	clock_gettime(CLOCK_MONOTONIC, &before);
+	rc = nfsrdma_connect("127.0.0.1:/export", &options, &session);
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	took = (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000;
+	expect(rc == -ETIMEDOUT && strstr(nfsrdma_message(), "mount daemon"), "connect: %d", rc);
+	expect(took < 10000, "after %ld ms", took);
+}
+
+/* --- memory --- */
+
+static void check_message_about_memory(void)
+{
+	struct nfsrdma_region *region;
+	static uint8_t data[4096];
+	int rc;
+
+	registration_fails = true;
+	rc = nfsrdma_connect("127.0.0.1", &plain, &session);
+	expect(rc == -ENOMEM && strstr(nfsrdma_message(), "ulimit -l"), "connect: %d", rc);
+	registration_fails = false;
+	open_session(0);
+	registration_fails = true;
+	rc = nfsrdma_register(session, data, sizeof(data), &region);
+	expect(rc == -ENOMEM && strstr(nfsrdma_message(), "ulimit -l"), "register: %d", rc);
+	registration_fails = false;
+	nfsrdma_disconnect(session);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} checks[] = {
+	{ "fork while a device opens", check_fork_while_a_device_opens },
+	{ "fork while a connection closes", check_fork_while_a_connection_closes },
+	{ "registered memory and fork", check_registered_memory_and_fork },
+	{ "closed file", check_closed_file },
+	{ "smaller messages", check_smaller_messages },
+	{ "full arena", check_full_arena },
+	{ "call beside a full arena", check_call_beside_a_full_arena },
+	{ "listing without progress", check_listing_without_progress },
+	{ "silent mount daemon", check_silent_mount_daemon },
+	{ "message about memory", check_message_about_memory },
+};
+
+/* Without an argument, the names of all checks */
+int main(int argc, char **argv)
+{
+	size_t i;
+
+	serve = silent;
+	pthread_barrier_init(&in_the_middle, NULL, 2);
+	for (i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
+		if (argc < 2)
+			puts(checks[i].name);
+		else if (!strcmp(argv[1], checks[i].name))
+			return checks[i].run(), 0;
+	}
+	return argc < 2 ? 0 : 2;
+}
