@@ -105,11 +105,49 @@ static int connect_to(struct thread_data *td, struct nfsrdma_session **session)
 	return !!rc;
 }
 
-/* Size of a file that is not laid out: what the job asks for, or of a file to read, what it has */
-static int size_of(struct thread_data *td, struct nfsrdma_session *session, struct fio_file *f)
+static int open_flags(struct thread_data *td)
 {
-	uint64_t asked = td->o.file_size_low ?: td->o.size / td->o.nr_files;
+	if (!td_write(td))
+		return O_RDONLY;
+	return O_RDWR | (td->o.allow_create ? O_CREAT : 0) | (td->o.sync_io ? O_DSYNC : 0);
+}
+
+/* Where the job's part of a file ends; a job without a size has all of the file. */
+static uint64_t end_of(struct thread_data *td, struct fio_file *f)
+{
+	uint64_t part = td->o.size / td->o.nr_files;
+
+	if (td->o.file_size_low)
+		return td->o.file_size_low;
+	return part ? get_start_offset(td, f) + part : f->real_file_size;
+}
+
+/* Give a file the size that the job expects: reads of a job that also writes do not find its end. */
+static int extend(struct thread_data *td, struct nfsrdma_session *session, struct fio_file *f, uint64_t size)
+{
+	struct nfsrdma_file *file;
+	int rc;
+
+	rc = nfsrdma_open(session, f->file_name, open_flags(td), 0644, &file);
+	if (rc) {
+		report(td, rc, "open", f->file_name);
+		return 1;
+	}
+	rc = nfsrdma_ftruncate(file, size);
+	nfsrdma_close(file);
+	if (rc) {
+		report(td, rc, "extend", f->file_name);
+		return 1;
+	}
+	f->real_file_size = size;
+	return 0;
+}
+
+/* Find the size of a file, and extend it if the job writes; fio lays out no files over this engine. */
+static int lay_out(struct thread_data *td, struct nfsrdma_session *session, struct fio_file *f)
+{
 	struct stat st = {};
+	uint64_t end;
 	int rc;
 
 	rc = nfsrdma_stat(session, f->file_name, &st);
@@ -117,21 +155,33 @@ static int size_of(struct thread_data *td, struct nfsrdma_session *session, stru
 		report(td, rc, "stat", f->file_name);
 		return 1;
 	}
-	if (td_write(td) && (uint64_t)st.st_size < asked)
-		st.st_size = asked;
-	if (!st.st_size || (uint64_t)st.st_size < asked) {
-		log_err("nfsrdma: %s: found %llu bytes, expected %llu\n", f->file_name,
-			(unsigned long long)st.st_size, (unsigned long long)asked);
-		td_verror(td, ENODATA, "size");
-		return 1;
-	}
 	f->filetype = FIO_TYPE_FILE;
 	f->real_file_size = st.st_size;
 	fio_file_set_size_known(f);
-	return 0;
+	if (td->o.fill_device && td_write(td)) {
+		f->real_file_size = -1ULL;
+		return 0;
+	}
+	end = end_of(td, f);
+	if (!end) {
+		log_err("nfsrdma: %s: an empty file, needs size=\n", f->file_name);
+		td_verror(td, EINVAL, "size");
+		return 1;
+	}
+	if (f->real_file_size >= end)
+		return 0;
+	if (td_write(td))
+		return extend(td, session, f, end);
+	log_err("nfsrdma: %s: found %llu bytes, expected %llu\n", f->file_name,
+		(unsigned long long)f->real_file_size, (unsigned long long)end);
+	td_verror(td, ENODATA, "size");
+	return 1;
 }
 
-/* Runs before the job's process exists, which connects for itself. */
+/*
+ * fio calls it for all jobs before the first one starts (create_serialize), so that no job changes the size of a
+ * file that another one writes. The job's process, which does not exist yet, connects for itself.
+ */
 static int setup(struct thread_data *td)
 {
 	struct nfsrdma_session *session;
@@ -143,7 +193,7 @@ static int setup(struct thread_data *td)
 	if (rc)
 		return rc;
 	for_each_file(td, f, i) {
-		rc = size_of(td, session, f);
+		rc = lay_out(td, session, f);
 		if (rc)
 			break;
 	}
@@ -211,12 +261,9 @@ static int open_file(struct thread_data *td, struct fio_file *f)
 {
 	struct engine *e = td->io_ops_data;
 	struct nfsrdma_file *file;
-	int flags, rc;
+	int rc;
 
-	flags = td_write(td) ? O_RDWR | O_CREAT : O_RDONLY;
-	if (td->o.sync_io)
-		flags |= O_DSYNC;
-	rc = nfsrdma_open(e->session, f->file_name, flags, 0644, &file);
+	rc = nfsrdma_open(e->session, f->file_name, open_flags(td), 0644, &file);
 	if (rc) {
 		report(td, rc, "open", f->file_name);
 		return 1;
@@ -241,7 +288,7 @@ static int unlink_file(struct thread_data *td, struct fio_file *f)
 
 static int get_file_size(struct thread_data *td, struct fio_file *f)
 {
-	/* setup() has stored it */
+	/* lay_out() has stored it */
 	return 0;
 }
 

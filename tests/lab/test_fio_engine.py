@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from carriers import Carriers
@@ -17,6 +18,7 @@ from client_library import built_library
 from faults import FAULTS, RESTARTED
 
 from nfsrdma_tools import command
+from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.config import KERNELS
 from nfsrdma_tools.lab.debian_kernel import SUITES
@@ -72,7 +74,7 @@ def argv(job: str, size: str, *more: str) -> Sequence[str]:
     return ("env", "-C", HERE, *names, "fio", "--output-format=json+", job, *more)
 
 
-def ended(text: str) -> tuple[dict[str, object], str]:
+def ended(text: str) -> tuple[dict[str, Any], str]:
     """The result of the job, which had no error, and the engine's line."""
     line, _, rest = text.partition("{")
     (job,) = json.loads("{" + rest.rpartition("}")[0] + "}")["jobs"]
@@ -94,7 +96,7 @@ def of_server(lab: Lab, size: str, *words: str) -> bool:
 def test_what_the_engine_writes_another_engine_verifies(server: Lab) -> None:
     said = server.run("client", *argv("verify.fio", "8m"), timeout=SECONDS).stdout
     job, line = ended(said)
-    assert job["write"]["io_kbytes"] == job["read"]["io_kbytes"] == 8 << 10  # type: ignore[index]
+    assert job["write"]["io_kbytes"] == job["read"]["io_kbytes"] == 8 << 10
     # both ways, RDMA moved the data itself
     assert ", copied 0\n" in line, line
     assert of_server(server, "8m")
@@ -104,6 +106,34 @@ def test_what_the_engine_writes_another_engine_verifies(server: Lab) -> None:
     assert not of_server(server, "8m")
 
 
+@pytest.mark.parametrize("kind", ((), ("--thread",)), ids=("processes", "threads"))
+def test_jobs_write_parts_of_a_new_file(server: Lab, kind: Sequence[str]) -> None:
+    more = ("--numjobs=4", "--offset_increment=2m", "--group_reporting", *kind)
+    said = server.run("client", *argv("verify.fio", "2m", *more), timeout=SECONDS).stdout
+    job, lines = ended(said)
+    assert job["write"]["io_kbytes"] == job["read"]["io_kbytes"] == 8 << 10
+    # each job has its own session
+    assert lines.count(": connects 1, ") == lines.count(", copied 0\n") == 4, lines
+    assert of_server(server, "8m")
+
+
+ENGINE = ("--ioengine=external:lib/build/fio.so", "--target=server:/export", f"--filename={FILE}")
+
+
+def engine_job(lab: Lab, *words: str) -> Result:
+    """Run a job without a job file, for options that those do not have."""
+    argv = ("env", "-C", HERE, "fio", "--output-format=json+", "--name=job", *ENGINE, *words)
+    return lab.run("client", *argv, timeout=SECONDS, check=False)
+
+
+@pytest.mark.parametrize("depth", (1, 8))
+def test_a_job_reads_and_writes_a_new_file(server: Lab, depth: int) -> None:
+    words = ("--rw=randrw", "--bs=64k", "--size=8m", f"--iodepth={depth}")
+    job, _ = ended(engine_job(server, *words).stdout)
+    # no read found the end of the file
+    assert job["read"]["io_bytes"] + job["write"]["io_bytes"] == 8 << 20
+
+
 @pytest.mark.parametrize("job", ("read-one.fio", "read-batch.fio"))
 def test_what_another_engine_wrote_is_read_and_verified(server: Lab, job: str) -> None:
     write = ("--rw=write", "--bs=64k", "--verify_interval=4k", "--do_verify=0")
@@ -111,7 +141,7 @@ def test_what_another_engine_wrote_is_read_and_verified(server: Lab, job: str) -
     # each block says where it belongs; what the job file says itself is as it is
     more = ("--number_ios=1600", *VERIFY)
     job_of, line = ended(server.run("client", *argv(job, "64m", *more), timeout=SECONDS).stdout)
-    assert job_of["read"]["total_ios"] == 1600  # type: ignore[index]
+    assert job_of["read"]["total_ios"] == 1600
     doorbells = int(line.partition("doorbells ")[2].split(",")[0])
     # a few more for the file's attributes and the mount protocol
     assert doorbells < 1600 / 16 + 30 if job == "read-batch.fio" else doorbells >= 1600, line
@@ -138,7 +168,7 @@ def test_data_is_verified_under_faults(server: Lab, size: str, each: int) -> Non
             wait_for_growth(server, written, process)
         output, _ = process.communicate()
     job, line = ended(output)
-    assert job["read"]["io_kbytes"] == job["write"]["io_kbytes"]  # type: ignore[index]
+    assert job["read"]["io_kbytes"] == job["write"]["io_kbytes"]
     connects = int(line.partition("connects ")[2].split(",")[0])
     assert connects > len(faults) // 2, line
     assert of_server(server, size)
