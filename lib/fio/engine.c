@@ -33,6 +33,7 @@ struct engine_options {
  * struct engine - state of a job
  * @session: session
  * @region: registration of the buffers
+ * @bytes: size of the buffers
  * @ended: completions that fio has not collected
  * @waiting: requests of the next batch
  * @count: number of them
@@ -40,6 +41,7 @@ struct engine_options {
 struct engine {
 	struct nfsrdma_session *session;
 	struct nfsrdma_region *region;
+	size_t bytes;
 	struct nfsrdma_completion ended[DEPTH_MAX];
 	struct io_u *waiting[DEPTH_MAX];
 	unsigned int count;
@@ -242,6 +244,7 @@ static int iomem_alloc(struct thread_data *td, size_t size)
 		td->orig_buffer = NULL;
 		return 1;
 	}
+	e->bytes = size;
 	rc = nfsrdma_register(e->session, td->orig_buffer, size, &e->region);
 	if (rc)
 		report(td, rc, "register", "buffers");
@@ -252,9 +255,11 @@ static void iomem_free(struct thread_data *td)
 {
 	struct engine *e = td->io_ops_data;
 
-	if (e && e->region && !nfsrdma_unregister(e->region))
-		e->region = NULL;
 	/* the server may still write to the memory of requests that have not ended: it stays mapped */
+	if (!e || !e->region || nfsrdma_unregister(e->region))
+		return;
+	e->region = NULL;
+	munmap(td->orig_buffer, e->bytes);
 }
 
 static int open_file(struct thread_data *td, struct fio_file *f)
@@ -283,7 +288,7 @@ static int unlink_file(struct thread_data *td, struct fio_file *f)
 {
 	struct engine *e = td->io_ops_data;
 
-	return e ? nfsrdma_unlink(e->session, f->file_name) : 0;
+	return e ? -nfsrdma_unlink(e->session, f->file_name) : 0;
 }
 
 static int get_file_size(struct thread_data *td, struct fio_file *f)
@@ -301,11 +306,16 @@ static void finish(struct io_u *io_u, int64_t result)
 		io_u->resid = io_u->xfer_buflen - result;
 }
 
-/* One request at a time: no completion has to be collected. */
-static enum fio_q_status alone(struct thread_data *td, struct nfsrdma_file *file, struct io_u *io_u)
+static void note_time(struct thread_data *td, struct io_u *io_u)
 {
 	if (fio_fill_issue_time(td))
 		fio_gettime(&io_u->issue_time, NULL);
+}
+
+/* One request at a time: no completion has to be collected. */
+static enum fio_q_status alone(struct thread_data *td, struct nfsrdma_file *file, struct io_u *io_u)
+{
+	note_time(td, io_u);
 	if (io_u->ddir == DDIR_READ)
 		finish(io_u, nfsrdma_pread(file, io_u->xfer_buf, io_u->xfer_buflen, io_u->offset));
 	else
@@ -321,6 +331,7 @@ static enum fio_q_status queue(struct thread_data *td, struct io_u *io_u)
 
 	fio_ro_check(td, io_u);
 	if (ddir_sync(io_u->ddir)) {
+		note_time(td, io_u);
 		finish(io_u, nfsrdma_fsync(file));
 		io_u->resid = 0;
 		return FIO_Q_COMPLETED;

@@ -128,10 +128,14 @@ def engine_job(lab: Lab, *words: str) -> Result:
 
 @pytest.mark.parametrize("depth", (1, 8))
 def test_a_job_reads_and_writes_a_new_file(server: Lab, depth: int) -> None:
-    words = ("--rw=randrw", "--bs=64k", "--size=8m", f"--iodepth={depth}")
+    words = ("--rw=randrw", "--bs=64k", "--size=8m", "--fsync=8", f"--iodepth={depth}")
     job, _ = ended(engine_job(server, *words).stdout)
     # no read found the end of the file
     assert job["read"]["io_bytes"] + job["write"]["io_bytes"] == 8 << 20
+    # one COMMIT at a time: together they take no longer than the job
+    assert job["sync"]["total_ios"] > 0
+    lasted = job["sync"]["lat_ns"]["mean"] * job["sync"]["lat_ns"]["N"]
+    assert 0 < lasted < job["job_runtime"] * 1e6
 
 
 @pytest.mark.parametrize("job", ("read-one.fio", "read-batch.fio"))
