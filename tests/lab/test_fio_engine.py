@@ -138,6 +138,18 @@ def test_a_job_reads_and_writes_a_new_file(server: Lab, depth: int) -> None:
     assert 0 < lasted < job["job_runtime"] * 1e6
 
 
+def test_nfs41_reads_and_does_not_write(server: Lab) -> None:
+    assert of_server(server, "8m", "--rw=write", "--bs=64k", "--do_verify=0", "--verify=crc32c")
+    words = ("--nfs_version=41", "--size=8m", "--iodepth=8")
+    job, line = ended(engine_job(server, *words, *VERIFY).stdout)
+    assert job["read"]["io_kbytes"] == 8 << 10
+    assert ", copied 0\n" in line, line
+    said = engine_job(server, *words, "--rw=write", "--bs=64k")
+    assert said.returncode
+    expected = f"nfsrdma: open {FILE}: {FILE}: a session with NFSv4.1 only reads"
+    assert expected in said.stdout + said.stderr
+
+
 @pytest.mark.parametrize("job", ("read-one.fio", "read-batch.fio"))
 def test_what_another_engine_wrote_is_read_and_verified(server: Lab, job: str) -> None:
     write = ("--rw=write", "--bs=64k", "--verify_interval=4k", "--do_verify=0")
