@@ -4,6 +4,7 @@
 The engine is built from the source of the nodes' fio: a folder in $FIO_SOURCE, or Debian's.
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -170,35 +171,48 @@ def test_errors_say_what_is_missing(server: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "each"), [("48m", 1), pytest.param("1g", 3, marks=pytest.mark.nightly)]
+    ("size", "parts"), [("48m", 6), pytest.param("1g", 16, marks=pytest.mark.nightly)]
 )
-def test_data_is_verified_under_faults(server: Lab, size: str, each: int) -> None:
-    """All of the file is written and read back while servers restart and links go down."""
-    faults = (RESTARTED, FAULTS["server's link down"]) * each
+def test_data_is_verified_under_faults(server: Lab, size: str, parts: int) -> None:
+    """All of the file is written and read back while servers restart and links go down.
+
+    A fault comes before each part of the data that the server moves.
+    """
+    part = 2 * SIZES[size] // parts
+    survived = []
+    start = moved(server)
     words = server.ssh("client").argv(*argv("verify.fio", size))
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        wait_for_growth(server, 0, process)
-        for fault in faults:
-            written = file_size(server)
+        wait_until_moved(server, sum(start) + 1, process)
+        for fault in itertools.cycle((RESTARTED, FAULTS["server's link down"])):
+            before = moved(server)
             server.run(fault.node, "sh", "-c", fault.script, timeout=SECONDS)
-            wait_for_growth(server, written, process)
+            wait_until_moved(server, sum(before) + part, process)
+            if process.poll() is not None:
+                break
+            survived.append((fault, "written" if before[0] == start[0] else "read"))
         output, _ = process.communicate()
     job, line = ended(output)
-    assert job["read"]["io_kbytes"] == job["write"]["io_kbytes"]
-    connects = int(line.partition("connects ")[2].split(",")[0])
-    assert connects > len(faults) // 2, line
+    assert job["read"]["io_bytes"] == job["write"]["io_bytes"] == SIZES[size]
+    assert {phase for _, phase in survived} == {"written", "read"}
+    restarts = sum(fault is RESTARTED for fault, _ in survived)
+    assert int(line.partition("connects ")[2].split(",")[0]) > restarts > 0, line
     assert of_server(server, size)
 
 
-def file_size(lab: Lab) -> int:
-    """KiB of the file that the server has."""
-    script = f"du -k /export/{FILE} 2>/dev/null | cut -f1"
-    return int(lab.run("server", "sh", "-c", script).stdout or 0)
+SIZES = {"48m": 48 << 20, "1g": 1 << 30}
 
 
-def wait_for_growth(lab: Lab, before: int, process: "subprocess.Popen[str]") -> None:
-    """Wait until more of the file has been written, or the job has ended."""
+def moved(lab: Lab) -> tuple[int, int]:
+    """Bytes that the server has read and written for clients."""
+    line = lab.run("server", "grep", "^io ", "/proc/net/rpc/nfsd").stdout
+    _, read, written = line.split()
+    return int(read), int(written)
+
+
+def wait_until_moved(lab: Lab, least: int, process: "subprocess.Popen[str]") -> None:
+    """Wait until the server has moved that much in all, or the job has ended."""
     end = time.monotonic() + SECONDS
-    while process.poll() is None and file_size(lab) <= before:
-        assert time.monotonic() < end, "nothing was written after a fault"
+    while process.poll() is None and (now := sum(moved(lab))) < least:
+        assert time.monotonic() < end, f"the server moved {now} bytes, expected {least}"
         time.sleep(0.3)
