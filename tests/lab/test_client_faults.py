@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from client_library import place_program
+from exports import SMALL, small_export
 from faults import FAULTS, RESTARTED, Fault
 from node_files import NODES
 
@@ -149,15 +150,9 @@ def test_a_child_keeps_no_connection_of_its_parent(server: Lab) -> None:
 
 
 def test_a_full_file_system_is_an_error(server: Lab) -> None:
-    script = "mkdir -p /export/small && mount -t tmpfs -o size=4M tmpfs /export/small"
-    export = "exportfs -o rw,insecure,no_root_squash,fsid=77 '*:/export/small'"
-    server.run("server", "sh", "-ec", f"{script}; {export}")
-    try:
-        found = run(server, "full", target="server:/export/small")
+    with small_export(server, "server", "4M"):
+        found = run(server, "full", target=f"server:{SMALL}")
         assert 3 << 20 < found["written"] <= 4 << 20
-    finally:
-        undo = "exportfs -u '*:/export/small'; exportfs -f; umount /export/small"
-        server.run("server", "sh", "-ec", f"{undo}; rmdir /export/small")
 
 
 def test_a_removed_file_is_stale(server: Lab) -> None:

@@ -12,8 +12,9 @@ from nfsrdma_tools.lab.lab import Lab
 
 # seconds until its Calls time out, which is before soft-RoCE gives a silent peer up
 TIMEOUT = 2
-# timeouts of Calls that a test wants
-MANY = 256
+# timeouts of Calls that a test wants; a slow machine sends only so many before the first of them
+# ends its connection, and no other connection comes up in the silence
+MANY = 100
 IMPATIENT = "vers=3,actimeo=600"
 FILES = """
 mkdir /export/silent && cd /export/silent
@@ -60,7 +61,7 @@ def test_a_broken_connection_does_not_wait_for_its_device(
 def test_tasks_that_time_out_leave_the_workers_to_others(
     both_ours: Lab, sums: dict[str, str]
 ) -> None:
-    """rpciod's workers carry all mounts: hundreds of Calls that time out sleep elsewhere.
+    """rpciod's workers carry all mounts: a hundred Calls that time out sleep elsewhere.
 
     The silence outlasts their major timeout. Nevertheless each Call has its time for a reply on the
     connection that follows, or Calls would break connections one after the other.

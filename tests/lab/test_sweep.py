@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exports import SMALL, small_export
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -309,17 +310,9 @@ def test_writing(node: Lab) -> None:
 
 
 def test_no_space_on_the_server(node: Lab) -> None:
-    said = node.run(
-        "client", "sh", "-c",
-        """
-        mkdir /export/small; mount -t tmpfs -o size=2M none /export/small
-        exportfs -o rw,no_root_squash,insecure,fsid=77 '*:/export/small'
-        nfsrdma sweep server:/export/small --vers 3 --output /root/sweep.db --file-size 4M
-        echo status $?
-        ls -A /export/small
-        exportfs -u '*:/export/small'; umount /export/small; rmdir /export/small
-        """,
-    )  # fmt: skip
+    sweep = f"nfsrdma sweep server:{SMALL} --vers 3 --output {STORE} --file-size 4M"
+    with small_export(node, "client", "2M"):
+        said = node.run("client", "sh", "-c", f"{sweep}; echo status $?; ls -A {SMALL}")
     # and nothing of the file
     probes, version, step, *rest = said.stdout.splitlines()
     assert probes == "probe sets: cpu, chunks, registrations"

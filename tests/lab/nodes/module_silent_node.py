@@ -148,7 +148,7 @@ def given_up() -> int:
     return sum(int(path.read_text()) for path in Path("/sys/class/infiniband").glob(GIVEN_UP))
 
 
-# --- hundreds of Calls ---
+# --- a hundred Calls and more ---
 
 
 def read_all(path: Path, begin: Any, answers: Queue[str]) -> None:
