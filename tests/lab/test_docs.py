@@ -16,7 +16,7 @@ from pages import PAGES, ROOT, Block, Step, blocks
 
 TIMEOUT = 900
 # pages whose commands take minutes under emulation
-LONG = re.compile(r"(lab|modelled-card|module|report|rollout|sweep)\.md|trace-")
+LONG = re.compile(r"(hang|lab|modelled-card|module|report|rollout|slow|sweep|trace)\.md|trace-")
 # a login: the prompt of the next line says where it runs
 LOGIN = re.compile(r"(nfsrdma lab ssh demo|exit)\s*(#.*)?$")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part of test_trace_life.py that runs in a client: ``python3 - SESSIONS CYCLES KILLS``.
+"""Part of test_trace_life.py that runs in a client: ``python3 - SESSIONS CYCLES KILLS SET...``.
 
 Traces start, end and are killed, while workers read and write a file over a mount. A session is
 compiled, and then attached and detached CYCLES times. Prints the programs in the kernel before and
@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from multiprocessing.sharedctypes import SynchronizedArray
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -25,7 +26,6 @@ from nfsrdma_tools.probes.session import Session, session
 
 MOUNT = Path("/mnt/here")
 SIZE, LIMIT, WORKERS = 1 << 18, 300.0, 2
-COUNTED = tuple(name for name in probe_sets.NAMES if name != "cpu")
 
 
 def work(number: int, stop: Event, rounds: "SynchronizedArray[int]") -> None:
@@ -77,9 +77,9 @@ def messages(counting: Session) -> int:
     return rpcs
 
 
-def cycled(cycles: int) -> int:
+def cycled(cycles: int, sets: Sequence[str]) -> int:
     """The messages that probe sets counted after the last attach."""
-    with session(COUNTED) as counting:
+    with session(sets) as counting:
         bpf = counting.bpf
         at_first = attached(bpf)
         for _ in range(cycles - 1):
@@ -106,7 +106,7 @@ def killed() -> None:
     tracer.wait()
 
 
-def main(sessions: int, cycles: int, kills: int) -> None:
+def main(sessions: int, cycles: int, kills: int, sets: Sequence[str]) -> None:
     assert programs() == [], "somebody else traces here"
     stop, rounds = multiprocessing.Event(), multiprocessing.Array("i", WORKERS)
     workers = [multiprocessing.Process(target=work, args=(n, stop, rounds)) for n in range(WORKERS)]
@@ -115,7 +115,7 @@ def main(sessions: int, cycles: int, kills: int) -> None:
     seen = []
     try:
         for _ in range(sessions):
-            seen.append(cycled(cycles))
+            seen.append(cycled(cycles, sets))
         for _ in range(kills):
             killed()
         stayed = gone()
@@ -129,4 +129,4 @@ def main(sessions: int, cycles: int, kills: int) -> None:
     print(json.dumps({"stayed": stayed, "codes": codes, "rounds": rounds[:], "seen": seen}))
 
 
-main(*map(int, sys.argv[1:]))
+main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
