@@ -9,6 +9,8 @@
  * harm to its own connections.  Each session therefore opens the device again and moves its queue pair through
  * its states by itself; the child closes that device's descriptors, and a server sees the end of the connection
  * when the parent ends.
+ *
+ * optimistic.c makes the second connection of a session in the same way.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -87,6 +89,8 @@ void connection_end(struct nfsrdma_session *session)
 /* The peer reaches no memory of this process by the connection when this returns */
 void connection_close(struct nfsrdma_session *session)
 {
+	/* it shares the completion queue, and the server ends it with this one */
+	optimist_close(session);
 	if (session->id)
 		rdma_disconnect(session->id);
 	if (session->qp)
@@ -134,7 +138,7 @@ void connection_lost(struct nfsrdma_session *session, int error, const char *why
 }
 
 /* Some servers accept privileged ports only: take one if this process may */
-static void bind_privileged(struct nfsrdma_session *session)
+void connection_bind(struct nfsrdma_session *session, struct rdma_cm_id *id)
 {
 	struct sockaddr_storage any = {.ss_family = session->address.ss_family};
 	uint32_t ports = PORT_LAST - PORT_FIRST + 1, first = 0, i;
@@ -148,7 +152,7 @@ static void bind_privileged(struct nfsrdma_session *session)
 			((struct sockaddr_in *)&any)->sin_port = port;
 		else
 			((struct sockaddr_in6 *)&any)->sin6_port = port;
-		if (!rdma_bind_addr(session->id, (struct sockaddr *)&any) || errno != EADDRINUSE)
+		if (!rdma_bind_addr(id, (struct sockaddr *)&any) || errno != EADDRINUSE)
 			return;
 	}
 }
@@ -174,7 +178,7 @@ void connection_start(struct nfsrdma_session *session)
 		connection_lost(session, -errno, strerror(errno));
 		return;
 	}
-	bind_privileged(session);
+	connection_bind(session, session->id);
 	session->link = LINK_ADDRESS;
 	if (rdma_resolve_addr(session->id, NULL, (struct sockaddr *)&session->address,
 			      RESOLVE_TIMEOUT))
@@ -183,14 +187,15 @@ void connection_start(struct nfsrdma_session *session)
 
 /* --- events --- */
 
-static int set_state(struct nfsrdma_session *session, enum ibv_qp_state state)
+/* Move a queue pair to the next state; returns 0 or a negative errno value */
+int connection_set_state(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attr = {.qp_state = state};
 	int mask;
 
-	if (rdma_init_qp_attr(session->id, &attr, &mask))
+	if (rdma_init_qp_attr(id, &attr, &mask))
 		return -errno;
-	return -ibv_modify_qp(session->qp, &attr, mask);
+	return -ibv_modify_qp(qp, &attr, mask);
 }
 
 /* The device of the route: the one that the session has opened already, or another one */
@@ -214,6 +219,7 @@ static int open_device(struct nfsrdma_session *session)
 static int create_queues(struct nfsrdma_session *session)
 {
 	int sends = session->nslots, receives = session->nreceives;
+	int completions = sends + receives + optimist_completions(session);
 	struct ibv_qp_init_attr attr = {
 		.cap = {
 			.max_send_wr = sends, .max_recv_wr = receives,
@@ -227,7 +233,7 @@ static int create_queues(struct nfsrdma_session *session)
 	descriptors_unlock();
 	if (!session->channel || !watch(session, session->channel->fd))
 		return -errno;
-	session->cq = ibv_create_cq(session->context, sends + receives, NULL, session->channel, 0);
+	session->cq = ibv_create_cq(session->context, completions, NULL, session->channel, 0);
 	if (!session->cq)
 		return -errno;
 	attr.send_cq = session->cq;
@@ -235,7 +241,7 @@ static int create_queues(struct nfsrdma_session *session)
 	session->qp = ibv_create_qp(session->pd, &attr);
 	if (!session->qp)
 		return -errno;
-	return set_state(session, IBV_QPS_INIT);
+	return connection_set_state(session->id, session->qp, IBV_QPS_INIT);
 }
 
 static int connect_server(struct nfsrdma_session *session)
@@ -244,7 +250,8 @@ static int connect_server(struct nfsrdma_session *session)
 		.send_size = session->options.inline_size,
 		.recv_size = session->options.inline_size,
 		.extended = true,
-		.capabilities = session->options.personality,
+		.capabilities = session->options.personality | (session->optimist ? CAPABILITY_OPTIMISTIC : 0),
+		.token = session->optimist ? session->optimist->token : 0,
 	};
 	uint8_t private[NFR_WIRE_PRIVATE_MAX];
 	struct rdma_conn_param param = {
@@ -273,16 +280,16 @@ static int connect_server(struct nfsrdma_session *session)
 }
 
 /* iWARP devices connect by themselves, and report that they have */
-static int complete(struct nfsrdma_session *session)
+int connection_complete(struct nfsrdma_session *session, struct rdma_cm_id *id, struct ibv_qp *qp)
 {
-	int rc = set_state(session, IBV_QPS_INIT);
+	int rc = connection_set_state(id, qp, IBV_QPS_INIT);
 
 	if (!rc)
-		rc = set_state(session, IBV_QPS_RTR);
+		rc = connection_set_state(id, qp, IBV_QPS_RTR);
 	if (!rc)
-		rc = set_state(session, IBV_QPS_RTS);
+		rc = connection_set_state(id, qp, IBV_QPS_RTS);
 	if (!rc)
-		rc = rdma_establish(session->id) ? -errno : 0;
+		rc = rdma_establish(id) ? -errno : 0;
 	return rc ? fail(rc, "%s: %s", session->device, strerror(-rc)) : 0;
 }
 
@@ -350,7 +357,7 @@ static void handle(struct nfsrdma_session *session, enum rdma_cm_event_type type
 		rc = connect_server(session);
 		break;
 	case RDMA_CM_EVENT_CONNECT_RESPONSE:
-		rc = complete(session);
+		rc = connection_complete(session, session->id, session->qp);
 		if (!rc)
 			established(session);
 		break;
@@ -378,12 +385,16 @@ void connection_event(struct nfsrdma_session *session)
 		const struct rdma_conn_param *param = &event->param.conn;
 		int status = event->status;
 		bool current = event->id == session->id;
+		bool second = session->optimist && event->id == session->optimist->id;
 
-		if (current && (type == RDMA_CM_EVENT_CONNECT_RESPONSE || type == RDMA_CM_EVENT_ESTABLISHED))
-			nfr_wire_decode_private(&session->peer, param->private_data,
-						param->private_data_len);
+		if ((current || second) &&
+		    (type == RDMA_CM_EVENT_CONNECT_RESPONSE || type == RDMA_CM_EVENT_ESTABLISHED))
+			nfr_wire_decode_private(current ? &session->peer : &session->optimist->peer,
+						param->private_data, param->private_data_len);
 		rdma_ack_cm_event(event);
 		if (current)
 			handle(session, type, status);
+		else if (second)
+			optimist_event(session, type);
 	}
 }

@@ -30,6 +30,9 @@ static int setattr(struct nfsrdma_session *session, const char *path, struct han
 			  (xdrproc_t)xdr_wcc3_res, &res, 0);
 
 	xdr_free((xdrproc_t)xdr_wcc3_res, (char *)&res);
+	/* the server has ended the references to a file whose size it changed; its notice may be on its way */
+	if (session->optimist)
+		references_drop_file(&session->optimist->references, fh->bytes, fh->length);
 	return rc;
 }
 
@@ -480,6 +483,8 @@ EXPORTED int nfsrdma_open(struct nfsrdma_session *session, const char *path, int
 
 	if (session->dialect != &nfs3_dialect && (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY)
 		return fail(-EROFS, "%s: a session with NFSv4.1 only reads", path);
+	if (flags & NFSRDMA_OPTIMISTIC && !session->optimist)
+		return fail(-EINVAL, "%s: the session was opened without the option optimistic", path);
 	rc = open_walk(&walk, session, path, flags, mode);
 	/* another client made it meanwhile */
 	if (rc == -EEXIST && !(flags & O_EXCL)) {

@@ -33,15 +33,21 @@ static int provide(struct nfsrdma_session *session, struct io *io, struct span *
 		io->region = region;
 		region->users++;
 		*span = (struct span){&region->mr, io->buf, io->count};
-		session->stats.direct++;
 		return 0;
 	}
 	io->bounce = memory_take(session, io->count);
 	if (!io->bounce)
 		return -EAGAIN;
 	*span = (struct span){&session->arena_mr, io->bounce, io->count};
-	session->stats.copied++;
 	return 0;
+}
+
+static void count_way(struct nfsrdma_session *session, const struct io *io)
+{
+	if (io->bounce)
+		session->stats.copied++;
+	else
+		session->stats.direct++;
 }
 
 static void release(struct nfsrdma_session *session, struct request *req)
@@ -57,18 +63,60 @@ static void release(struct nfsrdma_session *session, struct request *req)
 	request_release(session, req);
 }
 
-static int encode_read(struct nfsrdma_session *session, struct request *req, uint64_t offset)
+/* Expect the data in the reply if it has room there; READs that share a message need a chunk each */
+static bool expect_inline(struct nfsrdma_session *session, struct request *req)
 {
 	uint32_t reply = NFR_WIRE_MIN + session->dialect->read_head + padded(req->io.count);
 
-	session->dialect->encode_read(session, req, offset);
-	/* READs that share a message need a chunk each */
-	if (session->options.compound <= 1 && reply <= session->recv_size) {
-		req->reply_most = reply;
-		session->stats.inlined++;
+	if (session->options.compound > 1 || reply > session->recv_size)
+		return false;
+	req->reply_most = reply;
+	session->stats.inlined++;
+	return true;
+}
+
+static int encode_read(struct nfsrdma_session *session, struct request *req, uint64_t offset)
+{
+	int rc;
+
+	/* an RDMA Read needs memory, and no message; without memory it is a READ */
+	if (req->io.file->flags & NFSRDMA_OPTIMISTIC && req->io.count &&
+	    !provide(session, &req->io, &req->write)) {
+		req->remote = true;
 		return 0;
 	}
-	return provide(session, &req->io, &req->write);
+	session->dialect->encode_read(session, req, offset);
+	if (expect_inline(session, req))
+		return 0;
+	rc = provide(session, &req->io, &req->write);
+	if (!rc)
+		count_way(session, &req->io);
+	return rc;
+}
+
+/* A READ that has memory, but is no RDMA Read: encode its message */
+void io_by_rpc(struct nfsrdma_session *session, struct request *req)
+{
+	req->remote = false;
+	session->dialect->encode_read(session, req, req->io.offset);
+	if (expect_inline(session, req))
+		req->write = (struct span){};
+	else
+		count_way(session, &req->io);
+}
+
+/* The data of an RDMA Read has arrived */
+void io_read_directly(struct nfsrdma_session *session, struct request *req)
+{
+	struct io *io = &req->io;
+
+	if (io->bounce)
+		memcpy(io->buf, io->bounce, req->target.length);
+	io->moved = req->target.length;
+	io->eof = req->target_ends;
+	count_way(session, io);
+	session->stats.read_bytes += io->moved;
+	session->stats.by_reference++;
 }
 
 static int encode_write(struct nfsrdma_session *session, struct request *req, uint64_t offset)
@@ -92,6 +140,8 @@ static int encode_write(struct nfsrdma_session *session, struct request *req, ui
 	}
 	req->position = req->length;
 	rc = provide(session, io, &req->read);
+	if (!rc)
+		count_way(session, io);
 	if (!rc && io->bounce)
 		memcpy(io->bounce, io->buf, io->count);
 	return rc;

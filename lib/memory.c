@@ -41,6 +41,8 @@ int memory_allocate(struct nfsrdma_session *session)
 
 	session->messages_bytes = session->nslots * each +
 				  (size_t)session->nreceives * session->options.inline_size;
+	if (session->optimist)
+		session->messages_bytes += (NOTICE_RECEIVES + CREDIT_SLOTS) * NOTICE_ROOM;
 	session->arena_bytes = session->options.arena;
 	session->messages = map(session->messages_bytes);
 	session->arena = map(session->arena_bytes);
@@ -71,6 +73,12 @@ uint8_t *memory_receive(struct nfsrdma_session *session, uint32_t number)
 {
 	return session->messages + session->nslots * message_bytes(session) +
 	       (size_t)number * session->options.inline_size;
+}
+
+/* The buffer of notice @number, behind the receives; those behind NOTICE_RECEIVES are for credits */
+uint8_t *memory_notice(struct nfsrdma_session *session, uint32_t number)
+{
+	return memory_receive(session, session->nreceives) + (size_t)number * NOTICE_ROOM;
 }
 
 static struct ibv_mr *reg(struct nfsrdma_session *session, void *addr, size_t length, int access)

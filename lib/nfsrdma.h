@@ -39,6 +39,8 @@ struct nfsrdma_region;
  *	return wrong data for more than one, so verify the data of other servers before you use it
  * @personality: personality to request from a server of nfsrdma, as a bit of nfsrdma_terms.personalities; such a
  *	session has no directory and makes no calls (default: none)
+ * @optimistic: 1 to have files with NFSRDMA_OPTIMISTIC, with NFSv3: a server of nfsrdma then lets the session read
+ *	its page cache by RDMA over a second connection (default: 0)
  */
 struct nfsrdma_options {
 	uint32_t port;
@@ -49,7 +51,11 @@ struct nfsrdma_options {
 	uint32_t version;
 	uint32_t compound;
 	uint32_t personality;
+	uint32_t optimistic;
 };
+
+/* A flag of nfsrdma_open() */
+#define NFSRDMA_OPTIMISTIC	0x40000000
 
 /**
  * struct nfsrdma_terms - properties of a connection
@@ -58,7 +64,8 @@ struct nfsrdma_options {
  * @recv_size: bytes of the largest message from the server without chunks
  * @private_data: 1 if the server sent private data (RFC 8797)
  * @extended: 1 if the server is nfsrdma
- * @personalities: a bit if the server is nfsrdma and accepts options.personality; kmod/variants.h has the bits
+ * @personalities: a bit if the server is nfsrdma and accepts options.personality or
+ *	options.optimistic; kmod/variants.h has the bits
  * @read_max: bytes of the largest read (rtmax of FSINFO, at most 1 MiB); 0 without an export
  * @write_max: bytes of the largest write (wtmax of FSINFO, at most 1 MiB); 0 without an export
  * @address: address of the server, as text
@@ -88,6 +95,17 @@ struct nfsrdma_terms {
  * @direct: reads and writes whose data RDMA moved from or to memory of the caller
  * @copied: reads and writes whose data the library copied through its arena
  * @doorbells: calls of ibv_post_send(3)
+ * @by_reference: reads by RDMA from the page cache of the server, without an RPC
+ * @no_reference: reads of files with NFSRDMA_OPTIMISTIC by RPC, because the server has granted no memory that has
+ *	their data
+ * @renewals: the same, because an RPC had to renew the reference
+ * @no_second: the same, because there was no second connection
+ * @paused: the same, because too many RDMA reads were refused before
+ * @refused: RDMA reads that the server's device refused, and that went by RPC then
+ * @second_lost: RDMA reads whose connection ended, and that went by RPC then
+ * @second_connects: second connections made
+ * @grants: references that the server granted
+ * @revocations: references that the server ended, by a notice
  */
 struct nfsrdma_stats {
 	uint64_t calls;
@@ -99,6 +117,16 @@ struct nfsrdma_stats {
 	uint64_t direct;
 	uint64_t copied;
 	uint64_t doorbells;
+	uint64_t by_reference;
+	uint64_t no_reference;
+	uint64_t renewals;
+	uint64_t no_second;
+	uint64_t paused;
+	uint64_t refused;
+	uint64_t second_lost;
+	uint64_t second_connects;
+	uint64_t grants;
+	uint64_t revocations;
 };
 
 /**
@@ -310,9 +338,15 @@ void nfsrdma_closedir(struct nfsrdma_dir *dir);
  * @session: a session with a directory
  * @path: see nfsrdma_stat()
  * @flags: O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT, O_EXCL, O_TRUNC, O_NOFOLLOW, O_DSYNC and O_SYNC as for
- *	open(2)
+ *	open(2); and NFSRDMA_OPTIMISTIC
  * @mode: permission bits of a new file; the umask of the process applies
  * @file: the open file
+ *
+ * Reads of a file with NFSRDMA_OPTIMISTIC are RDMA Reads of the server's page cache where the server has granted
+ * that, and RPCs where not; nfsrdma_stats() counts both.  The server grants an extent of the file with the first
+ * read in it.  A read returns bytes that the file had at some moment during the call, as one by RPC does.  Only a
+ * session with the option optimistic has such files, and only a server of nfsrdma that accepts the personality
+ * grants anything.
  *
  * Return: 0, or a negative errno value.
  */

@@ -351,6 +351,8 @@ static bool is_long(const struct nfsrdma_session *session, const struct request 
  */
 static bool provide(struct nfsrdma_session *session, struct request *req)
 {
+	if (req->remote)
+		io_by_rpc(session, req);
 	if (req->reply_most > session->recv_size && !take_span(session, &req->reply, req->reply_most))
 		return false;
 	return !is_long(session, req) || take_span(session, &req->call, req->length);
@@ -404,6 +406,17 @@ static struct request *first_with_room(struct nfsrdma_session *session)
 	return req;
 }
 
+/* RDMA Reads may have memory of the arena, too */
+static bool reads_under_way(const struct nfsrdma_session *session)
+{
+	uint32_t i;
+
+	for (i = 0; session->optimist && i < session->nslots; i++)
+		if (session->slots[i].state == REQUEST_READING)
+			return true;
+	return false;
+}
+
 /*
  * No waiting request has room, and no other one will end: the caller prepared reads and writes that fill the arena,
  * and waits for a call.
@@ -412,7 +425,8 @@ static void fail_without_room(struct nfsrdma_session *session)
 {
 	struct request *req = session->waiting.head;
 
-	if (!req || session->in_flight || session->delayed.head || first_with_room(session))
+	if (!req || session->in_flight || session->delayed.head || reads_under_way(session) ||
+	    first_with_room(session))
 		return;
 	list_pop(&session->waiting);
 	request_finish(session, req, fail(-ENOBUFS, "%s: the arena has no room for a call beside the batch",
@@ -488,6 +502,13 @@ void request_again(struct nfsrdma_session *session, struct request *req)
 	session->stats.resent++;
 }
 
+/* A READ that is no RDMA Read after all; flush() encodes it */
+void request_by_rpc(struct nfsrdma_session *session, struct request *req)
+{
+	ready(session, req);
+	session->stats.calls++;
+}
+
 /* The slot of calls that make an NFSv4.1 session: there is one at a time */
 struct request *request_take_setup(struct nfsrdma_session *session)
 {
@@ -543,11 +564,17 @@ int request_submit(struct nfsrdma_session *session)
 	struct request *req, *first = NULL, *last = NULL;
 	uint32_t members = 0;
 	int n = session->nprepared;
-	uint64_t now = now_ms();
+	uint64_t now;
 
+	/* a reference whose end has been announced would only be refused */
+	if (session->optimist)
+		session_poll(session);
+	now = now_ms();
 	while (session->prepared.head) {
 		req = list_pop(&session->prepared);
 		req->began = now;
+		if (req->remote && optimist_add(session, req))
+			continue;
 		if (may_join(session, first, last, req, &members)) {
 			last->also = req;
 			req->state = REQUEST_FOLLOWING;
@@ -559,6 +586,7 @@ int request_submit(struct nfsrdma_session *session)
 		last = req;
 	}
 	session->nprepared = 0;
+	optimist_post(session);
 	if (session->link == LINK_UP)
 		flush(session);
 	return n;
@@ -567,9 +595,14 @@ int request_submit(struct nfsrdma_session *session)
 /* Send a request and wait for its end; returns its error */
 int request_call(struct nfsrdma_session *session, struct request *req)
 {
+	/* see request_submit() */
+	if (req->remote)
+		session_poll(session);
 	req->began = began_at(session);
-	session->stats.calls++;
-	ready(session, req);
+	if (req->remote && optimist_add(session, req))
+		optimist_post(session);
+	else
+		request_by_rpc(session, req);
 	if (session->link == LINK_UP)
 		flush(session);
 	while (req->state != REQUEST_DONE)
@@ -795,7 +828,9 @@ int session_poll(struct nfsrdma_session *session)
 	for (i = 0; i < n && session->link == LINK_UP; i++) {
 		const struct ibv_wc *wc = &wcs[i];
 
-		if (wc->status != IBV_WC_SUCCESS) {
+		if (wc->wr_id & SECOND_BIT && !(wc->wr_id & SEND_BIT)) {
+			optimist_complete(session, wc);
+		} else if (wc->status != IBV_WC_SUCCESS) {
 			connection_lost(session, -ECONNRESET, ibv_wc_status_str(wc->status));
 		} else if (wc->wr_id & SEND_BIT) {
 			session->sends_done = (uint32_t)wc->wr_id;
@@ -808,7 +843,7 @@ int session_poll(struct nfsrdma_session *session)
 		return n;
 	if (receive(session, numbers, nreceived))
 		connection_lost(session, -EIO, "the device takes no receive");
-	else if (nreceived)
+	else if (nreceived || (session->optimist && session->waiting.head))
 		flush(session);
 	if (n)
 		session->idle = 0;
@@ -821,6 +856,8 @@ static void expire(struct nfsrdma_session *session, struct request *req)
 {
 	if (req->state == REQUEST_SENT)
 		connection_lost(session, -ETIMEDOUT, "no reply");
+	else if (req->state == REQUEST_READING)
+		optimist_lost(session);
 	list_remove(req->state == REQUEST_DELAYED ? &session->delayed : &session->waiting, req);
 	request_finish(session, req, fail(-ETIMEDOUT, "%s: no reply for %u ms", session->host,
 				  session->options.timeout));
@@ -829,7 +866,7 @@ static void expire(struct nfsrdma_session *session, struct request *req)
 static bool pending(const struct request *req)
 {
 	return req->state == REQUEST_WAITING || req->state == REQUEST_SENT ||
-	       req->state == REQUEST_DELAYED;
+	       req->state == REQUEST_DELAYED || req->state == REQUEST_READING;
 }
 
 /* End what has waited too long; returns when the next request may end so */
@@ -850,7 +887,11 @@ static uint64_t expire_requests(struct nfsrdma_session *session, uint64_t now)
 		}
 		if (req->state == REQUEST_SENT && now >= req->sent + session->options.timeout / 2)
 			connection_lost(session, -ETIMEDOUT, "no reply");
-		if (req->state == REQUEST_SENT && req->sent + session->options.timeout / 2 < end)
+		/* the same by RPC, while there is time */
+		if (req->state == REQUEST_READING && now >= req->sent + session->options.timeout / 2)
+			optimist_lost(session);
+		if ((req->state == REQUEST_SENT || req->state == REQUEST_READING) &&
+		    req->sent + session->options.timeout / 2 < end)
 			end = req->sent + session->options.timeout / 2;
 		next = end < next ? end : next;
 	}
@@ -901,6 +942,8 @@ uint64_t session_look(struct nfsrdma_session *session)
 		connection_start(session);
 	if (session->link == LINK_PAUSE && session->link_retry < next)
 		next = session->link_retry;
+	later = optimist_look(session, now);
+	next = later < next ? later : next;
 	if (session->link == LINK_UP && session->waiting.head)
 		flush(session);
 	return next;

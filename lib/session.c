@@ -162,12 +162,15 @@ static int set_options(struct nfsrdma_session *session, const struct nfsrdma_opt
 		.version = or_default(options->version, VERSION_DEFAULT),
 		.compound = or_default(options->compound, 1),
 		.personality = options->personality,
+		.optimistic = options->optimistic,
 	};
 	session->dialect = to->version == 41 ? &nfs4_dialect : &nfs3_dialect;
 	if (to->version != 3 && to->version != 41)
 		return fail(-EINVAL, "version %u: 3 or 41", to->version);
 	if (to->compound > COMPOUND_MAX || (to->compound > 1 && to->version != 41))
 		return fail(-EINVAL, "compound %u: at most %d, with version 41", to->compound, COMPOUND_MAX);
+	if (to->optimistic > 1 || (to->optimistic && to->version != 3))
+		return fail(-EINVAL, "optimistic %u: 0, or 1 with version 3", to->optimistic);
 	if (to->port > 65535)
 		return fail(-EINVAL, "port %u: at most 65535", to->port);
 	if (to->depth > DEPTH_MAX)
@@ -256,6 +259,8 @@ static int open_session(struct nfsrdma_session *session, const char *target,
 		rc = nfs4_allocate(session);
 	if (!rc)
 		rc = requests_allocate(session);
+	if (!rc && session->options.optimistic)
+		rc = optimist_allocate(session);
 	if (!rc)
 		rc = memory_allocate(session);
 	if (rc)
@@ -301,6 +306,7 @@ EXPORTED void nfsrdma_disconnect(struct nfsrdma_session *session)
 		memory_free(session);
 	}
 	requests_free(session);
+	optimist_free(session);
 	xdr_free((xdrproc_t)xdr_fh3, (char *)&session->root);
 	free(session->directory);
 	free(session);
@@ -318,7 +324,8 @@ EXPORTED void nfsrdma_terms(const struct nfsrdma_session *session, struct nfsrdm
 	*terms = (struct nfsrdma_terms){
 		.credits = session->credits, .send_size = session->send_size, .recv_size = session->recv_size,
 		.private_data = session->peer.given, .extended = session->peer.extended,
-		.personalities = session->peer.capabilities & session->options.personality,
+		.personalities = session->peer.capabilities &
+				 (session->options.personality | (session->optimist ? CAPABILITY_OPTIMISTIC : 0)),
 		.read_max = session->read_max, .write_max = session->write_max,
 	};
 	getnameinfo((struct sockaddr *)&session->address, sizeof(session->address), terms->address,

@@ -11,6 +11,8 @@
  *   file.c        paths, files and directories
  *   io.c          reads and writes: one at a time, and batches
  *   session.c     the calls of nfsrdma.h that concern a session
+ *   reference.c   memory of the server that the session may read by RDMA
+ *   optimistic.c  the second connection, and reads by RDMA on it
  *
  * The server is not trusted: a decoder checks the number of bytes left before each read.
  */
@@ -77,6 +79,22 @@ enum nfs_procedure {
 /* Longest RPC Call header: ten words, and a body of AUTH_SYS with 16 groups (RFC 5531, appendix A) */
 #define RPC_HEAD_MAX	480
 
+/* Private data, see kmod/variants.h: the personality optimistic, a further connection, pages of an extent */
+#define CAPABILITY_OPTIMISTIC	(1U << 4)
+#define CAPABILITY_LANE		(1U << 31)
+#define EXTENT_ORDER_SHIFT	16
+#define EXTENT_ORDER_MASK	0xffU
+#define EXTENT_ORDER_MAX	8
+
+/* Receives for the notices that a server may send at a time (NFR_NOTICES), and some more; credits to return */
+#define NOTICES			64
+#define NOTICE_RECEIVES		(NOTICES + 16)
+#define CREDIT_SLOTS		4
+#define NOTICE_ROOM		128
+
+/* A completion of the second connection: this bit, kind, generation of the connection, and a number */
+#define SECOND_BIT		(1ULL << 62)
+
 struct span {
 	struct ibv_mr **mr;		/* the registration, which a reconnect replaces; NULL: no memory */
 	uint8_t *addr;
@@ -99,6 +117,7 @@ enum request_state {
 	REQUEST_WAITING,	/* for a credit, or for a connection */
 	REQUEST_SENT,
 	REQUEST_FOLLOWING,	/* part of the message of another one */
+	REQUEST_READING,	/* an RDMA Read on the second connection */
 	REQUEST_DELAYED,	/* the server was busy */
 	REQUEST_DONE,
 };
@@ -143,6 +162,9 @@ struct io {
  * @parse: the same as @decode, of NFSv4.1
  * @also: next READ of the same COMPOUND, see request_submit()
  * @placed: bytes that the server wrote to @write
+ * @remote: a READ without a message: it may be an RDMA Read; flush() encodes it if it is not
+ * @target: memory of the server that it reads then
+ * @target_ends: the file ends with that memory
  * @sequenced: the message has SEQUENCE
  * @root: the message has PUTROOTFH
  * @nfs4_slot: of the NFSv4.1 session; -1: none
@@ -167,6 +189,9 @@ struct request {
 	int (*parse)(struct nfsrdma_session *session, struct body *body, void *results);
 	struct request *also;
 	uint32_t placed;
+	bool remote;
+	struct nfr_segment target;
+	bool target_ends;
 	bool sequenced, root;
 	int nfs4_slot;
 	struct io io;
@@ -223,6 +248,100 @@ struct nfs4_attributes {
 	uint64_t present;	/* a bit for each attribute */
 	uint64_t read_max, write_max;
 	attr3 attr;
+};
+
+/**
+ * struct reference - an extent of a file that the session may read by RDMA, or has just read by RPC
+ * @next_of_file: next one with the same hash of file handle and extent, or the next unused one
+ * @next_of_handle: next one with the same hash of the key, if @extent has a length
+ * @newer: used later
+ * @older: used earlier
+ * @index: number of the extent in the file
+ * @position: position of the memory in the file
+ * @extent: the memory; its length is 0 if the server has granted nothing
+ * @ends: the file ends with it
+ * @renew_at: milliseconds of the clock; a READ after that goes by RPC and renews it
+ * @expires: the same, when it ends
+ * @fh_length: bytes of @fh
+ * @fh: file handle
+ */
+struct reference {
+	struct reference *next_of_file, *next_of_handle, *newer, *older;
+	uint64_t index, position;
+	struct nfr_segment extent;
+	bool ends;
+	uint64_t renew_at, expires;
+	uint32_t fh_length;
+	uint8_t fh[NFR_WIRE_FH_MAX];
+};
+
+#define REFERENCES		8192
+#define REFERENCE_HASHES	1024
+
+/**
+ * struct references - the directory of references
+ * @all: memory of REFERENCES entries
+ * @used: number of those that ever had a file
+ * @unused: those of them without one
+ * @newest: last used
+ * @oldest: first used
+ * @by_file: by hash of file handle and extent
+ * @by_handle: by hash of the key
+ * @shift: bytes of an extent, as a power of two
+ * @credential: digest of the credential of the session's calls; it is that of all references
+ */
+struct references {
+	struct reference *all;
+	uint32_t used;
+	struct reference *unused, *newest, *oldest;
+	struct reference *by_file[REFERENCE_HASHES], *by_handle[REFERENCE_HASHES];
+	uint32_t shift;
+	uint64_t credential;
+};
+
+enum reference_answer {
+	REFERENCE_FOUND,
+	REFERENCE_NONE,		/* the server has granted nothing, or other bytes */
+	REFERENCE_OLD,		/* an RPC has to renew it */
+};
+
+/**
+ * struct optimist - optimistic reads of a session
+ * @token: joins the second connection to the first one
+ * @link: state of the second connection
+ * @retry: milliseconds of the clock at which to connect again
+ * @delay: milliseconds of the last pause
+ * @since: milliseconds of the clock at which the connection was made
+ * @id: connection
+ * @qp: its queue pair, with the completion queue of the session
+ * @peer: what the server accepted
+ * @generation: number of connections so far
+ * @wrs: Reads of the next doorbell, @nposting of them
+ * @sges: their memory
+ * @nposting: see @wrs
+ * @handled: notices whose credits were not returned
+ * @credits_busy: a bit for each message with credits that is not complete
+ * @paused_until: milliseconds of the clock before which Reads do not pay
+ * @tried: Reads since the last decision
+ * @refused: those that were refused, and more for an end of the connection
+ * @references: directory
+ */
+struct optimist {
+	uint64_t token;
+	enum link_state link;
+	uint64_t retry, since;
+	uint32_t delay;
+	struct rdma_cm_id *id;
+	struct ibv_qp *qp;
+	struct nfr_private peer;
+	uint32_t generation;
+	struct ibv_send_wr *wrs;
+	struct ibv_sge *sges;
+	uint32_t nposting;
+	uint32_t handled, credits_busy;
+	uint64_t paused_until;
+	uint32_t tried, refused;
+	struct references references;
 };
 
 struct nfsrdma_region {
@@ -295,6 +414,7 @@ struct nfsrdma_session {
 
 	const struct dialect *dialect;
 	struct nfs4 nfs4;
+	struct optimist *optimist;	/* NULL: not requested */
 
 	/* file.c */
 	fh3 root;
@@ -324,6 +444,7 @@ uint8_t *memory_take(struct nfsrdma_session *session, size_t bytes);
 void memory_give(struct nfsrdma_session *session, const uint8_t *addr, size_t bytes);
 struct nfsrdma_region *memory_find(struct nfsrdma_session *session, const void *addr, size_t bytes);
 uint8_t *memory_receive(struct nfsrdma_session *session, uint32_t number);
+uint8_t *memory_notice(struct nfsrdma_session *session, uint32_t number);
 
 /* --- connection.c --- */
 
@@ -333,6 +454,9 @@ void connection_lost(struct nfsrdma_session *session, int error, const char *why
 void connection_close(struct nfsrdma_session *session);
 int connection_open(struct nfsrdma_session *session);
 void connection_end(struct nfsrdma_session *session);
+void connection_bind(struct nfsrdma_session *session, struct rdma_cm_id *id);
+int connection_set_state(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state state);
+int connection_complete(struct nfsrdma_session *session, struct rdma_cm_id *id, struct ibv_qp *qp);
 
 /* --- request.c --- */
 
@@ -349,6 +473,7 @@ void request_send_setup(struct nfsrdma_session *session, struct request *req);
 void request_end_setup(struct nfsrdma_session *session, struct request *req);
 void requests_fail_waiting(struct nfsrdma_session *session, int error);
 void request_again(struct nfsrdma_session *session, struct request *req);
+void request_by_rpc(struct nfsrdma_session *session, struct request *req);
 void request_finish(struct nfsrdma_session *session, struct request *req, int error);
 void request_prepare(struct nfsrdma_session *session, struct request *req);
 int request_submit(struct nfsrdma_session *session);
@@ -480,6 +605,37 @@ void nfs4_lost(struct nfsrdma_session *session);
 /* --- file.c --- */
 
 void file_put(struct nfsrdma_file *file);
+
+/* --- reference.c --- */
+
+bool references_allocate(struct references *references);
+void references_free(struct references *references);
+enum reference_answer reference_find(struct references *references, const struct nfsrdma_file *file,
+				     uint64_t position, uint32_t count, uint64_t now,
+				     struct nfr_segment *found, bool *eof);
+void reference_grant(struct references *references, const struct nfr_notice *notice, uint64_t now);
+uint32_t reference_drop(struct references *references, uint32_t handle);
+void references_drop_file(struct references *references, const uint8_t *fh, uint32_t length);
+void references_end(struct references *references);
+uint64_t credential_digest(const uint8_t *body, size_t length, uint64_t token);
+
+/* --- optimistic.c --- */
+
+int optimist_allocate(struct nfsrdma_session *session);
+void optimist_free(struct nfsrdma_session *session);
+uint32_t optimist_completions(const struct nfsrdma_session *session);
+uint64_t optimist_look(struct nfsrdma_session *session, uint64_t now);
+void optimist_event(struct nfsrdma_session *session, enum rdma_cm_event_type type);
+void optimist_complete(struct nfsrdma_session *session, const struct ibv_wc *wc);
+bool optimist_add(struct nfsrdma_session *session, struct request *req);
+void optimist_post(struct nfsrdma_session *session);
+void optimist_lost(struct nfsrdma_session *session);
+void optimist_close(struct nfsrdma_session *session);
+
+/* --- io.c --- */
+
+void io_by_rpc(struct nfsrdma_session *session, struct request *req);
+void io_read_directly(struct nfsrdma_session *session, struct request *req);
 
 /* --- mount.c --- */
 

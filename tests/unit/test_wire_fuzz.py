@@ -4,7 +4,7 @@
 from pathlib import Path
 
 import pytest
-from wire import client_seeds, fuzz, native
+from wire import client_seeds, fuzz, native, optimistic_seeds
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import CommandError
@@ -34,3 +34,10 @@ def test_nor_does_what_libfuzzer_makes_up(tmp_path: Path) -> None:
 def test_no_reply_misleads_the_user_level_client(tmp_path: Path) -> None:
     driver = fuzz.build("client", tmp_path, libfuzzer=False)
     run(driver, "300000", tmp_path / "crash", *client_seeds.write(tmp_path / "seeds"), timeout=600)
+
+
+@pytest.mark.skipif(native.COMPILER is None, reason="no C compiler")
+def test_no_notice_misleads_its_optimistic_reads(tmp_path: Path) -> None:
+    driver = fuzz.build("optimistic", tmp_path, libfuzzer=False)
+    seeds = optimistic_seeds.write(tmp_path / "seeds")
+    run(driver, "100000", tmp_path / "crash", *seeds, timeout=600)

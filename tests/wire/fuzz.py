@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools.command import run
-from wire import client_seeds
+from wire import client_seeds, optimistic_seeds
 from wire.native import COMPILER, FLAGS, SOURCES
 
 HERE = Path(__file__).parent
@@ -38,6 +38,7 @@ class Target(NamedTuple):
 TARGETS = {
     "wire": Target("fuzz_wire", "corpus", lambda _folder: sorted(SEEDS.iterdir()), False),
     "client": Target("fuzz_client", "client-corpus", client_seeds.write, True),
+    "optimistic": Target("fuzz_optimistic", "optimistic-corpus", optimistic_seeds.write, True),
 }
 
 
