@@ -33,6 +33,7 @@ static int setattr(struct nfsrdma_session *session, const char *path, struct han
 	/* the server has ended the references to a file whose size it changed; its notice may be on its way */
 	if (session->optimist)
 		references_drop_file(&session->optimist->references, fh->bytes, fh->length);
+	cache_resized(session, fh);
 	return rc;
 }
 
@@ -475,6 +476,23 @@ static int check_type(const struct walk *walk, int flags)
 	return fail(-EOPNOTSUPP, "%s: not a regular file", walk->path);
 }
 
+/* The attributes of the walk are those before a change by this call */
+static int use_cache(struct walk *walk, struct nfsrdma_file *file)
+{
+	struct nfsrdma_session *session = walk->session;
+	int rc = 0;
+
+	if (!session->cache)
+		return 0;
+	if (file->flags & (O_CREAT | O_TRUNC))
+		rc = getattr(session, walk->path, &walk->here, &walk->attr);
+	if (rc)
+		free(file);
+	else
+		cache_open(session, file, &walk->attr);
+	return rc;
+}
+
 EXPORTED int nfsrdma_open(struct nfsrdma_session *session, const char *path, int flags, mode_t mode,
 			  struct nfsrdma_file **file)
 {
@@ -501,6 +519,7 @@ EXPORTED int nfsrdma_open(struct nfsrdma_session *session, const char *path, int
 		**file = (struct nfsrdma_file){
 			.session = session, .fh = walk.here, .flags = flags, .users = 1,
 		};
+		rc = use_cache(&walk, *file);
 	}
 	walk_end(&walk);
 	return rc;
@@ -509,8 +528,11 @@ EXPORTED int nfsrdma_open(struct nfsrdma_session *session, const char *path, int
 /* The last user frees the file: the caller, or an operation that completes after nfsrdma_close() */
 void file_put(struct nfsrdma_file *file)
 {
-	if (!--file->users)
-		free(file);
+	if (--file->users)
+		return;
+	if (file->cached)
+		cache_close(file->session, file);
+	free(file);
 }
 
 EXPORTED void nfsrdma_close(struct nfsrdma_file *file)

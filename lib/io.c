@@ -50,6 +50,8 @@ static void count_way(struct nfsrdma_session *session, const struct io *io)
 		session->stats.direct++;
 }
 
+static int finish_write(struct nfsrdma_session *session, struct request *req, struct body *results);
+
 static void release(struct nfsrdma_session *session, struct request *req)
 {
 	struct io *io = &req->io;
@@ -58,6 +60,8 @@ static void release(struct nfsrdma_session *session, struct request *req)
 		io->region->users--;
 	if (io->bounce)
 		memory_give(session, io->bounce, io->count);
+	if (req->finish == finish_write)
+		cache_written(session, io->file);
 	file_put(io->file);
 	io->file = NULL;
 	request_release(session, req);
@@ -114,6 +118,7 @@ void io_read_directly(struct nfsrdma_session *session, struct request *req)
 		memcpy(io->buf, io->bounce, req->target.length);
 	io->moved = req->target.length;
 	io->eof = req->target_ends;
+	cache_fill(session, io);
 	count_way(session, io);
 	session->stats.read_bytes += io->moved;
 	session->stats.by_reference++;
@@ -167,6 +172,7 @@ static int store_read(struct nfsrdma_session *session, struct request *req, stru
 	}
 	io->moved = count;
 	io->eof = eof;
+	cache_fill(session, io);
 	session->stats.read_bytes += count;
 	return 0;
 }
@@ -289,9 +295,11 @@ static int begin(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, siz
 	if (!req)
 		return fail(-EAGAIN, "no request is free");
 	req->io = (struct io){
-		.file = file, .buf = buf, .count = count, .offset = offset,
+		.file = file, .buf = buf, .count = count, .offset = offset, .version = cache_version(file),
 	};
 	file->users++;
+	if (kind == IO_WRITE)
+		cache_written(session, file);
 	req->finish = kind == IO_READ ? finish_read : finish_write;
 	rc = kind == IO_READ ? encode_read(session, req, offset) : encode_write(session, req, offset);
 	if (rc) {
@@ -300,6 +308,24 @@ static int begin(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, siz
 	}
 	*request = req;
 	return 0;
+}
+
+/* A read of a batch whose data is in the cache completes at once */
+static bool hit(struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset, uint64_t user_data)
+{
+	struct nfsrdma_session *session = file->session;
+	ssize_t moved;
+
+	/* no event would tell those who wait for the descriptor */
+	if (session->fd_used || (file->flags & O_ACCMODE) == O_WRONLY || count > session->read_max)
+		return false;
+	moved = cache_read(file, buf, count, offset);
+	if (moved < 0)
+		return false;
+	session->done[(session->done_first + session->ndone++) % session->options.depth] =
+		(struct nfsrdma_completion){.user_data = user_data, .result = moved};
+	session->nhits++;
+	return true;
 }
 
 static int prepare(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
@@ -314,6 +340,8 @@ static int prepare(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, s
 	if (session->unfinished + session->ndone >= session->options.depth)
 		return fail(-EAGAIN, "%u operations are unfinished or not yet reported",
 			    session->options.depth);
+	if (kind == IO_READ && hit(file, buf, count, offset, user_data))
+		return 0;
 	rc = begin(file, kind, buf, count, offset, &req);
 	if (rc)
 		return rc;
@@ -445,8 +473,43 @@ static ssize_t all(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, s
 	return done;
 }
 
+/* A part of a block: read all of it, for the cache */
+static ssize_t read_block(struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset)
+{
+	uint8_t block[CACHE_BLOCK];
+	uint32_t at = offset % CACHE_BLOCK;
+	ssize_t got = all(file, IO_READ, block, sizeof(block), offset - at);
+
+	if (got < 0)
+		return got;
+	if (got <= at)
+		return 0;
+	if (count > (size_t)got - at)
+		count = got - at;
+	memcpy(buf, block + at, count);
+	return count;
+}
+
+static ssize_t read_cached(struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset)
+{
+	uint32_t at = offset % CACHE_BLOCK;
+	ssize_t got;
+	int rc = session_check(file->session);
+
+	if (rc)
+		return rc;
+	got = cache_read(file, buf, count, offset);
+	if (got >= 0)
+		return got;
+	if (count && count < CACHE_BLOCK && at + count <= CACHE_BLOCK)
+		return read_block(file, buf, count, offset);
+	return all(file, IO_READ, buf, count, offset);
+}
+
 EXPORTED ssize_t nfsrdma_pread(struct nfsrdma_file *file, void *buf, size_t count, uint64_t offset)
 {
+	if (file->cached && (file->flags & O_ACCMODE) != O_WRONLY)
+		return read_cached(file, buf, count, offset);
 	return all(file, IO_READ, buf, count, offset);
 }
 

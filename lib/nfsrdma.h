@@ -41,6 +41,7 @@ struct nfsrdma_region;
  *	session has no directory and makes no calls (default: none)
  * @optimistic: 1 to have files with NFSRDMA_OPTIMISTIC, with NFSv3: a server of nfsrdma then lets the session read
  *	its page cache by RDMA over a second connection (default: 0)
+ * @cache: bytes of memory for data that was read, in blocks of 4096; see nfsrdma_open() (default: none)
  */
 struct nfsrdma_options {
 	uint32_t port;
@@ -52,6 +53,7 @@ struct nfsrdma_options {
 	uint32_t compound;
 	uint32_t personality;
 	uint32_t optimistic;
+	uint32_t cache;
 };
 
 /* A flag of nfsrdma_open() */
@@ -106,6 +108,7 @@ struct nfsrdma_terms {
  * @second_connects: second connections made
  * @grants: references that the server granted
  * @revocations: references that the server ended, by a notice
+ * @cached: reads whose data the cache had
  */
 struct nfsrdma_stats {
 	uint64_t calls;
@@ -127,6 +130,7 @@ struct nfsrdma_stats {
 	uint64_t second_connects;
 	uint64_t grants;
 	uint64_t revocations;
+	uint64_t cached;
 };
 
 /**
@@ -348,6 +352,10 @@ void nfsrdma_closedir(struct nfsrdma_dir *dir);
  * session with the option optimistic has such files, and only a server of nfsrdma that accepts the personality
  * grants anything.
  *
+ * In a session with a cache, a read returns the data of the time of this call, or of a later one: the call compares
+ * size and times of the file with those of the cached data (close-to-open consistency).  A write or truncate of this
+ * session drops the cached data of the file.
+ *
  * Return: 0, or a negative errno value.
  */
 int nfsrdma_open(struct nfsrdma_session *session, const char *path, int flags, mode_t mode,
@@ -453,6 +461,8 @@ int nfsrdma_unregister(struct nfsrdma_region *region);
  * @count: bytes, at most nfsrdma_terms.read_max
  * @offset: position in bytes
  * @user_data: value that the completion returns
+ *
+ * A read whose data the cache has completes at once, unless nfsrdma_fd() was called.
  *
  * Return: 0; -EAGAIN if as many operations as options.depth are unfinished or not yet reported, or the arena
  * is full; -EMSGSIZE if @count is too large; or another negative errno value.

@@ -563,7 +563,7 @@ int request_submit(struct nfsrdma_session *session)
 {
 	struct request *req, *first = NULL, *last = NULL;
 	uint32_t members = 0;
-	int n = session->nprepared;
+	int n = session->nprepared + session->nhits;
 	uint64_t now;
 
 	/* a reference whose end has been announced would only be refused */
@@ -586,6 +586,7 @@ int request_submit(struct nfsrdma_session *session)
 		last = req;
 	}
 	session->nprepared = 0;
+	session->nhits = 0;
 	optimist_post(session);
 	if (session->link == LINK_UP)
 		flush(session);

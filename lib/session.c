@@ -162,7 +162,7 @@ static int set_options(struct nfsrdma_session *session, const struct nfsrdma_opt
 		.version = or_default(options->version, VERSION_DEFAULT),
 		.compound = or_default(options->compound, 1),
 		.personality = options->personality,
-		.optimistic = options->optimistic,
+		.optimistic = options->optimistic, .cache = options->cache,
 	};
 	session->dialect = to->version == 41 ? &nfs4_dialect : &nfs3_dialect;
 	if (to->version != 3 && to->version != 41)
@@ -261,6 +261,8 @@ static int open_session(struct nfsrdma_session *session, const char *target,
 		rc = requests_allocate(session);
 	if (!rc && session->options.optimistic)
 		rc = optimist_allocate(session);
+	if (!rc && session->options.cache >= CACHE_BLOCK)
+		rc = cache_allocate(session);
 	if (!rc)
 		rc = memory_allocate(session);
 	if (rc)
@@ -307,6 +309,7 @@ EXPORTED void nfsrdma_disconnect(struct nfsrdma_session *session)
 	}
 	requests_free(session);
 	optimist_free(session);
+	cache_free(session);
 	xdr_free((xdrproc_t)xdr_fh3, (char *)&session->root);
 	free(session->directory);
 	free(session);

@@ -13,6 +13,7 @@
  *   session.c     the calls of nfsrdma.h that concern a session
  *   reference.c   memory of the server that the session may read by RDMA
  *   optimistic.c  the second connection, and reads by RDMA on it
+ *   cache.c       data that was read
  *
  * The server is not trusted: a decoder checks the number of bytes left before each read.
  */
@@ -92,6 +93,8 @@ enum nfs_procedure {
 #define CREDIT_SLOTS		4
 #define NOTICE_ROOM		128
 
+#define CACHE_BLOCK		4096
+
 /* A completion of the second connection: this bit, kind, generation of the connection, and a number */
 #define SECOND_BIT		(1ULL << 62)
 
@@ -134,6 +137,7 @@ struct io {
 	struct nfsrdma_region *region;	/* that has @buf, or NULL */
 	uint8_t *bounce;		/* copy of the data in the arena, or NULL */
 	uint32_t moved;			/* bytes */
+	uint32_t version;		/* of the file in the cache, when the read began */
 	bool eof;
 };
 
@@ -415,6 +419,8 @@ struct nfsrdma_session {
 	const struct dialect *dialect;
 	struct nfs4 nfs4;
 	struct optimist *optimist;	/* NULL: not requested */
+	struct cache *cache;		/* the same */
+	uint32_t nhits;			/* reads of the next batch that are complete */
 
 	/* file.c */
 	fh3 root;
@@ -632,6 +638,18 @@ void optimist_post(struct nfsrdma_session *session);
 void optimist_lost(struct nfsrdma_session *session);
 void optimist_close(struct nfsrdma_session *session);
 
+/* --- cache.c --- */
+
+int cache_allocate(struct nfsrdma_session *session);
+void cache_free(struct nfsrdma_session *session);
+void cache_open(struct nfsrdma_session *session, struct nfsrdma_file *file, const attr3 *attr);
+void cache_close(struct nfsrdma_session *session, struct nfsrdma_file *file);
+void cache_resized(struct nfsrdma_session *session, const struct handle *fh);
+void cache_written(struct nfsrdma_session *session, struct nfsrdma_file *file);
+uint32_t cache_version(const struct nfsrdma_file *file);
+ssize_t cache_read(const struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset);
+void cache_fill(struct nfsrdma_session *session, const struct io *io);
+
 /* --- io.c --- */
 
 void io_by_rpc(struct nfsrdma_session *session, struct request *req);
@@ -650,6 +668,7 @@ int mount_root(struct nfsrdma_session *session);
  * @written: the same of writes that completed since the last COMMIT began
  * @lost: the server restarted, and nfsrdma_fsync() has not reported it
  * @users: unfinished reads and writes, and the caller until nfsrdma_close()
+ * @cached: the same file in the cache, or NULL
  */
 struct nfsrdma_file {
 	struct nfsrdma_session *session;
@@ -658,6 +677,7 @@ struct nfsrdma_file {
 	bool unstable, written, lost;
 	uint8_t verifier[8];
 	uint32_t users;
+	struct cached_file *cached;
 };
 
 #endif

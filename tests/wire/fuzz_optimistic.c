@@ -2,8 +2,10 @@
 /*
  * Any notices at all to the optimistic reads of libnfsrdma: libFuzzer's target, and drive.c's.
  *
- * The input is a program: an octet selects a step, others are its arguments. A step delivers a notice, has the library
- * read, sets how the device completes the next RDMA Reads, or lets time pass. The server answers each READ by RPC.
+ * The input is a program: its first octet selects whether the session has a cache; then an octet selects a step, others
+ * are its arguments. A step delivers a notice, has the library read, sets how the device completes the next RDMA Reads,
+ * lets time pass, or changes the file and opens it again. The server answers each READ by RPC. What the caller reads
+ * has to be what the file has.
  *
  * A model has the references of the server: it ends one when a notice revokes it or names its key again, when the
  * device refuses a Read, and when the connection ends. Each RDMA Read that the library posts must be inside of one
@@ -22,7 +24,7 @@
 #define WORK	512
 #define MODELS	64
 
-enum step { STEP_NOTICE, STEP_READ, STEP_BATCH, STEP_STATUS, STEP_TIME, STEP_TRUNCATE, STEPS };
+enum step { STEP_NOTICE, STEP_READ, STEP_BATCH, STEP_STATUS, STEP_TIME, STEP_TRUNCATE, STEP_CHANGE, STEPS };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int fuzz_clock(clockid_t clock, struct timespec *now);
@@ -35,7 +37,7 @@ static struct ibv_qp first, second;
 static const uint8_t *input;
 static size_t left;
 static uint64_t milliseconds;
-static uint8_t status;
+static uint8_t status, version;
 
 /* Completions that the device has not reported, in their order */
 static struct ibv_wc work[WORK];
@@ -75,6 +77,29 @@ int fuzz_epoll(int fd, struct epoll_event *events, int most, int timeout)
 	(void)fd, (void)events, (void)most;
 	milliseconds += timeout;
 	return 0;
+}
+
+/* --- the file --- */
+
+static uint8_t octet_of_file(uint64_t position)
+{
+	return position + (position >> 8) * 3 + (position >> 12) * 5 + version * 17;
+}
+
+static void read_file(uint8_t *to, uint64_t position, uint32_t count)
+{
+	uint32_t i;
+
+	for (i = 0; i < count; i++)
+		to[i] = octet_of_file(position + i);
+}
+
+static void compare(const uint8_t *with, uint64_t position, int64_t count)
+{
+	int64_t i;
+
+	for (i = 0; i < count; i++)
+		check(with[i] == octet_of_file(position + i));
 }
 
 /* --- the model --- */
@@ -180,7 +205,7 @@ static int post_receive(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_re
 	return 0;
 }
 
-/* The Reply to a READ: as many zeros as the Call wants, with a Write chunk or inside of the message */
+/* The Reply to a READ: as much data as the Call wants, with a Write chunk or inside of the message */
 static void answer(const uint8_t *call, uint32_t length)
 {
 	struct nfr_chunk chunks[4];
@@ -197,6 +222,8 @@ static void answer(const uint8_t *call, uint32_t length)
 	at = nfr_wire_encode(&head, message, sizeof(message));
 	check(at > 0 && at + NFR_WIRE_READ_REPLY + (head.nwrites ? 0 : read.count) <= sizeof(message));
 	nfr_wire_encode_read_reply(message + at, head.xid, read.count, false);
+	read_file(head.nwrites ? (uint8_t *)(uintptr_t)head.writes[0].segs[0].offset :
+				 message + at + NFR_WIRE_READ_REPLY, read.position, read.count);
 	deliver(0, message, at + NFR_WIRE_READ_REPLY + (head.nwrites ? 0 : padded(read.count)));
 }
 
@@ -208,9 +235,11 @@ static void post_one(struct ibv_send_wr *wr)
 	struct ibv_wc wc = { .wr_id = wr->wr_id, .status = statuses[status % 4] };
 
 	if (wr->opcode == IBV_WR_RDMA_READ) {
-		model_check(&session.slots[(uint32_t)wr->wr_id], wr);
+		const struct request *req = &session.slots[(uint32_t)wr->wr_id];
+
+		model_check(req, wr);
 		if (wc.status == IBV_WC_SUCCESS)
-			memset((void *)wr->sg_list->addr, 1, wr->sg_list->length);
+			read_file((uint8_t *)wr->sg_list->addr, req->io.offset, wr->sg_list->length);
 	} else {
 		/* credits */
 		check(wr->sg_list->length == 8);
@@ -316,9 +345,10 @@ static void open_session(void)
 	first.context = second.context = &context;
 	session.options = (struct nfsrdma_options){
 		.depth = 4, .inline_size = 1024, .timeout = 5000, .arena = 2 * BLOCK_BYTES, .compound = 1,
-		.optimistic = 1,
+		.optimistic = 1, .cache = 4 * CACHE_BLOCK,
 	};
 	check(!requests_allocate(&session) && !optimist_allocate(&session) && !memory_allocate(&session));
+	check(!cache_allocate(&session));
 	/* an input cannot know what is different each time */
 	session.optimist->references.credential = 0x0102030405060708;
 	session.send_size = session.recv_size = session.options.inline_size;
@@ -330,7 +360,7 @@ static void open_session(void)
 	session.messages_mr = session.arena_mr = &mr;
 	session.armed = true;
 	session.dialect = &nfs3_dialect;
-	milliseconds = first_work = nwork = status = 0;
+	milliseconds = first_work = nwork = status = version = 0;
 	memset(first_receive, 0, sizeof(first_receive));
 	memset(nreceives, 0, sizeof(nreceives));
 	check(!requests_connected(&session));
@@ -349,6 +379,7 @@ static void close_session(void)
 	memory_free(&session);
 	requests_free(&session);
 	optimist_free(&session);
+	cache_free(&session);
 }
 
 /* --- steps --- */
@@ -362,7 +393,7 @@ static uint64_t next_position(void)
 
 static uint32_t next_count(void)
 {
-	return 1 + next_octet() % 32 * 128;
+	return 1 + next_octet() % 32 * 256;
 }
 
 /* The registered half, or the other one */
@@ -371,11 +402,23 @@ static uint8_t *next_buffer(uint8_t *buffer)
 	return buffer + (next_octet() & 1 ? 0 : BUFFER);
 }
 
+/* Close and open the file, which has another mtime by now */
+static void reopen(struct nfsrdma_file *file)
+{
+	const attr3 attr = { .mtime = { .nsec = version } };
+
+	if (!file->cached)
+		return;
+	cache_close(&session, file);
+	cache_open(&session, file, &attr);
+}
+
 static void step(struct nfsrdma_file *file, uint8_t *buffer)
 {
 	struct nfsrdma_completion done[4];
 	uint32_t count, n = 0, i;
-	uint8_t message[256], *to;
+	uint8_t message[256], *to, *buffers[4];
+	uint64_t positions[4];
 	ssize_t got;
 
 	switch (next_octet() % STEPS) {
@@ -388,25 +431,35 @@ static void step(struct nfsrdma_file *file, uint8_t *buffer)
 	case STEP_READ:
 		count = next_count();
 		to = next_buffer(buffer);
-		got = nfsrdma_pread(file, to, count, next_position());
+		positions[0] = next_position();
+		got = nfsrdma_pread(file, to, count, positions[0]);
 		check(got >= 0 && got <= count);
+		compare(to, positions[0], got);
 		break;
 	case STEP_BATCH:
 		for (i = 0; i < 4; i++) {
 			count = next_count();
 			to = next_buffer(buffer) + 8192 * i;
-			n += !nfsrdma_prepare_read(file, to, count, next_position(), i);
+			positions[i] = next_position();
+			buffers[i] = to;
+			n += !nfsrdma_prepare_read(file, to, count, positions[i], i);
 		}
 		check(nfsrdma_submit(&session) == (int)n);
 		check(nfsrdma_wait(&session, done, 4, n, -1) == (int)n);
 		for (i = 0; i < n; i++)
-			check(done[i].result >= 0 && done[i].result <= 32 * 128);
+			check(done[i].result >= 0 && done[i].result <= 32 * 256);
+		for (i = 0; i < n; i++)
+			compare(buffers[done[i].user_data], positions[done[i].user_data], done[i].result);
 		break;
 	case STEP_STATUS:
 		status = next_octet();
 		break;
 	case STEP_TIME:
 		milliseconds += next_octet() * 300;
+		break;
+	case STEP_CHANGE:
+		version++;
+		reopen(file);
 		break;
 	case STEP_TRUNCATE:
 		references_drop_file(&session.optimist->references, file->fh.bytes, file->fh.length);
@@ -433,6 +486,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	open_session();
 	region.addr = buffer;
 	session.regions = &region;
+	if (next_octet() & 1) {
+		const attr3 attr = {};
+
+		cache_open(&session, &file, &attr);
+	}
 	while (left)
 		step(&file, buffer);
 	check(file.users == 1 && !region.users);

@@ -11,7 +11,7 @@ from wire.rpcrdma import Segment
 __all__ = ["write"]
 
 # steps of fuzz_optimistic.c
-NOTICE, READ, BATCH, STATUS, TIME, TRUNCATE = range(6)
+NOTICE, READ, BATCH, STATUS, TIME, TRUNCATE, CHANGE = range(7)
 REGISTERED, OTHER = 1, 0
 # how the device completes RDMA Reads, and whether the queue pair stays
 DONE, REFUSED, FLUSHED, REFUSED_STAYS = 0, 1, 2, 5
@@ -29,7 +29,7 @@ def grant(handle: int, position: int = 0, length: int = 65536, *, ends: bool = F
 
 
 def read(units: int, blocks: int, memory: int = REGISTERED) -> bytes:
-    """Read 1 octet and ``units`` of 128, from the position ``blocks`` of 512."""
+    """Read 1 octet and ``units`` of 256, from the position ``blocks`` of 512."""
     return bytes((READ, units, memory, blocks))
 
 
@@ -49,15 +49,18 @@ PROGRAMS = {
     "expires": read(8, 0) + grant(7) + bytes((TIME, 255)) + read(8, 0) + read(8, 0),
     "truncated": read(8, 0) + grant(7) + bytes((TRUNCATE,)) + read(8, 0),
     "credits": read(8, 0) + grant(7) + deliver(Revoke((1,))) * 20 + read(8, 0),
+    "cached": read(31, 0) + read(31, 1) + read(1, 2) + read(1, 3, OTHER) + batch(0, 1, 2, 40),
+    "changed": read(1, 2) + bytes((CHANGE,)) + read(1, 2) + grant(7) + batch(0, 1, 2, 8) * 2,
     "malformed": read(8, 0) + grant(7) + deliver(Credit(1)) + read(8, 0),
 }
 
 
 def write(folder: Path) -> list[Path]:
-    """Write a file for each program; returns the files."""
+    """Write two files for each program, without and with a cache; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, program in PROGRAMS.items():
-        files.append(folder / name)
-        files[-1].write_bytes(program)
+        for cache in range(2):
+            files.append(folder / f"{name}-{cache}")
+            files[-1].write_bytes(bytes((cache,)) + program)
     return files
