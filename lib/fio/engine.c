@@ -27,6 +27,7 @@ struct engine_options {
 	char *target;
 	unsigned int port;
 	unsigned int version;
+	unsigned int optimistic;
 };
 
 /*
@@ -78,6 +79,16 @@ static struct fio_option options[] = {
 		.group = FIO_OPT_G_INVALID,
 	},
 	{
+		.name = "optimistic",
+		.lname = "Optimistic reads",
+		.type = FIO_OPT_BOOL,
+		.off1 = offsetof(struct engine_options, optimistic),
+		.help = "Read the page cache of a server of nfsrdma by RDMA",
+		.def = "0",
+		.category = FIO_OPT_C_ENGINE,
+		.group = FIO_OPT_G_INVALID,
+	},
+	{
 		.name = NULL,
 	},
 };
@@ -93,6 +104,7 @@ static int connect_to(struct thread_data *td, struct nfsrdma_session **session)
 	struct engine_options *given = td->eo;
 	struct nfsrdma_options o = {
 		.port = given->port, .version = given->version, .depth = td->o.iodepth,
+		.optimistic = given->optimistic,
 	};
 	int rc;
 
@@ -109,9 +121,12 @@ static int connect_to(struct thread_data *td, struct nfsrdma_session **session)
 
 static int open_flags(struct thread_data *td)
 {
+	struct engine_options *given = td->eo;
+	int way = given->optimistic ? NFSRDMA_OPTIMISTIC : 0;
+
 	if (!td_write(td))
-		return O_RDONLY;
-	return O_RDWR | (td->o.allow_create ? O_CREAT : 0) | (td->o.sync_io ? O_DSYNC : 0);
+		return O_RDONLY | way;
+	return O_RDWR | way | (td->o.allow_create ? O_CREAT : 0) | (td->o.sync_io ? O_DSYNC : 0);
 }
 
 /* Where the job's part of a file ends; a job without a size has all of the file. */

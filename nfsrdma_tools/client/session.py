@@ -32,6 +32,8 @@ _MODES = {
 _VERSIONS = {"3": 3, "4.1": 41}
 # bit of a capability in the private data, see enum nfr_variant in kmod/variants.h
 PERSONALITIES = ("read-read", "padded", "pre-posted", "cached", "optimistic")
+# NFSRDMA_OPTIMISTIC of lib/nfsrdma.h
+_OPTIMISTIC = 0x40000000
 _ARENA = 4 << 20
 _BLOCK = 64 << 10
 _LINK_MOST = 4097
@@ -74,6 +76,17 @@ class Stats(NamedTuple):
     direct: int
     copied: int
     doorbells: int
+    by_reference: int
+    no_reference: int
+    renewals: int
+    no_second: int
+    paused: int
+    refused: int
+    second_lost: int
+    second_connects: int
+    grants: int
+    revocations: int
+    cached: int
 
 
 class Entry(NamedTuple):
@@ -109,11 +122,14 @@ def connect(  # noqa: PLR0913 - the options of the library
     vers: str = "3",
     compound: int = 0,
     personality: str = "",
+    optimistic: bool = False,
+    cache: int = 0,
 ) -> Session:
     """Open a session with SERVER:/DIRECTORY, or with SERVER alone; an IPv6 address has brackets.
 
     ``timeout`` is in seconds.  ``vers`` is 3, or 4.1, which needs no mount daemon and only reads.
-    A session that requests a ``personality`` of nfsrdma is for its terms only.  0 selects the
+    A session that requests a ``personality`` of nfsrdma is for its terms only.  An ``optimistic``
+    one reads the page cache of a server of nfsrdma by RDMA; ``cache`` is in bytes.  0 selects the
     default of lib/nfsrdma.h, which explains the options.  OSError if the server
     cannot be reached, UserError if the library is not installed.
     """
@@ -129,13 +145,16 @@ def connect(  # noqa: PLR0913 - the options of the library
         "version": _VERSIONS[vers],
         "compound": compound,
         "personality": 1 << PERSONALITIES.index(personality) if personality else 0,
+        "optimistic": optimistic,
+        "cache": cache,
     }
     wanted = library.ffi.new("struct nfsrdma_options *", options)
     handle = library.ffi.new("struct nfsrdma_session **")
     status = library.functions.nfsrdma_connect(_encoded(target), wanted, handle)
     if status:
         raise library.error(status)
-    return Session(library, handle[0], target, arena or _ARENA)
+    flags = _OPTIMISTIC if optimistic else 0
+    return Session(library, handle[0], target, arena or _ARENA, flags)
 
 
 class Session:
@@ -145,8 +164,10 @@ class Session:
     A process that was forked opens sessions of its own: calls fail with EOWNERDEAD there.
     """
 
-    def __init__(self, library: Library, handle: Any, target: str, arena: int) -> None:
-        self.target = target
+    def __init__(  # noqa: PLR0913 - connect() makes it
+        self, library: Library, handle: Any, target: str, arena: int, open_flags: int = 0
+    ) -> None:
+        self.target, self._open_flags = target, open_flags
         self._library, self._ffi, self._handle = library, library.ffi, handle
         self._queue = Queue(library, handle)
         self._pid = os.getpid()
@@ -285,7 +306,7 @@ class Session:
         if flags is None:
             raise ValueError(f"mode {mode!r}: one of {', '.join(_MODES)}")
         box = self._ffi.new("struct nfsrdma_file **")
-        self._call("open", _encoded(path), flags, permissions, box)
+        self._call("open", _encoded(path), flags | self._open_flags, permissions, box)
         return File(self, box[0], os.fsdecode(path), flags)
 
     # --- data ---

@@ -71,6 +71,7 @@ class StandIn:
         self.roots: dict[int, str] = {}
         self.files: dict[int, str] = {}
         self.dirs: dict[int, list[str]] = {}
+        self.open_flags: list[int] = []
         self.registered: list[tuple[int, int]] = []
         self.prepared: list[tuple[int, int]] = []
         self.completed: list[tuple[int, int]] = []
@@ -116,7 +117,7 @@ class StandIn:
         return self.kept
 
     def do_connect(self, target: bytes, options: Any, box: Any) -> int:
-        names = ("port", "timeout", "arena", "version", "personality")
+        names = ("port", "timeout", "arena", "version", "personality", "optimistic", "cache")
         self.options = {name: getattr(options, name) for name in names}
         if self.refuses:
             return self._fail(self.refuses, "the server refuses")
@@ -216,6 +217,7 @@ class StandIn:
     def do_open(self, session: Any, path: bytes, flags: int, mode: int, box: Any) -> int:
         name = self._path(session, path)
         node = self.nodes.get(name)
+        self.open_flags.append(flags)
         if node and flags & os.O_EXCL:
             return self._fail(errno.EEXIST)
         if node and node.is_folder:

@@ -102,6 +102,7 @@ def test_options_and_errors_of_connect(server: StandIn) -> None:
     connect("server:/export", port=20050, timeout=1.5).close()
     assert server.options == {
         "port": 20050, "timeout": 1500, "arena": 0, "version": 3, "personality": 0,
+        "optimistic": 0, "cache": 0,
     }  # fmt: skip
     connect("server:/export", vers="4.1").close()
     assert server.options["version"] == 41
@@ -111,6 +112,22 @@ def test_options_and_errors_of_connect(server: StandIn) -> None:
         connect("server:/other")
     with pytest.raises(ValueError, match="null byte"):
         connect("server:/a\0b")
+
+
+def test_files_of_an_optimistic_session_have_the_flag(server: StandIn) -> None:
+    found = re.search(r"#define NFSRDMA_OPTIMISTIC\s+(0x\w+)", HEADER)
+    assert found
+    with connect("server:/export", optimistic=True, cache=1 << 20) as made, made.open("data"):
+        assert (server.options["optimistic"], server.options["cache"]) == (1, 1 << 20)
+        assert server.open_flags == [int(found[1], 16) | os.O_RDONLY]
+    with connect("server:/export") as made, made.open("data"):
+        assert server.open_flags[1:] == [os.O_RDONLY]
+
+
+def test_stats_are_those_of_the_header() -> None:
+    found = re.search(r"struct nfsrdma_stats \{(.*?)\}", HEADER, re.DOTALL)
+    assert found
+    assert tuple(re.findall(r"(\w+);", found[1])) == session.Stats._fields
 
 
 def test_names_are_any_bytes(server: StandIn, opened: Session) -> None:
