@@ -164,7 +164,7 @@ class Session:
     A process that was forked opens sessions of its own: calls fail with EOWNERDEAD there.
     """
 
-    def __init__(  # noqa: PLR0913 - connect() makes it
+    def __init__(
         self, library: Library, handle: Any, target: str, arena: int, open_flags: int = 0
     ) -> None:
         self.target, self._open_flags = target, open_flags
