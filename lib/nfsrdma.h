@@ -2,8 +2,8 @@
 /*
  * libnfsrdma: read and write files of NFS servers over RDMA, without the kernel's NFS client.
  *
- * A session is one connection and belongs to one thread at a time: programs with more threads open more
- * sessions.  The library starts no threads.  A session that a process inherits by fork(2) is closed in the
+ * A session is one connection, or two with optimistic reads, and belongs to one thread at a time: programs with
+ * more threads open more sessions.  The library starts no threads.  A session that a process inherits by fork(2) is closed in the
  * child: its calls return -EOWNERDEAD there.
  *
  * Calls return a negative errno value on failure, and nfsrdma_message() then has a line of text that says
