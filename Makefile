@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-client bench-loader fio-engine paper papers waits wires matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic threadless clean
+.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-client bench-loader fio-engine paper papers waits wires matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -104,6 +104,9 @@ papers: dev image ## The figures of both papers of 2003 with all personalities, 
 
 optimistic: dev image ## Optimistic reads beside reads by RPC, after the FAST paper, into docs; an interrupted run continues: NIC=card|rxe KERNEL=6.12 ONLY="response wire first refused bursts files patient streams"
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.optimistic $(or $(KERNEL),6.12) $(or $(NIC),card) $(ONLY)
+
+optimistic-user: dev image ## Optimistic reads of libnfsrdma beside its RPCs, after the FAST paper, to out/optimistic-user.json: KERNEL=6.12
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.optimistic_user $(or $(KERNEL),6.12)
 
 threadless: dev image ## READs that the server answers from its page cache, beside READs by nfsd, into docs/dev: ROUNDS=3 KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.threadless $(or $(ROUNDS),3) $(or $(KERNEL),6.12)

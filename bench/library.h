@@ -14,7 +14,7 @@ static void failed(const char *what)
 }
 
 /* Nanoseconds of the CPU that this process used */
-static int64_t own(void)
+static inline int64_t own(void)
 {
 	struct timespec at;
 

@@ -40,4 +40,4 @@ def test_no_reply_misleads_the_user_level_client(tmp_path: Path) -> None:
 def test_no_notice_misleads_its_optimistic_reads(tmp_path: Path) -> None:
     driver = fuzz.build("optimistic", tmp_path, libfuzzer=False)
     seeds = optimistic_seeds.write(tmp_path / "seeds")
-    run(driver, "100000", tmp_path / "crash", *seeds, timeout=600)
+    run(driver, "30000", tmp_path / "crash", *seeds, timeout=600)
