@@ -295,10 +295,14 @@ static void decide(struct optimist *optimist, uint64_t now)
 bool optimist_add(struct nfsrdma_session *session, struct request *req)
 {
 	struct optimist *optimist = session->optimist;
+	enum reference_answer answer;
 	struct ibv_send_wr *wr;
 	struct ibv_sge *sge;
 
-	if (!optimist || optimist->link != LINK_UP) {
+	/* also without a connection: the grant for this READ may come on the next one */
+	answer = reference_find(&optimist->references, req->io.file, req->io.offset, req->io.count, req->began,
+				&req->target, &req->target_ends);
+	if (optimist->link != LINK_UP) {
 		session->stats.no_second++;
 		return false;
 	}
@@ -306,8 +310,7 @@ bool optimist_add(struct nfsrdma_session *session, struct request *req)
 		session->stats.paused++;
 		return false;
 	}
-	switch (reference_find(&optimist->references, req->io.file, req->io.offset, req->io.count, req->began,
-			       &req->target, &req->target_ends)) {
+	switch (answer) {
 	case REFERENCE_FOUND:
 		break;
 	case REFERENCE_OLD:
