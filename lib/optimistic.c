@@ -398,7 +398,7 @@ static void read_complete(struct nfsrdma_session *session, uint32_t number, enum
 
 /* --- notices --- */
 
-/* Return credits for the notices that were handled, unless all messages for that are under way */
+/* Return credits if they are for enough notices, unless all messages for that are under way */
 static int return_credits(struct nfsrdma_session *session)
 {
 	struct optimist *optimist = session->optimist;
@@ -411,7 +411,7 @@ static int return_credits(struct nfsrdma_session *session)
 	}, *bad;
 	uint8_t *message;
 
-	if (slot >= CREDIT_SLOTS)
+	if (optimist->handled < CREDITS_TOGETHER || slot >= CREDIT_SLOTS)
 		return 0;
 	message = memory_notice(session, NOTICE_RECEIVES + slot);
 	sge.addr = (uintptr_t)message;
@@ -452,7 +452,8 @@ static void notice_complete(struct nfsrdma_session *session, uint32_t number, co
 	/* the server sends the next notice by a credit that is returned, and finds this receive then */
 	if (!rc)
 		rc = post_notice(session, number);
-	if (!rc && ++optimist->handled >= CREDITS_TOGETHER)
+	optimist->handled++;
+	if (!rc)
 		rc = return_credits(session);
 	if (rc)
 		optimist_lost(session);
@@ -476,7 +477,8 @@ void optimist_complete(struct nfsrdma_session *session, const struct ibv_wc *wc)
 		break;
 	case COMPLETION_CREDIT:
 		optimist->credits_busy &= ~(1U << number % CREDIT_SLOTS);
-		if (wc->status != IBV_WC_SUCCESS)
+		/* no other notice may come without the credits that waited for this message */
+		if (wc->status != IBV_WC_SUCCESS || return_credits(session))
 			optimist_lost(session);
 		break;
 	}
