@@ -558,6 +558,15 @@ static bool may_join(struct nfsrdma_session *session, struct request *first, str
 	return false;
 }
 
+/* Heed all notices that have arrived: a reference whose end has been announced would only be refused */
+static void heed_notices(struct nfsrdma_session *session)
+{
+	uint32_t polls = NOTICE_RECEIVES / POLL_MOST + 1;
+
+	while (polls-- && session_poll(session) == POLL_MOST)
+		;
+}
+
 /* Send the batch; returns its number of requests */
 int request_submit(struct nfsrdma_session *session)
 {
@@ -566,9 +575,8 @@ int request_submit(struct nfsrdma_session *session)
 	int n = session->nprepared + session->nhits;
 	uint64_t now;
 
-	/* a reference whose end has been announced would only be refused */
 	if (session->optimist)
-		session_poll(session);
+		heed_notices(session);
 	now = now_ms();
 	while (session->prepared.head) {
 		req = list_pop(&session->prepared);
@@ -596,9 +604,8 @@ int request_submit(struct nfsrdma_session *session)
 /* Send a request and wait for its end; returns its error */
 int request_call(struct nfsrdma_session *session, struct request *req)
 {
-	/* see request_submit() */
 	if (req->remote)
-		session_poll(session);
+		heed_notices(session);
 	req->began = began_at(session);
 	if (req->remote && optimist_add(session, req))
 		optimist_post(session);
