@@ -32,7 +32,7 @@ static int setattr(struct nfsrdma_session *session, const char *path, struct han
 	xdr_free((xdrproc_t)xdr_wcc3_res, (char *)&res);
 	/* the server has ended the references to a file whose size it changed; its notice may be on its way */
 	if (session->optimist)
-		references_drop_file(&session->optimist->references, fh->bytes, fh->length);
+		references_drop_file(&session->optimist->references, fh);
 	cache_resized(session, fh);
 	return rc;
 }

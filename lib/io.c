@@ -52,6 +52,14 @@ static void count_way(struct nfsrdma_session *session, const struct io *io)
 
 static int finish_write(struct nfsrdma_session *session, struct request *req, struct body *results);
 
+/* A write begins or ends: what the session knows of the file is of no use any more */
+static void writing(struct nfsrdma_session *session, struct nfsrdma_file *file)
+{
+	cache_written(session, file);
+	if (session->optimist)
+		references_written(&session->optimist->references, file);
+}
+
 static void release(struct nfsrdma_session *session, struct request *req)
 {
 	struct io *io = &req->io;
@@ -61,7 +69,7 @@ static void release(struct nfsrdma_session *session, struct request *req)
 	if (io->bounce)
 		memory_give(session, io->bounce, io->count);
 	if (req->finish == finish_write)
-		cache_written(session, io->file);
+		writing(session, io->file);
 	file_put(io->file);
 	io->file = NULL;
 	request_release(session, req);
@@ -299,7 +307,7 @@ static int begin(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, siz
 	};
 	file->users++;
 	if (kind == IO_WRITE)
-		cache_written(session, file);
+		writing(session, file);
 	req->finish = kind == IO_READ ? finish_read : finish_write;
 	rc = kind == IO_READ ? encode_read(session, req, offset) : encode_write(session, req, offset);
 	if (rc) {

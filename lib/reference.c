@@ -258,6 +258,7 @@ void reference_grant(struct references *references, const struct nfr_notice *not
 	if (!reference)
 		return;
 	end(references, reference);
+	references->accepted++;
 	reference->position = notice->position;
 	reference->extent = notice->extent;
 	reference->ends = notice->ends;
@@ -285,13 +286,25 @@ uint32_t reference_drop(struct references *references, uint32_t handle)
 }
 
 /* Do not use memory of this file any more */
-void references_drop_file(struct references *references, const uint8_t *fh, uint32_t length)
+void references_drop_file(struct references *references, const struct handle *fh)
 {
 	struct reference *reference;
 
 	for (reference = references->newest; reference; reference = reference->older)
-		if (reference->fh_length == length && !memcmp(reference->fh, fh, length))
+		if (reference->fh_length == fh->length && !memcmp(reference->fh, fh->bytes, fh->length))
 			end(references, reference);
+}
+
+/*
+ * A write begins or ends: the server ends the references to the file, and its notice may be on its way.  Without a
+ * grant since the last write, there are none.
+ */
+void references_written(struct references *references, struct nfsrdma_file *file)
+{
+	if (file->dropped == references->accepted)
+		return;
+	references_drop_file(references, &file->fh);
+	file->dropped = references->accepted;
 }
 
 /* Do not use any memory any more: the connection has ended.  The entries remain. */

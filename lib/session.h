@@ -293,6 +293,7 @@ struct reference {
  * @by_handle: by hash of the key
  * @shift: bytes of an extent, as a power of two
  * @credential: digest of the credential of the session's calls; it is that of all references
+ * @accepted: number of grants so far that filled an entry
  */
 struct references {
 	struct reference *all;
@@ -300,7 +301,7 @@ struct references {
 	struct reference *unused, *newest, *oldest;
 	struct reference *by_file[REFERENCE_HASHES], *by_handle[REFERENCE_HASHES];
 	uint32_t shift;
-	uint64_t credential;
+	uint64_t credential, accepted;
 };
 
 enum reference_answer {
@@ -621,7 +622,8 @@ enum reference_answer reference_find(struct references *references, const struct
 				     struct nfr_segment *found, bool *eof);
 void reference_grant(struct references *references, const struct nfr_notice *notice, uint64_t now);
 uint32_t reference_drop(struct references *references, uint32_t handle);
-void references_drop_file(struct references *references, const uint8_t *fh, uint32_t length);
+void references_drop_file(struct references *references, const struct handle *fh);
+void references_written(struct references *references, struct nfsrdma_file *file);
 void references_end(struct references *references);
 uint64_t credential_digest(const uint8_t *body, size_t length, uint64_t token);
 
@@ -642,7 +644,7 @@ void optimist_close(struct nfsrdma_session *session);
 
 int cache_allocate(struct nfsrdma_session *session);
 void cache_free(struct nfsrdma_session *session);
-void cache_open(struct nfsrdma_session *session, struct nfsrdma_file *file, const attr3 *attr);
+int cache_open(struct nfsrdma_session *session, struct nfsrdma_file *file, const attr3 *attr);
 void cache_close(struct nfsrdma_session *session, struct nfsrdma_file *file);
 void cache_resized(struct nfsrdma_session *session, const struct handle *fh);
 void cache_written(struct nfsrdma_session *session, struct nfsrdma_file *file);
@@ -669,6 +671,7 @@ int mount_root(struct nfsrdma_session *session);
  * @lost: the server restarted, and nfsrdma_fsync() has not reported it
  * @users: unfinished reads and writes, and the caller until nfsrdma_close()
  * @cached: the same file in the cache, or NULL
+ * @dropped: struct references.accepted at the last write, which dropped the references to the file
  */
 struct nfsrdma_file {
 	struct nfsrdma_session *session;
@@ -678,6 +681,7 @@ struct nfsrdma_file {
 	uint8_t verifier[8];
 	uint32_t users;
 	struct cached_file *cached;
+	uint64_t dropped;
 };
 
 #endif

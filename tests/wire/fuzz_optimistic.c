@@ -462,7 +462,7 @@ static void step(struct nfsrdma_file *file, uint8_t *buffer)
 		reopen(file);
 		break;
 	case STEP_TRUNCATE:
-		references_drop_file(&session.optimist->references, file->fh.bytes, file->fh.length);
+		references_drop_file(&session.optimist->references, &file->fh);
 		break;
 	}
 	if (session.optimist->link != LINK_UP)
