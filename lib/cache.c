@@ -168,17 +168,19 @@ static bool same_time(time3 a, time3 b)
  * @session: session with a cache
  * @file: file
  * @attr: attributes that the server has sent since nfsrdma_open() began
+ *
+ * Return: 0, or -ENOMEM.
  */
-void cache_open(struct nfsrdma_session *session, struct nfsrdma_file *file, const attr3 *attr)
+int cache_open(struct nfsrdma_session *session, struct nfsrdma_file *file, const attr3 *attr)
 {
 	struct cache *cache = session->cache;
 	struct cached_file *cached = find_file(cache, &file->fh);
 
 	if (!cached) {
 		cached = calloc(1, sizeof(*cached));
-		/* the file is read without the cache */
+		/* without an entry, its writes would not drop what another open of it has read */
 		if (!cached)
-			return;
+			return no_memory();
 		cached->fh = file->fh;
 		cached->next = cache->files;
 		cache->files = cached;
@@ -190,6 +192,7 @@ void cache_open(struct nfsrdma_session *session, struct nfsrdma_file *file, cons
 	cached->attr = *attr;
 	cached->users++;
 	file->cached = cached;
+	return 0;
 }
 
 void cache_close(struct nfsrdma_session *session, struct nfsrdma_file *file)

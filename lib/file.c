@@ -486,10 +486,10 @@ static int use_cache(struct walk *walk, struct nfsrdma_file *file)
 		return 0;
 	if (file->flags & (O_CREAT | O_TRUNC))
 		rc = getattr(session, walk->path, &walk->here, &walk->attr);
+	if (!rc)
+		rc = cache_open(session, file, &walk->attr);
 	if (rc)
 		free(file);
-	else
-		cache_open(session, file, &walk->attr);
 	return rc;
 }
 
