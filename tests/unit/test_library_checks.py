@@ -19,6 +19,12 @@ CHECKS = (
     "listing without progress",
     "silent mount daemon",
     "message about memory",
+    "read before the second connection",
+    "notices before a read",
+    "credits of notices",
+    "write and references",
+    "call beside RDMA Reads",
+    "no memory for the cache",
 )
 
 pytestmark = pytest.mark.skipif(native.COMPILER is None, reason="no C compiler")

@@ -36,7 +36,7 @@ static server *serve;
 static struct nfsrdma_session *session;
 static uint64_t skipped;
 static uint32_t message_size = 4096, registrations, forks_prepared;
-static bool registration_fails;
+static bool registration_fails, memory_fails;
 static uint64_t connect_takes;		/* milliseconds */
 
 static void expect(bool condition, const char *format, ...)
@@ -53,6 +53,16 @@ static void expect(bool condition, const char *format, ...)
 	_exit(1);
 }
 
+/* --- memory, which the library has from here --- */
+
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+	return memory_fails ? NULL : __real_calloc(count, size);
+}
+
 /* --- the clock, which goes on while the library sleeps --- */
 
 int fuzz_epoll(int fd, struct epoll_event *events, int most, int timeout);
@@ -65,10 +75,13 @@ int fuzz_clock(clockid_t clock, struct timespec *now)
 	return rc;
 }
 
+static void complete_reads(void);
+
 int fuzz_epoll(int fd, struct epoll_event *events, int most, int timeout)
 {
 	(void)fd, (void)events, (void)most;
 	skipped += timeout;
+	complete_reads();
 	return 0;
 }
 
@@ -95,11 +108,73 @@ static uint8_t replies[64][MOST];
 static size_t reply_sizes[64];
 static uint32_t first_reply, nreplies;
 
+/* The second connection: its queue pair, what the device has done, and what it does as soon as the library sleeps */
+static struct ibv_qp second;
+static uint64_t notice_ids[NOTICE_RECEIVES];
+static uint32_t first_notice, nnotices;
+static struct ibv_wc seconds[256];
+static uint32_t first_second, nseconds;
+static struct ibv_wc held[64];
+static uint32_t nheld;
+static bool holds_reads, holds_credits;
+static uint32_t rdma_reads, credits_returned;
+
+static void complete_second(struct ibv_wc wc)
+{
+	seconds[(first_second + nseconds++) % 256] = wc;
+}
+
+static void complete_reads(void)
+{
+	while (nheld)
+		complete_second(held[--nheld]);
+}
+
+/* RDMA Reads return bytes of 0xa5 */
+static int post_second(struct ibv_send_wr *wr)
+{
+	struct nfr_notice notice;
+
+	for (; wr; wr = wr->next) {
+		struct ibv_wc wc = { .wr_id = wr->wr_id };
+		bool hold = holds_credits;
+
+		if (wr->opcode == IBV_WR_RDMA_READ) {
+			rdma_reads++;
+			memset((void *)wr->sg_list->addr, 0xa5, wr->sg_list->length);
+			hold = holds_reads;
+		} else {
+			expect(!nfr_wire_decode_notice(&notice, (void *)wr->sg_list->addr, wr->sg_list->length) &&
+			       notice.kind == NFR_NOTICE_CREDIT, "no credits");
+			credits_returned += notice.count;
+		}
+		if (hold)
+			held[nheld++] = wc;
+		else
+			complete_second(wc);
+	}
+	return 0;
+}
+
+static void notify_client(const struct nfr_notice *notice)
+{
+	uint64_t number = notice_ids[first_notice++ % NOTICE_RECEIVES];
+
+	expect(nnotices--, "no receive for a notice");
+	complete_second((struct ibv_wc){
+		.wr_id = number, .opcode = IBV_WC_RECV,
+		.byte_len = nfr_wire_encode_notice(notice, memory_notice(session, (uint32_t)number)),
+	});
+}
+
 static int post_receive(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-	(void)qp, (void)bad;
+	(void)bad;
 	for (; wr; wr = wr->next)
-		receive_ids[(first_receive + nreceives++) % 512] = wr->wr_id;
+		if (qp == &second)
+			notice_ids[(first_notice + nnotices++) % NOTICE_RECEIVES] = wr->wr_id;
+		else
+			receive_ids[(first_receive + nreceives++) % 512] = wr->wr_id;
 	return 0;
 }
 
@@ -110,7 +185,9 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	struct nfr_space space = { chunks, 8, segs, 8 };
 	struct nfr_header head;
 
-	(void)qp, (void)bad;
+	(void)bad;
+	if (qp == &second)
+		return post_second(wr);
 	for (; wr; wr = wr->next) {
 		const uint8_t *message = (const uint8_t *)wr->sg_list->addr;
 		size_t length = wr->sg_list->length;
@@ -130,10 +207,13 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 {
 	uint64_t id;
+	int n;
 
-	(void)cq, (void)most;
-	if (!nreplies)
-		return 0;
+	(void)cq;
+	for (n = 0; n < most && nseconds; n++, nseconds--)
+		wc[n] = seconds[first_second++ % 256];
+	if (n || !nreplies)
+		return n;
 	id = receive_ids[first_receive++ % 512];
 	nreceives--;
 	*wc = (struct ibv_wc){
@@ -195,18 +275,19 @@ static void reply(const struct nfr_header *call, const uint8_t *results, size_t 
 
 /* --- rdma_cm and verbs --- */
 
-static struct rdma_cm_id id = { .verbs = &context };
+static struct rdma_cm_id id = { .verbs = &context }, second_id = { .verbs = &context };
 static struct rdma_event_channel events;
 static struct rdma_cm_event event;
 static bool event_waits;
 static struct ibv_mr mr = { .lkey = KEY, .rkey = KEY };
 static struct ibv_pd pd;
 static struct ibv_cq cq = { .context = &context };
-static struct ibv_qp qp = { .context = &context };
+static struct ibv_qp qp = { .context = &context }, second = { .context = &context };
+static bool connected, optimistic, accepts_second = true;
 
-static int happens(enum rdma_cm_event_type type)
+static int happens(struct rdma_cm_id *to, enum rdma_cm_event_type type)
 {
-	event = (struct rdma_cm_event){ .id = &id, .event = type };
+	event = (struct rdma_cm_event){ .id = to, .event = type };
 	event_waits = true;
 	return 0;
 }
@@ -225,14 +306,13 @@ void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **to, void *user, enum rdma_port_space ps)
 {
 	(void)channel, (void)user, (void)ps;
-	*to = &id;
+	*to = connected ? &second_id : &id;
 	return 0;
 }
 
 int rdma_destroy_id(struct rdma_cm_id *each)
 {
-	(void)each;
-	event_waits = false;
+	event_waits = event_waits && event.id != each;
 	return 0;
 }
 
@@ -244,14 +324,16 @@ int rdma_bind_addr(struct rdma_cm_id *each, struct sockaddr *addr)
 
 int rdma_resolve_addr(struct rdma_cm_id *each, struct sockaddr *from, struct sockaddr *to, int timeout)
 {
-	(void)each, (void)from, (void)to, (void)timeout;
-	return happens(RDMA_CM_EVENT_ADDR_RESOLVED);
+	(void)from, (void)to, (void)timeout;
+	if (each == &second_id && !accepts_second)
+		return 0;
+	return happens(each, RDMA_CM_EVENT_ADDR_RESOLVED);
 }
 
 int rdma_resolve_route(struct rdma_cm_id *each, int timeout)
 {
-	(void)each, (void)timeout;
-	return happens(RDMA_CM_EVENT_ROUTE_RESOLVED);
+	(void)timeout;
+	return happens(each, RDMA_CM_EVENT_ROUTE_RESOLVED);
 }
 
 int rdma_init_qp_attr(struct rdma_cm_id *each, struct ibv_qp_attr *attr, int *mask)
@@ -264,10 +346,13 @@ int rdma_init_qp_attr(struct rdma_cm_id *each, struct ibv_qp_attr *attr, int *ma
 int rdma_connect(struct rdma_cm_id *each, struct rdma_conn_param *param)
 {
 	static uint8_t private[NFR_WIRE_PRIVATE_MAX];
-	struct nfr_private offered = { .send_size = message_size, .recv_size = message_size };
-	int rc = happens(RDMA_CM_EVENT_CONNECT_RESPONSE);
+	struct nfr_private offered = {
+		.send_size = message_size, .recv_size = message_size, .extended = optimistic,
+		.capabilities = CAPABILITY_OPTIMISTIC | (each == &second_id ? CAPABILITY_LANE : 0),
+	};
+	int rc = happens(each, RDMA_CM_EVENT_CONNECT_RESPONSE);
 
-	(void)each, (void)param;
+	(void)param;
 	skipped += connect_takes;
 	event.param.conn.private_data = private;
 	event.param.conn.private_data_len = nfr_wire_encode_private(&offered, private);
@@ -408,13 +493,19 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **each, voi
 struct ibv_qp *ibv_create_qp(struct ibv_pd *each, struct ibv_qp_init_attr *attr)
 {
 	(void)each, (void)attr;
+	if (connected) {
+		first_notice = nnotices = 0;
+		return &second;
+	}
+	connected = true;
 	first_receive = nreceives = first_reply = nreplies = 0;
 	return &qp;
 }
 
 int ibv_destroy_qp(struct ibv_qp *each)
 {
-	(void)each;
+	if (each == &qp)
+		connected = false;
 	return 0;
 }
 
@@ -501,9 +592,14 @@ static void reads_later(const struct nfr_header *call, const uint8_t *rpc, size_
 
 /* --- the session --- */
 
+static uint32_t cache_size;
+
 static void open_session(uint32_t arena)
 {
-	struct nfsrdma_options options = { .depth = 8, .inline_size = 4096, .arena = arena, .timeout = 4000 };
+	struct nfsrdma_options options = {
+		.depth = 8, .inline_size = 4096, .arena = arena, .timeout = 4000, .optimistic = optimistic,
+		.cache = cache_size,
+	};
 	int rc = nfsrdma_connect("127.0.0.1", &options, &session);
 
 	expect(!rc, "connect: %d", rc);
@@ -815,6 +911,222 @@ static void check_message_about_memory(void)
 	nfsrdma_disconnect(session);
 }
 
+/* --- optimistic reads --- */
+
+#define EXTENT_KEY	77
+
+static struct nfsrdma_file *open_optimistic(void)
+{
+	struct nfsrdma_file *file = open_file();
+
+	file->flags |= NFSRDMA_OPTIMISTIC;
+	return file;
+}
+
+static void join(void)
+{
+	struct nfsrdma_stats stats = {};
+	int i;
+
+	for (i = 0; i < 100 && !stats.second_connects; i++) {
+		session_look(session);
+		nfsrdma_stats(session, &stats);
+	}
+	expect(stats.second_connects, "no second connection");
+	session->optimist->references.shift = 16;
+}
+
+/* The first 64 KiB of each file */
+static void grant(const struct nfsrdma_file *file)
+{
+	struct nfr_notice notice = {
+		.kind = NFR_NOTICE_GRANT, .lifetime = 60, .extent = { .handle = EXTENT_KEY, .length = 65536 },
+		.credential = session->optimist->references.credential, .fh_length = file->fh.length,
+	};
+
+	memcpy(notice.fh, file->fh.bytes, file->fh.length);
+	notify_client(&notice);
+}
+
+static void end_grant(uint32_t key)
+{
+	struct nfr_notice notice = { .kind = NFR_NOTICE_REVOKE, .count = 1, .handles = { key } };
+
+	notify_client(&notice);
+}
+
+/* Read some bytes; returns whether that was an RDMA Read */
+static bool reads_by_reference(struct nfsrdma_file *file)
+{
+	uint32_t before = rdma_reads;
+	uint8_t data[512];
+	ssize_t got = nfsrdma_pread(file, data, sizeof(data), 0);
+
+	expect(got == sizeof(data), "pread: %zd", got);
+	expect(data[0] == (rdma_reads > before ? 0xa5 : 0x5a), "data %#x", data[0]);
+	return rdma_reads > before;
+}
+
+static struct nfsrdma_file *begin_optimistic(uint32_t arena)
+{
+	struct nfsrdma_file *file;
+
+	optimistic = true;
+	serve = takes_writes;
+	open_session(arena);
+	join();
+	file = open_optimistic();
+	expect(!reads_by_reference(file), "a reference before a grant");
+	grant(file);
+	expect(reads_by_reference(file), "no RDMA Read after a grant");
+	return file;
+}
+
+static void end_optimistic(struct nfsrdma_file *file)
+{
+	nfsrdma_close(file);
+	expect(!session->arena_used, "arena %#lx", session->arena_used);
+	nfsrdma_disconnect(session);
+}
+
+/* The first READ may precede the connection on which the grant for it comes */
+static void check_read_before_the_second_connection(void)
+{
+	struct nfsrdma_file *file;
+
+	optimistic = true;
+	accepts_second = false;
+	serve = reads;
+	open_session(0);
+	file = open_optimistic();
+	expect(!reads_by_reference(file), "a reference without a connection");
+	expect(!session->stats.second_connects, "a second connection");
+	accepts_second = true;
+	/* the attempt without an end */
+	skipped += 60000;
+	session_look(session);
+	skipped += 60000;
+	join();
+	grant(file);
+	expect(reads_by_reference(file), "the grant was of no use");
+	end_optimistic(file);
+}
+
+/* More notices than one poll finds: the last one ends the reference */
+static void check_notices_before_a_read(void)
+{
+	struct nfsrdma_completion done;
+	struct nfsrdma_file *file = begin_optimistic(0);
+	uint8_t data[512];
+	int i, batch;
+
+	for (batch = 0; batch < 2; batch++) {
+		grant(file);
+		expect(reads_by_reference(file), "no RDMA Read after a grant");
+		for (i = 0; i < 40; i++)
+			end_grant(1000 + i);
+		end_grant(EXTENT_KEY);
+		rdma_reads = 0;
+		if (batch) {
+			expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 1), "prepare");
+			expect(nfsrdma_submit(session) == 1 && nfsrdma_wait(session, &done, 1, 1, -1) == 1, "wait");
+		} else {
+			reads_by_reference(file);
+		}
+		expect(!rdma_reads, "an RDMA Read after the end of the reference");
+	}
+	end_optimistic(file);
+}
+
+/* All credits return, although no notice follows the last ones */
+static void check_credits_of_notices(void)
+{
+	struct nfsrdma_file *file = begin_optimistic(0);
+	uint32_t i, sent = 1;
+
+	holds_credits = true;
+	for (i = 0; i < 80; i++, sent++) {
+		end_grant(1000 + i);
+		session_poll(session);
+	}
+	expect(credits_returned < sent - 16, "%u credits while messages are under way", credits_returned);
+	holds_credits = false;
+	complete_reads();
+	while (session_poll(session))
+		;
+	expect(sent - credits_returned < 16, "%u credits of %u", credits_returned, sent);
+	end_optimistic(file);
+}
+
+/* A write ends the references to its file, also if the server's notice comes late */
+static void check_write_and_references(void)
+{
+	struct nfsrdma_file *file = begin_optimistic(0), *other = open_optimistic();
+	uint8_t text[3000];
+	int i;
+
+	other->fh.bytes[0] = 1;
+	expect(!reads_by_reference(other), "a reference to another file");
+	memset(text, 0xa5, sizeof(text));
+	for (i = 0; i < 2; i++) {
+		expect(nfsrdma_pwrite(file, text, sizeof(text), 0) == sizeof(text), "pwrite");
+		expect(!reads_by_reference(file), "a reference after a write");
+		grant(file);
+		expect(reads_by_reference(file), "no RDMA Read after a grant");
+	}
+	grant(other);
+	expect(reads_by_reference(other), "no RDMA Read of the other file");
+	expect(nfsrdma_pwrite(file, text, sizeof(text), 0) == sizeof(text), "pwrite");
+	expect(reads_by_reference(other), "the write ended a reference to another file");
+	nfsrdma_close(other);
+	end_optimistic(file);
+}
+
+/* A call that needs the arena waits for RDMA Reads that have it */
+static void check_call_beside_rdma_reads(void)
+{
+	struct nfsrdma_file *file = begin_optimistic(BLOCK_BYTES);
+	struct nfsrdma_completion done;
+	static uint8_t data[20000];
+	struct nfsrdma_entry entry;
+	struct nfsrdma_dir *dir;
+	int rc;
+
+	expect(!nfsrdma_opendir(session, "", &dir), "opendir");
+	holds_reads = true;
+	rdma_reads = 0;
+	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 1) && nfsrdma_submit(session) == 1, "submit");
+	expect(rdma_reads == 1 && nheld == 1, "no RDMA Read: no check");
+	serve = lists_dots;
+	same_cookie = true;
+	/* this server sends "." only, which is another error */
+	rc = nfsrdma_readdir(dir, &entry);
+	expect(rc == -EBADMSG, "readdir: %d", rc);
+	expect(nfsrdma_wait(session, &done, 1, 1, -1) == 1 && done.result == sizeof(data), "wait");
+	nfsrdma_closedir(dir);
+	end_optimistic(file);
+}
+
+/* A file that has no entry in the cache is not opened: its writes would leave there what others have read */
+static void check_no_memory_for_the_cache(void)
+{
+	struct nfsrdma_file *file;
+	const attr3 attr = {};
+	int rc;
+
+	cache_size = 1 << 20;
+	serve = reads;
+	open_session(0);
+	file = open_file();
+	memory_fails = true;
+	rc = cache_open(session, file, &attr);
+	memory_fails = false;
+	expect(rc == -ENOMEM && !file->cached, "cache_open: %d", rc);
+	expect(!cache_open(session, file, &attr) && file->cached, "cache_open");
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -829,6 +1141,12 @@ static const struct {
 	{ "listing without progress", check_listing_without_progress },
 	{ "silent mount daemon", check_silent_mount_daemon },
 	{ "message about memory", check_message_about_memory },
+	{ "read before the second connection", check_read_before_the_second_connection },
+	{ "notices before a read", check_notices_before_a_read },
+	{ "credits of notices", check_credits_of_notices },
+	{ "write and references", check_write_and_references },
+	{ "call beside RDMA Reads", check_call_beside_rdma_reads },
+	{ "no memory for the cache", check_no_memory_for_the_cache },
 };
 
 /* Without an argument, the names of all checks */

@@ -48,7 +48,7 @@ def build(name: str, folder: Path, *, libfuzzer: bool) -> Path:
     CommandError where clang has no libFuzzer.
     """
     target = TARGETS[name]
-    sources = [HERE / f"{target.source}.c"]
+    sources: list[Path | str] = [HERE / f"{target.source}.c"]
     path = folder / (target.source if libfuzzer else f"drive-{name}")
     if not libfuzzer:
         sources.append(HERE / "drive.c")
@@ -57,10 +57,12 @@ def build(name: str, folder: Path, *, libfuzzer: bool) -> Path:
 
 def build_checks(folder: Path) -> Path:
     """A program that runs one check of the library: see check_client.c."""
-    return _build([HERE / "check_client.c"], folder / "check_client", library=True, libfuzzer=False)
+    wrapped = "-Wl,--wrap=calloc"
+    path = folder / "check_client"
+    return _build([HERE / "check_client.c", wrapped], path, library=True, libfuzzer=False)
 
 
-def _build(sources: list[Path], path: Path, *, library: bool, libfuzzer: bool) -> Path:
+def _build(sources: list[Path | str], path: Path, *, library: bool, libfuzzer: bool) -> Path:
     compiler = CLANG if libfuzzer else COMPILER
     assert compiler
     sanitizers = f"fuzzer,{_SANITIZERS}" if libfuzzer else _SANITIZERS
