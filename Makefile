@@ -173,8 +173,8 @@ soak: dev image ## Two clients, verified load, faults of all kinds at random: MI
 	@SECONDS_OF_SOAK=$$(($(or $(MINUTES),15) * 60)) SEED=$(SEED) $(BIN)/python -m pytest -q -s --long \
 		--kernel $(or $(KERNEL),6.12) tests/lab/test_soak.py
 
-staleness: dev image ## Readers that check each byte against writers of all kinds, over optimistic reads, or THREADLESS=1: MINUTES=60, from SEED; KERNEL=6.12
-	@MINUTES=$(or $(MINUTES),60) SEED=$(SEED) $(BIN)/python -m pytest -q -s --long --kernel $(or $(KERNEL),6.12) \
+staleness: dev image ## Readers that check each byte against writers of all kinds, over optimistic reads, or THREADLESS=1: MINUTES=60, from SEED; USER=1 adds readers through libnfsrdma; KERNEL=6.12
+	@MINUTES=$(or $(MINUTES),60) SEED=$(SEED) USER_LEVEL=$(filter 1,$(USER)) $(BIN)/python -m pytest -q -s --long --kernel $(or $(KERNEL),6.12) \
 		-k staleness_campaign tests/lab/test_$(if $(THREADLESS),threadless,optimistic).py
 
 repeatability: setup ## Two boots of all cells, and a race, compared: see docs/dev/how-it-was-measured.md (20 minutes); NIC=card|rxe

@@ -12,6 +12,7 @@ from cached_reads import (
     MIB,
     PAGE,
     SEED,
+    USERS,
     Record,
     bring_fuse,
     campaign,
@@ -575,12 +576,23 @@ def test_no_reader_gets_bytes_that_are_out_of_date(
     assert long is False or all(every.values()), every
 
 
+def test_nor_does_a_reader_without_a_mount(cards: Lab, long: bool, record_property: Record) -> None:
+    found = stale(cards, 300 if long else 15, SEED, DISK, "400000", users=2)
+    record_property("staleness", found)
+    user = found["user"]
+    assert user["by_reference"] > 0.3 * user["reads"], user
+    assert user["connects"] == 2, user
+
+
 @pytest.mark.nightly
 def test_staleness_campaign(cards: Lab, record_property: Record) -> None:
     values = {"optimistic_lifetime": (1, 2, 60), "optimistic_memory": (2, 8, 256)}
-    sums = campaign(cards, values, FAULTS, prepare)
+    sums = campaign(cards, values, FAULTS, prepare, users=USERS)
     record_property("campaign", sums)
-    assert sums["optimistic_reads"] > 0.3 * sums["reads"]
+    mounted = sums["reads"] - sums.get("user_reads", 0)
+    assert sums["optimistic_reads"] > 0.3 * mounted
+    # a read of the library may be several
+    assert not USERS or sums["user_by_reference"] > 0.3 * sums["user_reads"], sums
 
 
 @pytest.mark.nightly

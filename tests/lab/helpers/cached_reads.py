@@ -10,24 +10,27 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from client_library import place_program
 from node_files import NODES, node_script
 from storm import set_to
 
 from nfsrdma_tools.lab.console import EmulatorFaultError
 from nfsrdma_tools.lab.lab import Lab
 
-__all__ = ["DISK", "HUGE", "MIB", "PAGE", "SEED", "Record", "bring_fuse", "campaign",
+__all__ = ["DISK", "HUGE", "MIB", "PAGE", "SEED", "USERS", "Record", "bring_fuse", "campaign",
            "check_acl_by_nfs", "check_changes", "check_nameless", "check_opened_for_writing",
            "check_withdrawn_meanwhile", "make_folders", "misreads_holes", "nothing_broke",
            "nothing_in_use", "on", "stale"]  # fmt: skip
 
 SCRIPT = node_script("optimistic")
-PROGRAM = (NODES / "staleness.c").read_bytes()
+PROGRAM = NODES / "staleness.c"
 MIB, PAGE = 1 << 20, 4096
 DISK, HUGE = "/srv/disk", "/srv/huge"
 Record = Callable[[str, object], None]
 # minutes of a campaign, one seed for all its rounds
 MINUTES = os.environ.get("MINUTES")
+# readers through libnfsrdma in rounds of a campaign
+USERS = 3 if os.environ.get("USER_LEVEL") else 0
 SEED = os.environ.get("SEED") or str(random.SystemRandom().randrange(10**6))
 
 
@@ -133,17 +136,23 @@ def stale(
     rest: str,
     faults: str = "",
     writer: str = "vers=3",
+    *,
+    users: int = 0,
     **values: int,
 ) -> dict[str, Any]:
     """Run staleness.c in a folder of the server; no byte that a reader got was out of date.
 
-    ``writer`` is the NFS version of the client over TCP.
+    ``writer`` is the NFS version of the client over TCP; ``users`` is the number of readers
+    through libnfsrdma beside those of the mount.
     """
-    build = "cat > /run/staleness.c && gcc -O2 -pthread -o /run/staleness /run/staleness.c"
-    lab.run("client", "sh", "-ec", build, stdin=PROGRAM)
+    if users:
+        place_program(lab, "client", PROGRAM, "/run/staleness", "-DUSER_LEVEL", "-pthread")
+    else:
+        build = "cat > /run/staleness.c && gcc -O2 -pthread -o /run/staleness /run/staleness.c"
+        lab.run("client", "sh", "-ec", build, stdin=PROGRAM.read_bytes())
     for name, value in values.items():
         set_to(lab, "client", name, str(value))
-    words = (str(int(seconds)), seed, folder, rest, faults, "Y", writer)
+    words = (str(int(seconds)), seed, folder, rest, faults, writer, str(users))
     found: dict[str, Any] = on(lab, "staleness", *words, timeout=seconds + 900)
     about = f"seed {seed}: {found}"
     assert (found["wrong"], found["failed"], found["writer_errors"]) == (0, 0, 0), about
@@ -160,6 +169,8 @@ def campaign(
     faults: str,
     prepare: Callable[[Lab], None],
     writers: Sequence[str] = ("vers=3",),
+    *,
+    users: int = 0,
 ) -> dict[str, int]:
     """MINUTES of rounds with faults, each with other parameters, and the module loaded again."""
     kernel = lab.config.kernel
@@ -176,7 +187,7 @@ def campaign(
         rest = chance.choice(("100000", "400000", "1000000"))
         seed = f"{SEED}{number:03}"
         try:
-            found = stale(lab, seconds, seed, folder, rest, some, writer, **values)
+            found = stale(lab, seconds, seed, folder, rest, some, writer, users=users, **values)
         except EmulatorFaultError as error:
             print(f"round {number} is void: {error}", flush=True)
             lab.restart()
@@ -188,6 +199,8 @@ def campaign(
             sums[name] = sums.get(name, 0) + found[name]
         for name, value in (found["optimistic"] | found["threadless"]).items():
             sums[name] = sums.get(name, 0) + value
+        for name, value in found.get("user", {}).items():
+            sums[f"user_{name}"] = sums.get(f"user_{name}", 0) + value
         print(
             time.strftime("%X"), f"round {number}", folder, writer, values, some, sums, flush=True
         )

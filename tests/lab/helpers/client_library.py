@@ -47,13 +47,13 @@ def uninstall(lab: Nodes, node: str) -> None:
     lab.run(node, "sh", "-ec", f"rm {_PLACE}; ldconfig")
 
 
-def place_program(lab: Nodes, node: str, source: Path, path: str) -> None:
+def place_program(lab: Nodes, node: str, source: Path, path: str, *options: str) -> None:
     """Compile a C program with the library inside, and write it to a path in a node."""
     archive = built_library().with_name("libnfsrdma.a")
     linked = ("-ltirpc", "-lrdmacm", "-libverbs", "-lpthread")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "program"
         flags = ("-O2", "-Wall", "-Wextra", "-Werror", f"-I{_LIB}", "-o", file)
-        command.run("gcc", *flags, source, archive, *linked)
+        command.run("gcc", *flags, *options, source, archive, *linked)
         lab.run(node, "tee", path, stdin=file.read_bytes())
     lab.run(node, "chmod", "+x", path)

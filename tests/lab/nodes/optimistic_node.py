@@ -2052,14 +2052,14 @@ FAULTS: dict[str, Callable[[], Any]] = {
 
 
 def staleness(
-    seconds: str, seed: str, folder: str, rest: str, faults: str, recoverable: str, writer: str
+    seconds: str, seed: str, folder: str, rest: str, faults: str, writer: str, users: str
 ) -> Any:
     """Run staleness.c; returns what it found, the faults, and the counters."""
     root, over, done = Path(folder) / "stale", threading.Event(), dict[str, int]()
     root.mkdir(exist_ok=True)
     root.chmod(0o777)
     for card in CARDS.iterdir():
-        (card / "recoverable").write_text(recoverable)
+        (card / "recoverable").write_text("Y")
     where = Path(folder)
     over_tcp = f"{writer},noac,lookupcache=none"
     with mounted(STRICT, folder=where), mounted(over_tcp, at=TCP, folder=where, tcp=True):
@@ -2073,6 +2073,7 @@ def staleness(
             HERE / "stale",
             root,
             TCP / "stale",
+            *((f"server:{root}", users) if int(users) else ()),
         ]
         beside = threading.Thread(target=lambda: done.update(_disturb(over, int(seed), faults)))
         beside.start()

@@ -2,12 +2,14 @@
 /*
  * Readers of a mount check that each byte was in the file at some moment during the read.
  *
- *   staleness SECONDS SEED REST_US READERS MOUNT LOCAL TCP
+ *   staleness SECONDS SEED REST_US READERS MOUNT LOCAL TCP [TARGET MORE]
  *
  * MOUNT, LOCAL and TCP lead to one folder: by the mount under test, at the server, and by
  * another mount. Writers change files in LOCAL and TCP, one change after the other in each
  * file, with a random pause of up to 2 * REST_US (TCP: 16). READERS threads read from MOUNT with
- * O_DIRECT as an unprivileged user. The program prints JSON.
+ * O_DIRECT as an unprivileged user. With USER_LEVEL, MORE threads read the same folder from TARGET
+ * by optimistic reads of libnfsrdma as the same user, one at a time and in batches, half of them into
+ * registered memory. The program prints JSON.
  *
  * Each sector of 512 bytes has its own history: a number per change. A writer publishes the
  * number before the change begins (next) and after it ends (done). A reader takes done before
@@ -27,10 +29,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifdef USER_LEVEL
+#include <linux/securebits.h>
+#include <nfsrdma.h>
+#endif
 
 #define FILES 8
 #define SECTOR 512
@@ -44,6 +52,7 @@
 /* incarnations of a name that a reader may still look at */
 #define KEPT 32
 #define READER 1000
+#define READERS_MOST 16
 #define LOCAL_WRITERS 2
 #define WRITERS (LOCAL_WRITERS + 1)
 #define WRONG_SHOWN 20
@@ -94,13 +103,19 @@ struct writer {
 
 struct reader {
 	pthread_t thread;
+	bool user_level;
+#ifdef USER_LEVEL
+	bool registers;
+	struct nfsrdma_session *session;
+	struct nfsrdma_stats stats;
+#endif
 	uint64_t random;
 	struct counts counts;
 	int last_errno;
 };
 
 static struct name *names;
-static const char *mount_folder;
+static const char *mount_folder, *target;
 static unsigned long rest_us;
 static atomic_bool over;
 static atomic_uint writer_errors;
@@ -579,8 +594,134 @@ static bool judge_error(struct reader *reader, struct incarnation *file, struct 
 	return false;
 }
 
-static bool read_once(struct reader *reader, int fd, struct name *name, uint32_t number,
-		      uint32_t id, uint64_t *room)
+/* A file as a reader has it open */
+struct opened {
+	int fd;
+#ifdef USER_LEVEL
+	struct nfsrdma_file *file;
+#endif
+};
+
+#ifdef USER_LEVEL
+#define BATCH_MOST (BURST_BYTES / BLOCK)
+
+static void library_failed(const char *what)
+{
+	fprintf(stderr, "%s: %s\n", what, nfsrdma_message());
+	exit(2);
+}
+
+/* The user of this thread only, but a root's ports and locked memory */
+static void become_user(void)
+{
+	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) ||
+	    syscall(SYS_setresgid, READER, READER, READER) ||
+	    syscall(SYS_setresuid, READER, READER, READER)) {
+		perror("setresuid");
+		exit(2);
+	}
+}
+
+static void connect_user(struct reader *reader, void *room)
+{
+	struct nfsrdma_options options = { .optimistic = 1, .depth = BATCH_MOST };
+	struct nfsrdma_region *region;
+
+	become_user();
+	if (nfsrdma_connect(target, &options, &reader->session))
+		library_failed("nfsrdma_connect");
+	if (reader->registers &&
+	    nfsrdma_register(reader->session, room, BURST_BYTES, &region))
+		library_failed("nfsrdma_register");
+}
+
+/* The blocks of a read by one doorbell; what follows the first short one was absent then */
+static ssize_t read_batch(struct reader *reader, struct nfsrdma_file *file, char *room, size_t size,
+			  off_t offset)
+{
+	struct nfsrdma_completion done[BATCH_MOST];
+	ssize_t results[BATCH_MOST], got = 0;
+	size_t n, i;
+	int rc;
+
+	for (n = 0; n * BLOCK < size; n++) {
+		size_t part = size - n * BLOCK < BLOCK ? size - n * BLOCK : BLOCK;
+
+		rc = nfsrdma_prepare_read(file, room + n * BLOCK, part, offset + n * BLOCK, n);
+		if (rc)
+			library_failed("nfsrdma_prepare_read");
+	}
+	if (nfsrdma_submit(reader->session) != (int)n ||
+	    nfsrdma_wait(reader->session, done, n, n, -1) != (int)n)
+		library_failed("a batch");
+	for (i = 0; i < n; i++)
+		results[done[i].user_data] = done[i].result;
+	for (i = 0; i < n; i++)
+		if (results[i] < 0)
+			return results[i];
+	for (i = 0; i < n; i++) {
+		got += results[i];
+		if (results[i] < BLOCK)
+			break;
+	}
+	return got;
+}
+
+static ssize_t read_user(struct reader *reader, struct nfsrdma_file *file, void *room, size_t size,
+			 off_t offset)
+{
+	if (below(&reader->random, 2))
+		return read_batch(reader, file, room, size, offset);
+	return nfsrdma_pread(file, room, size, offset);
+}
+#endif
+
+static ssize_t read_at(struct reader *reader, const struct opened *opened, void *room, size_t size,
+		       off_t offset)
+{
+	ssize_t got;
+
+#ifdef USER_LEVEL
+	if (reader->user_level)
+		return read_user(reader, opened->file, room, size, offset);
+#endif
+	(void)reader;
+	got = pread(opened->fd, room, size, offset);
+	return got < 0 ? -errno : got;
+}
+
+/* Returns false if the file cannot be opened. */
+static bool open_name(struct reader *reader, uint32_t number, struct opened *opened)
+{
+	char path[PATH_MAX];
+
+#ifdef USER_LEVEL
+	if (reader->user_level) {
+		snprintf(path, sizeof(path), "f%u", number);
+		return !nfsrdma_open(reader->session, path, O_RDONLY | NFSRDMA_OPTIMISTIC, 0,
+				     &opened->file);
+	}
+#endif
+	(void)reader;
+	path_of(path, mount_folder, number, "");
+	opened->fd = open(path, O_RDONLY | O_DIRECT);
+	return opened->fd >= 0;
+}
+
+static void close_name(const struct reader *reader, const struct opened *opened)
+{
+#ifdef USER_LEVEL
+	if (reader->user_level) {
+		nfsrdma_close(opened->file);
+		return;
+	}
+#endif
+	(void)reader;
+	close(opened->fd);
+}
+
+static bool read_once(struct reader *reader, const struct opened *opened, struct name *name,
+		      uint32_t number, uint32_t id, uint64_t *room)
 {
 	uint32_t low[BURST_SECTORS], high[BURST_SECTORS], mode_low, mode_high;
 	struct incarnation *file = incarnation(name, id);
@@ -600,9 +741,7 @@ static bool read_once(struct reader *reader, int fd, struct name *name, uint32_t
 		low[i] = file->sectors[first + i].done;
 	if (file->id != id)
 		return false;
-	got = pread(fd, room, count * SECTOR, (off_t)first * SECTOR);
-	if (got < 0)
-		got = -errno;
+	got = read_at(reader, opened, room, count * SECTOR, (off_t)first * SECTOR);
 	for (i = 0; i < count; i++)
 		high[i] = file->sectors[first + i].next;
 	mode_high = file->mode_next;
@@ -632,22 +771,19 @@ static void read_file(struct reader *reader, uint64_t *room)
 	uint32_t number = below(&reader->random, FILES), id;
 	uint32_t burst = 50 + below(&reader->random, 350);
 	struct name *name = &names[number];
-	char path[PATH_MAX];
-	int fd;
+	struct opened opened;
 
-	path_of(path, mount_folder, number, "");
 	id = name->done;
-	fd = open(path, O_RDONLY | O_DIRECT);
 	reader->counts.opens++;
-	if (fd < 0) {
+	if (!open_name(reader, number, &opened)) {
 		reader->counts.opens_failed++;
 		return;
 	}
 	/* else it is uncertain which file the name led to */
 	if (name->next == id)
-		while (burst-- && !over && read_once(reader, fd, name, number, id, room))
+		while (burst-- && !over && read_once(reader, &opened, name, number, id, room))
 			;
-	close(fd);
+	close_name(reader, &opened);
 }
 
 static void *read_on(void *argument)
@@ -667,6 +803,58 @@ static void *read_on(void *argument)
 	return NULL;
 }
 
+#ifdef USER_LEVEL
+static void *read_without_mount(void *argument)
+{
+	struct reader *reader = argument;
+	uint64_t *room = aligned_alloc(BLOCK, BURST_BYTES);
+
+	connect_user(reader, room);
+	while (!over)
+		read_file(reader, room);
+	nfsrdma_stats(reader->session, &reader->stats);
+	nfsrdma_disconnect(reader->session);
+	free(room);
+	return NULL;
+}
+
+static void report_user(const struct reader *readers, int count)
+{
+	struct nfsrdma_stats sum = { 0 };
+	uint64_t reads = 0;
+
+	for (int i = 0; i < count; i++) {
+		const struct nfsrdma_stats *stats = &readers[i].stats;
+
+		if (!readers[i].user_level)
+			continue;
+		reads += readers[i].counts.reads;
+		sum.by_reference += stats->by_reference;
+		sum.refused += stats->refused;
+		sum.second_connects += stats->second_connects;
+		sum.second_lost += stats->second_lost;
+		sum.connects += stats->connects;
+	}
+	printf("\"user\": {\"reads\": %llu, \"by_reference\": %llu, \"refused\": %llu, "
+	       "\"connects\": %llu, \"second_connects\": %llu, \"second_lost\": %llu}, ",
+	       (unsigned long long)reads, (unsigned long long)sum.by_reference,
+	       (unsigned long long)sum.refused, (unsigned long long)sum.connects,
+	       (unsigned long long)sum.second_connects, (unsigned long long)sum.second_lost);
+}
+#else
+static void *read_without_mount(void *argument)
+{
+	(void)argument;
+	fprintf(stderr, "built without USER_LEVEL\n");
+	exit(2);
+}
+
+static void report_user(const struct reader *readers, int count)
+{
+	(void)readers, (void)count;
+}
+#endif
+
 /* --- main --- */
 
 static void add(struct counts *sum, const struct counts *counts)
@@ -678,7 +866,8 @@ static void add(struct counts *sum, const struct counts *counts)
 		to[i] += from[i];
 }
 
-static void report(const struct writer *writers, const struct counts *sum, int last_errno)
+static void report(const struct writer *writers, const struct reader *readers, int nreaders,
+		   const struct counts *sum, int last_errno)
 {
 	static const char *const counted[] = {
 		"reads", "bytes", "sectors", "zeros", "absent", "torn", "moving", "denied", "stale",
@@ -703,6 +892,7 @@ static void report(const struct writer *writers, const struct counts *sum, int l
 		}
 		printf("}, ");
 	}
+	report_user(readers, nreaders);
 	printf("\"last_errno\": %d, \"writer_errors\": %u, \"examples\": [", last_errno,
 	       writer_errors);
 	for (uint32_t i = 0; i < wrong_count; i++)
@@ -713,17 +903,21 @@ static void report(const struct writer *writers, const struct counts *sum, int l
 int main(int argc, char **argv)
 {
 	struct writer writers[WRITERS] = { 0 };
-	struct reader readers[16] = { 0 };
+	static struct reader readers[READERS_MOST];
 	struct counts sum = { 0 };
-	int count, last_errno = 0;
+	int count, all, last_errno = 0;
 	uint64_t seed;
 	uint64_t *room = aligned_alloc(BLOCK, 128 * SECTOR);
 
-	if (argc != 8)
+	if (argc != 8 && argc != 10)
 		return 2;
 	seed = strtoull(argv[2], NULL, 0);
 	rest_us = strtoul(argv[3], NULL, 0);
 	count = atoi(argv[4]);
+	all = count + (argc == 10 ? atoi(argv[9]) : 0);
+	target = argc == 10 ? argv[8] : NULL;
+	if (all > READERS_MOST)
+		return 2;
 	mount_folder = argv[5];
 	names = mmap(NULL, FILES * sizeof(*names), PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -746,19 +940,24 @@ int main(int argc, char **argv)
 	}
 	for (int i = 0; i < WRITERS; i++)
 		pthread_create(&writers[i].thread, NULL, write_on, &writers[i]);
-	for (int i = 0; i < count; i++) {
+	for (int i = 0; i < all; i++) {
 		readers[i].random = seed * 1000 + 500 + i;
-		pthread_create(&readers[i].thread, NULL, read_on, &readers[i]);
+		readers[i].user_level = i >= count;
+#ifdef USER_LEVEL
+		readers[i].registers = i % 2;
+#endif
+		pthread_create(&readers[i].thread, NULL,
+			       readers[i].user_level ? read_without_mount : read_on, &readers[i]);
 	}
 	pause_us(strtoull(argv[1], NULL, 0) * 1000000);
 	over = true;
 	for (int i = 0; i < WRITERS; i++)
 		pthread_join(writers[i].thread, NULL);
-	for (int i = 0; i < count; i++) {
+	for (int i = 0; i < all; i++) {
 		pthread_join(readers[i].thread, NULL);
 		add(&sum, &readers[i].counts);
 		last_errno = readers[i].last_errno ?: last_errno;
 	}
-	report(writers, &sum, last_errno);
+	report(writers, readers, all, &sum, last_errno);
 	return 0;
 }
