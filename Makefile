@@ -105,8 +105,8 @@ papers: dev image ## The figures of both papers of 2003 with all personalities, 
 optimistic: dev image ## Optimistic reads beside reads by RPC, after the FAST paper, into docs; an interrupted run continues: NIC=card|rxe KERNEL=6.12 ONLY="response wire first refused bursts files patient streams"
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.optimistic $(or $(KERNEL),6.12) $(or $(NIC),card) $(ONLY)
 
-optimistic-user: dev image ## Optimistic reads of libnfsrdma beside its RPCs, after the FAST paper, to out/optimistic-user.json: KERNEL=6.12
-	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.optimistic_user $(or $(KERNEL),6.12)
+optimistic-user: dev image ## Optimistic reads of libnfsrdma beside its RPCs, after the FAST paper, into docs; an interrupted run continues: KERNEL=6.12 ONLY="response files streams"
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.optimistic_user $(or $(KERNEL),6.12) $(ONLY)
 
 threadless: dev image ## READs that the server answers from its page cache, beside READs by nfsd, into docs/dev: ROUNDS=3 KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.threadless $(or $(ROUNDS),3) $(or $(KERNEL),6.12)

@@ -4,7 +4,9 @@
 What the papers measured in user space, after section 5.2 of the FAST paper: a 4 KiB read
 (table 3), small files with hits in the client's cache (figure 6), two clients that stream
 (figure 7).  One lab with the modelled card on the instruction clock, where a microsecond is a
-thousand instructions.  Prints the tables, and writes out/optimistic-user.json.
+thousand instructions.  A file in out/optimistic-user/ has the result of each cell, so an
+interrupted run continues; a second call only draws.  Tables and figures go to
+docs/explanation/optimistic-reads.md.
 """
 
 from __future__ import annotations
@@ -13,14 +15,15 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cards import install_provider
 from carriers import OURS, serve
 from client_library import place_program
 
 from bench import node, page
-from bench.cells import KIB, OUT, Found
+from bench.cells import OUT, BasePart, Cell, Found, with_progress
 from bench.optimistic import (
     BLOCKS,
     DATA,
@@ -35,17 +38,33 @@ from bench.optimistic import (
     SECOND,
     SERVERS,
     SETS,
+    Store,
 )
 from bench.solo import sh
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
-WAYS = ("inline", "direct", "optimistic")
-STREAMED = ("inline", "optimistic")
+INLINE, DIRECT, OPTIMISTIC = WAYS = ("inline", "direct", "optimistic")
+MEMORIES = ("direct", "buffered")
+RESULTS = OUT / "optimistic-user"
 READER, STREAMER = (f"{node.FOLDER}/{name}" for name in ("optimistic_user", "library_reader"))
 DEPTH = 8
 # reads of a difference: the start of the programs does not count
 SHORT, LONG = 300, 1800
+
+
+def parts() -> tuple[BasePart, ...]:
+    """All parts, in the order of the measurement; a curve is a way of a read."""
+    links = (NONE, NEAR)
+    reads = [{"link": link, "memory": memory} for link in links for memory in MEMORIES]
+    files = [{"link": link, "files": name, "hits": hits}
+             for link in links for name in SETS for hits in HITS]  # fmt: skip
+    blocks = [{"link": NEAR, "block": block} for block in BLOCKS]
+    return (
+        BasePart("response", WAYS, reads),
+        BasePart("files", WAYS, files),
+        BasePart("streams", (INLINE, OPTIMISTIC), blocks),
+    )
 
 
 def prepare(lab: Lab) -> None:
@@ -109,7 +128,7 @@ def streams(lab: Lab, way: str, block: int) -> Found:
     """Two processes that read the file from its begin, ``DEPTH`` blocks in flight each."""
 
     def total(blocks: int) -> Found:
-        numbers = (block, blocks * block, DEPTH, int(way == "optimistic"))
+        numbers = (block, blocks * block, DEPTH, int(way == OPTIMISTIC))
         words = (" ".join(SERVERS), STREAMER, FILE, *map(str, numbers))
         text = lab.run("solo", "sh", "-ec", STREAMS, "sh", *words, timeout=3600).stdout
         rows = [json.loads(line) for line in text.splitlines()]
@@ -124,61 +143,41 @@ def streams(lab: Lab, way: str, block: int) -> Found:
     return {"mb_s": size / (many["ns"] - few["ns"]) * 1e3, "by_reference": by_reference}
 
 
-def check(found: Found, way: str, what: str) -> Found:
-    """SystemExit if optimistic reads went by RPC."""
-    if way == "optimistic" and not found["by_reference"]:
-        raise SystemExit(f"{what}: found no read by reference")
+@dataclass(frozen=True)
+class Job:
+    """A cell of a curve."""
+
+    part: BasePart
+    way: str
+    cell: Cell
+
+    def __str__(self) -> str:
+        return f"{self.part.name}, {self.way}, {self.cell}"
+
+
+def measure(lab: Lab, job: Job) -> Found:
+    """Measure a cell; SystemExit if optimistic reads went by RPC."""
+    cell = job.cell
+    if job.part.name == "response":
+        found = response(lab, job.way, cell["memory"])
+    elif job.part.name == "files":
+        found = files(lab, job.way, cell["files"], cell["hits"])
+    else:
+        found = streams(lab, job.way, cell["block"])
+    if job.way == OPTIMISTIC and not found["by_reference"]:
+        raise SystemExit(f"{job}: found no read by reference")
     return found
 
 
-def cells(lab: Lab, link: str, way: str) -> Iterator[tuple[str, Found]]:
-    """Table 3 and figure 6 over a wire."""
-    lab.set_link(link)
-    for memory in ("direct", "buffered"):
-        yield f"response {link} {memory} {way}", response(lab, way, memory)
-    for name, hits in itertools.product(SETS, HITS):
-        yield f"files {link} {name} {hits} {way}", files(lab, way, name, hits)
+def jobs(store: Store, only: Sequence[str]) -> list[Job]:
+    """The cells without a result, those of one link together."""
+    found = [Job(part, way, cell) for part in parts() if not only or part.name in only
+             for way in part.curves for cell in store.missing(part, way)]  # fmt: skip
+    return sorted(found, key=lambda job: str(job.cell["link"]))
 
 
-def figure_7(lab: Lab, way: str) -> Iterator[tuple[str, Found]]:
-    lab.set_link(NEAR)
-    for block in BLOCKS:
-        yield f"streams {block // KIB} {way}", streams(lab, way, block)
-
-
-def measure(lab: Lab) -> dict[str, Found]:
-    """All cells, by their names; the last word is the way."""
-    found: dict[str, Found] = {}
-    groups = [cells(lab, link, way) for link in (NONE, NEAR) for way in WAYS]
-    groups += [figure_7(lab, way) for way in STREAMED]
-    for name, one in itertools.chain.from_iterable(groups):
-        found[name] = check(one, name.split()[-1], name)
-        print(name, json.dumps(one), flush=True)
-    return found
-
-
-def tables(found: dict[str, Found]) -> list[str]:
-    """Table 3, and the numbers of figures 6 and 7, for user-level clients."""
-
-    def row(title: str, name: str) -> list[str]:
-        return [title, *(f"{found[f'{name} {way}']['us']:.1f}" for way in WAYS)]
-
-    rows: list[list[str]] = [["us, by libnfsrdma", *WAYS]]
-    for link in (NONE, NEAR):
-        for memory in ("direct", "buffered"):
-            rows.append(row(f"4 KiB, {link}, {memory}", f"response {link} {memory}"))
-        for name, hits in itertools.product(SETS, HITS):
-            title = f"small files ({name}), {link}, {hits}% hits"
-            rows.append(row(title, f"files {link} {name} {hits}"))
-    speeds: list[list[str]] = [["MB/s of two streams", *STREAMED]]
-    for block in BLOCKS:
-        values = (found[f"streams {block // KIB} {way}"]["mb_s"] for way in STREAMED)
-        speeds.append([f"{block // KIB} KiB", *(f"{each:.0f}" for each in values)])
-    return [*page.table(rows), "", *page.table(speeds)]
-
-
-def main(words: Sequence[str]) -> None:
-    kernel = words[0]
+def work(store: Store, kernel: str, todo: Sequence[Job]) -> None:
+    """Measure in a lab; store each result as soon as it is there."""
     subprocess.run(("make", "-s", "-C", node.HERE.parent / "lib"), check=True)
     config = LabConfig(
         "optimistic-user", clock="instructions", link=NONE, kernel=kernel, memory=4608, nic="card",
@@ -186,12 +185,23 @@ def main(words: Sequence[str]) -> None:
     )  # fmt: skip
     with Lab(config) as lab:
         prepare(lab)
-        found = measure(lab)
-        about = page.conditions(lab, "card", "make optimistic-user", link=False)
+        store.describe(page.conditions(lab, "card", "make optimistic-user", link=False))
+        for link, group in itertools.groupby(with_progress(todo), lambda job: job.cell["link"]):
+            lab.set_link(link)
+            for job in group:
+                store.put(job.part.name, job.way, job.cell, measure(lab, job))
         lab.check()
-    OUT.mkdir(exist_ok=True)
-    (OUT / "optimistic-user.json").write_text(json.dumps({"about": about, "cells": found}))
-    print(*tables(found), "", about, sep="\n")
+
+
+def main(words: Sequence[str]) -> None:
+    kernel, *only = words
+    store = Store(RESULTS / kernel)
+    todo = jobs(store, only)
+    if todo:
+        work(store, kernel, todo)
+    from bench import optimistic_user_page
+
+    optimistic_user_page.write(kernel)
 
 
 if __name__ == "__main__":

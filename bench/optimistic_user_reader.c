@@ -7,9 +7,10 @@
  *
  * WAY: inline, direct or optimistic. random: reads COUNT records in an order without repetition
  * until each was read once; direct into registered memory, buffered through the cache of the
- * session, which has room for a part of them. files: COUNT transactions, each of which opens a
- * file of FOLDER, reads and closes it. HITS percent of them use a session whose cache has all
- * files, the others one without a cache; a transaction with each file by both precedes the time.
+ * session, which has room for a part of them. files: COUNT transactions, each of which reads a
+ * file of FOLDER from its begin to its end. Both sessions have all files open, as a client with open
+ * delegations has. HITS percent of the transactions use the one whose cache has all files, the
+ * others the one without a cache; transactions with each file by both precede the time.
  *
  * Each page of a file begins with its offset, plus 4096 times the number of the file for files; the
  * reader checks it. Prints nanoseconds, operations, bytes, reads by reference, by RPC and by the
@@ -155,19 +156,41 @@ static void random_reads(char **words)
 	nfsrdma_disconnect(session);
 }
 
-static int64_t transaction(struct nfsrdma_session *session, const char *path, unsigned char *room,
-			   size_t number, size_t *bytes)
+/* A small file that is open */
+struct small {
+	struct nfsrdma_file *file;
+	size_t size;
+};
+
+static int64_t transaction(const struct small *small, unsigned char *room, size_t number, size_t *bytes)
 {
 	int64_t begin = now();
-	struct nfsrdma_file *file = file_of(session, path);
-	ssize_t length = nfsrdma_pread(file, room, LARGEST, 0);
 
-	if (length <= 0)
-		failed(path);
-	*bytes += length;
-	check(room, length, number * PAGE);
-	nfsrdma_close(file);
+	if (nfsrdma_pread(small->file, room, small->size, 0) != (ssize_t)small->size)
+		failed("pread");
+	*bytes += small->size;
+	check(room, small->size, number * PAGE);
 	return now() - begin;
+}
+
+/* All files of a folder */
+static struct small *all_of(struct nfsrdma_session *session, const char *folder, size_t number)
+{
+	struct small *files = calloc(number, sizeof(*files));
+	char path[4096];
+	struct stat st;
+	size_t i;
+
+	if (!files)
+		fail("calloc");
+	for (i = 0; i < number; i++) {
+		snprintf(path, sizeof(path), "%s/%zu", folder, i);
+		files[i].file = file_of(session, path);
+		if (nfsrdma_fstat(files[i].file, &st) || st.st_size > LARGEST)
+			failed(path);
+		files[i].size = st.st_size;
+	}
+	return files;
 }
 
 static void add(struct nfsrdma_stats *to, const struct nfsrdma_session *session)
@@ -189,21 +212,21 @@ static void files(char **words)
 		opened(words[0], words[6], 0), opened(words[0], words[6], LARGE_CACHE),
 	};
 	unsigned char *rooms[] = { registered(sessions[0], LARGEST), registered(sessions[1], LARGEST) };
+	struct small *opened[2];
 	struct nfsrdma_stats before = {}, after = {};
-	char path[4096];
 	int64_t ns = 0;
 	int which, twice;
 
 	if (!number || number & (number - 1))
 		exit(2);
-	for (which = 0; which < 2; which++)
+	for (which = 0; which < 2; which++) {
 		wait_for_second(sessions[which]);
-	/* twice: the grant for a file follows the reply to its first READ */
-	for (turn = 0; turn < number; turn++) {
-		snprintf(path, sizeof(path), "%s/%zu", words[1], turn);
-		for (twice = 0; twice < 4; twice++)
-			transaction(sessions[twice & 1], path, rooms[twice & 1], turn, &bytes);
+		opened[which] = all_of(sessions[which], words[1], number);
 	}
+	/* twice: the grant for a file follows the reply to its first READ */
+	for (turn = 0; turn < number; turn++)
+		for (twice = 0; twice < 4; twice++)
+			transaction(&opened[twice & 1][turn], rooms[twice & 1], turn, &bytes);
 	bytes = 0;
 	for (which = 0; which < 2; which++)
 		add(&before, sessions[which]);
@@ -211,14 +234,17 @@ static void files(char **words)
 		size_t file = scatter(turn & (number - 1), number);
 
 		which = scatter((turn / number + file) & 63, 64) * 100 < 64 * hits;
-		snprintf(path, sizeof(path), "%s/%zu", words[1], file);
-		ns += transaction(sessions[which], path, rooms[which], file, &bytes);
+		ns += transaction(&opened[which][file], rooms[which], file, &bytes);
 	}
 	for (which = 0; which < 2; which++)
 		add(&after, sessions[which]);
 	print(ns, count, bytes, &before, &after);
-	for (which = 0; which < 2; which++)
+	for (which = 0; which < 2; which++) {
+		for (turn = 0; turn < number; turn++)
+			nfsrdma_close(opened[which][turn].file);
+		free(opened[which]);
 		nfsrdma_disconnect(sessions[which]);
+	}
 }
 
 int main(int argc, char **argv)
