@@ -114,7 +114,7 @@ US = {"inline": 40.0, "direct": 45.0, "optimistic": 5.0}
 
 def user_result(way: str) -> dict[str, Any]:
     by_rpc = float(way != "optimistic")
-    return {"us": US[way], "rpcs": by_rpc, "by_reference": 1 - by_rpc, "mb_s": 4096 / US[way]}
+    return {"us": US[way], "rpcs": by_rpc, "by_reference": 1 - by_rpc, "mb_s": 1000 / US[way]}
 
 
 def user_store(folder: Path) -> Store:
