@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An unrelated application: it works on a mount and counts its operations and errors."""
+"""Unrelated applications: they work with files and count their operations and errors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import random
 import threading
 from pathlib import Path
+from time import monotonic
 from typing import Any, Self
 
-__all__ = ["Bystander"]
+__all__ = ["Bystander", "LibraryBystander"]
 
 
 class Bystander(threading.Thread):
@@ -49,3 +50,45 @@ class Bystander(threading.Thread):
 
     def account(self) -> dict[str, Any]:
         return {"rounds": self.rounds, "errors": self.errors}
+
+
+class LibraryBystander(Bystander):
+    """Reads a file of an optimistic server by reference through libnfsrdma, again and again.
+
+    It begins after the server has granted the file, and removes it in the end.
+    """
+
+    SIZE, PAGE = 65536, 4096
+    # seconds until the server has granted the file
+    GRANTED_WITHIN = 60
+
+    def __init__(self, target: str, path: Path) -> None:
+        super().__init__(path.parent)
+        from nfsrdma_tools.client import connect
+
+        self.path, self.data = path, random.Random(2).randbytes(self.SIZE)  # noqa: S311
+        self.path.write_bytes(self.data)
+        os.sync()
+        self.session = connect(target, optimistic=True)
+        self.file = self.session.open(path.name)
+        end = monotonic() + self.GRANTED_WITHIN
+        while not self.session.stats.by_reference:
+            self._round(b"")
+            if monotonic() > end:
+                raise TimeoutError(f"the server granted nothing in {self.GRANTED_WITHIN} s")
+        self.before = self.session.stats.by_reference
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self.by_reference = self.session.stats.by_reference - self.before
+        self.session.close()
+
+    def _round(self, data: bytes) -> None:
+        del data
+        for at in range(0, self.SIZE, self.PAGE):
+            if self.file.pread(self.PAGE, at) != self.data[at : at + self.PAGE]:
+                self.errors.append("wrong data")
+
+    def account(self) -> dict[str, Any]:
+        pages = self.SIZE // self.PAGE
+        return super().account() | {"by_reference": self.by_reference / pages}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``optimistic_client_node.py SERVER PORT FOLDER MOUNT GUESSES``: a client that reads too much.
 
-FOLDER, below /export, has a file "data" of 64 KiB; MOUNT is an honest mount of /export. Each case
-may end the second connection that it makes. The first one has to answer afterwards, and no grant
-is left.
+FOLDER, below /export, has a file "data" of 64 KiB; MOUNT is an honest mount of /export, beside an
+honest client without a mount that reads by reference. Each case may end the second connection that
+it makes. The first one has to answer afterwards, and no grant is left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wire.notices import Credit, Grant, Notice, Revoke, encode
 from wire.rpcrdma import Segment
 
 from hostile import optimistic, private_data, rpc, verbs
-from hostile.bystander import Bystander
+from hostile.bystander import Bystander, LibraryBystander
 from hostile.json_lines import print_json
 from hostile.lanes import read_call
 from hostile.optimistic import OPTIMISTIC, granted, notices, revoked
@@ -475,13 +475,16 @@ def played(case: Callable[[Client], bool], client: Client) -> list[str]:
 
 def main() -> None:
     failures: list[str] = []
-    with Bystander(Path(sys.argv[4])) as bystander:
+    kept = Path("/export", "kept")
+    target = f"{sys.argv[1]}:/export"
+    with Bystander(Path(sys.argv[4])) as bystander, LibraryBystander(target, kept) as library:
         client = Client()
         for name, case in CASES.items():
             failures += [f"{name}: {what}" for what in played(case, client)]
             print_json(did=name)
         client.connection.close()
-    print_json(failures=failures, cases=len(CASES), bystander=bystander.account())
+    said = {"bystander": bystander.account(), "library": library.account()}
+    print_json(failures=failures, cases=len(CASES), **said)
 
 
 main()

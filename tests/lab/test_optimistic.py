@@ -30,6 +30,7 @@ from cached_reads import (
 )
 from cards import cards_lab
 from carriers import OURS, serve
+from client_library import built_library, install, uninstall
 from kernel_events import recorded
 from peers import SERVER, argv_of, bring, damageable, listens
 from programs import bring_xfs
@@ -517,6 +518,7 @@ def test_the_end_of_the_second_connection_does_not_end_the_first(cards: Lab, lon
 
 
 def test_a_client_that_reads_too_much(cards: Lab, long: bool) -> None:
+    install(cards, "client", built_library())
     mount = "mkdir -p /mnt/honest && mount -t nfs -o vers=3,proto=rdma,port=20049"
     with nothing_lost(cards, "client"), damageable(cards):
         bring(cards, "client")
@@ -527,12 +529,16 @@ def test_a_client_that_reads_too_much(cards: Lab, long: bool) -> None:
             said = cards.run("client", *argv, timeout=3600, check=False)
         finally:
             cards.run("client", "umount", "/mnt/honest")
+            uninstall(cards, "client")
         assert not said.returncode, f"{said.stderr} after {said.stdout}"
         answer = json.loads(said.stdout.splitlines()[-1])
         assert answer["failures"] == []
         assert answer["cases"] == len(said.stdout.splitlines()) - 1 > 25
         assert answer["bystander"]["errors"] == []
         assert answer["bystander"]["rounds"] > 0
+        # so did one without a mount, by reference
+        assert answer["library"]["errors"] == []
+        assert answer["library"]["by_reference"] > 0.9 * answer["library"]["rounds"] > 0
         nothing_in_use({"server": on(cards, "idle")})
 
 
@@ -551,6 +557,25 @@ def test_a_server_whose_notices_break_the_rules(cards: Lab) -> None:
     ends = found["ends"]
     assert ends["optimistic_connects"] > len(names) / 2
     assert (ends["disconnects"], ends["bad_replies"], ends["failed_marshals"]) == (0, 0, 0)
+
+
+def test_nor_does_it_mislead_a_client_without_a_mount(cards: Lab) -> None:
+    install(cards, "client", built_library())
+    try:
+        with listens(cards, "optimistic_server", "20050"):
+            names = json.loads(cards.run("server", *argv_of("optimistic_server", "names")).stdout)
+            found = on(cards, "user_tricks", "20050", str(len(names)), timeout=1800)
+    finally:
+        uninstall(cards, "client")
+    by_name = dict(zip(names, found["found"], strict=True))
+    assert [name for name, each in by_name.items() if not each["same"]] == []
+    assert found["same"]
+    # nothing but the honest grant was of use
+    assert {name for name, each in by_name.items() if each["by_reference"]} == {"honest"}
+    assert {name for name, each in by_name.items() if each["refused"]} >= {"no memory"}
+    ends = found["ends"]
+    assert ends["second_connects"] > len(names) / 2
+    assert (ends["connects"], ends["resent"]) == (ends["sessions"], 0)
 
 
 # --- staleness ---

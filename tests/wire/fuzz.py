@@ -68,7 +68,8 @@ def _build(sources: list[Path | str], path: Path, *, library: bool, libfuzzer: b
     sanitizers = f"fuzzer,{_SANITIZERS}" if libfuzzer else _SANITIZERS
     flags = (f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all")
     more = _library() if library else ()
-    run(compiler, *FLAGS, *flags, *SOURCES, *sources, *more, "-o", path)
+    # on a busy host
+    run(compiler, *FLAGS, *flags, *SOURCES, *sources, *more, "-o", path, timeout=600)
     return path
 
 

@@ -2147,6 +2147,47 @@ def _tricked(reader: Reader, wanted: bytes, at: int) -> dict[str, Any]:
     return {"same": all(same), **{name: after[name] - before[name] for name in names}}
 
 
+def user_tricks(port: str, count: str) -> Any:
+    """Do the same by libnfsrdma, with a session in the place of each mount."""
+    from nfsrdma_tools.client import connect
+
+    total, few = int(count), 6
+    # the last MiB has no trick: reads of it show whether the next one finds a second connection
+    wanted, found = made(EXPORT / "tricks", 20, (total + 1) * MIB), list[dict[str, Any]]()
+    ends, same = Counter[str](), True
+    for first in range(0, total, few):
+        with connect(f"server:{EXPORT}", port=int(port), timeout=10, optimistic=True) as session:
+            with session.open("tricks") as file:
+                for number in range(first, min(first + few, total)):
+                    found.append(_user_tricked(session, file, wanted, number * MIB))
+                same = same and file.pread(8 * BLOCK, 0) == wanted[: 8 * BLOCK]
+            ends.update(session.stats._asdict(), sessions=1)
+    (EXPORT / "tricks").unlink()
+    return {"ends": ends, "found": found, "same": same}
+
+
+def _user_tricked(session: Any, file: Any, wanted: bytes, at: int) -> dict[str, Any]:
+    """Read around a place by RPC, and then again and again."""
+
+    def is_ready() -> bool:
+        earlier = session.stats
+        good = file.pread(BLOCK, len(wanted) - MIB) == wanted[-MIB : BLOCK - MIB]
+        later = session.stats
+        return good and (later.no_second, later.paused) == (earlier.no_second, earlier.paused)
+
+    until("a second connection", is_ready)
+    place, before, same = at, session.stats, list[bool]()
+    for number in range(12):
+        same.append(file.pread(BLOCK, place) == wanted[place : place + BLOCK])
+        # the last block of an extent, too
+        place = at + (0, BLOCK, MIB - BLOCK)[number % 3]
+        time.sleep(0.05)
+    names = ("by_reference", "refused", "second_connects")
+    after = session.stats
+    return {"same": all(same),
+            **{name: getattr(after, name) - getattr(before, name) for name in names}}  # fmt: skip
+
+
 def main() -> Any:
     return globals()[sys.argv[1]](*sys.argv[2:])
 
