@@ -199,9 +199,10 @@ def main(words: Sequence[str]) -> None:
     todo = jobs(store, only)
     if todo:
         work(store, kernel, todo)
-    from bench import optimistic_user_page
+    from bench import optimistic_user_page, systems
 
     optimistic_user_page.write(kernel)
+    systems.write()
 
 
 if __name__ == "__main__":

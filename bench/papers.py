@@ -309,9 +309,10 @@ def main() -> None:
     todo = jobs(store, rounds, only)
     if todo:
         measure(store, todo, kernel)
-    from bench import papers_page
+    from bench import papers_page, systems
 
     papers_page.write(store)
+    systems.write()
 
 
 if __name__ == "__main__":
