@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-client bench-loader fio-engine paper papers waits wires matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
+.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-client bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -128,6 +128,9 @@ wires: dev image ## TCP and RDMA over the modelled card on wires of 1 to 25 Gb/s
 
 matrix: dev image ## Which clients and servers work together, into docs/dev/interoperation.md: KERNEL=6.12|6.1|7.2|siw (default: all)
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.matrix $(KERNEL)
+
+suites: dev image ## Test suites of others over TCP and RDMA, into docs/dev/suites.md; an interrupted run continues: SUITE=fstests|cthon|nfstest|pjdfstest SOURCE=DIR MINUTES=50 KERNEL=6.12 TRANSPORTS=tcp,rdma TESTS="chmod/*"
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.suites "$(SUITE)" "$(SOURCE)" $(or $(KERNEL),6.12) $(or $(MINUTES),50) "$(TRANSPORTS)" "$(TESTS)"
 
 module-bench: dev image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.module $(or $(ROUNDS),8) $(or $(CLOCK),wall)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of docs/dev/suites.md: tests whose result is not that over TCP, and numbers of all."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench import page
+from bench.cells import Found
+from bench.suite import FAILED, HUNG, PASSED, SKIPPED, SLOW, Suite, lists
+
+if TYPE_CHECKING:
+    from bench.suites import Store
+
+__all__ = ["differences", "differs", "numbers", "reason", "write"]
+
+PAGE = Path(__file__).parents[1] / "docs" / "dev" / "suites.md"
+OUTCOMES = (PASSED, FAILED, SKIPPED, SLOW, HUNG)
+UNEXPLAINED = "not explained"
+# what varies between two runs of the same test
+_VARIES = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+")
+# characters of a failure that a row shows
+_SHOWN = 160
+
+
+def same(found: Found) -> tuple[str, ...]:
+    """The part of a result that is compared: outcome, and what failed, without its numbers."""
+    if found["outcome"] != FAILED:
+        return (found["outcome"],)
+    return (found["outcome"], *(_VARIES.sub("N", line) for line in found["lines"]))
+
+
+def differs(store: Store, vers: str, transport: str, test: str) -> bool:
+    """Whether a test had a result over the transport that it never had over TCP."""
+    over_tcp = {same(found) for found in store.results(vers, "tcp", test)}
+    here = {same(found) for found in store.results(vers, transport, test)}
+    return bool(over_tcp and here - over_tcp)
+
+
+def says(results: Sequence[Found]) -> str:
+    """The results of a test in words, each outcome with its number of runs."""
+    counts = Counter(found["outcome"] for found in results)
+    of = f" ({len(results)} runs)" if len(results) > 1 else ""
+    if len(counts) == 1:
+        return f"{next(iter(counts))}{of}"
+    return ", ".join(f"{what} {count} of {len(results)}" for what, count in counts.items())
+
+
+def why(results: Sequence[Found]) -> str:
+    """The first line of the first failure."""
+    lines = [line for found in results for line in found["lines"] if found["outcome"] != PASSED]
+    text = lines[0].replace("|", "\\|").replace("`", "'") if lines else ""
+    return f": `{text[:_SHOWN]}`" if text else ""
+
+
+def reason(suite: str, transport: str, vers: str, test: str) -> str:
+    """The reason of a difference, from suites.toml."""
+    for one in lists(suite).get("reason", []):
+        if (
+            fnmatch(test, one["test"])
+            and fnmatch(transport, one.get("transport", "*"))
+            and fnmatch(vers, one.get("vers", "*"))
+        ):
+            return str(one["why"])
+    return UNEXPLAINED
+
+
+def columns(store: Store) -> Iterator[tuple[str, str]]:
+    """Versions and transports that have results, TCP first."""
+    from bench.suites import TRANSPORTS, VERSIONS
+
+    for vers in VERSIONS:
+        for transport in TRANSPORTS.values():
+            if vers in transport.versions:
+                yield vers, transport.name
+
+
+def differences(store: Store, suite: str, tests: Sequence[str]) -> list[tuple[str, ...]]:
+    """Rows: test, where, over TCP, there, reason; transports with equal results in one row."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for test in tests:
+        for vers, transport in columns(store):
+            if transport != "tcp" and differs(store, vers, transport, test):
+                here = store.results(vers, transport, test)
+                key = (test, f"NFSv{vers}", says(store.results(vers, "tcp", test)),
+                       says(here) + why(here), reason(suite, transport, vers, test))  # fmt: skip
+                rows.setdefault(key, []).append(transport)
+    return [
+        (test, f"{vers}, {', '.join(where)}", over_tcp, here, because)
+        for (test, vers, over_tcp, here, because), where in rows.items()
+    ]
+
+
+def numbers(store: Store, tests: Sequence[str]) -> list[tuple[object, ...]]:
+    """Rows: NFS version, transport, tests by outcome of the first run, those that differ."""
+    rows: list[tuple[object, ...]] = []
+    for vers, transport in columns(store):
+        results = [store.results(vers, transport, test) for test in tests]
+        counts = Counter(found[0]["outcome"] for found in results if found)
+        if not counts:
+            continue
+        differ = sum(differs(store, vers, transport, test) for test in tests)
+        missing = sum(not found for found in results)
+        rows.append((vers, transport, *(counts[what] for what in OUTCOMES),
+                     "-" if transport == "tcp" else differ, missing))  # fmt: skip
+    return rows
+
+
+def lines(store: Store, suite: str, tests: Sequence[str]) -> list[str]:
+    """The section of a suite and a kernel."""
+    head = ("NFS", "transport", *OUTCOMES, "differ from TCP", "not run yet")
+    found = [store.about, "", *page.table([head, *numbers(store, tests)]), ""]
+    rows = differences(store, suite, tests)
+    if rows:
+        found += page.table([("test", "over", "over TCP", "there", "reason"), *rows])
+    else:
+        found.append("No test differs from TCP.")
+    left = lists(suite).get("kvm", {})
+    if left:
+        named = ", ".join(f"{test} ({because})" for test, because in left.items())
+        found += ["", f"Left to KVM, because they are too slow under emulation: {named}."]
+    return found
+
+
+def write(store: Store, suite: Suite, kernel: str, tests: Sequence[str]) -> None:
+    """Write the section of this suite and kernel, or print it if the page has none."""
+    name = f"{suite.name}, Linux {kernel}"
+    text = lines(store, suite.name, tests)
+    if f"<!-- begin: {name} -->" in PAGE.read_text():
+        page.write(name, text, PAGE)
+    else:
+        print("\n".join([f"not written, because the page has no section: {name}", *text]))

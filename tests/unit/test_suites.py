@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Suites of others: their tests, what their output means, what is run again, and the tables."""
+
+import tomllib
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import suite, suites, suites_page
+from bench.suite import FAILED, HUNG, PASSED, SKIPPED, SLOW, SUITES, outcome
+from bench.suites import TRANSPORTS, Store, chosen, jobs, repeats
+from bench.suites_build import version
+from nfsrdma_tools.host.nfs.personality import PERSONALITIES
+
+TESTS = ("chmod/00", "chmod/01", "link/00")
+
+
+def ended(output: str, status: int | None = 0, *, stuck: bool = False) -> dict[str, Any]:
+    return {"output": output, "status": status, "seconds": 1.5, "stuck": stuck}
+
+
+def result(what: str = PASSED, *lines: str) -> dict[str, Any]:
+    return {"outcome": what, "lines": list(lines), "seconds": 1.0}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    found = Store(tmp_path / "pjdfstest" / "6.12")
+    found.describe("pjdfstest 1234567, made up.")
+    return found
+
+
+def fill(store: Store, number: int = 0, **others: dict[str, Any]) -> None:
+    """All tests pass over all transports, but for ``others``: results by transport."""
+    for transport in TRANSPORTS.values():
+        for vers in transport.versions:
+            for test in TESTS:
+                found = others.get(transport.name.replace(" ", "_").replace("-", "_"))
+                good = not found or test != "chmod/01"
+                put = result() if good else found
+                store.put(vers, transport.name, {"test": test}, put or {}, number)
+
+
+def test_every_personality_is_a_transport_and_tcp_is_the_first() -> None:
+    assert [*TRANSPORTS] == ["tcp", "rdma", *(f"nfsrdma {name}" for name in PERSONALITIES)]
+    assert TRANSPORTS["nfsrdma optimistic"].versions == ("3",)
+    assert TRANSPORTS["nfsrdma cached"].versions == ("3", "4.2")
+
+
+# --- what an output means ---
+
+
+def test_tap_passes_with_every_planned_result() -> None:
+    assert outcome(SUITES["pjdfstest"], ended("1..2\nok 1\nok 2\n"))["outcome"] == PASSED
+
+
+def test_tap_names_the_assertions_that_fail_without_their_random_names() -> None:
+    text = "1..2\nok 1\nnot ok 2 - tried 'open pjdfstest_00ff12 x', expected 0, got EIO\n"
+    found = outcome(SUITES["pjdfstest"], ended(text))
+    assert found["outcome"] == FAILED
+    assert found["lines"] == ["2 - tried 'open NAME x', expected 0, got EIO"]
+
+
+def test_tap_that_its_authors_expect_to_fail_passes() -> None:
+    text = "1..1\nnot ok 1 # TODO FreeBSD only\n"
+    assert outcome(SUITES["pjdfstest"], ended(text))["outcome"] == PASSED
+
+
+def test_tap_with_too_few_results_fails() -> None:
+    found = outcome(SUITES["pjdfstest"], ended("1..3\nok 1\n"))
+    assert (found["outcome"], found["lines"]) == (FAILED, ["planned 3, found 1 results"])
+
+
+def test_tap_without_a_plan_fails() -> None:
+    found = outcome(SUITES["pjdfstest"], ended("sh: not found\n", 127))
+    assert found["lines"] == ["planned nothing, found 0 results"]
+
+
+def test_tap_that_plans_no_test_is_skipped() -> None:
+    assert outcome(SUITES["pjdfstest"], ended("1..0 # SKIP no chflags\n"))["outcome"] == SKIPPED
+
+
+def test_connectathon_is_judged_by_its_status() -> None:
+    assert outcome(SUITES["cthon"], ended("ok.\n"))["outcome"] == PASSED
+    found = outcome(SUITES["cthon"], ended("a\ncan't chdir\n", 1))
+    assert (found["outcome"], found["lines"]) == (FAILED, ["status 1", "a", "can't chdir"])
+
+
+def test_fstests_is_judged_by_what_check_prints() -> None:
+    passed = "generic/001 6s ...  7s\nRan: generic/001\nPassed all 1 tests\n"
+    skipped = "generic/003       [not run] atime related mount options\nPassed all 1 tests\n"
+    failed = (
+        "generic/013 1s ... - output mismatch (see /x/generic/013.out.bad)\n"
+        "    --- tests/generic/013.out\t2026\n    +++ /x/generic/013.out.bad\t2026\n"
+        "    @@ -1,2 +1,3 @@\n    -Silence\n    +fsstress: EIO\n    ...\n"
+        "Failures: generic/013\nFailed 1 of 1 tests\n"
+    )
+    check = SUITES["fstests"]
+    assert outcome(check, ended(passed))["outcome"] == PASSED
+    found = outcome(check, ended(skipped))
+    assert (found["outcome"], found["lines"]) == (SKIPPED, ["atime related mount options"])
+    found = outcome(check, ended(failed, 1))
+    assert (found["outcome"], found["lines"]) == (FAILED, ["-Silence", "+fsstress: EIO"])
+
+
+def test_fstests_without_a_verdict_fails() -> None:
+    assert outcome(SUITES["fstests"], ended("check: no TEST_DEV\n", 1))["outcome"] == FAILED
+
+
+def test_nfstest_fails_with_an_assertion() -> None:
+    text = "    \x1b[102mPASS\x1b[m: access works\n    FAIL: mode is 600\n"
+    found = outcome(SUITES["nfstest"], ended(text, 1))
+    assert (found["outcome"], found["lines"]) == (FAILED, ["mode is N"])
+    assert outcome(SUITES["nfstest"], ended("    PASS: works\n"))["outcome"] == PASSED
+
+
+def test_nfstest_without_an_assertion_fails() -> None:
+    assert outcome(SUITES["nfstest"], ended("Traceback\n", 1))["outcome"] == FAILED
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_test_at_its_limit_is_too_slow_and_one_that_does_not_end_hangs(name: str) -> None:
+    assert outcome(SUITES[name], ended("", None))["outcome"] == SLOW
+    assert outcome(SUITES[name], ended("", None, stuck=True))["outcome"] == HUNG
+
+
+# --- which tests there are ---
+
+
+def test_the_tests_of_pjdfstest_are_its_files(tmp_path: Path) -> None:
+    for name in ("tests/link/00.t", "tests/chmod/01.t", "tests/conf", "tests/chmod/x.sh"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert SUITES["pjdfstest"].tests(tmp_path) == ["chmod/01", "link/00"]
+
+
+def test_the_tests_of_fstests_are_those_of_the_group_quick(tmp_path: Path) -> None:
+    for part, number, groups in (
+        ("generic", "001", "rw dir udf auto quick"),
+        ("generic", "002", "metadata auto"),
+        ("nfs", "001", "auto quick nfs4_acl acl"),
+        ("xfs", "001", "auto quick"),
+    ):
+        file = tmp_path / "tests" / part / number
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"#!/bin/bash\n. ./common/preamble\n_begin_fstest {groups}\n")
+        file.with_suffix(".out").touch()
+    assert SUITES["fstests"].tests(tmp_path) == ["generic/001", "nfs/001"]
+
+
+def test_a_folder_without_connectathons_programs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="expected Connectathon's tests"):
+        SUITES["cthon"].tests(tmp_path)
+
+
+def test_tests_that_are_left_to_kvm_are_not_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in TESTS:
+        (tmp_path / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tests" / f"{name}.t").touch()
+    about = {"short": ["*/00"], "kvm": {"link/00": "900 s"}}
+    monkeypatch.setattr(suites, "lists", lambda _: about)
+    assert chosen(SUITES["pjdfstest"], tmp_path, "6.12") == ["chmod/00", "chmod/01"]
+    assert chosen(SUITES["pjdfstest"], tmp_path, "6.1") == ["chmod/00"]
+    assert chosen(SUITES["pjdfstest"], tmp_path, "6.1", ["chmod/*"]) == ["chmod/00", "chmod/01"]
+
+
+def test_suites_toml_has_a_table_for_each_suite_with_what_the_code_reads() -> None:
+    tables = tomllib.loads(suite.LISTS.read_text())
+    assert set(tables) == set(SUITES)
+    for about in tables.values():
+        assert set(about) <= {"short", "kvm", "reason"}
+        assert about["short"]
+        for one in about.get("reason", []):
+            assert {"test", "why"} <= set(one) <= {"test", "why", "transport", "vers"}
+
+
+# --- what is run ---
+
+
+def test_the_first_round_has_all_tests_over_all_transports_by_module(store: Store) -> None:
+    found = jobs(store, TESTS, [*TRANSPORTS])
+    assert len(found) == 15
+    assert {job.number for job in found} == {0}
+    modules = [job.transport.module for job in found]
+    assert sum(a != b for a, b in pairwise(modules)) == 1
+
+
+def test_an_interrupted_run_continues(store: Store) -> None:
+    store.put("3", "rdma", {"test": "chmod/01"}, result())
+    (job,) = (j for j in jobs(store, TESTS, ["rdma"]) if j.vers == "3")
+    assert job.tests == ["chmod/00", "link/00"]
+
+
+def test_equal_results_are_not_run_again(store: Store) -> None:
+    fill(store)
+    assert jobs(store, TESTS, [*TRANSPORTS]) == []
+    assert repeats(store, TESTS, [*TRANSPORTS]) == []
+
+
+def test_a_difference_is_run_twice_more_over_both(store: Store) -> None:
+    fill(store, nfsrdma_cached=result(FAILED, "status 1"))
+    found = repeats(store, TESTS, [*TRANSPORTS])
+    assert {(j.transport.name, j.vers, j.number) for j in found} == {
+        (name, vers, number)
+        for name in ("tcp", "nfsrdma cached")
+        for vers in ("3", "4.2")
+        for number in (1, 2)
+    }
+    assert all(job.tests == ["chmod/01"] for job in found)
+
+
+def test_failures_are_compared_without_their_numbers(store: Store) -> None:
+    fill(store, tcp=result(FAILED, "got 17 at 0xff"), rdma=result(FAILED, "got 18 at 0xfe"))
+    assert not suites_page.differs(store, "3", "rdma", "chmod/01")
+    fill(store, tcp=result(FAILED, "got EIO"), rdma=result(FAILED, "got EPERM"))
+    assert suites_page.differs(store, "3", "rdma", "chmod/01")
+
+
+# --- the tables ---
+
+
+def test_a_difference_without_a_reason_is_not_explained(store: Store) -> None:
+    fill(store, nfsrdma_cached=result(FAILED, "status 1"), rdma=result(FAILED, "status 1"))
+    rows = suites_page.differences(store, "pjdfstest", TESTS)
+    assert [row[:4] for row in rows] == [
+        ("chmod/01", "NFSv3, rdma, nfsrdma cached", "passed", "failed: `status 1`"),
+        ("chmod/01", "NFSv4.2, rdma, nfsrdma cached", "passed", "failed: `status 1`"),
+    ]
+    assert {row[4] for row in rows} == {"not explained"}
+
+
+def test_a_reason_is_that_of_the_first_patterns_that_match(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = {
+        "reason": [
+            {"test": "chmod/*", "transport": "nfsrdma *", "vers": "3", "why": "ours"},
+            {"test": "chmod/01", "why": "all"},
+        ]
+    }
+    monkeypatch.setattr(suites_page, "lists", lambda _: about)
+    assert suites_page.reason("x", "nfsrdma cached", "3", "chmod/01") == "ours"
+    assert suites_page.reason("x", "rdma", "3", "chmod/01") == "all"
+    assert suites_page.reason("x", "rdma", "3", "link/00") == "not explained"
+
+
+def test_a_test_that_fails_now_and_then_says_how_often(store: Store) -> None:
+    fill(store, rdma=result(FAILED, "status 1"))
+    fill(store, 1)
+    fill(store, 2)
+    row = suites_page.differences(store, "pjdfstest", TESTS)[0]
+    assert row[2:4] == ("passed (3 runs)", "failed 1 of 3, passed 2 of 3: `status 1`")
+
+
+def test_the_numbers_count_outcomes_differences_and_missing_results(store: Store) -> None:
+    fill(store, rdma=result(SLOW, "no result"))
+    rows = suites_page.numbers(store, (*TESTS, "open/00"))
+    assert rows[0] == ("3", "tcp", 3, 0, 0, 0, 0, "-", 1)
+    assert rows[1] == ("3", "rdma", 2, 0, 0, 1, 0, 1, 1)
+    assert len(rows) == 15
+
+
+def test_transports_without_results_have_no_row(store: Store) -> None:
+    store.put("3", "tcp", {"test": "chmod/00"}, result())
+    assert [row[:2] for row in suites_page.numbers(store, TESTS)] == [("3", "tcp")]
+
+
+def test_the_page_has_a_section_of_each_suite_for_the_first_kernel() -> None:
+    text = suites_page.PAGE.read_text()
+    for name in SUITES:
+        assert f"<!-- begin: {name}, Linux 6.12 -->" in text
+
+
+def test_the_section_names_tests_that_are_left_to_kvm(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store)
+    monkeypatch.setattr(suites_page, "lists", lambda _: {"kvm": {"link/00": "900 s"}})
+    text = "\n".join(suites_page.lines(store, "pjdfstest", TESTS))
+    assert "No test differs from TCP." in text
+    assert "link/00 (900 s)" in text
+
+
+def test_the_version_of_a_folder_without_git_changes_with_its_files(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    before = version(tmp_path)
+    (tmp_path / "a").write_text("2")
+    assert version(tmp_path) != before
