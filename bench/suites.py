@@ -23,12 +23,11 @@ from typing import Any
 from carriers import OURS, THEIRS, carry, serve
 from storm import set_to
 
-from bench import suites_page
+from bench import page, suites_page
 from bench.cells import OUT, BasePart, BaseStore, Cell, Found
 from bench.suite import HUNG, SUITES, Suite, lists, outcome
 from bench.suites_build import built, install, version
 from nfsrdma_tools.host.nfs.personality import DEFAULT, OPTIMISTIC, PERSONALITIES
-from nfsrdma_tools.lab import kernels
 from nfsrdma_tools.lab.config import CHECKING, KERNELS, LabConfig
 from nfsrdma_tools.lab.console import EmulatorFaultError, KernelReportError
 from nfsrdma_tools.lab.lab import Lab
@@ -247,11 +246,9 @@ class Bench:
 
 def conditions(lab: Lab, source: Path, suite: Suite) -> str:
     """The conditions of the results, for the page."""
-    release = kernels.find(lab.config.kernel).release
-    return (
-        f"{suite.name} {version(source)}, Linux {release}, soft-RoCE, two machines with two "
-        f"processors each, QEMU {lab.facts['qemu'].split()[0]}."
-    )
+    command = f"make suites SUITE={suite.name}"
+    about = page.conditions(lab, "rxe", command, link=False).removesuffix(".")
+    return f"{about}; {suite.name} {version(source)}."
 
 
 def arguments() -> tuple[Suite, Path, str, float, list[str], list[str]]:
@@ -274,7 +271,7 @@ def arguments() -> tuple[Suite, Path, str, float, list[str], list[str]]:
 def main() -> None:
     suite, source, kernel, minutes, transports, only = arguments()
     tests = chosen(suite, source, kernel, only)
-    store = Store(RESULTS / suite.name / kernel)
+    store = Store(RESULTS / suite.name / kernel / version(source))
     todo = jobs(store, tests, transports) or repeats(store, tests, transports)
     if todo and minutes:
         end = time.monotonic() + 60 * minutes

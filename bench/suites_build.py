@@ -43,10 +43,10 @@ mv /var/cache/apt/archives/*.deb {PLACE}/debs
 _INSTALL = f"""
 mkdir -p {PLACE}
 tar -x -C {PLACE} --strip-components=1
-cd {PLACE}/debs
-for deb in *.deb; do
+for deb in {PLACE}/debs/*.deb; do
 	test -e "$deb" || continue
-	dpkg-query --show "${{deb%%_*}}" >/dev/null 2>&1 || dpkg-deb --extract "$deb" /
+	name=${{deb##*/}}
+	dpkg-query --show "${{name%%_*}}" >/dev/null 2>&1 || dpkg-deb --extract "$deb" /
 done
 ldconfig
 """
