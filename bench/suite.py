@@ -39,6 +39,8 @@ class Suite:
     """Outcome, and the lines that say what failed or why the test did not run."""
     packages: tuple[str, ...] = ()
     """Debian's packages that a node needs."""
+    folders: tuple[str, ...] = ()
+    """Directories in $WORK, which a suite that mounts by itself mounts."""
     limit: int = 600
 
 
@@ -159,6 +161,10 @@ make -s -j2 >build.log 2>&1 || { tail -n 40 build.log >&2; exit 1; }
 make -s install >install.log 2>&1 || { tail -n 40 install.log >&2; exit 1; }
 mv /var/lib/xfstests/* $SUITE
 """
+_FSTESTS_PACKAGES = (
+    *("attr", "acl", "bc", "gawk", "libaio1t64", "libgdbm6t64", "liburing2", "libcap2-bin"),
+    *("bsdextrautils", "perl", "psmisc", "quota", "uuid-runtime", "xfsprogs"),
+)
 _BEGIN = re.compile(r"^_begin_fstest (.*)$", re.MULTILINE)
 _GROUP = "quick"
 _NOT_RUN = re.compile(r"\[not run\] ?(.*)")
@@ -184,8 +190,9 @@ def _fstests_script(test: str) -> str:
 for user in {_FSTESTS_USERS}; do
 	id -u $user >/dev/null 2>&1 || useradd --badname -m $user 2>/dev/null || useradd -m $user
 done
-mkdir -p "$WORK/test" "$WORK/scratch" /mnt/test /mnt/scratch
-chmod 1777 "$WORK/test" "$WORK/scratch"
+mkdir -p /mnt/test /mnt/scratch
+# of a test that was killed
+umount /mnt/scratch /mnt/test 2>/dev/null
 cd {PLACE}
 export HOST_OPTIONS= FSTYP=nfs TEST_DIR=/mnt/test SCRATCH_MNT=/mnt/scratch
 export TEST_DEV=server:/export/work/test SCRATCH_DEV=server:/export/work/scratch
@@ -227,7 +234,7 @@ def _nfstest_tests(source: Path) -> list[str]:
 def _nfstest_script(test: str) -> str:
     part, name = test.split("/")
     options = (
-        "--server server --export /export/work --mtpoint /mnt/nfstest --notty --verbose none"
+        "--server server --export /export/work/export --mtpoint /mnt/nfstest --notty --verbose none"
         f' --nfsversion "$VERS" --proto "$PROTO" --port "$PORT" --runtest {name} --tmpdir /tmp'
     )
     return f"""
@@ -274,23 +281,16 @@ SUITES = {
             _fstests_tests,
             _fstests_script,
             judge_check,
-            (
-                "attr",
-                "acl",
-                "bc",
-                "gawk",
-                "libaio1t64",
-                "libgdbm6t64",
-                "liburing2",
-                "libcap2-bin",
-                "bsdextrautils",
-                "perl",
-                "psmisc",
-                "quota",
-                "uuid-runtime",
-                "xfsprogs",
-            ),
+            _FSTESTS_PACKAGES,
+            ("test", "scratch"),
         ),
-        Suite("nfstest", "cp -R . $SUITE", _nfstest_tests, _nfstest_script, judge_assertions),
+        Suite(
+            "nfstest",
+            "cp -R . $SUITE",
+            _nfstest_tests,
+            _nfstest_script,
+            judge_assertions,
+            folders=("export",),
+        ),
     )
 }

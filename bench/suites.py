@@ -228,6 +228,7 @@ class Bench:
                 "PORT": str(transport.port),
                 "VERS": job.vers,
             },
+            "folders": self.suite.folders,
             "limit": self.suite.limit,
             "budget": budget,
             "tests": [{"test": test, "script": self.suite.script(test)} for test in tests],

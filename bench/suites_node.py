@@ -3,8 +3,11 @@
 
 Runs as ``python3 suites_node.py REQUEST`` with JSON.  It mounts, verifies the transport and its
 personality, and runs one test after the other, each in an empty directory of the mount, until the
-budget of seconds is spent.  Prints JSON: the tests that it ran, with exit status (null: killed at
-the limit), seconds and the end of the output; and whether a process hangs in the kernel.
+budget of seconds is spent.  For a suite that mounts by itself, it makes the directories that the
+suite mounts, and unmounts during the test.
+
+Prints JSON: the tests that it ran, with exit status (null: killed at the limit), seconds and the
+end of the output; and whether a process hangs in the kernel.
 """
 
 from __future__ import annotations
@@ -58,6 +61,11 @@ def run(script: str) -> dict[str, Any]:
     # umask of the tests' authors, whatever this login has
     os.umask(0o022)
     work.chmod(0o755)
+    for name in ASKED["folders"]:
+        (work / name).mkdir()
+        (work / name).chmod(0o1777)
+    if ASKED["folders"]:
+        call("umount", HERE)
     start = time.monotonic()
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
@@ -69,6 +77,8 @@ def run(script: str) -> dict[str, Any]:
         seconds = time.monotonic() - start
         output.seek(max(0, output.seek(0, os.SEEK_END) - OUTPUT))
         text = output.read().decode(errors="replace")
+    if ASKED["folders"] and not stuck:
+        mount()
     return {"status": status, "seconds": round(seconds, 1), "output": text, "stuck": stuck}
 
 
