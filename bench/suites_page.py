@@ -119,7 +119,7 @@ def lines(store: Store, suite: str, tests: Sequence[str]) -> list[str]:
     if rows:
         found += page.table([("test", "over", "over TCP", "there", "reason"), *rows])
     else:
-        found.append("No test differs from TCP.")
+        found.append("No test that ran over both differs from TCP.")
     left = lists(suite).get("kvm", {})
     if left:
         named = ", ".join(f"{test} ({because})" for test, because in left.items())

@@ -281,7 +281,7 @@ def test_the_section_names_tests_that_are_left_to_kvm(
     fill(store)
     monkeypatch.setattr(suites_page, "lists", lambda _: {"kvm": {"link/00": "900 s"}})
     text = "\n".join(suites_page.lines(store, "pjdfstest", TESTS))
-    assert "No test differs from TCP." in text
+    assert "No test that ran over both differs from TCP." in text
     assert "link/00 (900 s)" in text
 
 
