@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transport headers of RPC-over-RDMA version 1 (RFC 8166, section 4), and private data (RFC 8797).
+
+``header`` reads what a stranger sent: it raises ValueError for everything that is no header.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+__all__ = [
+    "DONE",
+    "ERROR",
+    "ERR_CHUNK",
+    "ERR_VERS",
+    "MSG",
+    "MSGP",
+    "NAMES",
+    "NOMSG",
+    "Header",
+    "PrivateData",
+    "ReadSegment",
+    "Segment",
+    "header",
+    "packed",
+    "private_data",
+]
+
+MSG, NOMSG, MSGP, DONE, ERROR = range(5)
+"""rdma_proc."""
+NAMES = ("RDMA_MSG", "RDMA_NOMSG", "RDMA_MSGP", "RDMA_DONE", "RDMA_ERROR")
+ERR_VERS, ERR_CHUNK = 1, 2
+_PRIVATE = 0xF6AB0E18
+
+
+class Segment(NamedTuple):
+    """A segment of memory that the peer may access."""
+
+    handle: int
+    length: int
+    offset: int
+
+
+class ReadSegment(NamedTuple):
+    """A segment of the Read list, with its position in the XDR stream."""
+
+    position: int
+    handle: int
+    length: int
+    offset: int
+
+
+class Header(NamedTuple):
+    """A header; ``size`` is its length in bytes, where the inline part of the message begins."""
+
+    xid: int
+    version: int
+    credits: int
+    procedure: int
+    reads: tuple[ReadSegment, ...] = ()
+    writes: tuple[tuple[Segment, ...], ...] = ()
+    reply: tuple[Segment, ...] | None = None
+    error: int = 0
+    versions: tuple[int, int] = (0, 0)
+    size: int = 0
+
+    @property
+    def written(self) -> int:
+        """Bytes in all Write chunks and the Reply chunk."""
+        chunks = (*self.writes, self.reply or ())
+        return sum(segment.length for chunk in chunks for segment in chunk)
+
+    @property
+    def read(self) -> int:
+        """Bytes in the Read list."""
+        return sum(segment.length for segment in self.reads)
+
+
+class PrivateData(NamedTuple):
+    """Private data of rpcrdma (RFC 8797, section 4): inline sizes in bytes."""
+
+    version: int
+    remote_invalidation: bool
+    send_size: int
+    receive_size: int
+
+
+def header(message: bytes) -> Header:
+    """The header that a message begins with.
+
+    ValueError if it is none; a header of another version ends behind its fixed part.
+    """
+    reader = _Reader(message)
+    xid, version, credits, procedure = (reader.word() for _ in range(4))
+    found = Header(xid, version, credits, procedure, size=16)
+    if version != 1 or procedure == DONE:
+        return found
+    if procedure == ERROR:
+        error = reader.word()
+        versions = (reader.word(), reader.word()) if error == ERR_VERS else (0, 0)
+        return found._replace(error=error, versions=versions, size=reader.at)
+    if procedure not in (MSG, NOMSG, MSGP):
+        raise ValueError(f"procedure {procedure}")
+    if procedure == MSGP:
+        # alignment and threshold
+        reader.skip(8)
+    reads, writes, reply = reader.reads(), reader.writes(), reader.reply()
+    return found._replace(reads=reads, writes=writes, reply=reply, size=reader.at)
+
+
+def packed(head: Header) -> bytes:
+    """The bytes of a header of RDMA_MSG or RDMA_NOMSG."""
+    words = [struct.pack(">4I", head.xid, head.version, head.credits, head.procedure)]
+    words += [struct.pack(">IIIIQ", 1, *segment) for segment in head.reads]
+    words.append(bytes(4))
+    for chunk in head.writes:
+        words.append(struct.pack(">II", 1, len(chunk)))
+        words += [struct.pack(">IIQ", *segment) for segment in chunk]
+    words.append(bytes(4))
+    if head.reply is None:
+        words.append(bytes(4))
+    else:
+        words.append(struct.pack(">II", 1, len(head.reply)))
+        words += [struct.pack(">IIQ", *segment) for segment in head.reply]
+    return b"".join(words)
+
+
+def private_data(raw: bytes) -> PrivateData | None:
+    """The private data of a peer; None if it sent none that rpcrdma defines."""
+    if len(raw) < 8 or int.from_bytes(raw[:4], "big") != _PRIVATE:
+        return None
+    version, flags, send, receive = raw[4:8]
+    return PrivateData(version, bool(flags & 1), (send + 1) * 1024, (receive + 1) * 1024)
+
+
+class _Reader:
+    def __init__(self, message: bytes) -> None:
+        self.message = message
+        self.at = 0
+
+    def skip(self, size: int) -> None:
+        self.at += size
+        if self.at > len(self.message):
+            raise ValueError("the header is cut")
+
+    def word(self) -> int:
+        self.skip(4)
+        return int.from_bytes(self.message[self.at - 4 : self.at], "big")
+
+    def follows(self) -> bool:
+        word = self.word()
+        if word > 1:
+            raise ValueError(f"a list goes on with {word}")
+        return word == 1
+
+    def segment(self) -> Segment:
+        self.skip(16)
+        return Segment(*struct.unpack_from(">IIQ", self.message, self.at - 16))
+
+    def chunk(self) -> tuple[Segment, ...]:
+        count = self.word()
+        if count * 16 > len(self.message) - self.at:
+            raise ValueError("the header is cut")
+        return tuple(self.segment() for _ in range(count))
+
+    def reads(self) -> tuple[ReadSegment, ...]:
+        found = []
+        while self.follows():
+            found.append(ReadSegment(self.word(), *self.segment()))
+        return tuple(found)
+
+    def writes(self) -> tuple[tuple[Segment, ...], ...]:
+        found = []
+        while self.follows():
+            found.append(self.chunk())
+        return tuple(found)
+
+    def reply(self) -> tuple[Segment, ...] | None:
+        return self.chunk() if self.follows() else None

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RPC messages, as far as captures need them: RFC 5531, and the names of NFS procedures.
+
+All functions read what a stranger sent, and raise ValueError for what is no such message.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["CALL", "REPLY", "Rpc", "name", "result_positions", "rpc"]
+
+CALL, REPLY = 0, 1
+_NFS, _CALLBACK = 100003, 0x40000000
+_COMPOUND = 1
+_PROGRAMS = {_NFS: "NFS", 100005: "MOUNT", 100021: "NLM", 100227: "NFSACL", _CALLBACK: "NFS CB"}
+_NFS3 = (
+    *("NULL", "GETATTR", "SETATTR", "LOOKUP", "ACCESS", "READLINK", "READ", "WRITE", "CREATE"),
+    *("MKDIR", "SYMLINK", "MKNOD", "REMOVE", "RMDIR", "RENAME", "LINK", "READDIR", "READDIRPLUS"),
+    *("FSSTAT", "FSINFO", "PATHCONF", "COMMIT"),
+)
+_ACCEPTED = ("", "no such program", "no such version", "no such procedure", "garbage arguments")
+_MOST_OPERATIONS = 256
+# operations of NFSv4
+_ACCESS, _GETATTR, _GETFH, _PUTFH, _READ, _SEQUENCE = 3, 9, 10, 22, 25, 53
+_OPERATIONS = {
+    3: "ACCESS", 4: "CLOSE", 5: "COMMIT", 6: "CREATE", 9: "GETATTR", 10: "GETFH", 11: "LINK",
+    12: "LOCK", 15: "LOOKUP", 18: "OPEN", 22: "PUTFH", 24: "PUTROOTFH", 25: "READ",
+    26: "READDIR", 27: "READLINK", 28: "REMOVE", 29: "RENAME", 31: "RESTOREFH", 32: "SAVEFH",
+    34: "SETATTR", 38: "WRITE", 41: "BIND_CONN_TO_SESSION", 42: "EXCHANGE_ID",
+    43: "CREATE_SESSION", 44: "DESTROY_SESSION", 45: "FREE_STATEID", 50: "LAYOUTGET",
+    51: "LAYOUTRETURN", 53: "SEQUENCE", 55: "TEST_STATEID", 57: "DESTROY_CLIENTID",
+    58: "RECLAIM_COMPLETE", 59: "ALLOCATE", 60: "COPY", 62: "DEALLOCATE", 68: "READ_PLUS",
+    69: "SEEK", 71: "CLONE", 72: "GETXATTR", 73: "SETXATTR", 74: "LISTXATTRS", 75: "REMOVEXATTR",
+}  # fmt: skip
+# arguments and results of a fixed length, in bytes
+_ARGUMENTS = {_SEQUENCE: 32, 24: 0, 31: 0, 32: 0, _ACCESS: 4, _GETFH: 0, _READ: 28}
+_RESULTS = {_SEQUENCE: 36, _PUTFH: 0, 24: 0, 31: 0, 32: 0, 15: 0, _ACCESS: 8}
+# not worth a name: in front of what a COMPOUND is for
+_COMMON = {_SEQUENCE, _PUTFH}
+
+
+class Rpc(NamedTuple):
+    """The head of a message: a Call has program, version and procedure, a Reply its ``error``.
+
+    ``body`` is where arguments or results begin.
+    """
+
+    xid: int
+    kind: int
+    program: int = 0
+    version: int = 0
+    procedure: int = 0
+    error: str = ""
+    body: int = 0
+
+
+def rpc(message: bytes) -> Rpc:
+    """The head of an RPC message."""
+    reader = _Reader(message)
+    xid, kind = reader.word(), reader.word()
+    if kind == CALL:
+        return _call(reader, xid)
+    if kind == REPLY:
+        return _reply(reader, xid)
+    raise ValueError(f"message type {kind}")
+
+
+def _call(reader: _Reader, xid: int) -> Rpc:
+    version, program, program_version, procedure = (reader.word() for _ in range(4))
+    if version != 2:
+        raise ValueError(f"RPC version {version}")
+    try:
+        for _ in range(2):
+            reader.word()
+            reader.opaque()
+    except ValueError:
+        # the capture has no more of it
+        reader.at = len(reader.message)
+    return Rpc(xid, CALL, program, program_version, procedure, body=reader.at)
+
+
+def _reply(reader: _Reader, xid: int) -> Rpc:
+    denied = reader.word()
+    if denied == 1:
+        return Rpc(xid, REPLY, error="denied", body=reader.at)
+    if denied:
+        raise ValueError(f"reply state {denied}")
+    reader.word()
+    reader.opaque()
+    accepted = reader.word()
+    error = _ACCEPTED[accepted] if accepted < len(_ACCEPTED) else f"accept state {accepted}"
+    return Rpc(xid, REPLY, error=error, body=reader.at)
+
+
+def name(head: Rpc, message: bytes) -> str:
+    """The procedure of a Call as text: ``NFSv3 READ``, ``NFSv4 PUTFH READ``."""
+    program = _PROGRAMS.get(head.program, f"program {head.program}")
+    if head.program == _NFS and head.version == 3 and head.procedure < len(_NFS3):
+        return f"NFSv3 {_NFS3[head.procedure]}"
+    if head.procedure == 0:
+        return f"{program}v{head.version} NULL"
+    if head.program == _NFS and head.version == 4 and head.procedure == _COMPOUND:
+        return f"NFSv4 {_operations(message[head.body :])}"
+    return f"{program}v{head.version} procedure {head.procedure}"
+
+
+def _operations(arguments: bytes) -> str:
+    """The operations of a COMPOUND, up to the first whose length is not known."""
+    reader = _Reader(arguments)
+    found: list[int] = []
+    try:
+        reader.opaque()
+        reader.word()
+        for _ in range(min(reader.word(), _MOST_OPERATIONS)):
+            found.append(reader.word())
+            _skip_arguments(reader, found[-1])
+    except ValueError:
+        pass
+    shown = [op for op in found if op not in _COMMON] or found
+    texts = [_OPERATIONS.get(op, f"operation {op}") for op in shown]
+    many = f"{texts[0]} x {len(texts)}" if len(texts) > 1 and len(set(texts)) == 1 else ""
+    return many or " ".join(texts[:4]) or "COMPOUND"
+
+
+def _skip_arguments(reader: _Reader, operation: int) -> None:
+    if operation in _ARGUMENTS:
+        reader.skip(_ARGUMENTS[operation])
+    elif operation in (_PUTFH, 15):
+        reader.opaque()
+    elif operation == _GETATTR:
+        reader.skip(4 * reader.word())
+    else:
+        raise ValueError("length unknown")
+
+
+def result_positions(reply: bytes, lengths: Sequence[int]) -> list[int] | None:
+    """Where the data of Write chunks belong in a reduced Reply of a COMPOUND of NFSv4.
+
+    ``lengths`` are the bytes in each chunk; the result has a position for each.  None if the Reply
+    has an operation that this function does not know in front of one of them.
+    """
+    try:
+        head = rpc(reply)
+        return _read_positions(_Reader(reply, head.body), lengths)
+    except ValueError:
+        return None
+
+
+def _read_positions(reader: _Reader, lengths: Sequence[int]) -> list[int] | None:
+    positions: list[int] = []
+    reader.word()
+    reader.opaque()
+    for _ in range(min(reader.word(), _MOST_OPERATIONS)):
+        operation, status = reader.word(), reader.word()
+        if status or len(positions) == len(lengths):
+            break
+        if operation == _READ:
+            reader.word()
+            length = reader.word()
+            positions.append(reader.at)
+            if length != lengths[len(positions) - 1]:
+                reader.skip(length + -length % 4)
+        else:
+            _skip_result(reader, operation)
+    # chunks behind the operation that failed are empty
+    missing = len(lengths) - len(positions)
+    if any(lengths[len(positions) :]):
+        return None
+    return positions + [len(reader.message)] * missing
+
+
+def _skip_result(reader: _Reader, operation: int) -> None:
+    if operation in _RESULTS:
+        reader.skip(_RESULTS[operation])
+    elif operation == _GETFH:
+        reader.opaque()
+    elif operation == _GETATTR:
+        reader.skip(4 * reader.word())
+        reader.opaque()
+    else:
+        raise ValueError("length unknown")
+
+
+class _Reader:
+    def __init__(self, message: bytes, at: int = 0) -> None:
+        self.message = message
+        self.at = at
+
+    def skip(self, size: int) -> None:
+        self.at += size
+        if self.at > len(self.message):
+            raise ValueError("the message is cut")
+
+    def word(self) -> int:
+        self.skip(4)
+        value: int = struct.unpack_from(">I", self.message, self.at - 4)[0]
+        return value
+
+    def opaque(self) -> None:
+        length = self.word()
+        self.skip(length + -length % 4)
