@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Messages of RPC-over-RDMA, for nfsrdma capture: transport header, inline part
+ * and the first bytes of data, of each Send and receive of rpcrdma.
+ *
+ * Trace event records have no pointers to messages, so these are raw
+ * tracepoints, whose arguments are the kernel's structures. capture/probes.py
+ * reads their layout from the kernel's type information and defines it:
+ * OFFSET_* are offsets, ARGUMENT_XDR is the number of an argument.
+ *
+ * A message is one to six records of the ring: one per part of its buffers. A
+ * record that did not fit is counted in capture_lost, and readers find the gap in
+ * the numbers of the parts.
+ */
+
+#include <uapi/linux/ptrace.h>
+
+/* capture/probes.py defines SNAP, a power of two: bytes per part */
+#define ADDRESS		28
+#define MOST_PAGES	2
+
+/* capture/probes.py has the same names in the same order */
+enum origin { CALL_SENT, REPLY_RECEIVED, CALLBACK_RECEIVED, CALL_RECEIVED, REPLY_SENT, RESULT };
+enum part { WHOLE, HEAD, PAGES, TAIL };
+
+struct part_record {
+	u64 time;		/* CLOCK_MONOTONIC, ns */
+	u64 message;		/* number of the message: CPU and count */
+	u32 origin;
+	u32 part;
+	u32 last;		/* no part follows */
+	u32 at;			/* of these bytes in the part */
+	u32 total;		/* bytes of the part */
+	u32 captured;		/* bytes in this record */
+	u32 client;		/* sunrpc's numbers */
+	u32 task;
+	u32 transport;
+	u32 transmissions;
+	u32 xid;		/* RESULT: as on the wire */
+	u32 position;		/* RESULT: of a result in the Reply */
+	unsigned char local[ADDRESS];	/* struct sockaddr_in or sockaddr_in6 */
+	unsigned char peer[ADDRESS];
+	unsigned char bytes[SNAP * 2];	/* half is used: the verifier sees a mask as the bound */
+};
+
+/* A function for a raw tracepoint; capture/probes.py attaches it where the event exists */
+#define RAW(event)	int capture_raw_##event(struct bpf_raw_tracepoint_args *ctx)
+
+#define RECORD_HEAD	(sizeof(struct part_record) - SNAP * 2)
+
+BPF_RINGBUF_OUTPUT(capture_ring, RING_PAGES);
+BPF_PERCPU_ARRAY(capture_scratch, struct part_record, 1);
+BPF_PERCPU_ARRAY(capture_numbers, u64, 1);
+BPF_PERCPU_ARRAY(capture_lost, u64, 1);
+/* transport of the request that a thread of nfsd receives */
+BPF_TABLE("lru_hash", u64, u64, capture_threads, TASK_SLOTS);
+
+struct sent_reply {
+	u64 transport;
+	u64 xdr;
+};
+
+/* Reply that a Send conveys, by the Send's context */
+BPF_TABLE("lru_hash", u64, struct sent_reply, capture_sends, TASK_SLOTS);
+
+static __always_inline u64 pointer_at(u64 base, u32 offset)
+{
+	u64 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), (void *)(base + offset));
+	return value;
+}
+
+static __always_inline u32 word_at(u64 base, u32 offset)
+{
+	u32 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), (void *)(base + offset));
+	return value;
+}
+
+static __always_inline struct part_record *capture_begin(u32 origin)
+{
+	int first = 0;
+	struct part_record *record = capture_scratch.lookup(&first);
+	u64 *number = capture_numbers.lookup(&first);
+
+	if (!record || !number)
+		return NULL;
+	__builtin_memset(record, 0, RECORD_HEAD);
+	record->time = bpf_ktime_get_ns();
+	record->message = (u64)bpf_get_smp_processor_id() << 48 | ++*number;
+	record->origin = origin;
+	return record;
+}
+
+static __always_inline void capture_submit(struct part_record *record)
+{
+	u32 size = record->captured;
+	int first = 0;
+	u64 *lost;
+
+	/* the compiler knows the bound, but the verifier has to see it in the code */
+	asm volatile("" : "+r"(size));
+	size &= SNAP * 2 - 1;
+	if (capture_ring.ringbuf_output(record, RECORD_HEAD + size, 0)) {
+		lost = capture_lost.lookup(&first);
+		if (lost)
+			++*lost;
+	}
+}
+
+/* Submit @length bytes at @address as bytes @at of a part that has @total bytes */
+static __always_inline void capture_bytes(struct part_record *record, u32 part, u64 address,
+					  u32 at, u32 length, u32 total)
+{
+	u32 size = length < SNAP ? length : SNAP;
+
+	record->part = part;
+	record->at = at;
+	record->total = total;
+	asm volatile("" : "+r"(size));
+	size &= SNAP * 2 - 1;
+	if (!address || bpf_probe_read_kernel(record->bytes, size, (void *)address))
+		size = 0;
+	record->captured = size;
+	capture_submit(record);
+}
+
+static __always_inline void capture_vector(struct part_record *record, u32 part, u64 vector)
+{
+	/* struct kvec */
+	u32 length = word_at(vector, 8);
+
+	if (length)
+		capture_bytes(record, part, pointer_at(vector, 0), 0, length, length);
+}
+
+/* Submit the first pages of a struct xdr_buf, if memory of pages can be found */
+static __always_inline void capture_pages(struct part_record *record, u64 xdr, u32 most)
+{
+	u32 total = word_at(xdr, OFFSET_PAGE_LEN), base = word_at(xdr, OFFSET_PAGE_BASE);
+	u64 pages = pointer_at(xdr, OFFSET_PAGES), address = 0;
+	u32 at = 0, length, offset;
+
+	if (!total)
+		return;
+#pragma unroll
+	for (u32 n = 0; n < MOST_PAGES; n++) {
+		u64 page = pointer_at(pages, ((base >> PAGE_BITS) + n) * 8);
+
+		if (n >= most || at >= total)
+			break;
+		offset = n ? 0 : base & PAGE_REST;
+		length = PAGE_REST + 1 - offset;
+		if (length > total - at)
+			length = total - at;
+#ifdef VMEMMAP
+		address = (page - pointer_at(VMEMMAP, 0)) / PAGE_STRUCT << PAGE_BITS;
+		address += pointer_at(PAGE_OFFSET_BASE, 0) + offset;
+#endif
+		capture_bytes(record, PAGES, page ? address : 0, at, length, total);
+		at += length;
+	}
+	if (!most)
+		capture_bytes(record, PAGES, 0, 0, 0, total);
+}
+
+static __always_inline void capture_xdr(struct part_record *record, u64 xdr, u32 pages)
+{
+	capture_vector(record, HEAD, xdr + OFFSET_HEAD);
+	capture_pages(record, xdr, pages);
+	capture_vector(record, TAIL, xdr + OFFSET_TAIL);
+}
+
+static __always_inline void capture_end(struct part_record *record)
+{
+	record->last = 1;
+	record->captured = record->total = 0;
+	capture_submit(record);
+}
+
+/* Fill in the numbers of a request, and the addresses of its transport */
+static __always_inline void capture_request(struct part_record *record, u64 rqst)
+{
+	u64 xprt = pointer_at(rqst, OFFSET_RQ_XPRT), task = pointer_at(rqst, OFFSET_RQ_TASK);
+	u64 client = pointer_at(task, OFFSET_TK_CLIENT);
+	u64 endpoint = pointer_at(xprt, OFFSET_RX_EP), id = pointer_at(endpoint, OFFSET_RE_ID);
+
+	record->transport = word_at(xprt, OFFSET_XPRT_ID);
+	record->task = word_at(task, OFFSET_TK_PID) & 0xffff;
+	record->client = word_at(client, OFFSET_CL_CLID);
+	record->transmissions = word_at(rqst, OFFSET_RQ_NTRANS);
+	bpf_probe_read_kernel(record->local, ADDRESS, (void *)(id + OFFSET_SRC_ADDR));
+	bpf_probe_read_kernel(record->peer, ADDRESS, (void *)(xprt + OFFSET_XPRT_ADDR));
+}
+
+static __always_inline void capture_server(struct part_record *record, u64 transport)
+{
+	bpf_probe_read_kernel(record->local, ADDRESS, (void *)(transport + OFFSET_XPT_LOCAL));
+	bpf_probe_read_kernel(record->peer, ADDRESS, (void *)(transport + OFFSET_XPT_REMOTE));
+}
+
+/* --- client --- */
+
+/* struct rpcrdma_req */
+RAW(xprtrdma_post_send)
+{
+	u64 req = ctx->args[0], rqst = req + OFFSET_RL_SLOT;
+	struct part_record *record = capture_begin(CALL_SENT);
+
+	if (!record)
+		return 0;
+	capture_request(record, rqst);
+	capture_vector(record, WHOLE, req + OFFSET_RL_HDRBUF + OFFSET_HEAD);
+	capture_xdr(record, rqst + OFFSET_RQ_SND_BUF, MOST_PAGES);
+	capture_end(record);
+	return 0;
+}
+
+/* struct rpc_task, struct rpcrdma_rep, credits */
+RAW(xprtrdma_reply)
+{
+	u64 rep = ctx->args[1], rqst = pointer_at(rep, OFFSET_RR_RQST);
+	struct part_record *record = capture_begin(REPLY_RECEIVED);
+	u64 xdr = rqst + OFFSET_RQ_RCV_BUF, message;
+	u32 procedure = 0;
+
+	if (!record)
+		return 0;
+	capture_request(record, rqst);
+	capture_vector(record, WHOLE, rep + OFFSET_RR_HDRBUF + OFFSET_HEAD);
+	message = pointer_at(rep, OFFSET_RR_HDRBUF + OFFSET_HEAD);
+	bpf_probe_read_kernel(&procedure, 4, (void *)(message + 12));
+	/* RDMA_NOMSG: the Reply is in the Reply chunk */
+	if (procedure == bpf_htonl(1))
+		capture_xdr(record, xdr, MOST_PAGES);
+	else if (DATA)
+		capture_pages(record, xdr, 1);
+	capture_end(record);
+	return 0;
+}
+
+/* struct rpcrdma_xprt, struct rpc_rqst: the RPC message only, without its transport header */
+RAW(xprtrdma_cb_call)
+{
+	u64 rqst = ctx->args[1];
+	struct part_record *record = capture_begin(CALLBACK_RECEIVED);
+
+	if (!record)
+		return 0;
+	capture_request(record, rqst);
+	capture_vector(record, HEAD, rqst + OFFSET_RQ_RCV_BUF + OFFSET_HEAD);
+	capture_end(record);
+	return 0;
+}
+
+/* --- server --- */
+
+int capture_recvfrom(struct pt_regs *ctx)
+{
+	u64 thread = bpf_get_current_pid_tgid();
+	u64 transport = pointer_at(PT_REGS_PARM1(ctx), OFFSET_SVC_RQ_XPRT);
+
+	capture_threads.update(&thread, &transport);
+	return 0;
+}
+
+/* struct svc_rdma_recv_ctxt, the header, its length; before RDMA Reads */
+RAW(svcrdma_decode_rqst)
+{
+	u64 thread = bpf_get_current_pid_tgid(), receive = ctx->args[0];
+	u64 *transport = capture_threads.lookup(&thread);
+	struct part_record *record;
+	u32 length = word_at(receive, OFFSET_RC_BYTE_LEN);
+
+	if (!transport || !(record = capture_begin(CALL_RECEIVED)))
+		return 0;
+	capture_server(record, *transport);
+	capture_bytes(record, WHOLE, pointer_at(receive, OFFSET_RC_RECV_BUF), 0, length, length);
+	capture_end(record);
+	return 0;
+}
+
+/* A result is data that a Write chunk may convey: svc_rqst, position, length */
+int capture_result(struct pt_regs *ctx)
+{
+	u64 rqst = PT_REGS_PARM1(ctx);
+	struct part_record *record = capture_begin(RESULT);
+
+	if (!record)
+		return 0;
+	capture_server(record, pointer_at(rqst, OFFSET_SVC_RQ_XPRT));
+	record->xid = word_at(rqst, OFFSET_SVC_RQ_XID);
+	record->position = PT_REGS_PARM2(ctx);
+	record->total = PT_REGS_PARM3(ctx);
+	record->last = 1;
+	capture_submit(record);
+	return 0;
+}
+
+/* The context of a Send is the second argument */
+int capture_map_reply(struct pt_regs *ctx)
+{
+	u64 send = PT_REGS_PARM2(ctx);
+	struct sent_reply reply = {
+		.transport = PT_REGS_PARM1(ctx), .xdr = ARGUMENT_XDR(ctx),
+	};
+
+	capture_sends.update(&send, &reply);
+	return 0;
+}
+
+/* struct svc_rdma_send_ctxt. An RDMA_ERROR has a header only, and no transport is known */
+RAW(svcrdma_post_send)
+{
+	u64 send = ctx->args[0], thread = bpf_get_current_pid_tgid();
+	struct sent_reply *reply = capture_sends.lookup(&send);
+	u64 *transport = capture_threads.lookup(&thread);
+	struct part_record *record;
+	u64 from = 0;
+
+	/* a copy, because the verifier permits no arithmetic with two pointers that may be NULL */
+	if (reply)
+		from = reply->transport;
+	else if (transport)
+		from = *transport;
+	if (!from || !(record = capture_begin(REPLY_SENT)))
+		return 0;
+	capture_server(record, from);
+	capture_vector(record, WHOLE, send + OFFSET_SC_HDRBUF + OFFSET_HEAD);
+	if (reply)
+		capture_xdr(record, reply->xdr, MOST_PAGES);
+	capture_end(record);
+	capture_sends.delete(&send);
+	return 0;
+}

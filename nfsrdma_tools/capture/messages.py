@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages from the parts that bpf/capture.c copies: what was sent inline, and what by RDMA.
+
+The kernel keeps a message as a structure xdr_buf: head, pages, tail.  How much of it a Send has
+depends on the chunk lists of its transport header (RFC 8166, section 3.4).
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from nfsrdma_tools.capture.conversation import ConnectionName, Message
+from nfsrdma_tools.capture.header import MSG, NOMSG, Header, ReadSegment, Segment, header, packed
+
+__all__ = ["ORIGINS", "PARTS", "Assembler", "Part", "part"]
+
+# enum origin and enum part of bpf/capture.c
+ORIGINS = (
+    *("call sent", "reply received", "callback received", "call received", "reply sent"),
+    "result",
+)
+_CALL_SENT, _REPLY_RECEIVED, _CALLBACK, _CALL_RECEIVED, _REPLY_SENT, _RESULT = range(6)
+PARTS = ("whole", "head", "pages", "tail")
+_WHOLE, _HEAD, _PAGES, _TAIL = range(4)
+# struct part_record without its bytes
+_RECORD = struct.Struct("=QQ12I28s28s")
+_MOST = 1 << 12
+# a message is at most as long as the largest READ, and some
+_LONGEST = 1 << 24
+
+
+class Part(NamedTuple):
+    """A record of the ring: ``captured`` bytes at position ``at`` of a part of ``total`` bytes."""
+
+    time: int
+    message: int
+    origin: int
+    part: int
+    last: bool
+    at: int
+    total: int
+    client: int
+    task: int
+    transport: int
+    transmissions: int
+    xid: int
+    position: int
+    local: tuple[str, int]
+    peer: tuple[str, int]
+    captured: bytes
+
+
+def part(raw: bytes) -> Part:
+    """The part in a record of the ring."""
+    time, message, *numbers, local, peer = _RECORD.unpack_from(raw)
+    origin, which, last, at, total, captured, client, task, transport, sent, xid, position = numbers
+    return Part(
+        time=time,
+        message=message,
+        origin=origin,
+        part=which,
+        last=bool(last),
+        at=at,
+        total=total,
+        client=client,
+        task=task,
+        transport=transport,
+        transmissions=sent,
+        xid=xid,
+        position=position,
+        local=_address(local),
+        peer=_address(peer),
+        captured=raw[_RECORD.size : _RECORD.size + captured],
+    )
+
+
+def _address(raw: bytes) -> tuple[str, int]:
+    """Address and port in a structure sockaddr; an empty address if it has none."""
+    family, port = int.from_bytes(raw[:2], sys.byteorder), int.from_bytes(raw[2:4], "big")
+    if family == socket.AF_INET:
+        return socket.inet_ntop(socket.AF_INET, raw[4:8]), port
+    if family == socket.AF_INET6:
+        address = ip_address(raw[8:24])
+        mapped = getattr(address, "ipv4_mapped", None)
+        return str(mapped or address), port
+    return "", 0
+
+
+class _Bytes:
+    """A part as far as it was captured; the rest is zeros."""
+
+    def __init__(self, total: int) -> None:
+        self.total = min(total, _LONGEST)
+        self.captured: list[tuple[int, bytes]] = []
+
+    def get(self) -> bytes:
+        data = bytearray(self.total)
+        for at, piece in self.captured:
+            data[at : at + len(piece)] = piece[: max(0, self.total - at)]
+        return bytes(data)
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.total - sum(len(piece) for _, piece in self.captured))
+
+
+@dataclass
+class _Gathered:
+    """The parts of a message."""
+
+    first: Part
+    parts: dict[int, _Bytes] = field(default_factory=dict)
+
+    def add(self, found: Part) -> None:
+        if found.last:
+            return
+        known = self.parts.setdefault(found.part, _Bytes(found.total))
+        if found.captured:
+            known.captured.append((found.at, found.captured))
+
+    def get(self, which: int) -> bytes:
+        return self.parts[which].get() if which in self.parts else b""
+
+    def missing(self, *which: int) -> int:
+        return sum(self.parts[one].missing for one in which if one in self.parts)
+
+
+class Assembler:
+    """Makes messages from the parts of the ring; ``lost`` counts the messages that lack one.
+
+    ``offset`` turns the probes' clock into nanoseconds since 1970.
+    """
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.lost = 0
+        self.unknown = 0
+        self._open: OrderedDict[int, _Gathered] = OrderedDict()
+        self._results: OrderedDict[tuple[tuple[str, int], int], list[tuple[int, int]]]
+        self._results = OrderedDict()
+
+    def feed(self, found: Part) -> Iterator[Message]:
+        """Take a part; yields the message that it completes."""
+        if found.origin == _RESULT:
+            self._result(found)
+            return
+        gathered = self._open.get(found.message)
+        if gathered is None:
+            gathered = self._open[found.message] = _Gathered(found)
+            if len(self._open) > _MOST:
+                self._open.popitem(last=False)
+                self.lost += 1
+        gathered.add(found)
+        if found.last:
+            del self._open[found.message]
+            message = self._message(gathered)
+            if message:
+                yield message
+            else:
+                self.unknown += 1
+
+    def _result(self, found: Part) -> None:
+        key = (found.peer, found.xid)
+        self._results.setdefault(key, []).append((found.position, found.total))
+        if len(self._results) > _MOST:
+            self._results.popitem(last=False)
+
+    def _message(self, gathered: _Gathered) -> Message | None:
+        first = gathered.first
+        if not first.local[0] or not first.peer[0] or first.origin >= len(ORIGINS):
+            return None
+        if first.origin == _CALLBACK:
+            return self._made(gathered, _callback(gathered.get(_HEAD)))
+        whole = gathered.get(_WHOLE)
+        try:
+            head = header(whole)
+        except ValueError:
+            return self._made(gathered, _Inline(whole, missing=gathered.missing(_WHOLE)))
+        if first.origin == _CALL_SENT:
+            return self._made(gathered, _call(gathered, head))
+        if first.origin == _REPLY_SENT:
+            # the key of a result has the XID as it is in memory
+            xid = int.from_bytes(whole[:4], sys.byteorder)
+            results = self._results.pop((first.peer, xid), [])
+            return self._made(gathered, _reply(gathered, head, results))
+        found = _Inline(whole, missing=gathered.missing(_WHOLE))
+        if first.origin == _REPLY_RECEIVED:
+            found = _received(gathered, head, found)
+        return self._made(gathered, found)
+
+    def _made(self, gathered: _Gathered, inline: _Inline) -> Message:
+        first = gathered.first
+        is_client = first.origin in (_CALL_SENT, _REPLY_RECEIVED, _CALLBACK)
+        ends = (first.local[0], first.peer[0]) if is_client else (first.peer[0], first.local[0])
+        number = first.transport if is_client else first.peer[1]
+        notes = list(inline.notes)
+        if is_client and first.origin != _CALLBACK:
+            notes.append(f"transport {first.transport}, task {first.task}@{first.client}")
+        if first.transmissions > 1:
+            notes.append(f"transmission {first.transmissions}")
+        return Message(
+            time=first.time + self.offset,
+            connection=ConnectionName(*ends, number),
+            from_client=first.origin in (_CALL_SENT, _CALL_RECEIVED),
+            payload=inline.payload,
+            outbound=first.origin in (_CALL_SENT, _REPLY_SENT),
+            data=inline.data,
+            long=inline.long,
+            positions=inline.positions,
+            missing=inline.missing,
+            notes=tuple(notes),
+        )
+
+
+@dataclass(frozen=True)
+class _Inline:
+    """What a Send has, and the bytes that move by RDMA; see Message."""
+
+    payload: bytes
+    missing: int = 0
+    long: bytes = b""
+    data: dict[int, bytes] = field(default_factory=dict)
+    positions: tuple[int, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _callback(message: bytes) -> _Inline:
+    xid = int.from_bytes(message[:4], "big")
+    made = packed(Header(xid, 1, 1, MSG))
+    return _Inline(made + message, notes=("the transport header is made up",))
+
+
+def _call(gathered: _Gathered, head: Header) -> _Inline:
+    whole, body = gathered.get(_WHOLE)[: head.size], _xdr(gathered)
+    missing = gathered.missing(_HEAD, _PAGES, _TAIL)
+    if head.procedure == NOMSG:
+        return _Inline(whole, long=body if not missing else b"", notes=_incomplete(missing))
+    positions = {segment.position for segment in head.reads}
+    if not positions:
+        return _Inline(whole + body, missing)
+    tail = gathered.get(_TAIL)
+    # a tail of up to 3 bytes is the padding of the data (rpcrdma_prepare_readch in rpc_rdma.c)
+    tail = tail[len(tail) & 3 :] if len(tail) > 3 else b""
+    data = _shared(gathered.get(_PAGES), head.reads)
+    inline = whole + gathered.get(_HEAD) + tail
+    return _Inline(inline, gathered.missing(_HEAD, _TAIL), data=data)
+
+
+def _received(gathered: _Gathered, head: Header, found: _Inline) -> _Inline:
+    if head.procedure == NOMSG and head.reply:
+        length = sum(segment.length for segment in head.reply)
+        body = _xdr(gathered)[:length]
+        missing = max(0, gathered.missing(_HEAD, _PAGES, _TAIL) - (len(_xdr(gathered)) - length))
+        return _Inline(found.payload, long=body, notes=_incomplete(missing))
+    segments = [segment for chunk in head.writes for segment in chunk]
+    return _Inline(found.payload, found.missing, data=_shared(gathered.get(_PAGES), segments))
+
+
+def _reply(gathered: _Gathered, head: Header, results: list[tuple[int, int]]) -> _Inline:
+    whole, body = gathered.get(_WHOLE)[: head.size], _xdr(gathered)
+    missing = gathered.missing(_HEAD, _PAGES, _TAIL)
+    if head.procedure == NOMSG:
+        return _Inline(whole, long=body, notes=_incomplete(missing))
+    chunks = [chunk for chunk in head.writes if any(segment.length for segment in chunk)]
+    if not chunks:
+        return _Inline(whole + body, missing)
+    if not results:
+        start = len(gathered.get(_HEAD))
+        results = [(start, len(gathered.get(_PAGES)))]
+    inline, at = [whole], 0
+    positions: list[int] = []
+    data: dict[int, bytes] = {}
+    # the kernel fills the chunks in the order of the results
+    for (position, length), chunk in zip(sorted(results), chunks, strict=False):
+        inline.append(body[at:position])
+        positions.append(sum(map(len, inline)) - len(whole))
+        data.update(_shared(body[position : position + length], chunk))
+        at = position + length + -length % 4
+    inline.append(body[at:])
+    payload = b"".join(inline)
+    # what the probe did not copy is data, as a rule
+    lost = max(0, missing - sum(length for _, length in results))
+    known = tuple(positions) if len(positions) == len(head.writes) else None
+    return _Inline(payload, lost, data=data, positions=known)
+
+
+def _incomplete(missing: int) -> tuple[str, ...]:
+    return (f"{missing} bytes of the long message were not captured",) if missing else ()
+
+
+def _xdr(gathered: _Gathered) -> bytes:
+    return gathered.get(_HEAD) + gathered.get(_PAGES) + gathered.get(_TAIL)
+
+
+def _shared(data: bytes, segments: Sequence[Segment | ReadSegment]) -> dict[int, bytes]:
+    """The bytes of each segment by its key, without the zeros behind the captured ones."""
+    found: dict[int, bytes] = {}
+    at = 0
+    for segment in segments:
+        piece = data[at : at + segment.length].rstrip(b"\0")
+        if piece:
+            found[segment.handle] = piece
+        at += segment.length
+    return found

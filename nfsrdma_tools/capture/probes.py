@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Listens to the messages of this host: loads bpf/capture.c, and yields what it copies."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nfsrdma_tools.capture.conversation import Message
+from nfsrdma_tools.capture.layout import FUNCTIONS, RAW, defines
+from nfsrdma_tools.capture.messages import Assembler, part
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.probes.btf import Btf, load
+from nfsrdma_tools.probes.program import has_event, has_system, rows, source
+from nfsrdma_tools.probes.session import check
+from nfsrdma_tools.probes.session import load as compiled
+
+__all__ = ["LARGEST", "SMALLEST", "Listener", "listening"]
+
+SMALLEST, LARGEST = 256, 8192
+"""Bytes of a part of a message that the probes can copy."""
+# 16 MiB: half a second of 4,000 messages of 8 KiB a second
+_RING_PAGES = 4096
+_KALLSYMS = Path("/proc/kallsyms")
+_POLL = 100
+
+
+class Listener:
+    """Attached probes; ``messages`` yields what they saw since the last call."""
+
+    def __init__(self, bpf: Any, assembler: Assembler, missing: tuple[str, ...]) -> None:
+        self._bpf = bpf
+        self._assembler = assembler
+        self._records: deque[bytes] = deque()
+        self.missing = missing
+        """Events and functions that this kernel does not have."""
+        bpf["capture_ring"].open_ring_buffer(self._received)
+
+    def _received(self, _context: Any, data: Any, size: int) -> None:
+        import ctypes
+
+        self._records.append(ctypes.string_at(data, size))
+
+    def messages(self, timeout: int = _POLL) -> Iterator[Message]:
+        """Yield new messages; waits up to ``timeout`` milliseconds for the first."""
+        self._bpf.ring_buffer_poll(timeout)
+        while self._records:
+            yield from self._assembler.feed(part(self._records.popleft()))
+
+    def lost(self) -> int:
+        """Records that found the ring full, and messages that lack one, since the begin."""
+        records: int = sum(self._bpf["capture_lost"][0])
+        return records + self._assembler.lost
+
+    def unknown(self) -> int:
+        """Messages of connections whose addresses are unknown: they cannot be written."""
+        return self._assembler.unknown
+
+
+@contextmanager
+def listening(snaplen: int, data: bool) -> Iterator[Listener]:
+    """Attach the probes; they are detached at the end of the block.
+
+    ``snaplen`` is the number of bytes that they copy of each part of a message; ``data``: also the
+    first bytes of data in chunks.  UserError with what this host lacks.
+    """
+    check()
+    if not has_system("rpcrdma"):
+        raise UserError("module rpcrdma is not loaded: there is nothing to capture", "mount first")
+    types = load(("rpcrdma",))
+    if "rpcrdma" not in types:
+        raise UserError("module rpcrdma has no type information (BTF)", "nfsrdma doctor")
+    bpf = compiled(_text(), _flags(types["rpcrdma"], snaplen, data))
+    try:
+        missing = _attach(bpf, types["rpcrdma"])
+        offset = time.time_ns() - time.monotonic_ns()
+        yield Listener(bpf, Assembler(offset), missing)
+    finally:
+        bpf.cleanup()
+
+
+def _text() -> str:
+    return "\n".join((source() / name).read_text() for name in ("account.h", "capture.c"))
+
+
+def _flags(types: Btf, snaplen: int, data: bool) -> list[str]:
+    try:
+        layout = defines(types)
+    except KeyError as error:
+        what = f"this kernel's rpcrdma is not known: {error.args[0]}"
+        raise UserError(what, "report it: nfsrdma collect") from error
+    snap = 1 << (max(SMALLEST, min(snaplen, LARGEST)) - 1).bit_length()
+    page_bits = os.sysconf("SC_PAGE_SIZE").bit_length() - 1
+    return [
+        *layout,
+        *_memory_of_pages(),
+        f"-DSNAP={snap}",
+        f"-DDATA={int(data)}",
+        f"-DRING_PAGES={_RING_PAGES}",
+        f"-DPAGE_BITS={page_bits}",
+        f"-DROWS={rows()}",
+    ]
+
+
+def _memory_of_pages(kallsyms: Path = _KALLSYMS, machine: str = platform.machine()) -> list[str]:
+    """How to find the memory of a page; nothing where that is not known: pages are zeros there."""
+    names = {"vmemmap_base": "VMEMMAP", "page_offset_base": "PAGE_OFFSET_BASE"}
+    if machine != "x86_64":
+        return []
+    found = {}
+    with kallsyms.open() as lines:
+        for line in lines:
+            address, _, name = line.split()[:3]
+            if name in names:
+                found[names[name]] = int(address, 16)
+    if len(found) < len(names) or not all(found.values()):
+        return []
+    return [f"-D{name}={address:#x}ULL" for name, address in found.items()]
+
+
+def _attach(bpf: Any, types: Btf) -> tuple[str, ...]:
+    missing = []
+    for event in RAW:
+        if has_event("rpcrdma", event):
+            bpf.attach_raw_tracepoint(tp=event.encode(), fn_name=f"capture_raw_{event}".encode())
+        else:
+            missing.append(event)
+    for function, program in FUNCTIONS.items():
+        if types.has_function(function):
+            bpf.attach_kprobe(event=function, fn_name=program)
+        else:
+            missing.append(function)
+    return tuple(missing)
