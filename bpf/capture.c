@@ -8,9 +8,10 @@
  * reads their layout from the kernel's type information and defines it:
  * OFFSET_* are offsets, ARGUMENT_XDR is the number of an argument.
  *
- * A message is one to six records of the ring: one per part of its buffers. A
- * record that did not fit is counted in capture_lost, and readers find the gap in
- * the numbers of the parts.
+ * A message is one to six records of the ring: one per part of its buffers, and
+ * one that ends it. Each counts those of its message, and capture_numbers counts
+ * the messages: readers see exactly how many lack a record because the ring was
+ * full.
  */
 
 #include <uapi/linux/ptrace.h>
@@ -38,6 +39,8 @@ struct part_record {
 	u32 transmissions;
 	u32 xid;		/* RESULT: as on the wire */
 	u32 position;		/* RESULT: of a result in the Reply */
+	u32 records;		/* of this message, up to this one */
+	u32 reserved;
 	unsigned char local[ADDRESS];	/* struct sockaddr_in or sockaddr_in6 */
 	unsigned char peer[ADDRESS];
 	unsigned char bytes[SNAP * 2];	/* half is used: the verifier sees a mask as the bound */
@@ -50,8 +53,8 @@ struct part_record {
 
 BPF_RINGBUF_OUTPUT(capture_ring, RING_PAGES);
 BPF_PERCPU_ARRAY(capture_scratch, struct part_record, 1);
+/* messages that began */
 BPF_PERCPU_ARRAY(capture_numbers, u64, 1);
-BPF_PERCPU_ARRAY(capture_lost, u64, 1);
 /* transport of the request that a thread of nfsd receives */
 BPF_TABLE("lru_hash", u64, u64, capture_threads, TASK_SLOTS);
 
@@ -97,17 +100,12 @@ static __always_inline struct part_record *capture_begin(u32 origin)
 static __always_inline void capture_submit(struct part_record *record)
 {
 	u32 size = record->captured;
-	int first = 0;
-	u64 *lost;
 
 	/* the compiler knows the bound, but the verifier has to see it in the code */
 	asm volatile("" : "+r"(size));
 	size &= SNAP * 2 - 1;
-	if (capture_ring.ringbuf_output(record, RECORD_HEAD + size, 0)) {
-		lost = capture_lost.lookup(&first);
-		if (lost)
-			++*lost;
-	}
+	record->records++;
+	capture_ring.ringbuf_output(record, RECORD_HEAD + size, 0);
 }
 
 /* Submit @length bytes at @address as bytes @at of a part that has @total bytes */

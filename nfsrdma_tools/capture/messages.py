@@ -30,7 +30,7 @@ _CALL_SENT, _REPLY_RECEIVED, _CALLBACK, _CALL_RECEIVED, _REPLY_SENT, _RESULT = r
 PARTS = ("whole", "head", "pages", "tail")
 _WHOLE, _HEAD, _PAGES, _TAIL = range(4)
 # struct part_record without its bytes
-_RECORD = struct.Struct("=QQ12I28s28s")
+_RECORD = struct.Struct("=QQ14I28s28s")
 _MOST = 1 << 12
 # a message is at most as long as the largest READ, and some
 _LONGEST = 1 << 24
@@ -52,6 +52,7 @@ class Part(NamedTuple):
     transmissions: int
     xid: int
     position: int
+    records: int
     local: tuple[str, int]
     peer: tuple[str, int]
     captured: bytes
@@ -60,7 +61,8 @@ class Part(NamedTuple):
 def part(raw: bytes) -> Part:
     """The part in a record of the ring."""
     time, message, *numbers, local, peer = _RECORD.unpack_from(raw)
-    origin, which, last, at, total, captured, client, task, transport, sent, xid, position = numbers
+    origin, which, last, at, total, captured, client, task, transport, sent = numbers[:10]
+    xid, position, records, _ = numbers[10:]
     return Part(
         time=time,
         message=message,
@@ -75,6 +77,7 @@ def part(raw: bytes) -> Part:
         transmissions=sent,
         xid=xid,
         position=position,
+        records=records,
         local=_address(local),
         peer=_address(peer),
         captured=raw[_RECORD.size : _RECORD.size + captured],
@@ -116,9 +119,11 @@ class _Gathered:
     """The parts of a message."""
 
     first: Part
+    records: int = 0
     parts: dict[int, _Bytes] = field(default_factory=dict)
 
     def add(self, found: Part) -> None:
+        self.records += 1
         if found.last:
             return
         known = self.parts.setdefault(found.part, _Bytes(found.total))
@@ -133,13 +138,16 @@ class _Gathered:
 
 
 class Assembler:
-    """Makes messages from the parts of the ring; ``lost`` counts the messages that lack one.
+    """Makes messages from the parts of the ring.
 
-    ``offset`` turns the probes' clock into nanoseconds since 1970.
+    ``complete`` counts messages of which all parts arrived, ``lost`` those that lack one, and
+    ``unknown`` those without addresses: they cannot be written.  A message whose last part is lost
+    is in none of them: ``complete`` against the probes' own count shows it.  ``offset`` turns the probes' clock into nanoseconds since 1970.
     """
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
+        self.complete = 0
         self.lost = 0
         self.unknown = 0
         self._open: OrderedDict[int, _Gathered] = OrderedDict()
@@ -149,6 +157,7 @@ class Assembler:
     def feed(self, found: Part) -> Iterator[Message]:
         """Take a part; yields the message that it completes."""
         if found.origin == _RESULT:
+            self.complete += 1
             self._result(found)
             return
         gathered = self._open.get(found.message)
@@ -156,10 +165,13 @@ class Assembler:
             gathered = self._open[found.message] = _Gathered(found)
             if len(self._open) > _MOST:
                 self._open.popitem(last=False)
-                self.lost += 1
         gathered.add(found)
         if found.last:
             del self._open[found.message]
+            if gathered.records != found.records:
+                self.lost += 1
+                return
+            self.complete += 1
             message = self._message(gathered)
             if message:
                 yield message

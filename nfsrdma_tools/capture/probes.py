@@ -53,10 +53,23 @@ class Listener:
         while self._records:
             yield from self._assembler.feed(part(self._records.popleft()))
 
+    def stop(self) -> None:
+        """Detach the probes; what they copied before can still be read."""
+        for event in RAW:
+            if event not in self.missing:
+                self._bpf.detach_raw_tracepoint(event.encode())
+        for function, program in FUNCTIONS.items():
+            if function not in self.missing:
+                self._bpf.detach_kprobe(event=function, fn_name=program)
+
     def lost(self) -> int:
-        """Records that found the ring full, and messages that lack one, since the begin."""
-        records: int = sum(self._bpf["capture_lost"][0])
-        return records + self._assembler.lost
+        """Messages that lack a record, as far as they have been noticed."""
+        return self._assembler.lost
+
+    def total_lost(self) -> int:
+        """The exact number, once the probes are detached and all messages are read."""
+        began: int = sum(self._bpf["capture_numbers"][0])
+        return began - self._assembler.complete
 
     def unknown(self) -> int:
         """Messages of connections whose addresses are unknown: they cannot be written."""

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import From, Json, argument, flag, host_name, machine_of
+from nfsrdma_tools.cli.options import From, Json, argument, flag, host_name, machine_of, option
 from nfsrdma_tools.cli.output import print_json
-from nfsrdma_tools.errors import UserError, printable
+from nfsrdma_tools.errors import UsageError, UserError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +37,14 @@ def doctor(
         bool, flag("Also exit with 1 for warnings and unknown results.", "--strict")
     ] = False,
     source: From = None,
+    capture: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "Examine a capture (pcap or pcapng, of a sniffer or of `nfsrdma capture`) instead of "
+            "this machine (default: none).",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check this machine for NFS over RDMA; print remedies.
@@ -43,12 +52,12 @@ def doctor(
     Exit status: 0 when no check found an error, 1 otherwise.  Run it as root: checks that need
     root are unknown for other users.
     """
-    from nfsrdma_tools.host.checks import examine
-
-    with machine_of(source, host_name(server)) as machine:
-        findings = examine(machine)
-    if source is None:
-        findings = _with_ping(findings, host_name(server))
+    if capture:
+        if server or source:
+            raise UsageError("doctor --capture has no SERVER and no option --from")
+        findings = _examined(capture)
+    else:
+        findings = _checked(source, host_name(server))
     if as_json:
         print_json({"findings": [finding._asdict() for finding in findings]})
     else:
@@ -56,6 +65,22 @@ def doctor(
     failures = {"error", "warning", "unknown"} if strict else {"error"}
     if any(finding.status in failures for finding in findings):
         raise typer.Exit(1)
+
+
+def _checked(source: Path | None, server: str) -> list[Finding]:
+    from nfsrdma_tools.host.checks import examine
+
+    with machine_of(source, server) as machine:
+        findings = examine(machine)
+    return findings if source else _with_ping(findings, server)
+
+
+def _examined(path: Path) -> list[Finding]:
+    from nfsrdma_tools.capture.examine import examine
+    from nfsrdma_tools.cli.capture import frames_of
+
+    with frames_of(path) as frames:
+        return examine(frames)
 
 
 def _with_ping(findings: Sequence[Finding], server: str) -> list[Finding]:

@@ -35,6 +35,11 @@ COMMANDS = {
     "sweep": ("sweep", "sweep", "Measure NFS by transport, rsize and read-ahead."),
     "report": ("results", "report", "Write an HTML page with figures of a sweep."),
     "trace": ("trace", "trace", "Count NFS/RDMA events in the kernel, per interval."),
+    "capture": (
+        "capture",
+        "capture",
+        "Write the messages of NFS over RDMA for Wireshark, or print a capture.",
+    ),
     "top": ("live", "top", "Show mounts, clients and bottlenecks, live."),
     "dashboard": ("live", "dashboard", "Serve a web page with mounts, clients and bottlenecks."),
     "exporter": ("live", "exporter", "Serve metrics to Prometheus at /metrics."),
