@@ -143,7 +143,7 @@ class _Connection:
         )
         for number, (source, target, payload, direction) in enumerate(sent):
             data = roce.datagram(source, target, number, payload)
-            self.put(time - 3 + number, data, direction, note if not number else "")
+            self.put(max(0, time - 3 + number), data, direction, note if not number else "")
 
     def write(self, message: Message, dropped: int) -> None:
         """Write a message: what it writes, itself, what the peer reads."""

@@ -142,7 +142,9 @@ class Assembler:
 
     ``complete`` counts messages of which all parts arrived, ``lost`` those that lack one, and
     ``unknown`` those without addresses: they cannot be written.  A message whose last part is lost
-    is in none of them: ``complete`` against the probes' own count shows it.  ``offset`` turns the probes' clock into nanoseconds since 1970.
+    is in none of them: ``complete`` against the probes' own count shows it.
+
+    ``offset`` turns the probes' clock into nanoseconds since 1970.
     """
 
     def __init__(self, offset: int) -> None:

@@ -1,0 +1,431 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Captures: what tshark makes of the frames, and what our reader makes of anything."""
+
+import contextlib
+import io
+import json
+import shutil
+import struct
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from ipaddress import ip_address
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+from wire import conversations, rpcrdma
+from wire.headers import CHUNKS, READS, WORDS, mutations
+from wire.rpcrdma import RefusedError
+
+from nfsrdma_tools.capture import examine, follow, management, roce, rpc
+from nfsrdma_tools.capture.files import ETHERNET, INFINIBAND, CapturedFrame, Writer, frames
+from nfsrdma_tools.capture.header import header, private_data
+from nfsrdma_tools.cli.main import app
+from nfsrdma_tools.errors import UserError
+
+TSHARK = shutil.which("tshark")
+needs_tshark = pytest.mark.skipif(TSHARK is None, reason="no tshark: no other reader of the frames")
+SAID = conversations.messages()
+CAPTURE = conversations.written(SAID)
+HEADERS = st.builds(
+    rpcrdma.Header,
+    WORDS,
+    WORDS,
+    st.sampled_from((rpcrdma.RDMA_MSG, rpcrdma.RDMA_NOMSG)),
+    READS,
+    st.lists(CHUNKS, max_size=3).map(tuple),
+    st.none() | CHUNKS,
+)
+
+
+def read(capture: bytes) -> list[CapturedFrame]:
+    return list(frames(io.BytesIO(capture)))
+
+
+def followed(capture: bytes) -> tuple[list[follow.Exchange], follow.Follower]:
+    follower = follow.Follower()
+    return list(follow.exchanges(frames(io.BytesIO(capture)), follower)), follower
+
+
+def tshark(path: Path, shown: str, *fields: str) -> list[list[list[str]]]:
+    """The values of each field, for each frame that the filter shows."""
+    wanted = [word for field in fields for word in ("-e", field)]
+    # two passes, as the window of Wireshark: data behind a Call are known to the second only
+    argv = ("tshark", "-2", "-r", str(path), "-Y", shown, "-T", "fields", "-E", "separator=;")
+    said = subprocess.run((*argv, *wanted), capture_output=True, text=True, check=True).stdout
+    return [
+        [part.split(",") if part else [] for part in row.split(";")]
+        for row in said.split("\n")
+        if row
+    ]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("capture") / "capture.pcapng"
+    path.write_bytes(CAPTURE)
+    return path
+
+
+@needs_tshark
+def test_tshark_finds_no_fault_in_a_frame(file: Path) -> None:
+    assert tshark(file, "_ws.malformed || _ws.expert.severity >= error", "frame.number") == []
+    assert len(tshark(file, "frame", "frame.number")) == len(read(CAPTURE))
+
+
+@needs_tshark
+def test_tshark_pairs_each_call_with_its_reply(file: Path) -> None:
+    calls = tshark(file, "rpc.msgtyp == 0", "rpc.xid", "rpc.reqframe")
+    replies = tshark(file, "rpc.msgtyp == 1", "rpc.xid", "rpc.time")
+    xids = [[f"0x{n:08x}"] for n in range(1, conversations.CALLS + 1)]
+    assert [xid for xid, _ in calls] == [xid for xid, _ in replies] == xids
+    assert all(frame for _, frame in calls)
+    # of a Call that the server has to read, Wireshark counts from the last frame
+    assert {round(float(time[0]), 6) for _, time in replies} == {conversations.STEP / 1e9}
+
+
+@needs_tshark
+def test_tshark_has_all_data(file: Path) -> None:
+    reads = tshark(file, "rpc.procedure == 6 && rpc.msgtyp == 1", "rpc.opaque_length")
+    assert reads == [[["9999"]], [["9999"]]]
+    rows = tshark(file, "nfs.opcode == 25 && rpc.msgtyp == 1", "rpc.opaque_length")
+    # in front are lengths of other opaques: the tag of the COMPOUND, and of a verifier
+    assert [row[0][-1] for row in rows] == ["5000", "9998"]
+    assert rows[1][0][-3:] == ["4096", "4001", "9998"]
+    names = tshark(file, "rpc.procedure == 17 && rpc.msgtyp == 1", "nfs.readdirplus.entry.name")
+    assert len(names[0][0]) == 200
+    write = tshark(file, "rpc.procedure == 7 && rpc.msgtyp == 0", "rpc.opaque_length")
+    assert write[0][0][-1] == "9999"
+
+
+@needs_tshark
+def test_tshark_reads_the_headers_as_we_do(file: Path) -> None:
+    rows = tshark(
+        file, "rpcordma", *("rpcordma.xid", "rpcordma.flow_control", "rpcordma.rdma_handle")
+    )
+    theirs = [[int(v, 0) for field in row for v in field] for row in rows]
+    ours = []
+    for frame in read(CAPTURE):
+        found = roce.packet(frame.link, frame.data, frame.length)
+        if found and found.opcode == roce.SENDS[3]:
+            head = header(found.payload)
+            chunks = (*head.writes, head.reply or ())
+            keys = [s.handle for s in head.reads] + [s.handle for c in chunks for s in c]
+            ours.append([head.xid, head.credits, *keys])
+    # the Reply with three chunks is in several Sends
+    assert theirs[:-1] == ours
+    assert theirs[-1] == [conversations.CALLS, 64]
+
+
+def test_each_call_is_followed_to_its_reply() -> None:
+    found, follower = followed(CAPTURE)
+    assert [one.head.xid if one.head else one.call.xid for one in found] == list(range(1, 9))
+    assert {one.duration for one in found} == {conversations.STEP}
+    assert [one.procedure for one in found][1:4] == ["NFSv3 READ", "NFSv3 READ", "NFSv3 WRITE"]
+    assert found[-1].procedure == "NFSv4 READ x 3"
+    (connection,) = follower.connections.values()
+    assert (connection.calls, connection.replies, connection.retransmitted) == (8, 8, 0)
+    assert (connection.asked, connection.granted, connection.port) == (128, (64, 64), 20049)
+    assert connection.outstanding == 0
+
+
+def test_a_key_that_was_used_is_replaced_and_named() -> None:
+    found, _ = followed(CAPTURE)
+    first, again = (one for one in found if one.procedure == "NFSv3 READ")
+    assert first.call.writes != again.call.writes
+    assert first.reply
+    assert again.reply
+    for exchange in (first, again):
+        assert exchange.reply
+        assert exchange.call.writes[0][0].handle == exchange.reply.writes[0][0].handle
+    was = first.call.writes[0][0].handle
+    assert any(f"0x{was:08x}" in note for note in again.notes)
+    assert not first.notes
+
+
+def test_of_several_write_chunks_the_reply_is_whole() -> None:
+    found, _ = followed(CAPTURE)
+    reply = found[-1].reply
+    assert reply
+    assert reply.writes == ()
+    # three lengths with their padding
+    assert found[-1].reply_size > 4096 + 4004 + 10000
+    assert "data in 3 Write chunks on the wire, written inline here" in found[-1].notes
+
+
+def test_what_is_unknown_in_front_of_data_leaves_the_reply_as_it_is() -> None:
+    said = list(SAID)
+    # operation 22 (PUTFH) becomes one whose result has no known length
+    payload = said[-1].payload.replace(
+        struct.pack(">III", 22, 0, 25), struct.pack(">III", 62, 0, 25)
+    )
+    assert payload != said[-1].payload
+    said[-1] = replace(said[-1], payload=payload)
+    found, _ = followed(conversations.written(said))
+    assert found[-1].reply
+    assert len(found[-1].reply.writes) == 3
+
+
+def test_losses_and_counts_are_in_the_file() -> None:
+    capture = conversations.written(SAID, lost=3)
+    assert sum(frame.dropped for frame in read(capture)) == 3
+    assert f"{len(SAID)} messages, 3 lost".encode() in capture
+    found = examine.examine(frames(io.BytesIO(capture)))
+    assert [one.found.split()[0] for one in found if one.name == "losses"] == ["3"]
+
+
+def test_a_long_message_that_was_not_captured_is_named() -> None:
+    said = [replace(message, long=b"") for message in SAID]
+    found, _ = followed(conversations.written(said))
+    texts = [note for one in found for note in one.notes]
+    assert "the Reply in the Reply chunk was not captured" in texts
+
+
+def test_frames_have_both_checksums() -> None:
+    for frame in read(CAPTURE):
+        ip = frame.data[14:34]
+        total = sum(struct.unpack(">10H", ip))
+        assert (total & 0xFFFF) + (total >> 16) == 0xFFFF
+        masked = bytearray(b"\xff" * 8 + frame.data[14:-4])
+        for at in (9, 16, 18, 19, 34, 35, 40):
+            masked[at] = 0xFF
+        assert _crc(masked) == int.from_bytes(frame.data[-4:], "little")
+
+
+def _crc(data: bytes | bytearray) -> int:
+    """CRC-32 of Ethernet, bit by bit."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0xEDB88320 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def test_addresses_of_ipv6_are_kept() -> None:
+    name = replace(conversations.NAME, client="fd00::11", server="fd00::1")
+    found, _ = followed(conversations.written([replace(one, connection=name) for one in SAID]))
+    assert {(one.client, one.server) for one in found} == {("fd00::11", "fd00::1")}
+
+
+def test_numbers_of_packets_never_repeat() -> None:
+    numbers: dict[int, list[int]] = {}
+    for frame in read(CAPTURE):
+        found = roce.packet(frame.link, frame.data, frame.length)
+        assert found
+        is_request = found.opcode in (*roce.SENDS, *roce.WRITES, roce.READ_REQUEST)
+        if is_request:
+            numbers.setdefault(found.queue_pair, []).append(found.number)
+    assert len(numbers) == 2
+    assert all(a < b for many in numbers.values() for a, b in pairwise(many))
+
+
+def test_private_data_of_both_ends_are_found() -> None:
+    private = (
+        struct.pack(">I4B", 0xF6AB0E18, 1, 1, 3, 3),
+        struct.pack(">I4B", 0xF6AB0E18, 1, 0, 7, 3),
+    )
+    name = replace(conversations.NAME, private=private)
+    _, follower = followed(conversations.written([replace(one, connection=name) for one in SAID]))
+    (connection,) = follower.connections.values()
+    assert connection.privates["client"] == private_data(private[0])
+    assert connection.privates["server"].send_size == 8192
+    assert connection.privates["client"].remote_invalidation
+
+
+def _changed(change: Sequence[tuple[int, bytes]]) -> bytes:
+    capture = bytearray(CAPTURE)
+    for place, piece in change:
+        at = place % len(capture)
+        capture[at : at + len(piece)] = piece
+    return bytes(capture)
+
+
+CHANGES = st.lists(
+    st.tuples(st.integers(0, 1 << 20), st.binary(min_size=1, max_size=8)), max_size=6
+)
+
+
+@given(CHANGES, st.integers(0, len(CAPTURE)))
+def test_a_damaged_capture_is_read_or_refused(
+    change: Sequence[tuple[int, bytes]], end: int
+) -> None:
+    try:
+        examine.examine(frames(io.BytesIO(_changed(change)[:end])))
+    except UserError as error:
+        assert "capture" in str(error)
+
+
+@given(st.binary(max_size=200))
+def test_a_file_of_anything_is_refused(data: bytes) -> None:
+    for magic in (b"", b"\xd4\xc3\xb2\xa1", b"\n\r\r\n", CAPTURE[:28]):
+        try:
+            list(frames(io.BytesIO(magic + data)))
+        except UserError as error:
+            assert "capture" in str(error)
+
+
+@given(st.sampled_from((ETHERNET, INFINIBAND, 113)), st.binary(max_size=120), st.integers(0, 200))
+def test_a_frame_of_anything_is_a_packet_or_none(link: int, data: bytes, length: int) -> None:
+    start = read(CAPTURE)[5].data[:42]
+    for whole in (data, start + data):
+        found = roce.packet(link, whole, length)
+        assert found is None or len(found.payload) <= len(whole)
+
+
+@given(mutations(rpcrdma, HEADERS))
+def test_both_decoders_read_a_header_or_refuse_it(message: bytes) -> None:
+    try:
+        theirs, size = rpcrdma.decode(message)
+    except RefusedError:
+        # this one also reads headers that a kernel refuses: a capture shows them
+        with contextlib.suppress(ValueError):
+            header(message)
+        return
+    ours = header(message)
+    assert ours.size == size
+    assert (ours.xid, ours.credits, ours.procedure) == (theirs.xid, theirs.credits, theirs.proc)
+    assert [tuple(s) for c in ours.writes for s in c] == [
+        (s.handle, s.length, s.offset) for c in theirs.writes for s in c
+    ]
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(0, 1 << 30), max_size=4))
+def test_an_rpc_of_anything_has_a_name_or_is_refused(data: bytes, lengths: list[int]) -> None:
+    start = conversations.call(1, 1, b"", version=4)
+    for message in (data, start + data):
+        try:
+            assert rpc.name(rpc.rpc(message), message)
+        except ValueError:
+            assert message is data
+    rpc.result_positions(conversations.reply(1, data), lengths)
+    management.cm_message(data)
+
+
+@given(st.lists(st.tuples(st.booleans(), mutations(rpcrdma, HEADERS)), max_size=8))
+def test_messages_of_anything_are_written(said: list[tuple[bool, bytes]]) -> None:
+    """A peer's message is a stranger's, too: small lists only, because data are written out."""
+    talk = [
+        replace(SAID[0], from_client=client, payload=payload)
+        for client, payload in said
+        if _moved(payload) < 1 << 20
+    ]
+    if talk:
+        assert followed(conversations.written(talk))[1].rdma == len(
+            read(conversations.written(talk))
+        )
+
+
+def _moved(payload: bytes) -> int:
+    try:
+        head = header(payload)
+    except ValueError:
+        return 0
+    return head.read + head.written
+
+
+def test_a_message_with_huge_chunks_is_written_without_them() -> None:
+    segment = rpcrdma.Segment(1, (1 << 32) - 1, 0)
+    head = rpcrdma.Header(1, 1, rpcrdma.RDMA_MSG, writes=((segment,),))
+    payload = rpcrdma.encode(head) + conversations.reply(1, b"")
+    capture = conversations.written([replace(SAID[0], from_client=False, payload=payload)])
+    assert len(capture) < 4096
+    assert b"longer than a capture shows" in capture
+
+
+def resent(capture: bytes) -> bytes:
+    """The frames of a pcap with each frame twice, one lost packet, and RNR."""
+    records = [struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, ETHERNET)]
+    server, client = (
+        roce.Endpoint(ip_address(address), 1, bytes(6))
+        for address in (conversations.SERVER, conversations.CLIENT)
+    )
+    not_ready = roce.frame(server, client, roce.ACKNOWLEDGE, 1, b"", struct.pack(">I", 0x21000001))
+    nak = roce.frame(server, client, roce.ACKNOWLEDGE, 1, b"", struct.pack(">I", 0x60000001))
+    for frame in read(capture):
+        seconds, rest = divmod(frame.time, 10**9)
+        for data in (frame.data, frame.data, not_ready, nak):
+            head = struct.pack("<IIII", seconds, rest // 1000, len(data), len(data))
+            records.append(head + data)
+    return b"".join(records)
+
+
+def test_a_sniffers_file_shows_what_was_sent_again() -> None:
+    found = examine.examine(frames(io.BytesIO(resent(CAPTURE))))
+    texts = "\n".join(one.found for one in found)
+    assert "packets were sent again" in texts
+    assert "receiver was not ready (RNR)" in texts
+    assert "packets out of sequence" in texts
+    # it is still one Reply to each Call
+    assert "8 Calls, 8 Replies" in texts
+
+
+def test_a_slow_reply_and_a_missing_one_are_found() -> None:
+    late = int(examine.SLOW * 1e9) + 1
+    said = [replace(m, time=m.time + late) if n == 1 else m for n, m in enumerate(SAID[:3])]
+    found = examine.examine(frames(io.BytesIO(conversations.written(said))))
+    warnings = [one.found for one in found if one.status == "warning"]
+    assert any("NFSv3 NULL took" in text for text in warnings)
+    assert "1 Calls without a Reply in the capture" in warnings
+
+
+def test_credits_that_are_all_in_use_are_a_warning() -> None:
+    payload = rpcrdma.encode(rpcrdma.Header(1, 1, 0)) + conversations.reply(1, b"")
+    said = [SAID[0], replace(SAID[1], payload=payload)]
+    found = examine.examine(frames(io.BytesIO(conversations.written(said))))
+    assert [one.status for one in found if one.found.startswith("credits")] == ["warning"]
+
+
+def test_a_capture_without_rdma_is_an_error() -> None:
+    file = io.BytesIO()
+    Writer(file, "eth0", "a test").frame(0, bytes(60))
+    (found,) = examine.examine(frames(io.BytesIO(file.getvalue())))
+    assert found.status == "error"
+
+
+def test_a_frame_that_was_cut_is_named() -> None:
+    file = io.BytesIO()
+    file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 80, ETHERNET))
+    for frame in read(CAPTURE):
+        data = frame.data[:80]
+        file.write(struct.pack("<IIII", 0, 0, len(data), len(frame.data)) + data)
+    found = examine.examine(frames(io.BytesIO(file.getvalue())))
+    assert (found[0].status, found[0].remedy) == ("warning", "tcpdump -s 0")
+
+
+def test_commands_print_a_capture(file: Path) -> None:
+    printed = CliRunner().invoke(app, ["capture", "--read", str(file)])
+    assert printed.exit_code == 0
+    assert len(printed.output.splitlines()) == conversations.CALLS
+    assert "0x00000002 NFSv3 READ call 160 reply 96 written 9999" in printed.output
+    found = CliRunner().invoke(app, ["doctor", "--capture", str(file), "--json"])
+    assert found.exit_code == 0
+    names = {one["name"] for one in json.loads(found.output)["findings"]}
+    assert names == {"capture", f"{conversations.CLIENT} to {conversations.SERVER}"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "either --write FILE or --read FILE"),
+        (("-w", "a", "-r", "b"), "either --write FILE or --read FILE"),
+        (("-w", "a", "--data", "all"), "unknown kind 'all'"),
+        (("-r", "a", "--count", "1"), "has no other options"),
+    ],
+)
+def test_options_that_conflict_are_refused(words: tuple[str, ...], said: str) -> None:
+    refused = CliRunner().invoke(app, ["capture", *words])
+    assert said in str(refused.exception)
+
+
+def test_a_capture_needs_root_before_it_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    refused = CliRunner().invoke(app, ["capture", "-w", str(tmp_path / "file")])
+    assert "only root may attach probes" in str(refused.exception)
+    assert list(tmp_path.iterdir()) == []
