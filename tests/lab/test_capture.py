@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A capture of a mount by the kernel's probes, as tshark and the kernel's own counts see it."""
+
+import re
+
+import pytest
+
+from nfsrdma_tools.lab.lab import Lab
+
+FILE = "/run/capture.pcapng"
+FAULTS = "_ws.malformed || _ws.expert.severity >= error"
+# NFSv3: inline, Write chunk, Read chunk, Reply chunk, position-zero chunk, data inline
+WORK = r"""
+import os, subprocess, sys
+from pathlib import Path
+
+version = sys.argv[1]
+options = f"proto=rdma,port=20049,vers={version},rsize=262144,wsize=262144"
+subprocess.run(("mount", "-t", "nfs", "-o", options, "10.9.1.1:/export", "/mnt"), check=True)
+folder = Path("/mnt/capture")
+folder.mkdir()
+for size in (1, 3000, 9999, 300000):
+    (folder / "data").write_bytes(os.urandom(size))
+    direct = os.open(folder / "data", os.O_RDONLY | os.O_DIRECT)
+    with open(direct, "rb", buffering=0) as file:
+        subprocess.run(("cat",), stdin=file, stdout=subprocess.DEVNULL, check=True)
+(folder / "link").symlink_to("t" * 900)
+for n in range(300):
+    (folder / f"a file with a name of some length {n}").touch()
+os.listdir(folder)
+subprocess.run(("rm", "-r", folder), check=True)
+text = Path("/proc/self/mountstats").read_text().split("mounted on /mnt with")[1]
+reads = [line.split() for line in text.splitlines() if line.strip().startswith("READ:")]
+print("READ", *reads[0][1:])
+subprocess.run(("umount", "/mnt"), check=True)
+"""
+CAPTURE = """
+set -eu
+rm -f {file} /run/capture.said
+setsid nfsrdma capture -w {file} --data head {options} 2>/run/capture.said </dev/null >/dev/null &
+echo $! > /run/capture.pid
+for i in $(seq 3000); do test -s {file} && exit 0; sleep 0.1; done
+cat /run/capture.said >&2; exit 1
+"""
+END = """
+kill -INT $(cat /run/capture.pid)
+tail --pid=$(cat /run/capture.pid) -f /dev/null
+cat /run/capture.said
+"""
+
+
+def tshark(lab: Lab, node: str, *words: str) -> list[str]:
+    argv = (node, "tshark", "-2", "-r", FILE, *words)
+    return lab.run(*argv, timeout=600).stdout.splitlines()
+
+
+@pytest.mark.parametrize("version", ("3", "4.2"))
+@pytest.mark.parametrize("node", ("client", "server"))
+def test_a_capture_of_a_mount(pair: Lab, node: str, version: str) -> None:
+    lab = pair
+    options = "" if node == "client" else "--client 10.9.1.11"
+    lab.run(node, "sh", "-c", CAPTURE.format(file=FILE, options=options), timeout=600)
+    try:
+        work = lab.run("client", "python3", "-", version, stdin=WORK.encode(), timeout=600).stdout
+    finally:
+        said = lab.run(node, "sh", "-c", END, timeout=600).stdout
+    counts = re.search(r"nfsrdma: (\d+) messages, (\d+) lost", said)
+    assert counts, said
+    assert int(counts[1]) > 0
+    assert int(counts[2]) == 0
+    # a server sees no contents of long Calls, so no Calls of theirs
+    assert tshark(lab, node, "-Y", FAULTS) == []
+    calls = tshark(lab, node, "-Y", "rpc.msgtyp == 0", "-T", "fields", "-e", "rpc.xid")
+    replies = tshark(lab, node, "-Y", "rpc.msgtyp == 1", "-T", "fields", "-e", "rpc.xid")
+    assert set(replies) >= set(calls)
+    lines = lab.run(node, "nfsrdma", "capture", "--read", FILE, timeout=600).stdout.splitlines()
+    assert not [line for line in lines if line.endswith("no reply")]
+    xids = {line.split()[4] for line in lines}
+    assert xids >= set(calls)
+    if node == "client" and version == "3":
+        same_times(lab, work)
+    findings = lab.run(node, "nfsrdma", "doctor", "--capture", FILE, check=False).stdout
+    assert "RPC-over-RDMA version 1" in findings
+    assert "x error" not in findings
+
+
+def same_times(lab: Lab, work: str) -> None:
+    """The mean time of READs is that of mountstats, without the time in the queue."""
+    (line,) = (line for line in work.splitlines() if line.startswith("READ "))
+    _, count, _, _, _, _, _, rtt, *_ = line.split()
+    table = tshark(lab, "client", "-q", "-z", "rpc,srt,100003,3")
+    (row,) = (row.split() for row in table if re.search(r"\bREAD\b", row))
+    assert int(row[2]) == int(count)
+    # mountstats have whole milliseconds
+    assert float(row[6]) * 1000 == pytest.approx(float(rtt), rel=0.05, abs=int(count))
+
+
+def test_a_full_buffer_is_told_exactly(pair: Lab) -> None:
+    """A capture that stands still loses messages, and says how many."""
+    lab = pair
+    lab.run("client", "sh", "-c", CAPTURE.format(file=FILE, options=""), timeout=600)
+    lab.run("client", "sh", "-c", "kill -STOP $(cat /run/capture.pid)")
+    load = (
+        "mount -t nfs -o proto=rdma,port=20049,vers=3,rsize=4096,wsize=4096,noac "
+        "10.9.1.1:/export /mnt && dd if=/dev/zero of=/mnt/fill bs=4k count=8000 oflag=direct "
+        "&& rm /mnt/fill; umount /mnt"
+    )
+    try:
+        lab.run("client", "sh", "-c", load, timeout=1200)
+    finally:
+        lab.run("client", "sh", "-c", "kill -CONT $(cat /run/capture.pid)")
+        said = lab.run("client", "sh", "-c", END, timeout=600).stdout
+    counts = re.search(r"nfsrdma: (\d+) messages, (\d+) lost", said)
+    assert counts, said
+    written, lost = map(int, counts.groups())
+    assert lost > 0
+    # a Call and a Reply for each write
+    assert written + lost >= 2 * 8000
+    # the file says it, too
+    lab.run("client", "grep", "-aq", f"{written} messages, {lost} lost", FILE)
