@@ -282,9 +282,12 @@ static __always_inline u8 *nfr_client_inline_copy(struct nfr_req *req,
 
 /* --- posting --- */
 
-/* Post the registrations of a request, and a Send. Returns 0, -EAGAIN or -ENOTCONN. */
+/*
+ * Post the registrations of a request, and a Send of the message at @data. Returns 0,
+ * -EAGAIN or -ENOTCONN.
+ */
 static int nfr_client_post(struct nfr_conn *conn, struct nfr_req *req, u32 xid,
-			   struct ib_sge *sge, bool signal)
+			   const void *data, struct ib_sge *sge, bool signal)
 {
 	struct ib_send_wr send = {
 		.wr_cqe = &conn->signal_cqe, .sg_list = sge, .num_sge = 1,
@@ -308,6 +311,7 @@ static int nfr_client_post(struct nfr_conn *conn, struct nfr_req *req, u32 xid,
 	conn->sq.reserved += count;
 	nfr_conn_sq_take(&conn->sq, fresh + 1, &send, signal);
 	trace_nfsrdma_post(conn, xid, fresh, sge->length, send.send_flags & IB_SEND_SIGNALED);
+	trace_nfsrdma_message(conn, data, sge->length, true);
 	rc = nfr_conn_submit(conn, first);
 	spin_unlock_bh(&conn->lock);
 	if (rc)
@@ -347,7 +351,8 @@ nfr_client_send_as(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_
 		.lkey = conn->pd->local_dma_lkey,
 	};
 	ib_dma_sync_single_for_device(conn->device, sge.addr, sge.length, DMA_TO_DEVICE);
-	return nfr_client_post(conn, req, head->xid, &sge, signal);
+	return nfr_client_post(conn, req, head->xid, req->buffers[which]->data + offset, &sge,
+			       signal);
 }
 
 /**
@@ -407,7 +412,7 @@ int nfr_client_send_bounce(struct nfr_conn *conn, struct nfr_req *req, u32 xid, 
 		.addr = buffer->addr, .length = length, .lkey = conn->pd->local_dma_lkey,
 	};
 	ib_dma_sync_single_for_device(conn->device, sge.addr, sge.length, DMA_TO_DEVICE);
-	return nfr_client_post(conn, req, xid, &sge, false);
+	return nfr_client_post(conn, req, xid, buffer->data, &sge, false);
 }
 
 /**

@@ -169,6 +169,7 @@ static void nfr_conn_recv_done(struct ib_cq *cq, struct ib_wc *wc)
 	recv->has_invalidated = wc->wc_flags & IB_WC_WITH_INVALIDATE;
 	recv->invalidated = wc->ex.invalidate_rkey;
 	ib_dma_sync_single_for_cpu(conn->device, recv->sge.addr, recv->length, DMA_FROM_DEVICE);
+	trace_nfsrdma_message(conn, recv->data, recv->length, false);
 	conn->ops->receive(conn, recv);
 }
 

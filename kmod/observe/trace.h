@@ -270,6 +270,34 @@ TRACE_EVENT(nfsrdma_completion,
 		  __entry->text, __entry->vendor_error)
 );
 
+/*
+ * A message is about to be posted, or was received; data is where it is in memory, as long as the
+ * event lasts. Messages of lanes, whose data are in pages, and notices have no such event.
+ */
+TRACE_EVENT(nfsrdma_message,
+	TP_PROTO(const struct nfr_conn *conn, const void *data, u32 length, bool sent),
+	TP_ARGS(conn, data, length, sent),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, length)
+		__field(u64, data)
+		__field(u32, sent)
+		__array(unsigned char, local, sizeof(struct sockaddr_in6))
+		__array(unsigned char, peer, sizeof(struct sockaddr_in6))
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->length = length;
+		__entry->data = (unsigned long)data;
+		__entry->sent = sent;
+		memcpy(__entry->local, &conn->id->route.addr.src_addr,
+		       sizeof(struct sockaddr_in6));
+		memcpy(__entry->peer, &conn->id->route.addr.dst_addr,
+		       sizeof(struct sockaddr_in6));
+	),
+	TP_printk("xprt=0x%08x peer=%pISpc sent=%u length=%u", __entry->xprt, __entry->peer,
+		  __entry->sent, __entry->length)
+);
+
 /* The peer changed the number of credits that it grants */
 TRACE_EVENT(nfsrdma_credit,
 	TP_PROTO(const struct nfr_conn *conn, u32 granted),

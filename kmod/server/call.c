@@ -27,6 +27,7 @@
 #include "gfp.h"
 #include "memory/exposure.h"
 #include "memory/region.h"
+#include "observe/trace.h"
 #include "observe/trace_server.h"
 #include "server/call.h"
 #include "server/expose.h"
@@ -163,6 +164,7 @@ static __always_inline bool nfr_svc_req_prepare_send(struct nfr_svc_req *req, in
 	req->send.num_sge = 1;
 	req->send.send_flags = 0;
 	req->send.next = NULL;
+	trace_nfsrdma_message(conn, req->buffer, length, true);
 	return true;
 }
 
