@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Messages of RPC-over-RDMA, for nfsrdma capture: transport header, inline part
- * and the first bytes of data, of each Send and receive of rpcrdma.
+ * and the first bytes of data, of each Send and receive of rpcrdma and nfsrdma.
  *
  * Trace event records have no pointers to messages, so these are raw
  * tracepoints, whose arguments are the kernel's structures. capture/probes.py
@@ -21,7 +21,11 @@
 #define MOST_PAGES	2
 
 /* capture/probes.py has the same names in the same order */
-enum origin { CALL_SENT, REPLY_RECEIVED, CALLBACK_RECEIVED, CALL_RECEIVED, REPLY_SENT, RESULT };
+enum origin {
+	CALL_SENT, REPLY_RECEIVED, CALLBACK_RECEIVED, CALL_RECEIVED, REPLY_SENT, RESULT,
+	MESSAGE_SENT, MESSAGE_RECEIVED
+};
+
 enum part { WHOLE, HEAD, PAGES, TAIL };
 
 struct part_record {
@@ -134,6 +138,14 @@ static __always_inline void capture_vector(struct part_record *record, u32 part,
 		capture_bytes(record, part, pointer_at(vector, 0), 0, length, length);
 }
 
+static __always_inline void capture_end(struct part_record *record)
+{
+	record->last = 1;
+	record->captured = record->total = 0;
+	capture_submit(record);
+}
+
+#ifdef WITH_RPCRDMA
 /* Submit the first pages of a struct xdr_buf, if memory of pages can be found */
 static __always_inline void capture_pages(struct part_record *record, u64 xdr, u32 most)
 {
@@ -171,13 +183,6 @@ static __always_inline void capture_xdr(struct part_record *record, u64 xdr, u32
 	capture_vector(record, TAIL, xdr + OFFSET_TAIL);
 }
 
-static __always_inline void capture_end(struct part_record *record)
-{
-	record->last = 1;
-	record->captured = record->total = 0;
-	capture_submit(record);
-}
-
 /* Fill in the numbers of a request, and the addresses of its transport */
 static __always_inline void capture_request(struct part_record *record, u64 rqst)
 {
@@ -199,7 +204,7 @@ static __always_inline void capture_server(struct part_record *record, u64 trans
 	bpf_probe_read_kernel(record->peer, ADDRESS, (void *)(transport + OFFSET_XPT_REMOTE));
 }
 
-/* --- client --- */
+/* --- rpcrdma, client --- */
 
 /* struct rpcrdma_req */
 RAW(xprtrdma_post_send)
@@ -253,7 +258,7 @@ RAW(xprtrdma_cb_call)
 	return 0;
 }
 
-/* --- server --- */
+/* --- rpcrdma, server --- */
 
 int capture_recvfrom(struct pt_regs *ctx)
 {
@@ -333,3 +338,22 @@ RAW(svcrdma_post_send)
 	capture_sends.delete(&send);
 	return 0;
 }
+#endif
+
+#ifdef WITH_NFSRDMA
+/* --- nfsrdma: a message is in one piece, and the event has its address --- */
+
+TRACEPOINT_PROBE(nfsrdma, nfsrdma_message)
+{
+	struct part_record *record = capture_begin(args->sent ? MESSAGE_SENT : MESSAGE_RECEIVED);
+
+	if (!record)
+		return 0;
+	record->transport = args->xprt;
+	bpf_probe_read_kernel(record->local, ADDRESS, args->local);
+	bpf_probe_read_kernel(record->peer, ADDRESS, args->peer);
+	capture_bytes(record, WHOLE, args->data, 0, args->length, args->length);
+	capture_end(record);
+	return 0;
+}
+#endif

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from nfsrdma_tools.probes.btf import Btf
 
-__all__ = ["FUNCTIONS", "RAW", "defines"]
+__all__ = ["FUNCTIONS", "OURS", "RAW", "defines"]
 
 RAW = (
     "xprtrdma_post_send",
@@ -21,6 +21,8 @@ FUNCTIONS = {
     "svc_rdma_map_reply_msg": "capture_map_reply",
 }
 """Kernel functions, and the program that runs at their entry."""
+OURS = ("nfsrdma", "nfsrdma_message")
+"""The trace event of nfsrdma: it has the address of the message."""
 _OFFSETS = {
     "HEAD": ("xdr_buf", "head"),
     "TAIL": ("xdr_buf", "tail"),
@@ -59,6 +61,7 @@ def defines(rpcrdma: Btf) -> list[str]:
     offsets = {name: rpcrdma.offset(*path) for name, path in _OFFSETS.items()}
     xdr = rpcrdma.argument("svc_rdma_map_reply_msg", "xdr_buf") + 1
     return [
+        "-DWITH_RPCRDMA",
         *(f"-DOFFSET_{name}={offset}" for name, offset in offsets.items()),
         f"-DARGUMENT_XDR=PT_REGS_PARM{xdr}",
         f"-DPAGE_STRUCT={rpcrdma.size('page')}",

@@ -24,9 +24,12 @@ __all__ = ["ORIGINS", "PARTS", "Assembler", "Part", "part"]
 # enum origin and enum part of bpf/capture.c
 ORIGINS = (
     *("call sent", "reply received", "callback received", "call received", "reply sent"),
-    "result",
+    *("result", "message sent", "message received"),
 )
 _CALL_SENT, _REPLY_RECEIVED, _CALLBACK, _CALL_RECEIVED, _REPLY_SENT, _RESULT = range(6)
+_SENT, _RECEIVED = 6, 7
+# numbers of nfsrdma's server connections (kmod/observe/trace_server.h)
+_SERVER_NUMBERS = 0x80000000
 PARTS = ("whole", "head", "pages", "tail")
 _WHOLE, _HEAD, _PAGES, _TAIL = range(4)
 # struct part_record without its bytes
@@ -211,20 +214,26 @@ class Assembler:
 
     def _made(self, gathered: _Gathered, inline: _Inline) -> Message:
         first = gathered.first
+        ours = first.origin in (_SENT, _RECEIVED)
         is_client = first.origin in (_CALL_SENT, _REPLY_RECEIVED, _CALLBACK)
+        if ours:
+            is_client = first.transport < _SERVER_NUMBERS
+        outbound = first.origin in (_CALL_SENT, _REPLY_SENT, _SENT)
         ends = (first.local[0], first.peer[0]) if is_client else (first.peer[0], first.local[0])
-        number = first.transport if is_client else first.peer[1]
+        number = first.transport if is_client or ours else first.peer[1]
         notes = list(inline.notes)
-        if is_client and first.origin != _CALLBACK:
+        if ours:
+            notes.append(f"transport {first.transport & ~_SERVER_NUMBERS} of nfsrdma")
+        elif is_client and first.origin != _CALLBACK:
             notes.append(f"transport {first.transport}, task {first.task}@{first.client}")
         if first.transmissions > 1:
             notes.append(f"transmission {first.transmissions}")
         return Message(
             time=first.time + self.offset,
             connection=ConnectionName(*ends, number),
-            from_client=first.origin in (_CALL_SENT, _CALL_RECEIVED),
+            from_client=is_client == outbound,
             payload=inline.payload,
-            outbound=first.origin in (_CALL_SENT, _REPLY_SENT),
+            outbound=outbound,
             data=inline.data,
             long=inline.long,
             positions=inline.positions,

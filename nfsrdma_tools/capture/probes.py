@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.capture.conversation import Message
-from nfsrdma_tools.capture.layout import FUNCTIONS, RAW, defines
+from nfsrdma_tools.capture.layout import FUNCTIONS, OURS, RAW, defines
 from nfsrdma_tools.capture.messages import Assembler, part
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.probes.btf import Btf, load
@@ -34,8 +34,12 @@ _POLL = 100
 class Listener:
     """Attached probes; ``messages`` yields what they saw since the last call."""
 
-    def __init__(self, bpf: Any, assembler: Assembler, missing: tuple[str, ...]) -> None:
+    def __init__(
+        self, bpf: Any, assembler: Assembler, attached: bool, missing: tuple[str, ...]
+    ) -> None:
         self._bpf = bpf
+        # to rpcrdma
+        self._attached = attached
         self._assembler = assembler
         self._records: deque[bytes] = deque()
         self.missing = missing
@@ -55,6 +59,10 @@ class Listener:
 
     def stop(self) -> None:
         """Detach the probes; what they copied before can still be read."""
+        if has_event(*OURS):
+            self._bpf.detach_tracepoint(":".join(OURS).encode())
+        if not self._attached:
+            return
         for event in RAW:
             if event not in self.missing:
                 self._bpf.detach_raw_tracepoint(event.encode())
@@ -84,27 +92,31 @@ def listening(snaplen: int, data: bool) -> Iterator[Listener]:
     first bytes of data in chunks.  UserError with what this host lacks.
     """
     check()
-    if not has_system("rpcrdma"):
-        raise UserError("module rpcrdma is not loaded: there is nothing to capture", "mount first")
-    types = load(("rpcrdma",))
-    if "rpcrdma" not in types:
-        raise UserError("module rpcrdma has no type information (BTF)", "nfsrdma doctor")
-    bpf = compiled(_text(), _flags(types["rpcrdma"], snaplen, data))
+    types = load(("rpcrdma",)).get("rpcrdma") if has_system("rpcrdma") else None
+    if types is None and not has_event(*OURS):
+        raise UserError(_nothing(), "nfsrdma doctor")
+    bpf = compiled(_text(), _flags(types, snaplen, data))
     try:
-        missing = _attach(bpf, types["rpcrdma"])
+        missing = _attach(bpf, types) if types else ()
         offset = time.time_ns() - time.monotonic_ns()
-        yield Listener(bpf, Assembler(offset), missing)
+        yield Listener(bpf, Assembler(offset), bool(types), missing)
     finally:
         bpf.cleanup()
+
+
+def _nothing() -> str:
+    if has_system("rpcrdma"):
+        return "cannot capture: module rpcrdma has no type information (BTF)"
+    return f"cannot capture: module nfsrdma has no event {OURS[1]}, because it is older"
 
 
 def _text() -> str:
     return "\n".join((source() / name).read_text() for name in ("account.h", "capture.c"))
 
 
-def _flags(types: Btf, snaplen: int, data: bool) -> list[str]:
+def _flags(types: Btf | None, snaplen: int, data: bool) -> list[str]:
     try:
-        layout = defines(types)
+        layout = defines(types) if types else []
     except KeyError as error:
         what = f"this kernel's rpcrdma is not known: {error.args[0]}"
         raise UserError(what, "report it: nfsrdma collect") from error
@@ -112,6 +124,7 @@ def _flags(types: Btf, snaplen: int, data: bool) -> list[str]:
     page_bits = os.sysconf("SC_PAGE_SIZE").bit_length() - 1
     return [
         *layout,
+        *(["-DWITH_NFSRDMA"] if has_event(*OURS) else []),
         *_memory_of_pages(),
         f"-DSNAP={snap}",
         f"-DDATA={int(data)}",

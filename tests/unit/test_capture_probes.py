@@ -62,9 +62,9 @@ def made(*records: Part) -> Message:
 
 def test_names_are_those_of_the_program() -> None:
     def enum(name: str) -> list[str]:
-        found = re.search(rf"enum {name} {{ (.*?) }};", SOURCE, re.DOTALL)
+        found = re.search(rf"enum {name} {{\s(.*?)\s}};", SOURCE, re.DOTALL)
         assert found
-        return [word.replace("_", " ").lower() for word in re.split(r",\s+", found[1])]
+        return [word.replace("_", " ").lower() for word in re.split(r",\s+", found[1].strip())]
 
     assert enum("origin") == list(ORIGINS)
     assert enum("part") == list(PARTS)
@@ -105,6 +105,20 @@ def test_every_offset_of_the_program_is_defined_and_used() -> None:
 
 
 HEAD = conversations.call(1, 7, conversations.HANDLE + struct.pack(">QIII", 0, 9, 2, 9))
+
+
+@pytest.mark.parametrize("sent", (True, False))
+@pytest.mark.parametrize("server", (True, False))
+def test_a_message_of_nfsrdma_is_in_one_piece(sent: bool, server: bool) -> None:
+    whole = rpcrdma.encode(Header(1, 128, 0)) + HEAD
+    records = said(f"message {'sent' if sent else 'received'}", {"whole": whole})
+    number = 0x80000003 if server else 3
+    message = made(*(record._replace(transport=number) for record in records))
+    ends = (PEER[0], LOCAL[0]) if server else (LOCAL[0], PEER[0])
+    assert (message.connection.client, message.connection.server) == ends
+    assert message.payload == whole
+    assert (message.outbound, message.from_client) == (sent, sent != server)
+    assert message.notes == ("transport 3 of nfsrdma",)
 
 
 def test_a_call_with_inline_data_is_whole() -> None:
@@ -312,6 +326,16 @@ def test_types_of_a_kernel_are_loaded_or_an_error(tmp_path: Path) -> None:
 def test_an_unknown_layout_is_an_error() -> None:
     with pytest.raises(UserError, match="rpcrdma is not known: no struct xdr_buf"):
         probes._flags(Btf(MODULE, Btf(BASE)), 8192, data=False)
+
+
+def test_the_events_of_nfsrdma_are_those_of_the_module() -> None:
+    system, event = layout.OURS
+    assert f"TRACEPOINT_PROBE({system}, {event})" in SOURCE
+    header = (Path(__file__).parents[2] / "kmod/observe/trace.h").read_text()
+    body = header.split(f"TRACE_EVENT({event},")[1].split("TP_printk")[0]
+    used = set(re.findall(r"\bargs->(\w+)", SOURCE))
+    fields = set(re.findall(r"__(?:field|array)\([\w ]+, (\w+)", body))
+    assert used == fields == {"xprt", "length", "data", "sent", "local", "peer"}
 
 
 def test_memory_of_pages_is_found_on_x86_only(tmp_path: Path) -> None:
