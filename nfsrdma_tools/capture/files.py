@@ -13,10 +13,15 @@ from typing import BinaryIO, NamedTuple
 
 from nfsrdma_tools.errors import UserError
 
-__all__ = ["ETHERNET", "INBOUND", "INFINIBAND", "OUTBOUND", "CapturedFrame", "Writer", "frames"]
+__all__ = [
+    "ETHERNET", "INBOUND", "INFINIBAND", "OUTBOUND", "STATISTICS", "CapturedFrame", "Writer",
+    "frames",
+]  # fmt: skip
 
 ETHERNET, INFINIBAND = 1, 247
 """Link types."""
+STATISTICS = -1
+"""In place of a link type: the frame is none, but has counts."""
 INBOUND, OUTBOUND = 1, 2
 """Directions of a frame (epb_flags)."""
 
@@ -41,7 +46,8 @@ class CapturedFrame(NamedTuple):
     """A frame of a file: ``number`` from 1, ``time`` in ns since 1970, ``length`` on the wire.
 
     ``data`` is shorter than ``length`` if the frame was cut.  ``dropped`` is the number of frames
-    that the writer reports as lost in front of this one.
+    that the writer reports as lost in front of this one.  With STATISTICS as ``link`` it is no
+    frame: ``dropped`` is then the total that the writer reports for an interface.
     """
 
     number: int
@@ -194,6 +200,8 @@ class _PcapNg:
                 return self._simple(body)
             elif kind == _ENHANCED:
                 return self._enhanced(body)
+            elif kind == _STATISTICS:
+                return self._statistics(body)
         except struct.error as error:
             raise _damaged(f"a block after frame {self.number} is too short") from error
         return None
@@ -211,6 +219,13 @@ class _PcapNg:
         length = struct.unpack_from(f"{self.order}I", body)[0]
         self.number += 1
         return CapturedFrame(self.number, 0, self.interfaces[0].link, body[4 : 4 + length], length)
+
+    def _statistics(self, body: bytes) -> CapturedFrame | None:
+        for code, value in self._options(body[12:]):
+            if code == _LOST and len(value) == 8:
+                lost = struct.unpack(f"{self.order}Q", value)[0]
+                return CapturedFrame(self.number, 0, STATISTICS, b"", 0, (), lost)
+        return None
 
     def _enhanced(self, body: bytes) -> CapturedFrame:
         which, high, low, captured, length = struct.unpack_from(f"{self.order}5I", body)

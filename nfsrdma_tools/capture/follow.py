@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from nfsrdma_tools.capture.files import CapturedFrame
+from nfsrdma_tools.capture.files import STATISTICS, CapturedFrame
 from nfsrdma_tools.capture.header import (
     DONE,
     ERR_VERS,
@@ -165,6 +165,10 @@ class Follower:
 
     def feed(self, frame: CapturedFrame) -> Iterator[Exchange]:
         """Read a frame; yields the exchange that it completes."""
+        if frame.link == STATISTICS:
+            # of all frames so far, so the counts in front of frames are part of it
+            self.dropped = max(self.dropped, frame.dropped)
+            return
         self.frames += 1
         self.dropped += frame.dropped
         found = packet(frame.link, frame.data, frame.length)

@@ -147,11 +147,13 @@ class Assembler:
     ``unknown`` those without addresses: they cannot be written.  A message whose last part is lost
     is in none of them: ``complete`` against the probes' own count shows it.
 
-    ``offset`` turns the probes' clock into nanoseconds since 1970.
+    ``offset`` turns the probes' clock into nanoseconds since 1970.  Without ``data``, messages have
+    no data of chunks, even if the probes copied some with the message.
     """
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, offset: int, data: bool = True) -> None:
         self.offset = offset
+        self.data = data
         self.complete = 0
         self.lost = 0
         self.unknown = 0
@@ -234,7 +236,7 @@ class Assembler:
             from_client=is_client == outbound,
             payload=inline.payload,
             outbound=outbound,
-            data=inline.data,
+            data=inline.data if self.data else {},
             long=inline.long,
             positions=inline.positions,
             missing=inline.missing,

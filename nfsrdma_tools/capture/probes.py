@@ -99,7 +99,7 @@ def listening(snaplen: int, data: bool) -> Iterator[Listener]:
     try:
         missing = _attach(bpf, types) if types else ()
         offset = time.time_ns() - time.monotonic_ns()
-        yield Listener(bpf, Assembler(offset), bool(types), missing)
+        yield Listener(bpf, Assembler(offset, data), bool(types), missing)
     finally:
         bpf.cleanup()
 

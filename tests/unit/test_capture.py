@@ -7,7 +7,7 @@ import json
 import shutil
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 from itertools import pairwise
@@ -21,11 +21,20 @@ from wire import conversations, rpcrdma
 from wire.headers import CHUNKS, READS, WORDS, mutations
 from wire.rpcrdma import RefusedError
 
-from nfsrdma_tools.capture import examine, follow, management, roce, rpc
-from nfsrdma_tools.capture.files import ETHERNET, INFINIBAND, CapturedFrame, Writer, frames
+from nfsrdma_tools.capture import examine, follow, management, probes, roce, rpc
+from nfsrdma_tools.capture.conversation import Message
+from nfsrdma_tools.capture.files import (
+    ETHERNET,
+    INFINIBAND,
+    STATISTICS,
+    CapturedFrame,
+    Writer,
+    frames,
+)
 from nfsrdma_tools.capture.header import header, private_data
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.probes import rpc_clients
 
 TSHARK = shutil.which("tshark")
 needs_tshark = pytest.mark.skipif(TSHARK is None, reason="no tshark: no other reader of the frames")
@@ -43,7 +52,7 @@ HEADERS = st.builds(
 
 
 def read(capture: bytes) -> list[CapturedFrame]:
-    return list(frames(io.BytesIO(capture)))
+    return [frame for frame in frames(io.BytesIO(capture)) if frame.link != STATISTICS]
 
 
 def followed(capture: bytes) -> tuple[list[follow.Exchange], follow.Follower]:
@@ -429,3 +438,97 @@ def test_a_capture_needs_root_before_it_writes(
     refused = CliRunner().invoke(app, ["capture", "-w", str(tmp_path / "file")])
     assert "only root may attach probes" in str(refused.exception)
     assert list(tmp_path.iterdir()) == []
+
+
+class FakeListener:
+    """Attached probes that saw a conversation; each poll returns four messages."""
+
+    def __init__(self, said: Sequence[Message], lost: int = 0) -> None:
+        self.said = list(said)
+        self.missing: tuple[str, ...] = ()
+        self.stopped = False
+        self._lost = lost
+
+    def messages(self, timeout: int = 100) -> Iterator[Message]:
+        many = 4 if timeout else len(self.said)
+        now, self.said = self.said[:many], self.said[many:]
+        yield from now
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def lost(self) -> int:
+        return min(self._lost, 1)
+
+    def total_lost(self) -> int:
+        assert self.stopped
+        return self._lost
+
+    def unknown(self) -> int:
+        return 0
+
+
+def recorded(
+    monkeypatch: pytest.MonkeyPatch, file: Path, listener: FakeListener, *words: str
+) -> tuple[int, str]:
+    """How many messages of the conversation a capture has, and what the command said."""
+
+    @contextlib.contextmanager
+    def listening(snaplen: int, data: bool) -> Iterator[FakeListener]:
+        assert (snaplen, data) == (8192, False)
+        yield listener
+
+    monkeypatch.setattr(probes, "listening", listening)
+    ended = CliRunner().invoke(app, ["capture", "-w", str(file), "--seconds", "0.2", *words])
+    assert ended.exit_code == 0, ended.output
+    found, follower = followed(file.read_bytes())
+    assert listener.stopped
+    replies = sum(1 for one in found if one.answered)
+    return len(found) + replies, f"{ended.output}{follower.dropped}"
+
+
+def test_a_capture_is_recorded_with_its_losses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    many, said = recorded(monkeypatch, file, FakeListener(SAID, lost=5))
+    assert many == len(SAID)
+    assert f"nfsrdma: {len(SAID)} messages, 5 lost" in said
+    # one was noticed while it ran, the others at the end, behind all packets
+    assert sum(frame.dropped for frame in read(file.read_bytes())) == 1
+    assert said.endswith("5")
+    assert f"{len(SAID)} messages, 5 lost".encode() in file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "many"),
+    [
+        (("--count", "6"), 6),
+        (("--client", conversations.CLIENT), len(SAID)),
+        (("--client", "10.9.1.12"), 0),
+        (("--xprt", "0"), len(SAID)),
+        (("--xprt", "1"), 0),
+    ],
+)
+def test_a_capture_has_what_is_wanted(
+    words: tuple[str, ...], many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, said = recorded(monkeypatch, tmp_path / "file", FakeListener(SAID), *words)
+    assert found == many
+    assert f"nfsrdma: {many} messages, 0 lost" in said
+
+
+def test_a_mount_is_captured_by_its_transports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc_clients, "clients", dict)
+    monkeypatch.setattr(
+        rpc_clients, "mounts_of_transports", lambda _: {0: ("/mnt/data",), 1: ("/mnt/other",)}
+    )
+    listener = FakeListener(SAID)
+    found, _ = recorded(monkeypatch, tmp_path / "file", listener, "--mount", "/mnt/data")
+    assert found == len(SAID)
+    found, _ = recorded(monkeypatch, tmp_path / "file", FakeListener(SAID), "--mount", "/mnt/other")
+    assert found == 0
+    refused = CliRunner().invoke(app, ["capture", "-w", "-", "--mount", "/mnt/none"])
+    assert "no transport of a mount at /mnt/none" in str(refused.exception)

@@ -157,6 +157,14 @@ def test_data_of_a_read_chunk_are_not_inline(tail: bytes, rest: bytes) -> None:
     assert message.missing == 0
 
 
+def test_data_that_are_not_wanted_are_not_in_the_message() -> None:
+    header = rpcrdma.encode(Header(1, 128, 0, reads=(Read(len(HEAD), (Segment(5, 9, 0),)),)))
+    records = said("call sent", {"whole": header, "head": HEAD, "pages": b"123456789"})
+    assembler = Assembler(0, data=False)
+    (message,) = [found for record in records for found in assembler.feed(record)]
+    assert message.data == {}
+
+
 def test_a_long_call_is_all_in_its_chunk() -> None:
     header = rpcrdma.encode(Header(1, 128, 1, reads=(Read(0, (Segment(5, 400, 0),)),)))
     message = made(*said("call sent", {"whole": header, "head": HEAD, "tail": b"t" * 300}))
