@@ -5,13 +5,14 @@ The kernel's probes see messages, not packets.  This module makes the packets th
 them: messages of the connection manager in front, by which Wireshark pairs the two directions;
 RDMA Reads and Writes of the chunks, because it reassembles a message only from all its data.
 
-Frames differ from the wire in three ways, and a comment of the packet says so:
+Frames differ from the wire in four ways, and a comment of the packet says so:
 
 * data that were not captured are zeros;
 * a key that an earlier Call of the connection had is replaced by a new one: Wireshark takes it for
   that of the earlier Call;
 * a Reply with data in several Write chunks is written whole, in Sends: Wireshark gives all chunks
-  of a list the same fragment numbers.
+  of a list the same fragment numbers;
+* a header of 2003 (personality read-read) is written as one of version 1, which Wireshark knows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ from ipaddress import ip_address
 
 from nfsrdma_tools.capture import management, roce
 from nfsrdma_tools.capture.files import INBOUND, OUTBOUND, Writer
-from nfsrdma_tools.capture.header import NOMSG, Header, ReadSegment, Segment, header, packed
+from nfsrdma_tools.capture.header import (
+    DONE,
+    MSG,
+    NOMSG,
+    Header,
+    ReadSegment,
+    Segment,
+    header,
+    packed,
+)
 from nfsrdma_tools.capture.roce import Endpoint
 from nfsrdma_tools.capture.rpc import REPLY, result_positions, rpc
 
@@ -209,7 +219,10 @@ class _Flow:
         head, old = self.connection.renamed(head, is_reply)
         if old:
             notes.append(f"keys on the wire: {_named(old)}")
-        payload = packed(head) + inline if old else message.payload
+        is_old = head.version == 0 and head.procedure in (MSG, NOMSG, DONE)
+        if is_old:
+            notes.append("the header on the wire is that of 2003, written as version 1 here")
+        payload = packed(head) + inline if old or is_old else message.payload
         if is_reply:
             whole = self._whole(head, inline)
             if whole is not None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transport headers of RPC-over-RDMA version 1 (RFC 8166, section 4), and private data (RFC 8797).
 
+Version 0 is the header of 2003, which personality `read-read` of nfsrdma has: a Read list only.
+
 ``header`` reads what a stranger sent: it raises ValueError for everything that is no header.
 """
 
@@ -94,6 +96,9 @@ def header(message: bytes) -> Header:
     reader = _Reader(message)
     xid, version, credits, procedure = (reader.word() for _ in range(4))
     found = Header(xid, version, credits, procedure, size=16)
+    if version == 0 and procedure in (MSG, NOMSG):
+        reads = reader.reads_2003()
+        return found._replace(reads=reads, size=reader.at)
     if version != 1 or procedure == DONE:
         return found
     if procedure == ERROR:
@@ -110,8 +115,10 @@ def header(message: bytes) -> Header:
 
 
 def packed(head: Header) -> bytes:
-    """The bytes of a header of RDMA_MSG or RDMA_NOMSG."""
-    words = [struct.pack(">4I", head.xid, head.version, head.credits, head.procedure)]
+    """The bytes of a header of version 1: RDMA_MSG, RDMA_NOMSG or RDMA_DONE."""
+    words = [struct.pack(">4I", head.xid, 1, head.credits, head.procedure)]
+    if head.procedure == DONE:
+        return words[0]
     words += [struct.pack(">IIIIQ", 1, *segment) for segment in head.reads]
     words.append(bytes(4))
     for chunk in head.writes:
@@ -168,6 +175,16 @@ class _Reader:
         found = []
         while self.follows():
             found.append(ReadSegment(self.word(), *self.segment()))
+        return tuple(found)
+
+    def reads_2003(self) -> tuple[ReadSegment, ...]:
+        found = []
+        while self.follows():
+            position, length = self.word(), self.word()
+            handle = self.word()
+            self.skip(8)
+            offset = int.from_bytes(self.message[self.at - 8 : self.at], "big")
+            found.append(ReadSegment(position, handle, length, offset))
         return tuple(found)
 
     def writes(self) -> tuple[tuple[Segment, ...], ...]:

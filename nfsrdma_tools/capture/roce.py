@@ -113,6 +113,9 @@ def _sealed(source: Endpoint, target: Endpoint, transport: bytes) -> bytes:
     else:
         ether, network = _IPV6, _ipv6(source.address, target.address, len(body) + 4)
     crc = struct.pack("<I", _invariant_crc(network, body))
+    if ether == _IPV6:
+        # in IPv6 the checksum of UDP is not optional; the other CRC counts it as ones
+        body = body[:6] + _udp_checksum(network, body + crc) + body[8:]
     return target.mac + source.mac + struct.pack(">H", ether) + network + body + crc
 
 
@@ -129,6 +132,13 @@ def _ipv4(source: Address, target: Address, length: int) -> bytes:
 def _ipv6(source: Address, target: Address, length: int) -> bytes:
     head = struct.pack(">IHBB", 6 << 28, length, _UDP, 64)
     return head + source.packed + target.packed
+
+
+def _udp_checksum(network: bytes, datagram: bytes) -> bytes:
+    words = struct.pack(">II", len(datagram), _UDP) + network[8:] + datagram
+    # the sum of 16-bit words in ones' complement is the rest of a division by 65535
+    total = int.from_bytes(words + bytes(-len(words) % 2), "big") % 0xFFFF
+    return struct.pack(">H", 0xFFFF - total)
 
 
 def _invariant_crc(network: bytes, body: bytes) -> int:

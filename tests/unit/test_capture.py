@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 from wire import conversations, rpcrdma
+from wire import rdma2003 as rpcrdma2003
 from wire.headers import CHUNKS, READS, WORDS, mutations
 from wire.rpcrdma import RefusedError
 
@@ -128,6 +129,54 @@ def test_tshark_reads_the_headers_as_we_do(file: Path) -> None:
     # the Reply with three chunks is in several Sends
     assert theirs[:-1] == ours
     assert theirs[-1] == [conversations.CALLS, 64]
+
+
+@needs_tshark
+def test_tshark_finds_no_fault_with_ipv6(tmp_path: Path) -> None:
+    name = replace(conversations.NAME, client="fd00::11", server="fd00::1")
+    said = [replace(one, connection=name) for one in SAID]
+    file = tmp_path / "file"
+    file.write_bytes(conversations.written(said))
+    assert tshark(file, "_ws.malformed || _ws.expert.severity >= error", "frame.number") == []
+    # tshark's own check is off unless it is asked for
+    argv = ("tshark", "-r", str(file), "-o", "udp.check_checksum:TRUE", "-Y")
+    bad = subprocess.run((*argv, "udp.checksum.status == 0"), capture_output=True, check=True)
+    assert bad.stdout == b""
+
+
+def read_read(server_position: int = 0) -> list[Message]:
+    """A READ of 2003: the client reads the data from the server, then sends RDMA_DONE."""
+    call = conversations.call(1, 6, conversations.HANDLE + struct.pack(">QI", 0, 9999))
+    reply = conversations.reply(1, struct.pack(">5I", 0, 0, 9999, 1, 9999))
+    position = server_position or len(reply)
+    reads = (rpcrdma.Read(position, (rpcrdma.Segment(0x77, 9999, 0x1000),)),)
+    heads = (
+        rpcrdma2003.encode(rpcrdma.Header(1, 32, 0)) + call,
+        rpcrdma2003.encode(rpcrdma.Header(1, 32, 0, reads)) + reply,
+        rpcrdma2003.encode(rpcrdma.Header(1, 32, rpcrdma2003.RDMA_DONE)),
+    )
+    return [
+        replace(SAID[n], payload=payload, from_client=n != 1) for n, payload in enumerate(heads)
+    ]
+
+
+@needs_tshark
+def test_tshark_reads_messages_of_2003(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(conversations.written(read_read()))
+    assert tshark(file, "_ws.malformed || _ws.expert.severity >= error", "frame.number") == []
+    reads = tshark(file, "rpc.procedure == 6", "rpc.msgtyp", "rpc.opaque_length")
+    assert [row[0] for row in reads] == [["0"], ["1"]]
+    assert reads[1][1][-1] == "9999"
+    assert tshark(file, "rpcordma.msg_type == 3", "rpcordma.xid") == [[["0x00000001"]]]
+
+
+def test_messages_of_2003_are_followed() -> None:
+    (one,), _ = followed(conversations.written(read_read()))
+    assert one.procedure == "NFSv3 READ"
+    assert one.reply
+    assert one.reply.read == 9999
+    assert any("that of 2003" in note for note in one.notes)
 
 
 def test_each_call_is_followed_to_its_reply() -> None:
