@@ -5,14 +5,15 @@ The kernel's probes see messages, not packets.  This module makes the packets th
 them: messages of the connection manager in front, by which Wireshark pairs the two directions;
 RDMA Reads and Writes of the chunks, because it reassembles a message only from all its data.
 
-Frames differ from the wire in four ways, and a comment of the packet says so:
+Frames differ from the wire in these ways, and a comment of the packet says so:
 
 * data that were not captured are zeros;
 * a key that an earlier Call of the connection had is replaced by a new one: Wireshark takes it for
   that of the earlier Call;
 * a Reply with data in several Write chunks is written whole, in Sends: Wireshark gives all chunks
   of a list the same fragment numbers;
-* a header of 2003 (personality read-read) is written as one of version 1, which Wireshark knows.
+* a header of 2003 (personality read-read) is written as one of version 1, which Wireshark knows;
+* data behind padding (personality padded) are written where they belong.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from nfsrdma_tools.capture.files import INBOUND, OUTBOUND, Writer
 from nfsrdma_tools.capture.header import (
     DONE,
     MSG,
+    MSGP,
     NOMSG,
     Header,
     ReadSegment,
@@ -213,6 +215,9 @@ class _Flow:
         """Write all frames."""
         message, notes = self.message, list(self.message.notes)
         inline = message.payload[head.size :]
+        is_padded = head.procedure == MSGP
+        if is_padded:
+            head, inline = _without_padding(head, message.payload)
         if message.missing:
             notes.append(f"{message.missing} bytes of the message were not captured: zeros")
         is_reply = _is_reply(head, inline)
@@ -222,7 +227,10 @@ class _Flow:
         is_old = head.version == 0 and head.procedure in (MSG, NOMSG, DONE)
         if is_old:
             notes.append("the header on the wire is that of 2003, written as version 1 here")
-        payload = packed(head) + inline if old or is_old else message.payload
+        if is_padded and head.procedure == MSG:
+            notes.append("data behind padding on the wire (RDMA_MSGP), written in place here")
+        changed = old or is_old or (is_padded and head.procedure == MSG)
+        payload = packed(head) + inline if changed else message.payload
         if is_reply:
             whole = self._whole(head, inline)
             if whole is not None:
@@ -334,6 +342,31 @@ class _Flow:
         direction = OUTBOUND if source == here else INBOUND
         self.connection.put(self.message.time, data, direction, comment, self.dropped)
         self.dropped = 0
+
+
+def _without_padding(head: Header, payload: bytes) -> tuple[Header, bytes]:
+    """A message of nfsrdma's personality padded, with its data where they belong.
+
+    docs/dev/module-internals.md has the format: the key of the only chunk is 0, and its offset is
+    the length of the RPC message without data.  Others stay as they are.
+    """
+    inline = payload[head.size :]
+    chunks = [(s.position, Segment(*s[1:])) for s in head.reads]
+    chunks += [(-1, s) for chunk in head.writes for s in chunk]
+    if len(chunks) != 1 or chunks[0][1].handle:
+        return head, inline
+    position, segment = chunks[0]
+    (align,) = struct.unpack_from(">I", payload, 16)
+    message, data = inline[: segment.offset], payload[align : align + segment.length]
+    if len(message) < segment.offset or len(data) < segment.length:
+        return head, inline
+    if position < 0:
+        # of NFSv3, the data end the Reply
+        found = result_positions(message, [segment.length])
+        position = found[0] if found else len(message)
+    pad = bytes(-len(data) % 4)
+    whole = message[:position] + data + pad + message[position:]
+    return head._replace(procedure=MSG, reads=(), writes=(), reply=None), whole
 
 
 def _is_reply(head: Header, inline: bytes) -> bool:

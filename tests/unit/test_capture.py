@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
-from wire import conversations, rpcrdma
-from wire import rdma2003 as rpcrdma2003
+from wire import conversations, rdma2003, rdma5666, rpcrdma
 from wire.headers import CHUNKS, READS, WORDS, mutations
 from wire.rpcrdma import RefusedError
 
@@ -151,9 +150,9 @@ def read_read(server_position: int = 0) -> list[Message]:
     position = server_position or len(reply)
     reads = (rpcrdma.Read(position, (rpcrdma.Segment(0x77, 9999, 0x1000),)),)
     heads = (
-        rpcrdma2003.encode(rpcrdma.Header(1, 32, 0)) + call,
-        rpcrdma2003.encode(rpcrdma.Header(1, 32, 0, reads)) + reply,
-        rpcrdma2003.encode(rpcrdma.Header(1, 32, rpcrdma2003.RDMA_DONE)),
+        rdma2003.encode(rpcrdma.Header(1, 32, 0)) + call,
+        rdma2003.encode(rpcrdma.Header(1, 32, 0, reads)) + reply,
+        rdma2003.encode(rpcrdma.Header(1, 32, rdma2003.RDMA_DONE)),
     )
     return [
         replace(SAID[n], payload=payload, from_client=n != 1) for n, payload in enumerate(heads)
@@ -169,6 +168,38 @@ def test_tshark_reads_messages_of_2003(tmp_path: Path) -> None:
     assert [row[0] for row in reads] == [["0"], ["1"]]
     assert reads[1][1][-1] == "9999"
     assert tshark(file, "rpcordma.msg_type == 3", "rpcordma.xid") == [[["0x00000001"]]]
+
+
+def padded() -> list[Message]:
+    """A WRITE and a READ whose data are behind padding, of NFSv3, and a READ of NFSv4."""
+    head = conversations.HANDLE + struct.pack(">QIII", 0, 9, 2, 9)
+    call = conversations.call(1, 7, head)
+    pairs = (
+        (rdma5666.call(1, call, len(call), b"123456789"), conversations.reply(1, bytes(28))),
+        (
+            conversations.call(2, 6, conversations.HANDLE + struct.pack(">QI", 0, 9)),
+            rdma5666.reply(
+                2, conversations.reply(2, struct.pack(">5I", 0, 0, 9, 1, 9)), b"123456789"
+            ),
+        ),
+    )
+    said: list[Message] = []
+    for xid, pair in enumerate(pairs, 1):
+        for payload in pair:
+            is_padded = payload[12:16] == struct.pack(">I", rdma5666.RDMA_MSGP)
+            head = b"" if is_padded else rpcrdma.encode(rpcrdma.Header(xid, 32, 0))
+            n = len(said)
+            said.append(replace(SAID[n], payload=head + payload, from_client=n % 2 == 0))
+    return said
+
+
+@needs_tshark
+def test_tshark_reads_messages_with_padding(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(conversations.written(padded()))
+    assert tshark(file, "_ws.malformed || _ws.expert.severity >= error", "frame.number") == []
+    rows = tshark(file, "nfs.data", "rpc.procedure", "nfs.data")
+    assert rows == [[["7"], [b"123456789".hex()]], [["6"], [b"123456789".hex()]]]
 
 
 def test_messages_of_2003_are_followed() -> None:
