@@ -137,7 +137,7 @@ def test_tshark_finds_no_fault_with_ipv6(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(conversations.written(said))
     assert tshark(file, "_ws.malformed || _ws.expert.severity >= error", "frame.number") == []
-    # tshark's own check is off unless it is asked for
+    # tshark's own check is off by default
     argv = ("tshark", "-r", str(file), "-o", "udp.check_checksum:TRUE", "-Y")
     bad = subprocess.run((*argv, "udp.checksum.status == 0"), capture_output=True, check=True)
     assert bad.stdout == b""
