@@ -26,11 +26,13 @@ enum origin {
 	MESSAGE_SENT, MESSAGE_RECEIVED
 };
 
+#define ORIGINS		(MESSAGE_RECEIVED + 1)
+
 enum part { WHOLE, HEAD, PAGES, TAIL };
 
 struct part_record {
 	u64 time;		/* CLOCK_MONOTONIC, ns */
-	u64 message;		/* number of the message: CPU and count */
+	u64 message;		/* number of the message: CPU, origin and count */
 	u32 origin;
 	u32 part;
 	u32 last;		/* no part follows */
@@ -56,9 +58,13 @@ struct part_record {
 #define RECORD_HEAD	(sizeof(struct part_record) - SNAP * 2)
 
 BPF_RINGBUF_OUTPUT(capture_ring, RING_PAGES);
-BPF_PERCPU_ARRAY(capture_scratch, struct part_record, 1);
+/*
+ * By origin: the kernel does not run a program inside itself on one processor, but
+ * another program may run there in between, where the kernel may be preempted.
+ */
+BPF_PERCPU_ARRAY(capture_scratch, struct part_record, ORIGINS);
 /* messages that began */
-BPF_PERCPU_ARRAY(capture_numbers, u64, 1);
+BPF_PERCPU_ARRAY(capture_numbers, u64, ORIGINS);
 /* transport of the request that a thread of nfsd receives */
 BPF_TABLE("lru_hash", u64, u64, capture_threads, TASK_SLOTS);
 
@@ -88,15 +94,15 @@ static __always_inline u32 word_at(u64 base, u32 offset)
 
 static __always_inline struct part_record *capture_begin(u32 origin)
 {
-	int first = 0;
-	struct part_record *record = capture_scratch.lookup(&first);
-	u64 *number = capture_numbers.lookup(&first);
+	struct part_record *record = capture_scratch.lookup(&origin);
+	u64 *number = capture_numbers.lookup(&origin);
 
 	if (!record || !number)
 		return NULL;
 	__builtin_memset(record, 0, RECORD_HEAD);
 	record->time = bpf_ktime_get_ns();
-	record->message = (u64)bpf_get_smp_processor_id() << 48 | ++*number;
+	record->message = (u64)bpf_get_smp_processor_id() << 48 | (u64)origin << 40;
+	record->message |= ++*number;
 	record->origin = origin;
 	return record;
 }
@@ -109,7 +115,8 @@ static __always_inline void capture_submit(struct part_record *record)
 	asm volatile("" : "+r"(size));
 	size &= SNAP * 2 - 1;
 	record->records++;
-	capture_ring.ringbuf_output(record, RECORD_HEAD + size, 0);
+	/* the reader looks at the ring on its own time: to wake it costs more than the record */
+	capture_ring.ringbuf_output(record, RECORD_HEAD + size, BPF_RB_NO_WAKEUP);
 }
 
 /* Submit @length bytes at @address as bytes @at of a part that has @total bytes */

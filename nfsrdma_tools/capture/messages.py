@@ -13,6 +13,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -87,6 +88,8 @@ def part(raw: bytes) -> Part:
     )
 
 
+# of the connections that are busy
+@lru_cache(maxsize=1024)
 def _address(raw: bytes) -> tuple[str, int]:
     """Address and port in a structure sockaddr; an empty address if it has none."""
     family, port = int.from_bytes(raw[:2], sys.byteorder), int.from_bytes(raw[2:4], "big")

@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
+import re
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from nfsrdma_tools import files
 from nfsrdma_tools.capture.conversation import Message
 from nfsrdma_tools.capture.layout import FUNCTIONS, OURS, RAW, defines
 from nfsrdma_tools.capture.messages import Assembler, part
+from nfsrdma_tools.capture.ring import Ring, records
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.probes.btf import Btf, load
 from nfsrdma_tools.probes.program import has_event, has_system, rows, source
@@ -28,11 +33,20 @@ SMALLEST, LARGEST = 256, 8192
 # 16 MiB: half a second of 4,000 messages of 8 KiB a second
 _RING_PAGES = 4096
 _KALLSYMS = Path("/proc/kallsyms")
-_POLL = 100
+# seconds: of a call, between two looks at a ring that was empty
+_POLL, _PAUSE = 0.1, 0.01
+# records between two looks at the ring
+_AT_ONCE = 64
+_AVAILABLE = re.compile(r"^MemAvailable: +(\d+) kB$", re.MULTILINE)
+_MISSES = re.compile(r"^recursion_misses:\s+(\d+)$", re.MULTILINE)
 
 
 class Listener:
-    """Attached probes; ``messages`` yields what they saw since the last call."""
+    """Attached probes; ``messages`` yields what they saw.
+
+    A message takes longer to make than a busy mount takes to send the next.  So the ring is emptied
+    every few messages, and what was in it waits in memory, up to a quarter of what is available.
+    """
 
     def __init__(
         self, bpf: Any, assembler: Assembler, attached: bool, missing: tuple[str, ...]
@@ -41,21 +55,53 @@ class Listener:
         # to rpcrdma
         self._attached = attached
         self._assembler = assembler
-        self._records: deque[bytes] = deque()
+        size = _RING_PAGES * mmap.PAGESIZE
+        self._ring = Ring(bpf["capture_ring"].map_fd, size)
+        # what was taken from the ring: pieces, records of the oldest one, the next of them
+        self._pieces: deque[bytes] = deque()
+        self._records: Iterator[bytes] = iter(())
+        self._next: deque[bytes] = deque()
+        self._oldest = 0
+        self._room = max(_available() // 4, size)
         self.missing = missing
         """Events and functions that this kernel does not have."""
-        bpf["capture_ring"].open_ring_buffer(self._received)
 
-    def _received(self, _context: Any, data: Any, size: int) -> None:
-        import ctypes
+    def messages(self, timeout: float = _POLL) -> Iterator[Message]:
+        """Yield new messages for about ``timeout`` seconds; if it is 0, all that remain."""
+        ends = time.monotonic() + timeout
+        while True:
+            self._advance()
+            # without room the ring fills, and the probes lose messages and count them
+            took = self._room > 0 and self._take()
+            if timeout and time.monotonic() >= ends:
+                return
+            if not self._next and not took:
+                if not timeout:
+                    return
+                time.sleep(_PAUSE)
+            while self._next:
+                yield from self._assembler.feed(part(self._next.popleft()))
 
-        self._records.append(ctypes.string_at(data, size))
+    def _take(self) -> bool:
+        """Whether there was something in the ring."""
+        taken = self._ring.take()
+        if taken:
+            self._pieces.append(taken)
+            self._room -= len(taken)
+        return bool(taken)
 
-    def messages(self, timeout: int = _POLL) -> Iterator[Message]:
-        """Yield new messages; waits up to ``timeout`` milliseconds for the first."""
-        self._bpf.ring_buffer_poll(timeout)
-        while self._records:
-            yield from self._assembler.feed(part(self._records.popleft()))
+    def _advance(self) -> None:
+        """Find the next records."""
+        self._next.extend(islice(self._records, _AT_ONCE - len(self._next)))
+        while not self._next:
+            self._room += self._oldest
+            self._oldest = 0
+            if not self._pieces:
+                return
+            oldest = self._pieces.popleft()
+            self._oldest = len(oldest)
+            self._records = records(oldest)
+            self._next.extend(islice(self._records, _AT_ONCE))
 
     def stop(self) -> None:
         """Detach the probes; what they copied before can still be read."""
@@ -76,8 +122,14 @@ class Listener:
 
     def total_lost(self) -> int:
         """The exact number, once the probes are detached and all messages are read."""
-        began: int = sum(self._bpf["capture_numbers"][0])
-        return began - self._assembler.complete
+        began: int = sum(map(sum, self._bpf["capture_numbers"].values()))
+        return began - self._assembler.complete + self._missed()
+
+    def _missed(self) -> int:
+        """Events that found their program at work on the same processor."""
+        descriptors = [program.fd for program in self._bpf.funcs.values()]
+        told = (files.read(f"/proc/self/fdinfo/{one}") for one in descriptors)
+        return sum(int(number) for text in told for number in _MISSES.findall(text))
 
     def unknown(self) -> int:
         """Messages of connections whose addresses are unknown: they cannot be written."""
@@ -102,6 +154,11 @@ def listening(snaplen: int, data: bool) -> Iterator[Listener]:
         yield Listener(bpf, Assembler(offset, data), bool(types), missing)
     finally:
         bpf.cleanup()
+
+
+def _available() -> int:
+    """Bytes of memory that programs can have."""
+    return sum(int(size) << 10 for size in _AVAILABLE.findall(files.read("/proc/meminfo")))
 
 
 def _nothing() -> str:

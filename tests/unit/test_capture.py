@@ -529,7 +529,7 @@ class FakeListener:
         self.stopped = False
         self._lost = lost
 
-    def messages(self, timeout: int = 100) -> Iterator[Message]:
+    def messages(self, timeout: float = 0.1) -> Iterator[Message]:
         many = 4 if timeout else len(self.said)
         now, self.said = self.said[:many], self.said[many:]
         yield from now
