@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -196,8 +198,8 @@ def _record(
     writer = Writer(file, "rpcrdma", _APPLICATION)
     writer.flush()
     conversations = Conversations(writer)
-    with contextlib.suppress(KeyboardInterrupt):
-        _loop(listener, conversations, writer.flush, wanted, count, ends)
+    with _until_stopped() as stopped:
+        _loop(listener, conversations, writer.flush, wanted, count, ends, stopped)
     listener.stop()
     for message in listener.messages(0):
         if wanted(message) and not (count and conversations.written >= count):
@@ -210,6 +212,27 @@ def _record(
         print(f"nfsrdma: {text}", file=sys.stderr)
 
 
+@contextlib.contextmanager
+def _until_stopped() -> Iterator[threading.Event]:
+    """An event that signals set, so that they interrupt no message.
+
+    A shell starts background commands with SIGINT ignored; here it is wanted all the same.
+    """
+    stopped = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    kept = {number: signal.getsignal(number) for number in numbers}
+    if kept[signal.SIGHUP] is signal.SIG_IGN:
+        # by nohup(1)
+        del kept[signal.SIGHUP]
+    for number in kept:
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        yield stopped
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
 def _loop(
     listener: Listener,
     conversations: Conversations,
@@ -217,8 +240,9 @@ def _loop(
     wanted: _Filter,
     count: int | None,
     ends: float | None,
+    stopped: threading.Event,
 ) -> None:
-    while ends is None or time.monotonic() < ends:
+    while not stopped.is_set() and (ends is None or time.monotonic() < ends):
         _lose(listener, conversations)
         for message in listener.messages():
             if wanted(message):
