@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-client bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
+.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-client bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -137,6 +137,9 @@ module-bench: dev image ## Our client module beside the kernel's, in turns, on a
 
 probes-bench: dev image ## Compare the cost of nfsrdma trace's probe sets with bpftrace: ROUNDS=3 KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.probes $(or $(ROUNDS),3) $(or $(KERNEL),6.12)
+
+capture-bench: dev image ## What nfsrdma capture costs per read on the instruction clock, with both modules: KERNEL=6.12
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.capture $(or $(KERNEL),6.12)
 
 live-bench: dev image ## What the dashboard costs on the instruction clock: MOUNTS=64 FOR=60 seconds KERNEL=6.12 ONLY=all:1
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.live $(or $(MOUNTS),64) $(or $(FOR),60) $(or $(KERNEL),6.12) $(ONLY)
