@@ -7,7 +7,8 @@ RDMA Reads and Writes of the chunks, because it reassembles a message only from 
 
 Frames differ from the wire in these ways, and a comment of the packet says so:
 
-* data that were not captured are zeros;
+* data that were not captured are zeros; so is a long Reply, behind a head that is made up, so that
+  Wireshark finds its Call;
 * a key that an earlier Call of the connection had is replaced by a new one: Wireshark takes it for
   that of the earlier Call;
 * a Reply with data in several Write chunks is written whole, in Sends: Wireshark gives all chunks
@@ -276,15 +277,16 @@ class _Flow:
                 self._rdma_write(segment, self._data(old.get(segment.handle, segment.handle),
                                                      segment.length))  # fmt: skip
         if head.reply and head.procedure == NOMSG:
-            self._long_reply(head.reply, notes)
+            self._long_reply(head.xid, head.reply, notes)
 
-    def _long_reply(self, chunk: Sequence[Segment], notes: list[str]) -> None:
-        if not self.message.long:
-            notes.append("the Reply in the Reply chunk was not captured")
-            return
+    def _long_reply(self, xid: int, chunk: Sequence[Segment], notes: list[str]) -> None:
+        message = self.message.long
+        if not message:
+            notes.append("the Reply in the Reply chunk was not captured: made up, zeros")
+            message = _empty_reply(xid)
         at = 0
         for segment in chunk:
-            data = self.message.long[at : at + segment.length]
+            data = message[at : at + segment.length]
             self._rdma_write(segment, data.ljust(segment.length, b"\0"))
             at += segment.length
 
@@ -378,6 +380,12 @@ def _is_reply(head: Header, inline: bytes) -> bool:
         return rpc(inline).kind == REPLY
     except ValueError:
         return False
+
+
+def _empty_reply(xid: int) -> bytes:
+    """The head of a Reply that succeeded; zeros behind it are an empty result of NFS."""
+    accepted, flavor, length, success = 0, 0, 0, 0
+    return struct.pack(">6I", xid, REPLY, accepted, flavor, length, success)
 
 
 def _keys(head: Header) -> set[int]:

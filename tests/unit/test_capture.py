@@ -271,7 +271,18 @@ def test_a_long_message_that_was_not_captured_is_named() -> None:
     said = [replace(message, long=b"") for message in SAID]
     found, _ = followed(conversations.written(said))
     texts = [note for one in found for note in one.notes]
-    assert "the Reply in the Reply chunk was not captured" in texts
+    assert "the Reply in the Reply chunk was not captured: made up, zeros" in texts
+
+
+@needs_tshark
+def test_tshark_pairs_long_replies_that_were_not_captured(tmp_path: Path) -> None:
+    said = [replace(one, long=one.long if one.from_client else b"") for one in SAID]
+    assert said != SAID
+    file = tmp_path / "file"
+    file.write_bytes(conversations.written(said))
+    assert tshark(file, "_ws.malformed || _ws.expert.severity >= error", "frame.number") == []
+    xids = [tshark(file, f"rpc.msgtyp == {kind}", "rpc.xid") for kind in (0, 1)]
+    assert xids[0] == xids[1]
 
 
 def test_frames_have_both_checksums() -> None:
