@@ -148,7 +148,8 @@ static __always_inline void capture_vector(struct part_record *record, u32 part,
 static __always_inline void capture_end(struct part_record *record)
 {
 	record->last = 1;
-	record->captured = record->total = 0;
+	record->captured = 0;
+	record->total = 0;
 	capture_submit(record);
 }
 
@@ -284,7 +285,10 @@ RAW(svcrdma_decode_rqst)
 	struct part_record *record;
 	u32 length = word_at(receive, OFFSET_RC_BYTE_LEN);
 
-	if (!transport || !(record = capture_begin(CALL_RECEIVED)))
+	if (!transport)
+		return 0;
+	record = capture_begin(CALL_RECEIVED);
+	if (!record)
 		return 0;
 	capture_server(record, *transport);
 	capture_bytes(record, WHOLE, pointer_at(receive, OFFSET_RC_RECV_BUF), 0, length, length);
@@ -335,7 +339,10 @@ RAW(svcrdma_post_send)
 		from = reply->transport;
 	else if (transport)
 		from = *transport;
-	if (!from || !(record = capture_begin(REPLY_SENT)))
+	if (!from)
+		return 0;
+	record = capture_begin(REPLY_SENT);
+	if (!record)
 		return 0;
 	capture_server(record, from);
 	capture_vector(record, WHOLE, send + OFFSET_SC_HDRBUF + OFFSET_HEAD);
