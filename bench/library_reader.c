@@ -3,14 +3,16 @@
  * papers_reader without a mount: reads a file through libnfsrdma from its begin to its end, again
  * and again, and copies a part of each record.
  *
- *	library_reader TARGET FILE RECORD TOTAL DEPTH COPY [OPTIMISTIC]
+ *	library_reader TARGET FILE RECORD TOTAL DEPTH COPY [OPTIMISTIC [GATE]]
  *
  * DEPTH 1: one read at a time; more: as many in flight, into as many registered buffers, and those
- * that end together are followed by others with one doorbell. Prints the nanoseconds of the loop,
- * those of the CPU that this process used, bytes, RPCs and doorbells as JSON.
+ * that end together are followed by others with one doorbell. With a GATE, the loop begins when
+ * nobody has that file locked. Prints the begin of the loop and its nanoseconds, those of the CPU
+ * that this process used, bytes, RPCs and doorbells as JSON.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <sys/file.h>
 
 #include "library.h"
 #include "records.h"
@@ -86,19 +88,31 @@ static void collect_references(size_t bytes)
 			failed("pread");
 }
 
+/* Several readers begin together: who starts them has locked the file until all wait here */
+static void wait_at(const char *gate)
+{
+	int fd = open(gate, O_RDONLY);
+
+	if (fd < 0 || flock(fd, LOCK_SH)) {
+		perror(gate);
+		exit(1);
+	}
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	struct nfsrdma_options options = {};
 	struct nfsrdma_region *region;
 	struct nfsrdma_stats before, after;
-	int64_t begin, process;
+	int64_t begin, spent, process;
 	int flags = O_RDONLY;
 	size_t count, depth;
 	struct stat st;
 
-	if (argc != 7 && argc != 8)
+	if (argc < 7 || argc > 9)
 		return 2;
-	options.optimistic = argc == 8 && strtoul(argv[7], NULL, 10);
+	options.optimistic = argc > 7 && strtoul(argv[7], NULL, 10);
 	if (options.optimistic)
 		flags |= NFSRDMA_OPTIMISTIC;
 	depth = strtoul(argv[5], NULL, 10);
@@ -114,6 +128,8 @@ int main(int argc, char **argv)
 		failed("register");
 	if (options.optimistic)
 		collect_references(st.st_size);
+	if (argc > 8)
+		wait_at(argv[8]);
 	nfsrdma_stats(session, &before);
 	process = own();
 	begin = now();
@@ -121,12 +137,12 @@ int main(int argc, char **argv)
 		alone(count);
 	else
 		together(count, depth);
-	begin = now() - begin;
+	spent = now() - begin;
 	process = own() - process;
 	nfsrdma_stats(session, &after);
-	printf("{\"ns\": %lld, \"process_ns\": %lld, \"bytes\": %zu, \"rpcs\": %llu, \"doorbells\": %llu, "
-	       "\"by_reference\": %llu}\n",
-	       (long long)begin, (long long)process, count * record,
+	printf("{\"begin\": %lld, \"ns\": %lld, \"process_ns\": %lld, \"bytes\": %zu, \"rpcs\": %llu, "
+	       "\"doorbells\": %llu, \"by_reference\": %llu}\n",
+	       (long long)begin, (long long)spent, (long long)process, count * record,
 	       (unsigned long long)(after.calls - before.calls),
 	       (unsigned long long)(after.doorbells - before.doorbells),
 	       (unsigned long long)(after.by_reference - before.by_reference));

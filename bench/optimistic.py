@@ -27,6 +27,8 @@ from nfsrdma_tools.lab.lab import Lab
 RESULTS = OUT / "optimistic"
 RECORD = 4 * KIB
 NEAR, NONE = "2gbit/20us", "none"
+# the rate of NEAR, in MB/s
+WIRE = 250.0
 # two servers: two clients of NFS, each with a connection
 SERVERS = ("10.9.1.1", "10.9.1.2")
 MOUNTS = tuple(f"/mnt/bench{number}" for number in range(len(SERVERS)))

@@ -25,6 +25,7 @@ from bench.optimistic import (
     OURS_NAME,
     PATIENT,
     SETS,
+    WIRE,
     Part,
     Store,
 )
@@ -46,8 +47,6 @@ LOOKS = {
 }
 PAPERS = {INLINE: "RPC in-line read", DIRECT: "RPC direct read", OURS_NAME: "ORDMA read"}
 KINDS = {"ends the queue pair": "N", "recoverable": "Y"}
-# the rate of the wire, in MB/s
-WIRE = 250.0
 LINKS = {NEAR: "2 Gb/s, round trip 20 us", NONE: "no wire"}
 
 

@@ -38,6 +38,7 @@ from bench.optimistic import (
     SECOND,
     SERVERS,
     SETS,
+    WIRE,
     Store,
 )
 from bench.solo import sh
@@ -49,6 +50,8 @@ MEMORIES = ("direct", "buffered")
 RESULTS = OUT / "optimistic-user"
 READER, STREAMER = (f"{node.FOLDER}/{name}" for name in ("optimistic_user", "library_reader"))
 DEPTH = 8
+# bytes that each of two clients reads
+STREAM = 32 << 20
 # reads of a difference: the start of the programs does not count
 SHORT, LONG = 300, 1800
 
@@ -114,13 +117,22 @@ def files(lab: Lab, way: str, name: str, hits: int) -> Found:
     return difference(transactions(NUMBER), transactions(6 * NUMBER))
 
 
+# the readers begin when all of them wait for the lock
 STREAMS = """
+cd /run/bench
+exec 3>gate
+flock 3
 for server in $1; do
-	$2 $server:/export $3 $4 $5 $6 0 $7 > /run/bench/stream.$server &
+	$2 $server:/export $3 $4 $5 $6 0 $7 gate > stream.$server 3>&- &
 done
+until [ $(grep -c -- '->' /proc/locks) = $(echo $1 | wc -w) ]; do
+	pgrep -f $2 > /dev/null
+	sleep 0.1
+done
+flock -u 3
 wait
-cat /run/bench/stream.*
-rm /run/bench/stream.*
+cat stream.*
+rm stream.* gate
 """
 
 
@@ -134,13 +146,18 @@ def streams(lab: Lab, way: str, block: int) -> Found:
         rows = [json.loads(line) for line in text.splitlines()]
         if len(rows) != len(SERVERS):
             raise SystemExit(f"found results of {len(rows)} readers, expected {len(SERVERS)}")
-        return {"ns": max(row["ns"] for row in rows), "bytes": sum(row["bytes"] for row in rows),
+        begin, end = (min(row["begin"] for row in rows),
+                      max(row["begin"] + row["ns"] for row in rows))  # fmt: skip
+        return {"ns": end - begin, "bytes": sum(row["bytes"] for row in rows),
                 "by_reference": sum(row["by_reference"] for row in rows)}  # fmt: skip
 
-    few, many = total(128), total(640)
+    few, many = total(STREAM // 4 // block), total(STREAM // block)
     size = many["bytes"] - few["bytes"]
     by_reference = (many["by_reference"] - few["by_reference"]) * block / size
-    return {"mb_s": size / (many["ns"] - few["ns"]) * 1e3, "by_reference": by_reference}
+    speed = size / (many["ns"] - few["ns"]) * 1e3
+    if speed > 1.01 * WIRE:
+        raise SystemExit(f"{way}, {block}: faster than the wire: {few}, {many}")
+    return {"mb_s": speed, "by_reference": by_reference}
 
 
 @dataclass(frozen=True)
