@@ -14,6 +14,7 @@ CHECKS = (
     "registered memory and fork",
     "closed file",
     "smaller messages",
+    "bytes behind a short read",
     "full arena",
     "call beside a full arena",
     "listing without progress",

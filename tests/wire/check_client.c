@@ -579,9 +579,27 @@ static void reads(const struct nfr_header *call, const uint8_t *rpc, size_t leng
 	reply(call, results, at - results);
 }
 
+static uint32_t read_bytes, written_bytes;
+
+/* READ returns @read_bytes, and its Write chunk says that it has @written_bytes */
+static void reads_short(const struct nfr_header *call, const uint8_t *rpc, size_t length)
+{
+	uint8_t results[20] = {};
+
+	if (procedure_of(rpc) != NFS_READ) {
+		reads(call, rpc, length);
+		return;
+	}
+	nfr_wire_store32(results + 8, read_bytes);
+	nfr_wire_store32(results + 16, read_bytes);
+	memset((uint8_t *)call->writes[0].segs[0].offset, 0x5a, written_bytes);
+	call->writes[0].segs[0].length = written_bytes;
+	reply(call, results, sizeof(results));
+}
+
 static uint32_t stalled;
 
-/* The same, but does not reply to as many Calls as @stalled says */
+/* The same as reads(), but does not reply to as many Calls as @stalled says */
 static void reads_later(const struct nfr_header *call, const uint8_t *rpc, size_t length)
 {
 	if (stalled)
@@ -732,6 +750,36 @@ static void check_smaller_messages(void)
 	expect(done[0].result == sizeof(data) && !memcmp(data, wanted, sizeof(data)), "result %d",
 	       (int)done[0].result);
 	expect(!session->arena_used, "arena %#lx", session->arena_used);
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+}
+
+/* Only the bytes that the result counts are data, whatever the server wrote behind them */
+static void check_bytes_behind_a_short_read(void)
+{
+	struct nfsrdma_file *file;
+	uint8_t data[9000], wanted[9000];
+	uint32_t extra, bytes;
+	ssize_t rc;
+
+	memset(wanted, 0x5a, sizeof(wanted));
+	serve = reads_short;
+	open_session(0);
+	file = open_file();
+	for (bytes = 5000; bytes < 5004; bytes++) {
+		for (extra = 0; extra < 6; extra++) {
+			read_bytes = bytes;
+			written_bytes = bytes + extra;
+			memset(data, 0, sizeof(data));
+			rc = nfsrdma_pread(file, data, sizeof(data), 0);
+			expect(rc == (extra < 4 ? (ssize_t)bytes : -EBADMSG), "%u of %u bytes: %zd", bytes,
+			       written_bytes, rc);
+			expect(rc < 0 || (!memcmp(data, wanted, bytes) && !data[bytes]), "data of %u bytes", bytes);
+		}
+		written_bytes = bytes - 1;
+		rc = nfsrdma_pread(file, data, sizeof(data), 0);
+		expect(rc == -EBADMSG, "%u of %u bytes: %zd", bytes, written_bytes, rc);
+	}
 	nfsrdma_close(file);
 	nfsrdma_disconnect(session);
 }
@@ -1136,6 +1184,7 @@ static const struct {
 	{ "registered memory and fork", check_registered_memory_and_fork },
 	{ "closed file", check_closed_file },
 	{ "smaller messages", check_smaller_messages },
+	{ "bytes behind a short read", check_bytes_behind_a_short_read },
 	{ "full arena", check_full_arena },
 	{ "call beside a full arena", check_call_beside_a_full_arena },
 	{ "listing without progress", check_listing_without_progress },
