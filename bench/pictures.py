@@ -51,6 +51,7 @@ BUFFERED = (
 DEEP = f"{FIO} --rw=randread --bs=64k --iodepth=48 --runtime="
 PAPERS = ("bench.papers", "1", "6.12")
 OPTIMISTIC = ("bench.optimistic", "6.12", "card")
+WITHOUT_MOUNT = ("bench.optimistic_user", "6.12")
 # a picture, and the benchmark that draws it
 DRAWN_BY = {
     "wires": ("bench.wires", "6.12"),
@@ -67,6 +68,8 @@ DRAWN_BY = {
     "optimistic-files": OPTIMISTIC,
     "optimistic-refused": OPTIMISTIC,
     "optimistic-streams": OPTIMISTIC,
+    "optimistic-user-files": WITHOUT_MOUNT,
+    "optimistic-user-streams": WITHOUT_MOUNT,
 }
 CREDITS = "sysctl -qw sunrpc.svc_rdma.max_requests={}; systemctl restart nfs-server"
 FLAP = """
