@@ -2,8 +2,8 @@
 """Reads the BPF ring buffer of the probes in large pieces.
 
 The BPF compiler's own reader calls a Python function for each record.  That takes longer than an
-RPC, so that a busy mount would fill the ring.  This one copies all records that are there at once,
-and splits the copy later, when there is time (kernel/bpf/ringbuf.c in Linux describes the memory).
+RPC, so that a busy mount would fill the ring.  This one copies all records that are there at once;
+``records`` splits the copy later (kernel/bpf/ringbuf.c in Linux describes the memory).
 """
 
 from __future__ import annotations
