@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include "library.h"
 #include "records.h"
