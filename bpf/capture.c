@@ -214,6 +214,22 @@ static __always_inline void capture_server(struct part_record *record, u64 trans
 
 /* --- rpcrdma, client --- */
 
+/*
+ * Submit a Call. If its message is one element of the Send, behind that of the header, rpcrdma has
+ * copied pages and tail behind the head, over the memory where the tail was. Without a tail, data
+ * in a Read list leave one element, too.
+ */
+static __always_inline void capture_call(struct part_record *record, u64 req, u64 xdr)
+{
+	u32 head = word_at(xdr, OFFSET_HEAD + 8), tail = word_at(xdr, OFFSET_TAIL + 8);
+	u32 length = head + word_at(xdr, OFFSET_PAGE_LEN) + tail;
+
+	if (tail && word_at(req, OFFSET_RL_NUM_SGE) == 2)
+		capture_bytes(record, HEAD, pointer_at(xdr, OFFSET_HEAD), 0, length, length);
+	else
+		capture_xdr(record, xdr, MOST_PAGES);
+}
+
 /* struct rpcrdma_req */
 RAW(xprtrdma_post_send)
 {
@@ -224,7 +240,7 @@ RAW(xprtrdma_post_send)
 		return 0;
 	capture_request(record, rqst);
 	capture_vector(record, WHOLE, req + OFFSET_RL_HDRBUF + OFFSET_HEAD);
-	capture_xdr(record, rqst + OFFSET_RQ_SND_BUF, MOST_PAGES);
+	capture_call(record, req, rqst + OFFSET_RQ_SND_BUF);
 	capture_end(record);
 	return 0;
 }

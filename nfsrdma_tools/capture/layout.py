@@ -31,6 +31,7 @@ _OFFSETS = {
     "PAGE_LEN": ("xdr_buf", "page_len"),
     "RL_SLOT": ("rpcrdma_req", "rl_slot"),
     "RL_HDRBUF": ("rpcrdma_req", "rl_hdrbuf"),
+    "RL_NUM_SGE": ("rpcrdma_req", "rl_wr", "num_sge"),
     "RR_HDRBUF": ("rpcrdma_rep", "rr_hdrbuf"),
     "RR_RQST": ("rpcrdma_rep", "rr_rqst"),
     "RQ_SND_BUF": ("rpc_rqst", "rq_snd_buf"),
