@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimistic DAFS: optimistic.py's cells by libnfsrdma: ``make optimistic-user``.
 
-What the papers measured in user space, after section 5.2 of the FAST paper: a 4 KiB read
-(table 3), small files with hits in the client's cache (figure 6), two clients that stream
-(figure 7).  One lab with the modelled card on the instruction clock, where a microsecond is a
-thousand instructions.  A file in out/optimistic-user/ has the result of each cell, so an
-interrupted run continues; a second call only draws.  Tables and figures go to
-docs/explanation/optimistic-reads.md.
+Repeats section 5.2 of the FAST paper, whose clients had no mount: reads of 4 KiB (table 3), small
+files with hits in the client's cache (figure 6), two clients that stream (figure 7).  One lab with
+the modelled card on the instruction clock, where a microsecond is a thousand instructions.  A file
+in out/optimistic-user/ has the result of each cell, so an interrupted run continues; a second call
+only draws.  Tables and figures go to docs/explanation/optimistic-reads.md.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ exit $status
 
 
 def judge_check(found: Found) -> tuple[str, list[str]]:
-    """What check prints of one test: its seconds, [not run], or how its output differs."""
+    """Parse the lines that check prints for a test: seconds, [not run], or another output."""
     text = found["output"]
     if skipped := _NOT_RUN.search(text):
         return SKIPPED, [skipped[1]]

@@ -16,7 +16,7 @@ enum { MOUNT_MNT = 1, MOUNT_UMNT = 3 };
 /* Milliseconds to wait for a reply that says nothing */
 #define UMNT_TIMEOUT	1000
 
-/* What is left of the time of nfsrdma_connect(), at most @most milliseconds */
+/* Returns the remaining milliseconds of nfsrdma_connect(), at most @most */
 static struct timeval left(const struct nfsrdma_session *session, uint64_t most)
 {
 	uint64_t end = session->opening + session->options.timeout, now = now_ms(), ms = end > now ? end - now : 1;

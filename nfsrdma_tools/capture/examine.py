@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a capture shows, as findings with remedies: ``nfsrdma doctor --capture``."""
+"""Examines a capture: findings with remedies, for ``nfsrdma doctor --capture``."""
 
 from __future__ import annotations
 

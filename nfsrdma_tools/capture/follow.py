@@ -75,7 +75,7 @@ class Exchange:
 
 @dataclass
 class Connection:
-    """What the frames between two addresses show; the client is the one that sends Calls."""
+    """Counts the frames between two addresses; the client is the address that sends Calls."""
 
     client: str
     server: str

@@ -249,7 +249,7 @@ class Assembler:
 
 @dataclass(frozen=True)
 class _Inline:
-    """What a Send has, and the bytes that move by RDMA; see Message."""
+    """The message of a Send, and the data that RDMA moves for it; see Message."""
 
     payload: bytes
     missing: int = 0

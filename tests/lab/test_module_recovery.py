@@ -12,8 +12,8 @@ from nfsrdma_tools.lab.lab import Lab
 
 # seconds until its Calls time out, which is before soft-RoCE gives a silent peer up
 TIMEOUT = 2
-# timeouts of Calls that a test wants; a slow machine sends only so many before the first of them
-# ends its connection, and no other connection comes up in the silence
+# Calls that have to time out.  The first timeout ends a connection, and none is made in the
+# silence: a slow machine sends fewer Calls before it
 MANY = 100
 IMPATIENT = "vers=3,actimeo=600"
 FILES = """

@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def fill(store: Store, number: int = 0, **others: dict[str, Any]) -> None:
-    """All tests pass over all transports, but for ``others``: results by transport."""
+    """Store results: each test passes over each transport, unless ``others`` has its result."""
     for transport in TRANSPORTS.values():
         for vers in transport.versions:
             for test in TESTS:

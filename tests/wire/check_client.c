@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /*
- * What libnfsrdma does when processes fork, servers change and memory ends: check_client CHECK
+ * Checks of libnfsrdma: forks, servers that change, memory that runs out. Usage: check_client CHECK
  *
  * The library runs over a device and an rdma_cm that this file stands in for. Each check has a server, a function
  * that gets a Call and replies by reply(). The clock goes on while the library sleeps. Exit status 1 with a line
