@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
-from nfsrdma_tools.cli.options import complete_mount, option
+from nfsrdma_tools.cli.options import OneMount, option
 from nfsrdma_tools.errors import UsageError, UserError, printable
 
 if TYPE_CHECKING:
@@ -40,12 +40,7 @@ def capture(
             "FILE", "Print a line per RPC of a pcap or pcapng file (default: none).", "--read", "-r"
         ),
     ] = None,
-    mount: Annotated[
-        Path | None,
-        option(
-            "DIR", "Restrict to the mount at DIR (default: all mounts).", complete=complete_mount
-        ),
-    ] = None,
+    mount: OneMount = None,
     client: Annotated[
         str, option("ADDRESS", "Restrict to the client ADDRESS (default: all clients).")
     ] = "",

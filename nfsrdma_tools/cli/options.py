@@ -18,6 +18,7 @@ __all__ = [
     "DryRun",
     "From",
     "Json",
+    "OneMount",
     "Timeout",
     "Verbose",
     "argument",
@@ -137,6 +138,10 @@ Verbose = Annotated[
         callback=log_programs,
         help="Print each program that is run, and its exit status, on standard error.",
     ),
+]
+OneMount = Annotated[
+    Path | None,
+    option("DIR", "Restrict to the mount at DIR (default: all mounts).", complete=complete_mount),
 ]
 Timeout = Annotated[
     float, option("SECONDS", "Stop waiting after SECONDS (default: 60 s).", "--timeout", min=1)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from nfsrdma_tools.cli.options import (
     From,
+    OneMount,
     argument,
-    complete_mount,
     flag,
     machine_of,
     option,
@@ -70,12 +70,7 @@ def trace(
         int | None,
         option("N", "Stop after N reports (default: run until Ctrl-C).", "--count", "-c", min=1),
     ] = None,
-    mount: Annotated[
-        Path | None,
-        option(
-            "DIR", "Restrict to the mount at DIR (default: all mounts).", complete=complete_mount
-        ),
-    ] = None,
+    mount: OneMount = None,
     pid: Annotated[
         int | None,
         option(
