@@ -244,6 +244,33 @@ static int create_queues(struct nfsrdma_session *session)
 	return connection_set_state(session->id, session->qp, IBV_QPS_INIT);
 }
 
+/**
+ * connection_request - request a connection from the server
+ * @id: id with a route
+ * @qp: its queue pair
+ * @wanted: what this end offers and requests
+ * @served: RDMA Reads by the peer that this end serves at a time
+ * @reads: RDMA Reads of this end at a time
+ *
+ * Return: 0, or a negative errno value.
+ */
+int connection_request(struct rdma_cm_id *id, struct ibv_qp *qp, const struct nfr_private *wanted,
+		       uint8_t served, uint8_t reads)
+{
+	uint8_t private[NFR_WIRE_PRIVATE_MAX];
+	struct rdma_conn_param param = {
+		.private_data = private,
+		.private_data_len = nfr_wire_encode_private(wanted, private),
+		.responder_resources = served,
+		.initiator_depth = reads,
+		.retry_count = 6,
+		.rnr_retry_count = 0,
+		.qp_num = qp->qp_num,
+	};
+
+	return rdma_connect(id, &param) ? -errno : 0;
+}
+
 static int connect_server(struct nfsrdma_session *session)
 {
 	struct nfr_private wanted = {
@@ -252,13 +279,6 @@ static int connect_server(struct nfsrdma_session *session)
 		.extended = true,
 		.capabilities = session->options.personality | (session->optimist ? CAPABILITY_OPTIMISTIC : 0),
 		.token = session->optimist ? session->optimist->token : 0,
-	};
-	uint8_t private[NFR_WIRE_PRIVATE_MAX];
-	struct rdma_conn_param param = {
-		.private_data = private,
-		.private_data_len = nfr_wire_encode_private(&wanted, private),
-		.retry_count = 6,
-		.rnr_retry_count = 0,
 	};
 	struct ibv_device_attr device;
 	int rc = open_device(session);
@@ -273,10 +293,10 @@ static int connect_server(struct nfsrdma_session *session)
 	if (rc)
 		return fail(rc, "%s: no queue pair: %s", session->device, strerror(-rc));
 	/* the server reads memory of this end, never the other way round */
-	param.responder_resources = device.max_qp_rd_atom < 16 ? device.max_qp_rd_atom : 16;
-	param.qp_num = session->qp->qp_num;
 	session->link = LINK_CONNECTING;
-	return rdma_connect(session->id, &param) ? fail(-errno, "rdma_connect: %s", strerror(errno)) : 0;
+	rc = connection_request(session->id, session->qp, &wanted,
+				device.max_qp_rd_atom < 16 ? device.max_qp_rd_atom : 16, 0);
+	return rc ? fail(rc, "rdma_connect: %s", strerror(-rc)) : 0;
 }
 
 /* iWARP devices connect by themselves, and report that they have */

@@ -151,13 +151,6 @@ static int connect_second(struct nfsrdma_session *session)
 		.send_size = 1024, .recv_size = 1024, .extended = true, .token = optimist->token,
 		.capabilities = CAPABILITY_OPTIMISTIC | CAPABILITY_LANE,
 	};
-	uint8_t private[NFR_WIRE_PRIVATE_MAX];
-	struct rdma_conn_param param = {
-		.private_data = private,
-		.private_data_len = nfr_wire_encode_private(&wanted, private),
-		.retry_count = 6,
-		.rnr_retry_count = 0,
-	};
 	struct ibv_device_attr device;
 	int rc;
 
@@ -169,11 +162,10 @@ static int connect_second(struct nfsrdma_session *session)
 		rc = create_queue(session);
 	if (rc)
 		return rc;
-	param.initiator_depth = device.max_qp_init_rd_atom < READS_MOST ? device.max_qp_init_rd_atom :
-									  READS_MOST;
-	param.qp_num = optimist->qp->qp_num;
 	optimist->link = LINK_CONNECTING;
-	return rdma_connect(optimist->id, &param) ? -errno : 0;
+	return connection_request(optimist->id, optimist->qp, &wanted, 0,
+				  device.max_qp_init_rd_atom < READS_MOST ? device.max_qp_init_rd_atom :
+									    READS_MOST);
 }
 
 static int established(struct nfsrdma_session *session)

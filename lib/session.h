@@ -462,6 +462,8 @@ void connection_close(struct nfsrdma_session *session);
 int connection_open(struct nfsrdma_session *session);
 void connection_end(struct nfsrdma_session *session);
 void connection_bind(struct nfsrdma_session *session, struct rdma_cm_id *id);
+int connection_request(struct rdma_cm_id *id, struct ibv_qp *qp, const struct nfr_private *wanted,
+		       uint8_t served, uint8_t reads);
 int connection_set_state(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state state);
 int connection_complete(struct nfsrdma_session *session, struct rdma_cm_id *id, struct ibv_qp *qp);
 
