@@ -31,9 +31,6 @@ static struct reader readers[SESSIONS_MAX];
 static size_t size, blocks;
 static uint32_t depth, sessions, optimistic;
 
-/* Seconds until the server has granted something */
-#define GRANTED_WITHIN	60
-
 /* A permutation of the numbers below a power of two */
 static size_t scatter(size_t number)
 {

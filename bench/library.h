@@ -22,4 +22,24 @@ static inline int64_t own(void)
 	return at.tv_sec * 1000000000ll + at.tv_nsec;
 }
 
+/* Seconds until the server has accepted a second connection, or granted something */
+#define GRANTED_WITHIN	60
+
+/* The second connection is made while the session is used */
+static inline void wait_for_second(struct nfsrdma_session *session)
+{
+	int64_t end = now() + GRANTED_WITHIN * 1000000000ll;
+	struct nfsrdma_stats stats = {};
+
+	while (!stats.second_connects) {
+		if (nfsrdma_null(session))
+			failed("null");
+		nfsrdma_stats(session, &stats);
+		if (now() > end) {
+			fprintf(stderr, "no second connection after %d s\n", GRANTED_WITHIN);
+			exit(1);
+		}
+	}
+}
+
 #endif /* LIBRARY_H */

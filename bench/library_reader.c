@@ -20,8 +20,7 @@
 
 #define DEPTH_MAX	64
 
-/* Seconds until the server has accepted the second connection; bytes of its smallest extent */
-#define GRANTED_WITHIN	60
+/* Bytes of the smallest extent that the server grants */
 #define EXTENT_LEAST	65536
 
 static struct nfsrdma_session *session;
@@ -71,19 +70,9 @@ static void together(size_t count, size_t depth)
 /* A reference to each extent of the file, and the connection that they need */
 static void collect_references(size_t bytes)
 {
-	int64_t end = now() + GRANTED_WITHIN * 1000000000ll;
-	struct nfsrdma_stats stats = {};
 	size_t at;
 
-	while (!stats.second_connects) {
-		if (nfsrdma_null(session))
-			failed("null");
-		nfsrdma_stats(session, &stats);
-		if (now() > end) {
-			fprintf(stderr, "no second connection after %d s\n", GRANTED_WITHIN);
-			exit(1);
-		}
-	}
+	wait_for_second(session);
 	for (at = 0; at + PAGE <= bytes; at += EXTENT_LEAST)
 		if (nfsrdma_pread(file, room, PAGE, at) != PAGE)
 			failed("pread");

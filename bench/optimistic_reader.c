@@ -24,37 +24,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "reader.h"
+#include "scattered.h"
 
 #define LARGEST	(2 * PAGE)
 
 /* Longer than optimistic reads pause, in seconds */
 #define PAUSE	11
-
-/* A permutation of the numbers below a power of two */
-static size_t scatter(size_t number, size_t records)
-{
-	size_t mask = records - 1;
-
-	number = number * 0x9E3779B1 & mask;
-	number ^= number >> 7;
-	return number * 0x85EBCA77 & mask;
-}
-
-static void check(const unsigned char *room, ssize_t length, uint64_t stamp)
-{
-	uint64_t found;
-	ssize_t at;
-
-	for (at = 0; at < length; at += PAGE) {
-		memcpy(&found, room + at, sizeof(found));
-		if (found != stamp + at) {
-			fprintf(stderr, "found the page of offset %llu, expected that of %llu\n",
-				(unsigned long long)found, (unsigned long long)(stamp + at));
-			exit(1);
-		}
-	}
-}
 
 static void random_reads(char **words)
 {

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "library.h"
+#include "scattered.h"
 
 #define LARGEST		(2 * PAGE)
 #define SMALL_CACHE	(1 << 20)
@@ -28,35 +29,7 @@
 /* forces data into chunks: the smallest message is shorter than a page */
 #define INLINE_LEAST	1024
 
-/* Seconds until the server has granted something */
-#define GRANTED_WITHIN	60
-
 static int optimistic;
-
-/* A permutation of the numbers below a power of two */
-static size_t scatter(size_t number, size_t records)
-{
-	size_t mask = records - 1;
-
-	number = number * 0x9E3779B1 & mask;
-	number ^= number >> 7;
-	return number * 0x85EBCA77 & mask;
-}
-
-static void check(const unsigned char *room, ssize_t length, uint64_t stamp)
-{
-	uint64_t found;
-	ssize_t at;
-
-	for (at = 0; at < length; at += PAGE) {
-		memcpy(&found, room + at, sizeof(found));
-		if (found != stamp + at) {
-			fprintf(stderr, "found the page of offset %llu, expected that of %llu\n",
-				(unsigned long long)found, (unsigned long long)(stamp + at));
-			exit(1);
-		}
-	}
-}
 
 static struct nfsrdma_session *opened(const char *target, const char *way, uint32_t cache)
 {
@@ -91,23 +64,6 @@ static void *registered(struct nfsrdma_session *session, size_t size)
 	return room;
 }
 
-/* The second connection is made while the session is used */
-static void wait_for_second(struct nfsrdma_session *session)
-{
-	int64_t end = now() + GRANTED_WITHIN * 1000000000ll;
-	struct nfsrdma_stats stats = {};
-
-	while (optimistic && !stats.second_connects) {
-		if (nfsrdma_null(session))
-			failed("null");
-		nfsrdma_stats(session, &stats);
-		if (now() > end) {
-			fprintf(stderr, "no second connection after %d s\n", GRANTED_WITHIN);
-			exit(1);
-		}
-	}
-}
-
 static void print(int64_t ns, size_t operations, size_t bytes, const struct nfsrdma_stats *before,
 		  const struct nfsrdma_stats *after)
 {
@@ -136,7 +92,8 @@ static void random_reads(char **words)
 	records = st.st_size / record;
 	if (!records || records & (records - 1))
 		exit(2);
-	wait_for_second(session);
+	if (optimistic)
+		wait_for_second(session);
 	/* a reference to each extent: outside of the time, as the mount has them before */
 	for (place = 0; optimistic && place < st.st_size; place += 16 * PAGE)
 		if (nfsrdma_pread(file, room, record, place) != (ssize_t)record)
@@ -220,7 +177,8 @@ static void files(char **words)
 	if (!number || number & (number - 1))
 		exit(2);
 	for (which = 0; which < 2; which++) {
-		wait_for_second(sessions[which]);
+		if (optimistic)
+			wait_for_second(sessions[which]);
 		opened[which] = all_of(sessions[which], words[1], number);
 	}
 	/* twice: the grant for a file follows the reply to its first READ */
