@@ -39,7 +39,7 @@ def test_each_file_names_its_licence(path: Path) -> None:
     )
     wanted = "GPL-2.0-only" if gpl and path.suffix != ".py" else "Apache-2.0"
     # it links the module's code
-    if parts[:2] == ("tests", "wire") and path.suffix == ".c":
+    if parts[:2] == ("tests", "wire") and path.suffix in (".c", ".h"):
         wanted = "Apache-2.0 OR GPL-2.0-only"
     # what programs link
     if (parts[0] == "lib" and folder.name != "fio") or parts[:2] == ("kmod", "wire"):

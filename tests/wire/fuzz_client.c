@@ -7,23 +7,10 @@
  * drops is followed by the end of the connection, and no connection is made again. The clock goes on by a second
  * each time that the library reads it.
  */
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <time.h>
-
-#include "session.h"
-
-#define KEY		0x1234
-#define BUFFER		65536
+#include "fuzz_library.h"
 
 enum { PATCH_XID = 1, PATCH_RPC_XID = 2, PATCH_SEGMENTS = 4, REGISTERED = 8, NFS4 = 16, TOGETHER = 32 };
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static struct ibv_mr mr = { .lkey = KEY, .rkey = KEY };
-static struct nfsrdma_session session;
 static const uint8_t *input;
 static size_t input_size;
 static uint32_t flags, answers;
@@ -32,16 +19,7 @@ static uint32_t first_receive, nreceives;
 static uint8_t call_bytes[65536];
 static time_t seconds;
 
-static void check(bool condition)
-{
-	if (!condition)
-		abort();
-}
-
 /* --- what the library asks of the system --- */
-
-int fuzz_clock(clockid_t clock, struct timespec *now);
-int fuzz_epoll(int fd, struct epoll_event *events, int most, int timeout);
 
 int fuzz_clock(clockid_t clock, struct timespec *now)
 {
@@ -143,12 +121,6 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 	return 1;
 }
 
-static int notify(struct ibv_cq *cq, int solicited)
-{
-	(void)cq, (void)solicited;
-	return 0;
-}
-
 static struct ibv_context context = {
 	.ops = { .poll_cq = poll_cq, .post_send = post_send, .post_recv = post_receive,
 		 .req_notify_cq = notify },
@@ -158,29 +130,18 @@ static struct ibv_context context = {
 
 static void open_session(void)
 {
-	static struct ibv_qp qp = { .context = &context };
-	static struct ibv_cq cq = { .context = &context };
-	static struct rdma_event_channel events = { .fd = -1 };
-	static struct ibv_pd pd;
+	static struct ibv_qp qp;
 
 	memset(&session, 0, sizeof(session));
 	session.options = (struct nfsrdma_options){
 		.depth = 2, .inline_size = 1024, .timeout = 5000, .arena = 2 * BLOCK_BYTES,
 	};
 	check(!requests_allocate(&session) && !memory_allocate(&session));
-	session.send_size = session.recv_size = session.options.inline_size;
 	session.read_max = session.write_max = session.list_max = 32768;
 	session.directory = strdup("/export");
 	session.root = (fh3){ 4, strdup("root") };
-	session.events = &events;
-	session.qp = &qp;
-	session.cq = &cq;
-	session.pd = &pd;
-	session.messages_mr = session.arena_mr = &mr;
-	session.armed = true;
 	first_receive = nreceives = answers = 0;
-	check(!requests_connected(&session));
-	session.link = LINK_UP;
+	connected(&context, &qp);
 	session.dialect = flags & NFS4 ? &nfs4_dialect : &nfs3_dialect;
 	if (!(flags & NFS4))
 		return;
@@ -190,21 +151,6 @@ static void open_session(void)
 	session.nfs4.nslots = 2;
 	session.nfs4.operations = 16;
 	session.options.compound = flags & TOGETHER ? 2 : 1;
-}
-
-static void close_session(void)
-{
-	uint32_t i;
-
-	/* all memory and all requests are free again */
-	check(!session.arena_used);
-	for (i = 0; i < session.nslots - 1; i++)
-		check(session.slots[i].state == REQUEST_FREE);
-	session.regions = NULL;
-	memory_free(&session);
-	requests_free(&session);
-	free(session.directory);
-	free(session.root.fh3_val);
 }
 
 static void use_data(const uint8_t *data, ssize_t size)
@@ -301,41 +247,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	call(data[0], &file, buffer);
 	check(file.users == 1 && !region.users);
 	close_session();
+	free(session.directory);
+	free(session.root.fh3_val);
 	free(buffer);
 	return 0;
 }
 
 /* --- what the library links, and no input reaches --- */
 
-int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *user,
-		   enum rdma_port_space ps)
-{
-	(void)channel, (void)id, (void)user, (void)ps;
-	errno = ENODEV;
-	return -1;
-}
-
-int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
-{
-	(void)channel, (void)event;
-	errno = EAGAIN;
-	return -1;
-}
-
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
 	(void)qp;
 	return 0;
-}
-
-int ibv_destroy_cq(struct ibv_cq *cq)
-{
-	(void)cq;
-	return 0;
-}
-
-const char *ibv_wc_status_str(enum ibv_wc_status status)
-{
-	(void)status;
-	return "the connection is gone";
 }

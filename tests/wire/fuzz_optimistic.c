@@ -11,27 +11,13 @@
  * device refuses a Read, and when the connection ends. Each RDMA Read that the library posts must be inside of one
  * of them, with the bytes that the caller wants, and into his memory or the arena.
  */
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <time.h>
+#include "fuzz_library.h"
 
-#include "session.h"
-
-#define KEY	0x1234
-#define BUFFER	65536
 #define WORK	512
 #define MODELS	64
 
 enum step { STEP_NOTICE, STEP_READ, STEP_BATCH, STEP_STATUS, STEP_TIME, STEP_TRUNCATE, STEP_CHANGE, STEPS };
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int fuzz_clock(clockid_t clock, struct timespec *now);
-int fuzz_epoll(int fd, struct epoll_event *events, int most, int timeout);
-
-static struct ibv_mr mr = { .lkey = KEY, .rkey = KEY };
-static struct nfsrdma_session session;
 static struct nfsrdma_region region = { .session = &session, .mr = &mr, .length = BUFFER };
 static struct ibv_qp first, second;
 static const uint8_t *input;
@@ -48,12 +34,6 @@ static uint32_t first_receive[2], nreceives[2];
 /* References that the server has granted and not ended; the first ones that fit in */
 static struct { struct nfr_notice notice; bool live; } models[MODELS];
 static bool overflown;
-
-static void check(bool condition)
-{
-	if (!condition)
-		abort();
-}
 
 static uint8_t next_octet(void)
 {
@@ -285,12 +265,6 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 	return n;
 }
 
-static int notify(struct ibv_cq *cq, int solicited)
-{
-	(void)cq, (void)solicited;
-	return 0;
-}
-
 static struct ibv_context context = {
 	.ops = { .poll_cq = poll_cq, .post_send = post_send, .post_recv = post_receive,
 		 .req_notify_cq = notify },
@@ -335,14 +309,10 @@ static void join(void)
 
 static void open_session(void)
 {
-	static struct ibv_cq cq = { .context = &context };
-	static struct rdma_event_channel events = { .fd = -1 };
-	static struct ibv_pd pd;
-
 	memset(&session, 0, sizeof(session));
 	memset(models, 0, sizeof(models));
 	overflown = false;
-	first.context = second.context = &context;
+	second.context = &context;
 	session.options = (struct nfsrdma_options){
 		.depth = 4, .inline_size = 1024, .timeout = 5000, .arena = 2 * BLOCK_BYTES, .compound = 1,
 		.optimistic = 1, .cache = 4 * CACHE_BLOCK,
@@ -351,35 +321,13 @@ static void open_session(void)
 	check(!cache_allocate(&session));
 	/* an input cannot know what is different each time */
 	session.optimist->references.credential = 0x0102030405060708;
-	session.send_size = session.recv_size = session.options.inline_size;
 	session.read_max = 32768;
-	session.events = &events;
-	session.qp = &first;
-	session.cq = &cq;
-	session.pd = &pd;
-	session.messages_mr = session.arena_mr = &mr;
-	session.armed = true;
 	session.dialect = &nfs3_dialect;
 	milliseconds = first_work = nwork = status = version = 0;
 	memset(first_receive, 0, sizeof(first_receive));
 	memset(nreceives, 0, sizeof(nreceives));
-	check(!requests_connected(&session));
-	session.link = LINK_UP;
+	connected(&context, &first);
 	join();
-}
-
-static void close_session(void)
-{
-	uint32_t i;
-
-	check(!session.arena_used);
-	for (i = 0; i < session.nslots - 1; i++)
-		check(session.slots[i].state == REQUEST_FREE);
-	session.regions = NULL;
-	memory_free(&session);
-	requests_free(&session);
-	optimist_free(&session);
-	cache_free(&session);
 }
 
 /* --- steps --- */
@@ -495,35 +443,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		step(&file, buffer);
 	check(file.users == 1 && !region.users);
 	close_session();
+	optimist_free(&session);
+	cache_free(&session);
 	free(buffer);
 	return 0;
-}
-
-/* --- what the library links, and no input reaches --- */
-
-int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *user,
-		   enum rdma_port_space ps)
-{
-	(void)channel, (void)id, (void)user, (void)ps;
-	errno = ENODEV;
-	return -1;
-}
-
-int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
-{
-	(void)channel, (void)event;
-	errno = EAGAIN;
-	return -1;
-}
-
-int ibv_destroy_cq(struct ibv_cq *cq)
-{
-	(void)cq;
-	return 0;
-}
-
-const char *ibv_wc_status_str(enum ibv_wc_status wc_status)
-{
-	(void)wc_status;
-	return "the connection is gone";
 }
