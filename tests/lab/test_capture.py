@@ -22,7 +22,8 @@ subprocess.run(("mount", "-t", "nfs", "-o", options, "10.9.1.1:/export", "/mnt")
 folder = Path("/mnt/capture")
 folder.mkdir()
 for size in (1, 3000, 9999, 300000):
-    (folder / "data").write_bytes(os.urandom(size))
+    # tshark takes data that begin with an EtherType, and zeros, for a frame of Ethernet
+    (folder / "data").write_bytes(os.urandom(size) if size > 1 else b"\x81")
     direct = os.open(folder / "data", os.O_RDONLY | os.O_DIRECT)
     with open(direct, "rb", buffering=0) as file:
         subprocess.run(("cat",), stdin=file, stdout=subprocess.DEVNULL, check=True)
@@ -73,7 +74,7 @@ def end(lab: Nodes, node: str) -> tuple[int, int]:
 
 
 def tshark(lab: Nodes, node: str, *words: str) -> list[str]:
-    argv = (node, "tshark", "-2", "-r", FILE, *words)
+    argv = (node, "tshark", "-2", "--disable-heuristic", "eth_over_ib", "-r", FILE, *words)
     return lab.run(*argv, timeout=600).stdout.splitlines()
 
 

@@ -64,7 +64,8 @@ def tshark(path: Path, shown: str, *fields: str) -> list[list[list[str]]]:
     """The values of each field, for each frame that the filter shows."""
     wanted = [word for field in fields for word in ("-e", field)]
     # two passes, as the window of Wireshark: data behind a Call are known to the second only
-    argv = ("tshark", "-2", "-r", str(path), "-Y", shown, "-T", "fields", "-E", "separator=;")
+    options = ("-2", "--disable-heuristic", "eth_over_ib", "-T", "fields", "-E", "separator=;")
+    argv = ("tshark", *options, "-r", str(path), "-Y", shown)
     said = subprocess.run((*argv, *wanted), capture_output=True, text=True, check=True).stdout
     return [
         [part.split(",") if part else [] for part in row.split(";")]
