@@ -110,8 +110,10 @@ def over_default(study: Study, one: Advice) -> str:
         return ""
     if one.best.cell == one.default.cell:
         return "This equals Linux's default read-ahead of 128 KiB."
+    is_tied = one.default in one.tied
+    gain = "No significant difference from" if is_tied else f"{100 * one.gain:+.1f} % over"
     return (
-        f"{100 * one.gain:+.1f} % over Linux's default read-ahead of 128 KiB, which reached "
+        f"{gain} Linux's default read-ahead of 128 KiB, which reached "
         f"{captions.rate(one.default.throughput.mean)} ({captions.cell(study, one.default)})."
     )
 

@@ -279,6 +279,9 @@ def test_advice_knows_default_ties_and_thrift(made: build.Report) -> None:
     assert rdma.gain is not None
     assert rdma.gain == pytest.approx(rate(rdma.best.cell) / rate(rdma.default.cell) - 1)
     assert f"{100 * rdma.gain:+.1f} % over" in recommendation.over_default(made.study, rdma)
+    tie = replace(rdma, tied=(rdma.default,))
+    said = recommendation.over_default(made.study, tie)
+    assert said.startswith("No significant difference from Linux's default read-ahead of 128 KiB")
     assert rdma.thrifty in (rdma.best, *rdma.tied)
     assert rdma.front[0] == rdma.best
 
