@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our clients with a server that nobody here wrote: nfs-ganesha, where $GANESHA names one."""
+
+import json
+from collections.abc import Iterator
+
+import ganesha
+import pytest
+from client_library import built_library, install, uninstall
+from node_files import node_script
+
+from nfsrdma_tools.lab.lab import Lab
+
+pytestmark = pytest.mark.usefixtures("pair_lab")
+SECONDS = 900
+MANY = """
+mkdir /export/many
+seq -f %0200.0f 999 | (cd /export/many && xargs touch)
+"""
+# what the commands copy there is what they copy and print back
+COMMANDS = """
+cd $(mktemp -d)
+head -c 3000003 /dev/urandom > data
+nfsrdma cp data server:/export/copied
+nfsrdma cp server:/export/copied back
+cmp data back
+nfsrdma cat server:/export/copied | cmp - data
+nfsrdma ls server:/export
+nfsrdma stat server:/export/copied | grep ^size
+"""
+
+
+@pytest.fixture(scope="module")
+def programs() -> bytes:
+    return ganesha.installed()
+
+
+@pytest.fixture(params=("pair", "module_pair"))
+def client(request: pytest.FixtureRequest) -> Lab:
+    """The kernel's module in the client, or ours."""
+    lab: Lab = request.getfixturevalue(request.param)
+    return lab
+
+
+@pytest.fixture
+def library(pair: Lab) -> Iterator[Lab]:
+    install(pair, "client", built_library())
+    yield pair
+    uninstall(pair, "client")
+
+
+def equal(lab: Lab, way: str, vers: str) -> None:
+    """What the client wrote and read is what the server's file system has."""
+    script = node_script("other_servers")
+    said = lab.run("client", "python3", "-", way, vers, stdin=script, timeout=SECONDS).stdout
+    wanted: dict[str, str] = json.loads(said)
+    rows = lab.run("server", "sh", "-c", f"cd /export/{way}-{vers} && sha256sum [dfrn]*").stdout
+    found = (row.split("  ", 1) for row in rows.splitlines())
+    assert {name: digest for digest, name in found} == wanted
+
+
+def test_the_library_and_its_commands(programs: bytes, library: Lab) -> None:
+    with ganesha.serving(library, "server", programs):
+        library.run("server", "sh", "-ec", MANY)
+        found = json.loads(library.run("client", "nfsrdma", "ping", "server", "--json").stdout)
+        assert (found["private_data"], found["extended"]) == (False, False)
+        assert found["credits"] > 1
+        equal(library, "library", "3")
+        said = library.run("client", "sh", "-ec", COMMANDS, timeout=SECONDS).stdout.splitlines()
+        assert {"copied", "many", "size      3000003"} <= set(said)
+
+
+def test_the_library_with_sessions(programs: bytes, library: Lab) -> None:
+    with ganesha.serving(library, "server", programs) as versions:
+        if "4.1" not in versions:
+            pytest.skip("this nfs-ganesha has no NFSv4.1 over RDMA; missed: the library with it")
+        library.run("server", "sh", "-ec", MANY)
+        equal(library, "library", "4.1")
+
+
+def test_mounts(programs: bytes, client: Lab) -> None:
+    with ganesha.serving(client, "server", programs) as versions:
+        client.run("server", "sh", "-ec", MANY)
+        for vers in versions.split(", "):
+            equal(client, "mount", vers)
