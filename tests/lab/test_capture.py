@@ -2,8 +2,12 @@
 """A capture of a mount by the kernel's probes, as tshark and the kernel's own counts see it."""
 
 import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from cards import cards_lab
+from carriers import OURS, THEIRS, serve
 
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
@@ -42,7 +46,7 @@ rm -f {file} /run/capture.said
 nice nfsrdma capture -w {file} {options} 2>/run/capture.said </dev/null >/dev/null &
 echo $! > /run/capture.pid
 """
-OPTIONS = {"client": "--data head", "server": "--data head --client 10.9.1.11"}
+OPTIONS = {"client": "--data head", "server": "--data head --client 10.9.1.11", "solo": ""}
 READY = f"""
 for i in $(seq 3000); do test -s {FILE} && exit 0; sleep 0.1; done
 cat /run/capture.said >&2; exit 1
@@ -57,10 +61,7 @@ cat /run/capture.said
 def begin(lab: Nodes, *nodes: str) -> None:
     """Attach the probes in these nodes; a server captures one client."""
     for node in nodes:
-        options = {"client": "--data head", "server": "--data head --client 10.9.1.11"}.get(
-            node, ""
-        )
-        lab.run(node, "sh", "-c", CAPTURE.format(file=FILE, options=options))
+        lab.run(node, "sh", "-c", CAPTURE.format(file=FILE, options=OPTIONS[node]))
     for node in nodes:
         lab.run(node, "sh", "-c", READY, timeout=600)
 
@@ -153,3 +154,53 @@ def test_a_full_buffer_is_told_exactly(pair: Lab) -> None:
     assert written + lost >= 2 * 4000
     # the file says it, too
     lab.run("client", "grep", "-aq", f"{written} messages, {lost} lost", FILE)
+
+
+# reads a second, seconds, processes
+RATE, SECONDS, PROCESSES = 5000, 3, 8
+SIZE = 16 << 20
+PREPARE = f"""
+yes | head -c {SIZE} > /export/read; sync
+mount -t nfs -o vers=3,proto=rdma,port=20049,noac server:/export /mnt
+"""
+
+
+@pytest.fixture(scope="module")
+def counted(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """One machine, on the instruction clock: its CPU is full at about 10,000 reads a second."""
+    with cards_lab(pytestconfig, "capture", clock="instructions", link="none") as lab:
+        yield lab
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("whose", (THEIRS, OURS))
+def test_a_busy_mount_is_captured_without_loss(
+    counted: Lab, whose: str, record_property: Callable[[str, object], None]
+) -> None:
+    serve(counted, "solo", whose)
+    record_property("reads a second, messages", check_rate(counted))
+
+
+def check_rate(lab: Nodes) -> tuple[float, int]:
+    """Client and server are one, so that each READ is four messages."""
+    script = (Path(__file__).parent / "nodes" / "capture_node.py").read_bytes()
+    lab.run("solo", "sh", "-ec", PREPARE)
+    try:
+        begin(lab, "solo")
+        try:
+            argv = (
+                "solo",
+                "python3",
+                "-",
+                "/mnt/read",
+                *map(str, (SIZE, RATE, SECONDS, PROCESSES)),
+            )
+            rate = float(lab.run(*argv, stdin=script, timeout=1800).stdout)
+        finally:
+            messages, lost = end(lab, "solo")
+    finally:
+        lab.run("solo", "umount", "/mnt")
+    assert lost == 0
+    assert messages >= 4 * RATE * SECONDS
+    assert rate > 0.95 * RATE
+    return rate, messages
