@@ -73,15 +73,16 @@ class Writer:
         self, time: int, data: bytes, direction: int = 0, comment: str = "", dropped: int = 0
     ) -> None:
         """Write a frame; ``time`` in ns since 1970, ``dropped`` messages lost in front of it."""
-        head = struct.pack("<IIIII", 0, time >> 32, time & 0xFFFFFFFF, len(data), len(data))
-        options = []
+        length, pad = len(data), -len(data) % 4
+        head = struct.pack("<5I", 0, time >> 32, time & 0xFFFFFFFF, length, length)
+        options: list[tuple[int, bytes]] = []
         if comment:
             options.append((_COMMENT, comment.encode()[:_MOST_OPTION]))
         if direction:
             options.append((_FLAGS, struct.pack("<I", direction)))
         if dropped:
             options.append((_DROPPED, struct.pack("<Q", dropped)))
-        self._block(_ENHANCED, head + data + bytes(-len(data) % 4) + _options(*options))
+        self._block(_ENHANCED, b"".join((head, data, bytes(pad), _options(*options))))
 
     def statistics(self, time: int, received: int, lost: int, comment: str = "") -> None:
         """Write how many messages were received and lost; at the end of a file."""

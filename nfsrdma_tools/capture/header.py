@@ -34,6 +34,8 @@ MSG, NOMSG, MSGP, DONE, ERROR = range(5)
 NAMES = ("RDMA_MSG", "RDMA_NOMSG", "RDMA_MSGP", "RDMA_DONE", "RDMA_ERROR")
 ERR_VERS, ERR_CHUNK = 1, 2
 _PRIVATE = 0xF6AB0E18
+# headers are shorter, but for those with many segments
+_FIRST_WORDS = 32
 
 
 class Segment(NamedTuple):
@@ -94,7 +96,7 @@ def header(message: bytes) -> Header:
     ValueError if it is none; a header of another version ends behind its fixed part.
     """
     reader = _Reader(message)
-    xid, version, credits, procedure = (reader.word() for _ in range(4))
+    xid, version, credits, procedure = reader.words(4)
     found = Header(xid, version, credits, procedure, size=16)
     if version == 0 and procedure in (MSG, NOMSG):
         reads = reader.reads_2003()
@@ -109,7 +111,7 @@ def header(message: bytes) -> Header:
         raise ValueError(f"procedure {procedure}")
     if procedure == MSGP:
         # alignment and threshold
-        reader.skip(8)
+        reader.words(2)
     reads, writes, reply = reader.reads(), reader.writes(), reader.reply()
     return found._replace(reads=reads, writes=writes, reply=reply, size=reader.at)
 
@@ -142,18 +144,34 @@ def private_data(raw: bytes) -> PrivateData | None:
 
 
 class _Reader:
-    def __init__(self, message: bytes) -> None:
-        self.message = message
-        self.at = 0
+    """Reads words.  A busy mount sends thousands of headers a second: few calls unpack one."""
 
-    def skip(self, size: int) -> None:
-        self.at += size
-        if self.at > len(self.message):
-            raise ValueError("the header is cut")
+    def __init__(self, message: bytes) -> None:
+        self._message = message
+        self._words: tuple[int, ...] = ()
+        self._next = 0
+        self._unpack(_FIRST_WORDS)
+
+    def _unpack(self, most: int) -> None:
+        self._words = struct.unpack_from(f">{min(len(self._message) // 4, most)}I", self._message)
+
+    @property
+    def at(self) -> int:
+        """The position of the next word, in bytes."""
+        return 4 * self._next
 
     def word(self) -> int:
-        self.skip(4)
-        return int.from_bytes(self.message[self.at - 4 : self.at], "big")
+        return self.words(1)[0]
+
+    def words(self, count: int) -> tuple[int, ...]:
+        end = self._next + count
+        if end > len(self._words):
+            self._unpack(max(end, 2 * len(self._words)))
+            if end > len(self._words):
+                raise ValueError("the header is cut")
+        found = self._words[self._next : end]
+        self._next = end
+        return found
 
     def follows(self) -> bool:
         word = self.word()
@@ -161,30 +179,25 @@ class _Reader:
             raise ValueError(f"a list goes on with {word}")
         return word == 1
 
-    def segment(self) -> Segment:
-        self.skip(16)
-        return Segment(*struct.unpack_from(">IIQ", self.message, self.at - 16))
-
     def chunk(self) -> tuple[Segment, ...]:
-        count = self.word()
-        if count * 16 > len(self.message) - self.at:
-            raise ValueError("the header is cut")
-        return tuple(self.segment() for _ in range(count))
+        words = self.words(4 * self.word())
+        return tuple(
+            Segment(words[n], words[n + 1], words[n + 2] << 32 | words[n + 3])
+            for n in range(0, len(words), 4)
+        )
 
     def reads(self) -> tuple[ReadSegment, ...]:
         found = []
         while self.follows():
-            found.append(ReadSegment(self.word(), *self.segment()))
+            position, handle, length, high, low = self.words(5)
+            found.append(ReadSegment(position, handle, length, high << 32 | low))
         return tuple(found)
 
     def reads_2003(self) -> tuple[ReadSegment, ...]:
         found = []
         while self.follows():
-            position, length = self.word(), self.word()
-            handle = self.word()
-            self.skip(8)
-            offset = int.from_bytes(self.message[self.at - 8 : self.at], "big")
-            found.append(ReadSegment(position, handle, length, offset))
+            position, length, handle, high, low = self.words(5)
+            found.append(ReadSegment(position, handle, length, high << 32 | low))
         return tuple(found)
 
     def writes(self) -> tuple[tuple[Segment, ...], ...]:

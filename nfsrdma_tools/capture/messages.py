@@ -64,28 +64,11 @@ class Part(NamedTuple):
 
 def part(raw: bytes) -> Part:
     """The part in a record of the ring."""
-    time, message, *numbers, local, peer = _RECORD.unpack_from(raw)
-    origin, which, last, at, total, captured, client, task, transport, sent = numbers[:10]
-    xid, position, records, _ = numbers[10:]
-    return Part(
-        time=time,
-        message=message,
-        origin=origin,
-        part=which,
-        last=bool(last),
-        at=at,
-        total=total,
-        client=client,
-        task=task,
-        transport=transport,
-        transmissions=sent,
-        xid=xid,
-        position=position,
-        records=records,
-        local=_address(local),
-        peer=_address(peer),
-        captured=raw[_RECORD.size : _RECORD.size + captured],
-    )
+    fields = _RECORD.unpack_from(raw)
+    captured = raw[_RECORD.size : _RECORD.size + fields[7]]
+    ends = _address(fields[16]), _address(fields[17])
+    # struct part_record has the same order; its count of captured bytes and reserved word go
+    return Part._make((*fields[:4], fields[4] != 0, *fields[5:7], *fields[8:15], *ends, captured))
 
 
 # of the connections that are busy
@@ -110,10 +93,19 @@ class _Bytes:
         self.captured: list[tuple[int, bytes]] = []
 
     def get(self) -> bytes:
+        if len(self.captured) == 1:
+            at, piece = self.captured[0]
+            if not at and len(piece) == self.total:
+                return piece
         data = bytearray(self.total)
         for at, piece in self.captured:
             data[at : at + len(piece)] = piece[: max(0, self.total - at)]
         return bytes(data)
+
+    def first(self) -> bytes:
+        """The bytes up to the last captured one."""
+        end = max((at + len(piece) for at, piece in self.captured), default=0)
+        return self.get()[:end] if end else b""
 
     @property
     def missing(self) -> int:
@@ -138,6 +130,10 @@ class _Gathered:
 
     def get(self, which: int) -> bytes:
         return self.parts[which].get() if which in self.parts else b""
+
+    def data(self) -> bytes:
+        """The pages as far as they were captured."""
+        return self.parts[_PAGES].first() if _PAGES in self.parts else b""
 
     def missing(self, *which: int) -> int:
         return sum(self.parts[one].missing for one in which if one in self.parts)
@@ -206,18 +202,18 @@ class Assembler:
         except ValueError:
             return self._made(gathered, _Inline(whole, missing=gathered.missing(_WHOLE)))
         if first.origin == _CALL_SENT:
-            return self._made(gathered, _call(gathered, head))
+            return self._made(gathered, _call(gathered, head), head)
         if first.origin == _REPLY_SENT:
             # the key of a result has the XID as it is in memory
             xid = int.from_bytes(whole[:4], sys.byteorder)
             results = self._results.pop((first.peer, xid), [])
-            return self._made(gathered, _reply(gathered, head, results))
+            return self._made(gathered, _reply(gathered, head, results), head)
         found = _Inline(whole, missing=gathered.missing(_WHOLE))
         if first.origin == _REPLY_RECEIVED:
             found = _received(gathered, head, found)
-        return self._made(gathered, found)
+        return self._made(gathered, found, head)
 
-    def _made(self, gathered: _Gathered, inline: _Inline) -> Message:
+    def _made(self, gathered: _Gathered, inline: _Inline, head: Header | None = None) -> Message:
         first = gathered.first
         ours = first.origin in (_SENT, _RECEIVED)
         is_client = first.origin in (_CALL_SENT, _REPLY_RECEIVED, _CALLBACK)
@@ -235,7 +231,7 @@ class Assembler:
             notes.append(f"transmission {first.transmissions}")
         return Message(
             time=first.time + self.offset,
-            connection=ConnectionName(*ends, number),
+            connection=_connection(*ends, number),
             from_client=is_client == outbound,
             payload=inline.payload,
             outbound=outbound,
@@ -244,10 +240,17 @@ class Assembler:
             positions=inline.positions,
             missing=inline.missing,
             notes=tuple(notes),
+            header=head,
         )
 
 
-@dataclass(frozen=True)
+# the name of a connection is an object, because that takes long to make and to compare
+@lru_cache(maxsize=1024)
+def _connection(client: str, server: str, number: int) -> ConnectionName:
+    return ConnectionName(client, server, number)
+
+
+@dataclass
 class _Inline:
     """The message of a Send, and the data that RDMA moves for it; see Message."""
 
@@ -276,7 +279,7 @@ def _call(gathered: _Gathered, head: Header) -> _Inline:
     tail = gathered.get(_TAIL)
     # a tail of up to 3 bytes is the padding of the data (rpcrdma_prepare_readch in rpc_rdma.c)
     tail = tail[len(tail) & 3 :] if len(tail) > 3 else b""
-    data = _shared(gathered.get(_PAGES), head.reads)
+    data = _shared(gathered.data(), head.reads)
     inline = whole + gathered.get(_HEAD) + tail
     return _Inline(inline, gathered.missing(_HEAD, _TAIL), data=data)
 
@@ -288,7 +291,7 @@ def _received(gathered: _Gathered, head: Header, found: _Inline) -> _Inline:
         missing = max(0, gathered.missing(_HEAD, _PAGES, _TAIL) - (len(_xdr(gathered)) - length))
         return _Inline(found.payload, long=body, notes=_incomplete(missing))
     segments = [segment for chunk in head.writes for segment in chunk]
-    return _Inline(found.payload, found.missing, data=_shared(gathered.get(_PAGES), segments))
+    return _Inline(found.payload, found.missing, data=_shared(gathered.data(), segments))
 
 
 def _reply(gathered: _Gathered, head: Header, results: list[tuple[int, int]]) -> _Inline:
@@ -299,9 +302,10 @@ def _reply(gathered: _Gathered, head: Header, results: list[tuple[int, int]]) ->
     chunks = [chunk for chunk in head.writes if any(segment.length for segment in chunk)]
     if not chunks:
         return _Inline(whole + body, missing)
+    start, pages = len(gathered.get(_HEAD)), len(gathered.get(_PAGES))
+    known = len(gathered.data())
     if not results:
-        start = len(gathered.get(_HEAD))
-        results = [(start, len(gathered.get(_PAGES)))]
+        results = [(start, pages)]
     inline, at = [whole], 0
     positions: list[int] = []
     data: dict[int, bytes] = {}
@@ -309,14 +313,18 @@ def _reply(gathered: _Gathered, head: Header, results: list[tuple[int, int]]) ->
     for (position, length), chunk in zip(sorted(results), chunks, strict=False):
         inline.append(body[at:position])
         positions.append(sum(map(len, inline)) - len(whole))
-        data.update(_shared(body[position : position + length], chunk))
+        # behind the captured pages there are zeros up to the tail
+        end = position + length
+        if start <= position and end <= start + pages:
+            end = min(end, start + known)
+        data.update(_shared(body[position:end], chunk))
         at = position + length + -length % 4
     inline.append(body[at:])
     payload = b"".join(inline)
     # what the probe did not copy is data, as a rule
     lost = max(0, missing - sum(length for _, length in results))
-    known = tuple(positions) if len(positions) == len(head.writes) else None
-    return _Inline(payload, lost, data=data, positions=known)
+    whole_list = tuple(positions) if len(positions) == len(head.writes) else None
+    return _Inline(payload, lost, data=data, positions=whole_list)
 
 
 def _incomplete(missing: int) -> tuple[str, ...]:

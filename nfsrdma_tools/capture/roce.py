@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
@@ -58,6 +59,10 @@ class Endpoint(NamedTuple):
     queue_pair: int
     mac: bytes
 
+    def __hash__(self) -> int:
+        # that of an address takes as long as a frame
+        return self.queue_pair
+
 
 class Packet(NamedTuple):
     """A packet: ``payload`` is what the frame holds of it, ``length`` what the wire held.
@@ -105,18 +110,36 @@ def datagram(source: Endpoint, target: Endpoint, number: int, payload: bytes) ->
     return frame(source, one, UD_SEND, number, payload, deth)
 
 
-def _sealed(source: Endpoint, target: Endpoint, transport: bytes) -> bytes:
-    udp = struct.pack(">HHHH", 0xC000 | source.queue_pair & 0x3FFF, _PORT, len(transport) + 12, 0)
-    body = udp + transport
+class _Envelope(NamedTuple):
+    """The headers in front of BTH: of Ethernet with the network, and of UDP; and their CRC."""
+
+    network: bytes
+    udp: bytes
+    crc: int
+
+
+# of the connections and sizes that are busy: most messages of a mount have the same few
+@lru_cache(maxsize=4096)
+def _envelope(source: Endpoint, target: Endpoint, length: int) -> _Envelope:
+    """The headers in front of ``length`` bytes of BTH, payload and CRC."""
+    udp = struct.pack(">HHHH", 0xC000 | source.queue_pair & 0x3FFF, _PORT, length + 8, 0)
     if isinstance(source.address, IPv4Address):
-        ether, network = _IPV4, _ipv4(source.address, target.address, len(body) + 4)
+        ether, network = _IPV4, _ipv4(source.address, target.address, length + 8)
     else:
-        ether, network = _IPV6, _ipv6(source.address, target.address, len(body) + 4)
-    crc = struct.pack("<I", _invariant_crc(network, body))
-    if ether == _IPV6:
+        ether, network = _IPV6, _ipv6(source.address, target.address, length + 8)
+    head = target.mac + source.mac + struct.pack(">H", ether)
+    return _Envelope(head + network, udp, _headers_crc(network, udp))
+
+
+def _sealed(source: Endpoint, target: Endpoint, transport: bytes) -> bytes:
+    head, udp, crc = _envelope(source, target, len(transport) + 4)
+    # congestion bits of BTH count as ones
+    crc = zlib.crc32(transport[5:], zlib.crc32(transport[:4] + b"\xff", crc))
+    rest = transport + crc.to_bytes(4, "little")
+    if not isinstance(source.address, IPv4Address):
         # in IPv6 the checksum of UDP is not optional; the other CRC counts it as ones
-        body = body[:6] + _udp_checksum(network, body + crc) + body[8:]
-    return target.mac + source.mac + struct.pack(">H", ether) + network + body + crc
+        udp = udp[:6] + _udp_checksum(head[14:], udp + rest)
+    return head + udp + rest
 
 
 def _ipv4(source: Address, target: Address, length: int) -> bytes:
@@ -141,17 +164,16 @@ def _udp_checksum(network: bytes, datagram: bytes) -> bytes:
     return struct.pack(">H", 0xFFFF - total)
 
 
-def _invariant_crc(network: bytes, body: bytes) -> int:
+def _headers_crc(network: bytes, udp: bytes) -> int:
     """CRC over the fields that no router changes; the others count as ones (A17.3.3)."""
-    ip, rest = bytearray(network), bytearray(body)
+    ip = bytearray(network)
     if len(ip) == 20:
         ip[1] = ip[8] = ip[10] = ip[11] = 0xFF
     else:
         ip[0] |= 0x0F
         ip[1] = ip[2] = ip[3] = ip[7] = 0xFF
-    rest[6] = rest[7] = 0xFF  # checksum of UDP
-    rest[12] = 0xFF  # congestion bits of BTH
-    return zlib.crc32(bytes(rest), zlib.crc32(bytes(ip), zlib.crc32(b"\xff" * 8)))
+    # the checksum of UDP, too
+    return zlib.crc32(b"\xff" * 8 + ip + udp[:6] + b"\xff\xff")
 
 
 def packet(link: int, data: bytes, length: int) -> Packet | None:
