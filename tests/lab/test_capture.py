@@ -63,12 +63,12 @@ def begin(lab: Nodes, *nodes: str) -> None:
     for node in nodes:
         lab.run(node, "sh", "-c", CAPTURE.format(file=FILE, options=OPTIONS[node]))
     for node in nodes:
-        lab.run(node, "sh", "-c", READY, timeout=600)
+        lab.run(node, "sh", "-c", READY, timeout=1800)
 
 
 def end(lab: Nodes, node: str) -> tuple[int, int]:
     """Stop a capture; returns its messages and losses."""
-    said = lab.run(node, "sh", "-c", END, timeout=600).stdout
+    said = lab.run(node, "sh", "-c", END, timeout=1800).stdout
     counts = re.search(r"nfsrdma: (\d+) messages, (\d+) lost", said)
     assert counts, said
     return int(counts[1]), int(counts[2])
