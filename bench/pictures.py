@@ -9,6 +9,7 @@ is the picture itself.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import subprocess
@@ -21,6 +22,9 @@ from typing import Any
 from programs import chromium
 from scene import _forwarded as forwarded
 
+from bench import wireshark as window
+from nfsrdma_tools.capture.files import frames
+from nfsrdma_tools.capture.follow import Follower, exchanges
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
@@ -217,6 +221,24 @@ def _top(record: str) -> None:
     _svg((folder / "top.svg").read_text(), "top-credits", 1000)
 
 
+def wireshark() -> None:
+    """Wireshark's window: READs of out/wireshark.pcapng, which a lab writes if it is missing."""
+    missing = window.missing()
+    if missing:
+        print(f"pictures: missed wireshark: {missing}", file=sys.stderr)
+        return
+    store = OUT / "wireshark.pcapng"
+    if not store.exists():
+        with Lab(LabConfig(f"pictures-{os.getpid()}", shape="pair", extras=True)) as lab:
+            store.parent.mkdir(exist_ok=True)
+            store.write_bytes(window.captured(lab))
+            lab.check()
+    file = store.read_bytes()
+    found = exchanges(frames(io.BytesIO(file)), Follower())
+    number = next(one.frame for one in found if one.procedure == "NFSv3 READ")
+    window.shoot(file, number, (IMAGES / "wireshark").with_suffix(".png"))
+
+
 def benchmarks() -> None:
     """The pictures that benchmarks draw with their tables: ``make wires``, ``make papers``."""
     for argv in dict.fromkeys(DRAWN_BY.values()):
@@ -225,7 +247,7 @@ def benchmarks() -> None:
 
 PICTURES: dict[str, Callable[[], None]] = {
     each.__name__: each
-    for each in (figures, overhead, dashboard, ahead, used_up, flapping, benchmarks)
+    for each in (figures, overhead, dashboard, ahead, used_up, flapping, wireshark, benchmarks)
 }
 
 
