@@ -84,13 +84,17 @@ uint64_t credential_digest(const uint8_t *body, size_t length, uint64_t token)
 static struct reference **bucket_of_file(struct references *references, const uint8_t *fh, uint32_t length,
 					 uint64_t index)
 {
-	/* FNV-1a */
-	uint64_t hash = 0xcbf29ce484222325ULL ^ index * 0x9e3779b97f4a7c15ULL;
-	uint32_t i;
+	const uint64_t factor = 0x9e3779b97f4a7c15ULL;
+	uint64_t hash = index, word;
 
-	for (i = 0; i < length; i++)
-		hash = (hash ^ fh[i]) * 0x100000001b3ULL;
-	return &references->by_file[(hash ^ hash >> 32) % REFERENCE_HASHES];
+	/* eight bytes at a time: a READ spends more on its handle than on all else here */
+	for (; length >= sizeof(word); fh += sizeof(word), length -= sizeof(word)) {
+		memcpy(&word, fh, sizeof(word));
+		hash = (hash ^ word) * factor;
+		hash ^= hash >> 32;
+	}
+	hash = (hash ^ word_of(fh, length)) * factor;
+	return &references->by_file[(hash >> 32) % REFERENCE_HASHES];
 }
 
 static struct reference **bucket_of_handle(struct references *references, uint32_t handle)
