@@ -318,11 +318,11 @@ bool optimist_add(struct nfsrdma_session *session, struct request *req)
 		.addr = (uintptr_t)req->write.addr, .length = req->target.length,
 		.lkey = (*req->write.mr)->lkey,
 	};
-	*wr = (struct ibv_send_wr){
-		.wr_id = id_of(optimist, COMPLETION_READ, req - session->slots), .sg_list = sge, .num_sge = 1,
-		.opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED,
-		.wr.rdma = {.remote_addr = req->target.offset, .rkey = req->target.handle},
-	};
+	/* the rest has been there since optimist_allocate() */
+	wr->next = NULL;
+	wr->wr_id = id_of(optimist, COMPLETION_READ, req - session->slots);
+	wr->wr.rdma.remote_addr = req->target.offset;
+	wr->wr.rdma.rkey = req->target.handle;
 	if (optimist->nposting++)
 		wr[-1].next = wr;
 	req->state = REQUEST_READING;
@@ -489,6 +489,7 @@ uint32_t optimist_completions(const struct nfsrdma_session *session)
 int optimist_allocate(struct nfsrdma_session *session)
 {
 	struct optimist *optimist = calloc(1, sizeof(*optimist));
+	uint32_t i;
 
 	if (!optimist)
 		return no_memory();
@@ -497,6 +498,11 @@ int optimist_allocate(struct nfsrdma_session *session)
 	optimist->sges = calloc(session->nslots, sizeof(*optimist->sges));
 	if (!optimist->wrs || !optimist->sges || !references_allocate(&optimist->references))
 		return no_memory();
+	for (i = 0; i < session->nslots; i++)
+		optimist->wrs[i] = (struct ibv_send_wr){
+			.sg_list = &optimist->sges[i], .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
+			.send_flags = IBV_SEND_SIGNALED,
+		};
 	if (getrandom(&optimist->token, sizeof(optimist->token), 0) != sizeof(optimist->token))
 		return fail(-errno, "getrandom: %s", strerror(errno));
 	optimist->references.shift = __builtin_ctzl(sysconf(_SC_PAGESIZE)) + EXTENT_ORDER_MAX;

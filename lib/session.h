@@ -321,7 +321,7 @@ enum reference_answer {
  * @qp: its queue pair, with the completion queue of the session
  * @peer: what the server accepted
  * @generation: number of connections so far
- * @wrs: Reads of the next doorbell, @nposting of them
+ * @wrs: Reads of the next doorbell, @nposting of them; those behind have what all Reads share
  * @sges: their memory
  * @nposting: see @wrs
  * @handled: notices whose credits were not returned
