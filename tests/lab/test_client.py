@@ -20,6 +20,8 @@ pytestmark = pytest.mark.lab
 
 SCRIPT = node_script("client")
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "client.md"
+# eleven commands, on a busy host
+SECONDS = 900
 PARTS = ("files", "names", "coroutines", "forked", "fsspec_files")
 
 
@@ -37,11 +39,11 @@ def client(solo: Lab, library: Path) -> Iterator[Lab]:
 
 def on(lab: Lab, name: str) -> Any:
     """Run the function ``name`` of client_node.py in the node; returns its result."""
-    return json.loads(lab.run("client", "python3", "-", name, stdin=SCRIPT, timeout=300).stdout)
+    return json.loads(lab.run("client", "python3", "-", name, stdin=SCRIPT, timeout=SECONDS).stdout)
 
 
 def sh(lab: Lab, script: str, check: bool = True) -> Result:
-    return lab.run("client", "sh", "-ec", script, check=check, timeout=300)
+    return lab.run("client", "sh", "-ec", script, check=check, timeout=SECONDS)
 
 
 def fails(lab: Lab, script: str) -> str:
