@@ -16,10 +16,10 @@ LOAD = pytest.StashKey[float]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     labs = parser.getgroup("labs")
-    kernels = "of the pair of machines: 6.12, 6.1, 7.2, or one that checks itself: debug, kcsan"
+    kernels = "of the shared machines: 6.12, 6.1, 7.2, or one that checks itself: debug, kcsan"
     labs.addoption("--kernel", default="6.12", help=kernels)
-    labs.addoption("--nic", default="rxe", help="RDMA devices of the pair: rxe or siw")
-    labs.addoption("--cpus", default=2, type=int, help="of each machine of the pair")
+    labs.addoption("--nic", default="rxe", help="RDMA devices of the shared machines: rxe or siw")
+    labs.addoption("--cpus", default=2, type=int, help="of each shared machine")
     labs.addoption("--server", default="kernel", help="whose nfsd module answers: kernel or ours")
     labs.addoption(
         "--personality", default="read-write", help="of our module's client: --server ours"

@@ -5,6 +5,7 @@ import contextlib
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import leaks
 import pytest
@@ -90,10 +91,15 @@ def pytest_terminal_summary(
         terminalreporter.line(f"{config.getoption('--kernel')} {report.nodeid}: {figures}")
 
 
+def asked(config: pytest.Config) -> dict[str, Any]:
+    """What the options say of the machines."""
+    return {name: config.getoption(f"--{name}") for name in ("kernel", "nic", "cpus")}
+
+
 @pytest.fixture(scope="session")
-def solo_lab() -> Iterator[Lab]:
+def solo_lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """One kernel that is server and client."""
-    with Lab(LabConfig(f"test-solo-{os.getpid()}", extras=True)) as lab:
+    with Lab(LabConfig(f"test-solo-{os.getpid()}", extras=True, **asked(pytestconfig))) as lab:
         lab.pause()
         yield lab
 
@@ -101,8 +107,8 @@ def solo_lab() -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def pair_lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A server and a client, a kernel each."""
-    asked = {name: pytestconfig.getoption(f"--{name}") for name in ("kernel", "nic", "cpus")}
-    with Lab(LabConfig(f"test-pair-{os.getpid()}", shape="pair", extras=True, **asked)) as lab:
+    config = LabConfig(f"test-pair-{os.getpid()}", shape="pair", extras=True, **asked(pytestconfig))
+    with Lab(config) as lab:
         lab.pause()
         yield lab
         if lab.config.kernel in CHECKING:

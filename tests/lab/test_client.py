@@ -37,6 +37,10 @@ def client(solo: Lab, library: Path) -> Iterator[Lab]:
     uninstall(solo, "client")
 
 
+def device(lab: Lab) -> str:
+    return f"{lab.config.nic}0"
+
+
 def on(lab: Lab, name: str) -> Any:
     """Run the function ``name`` of client_node.py in the node; returns its result."""
     return json.loads(lab.run("client", "python3", "-", name, stdin=SCRIPT, timeout=SECONDS).stdout)
@@ -116,14 +120,16 @@ def test_ping_has_the_terms_and_the_round_trips(client: Lab) -> None:
     # the lab's wire has 50 us each way
     assert 100 <= trips["min"] <= trips["median"] <= trips["p99"]
     assert found["address"] == "10.9.1.1"
-    assert found["device"] == "rxe0"
+    assert found["device"] == device(client)
     assert found["credits"] > 1
     assert (found["private_data"], found["extended"]) == (True, False)
     # the kernel's default, RPCRDMA_DEF_INLINE
     assert (found["send_size"], found["recv_size"]) == (4096, 4096)
     assert found["count"] == 20
     text = sh(client, "nfsrdma ping 10.9.1.1:20049 -c 1").stdout
-    assert text.startswith("10.9.1.1:20049: address 10.9.1.1, RDMA port 20049, by device rxe0\n")
+    assert text.startswith(
+        f"10.9.1.1:20049: address 10.9.1.1, RDMA port 20049, by device {device(client)}\n"
+    )
     assert "\n1 round trips: min " in text
 
 
@@ -267,7 +273,8 @@ def test_doctor_tests_rdma(client: Lab) -> None:
     found = json.loads(sh(client, "nfsrdma doctor server --json || true").stdout)["findings"]
     (row,) = (each for each in found if each["name"] == "rdma server")
     assert row["status"] == "ok"
-    assert row["found"].startswith("10.9.1.1 answers on RDMA 20049 by rxe0; round trip ")
+    place = f"10.9.1.1 answers on RDMA 20049 by {device(client)}; round trip "
+    assert row["found"].startswith(place)
     script = "NFSRDMA_LIBRARY=/none.so nfsrdma doctor server | grep -A1 'rdma server'"
     assert "apt install libnfsrdma0" in sh(client, script).stdout
 
