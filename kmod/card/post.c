@@ -124,18 +124,33 @@ static int card_take_send(struct card_qp *qp, const struct ib_send_wr *wr)
 	return rc;
 }
 
-/* Post the requests from @wr to the one before @end */
-static int card_post(struct card_qp *qp, const struct ib_send_wr *wr, const struct ib_send_wr *end,
-		     const struct ib_send_wr **bad)
+/* Whether the state of a queue pair accepts send requests; its lock is held */
+static bool card_accepts(const struct card_qp *qp)
+{
+	return qp->state == IB_QPS_RTS || qp->state == IB_QPS_ERR;
+}
+
+/* Run the engine for requests that were posted, if the caller has claimed it */
+static void card_post_run(struct card_qp *qp, bool claimed)
+{
+	if (!claimed)
+		return;
+	if (in_hardirq() || irqs_disabled())
+		tasklet_schedule(&qp->tasklet);
+	else
+		card_engine_run(qp);
+}
+
+static int card_post(struct card_qp *qp, const struct ib_send_wr *wr, const struct ib_send_wr **bad)
 {
 	unsigned long flags;
 	bool claimed;
 	int rc = 0;
 
 	spin_lock_irqsave(&qp->lock, flags);
-	if (qp->state != IB_QPS_RTS && qp->state != IB_QPS_ERR)
+	if (!card_accepts(qp))
 		rc = -EINVAL;
-	while (!rc && wr != end) {
+	while (!rc && wr) {
 		rc = card_take_send(qp, wr);
 		if (!rc)
 			wr = wr->next;
@@ -144,95 +159,98 @@ static int card_post(struct card_qp *qp, const struct ib_send_wr *wr, const stru
 	spin_unlock_irqrestore(&qp->lock, flags);
 	if (rc)
 		*bad = wr;
-	if (!claimed)
-		return rc;
-	if (in_hardirq() || irqs_disabled())
-		tasklet_schedule(&qp->tasklet);
-	else
-		card_engine_run(qp);
+	card_post_run(qp, claimed);
 	return rc;
 }
 
 /* --- send requests of processes --- */
 
-/* Copy inline data from the current process; returns its length or a negative errno */
-static int card_copy_inline(u8 *data, const struct ib_send_wr *wr)
+/* Copy a request that the process may change at any time, and take the copy */
+static int card_take_entry(struct card_qp *qp, const struct card_abi_send *entry)
 {
-	u32 length = 0;
-	int i;
+	struct card_abi_send copy = *entry;
+	struct ib_sge sge[CARD_MAX_SGE];
+	struct ib_rdma_wr wr = { };
 
-	for (i = 0; i < wr->num_sge; i++) {
-		const struct ib_sge *sge = &wr->sg_list[i];
-
-		if (sge->length > CARD_MAX_INLINE - length)
-			return -EINVAL;
-		if (copy_from_user(data + length, u64_to_user_ptr(sge->addr), sge->length))
-			return -EFAULT;
-		length += sge->length;
-	}
-	return length;
-}
-
-/* Post a request with inline data, which is copied before a lock is held */
-static int card_post_inline(struct card_qp *qp, const struct ib_send_wr *wr)
-{
-	struct ib_rdma_wr copy = {};
-	u8 data[CARD_MAX_INLINE];
-	struct ib_sge sge = { .addr = (uintptr_t)data };
-	const struct ib_send_wr *bad;
-	int length;
-
-	if (wr->num_sge < 0 || wr->num_sge > qp->cap.max_send_sge)
+	/* the compiler does not read the entry again */
+	barrier();
+	wr.wr.wr_id = copy.wr_id;
+	wr.wr.opcode = copy.opcode;
+	wr.wr.send_flags = copy.flags;
+	wr.wr.sg_list = sge;
+	wr.wr.num_sge = copy.num_sge;
+	wr.wr.ex.imm_data = (__force __be32)copy.imm;
+	wr.remote_addr = copy.remote_addr;
+	wr.rkey = copy.rkey;
+	switch (copy.opcode) {
+	case IB_WR_SEND:
+	case IB_WR_SEND_WITH_IMM:
+	case IB_WR_SEND_WITH_INV:
+	case IB_WR_RDMA_WRITE:
+	case IB_WR_RDMA_WRITE_WITH_IMM:
+	case IB_WR_RDMA_READ:
+		break;
+	default:
 		return -EINVAL;
-	length = card_copy_inline(data, wr);
-	if (length < 0)
-		return length;
-	if (wr->opcode == IB_WR_RDMA_WRITE || wr->opcode == IB_WR_RDMA_WRITE_WITH_IMM)
-		copy = *rdma_wr(wr);
-	copy.wr = *wr;
-	sge.length = length;
-	copy.wr.next = NULL;
-	copy.wr.sg_list = &sge;
-	copy.wr.num_sge = length ? 1 : 0;
-	return card_post(qp, &copy.wr, NULL, &bad);
+	}
+	if (copy.flags & IB_SEND_INLINE) {
+		/* the length is checked before the data is copied */
+		sge[0] = (struct ib_sge) {
+			.addr = (uintptr_t)entry->data, .length = copy.length,
+		};
+		wr.wr.num_sge = copy.length ? 1 : 0;
+	} else if (copy.num_sge <= qp->cap.max_send_sge) {
+		static_assert(sizeof(struct ib_uverbs_sge) == sizeof(struct ib_sge));
+		memcpy(sge, entry->data, copy.num_sge * sizeof(*sge));
+		barrier();
+	} else {
+		return -EINVAL;
+	}
+	return card_take_send(qp, &wr.wr);
 }
 
-static int card_post_user(struct card_qp *qp, const struct ib_send_wr *wr,
-			  const struct ib_send_wr **bad)
+/* A doorbell: post what the process has written since the last one */
+static int card_post_sends(struct card_qp *qp)
 {
+	u32 count = READ_ONCE(qp->sends->count), n = 0;
+	unsigned long flags;
+	bool claimed;
 	int rc = 0;
 
-	while (!rc && wr) {
-		const struct ib_send_wr *end = wr;
-
-		while (end && !(end->send_flags & IB_SEND_INLINE))
-			end = end->next;
-		if (end != wr) {
-			rc = card_post(qp, wr, end, bad);
-			wr = end;
-			continue;
-		}
-		*bad = wr;
-		rc = card_post_inline(qp, wr);
-		wr = wr->next;
+	spin_lock_irqsave(&qp->lock, flags);
+	if (!card_accepts(qp) || count > qp->sq.size)
+		rc = -EINVAL;
+	while (!rc && n < count) {
+		rc = card_take_entry(qp, (void *)qp->sends->slots + (size_t)n * qp->slot_bytes);
+		n += !rc;
 	}
+	WRITE_ONCE(qp->sends->taken, n);
+	claimed = card_engine_claim(qp);
+	spin_unlock_irqrestore(&qp->lock, flags);
+	card_post_run(qp, claimed);
 	return rc;
 }
 
 /**
  * card_post_send - post send requests
  * @ib: queue pair
- * @wr: first request
+ * @wr: first request; NULL: the doorbell of a process
  * @bad: output on error: first request that was not posted
  *
  * Return: 0; -EINVAL in a state that accepts none, or for an invalid request;
- * -ENOMEM if the ring is full; -EFAULT; -EOPNOTSUPP.
+ * -ENOMEM if the ring is full; -EOPNOTSUPP.
  */
 int card_post_send(struct ib_qp *ib, const struct ib_send_wr *wr, const struct ib_send_wr **bad)
 {
 	struct card_qp *qp = to_card_qp(ib);
 
-	return ib->uobject ? card_post_user(qp, wr, bad) : card_post(qp, wr, NULL, bad);
+	if (!qp->sends)
+		return card_post(qp, wr, bad);
+	if (!wr)
+		return card_post_sends(qp);
+	/* pointers of a process, which this card expects in its memory */
+	*bad = wr;
+	return -EOPNOTSUPP;
 }
 
 /* --- receive requests --- */

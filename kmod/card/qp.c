@@ -47,6 +47,8 @@ static int card_rings_create(struct card_qp *qp, gfp_t gfp)
 
 static void card_rings_destroy(struct card_qp *qp)
 {
+	if (qp->sends)
+		card_sends_destroy(qp);
 	kvfree(qp->sq.slots);
 	kvfree(qp->rq.slots);
 }
@@ -125,7 +127,7 @@ static void card_qp_hide(struct card_qp *qp)
  * card_create_qp - create a queue pair
  * @ib: queue pair
  * @init: type RC or, for the kernel, GSI (one per card); queues and capacities
- * @udata: NULL for a queue pair of the kernel, else no members
+ * @udata: NULL for a queue pair of the kernel, else struct card_abi_create_qp
  *
  * Return: 0 or a negative errno.
  */
@@ -143,10 +145,15 @@ int card_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_uda
 	rc = card_rings_create(qp, udata ? GFP_KERNEL_ACCOUNT : GFP_KERNEL);
 	if (rc)
 		goto out_count;
+	if (udata)
+		rc = card_sends_create(qp, udata);
+	if (rc)
+		goto out_rings;
 	init->cap = qp->cap;
 	rc = card_qp_publish(qp, init->qp_type);
 	if (!rc)
 		return 0;
+out_rings:
 	card_rings_destroy(qp);
 out_count:
 	atomic_dec(&card->qps);

@@ -110,6 +110,10 @@ struct card_ring {
  * @sq: send requests; from tail: executed ones up to @executed, started ones up
  *	to @started, then the others up to head
  * @rq: receive requests
+ * @sends: send requests of a process for its next doorbell; NULL for a queue pair of
+ *	the kernel
+ * @slot_bytes: distance between requests in @sends
+ * @umem: pinned memory of @sends
  * @executed: number of send requests executed, free-running
  * @started: number of send requests started, free-running
  * @running: a context has claimed the engine
@@ -145,6 +149,9 @@ struct card_qp {
 	u32 peer_card;
 	struct card_ring sq;
 	struct card_ring rq;
+	struct card_abi_sends *sends;
+	u32 slot_bytes;
+	struct ib_umem *umem;
 	u32 executed;
 	u32 started;
 	bool running;
@@ -237,6 +244,10 @@ void card_qp_break(struct card *card, u32 qpn);
 /* post.c */
 int card_post_send(struct ib_qp *ib, const struct ib_send_wr *wr, const struct ib_send_wr **bad);
 int card_post_recv(struct ib_qp *ib, const struct ib_recv_wr *wr, const struct ib_recv_wr **bad);
+
+/* user.c */
+int card_sends_create(struct card_qp *qp, struct ib_udata *udata);
+void card_sends_destroy(struct card_qp *qp);
 
 /* engine.c */
 void card_engine_run(struct card_qp *qp);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Verbs of user space: contexts, and completion queues in memory of a process.
+ * Verbs of user space: contexts, and queues in memory of a process.
  *
  * A process polls a completion queue without a system call, as with a card. The
  * ring is memory of the process, which the card pins as it does a region: it counts
@@ -9,6 +9,11 @@
  * value: a wrong one breaks the queue and the queue pairs of that process. The
  * uverbs command POLL_CQ is not available: it reads the queue pair of a
  * completion after another thread may have destroyed that queue pair.
+ *
+ * Send requests are in memory of the process, too, as with a card. Its doorbell is
+ * the uverbs command POST_SEND without a request, so that the core holds the queue
+ * pair meanwhile. The process may change a request while the card copies it:
+ * post.c reads each byte once, and checks the copy.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -49,7 +54,7 @@ void card_disassociate_ucontext(struct ib_ucontext *ib)
 {
 }
 
-/* --- completion queues --- */
+/* --- memory of a process --- */
 
 /* Map pinned memory, which starts at a page, into the kernel; NULL without memory */
 static void *card_umem_map(struct ib_umem *umem)
@@ -70,6 +75,44 @@ static void *card_umem_map(struct ib_umem *umem)
 }
 
 /**
+ * card_memory_map - pin memory of the current process, and map it
+ * @ib: device
+ * @address: start of a page in the process
+ * @bytes: length
+ * @umem: output: the pinned memory
+ *
+ * Return: kernel pointer, or an error pointer.
+ */
+void *card_memory_map(struct ib_device *ib, u64 address, size_t bytes, struct ib_umem **umem)
+{
+	void *memory;
+
+	if (!PAGE_ALIGNED(address))
+		return ERR_PTR(-EINVAL);
+	*umem = card_umem_get(ib, address, bytes, IB_ACCESS_LOCAL_WRITE);
+	if (IS_ERR(*umem))
+		return ERR_CAST(*umem);
+	memory = card_umem_map(*umem);
+	if (memory)
+		return memory;
+	ib_umem_release(*umem);
+	return ERR_PTR(-ENOMEM);
+}
+
+/**
+ * card_memory_unmap - unmap and unpin memory of a process
+ * @memory: pointer from card_memory_map()
+ * @umem: the pinned memory
+ */
+void card_memory_unmap(void *memory, struct ib_umem *umem)
+{
+	vunmap(memory);
+	ib_umem_release(umem);
+}
+
+/* --- completion queues --- */
+
+/**
  * card_shared_create - pin and map the ring of a process's completion queue
  * @cq: queue with its size
  * @udata: struct card_abi_create_cq
@@ -80,7 +123,7 @@ int card_shared_create(struct card_cq *cq, struct ib_udata *udata)
 {
 	size_t bytes = struct_size(cq->shared, wc, cq->size);
 	struct card_abi_create_cq request;
-	struct ib_umem *umem;
+	void *memory;
 	int rc;
 
 	if (udata->inlen != sizeof(request) || udata->outlen)
@@ -88,17 +131,10 @@ int card_shared_create(struct card_cq *cq, struct ib_udata *udata)
 	rc = ib_copy_from_udata(&request, udata, sizeof(request));
 	if (rc)
 		return rc;
-	if (!PAGE_ALIGNED(request.ring))
-		return -EINVAL;
-	umem = card_umem_get(cq->ib.device, request.ring, bytes, IB_ACCESS_LOCAL_WRITE);
-	if (IS_ERR(umem))
-		return PTR_ERR(umem);
-	cq->shared = card_umem_map(umem);
-	if (!cq->shared) {
-		ib_umem_release(umem);
-		return -ENOMEM;
-	}
-	cq->umem = umem;
+	memory = card_memory_map(cq->ib.device, request.ring, bytes, &cq->umem);
+	if (IS_ERR(memory))
+		return PTR_ERR(memory);
+	cq->shared = memory;
 	return 0;
 }
 
@@ -108,8 +144,7 @@ int card_shared_create(struct card_cq *cq, struct ib_udata *udata)
  */
 void card_shared_destroy(struct card_cq *cq)
 {
-	vunmap(cq->shared);
-	ib_umem_release(cq->umem);
+	card_memory_unmap(cq->shared, cq->umem);
 }
 
 /**
@@ -132,4 +167,43 @@ void card_shared_write(struct card_cq *cq, const struct ib_wc *wc)
 	else
 		to->ex.imm_data = wc->ex.imm_data;
 	smp_store_release(&cq->shared->head, cq->head + 1);
+}
+
+/* --- send requests --- */
+
+/**
+ * card_sends_create - pin and map the send requests of a process's queue pair
+ * @qp: queue pair with its rings
+ * @udata: struct card_abi_create_qp
+ *
+ * Return: 0 or a negative errno.
+ */
+int card_sends_create(struct card_qp *qp, struct ib_udata *udata)
+{
+	struct card_abi_create_qp request;
+	void *memory;
+	int rc;
+
+	if (udata->inlen != sizeof(request) || udata->outlen)
+		return -EINVAL;
+	rc = ib_copy_from_udata(&request, udata, sizeof(request));
+	if (rc)
+		return rc;
+	qp->slot_bytes = card_abi_slot_bytes(qp->cap.max_send_sge, qp->cap.max_inline_data);
+	memory = card_memory_map(qp->ib.device, request.sends,
+				 sizeof(*qp->sends) + (size_t)qp->sq.size * qp->slot_bytes,
+				 &qp->umem);
+	if (IS_ERR(memory))
+		return PTR_ERR(memory);
+	qp->sends = memory;
+	return 0;
+}
+
+/**
+ * card_sends_destroy - unmap and unpin the send requests of a process's queue pair
+ * @qp: queue pair that nothing posts to
+ */
+void card_sends_destroy(struct card_qp *qp)
+{
+	card_memory_unmap(qp->sends, qp->umem);
 }

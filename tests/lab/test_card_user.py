@@ -119,13 +119,24 @@ def test_inline_data_is_copied_at_the_post(cards: Lab) -> None:
     found = on(cards, "inline")
     assert found["statuses"] == [SUCCESS, SUCCESS]
     assert found["same"]
-    # more than max_inline_data; an address without memory
-    assert found["refused"] == ["PyverbsRDMAError"] * 2
+    # more than max_inline_data
+    assert found["refused"] == ["PyverbsRDMAError"]
 
 
-def test_an_overwritten_completion_queue_breaks_only_its_owner(cards: Lab) -> None:
+def test_the_card_refuses_requests_that_no_provider_writes(cards: Lab) -> None:
+    found = on(cards, "requested")
+    assert found["found"].pop("good") == ["", 1]
+    assert len(found["found"]) == 10
+    # the error, and the number of requests that the card has taken
+    for name, said in found["found"].items():
+        assert said == ["EINVAL", 0], name
+    assert found["statuses"] == [SUCCESS, SUCCESS]
+
+
+def test_overwritten_queues_break_only_their_owner(cards: Lab) -> None:
     found = on(cards, "overwritten")
-    assert found == {"rings": 2, "broken": True, "rping": [0, 0]}
+    # two completion queues, and the requests of two queue pairs
+    assert found == {"rings": 4, "broken": True, "rping": [0, 0]}
 
 
 def test_pinned_memory_has_a_limit(cards: Lab) -> None:

@@ -3,14 +3,16 @@
  * Provider of the modelled card for libibverbs.
  *
  * The card writes completions into memory of the process; the provider polls
- * them there. All other verbs are commands of uverbs. build.sh compiles this file with
- * the private headers of rdma-core.
+ * them there. It writes send requests into memory that the card reads, and rings the
+ * doorbell by a system call. All other verbs are commands of uverbs. build.sh compiles
+ * this file with the private headers of rdma-core.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <infiniband/driver.h>
 
@@ -42,9 +44,36 @@ struct card_cq {
 	uint32_t tail;
 };
 
+/**
+ * struct card_qp - queue pair
+ * @ibv: queue pair of libibverbs
+ * @lock: protects @sends
+ * @sends: memory that the card reads at a doorbell
+ * @bytes: size of @sends
+ * @slot_bytes: distance between requests
+ * @entries: number of requests in @sends, a power of two
+ * @max_sge: most elements of a request
+ * @max_inline: most bytes of inline data
+ */
+struct card_qp {
+	struct ibv_qp ibv;
+	pthread_mutex_t lock;
+	struct card_abi_sends *sends;
+	size_t bytes;
+	uint32_t slot_bytes;
+	uint32_t entries;
+	uint32_t max_sge;
+	uint32_t max_inline;
+};
+
 static struct card_cq *to_card_cq(struct ibv_cq *ibv)
 {
 	return container_of(ibv, struct card_cq, ibv);
+}
+
+static struct card_qp *to_card_qp(struct ibv_qp *ibv)
+{
+	return container_of(ibv, struct card_qp, ibv);
 }
 
 /* --- device and protection domains --- */
@@ -125,7 +154,7 @@ static int card_dereg_mr(struct verbs_mr *mr)
 
 /* --- completion queues --- */
 
-/* The card rounds the number of elements in the same way */
+/* The card rounds numbers of elements in the same way */
 static uint32_t card_round_up(uint32_t entries)
 {
 	uint32_t power = 1;
@@ -135,18 +164,24 @@ static uint32_t card_round_up(uint32_t entries)
 	return power;
 }
 
+/* Memory for the card; shared: a child process has the same memory */
+static int card_alloc_shared(void **memory, size_t bytes)
+{
+	*memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	return *memory == MAP_FAILED ? errno : 0;
+}
+
 static int card_alloc_ring(struct card_cq *cq, uint32_t entries)
 {
 	void *ring;
+	int rc;
 
 	cq->entries = card_round_up(entries);
 	cq->bytes = sizeof(*cq->ring) + cq->entries * sizeof(cq->ring->wc[0]);
-	/* shared: a child process has the same ring */
-	ring = mmap(NULL, cq->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (ring == MAP_FAILED)
-		return errno;
-	cq->ring = ring;
-	return 0;
+	rc = card_alloc_shared(&ring, cq->bytes);
+	if (!rc)
+		cq->ring = ring;
+	return rc;
 }
 
 static struct ibv_cq *card_create_cq(struct ibv_context *context, int entries,
@@ -265,14 +300,46 @@ static void card_forget_qp(struct ibv_qp *qp)
 	card_forget(to_card_cq(qp->recv_cq), qp->qp_num);
 }
 
+static int card_alloc_sends(struct card_qp *qp, const struct ibv_qp_cap *cap)
+{
+	void *sends;
+	int rc;
+
+	qp->max_sge = cap->max_send_sge;
+	qp->max_inline = cap->max_inline_data;
+	qp->entries = card_round_up(cap->max_send_wr);
+	qp->slot_bytes = card_abi_slot_bytes(qp->max_sge, qp->max_inline);
+	qp->bytes = sizeof(*qp->sends) + (size_t)qp->entries * qp->slot_bytes;
+	rc = card_alloc_shared(&sends, qp->bytes);
+	if (!rc)
+		qp->sends = sends;
+	return rc;
+}
+
 static struct ibv_qp *card_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	struct ibv_qp *qp = calloc(1, sizeof(*qp));
+	struct card_qp *qp = calloc(1, sizeof(*qp));
 	struct ib_uverbs_create_qp_resp resp;
-	struct ibv_create_qp cmd = {};
+	struct {
+		struct ibv_create_qp ibv;
+		struct card_abi_create_qp card;
+	} cmd = {};
 
-	if (!qp || !ibv_cmd_create_qp(pd, qp, attr, &cmd, sizeof(cmd), &resp, sizeof(resp)))
-		return qp;
+	if (!qp)
+		return NULL;
+	errno = card_alloc_sends(qp, &attr->cap);
+	if (errno)
+		goto out_free;
+	errno = pthread_mutex_init(&qp->lock, NULL);
+	if (errno)
+		goto out_sends;
+	cmd.card.sends = (uintptr_t)qp->sends;
+	if (!ibv_cmd_create_qp(pd, &qp->ibv, attr, &cmd.ibv, sizeof(cmd), &resp, sizeof(resp)))
+		return &qp->ibv;
+	pthread_mutex_destroy(&qp->lock);
+out_sends:
+	munmap(qp->sends, qp->bytes);
+out_free:
 	free(qp);
 	return NULL;
 }
@@ -302,8 +369,111 @@ static int card_destroy_qp(struct ibv_qp *qp)
 	if (rc)
 		return rc;
 	card_forget_qp(qp);
-	free(qp);
+	munmap(to_card_qp(qp)->sends, to_card_qp(qp)->bytes);
+	pthread_mutex_destroy(&to_card_qp(qp)->lock);
+	free(to_card_qp(qp));
 	return 0;
+}
+
+/* --- send requests --- */
+
+static int card_write_inline(struct card_qp *qp, struct card_abi_send *to,
+			     const struct ibv_send_wr *wr)
+{
+	uint8_t *data = (uint8_t *)to->data;
+	uint32_t length = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++) {
+		const struct ibv_sge *sge = &wr->sg_list[i];
+
+		if (sge->length > qp->max_inline - length)
+			return EINVAL;
+		memcpy(data + length, (void *)(uintptr_t)sge->addr, sge->length);
+		length += sge->length;
+	}
+	to->length = length;
+	return 0;
+}
+
+static struct card_abi_send *card_entry(struct card_qp *qp, uint32_t at)
+{
+	return (void *)(qp->sends->slots + (size_t)at * qp->slot_bytes);
+}
+
+/* Write a request where the card finds it at the next doorbell */
+static int card_write_send(struct card_qp *qp, struct card_abi_send *to,
+			   const struct ibv_send_wr *wr)
+{
+	static_assert(sizeof(struct ibv_sge) == sizeof(struct ib_uverbs_sge), "");
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->max_sge)
+		return EINVAL;
+	to->wr_id = wr->wr_id;
+	to->opcode = wr->opcode;
+	to->flags = wr->send_flags;
+	to->imm = wr->opcode == IBV_WR_SEND_WITH_INV ? wr->invalidate_rkey : wr->imm_data;
+	to->remote_addr = wr->wr.rdma.remote_addr;
+	to->rkey = wr->wr.rdma.rkey;
+	to->num_sge = wr->num_sge;
+	to->length = 0;
+	if (wr->send_flags & IBV_SEND_INLINE)
+		return card_write_inline(qp, to, wr);
+	memcpy(to->data, wr->sg_list, wr->num_sge * sizeof(*wr->sg_list));
+	return 0;
+}
+
+/* Have the card take the requests; returns 0 or an errno */
+static int card_doorbell(struct card_qp *qp)
+{
+	struct ib_uverbs_post_send_resp resp;
+	struct {
+		struct ib_uverbs_cmd_hdr hdr;
+		struct ib_uverbs_post_send post;
+	} cmd = {
+		.hdr = {
+			.command = IB_USER_VERBS_CMD_POST_SEND, .in_words = sizeof(cmd) / 4,
+			.out_words = sizeof(resp) / 4,
+		},
+		.post = {
+			.response = (uintptr_t)&resp, .qp_handle = qp->ibv.handle,
+			.wqe_size = sizeof(struct ib_uverbs_send_wr),
+		},
+	};
+
+	return write(qp->ibv.context->cmd_fd, &cmd, sizeof(cmd)) == sizeof(cmd) ? 0 : errno;
+}
+
+static int card_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct card_qp *qp = to_card_qp(ibv);
+	struct ibv_send_wr *each = wr;
+	uint32_t n = 0, i;
+	int rc = 0, error;
+
+	pthread_mutex_lock(&qp->lock);
+	while (!rc && each) {
+		rc = ENOMEM;
+		if (n < qp->entries)
+			rc = card_write_send(qp, card_entry(qp, n), each);
+		if (rc)
+			break;
+		each = each->next;
+		n++;
+	}
+	qp->sends->count = n;
+	/* the command may fail before the card gets it */
+	qp->sends->taken = 0;
+	error = card_doorbell(qp);
+	if (error) {
+		/* the first that the card has not taken */
+		rc = error;
+		for (each = wr, i = 0; i < qp->sends->taken && i < n; i++)
+			each = each->next;
+	}
+	pthread_mutex_unlock(&qp->lock);
+	if (rc)
+		*bad = each;
+	return rc;
 }
 
 /* --- registration with libibverbs --- */
@@ -328,7 +498,7 @@ static const struct verbs_context_ops card_ops = {
 	.modify_qp = card_modify_qp,
 	.poll_cq = card_poll_cq,
 	.post_recv = ibv_cmd_post_recv,
-	.post_send = ibv_cmd_post_send,
+	.post_send = card_post_send,
 	.query_device_ex = card_query_device,
 	.query_port = card_query_port,
 	.query_qp = card_query_qp,

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import pwd
 import re
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from ctypes import c_uint
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,24 @@ PORT = 18600
 SIZE = 65536
 LIMIT = 300.0
 SYSFS = Path("/sys/class/infiniband")
+# enum ib_uverbs_write_cmds
+POST_SEND = 28
+# requests that the card refuses: words of struct card_abi_send, or their number
+COUNT, OPCODE, FLAGS, ELEMENTS, LENGTH = 16, 5, 6, 8, 9
+INLINE, REG_MR, LOCAL_INV, READ = 8, 0x20, 7, 4
+MOST = 0xFFFFFFFF
+BAD = {
+    "more requests than the queue pair has": {COUNT: 65},
+    "4 Gi requests": {COUNT: MOST},
+    "a registration": {OPCODE: REG_MR},
+    "an invalidation": {OPCODE: LOCAL_INV},
+    "no opcode": {OPCODE: MOST},
+    "more elements than the queue pair has": {ELEMENTS: 3},
+    "4 Gi elements": {ELEMENTS: MOST},
+    "too much inline data": {FLAGS: INLINE, LENGTH: 257},
+    "4 GiB of inline data": {FLAGS: INLINE, LENGTH: MOST},
+    "an inline Read": {FLAGS: INLINE, OPCODE: READ, LENGTH: 16},
+}
 # a mapped IPv4 address
 GID = "0000:0000:0000:0000:0000:ffff:"
 
@@ -424,25 +445,68 @@ def inline() -> Any:
     client.private.write("b" * 200, 200)
     statuses = client.statuses(1) + server.statuses(1)
     refused = []
-    for local in ((client.private.buf, 257, 0), (8, 16, 0)):
-        try:
-            client.post(enums.IBV_WR_SEND, local, send_flags=flags)
-        except Exception as error:
-            refused.append(type(error).__name__)
+    try:
+        client.post(enums.IBV_WR_SEND, (client.private.buf, 257, 0), send_flags=flags)
+    except Exception as error:
+        refused.append(type(error).__name__)
     same = server.region.read(200, 0) == b"a" * 200
     return {"statuses": statuses, "same": same, "refused": refused}
 
 
-def overwritten() -> Any:
-    """A process overwrites its completion queues: its queue pair breaks, the card works on."""
+def shared_memory() -> list[tuple[int, int]]:
+    """The queues of this process: the only shared memory without a name."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    spans = [line.split()[0] for line in lines if line.endswith("/dev/zero (deleted)")]
+    return [(int(first, 16), int(last, 16)) for first, last in (x.split("-") for x in spans)]
+
+
+def doorbell(descriptor: int, handle: int) -> str:
+    """Have a queue pair post what its memory has; returns the name of the error."""
+    answer = ctypes.create_string_buffer(4)
+    # struct ib_uverbs_cmd_hdr and ib_uverbs_post_send, without a request
+    words = (POST_SEND, 8, 1, ctypes.addressof(answer), handle, 0, 0, 128)
+    try:
+        os.write(descriptor, struct.pack("=IHHQIIII", *words))
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return ""
+
+
+def requested() -> Any:
+    """A process writes requests by itself: what each doorbell says, and posts of two of them."""
     from pyverbs import enums
 
     client, server = connected()
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    # the only shared memory without a name
-    rings = [line.split()[0] for line in lines if line.endswith("/dev/zero (deleted)")]
-    for ring in rings:
-        first, last = (int(word, 16) for word in ring.split("-"))
+    client.post(enums.IBV_WR_RDMA_WRITE, buffer(client.region), remote(server.region))
+    statuses = client.statuses(1)
+    # one request, which the card has taken: a completion queue has zeros behind its head
+    (at,) = (first for first, _ in shared_memory() if (c_uint * 2).from_address(first)[:] == [1, 1])
+    links = [path for path in Path("/proc/self/fd").iterdir() if path.exists()]
+    opened = [int(path.name) for path in links if "uverbs" in str(path.readlink())]
+    places = [(descriptor, handle) for descriptor in opened for handle in range(32)]
+    head: Any = (c_uint * 2).from_address(at)
+    request: Any = (c_uint * 10).from_address(at + 64)
+    good = request[:]
+    found = {}
+    # the server's queue pair has no request; other objects are no queue pairs
+    (place,) = (each for each in places if not doorbell(*each) and client.cq.poll(1)[0])
+    for name, changes in BAD.items():
+        head[0], head[1], request[:] = 1, 7, good
+        for field, value in changes.items():
+            (head if field == COUNT else request)[field & 15] = value
+        found[name] = [doorbell(*place), head[1]]
+    head[0], request[:] = 1, good
+    found["good"] = [doorbell(*place), head[1]]
+    return {"found": found, "statuses": statuses + client.statuses(1)}
+
+
+def overwritten() -> Any:
+    """A process overwrites its queues: its queue pair breaks, the card works on."""
+    from pyverbs import enums
+
+    client, server = connected()
+    rings = shared_memory()
+    for first, last in rings:
         ctypes.memset(first, 0xA5, last - first)
     client.post(enums.IBV_WR_RDMA_WRITE, buffer(client.region), remote(server.region))
     broken = client.qp.query(enums.IBV_QP_STATE)[0].qp_state == enums.IBV_QPS_ERR
