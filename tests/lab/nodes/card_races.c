@@ -57,6 +57,7 @@ struct end {
 	int gid_index, async_fd;
 	uint32_t pd, cq, qp, qpn, lkey, mr;
 	struct card_abi_ring *ring;
+	struct card_abi_sends *sends;
 	char *data;
 };
 
@@ -165,6 +166,7 @@ static void create_qp(struct end *end)
 	struct {
 		struct ib_uverbs_cmd_hdr header;
 		struct ib_uverbs_create_qp qp;
+		struct card_abi_create_qp card;
 	} in = { .qp = {
 		.pd_handle = end->pd, .send_cq_handle = end->cq, .recv_cq_handle = end->cq,
 		.max_send_wr = WORK, .max_recv_wr = WORK, .max_send_sge = 1, .max_recv_sge = 1,
@@ -172,6 +174,9 @@ static void create_qp(struct end *end)
 	} };
 	struct ib_uverbs_create_qp_resp out;
 
+	end->sends = mmap(NULL, sizeof(*end->sends) + WORK * card_abi_slot_bytes(1, 0),
+			  PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	in.card.sends = (uintptr_t)end->sends;
 	must("create_qp", command(end->fd, IB_USER_VERBS_CMD_CREATE_QP, &in, sizeof(in), &out,
 				  sizeof(out)));
 	end->qp = out.qp_handle;
@@ -265,21 +270,22 @@ static int post_recv(struct end *end)
 	return command(end->fd, IB_USER_VERBS_CMD_POST_RECV, &in, sizeof(in), &out, sizeof(out));
 }
 
+/* Ring the doorbell for one request, which sends the region */
 static int post_send(struct end *end)
 {
+	struct card_abi_send *send = (void *)end->sends->slots;
+	struct ib_uverbs_sge *sge = (void *)send->data;
 	struct {
 		struct ib_uverbs_cmd_hdr header;
 		struct ib_uverbs_post_send post;
-		struct ib_uverbs_send_wr wr;
-		struct ib_uverbs_sge sge;
-	} in = {
-		.post = { .qp_handle = end->qp, .wr_count = 1, .sge_count = 1,
-			  .wqe_size = sizeof(in.wr) },
-		.wr = { .num_sge = 1, .opcode = 2, .send_flags = 2 },
-		.sge = { .addr = (uintptr_t)end->data, .length = BYTES, .lkey = end->lkey },
-	};
+	} in = { .post = { .qp_handle = end->qp, .wqe_size = sizeof(struct ib_uverbs_send_wr) } };
 	struct ib_uverbs_post_send_resp out;
 
+	*send = (struct card_abi_send){ .num_sge = 1, .opcode = 2, .flags = 2 };
+	*sge = (struct ib_uverbs_sge){
+		.addr = (uintptr_t)end->data, .length = BYTES, .lkey = end->lkey,
+	};
+	end->sends->count = 1;
 	return command(end->fd, IB_USER_VERBS_CMD_POST_SEND, &in, sizeof(in), &out, sizeof(out));
 }
 
