@@ -2,7 +2,9 @@
 /*
  * A TCG plugin for QEMU: counts executed instructions by address, 16 bytes per counter.
  * Argument orders=FIFO. A line in the FIFO names a file, which gets a line per counter:
- * address and count. The declarations are those of QEMU's plugin interface, version 2 or newer.
+ * address and count. user=1 counts user space by address, too: QEMU translates a page of a file
+ * once, and counts it at its address in the process that executed it first. The declarations are
+ * those of QEMU's plugin interface, version 2 or newer.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -12,8 +14,9 @@
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
-/* user space shares slot 0; the table is much larger than a kernel's code */
-#define SLOTS (1u << 20)
+/* user space shares slot 0 unless user=1; the table is much larger than the code that a machine executes */
+#define SLOT_BITS 22
+#define SLOTS (1u << SLOT_BITS)
 #define KERNEL (1ull << 63)
 
 struct qemu_plugin_tb;
@@ -40,13 +43,14 @@ EXPORT int qemu_plugin_version = 2;
 static struct qemu_plugin_scoreboard *counts;
 static uint64_t places[SLOTS];
 static char orders[4096];
+static bool user;
 
 static size_t slot(uint64_t address)
 {
 	uint64_t place = address & ~15ull;
-	size_t i = (place >> 4) * 0x9E3779B97F4A7C15ull >> 44;
+	size_t i = (place >> 4) * 0x9E3779B97F4A7C15ull >> (64 - SLOT_BITS);
 
-	if (!(address & KERNEL))
+	if (!user && !(address & KERNEL))
 		return 0;
 	/* translation is serialized */
 	for (i = i ? i : 1; places[i] && places[i] != place; i = i + 1 < SLOTS ? i + 1 : 1)
@@ -111,8 +115,9 @@ EXPORT int qemu_plugin_install(uint64_t id, const void *info, int argc, char **a
 	pthread_t thread;
 
 	(void)info;
-	if (argc != 1 || strncmp(argv[0], "orders=", 7))
+	if (argc < 1 || argc > 2 || strncmp(argv[0], "orders=", 7) || (argc == 2 && strcmp(argv[1], "user=1")))
 		return -1;
+	user = argc == 2;
 	snprintf(orders, sizeof(orders), "%s", argv[0] + 7);
 	counts = qemu_plugin_scoreboard_new(SLOTS * sizeof(uint64_t));
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);

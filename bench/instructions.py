@@ -41,8 +41,8 @@ Costs = dict[tuple[str, str], float]
 class Plugin:
     """The plugin, compiled into a folder, and the FIFO that it reads."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.fifo = folder, folder / "orders"
+    def __init__(self, folder: Path, user: bool) -> None:
+        self.folder, self.fifo, self.user = folder, folder / "orders", user
         self.file = folder / "count.so"
         subprocess.run(("gcc", *FLAGS, "-o", self.file, SOURCE), check=True)
         os.mkfifo(self.fifo)
@@ -50,7 +50,7 @@ class Plugin:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        return ("-plugin", f"{self.file},orders={self.fifo}")
+        return ("-plugin", f"{self.file},orders={self.fifo}{',user=1' * self.user}")
 
     def counts(self) -> dict[int, int]:
         """The instructions executed so far, by address."""
@@ -65,10 +65,12 @@ class Plugin:
 
 
 @contextlib.contextmanager
-def plugged() -> Iterator[Plugin]:
-    """Machines that start during the block have the plugin."""
+def plugged(user: bool = False) -> Iterator[Plugin]:
+    """Machines that start during the block have the plugin; ``user``: it has the addresses of user
+    space, too.
+    """
     with tempfile.TemporaryDirectory(prefix="instructions-") as folder:
-        plugin = Plugin(Path(folder))
+        plugin = Plugin(Path(folder), user)
         vars(machine)["qemu"] = lambda: (*qemu(), *plugin.arguments)
         try:
             yield plugin
