@@ -16,7 +16,10 @@
 
 #include <uapi/linux/ptrace.h>
 
-/* capture/probes.py defines SNAP, a power of two: bytes per part */
+/*
+ * capture/probes.py defines SNAP, a power of two: bytes per part; DATA: whether to copy the first
+ * page of data in chunks
+ */
 #define ADDRESS		28
 #define MOST_PAGES	2
 
@@ -68,13 +71,8 @@ BPF_PERCPU_ARRAY(capture_numbers, u64, ORIGINS);
 /* transport of the request that a thread of nfsd receives */
 BPF_TABLE("lru_hash", u64, u64, capture_threads, TASK_SLOTS);
 
-struct sent_reply {
-	u64 transport;
-	u64 xdr;
-};
-
-/* Reply that a Send conveys, by the Send's context */
-BPF_TABLE("lru_hash", u64, struct sent_reply, capture_sends, TASK_SLOTS);
+/* contexts of Sends whose Reply has been captured */
+BPF_TABLE("lru_hash", u64, u64, capture_sends, TASK_SLOTS);
 
 static __always_inline u64 pointer_at(u64 base, u32 offset)
 {
@@ -184,6 +182,34 @@ static __always_inline void capture_pages(struct part_record *record, u64 xdr, u
 		capture_bytes(record, PAGES, 0, 0, 0, total);
 }
 
+/*
+ * Pages to copy of a Call with this header.  Behind a Read list they are data, unless its position
+ * is zero: then the chunk conveys the message.
+ */
+static __always_inline u32 call_pages(u64 header)
+{
+	/* whether there is an entry, and its position */
+	u32 list[2] = { 0, 0 };
+
+	bpf_probe_read_kernel(list, sizeof(list), (void *)(header + 16));
+	return list[0] && list[1] ? DATA : MOST_PAGES;
+}
+
+/*
+ * Pages to copy of a Reply with this header.  They are data if it has one Write chunk that is not
+ * empty; with several chunks, they have the message between the data, too.
+ */
+static __always_inline u32 reply_pages(u64 header)
+{
+	/* no Read list; whether there is a Write chunk, its segments, and the first one's length */
+	u32 list[5] = { 0, 0, 0, 0, 0 };
+
+	bpf_probe_read_kernel(list, sizeof(list), (void *)(header + 16));
+	if (list[0] || !list[1] || !list[4])
+		return MOST_PAGES;
+	return word_at(header, 28 + 16 * (bpf_ntohl(list[2]) & 0xff)) ? MOST_PAGES : DATA;
+}
+
 static __always_inline void capture_xdr(struct part_record *record, u64 xdr, u32 pages)
 {
 	capture_vector(record, HEAD, xdr + OFFSET_HEAD);
@@ -223,11 +249,12 @@ static __always_inline void capture_call(struct part_record *record, u64 req, u6
 {
 	u32 head = word_at(xdr, OFFSET_HEAD + 8), tail = word_at(xdr, OFFSET_TAIL + 8);
 	u32 length = head + word_at(xdr, OFFSET_PAGE_LEN) + tail;
+	u64 header = pointer_at(req, OFFSET_RL_HDRBUF + OFFSET_HEAD);
 
 	if (tail && word_at(req, OFFSET_RL_NUM_SGE) == 2)
 		capture_bytes(record, HEAD, pointer_at(xdr, OFFSET_HEAD), 0, length, length);
 	else
-		capture_xdr(record, xdr, MOST_PAGES);
+		capture_xdr(record, xdr, call_pages(header));
 }
 
 /* struct rpcrdma_req */
@@ -329,15 +356,23 @@ int capture_result(struct pt_regs *ctx)
 	return 0;
 }
 
-/* The context of a Send is the second argument */
+/*
+ * The transport and the context of a Send. The header is complete, and the Reply still has its
+ * pages: the Send takes them before the event of the post.
+ */
 int capture_map_reply(struct pt_regs *ctx)
 {
-	u64 send = PT_REGS_PARM2(ctx);
-	struct sent_reply reply = {
-		.transport = PT_REGS_PARM1(ctx), .xdr = ARGUMENT_XDR(ctx),
-	};
+	u64 transport = PT_REGS_PARM1(ctx), send = PT_REGS_PARM2(ctx), xdr = ARGUMENT_XDR(ctx);
+	struct part_record *record = capture_begin(REPLY_SENT);
+	u64 header = send + OFFSET_SC_HDRBUF + OFFSET_HEAD;
 
-	capture_sends.update(&send, &reply);
+	capture_sends.update(&send, &transport);
+	if (!record)
+		return 0;
+	capture_server(record, transport);
+	capture_vector(record, WHOLE, header);
+	capture_xdr(record, xdr, reply_pages(pointer_at(header, 0)));
+	capture_end(record);
 	return 0;
 }
 
@@ -345,27 +380,21 @@ int capture_map_reply(struct pt_regs *ctx)
 RAW(svcrdma_post_send)
 {
 	u64 send = ctx->args[0], thread = bpf_get_current_pid_tgid();
-	struct sent_reply *reply = capture_sends.lookup(&send);
 	u64 *transport = capture_threads.lookup(&thread);
 	struct part_record *record;
-	u64 from = 0;
 
-	/* a copy, because the verifier permits no arithmetic with two pointers that may be NULL */
-	if (reply)
-		from = reply->transport;
-	else if (transport)
-		from = *transport;
-	if (!from)
+	if (capture_sends.lookup(&send)) {
+		capture_sends.delete(&send);
+		return 0;
+	}
+	if (!transport)
 		return 0;
 	record = capture_begin(REPLY_SENT);
 	if (!record)
 		return 0;
-	capture_server(record, from);
+	capture_server(record, *transport);
 	capture_vector(record, WHOLE, send + OFFSET_SC_HDRBUF + OFFSET_HEAD);
-	if (reply)
-		capture_xdr(record, reply->xdr, MOST_PAGES);
 	capture_end(record);
-	capture_sends.delete(&send);
 	return 0;
 }
 #endif
