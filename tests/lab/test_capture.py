@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A capture of a mount by the kernel's probes, as tshark and the kernel's own counts see it."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from cards import cards_lab
-from carriers import THEIRS, serve
+from carriers import OURS, THEIRS, serve
 
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
@@ -83,6 +84,49 @@ def tshark(lab: Nodes, node: str, *words: str) -> list[str]:
 def test_a_capture_of_mounts(modules: str, request: pytest.FixtureRequest) -> None:
     """Both ends capture; neither file has a malformed frame or a Call without its Reply."""
     check_mounts(request.getfixturevalue(modules), modules)
+
+
+# reads and writes 64 KiB of a mount; prints by origin how many bytes of pages the probes copied
+COPIED = r"""
+import json, os, subprocess, sys
+from collections import Counter
+from nfsrdma_tools.capture.messages import ORIGINS, PARTS, part
+from nfsrdma_tools.capture.probes import listening
+from nfsrdma_tools.capture.ring import records
+
+version, data = sys.argv[1], sys.argv[2] == "head"
+options = f"proto=rdma,port=20049,vers={version},rsize=65536,wsize=65536,noac"
+if version == "3":
+    # ACLs are messages in pages
+    options += ",noacl"
+subprocess.run(("mount", "-t", "nfs", "-o", options, "10.9.1.1:/export", "/mnt"), check=True)
+copied, origins = Counter(), Counter()
+try:
+    with listening(8192, data) as listener:
+        for way in ("if=/dev/zero of=/mnt/x oflag=direct", "if=/mnt/x of=/dev/null iflag=direct"):
+            subprocess.run(("dd", "bs=64k", "count=1", "status=none", *way.split()), check=True)
+        listener.stop()
+        for found in map(part, records(listener._ring.take())):
+            origins[ORIGINS[found.origin]] += 1
+            if PARTS[found.part] == "pages":
+                copied[ORIGINS[found.origin]] += len(found.captured)
+    os.unlink("/mnt/x")
+finally:
+    subprocess.run(("umount", "/mnt"), check=True)
+print(json.dumps([copied, origins]))
+"""
+
+
+@pytest.mark.parametrize("version", [pytest.param("3", marks=pytest.mark.nightly), "4.2"])
+def test_data_are_copied_only_if_they_are_wanted(solo: Lab, version: str) -> None:
+    """Client and server are one: ``zero`` copies no page of data, ``head`` copies one."""
+    ends = ("call sent", "reply received", "reply sent")
+    for data, expected in (("zero", 0), ("head", 4096)):
+        argv = ("solo", "python3", "-", version, data)
+        said = solo.run(*argv, stdin=COPIED.encode(), timeout=600).stdout
+        copied, origins = json.loads(said)
+        assert set(origins) >= {*ends, "call received", "result"}
+        assert {end: copied.get(end, 0) for end in ends} == dict.fromkeys(ends, expected)
 
 
 def check_mounts(lab: Nodes, modules: str) -> None:
@@ -173,7 +217,7 @@ def counted(pytestconfig: pytest.Config) -> Iterator[Lab]:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("whose", (THEIRS,))
+@pytest.mark.parametrize("whose", (THEIRS, OURS))
 def test_a_busy_mount_is_captured_without_loss(
     counted: Lab, whose: str, record_property: Callable[[str, object], None]
 ) -> None:
