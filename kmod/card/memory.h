@@ -191,8 +191,6 @@ void card_cq_init_interrupts(struct card_cq *cq, int vector);
 void card_cq_sync(struct card_cq *cq);
 
 /* user.c */
-void *card_memory_map(struct ib_device *ib, u64 address, size_t bytes, struct ib_umem **umem);
-void card_memory_unmap(void *memory, struct ib_umem *umem);
 int card_shared_create(struct card_cq *cq, struct ib_udata *udata);
 void card_shared_destroy(struct card_cq *cq);
 void card_shared_write(struct card_cq *cq, const struct ib_wc *wc);

@@ -77,16 +77,24 @@ static void *card_umem_map(struct ib_umem *umem)
 /**
  * card_memory_map - pin memory of the current process, and map it
  * @ib: device
- * @address: start of a page in the process
+ * @udata: request with one member, the address of a page in the process
  * @bytes: length
  * @umem: output: the pinned memory
  *
  * Return: kernel pointer, or an error pointer.
  */
-void *card_memory_map(struct ib_device *ib, u64 address, size_t bytes, struct ib_umem **umem)
+static void *card_memory_map(struct ib_device *ib, struct ib_udata *udata, size_t bytes,
+			     struct ib_umem **umem)
 {
 	void *memory;
+	u64 address;
+	int rc;
 
+	if (udata->inlen != sizeof(address) || udata->outlen)
+		return ERR_PTR(-EINVAL);
+	rc = ib_copy_from_udata(&address, udata, sizeof(address));
+	if (rc)
+		return ERR_PTR(rc);
 	if (!PAGE_ALIGNED(address))
 		return ERR_PTR(-EINVAL);
 	*umem = card_umem_get(ib, address, bytes, IB_ACCESS_LOCAL_WRITE);
@@ -104,7 +112,7 @@ void *card_memory_map(struct ib_device *ib, u64 address, size_t bytes, struct ib
  * @memory: pointer from card_memory_map()
  * @umem: the pinned memory
  */
-void card_memory_unmap(void *memory, struct ib_umem *umem)
+static void card_memory_unmap(void *memory, struct ib_umem *umem)
 {
 	vunmap(memory);
 	ib_umem_release(umem);
@@ -122,16 +130,10 @@ void card_memory_unmap(void *memory, struct ib_umem *umem)
 int card_shared_create(struct card_cq *cq, struct ib_udata *udata)
 {
 	size_t bytes = struct_size(cq->shared, wc, cq->size);
-	struct card_abi_create_cq request;
 	void *memory;
-	int rc;
 
-	if (udata->inlen != sizeof(request) || udata->outlen)
-		return -EINVAL;
-	rc = ib_copy_from_udata(&request, udata, sizeof(request));
-	if (rc)
-		return rc;
-	memory = card_memory_map(cq->ib.device, request.ring, bytes, &cq->umem);
+	static_assert(sizeof(struct card_abi_create_cq) == sizeof(u64));
+	memory = card_memory_map(cq->ib.device, udata, bytes, &cq->umem);
 	if (IS_ERR(memory))
 		return PTR_ERR(memory);
 	cq->shared = memory;
@@ -180,19 +182,13 @@ void card_shared_write(struct card_cq *cq, const struct ib_wc *wc)
  */
 int card_sends_create(struct card_qp *qp, struct ib_udata *udata)
 {
-	struct card_abi_create_qp request;
+	size_t bytes = sizeof(*qp->sends);
 	void *memory;
-	int rc;
 
-	if (udata->inlen != sizeof(request) || udata->outlen)
-		return -EINVAL;
-	rc = ib_copy_from_udata(&request, udata, sizeof(request));
-	if (rc)
-		return rc;
+	static_assert(sizeof(struct card_abi_create_qp) == sizeof(u64));
 	qp->slot_bytes = card_abi_slot_bytes(qp->cap.max_send_sge, qp->cap.max_inline_data);
-	memory = card_memory_map(qp->ib.device, request.sends,
-				 sizeof(*qp->sends) + (size_t)qp->sq.size * qp->slot_bytes,
-				 &qp->umem);
+	bytes += (size_t)qp->sq.size * qp->slot_bytes;
+	memory = card_memory_map(qp->ib.device, udata, bytes, &qp->umem);
 	if (IS_ERR(memory))
 		return PTR_ERR(memory);
 	qp->sends = memory;
