@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -24,13 +23,13 @@ import built
 from carriers import OURS, START, serve
 
 from bench import page
+from bench.commits import ROOT, program, unpack
 from bench.instructions import Costs, operation, plugged
 from bench.solo import DESIGNS, LOADS, OUR_COLUMN, PREPARE, RDMA, Column, mount, prove, sh, unmount
 from nfsrdma_tools import module_source
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
-ROOT = Path(__file__).parents[1]
 STORE = ROOT / "out" / "bench-before.json"
 THERE = "/run/modules"
 # in turns: what drifts adds to both
@@ -61,9 +60,7 @@ Counts = dict[str, dict[str, list[Count]]]
 def sources(commit: str) -> Iterator[dict[str, Path]]:
     """The module's source at the commit, and in the working tree."""
     with tempfile.TemporaryDirectory() as folder:
-        argv = ("git", "-C", ROOT, "archive", commit, "kmod")
-        archive = subprocess.run(argv, check=True, capture_output=True).stdout
-        subprocess.run(("tar", "-x", "-C", folder), check=True, input=archive)
+        unpack(commit, Path(folder), "kmod")
         yield {commit: Path(folder) / "kmod", "today": module_source.find().folder}
 
 
@@ -147,8 +144,7 @@ def table(names: list[str], found: dict[str, Counts]) -> Iterator[str]:
 
 def key(commit: str, kernel: str) -> str:
     """A text that differs for each pair of modules, for each kernel, and for other loads."""
-    full = ("git", "-C", ROOT, "rev-parse", commit)
-    before = subprocess.run(full, check=True, capture_output=True, text=True).stdout.strip()
+    before = program("git", "-C", ROOT, "rev-parse", commit).strip()
     plan = repr((before, module_source.find().hash, kernel, RUNS, TURNS))
     return hashlib.sha256(plan.encode()).hexdigest()
 

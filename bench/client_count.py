@@ -27,13 +27,14 @@ from carriers import OURS, serve
 from client_library import built_library, place_program
 
 from bench import page
+from bench.commits import ROOT, program
 from bench.instructions import CARD, COPY, Plugin, Symbols, plugged
+from bench.library_count import SHAPES as NAMES
 from bench.solo import PREPARE, sh
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent
 READER = "/run/bench/client_reader"
 PARAMETERS = "/sys/module/nfsrdma/parameters"
 # idle time takes no instructions, but ends references
@@ -79,10 +80,6 @@ def mappings(lines: Iterable[str]) -> list[Mapping]:
         start, end = (int(each, 16) for each in words[0].split("-"))
         found.append(Mapping(start, end, int(words[2], 16), words[5] if len(words) > 5 else ""))
     return found
-
-
-def program(*argv: str | Path) -> str:
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
 class Image:
@@ -273,8 +270,7 @@ def tables(found: dict[str, Found]) -> list[str]:
     """The instructions of a read by part: columns for each state of the source and each shape."""
     columns = [(name, depth) for depth in SHAPES for name in found]
     costs = [found[name]["costs"][str(depth)][1] for name, depth in columns]
-    shapes = {1: "one at a time", 16: "16 by one doorbell"}
-    heads = [f"{shapes[depth]}, {name}" for name, depth in columns]
+    heads = [f"{NAMES[depth]}, {name}" for name, depth in columns]
     rows: list[list[str]] = [["thousands of instructions, 4 KiB by reference", *heads]]
     rows += [[part, *(f"{all_of(each, [part]):.2f}" for each in costs)] for part in PARTS]
     rows.append(["without the card, its model and the way to it",
@@ -285,7 +281,7 @@ def tables(found: dict[str, Found]) -> list[str]:
     lines = page.table(rows)
     last = list(found)[-1]
     for depth in SHAPES:
-        lines += ["", f"Instructions of each part, {shapes[depth]}, {last}:", ""]
+        lines += ["", f"Instructions of each part, {NAMES[depth]}, {last}:", ""]
         lines += details(found[last]["costs"][str(depth)][1])
     return lines
 

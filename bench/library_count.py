@@ -12,7 +12,6 @@ import datetime
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -20,9 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench import page
+from bench.commits import ROOT, program, unpack
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent
 SOURCE = HERE / "library_count.c"
 SHAPES = {1: "one at a time", 16: "16 by one doorbell"}
 RUNS = (1600, 9600)
@@ -32,10 +31,6 @@ LINKED = ("-ltirpc", "-lrdmacm", "-libverbs", "-lpthread")
 SYSTEM = "libc: `memcmp`, the clock"
 # instructions of a read, by source file and function
 Costs = dict[tuple[str, str], float]
-
-
-def program(*argv: str | Path) -> str:
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
 def build(tree: Path, folder: Path) -> tuple[Path, set[str]]:
@@ -87,9 +82,7 @@ def measure(tree: Path) -> dict[int, Costs]:
 def trees(commit: str, folder: Path) -> Iterator[tuple[str, Path]]:
     """The library at a commit, and in the working tree."""
     if commit:
-        argv = ("git", "-C", ROOT, "archive", commit, "lib", "kmod/wire")
-        archive = subprocess.run(argv, check=True, capture_output=True).stdout
-        subprocess.run(("tar", "-x", "-C", folder), check=True, input=archive)
+        unpack(commit, folder, "lib", "kmod/wire")
         yield commit, folder
     yield "today", ROOT
 
