@@ -4,11 +4,11 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from cards import cards_lab
 from carriers import OURS, THEIRS, serve
+from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
@@ -227,18 +227,13 @@ def test_a_busy_mount_is_captured_without_loss(
 
 def check_rate(lab: Nodes) -> tuple[float, int]:
     """Client and server are one, so that each READ is four messages."""
-    script = (Path(__file__).parent / "nodes" / "capture_node.py").read_bytes()
+    script = node_script("capture")
     lab.run("solo", "sh", "-ec", PREPARE)
     try:
         begin(lab, "solo")
         try:
-            argv = (
-                "solo",
-                "python3",
-                "-",
-                "/mnt/read",
-                *map(str, (SIZE, RATE, SECONDS, PROCESSES)),
-            )
+            numbers = map(str, (SIZE, RATE, SECONDS, PROCESSES))
+            argv = ("solo", "python3", "-", "/mnt/read", *numbers)
             rate = float(lab.run(*argv, stdin=script, timeout=1800).stdout)
         finally:
             messages, lost = end(lab, "solo")
