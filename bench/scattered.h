@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the readers of optimistic.py and optimistic_user.py share: an order of records, and the stamps
+ * The readers of optimistic.py and optimistic_user.py read records in this order, and check the stamps
  * of pages. Each page of a file begins with its offset, plus 4096 times the number of the file.
  */
 #ifndef SCATTERED_H

@@ -34,7 +34,7 @@ MSG, NOMSG, MSGP, DONE, ERROR = range(5)
 NAMES = ("RDMA_MSG", "RDMA_NOMSG", "RDMA_MSGP", "RDMA_DONE", "RDMA_ERROR")
 ERR_VERS, ERR_CHUNK = 1, 2
 _PRIVATE = 0xF6AB0E18
-# headers are shorter, but for those with many segments
+# most headers have fewer words; those with many segments have more
 _FIRST_WORDS = 32
 
 

@@ -92,7 +92,7 @@ def pytest_terminal_summary(
 
 
 def asked(config: pytest.Config) -> dict[str, Any]:
-    """What the options say of the machines."""
+    """The options that configure the shared machines."""
     return {name: config.getoption(f"--{name}") for name in ("kernel", "nic", "cpus")}
 
 

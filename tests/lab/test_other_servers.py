@@ -50,7 +50,7 @@ def library(pair: Lab) -> Iterator[Lab]:
 
 
 def equal(lab: Lab, way: str, vers: str) -> None:
-    """What the client wrote and read is what the server's file system has."""
+    """Compare the files that the client wrote and read with those of the server's file system."""
     script = node_script("other_servers")
     said = lab.run("client", "python3", "-", way, vers, stdin=script, timeout=SECONDS).stdout
     wanted: dict[str, str] = json.loads(said)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* What the fuzzed programs of libnfsrdma share: a session over a device that does nothing by itself. */
+/* The fuzzed programs of libnfsrdma have this session, over a device that does nothing by itself. */
 #ifndef FUZZ_LIBRARY_H
 #define FUZZ_LIBRARY_H
 
