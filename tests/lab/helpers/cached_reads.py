@@ -163,6 +163,10 @@ def stale(
     return found
 
 
+# microseconds between the changes of a writer
+RESTS = ("100000", "400000", "1000000")
+
+
 def campaign(
     lab: Lab,
     parameters: Mapping[str, Sequence[int]],
@@ -171,20 +175,26 @@ def campaign(
     writers: Sequence[str] = ("vers=3",),
     *,
     users: int = 0,
-) -> dict[str, int]:
-    """MINUTES of rounds with faults, each with other parameters, and the module loaded again."""
+) -> tuple[dict[str, int], dict[str, Any]]:
+    """MINUTES of rounds with faults, each with other parameters, and the module loaded again.
+
+    Returns the sums of all, and the round with the last value of each parameter, the first one.
+    """
     kernel = lab.config.kernel
     folders = [each for each in ("/export", DISK, HUGE) if not misreads_holes(kernel, each)]
     print(f"seed {SEED}, in {', '.join(folders)}", flush=True)
     chance = random.Random(SEED)  # noqa: S311 - no secret
     end, sums, number = time.monotonic() + 60 * float(MINUTES or 10), dict[str, int](), 0
+    first: dict[str, Any] = {}
     while time.monotonic() < end or number < 2:
         folder, writer = folders[number % len(folders)], chance.choice(writers)
         values = {name: chance.choice(choices) for name, choices in parameters.items()}
         seconds = min(120.0, max(20.0, end - time.monotonic()))
-        some = chance.choice((faults, faults, "drop caches,squeeze", ""))
         # a file that changed in the last second is read by nfsd
-        rest = chance.choice(("100000", "400000", "1000000"))
+        rest = chance.choice(RESTS)
+        if not first:
+            values, rest = {name: choices[-1] for name, choices in parameters.items()}, RESTS[-1]
+        some = chance.choice((faults, faults, "drop caches,squeeze", ""))
         seed = f"{SEED}{number:03}"
         try:
             found = stale(lab, seconds, seed, folder, rest, some, writer, users=users, **values)
@@ -201,15 +211,15 @@ def campaign(
             sums[name] = sums.get(name, 0) + value
         for name, value in found.get("user", {}).items():
             sums[f"user_{name}"] = sums.get(f"user_{name}", 0) + value
-        print(
-            time.strftime("%X"), f"round {number}", folder, writer, values, some, sums, flush=True
-        )
+        about = (folder, writer, f"{rest} us", values, some)
+        print(time.strftime("%X"), f"round {number}", *about, sums, flush=True)
+        first = first or found
         number += 1
         if number % 4 == 0:
             lab.run("server", "systemctl", "stop", "nfs-server")
             _unload(lab)
             prepare(lab)
-    return sums
+    return sums, first
 
 
 def _unload(lab: Lab) -> None:
