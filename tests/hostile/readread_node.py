@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -178,17 +179,17 @@ def unknown() -> dict[str, Any]:
 
 def key_comes_again() -> dict[str, Any]:
     """A key has 8 bits of its own, so a region gets it again. It has another address then."""
-    client, pairs = Client(), set[tuple[int, int]]()
-    first = again = client.exposed(7, PAGE)[0]
-    for number in range(USES):
-        pairs.add((again.handle, again.offset))
-        client.done(7 + number)
-        (again,) = client.exposed(8 + number, PAGE)
-        if again.handle == first.handle:
-            break
+    client, offsets, number = Client(), dict[int, int](), 7
+    while (offer := client.exposed(number, PAGE)[0]).handle not in offsets and number < USES:
+        offsets[offer.handle] = offer.offset
+        client.done(number)
+        number += 1
+    # the key of any region: the server may never use a certain one again
+    before = offsets.get(offer.handle, 0)
     return {
-        **{"uses": len(pairs), "again": again.handle == first.handle},
-        **{"repeated": (again.handle, again.offset) in pairs, "late": client.refused(first)},
+        **{"uses": len(offsets), "again": offer.handle in offsets},
+        **{"repeated": offer.offset == before},
+        **{"late": client.refused(replace(offer, offset=before))},
     }
 
 
