@@ -19,7 +19,8 @@
 #include "session.h"
 
 struct block {
-	struct block *next, *newer, *older;
+	struct block *next;
+	TAILQ_ENTRY(block) uses;
 	struct cached_file *file;	/* NULL: unused */
 	uint64_t index;
 	uint32_t length;		/* of the data in bytes; less than a block only at the end of the file */
@@ -42,8 +43,7 @@ struct cached_file {
  * @blocks: their headers
  * @used: number of those that were ever used
  * @unused: those of them without data
- * @newest: last used
- * @oldest: first used
+ * @uses: blocks with data, the one used last first
  * @table: blocks by file and index, @mask + 1 elements
  * @files: all files with a user or a block
  */
@@ -52,7 +52,8 @@ struct cache {
 	size_t bytes;
 	struct block *blocks;
 	uint32_t nblocks, used;
-	struct block *unused, *newest, *oldest;
+	struct block *unused;
+	TAILQ_HEAD(block_uses, block) uses;
 	struct block **table;
 	uint32_t mask;
 	struct cached_file *files;
@@ -79,20 +80,6 @@ static struct block *find(const struct cache *cache, const struct cached_file *f
 	return block;
 }
 
-static void unlink_use(struct cache *cache, struct block *block)
-{
-	*(block->newer ? &block->newer->older : &cache->newest) = block->older;
-	*(block->older ? &block->older->newer : &cache->oldest) = block->newer;
-}
-
-static void link_use(struct cache *cache, struct block *block)
-{
-	block->newer = NULL;
-	block->older = cache->newest;
-	*(block->older ? &block->older->newer : &cache->oldest) = block;
-	cache->newest = block;
-}
-
 static void free_if_unused(struct cache *cache, struct cached_file *file)
 {
 	struct cached_file **at = &cache->files;
@@ -113,7 +100,7 @@ static void release(struct cache *cache, struct block *block)
 	while (*at != block)
 		at = &(*at)->next;
 	*at = block->next;
-	unlink_use(cache, block);
+	TAILQ_REMOVE(&cache->uses, block, uses);
 	block->file->nblocks--;
 	block->file = NULL;
 	block->next = cache->unused;
@@ -128,8 +115,9 @@ static struct block *take(struct cache *cache)
 	if (!cache->unused && cache->used < cache->nblocks)
 		return &cache->blocks[cache->used++];
 	if (!cache->unused) {
-		file = cache->oldest->file;
-		release(cache, cache->oldest);
+		block = TAILQ_LAST(&cache->uses, block_uses);
+		file = block->file;
+		release(cache, block);
 		free_if_unused(cache, file);
 	}
 	block = cache->unused;
@@ -279,9 +267,9 @@ ssize_t cache_read(const struct nfsrdma_file *file, uint8_t *buf, size_t count, 
 			n = count - done;
 		memcpy(buf + done, data_of(cache, block) + at, n);
 		done += n;
-		if (block != cache->newest) {
-			unlink_use(cache, block);
-			link_use(cache, block);
+		if (block != TAILQ_FIRST(&cache->uses)) {
+			TAILQ_REMOVE(&cache->uses, block, uses);
+			TAILQ_INSERT_HEAD(&cache->uses, block, uses);
 		}
 		if (block->eof)
 			break;
@@ -301,7 +289,7 @@ static void fill_block(struct cache *cache, struct cached_file *file, uint64_t i
 		*block = (struct block){.next = *at, .file = file, .index = index};
 		*at = block;
 		file->nblocks++;
-		link_use(cache, block);
+		TAILQ_INSERT_HEAD(&cache->uses, block, uses);
 	}
 	block->length = length;
 	block->eof = eof;
@@ -337,6 +325,7 @@ int cache_allocate(struct nfsrdma_session *session)
 	if (!cache)
 		return no_memory();
 	session->cache = cache;
+	TAILQ_INIT(&cache->uses);
 	cache->nblocks = session->options.cache / CACHE_BLOCK;
 	cache->bytes = (size_t)cache->nblocks * CACHE_BLOCK;
 	while (size < cache->nblocks)

@@ -108,20 +108,6 @@ static bool is_of(const struct reference *reference, const uint8_t *fh, uint32_t
 	       !memcmp(reference->fh, fh, length);
 }
 
-static void unlink_use(struct references *references, struct reference *reference)
-{
-	*(reference->newer ? &reference->newer->older : &references->newest) = reference->older;
-	*(reference->older ? &reference->older->newer : &references->oldest) = reference->newer;
-}
-
-static void link_use(struct references *references, struct reference *reference)
-{
-	reference->newer = NULL;
-	reference->older = references->newest;
-	*(reference->older ? &reference->older->newer : &references->oldest) = reference;
-	references->newest = reference;
-}
-
 /* The memory may not be read any more; the entry remains */
 static void end(struct references *references, struct reference *reference)
 {
@@ -142,7 +128,7 @@ static void release(struct references *references, struct reference *reference)
 					       reference->index);
 
 	end(references, reference);
-	unlink_use(references, reference);
+	TAILQ_REMOVE(&references->uses, reference, uses);
 	while (*at != reference)
 		at = &(*at)->next_of_file;
 	*at = reference->next_of_file;
@@ -153,7 +139,7 @@ static void release(struct references *references, struct reference *reference)
 /* Add an entry without memory, if there is room */
 static void add(struct references *references, const struct nfsrdma_file *file, uint64_t index, uint64_t now)
 {
-	struct reference *reference = references->oldest, **bucket;
+	struct reference *reference = TAILQ_LAST(&references->uses, reference_uses), **bucket;
 
 	if (!references->unused && references->used < REFERENCES)
 		references->unused = &references->all[references->used++];
@@ -169,7 +155,7 @@ static void add(struct references *references, const struct nfsrdma_file *file, 
 	};
 	memcpy(reference->fh, file->fh.bytes, file->fh.length);
 	*bucket = reference;
-	link_use(references, reference);
+	TAILQ_INSERT_HEAD(&references->uses, reference, uses);
 }
 
 /* Bytes of a READ that the memory has; 0 if the READ needs others.  Sets @eof. */
@@ -216,9 +202,9 @@ enum reference_answer reference_find(struct references *references, const struct
 		add(references, file, index, now);
 		return REFERENCE_NONE;
 	}
-	if (reference != references->newest) {
-		unlink_use(references, reference);
-		link_use(references, reference);
+	if (reference != TAILQ_FIRST(&references->uses)) {
+		TAILQ_REMOVE(&references->uses, reference, uses);
+		TAILQ_INSERT_HEAD(&references->uses, reference, uses);
 	}
 	bytes = covers(reference, position, count, eof);
 	if (!bytes)
@@ -294,7 +280,7 @@ void references_drop_file(struct references *references, const struct handle *fh
 {
 	struct reference *reference;
 
-	for (reference = references->newest; reference; reference = reference->older)
+	TAILQ_FOREACH(reference, &references->uses, uses)
 		if (reference->fh_length == fh->length && !memcmp(reference->fh, fh->bytes, fh->length))
 			end(references, reference);
 }
@@ -316,7 +302,7 @@ void references_end(struct references *references)
 {
 	struct reference *reference;
 
-	for (reference = references->newest; reference; reference = reference->older)
+	TAILQ_FOREACH(reference, &references->uses, uses)
 		end(references, reference);
 }
 
@@ -324,6 +310,7 @@ void references_end(struct references *references)
 
 bool references_allocate(struct references *references)
 {
+	TAILQ_INIT(&references->uses);
 	/* the pages that hold entries come with their first use */
 	references->all = calloc(REFERENCES, sizeof(*references->all));
 	return references->all;

@@ -24,6 +24,7 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
@@ -258,8 +259,7 @@ struct nfs4_attributes {
  * struct reference - an extent of a file that the session may read by RDMA, or has just read by RPC
  * @next_of_file: next one with the same hash of file handle and extent, or the next unused one
  * @next_of_handle: next one with the same hash of the key, if @extent has a length
- * @newer: used later
- * @older: used earlier
+ * @uses: in the list of all entries with a file
  * @index: number of the extent in the file
  * @position: position of the memory in the file
  * @extent: the memory; its length is 0 if the server has granted nothing
@@ -270,7 +270,8 @@ struct nfs4_attributes {
  * @fh: file handle
  */
 struct reference {
-	struct reference *next_of_file, *next_of_handle, *newer, *older;
+	struct reference *next_of_file, *next_of_handle;
+	TAILQ_ENTRY(reference) uses;
 	uint64_t index, position;
 	struct nfr_segment extent;
 	bool ends;
@@ -287,8 +288,7 @@ struct reference {
  * @all: memory of REFERENCES entries
  * @used: number of those that ever had a file
  * @unused: those of them without one
- * @newest: last used
- * @oldest: first used
+ * @uses: entries with a file, the one used last first
  * @by_file: by hash of file handle and extent
  * @by_handle: by hash of the key
  * @shift: bytes of an extent, as a power of two
@@ -298,7 +298,8 @@ struct reference {
 struct references {
 	struct reference *all;
 	uint32_t used;
-	struct reference *unused, *newest, *oldest;
+	struct reference *unused;
+	TAILQ_HEAD(reference_uses, reference) uses;
 	struct reference *by_file[REFERENCE_HASHES], *by_handle[REFERENCE_HASHES];
 	uint32_t shift;
 	uint64_t credential, accepted;
