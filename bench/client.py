@@ -32,8 +32,9 @@ HERE = Path(__file__).parent
 OUT = HERE.parent / "out"
 READER = "/run/bench/client_reader"
 PARAMETERS = "/sys/module/nfsrdma/parameters"
-# idle time takes no instructions, but ends references
-OPTIMISTIC = {"optimistic_lifetime": 3600, "optimistic_memory": 1024}
+# idle time takes no instructions, but ends references; a client gets a quarter of the memory, and
+# each of its 16 connections has grants of its own
+OPTIMISTIC = {"optimistic_lifetime": 3600, "optimistic_memory": 8192}
 MOST = 65536
 SIZE, READS = 4096, 3200
 
