@@ -32,16 +32,6 @@ static struct reader readers[SESSIONS_MAX];
 static size_t size, blocks;
 static uint32_t depth, sessions, optimistic;
 
-/* A permutation of the numbers below a power of two */
-static size_t scatter(size_t number)
-{
-	size_t mask = blocks - 1;
-
-	number = number * 0x9E3779B1 & mask;
-	number ^= number >> 7;
-	return number * 0x9E3779B1 & mask;
-}
-
 static void check(const uint8_t *block)
 {
 	if (memcmp(block, "y\ny\ny\ny\n", 8)) {
@@ -65,7 +55,7 @@ static void begin(struct reader *reader, const char *target, const char *path)
 
 static void one(struct reader *reader, size_t number)
 {
-	if (nfsrdma_pread(reader->file, reader->room, size, scatter(number) * size) != (ssize_t)size)
+	if (nfsrdma_pread(reader->file, reader->room, size, scatter(number, blocks) * size) != (ssize_t)size)
 		failed("pread");
 	check(reader->room);
 }
@@ -98,7 +88,7 @@ static void submit(struct reader *reader, size_t first)
 
 	for (i = 0; i < depth; i++)
 		if (nfsrdma_prepare_read(reader->file, reader->room + i * size, size,
-					 scatter(first + i) * size, i))
+					 scatter(first + i, blocks) * size, i))
 			failed("prepare");
 	if (nfsrdma_submit(reader->session) != (int)depth)
 		failed("submit");

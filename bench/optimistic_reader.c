@@ -24,7 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "scattered.h"
+#include "stamps.h"
 
 #define LARGEST	(2 * PAGE)
 

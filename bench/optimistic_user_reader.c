@@ -21,7 +21,7 @@
 #include <string.h>
 
 #include "library.h"
-#include "scattered.h"
+#include "stamps.h"
 
 #define LARGEST		(2 * PAGE)
 #define SMALL_CACHE	(1 << 20)

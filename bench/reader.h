@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Functions that the readers of papers.py and optimistic.py share. */
+/* Functions that the readers of all measurements share. */
 #ifndef READER_H
 #define READER_H
 
@@ -35,6 +35,16 @@ static void *memory(size_t size)
 	if (room == MAP_FAILED)
 		fail("mmap");
 	return room;
+}
+
+/* A permutation of the numbers below a power of two */
+static inline size_t scatter(size_t number, size_t records)
+{
+	size_t mask = records - 1;
+
+	number = number * 0x9E3779B1 & mask;
+	number ^= number >> 7;
+	return number * 0x85EBCA77 & mask;
 }
 
 #endif /* READER_H */
