@@ -138,8 +138,10 @@ struct card_wire {
  * @ndev: network device whose addresses are the GIDs; the card holds a reference
  * @list: link in the list of cards; cards_lock protects it
  * @id: unique number, not reused after removal; never 0
- * @keys: memory regions by the index in their keys
- * @next_key: start of the search for a free index
+ * @regions: memory regions by the index in their keys, for readers under RCU
+ * @indices: bits of the indices in use
+ * @next_index: start of the search for a free index
+ * @regions_lock: protects @indices, @next_index, and changes of @regions
  * @gsi: queue pair of management datagrams; cards_lock protects it
  * @netdev_up: netif_running() and netif_carrier_ok() of the network device
  * @link_down: debugfs set the link down
@@ -162,8 +164,10 @@ struct card {
 	struct net_device *ndev;
 	struct list_head list;
 	u32 id;
-	struct xarray keys;
-	u32 next_key;
+	struct card_mr __rcu **regions;
+	unsigned long *indices;
+	u32 next_index;
+	spinlock_t regions_lock;
 	struct card_qp *gsi;
 	bool netdev_up;
 	bool link_down;

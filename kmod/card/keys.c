@@ -4,12 +4,18 @@
 
 /* --- access --- */
 
-static struct card_mr *card_mr_get(struct card *card, u32 index)
+/* Look up a region, inside an RCU read section */
+static struct card_mr *card_mr_at(const struct card *card, u32 index)
+{
+	return index <= CARD_MAX_MR ? rcu_dereference(card->regions[index]) : NULL;
+}
+
+static struct card_mr *card_mr_get(const struct card *card, u32 index)
 {
 	struct card_mr *mr;
 
 	rcu_read_lock();
-	mr = xa_load(&card->keys, index);
+	mr = card_mr_at(card, index);
 	if (mr && !atomic_inc_not_zero(&mr->users))
 		mr = NULL;
 	rcu_read_unlock();
@@ -122,7 +128,7 @@ static bool card_mr_register(struct card_mr *mr, u32 key, int access)
 /* Look up a region for fast registration, in any state, inside an RCU read section */
 static struct card_mr *card_mr_find(struct card_qp *qp, u32 index)
 {
-	struct card_mr *mr = xa_load(&qp->card->keys, index);
+	struct card_mr *mr = card_mr_at(qp->card, index);
 
 	return mr && mr->max_ranges && !mr->umem && mr->ib.pd == qp->ib.pd ? mr : NULL;
 }

@@ -150,6 +150,8 @@ static inline struct card_cq *to_card_cq(struct ib_cq *ib)
 }
 
 /* region.c */
+bool card_regions_create(struct card *card);
+void card_regions_destroy(struct card *card);
 struct ib_mr *card_get_dma_mr(struct ib_pd *pd, int access);
 struct ib_mr *card_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_sg);
 struct ib_mr *card_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 addr, int access);

@@ -86,6 +86,7 @@ void card_dealloc(struct ib_device *ib)
 	card_debugfs_remove(card);
 	kvfree(card->wire.cache);
 	free_percpu(card->counts);
+	card_regions_destroy(card);
 	dev_put(card->ndev);
 	/* the module waits for an empty list, so this is the last step */
 	spin_lock_bh(&cards_lock);
@@ -100,7 +101,6 @@ static struct card *card_alloc(struct net_device *ndev)
 	if (!card)
 		return NULL;
 	INIT_LIST_HEAD(&card->list);
-	xa_init_flags(&card->keys, XA_FLAGS_ALLOC1);
 	card_wire_init(&card->wire);
 	dev_hold(ndev);
 	card->ndev = ndev;
@@ -108,7 +108,7 @@ static struct card *card_alloc(struct net_device *ndev)
 	card->netdev_up = card_netdev_is_up(card);
 	card_device_init(card);
 	card->counts = alloc_percpu(struct card_counts);
-	if (card->counts)
+	if (card->counts && card_regions_create(card))
 		return card;
 	ib_dealloc_device(&card->ib);
 	return NULL;

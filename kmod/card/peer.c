@@ -71,6 +71,18 @@ static void card_peer_establish(struct card_qp *peer)
 	card_qp_event(peer, IB_EVENT_COMM_EST);
 }
 
+/* Look up the peer, or take that of the last request; the lock of card_qps is held */
+static struct card_qp *card_peer_find(struct card_qp *qp)
+{
+	u32 number = qp->attr.dest_qp_num;
+
+	if (!qp->peer || qp->peer_since != card_qps_erased || qp->peer->ib.qp_num != number) {
+		qp->peer = xa_load(&card_qps, number);
+		qp->peer_since = card_qps_erased;
+	}
+	return qp->peer;
+}
+
 /**
  * card_peer_enter - begin an access to the peer of a queue pair
  * @qp: queue pair
@@ -87,7 +99,7 @@ struct card_qp *card_peer_enter(struct card_qp *qp)
 	if (!card_is_up(qp->card))
 		return NULL;
 	xa_lock_bh(&card_qps);
-	peer = xa_load(&card_qps, qp->attr.dest_qp_num);
+	peer = card_peer_find(qp);
 	if (peer) {
 		spin_lock_irqsave(&peer->lock, flags);
 		if (card_peer_answers(peer, qp)) {

@@ -13,6 +13,8 @@
 
 /* All queue pairs of all cards by number, except those of management datagrams */
 DEFINE_XARRAY_FLAGS(card_qps, XA_FLAGS_ALLOC | XA_FLAGS_LOCK_BH);
+/* Number of those destroyed so far; the lock of card_qps protects it */
+u64 card_qps_erased;
 static u32 card_next_qpn;
 
 /* --- rings --- */
@@ -115,7 +117,10 @@ static int card_qp_publish(struct card_qp *qp, enum ib_qp_type type)
 static void card_qp_hide(struct card_qp *qp)
 {
 	if (!card_is_gsi(qp)) {
-		xa_erase_bh(&card_qps, qp->ib.qp_num);
+		xa_lock_bh(&card_qps);
+		__xa_erase(&card_qps, qp->ib.qp_num);
+		card_qps_erased++;
+		xa_unlock_bh(&card_qps);
 		return;
 	}
 	spin_lock_bh(&cards_lock);

@@ -107,6 +107,8 @@ struct card_ring {
  * @signal_all: each send request is signaled
  * @path: path to the peer
  * @peer_card: id of the peer's card, 0 for none
+ * @peer: peer of the last request, if @peer_since is still card_qps_erased
+ * @peer_since: card_qps_erased at the time of the lookup
  * @sq: send requests; from tail: executed ones up to @executed, started ones up
  *	to @started, then the others up to head
  * @rq: receive requests
@@ -147,6 +149,8 @@ struct card_qp {
 	bool signal_all;
 	struct card_path path;
 	u32 peer_card;
+	struct card_qp *peer;
+	u64 peer_since;
 	struct card_ring sq;
 	struct card_ring rq;
 	struct card_abi_sends *sends;
@@ -228,6 +232,7 @@ static inline bool card_is_gsi(const struct card_qp *qp)
 
 /* qp.c */
 extern struct xarray card_qps;
+extern u64 card_qps_erased;
 int card_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_udata *udata);
 int card_destroy_qp(struct ib_qp *ib, struct ib_udata *udata);
 void card_qp_stop(struct card_qp *qp);

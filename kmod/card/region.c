@@ -8,6 +8,7 @@
  * refuses later accesses, and waits for current ones without sleeping. Neither
  * takes a lock.
  */
+#include <linux/bitmap.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 
@@ -44,6 +45,61 @@ bool card_mr_close(struct card_mr *mr)
 	return closed;
 }
 
+/* --- indices --- */
+
+/**
+ * card_regions_create - create the table of a card's regions
+ * @card: card
+ *
+ * Return: false without memory; card_regions_destroy() frees what there is.
+ */
+bool card_regions_create(struct card *card)
+{
+	spin_lock_init(&card->regions_lock);
+	card->next_index = 1;
+	card->regions = kvcalloc(CARD_MAX_MR + 1, sizeof(*card->regions), GFP_KERNEL);
+	card->indices = bitmap_zalloc(CARD_MAX_MR + 1, GFP_KERNEL);
+	return card->regions && card->indices;
+}
+
+/**
+ * card_regions_destroy - free the table of a card's regions
+ * @card: card that has no region any more
+ */
+void card_regions_destroy(struct card *card)
+{
+	bitmap_free(card->indices);
+	kvfree(card->regions);
+}
+
+/* Give a region its index and key. They are cyclic, so that a stale key finds no new region. */
+static bool card_mr_publish(struct card *card, struct card_mr *mr)
+{
+	unsigned long index;
+
+	spin_lock(&card->regions_lock);
+	index = find_next_zero_bit(card->indices, CARD_MAX_MR + 1, card->next_index);
+	if (index > CARD_MAX_MR)
+		index = find_next_zero_bit(card->indices, CARD_MAX_MR + 1, 1);
+	if (index <= CARD_MAX_MR) {
+		__set_bit(index, card->indices);
+		card->next_index = index + 1;
+		mr->index = index;
+		mr->key = index << 8;
+		rcu_assign_pointer(card->regions[index], mr);
+	}
+	spin_unlock(&card->regions_lock);
+	return index <= CARD_MAX_MR;
+}
+
+static void card_mr_hide(struct card *card, const struct card_mr *mr)
+{
+	spin_lock(&card->regions_lock);
+	RCU_INIT_POINTER(card->regions[mr->index], NULL);
+	__clear_bit(mr->index, card->indices);
+	spin_unlock(&card->regions_lock);
+}
+
 /* --- creation and destruction --- */
 
 static void card_mr_free(struct rcu_head *rcu)
@@ -58,7 +114,6 @@ static struct ib_mr *card_mr_create(struct ib_pd *pd, u32 max_ranges, gfp_t gfp)
 {
 	struct card *card = to_card(pd->device);
 	struct card_mr *mr = kzalloc(sizeof(*mr), gfp);
-	int rc = -ENOMEM;
 
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
@@ -69,19 +124,15 @@ static struct ib_mr *card_mr_create(struct ib_pd *pd, u32 max_ranges, gfp_t gfp)
 	}
 	mr->max_ranges = max_ranges;
 	mr->ib.pd = pd;
-	/* cyclic: a stale key finds no new region */
-	rc = xa_alloc_cyclic(&card->keys, &mr->index, mr, XA_LIMIT(1, CARD_MAX_MR),
-			     &card->next_key, gfp);
-	if (rc < 0)
+	if (!card_mr_publish(card, mr))
 		goto out_free;
-	mr->key = mr->index << 8;
 	mr->ib.lkey = mr->key;
 	mr->ib.rkey = mr->key;
 	return &mr->ib;
 out_free:
 	kvfree(mr->ranges);
 	kfree(mr);
-	return ERR_PTR(rc == -EBUSY ? -ENOMEM : rc);
+	return ERR_PTR(-ENOMEM);
 }
 
 /**
@@ -133,7 +184,7 @@ int card_dereg_mr(struct ib_mr *ib, struct ib_udata *udata)
 {
 	struct card_mr *mr = to_card_mr(ib);
 
-	xa_erase(&to_card(ib->device)->keys, mr->index);
+	card_mr_hide(to_card(ib->device), mr);
 	card_mr_close(mr);
 	ib_umem_release(mr->umem);
 	/* a lookup may still hold the pointer, and a late registration may open the region */

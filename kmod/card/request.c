@@ -130,12 +130,17 @@ static enum card_step card_send(struct card_qp *qp, struct card_send *send, stru
 
 /* --- Read and Write --- */
 
-/* Check the whole range before the first byte is copied. Sets @ns to the time of cache misses. */
+/*
+ * Check the whole range before the first byte is copied, and set @ns to the time of
+ * cache misses. The copy of a Read itself checks this range first.
+ */
 static bool card_is_granted(struct card_send *send, struct card_qp *peer, int access, u64 *ns)
 {
 	struct card_mr *mr;
 
 	if (!send->length || send->moved)
+		return true;
+	if (access == IB_ACCESS_REMOTE_READ && !READ_ONCE(peer->card->wire.cache_entries))
 		return true;
 	mr = card_key_enter(peer->card, peer->ib.pd, send->rkey, access, send->remote_addr,
 			    send->length);
