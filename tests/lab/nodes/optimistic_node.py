@@ -2078,14 +2078,16 @@ def staleness(
         beside = threading.Thread(target=lambda: done.update(_disturb(over, int(seed), faults)))
         beside.start()
         try:
-            said = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout
+            result = subprocess.run(argv, check=False, capture_output=True, text=True)
         finally:
             over.set()
             beside.join()
+        if result.returncode:
+            raise SystemExit(f"staleness: status {result.returncode}: {result.stderr.strip()}")
         after = counters()
         rpcs = rpc_reads() - before[1]
         found = {
-            **json.loads(said), "faults": done, "rpcs": rpcs,
+            **json.loads(result.stdout), "faults": done, "rpcs": rpcs,
             "threadless": {n: k for n, k in served().items() if n.startswith("threadless")},
             "optimistic": {
                 name: value - before[0].get(name, 0)

@@ -604,6 +604,7 @@ struct opened {
 
 #ifdef USER_LEVEL
 #define BATCH_MOST (BURST_BYTES / BLOCK)
+#define CONNECT_TRIES 600
 
 static void library_failed(const char *what)
 {
@@ -626,10 +627,15 @@ static void connect_user(struct reader *reader, void *room)
 {
 	struct nfsrdma_options options = { .optimistic = 1, .depth = BATCH_MOST };
 	struct nfsrdma_region *region;
+	int tries = 0;
 
 	become_user();
-	if (nfsrdma_connect(target, &options, &reader->session))
-		library_failed("nfsrdma_connect");
+	/* a fault may have stopped the server a moment ago */
+	while (nfsrdma_connect(target, &options, &reader->session)) {
+		if (tries++ == CONNECT_TRIES)
+			library_failed("nfsrdma_connect");
+		pause_us(100000);
+	}
 	if (reader->registers &&
 	    nfsrdma_register(reader->session, room, BURST_BYTES, &region))
 		library_failed("nfsrdma_register");
