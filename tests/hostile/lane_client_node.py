@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, Segment, encode
@@ -30,6 +31,7 @@ LIMIT = 64
 # seconds for the answer to a mutated message, or for the end of its lane
 PATIENCE = 3.0
 TOKEN = 0x1A9E5
+SERVER_TOTALS = Path("/sys/kernel/debug/nfsrdma-server/totals")
 
 
 @dataclass
@@ -126,13 +128,24 @@ def no_pages(at: Home) -> bool:
 
 def too_many(at: Home) -> bool:
     """Whether the server refuses one more than a client may have."""
+    before = connections()
     made = [at.first_lane(Wish(size=1024, receives=1)) for _ in range(LIMIT)]
     good = refused(at.lane)
     for lane in made:
         lane.close()
     at.first_lane(Wish(size=1024, receives=1)).close()
-    time.sleep(5)
+    # the next cases need a lane at once
+    end = time.monotonic() + 60
+    while connections() > before:
+        assert time.monotonic() < end, "the server does not end lanes"
+        time.sleep(0.1)
     return good
+
+
+def connections() -> int:
+    """Connections and lanes of the server, which is on this host."""
+    rows = [line.split() for line in SERVER_TOTALS.read_text().splitlines()]
+    return next(int(row[1]) for row in rows if row[0] == "connections")
 
 
 # --- Calls that no lane carries ---
