@@ -8,7 +8,7 @@ count, and 10 more bytes. Reliable connections only; a Send that spans packets i
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
@@ -23,6 +23,18 @@ class Send(NamedTuple):
     """counted from 1, as tshark does"""
     source: str
     payload: bytes
+    number: tuple[int, int]
+    """the receiver's queue pair, and the packet's sequence number"""
+
+
+def once(found: Iterable[Send]) -> Iterator[Send]:
+    """Leave out packets that soft-RoCE sent again, as it does on a busy host."""
+    seen = set[tuple[str, tuple[int, int]]]()
+    for send in found:
+        key = (send.source, send.number)
+        if key not in seen:
+            seen.add(key)
+            yield send
 
 
 def sends(pcap: bytes) -> Iterator[Send]:
@@ -31,7 +43,13 @@ def sends(pcap: bytes) -> Iterator[Send]:
         opcode, flags = frame[bth : bth + 2]
         if opcode in _SEND_ONLY:
             payload = frame[bth + _BTH + _SEND_ONLY[opcode] : len(frame) - _ICRC - (flags >> 4 & 3)]
-            yield Send(number, str(IPv4Address(frame[_SOURCE])), payload)
+            yield Send(number, str(IPv4Address(frame[_SOURCE])), payload, _number(frame, bth))
+
+
+def _number(frame: bytes, bth: int) -> tuple[int, int]:
+    # the upper byte of each word has reserved bits
+    pair, packet = struct.unpack_from(">2I", frame, bth + 4)
+    return pair & 0xFFFFFF, packet & 0xFFFFFF
 
 
 def _frames(pcap: bytes) -> Iterator[bytes]:
