@@ -26,6 +26,8 @@
 #define DELAY_MIN	100
 #define DELAY_MAX	5000
 
+#define REFUSED		"the server refuses RDMA connections on this port"
+
 /* Ports that only a privileged process may use, as far as bindresvport(3) goes down */
 #define PORT_FIRST	665
 #define PORT_LAST	1023
@@ -166,9 +168,12 @@ static void step_failed(struct nfsrdma_session *session, int error)
 	connection_lost(session, error, why);
 }
 
+/* For a loopback address, rdma_cm takes any device: with RoCE this ends in ENODEV, with soft-iWARP in EINVAL */
 static int no_route(int error)
 {
-	return fail(-error, "%s", error == ENODEV ? "no RDMA device has a route to the server" : strerror(error));
+	if (error == ENODEV || error == EINVAL)
+		return fail(-ENODEV, "no RDMA device has a route to the server");
+	return fail(-error, "%s", strerror(error));
 }
 
 void connection_start(struct nfsrdma_session *session)
@@ -296,6 +301,9 @@ static int connect_server(struct nfsrdma_session *session)
 	session->link = LINK_CONNECTING;
 	rc = connection_request(session->id, session->qp, &wanted,
 				device.max_qp_rd_atom < 16 ? device.max_qp_rd_atom : 16, 0);
+	/* soft-iWARP makes the TCP connection in this call; other devices report the refusal by an event */
+	if (rc == -ECONNREFUSED)
+		return fail(rc, REFUSED);
 	return rc ? fail(rc, "rdma_connect: %s", strerror(-rc)) : 0;
 }
 
@@ -341,7 +349,7 @@ static void failed(struct nfsrdma_session *session, enum rdma_cm_event_type type
 		break;
 	case RDMA_CM_EVENT_REJECTED:
 		error = -ECONNREFUSED;
-		why = "the server refuses RDMA connections on this port";
+		why = REFUSED;
 		break;
 	case RDMA_CM_EVENT_UNREACHABLE:
 		error = -ETIMEDOUT;
