@@ -338,8 +338,8 @@ def test_staleness_campaign(cards: Lab, record_property: Record) -> None:
 
 
 # --- Replies ---
-# last: nfsd's table of exports has the folder, which is deleted, for a minute or two, whatever flushes
-# it, and /srv/disk cannot be unmounted meanwhile
+# last: nfsd's table of exports has the deleted folder for a minute or two, whatever flushes
+# it, and /srv/disk stays mounted meanwhile
 
 MAKE_FILES = """
 cd $1
