@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sniffer
 from node_files import node_script
-from wire.capture import Send
+from wire.capture import Send, once
 from wire.native import COMPILER, Wire
 from wire.rpcrdma import Header
 
@@ -21,7 +21,7 @@ NODE = node_script("counts")
 
 
 def headers(wire: Wire, sends: list[Send], source: str) -> list[Header]:
-    return [wire.decode(send.payload)[0] for send in sends if send.source == source]
+    return [wire.decode(send.payload)[0] for send in once(sends) if send.source == source]
 
 
 def chunks(found: list[Header], kind: str) -> list[int]:
