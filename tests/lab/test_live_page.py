@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from browser import Browser, opened
+from scene import until
 from unit.snapshots_made import mount, snapshot, xprt
 
 from nfsrdma_tools.live.snapshot import Credits
@@ -55,12 +56,19 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.mark.parametrize("width", [1500, 900, 390])
 def test_cards_of_one_row_have_one_height(page: Browser, width: int) -> None:
     page.page.set_viewport_size({"width": width, "height": 900})
-    cards = page.page.evaluate(CARDS)
-    rows = {top: {height for other, height, _ in cards if other == top} for top, _, _ in cards}
-    assert all(len(heights) == 1 for heights in rows.values())
+    expected = {1500: 3, 900: 4, 390: 8}[width]
+    # the charts are drawn again a moment later
+    cards = until(lambda: laid_out(page, expected), f"{expected} rows of one height each", 30)
     assert len(cards) == 8
-    assert len(rows) == {1500: 3, 900: 4, 390: 8}[width]
     assert min(plot for _, _, plot in cards) >= 100
+
+
+def laid_out(page: Browser, expected: int) -> list[list[int]]:
+    """The cards, if there are as many rows as expected, of one height each."""
+    cards: list[list[int]] = page.page.evaluate(CARDS)
+    rows = {top: {height for other, height, _ in cards if other == top} for top, _, _ in cards}
+    sound = len(rows) == expected and all(len(heights) == 1 for heights in rows.values())
+    return cards if sound else []
 
 
 def test_an_empty_chart_shows_the_reason(page: Browser) -> None:
