@@ -145,6 +145,8 @@ until [ "$(cat {PARAMETERS}/holding)" -gt 0 ]; do sleep 0.1; done
 echo {QP_FATAL} > {PARAMETERS}/event
 until grep -qs nfr_client_close /proc/[0-9]*/stack; do sleep 0.1; done
 cd /sys/kernel/tracing
+# soft-RoCE queues work for many packets, after which the first events have to be there still
+echo 16384 > buffer_size_kb
 echo > trace
 echo 1 > events/workqueue/workqueue_queue_work/enable
 echo 0 > {PARAMETERS}/hold_mrs
@@ -152,6 +154,7 @@ wait
 echo 0 > events/workqueue/workqueue_queue_work/enable
 grep workqueue_queue_work: trace
 echo > trace
+echo 1408 > buffer_size_kb
 """
 
 
