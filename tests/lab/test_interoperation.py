@@ -16,8 +16,13 @@ from nfsrdma_tools.lab.lab import Lab
 pytestmark = pytest.mark.lab
 OURS_NIGHTLY = (THEIRS, pytest.param(OURS, marks=pytest.mark.nightly))
 
+# a worker frees connections, and may not have done so when nfsd has stopped
 TOTALS = """
 cd /sys/kernel/debug/nfsrdma-server
+for n in $(seq 300); do
+	grep -q '^connections 0 ' totals && break
+	sleep 0.2
+done
 grep ' of ' totals
 ls -d */
 """
@@ -105,9 +110,9 @@ def test_the_first_read_of_a_mount_needs_no_thread(threadless: Lab, size: str) -
     for number in range(1, 7):
         place = f" position={number * int(size)} "
         firsts.append(next(line.split()[-1] for line in lines if place in line))
-    # nfsd reads once a second
+    # nfsd reads once a second, and what a busy CPU has no time for
     assert "hit" in firsts
-    assert set(firsts) <= {"hit", "absent", "expired"}
+    assert set(firsts) <= {"hit", "absent", "expired", "share"}
 
 
 @pytest.mark.parametrize("whose", OURS_NIGHTLY)
@@ -118,6 +123,8 @@ def test_our_server_serves_from_its_cache(threadless: Lab) -> None:
 
 @pytest.mark.parametrize("whose", WHOSE)
 def test_the_server_shows_whose_connection_it_is(our_server: Lab, whose: str) -> None:
+    # those of the test before would be shown, too
+    our_server.run("server", "sh", "-c", FORGOTTEN, timeout=LIMIT)
     our_server.run("client", "sh", "-ec", MOUNT)
     try:
         # RPCs take turns on the transports, which connect when they are used
