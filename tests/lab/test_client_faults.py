@@ -146,8 +146,14 @@ def test_data_is_right_after_each_fault(server: Lab, name: str) -> None:
     make_faults(server, "storm", (FAULTS[name],))
 
 
+def nobody_is_connected(lab: Lab) -> int:
+    """Wait until the server has forgotten earlier programs; returns its connections then."""
+    wait_until(lambda: connections(lab), 0)
+    return 0
+
+
 def test_the_server_forgets_a_killed_process(server: Lab) -> None:
-    before = connections(server)
+    before = nobody_is_connected(server)
     with running(server, "hold") as process:
         read_until(process, "ready")
         assert connections(server) == before + 1
@@ -156,7 +162,7 @@ def test_the_server_forgets_a_killed_process(server: Lab) -> None:
 
 
 def test_a_child_keeps_no_connection_of_its_parent(server: Lab) -> None:
-    before = connections(server)
+    before = nobody_is_connected(server)
     with running(server, "fork") as process:
         pid = read_until(process, "child").split()[1]
         read_until(process, "parent goes on")
