@@ -42,6 +42,8 @@ class Suite:
     folders: tuple[str, ...] = ()
     """Directories in $WORK, which a suite that mounts by itself mounts."""
     limit: int = 600
+    at_once: int = 1
+    """Tests that run at once.  One mount for all: 1 for a suite that mounts by itself."""
 
 
 def lists(suite: str) -> dict[str, Any]:
@@ -274,6 +276,7 @@ SUITES = {
             judge_status,
             ("groff-base", "time"),
             limit=1800,
+            at_once=4,
         ),
         Suite(
             "fstests",

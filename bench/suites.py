@@ -42,6 +42,8 @@ BUDGET = 180
 SLACK = 600
 # how often a test runs over TCP and over the transport where its result differs
 ROUNDS = 3
+# soft-RoCE between two machines, or modelled cards in one
+DEVICES = ("rxe", "card")
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,8 @@ class Bench:
         module, _ = self.now
         if module != transport.module:
             serve(self.lab, "server", transport.module)
-            carry(self.lab, "client", transport.module)
+            if self.lab.config.shape == "pair":
+                carry(self.lab, "client", transport.module)
             if transport.module == OURS:
                 names = ",".join(name for name in PERSONALITIES if name != DEFAULT)
                 set_to(self.lab, "server", "server_personalities", names)
@@ -230,6 +233,7 @@ class Bench:
             },
             "folders": self.suite.folders,
             "limit": self.suite.limit,
+            "at_once": self.suite.at_once,
             "budget": budget,
             "tests": [{"test": test, "script": self.suite.script(test)} for test in tests],
         }
@@ -247,14 +251,15 @@ class Bench:
 
 def conditions(lab: Lab, source: Path, suite: Suite) -> str:
     """The conditions of the results, for the page."""
-    command = f"make suites SUITE={suite.name}"
-    about = page.conditions(lab, "rxe", command, link=False).removesuffix(".")
+    nic = lab.config.nic
+    command = f"make suites SUITE={suite.name}" + (f" NIC={nic}" if nic != DEVICES[0] else "")
+    about = page.conditions(lab, nic, command, link=False).removesuffix(".")
     return f"{about}; {suite.name} {version(source)}."
 
 
-def arguments() -> tuple[Suite, Path, str, float, list[str], list[str]]:
-    """Suite, source, kernel, minutes, transports and patterns of tests."""
-    name, source, kernel, minutes, transports, tests = (*sys.argv[1:], "", "")[:6]
+def arguments() -> tuple[Suite, Path, str, float, list[str], list[str], str]:
+    """Suite, source, kernel, minutes, transports, patterns of tests, and RDMA devices."""
+    name, source, kernel, minutes, transports, tests, nic = (*sys.argv[1:], "", "", DEVICES[0])[:7]
     if name not in SUITES:
         raise SystemExit(f"SUITE: found {name or 'none'}, expected one of {', '.join(SUITES)}")
     if not source or not Path(source).is_dir():
@@ -266,18 +271,25 @@ def arguments() -> tuple[Suite, Path, str, float, list[str], list[str]]:
     some = [
         t for t in TRANSPORTS if not transports or any(fnmatch(t, p) for p in transports.split(","))
     ]
-    return SUITES[name], Path(source), kernel, float(minutes), some, tests.split()
+    if nic not in DEVICES:
+        raise SystemExit(f"NIC: found {nic}, expected one of {', '.join(DEVICES)}")
+    return SUITES[name], Path(source), kernel, float(minutes), some, tests.split(), nic
 
 
 def main() -> None:
-    suite, source, kernel, minutes, transports, only = arguments()
+    suite, source, kernel, minutes, transports, only, nic = arguments()
     tests = chosen(suite, source, kernel, only)
-    store = Store(RESULTS / suite.name / kernel / version(source))
+    # results of soft-RoCE have no suffix
+    suffix = "" if nic == DEVICES[0] else f"-{nic}"
+    store = Store(RESULTS / suite.name / kernel / f"{version(source)}{suffix}")
     todo = jobs(store, tests, transports) or repeats(store, tests, transports)
     if todo and minutes:
         end = time.monotonic() + 60 * minutes
         tar = built(suite, source)
-        config = LabConfig(f"suites-{os.getpid()}", "pair", kernel=kernel, extras=True)
+        config = LabConfig(
+            f"suites-{os.getpid()}", "pair" if nic == DEVICES[0] else "solo", kernel=kernel,
+            nic=nic, link="none", extras=True,
+        )  # fmt: skip
         with Lab(config) as lab:
             store.describe(conditions(lab, source, suite))
             bench = Bench(lab, suite, tar, store, end)
@@ -288,7 +300,8 @@ def main() -> None:
     left = jobs(store, tests, transports) or repeats(store, tests, transports)
     if left:
         print(f"{sum(len(job.tests) for job in left)} results are missing: run it again")
-    suites_page.write(store, suite, kernel, chosen(suite, source, kernel))
+    section = f"{suite.name}, {'' if nic == DEVICES[0] else 'modelled card, '}Linux {kernel}"
+    suites_page.write(store, suite, section, chosen(suite, source, kernel))
 
 
 if __name__ == "__main__":

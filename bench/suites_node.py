@@ -2,9 +2,9 @@
 """Part of suites.py that runs in the client: some tests of a suite over mounts of one transport.
 
 Runs as ``python3 suites_node.py REQUEST`` with JSON.  It mounts, verifies the transport and its
-personality, and runs one test after the other, each in an empty directory of the mount, until the
-budget of seconds is spent.  For a suite that mounts by itself, it makes the directories that the
-suite mounts, and unmounts during the test.
+personality, and runs some tests at once, each in an empty directory of the mount, until the budget
+of seconds is spent.  For a suite that mounts by itself, it makes the directories that the suite
+mounts, and unmounts during the test; such tests run one after the other.
 
 Prints JSON: the tests that it ran, with exit status (null: killed at the limit), seconds and the
 end of the output; and whether a process hangs in the kernel.
@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +55,10 @@ def mount() -> None:
         raise SystemExit(f"personality: requested {expected}, found {found}")
 
 
-def run(script: str) -> dict[str, Any]:
+def run(work: Path, script: str) -> dict[str, Any]:
     """A test's status, seconds and output; ``stuck`` if its processes do not end."""
-    work = HERE / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
-    # umask of the tests' authors, whatever this login has
-    os.umask(0o022)
     work.chmod(0o755)
     for name in ASKED["folders"]:
         (work / name).mkdir()
@@ -94,18 +93,32 @@ def wait(process: subprocess.Popen[bytes]) -> tuple[int | None, bool]:
     return None, False
 
 
+def some(
+    work: Path, tests: Iterator[dict[str, str]], end: float, done: list[dict[str, Any]]
+) -> None:
+    """Run tests in this directory until there is no other, or no time."""
+    for one in tests:
+        done.append({"test": one["test"], **run(work, one["script"])})
+        if time.monotonic() > end or any(each["stuck"] for each in done):
+            return
+
+
 def main() -> None:
     end = time.monotonic() + ASKED["budget"]
     mount()
-    done = []
-    for one in ASKED["tests"]:
-        found = run(one["script"])
-        done.append({"test": one["test"], **found})
-        if found["stuck"] or time.monotonic() > end:
-            break
-    stuck = any(one["stuck"] for one in done)
-    if not stuck:
-        shutil.rmtree(HERE / "work", ignore_errors=True)
+    # umask of the tests' authors, whatever this login has
+    os.umask(0o022)
+    done: list[dict[str, Any]] = []
+    # its next() is atomic
+    tests = iter(ASKED["tests"])
+    # the first name is the one in the exports that fstests and nfstest mount
+    works = [HERE / f"work{n or ''}" for n in range(ASKED["at_once"])]
+    with ThreadPoolExecutor(len(works)) as pool:
+        for ended in [pool.submit(some, work, tests, end, done) for work in works]:
+            ended.result()
+    if not any(one["stuck"] for one in done):
+        for work in works:
+            shutil.rmtree(work, ignore_errors=True)
         call("umount", HERE)
     print(json.dumps(done), flush=True)
 

@@ -127,9 +127,8 @@ def lines(store: Store, suite: str, tests: Sequence[str]) -> list[str]:
     return found
 
 
-def write(store: Store, suite: Suite, kernel: str, tests: Sequence[str]) -> None:
-    """Write the section of this suite and kernel, or print it if the page has none."""
-    name = f"{suite.name}, Linux {kernel}"
+def write(store: Store, suite: Suite, name: str, tests: Sequence[str]) -> None:
+    """Write the section of this name, or print it if the page has none."""
     text = lines(store, suite.name, tests)
     if f"<!-- begin: {name} -->" in PAGE.read_text():
         page.write(name, text, PAGE)

@@ -155,6 +155,11 @@ def test_a_folder_without_connectathons_programs_is_refused(tmp_path: Path) -> N
         SUITES["cthon"].tests(tmp_path)
 
 
+def test_suites_that_mount_by_themselves_run_one_test_at_a_time() -> None:
+    assert {s.name: s.at_once for s in SUITES.values() if s.folders} == {"fstests": 1, "nfstest": 1}
+    assert SUITES["cthon"].at_once > 1
+
+
 def test_tests_that_are_left_to_kvm_are_not_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
