@@ -79,6 +79,8 @@ def listens(lab: Nodes, program: str, *words: str) -> Iterator[None]:
     start = f"{' '.join(argv_of(program, *words))} > {output} 2>&1 & echo $!"
     number = lab.run("server", "sh", "-c", start).stdout.strip()
     wait = f"until grep -q listening {output}; do kill -0 {number} || break; sleep 1; done"
+    # the next program may listen at its port
+    end = f"kill {number}; timeout 60 tail --pid={number} -f /dev/null"
 
     def prints_that() -> None:
         said = lab.run("server", "cat", output).stdout
@@ -90,7 +92,7 @@ def listens(lab: Nodes, program: str, *words: str) -> Iterator[None]:
         yield
         prints_that()
     finally:
-        lab.run("server", "kill", number, check=False)
+        lab.run("server", "sh", "-c", end, check=False)
 
 
 def hostile_client(lab: Nodes, seed: str, numbers: range, only: str = "") -> dict[str, Any]:

@@ -122,12 +122,24 @@ def resources(lab: Nodes, node: str = "client") -> dict[str, int]:
 @contextmanager
 def nothing_lost(lab: Nodes, *nodes: str, limit: float = 600) -> Iterator[None]:
     """RDMA objects of nodes are as many afterwards as before; connections need time to end."""
-    before = {node: resources(lab, node) for node in nodes}
+    before = _settled(lab, nodes)
     yield
     end = time.monotonic() + limit
     while (after := {node: resources(lab, node) for node in nodes}) != before:
         assert time.monotonic() < end, f"{after}, not {before}"
         time.sleep(0.5)
+
+
+def _settled(lab: Nodes, nodes: Sequence[str]) -> dict[str, dict[str, int]]:
+    """The RDMA objects of nodes once they stay the same: a test before may leave some that end."""
+    now = {node: resources(lab, node) for node in nodes}
+    for _ in range(60):
+        before = now
+        time.sleep(0.5)
+        now = {node: resources(lab, node) for node in nodes}
+        if now == before:
+            break
+    return now
 
 
 def storm(

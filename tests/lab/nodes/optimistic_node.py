@@ -2143,7 +2143,8 @@ def tricks(port: str, count: str) -> Any:
     total, few = int(count), 6
     wanted, found = made(EXPORT / "tricks", 20, total * MIB), list[dict[str, Any]]()
     ends, same = Counter[str](), True
-    options = "vers=3,mountproto=tcp,rsize=65536,timeo=100,noac,nolock"
+    # a Call that times out ends the first connection, and the server is slow on a busy host
+    options = "vers=3,mountproto=tcp,rsize=65536,timeo=600,noac,nolock"
     for first in range(0, total, few):
         with mounted(options, port=port), Reader("tricks") as reader:
             for number in range(first, min(first + few, total)):
