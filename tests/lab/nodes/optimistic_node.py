@@ -2188,7 +2188,7 @@ def user_tricks(port: str, count: str) -> Any:
     wanted, found = made(EXPORT / "tricks", 20, (total + 1) * MIB), list[dict[str, Any]]()
     ends, same = Counter[str](), True
     for first in range(0, total, few):
-        with connect(f"server:{EXPORT}", port=int(port), timeout=10, optimistic=True) as session:
+        with connect(f"server:{EXPORT}", port=int(port), timeout=60, optimistic=True) as session:
             with session.open("tricks") as file:
                 for number in range(first, min(first + few, total)):
                     found.append(_user_tricked(session, file, wanted, number * MIB))
