@@ -32,8 +32,9 @@ subprocess.run(("mount", "-t", "nfs", "-o", options, "10.9.1.1:/export", "/mnt")
 folder = Path("/mnt/capture")
 folder.mkdir()
 for size in (1, 3000, 9999, 300000):
-    # tshark takes data that begin with an EtherType, and zeros, for a frame of Ethernet
-    (folder / "data").write_bytes(os.urandom(size) if size > 1 else b"\x81")
+    # the same each time: tshark takes some data for another protocol, such as one byte for a frame
+    # of Ethernet whose EtherType it begins
+    (folder / "data").write_bytes(random.Random(size).randbytes(size) if size > 1 else b"\x81")
     direct = os.open(folder / "data", os.O_RDONLY | os.O_DIRECT)
     with open(direct, "rb", buffering=0) as file:
         subprocess.run(("cat",), stdin=file, stdout=subprocess.DEVNULL, check=True)

@@ -147,7 +147,7 @@ print(json.dumps(out))
 
 @pytest.fixture(scope="module")
 def faults(solo_file: Lab) -> dict[str, list[dict[str, Any]]]:
-    said = solo_file.run("client", "python3", "-", stdin=FAULTS.encode(), timeout=240)
+    said = solo_file.run("client", "python3", "-", stdin=FAULTS.encode(), timeout=900)
     found: dict[str, list[dict[str, Any]]] = json.loads(said.stdout)
     return found
 

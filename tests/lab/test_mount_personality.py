@@ -21,7 +21,7 @@ LEFT = f"""
 grep ' nfs4\\? ' /proc/mounts
 grep . {TABLE}
 ls /run/nfsrdma | grep undo
-for n in $(seq 50); do [ -z "$(ls /sys/kernel/debug/nfsrdma)" ] && break; sleep 0.1; done
+for n in $(seq 600); do [ -z "$(ls /sys/kernel/debug/nfsrdma)" ] && break; sleep 0.1; done
 ls /sys/kernel/debug/nfsrdma
 """
 # as the module reports it, without nfsrdma: of clients and of the server's connections

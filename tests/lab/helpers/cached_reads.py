@@ -138,12 +138,15 @@ def stale(
     writer: str = "vers=3",
     *,
     users: int = 0,
+    enough: Callable[[dict[str, Any]], bool] | None = None,
     **values: int,
 ) -> dict[str, Any]:
     """Run staleness.c in a folder of the server; no byte that a reader got was out of date.
 
     ``writer`` is the NFS version of the client over TCP; ``users`` is the number of readers
-    through libnfsrdma beside those of the mount.
+    through libnfsrdma beside those of the mount.  In a short run on a slow machine, few reads meet
+    a change, or too few files stay unchanged for as long as a grant needs.  So there are up to
+    three runs, until reads met changes and ``enough`` is true; none may find an old byte.
     """
     if users:
         place_program(lab, "client", PROGRAM, "/run/staleness", "-DUSER_LEVEL", "-pthread")
@@ -153,12 +156,20 @@ def stale(
     for name, value in values.items():
         set_to(lab, "client", name, str(value))
     words = (str(int(seconds)), seed, folder, rest, faults, writer, str(users))
+    for _ in range(3):
+        found = _stale_once(lab, seconds, seed, words)
+        if found["moving"] > 0 and (enough is None or enough(found)):
+            break
+    assert found["moving"] > 0, f"seed {seed}: {found}"
+    return found
+
+
+def _stale_once(lab: Lab, seconds: float, seed: str, words: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = on(lab, "staleness", *words, timeout=seconds + 900)
     about = f"seed {seed}: {found}"
     assert (found["wrong"], found["failed"], found["writer_errors"]) == (0, 0, 0), about
     # a copy that met a change half way is rare
     assert found["torn"] < found["moving"] / 10 + 10, about
-    assert found["moving"] > 0, about
     nothing_in_use(found)
     return found
 
@@ -197,7 +208,9 @@ def campaign(
         some = chance.choice((faults, faults, "drop caches,squeeze", ""))
         seed = f"{SEED}{number:03}"
         try:
-            found = stale(lab, seconds, seed, folder, rest, some, writer, users=users, **values)
+            found = stale(
+                lab, seconds, seed, folder, rest, some, writer, users=users, enough=None, **values
+            )
         except EmulatorFaultError as error:
             print(f"round {number} is void: {error}", flush=True)
             lab.restart()

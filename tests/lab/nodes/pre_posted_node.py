@@ -208,7 +208,7 @@ def hostile(port: str, blocks: int) -> Iterator[tuple[Path, bytes]]:
     """A mount of a hostile server, a file of so many blocks on it, and its contents."""
     wanted = random.Random(5).randbytes(BLOCK * blocks)  # noqa: S311 - no secret
     Path("/export/tricks").write_bytes(wanted)
-    words = f"vers=3,proto=rdma,port={port},mountproto=tcp,rsize=65536,timeo=30"
+    words = f"vers=3,proto=rdma,port={port},mountproto=tcp,rsize=65536,timeo=100"
     HERE.mkdir(exist_ok=True)
     call("mount", "-t", "nfs", "-o", words, "server:/export", HERE)
     try:
