@@ -233,13 +233,12 @@ def all_of(costs: Costs, parts: Iterable[str] = PARTS) -> float:
 
 
 def details(costs: Costs) -> Iterator[str]:
-    """The largest functions of each part that takes an instruction, in instructions."""
+    """The largest functions of each part, in instructions, if one takes an instruction."""
     for part in PARTS:
-        if all_of(costs, [part]) < 0.001:
-            continue
         most = sorted(costs[part].items(), key=lambda each: -each[1])[:10]
         names = ", ".join(f"`{name}` {count * 1e3:.0f}" for name, count in most if count > 0.0005)
-        yield f"* {part}, {all_of(costs, [part]) * 1e3:,.0f}: {names}"
+        if names:
+            yield f"* {part}, {all_of(costs, [part]) * 1e3:,.0f}: {names}"
 
 
 @contextmanager
