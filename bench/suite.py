@@ -109,8 +109,8 @@ _SPECIAL = {
     "negseek": "./negseek testfile",
     "rename": "./rename 100",
     "nfsidem": "./nfsidem 50 testdir",
-    "bigfile": "./bigfile -s 30 bigfile",
-    "bigfile2": "./bigfile2 bigfile",
+    "bigfile": "./bigfile -s 30 testfile",
+    "bigfile2": "./bigfile2 testfile",
     **{name: f"./{name}" for name in ("truncate", "holey", "rewind", "telldir", "freesp")},
 }
 _LOCK = ("tlocklfs", "tlock64")
