@@ -20,7 +20,7 @@ FAULTS = "_ws.malformed || _ws.expert.severity >= error"
 # NFSv3: inline, Write chunk, Read chunk, Reply chunk, position-zero chunk, data inline.  Prints the
 # operations of READ in mountstats, and the XID and round trip in us that sunrpc has of each READ.
 WORK = r"""
-import json, os, re, subprocess, sys
+import json, os, random, re, subprocess, sys
 from pathlib import Path
 
 version = sys.argv[1]
