@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, Segment, encode
@@ -24,6 +23,7 @@ from hostile.json_lines import TEXT, print_json
 from hostile.lanes import PAGE, PRE_POSTED, Answer, asked, called, read_call, rooms
 from hostile.mutate import mutated
 from hostile.peer import Connection, GoneError, Host, Wish
+from hostile.server_state import total
 from hostile.site import handles
 from hostile.verbs import VerbsError
 
@@ -31,7 +31,6 @@ LIMIT = 64
 # seconds for the answer to a mutated message, or for the end of its lane
 PATIENCE = 3.0
 TOKEN = 0x1A9E5
-SERVER_TOTALS = Path("/sys/kernel/debug/nfsrdma-server/totals")
 
 
 @dataclass
@@ -128,7 +127,7 @@ def no_pages(at: Home) -> bool:
 
 def too_many(at: Home) -> bool:
     """Whether the server refuses one more than a client may have."""
-    before = connections()
+    before = total("connections")
     made = [at.first_lane(Wish(size=1024, receives=1)) for _ in range(LIMIT)]
     good = refused(at.lane)
     for lane in made:
@@ -136,16 +135,10 @@ def too_many(at: Home) -> bool:
     at.first_lane(Wish(size=1024, receives=1)).close()
     # the next cases need a lane at once
     end = time.monotonic() + 60
-    while connections() > before:
+    while total("connections") > before:
         assert time.monotonic() < end, "the server does not end lanes"
         time.sleep(0.1)
     return good
-
-
-def connections() -> int:
-    """Connections and lanes of the server, which is on this host."""
-    rows = [line.split() for line in SERVER_TOTALS.read_text().splitlines()]
-    return next(int(row[1]) for row in rows if row[0] == "connections")
 
 
 # --- Calls that no lane carries ---

@@ -24,10 +24,10 @@ from hostile.json_lines import print_json
 from hostile.lanes import read_call
 from hostile.optimistic import OPTIMISTIC, granted, notices, revoked
 from hostile.peer import Connection, GoneError, Host, Wish
+from hostile.server_state import total
 from hostile.site import handles
 
 PAGE = 4096
-SERVER_STATE = Path("/sys/kernel/debug/nfsrdma-server")
 CARDS = Path("/sys/kernel/debug/nfsrdma_card")
 NOTICES = 64
 SIDES = 5
@@ -88,14 +88,6 @@ class Client:
                 assert (grant.fh, grant.position) == (self.file, 0)
                 return grant.extent
         raise TimeoutError("nothing was granted")
-
-
-def pages() -> int:
-    for line in (SERVER_STATE / "totals").read_text().splitlines():
-        name, value = line.split(" ", 1)
-        if name == "granted_pages":
-            return int(value.split()[0])
-    raise ValueError("no total")
 
 
 def until(there: Callable[[], bool]) -> bool:
@@ -413,9 +405,9 @@ def no_credits(client: Client) -> bool:
 
 def pages_of_the_file(client: Client) -> int:
     """Pages granted beyond those of the honest mount, after a change of the file."""
-    before = pages()
+    before = total("granted_pages")
     overwrite(client)
-    return before - pages()
+    return before - total("granted_pages")
 
 
 CASES: dict[str, Callable[[Client], bool]] = {

@@ -21,8 +21,9 @@ from wire.rpcrdma import RDMA_NOMSG, Header, Read, Segment
 from hostile import rpc
 from hostile.messages import mutants
 from hostile.peer import GoneError, Message
+from hostile.server_state import total
 from hostile.site import handles
-from hostile.token_client import HOST, SERVER, TokenClient, contents, run_case
+from hostile.token_client import HOST, TokenClient, contents, run_case
 from hostile.verbs import LOCAL_WRITE, REMOTE_READ
 
 CREDITS = 32
@@ -291,7 +292,7 @@ def left() -> dict[str, Any]:
     exposed = client.values("exposed_pages")
     client.connection.close()
     end = time.monotonic() + LIMIT
-    while "exposed_pages 0\n" not in (SERVER / "totals").read_text():
+    while total("exposed_pages"):
         assert time.monotonic() < end, "the server keeps memory exposed"
         time.sleep(0.1)
     return {"exposed": exposed}

@@ -12,11 +12,11 @@ from typing import Any
 from hostile import private_data
 from hostile.json_lines import print_json
 from hostile.peer import Host, Wish
+from hostile.server_state import SERVER
 
-__all__ = ["HOST", "SERVER", "TokenClient", "contents", "run_case"]
+__all__ = ["HOST", "TokenClient", "contents", "run_case"]
 
 HOST = Host()
-SERVER = Path("/sys/kernel/debug/nfsrdma-server")
 EXPORT = Path("/export")
 
 
