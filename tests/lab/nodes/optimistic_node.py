@@ -114,13 +114,13 @@ def served() -> dict[str, int]:
     return summed(SERVER)
 
 
-def state() -> list[dict[str, str]]:
-    """State of all client transports."""
+def state(folder: Path = CLIENTS) -> list[dict[str, str]]:
+    """State of all connections below a folder of debugfs: of all client transports."""
     found = []
-    for folder in CLIENTS.iterdir():
+    for each in folder.glob("[0-9]*"):
         # a transport ends a while after its last mount
         with suppress(OSError):
-            found.append(lines(folder / "connection"))
+            found.append(lines(each / "connection"))
     return found
 
 
@@ -1940,16 +1940,6 @@ def _pages(path: Path) -> int:
     return sum(flag & 1 for flag in flags)
 
 
-def _devices(folder: Path) -> set[str]:
-    """The cards of all connections below a folder of debugfs."""
-    found = set()
-    for each in folder.glob("[0-9]*"):
-        # an earlier connection may end meanwhile
-        with suppress(OSError):
-            found.add(lines(each / "connection")["device"])
-    return found
-
-
 def removed(times: str) -> Any:
     """Remove the device of the server or of the client while replies to READs are in flight.
 
@@ -1966,8 +1956,8 @@ def removed(times: str) -> Any:
             for number in range(int(times)):
                 more_optimistic_reads()
                 folder = SERVER if number % 2 else CLIENTS
-                (card,) = _devices(folder)
-                serving = _devices(SERVER)
+                (card,) = {each["device"] for each in state(folder)}
+                serving = {each["device"] for each in state(SERVER)}
                 for each in serving:
                     (CARDS / each / "completion_delay").write_text("200000000")
                 more_optimistic_reads()
