@@ -146,30 +146,26 @@ def test_data_is_right_after_each_fault(server: Lab, name: str) -> None:
     make_faults(server, "storm", (FAULTS[name],))
 
 
-def nobody_is_connected(lab: Lab) -> int:
-    """Wait until the server has forgotten earlier programs; returns its connections then."""
-    wait_until(lambda: connections(lab), 0)
-    return 0
-
-
 def test_the_server_forgets_a_killed_process(server: Lab) -> None:
-    before = nobody_is_connected(server)
+    # those of earlier programs
+    wait_until(lambda: connections(server), 0)
     with running(server, "hold") as process:
         read_until(process, "ready")
-        assert connections(server) == before + 1
+        assert connections(server) == 1
         server.run("client", "pkill", "-9", "-f", PROGRAM)
-        wait_until(lambda: connections(server), before)
+        wait_until(lambda: connections(server), 0)
 
 
 def test_a_child_keeps_no_connection_of_its_parent(server: Lab) -> None:
-    before = nobody_is_connected(server)
+    # those of earlier programs
+    wait_until(lambda: connections(server), 0)
     with running(server, "fork") as process:
         pid = read_until(process, "child").split()[1]
         read_until(process, "parent goes on")
         # the child has closed its own connection again, or not yet opened it
-        wait_until(lambda: connections(server), before + 1)
+        wait_until(lambda: connections(server), 1)
         server.run("client", "sh", "-c", f"kill -9 $(cut -d' ' -f4 /proc/{pid}/stat)")
-        wait_until(lambda: connections(server), before)
+        wait_until(lambda: connections(server), 0)
         server.run("client", "test", "-d", f"/proc/{pid}")
 
 
