@@ -8,6 +8,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from client_library import place_program
@@ -199,12 +200,11 @@ def campaign(
     first: dict[str, Any] = {}
     while time.monotonic() < end or number < 2:
         folder, writer = folders[number % len(folders)], chance.choice(writers)
-        values = {name: chance.choice(choices) for name, choices in parameters.items()}
         seconds = min(120.0, max(20.0, end - time.monotonic()))
         # a file that changed in the last second is read by nfsd
-        rest = chance.choice(RESTS)
-        if not first:
-            values, rest = {name: choices[-1] for name, choices in parameters.items()}, RESTS[-1]
+        draw = chance.choice if first else itemgetter(-1)
+        values = {name: draw(choices) for name, choices in parameters.items()}
+        rest = draw(RESTS)
         some = chance.choice((faults, faults, "drop caches,squeeze", ""))
         seed = f"{SEED}{number:03}"
         try:

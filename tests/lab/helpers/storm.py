@@ -125,18 +125,22 @@ def nothing_lost(lab: Nodes, *nodes: str, limit: float = 600) -> Iterator[None]:
     before = _settled(lab, nodes)
     yield
     end = time.monotonic() + limit
-    while (after := {node: resources(lab, node) for node in nodes}) != before:
+    while (after := _objects(lab, nodes)) != before:
         assert time.monotonic() < end, f"{after}, not {before}"
         time.sleep(0.5)
 
 
+def _objects(lab: Nodes, nodes: Sequence[str]) -> dict[str, dict[str, int]]:
+    return {node: resources(lab, node) for node in nodes}
+
+
 def _settled(lab: Nodes, nodes: Sequence[str]) -> dict[str, dict[str, int]]:
     """The RDMA objects of nodes once they stay the same: a test before may leave some that end."""
-    now = {node: resources(lab, node) for node in nodes}
+    now = _objects(lab, nodes)
     for _ in range(60):
         before = now
         time.sleep(0.5)
-        now = {node: resources(lab, node) for node in nodes}
+        now = _objects(lab, nodes)
         if now == before:
             break
     return now
