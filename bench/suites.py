@@ -42,8 +42,9 @@ BUDGET = 180
 SLACK = 600
 # how often a test runs over TCP and over the transport where its result differs
 ROUNDS = 3
-# soft-RoCE between two machines, or modelled cards in one
-DEVICES = ("rxe", "card")
+# shapes of the lab: soft-RoCE between two machines, or modelled cards in one
+DEVICES = {"rxe": "pair", "card": "solo"}
+DEFAULT_DEVICE = "rxe"
 
 
 @dataclass(frozen=True)
@@ -249,17 +250,23 @@ class Bench:
         self.prepare()
 
 
+def besides(nic: str, text: str) -> str:
+    """The text, for devices that the command, results and section name; "" for the default."""
+    return "" if nic == DEFAULT_DEVICE else text
+
+
 def conditions(lab: Lab, source: Path, suite: Suite) -> str:
     """The conditions of the results, for the page."""
     nic = lab.config.nic
-    command = f"make suites SUITE={suite.name}" + (f" NIC={nic}" if nic != DEVICES[0] else "")
+    command = f"make suites SUITE={suite.name}{besides(nic, f' NIC={nic}')}"
     about = page.conditions(lab, nic, command, link=False).removesuffix(".")
     return f"{about}; {suite.name} {version(source)}."
 
 
 def arguments() -> tuple[Suite, Path, str, float, list[str], list[str], str]:
     """Suite, source, kernel, minutes, transports, patterns of tests, and RDMA devices."""
-    name, source, kernel, minutes, transports, tests, nic = (*sys.argv[1:], "", "", DEVICES[0])[:7]
+    argv = (*sys.argv[1:], "", "", DEFAULT_DEVICE)[:7]
+    name, source, kernel, minutes, transports, tests, nic = argv
     if name not in SUITES:
         raise SystemExit(f"SUITE: found {name or 'none'}, expected one of {', '.join(SUITES)}")
     if not source or not Path(source).is_dir():
@@ -279,16 +286,13 @@ def arguments() -> tuple[Suite, Path, str, float, list[str], list[str], str]:
 def main() -> None:
     suite, source, kernel, minutes, transports, only, nic = arguments()
     tests = chosen(suite, source, kernel, only)
-    # results of soft-RoCE have no suffix
-    suffix = "" if nic == DEVICES[0] else f"-{nic}"
-    store = Store(RESULTS / suite.name / kernel / f"{version(source)}{suffix}")
+    store = Store(RESULTS / suite.name / kernel / f"{version(source)}{besides(nic, f'-{nic}')}")
     todo = jobs(store, tests, transports) or repeats(store, tests, transports)
     if todo and minutes:
         end = time.monotonic() + 60 * minutes
         tar = built(suite, source)
         config = LabConfig(
-            f"suites-{os.getpid()}", "pair" if nic == DEVICES[0] else "solo", kernel=kernel,
-            nic=nic, link="none", extras=True,
+            f"suites-{os.getpid()}", DEVICES[nic], kernel=kernel, nic=nic, link="none", extras=True
         )  # fmt: skip
         with Lab(config) as lab:
             store.describe(conditions(lab, source, suite))
@@ -300,7 +304,7 @@ def main() -> None:
     left = jobs(store, tests, transports) or repeats(store, tests, transports)
     if left:
         print(f"{sum(len(job.tests) for job in left)} results are missing: run it again")
-    section = f"{suite.name}, {'' if nic == DEVICES[0] else 'modelled card, '}Linux {kernel}"
+    section = f"{suite.name}, {besides(nic, 'modelled card, ')}Linux {kernel}"
     suites_page.write(store, suite, section, chosen(suite, source, kernel))
 
 
