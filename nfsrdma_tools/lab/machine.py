@@ -37,6 +37,9 @@ _APPEND = (
     "console=ttyS0 quiet mitigations=off net.ifnames=0 systemd.show_status=0"
     " root=/dev/vda systemd.gpt_auto=0"
 )
+# QEMU emulates "rep stosb" and "rep movsb" byte by byte; without these two features the kernel
+# clears and copies 8 bytes each, and such an instruction counts as one
+_EMULATED = ("-cpu", "max,erms=off,fsrm=off")
 # With checks enabled, interpreting ACPI's interrupt routing takes a minute; there is a table, too.
 # Devices and units are slow with these kernels.
 _CHECKING = (
@@ -96,15 +99,13 @@ def _processor(hardware: Hardware) -> tuple[str, ...]:
     if hardware.accel == "kvm":
         return ("-accel", "kvm", "-cpu", "host", "-smp", str(hardware.cpus))
     if hardware.clock != "wall":
-        # "rep movsb" counts as one instruction per byte; without it the kernel copies 8 bytes each
-        model = ("-cpu", "max,erms=off,fsrm=off", "-smp", "1")
         # counted: idle time passes in real time, so that machines can wait for each other
         sleep = "off" if hardware.clock == "instructions" else "on"
         counter = ("-icount", f"shift=0,sleep={sleep}")
         # QEMU counts instructions in one thread only: -icount excludes thread=multi
-        return ("-accel", "tcg,thread=single,tb-size=1024", *model, *counter)
-    cpu = ("-cpu", "max", "-smp", str(hardware.cpus))
-    return ("-accel", "tcg,thread=multi,tb-size=1024", *cpu)
+        return ("-accel", "tcg,thread=single,tb-size=1024", *_EMULATED, "-smp", "1", *counter)
+    cpus = ("-smp", str(hardware.cpus))
+    return ("-accel", "tcg,thread=multi,tb-size=1024", *_EMULATED, *cpus)
 
 
 class Machine:
@@ -246,7 +247,7 @@ def warm_disk(role: str, hardware: Hardware, image: Image, step: Callable[[str],
     folder.mkdir(exist_ok=True)
     kernel = find(hardware.kernel).folder.name
     script = _warming_script(hardware)
-    of = (role, hardware, image.folder.name, kernel, version(), script)
+    of = (role, hardware, image.folder.name, kernel, version(), script, _processor(hardware))
     key = hashlib.sha256(repr(of).encode())
     name = f"{image.folder.name}-{kernel}-{key.hexdigest()[:12]}"
     disk = folder / f"{name}.qcow2"

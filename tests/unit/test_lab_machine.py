@@ -41,6 +41,12 @@ def test_a_machine_dies_with_its_parent_and_listens_on_loopback_only(
     assert "icount" not in argv
 
 
+def test_an_emulated_processor_copies_8_bytes_at_a_time_on_each_clock() -> None:
+    argv = _argv(Hardware("6.12", "wall", "tcg", 2, 1024))
+    assert "thread=multi" in argv
+    assert "-cpu max,erms=off,fsrm=off -smp 2" in argv
+
+
 class StuckProcess:
     """SIGKILL does not end it: it waits in the kernel."""
 
