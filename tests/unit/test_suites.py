@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Suites of others: their tests, what their output means, what is run again, and the tables."""
 
+import subprocess
 import tomllib
 from itertools import pairwise
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench import suite, suites, suites_page
-from bench.suite import FAILED, HUNG, PASSED, SKIPPED, SLOW, SUITES, outcome
+from bench.suite import FAILED, HUNG, PASSED, PLACE, SKIPPED, SLOW, SUITES, outcome
 from bench.suites import TRANSPORTS, Store, chosen, jobs, repeats
 from bench.suites_build import version
 from nfsrdma_tools.host.nfs.personality import PERSONALITIES
@@ -157,7 +158,19 @@ def test_a_folder_without_connectathons_programs_is_refused(tmp_path: Path) -> N
 
 def test_suites_that_mount_by_themselves_run_one_test_at_a_time() -> None:
     assert {s.name: s.at_once for s in SUITES.values() if s.folders} == {"fstests": 1, "nfstest": 1}
-    assert SUITES["cthon"].at_once > 1
+    assert all(s.at_once > 1 for s in SUITES.values() if not s.folders)
+
+
+def test_names_of_pjdfstest_are_those_that_openssl_would_make(tmp_path: Path) -> None:
+    """Its namegen() takes the last field of what openssl prints."""
+    (tmp_path / "name.t").write_text("echo a | openssl md5 | awk '{print $NF}'\necho \"$0\"\n")
+    file = str(tmp_path / "name.t")
+    script = SUITES["pjdfstest"].script("x").split("&& ", 1)[1]
+    for old, new in (("exec busybox ", ""), (f"{PLACE}/tests/x.t", file)):
+        assert old in script
+        script = script.replace(old, new)
+    done = subprocess.run(("bash", "-c", script), capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["60b725f10c9c85c70d97880dfe8191b3", file]
 
 
 def test_tests_that_are_left_to_kvm_are_not_chosen(
