@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/dev/suites.md: tests whose result is not that over TCP, and numbers of all."""
+"""The tables of docs/dev/suites.md: numbers of results, differences from TCP, failures over TCP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.suite import FAILED, HUNG, PASSED, SKIPPED, SLOW, Suite, lists
 if TYPE_CHECKING:
     from bench.suites import Store
 
-__all__ = ["differences", "differs", "numbers", "reason", "write"]
+__all__ = ["differences", "differs", "failures", "numbers", "reason", "write"]
 
 PAGE = Path(__file__).parents[1] / "docs" / "dev" / "suites.md"
 OUTCOMES = (PASSED, FAILED, SKIPPED, SLOW, HUNG)
@@ -96,6 +96,20 @@ def differences(store: Store, suite: str, tests: Sequence[str]) -> list[tuple[st
     ]
 
 
+def failures(store: Store, suite: str, tests: Sequence[str]) -> list[tuple[str, ...]]:
+    """Rows: test, versions, what failed over TCP, reason; of tests that never passed there."""
+    from bench.suites import VERSIONS
+
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for test in tests:
+        for vers in VERSIONS:
+            over_tcp = store.results(vers, "tcp", test)
+            if over_tcp and all(found["outcome"] == FAILED for found in over_tcp):
+                key = (test, says(over_tcp) + why(over_tcp), reason(suite, "tcp", vers, test))
+                rows.setdefault(key, []).append(f"NFSv{vers}")
+    return [(test, ", ".join(vers), what, because) for (test, what, because), vers in rows.items()]
+
+
 def numbers(store: Store, tests: Sequence[str]) -> list[tuple[object, ...]]:
     """Rows: NFS version, transport, tests by outcome of the first run, those that differ."""
     rows: list[tuple[object, ...]] = []
@@ -120,6 +134,10 @@ def lines(store: Store, suite: str, tests: Sequence[str]) -> list[str]:
         found += page.table([("test", "over", "over TCP", "there", "reason"), *rows])
     else:
         found.append("No test that ran over both differs from TCP.")
+    fails = failures(store, suite, tests)
+    if fails:
+        head = ("fails over TCP too", "NFS", "over TCP", "reason")
+        found += ["", *page.table([head, *fails])]
     left = lists(suite).get("kvm", {})
     if left:
         named = ", ".join(f"{test} ({because})" for test, because in left.items())

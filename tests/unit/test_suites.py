@@ -274,6 +274,20 @@ def test_a_test_that_fails_now_and_then_says_how_often(store: Store) -> None:
     assert row[2:4] == ("passed (3 runs)", "failed 1 of 3, passed 2 of 3: `status 1`")
 
 
+def test_failures_over_tcp_are_named_with_their_reason(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store)
+    monkeypatch.setattr(suites_page, "lists", lambda _: {})
+    assert suites_page.failures(store, "pjdfstest", TESTS) == []
+    fill(store, tcp=result(FAILED, "status 1"))
+    assert suites_page.failures(store, "pjdfstest", TESTS) == [
+        ("chmod/01", "NFSv3, NFSv4.2", "failed: `status 1`", "not explained")
+    ]
+    fill(store, 1)
+    assert suites_page.failures(store, "pjdfstest", TESTS) == []
+
+
 def test_the_numbers_count_outcomes_differences_and_missing_results(store: Store) -> None:
     fill(store, rdma=result(SLOW, "no result"))
     rows = suites_page.numbers(store, (*TESTS, "open/00"))
