@@ -2,22 +2,24 @@
 """Test suites that others wrote: how each is built, which tests it has, and what a result means.
 
 A suite's source is the user's own clone.  ``tests`` finds the names of tests there, ``script`` is
-the shell script of one test in a node, with the built suite in /opt/suite, an empty directory of
-the mount in $WORK, and $TRANSPORT, $VERS and $OPTIONS as mounted.  ``judge`` reads the output.
+the shell script of a batch of tests in a node, with the built suite in /opt/suite, an empty
+directory of the mount in $WORK, and $PROTO, $PORT, $VERS and $OPTIONS as mounted.  ``split`` finds
+each test in the output of the batch, ``judge`` reads it.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.cells import Found
 
-__all__ = ["FAILED", "HUNG", "PASSED", "PLACE", "SKIPPED", "SLOW", "SUITES", "Suite", "lists"]
+__all__ = ["FAILED", "HUNG", "PASSED", "PLACE", "SKIPPED", "SLOW", "SUITES", "Suite", "lists",
+           "outcome", "outcomes"]  # fmt: skip
 
 PLACE = "/opt/suite"
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -34,9 +36,11 @@ class Suite:
     name: str
     build: str
     tests: Callable[[Path], list[str]]
-    script: Callable[[str], str]
+    script: Callable[[Sequence[str]], str]
     judge: Callable[[Found], tuple[str, list[str]]]
     """Outcome, and the lines that say what failed or why the test did not run."""
+    split: Callable[[str], dict[str, Found]] | None = None
+    """Output and seconds of each test that began, in their order.  None: the batch is one test."""
     packages: tuple[str, ...] = ()
     """Debian's packages that a node needs."""
     folders: tuple[str, ...] = ()
@@ -44,12 +48,28 @@ class Suite:
     limit: int = 600
     at_once: int = 1
     """Tests that run at once.  One mount for all: 1 for a suite that mounts by itself."""
+    batch: int = 1
+    """Tests of one script: more for a suite that is slow at start."""
 
 
 def lists(suite: str) -> dict[str, Any]:
     """What suites.toml says about a suite: patterns of tests, those left to KVM, reasons."""
     found: dict[str, Any] = tomllib.loads(LISTS.read_text())[suite]
     return found
+
+
+def outcomes(suite: Suite, found: Found) -> Iterator[tuple[str, Found]]:
+    """The results of the tests of a batch that began, at least of the first one.
+
+    Status and hanging of the batch are those of the last test that began.
+    """
+    begun = suite.split(found["output"]) if suite.split else {}
+    begun = {test: part for test, part in begun.items() if test in found["tests"]}
+    begun = begun or {found["tests"][0]: {}}
+    *earlier, last = begun
+    for test in earlier:
+        yield test, outcome(suite, {"status": 0, "stuck": False, **begun[test]})
+    yield last, outcome(suite, {**found, **begun[last]})
 
 
 def outcome(suite: Suite, found: Found) -> Found:
@@ -83,7 +103,8 @@ def _tap_tests(source: Path) -> list[str]:
 _MD5 = 'openssl() { set -- $(md5sum); echo "$1"; }'
 
 
-def _tap_script(test: str) -> str:
+def _tap_script(tests: Sequence[str]) -> str:
+    (test,) = tests
     return f"""cd "$WORK" && exec busybox sh -c '{_MD5}; . "$0"' {PLACE}/tests/{test}.t"""
 
 
@@ -141,7 +162,8 @@ def _cthon_tests(source: Path) -> list[str]:
     return [f"{part}/{name}" for part, names in every for name in names]
 
 
-def _cthon_script(test: str) -> str:
+def _cthon_script(tests: Sequence[str]) -> str:
+    (test,) = tests
     part, name = test.split("/")
     # the programs of the basic tests start each other
     go = f'export NFSTESTDIR="$WORK/dir" MNTOPTIONS="$OPTIONS" PATH="$PATH:."; cd {PLACE}/{part}'
@@ -173,26 +195,54 @@ _FSTESTS_PACKAGES = (
     *("bsdextrautils", "perl", "psmisc", "quota", "uuid-runtime", "xfsprogs"),
 )
 _BEGIN = re.compile(r"^_begin_fstest (.*)$", re.MULTILINE)
-_GROUP = "quick"
+# those of the group soak end after SOAK_DURATION
+_GROUPS = {"quick", "soak"}
+_FSTESTS_SOAK = 15
 _NOT_RUN = re.compile(r"\[not run\] ?(.*)")
 _EXPUNGED = "[expunged]"
 _DIFFERENCE = re.compile(r"\s+[-+](?![-+]{2} )")
-_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _FSTESTS_USERS = "fsgqa fsgqa2 123456-fsgqa"
+# seconds of a test, of which the last are for its end
+_FSTESTS_LIMIT, _FSTESTS_END = 300, 60
+# check begins a line with a test's name, and ends it with the seconds of a test that passed
+_FSTESTS_PART = re.compile(r"^((?:generic|nfs)/\d{3})\s(.*?)(?=^(?:generic|nfs)/\d{3}\s|^Ran: |\Z)",
+                           re.DOTALL | re.MULTILINE)  # fmt: skip
+_FSTESTS_TIME = re.compile(r"\[(\d+) s\]\n")
+_FSTESTS_PASSED = re.compile(r"^\s*\d+s\s*$")
+_FSTESTS_KILLED = "[failed, exit status 137]"
+# check runs each test in a scope of systemd, which costs seconds under emulation; the stand-in has
+# a limit, ends what the test leaves behind, and prints the test's seconds
+_SCOPE = f"""
+mkdir -p /run/suite
+ln -sf /bin/true /run/suite/systemctl
+ln -sf /bin/true /run/suite/systemd-escape
+cat > /run/suite/systemd-run <<'END'
+#!/bin/bash
+while [ "$1" != --scope ]; do shift; done
+shift
+timeout -s KILL {_FSTESTS_LIMIT - _FSTESTS_END} "$@" &
+wait $!
+status=$?
+kill -KILL -- -$! 2>/dev/null
+[ "$seqnum" ] && echo "[$SECONDS s]" >&8
+exit $status
+END
+chmod +x /run/suite/systemd-run
+"""
 
 
 def _fstests_tests(source: Path) -> list[str]:
-    """Those of the group quick that are for all file systems, and those for NFS."""
+    """Those of the groups that are for all file systems, and those for NFS."""
     found = []
     for part in ("generic", "nfs"):
         for path in sorted((source / "tests" / part).glob("[0-9][0-9][0-9]")):
             groups = _BEGIN.search(path.read_text(errors="replace"))
-            if groups and _GROUP in groups[1].split():
+            if groups and _GROUPS & set(groups[1].split()):
                 found.append(f"{part}/{path.name}")
     return found
 
 
-def _fstests_script(test: str) -> str:
+def _fstests_script(tests: Sequence[str]) -> str:
     return f"""
 for user in {_FSTESTS_USERS}; do
 	id -u $user >/dev/null 2>&1 || useradd --badname -m $user 2>/dev/null || useradd -m $user
@@ -200,26 +250,40 @@ done
 mkdir -p /mnt/test /mnt/scratch
 # of a test that was killed
 umount /mnt/scratch /mnt/test 2>/dev/null
+{_SCOPE}
 cd {PLACE}
 export HOST_OPTIONS= FSTYP=nfs TEST_DIR=/mnt/test SCRATCH_MNT=/mnt/scratch
 export TEST_DEV=server:/export/work/test SCRATCH_DEV=server:/export/work/scratch
 export NFS_MOUNT_OPTIONS="-o $OPTIONS" TEST_FS_MOUNT_OPTS="-o $OPTIONS"
-./check {test}
+export RESULT_BASE=/tmp/results SOAK_DURATION={_FSTESTS_SOAK} PATH=/run/suite:$PATH
+rm -rf $RESULT_BASE
+./check {" ".join(tests)} 8>&1
 status=$?
 umount /mnt/scratch /mnt/test 2>/dev/null
 exit $status
 """
 
 
+def _split_check(text: str) -> dict[str, Found]:
+    found = {}
+    for test, part in _FSTESTS_PART.findall(text):
+        seconds = _FSTESTS_TIME.search(part)
+        rest = _FSTESTS_TIME.sub("", part).lstrip()
+        found[test] = {"output": rest, "seconds": int(seconds[1]) if seconds else 0}
+    return found
+
+
 def judge_check(found: Found) -> tuple[str, list[str]]:
-    """Parse the lines that check prints for a test: seconds, [not run], or another output."""
+    """Parse what check prints for a test: seconds, [not run], or a difference of its output."""
     text = found["output"]
     if skipped := _NOT_RUN.search(text):
         return SKIPPED, [skipped[1]]
     if _EXPUNGED in text:
         return SKIPPED, [_EXPUNGED]
-    if found["status"] == 0 and "Passed all 1 tests" in text:
+    if _FSTESTS_PASSED.match(text):
         return PASSED, []
+    if _FSTESTS_KILLED in text:
+        return SLOW, [f"no result after {_FSTESTS_LIMIT - _FSTESTS_END} s"]
     # the lines of a difference begin with + and -
     lines = [x.strip() for x in text.splitlines() if _DIFFERENCE.match(x)]
     return FAILED, lines or text.strip().splitlines()[-4:]
@@ -230,6 +294,19 @@ def judge_check(found: Found) -> tuple[str, list[str]]:
 _NFSTEST_LINE = re.compile(r"^\s*(?:\x1b\[[0-9;]*m)*(PASS|FAIL|BUG|WARN)(?:\x1b\[[0-9;]*m)*: (.*)$",
                            re.MULTILINE)  # fmt: skip
 _NAME = re.compile(r"^\s+['\"](\w+)['\"],", re.MULTILINE)
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+_NFSTEST_PART = re.compile(r"^\s*TEST: Running test '(\w+)'\n(.*?)(?=^\s*TEST: Running test '|\Z)",
+                           re.DOTALL | re.MULTILINE)  # fmt: skip
+_NFSTEST_TIME = re.compile(r"^\s*TIME: (?:(\d+)m)?([\d.]+)s", re.MULTILINE)
+# nfstest_posix captures packets, and checks none of them
+_NO_CAPTURE = """
+cat > /run/no-capture <<'END'
+#!/bin/sh
+echo "listening on nothing" >&2
+exec sleep 3600
+END
+chmod +x /run/no-capture
+"""
 
 
 def _nfstest_tests(source: Path) -> list[str]:
@@ -238,28 +315,46 @@ def _nfstest_tests(source: Path) -> list[str]:
     return [f"posix/{name}" for name in _NAME.findall(names)]
 
 
-def _nfstest_script(test: str) -> str:
-    part, name = test.split("/")
+def _nfstest_script(tests: Sequence[str]) -> str:
+    (part,) = {test.split("/")[0] for test in tests}
+    names = ",".join(test.split("/")[1] for test in tests)
     options = (
         "--server server --export /export/work/export --mtpoint /mnt/nfstest --notty --verbose none"
-        f' --nfsversion "$VERS" --proto "$PROTO" --port "$PORT" --runtest {name} --tmpdir /tmp'
+        f' --nfsversion "$VERS" --proto "$PROTO" --port "$PORT" --runtest {names} --tmpdir /tmp'
+        " --tcpdump /run/no-capture"
     )
+    # it finds the address of the client by the name, because the node has no route to the Internet
     return f"""
 mkdir -p /mnt/nfstest
+umount /mnt/nfstest 2>/dev/null
+{_NO_CAPTURE}
 cd /tmp
-export PYTHONPATH={PLACE}
-exec python3 {PLACE}/test/nfstest_{part} {options}
+export PYTHONPATH={PLACE} PYTHONPYCACHEPREFIX=/tmp/pycache HOSTNAME=client
+python3 -W ignore {PLACE}/test/nfstest_{part} {options}
+status=$?
+umount /mnt/nfstest 2>/dev/null
+exit $status
 """
 
 
+def _split_assertions(text: str) -> dict[str, Found]:
+    found = {}
+    for name, part in _NFSTEST_PART.findall(text):
+        time = _NFSTEST_TIME.search(part)
+        seconds = 60 * int(time[1] or 0) + float(time[2]) if time else 0
+        found[f"posix/{name}"] = {"output": part, "seconds": round(seconds, 1)}
+    return found
+
+
 def judge_assertions(found: Found) -> tuple[str, list[str]]:
-    """Each assertion is a line; one that fails fails the test."""
-    lines = _NFSTEST_LINE.findall(found["output"])
-    bad = [_NUMBERS.sub("N", text) for word, text in lines if word == "FAIL"]
+    """Each assertion is a line; one that fails fails the test.  The last line is the time."""
+    text = found["output"]
+    lines = _NFSTEST_LINE.findall(text)
+    bad = [_NUMBERS.sub("N", about) for word, about in lines if word == "FAIL"]
     if bad:
         return FAILED, bad
-    if found["status"] or not lines:
-        return FAILED, [f"status {found['status']}", *found["output"].strip().splitlines()[-4:]]
+    if not _NFSTEST_TIME.search(text):
+        return FAILED, [f"status {found['status']}", *text.strip().splitlines()[-4:]]
     return PASSED, []
 
 
@@ -281,7 +376,7 @@ SUITES = {
             _cthon_tests,
             _cthon_script,
             judge_status,
-            ("groff-base", "time"),
+            packages=("groff-base", "time"),
             limit=1800,
             at_once=4,
         ),
@@ -291,8 +386,11 @@ SUITES = {
             _fstests_tests,
             _fstests_script,
             judge_check,
+            _split_check,
             _FSTESTS_PACKAGES,
             ("test", "scratch"),
+            limit=_FSTESTS_LIMIT,
+            batch=15,
         ),
         Suite(
             "nfstest",
@@ -300,7 +398,9 @@ SUITES = {
             _nfstest_tests,
             _nfstest_script,
             judge_assertions,
+            _split_assertions,
             folders=("export",),
+            batch=40,
         ),
     )
 }

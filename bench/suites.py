@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -25,7 +25,7 @@ from storm import set_to
 
 from bench import page, suites_page
 from bench.cells import OUT, BasePart, BaseStore, Cell, Found
-from bench.suite import HUNG, SUITES, Suite, lists, outcome
+from bench.suite import HUNG, SKIPPED, SUITES, Suite, lists, outcomes
 from bench.suites_build import built, install, version
 from nfsrdma_tools.host.nfs.personality import DEFAULT, OPTIMISTIC, PERSONALITIES
 from nfsrdma_tools.lab.config import CHECKING, KERNELS, LabConfig
@@ -91,6 +91,10 @@ class Store(BaseStore):
         paths = [self.path(vers, transport, {"test": test}, number) for number in range(ROUNDS)]
         return [json.loads(path.read_text()) for path in paths if path.exists()]
 
+    def lacking(self, vers: str, test: str) -> bool:
+        """Whether a test is skipped over TCP: this NFS version lacks what it needs."""
+        return {found["outcome"] for found in self.results(vers, "tcp", test)} == {SKIPPED}
+
 
 @dataclass(frozen=True)
 class Job:
@@ -107,14 +111,21 @@ class Job:
 
 
 def chosen(suite: Suite, source: Path, kernel: str, only: Sequence[str] = ()) -> list[str]:
-    """The tests to run: those of the source, without those that are left to KVM.
+    """The tests to run: those of ``only``, or those of the source that are not left to KVM.
 
     Kernels other than the first get the short list.
     """
     about = lists(suite.name)
-    every = [test for test in suite.tests(source) if test not in about.get("kvm", {})]
-    patterns = only or ["*"] if kernel == KERNELS[0] else only or about["short"]
-    return [test for test in every if any(fnmatch(test, pattern) for pattern in patterns)]
+    every = suite.tests(source)
+    if not only and "chosen" not in about:
+        every = [test for test in every if not matches(test, about.get("kvm", {}))]
+    if not only:
+        only = about.get("chosen", ["*"]) if kernel == KERNELS[0] else about["short"]
+    return [test for test in every if matches(test, only)]
+
+
+def matches(test: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch(test, pattern) for pattern in patterns)
 
 
 def jobs(store: Store, tests: Sequence[str], transports: Sequence[str]) -> list[Job]:
@@ -150,7 +161,13 @@ def repeats(store: Store, tests: Sequence[str], transports: Sequence[str]) -> li
 def _job(store: Store, transport: Transport, vers: str, number: int, tests: Sequence[str]) -> Job:
     part = BasePart(vers, [transport.name], [{"test": test} for test in tests])
     missing = store.missing(part, transport.name, number)
-    return Job(transport, vers, number, [cell["test"] for cell in missing])
+    left = [cell["test"] for cell in missing]
+    return Job(transport, vers, number, needed(store, transport, vers, left))
+
+
+def needed(store: Store, transport: Transport, vers: str, tests: Sequence[str]) -> list[str]:
+    """Tests that can differ from TCP: those that run over it."""
+    return [t for t in tests if transport.name == "tcp" or not store.lacking(vers, t)]
 
 
 @dataclass
@@ -188,7 +205,7 @@ class Bench:
     def work(self, todo: Sequence[Job]) -> None:
         """Store the results of each call in the node as soon as it ends, until the time is over."""
         for done, job in enumerate(todo):
-            left = list(job.tests)
+            left = needed(self.store, job.transport, job.vers, job.tests)
             while left and time.monotonic() < self.end:
                 print(f"{time.strftime('%H:%M:%S')} {done} of {len(todo)}: {job}: "
                       f"{len(job.tests) - len(left)} done", flush=True)  # fmt: skip
@@ -215,12 +232,12 @@ class Bench:
                 yield tests[0], {"outcome": HUNG, "lines": [str(error)], "seconds": 0}
                 return
         for answer in answers:
-            yield answer["test"], outcome(self.suite, answer)
+            yield from outcomes(self.suite, answer)
         if any(answer["stuck"] for answer in answers):
             self.restart()
 
     def answers(self, job: Job, tests: Sequence[str], budget: float) -> list[dict[str, Any]]:
-        transport = job.transport
+        transport, batch = job.transport, self.suite.batch
         options = f"vers={job.vers},proto={transport.proto},port={transport.port}"
         asked = {
             "options": options,
@@ -236,10 +253,13 @@ class Bench:
             "limit": self.suite.limit,
             "at_once": self.suite.at_once,
             "budget": budget,
-            "tests": [{"test": test, "script": self.suite.script(test)} for test in tests],
+            "batches": [
+                {"tests": some, "script": self.suite.script(some)}
+                for some in (tests[n : n + batch] for n in range(0, len(tests), batch))
+            ],
         }
         argv = ("python3", NODE, json.dumps(asked))
-        timeout = budget + self.suite.limit + SLACK
+        timeout = budget + self.suite.limit * batch + SLACK
         found: list[dict[str, Any]] = json.loads(
             self.lab.run("client", *argv, timeout=timeout).stdout
         )

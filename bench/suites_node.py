@@ -4,14 +4,16 @@
 Runs as ``python3 suites_node.py REQUEST`` with JSON.  It mounts, verifies the transport and its
 personality, and runs some tests at once, each in an empty directory of the mount, until the budget
 of seconds is spent.  For a suite that mounts by itself, it makes the directories that the suite
-mounts, and unmounts during the test; such tests run one after the other.
+mounts, and unmounts during the test; such tests run one after the other.  A suite that is slow at
+start runs a batch of tests with one script.
 
-Prints JSON: the tests that it ran, with exit status (null: killed at the limit), seconds and the
+Prints JSON: the batches that it ran, with exit status (null: killed at the limit), seconds and the
 end of the output; and whether a process hangs in the kernel.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -28,10 +30,12 @@ from typing import Any
 from nfsrdma_tools.host.nfs import personality
 
 HERE = Path("/mnt/suite")
-# bytes of the output: the end has the verdict
+# bytes of the output of each test: the end has the verdict
 OUTPUT = 60_000
 # seconds until a killed process has ended
 DEATH = 60.0
+# seconds between two looks at a process
+POLL = 1.0
 ASKED: dict[str, Any] = json.loads(sys.argv[1])
 
 
@@ -55,8 +59,8 @@ def mount() -> None:
         raise SystemExit(f"personality: requested {expected}, found {found}")
 
 
-def run(work: Path, script: str) -> dict[str, Any]:
-    """A test's status, seconds and output; ``stuck`` if its processes do not end."""
+def run(work: Path, batch: dict[str, Any]) -> dict[str, Any]:
+    """A batch's status, seconds and output; ``stuck`` if its processes do not end."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     work.chmod(0o755)
@@ -68,37 +72,70 @@ def run(work: Path, script: str) -> dict[str, Any]:
     start = time.monotonic()
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            ("bash", "-c", script), stdin=subprocess.DEVNULL, stdout=output,
+            ("bash", "-c", batch["script"]), stdin=subprocess.DEVNULL, stdout=output,
             stderr=subprocess.STDOUT, start_new_session=True,
             env={**os.environ, **ASKED["environment"], "WORK": str(work)},
         )  # fmt: skip
-        status, stuck = wait(process)
+        several = len(batch["tests"]) > 1
+        status, stuck = wait(process, output.fileno() if several else None)
         seconds = time.monotonic() - start
-        output.seek(max(0, output.seek(0, os.SEEK_END) - OUTPUT))
+        output.seek(max(0, output.seek(0, os.SEEK_END) - OUTPUT * len(batch["tests"])))
         text = output.read().decode(errors="replace")
     if ASKED["folders"] and not stuck:
         mount()
-    return {"status": status, "seconds": round(seconds, 1), "output": text, "stuck": stuck}
+    return {
+        "tests": batch["tests"], "status": status, "seconds": round(seconds, 1),
+        "output": text, "stuck": stuck,
+    }  # fmt: skip
 
 
-def wait(process: subprocess.Popen[bytes]) -> tuple[int | None, bool]:
-    try:
-        return process.wait(ASKED["limit"]), False
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-    try:
-        process.wait(DEATH)
-    except subprocess.TimeoutExpired:
-        return None, True
-    return None, False
+def wait(process: subprocess.Popen[bytes], output: int | None) -> tuple[int | None, bool]:
+    """Status (None: at the limit), and whether processes did not end.
+
+    ``output`` is the file of several tests: the limit begins anew when it has grown.
+    """
+    end = time.monotonic() + ASKED["limit"]
+    size = 0
+    while time.monotonic() < end:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(POLL), False
+        if output is not None and (now := os.fstat(output).st_size) > size:
+            size, end = now, time.monotonic() + ASKED["limit"]
+    return None, not killed(process)
+
+
+def killed(process: subprocess.Popen[bytes]) -> bool:
+    """Kill all processes of its session.  False if one does not end."""
+    end = time.monotonic() + DEATH
+    while left := session(process.pid):
+        if time.monotonic() > end:
+            return False
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(POLL)
+    process.wait()
+    return True
+
+
+def session(leader: int) -> list[int]:
+    """The processes of a session that have not ended."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # after the name, which may have spaces
+            state, _, _, number = path.read_text().rpartition(") ")[2].split()[:4]
+            if int(number) == leader and state not in "XZ":
+                found.append(int(path.parent.name))
+    return found
 
 
 def some(
-    work: Path, tests: Iterator[dict[str, str]], end: float, done: list[dict[str, Any]]
+    work: Path, batches: Iterator[dict[str, Any]], end: float, done: list[dict[str, Any]]
 ) -> None:
-    """Run tests in this directory until there is no other, or no time."""
-    for one in tests:
-        done.append({"test": one["test"], **run(work, one["script"])})
+    """Run batches in this directory until there is no other, or no time."""
+    for batch in batches:
+        done.append(run(work, batch))
         if time.monotonic() > end or any(each["stuck"] for each in done):
             return
 
@@ -110,11 +147,11 @@ def main() -> None:
     os.umask(0o022)
     done: list[dict[str, Any]] = []
     # its next() is atomic
-    tests = iter(ASKED["tests"])
+    batches = iter(ASKED["batches"])
     # the first name is the one in the exports that fstests and nfstest mount
     works = [HERE / f"work{n or ''}" for n in range(ASKED["at_once"])]
     with ThreadPoolExecutor(len(works)) as pool:
-        for ended in [pool.submit(some, work, tests, end, done) for work in works]:
+        for ended in [pool.submit(some, work, batches, end, done) for work in works]:
             ended.result()
     if not any(one["stuck"] for one in done):
         for work in works:

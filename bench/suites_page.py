@@ -119,7 +119,10 @@ def numbers(store: Store, tests: Sequence[str]) -> list[tuple[object, ...]]:
         if not counts:
             continue
         differ = sum(differs(store, vers, transport, test) for test in tests)
-        missing = sum(not found for found in results)
+        missing = sum(
+            not found and not store.lacking(vers, test)
+            for test, found in zip(tests, results, strict=True)
+        )
         rows.append((vers, transport, *(counts[what] for what in OUTCOMES),
                      "-" if transport == "tcp" else differ, missing))  # fmt: skip
     return rows
@@ -138,11 +141,18 @@ def lines(store: Store, suite: str, tests: Sequence[str]) -> list[str]:
     if fails:
         head = ("fails over TCP too", "NFS", "over TCP", "reason")
         found += ["", *page.table([head, *fails])]
-    left = lists(suite).get("kvm", {})
+    left = left_to_kvm(suite)
     if left:
-        named = ", ".join(f"{test} ({because})" for test, because in left.items())
-        found += ["", f"Left to KVM, because they are too slow under emulation: {named}."]
+        found += ["", f"Left to KVM: {left}."]
     return found
+
+
+def left_to_kvm(suite: str) -> str:
+    """The patterns of tests that are left to KVM, with the reason after those that share it."""
+    names: dict[str, list[str]] = {}
+    for test, because in lists(suite).get("kvm", {}).items():
+        names.setdefault(because, []).append(f"`{test}`")
+    return "; ".join(f"{', '.join(tests)} ({because})" for because, tests in names.items())
 
 
 def write(store: Store, suite: Suite, name: str, tests: Sequence[str]) -> None:

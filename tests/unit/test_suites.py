@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench import suite, suites, suites_page
-from bench.suite import FAILED, HUNG, PASSED, PLACE, SKIPPED, SLOW, SUITES, outcome
+from bench.suite import FAILED, HUNG, PASSED, PLACE, SKIPPED, SLOW, SUITES, outcome, outcomes
 from bench.suites import TRANSPORTS, Store, chosen, jobs, repeats
 from bench.suites_build import version
 from nfsrdma_tools.host.nfs.personality import PERSONALITIES
@@ -89,36 +89,99 @@ def test_connectathon_is_judged_by_its_status() -> None:
     assert (found["outcome"], found["lines"]) == (FAILED, ["status 1", "a", "can't chdir"])
 
 
-def test_fstests_is_judged_by_what_check_prints() -> None:
-    passed = "generic/001 6s ...  7s\nRan: generic/001\nPassed all 1 tests\n"
-    skipped = "generic/003       [not run] atime related mount options\nPassed all 1 tests\n"
-    failed = (
-        "generic/013 1s ... - output mismatch (see /x/generic/013.out.bad)\n"
-        "    --- tests/generic/013.out\t2026\n    +++ /x/generic/013.out.bad\t2026\n"
-        "    @@ -1,2 +1,3 @@\n    -Silence\n    +fsstress: EIO\n    ...\n"
-        "Failures: generic/013\nFailed 1 of 1 tests\n"
-    )
-    check = SUITES["fstests"]
-    assert outcome(check, ended(passed))["outcome"] == PASSED
-    found = outcome(check, ended(skipped))
-    assert (found["outcome"], found["lines"]) == (SKIPPED, ["atime related mount options"])
-    found = outcome(check, ended(failed, 1))
-    assert (found["outcome"], found["lines"]) == (FAILED, ["-Silence", "+fsstress: EIO"])
+CHECK = """FSTYP         -- nfs
+
+generic/001        [7 s]
+ 8s
+generic/003        [2 s]
+[not run] atime related mount options
+generic/013        [3 s]
+- output mismatch (see /tmp/results/generic/013.out.bad)
+    --- tests/generic/013.out\t2026
+    +++ /tmp/results/generic/013.out.bad\t2026
+    @@ -1,2 +1,3 @@
+    -Silence
+    +fsstress: EIO
+    ...
+generic/014        [240 s]
+[failed, exit status 137]- output mismatch (see /tmp/results/generic/014.out.bad)
+    --- tests/generic/014.out\t2026
+    -OK
+"""
 
 
-def test_fstests_without_a_verdict_fails() -> None:
-    assert outcome(SUITES["fstests"], ended("check: no TEST_DEV\n", 1))["outcome"] == FAILED
+def batch(
+    name: str, tests: str, output: str, status: int | None = 0, *, stuck: bool = False
+) -> dict[str, dict[str, Any]]:
+    answer = ended(output, status, stuck=stuck) | {"tests": tests.split()}
+    return dict(outcomes(SUITES[name], answer))
 
 
-def test_nfstest_fails_with_an_assertion() -> None:
-    text = "    \x1b[102mPASS\x1b[m: access works\n    FAIL: mode is 600\n"
-    found = outcome(SUITES["nfstest"], ended(text, 1))
-    assert (found["outcome"], found["lines"]) == (FAILED, ["mode is N"])
-    assert outcome(SUITES["nfstest"], ended("    PASS: works\n"))["outcome"] == PASSED
+def test_fstests_is_judged_by_what_check_prints_of_each_test() -> None:
+    names = "generic/001 generic/003 generic/013 generic/014"
+    found = batch("fstests", names, CHECK + "Ran: generic/001 ...\nFailed 2 of 3 tests\n", 1)
+    assert found == {
+        "generic/001": {"outcome": PASSED, "lines": [], "seconds": 7},
+        "generic/003": {"outcome": SKIPPED, "lines": ["atime related mount options"], "seconds": 2},
+        "generic/013": {"outcome": FAILED, "lines": ["-Silence", "+fsstress: EIO"], "seconds": 3},
+        "generic/014": {"outcome": SLOW, "lines": ["no result after 240 s"], "seconds": 240},
+    }
+
+
+def test_the_last_test_that_began_has_the_end_of_the_batch() -> None:
+    output = "generic/001        [7 s]\n 8s\ngeneric/002       "
+    names = "generic/001 generic/002 generic/003"
+    for status, stuck, what in ((None, False, SLOW), (None, True, HUNG), (1, False, FAILED)):
+        found = batch("fstests", names, output, status, stuck=stuck)
+        assert {test: f["outcome"] for test, f in found.items()} == {
+            "generic/001": PASSED,
+            "generic/002": what,
+        }
+
+
+def test_a_batch_without_a_test_that_began_is_a_failure_of_the_first() -> None:
+    found = batch("fstests", "generic/001 generic/002", "check: no TEST_DEV\n", 1)
+    assert {test: f["outcome"] for test, f in found.items()} == {"generic/001": FAILED}
+
+
+NFSTEST = """
+*** Verify POSIX API chdir() on NFSv3
+    TEST: Running test 'chdir'
+    PASS: chdir - chdir() should succeed
+    TIME: 0.047299s
+
+*** Verify POSIX API chmod() on NFSv3
+    TEST: Running test 'chmod'
+    PASS: chmod - works
+    FAIL: mode is 600
+    TIME: 1m2.5s
+
+*** Verify POSIX API link() on NFSv3
+    TEST: Running test 'link'
+    PASS: link - works
+"""
+
+
+def test_nfstest_fails_with_an_assertion_or_without_an_end() -> None:
+    found = batch("nfstest", "posix/chdir posix/chmod posix/link posix/read", NFSTEST, 1)
+    assert found["posix/chdir"] == {"outcome": PASSED, "lines": [], "seconds": 0.0}
+    assert found["posix/chmod"] == {"outcome": FAILED, "lines": ["mode is N"], "seconds": 62.5}
+    assert found["posix/link"]["lines"] == ["status 1", "PASS: link - works"]
+    assert "posix/read" not in found
 
 
 def test_nfstest_without_an_assertion_fails() -> None:
-    assert outcome(SUITES["nfstest"], ended("Traceback\n", 1))["outcome"] == FAILED
+    found = batch("nfstest", "posix/chdir", "Traceback\n", 1)
+    assert found["posix/chdir"]["lines"] == ["status 1", "Traceback"]
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_script_of_tests_is_one_of_the_shell(name: str) -> None:
+    every = {"pjdfstest": "chmod/00", "cthon": "special/rename", "fstests": "generic/001 nfs/001",
+             "nfstest": "posix/read posix/write"}  # fmt: skip
+    script = SUITES[name].script(every[name].split())
+    subprocess.run(["bash", "-n", "-c", script], check=True, timeout=60)
+    assert all(test.split("/")[-1] in script for test in every[name].split())
 
 
 @pytest.mark.parametrize("name", SUITES)
@@ -137,10 +200,11 @@ def test_the_tests_of_pjdfstest_are_its_files(tmp_path: Path) -> None:
     assert SUITES["pjdfstest"].tests(tmp_path) == ["chmod/01", "link/00"]
 
 
-def test_the_tests_of_fstests_are_those_of_the_group_quick(tmp_path: Path) -> None:
+def test_the_tests_of_fstests_are_those_of_the_groups_quick_and_soak(tmp_path: Path) -> None:
     for part, number, groups in (
         ("generic", "001", "rw dir udf auto quick"),
         ("generic", "002", "metadata auto"),
+        ("generic", "521", "soak long_rw smoketest"),
         ("nfs", "001", "auto quick nfs4_acl acl"),
         ("xfs", "001", "auto quick"),
     ):
@@ -148,7 +212,7 @@ def test_the_tests_of_fstests_are_those_of_the_group_quick(tmp_path: Path) -> No
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"#!/bin/bash\n. ./common/preamble\n_begin_fstest {groups}\n")
         file.with_suffix(".out").touch()
-    assert SUITES["fstests"].tests(tmp_path) == ["generic/001", "nfs/001"]
+    assert SUITES["fstests"].tests(tmp_path) == ["generic/001", "generic/521", "nfs/001"]
 
 
 def test_a_folder_without_connectathons_programs_is_refused(tmp_path: Path) -> None:
@@ -165,12 +229,17 @@ def test_names_of_pjdfstest_are_those_that_openssl_would_make(tmp_path: Path) ->
     """Its namegen() takes the last field of what openssl prints."""
     (tmp_path / "name.t").write_text("echo a | openssl md5 | awk '{print $NF}'\necho \"$0\"\n")
     file = str(tmp_path / "name.t")
-    script = SUITES["pjdfstest"].script("x").split("&& ", 1)[1]
+    script = SUITES["pjdfstest"].script(["x"]).split("&& ", 1)[1]
     for old, new in (("exec busybox ", ""), (f"{PLACE}/tests/x.t", file)):
         assert old in script
         script = script.replace(old, new)
     done = subprocess.run(("bash", "-c", script), capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["60b725f10c9c85c70d97880dfe8191b3", file]
+
+
+def test_a_suite_with_batches_finds_each_test_in_the_output() -> None:
+    assert {s.name for s in SUITES.values() if s.batch > 1} == {"fstests", "nfstest"}
+    assert all(s.split for s in SUITES.values() if s.batch > 1)
 
 
 def test_tests_that_are_left_to_kvm_are_not_chosen(
@@ -179,18 +248,22 @@ def test_tests_that_are_left_to_kvm_are_not_chosen(
     for name in TESTS:
         (tmp_path / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tests" / f"{name}.t").touch()
-    about = {"short": ["*/00"], "kvm": {"link/00": "900 s"}}
+    about: dict[str, Any] = {"short": ["*/00"], "kvm": {"link/*": "900 s"}}
     monkeypatch.setattr(suites, "lists", lambda _: about)
     assert chosen(SUITES["pjdfstest"], tmp_path, "6.12") == ["chmod/00", "chmod/01"]
     assert chosen(SUITES["pjdfstest"], tmp_path, "6.1") == ["chmod/00"]
     assert chosen(SUITES["pjdfstest"], tmp_path, "6.1", ["chmod/*"]) == ["chmod/00", "chmod/01"]
+    assert chosen(SUITES["pjdfstest"], tmp_path, "6.12", ["link/00"]) == ["link/00"]
+    about["chosen"] = ["*/01"]
+    assert chosen(SUITES["pjdfstest"], tmp_path, "6.12") == ["chmod/01"]
+    assert chosen(SUITES["pjdfstest"], tmp_path, "6.1") == ["chmod/00", "link/00"]
 
 
 def test_suites_toml_has_a_table_for_each_suite_with_what_the_code_reads() -> None:
     tables = tomllib.loads(suite.LISTS.read_text())
     assert set(tables) == set(SUITES)
     for about in tables.values():
-        assert set(about) <= {"short", "kvm", "reason"}
+        assert set(about) <= {"short", "chosen", "kvm", "reason"}
         assert about["short"]
         for one in about.get("reason", []):
             assert {"test", "why"} <= set(one) <= {"test", "why", "transport", "vers"}
@@ -236,6 +309,17 @@ def test_failures_are_compared_without_their_numbers(store: Store) -> None:
     assert not suites_page.differs(store, "3", "rdma", "chmod/01")
     fill(store, tcp=result(FAILED, "got EIO"), rdma=result(FAILED, "got EPERM"))
     assert suites_page.differs(store, "3", "rdma", "chmod/01")
+
+
+def test_a_test_that_is_skipped_over_tcp_runs_over_nothing_else(store: Store) -> None:
+    store.put("3", "tcp", {"test": "chmod/01"}, result(SKIPPED, "no xattr"))
+    found = {(j.transport.name, j.vers): j.tests for j in jobs(store, TESTS, ["tcp", "rdma"])}
+    assert found["rdma", "3"] == ["chmod/00", "link/00"]
+    assert found["rdma", "4.2"] == found["tcp", "4.2"] == [*TESTS]
+    assert found["tcp", "3"] == ["chmod/00", "link/00"]
+    store.put("3", "rdma", {"test": "chmod/00"}, result())
+    rows = suites_page.numbers(store, TESTS)
+    assert rows[1] == ("3", "rdma", 1, 0, 0, 0, 0, 0, 1)
 
 
 # --- the tables ---
@@ -311,10 +395,11 @@ def test_the_section_names_tests_that_are_left_to_kvm(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store)
-    monkeypatch.setattr(suites_page, "lists", lambda _: {"kvm": {"link/00": "900 s"}})
+    kvm = {"link/00": "900 s", "open/*": "many", "link/01": "900 s"}
+    monkeypatch.setattr(suites_page, "lists", lambda _: {"kvm": kvm})
     text = "\n".join(suites_page.lines(store, "pjdfstest", TESTS))
     assert "No test that ran over both differs from TCP." in text
-    assert "link/00 (900 s)" in text
+    assert "Left to KVM: `link/00`, `link/01` (900 s); `open/*` (many)." in text
 
 
 def test_the_version_of_a_folder_without_git_changes_with_its_files(tmp_path: Path) -> None:
