@@ -135,8 +135,8 @@ wires: dev image ## TCP and RDMA over the modelled card on wires of 1 to 25 Gb/s
 matrix: dev image ## Which clients and servers work together, into docs/dev/interoperation.md: KERNEL=6.12|6.1|7.2|siw (default: all)
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.matrix $(KERNEL)
 
-suites: dev image ## Test suites of others over TCP and RDMA, into docs/dev/suites.md; an interrupted run continues: SUITE=fstests|cthon|nfstest|pjdfstest SOURCE=DIR MINUTES=50 KERNEL=6.12 TRANSPORTS=tcp,rdma TESTS="chmod/*" NIC=rxe|card
-	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.suites "$(SUITE)" "$(SOURCE)" $(or $(KERNEL),6.12) $(or $(MINUTES),50) "$(TRANSPORTS)" "$(TESTS)" $(or $(NIC),rxe)
+suites: dev image ## Test suites of others over TCP and RDMA, into docs/dev/suites.md; an interrupted run continues: SUITE=fstests|cthon|nfstest|pjdfstest SOURCE=DIR MINUTES=50 KERNEL=6.12 TRANSPORTS=tcp,rdma TESTS="chmod/*" NIC=card|rxe
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.suites "$(SUITE)" "$(SOURCE)" $(or $(KERNEL),6.12) $(or $(MINUTES),50) "$(TRANSPORTS)" "$(TESTS)" $(or $(NIC),card)
 
 module-bench: dev image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.module $(or $(ROUNDS),8) $(or $(CLOCK),wall)

@@ -42,9 +42,9 @@ BUDGET = 180
 SLACK = 600
 # how often a test runs over TCP and over the transport where its result differs
 ROUNDS = 3
-# shapes of the lab: soft-RoCE between two machines, or modelled cards in one
-DEVICES = {"rxe": "pair", "card": "solo"}
-DEFAULT_DEVICE = "rxe"
+# shapes of the lab: modelled cards in one machine, or soft-RoCE between two
+DEVICES = {"card": "solo", "rxe": "pair"}
+DEFAULT_DEVICE = "card"
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ def main() -> None:
     left = jobs(store, tests, transports) or repeats(store, tests, transports)
     if left:
         print(f"{sum(len(job.tests) for job in left)} results are missing: run it again")
-    section = f"{suite.name}, {besides(nic, 'modelled card, ')}Linux {kernel}"
+    section = f"{suite.name}, {besides(nic, 'soft-RoCE, ')}Linux {kernel}"
     suites_page.write(store, suite, section, chosen(suite, source, kernel))
 
 
