@@ -71,8 +71,8 @@ BPF_PERCPU_ARRAY(capture_numbers, u64, ORIGINS);
 /* transport of the request that a thread of nfsd receives */
 BPF_TABLE("lru_hash", u64, u64, capture_threads, TASK_SLOTS);
 
-/* contexts of Sends whose Reply has been captured */
-BPF_TABLE("lru_hash", u64, u64, capture_sends, TASK_SLOTS);
+/* the set of contexts of Sends whose Reply has been captured */
+BPF_TABLE("lru_hash", u64, u8, capture_sends, TASK_SLOTS);
 
 static __always_inline u64 pointer_at(u64 base, u32 offset)
 {
@@ -365,8 +365,9 @@ int capture_map_reply(struct pt_regs *ctx)
 	u64 transport = PT_REGS_PARM1(ctx), send = PT_REGS_PARM2(ctx), xdr = ARGUMENT_XDR(ctx);
 	struct part_record *record = capture_begin(REPLY_SENT);
 	u64 header = send + OFFSET_SC_HDRBUF + OFFSET_HEAD;
+	u8 captured = 1;
 
-	capture_sends.update(&send, &transport);
+	capture_sends.update(&send, &captured);
 	if (!record)
 		return 0;
 	capture_server(record, transport);
@@ -383,11 +384,8 @@ RAW(svcrdma_post_send)
 	u64 *transport = capture_threads.lookup(&thread);
 	struct part_record *record;
 
-	if (capture_sends.lookup(&send)) {
-		capture_sends.delete(&send);
-		return 0;
-	}
-	if (!transport)
+	/* 0: the set had the context, so the Reply has been captured */
+	if (!capture_sends.delete(&send) || !transport)
 		return 0;
 	record = capture_begin(REPLY_SENT);
 	if (!record)
