@@ -17,10 +17,9 @@ from pathlib import Path
 
 from cards import install_provider
 from carriers import OURS, THEIRS, serve
-from client_library import place_program
 from matplotlib.ticker import NullLocator
 
-from bench import page
+from bench import client_reader, node, page
 from bench.figures import picture
 from bench.solo import PREPARE, RDMA, measured, mount, sh, unmount
 from nfsrdma_tools.lab.config import LabConfig
@@ -28,15 +27,9 @@ from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
 
-HERE = Path(__file__).parent
-OUT = HERE.parent / "out"
-READER = "/run/bench/client_reader"
-PARAMETERS = "/sys/module/nfsrdma/parameters"
-# idle time takes no instructions, but ends references; a client gets a quarter of the memory, and
-# each of its 16 connections has grants of its own
-OPTIMISTIC = {"optimistic_lifetime": 3600, "optimistic_memory": 8192}
+OUT = Path(__file__).parents[1] / "out"
 MOST = 65536
-SIZE, READS = 4096, 3200
+READS = 3200
 
 
 @dataclass(frozen=True)
@@ -72,16 +65,9 @@ ROWS: dict[str, str | tuple[int, int]] = {
 Costs = dict[str | tuple[int, int], float]
 
 
-def install(lab: Lab) -> None:
-    """Compile the reader on this host and put it into the node."""
-    place_program(lab, "solo", HERE / "client_reader.c", READER)
-
-
 def read(lab: Lab, depth: int, connections: int, optimistic: bool) -> float:
     """Thousands of instructions of a read through the library."""
-    numbers = (SIZE, READS, depth, connections, int(optimistic))
-    argv = (READER, "server:/export", "bench-data", *map(str, numbers))
-    found = json.loads(lab.run("solo", *argv, timeout=3600).stdout.split("\n", 1)[0])
+    found = json.loads(client_reader.run(lab, READS, depth, connections, optimistic)[0])
     if optimistic and found["by_reference"] < 0.95 * found["reads"]:
         total = found["reads"]
         raise SystemExit(f"found {found['by_reference']} reads by reference, expected {total}")
@@ -96,13 +82,12 @@ def turn(lab: Lab, server: Server) -> Costs:
     """All ways to read, by one server."""
     serve(lab, "solo", server.module)
     if server.module == OURS:
-        optimistic = OPTIMISTIC if server.personality == "optimistic" else {}
-        values = {
-            "server_threadless": server.most, "personality": server.personality,
-            "server_personalities": server.personality, **optimistic,
-        }  # fmt: skip
-        for name, value in values.items():
-            sh(lab, f"echo {value} > {PARAMETERS}/{name}")
+        name = server.personality
+        sets = [f"server_threadless={server.most}", f"personality={name}",
+                f"server_personalities={name}"]  # fmt: skip
+        if name == "optimistic":
+            sets += client_reader.OPTIMISTIC
+        node.set_parameters(lab, sets)
     mount(lab, f"{RDMA},noac")
     measured(lab, "scattered=200")
     found: Costs = {
@@ -171,7 +156,7 @@ def main() -> None:
     with Lab(config) as lab:
         sh(lab, PREPARE)
         install_provider(lab)
-        install(lab)
+        client_reader.install(lab)
         for number in range(rounds):
             for server in SERVERS:
                 found = turn(lab, server)

@@ -3,7 +3,7 @@
 
 A plugin of QEMU counts each instruction by its address (instructions.py), in user space, too. The
 reader runs twice, with few and with many reads; the difference belongs to the additional reads.
-With a commit, the same bench runs in a checkout of it first: its library, its model of the card
+With a commit, the same bench runs in the source of it first: its library, its model of the card
 and the provider of that, in a boot of their own.
 """
 
@@ -13,6 +13,7 @@ import base64
 import bisect
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,10 +25,10 @@ from typing import Any, NamedTuple
 
 from cards import install_provider
 from carriers import OURS, serve
-from client_library import built_library, place_program
+from client_library import built_library
 
-from bench import page
-from bench.commits import ROOT, program
+from bench import client_reader, node, page
+from bench.commits import program, unpack
 from bench.instructions import CARD, COPY, Plugin, Symbols, plugged
 from bench.library_count import SHAPES as NAMES
 from bench.solo import PREPARE, sh
@@ -35,13 +36,6 @@ from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 HERE = Path(__file__).parent
-READER = "/run/bench/client_reader"
-PARAMETERS = "/sys/module/nfsrdma/parameters"
-# idle time takes no instructions, but ends references
-SERVER = {
-    "server_personalities": "optimistic", "optimistic_lifetime": 3600, "optimistic_memory": 1024,
-}  # fmt: skip
-SIZE = 4096
 # reads that leave by one doorbell, and the most that one of them may execute, in thousands
 SHAPES = {1: 6, 16: 4}
 # the reads of the two runs: both read from each extent of the file; each run reads everything once
@@ -133,7 +127,8 @@ class Program:
 
     def __init__(self, lab: Lab, maps: list[Mapping]) -> None:
         self._maps = maps
-        own = {each.file for each in maps if each.file == READER or "nfsrdma_card" in each.file}
+        own = {each.file for each in maps
+               if each.file == client_reader.PATH or "nfsrdma_card" in each.file}  # fmt: skip
         verbs = {each.file for each in maps if "libibverbs.so" in each.file}
         self._images = {name: Image(lab, name) for name in own | verbs}
         library = program("nm", "--defined-only", built_library().with_name("libnfsrdma.a"))
@@ -149,9 +144,9 @@ class Program:
         if each.file not in self._images:
             return LIBC, "without a name"
         name, source = self._images[each.file].find(address - each.start + each.offset)
-        if each.file != READER:
+        if each.file != client_reader.PATH:
             return PROVIDER if "nfsrdma_card" in each.file else VERBS, name
-        ours = name in self._library if not source else source != "client_reader.c"
+        ours = name in self._library if not source else source != client_reader.SOURCE.name
         return LIBRARY if ours else APPLICATION, name
 
 
@@ -166,9 +161,7 @@ def kernels(function: str, module: str) -> str:
 
 def read(lab: Lab, depth: int, count: int) -> tuple[dict[str, int], list[Mapping]]:
     """Run the reader; SystemExit unless its reads went by reference and left together."""
-    numbers = (SIZE, count, depth, 1, 1)
-    argv = (READER, "server:/export", "bench-data", *map(str, numbers))
-    first, *rest = lab.run("solo", *argv, timeout=3600).stdout.splitlines()
+    first, *rest = client_reader.run(lab, count, depth, connections=1, optimistic=True)
     found: dict[str, int] = json.loads(first)
     least, most = (1 - OTHERS) * count, (1 + OTHERS) * count / depth
     if found["by_reference"] < least or found["doorbells"] > most:
@@ -211,10 +204,10 @@ def measure(kernel: str, commit: str) -> Found:
         # before the first program has the verbs: the counters have addresses of one process
         sh(lab, f"sysctl -qw kernel.randomize_va_space=0\n{PREPARE}")
         install_provider(lab)
-        place_program(lab, "solo", HERE / "client_reader.c", READER)
+        client_reader.install(lab)
         serve(lab, "solo", OURS)
-        for name, value in SERVER.items():
-            sh(lab, f"echo {value} > {PARAMETERS}/{name}")
+        sets = ("server_personalities=optimistic", *client_reader.OPTIMISTIC)
+        node.set_parameters(lab, sets)
         found = {}
         for depth in SHAPES:
             found[str(depth)] = shape(lab, plugin, depth)
@@ -242,25 +235,23 @@ def details(costs: Costs) -> Iterator[str]:
 
 
 @contextmanager
-def checkout(commit: str) -> Iterator[Path]:
-    """A checkout of the commit with this bench."""
+def source_at(commit: str) -> Iterator[Path]:
+    """The source of the commit, with this bench in place of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        clone = Path(folder) / "checkout"
-        program("git", "clone", "-q", "--shared", "--no-checkout", ROOT, clone)
-        program("git", "-C", clone, "checkout", "-q", commit)
-        program("rm", "-r", clone / "bench")
-        program("cp", "-r", HERE, clone / "bench")
-        yield clone
+        tree = Path(folder)
+        unpack(commit, tree, ":!bench")
+        shutil.copytree(HERE, tree / "bench")
+        yield tree
 
 
 def measure_at(commit: str, kernel: str) -> Found:
-    """The same as measure(), by a process in a checkout of the commit."""
-    with checkout(commit) as clone:
-        path = ":".join(str(clone / each) for each in (".", "tests", "tests/lab/helpers"))
-        file = clone / "found.json"
+    """The same as measure(), by a process in the source of the commit."""
+    with source_at(commit) as tree:
+        path = ":".join(str(tree / each) for each in (".", "tests", "tests/lab/helpers"))
+        file = tree / "found.json"
         argv = (sys.executable, "-m", "bench.client_count", kernel, "", str(file))
         environment = {**os.environ, "PYTHONPATH": path}
-        subprocess.run(argv, check=True, cwd=clone, env=environment)
+        subprocess.run(argv, check=True, cwd=tree, env=environment)
         found: Found = json.loads(file.read_text())
         return found
 
