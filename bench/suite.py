@@ -367,7 +367,7 @@ SUITES = {
             _tap_tests,
             _tap_script,
             judge_tap,
-            ("busybox-static",),
+            packages=("busybox-static",),
             at_once=4,
         ),
         Suite(

@@ -139,8 +139,8 @@ def lines(store: Store, suite: str, tests: Sequence[str]) -> list[str]:
         found.append("No test that ran over both differs from TCP.")
     fails = failures(store, suite, tests)
     if fails:
-        head = ("fails over TCP too", "NFS", "over TCP", "reason")
-        found += ["", *page.table([head, *fails])]
+        names = ("fails over TCP too", "NFS", "over TCP", "reason")
+        found += ["", *page.table([names, *fails])]
     left = left_to_kvm(suite)
     if left:
         found += ["", f"Left to KVM: {left}."]
