@@ -36,7 +36,7 @@ OUTPUT = 60_000
 DEATH = 60.0
 # seconds between two looks at a process
 POLL = 1.0
-ASKED: dict[str, Any] = json.loads(sys.argv[1])
+ASKED: dict[str, Any] = {}
 
 
 def call(*argv: str | Path) -> None:
@@ -141,6 +141,7 @@ def some(
 
 
 def main() -> None:
+    ASKED.update(json.loads(sys.argv[1]))
     end = time.monotonic() + ASKED["budget"]
     mount()
     # umask of the tests' authors, whatever this login has
@@ -160,4 +161,5 @@ def main() -> None:
     print(json.dumps(done), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import suite, suites, suites_page
+from bench import suite, suites, suites_node, suites_page
 from bench.suite import FAILED, HUNG, PASSED, PLACE, SKIPPED, SLOW, SUITES, outcome, outcomes
 from bench.suites import TRANSPORTS, Store, chosen, jobs, repeats
 from bench.suites_build import version
@@ -188,6 +188,56 @@ def test_a_script_of_tests_is_one_of_the_shell(name: str) -> None:
 def test_a_test_at_its_limit_is_too_slow_and_one_that_does_not_end_hangs(name: str) -> None:
     assert outcome(SUITES[name], ended("", None))["outcome"] == SLOW
     assert outcome(SUITES[name], ended("", None, stuck=True))["outcome"] == HUNG
+
+
+# --- the end of a test in the node ---
+
+
+def started(script: str, output: Path) -> subprocess.Popen[bytes]:
+    with output.open("wb") as file:
+        return subprocess.Popen(("bash", "-c", script), stdout=file, start_new_session=True)
+
+
+def test_the_limit_ends_all_processes_of_a_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suites_node, "ASKED", {"limit": 0.5})
+    monkeypatch.setattr(suites_node, "POLL", 0.1)
+    # a group of its own, as that of timeout(1)
+    process = started("set -m; sleep 600 & wait", tmp_path / "output")
+    assert suites_node.wait(process, None) == (None, False)
+    assert suites_node.session(process.pid) == []
+
+
+def test_a_test_that_ends_has_its_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suites_node, "ASKED", {"limit": 60})
+    assert suites_node.wait(started("exit 3", tmp_path / "output"), None) == (3, False)
+
+
+def test_the_limit_of_a_batch_begins_anew_with_each_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suites_node, "ASKED", {"limit": 2})
+    monkeypatch.setattr(suites_node, "POLL", 0.1)
+    script = "for n in 1 2 3 4 5; do sleep 0.6; echo; done"
+    for name, expected in (("one", None), ("several", 0)):
+        process = started(script, tmp_path / name)
+        with (tmp_path / name).open() as file:
+            several = file.fileno() if name == "several" else None
+            assert suites_node.wait(process, several) == (expected, False)
+
+
+def test_a_process_that_does_not_end_is_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suites_node, "ASKED", {"limit": 0.1})
+    monkeypatch.setattr(suites_node, "POLL", 0.1)
+    monkeypatch.setattr(suites_node, "DEATH", 0.5)
+    process = started("sleep 600", tmp_path / "output")
+    with monkeypatch.context() as unkillable:
+        unkillable.setattr("os.kill", lambda _pid, _signal: None)
+        assert suites_node.wait(process, None) == (None, True)
+    assert suites_node.killed(process)
 
 
 # --- which tests there are ---
