@@ -278,7 +278,9 @@ def besides(nic: str, text: str) -> str:
 def conditions(lab: Lab, source: Path, suite: Suite) -> str:
     """The conditions of the results, for the page."""
     nic = lab.config.nic
-    command = f"make suites SUITE={suite.name}{besides(nic, f' NIC={nic}')}"
+    kernel = lab.config.kernel
+    other = "" if kernel == KERNELS[0] else f" KERNEL={kernel}"
+    command = f"make suites SUITE={suite.name}{other}{besides(nic, f' NIC={nic}')}"
     about = page.conditions(lab, nic, command, link=False).removesuffix(".")
     return f"{about}; {suite.name} {version(source)}."
 
