@@ -131,10 +131,13 @@ def numbers(store: Store, tests: Sequence[str]) -> list[tuple[object, ...]]:
 def lines(store: Store, suite: str, tests: Sequence[str]) -> list[str]:
     """The section of a suite and a kernel."""
     head = ("NFS", "transport", *OUTCOMES, "differ from TCP", "not run yet")
-    found = [store.about, "", *page.table([head, *numbers(store, tests)]), ""]
+    counts = numbers(store, tests)
+    found = [store.about, "", *page.table([head, *counts]), ""]
     rows = differences(store, suite, tests)
     if rows:
         found += page.table([("test", "over", "over TCP", "there", "reason"), *rows])
+    elif {transport for _, transport, *_ in counts} == {"tcp"}:
+        found.append("No test ran over RDMA yet.")
     else:
         found.append("No test that ran over both differs from TCP.")
     fails = failures(store, suite, tests)

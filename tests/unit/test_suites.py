@@ -435,6 +435,13 @@ def test_transports_without_results_have_no_row(store: Store) -> None:
     assert [row[:2] for row in suites_page.numbers(store, TESTS)] == [("3", "tcp")]
 
 
+def test_results_over_tcp_alone_show_no_agreement(store: Store) -> None:
+    store.put("3", "tcp", {"test": "chmod/00"}, result())
+    assert "No test ran over RDMA yet." in suites_page.lines(store, "pjdfstest", TESTS)
+    store.put("3", "rdma", {"test": "chmod/00"}, result())
+    assert "No test ran over RDMA yet." not in suites_page.lines(store, "pjdfstest", TESTS)
+
+
 def test_the_page_has_a_section_of_each_suite_for_the_first_kernel() -> None:
     text = suites_page.PAGE.read_text()
     for name in SUITES:
