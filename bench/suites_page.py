@@ -112,6 +112,8 @@ def failures(store: Store, suite: str, tests: Sequence[str]) -> list[tuple[str, 
 
 def numbers(store: Store, tests: Sequence[str]) -> list[tuple[object, ...]]:
     """Rows: NFS version, transport, tests by outcome of the first run, those that differ."""
+    from bench.suites import TRANSPORTS, needed
+
     rows: list[tuple[object, ...]] = []
     for vers, transport in columns(store):
         results = [store.results(vers, transport, test) for test in tests]
@@ -119,10 +121,8 @@ def numbers(store: Store, tests: Sequence[str]) -> list[tuple[object, ...]]:
         if not counts:
             continue
         differ = sum(differs(store, vers, transport, test) for test in tests)
-        missing = sum(
-            not found and not store.lacking(vers, test)
-            for test, found in zip(tests, results, strict=True)
-        )
+        left = [test for test, found in zip(tests, results, strict=True) if not found]
+        missing = len(needed(store, TRANSPORTS[transport], vers, left))
         rows.append((vers, transport, *(counts[what] for what in OUTCOMES),
                      "-" if transport == "tcp" else differ, missing))  # fmt: skip
     return rows
