@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the module's server shows in debugfs; a hostile client runs on the same host."""
+"""Reads what nfsrdma's server shows in debugfs.  Hostile clients run on the server's host."""
 
 from __future__ import annotations
 
