@@ -8,7 +8,7 @@ from client_library import place_program
 from bench import node
 from nfsrdma_tools.lab.lab import Lab
 
-__all__ = ["OPTIMISTIC", "PATH", "SIZE", "SOURCE", "install", "run"]
+__all__ = ["OPTIMISTIC", "PATH", "SOURCE", "install", "run"]
 
 SOURCE = node.HERE / "client_reader.c"
 PATH = f"{node.FOLDER}/{SOURCE.stem}"
