@@ -24,8 +24,9 @@
 
 #include "connection/state.h"
 #include "server/branch.h"
-#include "server/memory.h"
+#include "server/budget.h"
 #include "server/server.h"
+#include "server/sink.h"
 #include "variants.h"
 #include "work.h"
 

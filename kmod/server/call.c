@@ -29,11 +29,13 @@
 #include "memory/region.h"
 #include "observe/trace.h"
 #include "observe/trace_server.h"
+#include "server/budget.h"
 #include "server/call.h"
 #include "server/expose.h"
-#include "server/memory.h"
+#include "server/pages.h"
 #include "server/reply.h"
 #include "server/server.h"
+#include "server/sink.h"
 #include "work.h"
 
 /* Allowance for requests whose Reply was sent, but is not retired yet */

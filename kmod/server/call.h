@@ -6,8 +6,10 @@
 #include "connection/queues.h"
 #include "memory/region.h"
 #include "params.h"
-#include "server/memory.h"
+#include "server/budget.h"
+#include "server/pages.h"
 #include "server/server.h"
+#include "server/sink.h"
 
 struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp);
 void nfr_svc_req_destroy_all(struct nfr_svc *svc);

@@ -8,7 +8,7 @@
  * Then the server invalidates the registrations, and the pages return to their owners
  * when that is complete: a Read that comes later fails, and breaks the connection. A
  * client that delays the invalidation for too long loses its connection.
- * The pages are charged to the budget of memory.c meanwhile.
+ * The pages are charged to the budget of budget.c meanwhile.
  *
  * nfsd threads take MRs from the pool, completion handlers return them: its lock
  * requires that softirqs are disabled.
@@ -22,8 +22,8 @@
 #include "memory/region.h"
 #include "observe/trace_server.h"
 #include "params.h"
+#include "server/budget.h"
 #include "server/expose.h"
-#include "server/memory.h"
 #include "server/server.h"
 #include "work.h"
 

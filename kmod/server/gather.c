@@ -11,8 +11,9 @@
 
 #include "gfp.h"
 #include "memory/region.h"
+#include "server/budget.h"
 #include "server/call.h"
-#include "server/memory.h"
+#include "server/pages.h"
 #include "server/server.h"
 
 /*

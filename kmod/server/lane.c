@@ -20,7 +20,6 @@
 #include "observe/trace_server.h"
 #include "server/branch.h"
 #include "server/call.h"
-#include "server/memory.h"
 #include "server/reply.h"
 #include "server/server.h"
 #include "server/threadless.h"

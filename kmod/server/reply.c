@@ -13,7 +13,7 @@
 #include "memory/region.h"
 #include "observe/trace_server.h"
 #include "server/call.h"
-#include "server/memory.h"
+#include "server/pages.h"
 #include "server/reply.h"
 #include "server/server.h"
 

@@ -13,8 +13,8 @@
  *
  * Locking: nfr_conn.lock protects the send queue, @sent, @pending, and the lists of
  * struct nfr_svc_exposures. nfr_svc.lock protects @late, @deferred, @free, @all and @spares,
- * and that of a first connection nfr_svc_first.ready. The two do not nest. memory.c has a lock
- * for RDMA Reads, which nests in neither, and one for Replies, which nests inside
+ * and that of a first connection nfr_svc_first.ready. The two do not nest. sink.c has a lock
+ * for RDMA Reads, which nests in neither, and budget.c one for Replies, which nests inside
  * nfr_svc.lock; sunrpc's locks nest inside the latter.
  *
  * Completions are handled in softirq context where the kernel has a workqueue
@@ -183,9 +183,9 @@ struct nfr_svc_exposed {
  * @whole: whether @pages holds the whole message, rather than one data item
  * @transfer: RDMA Reads or Writes in progress; its @gfp is that of the context that
  *	handles the request now
- * @reply_pages: pages charged for the Reply, see memory.c
+ * @reply_pages: pages charged for the Reply, see budget.c
  * @kept: the thread's pages while nfsd may replace them, then the pages of the Reply,
- *	see memory.c; pages of the file for a threadless read; @nkept elements, room for @kept_room
+ *	see pages.c; pages of the file for a threadless read; @nkept elements, room for @kept_room
  * @by_chunk: whether the Reply chunk conveys the Reply
  * @results: DDP-eligible results, in the order of the Write list
  * @buffer: send buffer of the Reply, mapped at @addr
@@ -290,12 +290,12 @@ struct nfr_svc_padding {
  * @grant: number of credits that the client has
  * @busy: number of Calls without a Reply
  * @sunk: number of pages that RDMA Reads occupy
- * @reply_pages: pages charged for Replies; the budget lock of memory.c protects it
+ * @reply_pages: pages charged for Replies; the lock of budget.c protects it
  * @short_of_share: a Call waits for this connection's share; same lock
  * @starved: link in the list of connections that wait for memory; same lock
  * @late: received messages that wait for memory for a request
  * @deferred: requests that need a worker to continue
- * @spares: pages for RDMA Reads to come, see memory.c; @nspares elements
+ * @spares: pages for RDMA Reads to come, see pages.c; @nspares elements
  * @pending: requests that wait for room in the send queue
  * @sent: requests whose Reply is posted
  * @free_work: work that destroys the connection after its last reference is dropped

@@ -17,9 +17,9 @@
 #include "connection/state.h"
 #include "params.h"
 #include "server/call.h"
-#include "server/memory.h"
 #include "server/reply.h"
 #include "server/server.h"
+#include "server/sink.h"
 #include "work.h"
 
 /* Limit of /proc/fs/nfsd/portlist */

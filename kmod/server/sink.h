@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Pages for RDMA Reads, and their limit. */
+#ifndef NFSRDMA_SERVER_SINK_H
+#define NFSRDMA_SERVER_SINK_H
+
+#include "server/server.h"
+
+int nfr_svc_sink_get(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req));
+int nfr_svc_sink_again(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req));
+void nfr_svc_sink_put(struct nfr_svc_req *req);
+void nfr_svc_sink_kick(void);
+void nfr_svc_sink_stop(void);
+u32 nfr_svc_sink_in_use(void);
+void nfr_svc_sink_count_shortage(void);
+u32 nfr_svc_sink_shortages(void);
+
+#endif
