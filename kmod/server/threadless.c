@@ -167,6 +167,8 @@ static enum nfr_threadless nfr_svc_threadless_look(struct nfr_svc_req *req,
 		return NFR_THREADLESS_SIZE;
 	answer->count = min_t(u64, read->count, size - read->position);
 	answer->eof = read->position + answer->count == size;
+	if (!nfr_svc_pages_room(req, PFN_UP(offset_in_page(read->position) + answer->count)))
+		return NFR_THREADLESS_MEMORY;
 	if (!nfr_svc_threadless_pages(req, inode->i_mapping, read->position, answer->count))
 		return NFR_THREADLESS_PAGES;
 	if (i_size_read(inode) != size)
@@ -218,8 +220,8 @@ static bool nfr_svc_threadless_has_room(const struct nfr_svc_req *req, u32 pages
 	return list_empty(&svc->pending) && data_race(nfr_conn_sq_free(&svc->conn->sq)) > pages;
 }
 
-/* Prepare what does not depend on the file. */
-static enum nfr_threadless nfr_svc_threadless_begin(struct nfr_svc_req *req,
+/* Check what does not depend on the file. */
+static enum nfr_threadless nfr_svc_threadless_begin(const struct nfr_svc_req *req,
 						    const struct nfr_read *read)
 {
 	u32 pages = PFN_UP(offset_in_page(read->position) + read->count);
@@ -230,8 +232,6 @@ static enum nfr_threadless nfr_svc_threadless_begin(struct nfr_svc_req *req,
 		return NFR_THREADLESS_SIZE;
 	if (!nfr_svc_threadless_has_room(req, pages))
 		return NFR_THREADLESS_QUEUE;
-	if (!nfr_svc_pages_room(req, pages))
-		return NFR_THREADLESS_MEMORY;
 	return NFR_THREADLESS_HIT;
 }
 
@@ -368,12 +368,15 @@ bool nfr_svc_threadless_read(struct nfr_svc_req *req)
 	struct nfr_svc *svc = req->svc;
 	enum nfr_threadless result;
 	struct nfr_svc_asked asked;
+	gfp_t gfp = req->transfer.gfp;
 	u32 xid = req->head.xid;
 	bool hit;
 	u64 began;
 
 	if (!nfr_svc_permit_asks(&asked, req->rpc, req->rpc_length))
 		return false;
+	/* a worker's requests may sleep until here */
+	req->transfer.gfp = NFR_GFP_COMPLETION;
 	local_bh_disable();
 	time = this_cpu_ptr(&nfr_svc_threadless_times);
 	result = NFR_THREADLESS_SHARE;
@@ -385,6 +388,8 @@ bool nfr_svc_threadless_read(struct nfr_svc_req *req)
 	}
 	local_bh_enable();
 	hit = result == NFR_THREADLESS_HIT;
+	if (!hit)
+		req->transfer.gfp = gfp;
 	nfr_svc_count(svc, threadless[result], 1);
 	nfr_svc_count(svc, threadless_bytes, hit ? answer.count : 0);
 	trace_nfsrdma_svc_threadless(svc, xid, asked.read.position, hit ? answer.count : 0,
