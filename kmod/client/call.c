@@ -580,14 +580,8 @@ int nfr_client_send_request(struct rpc_rqst *rqst)
 		return nfr_client_wait_for_room(nx, conn, true);
 	if (rc)
 		return rc;
-	rc = nfr_client_send_call(nx, conn, req);
-	/*
-	 * a Call that expects no reply keeps its credit; NFR_ABANDONED_TIMEOUT
-	 * replaces the connection
-	 */
-	if (!rc && !rpc_reply_expected(rqst->rq_task))
-		nfr_conn_abandon(conn, be32_to_cpu(rqst->rq_xid));
-	return rc;
+	/* a Call that expects no Reply is abandoned when its task ends, see abandon.c */
+	return nfr_client_send_call(nx, conn, req);
 }
 
 /**

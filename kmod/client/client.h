@@ -125,9 +125,9 @@ static inline struct nfr_link *nfr_client_link_of(const struct nfr_conn *conn)
 
 /* Send buffer; it stays mapped for the lifetime of its connection */
 struct nfr_buffer {
-	struct list_head list;	/* link in nfr_xprt.abandoned */
+	struct list_head list;	/* link in nfr_xprt.replaced */
 	u32 size;
-	u32 mark;		/* position of the send queue when the Call was abandoned */
+	u32 mark;		/* position of the send queue when it was replaced */
 	u64 addr;
 	bool mapped;
 	u8 data[];
@@ -164,6 +164,8 @@ enum nfr_req_state {
 	NFR_REQ_HELD,		/* the Reply waits for the broken connection to be closed */
 	NFR_REQ_SENT,		/* on the first connection, without a Reply */
 	NFR_REQ_LENT,		/* on a branch, which has not returned it */
+	NFR_REQ_ABANDONED,	/* its task has ended: the transport keeps its memory */
+	NFR_REQ_LEFT,		/* the same, and sunrpc has freed the slot */
 };
 
 /**
@@ -204,9 +206,11 @@ struct nfr_fetch {
  * @write_length: size of the offered Write chunk in bytes
  * @reply_length: size of the offered Reply chunk in bytes
  * @padded_length: largest data that the Reply may have behind padding, in bytes
+ * @pages: pages of the Reply to an abandoned Call, with references; or NULL
+ * @npages: number of @pages
  * @inv_cqe: completion of the last invalidation
- * @inv_done: wait for @inv_cqe, for an abandoned Call
- * @inv_ok: whether that invalidation succeeded
+ * @inv_done: wait of a task for the end of its abandoned Call
+ * @inv_ok: whether the peer cannot access the memory of that Call any more
  * @recv: received Reply, until it is delivered
  * @reserved: work requests that were reserved for invalidations, and not needed
  * @rpc: inline part of the Reply
@@ -232,6 +236,8 @@ struct nfr_req {
 	u32 write_length;
 	u32 reply_length;
 	u32 padded_length;
+	u32 npages;
+	struct page **pages;
 	struct ib_cqe inv_cqe;
 	struct completion inv_done;
 	bool inv_ok;
@@ -269,7 +275,8 @@ struct nfr_scratch {
  * @mutex: serializes the code that takes memory back without a Reply
  * @reqs: all requests; rpc_xprt.reserve_lock protects it
  * @free_reqs: unused requests; rpc_xprt.reserve_lock protects it
- * @abandoned: buffers of abandoned Calls that the send queue may still refer to
+ * @slots_kept: slots of abandoned Calls; rpc_xprt.reserve_lock protects it
+ * @replaced: send buffers that were replaced, and that the send queue may still refer to
  * @detached: wait queue of threads that wait for a connection to be closed
  * @closing: sunrpc tasks that wait for the same, after a timeout
  * @held_lock: protects @held
@@ -299,7 +306,8 @@ struct nfr_xprt {
 	struct mutex mutex;		/* see the comment on locking above */
 	struct list_head reqs;
 	struct list_head free_reqs;
-	struct list_head abandoned;
+	u32 slots_kept;
+	struct list_head replaced;
 	wait_queue_head_t detached;
 	struct rpc_wait_queue closing;
 	spinlock_t held_lock;		/* protects @held */
@@ -397,6 +405,21 @@ static inline void nfr_client_req_held(struct nfr_req *req)
 	list_add_tail(&req->list, &req->nx->held);
 }
 
+/* The task ends: the transport keeps the Call's memory until the Reply, or until it closes. */
+static inline void nfr_client_req_abandoned(struct nfr_req *req)
+{
+	lockdep_assert_held(&req->nx->mutex);
+	/* the record of the Call follows, see nfr_conn_abandon(), whose lock orders it */
+	WRITE_ONCE(req->state, NFR_REQ_ABANDONED);
+}
+
+/* sunrpc frees the slot of an abandoned Call. */
+static inline void nfr_client_req_left(struct nfr_req *req)
+{
+	lockdep_assert_held(&req->nx->xprt.reserve_lock);
+	WRITE_ONCE(req->state, NFR_REQ_LEFT);
+}
+
 /* The Call is over, and the peer cannot access its memory. */
 static inline void nfr_client_req_end(struct nfr_req *req)
 {
@@ -413,6 +436,12 @@ void nfr_client_unlock_worker(struct work_struct *work);
 void nfr_client_connect_worker(struct work_struct *work);
 void nfr_client_connect(struct rpc_xprt *xprt, struct rpc_task *task);
 void nfr_client_close(struct rpc_xprt *xprt);
+
+/* abandon.c */
+void nfr_client_abandon_answered(struct nfr_conn *conn, struct nfr_req *req,
+				 const struct nfr_late_reply *reply);
+void nfr_client_abandon_close(struct nfr_xprt *nx);
+void nfr_client_buf_free(struct rpc_task *task);
 
 /* regions.c */
 void nfr_client_regions_init(struct nfr_link *link);

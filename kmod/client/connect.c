@@ -351,7 +351,8 @@ void nfr_client_close(struct rpc_xprt *xprt)
 		 */
 		nfr_mem_destroy(&mrs);
 		mutex_lock(&nx->mutex);
-		nfr_client_free_abandoned(nx, conn, true);
+		nfr_client_abandon_close(nx);
+		nfr_client_buffers_retire(nx, conn, true);
 		nfr_client_keep_counters(nx, link);
 		rcu_assign_pointer(nx->conn, NULL);
 		mutex_unlock(&nx->mutex);

@@ -265,11 +265,20 @@ struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid)
  * @conn: connection
  * @recv: receive of the Reply
  * @xid: its XID
+ *
+ * What the transport kept for the Call is released.
  */
 void nfr_client_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid)
 {
-	nfr_conn_recv_return(conn, recv);
-	nfr_conn_abandoned_reply(conn, xid);
+	struct nfr_late_reply reply = {
+		.xid = xid, .has_invalidated = recv->has_invalidated,
+		.invalidated = recv->invalidated,
+	};
+	struct nfr_req *req = nfr_conn_abandoned_reply(conn, &reply);
+
+	nfr_conn_answered(conn, recv, 0);
+	if (req)
+		nfr_client_abandon_answered(conn, req, &reply);
 }
 
 static void nfr_client_reply_invalidated(struct nfr_conn *conn, struct nfr_req *req, u32 handle)

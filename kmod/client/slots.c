@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * RPC slots, their buffers, and taking memory back from Calls without a Reply.
+ * RPC slots, and their buffers.
  *
  * A Call is encoded at offset NFR_HEAD_ROOM of its send buffer, so that the
  * header can be placed directly before it and one scatter-gather element covers
  * both. The buffer stays mapped for DMA for the lifetime of its connection.
  *
  * A task may abandon a Call (after a signal or a soft timeout) while the device
- * still sends it. The transport invalidates the MRs first, and abandons the send
- * buffer until the send queue has retired it.
+ * still sends it, or while the server still accesses its memory. abandon.c decides
+ * whether the slot then belongs to the transport for a while.
  */
 #include <linux/log2.h>
 #include <linux/slab.h>
@@ -20,9 +20,6 @@
 #include "connection/state.h"
 #include "memory/exposure.h"
 #include "memory/region.h"
-
-/* Maximum duration of an invalidation before the connection is broken */
-#define NFR_RECALL_TIMEOUT	(10 * HZ)
 
 /* --- buffers --- */
 
@@ -64,16 +61,16 @@ int nfr_client_buffer_map(struct nfr_conn *conn, struct nfr_buffer *buffer)
 }
 
 /**
- * nfr_client_free_abandoned - free buffers of abandoned Calls
+ * nfr_client_buffers_retire - free send buffers that were replaced
  * @nx: transport; the caller holds its mutex
  * @conn: connection
  * @all: whether to free all of them, because the connection is drained
  */
-void nfr_client_free_abandoned(struct nfr_xprt *nx, struct nfr_conn *conn, bool all)
+void nfr_client_buffers_retire(struct nfr_xprt *nx, struct nfr_conn *conn, bool all)
 {
 	struct nfr_buffer *buffer, *next;
 
-	list_for_each_entry_safe(buffer, next, &nx->abandoned, list) {
+	list_for_each_entry_safe(buffer, next, &nx->replaced, list) {
 		if (!all && !nfr_conn_is_retired(conn, buffer->mark))
 			continue;
 		list_del(&buffer->list);
@@ -86,15 +83,15 @@ void nfr_client_free_abandoned(struct nfr_xprt *nx, struct nfr_conn *conn, bool 
  * Detach a buffer that the device may still send from. It is freed when the send queue has
  * retired its current position. The caller holds the mutex of the transport.
  */
-static void nfr_client_buffer_abandon(struct nfr_req *req, struct nfr_conn *conn, int which)
+static void nfr_client_buffer_replace(struct nfr_req *req, struct nfr_conn *conn, int which)
 {
 	struct nfr_buffer *buffer = req->buffers[which];
 
 	if (!buffer)
 		return;
-	nfr_client_free_abandoned(req->nx, conn, false);
+	nfr_client_buffers_retire(req->nx, conn, false);
 	buffer->mark = nfr_conn_mark(conn);
-	list_add_tail(&buffer->list, &req->nx->abandoned);
+	list_add_tail(&buffer->list, &req->nx->replaced);
 	req->buffers[which] = NULL;
 }
 
@@ -120,7 +117,7 @@ bool nfr_client_buffer_get(struct nfr_req *req, int which, u32 size, gfp_t gfp)
 	nx->counters.hardway_bytes += size;
 	mutex_lock(&nx->mutex);
 	if (nfr_client_xprt_conn(nx))
-		nfr_client_buffer_abandon(req, nfr_client_xprt_conn(nx), which);
+		nfr_client_buffer_replace(req, nfr_client_xprt_conn(nx), which);
 	kfree(req->buffers[which]);
 	req->buffers[which] = buffer;
 	mutex_unlock(&nx->mutex);
@@ -288,10 +285,22 @@ void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task)
 		task->tk_rqstp = &req->rqst;
 }
 
+/* Free a slot, or pass it to the first task in the backlog. Caller holds reserve_lock. */
+static void nfr_client_slot_give(struct nfr_req *req)
+{
+	struct rpc_rqst *rqst = &req->rqst;
+	struct nfr_xprt *nx = req->nx;
+
+	if (xprt_wake_up_backlog(&nx->xprt, rqst))
+		return;
+	memset(rqst, 0, sizeof(*rqst));
+	list_add(&req->list, &nx->free_reqs);
+}
+
 /**
- * nfr_client_free_slot - free a slot, or pass it to the first task in the backlog
+ * nfr_client_free_slot - free a slot of a task that ends
  * @xprt: transport
- * @rqst: slot
+ * @rqst: slot; the transport may keep it
  */
 void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst)
 {
@@ -299,11 +308,34 @@ void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst)
 	struct nfr_req *req = nfr_client_req_of(rqst);
 
 	spin_lock(&xprt->reserve_lock);
-	if (!xprt_wake_up_backlog(xprt, rqst)) {
-		memset(rqst, 0, sizeof(*rqst));
-		list_add(&req->list, &nx->free_reqs);
+	if (unlikely(req->state == NFR_REQ_ABANDONED)) {
+		nfr_client_req_left(req);
+		nx->slots_kept++;
+	} else {
+		nfr_client_slot_give(req);
 	}
 	spin_unlock(&xprt->reserve_lock);
+}
+
+/**
+ * nfr_client_slot_return - end the Call of a slot that the transport kept
+ * @req: abandoned request without memory that the peer may access
+ *
+ * If sunrpc has not freed the slot yet, it does so afterwards.
+ */
+void nfr_client_slot_return(struct nfr_req *req)
+{
+	struct nfr_xprt *nx = req->nx;
+	bool left;
+
+	spin_lock(&nx->xprt.reserve_lock);
+	left = req->state == NFR_REQ_LEFT;
+	nfr_client_req_end(req);
+	if (left) {
+		nx->slots_kept--;
+		nfr_client_slot_give(req);
+	}
+	spin_unlock(&nx->xprt.reserve_lock);
 }
 
 /**
@@ -360,8 +392,12 @@ static bool nfr_client_is_closed(struct nfr_xprt *nx, u32 generation)
 	return closed;
 }
 
-/* Wait until a broken connection is closed. The caller must not have locked the transport. */
-static noinline void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation)
+/**
+ * nfr_client_wait_closed - wait until a broken connection is closed
+ * @nx: transport, which the caller must not have locked
+ * @generation: generation of the connection
+ */
+void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation)
 {
 	wait_event(nx->detached, nfr_client_is_closed(nx, generation));
 }
@@ -382,7 +418,7 @@ void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u
 		rpc_wake_up_queued_task(&nx->closing, task);
 }
 
-/* --- taking memory back --- */
+/* --- invalidating --- */
 
 /**
  * nfr_client_revoke - invalidate MRs locally
@@ -414,99 +450,4 @@ int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, stru
 	if (rc)
 		nfr_conn_break(conn, "posting an invalidation failed");
 	return rc;
-}
-
-static void nfr_client_req_inv_done(struct ib_cq *cq, struct ib_wc *wc)
-{
-	struct nfr_req *req = container_of(wc->wr_cqe, struct nfr_req, inv_cqe);
-	struct nfr_conn *conn = cq->cq_context;
-
-	req->inv_ok = nfr_conn_check(conn, wc);
-	if (req->inv_ok)
-		nfr_mem_release(&req->exposure);
-	complete(&req->inv_done);
-	conn->ops->writable(conn);
-}
-
-/* Invalidate the MRs that the peer can access. Returns false if the connection is broken. */
-static bool nfr_client_req_invalidate(struct nfr_req *req, struct nfr_conn *conn)
-{
-	init_completion(&req->inv_done);
-	req->inv_cqe.done = nfr_client_req_inv_done;
-	nfr_mem_forget(&req->exposure);
-	if (!nfr_mem_settle(&req->exposure))
-		return !nfr_client_revoke(conn, &req->exposure, &req->inv_cqe);
-	req->inv_ok = true;
-	complete(&req->inv_done);
-	return true;
-}
-
-/*
- * Revoke access to the memory of a request on a working connection. Returns
- * false if the caller has to call nfr_client_wait_closed() instead. Caller
- * holds the mutex.
- */
-static bool nfr_client_req_recall(struct nfr_req *req, struct nfr_conn *conn)
-{
-	if (!nfr_conn_is_up(conn) || !nfr_client_req_invalidate(req, conn))
-		return false;
-	if (req->state == NFR_REQ_SENT) {
-		nfr_client_buffer_abandon(req, conn, NFR_BUFFER_CALL);
-		nfr_client_buffer_abandon(req, conn, NFR_BUFFER_BOUNCE);
-		nfr_conn_abandon(conn, be32_to_cpu(req->rqst.rq_xid));
-	}
-	return true;
-}
-
-/*
- * The task ends without a Reply: revoke access to the memory that its Call
- * offered.
- *
- * The function must not hold a lock while it waits for the device, because
- * closing the connection may be what ends the wait. If the peer does not
- * acknowledge, the invalidation stays in the send queue until the device gives
- * up; breaking the connection flushes it.
- */
-static void nfr_client_abandon(struct nfr_req *req)
-{
-	struct nfr_xprt *nx = req->nx;
-	u32 generation = req->generation;
-	struct nfr_conn *conn;
-	bool posted;
-
-	if (nx->branches && nfr_client_loan_abandon(req))
-		return;
-	mutex_lock(&nx->mutex);
-	conn = nfr_client_xprt_conn(nx);
-	if (!conn || generation != conn->generation) {
-		mutex_unlock(&nx->mutex);
-		return;
-	}
-	posted = nfr_client_req_recall(req, conn);
-	mutex_unlock(&nx->mutex);
-	if (posted && !wait_for_completion_timeout(&req->inv_done, NFR_RECALL_TIMEOUT)) {
-		nfr_client_disconnect(nx, generation, "an invalidation timed out");
-		wait_for_completion(&req->inv_done);
-	}
-	if (!posted || !req->inv_ok)
-		nfr_client_wait_closed(nx, generation);
-}
-
-/**
- * nfr_client_buf_free - release the buffers of a Call and its Reply
- * @task: task, for which no Reply is being handled any more
- *
- * When this function returns, the peer cannot access the memory of the request.
- *
- * Context: May sleep.
- */
-void nfr_client_buf_free(struct rpc_task *task)
-{
-	struct nfr_req *req = nfr_client_req_of(task->tk_rqstp);
-
-	if (req->state >= NFR_REQ_SENT || nfr_mem_is_exposed(&req->exposure))
-		nfr_client_abandon(req);
-	nfr_client_req_end(req);
-	kfree(req->large);
-	req->large = NULL;
 }

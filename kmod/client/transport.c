@@ -201,6 +201,8 @@ static void nfr_client_show_conn(struct seq_file *seq, const struct nfr_conn *co
 	seq_printf(seq, "credits_granted %u\n", READ_ONCE(conn->granted));
 	seq_printf(seq, "credits_used %u\n", READ_ONCE(conn->inflight));
 	seq_printf(seq, "calls_abandoned %u\n", READ_ONCE(conn->abandoned.count));
+	seq_printf(seq, "slots_kept %u\n",
+		   READ_ONCE(((const struct nfr_xprt *)conn->owner)->slots_kept));
 	seq_printf(seq, "receives %u\n", READ_ONCE(conn->recv_total));
 	seq_printf(seq, "send_queue %u\n", conn->sq.size);
 	seq_printf(seq, "mr_depth %u\n", link->pool.depth);
@@ -361,7 +363,7 @@ static void nfr_client_init(struct nfr_xprt *nx)
 	spin_lock_init(&nx->held_lock);
 	INIT_LIST_HEAD(&nx->reqs);
 	INIT_LIST_HEAD(&nx->free_reqs);
-	INIT_LIST_HEAD(&nx->abandoned);
+	INIT_LIST_HEAD(&nx->replaced);
 	init_waitqueue_head(&nx->detached);
 	init_waitqueue_head(&nx->undelivered);
 	rpc_init_wait_queue(&nx->closing, "nfsrdma closing");

@@ -134,13 +134,21 @@ struct nfr_send_queue {
 struct nfr_abandoned_call {
 	u32 xid;
 	unsigned long since;	/* jiffies */
+	void *kept;		/* what its owner keeps until the reply, or NULL */
+};
+
+/* Reply to an abandoned Call, or one that came before nfr_conn_abandon() */
+struct nfr_late_reply {
+	u32 xid;
+	u32 invalidated;	/* key that the peer invalidated */
+	bool has_invalidated;
 };
 
 /* Abandoned Calls, oldest first; nfr_conn.lock protects the lists */
 struct nfr_abandoned {
 	struct nfr_abandoned_call *calls;
 	u32 count;
-	u32 *early;		/* XIDs of replies that came before nfr_conn_abandon() */
+	struct nfr_late_reply *early;	/* replies that came before nfr_conn_abandon() */
 	u32 nearly;
 	u32 room;		/* capacity of each array: one per credit */
 	struct delayed_work work;

@@ -15,8 +15,9 @@
  * No task waits for the reply to an abandoned Call, but the Call keeps its
  * credit until the reply arrives. If the peer omits a reply for
  * NFR_ABANDONED_TIMEOUT, the connection breaks. A reply may arrive after sunrpc
- * dequeued its task and before nfr_conn_abandon(). Its XID is kept in @early, so
- * that the Call is not recorded later.
+ * dequeued its task and before nfr_conn_abandon(). It is kept in @early, so that
+ * the Call is not recorded later. The owner may keep memory of an abandoned Call,
+ * which the reply releases.
  *
  * A worker of this module polls for completions, because the worker of the RDMA
  * core cannot busy-poll before it sleeps. If the owner permits it, the worker
@@ -468,13 +469,16 @@ static void nfr_conn_abandoned_remove(struct nfr_abandoned *all, u32 at)
 }
 
 /* Check whether the reply to @xid came first, and forget it. Caller holds the lock. */
-static bool nfr_conn_abandoned_was_early(struct nfr_abandoned *all, u32 xid)
+static bool nfr_conn_abandoned_was_early(struct nfr_abandoned *all, u32 xid,
+					 struct nfr_late_reply *early)
 {
 	u32 i;
 
 	for (i = 0; i < all->nearly; i++) {
-		if (all->early[i] != xid)
+		if (all->early[i].xid != xid)
 			continue;
+		if (early)
+			*early = all->early[i];
 		all->early[i] = all->early[--all->nearly];
 		return true;
 	}
@@ -482,58 +486,98 @@ static bool nfr_conn_abandoned_was_early(struct nfr_abandoned *all, u32 xid)
 }
 
 /* Drop the oldest if the array is full: then it holds replies that match no Call. */
-static void nfr_conn_abandoned_keep_early(struct nfr_abandoned *all, u32 xid)
+static void nfr_conn_abandoned_keep_early(struct nfr_abandoned *all,
+					  const struct nfr_late_reply *reply)
 {
 	if (all->nearly == all->room)
 		memmove(all->early, all->early + 1, --all->nearly * sizeof(*all->early));
-	all->early[all->nearly++] = xid;
+	all->early[all->nearly++] = *reply;
 }
 
 /**
  * nfr_conn_abandon - record an abandoned Call
  * @conn: connection
  * @xid: XID of the Call
+ * @kept: what nfr_conn_abandoned_reply() returns when the reply comes, or NULL
+ * @early: output, the reply if it has come already; may be NULL without @kept
  *
  * At a client, the reply to an abandoned Call is still due. At a server, nfsd
  * dropped the Call, so that no reply will be sent.
+ *
+ * There are at most as many abandoned Calls as credits. If a peer exceeds that, because it
+ * answers Calls that were never sent, the oldest one suffices for the timeout. A Call with @kept
+ * has to be recorded: then the connection breaks instead, and its end releases @kept.
+ *
+ * Return: false if the reply has come already.
  */
-void nfr_conn_abandon(struct nfr_conn *conn, u32 xid)
+bool nfr_conn_abandon(struct nfr_conn *conn, u32 xid, void *kept, struct nfr_late_reply *early)
 {
 	struct nfr_abandoned *all = &conn->abandoned;
-	bool waits;
+	bool due, full;
 
 	spin_lock_bh(&conn->lock);
-	/* there are at most as many as credits; if a peer exceeds that, the oldest one suffices */
-	waits = !nfr_conn_abandoned_was_early(all, xid) && all->count < all->room;
-	if (waits)
+	due = !nfr_conn_abandoned_was_early(all, xid, early);
+	full = all->count == all->room;
+	if (due && !full)
 		all->calls[all->count++] = (struct nfr_abandoned_call) {
-			.xid = xid, .since = jiffies,
+			.xid = xid, .since = jiffies, .kept = kept,
 		};
 	spin_unlock_bh(&conn->lock);
-	if (waits)
+	if (due && !full)
 		nfr_work_queue(&all->work, NFR_ABANDONED_TIMEOUT);
+	else if (due && kept)
+		nfr_conn_break(conn, "more abandoned Calls than credits");
+	return due;
+}
+
+/**
+ * nfr_conn_abandoned_forget - take back what was kept for an abandoned Call
+ * @conn: connection
+ * @kept: see nfr_conn_abandon(). The reply remains due
+ *
+ * Return: false if nfr_conn_abandoned_reply() has returned it.
+ */
+bool nfr_conn_abandoned_forget(struct nfr_conn *conn, const void *kept)
+{
+	struct nfr_abandoned *all = &conn->abandoned;
+	bool found;
+	u32 i;
+
+	spin_lock_bh(&conn->lock);
+	for (i = 0; i < all->count && all->calls[i].kept != kept; i++)
+		;
+	found = i < all->count;
+	if (found)
+		all->calls[i].kept = NULL;
+	spin_unlock_bh(&conn->lock);
+	return found;
 }
 
 /**
  * nfr_conn_abandoned_reply - account for a reply that no task waits for
  * @conn: connection
- * @xid: XID of the reply
+ * @reply: reply
  *
  * Context: Completion handler.
+ *
+ * Return: what the owner keeps for the Call and has to release, or NULL.
  */
-void nfr_conn_abandoned_reply(struct nfr_conn *conn, u32 xid)
+void *nfr_conn_abandoned_reply(struct nfr_conn *conn, const struct nfr_late_reply *reply)
 {
 	struct nfr_abandoned *all = &conn->abandoned;
+	void *kept = NULL;
 	u32 at;
 
 	spin_lock_bh(&conn->lock);
-	at = nfr_conn_abandoned_find(all, xid);
-	if (at < all->count)
+	at = nfr_conn_abandoned_find(all, reply->xid);
+	if (at < all->count) {
+		kept = all->calls[at].kept;
 		nfr_conn_abandoned_remove(all, at);
-	else
-		nfr_conn_abandoned_keep_early(all, xid);
+	} else {
+		nfr_conn_abandoned_keep_early(all, reply);
+	}
 	spin_unlock_bh(&conn->lock);
-	nfr_conn_credit_back(conn);
+	return kept;
 }
 
 static void nfr_conn_abandoned_work(struct work_struct *work)

@@ -18,8 +18,9 @@ void nfr_conn_answered(struct nfr_conn *conn, struct nfr_recv *recv, u32 reserve
 int nfr_conn_credit(struct nfr_conn *conn);
 void nfr_conn_credit_back(struct nfr_conn *conn);
 void nfr_conn_grant(struct nfr_conn *conn, u32 credits);
-void nfr_conn_abandon(struct nfr_conn *conn, u32 xid);
-void nfr_conn_abandoned_reply(struct nfr_conn *conn, u32 xid);
+bool nfr_conn_abandon(struct nfr_conn *conn, u32 xid, void *kept, struct nfr_late_reply *early);
+bool nfr_conn_abandoned_forget(struct nfr_conn *conn, const void *kept);
+void *nfr_conn_abandoned_reply(struct nfr_conn *conn, const struct nfr_late_reply *reply);
 
 void nfr_conn_queues_init(struct nfr_conn *conn);
 int nfr_conn_queues_create(struct nfr_conn *conn);

@@ -28,6 +28,7 @@ static int nfr_observe_client_counters_show(struct seq_file *seq, void *unused)
 		   c->failed_marshals, c->bad_replies, c->starved);
 	seq_printf(seq, "local_invalidations %llu\ncallbacks %llu\nhardway_bytes %llu\n",
 		   c->local_invs, c->callbacks, c->hardway_bytes);
+	seq_printf(seq, "calls_kept %llu\n", c->calls_kept);
 	seq_printf(seq, "fetches %llu\nfetch_reads %llu\nfetch_bytes %llu\ndones %llu\n",
 		   c->fetches, c->fetch_reads, c->fetch_bytes, c->dones);
 	seq_printf(seq, "padded_calls %llu\npadded_replies %llu\npadded_bytes %llu\n",

@@ -29,6 +29,7 @@ struct nfr_client_counters {
 	u64 fixup_bytes;
 	u64 bad_replies;
 	u64 local_invs;
+	u64 calls_kept;		/* abandoned, with memory that the transport kept */
 	u64 callbacks;
 	u64 fetches;		/* Replies that the client read */
 	u64 fetch_reads;	/* RDMA Reads for them */

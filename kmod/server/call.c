@@ -1170,7 +1170,7 @@ void nfr_svc_release_ctxt(struct svc_xprt *xprt, void *ctxt)
 	nfr_svc_count(svc, dropped, 1);
 	nfr_svc_advance(req, NFR_SVC_FREE);
 	/* delayed, because nfsd also drops a retransmission while it still handles the original */
-	nfr_conn_abandon(svc->conn, xid);
+	nfr_conn_abandon(svc->conn, xid, NULL, NULL);
 	/* a Call of a branch has a reference to it */
 	if (nfr_svc_is_branch(svc))
 		nfr_svc_put(svc);

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A task that is killed takes nothing from others: the connection lives, and memory returns."""
+
+from collections.abc import Callable
+
+import pytest
+from storm import mounted, on
+
+from nfsrdma_tools.lab.lab import Lab
+
+Record = Callable[[str, object], None]
+HERE = "/export/abandoned"
+MAKE = f"mkdir -p {HERE}/many && cd {HERE}/many && seq -f 'name-of-a-file-%06g' 1500 | xargs touch"
+
+
+@pytest.mark.parametrize("carrier", ("module_pair", "both_ours"))
+@pytest.mark.parametrize("options", ("vers=3", "vers=4.2"), ids=("v3", "v4"))
+def test_listings_are_killed_and_the_connection_lives(
+    carrier: str, options: str, request: pytest.FixtureRequest, long: bool, record_property: Record
+) -> None:
+    lab: Lab = request.getfixturevalue(carrier)
+    lab.run("server", "sh", "-ec", MAKE)
+    try:
+        with mounted(lab, options):
+            found = on(lab, "client", "abandon", "600" if long else "60", "tests")
+        before, after = found["before"], found["after"]
+        assert found["reader"] == 0, "the reader beside found a wrong byte"
+        assert after["disconnects"] == before["disconnects"], after["last_disconnect"]
+        assert (after["credits_used"], after["calls_abandoned"], after["slots_kept"]) == (0, 0, 0)
+        # so many were killed with a Call under way
+        assert after["calls_kept"] - before["calls_kept"] >= 5
+        record_property("Calls kept", after["calls_kept"] - before["calls_kept"])
+        record_property("slowest end of a task [s]", round(found["slowest"], 3))
+    finally:
+        lab.run("server", "rm", "-r", HERE)
