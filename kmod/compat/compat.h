@@ -7,7 +7,7 @@
 #define NFSRDMA_COMPAT_H
 
 #include <linux/fs.h>
-#include <linux/fsnotify_backend.h>
+#include <linux/fsnotify.h>
 #include <linux/gfp.h>
 #include <linux/shrinker.h>
 #include <linux/slab.h>
@@ -77,6 +77,22 @@ static inline struct fsnotify_mark *nfr_compat_find_inode_mark(struct inode *ino
 	return fsnotify_find_inode_mark(inode, group);
 #else
 	return fsnotify_find_mark(&inode->i_fsnotify_marks, group);
+#endif
+}
+
+/*
+ * Check whether somebody may decide about accesses to files of a file system (fanotify permission
+ * events). Where the kernel does not count such listeners, a module does not see those of mounts,
+ * and has to assume one.
+ */
+static inline bool nfr_compat_may_have_decider(struct super_block *sb)
+{
+#ifndef CONFIG_FANOTIFY_ACCESS_PERMISSIONS
+	return false;
+#elif defined(HAVE_FSNOTIFY_PRIORITY_WATCHERS)
+	return fsnotify_sb_has_priority_watchers(sb, FSNOTIFY_PRIO_CONTENT);
+#else
+	return true;
 #endif
 }
 

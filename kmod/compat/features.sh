@@ -45,6 +45,9 @@ probe() {
 	# a mark is found by its inode (6.12), not by the list of the inode (6.1)
 	probe FSNOTIFY_FIND_INODE_MARK linux/fsnotify_backend.h \
 		'fsnotify_find_inode_mark((struct inode *)0, (struct fsnotify_group *)0)' "$@"
+	# marks of listeners that may refuse an access are counted by file system (6.12)
+	probe FSNOTIFY_PRIORITY_WATCHERS linux/fsnotify.h \
+		'fsnotify_sb_has_priority_watchers((struct super_block *)0, FSNOTIFY_PRIO_CONTENT)' "$@"
 	# leases have a header of their own (6.12), and were declared in linux/fs.h (6.1)
 	probe FILELOCK_H linux/filelock.h '(void)0' "$@"
 	# workqueues run work in softirq context (6.12)

@@ -66,7 +66,8 @@ enum nfr_revoked {
 	NFR_REVOKED_MODIFIED,
 	NFR_REVOKED_ATTRIBUTES,
 	NFR_REVOKED_MOVED,
-	NFR_REVOKED_OPENED,	/* for writing */
+	NFR_REVOKED_OPENED,	/* for writing, or leased */
+	NFR_REVOKED_LISTENER,	/* decides about accesses, or asks for reports of them */
 	NFR_REVOKED_UNMOUNTED,
 	NFR_REVOKED_EXPIRED,
 	NFR_REVOKED_LIMIT,	/* of all clients, or of one */
@@ -79,6 +80,8 @@ enum nfr_revoked {
 enum nfr_refused {
 	NFR_REFUSED_FILE,	/* on a file system that does not suit, or without pages of it */
 	NFR_REFUSED_OPEN,	/* for writing */
+	NFR_REFUSED_LEASE,	/* or a delegation */
+	NFR_REFUSED_LISTENER,	/* decides about accesses, or asks for reports of them */
 	NFR_REFUSED_CHANGED,	/* since nfsd checked access, perhaps */
 	NFR_REFUSED_BUSY,	/* another thread grants or revokes */
 	NFR_REFUSED_PAGES,	/* not in the page cache any more */

@@ -1103,6 +1103,8 @@ int nfr_svc_recvfrom(struct svc_rqst *rqstp)
 	}
 	nfr_svc_enter(req, NFR_SVC_REPLYING);
 	req->transfer.gfp = NFR_GFP_ONCE;
+	/* of the clock that sets ctime */
+	req->handed = ktime_get_coarse_real();
 	rqstp->rq_prot = IPPROTO_MAX;
 	svc_xprt_copy_addrs(rqstp, xprt);
 	nfr_svc_set_secure(rqstp);

@@ -143,32 +143,49 @@ static bool nfr_svc_file_keep(struct super_block *sb)
 	return false;
 }
 
+/* Take references to a file and its file system. Returns its inode, or NULL. */
+static struct inode *nfr_svc_file_grab(struct inode *inode)
+{
+	struct super_block *sb = inode->i_sb;
+
+	if (!nfr_svc_file_keep(sb))
+		return NULL;
+	/* nfsd has closed the file: its eviction may wait for the folio */
+	inode = igrab(inode);
+	if (!inode)
+		up_read(&sb->s_umount);
+	return inode;
+}
+
 /**
  * nfr_svc_file_get - find the file that nfsd has read
  * @page: page of the Reply that the data of the READ begins in
  * @read: READ
+ * @handed: time at which nfsd got the READ
+ * @result: output: what nfr_svc_watch_admits() says of the file; NFR_SVC_BYPASS_MAY if it does not
+ *	suit, or the page is not one of a file
  *
  * A folio in the page cache has its file as long as it is locked.
  *
  * Return: inode with a reference, whose file system stays mounted, for nfr_svc_file_put(); or
- * NULL if the file does not suit, or the page is not one of a file.
+ * NULL if the READ leads to no other that passes nfsd by.
  */
-struct inode *nfr_svc_file_get(struct page *page, const struct nfr_read *read)
+struct inode *nfr_svc_file_get(struct page *page, const struct nfr_read *read,
+			       const struct nfr_svc_handed *handed, enum nfr_svc_bypass *result)
 {
 	struct folio *folio = page_folio(page);
 	struct inode *inode = NULL;
 	struct address_space *mapping;
 
+	*result = NFR_SVC_BYPASS_MAY;
 	if (!folio_trylock(folio))
 		return NULL;
 	mapping = folio_test_anon(folio) ? NULL : folio->mapping;
 	if (mapping && folio->index + folio_page_idx(folio, page) == read->position >> PAGE_SHIFT &&
-	    nfr_svc_file_suits(mapping->host, read) &&
-	    nfr_svc_file_keep(mapping->host->i_sb)) {
-		/* nfsd has closed the file: its eviction may wait for the folio */
-		inode = igrab(mapping->host);
-		if (!inode)
-			up_read(&mapping->host->i_sb->s_umount);
+	    nfr_svc_file_suits(mapping->host, read)) {
+		*result = nfr_svc_watch_admits(mapping->host, handed);
+		if (*result == NFR_SVC_BYPASS_MAY)
+			inode = nfr_svc_file_grab(mapping->host);
 	}
 	folio_unlock(folio);
 	return inode;
@@ -203,22 +220,4 @@ bool nfr_svc_file_read(const struct nfr_svc_req *req, const struct svc_rqst *rqs
 	return res->page_len && !req->npages &&
 	       nfr_wire_decode_read(read, req->rpc, req->rpc_length) && read->count &&
 	       res->page_base == offset_in_page(read->position);
-}
-
-/**
- * nfr_svc_file_is_late - check whether access to a file may have changed after nfsd began to
- *	execute a READ
- * @inode: inode of the file
- * @began: time at which nfsd began
- *
- * nfsd checks access first, and then it may wait for a disk. Each change sets ctime.
- *
- * Return: true if it may have changed.
- */
-bool nfr_svc_file_is_late(const struct inode *inode, ktime_t began)
-{
-	ktime_t changed = timespec64_to_ktime(nfr_compat_inode_ctime(inode));
-
-	return ktime_compare(changed, ktime_sub_ns(ktime_mono_to_real(began),
-						   NFR_SVC_FILE_SETTLED)) >= 0;
 }

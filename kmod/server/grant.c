@@ -242,16 +242,27 @@ static struct nfr_svc_grant *nfr_svc_grant_prepare(struct nfr_svc *branch,
 	return grant;
 }
 
+static const enum nfr_refused nfr_svc_grant_reasons[NFR_SVC_BYPASS_RESULTS] = {
+	/* it is no file that may be granted at all */
+	[NFR_SVC_BYPASS_MAY]		= NFR_REFUSED_FILE,
+	[NFR_SVC_BYPASS_DIRECT]		= NFR_REFUSED_FILE,
+	[NFR_SVC_BYPASS_OPEN]		= NFR_REFUSED_OPEN,
+	[NFR_SVC_BYPASS_LEASE]		= NFR_REFUSED_LEASE,
+	[NFR_SVC_BYPASS_LISTENER]	= NFR_REFUSED_LISTENER,
+	[NFR_SVC_BYPASS_LATE]		= NFR_REFUSED_CHANGED,
+};
+
 /* Check whether anything of a file may be granted. Returns the reason if not, or -1. */
 static int nfr_svc_grant_obstacle(const struct nfr_svc *branch, struct nfr_svc_watch *watch,
-				  ktime_t began)
+				  const struct nfr_svc_handed *handed)
 {
+	enum nfr_svc_bypass result;
+
 	if (watch->ended || watch->ending || !nfr_conn_is_up(branch->conn))
 		return NFR_REFUSED_BUSY;
-	if (!nfr_svc_watch_check(watch))
-		return NFR_REFUSED_OPEN;
-	if (nfr_svc_file_is_late(watch->inode, began))
-		return NFR_REFUSED_CHANGED;
+	result = nfr_svc_revoke_unless_same(watch, handed);
+	if (result != NFR_SVC_BYPASS_MAY)
+		return nfr_svc_grant_reasons[result];
 	return nfr_svc_client_may_read(branch->notices->client) ? -1 : NFR_REFUSED_LIMIT;
 }
 
@@ -318,15 +329,15 @@ static bool nfr_svc_grant_publish(struct nfr_svc_grant *grant, const struct nfr_
 
 /* Make a grant known, unless something has happened since it was prepared. */
 static void nfr_svc_grant_commit(struct nfr_svc_grant *grant, const struct nfr_read *read,
-				 struct nfr_svc_watch *watch, struct page *page, ktime_t began,
-				 u32 changes)
+				 struct nfr_svc_watch *watch, struct page *page,
+				 const struct nfr_svc_handed *handed, u32 changes)
 {
 	struct nfr_svc *branch = grant->branch;
 	bool kept = false;
 	int why;
 
-	spin_lock_bh(&nfr_svc_grants_lock);
-	why = watch->changes == changes ? nfr_svc_grant_obstacle(branch, watch, began) :
+	nfr_svc_watch_lock(watch);
+	why = watch->changes == changes ? nfr_svc_grant_obstacle(branch, watch, handed) :
 					  NFR_REFUSED_BUSY;
 	if (why < 0)
 		why = nfr_svc_grant_known(branch, read, watch, page);
@@ -338,14 +349,14 @@ static void nfr_svc_grant_commit(struct nfr_svc_grant *grant, const struct nfr_r
 	} else if (why < NFR_REFUSED_REASONS) {
 		nfr_svc_count(branch, refused[why], 1);
 	}
-	spin_unlock_bh(&nfr_svc_grants_lock);
+	nfr_svc_watch_unlock(watch);
 	if (!kept)
 		nfr_svc_grant_undo(grant);
 }
 
 static void nfr_svc_grant_watched(struct nfr_svc *branch, const struct nfr_read *read,
 				  struct nfr_svc_watch *watch, struct inode *inode,
-				  struct page *page, ktime_t began)
+				  struct page *page, const struct nfr_svc_handed *handed)
 {
 	struct nfr_svc_grant *grant;
 	u32 changes;
@@ -353,13 +364,13 @@ static void nfr_svc_grant_watched(struct nfr_svc *branch, const struct nfr_read 
 
 	/* a change that the watch does not report precedes what follows */
 	smp_mb();
-	spin_lock_bh(&nfr_svc_grants_lock);
+	nfr_svc_watch_lock(watch);
 	nfr_svc_watch_list(watch);
 	changes = watch->changes;
-	why = nfr_svc_grant_obstacle(branch, watch, began);
+	why = nfr_svc_grant_obstacle(branch, watch, handed);
 	if (why < 0)
 		why = nfr_svc_grant_known(branch, read, watch, page);
-	spin_unlock_bh(&nfr_svc_grants_lock);
+	nfr_svc_watch_unlock(watch);
 	if (why < 0 && !nfr_svc_notice_may_grant(branch))
 		why = NFR_REFUSED_CREDITS;
 	if (why < 0)
@@ -367,26 +378,33 @@ static void nfr_svc_grant_watched(struct nfr_svc *branch, const struct nfr_read 
 	else if (why < NFR_REFUSED_REASONS)
 		nfr_svc_count(branch, refused[why], 1);
 	if (why < 0 && grant)
-		nfr_svc_grant_commit(grant, read, watch, page, began, changes);
+		nfr_svc_grant_commit(grant, read, watch, page, handed, changes);
 }
 
 /**
  * nfr_svc_grant_reference - let a client read an extent of a file by itself
  * @branch: branch of the client
  * @read: READ that nfsd has executed
- * @inode: inode of the file, for nfr_svc_file_put(), which the function calls
  * @page: page of the file that the data of the READ begins in
- * @began: time at which nfsd began to execute the READ
+ * @handed: time at which nfsd got the READ
  *
  * Context: nfsd thread. Waits for no device.
  */
 void nfr_svc_grant_reference(struct nfr_svc *branch, const struct nfr_read *read,
-			     struct inode *inode, struct page *page, ktime_t began)
+			     struct page *page, const struct nfr_svc_handed *handed)
 {
-	struct nfr_svc_watch *watch = nfr_svc_watch_get(inode);
+	enum nfr_svc_bypass result;
+	struct nfr_svc_watch *watch;
+	struct inode *inode;
 
+	inode = nfr_svc_file_get(page, read, handed, &result);
+	if (!inode) {
+		nfr_svc_count(branch, refused[nfr_svc_grant_reasons[result]], 1);
+		return;
+	}
+	watch = nfr_svc_watch_get(inode);
 	if (watch)
-		nfr_svc_grant_watched(branch, read, watch, inode, page, began);
+		nfr_svc_grant_watched(branch, read, watch, inode, page, handed);
 	else
 		nfr_svc_count(branch, refused[NFR_REFUSED_MEMORY], 1);
 	nfr_svc_file_put(inode);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Personality optimistic: version 1, whose READs let the client read more of the file by
- * itself. file.c finds the file that nfsd has read for this client.
+ * itself.
  */
 #include <linux/sunrpc/svc.h>
 
@@ -17,16 +17,11 @@ static void nfr_svc_optimistic_grant(const struct nfr_svc_req *req, const struct
 				     const struct svc_rqst *rqstp)
 {
 	struct nfr_svc *branch = nfr_svc_branches_latest(req->svc);
-	struct page *page = rqstp->rq_res.pages[0];
-	struct inode *inode;
+	const struct nfr_svc_handed handed = { req->handed, rqstp->rq_stime };
 
 	if (!branch)
 		return;
-	inode = nfr_svc_file_get(page, read);
-	if (inode)
-		nfr_svc_grant_reference(branch, read, inode, page, rqstp->rq_stime);
-	else
-		nfr_svc_count(branch, refused[NFR_REFUSED_FILE], 1);
+	nfr_svc_grant_reference(branch, read, rqstp->rq_res.pages[0], &handed);
 	nfr_svc_put(branch);
 }
 

@@ -4,8 +4,8 @@
  * extent of a file gets a reference to it, and then reads the page cache by itself.
  *
  * optimistic.c recognizes READs, and finds the file that nfsd has read. grant.c grants
- * references, its entry is nfr_svc_grant_reference(). revoke.c watches files and ends grants,
- * its entry is nfr_svc_revoke_add(). notice.c has the connection that all of this uses.
+ * references, its entry is nfr_svc_grant_reference(). watch.c says when files change. revoke.c ends
+ * grants, its entry is nfr_svc_revoke_add(). notice.c has the connection that all of this uses.
  *
  * Locking: nfr_svc_grants_lock protects all grants, watches and clients. Its holder does not
  * sleep or wait for a device: a completion handler takes it, too. nfr_conn.lock nests inside it.
@@ -13,12 +13,11 @@
 #ifndef NFSRDMA_SERVER_OPTIMISTIC_H
 #define NFSRDMA_SERVER_OPTIMISTIC_H
 
-#include <linux/fsnotify_backend.h>
 #include <linux/timerqueue.h>
-#include <linux/wait.h>
 
 #include "memory/exposure.h"
 #include "server/server.h"
+#include "server/watch.h"
 #include "variants.h"
 
 /* Grants that one batch of invalidations ends */
@@ -117,38 +116,6 @@ struct nfr_svc_notices {
 };
 
 /**
- * struct nfr_svc_watch - file of which clients have references, or that threadless reads read
- * @mark: mark of its inode
- * @inode: its inode, as long as @ended is not set; nfr_svc_grants_lock protects the other members
- * @list: link in the list of watches with grants or permits, or of those without
- * @grants: grants for the file, in any state but dead
- * @permits: permits for READs of the file, see permit.c
- * @ending: number of @grants that are being revoked
- * @hurry: a connection failed: a task that waits for @ending has to fence it
- * @wait: tasks that wait for @ending to become 0
- * @changes: number of changes that fsnotify reported
- * @ctime: ctime of the file when the first of @grants was made
- * @checked: time of the last check for changes that fsnotify does not report, in jiffies
- * @idle: time from which the watch has neither, in jiffies
- * @ended: nothing can be granted or permitted any more
- */
-struct nfr_svc_watch {
-	struct fsnotify_mark mark;
-	struct inode *inode;
-	struct list_head list;
-	struct list_head grants;
-	struct list_head permits;
-	u32 ending;
-	bool hurry;
-	wait_queue_head_t wait;
-	u32 changes;
-	struct timespec64 ctime;
-	unsigned long checked;
-	unsigned long idle;
-	bool ended;
-};
-
-/**
  * struct nfr_svc_grant - extent that a client may read
  * @node: link in the table
  * @expiry: time at which the grant expires, and link in the queue of all grants
@@ -198,9 +165,6 @@ struct nfr_svc_grant {
 	struct page *pages[];
 };
 
-/* Protects all grants, watches and clients */
-extern spinlock_t nfr_svc_grants_lock;
-
 /* notice.c */
 int nfr_svc_notice_agree(struct nfr_svc *branch, const struct rdma_conn_param *param);
 int nfr_svc_notice_fit(struct nfr_svc *branch);
@@ -213,11 +177,8 @@ int nfr_svc_notice_revoke(struct nfr_svc *branch, const struct nfr_notice *notic
 			  struct ib_send_wr *first, struct ib_send_wr *last);
 
 /* revoke.c; callers hold the lock, except where a comment there says otherwise */
-struct nfr_svc_watch *nfr_svc_watch_get(struct inode *inode);
-void nfr_svc_watch_put(struct nfr_svc_watch *watch);
-void nfr_svc_watch_list(struct nfr_svc_watch *watch);
-void nfr_svc_watch_use(struct nfr_svc_watch *watch);
-bool nfr_svc_watch_check(struct nfr_svc_watch *watch);
+enum nfr_svc_bypass nfr_svc_revoke_unless_same(struct nfr_svc_watch *watch,
+					       const struct nfr_svc_handed *handed);
 struct nfr_svc_grant *nfr_svc_grant_find(const struct nfr_svc_watch *watch,
 					 const struct nfr_svc *branch, u64 index);
 void nfr_svc_grant_add(struct nfr_svc_grant *grant);
@@ -238,6 +199,6 @@ void nfr_svc_grants_show(const struct nfr_svc *branch, struct seq_file *seq);
 
 /* grant.c */
 void nfr_svc_grant_reference(struct nfr_svc *branch, const struct nfr_read *read,
-			     struct inode *inode, struct page *page, ktime_t began);
+			     struct page *page, const struct nfr_svc_handed *handed);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The grants that exist, the files that they belong to, and what ends them.
+ * The grants that exist, and what ends them. watch.c says when a file changes.
  *
  * A grant ends when the file changes, when its lifetime is over, when another one needs its
  * room in optimistic_memory or in the client's share of it (the oldest first, and none that is
@@ -14,22 +14,14 @@
  * invalidations take too much time of such tasks loses its branches, and gets no
  * grants for a while.
  *
- * fsnotify calls the mark of a file in the task that changes the file, or access to it, before
- * the system call returns, or before nfsd replies. The task may hold locks of the file, which
- * nothing that it waits for needs. When the file system is unmounted, fsnotify ends the mark,
- * which then releases the inode.
- *
- * fsnotify does not report each change (ACLs that nfsd sets, writers among the file systems of
- * the kernel): a worker compares ctime, and looks for writers, each second.
+ * A worker ends grants whose time is over; that of watch.c finds the files that changed.
  */
 #include <linux/fs.h>
-#include <linux/fsnotify.h>
 #include <linux/hashtable.h>
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/sunrpc/addr.h>
-#include <linux/wait_bit.h>
 
 #include "compat/compat.h"
 #include "connection/queues.h"
@@ -40,6 +32,7 @@
 #include "params.h"
 #include "server/optimistic.h"
 #include "server/permit.h"
+#include "server/watch.h"
 #include "work.h"
 
 /* Time that all connections together have for the invalidations of a file: then they are fenced */
@@ -56,10 +49,10 @@
 #define NFR_SVC_REVOKE_FREE	(5ULL * NSEC_PER_MSEC)
 #define NFR_SVC_REVOKE_PERIOD	(60 * HZ)
 
-/* Interval at which grants expire, files are checked, and watches without grants end */
+/* Interval at which grants expire */
 #define NFR_SVC_GRANTS_CHECK	HZ
 
-/* Grants or watches to handle before the lock is released */
+/* Grants to handle before the lock is released */
 #define NFR_SVC_GRANTS_SLICE	64
 
 /*
@@ -80,15 +73,6 @@
 /* Buckets of the table, as a power of two */
 #define NFR_SVC_GRANT_BITS	12
 
-/*
- * FS_MODIFY: written, truncated, or allocated (fallocate(2)). FS_ATTRIB: owner, mode, ACL, or
- * number of links. FS_MOVE_SELF: it may have left the exported tree. FS_OPEN: a process may
- * write past the page cache. An unmount ends the mark.
- */
-#define NFR_SVC_WATCHED	(FS_MODIFY | FS_ATTRIB | FS_OPEN | FS_MOVE_SELF | FS_DELETE_SELF)
-
-/* Protects all grants, watches and clients, see optimistic.h */
-DEFINE_SPINLOCK(nfr_svc_grants_lock);
 static DEFINE_HASHTABLE(nfr_svc_grants_table, NFR_SVC_GRANT_BITS);
 /* grants that clients may use, the one that expires first at the head */
 static struct timerqueue_head nfr_svc_grants_expiry;
@@ -98,12 +82,6 @@ static u32 nfr_svc_grants_ending;
 /* connections with a batch */
 static LIST_HEAD(nfr_svc_grants_busy);
 static LIST_HEAD(nfr_svc_clients);
-/* watches with grants or permits, the one that was checked first at the head, and the others */
-static LIST_HEAD(nfr_svc_watches);
-static LIST_HEAD(nfr_svc_watches_idle);
-/* watches that fsnotify has not freed */
-static atomic_t nfr_svc_watch_count;
-static struct fsnotify_group *nfr_svc_watch_group;
 static struct shrinker *nfr_svc_grants_shrinker;
 
 static void nfr_svc_grants_check(struct work_struct *work);
@@ -177,6 +155,7 @@ int nfr_svc_grants_join(struct nfr_svc *branch)
 	branch->notices->client = found ?: client;
 	list_add(&branch->notices->of_client, &branch->notices->client->branches);
 	spin_unlock_bh(&nfr_svc_grants_lock);
+	nfr_work_queue(&nfr_svc_grants_work, NFR_SVC_GRANTS_CHECK);
 	if (found)
 		kfree(client);
 	return 0;
@@ -194,129 +173,6 @@ static void nfr_svc_clients_reap(bool all)
 		list_del(&client->list);
 		kfree(client);
 	}
-}
-
-/* --- watches --- */
-
-static struct nfr_svc_watch *nfr_svc_watch_of(struct fsnotify_mark *mark)
-{
-	return container_of(mark, struct nfr_svc_watch, mark);
-}
-
-static struct nfr_svc_watch *nfr_svc_watch_create(struct inode *inode)
-{
-	struct nfr_svc_watch *watch = kzalloc(sizeof(*watch), NFR_GFP_RETRIED);
-
-	if (!watch)
-		return NULL;
-	INIT_LIST_HEAD(&watch->list);
-	INIT_LIST_HEAD(&watch->grants);
-	INIT_LIST_HEAD(&watch->permits);
-	init_waitqueue_head(&watch->wait);
-	watch->inode = inode;
-	atomic_inc(&nfr_svc_watch_count);
-	fsnotify_init_mark(&watch->mark, nfr_svc_watch_group);
-	watch->mark.mask = NFR_SVC_WATCHED;
-	if (!fsnotify_add_inode_mark(&watch->mark, inode, 0))
-		return watch;
-	fsnotify_put_mark(&watch->mark);
-	return NULL;
-}
-
-/**
- * nfr_svc_watch_get - watch a file
- * @inode: its inode; the caller holds a reference to it, and keeps the file system mounted
- *
- * Context: The caller does not hold the lock; sleeps.
- *
- * Return: watch, for nfr_svc_watch_put(), or NULL.
- */
-struct nfr_svc_watch *nfr_svc_watch_get(struct inode *inode)
-{
-	struct fsnotify_mark *mark = nfr_compat_find_inode_mark(inode, nfr_svc_watch_group);
-	struct nfr_svc_watch *watch;
-	unsigned int noio;
-
-	if (mark)
-		return nfr_svc_watch_of(mark);
-	/* the client may be this host, whose writeback of dirty pages depends on this thread */
-	noio = memalloc_noio_save();
-	watch = nfr_svc_watch_create(inode);
-	memalloc_noio_restore(noio);
-	return watch;
-}
-
-/*
- * Release a reference to a watch, which goes on. Context: The caller does not hold the lock;
- * may release the inode.
- */
-void nfr_svc_watch_put(struct nfr_svc_watch *watch)
-{
-	fsnotify_put_mark(&watch->mark);
-}
-
-static bool nfr_svc_watch_is_used(const struct nfr_svc_watch *watch)
-{
-	return !list_empty(&watch->grants) || !list_empty(&watch->permits);
-}
-
-/**
- * nfr_svc_watch_use - keep a watch, and check it for changes
- * @watch: watch in a list, which gets a grant or a permit
- */
-void nfr_svc_watch_use(struct nfr_svc_watch *watch)
-{
-	if (nfr_svc_watch_is_used(watch))
-		return;
-	watch->checked = jiffies;
-	list_move_tail(&watch->list, &nfr_svc_watches);
-}
-
-/* End a watch some time later, if it is not used any more. */
-static void nfr_svc_watch_rest(struct nfr_svc_watch *watch)
-{
-	if (watch->ended || nfr_svc_watch_is_used(watch))
-		return;
-	watch->idle = jiffies;
-	list_move_tail(&watch->list, &nfr_svc_watches_idle);
-}
-
-/**
- * nfr_svc_watch_list - put a watch in a list, which holds a reference to it
- * @watch: watch of the caller
- */
-void nfr_svc_watch_list(struct nfr_svc_watch *watch)
-{
-	if (watch->ended || !list_empty(&watch->list))
-		return;
-	refcount_inc(&watch->mark.refcnt);
-	nfr_svc_watch_rest(watch);
-	nfr_work_queue(&nfr_svc_grants_work, NFR_SVC_GRANTS_CHECK);
-}
-
-/**
- * nfr_svc_watch_check - look for changes of a file that fsnotify does not report
- * @watch: watch in a list
- *
- * Each change sets ctime, and a file is granted when its ctime is older than the resolution of
- * the clock.
- *
- * Return: false if the file has changed since its grants were made, or is open for writing:
- * then its grants are being revoked.
- */
-bool nfr_svc_watch_check(struct nfr_svc_watch *watch)
-{
-	struct timespec64 ctime = nfr_compat_inode_ctime(watch->inode);
-
-	if (list_empty(&watch->grants))
-		watch->ctime = ctime;
-	if (inode_is_open_for_write(watch->inode))
-		nfr_svc_revoke_soon(watch, NFR_REVOKED_OPENED);
-	else if (!timespec64_equal(&watch->ctime, &ctime))
-		nfr_svc_revoke_soon(watch, NFR_REVOKED_ATTRIBUTES);
-	else
-		return true;
-	return false;
 }
 
 /* --- grants; callers hold the lock --- */
@@ -594,6 +450,13 @@ static void nfr_svc_revoke_watch(struct nfr_svc_watch *watch, enum nfr_revoked w
 	nfr_svc_revoke_post(&branches);
 }
 
+/* End the permits of a file, and revoke its grants (nfr_svc_watch_ops.revoke). */
+static void nfr_svc_revoke_uses(struct nfr_svc_watch *watch, enum nfr_revoked why, bool waited)
+{
+	nfr_svc_permits_end(watch);
+	nfr_svc_revoke_watch(watch, why, waited);
+}
+
 /**
  * nfr_svc_revoke_soon - revoke all grants of a file, without waiting for that
  * @watch: watch of the file
@@ -840,75 +703,6 @@ static void nfr_svc_revoke_wait(struct nfr_svc_watch *watch)
 	} while (ending);
 }
 
-/* --- changes of files --- */
-
-static enum nfr_revoked nfr_svc_revoke_reason(u32 mask)
-{
-	if (mask & FS_MODIFY)
-		return NFR_REVOKED_MODIFIED;
-	if (mask & (FS_ATTRIB | FS_DELETE_SELF))
-		return NFR_REVOKED_ATTRIBUTES;
-	if (mask & FS_MOVE_SELF)
-		return NFR_REVOKED_MOVED;
-	return NFR_REVOKED_OPENED;
-}
-
-/* A file changes: the task that does it waits until no client reads by itself. */
-static int nfr_svc_watch_event(struct fsnotify_mark *mark, u32 mask, struct inode *inode,
-			       struct inode *dir, const struct qstr *name, u32 cookie)
-{
-	struct nfr_svc_watch *watch = nfr_svc_watch_of(mark);
-	bool waits;
-
-	/* readers do no harm */
-	if (!(mask & NFR_SVC_WATCHED & ~FS_OPEN) && !inode_is_open_for_write(inode))
-		return 0;
-	spin_lock_bh(&nfr_svc_grants_lock);
-	watch->changes++;
-	nfr_svc_permits_end(watch);
-	nfr_svc_revoke_watch(watch, nfr_svc_revoke_reason(mask), true);
-	waits = watch->ending;
-	spin_unlock_bh(&nfr_svc_grants_lock);
-	if (waits)
-		nfr_svc_revoke_wait(watch);
-	return 0;
-}
-
-/* An unmount, or nfr_svc_watch_end(), has ended the mark. */
-static void nfr_svc_watch_freeing(struct fsnotify_mark *mark, struct fsnotify_group *group)
-{
-	struct nfr_svc_watch *watch = nfr_svc_watch_of(mark);
-	bool waits, listed;
-
-	spin_lock_bh(&nfr_svc_grants_lock);
-	watch->ended = true;
-	nfr_svc_permits_end(watch);
-	nfr_svc_revoke_watch(watch, NFR_REVOKED_UNMOUNTED, true);
-	waits = watch->ending;
-	spin_unlock_bh(&nfr_svc_grants_lock);
-	if (waits)
-		nfr_svc_revoke_wait(watch);
-	spin_lock_bh(&nfr_svc_grants_lock);
-	listed = !list_empty(&watch->list);
-	list_del_init(&watch->list);
-	spin_unlock_bh(&nfr_svc_grants_lock);
-	if (listed)
-		nfr_svc_watch_put(watch);
-}
-
-static void nfr_svc_watch_free(struct fsnotify_mark *mark)
-{
-	kfree(nfr_svc_watch_of(mark));
-	if (atomic_dec_and_test(&nfr_svc_watch_count))
-		wake_up_var(&nfr_svc_watch_count);
-}
-
-static const struct fsnotify_ops nfr_svc_watch_ops = {
-	.handle_inode_event	= nfr_svc_watch_event,
-	.freeing_mark		= nfr_svc_watch_freeing,
-	.free_mark		= nfr_svc_watch_free,
-};
-
 /* --- the worker, and memory pressure --- */
 
 /* Revoke the grants whose lifetime is over. */
@@ -945,77 +739,14 @@ static void nfr_svc_grants_check_busy(void)
 	spin_unlock_bh(&nfr_svc_grants_lock);
 }
 
-/* Look for changes that fsnotify did not report, in all files with grants. */
-static void nfr_svc_watches_check(void)
-{
-	unsigned long now = jiffies;
-	struct nfr_svc_watch *watch;
-	u32 n;
-
-	do {
-		spin_lock_bh(&nfr_svc_grants_lock);
-		for (n = 0; n < NFR_SVC_GRANTS_SLICE; n++) {
-			watch = list_first_entry_or_null(&nfr_svc_watches, struct nfr_svc_watch,
-							 list);
-			if (!watch || !time_before(watch->checked, now))
-				break;
-			watch->checked = now;
-			list_move_tail(&watch->list, &nfr_svc_watches);
-			if (!watch->ended) {
-				nfr_svc_watch_check(watch);
-				nfr_svc_watch_rest(watch);
-			}
-		}
-		spin_unlock_bh(&nfr_svc_grants_lock);
-		cond_resched();
-	} while (n == NFR_SVC_GRANTS_SLICE);
-}
-
-/*
- * Take a watch that has been without grants for some time from its list, with the reference of
- * the list, or return NULL.
- */
-static struct nfr_svc_watch *nfr_svc_watch_take(unsigned long before)
-{
-	struct nfr_svc_watch *watch;
-
-	spin_lock_bh(&nfr_svc_grants_lock);
-	watch = list_first_entry_or_null(&nfr_svc_watches_idle, struct nfr_svc_watch, list);
-	if (watch && !time_after(watch->idle, before)) {
-		watch->ended = true;
-		list_del_init(&watch->list);
-	} else {
-		watch = NULL;
-	}
-	spin_unlock_bh(&nfr_svc_grants_lock);
-	return watch;
-}
-
-/* End the watches that have been without grants since @before. */
-static void nfr_svc_watches_end(unsigned long before)
-{
-	struct nfr_svc_watch *watch;
-
-	while ((watch = nfr_svc_watch_take(before))) {
-		/* takes the lock */
-		fsnotify_destroy_mark(&watch->mark, nfr_svc_watch_group);
-		nfr_svc_watch_put(watch);
-		cond_resched();
-	}
-}
-
 static void nfr_svc_grants_check(struct work_struct *work)
 {
 	bool more;
 
 	nfr_svc_grants_expire();
 	nfr_svc_grants_check_busy();
-	nfr_svc_watches_check();
-	nfr_svc_watches_end(jiffies - NFR_SVC_GRANTS_CHECK / 2);
 	spin_lock_bh(&nfr_svc_grants_lock);
-	nfr_svc_permits_expire();
-	more = !list_empty(&nfr_svc_watches) || !list_empty(&nfr_svc_watches_idle) ||
-	       !list_empty(&nfr_svc_clients);
+	more = !list_empty(&nfr_svc_clients);
 	spin_unlock_bh(&nfr_svc_grants_lock);
 	if (more)
 		nfr_work_queue(&nfr_svc_grants_work, NFR_SVC_GRANTS_CHECK);
@@ -1104,38 +835,86 @@ void nfr_svc_grants_destroy(struct nfr_svc *branch)
 	nfr_work_queue(&nfr_svc_grants_work, NFR_SVC_GRANTS_CHECK);
 }
 
-/* Allow grants. Returns 0 or a negative errno. */
+/* --- changes of files, see watch.c --- */
+
+static const enum nfr_revoked nfr_svc_revoke_reasons[NFR_SVC_BYPASS_RESULTS] = {
+	[NFR_SVC_BYPASS_DIRECT]		= NFR_REVOKED_ATTRIBUTES,
+	[NFR_SVC_BYPASS_OPEN]		= NFR_REVOKED_OPENED,
+	[NFR_SVC_BYPASS_LEASE]		= NFR_REVOKED_OPENED,
+	[NFR_SVC_BYPASS_LISTENER]	= NFR_REVOKED_LISTENER,
+};
+
+/**
+ * nfr_svc_revoke_unless_same - check whether a file may be granted, and is what it was
+ * @watch: watch that has not ended
+ * @handed: time at which nfsd got the READ that leads to a grant, or NULL to check grants only
+ *
+ * fsnotify does not report each change. Each one sets ctime, and a file is granted when its ctime
+ * is older than the resolution of the clock.
+ *
+ * Return: NFR_SVC_BYPASS_MAY, or the reason why not. Then its grants are being revoked, and its
+ * permits have ended, but for a reason that concerns this READ alone.
+ */
+enum nfr_svc_bypass nfr_svc_revoke_unless_same(struct nfr_svc_watch *watch,
+					       const struct nfr_svc_handed *handed)
+{
+	enum nfr_svc_bypass result;
+	struct timespec64 ctime;
+
+	result = nfr_svc_watch_may_bypass(watch->inode, handed, &ctime);
+	if (list_empty(&watch->grants))
+		watch->ctime = ctime;
+	if (result != NFR_SVC_BYPASS_MAY && result != NFR_SVC_BYPASS_LATE) {
+		nfr_svc_revoke_uses(watch, nfr_svc_revoke_reasons[result], false);
+	} else if (!timespec64_equal(&watch->ctime, &ctime)) {
+		nfr_svc_revoke_soon(watch, NFR_REVOKED_ATTRIBUTES);
+		result = NFR_SVC_BYPASS_LATE;
+	}
+	return result;
+}
+
+static void nfr_svc_revoke_check(struct nfr_svc_watch *watch)
+{
+	nfr_svc_revoke_unless_same(watch, NULL);
+}
+
+static void nfr_svc_revoke_expired(void)
+{
+	spin_lock_bh(&nfr_svc_grants_lock);
+	nfr_svc_permits_expire();
+	spin_unlock_bh(&nfr_svc_grants_lock);
+}
+
+static const struct nfr_svc_watch_ops nfr_svc_revoke_watch_ops = {
+	.revoke	= nfr_svc_revoke_uses,
+	.wait	= nfr_svc_revoke_wait,
+	.check	= nfr_svc_revoke_check,
+	.expire	= nfr_svc_revoke_expired,
+};
+
+/* Allow grants and permits. Returns 0 or a negative errno. */
 int nfr_svc_grants_start(void)
 {
+	int rc;
+
 	timerqueue_init_head(&nfr_svc_grants_expiry);
-	nfr_svc_watch_group = fsnotify_alloc_group(&nfr_svc_watch_ops, 0);
-	if (IS_ERR(nfr_svc_watch_group))
-		return PTR_ERR(nfr_svc_watch_group);
+	rc = nfr_svc_watches_start(&nfr_svc_revoke_watch_ops);
+	if (rc)
+		return rc;
 	nfr_svc_grants_shrinker = nfr_compat_shrinker(nfr_svc_grants_count, nfr_svc_grants_scan);
 	if (nfr_svc_grants_shrinker)
 		return 0;
-	fsnotify_put_group(nfr_svc_watch_group);
+	nfr_svc_watches_stop();
 	return -ENOMEM;
 }
 
-/*
- * Undo nfr_svc_grants_start(). Context: No connection exists, and therefore no grant. Sleeps
- * until fsnotify, which may be ending some watches because of an unmount, has freed all.
- */
+/* Undo nfr_svc_grants_start(). Context: No connection exists, and therefore no grant. Sleeps. */
 void nfr_svc_grants_stop(void)
 {
 	nfr_compat_shrinker_free(nfr_svc_grants_shrinker);
 	cancel_delayed_work_sync(&nfr_svc_grants_work);
-	/* the worker has not seen all that lost their last permit */
-	spin_lock_bh(&nfr_svc_grants_lock);
-	list_splice_init(&nfr_svc_watches, &nfr_svc_watches_idle);
-	spin_unlock_bh(&nfr_svc_grants_lock);
-	nfr_svc_watches_end(jiffies);
+	nfr_svc_watches_stop();
 	nfr_svc_clients_reap(true);
-	wait_var_event(&nfr_svc_watch_count, !atomic_read(&nfr_svc_watch_count));
-	/* fsnotify uses its reference to the group after it freed a mark */
-	fsnotify_wait_marks_destroyed();
-	fsnotify_put_group(nfr_svc_watch_group);
 }
 
 /**

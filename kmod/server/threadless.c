@@ -21,7 +21,6 @@
  * gets, as from nfsd, which does not lock the file either.
  */
 #include <linux/fs.h>
-#include <linux/fsnotify_backend.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/sched/clock.h>
@@ -42,6 +41,7 @@
 #include "server/permit.h"
 #include "server/reply.h"
 #include "server/threadless.h"
+#include "server/watch.h"
 
 /* Time of a CPU per tick for hits, in nanoseconds, if a task wants the CPU */
 #define NFR_SVC_THREADLESS_TIME	(TICK_NSEC / 2)
@@ -51,13 +51,6 @@
 
 /* Data that a message takes from pages, at least; in bytes */
 #define NFR_SVC_THREADLESS_GATHER	1024u
-
-/* Listeners whom nfsd would tell of a READ */
-#ifdef FS_PRE_ACCESS
-#define NFR_SVC_LISTENERS	(FS_ACCESS | FS_ACCESS_PERM | FS_PRE_ACCESS)
-#else
-#define NFR_SVC_LISTENERS	(FS_ACCESS | FS_ACCESS_PERM)
-#endif
 
 /* A Reply */
 struct nfr_svc_answer {
@@ -77,40 +70,27 @@ static DEFINE_PER_CPU(struct nfr_svc_threadless_time, nfr_svc_threadless_times);
 
 /* --- the file; callers hold the lock of the table --- */
 
-static bool nfr_svc_file_has_lease(const struct inode *inode)
-{
-	struct file_lock_context *locks = READ_ONCE(inode->i_flctx);
-
-	return locks && !list_empty(&locks->flc_lease);
-}
-
-/* Look for listeners of the file and its file system; those of mounts and parents are not seen. */
-static bool nfr_svc_file_has_listener(const struct inode *inode)
-{
-#ifdef CONFIG_FSNOTIFY
-	return (READ_ONCE(inode->i_fsnotify_mask) | READ_ONCE(inode->i_sb->s_fsnotify_mask)) &
-	       NFR_SVC_LISTENERS;
-#else
-	return false;
-#endif
-}
+static const enum nfr_threadless nfr_svc_permit_results[NFR_SVC_BYPASS_RESULTS] = {
+	[NFR_SVC_BYPASS_MAY]		= NFR_THREADLESS_HIT,
+	[NFR_SVC_BYPASS_DIRECT]		= NFR_THREADLESS_CHANGED,
+	[NFR_SVC_BYPASS_OPEN]		= NFR_THREADLESS_OPEN,
+	[NFR_SVC_BYPASS_LEASE]		= NFR_THREADLESS_LEASE,
+	[NFR_SVC_BYPASS_LISTENER]	= NFR_THREADLESS_LISTENER,
+	[NFR_SVC_BYPASS_LATE]		= NFR_THREADLESS_CHANGED,
+};
 
 static enum nfr_threadless nfr_svc_permit_check(const struct nfr_svc_permit *permit,
 						const struct inode *inode)
 {
-	struct timespec64 ctime = nfr_compat_inode_ctime(inode);
+	struct timespec64 ctime;
+	enum nfr_svc_bypass result;
 
 	if (!time_before(jiffies, permit->until))
 		return NFR_THREADLESS_EXPIRED;
-	if (!timespec64_equal(&ctime, &permit->ctime) || (inode->i_flags & (S_DAX | S_SWAPFILE)))
+	result = nfr_svc_watch_may_bypass(inode, NULL, &ctime);
+	if (!timespec64_equal(&ctime, &permit->ctime))
 		return NFR_THREADLESS_CHANGED;
-	if (inode_is_open_for_write(inode))
-		return NFR_THREADLESS_OPEN;
-	if (nfr_svc_file_has_lease(inode))
-		return NFR_THREADLESS_LEASE;
-	if (nfr_svc_file_has_listener(inode))
-		return NFR_THREADLESS_LISTENER;
-	return NFR_THREADLESS_HIT;
+	return nfr_svc_permit_results[result];
 }
 
 /*
@@ -401,15 +381,14 @@ bool nfr_svc_threadless_read(struct nfr_svc_req *req)
 
 /* Enter a permit, if nothing has changed since nfsd began. Returns false if it was not entered. */
 static bool nfr_svc_permit_add(struct nfr_svc_permit *permit, const struct nfr_svc_asked *asked,
-			       ktime_t began)
+			       const struct nfr_svc_handed *handed)
 {
 	struct nfr_svc_watch *watch = permit->watch;
 
 	nfr_svc_watch_list(watch);
-	if (watch->ended || inode_is_open_for_write(watch->inode) ||
-	    nfr_svc_file_is_late(watch->inode, began))
+	if (watch->ended ||
+	    nfr_svc_watch_may_bypass(watch->inode, handed, &permit->ctime) != NFR_SVC_BYPASS_MAY)
 		return false;
-	permit->ctime = nfr_compat_inode_ctime(watch->inode);
 	nfr_svc_watch_use(watch);
 	return nfr_svc_permit_enter(permit, asked);
 }
@@ -437,16 +416,16 @@ static struct nfr_svc_permit *nfr_svc_permit_create(struct nfr_svc_permits *perm
 
 /* Watch a file, and enter a permit for its READs. Returns false if it was not entered. */
 static bool nfr_svc_permit_watch(struct nfr_svc_permit *permit, const struct nfr_svc_asked *asked,
-				 struct inode *inode, ktime_t began)
+				 struct inode *inode, const struct nfr_svc_handed *handed)
 {
 	struct nfr_svc_watch *watch = nfr_svc_watch_get(inode);
 	bool added = false;
 
 	permit->watch = watch;
 	if (watch) {
-		spin_lock_bh(&nfr_svc_grants_lock);
-		added = nfr_svc_permit_add(permit, asked, began);
-		spin_unlock_bh(&nfr_svc_grants_lock);
+		nfr_svc_watch_lock(watch);
+		added = nfr_svc_permit_add(permit, asked, handed);
+		nfr_svc_watch_unlock(watch);
 	}
 	nfr_svc_file_put(inode);
 	if (watch)
@@ -455,16 +434,18 @@ static bool nfr_svc_permit_watch(struct nfr_svc_permit *permit, const struct nfr
 }
 
 /* Make a permit for READs like one that nfsd has answered. */
-static void nfr_svc_permit_make(struct nfr_svc_permits *permits, const struct nfr_svc_asked *asked,
-				const struct svc_rqst *rqstp)
+static void nfr_svc_permit_make(const struct nfr_svc_req *req, struct nfr_svc_permits *permits,
+				const struct nfr_svc_asked *asked, const struct svc_rqst *rqstp)
 {
+	const struct nfr_svc_handed handed = { req->handed, rqstp->rq_stime };
 	struct nfr_svc_permit *permit = nfr_svc_permit_create(permits, asked, rqstp);
+	enum nfr_svc_bypass result;
 	struct inode *inode;
 
 	if (!permit)
 		return;
-	inode = nfr_svc_file_get(rqstp->rq_res.pages[0], &asked->read);
-	if (!inode || !nfr_svc_permit_watch(permit, asked, inode, rqstp->rq_stime))
+	inode = nfr_svc_file_get(rqstp->rq_res.pages[0], &asked->read, &handed, &result);
+	if (!inode || !nfr_svc_permit_watch(permit, asked, inode, &handed))
 		kfree(permit);
 }
 
@@ -482,7 +463,7 @@ static void nfr_svc_threadless_learn(struct nfr_svc_req *req, struct svc_rqst *r
 	nfr_svc_permit_asks(&asked, req->rpc, req->rpc_length);
 	permits = asked.length <= NFR_SVC_PERMIT_KEY ? nfr_svc_permits_get(req->svc->first) : NULL;
 	if (permits && !nfr_svc_permit_is_fresh(permits, &asked))
-		nfr_svc_permit_make(permits, &asked, rqstp);
+		nfr_svc_permit_make(req, permits, &asked, rqstp);
 }
 
 /**

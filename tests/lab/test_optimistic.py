@@ -395,7 +395,7 @@ def test_the_worker_takes_less_than_one_per_cent(counted: Lab, record_property: 
     record_property("instructions per second at 10,000 files per second", share)
     record_property("instructions per watched file", check)
     traced = called["clients read"]
-    calls = traced["nfr_svc_watch_check"]
+    calls = traced["nfr_svc_revoke_check"]
     record_property("instructions per traced call", traced["instructions"] / calls - check)
     assert max(share.values()) < ONE_PERCENT, f"{share}: {found}"
     assert calls >= found["grants"] == 10_000

@@ -494,8 +494,9 @@ def test_the_reasons_of_revocations_are_those_of_the_module() -> None:
     text = (KMOD / "observe" / "debugfs.c").read_text()
     reasons = re.findall(r'\[NFR_REVOKED_\w+\]\s+= "(\w+)"', text)
     assert set(reasons) == set(server.REVOKED)
-    first = {reason[:1] for reason in reasons if not reason.startswith("m")}
-    assert len(first) == len(reasons) - 3
+    first = {reason[:1] for reason in reasons if not reason.startswith(("m", "l"))}
+    assert len(first) == len(reasons) - 5
+    assert {reason[2] for reason in reasons if reason.startswith("l")} == {"s", "m"}
 
 
 def test_states_of_regions_are_not_differences() -> None:

@@ -46,11 +46,12 @@ bytes fetched; ``room`` offered by clients in chunks, bytes ``written`` there; r
 invalidated a key of the client; completed ``sends``, with our server none."""
 _OF_REPLIES = ("exposures", "exposed_bytes", "dones", "done_timeouts", "stray_dones")
 REVOKED = (
-    *("modified", "attributes", "moved", "opened", "unmounted"),
+    *("modified", "attributes", "moved", "opened", "listener", "unmounted"),
     *("expired", "limit", "memory", "replaced"),
 )
 """Reasons for which the server ends a grant: the file, its attributes or its place changed, a
-process opened it for writing, its file system is unmounted; the lifetime is over,
+process opened it for writing or has a lease, somebody listens for accesses, its file system is
+unmounted; the lifetime is over,
 optimistic_memory or a client's quarter of it is full, memory is short, a grant for more of the
 extent follows."""
 GRANTS = ("grants", "granted_bytes", *(f"revoked_{reason}" for reason in REVOKED))

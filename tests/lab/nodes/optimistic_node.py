@@ -134,8 +134,8 @@ def totals() -> dict[str, int]:
 
 
 @contextmanager
-def _graph(function: str, *called: str) -> Iterator[list[str]]:
-    """Trace a function and, of what it calls, some: lines of ftrace's function_graph.
+def _graph(functions: tuple[str, ...], *called: str) -> Iterator[list[str]]:
+    """Trace functions and, of what they call, some: lines of ftrace's function_graph.
 
     Times are without those at which the task had no processor. The lines are there at the end.
     """
@@ -144,8 +144,8 @@ def _graph(function: str, *called: str) -> Iterator[list[str]]:
     try:
         for name, text in (
             ("buffer_size_kb", "16384"),
-            ("set_ftrace_filter", "\n".join((function, *called))),
-            ("set_graph_function", function),
+            ("set_ftrace_filter", "\n".join((*functions, *called))),
+            ("set_graph_function", "\n".join(functions)),
             ("options/sleep-time", "0"),
             ("current_tracer", "function_graph"),
         ):
@@ -1137,15 +1137,16 @@ def waits(files: str, opens: str, *names: str) -> Any:
 
 # --- what the worker costs ---
 
-WORKER = "nfr_svc_grants_check"
-# of the graph tracer: the time of the worker alone, or its end if it called another function
-_WORKER_TIME = re.compile(rf"([\d.]+) us +\| +({WORKER}|}})")
+# the check of each watched file, and the end of watches
+WORKERS = ("nfr_svc_watches_check", "nfr_svc_watches_end")
+# of the graph tracer: the time of a worker alone, or its end if it called another function
+_WORKER_TIME = re.compile(rf"([\d.]+) us +\| +({'|'.join(WORKERS)}|}})")
 
 
 def _worked(seconds: float, load: Callable[[], int], *called: str) -> dict[str, float]:
     """Do something for some time: the runs of the worker, their time, and what they called."""
     count, optimistic = 0, answered_without_nfsd()
-    with _graph(WORKER, *called) as lines:
+    with _graph(WORKERS, *called) as lines:
         began = time.monotonic()
         while time.monotonic() < began + seconds:
             count += load()
@@ -1198,7 +1199,7 @@ def worker(files: str, seconds: str) -> Any:
         loads["idle"] = _worked(length, _rest)
         loads["clients read"] = _worked(length, client)
         loads["the server reads"] = _worked(length, server)
-        called["clients read"] = _worked(length, client, "nfr_svc_watch_check")
+        called["clients read"] = _worked(length, client, "nfr_svc_revoke_check")
     # most READs find no room for a grant, and leave a watch without one
     with parameters(optimistic_lifetime=3600, optimistic_memory=4), mounted(options):
         connect_second()
@@ -1839,7 +1840,7 @@ def killed_in_storm(rounds: str, personality: str, seed: str) -> Any:
         try:
             with (
                 _beside((_change_on, (folder,)), (_spin, ()), (_spin, ())),
-                _graph("nfr_client_unlock_worker", "xprt_release_xprt") as calls,
+                _graph(("nfr_client_unlock_worker",), "xprt_release_xprt") as calls,
             ):
                 alive = _storm(int(rounds), random.Random(seed))  # noqa: S311 - no secret
         finally:
