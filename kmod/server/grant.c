@@ -341,7 +341,7 @@ static void nfr_svc_grant_commit(struct nfr_svc_grant *grant, const struct nfr_r
 					  NFR_REFUSED_BUSY;
 	if (why < 0)
 		why = nfr_svc_grant_known(branch, read, watch, page);
-	if (why < 0 && !nfr_svc_grant_charge(grant))
+	if (why < 0 && !nfr_svc_limit_charge(grant))
 		why = NFR_REFUSED_LIMIT;
 	if (why < 0) {
 		grant->watch = watch;

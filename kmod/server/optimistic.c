@@ -46,18 +46,18 @@ static int nfr_svc_optimistic_agree(struct nfr_svc *branch, const struct rdma_co
 	int rc = nfr_svc_notice_agree(branch, param);
 
 	if (!rc)
-		nfr_svc_grants_init(branch);
+		nfr_svc_revoke_init(branch);
 	return rc;
 }
 
 static int nfr_svc_optimistic_fit(struct nfr_svc *branch)
 {
-	return nfr_svc_notice_fit(branch) ?: nfr_svc_grants_join(branch);
+	return nfr_svc_notice_fit(branch) ?: nfr_svc_revoke_join(branch);
 }
 
 static void nfr_svc_optimistic_destroy(struct nfr_svc *branch)
 {
-	nfr_svc_grants_destroy(branch);
+	nfr_svc_revoke_destroy(branch);
 	nfr_svc_notice_destroy(branch);
 }
 

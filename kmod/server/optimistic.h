@@ -4,8 +4,9 @@
  * extent of a file gets a reference to it, and then reads the page cache by itself.
  *
  * optimistic.c recognizes READs, and finds the file that nfsd has read. grant.c grants
- * references, its entry is nfr_svc_grant_reference(). watch.c says when files change. revoke.c ends
- * grants, its entry is nfr_svc_revoke_add(). notice.c has the connection that all of this uses.
+ * references, its entry is nfr_svc_grant_reference(). granted.c has
+ * the grants that exist. watch.c says when files change. revoke.c ends grants, its entry is
+ * nfr_svc_revoke_add(). limit.c bounds them. notice.c has the connection that all of this uses.
  *
  * Locking: nfr_svc_grants_lock protects all grants, watches and clients. Its holder does not
  * sleep or wait for a device: a completion handler takes it, too. nfr_conn.lock nests inside it.
@@ -176,26 +177,45 @@ int nfr_svc_notice_grant(struct nfr_svc *branch, const struct nfr_notice *notice
 int nfr_svc_notice_revoke(struct nfr_svc *branch, const struct nfr_notice *notice,
 			  struct ib_send_wr *first, struct ib_send_wr *last);
 
-/* revoke.c; callers hold the lock, except where a comment there says otherwise */
-enum nfr_svc_bypass nfr_svc_revoke_unless_same(struct nfr_svc_watch *watch,
-					       const struct nfr_svc_handed *handed);
+/* granted.c; callers hold the lock, except where a comment there says otherwise */
 struct nfr_svc_grant *nfr_svc_grant_find(const struct nfr_svc_watch *watch,
 					 const struct nfr_svc *branch, u64 index);
 void nfr_svc_grant_add(struct nfr_svc_grant *grant);
 void nfr_svc_grant_renew(struct nfr_svc_grant *grant, u32 lifetime);
-bool nfr_svc_grant_charge(struct nfr_svc_grant *grant);
-void nfr_svc_grant_drop_pages(struct nfr_svc_grant *grant);
-void nfr_svc_grant_discharge(struct nfr_svc_grant *grant);
 bool nfr_svc_grant_stays(const struct nfr_svc_grant *grant);
+void nfr_svc_grant_end(struct nfr_svc_grant *grant, enum nfr_revoked why);
+void nfr_svc_grant_gone(struct nfr_svc_grant *grant);
+void nfr_svc_grant_drop_pages(struct nfr_svc_grant *grant);
+void nfr_svc_grant_account(struct nfr_svc_grant *grant, u32 cost);
+void nfr_svc_grant_discharge(struct nfr_svc_grant *grant);
+void nfr_svc_grant_free(struct nfr_svc_grant *grant);
+struct nfr_svc_grant *nfr_svc_grant_oldest(struct nfr_svc_client *client);
+void nfr_svc_grants_init(void);
+void nfr_svc_grants_show(const struct nfr_svc *branch, struct seq_file *seq);
+u32 nfr_svc_grants_total_ending(void);
+int nfr_svc_client_join(struct nfr_svc *branch);
 bool nfr_svc_client_may_read(const struct nfr_svc_client *client);
+void nfr_svc_client_charge(struct nfr_svc_client *client, s64 waited);
+bool nfr_svc_clients_reap(bool all);
+
+/* revoke.c; callers hold the lock */
+enum nfr_svc_bypass nfr_svc_revoke_unless_same(struct nfr_svc_watch *watch,
+					       const struct nfr_svc_handed *handed);
+void nfr_svc_revoke_add(struct nfr_svc_grant *grant, enum nfr_revoked why, bool waited,
+			struct list_head *branches);
+void nfr_svc_revoke_post(struct list_head *branches);
 void nfr_svc_revoke_soon(struct nfr_svc_watch *watch, enum nfr_revoked why);
 void nfr_svc_revoke_grant(struct nfr_svc_grant *grant, enum nfr_revoked why);
 
 /* revoke.c; callers do not hold it */
-void nfr_svc_grants_init(struct nfr_svc *branch);
-int nfr_svc_grants_join(struct nfr_svc *branch);
-void nfr_svc_grants_destroy(struct nfr_svc *branch);
-void nfr_svc_grants_show(const struct nfr_svc *branch, struct seq_file *seq);
+void nfr_svc_revoke_init(struct nfr_svc *branch);
+int nfr_svc_revoke_join(struct nfr_svc *branch);
+void nfr_svc_revoke_destroy(struct nfr_svc *branch);
+int nfr_svc_revoke_start(void);
+void nfr_svc_revoke_stop(void);
+
+/* limit.c; callers hold the lock */
+bool nfr_svc_limit_charge(struct nfr_svc_grant *grant);
 
 /* grant.c */
 void nfr_svc_grant_reference(struct nfr_svc *branch, const struct nfr_read *read,

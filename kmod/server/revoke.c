@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The grants that exist, and what ends them. watch.c says when a file changes.
+ * What ends grants. watch.c says when a file changes, limit.c when grants need too much memory.
  *
- * A grant ends when the file changes, when its lifetime is over, when another one needs its
- * room in optimistic_memory or in the client's share of it (the oldest first, and none that is
- * new), when memory is short, and with the connection.
+ * A grant ends when the file changes, when its lifetime is over, when another one needs its room,
+ * when memory is short, and with the connection.
  *
  * nfr_svc_revoke_add() enters grants into the lists of their connections, and does not wait:
  * each connection posts up to 16 invalidations, and the completion of the last one posts the
@@ -16,20 +15,11 @@
  *
  * A worker ends grants whose time is over; that of watch.c finds the files that changed.
  */
-#include <linux/fs.h>
-#include <linux/hashtable.h>
-#include <linux/mm.h>
 #include <linux/sched/mm.h>
-#include <linux/slab.h>
-#include <linux/sunrpc/addr.h>
 
-#include "compat/compat.h"
 #include "connection/queues.h"
 #include "connection/state.h"
-#include "gfp.h"
 #include "memory/exposure.h"
-#include "observe/trace_server.h"
-#include "params.h"
 #include "server/optimistic.h"
 #include "server/permit.h"
 #include "server/watch.h"
@@ -41,276 +31,17 @@
 /* The same for invalidations that no task waits for */
 #define NFR_SVC_REVOKE_IDLE	HZ
 
-/*
- * Time that tasks may wait for the invalidations of a client in a period, in nanoseconds, beyond
- * a part of each wait: a device that is slow and honest takes less
- */
-#define NFR_SVC_REVOKE_BUDGET	(1ULL * NSEC_PER_SEC)
-#define NFR_SVC_REVOKE_FREE	(5ULL * NSEC_PER_MSEC)
-#define NFR_SVC_REVOKE_PERIOD	(60 * HZ)
-
 /* Interval at which grants expire */
-#define NFR_SVC_GRANTS_CHECK	HZ
+#define NFR_SVC_REVOKE_CHECK	HZ
 
 /* Grants to handle before the lock is released */
-#define NFR_SVC_GRANTS_SLICE	64
+#define NFR_SVC_REVOKE_SLICE	64
 
-/*
- * Time for which a grant stays although another one needs its room: where clients read more
- * than they can be granted, not each READ revokes a grant for a new one
- */
-#define NFR_SVC_GRANT_STAYS	(HZ / 10)
-
-/*
- * Pages that a small grant counts for: its MR, scatterlist and list of pages take about 15 KiB
- * of memory, however few pages it has
- */
-#define NFR_SVC_GRANT_COST	4u
-
-/* Part of a limit that is revoked in one go where a grant needs room, which takes fewer notices */
-#define NFR_SVC_GRANT_ROOM	16
-
-/* Buckets of the table, as a power of two */
-#define NFR_SVC_GRANT_BITS	12
-
-static DEFINE_HASHTABLE(nfr_svc_grants_table, NFR_SVC_GRANT_BITS);
-/* grants that clients may use, the one that expires first at the head */
-static struct timerqueue_head nfr_svc_grants_expiry;
-/* pages that all grants count for, and the part of those that are being revoked */
-static u32 nfr_svc_grants_pages;
-static u32 nfr_svc_grants_ending;
 /* connections with a batch */
-static LIST_HEAD(nfr_svc_grants_busy);
-static LIST_HEAD(nfr_svc_clients);
-static struct shrinker *nfr_svc_grants_shrinker;
+static LIST_HEAD(nfr_svc_revoke_busy);
 
-static void nfr_svc_grants_check(struct work_struct *work);
-static DECLARE_DELAYED_WORK(nfr_svc_grants_work, nfr_svc_grants_check);
-
-/* --- clients; callers hold the lock --- */
-
-/*
- * Check whether a client may get grants. Returns false if tasks have waited for its
- * invalidations too often.
- */
-bool nfr_svc_client_may_read(const struct nfr_svc_client *client)
-{
-	return client->waited <= NFR_SVC_REVOKE_BUDGET || time_after_eq(jiffies, client->until);
-}
-
-/* Account for a time that tasks waited for invalidations of a client. */
-static void nfr_svc_client_charge(struct nfr_svc_client *client, s64 waited)
-{
-	struct nfr_svc_notices *notices;
-
-	if (waited <= (s64)NFR_SVC_REVOKE_FREE)
-		return;
-	if (time_after_eq(jiffies, client->until)) {
-		client->until = jiffies + NFR_SVC_REVOKE_PERIOD;
-		client->waited = 0;
-	}
-	client->waited += waited - NFR_SVC_REVOKE_FREE;
-	if (nfr_svc_client_may_read(client))
-		return;
-	list_for_each_entry(notices, &client->branches, of_client)
-		nfr_conn_break(notices->branch->conn, "its invalidations took too much time");
-}
-
-static struct nfr_svc_client *nfr_svc_client_find(const struct nfr_svc *branch)
-{
-	const struct sockaddr *address = (const struct sockaddr *)&branch->remote;
-	struct nfr_svc_client *client;
-
-	list_for_each_entry(client, &nfr_svc_clients, list)
-		if (client->net == branch->first->xprt.xpt_net &&
-		    rpc_cmp_addr((const struct sockaddr *)&client->address, address))
-			return client;
-	return NULL;
-}
-
-/**
- * nfr_svc_grants_join - find what the connections of a client have in common
- * @branch: new branch, whose addresses are set
- *
- * Context: The caller does not hold the lock; sleeps.
- *
- * Return: 0 or -ENOMEM.
- */
-int nfr_svc_grants_join(struct nfr_svc *branch)
-{
-	struct nfr_svc_client *client, *found;
-
-	client = kzalloc(sizeof(*client), NFR_GFP_RETRIED);
-	if (!client)
-		return -ENOMEM;
-	INIT_LIST_HEAD(&client->branches);
-	INIT_LIST_HEAD(&client->grants);
-	client->net = branch->first->xprt.xpt_net;
-	client->address = branch->remote;
-	client->until = jiffies;
-	spin_lock_bh(&nfr_svc_grants_lock);
-	found = nfr_svc_client_find(branch);
-	if (!found)
-		list_add(&client->list, &nfr_svc_clients);
-	branch->notices->client = found ?: client;
-	list_add(&branch->notices->of_client, &branch->notices->client->branches);
-	spin_unlock_bh(&nfr_svc_grants_lock);
-	nfr_work_queue(&nfr_svc_grants_work, NFR_SVC_GRANTS_CHECK);
-	if (found)
-		kfree(client);
-	return 0;
-}
-
-/* Free the clients without connections. One that made tasks wait is kept, unless @all is set. */
-static void nfr_svc_clients_reap(bool all)
-{
-	struct nfr_svc_client *client, *next;
-
-	list_for_each_entry_safe(client, next, &nfr_svc_clients, list) {
-		if (!list_empty(&client->branches) ||
-		    (!all && client->waited && time_before(jiffies, client->until)))
-			continue;
-		list_del(&client->list);
-		kfree(client);
-	}
-}
-
-/* --- grants; callers hold the lock --- */
-
-static u64 nfr_svc_grant_key(const struct nfr_svc_watch *watch, const struct nfr_svc *branch,
-			     u64 index)
-{
-	return (unsigned long)watch ^ ((u64)(unsigned long)branch << 8) ^ (index << 16);
-}
-
-/**
- * nfr_svc_grant_find - find the grant of an extent
- * @watch: watch of the file
- * @branch: branch of the client
- * @index: number of the extent in the file
- *
- * Return: grant, or NULL.
- */
-struct nfr_svc_grant *nfr_svc_grant_find(const struct nfr_svc_watch *watch,
-					 const struct nfr_svc *branch, u64 index)
-{
-	struct nfr_svc_grant *grant;
-
-	hash_for_each_possible(nfr_svc_grants_table, grant, node,
-			       nfr_svc_grant_key(watch, branch, index))
-		if (grant->watch == watch && grant->branch == branch && grant->index == index)
-			return grant;
-	return NULL;
-}
-
-/**
- * nfr_svc_grant_add - add a grant that was announced
- * @grant: charged grant with its watch and its expiry set
- */
-void nfr_svc_grant_add(struct nfr_svc_grant *grant)
-{
-	struct nfr_svc_watch *watch = grant->watch;
-
-	hash_add(nfr_svc_grants_table, &grant->node,
-		 nfr_svc_grant_key(watch, grant->branch, grant->index));
-	timerqueue_add(&nfr_svc_grants_expiry, &grant->expiry);
-	list_add_tail(&grant->of_client, &grant->branch->notices->client->grants);
-	list_add_tail(&grant->of_branch, &grant->branch->notices->grants);
-	nfr_svc_watch_use(watch);
-	list_add_tail(&grant->of_file, &watch->grants);
-}
-
-/**
- * nfr_svc_grant_renew - set the time at which a grant expires
- * @grant: grant that was announced
- * @lifetime: what the notice told the client, in seconds
- */
-void nfr_svc_grant_renew(struct nfr_svc_grant *grant, u32 lifetime)
-{
-	bool listed = hash_hashed(&grant->node);
-
-	if (listed)
-		timerqueue_del(&nfr_svc_grants_expiry, &grant->expiry);
-	/* the client counts from the arrival of the notice: give it a second more */
-	grant->expiry.expires = ktime_add_ns(ktime_get(), (lifetime + 1) * NSEC_PER_SEC);
-	if (!listed)
-		return;
-	timerqueue_add(&nfr_svc_grants_expiry, &grant->expiry);
-	list_move_tail(&grant->of_client, &grant->branch->notices->client->grants);
-}
-
-/**
- * nfr_svc_grant_stays - check for a new grant, which no other one may replace
- * @grant: grant that was announced
- *
- * Return: true in the first tenth of a second.
- */
-bool nfr_svc_grant_stays(const struct nfr_svc_grant *grant)
-{
-	return time_before(jiffies, grant->created + NFR_SVC_GRANT_STAYS);
-}
-
-/* Remove a grant from all lists in which others find it. */
-static void nfr_svc_grant_hide(struct nfr_svc_grant *grant)
-{
-	hash_del(&grant->node);
-	timerqueue_del(&nfr_svc_grants_expiry, &grant->expiry);
-	list_del_init(&grant->of_client);
-}
-
-/* The client cannot use a grant any more: remove it from all lists but that of its connection. */
-static void nfr_svc_grant_gone(struct nfr_svc_grant *grant)
-{
-	struct nfr_svc_notices *notices = grant->branch->notices;
-	struct nfr_svc_watch *watch = grant->watch;
-
-	if (!grant->ending) {
-		nfr_svc_grant_hide(grant);
-	} else {
-		nfr_svc_count(grant->branch, grants_revoked, 1);
-		nfr_svc_count(grant->branch, revoked[grant->why], 1);
-		trace_nfsrdma_svc_revoke(grant->branch, grant->segment.handle, grant->position,
-					 nfr_observe_revoked(grant->why));
-		notices->nwaited -= grant->waited;
-		notices->client->ending -= grant->cost;
-		nfr_svc_grants_ending -= grant->cost;
-		/* a task that wakes takes the lock before it goes on */
-		if (!--watch->ending)
-			wake_up_all(&watch->wait);
-	}
-	list_del_init(&grant->of_file);
-	grant->watch = NULL;
-	nfr_svc_watch_rest(watch);
-}
-
-/**
- * nfr_svc_grant_drop_pages - give the pages of a grant back
- * @grant: grant whose registration is invalid
- *
- * Context: Any; better without the lock.
- */
-void nfr_svc_grant_drop_pages(struct nfr_svc_grant *grant)
-{
-	release_pages(grant->pages, grant->npages);
-	grant->npages = 0;
-}
-
-/* Undo nfr_svc_grant_charge(). */
-void nfr_svc_grant_discharge(struct nfr_svc_grant *grant)
-{
-	struct nfr_svc_notices *notices = grant->branch->notices;
-
-	notices->pages -= grant->cost;
-	notices->client->pages -= grant->cost;
-	WRITE_ONCE(nfr_svc_grants_pages, nfr_svc_grants_pages - grant->cost);
-}
-
-/* Free a charged grant in no list, without pages. */
-static void nfr_svc_grant_free(struct nfr_svc_grant *grant)
-{
-	nfr_svc_grant_discharge(grant);
-	kvfree(grant);
-}
+static void nfr_svc_revoke_worker(struct work_struct *work);
+static DECLARE_DELAYED_WORK(nfr_svc_revoke_work, nfr_svc_revoke_worker);
 
 /* --- invalidations; callers hold the lock --- */
 
@@ -374,7 +105,7 @@ static void nfr_svc_revoke_next(struct nfr_svc *branch)
 	if (!notices->nwaited && READ_ONCE(notices->nlate)) {
 		if (list_empty(&notices->busy)) {
 			notices->posted = jiffies;
-			list_add_tail(&notices->busy, &nfr_svc_grants_busy);
+			list_add_tail(&notices->busy, &nfr_svc_revoke_busy);
 		}
 		return;
 	}
@@ -388,7 +119,7 @@ static void nfr_svc_revoke_next(struct nfr_svc *branch)
 	notices->revoke_cqe.done = nfr_svc_revocation_done;
 	last->wr_cqe = &notices->revoke_cqe;
 	notices->posted = jiffies;
-	list_move_tail(&notices->busy, &nfr_svc_grants_busy);
+	list_move_tail(&notices->busy, &nfr_svc_revoke_busy);
 	if (!nfr_conn_is_up(branch->conn) || nfr_svc_notice_revoke(branch, &notice, first, last))
 		nfr_svc_revoke_failed(branch, "an invalidation could not be posted");
 }
@@ -401,21 +132,20 @@ static void nfr_svc_revoke_on(struct nfr_svc *branch)
 	spin_unlock_bh(&nfr_svc_grants_lock);
 }
 
-/* Enter a grant into the list of those to revoke. @branches gets its connection. */
-static void nfr_svc_revoke_add(struct nfr_svc_grant *grant, enum nfr_revoked why, bool waited,
-			       struct list_head *branches)
+/**
+ * nfr_svc_revoke_add - enter a grant into the list of those to revoke
+ * @grant: grant that was announced
+ * @why: reason
+ * @waited: a task waits
+ * @branches: gets the connection of the grant, for nfr_svc_revoke_post()
+ */
+void nfr_svc_revoke_add(struct nfr_svc_grant *grant, enum nfr_revoked why, bool waited,
+			struct list_head *branches)
 {
 	struct nfr_svc_notices *notices = grant->branch->notices;
 
-	if (!grant->ending) {
-		nfr_svc_grant_hide(grant);
-		grant->ending = true;
-		grant->why = why;
-		grant->watch->ending++;
-		notices->client->ending += grant->cost;
-		WRITE_ONCE(nfr_svc_grants_ending, nfr_svc_grants_ending + grant->cost);
-		list_move_tail(&grant->of_branch, &notices->ending);
-	}
+	if (!grant->ending)
+		nfr_svc_grant_end(grant, why);
 	if (waited && !grant->waited) {
 		grant->waited = true;
 		if (!notices->nwaited++)
@@ -428,8 +158,11 @@ static void nfr_svc_revoke_add(struct nfr_svc_grant *grant, enum nfr_revoked why
 		list_add_tail(&notices->due, branches);
 }
 
-/* Post the invalidations of grants that were added. @branches becomes empty. */
-static void nfr_svc_revoke_post(struct list_head *branches)
+/**
+ * nfr_svc_revoke_post - post the invalidations of grants that were added
+ * @branches: their connections; becomes empty
+ */
+void nfr_svc_revoke_post(struct list_head *branches)
 {
 	struct nfr_svc_notices *notices, *next;
 
@@ -478,67 +211,6 @@ void nfr_svc_revoke_grant(struct nfr_svc_grant *grant, enum nfr_revoked why)
 
 	nfr_svc_revoke_add(grant, why, false, &branches);
 	nfr_svc_revoke_post(&branches);
-}
-
-/* --- limits; callers hold the lock --- */
-
-static struct nfr_svc_grant *nfr_svc_grant_oldest(void)
-{
-	struct timerqueue_node *node = timerqueue_getnext(&nfr_svc_grants_expiry);
-
-	return node ? container_of(node, struct nfr_svc_grant, expiry) : NULL;
-}
-
-static struct nfr_svc_grant *nfr_svc_grant_oldest_of(struct nfr_svc_client *client)
-{
-	return list_first_entry_or_null(&client->grants, struct nfr_svc_grant, of_client);
-}
-
-/*
- * Revoke the oldest grants of all clients, or of @client, if @cost pages do not fit below @limit.
- * Returns false if they do not fit now: a grant does not wait for room.
- */
-static bool nfr_svc_revoke_for_room(struct nfr_svc_client *client, u32 cost, u32 limit)
-{
-	const u32 *pages = client ? &client->pages : &nfr_svc_grants_pages;
-	const u32 *ending = client ? &client->ending : &nfr_svc_grants_ending;
-	u32 room = limit / NFR_SVC_GRANT_ROOM;
-	struct nfr_svc_grant *grant;
-	LIST_HEAD(branches);
-
-	limit = max(limit, cost);
-	/* files that fill the limit stay granted */
-	if (*pages + cost <= limit)
-		return true;
-	while (*pages - *ending + cost + room > limit) {
-		grant = client ? nfr_svc_grant_oldest_of(client) : nfr_svc_grant_oldest();
-		if (!grant || nfr_svc_grant_stays(grant))
-			break;
-		nfr_svc_revoke_add(grant, NFR_REVOKED_LIMIT, false, &branches);
-	}
-	nfr_svc_revoke_post(&branches);
-	return false;
-}
-
-/**
- * nfr_svc_grant_charge - account for the pages of a new grant
- * @grant: grant with its pages
- *
- * Return: false if there is no room.
- */
-bool nfr_svc_grant_charge(struct nfr_svc_grant *grant)
-{
-	struct nfr_svc_notices *notices = grant->branch->notices;
-	u32 cost = max(grant->cost, NFR_SVC_GRANT_COST), limit = nfr_params_optimistic_pages();
-
-	if (!nfr_svc_revoke_for_room(notices->client, cost, limit / NFR_SVC_SHARE) ||
-	    !nfr_svc_revoke_for_room(NULL, cost, limit))
-		return false;
-	grant->cost = cost;
-	notices->pages += cost;
-	notices->client->pages += cost;
-	WRITE_ONCE(nfr_svc_grants_pages, nfr_svc_grants_pages + cost);
-	return true;
 }
 
 /* --- the ends of invalidations --- */
@@ -703,10 +375,10 @@ static void nfr_svc_revoke_wait(struct nfr_svc_watch *watch)
 	} while (ending);
 }
 
-/* --- the worker, and memory pressure --- */
+/* --- the worker --- */
 
 /* Revoke the grants whose lifetime is over. */
-static void nfr_svc_grants_expire(void)
+static void nfr_svc_revoke_expire(void)
 {
 	struct nfr_svc_grant *grant;
 	LIST_HEAD(branches);
@@ -714,8 +386,8 @@ static void nfr_svc_grants_expire(void)
 
 	do {
 		spin_lock_bh(&nfr_svc_grants_lock);
-		for (n = 0; n < NFR_SVC_GRANTS_SLICE; n++) {
-			grant = nfr_svc_grant_oldest();
+		for (n = 0; n < NFR_SVC_REVOKE_SLICE; n++) {
+			grant = nfr_svc_grant_oldest(NULL);
 			if (!grant || ktime_before(ktime_get(), grant->expiry.expires))
 				break;
 			nfr_svc_revoke_add(grant, NFR_REVOKED_EXPIRED, false, &branches);
@@ -723,68 +395,41 @@ static void nfr_svc_grants_expire(void)
 		nfr_svc_revoke_post(&branches);
 		spin_unlock_bh(&nfr_svc_grants_lock);
 		cond_resched();
-	} while (n == NFR_SVC_GRANTS_SLICE);
+	} while (n == NFR_SVC_REVOKE_SLICE);
 }
 
-/* Break the connections whose invalidations are late although no task waits for them. */
-static void nfr_svc_grants_check_busy(void)
+/*
+ * Break the connections whose invalidations are late although no task waits for them, and free
+ * clients. Returns whether there are clients.
+ */
+static bool nfr_svc_revoke_check_busy(void)
 {
 	struct nfr_svc_notices *notices;
-
-	spin_lock_bh(&nfr_svc_grants_lock);
-	list_for_each_entry(notices, &nfr_svc_grants_busy, busy)
-		if (time_after(jiffies, notices->posted + NFR_SVC_REVOKE_IDLE))
-			nfr_svc_revoke_failed(notices->branch, "an invalidation was late");
-	nfr_svc_clients_reap(false);
-	spin_unlock_bh(&nfr_svc_grants_lock);
-}
-
-static void nfr_svc_grants_check(struct work_struct *work)
-{
 	bool more;
 
-	nfr_svc_grants_expire();
-	nfr_svc_grants_check_busy();
 	spin_lock_bh(&nfr_svc_grants_lock);
-	more = !list_empty(&nfr_svc_clients);
+	list_for_each_entry(notices, &nfr_svc_revoke_busy, busy)
+		if (time_after(jiffies, notices->posted + NFR_SVC_REVOKE_IDLE))
+			nfr_svc_revoke_failed(notices->branch, "an invalidation was late");
+	more = nfr_svc_clients_reap(false);
 	spin_unlock_bh(&nfr_svc_grants_lock);
-	if (more)
-		nfr_work_queue(&nfr_svc_grants_work, NFR_SVC_GRANTS_CHECK);
+	return more;
 }
 
-static unsigned long nfr_svc_grants_count(struct shrinker *shrinker,
-					  struct shrink_control *control)
+static void nfr_svc_revoke_worker(struct work_struct *work)
 {
-	return READ_ONCE(nfr_svc_grants_pages) - READ_ONCE(nfr_svc_grants_ending) ?: SHRINK_EMPTY;
-}
-
-/* The pages return soon: no task that needs memory waits for a device. */
-static unsigned long nfr_svc_grants_scan(struct shrinker *shrinker, struct shrink_control *control)
-{
-	struct nfr_svc_grant *grant;
-	unsigned long freed = 0;
-	LIST_HEAD(branches);
-
-	spin_lock_bh(&nfr_svc_grants_lock);
-	while (freed < control->nr_to_scan) {
-		grant = nfr_svc_grant_oldest();
-		if (!grant)
-			break;
-		freed += grant->cost;
-		nfr_svc_revoke_add(grant, NFR_REVOKED_MEMORY, false, &branches);
-	}
-	nfr_svc_revoke_post(&branches);
-	spin_unlock_bh(&nfr_svc_grants_lock);
-	return freed ?: SHRINK_STOP;
+	nfr_svc_revoke_expire();
+	if (nfr_svc_revoke_check_busy())
+		nfr_work_queue(&nfr_svc_revoke_work, NFR_SVC_REVOKE_CHECK);
 }
 
 /* --- life --- */
 
 /**
- * nfr_svc_grants_init - initialize the grants of a connection
+ * nfr_svc_revoke_init - initialize the grants of a connection
  * @branch: new branch
  */
-void nfr_svc_grants_init(struct nfr_svc *branch)
+void nfr_svc_revoke_init(struct nfr_svc *branch)
 {
 	struct nfr_svc_notices *notices = branch->notices;
 
@@ -801,12 +446,29 @@ void nfr_svc_grants_init(struct nfr_svc *branch)
 }
 
 /**
- * nfr_svc_grants_destroy - end the grants of a connection
+ * nfr_svc_revoke_join - let a client have grants
+ * @branch: new branch, whose addresses are set
+ *
+ * Context: Sleeps.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int nfr_svc_revoke_join(struct nfr_svc *branch)
+{
+	int rc = nfr_svc_client_join(branch);
+
+	if (!rc)
+		nfr_work_queue(&nfr_svc_revoke_work, NFR_SVC_REVOKE_CHECK);
+	return rc;
+}
+
+/**
+ * nfr_svc_revoke_destroy - end the grants of a connection
  * @branch: drained connection
  *
  * Context: Sleeps.
  */
-void nfr_svc_grants_destroy(struct nfr_svc *branch)
+void nfr_svc_revoke_destroy(struct nfr_svc *branch)
 {
 	struct nfr_svc_notices *notices = branch->notices;
 	struct nfr_svc_grant *grant, *next;
@@ -832,7 +494,7 @@ void nfr_svc_grants_destroy(struct nfr_svc *branch)
 	list_del_init(&notices->of_client);
 	spin_unlock_bh(&nfr_svc_grants_lock);
 	/* frees clients */
-	nfr_work_queue(&nfr_svc_grants_work, NFR_SVC_GRANTS_CHECK);
+	nfr_work_queue(&nfr_svc_revoke_work, NFR_SVC_REVOKE_CHECK);
 }
 
 /* --- changes of files, see watch.c --- */
@@ -892,45 +554,17 @@ static const struct nfr_svc_watch_ops nfr_svc_revoke_watch_ops = {
 	.expire	= nfr_svc_revoke_expired,
 };
 
-/* Allow grants and permits. Returns 0 or a negative errno. */
-int nfr_svc_grants_start(void)
+/* Prepare to revoke. Returns 0 or a negative errno. */
+int nfr_svc_revoke_start(void)
 {
-	int rc;
-
-	timerqueue_init_head(&nfr_svc_grants_expiry);
-	rc = nfr_svc_watches_start(&nfr_svc_revoke_watch_ops);
-	if (rc)
-		return rc;
-	nfr_svc_grants_shrinker = nfr_compat_shrinker(nfr_svc_grants_count, nfr_svc_grants_scan);
-	if (nfr_svc_grants_shrinker)
-		return 0;
-	nfr_svc_watches_stop();
-	return -ENOMEM;
+	nfr_svc_grants_init();
+	return nfr_svc_watches_start(&nfr_svc_revoke_watch_ops);
 }
 
-/* Undo nfr_svc_grants_start(). Context: No connection exists, and therefore no grant. Sleeps. */
-void nfr_svc_grants_stop(void)
+/* Undo nfr_svc_revoke_start(). Context: No connection exists. Sleeps. */
+void nfr_svc_revoke_stop(void)
 {
-	nfr_compat_shrinker_free(nfr_svc_grants_shrinker);
-	cancel_delayed_work_sync(&nfr_svc_grants_work);
+	cancel_delayed_work_sync(&nfr_svc_revoke_work);
 	nfr_svc_watches_stop();
 	nfr_svc_clients_reap(true);
-}
-
-/**
- * nfr_svc_grants_show - print the state of the grants of a connection
- * @branch: branch of a client
- * @seq: file connection in debugfs
- */
-void nfr_svc_grants_show(const struct nfr_svc *branch, struct seq_file *seq)
-{
-	seq_printf(seq, "granted_pages %u\n", READ_ONCE(branch->notices->pages));
-	seq_printf(seq, "notice_credits %u\n", READ_ONCE(branch->notices->credits));
-	seq_printf(seq, "late_revocations %u\n", READ_ONCE(branch->notices->nlate));
-}
-
-/* Get the number of pages that grants of all connections count for. */
-u32 nfr_svc_grants_total(void)
-{
-	return READ_ONCE(nfr_svc_grants_pages);
 }
