@@ -149,6 +149,11 @@ struct card_wire {
  * @recoverable: a refused Read or Write leaves the queue pairs usable
  * @lose: number of messages to lose
  * @stuck: number of times that a queue pair refuses the error state
+ * @keep_qps: number of times that the destruction of a connected queue pair fails
+ * @keep_regions: number of times that the deregistration of a fast registration region fails
+ * @cut_chains: number of chains of which only the first send request is posted
+ * @strict_keys: a local invalidation of an invalid region fails
+ * @cached_state: queries return the state that the consumer set last
  * @refuse: refuse each Nth Read of a peer; 0: none
  * @asked: number of Reads of peers since the last one that @refuse refused
  * @wire: model of time
@@ -175,6 +180,11 @@ struct card {
 	bool recoverable;
 	atomic_t lose;
 	atomic_t stuck;
+	atomic_t keep_qps;
+	atomic_t keep_regions;
+	atomic_t cut_chains;
+	bool strict_keys;
+	bool cached_state;
 	u32 refuse;
 	atomic_t asked;
 	struct card_wire wire;

@@ -134,6 +134,11 @@ void card_debugfs_add(struct card *card)
 	debugfs_create_atomic_t("lose", 0600, dir, &card->lose);
 	debugfs_create_u32("refuse", 0600, dir, &card->refuse);
 	debugfs_create_atomic_t("stuck", 0600, dir, &card->stuck);
+	debugfs_create_atomic_t("keep_qps", 0600, dir, &card->keep_qps);
+	debugfs_create_atomic_t("keep_regions", 0600, dir, &card->keep_regions);
+	debugfs_create_atomic_t("cut_chains", 0600, dir, &card->cut_chains);
+	debugfs_create_bool("strict_keys", 0600, dir, &card->strict_keys);
+	debugfs_create_bool("cached_state", 0600, dir, &card->cached_state);
 	debugfs_create_file_unsafe("link_down", 0600, dir, card, &card_link_down_fops);
 	debugfs_create_file_unsafe("break", 0200, dir, card, &card_break_fops);
 	debugfs_create_file_unsafe("gone", 0200, dir, card, &card_gone_fops);

@@ -141,8 +141,16 @@ static void card_post_run(struct card_qp *qp, bool claimed)
 		card_engine_run(qp);
 }
 
+/* Whether cut_chains has the card refuse all but the first request of a chain */
+static bool card_cuts(struct card_qp *qp, const struct ib_send_wr *wr)
+{
+	return wr->next && !card_is_gsi(qp) && atomic_read(&qp->card->cut_chains) &&
+	       atomic_dec_if_positive(&qp->card->cut_chains) >= 0;
+}
+
 static int card_post(struct card_qp *qp, const struct ib_send_wr *wr, const struct ib_send_wr **bad)
 {
+	bool cut = card_cuts(qp, wr);
 	unsigned long flags;
 	bool claimed;
 	int rc = 0;
@@ -154,6 +162,8 @@ static int card_post(struct card_qp *qp, const struct ib_send_wr *wr, const stru
 		rc = card_take_send(qp, wr);
 		if (!rc)
 			wr = wr->next;
+		if (unlikely(cut) && !rc)
+			rc = -EIO;
 	}
 	claimed = card_engine_claim(qp);
 	spin_unlock_irqrestore(&qp->lock, flags);
@@ -238,7 +248,7 @@ static int card_post_sends(struct card_qp *qp)
  * @bad: output on error: first request that was not posted
  *
  * Return: 0; -EINVAL in a state that accepts none, or for an invalid request;
- * -ENOMEM if the ring is full; -EOPNOTSUPP.
+ * -ENOMEM if the ring is full; -EOPNOTSUPP; -EIO for a chain that cut_chains cuts.
  */
 int card_post_send(struct ib_qp *ib, const struct ib_send_wr *wr, const struct ib_send_wr **bad)
 {

@@ -190,12 +190,14 @@ void card_qp_stop(struct card_qp *qp)
  * @ib: queue pair
  * @udata: no members
  *
- * Return: 0.
+ * Return: 0, or -EIO if keep_qps has it fail: then the queue pair goes on.
  */
 int card_destroy_qp(struct ib_qp *ib, struct ib_udata *udata)
 {
 	struct card_qp *qp = to_card_qp(ib);
 
+	if (!card_is_gsi(qp) && atomic_dec_if_positive(&qp->card->keep_qps) >= 0)
+		return -EIO;
 	card_qp_hide(qp);
 	card_qp_stop(qp);
 	cancel_work_sync(&qp->event_work);

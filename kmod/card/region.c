@@ -178,13 +178,16 @@ struct ib_mr *card_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_
  * @ib: region
  * @udata: no members
  *
- * Return: 0.
+ * Return: 0, or -EIO if keep_regions has it fail: then the region stays as it is.
  */
 int card_dereg_mr(struct ib_mr *ib, struct ib_udata *udata)
 {
+	struct card *card = to_card(ib->device);
 	struct card_mr *mr = to_card_mr(ib);
 
-	card_mr_hide(to_card(ib->device), mr);
+	if (mr->max_ranges && !mr->umem && atomic_dec_if_positive(&card->keep_regions) >= 0)
+		return -EIO;
+	card_mr_hide(card, mr);
 	card_mr_close(mr);
 	ib_umem_release(mr->umem);
 	/* a lookup may still hold the pointer, and a late registration may open the region */

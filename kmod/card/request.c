@@ -301,7 +301,8 @@ enum card_step card_request(struct card_qp *qp, struct card_send *send)
 	case IB_WR_REG_MR:
 		return card_own(card_key_register(qp, send->mr, send->key, send->access), send);
 	case IB_WR_LOCAL_INV:
-		return card_own(card_key_invalidate(qp, send->key, false), send);
+		return card_own(card_key_invalidate(qp, send->key,
+							  READ_ONCE(qp->card->strict_keys)), send);
 	default:
 		break;
 	}

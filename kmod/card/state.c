@@ -158,6 +158,7 @@ static int card_qp_commit(struct card_qp *qp, const struct ib_qp_attr *attr, int
 			qp->peer_card = peer;
 		}
 		WRITE_ONCE(qp->state, to);
+		qp->attr.qp_state = to;
 	} else {
 		rc = -EINVAL;
 	}
@@ -188,6 +189,7 @@ static int card_modify(struct card_qp *qp, struct ib_qp_attr *attr, int mask)
 		if (atomic_dec_if_positive(&qp->card->stuck) >= 0)
 			return -EIO;
 		card_qp_error(qp);
+		WRITE_ONCE(qp->attr.qp_state, IB_QPS_ERR);
 		card_engine_kick(qp);
 		return 0;
 	}
@@ -233,8 +235,9 @@ int card_query_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
 
 	spin_lock_irq(&qp->lock);
 	*attr = qp->attr;
-	attr->qp_state = qp->state;
-	attr->cur_qp_state = qp->state;
+	if (!READ_ONCE(qp->card->cached_state) || qp->state == IB_QPS_RESET)
+		attr->qp_state = qp->state;
+	attr->cur_qp_state = attr->qp_state;
 	attr->cap = qp->cap;
 	spin_unlock_irq(&qp->lock);
 	*init = (struct ib_qp_init_attr) {
