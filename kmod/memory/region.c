@@ -25,7 +25,7 @@
 #include "observe/trace.h"
 
 /* Swiotlb and IOMMUs can map at least this many contiguous bytes */
-#define NFR_MAX_ENTRY		(128 * 1024)
+#define NFR_MAX_ENTRY		(128 * 1024u)
 
 /* Covers the largest client payload, 1 MiB, at any offset in a page */
 #define NFR_USEFUL_DEPTH	((1024 * 1024 >> PAGE_SHIFT) + 1)
@@ -180,6 +180,12 @@ static u32 nfr_mem_span_list(struct nfr_span *span, u32 length, u32 max_entry, b
 	return sg - sgl;
 }
 
+/* Most bytes of an entry: the device takes them as one, and the DMA layer maps them as one. */
+static u32 nfr_mem_entry_max(struct ib_device *device)
+{
+	return min(ib_dma_max_seg_size(device), NFR_MAX_ENTRY);
+}
+
 /* --- memory regions --- */
 
 static struct nfr_mr *nfr_mem_mr_alloc(struct nfr_pool *pool, struct ib_pd *pd)
@@ -321,7 +327,7 @@ void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wante
 	pool->device = device;
 	pool->depth = min(wanted ?: NFR_USEFUL_DEPTH, device->attrs.max_fast_reg_page_list_len);
 	pool->room = min(pool->depth, NFR_USEFUL_ROOM);
-	pool->max_entry = min_t(u32, ib_dma_max_seg_size(device), NFR_MAX_ENTRY);
+	pool->max_entry = nfr_mem_entry_max(device);
 }
 
 /**
@@ -481,7 +487,7 @@ static int nfr_mem_transfer_one(struct nfr_transfer *transfer, const struct nfr_
 	rw->length = length;
 	rw->holds = false;
 	rw->plain = false;
-	rw->entries = nfr_mem_span_list(span, length, ib_dma_max_seg_size(transfer->id->device),
+	rw->entries = nfr_mem_span_list(span, length, nfr_mem_entry_max(transfer->id->device),
 					true, rw->sg, room);
 	rc = nfr_mem_transfer_prepare(transfer, rw, seg, at);
 	if (rc < 0) {
@@ -557,7 +563,8 @@ static int nfr_mem_transfer_some(struct nfr_transfer *transfer, const struct nfr
  * The caller has to keep the pages until the operations are destroyed, see
  * nfr_mem_transfer_hold().
  *
- * Return: 0, -ENOMEM, -ENOBUFS if mapping failed, or -EAGAIN if the device has no free MRs for it.
+ * Return: 0, -ENOMEM, -ENOBUFS or -EIO if mapping failed, or -EAGAIN if the device has no free MRs
+ * for it. The caller may try again later after each of them.
  */
 int nfr_mem_transfer_add(struct nfr_transfer *transfer, struct nfr_cursor *cursor,
 			 struct nfr_span *span, u32 length, enum dma_data_direction direction)

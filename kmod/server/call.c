@@ -592,12 +592,15 @@ static u32 nfr_svc_read_operations(const struct nfr_svc_req *req)
 	       req->length / nfr_mem_transfer_read_max(req->svc->conn->device, PAGE_SIZE - 1);
 }
 
-/* Check whether the failure is temporary: memory is short, or other Calls use all MRs. */
+/*
+ * Check whether the failure is temporary: memory is short, as that of a bounce buffer (-EIO) or of
+ * an IOMMU, or other Calls use all MRs.
+ */
 static bool nfr_svc_read_may_work_later(const struct nfr_svc_req *req, int rc)
 {
 	u32 contexts = req->svc->conn->profile.rw_contexts;
 
-	return rc == -ENOMEM || (rc == -EAGAIN && nfr_svc_read_operations(req) <= contexts);
+	return rc == -ENOMEM || rc == -EIO || (rc == -EAGAIN && nfr_svc_read_operations(req) <= contexts);
 }
 
 /*
