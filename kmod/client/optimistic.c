@@ -14,7 +14,6 @@
  */
 #include <linux/nfs_fs.h>
 #include <linux/nfs_xdr.h>
-#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/sunrpc/clnt.h>
 
@@ -25,7 +24,6 @@
 #include "connection/state.h"
 #include "observe/trace.h"
 #include "variants.h"
-#include "work.h"
 
 /* RDMA Reads in flight, and scatter-gather elements of each */
 #define NFR_READER_READS		64
@@ -56,8 +54,9 @@
 #define NFR_READER_PAUSE		(10 * HZ)
 
 /*
- * What a refused Read counts in addition if it ended the connection: another connection, and
- * grants for all extents, cost what 200 Reads save
+ * What the end of a connection counts that had Reads in flight: another connection, and grants for
+ * all extents, cost what 200 Reads save. The state of the queue pair does not show whether a refused
+ * Read ended it: some drivers keep that state themselves.
  */
 #define NFR_READER_ENDED		100
 
@@ -107,8 +106,8 @@ struct nfr_rdma_read {
 /**
  * struct nfr_reader - branch that reads, one of a transport
  * @branch: connection; its pages are those of an extent, its buffer is for returning credits
- * @check_work: work that checks whether a refused Read ended the queue pair
  * @since: time in jiffies at which the connection was established
+ * @failed: the device has not done the last Read; the lock protects it
  * @free: unused Reads; the lock protects the lists
  * @busy: Reads that belong to a Call
  * @skip: number of Reads that the sender does not wait for, because the last one was slow
@@ -119,8 +118,8 @@ struct nfr_rdma_read {
  */
 struct nfr_reader {
 	struct nfr_branch branch;
-	struct work_struct check_work;
 	unsigned long since;
+	bool failed;
 	struct list_head free;
 	struct list_head busy;
 	u32 skip;
@@ -182,6 +181,12 @@ static void nfr_client_reader_decide(struct nfr_optimist *optimist)
 	}
 }
 
+/* Drivers report a refusal in several ways. Not counted: an earlier failure, and no answer. */
+static bool nfr_client_reader_is_refusal(enum ib_wc_status status)
+{
+	return status != IB_WC_WR_FLUSH_ERR && status != IB_WC_RETRY_EXC_ERR;
+}
+
 /* Learn from a Read that the server's device refused. */
 static void nfr_client_reader_refused(struct nfr_rdma_read *read)
 {
@@ -193,30 +198,15 @@ static void nfr_client_reader_refused(struct nfr_rdma_read *read)
 	optimist->refused++;
 	nfr_client_reader_decide(optimist);
 	spin_unlock(&optimist->branches.lock);
-	queue_work(nfr_work_slow, &read->reader->check_work);
 }
 
-/* A refused Read ends the queue pair on most devices. */
-static void nfr_client_reader_check_work(struct work_struct *work)
+/* Learn from the end of a connection. Caller holds the lock. */
+static void nfr_client_reader_learn(struct nfr_reader *reader, struct nfr_optimist *optimist)
 {
-	struct nfr_reader *reader = container_of(work, struct nfr_reader, check_work);
-	struct nfr_optimist *optimist = nfr_client_optimist_of(reader->branch.of);
-	/* the end of the connection waits for this work, and writeback may wait for that */
-	unsigned int noio = memalloc_noio_save();
-	struct ib_qp_init_attr init;
-	struct ib_qp_attr attr;
-	bool works;
-
-	works = !ib_query_qp(reader->branch.conn.id->qp, &attr, IB_QP_STATE, &init) &&
-		attr.qp_state == IB_QPS_RTS;
-	memalloc_noio_restore(noio);
-	if (works)
+	if (!reader->failed)
 		return;
-	spin_lock(&optimist->branches.lock);
 	optimist->refused += NFR_READER_ENDED;
 	nfr_client_reader_decide(optimist);
-	spin_unlock(&optimist->branches.lock);
-	nfr_conn_break(&reader->branch.conn, "the server refused an optimistic read");
 }
 
 /* --- notices --- */
@@ -299,7 +289,6 @@ static void nfr_client_reader_init(struct nfr_branch *branch)
 	branch->conn.wanted.busy_poll_us = 0;
 	INIT_LIST_HEAD(&reader->free);
 	INIT_LIST_HEAD(&reader->busy);
-	INIT_WORK(&reader->check_work, nfr_client_reader_check_work);
 	for (i = 0; i < NFR_READER_READS; i++) {
 		reader->reads[i].reader = reader;
 		reader->reads[i].loan.branch = branch;
@@ -368,11 +357,11 @@ static void nfr_client_reader_ended(struct nfr_branch *branch)
 	struct nfr_reader *reader = container_of(branch, struct nfr_reader, branch);
 	struct nfr_optimist *optimist = nfr_client_optimist_of(reader->branch.of);
 
-	cancel_work_sync(&reader->check_work);
 	trace_nfsrdma_lane_end(&branch->conn, 0);
 	nfr_client_references_end(optimist);
 	branch->useful = reader->since && time_after(jiffies, reader->since + NFR_READER_WORKED);
 	spin_lock(&branch->of->lock);
+	nfr_client_reader_learn(reader, optimist);
 	optimist->reader = NULL;
 	spin_unlock(&branch->of->lock);
 }
@@ -479,27 +468,29 @@ static void nfr_client_optimistic_done(struct ib_cq *cq, struct ib_wc *wc)
 	struct nfr_rdma_read *read = container_of(wc->wr_cqe, struct nfr_rdma_read, cqe);
 	struct nfr_optimist *optimist = nfr_client_optimist_of(read->reader->branch.of);
 	struct nfr_conn *conn = &read->reader->branch.conn;
-	bool refused = wc->status == IB_WC_REM_ACCESS_ERR, polled;
+	bool failed = wc->status != IB_WC_SUCCESS, polled;
 
 	nfr_mem_scatter_unmap(conn->device, read->sges, read->nsges, DMA_FROM_DEVICE);
 	trace_nfsrdma_optimistic(conn, &read->loan.req->rqst, read->handle, read->count,
 				 wc->status);
-	if (refused) {
-		nfr_conn_retire(conn, wc);
+	if (failed && nfr_client_reader_is_refusal(wc->status))
 		nfr_client_reader_refused(read);
-	} else {
+	/* the queue pair may survive a refused Read; if it does not, the device flushes its receives */
+	if (wc->status == IB_WC_REM_ACCESS_ERR)
+		nfr_conn_retire(conn, wc);
+	else
 		nfr_conn_check(conn, wc);
-	}
 	spin_lock(&optimist->branches.lock);
-	read->status = wc->status == IB_WC_SUCCESS ? NFR_READ_DONE : NFR_READ_REFUSED;
+	read->reader->failed = failed;
+	read->status = failed ? NFR_READ_REFUSED : NFR_READ_DONE;
 	polled = read->polled;
 	spin_unlock(&optimist->branches.lock);
 	if (polled)
 		return;
-	if (wc->status == IB_WC_SUCCESS)
-		nfr_client_optimistic_finish(read);
-	else
+	if (failed)
 		nfr_client_loan_lose(&read->loan);
+	else
+		nfr_client_optimistic_finish(read);
 }
 
 /* --- sending --- */
