@@ -299,6 +299,8 @@ static bool nfr_client_abandon_withdraw(struct nfr_req *req)
 	if (conn)
 		posted = !nfr_conn_abandoned_forget(conn, req) ||
 			 nfr_client_abandon_recall(req, conn);
+	/* the end of the connection ends the wait if the device does not */
+	req->inv_waits = posted;
 	mutex_unlock(&req->nx->mutex);
 	return posted;
 }
@@ -322,6 +324,9 @@ static bool nfr_client_abandon_wait(struct nfr_req *req)
 		nfr_client_disconnect(req->nx, req->generation, "an invalidation timed out");
 		wait_for_completion(&req->inv_done);
 	}
+	mutex_lock(&req->nx->mutex);
+	req->inv_waits = false;
+	mutex_unlock(&req->nx->mutex);
 	return req->inv_ok;
 }
 
@@ -374,7 +379,7 @@ void nfr_client_buf_free(struct rpc_task *task)
  * nfr_client_abandon_close - release what the transport keeps, when a connection is closed
  * @nx: transport; the caller holds its mutex
  *
- * The connection is drained, and no request has MRs any more.
+ * The connection has ended, and no request has MRs any more.
  */
 void nfr_client_abandon_close(struct nfr_xprt *nx)
 {

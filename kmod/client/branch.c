@@ -5,7 +5,7 @@
  *
  * The Calls that a branch has borrowed: how they return to their tasks, or to the first
  * connection. What the device may write to cannot be withdrawn: a branch whose Call is abandoned
- * or times out breaks, a worker drains its queue pair, and only then the Call's memory returns.
+ * or times out breaks, a worker ends its connection, and only then the Call's memory returns.
  */
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -322,6 +322,8 @@ static void nfr_client_branch_stop(struct nfr_branch *branch)
 	 */
 	wait_event(of->nx->detached, smp_load_acquire(&of->sending) != branch);
 	nfr_conn_drain(conn);
+	/* the device may write to the memory of Calls until then */
+	nfr_conn_end(conn);
 	of->kind->ended(branch);
 	nfr_client_branch_delay_next(branch);
 	/* a task whose branch has not ended tries again */

@@ -40,7 +40,8 @@ struct nfr_loan {
  * @agree: check what the server accepts; -EOPNOTSUPP if that is too little
  * @opened: use a connected branch; called with the lock
  * @returned: reuse a loan whose Call got a new state; called with the lock
- * @ended: return all Calls; the branch is drained, and @useful is final afterwards
+ * @ended: return all Calls, also those whose work requests were not completed; the connection has
+ *	ended, and @useful is final afterwards
  * @destroy: free the branches of a closed transport
  * @show: print the state of the branches to a file in debugfs
  */

@@ -58,7 +58,8 @@ struct nfr_xprt;
  * @marshal: build and post the header and chunks of a Call
  * @receive: handle a received message
  * @send: send the reply to a callback, as nfr_client_send() does
- * @drained: give up what the drained connection was still doing, or NULL
+ * @drained: give up what the connection was still doing; the peer cannot reach memory by it.
+ *	Or NULL
  *
  * The client calls these operations through this table, so that a new variant
  * only adds a table.
@@ -211,6 +212,7 @@ struct nfr_fetch {
  * @inv_cqe: completion of the last invalidation
  * @inv_done: wait of a task for the end of its abandoned Call
  * @inv_ok: whether the peer cannot access the memory of that Call any more
+ * @inv_waits: the task waits for an invalidation that is posted; nfr_xprt.mutex protects it
  * @recv: received Reply, until it is delivered
  * @reserved: work requests that were reserved for invalidations, and not needed
  * @rpc: inline part of the Reply
@@ -241,6 +243,7 @@ struct nfr_req {
 	struct ib_cqe inv_cqe;
 	struct completion inv_done;
 	bool inv_ok;
+	bool inv_waits;
 	struct nfr_recv *recv;
 	u32 reserved;
 	const void *rpc;
@@ -450,6 +453,7 @@ void nfr_client_regions_end(struct nfr_link *link);
 
 /* readread.c */
 extern const struct nfr_personality nfr_client_version0;
+void nfr_client_fetch_stop(struct nfr_conn *conn);
 void nfr_client_fetch_destroy(struct nfr_conn *conn);
 
 /* padded.c */

@@ -4,9 +4,10 @@
  * closes it, with the transport locked, after it broke.
  *
  * Recovery takes place in nfr_client_close(), in this order: drain the queue
- * pair; take the MRs from all requests and destroy them; deliver the Replies
- * that waited for an invalidation; wake all other requests with -ENOTCONN, so
- * that sunrpc sends them again on the next connection.
+ * pair, or have it destroyed if the device refuses; take the MRs from all requests
+ * and destroy them; deliver the Replies that waited for an invalidation; wake all
+ * other requests with -ENOTCONN, so that sunrpc sends them again on the next
+ * connection.
  */
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -176,11 +177,14 @@ static int nfr_client_establish(struct nfr_xprt *nx, struct nfr_link *link)
 	return rc ?: nfr_client_agree(nx, link);
 }
 
-/* Wait until the device has flushed all work requests. */
-static void nfr_client_drain(struct nfr_link *link)
+/* End all work for a connection, and then the access of the peer. Returns what proves that. */
+static enum nfr_proof nfr_client_drain(struct nfr_link *link)
 {
 	nfr_conn_drain(&link->conn);
 	nfr_client_regions_end(link);
+	if (link->fetcher)
+		nfr_client_fetch_stop(&link->conn);
+	return nfr_conn_end(&link->conn);
 }
 
 static void nfr_client_free_link(struct nfr_link *link)
@@ -318,6 +322,33 @@ static void nfr_client_keep_counters(struct nfr_xprt *nx, const struct nfr_link 
 		nx->xprt.reestablish_timeout = 0;
 }
 
+/*
+ * End the waits for invalidations that the device has not completed, and never will. A Reply waits
+ * for the connection to be closed then, as after a failed invalidation, and so does a task.
+ */
+static void nfr_client_unfinish(struct nfr_req *req, const struct nfr_conn *conn)
+{
+	/* nobody else handles Replies of the connection any more */
+	if (req->recv && req->recv->conn == conn && list_empty(&req->list))
+		nfr_client_reply_hold(req);
+	if (req->inv_waits) {
+		req->inv_waits = false;
+		req->inv_ok = false;
+		complete(&req->inv_done);
+	}
+}
+
+/* The same for all requests. Caller holds the mutex. */
+static void nfr_client_unfinish_all(struct nfr_xprt *nx, const struct nfr_conn *conn)
+{
+	struct nfr_req *req;
+
+	spin_lock(&nx->xprt.reserve_lock);
+	list_for_each_entry(req, &nx->reqs, all)
+		nfr_client_unfinish(req, conn);
+	spin_unlock(&nx->xprt.reserve_lock);
+}
+
 /**
  * nfr_client_close - close the connection
  * @xprt: locked transport
@@ -330,6 +361,7 @@ void nfr_client_close(struct rpc_xprt *xprt)
 {
 	struct nfr_xprt *nx = nfr_client_xprt_of(xprt);
 	struct nfr_conn *conn = nfr_client_xprt_conn(nx);
+	enum nfr_proof proof;
 	struct nfr_link *link;
 	LIST_HEAD(mrs);
 
@@ -337,10 +369,12 @@ void nfr_client_close(struct rpc_xprt *xprt)
 		nfr_client_branches_close(nx->branches);
 	if (conn) {
 		link = nfr_client_link_of(conn);
-		nfr_client_drain(link);
+		proof = nfr_client_drain(link);
 		if (link->personality->drained)
 			link->personality->drained(conn);
 		mutex_lock(&nx->mutex);
+		if (proof == NFR_PROOF_DESTROYED)
+			nfr_client_unfinish_all(nx, conn);
 		nfr_client_req_detach_all(nx, conn, &mrs);
 		nfr_mem_cache_detach(&link->pool, &mrs);
 		nfr_mem_detach(&link->eviction.mrs, &mrs);
@@ -349,7 +383,7 @@ void nfr_client_close(struct rpc_xprt *xprt)
 		 * this waits for the device without the mutex; nx->conn still
 		 * marks the memory as in use
 		 */
-		nfr_mem_destroy(&mrs);
+		nfr_mem_destroy(&mrs, proof);
 		mutex_lock(&nx->mutex);
 		nfr_client_abandon_close(nx);
 		nfr_client_buffers_retire(nx, conn, true);

@@ -351,13 +351,33 @@ static void nfr_client_reader_returned(struct nfr_loan *loan, enum nfr_req_state
 	list_move(&read->list, &read->reader->free);
 }
 
-/* No Read is in flight any more: those that failed are sent again by RPC. */
+/* Get a Read that the device did not complete, and never will. Returns NULL if there is none. */
+static struct nfr_rdma_read *nfr_client_reader_unfinished(struct nfr_reader *reader)
+{
+	struct nfr_branches *of = reader->branch.of;
+	struct nfr_rdma_read *read;
+
+	spin_lock(&of->lock);
+	read = list_first_entry_or_null(&reader->busy, struct nfr_rdma_read, list);
+	reader->failed |= !!read;
+	spin_unlock(&of->lock);
+	return read;
+}
+
+/* The device does not write to the memory of Reads any more: their Calls are sent again by RPC. */
 static void nfr_client_reader_ended(struct nfr_branch *branch)
 {
 	struct nfr_reader *reader = container_of(branch, struct nfr_reader, branch);
 	struct nfr_optimist *optimist = nfr_client_optimist_of(reader->branch.of);
+	struct nfr_rdma_read *read;
 
 	trace_nfsrdma_lane_end(&branch->conn, 0);
+	while ((read = nfr_client_reader_unfinished(reader))) {
+		nfr_mem_scatter_unmap(branch->conn.device, read->sges, read->nsges,
+				      DMA_FROM_DEVICE);
+		/* removes it from the list */
+		nfr_client_loan_lose(&read->loan);
+	}
 	nfr_client_references_end(optimist);
 	branch->useful = reader->since && time_after(jiffies, reader->since + NFR_READER_WORKED);
 	spin_lock(&branch->of->lock);

@@ -11,7 +11,8 @@
  * list, which nfr_conn.lock protects. Completions make room, a worker makes memory.
  *
  * If the connection breaks, the Call of an incomplete Reply is sent again on the next
- * one: nfr_client_fetch_drained() releases the request without completing the RPC.
+ * one: nfr_client_fetch_drained() releases the request without completing the RPC, when
+ * the connection has ended.
  */
 #include <linux/highmem.h>
 #include <linux/sched/mm.h>
@@ -459,15 +460,25 @@ static void nfr_client_fetch_release(struct nfr_req *req)
 	spin_unlock(&xprt->queue_lock);
 }
 
-/* Give up Replies that were not read completely. */
+/**
+ * nfr_client_fetch_stop - prepare no more RDMA Reads
+ * @conn: connection after nfr_conn_drain()
+ */
+void nfr_client_fetch_stop(struct nfr_conn *conn)
+{
+	struct nfr_fetcher *fetcher = nfr_client_fetcher_of(conn);
+
+	cancel_delayed_work_sync(&fetcher->again);
+	cancel_delayed_work_sync(&fetcher->watch);
+}
+
+/* Give up Replies that were not read completely: the device does not write to their memory. */
 static void nfr_client_fetch_drained(struct nfr_conn *conn)
 {
 	struct nfr_fetcher *fetcher = nfr_client_fetcher_of(conn);
 	struct nfr_req *req, *next;
 	LIST_HEAD(all);
 
-	cancel_delayed_work_sync(&fetcher->again);
-	cancel_delayed_work_sync(&fetcher->watch);
 	list_splice_init(&fetcher->starved, &all);
 	list_splice_init(&fetcher->waiting, &all);
 	list_splice_init(&fetcher->reading, &all);

@@ -341,7 +341,7 @@ void nfr_client_slot_return(struct nfr_req *req)
 /**
  * nfr_client_req_detach_all - detach all requests from a connection
  * @nx: transport; the caller holds its mutex
- * @conn: drained connection
+ * @conn: connection that has ended
  * @mrs: list to move the MRs of all requests to
  */
 void nfr_client_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_head *mrs)

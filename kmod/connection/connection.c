@@ -6,8 +6,8 @@
  * nfr_conn_resolve() and nfr_conn_connect() run in a worker and wait for one
  * rdma_cm event per step. Between them the owner sizes the queues and creates
  * them. nfr_conn_drain() waits until the device has flushed all work requests,
- * after which no completion occurs. Then the owner releases its memory and frees
- * the connection.
+ * after which no completion occurs. A device may refuse that: nfr_conn_end() then destroys
+ * the queue pair. Only then the owner releases its memory and frees the connection.
  */
 #include <linux/random.h>
 #include <linux/sunrpc/addr.h>
@@ -232,7 +232,7 @@ static void nfr_conn_cm_reserve(struct nfr_conn *conn, const struct sockaddr *pe
  * @peer: address of the peer
  * @reserved: use a reserved port, if one is free
  *
- * The caller has to call nfr_conn_drain() and nfr_conn_free() even after an
+ * The caller has to call nfr_conn_drain(), nfr_conn_end() and nfr_conn_free() even after an
  * error.
  *
  * Context: Sleeps.
@@ -343,15 +343,18 @@ int nfr_conn_accept(struct nfr_conn *conn)
 /* --- end --- */
 
 /**
- * nfr_conn_drain - end all traffic of a connection
+ * nfr_conn_drain - end the completions of a connection
  * @conn: connection, broken or not
  *
- * When this function returns, all work requests are complete, no completion
- * handler runs, and the peer cannot access memory.
+ * When this function returns, no completion handler runs. The owner has to stop its own work for
+ * the connection, and to call nfr_conn_end(), before any memory returns.
  *
  * Context: Sleeps.
+ *
+ * Return: NFR_PROOF_DRAINED or more if all work requests are complete, and the peer cannot access
+ * memory. Less if the device refused.
  */
-void nfr_conn_drain(struct nfr_conn *conn)
+enum nfr_proof nfr_conn_drain(struct nfr_conn *conn)
 {
 	static const char reason[] = "closed by this side";
 
@@ -359,7 +362,21 @@ void nfr_conn_drain(struct nfr_conn *conn)
 		WRITE_ONCE(conn->reason, reason);
 		trace_nfsrdma_disconnect(conn, reason);
 	}
-	nfr_conn_queues_drain(conn);
+	return nfr_conn_queues_drain(conn);
+}
+
+/**
+ * nfr_conn_end - make sure that the peer cannot access memory by a connection
+ * @conn: connection after nfr_conn_drain(), whose owner prepares nothing for its queue pair
+ *
+ * Context: Sleeps, until the device has destroyed the queue pair if it did not drain it.
+ *
+ * Return: NFR_PROOF_DRAINED; or NFR_PROOF_DESTROYED: then work requests are not complete, and
+ * their handlers will not run. The owner has to end what waits for them.
+ */
+enum nfr_proof nfr_conn_end(struct nfr_conn *conn)
+{
+	return nfr_conn_queues_end(conn);
 }
 
 /**

@@ -7,19 +7,21 @@
  *
  * Lifetime: nfr_conn_init(), nfr_conn_resolve() and nfr_conn_connect(), or nfr_conn_adopt() and
  * nfr_conn_accept(); sends and receives, nfr_conn_break() on the first failure, nfr_conn_drain(),
- * nfr_conn_free(). After nfr_conn_drain() the peer cannot access memory, and no
- * completion occurs.
+ * nfr_conn_end(), nfr_conn_free(). After nfr_conn_drain() no completion occurs. After
+ * nfr_conn_end() the peer cannot access memory by this connection.
  */
 #ifndef NFSRDMA_CONNECTION_H
 #define NFSRDMA_CONNECTION_H
 
 #include <linux/completion.h>
+#include <linux/mutex.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
 #include "params.h"
+#include "proof.h"
 #include "wire/wire.h"
 #include "work.h"
 
@@ -154,6 +156,12 @@ struct nfr_abandoned {
 	struct delayed_work work;
 };
 
+/* Last work request of a queue that is being drained */
+struct nfr_conn_last {
+	struct ib_cqe cqe;
+	struct completion done;
+};
+
 /**
  * struct nfr_conn - RDMA connection
  * @owner: transport that owns the connection
@@ -177,6 +185,9 @@ struct nfr_abandoned {
  * @event: disconnect reason for @event_work
  * @wcs: batch of work completions, for @poll_work
  * @queues_end: the queues are being destroyed; workers must not use them
+ * @ending: serializes the fence and the end of the queue pair
+ * @proof: what the end of the connection has achieved; @ending protects it
+ * @last: last work request of the send queue and of the receive queue
  * @step: wait for a step of connecting
  * @step_status: result of that step
  * @state: enum nfr_conn_state
@@ -218,6 +229,9 @@ struct nfr_conn {
 	const char *event;
 	struct ib_wc wcs[NFR_BATCH];
 	bool queues_end;
+	struct mutex ending;		/* serializes the fence and the end */
+	enum nfr_proof proof;
+	struct nfr_conn_last last[2];
 
 	struct completion step;
 	int step_status;
@@ -259,7 +273,8 @@ int nfr_conn_resolve(struct nfr_conn *conn, struct net *net, struct sockaddr *pe
 int nfr_conn_connect(struct nfr_conn *conn);
 void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id);
 int nfr_conn_accept(struct nfr_conn *conn);
-void nfr_conn_drain(struct nfr_conn *conn);
+enum nfr_proof nfr_conn_drain(struct nfr_conn *conn);
+enum nfr_proof nfr_conn_end(struct nfr_conn *conn);
 void nfr_conn_free(struct nfr_conn *conn);
 
 #endif

@@ -23,7 +23,9 @@
  * core cannot busy-poll before it sleeps. If the owner permits it, the worker
  * runs in softirq context, which saves two thread switches per interrupt.
  */
+#include <linux/delay.h>
 #include <linux/dim.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "connection/connection.h"
@@ -905,26 +907,175 @@ static void nfr_conn_queues_quiesce(struct nfr_conn *conn)
 		cancel_work_sync(&conn->sent_work);
 }
 
+/* --- the end of the queue pair --- */
+
+/* Time for the device to flush a queue, before its queue pair is destroyed instead */
+#define NFR_DRAIN_TIMEOUT	(20 * HZ)
+
+/* Pauses between attempts to destroy a queue pair, in milliseconds: they grow to the last */
+#define NFR_DESTROY_AGAIN	50
+#define NFR_DESTROY_MAX		1000
+
+static void nfr_conn_last_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	complete(&container_of(wc->wr_cqe, struct nfr_conn_last, cqe)->done);
+}
+
+static struct ib_cqe *nfr_conn_last_begin(struct nfr_conn_last *last)
+{
+	init_completion(&last->done);
+	last->cqe.done = nfr_conn_last_done;
+	return &last->cqe;
+}
+
+/* Wait for the last work request of a queue, before which all others complete. @rc: of its post */
+static int nfr_conn_last_wait(struct nfr_conn_last *last, int rc)
+{
+	if (rc)
+		return rc;
+	return wait_for_completion_timeout(&last->done, NFR_DRAIN_TIMEOUT) ? 0 : -ETIMEDOUT;
+}
+
+/*
+ * Wait until the device has flushed all work requests of a fenced queue pair. Nothing else posts.
+ * ib_drain_qp() does the same, but does not say whether it succeeded. Returns 0 or a negative errno.
+ */
+static int nfr_conn_flush(struct nfr_conn *conn)
+{
+	struct ib_qp *qp = conn->id->qp;
+	struct ib_rdma_wr send = {
+		.wr = { .wr_cqe = nfr_conn_last_begin(&conn->last[0]),
+			.opcode = IB_WR_RDMA_WRITE },
+	};
+	struct ib_recv_wr recv = { .wr_cqe = nfr_conn_last_begin(&conn->last[1]) };
+	int rc;
+
+	/* nobody may have asked for the completions of a queue of nfr_conn_create_send_cq() */
+	if (conn->send_cq != conn->cq)
+		queue_work(nfr_work_poll, &conn->sent_work);
+	rc = nfr_conn_last_wait(&conn->last[0], ib_post_send(qp, &send.wr, NULL));
+	return rc ?: nfr_conn_last_wait(&conn->last[1], ib_post_recv(qp, &recv, NULL));
+}
+
+/* End the completion handlers of a queue pair that the device does not drain. */
+static void nfr_conn_queues_silence(struct nfr_conn *conn)
+{
+	WRITE_ONCE(conn->queues_end, true);
+	cancel_work_sync(&conn->fence_work);
+	nfr_conn_queues_quiesce(conn);
+}
+
+static enum nfr_proof nfr_conn_proof_set(struct nfr_conn *conn, enum nfr_proof proof)
+{
+	mutex_lock(&conn->ending);
+	conn->proof = proof;
+	mutex_unlock(&conn->ending);
+	return proof;
+}
+
 /**
  * nfr_conn_queues_drain - wait until the device has flushed all work requests, and no completion
  *	handler runs
  * @conn: broken connection
  *
- * ib_drain_qp() requires that nothing else posts. It polls a completion queue of
- * nfr_conn_create_send_cq() only after 100 ms. The worker handles its completion sooner.
+ * Return: NFR_PROOF_DRAINED or more, or less if the device refused: then work requests may not be
+ * complete, and their handlers will not run.
  */
-void nfr_conn_queues_drain(struct nfr_conn *conn)
+enum nfr_proof nfr_conn_queues_drain(struct nfr_conn *conn)
 {
+	enum nfr_proof proof = READ_ONCE(conn->proof);
+	int rc;
+
+	if (proof >= NFR_PROOF_DRAINED || conn->queues_end)
+		return proof;
 	spin_lock_bh(&conn->lock);
 	conn->sq.closed = true;
 	spin_unlock_bh(&conn->lock);
 	if (conn->id && conn->id->qp) {
 		rdma_disconnect(conn->id);
-		if (conn->send_cq != conn->cq)
-			queue_work(nfr_work_poll, &conn->sent_work);
-		ib_drain_qp(conn->id->qp);
+		proof = nfr_conn_fence(conn);
+		rc = proof < NFR_PROOF_FENCED ? -EIO : nfr_conn_flush(conn);
+		if (rc) {
+			pr_err_ratelimited("nfsrdma: device %s: a queue pair cannot be drained: %d\n",
+					   conn->device->name, rc);
+			nfr_conn_queues_silence(conn);
+			return proof;
+		}
 	}
 	nfr_conn_queues_quiesce(conn);
+	return nfr_conn_proof_set(conn, NFR_PROOF_DRAINED);
+}
+
+/* Events of rdma_cm use the queue pair, too. */
+static void nfr_conn_qp_set(struct nfr_conn *conn, struct ib_qp *qp)
+{
+	rdma_lock_handler(conn->id);
+	conn->id->qp = qp;
+	rdma_unlock_handler(conn->id);
+}
+
+/*
+ * Destroy the queue pair. Returns a negative errno if the device refused: rdma_destroy_qp() would
+ * forget it then. Caller holds the mutex.
+ */
+static int nfr_conn_qp_destroy(struct nfr_conn *conn)
+{
+	struct ib_qp *qp = conn->id->qp;
+	int rc;
+
+	/* nfr_mem_transfer_destroy_all() destroys the MRs of transfers that were not completed */
+	if (conn->proof < NFR_PROOF_DRAINED)
+		qp->mrs_used = 0;
+	nfr_conn_qp_set(conn, NULL);
+	rc = ib_destroy_qp(qp);
+	if (rc)
+		nfr_conn_qp_set(conn, qp);
+	return rc;
+}
+
+/**
+ * nfr_conn_qp_end - destroy the queue pair, however often the device refuses
+ * @conn: connection whose handlers have ended
+ *
+ * Memory of which the device may still be writing, and the receives, depend on it: nothing else
+ * proves that the device lets them go.
+ *
+ * Context: Sleeps until the device complies.
+ */
+static void nfr_conn_qp_end(struct nfr_conn *conn)
+{
+	unsigned int noio, pause = NFR_DESTROY_AGAIN;
+	int rc = 0;
+
+	while (conn->id && conn->id->qp) {
+		/* a task with locks of a file system may wait to fence this connection */
+		noio = memalloc_noio_save();
+		mutex_lock(&conn->ending);
+		rc = nfr_conn_qp_destroy(conn);
+		if (!rc && conn->proof < NFR_PROOF_DRAINED)
+			conn->proof = NFR_PROOF_DESTROYED;
+		mutex_unlock(&conn->ending);
+		memalloc_noio_restore(noio);
+		if (!rc)
+			return;
+		pr_err_ratelimited("nfsrdma: device %s: a queue pair cannot be destroyed: %d; its memory stays in use\n",
+				   conn->device->name, rc);
+		msleep(pause);
+		pause = min(2 * pause, NFR_DESTROY_MAX);
+	}
+}
+
+/**
+ * nfr_conn_queues_end - make sure that the peer cannot reach memory
+ * @conn: connection after nfr_conn_queues_drain()
+ *
+ * Return: NFR_PROOF_DRAINED, or NFR_PROOF_DESTROYED.
+ */
+enum nfr_proof nfr_conn_queues_end(struct nfr_conn *conn)
+{
+	if (conn->proof < NFR_PROOF_DRAINED)
+		nfr_conn_qp_end(conn);
+	return conn->proof;
 }
 
 /**
@@ -939,8 +1090,7 @@ void nfr_conn_queues_destroy(struct nfr_conn *conn)
 	/* late events queue the workers until the queue pair and the CQ are destroyed */
 	WRITE_ONCE(conn->queues_end, true);
 	cancel_work_sync(&conn->fence_work);
-	if (conn->id && conn->id->qp)
-		rdma_destroy_qp(conn->id);
+	nfr_conn_qp_end(conn);
 	nfr_conn_queues_quiesce(conn);
 	if (conn->send_cq != conn->cq) {
 		ib_free_cq(conn->send_cq);

@@ -24,7 +24,8 @@ void *nfr_conn_abandoned_reply(struct nfr_conn *conn, const struct nfr_late_repl
 
 void nfr_conn_queues_init(struct nfr_conn *conn);
 int nfr_conn_queues_create(struct nfr_conn *conn);
-void nfr_conn_queues_drain(struct nfr_conn *conn);
+enum nfr_proof nfr_conn_queues_drain(struct nfr_conn *conn);
+enum nfr_proof nfr_conn_queues_end(struct nfr_conn *conn);
 void nfr_conn_sends_poll(struct nfr_conn *conn);
 bool nfr_conn_sends_arm(struct nfr_conn *conn);
 void nfr_conn_queues_destroy(struct nfr_conn *conn);

@@ -76,24 +76,41 @@ static void nfr_conn_event_work(struct work_struct *work)
 	nfr_conn_break(conn, READ_ONCE(conn->event));
 }
 
-/**
- * nfr_conn_fence - move the queue pair to the error state
- * @conn: connection with a queue pair
- *
- * Context: Sleeps.
- *
- * Return: 0 if the peer cannot access memory by this connection any more. A negative errno if the
- * device refused: then the peer reaches each region until the region is destroyed.
- */
-int nfr_conn_fence(struct nfr_conn *conn)
+/* Move a queue pair to the error state. Caller holds the mutex. */
+static enum nfr_proof nfr_conn_fence_queue(struct nfr_conn *conn)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
 	int rc = ib_modify_qp(conn->id->qp, &attr, IB_QP_STATE);
 
-	if (rc)
-		pr_err_ratelimited("nfsrdma: device %s: a queue pair refused the error state: %d\n",
-				   conn->device->name, rc);
-	return rc;
+	if (!rc)
+		return NFR_PROOF_FENCED;
+	pr_err_ratelimited("nfsrdma: device %s: a queue pair refused the error state: %d\n",
+			   conn->device->name, rc);
+	return NFR_PROOF_NONE;
+}
+
+/**
+ * nfr_conn_fence - move the queue pair to the error state
+ * @conn: connection that has, or had, a queue pair
+ *
+ * Context: Sleeps.
+ *
+ * Return: NFR_PROOF_FENCED or more if the peer cannot access memory by this connection any more.
+ * NFR_PROOF_NONE if the device refused: then the peer reaches each region until the region or the
+ * queue pair is destroyed.
+ */
+enum nfr_proof nfr_conn_fence(struct nfr_conn *conn)
+{
+	enum nfr_proof proof;
+
+	mutex_lock(&conn->ending);
+	proof = conn->proof;
+	if (proof < NFR_PROOF_FENCED) {
+		proof = nfr_conn_fence_queue(conn);
+		conn->proof = proof;
+	}
+	mutex_unlock(&conn->ending);
+	return proof;
 }
 
 /* The connection was up, and therefore has a queue pair. */
@@ -118,6 +135,8 @@ void nfr_conn_state_init(struct nfr_conn *conn)
 	init_completion(&conn->step);
 	INIT_WORK(&conn->event_work, nfr_conn_event_work);
 	INIT_WORK(&conn->fence_work, nfr_conn_fence_work);
+	mutex_init(&conn->ending);
+	conn->proof = NFR_PROOF_NONE;
 	conn->reason = "none";
 	conn->step_status = 0;
 }

@@ -10,6 +10,6 @@ void nfr_conn_state_end(struct nfr_conn *conn);
 void nfr_conn_break(struct nfr_conn *conn, const char *reason);
 void nfr_conn_break_later(struct nfr_conn *conn, const char *reason);
 void nfr_conn_failed(struct nfr_conn *conn, const struct ib_wc *wc);
-int nfr_conn_fence(struct nfr_conn *conn);
+enum nfr_proof nfr_conn_fence(struct nfr_conn *conn);
 
 #endif

@@ -9,9 +9,13 @@
  * and release follows their completion.
  *
  * An MR whose invalidation failed belongs to a broken connection. destroy ends
- * the exposure when the queue pair is drained. Only then does the memory return
+ * the exposure when the connection has ended. Only then does the memory return
  * to its owner.
+ *
+ * A device may refuse to destroy an MR. Then the MR is kept, and destroyed later. Its
+ * memory waits for that, unless the queue pair is drained.
  */
+#include <linux/delay.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 
@@ -20,17 +24,99 @@
 #include "memory/region.h"
 #include "observe/trace.h"
 
+/* Pauses between attempts to destroy MRs, in milliseconds: they grow to the last */
+#define NFR_DESTROY_AGAIN	50
+#define NFR_DESTROY_MAX		1000
+
+/* Pools of which the device has refused to destroy an MR; nothing new is exposed by its device */
+static DEFINE_SPINLOCK(nfr_mem_refusing_lock);
+static LIST_HEAD(nfr_mem_refusing);
+
+/* --- devices that refuse --- */
+
+static void nfr_mem_refused(struct nfr_pool *pool, int rc)
+{
+	spin_lock(&nfr_mem_refusing_lock);
+	if (list_empty(&pool->refusing)) {
+		list_add(&pool->refusing, &nfr_mem_refusing);
+		pr_err("nfsrdma: device %s: a memory region cannot be destroyed: %d; its memory stays in use\n",
+		       pool->device->name, rc);
+	}
+	spin_unlock(&nfr_mem_refusing_lock);
+}
+
+static void nfr_mem_complied(struct nfr_pool *pool)
+{
+	if (list_empty(&pool->refusing))
+		return;
+	spin_lock(&nfr_mem_refusing_lock);
+	list_del_init(&pool->refusing);
+	spin_unlock(&nfr_mem_refusing_lock);
+}
+
+/**
+ * nfr_mem_device_refuses - check whether a device has MRs that it did not destroy when it had to
+ * @device: RDMA device
+ *
+ * Return: true if memory must not be exposed by it.
+ */
+bool nfr_mem_device_refuses(const struct ib_device *device)
+{
+	const struct nfr_pool *pool;
+	bool found = false;
+
+	if (list_empty_careful(&nfr_mem_refusing))
+		return false;
+	spin_lock(&nfr_mem_refusing_lock);
+	list_for_each_entry(pool, &nfr_mem_refusing, refusing)
+		found |= pool->device == device;
+	spin_unlock(&nfr_mem_refusing_lock);
+	return found;
+}
+
 /* --- taking and destroying an MR --- */
 
-/* Destroy an MR that may be valid, but not its structure. */
-static void nfr_mem_mr_retire(struct nfr_mr *mr)
+/* Have the device destroy an MR that may be valid. Returns false if it refuses. */
+static bool nfr_mem_mr_destroy(struct nfr_mr *mr)
 {
-	if (mr->mr)
-		ib_dereg_mr(mr->mr);
+	int rc = mr->mr ? ib_dereg_mr(mr->mr) : 0;
+
+	if (rc) {
+		nfr_mem_refused(mr->pool, rc);
+		return false;
+	}
+	mr->mr = NULL;
+	mr->valid = false;
+	return true;
+}
+
+/* Have the device destroy MRs in a list. Returns false if some are left. Frees nothing. */
+static bool nfr_mem_mrs_destroy(struct list_head *mrs)
+{
+	struct nfr_mr *mr;
+	bool all = true;
+
+	list_for_each_entry(mr, mrs, list)
+		all &= nfr_mem_mr_destroy(mr);
+	return all;
+}
+
+/*
+ * Whether the peer cannot reach the memory of an MR. The only place where the memory of a
+ * connection's MRs returns without an invalidation asks this.
+ */
+static bool nfr_mem_mr_is_proven(const struct nfr_mr *mr, enum nfr_proof proof)
+{
+	return !mr->valid || proof == NFR_PROOF_DRAINED;
+}
+
+/* Give the memory of an MR back. The MR itself may still exist. */
+static void nfr_mem_mr_return(struct nfr_mr *mr)
+{
+	mr->pool->orphaned++;
 	nfr_mem_unmap(mr);
 	if (mr->npages)
 		nfr_mem_cache_unpin(mr);
-	kfree(mr->sgl);
 }
 
 /*
@@ -259,19 +345,16 @@ void nfr_mem_forget(struct nfr_exposure *exposure)
  * @mrs: detached MRs of a broken connection whose fence failed
  *
  * The memory stays mapped, and the MRs in the list: work requests that are not complete refer to
- * them. When the connection is drained, nfr_mem_destroy() has to follow.
+ * them. When the connection has ended, nfr_mem_destroy() has to follow.
  *
- * Context: Sleeps until the device has destroyed the regions.
+ * Context: Sleeps until the device has answered.
+ *
+ * Return: false if the device refused: the peer may still reach memory, and the caller has to try
+ * again.
  */
-void nfr_mem_cut(struct list_head *mrs)
+bool nfr_mem_cut(struct list_head *mrs)
 {
-	struct nfr_mr *mr;
-
-	list_for_each_entry(mr, mrs, list) {
-		if (mr->mr)
-			ib_dereg_mr(mr->mr);
-		mr->mr = NULL;
-	}
+	return nfr_mem_mrs_destroy(mrs);
 }
 
 /**
@@ -286,21 +369,75 @@ void nfr_mem_detach(struct nfr_exposure *exposure, struct list_head *mrs)
 	nfr_mem_exposure_init(exposure);
 }
 
+static void nfr_mem_mr_free(struct nfr_mr *mr)
+{
+	list_del(&mr->list);
+	kfree(mr->sgl);
+	kfree(mr);
+}
+
+/*
+ * Destroy MRs, and give memory back that the peer cannot reach. The pool gets MRs whose memory
+ * is back, but which still exist. Returns false if memory is left in the list.
+ */
+static bool nfr_mem_destroy_some(struct list_head *mrs, enum nfr_proof proof)
+{
+	struct nfr_mr *mr, *next;
+	bool gone;
+
+	list_for_each_entry_safe(mr, next, mrs, list) {
+		/* revoke the peer's access before unmapping */
+		gone = nfr_mem_mr_destroy(mr);
+		if (!nfr_mem_mr_is_proven(mr, proof))
+			continue;
+		nfr_mem_mr_return(mr);
+		if (gone)
+			nfr_mem_mr_free(mr);
+		else
+			list_move(&mr->list, &mr->pool->free);
+	}
+	return list_empty(mrs);
+}
+
+static void nfr_mem_destroy_pause(unsigned int *pause)
+{
+	msleep(*pause);
+	*pause = min(2 * *pause, NFR_DESTROY_MAX);
+}
+
 /**
- * nfr_mem_destroy - destroy the MRs of requests that lost their connection
- * @mrs: MRs of a drained connection, in any state; the list becomes empty
+ * nfr_mem_destroy - destroy the MRs of requests that lost their connection, and give back their
+ *	memory
+ * @mrs: MRs of a connection that has ended, in any state; the list becomes empty
+ * @proof: what nfr_conn_end() returned
+ *
+ * Context: Sleeps until the device has destroyed them, if nothing else proves that no peer
+ * reaches the memory.
+ */
+void nfr_mem_destroy(struct list_head *mrs, enum nfr_proof proof)
+{
+	unsigned int pause = NFR_DESTROY_AGAIN;
+
+	if (WARN_ON_ONCE(proof < NFR_PROOF_DRAINED))
+		proof = NFR_PROOF_NONE;
+	while (!nfr_mem_destroy_some(mrs, proof))
+		nfr_mem_destroy_pause(&pause);
+}
+
+/**
+ * nfr_mem_pool_destroy - destroy the MRs in the pool
+ * @pool: pool to which all requests have returned their MRs, or their memory
  *
  * Context: Sleeps until the device has destroyed them.
  */
-void nfr_mem_destroy(struct list_head *mrs)
+void nfr_mem_pool_destroy(struct nfr_pool *pool)
 {
+	unsigned int pause = NFR_DESTROY_AGAIN;
 	struct nfr_mr *mr, *next;
 
-	list_for_each_entry_safe(mr, next, mrs, list) {
-		mr->pool->orphaned++;
-		/* revoke the peer's access before unmapping */
-		nfr_mem_mr_retire(mr);
-		list_del(&mr->list);
-		kfree(mr);
-	}
+	while (!nfr_mem_mrs_destroy(&pool->free))
+		nfr_mem_destroy_pause(&pause);
+	list_for_each_entry_safe(mr, next, &pool->free, list)
+		nfr_mem_mr_free(mr);
+	nfr_mem_complied(pool);
 }

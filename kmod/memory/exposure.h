@@ -33,9 +33,11 @@ u32 nfr_mem_revoke(struct nfr_exposure *exposure, struct ib_send_wr **first,
 		   struct ib_send_wr **last);
 void nfr_mem_release(struct nfr_exposure *exposure);
 void nfr_mem_forget(struct nfr_exposure *exposure);
-void nfr_mem_cut(struct list_head *mrs);
+bool nfr_mem_cut(struct list_head *mrs);
 void nfr_mem_detach(struct nfr_exposure *exposure, struct list_head *mrs);
-void nfr_mem_destroy(struct list_head *mrs);
+void nfr_mem_destroy(struct list_head *mrs, enum nfr_proof proof);
+void nfr_mem_pool_destroy(struct nfr_pool *pool);
+bool nfr_mem_device_refuses(const struct ib_device *device);
 
 static inline void nfr_mem_exposure_init(struct nfr_exposure *exposure)
 {

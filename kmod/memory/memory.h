@@ -7,7 +7,8 @@
  * prepares the work requests; the owner of the pool posts them, and provides the
  * handler of their completions. The memory returns to its owner only when the
  * peer cannot access it any more: when the peer invalidated the MR, when our
- * LOCAL_INV completed, or when the queue pair is drained and the MR destroyed.
+ * LOCAL_INV completed, when the queue pair is drained, or when the queue pair and
+ * the MR are destroyed.
  * Each use of an MR has a new key, and addresses that no other use of the pool's
  * MRs has.
  */
@@ -21,6 +22,7 @@
 #include <rdma/rdma_cm.h>
 
 #include "memory/region.h"
+#include "proof.h"
 #include "wire/wire.h"
 
 /* Minimum number of pages per MR */
@@ -33,7 +35,7 @@ struct nfr_pool;
  * struct nfr_mr - memory region
  * @list: link in the pool or in its exposure
  * @pool: pool that the MR belongs to
- * @mr: the verbs object; NULL after nfr_mem_cut()
+ * @mr: the verbs object; NULL when the device has destroyed it
  * @sgl: scatterlist of nfr_pool.room entries
  * @entries: number of scatterlist entries in use
  * @offered: bytes that the peer may access for the current Call
@@ -126,6 +128,7 @@ struct nfr_cache {
  * @total: number of MRs allocated
  * @recycled: number of MRs whose work requests failed
  * @orphaned: number of MRs that were in use when the connection broke
+ * @refusing: link in the list of pools of which the device has refused to destroy an MR
  */
 struct nfr_pool {
 	spinlock_t lock;		/* protects @free, @total and @cache */
@@ -141,6 +144,7 @@ struct nfr_pool {
 	u32 total;
 	u64 recycled;
 	u64 orphaned;
+	struct list_head refusing;
 };
 
 /* region.c */
@@ -148,7 +152,6 @@ void nfr_mem_pool_init(struct nfr_pool *pool);
 void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted);
 u32 nfr_mem_pool_chain(const struct nfr_pool *pool);
 int nfr_mem_pool_fill(struct nfr_pool *pool, struct ib_pd *pd, u32 count);
-void nfr_mem_pool_destroy(struct nfr_pool *pool);
 struct nfr_mr *nfr_mem_pool_take(struct nfr_pool *pool);
 void nfr_mem_pool_give(struct nfr_pool *pool, struct nfr_mr *mr);
 int nfr_mem_map(struct nfr_mr *mr, struct nfr_span *span, enum dma_data_direction direction);

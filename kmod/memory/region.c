@@ -213,13 +213,6 @@ out_free:
 	return NULL;
 }
 
-static void nfr_mem_mr_free(struct nfr_mr *mr)
-{
-	ib_dereg_mr(mr->mr);
-	kfree(mr->sgl);
-	kfree(mr);
-}
-
 /* Fill the scatterlist from @span, as far as the MR reaches. Returns the number of bytes. */
 static u32 nfr_mem_mr_fill(struct nfr_mr *mr, struct nfr_span *span, const struct nfr_pool *pool)
 {
@@ -309,6 +302,7 @@ void nfr_mem_pool_init(struct nfr_pool *pool)
 {
 	spin_lock_init(&pool->lock);
 	INIT_LIST_HEAD(&pool->free);
+	INIT_LIST_HEAD(&pool->refusing);
 	/* nobody but the peer can guess addresses; three quarters of them are left */
 	atomic64_set(&pool->next, (get_random_u64() >> 2) & PAGE_MASK);
 }
@@ -398,19 +392,6 @@ void nfr_mem_pool_give(struct nfr_pool *pool, struct nfr_mr *mr)
 	spin_lock(&pool->lock);
 	list_move(&mr->list, &pool->free);
 	spin_unlock(&pool->lock);
-}
-
-/**
- * nfr_mem_pool_destroy - destroy the MRs in the pool
- * @pool: pool to which all requests have returned their MRs
- */
-void nfr_mem_pool_destroy(struct nfr_pool *pool)
-{
-	struct nfr_mr *mr, *next;
-
-	list_for_each_entry_safe(mr, next, &pool->free, list)
-		nfr_mem_mr_free(mr);
-	INIT_LIST_HEAD(&pool->free);
 }
 
 /* --- RDMA Reads and Writes --- */
@@ -641,10 +622,44 @@ struct ib_send_wr *nfr_mem_transfer_chain(struct nfr_transfer *transfer, struct 
 	return last;
 }
 
+/*
+ * Destroy an operation whose queue pair is destroyed. The RDMA core returns the MRs of the operation
+ * to the queue pair, which a structure on the stack stands for. No peer can reach these MRs: their
+ * protection domain has no queue pair.
+ */
+static noinline void nfr_mem_transfer_destroy_late(const struct rdma_cm_id *id, struct nfr_rw *rw)
+{
+	struct ib_pd pd = { .device = id->device };
+	struct ib_qp qp = { .device = id->device, .pd = &pd };
+	struct ib_mr *mr, *next;
+	int rc;
+
+	spin_lock_init(&qp.mr_lock);
+	INIT_LIST_HEAD(&qp.rdma_mrs);
+	rdma_rw_ctx_destroy(&rw->ctx, &qp, id->port_num, rw->sg, rw->entries, rw->direction);
+	list_for_each_entry_safe(mr, next, &qp.rdma_mrs, qp_entry) {
+		rc = ib_dereg_mr(mr);
+		if (rc)
+			pr_err_ratelimited("nfsrdma: device %s: a memory region of the RDMA core cannot be destroyed: %d\n",
+					   id->device->name, rc);
+	}
+}
+
+static void nfr_mem_transfer_destroy_one(struct rdma_cm_id *id, struct nfr_rw *rw)
+{
+	if (rw->plain)
+		nfr_mem_scatter_unmap(id->device, rw->sges, rw->entries, DMA_TO_DEVICE);
+	else if (id->qp)
+		rdma_rw_ctx_destroy(&rw->ctx, id->qp, id->port_num, rw->sg, rw->entries,
+				    rw->direction);
+	else
+		nfr_mem_transfer_destroy_late(id, rw);
+}
+
 /**
  * nfr_mem_transfer_destroy_all - undo nfr_mem_transfer_add()
- * @transfer: transfer whose operations are complete or were not posted; the queue
- *	pair exists
+ * @transfer: transfer whose operations are complete or were not posted, or whose queue pair is
+ *	drained or destroyed
  */
 void nfr_mem_transfer_destroy_all(struct nfr_transfer *transfer)
 {
@@ -653,11 +668,7 @@ void nfr_mem_transfer_destroy_all(struct nfr_transfer *transfer)
 
 	list_for_each_entry_safe(rw, next, &transfer->rws, list) {
 		list_del(&rw->list);
-		if (rw->plain)
-			nfr_mem_scatter_unmap(id->device, rw->sges, rw->entries, DMA_TO_DEVICE);
-		else
-			rdma_rw_ctx_destroy(&rw->ctx, id->qp, id->port_num, rw->sg, rw->entries,
-					    rw->direction);
+		nfr_mem_transfer_destroy_one(id, rw);
 		if (rw->holds)
 			nfr_mem_transfer_pages(rw, put_page);
 		kvfree(rw);

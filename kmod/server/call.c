@@ -130,7 +130,7 @@ static void nfr_svc_req_put(struct nfr_svc_req *req)
 
 /**
  * nfr_svc_req_destroy_all - free all requests in any state
- * @svc: drained connection without references, whose queue pair still exists
+ * @svc: connection that has ended, without references
  */
 void nfr_svc_req_destroy_all(struct nfr_svc *svc)
 {

@@ -247,6 +247,8 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	nfr_conn_drain(svc->conn);
 	cancel_delayed_work_sync(&svc->late_work);
 	cancel_work_sync(&svc->deferred_work);
+	/* clients and the device may use the memory of requests and of grants until then */
+	nfr_conn_end(svc->conn);
 	nfr_svc_observe_end(svc);
 	nfr_svc_budget_leave(svc);
 	if (svc->personality->destroy)

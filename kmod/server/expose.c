@@ -333,7 +333,7 @@ void nfr_svc_expose_end(struct nfr_svc_req *req)
 
 /**
  * nfr_svc_expose_destroy - undo nfr_svc_expose_init()
- * @svc: drained connection without references, whose requests still exist
+ * @svc: connection that has ended, without references, whose requests still exist
  *
  * Context: Sleeps.
  */
@@ -347,7 +347,7 @@ void nfr_svc_expose_destroy(struct nfr_svc *svc)
 		nfr_svc_expose_uncount(req);
 	}
 	atomic_sub(svc->exposures->nexposed, &nfr_svc_dones_total);
-	nfr_mem_destroy(&mrs);
+	nfr_mem_destroy(&mrs, svc->conn->proof);
 	nfr_mem_pool_destroy(svc->pool);
 	kfree(svc->exposures);
 }

@@ -117,13 +117,16 @@ static bool nfr_svc_notice_defer(struct nfr_svc_notices *notices, const struct n
 
 /*
  * Check whether a grant can be announced, before work for it. Returns false if the client has
- * returned too few credits, also for revocations.
+ * returned too few credits, also for revocations, or if the device has refused to end an exposure.
  */
 bool nfr_svc_notice_may_grant(struct nfr_svc *branch)
 {
 	struct nfr_conn *conn = branch->conn;
 	int rc;
 
+	/* it might not end the grant */
+	if (nfr_mem_device_refuses(conn->device))
+		return false;
 	spin_lock_bh(&conn->lock);
 	rc = nfr_svc_notice_send_late(branch);
 	if (!rc && !branch->notices->credits)

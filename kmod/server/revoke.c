@@ -15,6 +15,7 @@
  *
  * A worker ends grants whose time is over; that of watch.c finds the files that changed.
  */
+#include <linux/delay.h>
 #include <linux/sched/mm.h>
 
 #include "connection/queues.h"
@@ -30,6 +31,10 @@
 
 /* The same for invalidations that no task waits for */
 #define NFR_SVC_REVOKE_IDLE	HZ
+
+/* Pauses between attempts to fence a connection, in milliseconds: they grow to the last */
+#define NFR_SVC_FENCE_AGAIN	10
+#define NFR_SVC_FENCE_MAX	1000
 
 /* Interval at which grants expire */
 #define NFR_SVC_REVOKE_CHECK	HZ
@@ -288,8 +293,11 @@ static void nfr_svc_revoke_all_gone(struct nfr_svc *branch)
 	list_splice(&grants, &notices->dead);
 }
 
-/* Destroy the registrations of a connection whose fence failed. Its grants are not gone yet. */
-static void nfr_svc_revoke_by_cut(struct nfr_svc *branch)
+/*
+ * Destroy the registrations of a connection whose fence failed. Its grants are not gone yet. Returns
+ * false if the device refuses that, too.
+ */
+static bool nfr_svc_revoke_by_cut(struct nfr_svc *branch)
 {
 	struct nfr_svc_notices *notices = branch->notices;
 	struct list_head *const lists[] = {
@@ -297,6 +305,7 @@ static void nfr_svc_revoke_by_cut(struct nfr_svc *branch)
 	};
 	struct nfr_svc_grant *grant;
 	LIST_HEAD(mrs);
+	bool cut;
 	u32 i;
 
 	spin_lock_bh(&nfr_svc_grants_lock);
@@ -306,27 +315,33 @@ static void nfr_svc_revoke_by_cut(struct nfr_svc *branch)
 		list_for_each_entry(grant, lists[i], of_branch)
 			nfr_mem_detach(&grant->exposure, &mrs);
 	spin_unlock_bh(&nfr_svc_grants_lock);
-	nfr_mem_cut(&mrs);
+	list_splice_init(&notices->cut, &mrs);
+	cut = nfr_mem_cut(&mrs);
 	list_splice(&mrs, &notices->cut);
+	return cut;
 }
 
 /*
  * Fence a connection whose invalidations are late or failed. Its registrations are valid, but the
  * client cannot reach them through a fenced queue pair. If the device refuses the fence, it has to
- * destroy them. That ends all grants of the connection. The caller does not hold the lock, and may
- * hold locks of a file system.
+ * destroy them. That ends all grants of the connection. If the device refuses both, the client may
+ * still read: then the task waits, and tries again. The caller does not hold the lock, and may hold
+ * locks of a file system.
  */
 static void nfr_svc_revoke_by_fence(struct nfr_svc *branch)
 {
-	unsigned int noio = memalloc_noio_save();
-	bool fenced;
+	unsigned int noio = memalloc_noio_save(), pause = NFR_SVC_FENCE_AGAIN;
+	bool ended;
 
 	/* nobody may take the grants for dead before the task that ends them is done */
 	mutex_lock(&branch->notices->fencing);
-	fenced = !nfr_conn_fence(branch->conn);
+	ended = nfr_conn_fence(branch->conn) >= NFR_PROOF_FENCED;
 	nfr_conn_break(branch->conn, "an invalidation was late");
-	if (!fenced)
-		nfr_svc_revoke_by_cut(branch);
+	while (!ended && !nfr_svc_revoke_by_cut(branch)) {
+		msleep(pause);
+		pause = min(2 * pause, NFR_SVC_FENCE_MAX);
+		ended = nfr_conn_fence(branch->conn) >= NFR_PROOF_FENCED;
+	}
 	mutex_unlock(&branch->notices->fencing);
 	memalloc_noio_restore(noio);
 	spin_lock_bh(&nfr_svc_grants_lock);
@@ -464,7 +479,7 @@ int nfr_svc_revoke_join(struct nfr_svc *branch)
 
 /**
  * nfr_svc_revoke_destroy - end the grants of a connection
- * @branch: drained connection
+ * @branch: connection that has ended
  *
  * Context: Sleeps.
  */
@@ -485,7 +500,7 @@ void nfr_svc_revoke_destroy(struct nfr_svc *branch)
 		nfr_mem_detach(&grant->exposure, &mrs);
 	spin_unlock_bh(&nfr_svc_grants_lock);
 	/* the device may take its time; others grant and revoke meanwhile */
-	nfr_mem_destroy(&mrs);
+	nfr_mem_destroy(&mrs, branch->conn->proof);
 	list_for_each_entry(grant, &grants, of_branch)
 		nfr_svc_grant_drop_pages(grant);
 	spin_lock_bh(&nfr_svc_grants_lock);

@@ -19,7 +19,16 @@ PREFIXES = {
     **{"memory": "nfr_mem_", "connection": "nfr_conn_", "server": "nfr_svc_"},
 }
 # the ground, which every room may include and which includes no room, and the roof
-GROUND = ("gfp.h", "params.c", "params.h", "variants.c", "variants.h", "work.c", "work.h")
+GROUND = (
+    "gfp.h",
+    "params.c",
+    "params.h",
+    "proof.h",
+    "variants.c",
+    "variants.h",
+    "work.c",
+    "work.h",
+)
 ROOF = ("module.c", "trace.c")
 # a file that more files call than this has a header of its own; wire is one codec
 USERS = 5

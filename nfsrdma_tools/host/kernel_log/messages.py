@@ -735,10 +735,13 @@ _OURS = (
     KnownMessage(
         "queue pair stuck",
         "warning",
-        rf"nfsrdma: device {_DEVICE}: a queue pair refused the error state: {_ERROR}",
-        "A connection ended while its device failed.",
+        rf"nfsrdma: device {_DEVICE}: a (?:queue pair|memory region)(?: of the RDMA core)?"
+        r" (?:refused the error state|cannot be (?:drained|destroyed)):"
+        rf" {_ERROR}(?:; its memory stays in use)?",
+        "A connection ended while its device failed. Memory that a peer may still reach stays in"
+        " use until the device complies.",
         "nfsrdma link show",
-        "kmod/connection/state.c of this project",
+        "kmod/connection/state.c, kmod/connection/queues.c, kmod/memory/exposure.c of this project",
         doubt="the driver may have ended the connection by itself",
     ),
     KnownMessage(
