@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ends of connections whose card refuses to end them: memory returns with proof only.
+
+On the kernel with KASAN (``--kernel debug``), a report fails the test, too.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cards import cards_lab
+from carriers import OURS, serve
+from node_files import node_script
+from storm import set_to
+
+from nfsrdma_tools.lab.lab import Lab
+
+SCRIPT = node_script("ends")
+KIB = 1 << 10
+# the time after which the client ends the connection of a late READ, in seconds
+PATIENCE = 3
+# more refusals than an end of a connection asks for
+STUCK = 8
+
+
+@pytest.fixture(scope="module")
+def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """A solo lab with two modelled cards and our module at both ends."""
+    with cards_lab(pytestconfig, "ends") as lab:
+        serve(lab, "server", OURS)
+        yield lab
+
+
+def on(lab: Lab, personality: str, *words: str | int, timeout: float = 900) -> Any:
+    """The result of a function of ends_node.py, which runs in the node."""
+    for name in ("personality", "server_personalities"):
+        set_to(lab, "client", name, personality)
+    argv = ("python3", "-", *map(str, words))
+    output = lab.run("client", *argv, stdin=SCRIPT, timeout=timeout).stdout
+    print(personality, words, output[:1500])
+    return json.loads(output)
+
+
+def nothing_in_use(found: dict[str, Any]) -> None:
+    assert set(found["server"].values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("personality", "size"),
+    [
+        ("read-write", 256 * KIB),
+        ("pre-posted", 256 * KIB),
+        ("read-read", 256 * KIB),
+        ("optimistic", 64 * KIB),
+        pytest.param("cached", 256 * KIB, marks=pytest.mark.nightly),
+        pytest.param("padded", 8 * KIB, marks=pytest.mark.nightly),
+    ],
+)
+@pytest.mark.parametrize("keep", [3, pytest.param(0, marks=pytest.mark.nightly)])
+def test_late_data_does_not_reach_memory_that_has_returned(
+    cards: Lab, personality: str, size: int, keep: int
+) -> None:
+    """The client's card refuses the error state, and to destroy queue pairs and regions."""
+    found = on(cards, personality, "late", personality, size, STUCK, keep, keep)
+    assert not found["alive"], "the READ does not end"
+    assert found["returned"] > PATIENCE, "the data was not late"
+    assert found["late"], "the READ waited for the late data"
+    assert found["damaged"] == 0
+    assert found["same"]
+    assert found["again"]
+    # the client asked until its card complied
+    assert found["left"]["keep_qps"] == 0
+    assert found["left"]["stuck"] < STUCK
+    nothing_in_use(found)
+
+
+def test_a_change_waits_until_no_client_reads_old_data(cards: Lab) -> None:
+    """The server's card refuses invalidations, the error state, and to destroy regions."""
+    found = on(cards, "optimistic", "writer", STUCK, 1, 1000)
+    assert found["left"]["cut_chains"] == 0
+    # what ended the access was the fence, in the end
+    assert found["left"]["stuck"] == 0
+    assert found["left"]["keep_regions"] > 0
+    assert (found["old"], found["new"]) == (False, True)
+    nothing_in_use(found)
+
+
+@pytest.mark.parametrize("cached", ["N", "Y"])
+def test_reads_pause_when_refusals_end_connections(cards: Lab, cached: str) -> None:
+    """Whatever the driver says of the state of a queue pair."""
+    found = on(cards, "optimistic", "refused", cached, 3)
+    assert found["optimistic_pauses"] == 1
+    assert 0 < found["optimistic_refused"] < 8
+    nothing_in_use(found)
+
+
+def test_entries_of_a_scatterlist_are_bounded(cards: Lab) -> None:
+    """Swiotlb maps 256 KiB at once: 1 MiB of contiguous memory takes 8 entries."""
+    found = on(cards, "read-read", "entries")
+    assert found["same"]
+    # the server may name the memory in several segments
+    assert sum(found["counts"]) >= 8
+    nothing_in_use(found)
