@@ -3,6 +3,7 @@
  * Limits of grants: optimistic_memory, the share of a client, and memory pressure. The oldest
  * grants end first, and none that is new.
  */
+#include <linux/mm.h>
 #include <linux/shrinker.h>
 
 #include "compat/compat.h"
