@@ -258,7 +258,7 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	else
 		nfr_svc_branches_refuse(svc);
 	if (!branch)
-		nfr_svc_permits_destroy(first);
+		nfr_svc_permits_put(first);
 	nfr_svc_req_destroy_all(svc);
 	nfr_svc_pages_free(svc);
 	if (!branch && first->callbacks)

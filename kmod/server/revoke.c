@@ -555,18 +555,11 @@ static void nfr_svc_revoke_check(struct nfr_svc_watch *watch)
 	nfr_svc_revoke_unless_same(watch, NULL);
 }
 
-static void nfr_svc_revoke_expired(void)
-{
-	spin_lock_bh(&nfr_svc_grants_lock);
-	nfr_svc_permits_expire();
-	spin_unlock_bh(&nfr_svc_grants_lock);
-}
-
 static const struct nfr_svc_watch_ops nfr_svc_revoke_watch_ops = {
 	.revoke	= nfr_svc_revoke_uses,
 	.wait	= nfr_svc_revoke_wait,
 	.check	= nfr_svc_revoke_check,
-	.expire	= nfr_svc_revoke_expired,
+	.expire	= nfr_svc_permits_expire,
 };
 
 /* Prepare to revoke. Returns 0 or a negative errno. */

@@ -360,7 +360,7 @@ struct nfr_svc {
  * @xprt: the transport; its references are those of the connection
  * @svc: the connection
  * @ready: requests that wait for an nfsd thread, those of branches as well
- * @permits: what threadless reads are permitted, those of branches as well, or NULL
+ * @permits: what threadless reads the client is permitted, by all its connections; or NULL
  * @callbacks: rpc_xprt for callbacks, or NULL
  * @known: link in the list of connections that branches may join; the lock of branch.c
  *	protects it

@@ -3,9 +3,9 @@
  * Threadless reads: an NFSv3 READ of data in the page cache is answered where its Call arrives.
  * nfsd wakes no thread, and clients do not notice it.
  *
- * nfsd decides who may read. When it has answered a READ, the server keeps a permit: for a second,
- * READs of the same file handle with the same credential on the same connection are answered
- * here. Squashing, export options and flavors are nfsd's. A change of the file sets ctime, which
+ * nfsd decides who may read. When it has answered a READ for the second time, the server keeps a
+ * permit: for a second, READs of the same file handle by the same user of the same client, on any
+ * of its connections, are answered here. Squashing, export options and flavors are nfsd's. A change of the file sets ctime, which
  * ends the permit at once. A change that sets no ctime (of exports, of the groups of a user) takes
  * effect when the permit ends.
  *
@@ -13,8 +13,8 @@
  * as long as ctime is the same (but for atime). A client may expect these: Linux allots the header
  * of a READ by the first Reply of a mount.
  *
- * A READ looks for its permit and takes references to folios under the lock of the client's
- * permits, which keeps the inode valid, see permit.c.
+ * A READ looks for its permit and takes references to folios under a lock of few permits of its
+ * client, which keeps the inode valid, see permit.c.
  *
  * All of it runs with softirqs disabled, and takes no lock of the file system: filemap_get_folio()
  * needs none. What the file held at a moment between the Call and its Reply is what the client
@@ -23,6 +23,7 @@
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
+#include <linux/random.h>
 #include <linux/sched/clock.h>
 #include <linux/slab.h>
 #include <linux/sunrpc/svc.h>
@@ -36,7 +37,6 @@
 #include "server/budget.h"
 #include "server/call.h"
 #include "server/file.h"
-#include "server/optimistic.h"
 #include "server/pages.h"
 #include "server/permit.h"
 #include "server/reply.h"
@@ -46,8 +46,17 @@
 /* Time of a CPU per tick for hits, in nanoseconds, if a task wants the CPU */
 #define NFR_SVC_THREADLESS_TIME	(TICK_NSEC / 2)
 
-/* One in this many hits is measured, because reading the clock twice costs a tenth of a hit */
+/*
+ * One in this many READs on average is measured, because reading the clock twice costs a tenth of
+ * a hit. Chance decides which: a client that knew could have the others cost more.
+ */
 #define NFR_SVC_THREADLESS_SAMPLE	16
+
+/*
+ * Whether the processor reads the size of a file at once. Where it does not, i_size_read() waits
+ * for a task that changes the size, which the softirq may have interrupted.
+ */
+#define NFR_SVC_THREADLESS	IS_ENABLED(CONFIG_64BIT)
 
 /* Data that a message takes from pages, at least; in bytes */
 #define NFR_SVC_THREADLESS_GATHER	1024u
@@ -59,11 +68,11 @@ struct nfr_svc_answer {
 	u8 rpc[NFR_WIRE_READ_ANSWER];
 };
 
-/* Time that hits took of a CPU in a tick, by samples; @hits is the number of all hits */
+/* Time that READs took of a CPU in a tick, by samples, of which the next comes after @others */
 struct nfr_svc_threadless_time {
 	unsigned long tick;
 	u64 spent;
-	u32 hits;
+	u32 others;
 };
 
 static DEFINE_PER_CPU(struct nfr_svc_threadless_time, nfr_svc_threadless_times);
@@ -178,17 +187,29 @@ static bool nfr_svc_threadless_may_run(const struct nfr_svc_threadless_time *tim
 	       !nfr_svc_threadless_is_wanted();
 }
 
+/* Decide whether to measure a READ. Returns the time at which it begins, or 0. */
+static u64 nfr_svc_threadless_sample(struct nfr_svc_threadless_time *time)
+{
+	if (time->others) {
+		time->others--;
+		return 0;
+	}
+	/* with the sample, one in NFR_SVC_THREADLESS_SAMPLE on average */
+	time->others = get_random_u32() % (2 * NFR_SVC_THREADLESS_SAMPLE - 1);
+	return local_clock();
+}
+
 static void nfr_svc_threadless_account(struct nfr_svc_threadless_time *time, u64 began)
 {
 	unsigned long now = jiffies;
 
-	time->hits++;
+	if (!began)
+		return;
 	if (time->tick != now) {
 		time->tick = now;
 		time->spent = 0;
 	}
-	if (began)
-		time->spent += (local_clock() - began) * NFR_SVC_THREADLESS_SAMPLE;
+	time->spent += (local_clock() - began) * NFR_SVC_THREADLESS_SAMPLE;
 }
 
 /* Check for room in the send queue, for each page and the Reply. Others may take it meanwhile. */
@@ -312,20 +333,22 @@ static enum nfr_threadless nfr_svc_threadless_answer(struct nfr_svc_req *req,
 						     const struct nfr_svc_asked *asked,
 						     struct nfr_svc_answer *answer)
 {
-	/* pairs with the cmpxchg() in nfr_svc_permits_get() */
+	/* pairs with the smp_store_release() in nfr_svc_permits_join() */
 	struct nfr_svc_permits *permits = smp_load_acquire(&req->svc->first->permits);
 	enum nfr_threadless result = nfr_svc_threadless_begin(req, &asked->read);
+	struct nfr_svc_permit_set *set;
 	struct nfr_svc_permit *permit;
 
 	if (result != NFR_THREADLESS_HIT)
 		return result;
 	if (!permits)
 		return NFR_THREADLESS_ABSENT;
-	spin_lock(&permits->lock);
-	permit = nfr_svc_permit_find(permits, asked);
+	set = nfr_svc_permit_set(permits, asked);
+	spin_lock(&set->lock);
+	permit = nfr_svc_permit_find(set, asked);
 	result = permit ? nfr_svc_threadless_look(req, permit, &asked->read, answer) :
 			  NFR_THREADLESS_ABSENT;
-	spin_unlock(&permits->lock);
+	spin_unlock(&set->lock);
 	if (result == NFR_THREADLESS_HIT)
 		return nfr_svc_threadless_send(req, asked->read.position, answer);
 	nfr_svc_pages_drop(req);
@@ -353,7 +376,7 @@ bool nfr_svc_threadless_read(struct nfr_svc_req *req)
 	bool hit;
 	u64 began;
 
-	if (!nfr_svc_permit_asks(&asked, req->rpc, req->rpc_length))
+	if (!NFR_SVC_THREADLESS || !nfr_svc_permit_asks(&asked, req))
 		return false;
 	/* a worker's requests may sleep until here */
 	req->transfer.gfp = NFR_GFP_COMPLETION;
@@ -361,10 +384,9 @@ bool nfr_svc_threadless_read(struct nfr_svc_req *req)
 	time = this_cpu_ptr(&nfr_svc_threadless_times);
 	result = NFR_THREADLESS_SHARE;
 	if (nfr_svc_threadless_may_run(time)) {
-		began = time->hits % NFR_SVC_THREADLESS_SAMPLE ? 0 : local_clock();
+		began = nfr_svc_threadless_sample(time);
 		result = nfr_svc_threadless_answer(req, &asked, &answer);
-		if (result == NFR_THREADLESS_HIT)
-			nfr_svc_threadless_account(time, began);
+		nfr_svc_threadless_account(time, began);
 	}
 	local_bh_enable();
 	hit = result == NFR_THREADLESS_HIT;
@@ -380,8 +402,8 @@ bool nfr_svc_threadless_read(struct nfr_svc_req *req)
 /* --- nfsd's answers; callers hold no lock --- */
 
 /* Enter a permit, if nothing has changed since nfsd began. Returns false if it was not entered. */
-static bool nfr_svc_permit_add(struct nfr_svc_permit *permit, const struct nfr_svc_asked *asked,
-			       const struct nfr_svc_handed *handed)
+static bool nfr_svc_permit_add(struct nfr_svc_permit *permit, struct nfr_svc_permits *permits,
+			       const struct nfr_svc_asked *asked, const struct nfr_svc_handed *handed)
 {
 	struct nfr_svc_watch *watch = permit->watch;
 
@@ -390,11 +412,10 @@ static bool nfr_svc_permit_add(struct nfr_svc_permit *permit, const struct nfr_s
 	    nfr_svc_watch_may_bypass(watch->inode, handed, &permit->ctime) != NFR_SVC_BYPASS_MAY)
 		return false;
 	nfr_svc_watch_use(watch);
-	return nfr_svc_permit_enter(permit, asked);
+	return nfr_svc_permit_enter(permit, permits, asked);
 }
 
-static struct nfr_svc_permit *nfr_svc_permit_create(struct nfr_svc_permits *permits,
-						    const struct nfr_svc_asked *asked,
+static struct nfr_svc_permit *nfr_svc_permit_create(const struct nfr_svc_asked *asked,
 						    const struct svc_rqst *rqstp)
 {
 	struct nfr_svc_permit *permit;
@@ -403,8 +424,9 @@ static struct nfr_svc_permit *nfr_svc_permit_create(struct nfr_svc_permits *perm
 	permit = kmalloc(struct_size(permit, key, asked->length), NFR_GFP_RETRIED);
 	if (!permit)
 		return NULL;
-	permit->permits = permits;
 	permit->most = svc_max_payload(rqstp);
+	permit->privileged = asked->privileged;
+	permit->sum = asked->sum;
 	permit->length = asked->length;
 	memcpy(permit->key, asked->key, asked->length);
 	memcpy(permit->answer, rqstp->rq_res.head[0].iov_base, sizeof(permit->answer));
@@ -415,38 +437,43 @@ static struct nfr_svc_permit *nfr_svc_permit_create(struct nfr_svc_permits *perm
 }
 
 /* Watch a file, and enter a permit for its READs. Returns false if it was not entered. */
-static bool nfr_svc_permit_watch(struct nfr_svc_permit *permit, const struct nfr_svc_asked *asked,
-				 struct inode *inode, const struct nfr_svc_handed *handed)
+static bool nfr_svc_permit_watch(struct nfr_svc_permits *permits, const struct nfr_svc_asked *asked,
+				 struct inode *inode, const struct svc_rqst *rqstp,
+				 const struct nfr_svc_handed *handed)
 {
-	struct nfr_svc_watch *watch = nfr_svc_watch_get(inode);
+	struct nfr_svc_permit *permit = nfr_svc_permit_create(asked, rqstp);
+	struct nfr_svc_watch *watch = permit ? nfr_svc_watch_get(inode) : NULL;
 	bool added = false;
 
-	permit->watch = watch;
 	if (watch) {
+		permit->watch = watch;
 		nfr_svc_watch_lock(watch);
-		added = nfr_svc_permit_add(permit, asked, handed);
+		added = nfr_svc_permit_add(permit, permits, asked, handed);
 		nfr_svc_watch_unlock(watch);
 	}
 	nfr_svc_file_put(inode);
 	if (watch)
 		nfr_svc_watch_put(watch);
+	if (!added)
+		kfree(permit);
 	return added;
 }
 
-/* Make a permit for READs like one that nfsd has answered. */
-static void nfr_svc_permit_make(const struct nfr_svc_req *req, struct nfr_svc_permits *permits,
+/*
+ * Make a permit for READs like one that nfsd has answered. What may be against it is checked before
+ * the file gets a watch, and when it has one. Returns false if there is none.
+ */
+static bool nfr_svc_permit_make(const struct nfr_svc_req *req, struct nfr_svc_permits *permits,
 				const struct nfr_svc_asked *asked, const struct svc_rqst *rqstp)
 {
 	const struct nfr_svc_handed handed = { req->handed, rqstp->rq_stime };
-	struct nfr_svc_permit *permit = nfr_svc_permit_create(permits, asked, rqstp);
 	enum nfr_svc_bypass result;
 	struct inode *inode;
 
-	if (!permit)
-		return;
+	if (!nfr_svc_permit_fits(permits, asked))
+		return false;
 	inode = nfr_svc_file_get(rqstp->rq_res.pages[0], &asked->read, &handed, &result);
-	if (!inode || !nfr_svc_permit_watch(permit, asked, inode, &handed))
-		kfree(permit);
+	return inode && nfr_svc_permit_watch(permits, asked, inode, rqstp, &handed);
 }
 
 /* Keep a permit for READs like one that nfsd has answered. */
@@ -460,10 +487,11 @@ static void nfr_svc_threadless_learn(struct nfr_svc_req *req, struct svc_rqst *r
 	    asked.read.count > nfr_params_server_threadless() ||
 	    !nfr_wire_is_read_answer(res->head[0].iov_base, res->head[0].iov_len))
 		return;
-	nfr_svc_permit_asks(&asked, req->rpc, req->rpc_length);
-	permits = asked.length <= NFR_SVC_PERMIT_KEY ? nfr_svc_permits_get(req->svc->first) : NULL;
-	if (permits && !nfr_svc_permit_is_fresh(permits, &asked))
-		nfr_svc_permit_make(req, permits, &asked, rqstp);
+	nfr_svc_permit_asks(&asked, req);
+	permits = nfr_svc_permits_get(req->svc->first);
+	if (permits && nfr_svc_permit_is_due(permits, &asked) &&
+	    !nfr_svc_permit_make(req, permits, &asked, rqstp))
+		nfr_svc_permit_put_off(permits, &asked);
 }
 
 /**
@@ -477,6 +505,6 @@ static void nfr_svc_threadless_learn(struct nfr_svc_req *req, struct svc_rqst *r
 void nfr_svc_threadless_inspect(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 {
 	nfr_svc_reply_results(req, rqstp);
-	if (nfr_params_server_threadless())
+	if (NFR_SVC_THREADLESS && nfr_params_server_threadless())
 		nfr_svc_threadless_learn(req, rqstp);
 }

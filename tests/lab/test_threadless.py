@@ -394,9 +394,9 @@ def test_odd_reads_get_the_replies_of_nfsd(
     assert off["replies"].keys() == found["replies"].keys()
     assert len(off["replies"]) > 400
     assert off["hits"] == []
-    assert found["second"]["hits"] == off["second"]["hits"] == 0
+    # the connections of a client share its permits
+    assert (off["second"]["hits"], found["second"]["hits"]) == (0, 1)
     assert found["second"]["reply"] == off["second"]["reply"]
-    assert found["second"]["absent"] == 1
     hits = set(found["hits"]) & set(found["sound"])
     record_property("hits", f"{len(hits)} of {len(found['sound'])}")
     print(len(off["replies"]), "READs,", len(hits), "hits of", len(found["sound"]), "sound ones")
