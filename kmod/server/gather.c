@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Messages of a Reply that the device takes from pages, without a copy: the data of
- * a Reply on a lane, and that of a Reply with padding.
+ * a Reply on a lane, that of a Reply with padding, and a Reply that is longer than its buffer.
  *
  * The pages are mapped and referenced until the client's device has acknowledged the
  * last message.
@@ -56,14 +56,12 @@ static struct nfr_svc_gather *nfr_svc_gather_alloc(u32 messages, u32 room, gfp_t
  * @req: request without messages
  * @messages: maximum number of messages
  * @entries: maximum number of elements, with that of the head
- * @head: length of the head in bytes; it is in the buffer of the request
  *
  * Return: 0 or -ENOMEM.
  */
-int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 entries, u32 head)
+int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 entries)
 {
 	struct nfr_svc_gather *gather = req->gather;
-	struct nfr_conn *conn = req->svc->conn;
 
 	if (!gather || gather->room < entries || gather->messages < messages) {
 		kvfree(gather);
@@ -74,10 +72,6 @@ int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 entries, u32 h
 	}
 	gather->count = 0;
 	gather->entries = 1;
-	gather->sges[0] = (struct ib_sge) {
-		.addr = req->addr, .length = head, .lkey = conn->pd->local_dma_lkey,
-	};
-	ib_dma_sync_single_for_device(conn->device, req->addr, head, DMA_TO_DEVICE);
 	return 0;
 }
 
@@ -132,12 +126,19 @@ int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head
  * nfr_svc_gather_finish - chain the messages of a Reply
  * @req: request, whose messages are complete
  * @rqstp: nfsd thread's request, or NULL for a threadless read
+ * @head: length of the head in bytes; it is in the buffer of the request
  * @data: number of bytes that the messages take from pages
  *
  * The caller has to post the chain.
  */
-void nfr_svc_gather_finish(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 data)
+void nfr_svc_gather_finish(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 head, u32 data)
 {
+	struct nfr_conn *conn = req->svc->conn;
+
+	req->gather->sges[0] = (struct ib_sge) {
+		.addr = req->addr, .length = head, .lkey = conn->pd->local_dma_lkey,
+	};
+	ib_dma_sync_single_for_device(conn->device, req->addr, head, DMA_TO_DEVICE);
 	nfr_svc_count(req->svc, replies, 1);
 	req->first = req->gather->sends;
 	req->signal = true;

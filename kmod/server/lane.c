@@ -102,10 +102,27 @@ static u32 nfr_svc_lane_entries(const struct nfr_svc_req *req)
 	return (nfr_wire_length(chunk) >> PAGE_SHIFT) + 2 * chunk->nsegs + 1;
 }
 
-/* Build the messages behind the head. */
-static int nfr_svc_lane_gather(struct nfr_svc_req *req, const struct xdr_buf *res)
+/* The segments of a Reply. The Call keeps what it offered: without a thread, it may go on to nfsd. */
+struct nfr_svc_lane_answer {
+	struct nfr_segment segs[NFR_LANE_MESSAGES];
+	struct nfr_chunk chunk;
+};
+
+/* Set the segment lengths to what the Reply conveys, @data bytes. */
+static void nfr_svc_lane_answer(const struct nfr_svc_req *req, u32 data,
+				struct nfr_svc_lane_answer *answer)
 {
 	const struct nfr_chunk *chunk = &req->head.writes[0];
+
+	memcpy(answer->segs, chunk->segs, chunk->nsegs * sizeof(*chunk->segs));
+	answer->chunk = (struct nfr_chunk) { .nsegs = chunk->nsegs, .segs = answer->segs };
+	nfr_svc_chunk_used(&answer->chunk, data);
+}
+
+/* Build the messages behind the head. */
+static int nfr_svc_lane_gather(struct nfr_svc_req *req, const struct xdr_buf *res,
+			       const struct nfr_chunk *chunk)
+{
 	struct nfr_span span = { };
 	int rc = 0;
 	u32 i;
@@ -117,11 +134,13 @@ static int nfr_svc_lane_gather(struct nfr_svc_req *req, const struct xdr_buf *re
 	return rc;
 }
 
-/* Prepare the head of the Reply in the buffer. Returns its length, or a negative errno. */
-static int nfr_svc_lane_head(struct nfr_svc_req *req, const struct xdr_buf *res, u32 rest)
+/*
+ * Prepare the head of the Reply in the buffer, with @data bytes of data behind it. Returns its
+ * length, or a negative errno.
+ */
+static int nfr_svc_lane_head(struct nfr_svc_req *req, const struct xdr_buf *res,
+			     struct nfr_chunk *chunk, u32 rest, u32 data)
 {
-	struct nfr_chunk *chunk = &req->head.writes[0];
-	u32 data = req->nresults ? req->results[0].length : 0;
 	struct nfr_header head = {
 		.xid = req->head.xid, .credits = 1, .proc = NFR_MSG,
 		.nwrites = 1, .writes = chunk,
@@ -132,7 +151,6 @@ static int nfr_svc_lane_head(struct nfr_svc_req *req, const struct xdr_buf *res,
 	if (rest > room - size)
 		return -EMSGSIZE;
 	trace_nfsrdma_svc_chunk(req, "lane", chunk, data);
-	nfr_svc_chunk_used(chunk, data);
 	chunk->segs[0].offset = rest;
 	if (nfr_wire_encode(&head, req->buffer, size) < 0)
 		return -EIO;
@@ -147,42 +165,56 @@ static int nfr_svc_lane_head(struct nfr_svc_req *req, const struct xdr_buf *res,
 	return room;
 }
 
+/* Prepare the messages of a Reply. Returns the length of the head, or a negative errno. */
 static int nfr_svc_lane_prepare(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
-	u32 rest = 0, entries = nfr_svc_lane_entries(req);
-	int head, rc;
+	struct nfr_svc_lane_answer answer;
+	u32 rest = 0, data;
+	int rc;
 
 	req->by_chunk = false;
 	req->send.opcode = IB_WR_SEND;
 	rc = nfr_svc_reply_split(req, res, &rest);
 	if (rc)
 		return rc;
-	head = nfr_svc_lane_head(req, res, rest);
-	if (head < 0)
-		return head;
-	rc = nfr_svc_gather_get(req, NFR_LANE_MESSAGES, entries, head);
-	return rc ?: nfr_svc_lane_gather(req, res);
+	data = req->nresults ? req->results[0].length : 0;
+	nfr_svc_lane_answer(req, data, &answer);
+	rc = nfr_svc_gather_get(req, NFR_LANE_MESSAGES, nfr_svc_lane_entries(req));
+	if (!rc)
+		rc = nfr_svc_lane_gather(req, res, &answer.chunk);
+	return rc ?: nfr_svc_lane_head(req, res, &answer.chunk, rest, data);
+}
+
+/* A Reply of nfsd cannot be sent: the client sends the Call again on its first connection. */
+static void nfr_svc_lane_unsent(struct nfr_svc_req *req, int rc)
+{
+	struct nfr_svc *lane = req->svc;
+
+	trace_nfsrdma_svc_error(lane, req->head.xid, "no Reply on a lane", rc);
+	nfr_svc_advance(req, NFR_SVC_FREE);
+	nfr_conn_break(lane->conn, "sending a Reply on a lane failed");
 }
 
 /*
  * Send the Reply to a Call that came on a lane. If it does not fit, or memory is short, the
- * lane breaks. Returns -EINPROGRESS: the caller must not use the request any more.
+ * lane breaks. Returns -EINPROGRESS: the caller must not use the request any more. Without a
+ * thread, the function returns the error: nfsd answers the Call.
  */
 static int nfr_svc_lane_reply(struct nfr_svc_req *req, const struct xdr_buf *res,
 			      struct svc_rqst *rqstp)
 {
 	struct nfr_svc *lane = req->svc;
-	int rc = nfr_svc_lane_prepare(req, res);
+	int head = nfr_svc_lane_prepare(req, res);
 	u32 data = req->nresults ? req->results[0].length : 0;
 
-	if (!rc) {
-		nfr_svc_count(lane, lane_bytes, data);
-		nfr_svc_gather_finish(req, rqstp, data);
-		nfr_svc_advance(req, NFR_SVC_SENT);
+	if (head < 0 && !rqstp)
+		return head;
+	if (head < 0) {
+		nfr_svc_lane_unsent(req, head);
 	} else {
-		trace_nfsrdma_svc_error(lane, req->head.xid, "no Reply on a lane", rc);
-		nfr_svc_advance(req, NFR_SVC_FREE);
-		nfr_conn_break(lane->conn, "sending a Reply on a lane failed");
+		nfr_svc_count(lane, lane_bytes, data);
+		nfr_svc_gather_finish(req, rqstp, head, data);
+		nfr_svc_advance(req, NFR_SVC_SENT);
 	}
 	/* nfr_svc_lane_receive() took it */
 	nfr_svc_put(lane);

@@ -195,15 +195,16 @@ static int nfr_svc_padded_head(struct nfr_svc_req *req, const struct xdr_buf *re
 		.align = NFR_PADDED_ALIGN,
 		.thresh = min(nfr_padded_thresh(req->svc->conn->send_size), result->length),
 	};
+	/* a copy: if the Reply cannot be prepared, the Call goes on to nfsd with what it offered */
+	struct nfr_segment segment = { .length = result->length, .offset = rest };
+	struct nfr_chunk chunk = { .nsegs = 1, .segs = &segment };
 	struct nfr_header head = {
 		.xid = req->head.xid, .credits = READ_ONCE(req->svc->grant), .proc = NFR_MSGP,
-		.nwrites = 1, .writes = req->head.writes,
+		.nwrites = 1, .writes = &chunk,
 	};
 	u8 *buffer = req->buffer;
 	int size, rc;
 
-	head.writes->segs[0].length = result->length;
-	head.writes->segs[0].offset = rest;
 	size = nfr_wire_padded_encode(&head, &padding, buffer, NFR_PADDED_ALIGN - rest);
 	if (size < 0)
 		return size;
@@ -224,13 +225,10 @@ static int nfr_svc_padded_gather(struct nfr_svc_req *req, const struct xdr_buf *
 
 	rc = nfr_svc_reply_span(res, req->results->offset, req->results->length, &span);
 	if (!rc)
-		rc = nfr_svc_padded_head(req, res, rest);
-	if (!rc)
-		rc = nfr_svc_gather_get(req, 1, (length >> PAGE_SHIFT) + NFR_SVC_PADDED_SPARE + 1,
-					NFR_PADDED_ALIGN);
+		rc = nfr_svc_gather_get(req, 1, (length >> PAGE_SHIFT) + NFR_SVC_PADDED_SPARE + 1);
 	if (!rc)
 		rc = nfr_svc_gather_add(req, &span, true, length);
-	return rc;
+	return rc ?: nfr_svc_padded_head(req, res, rest);
 }
 
 /* Send a Reply without data, or with little, in a message of version 1. */
@@ -269,7 +267,7 @@ static int nfr_svc_padded_reply(struct nfr_svc_req *req, const struct xdr_buf *r
 	req->by_chunk = false;
 	nfr_svc_count(svc, padded_replies, 1);
 	nfr_svc_count(svc, padded_bytes, length);
-	nfr_svc_gather_finish(req, rqstp, length);
+	nfr_svc_gather_finish(req, rqstp, NFR_PADDED_ALIGN, length);
 	return 0;
 }
 

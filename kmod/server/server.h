@@ -488,9 +488,9 @@ void nfr_svc_observe_totals(void);
 extern const struct nfr_svc_personality nfr_svc_lane;
 
 /* gather.c */
-int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 entries, u32 head);
+int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 entries);
 int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head, u32 data);
-void nfr_svc_gather_finish(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 data);
+void nfr_svc_gather_finish(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 head, u32 data);
 void nfr_svc_gather_release(struct nfr_svc_req *req);
 
 /* padded.c */

@@ -264,14 +264,14 @@ static int nfr_svc_threadless_gather(struct nfr_svc_req *req, const struct xdr_b
 		return rc;
 	memcpy(req->buffer + rc, res->head[0].iov_base, rest);
 	rest += rc;
-	rc = nfr_svc_gather_get(req, 1, 1 + req->nkept, rest);
+	rc = nfr_svc_gather_get(req, 1, 1 + req->nkept);
 	if (!rc)
 		rc = nfr_svc_gather_add(req, &span, true, res->page_len);
 	if (rc)
 		return rc;
 	trace_nfsrdma_svc_reply(req, &head, res->len);
 	nfr_svc_count(req->svc, inline_bytes, res->len);
-	nfr_svc_gather_finish(req, NULL, res->page_len);
+	nfr_svc_gather_finish(req, NULL, rest, res->page_len);
 	return 0;
 }
 
