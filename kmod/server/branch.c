@@ -26,6 +26,7 @@
 #include "server/branch.h"
 #include "server/budget.h"
 #include "server/server.h"
+#include "server/short.h"
 #include "server/sink.h"
 #include "variants.h"
 #include "work.h"
@@ -128,6 +129,8 @@ void nfr_svc_first_broken(struct nfr_conn *conn)
 	spin_lock_bh(&nfr_svc_branch_lock);
 	nfr_svc_branches_break(svc->first, "the first connection of this branch broke");
 	spin_unlock_bh(&nfr_svc_branch_lock);
+	if (svc->long_pages)
+		nfr_svc_short_broken(svc);
 	svc_xprt_deferred_close(&svc->first->xprt);
 	nfr_svc_sink_kick();
 	nfr_svc_budget_leave(svc);

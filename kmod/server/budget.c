@@ -22,7 +22,8 @@ static u32 nfr_svc_budget_total;
 
 /**
  * nfr_svc_budget_room - compute the maximum number of pages that a Reply may hold
- * @req: Call, whose chunks limit the Reply, as does the service
+ * @req: Call, whose chunks limit the Reply, as does the service; for a client without private
+ *	data, what a Send can carry
  *
  * Return: number of pages.
  */
@@ -34,7 +35,8 @@ u32 nfr_svc_budget_room(const struct nfr_svc_req *req)
 
 	for (i = 0; i < head->nwrites; i++)
 		bytes += nfr_wire_length(&head->writes[i]);
-	return DIV_ROUND_UP(min_t(u64, bytes, req->svc->max_message), PAGE_SIZE);
+	return max_t(u32, DIV_ROUND_UP(min_t(u64, bytes, req->svc->max_message), PAGE_SIZE),
+		     req->svc->long_pages);
 }
 
 /* --- waiting connections; caller holds the lock --- */

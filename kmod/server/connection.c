@@ -44,10 +44,14 @@
 /* Interval of the periodic check; it takes up to two intervals to detect a failure */
 #define NFR_SVC_WATCH	(20 * HZ)
 
+/* Elements of a long Send beside its pages: header, head within two pages, tail */
+#define NFR_SVC_LONG_SGES	4u
+
 /*
  * Size of inline messages, in bytes, to and from a client without private data. RFC 8797
  * lets a server assume 1024, but rpcrdma's server reads no size from private data and has
- * buffers of 4096 bytes, and clients that were written for it rely on that.
+ * buffers of 4096 bytes, and clients that were written for it rely on that. They have receives for
+ * Replies of any length, because rpcrdma sends them inline, see nfr_svc_reply_long().
  */
 #define NFR_SVC_INLINE	4096u
 
@@ -510,6 +514,9 @@ static int nfr_svc_fit(struct nfr_svc *svc)
 
 	profile->send_sges = min_t(u32, attrs->max_send_sge, NFR_SVC_SGES);
 	profile->recv_sges = 1;
+	/* the first element has the header; head and tail of a Reply may take three more */
+	if (!conn->peer.given && profile->send_sges > NFR_SVC_LONG_SGES)
+		svc->long_pages = profile->send_sges - NFR_SVC_LONG_SGES;
 	rc = nfr_conn_fit_queue(conn, nfr_svc_chain(svc));
 	if (rc)
 		return rc;

@@ -16,6 +16,7 @@
 #include "server/pages.h"
 #include "server/reply.h"
 #include "server/server.h"
+#include "server/short.h"
 
 /* --- results --- */
 
@@ -334,12 +335,20 @@ struct nfr_svc_plan {
 	u32 length;
 };
 
+/* Get the length of a message that the client receives inline, in bytes. */
+static u32 nfr_svc_reply_inline_room(const struct nfr_svc *svc)
+{
+	if (likely(!svc->long_pages))
+		return svc->conn->send_size;
+	return min(svc->conn->send_size, nfr_svc_short_limit(svc));
+}
+
 /* Returns 0, or -EMSGSIZE if the client provided too little room. */
 static int nfr_svc_reply_plan(struct nfr_svc_req *req, const struct xdr_buf *res,
 			      struct nfr_svc_plan *plan)
 {
 	struct nfr_header *head = &plan->head;
-	u32 room = req->svc->conn->send_size;
+	u32 room = nfr_svc_reply_inline_room(req->svc);
 
 	*head = (struct nfr_header) {
 		.xid = req->head.xid, .credits = READ_ONCE(req->svc->grant), .proc = NFR_MSG,
@@ -347,6 +356,7 @@ static int nfr_svc_reply_plan(struct nfr_svc_req *req, const struct xdr_buf *res
 		.reply = req->head.reply,
 	};
 	plan->size = nfr_wire_size(head);
+	req->unlimited = 0;
 	if (!nfr_svc_reply_results_fit(req, res->len) || plan->size > room)
 		return -EMSGSIZE;
 	plan->length = nfr_svc_reply_rest(req, res);
@@ -356,11 +366,15 @@ static int nfr_svc_reply_plan(struct nfr_svc_req *req, const struct xdr_buf *res
 	return head->reply && nfr_wire_length(head->reply) >= plan->length ? 0 : -EMSGSIZE;
 }
 
+/* Length of a message that each client receives, in bytes: RFC 8166, section 3.3.2 */
+#define NFR_SVC_EVERYBODY	1024
+
 /* Prepare the RDMA Writes and the message. Returns 0, -ENOMEM or -EIO. */
 static int nfr_svc_reply_build(struct nfr_svc_req *req, const struct xdr_buf *res,
 			       struct nfr_svc_plan *plan)
 {
 	bool by_chunk = plan->head.proc == NFR_NOMSG;
+	u32 length;
 	int rc;
 
 	req->send.opcode = IB_WR_SEND;
@@ -375,7 +389,59 @@ static int nfr_svc_reply_build(struct nfr_svc_req *req, const struct xdr_buf *re
 	trace_nfsrdma_svc_reply(req, &plan->head, plan->length);
 	nfr_svc_count(req->svc, replies, 1);
 	nfr_svc_count(req->svc, inline_bytes, by_chunk ? 0 : plan->length);
-	return nfr_svc_req_finish(req, &plan->head, plan->size + (by_chunk ? 0 : plan->length));
+	length = plan->size + (by_chunk ? 0 : plan->length);
+	rc = nfr_svc_req_finish(req, &plan->head, length);
+	if (unlikely(req->svc->long_pages) && length > NFR_SVC_EVERYBODY) {
+		req->unlimited = length;
+		/* its completion tells it from a Send that the client did not receive */
+		req->signal = true;
+	}
+	return rc;
+}
+
+/* --- a Reply that is longer than the inline size, to a client without private data --- */
+
+/* Send the whole Reply from its pages, behind the header. */
+static int nfr_svc_reply_long_gather(struct nfr_svc_req *req, const struct xdr_buf *res)
+{
+	struct nfr_span span;
+	int rc;
+
+	rc = nfr_svc_reply_span(res, 0, res->len, &span);
+	if (!rc)
+		rc = nfr_svc_gather_get(req, 1, req->svc->conn->profile.send_sges);
+	return rc ?: nfr_svc_gather_add(req, &span, true, res->len);
+}
+
+/*
+ * Prepare a Reply that fits neither its buffer nor a chunk. RFC 8166, section 3.3.2, has a client
+ * receive 1024 bytes unless it offers a Reply chunk, but rpcrdma's server sends any Reply inline,
+ * and clients that were written for it posted their receives for that. The client did not say how
+ * long these are: if one is too short, the connection ends, see short.c. Returns 0 or -EMSGSIZE.
+ */
+static int nfr_svc_reply_long(struct nfr_svc_req *req, const struct xdr_buf *res,
+			      struct svc_rqst *rqstp, struct nfr_svc_plan *plan)
+{
+	u32 length = plan->size + res->len;
+	int rc;
+
+	/* an nfsd thread leaves its pages to the Reply; results would be in the client's chunks */
+	if (!rqstp || req->nresults || req->head.reply || length > nfr_svc_short_limit(req->svc))
+		return -EMSGSIZE;
+	rc = nfr_svc_reply_long_gather(req, res);
+	if (rc)
+		return rc;
+	plan->head.proc = NFR_MSG;
+	/* no chunk is used, which frees nothing that the client did not offer */
+	if (nfr_svc_reply_write_list(req, res) ||
+	    nfr_wire_encode(&plan->head, req->buffer, req->svc->conn->send_size) < 0)
+		return -EIO;
+	trace_nfsrdma_svc_reply(req, &plan->head, res->len);
+	nfr_svc_count(req->svc, inline_bytes, res->len);
+	req->by_chunk = true;
+	req->unlimited = length;
+	nfr_svc_gather_finish(req, rqstp, plan->size, res->len);
+	return 0;
 }
 
 /**
@@ -394,6 +460,8 @@ int nfr_svc_reply(struct nfr_svc_req *req, const struct xdr_buf *res, struct svc
 	int rc;
 
 	rc = nfr_svc_reply_plan(req, res, &plan);
+	if (rc == -EMSGSIZE && req->svc->long_pages)
+		return nfr_svc_reply_long(req, res, rqstp, &plan);
 	if (!rc)
 		rc = nfr_svc_reply_build(req, res, &plan);
 	if (!rc)

@@ -187,7 +187,9 @@ struct nfr_svc_exposed {
  * @reply_pages: pages charged for the Reply, see budget.c
  * @kept: the thread's pages while nfsd may replace them, then the pages of the Reply,
  *	see pages.c; pages of the file for a threadless read; @nkept elements, room for @kept_room
- * @by_chunk: whether the Reply chunk conveys the Reply
+ * @by_chunk: whether the device takes more than the results from the pages of the Reply: they go
+ *	into the Reply chunk, into a long Send, or the client reads them
+ * @unlimited: length of the Reply in bytes if it is a Send that may be too long, or 0
  * @results: DDP-eligible results, in the order of the Write list
  * @buffer: send buffer of the Reply, mapped at @addr
  * @first: chain of work requests to post; ends with @last, has @count
@@ -222,6 +224,7 @@ struct nfr_svc_req {
 	u32 nkept;
 	u32 kept_room;
 	bool by_chunk;
+	u32 unlimited;
 	struct nfr_result results[NFR_SVC_RESULTS];
 	u32 nresults;
 	void *buffer;
@@ -305,6 +308,8 @@ struct nfr_svc_padding {
  * @waited: whether completions were outstanding at the last check
  * @heard: number of Calls at the last check
  * @max_message: maximum message size of the service in bytes
+ * @long_pages: number of pages of a Send to a client without private data, see
+ *	nfr_svc_reply_long(); 0 for other clients
  * @pool: MRs for memory that the client reads, or NULL
  * @exposures: what it has for read-read
  * @padding: what it has for padded
@@ -343,6 +348,7 @@ struct nfr_svc {
 	bool waited;
 	u64 heard;
 	u32 max_message;
+	u32 long_pages;
 	struct nfr_svc_counters counters;
 	struct list_head counted;
 	struct dentry *debugfs;

@@ -281,6 +281,7 @@ static bool nfr_svc_threadless_is_gathered(const struct nfr_svc_req *req, const 
 	const struct nfr_conn *conn = req->svc->conn;
 
 	return !req->head.nwrites && res->page_len >= NFR_SVC_THREADLESS_GATHER &&
+	       !req->svc->long_pages &&
 	       !res->tail[0].iov_len && req->nkept < conn->profile.send_sges &&
 	       NFR_WIRE_MIN + res->len <= conn->send_size;
 }

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replies that are longer than an inline message, to a client that sends no private data."""
+
+from peers import PORT, SERVER, bring, program
+from storm import mounted
+
+from nfsrdma_tools.lab.lab import Lab
+
+FOLDER = "long"
+MAKE = f"""
+mkdir -p /export/{FOLDER}/names && cd /export/{FOLDER}
+head -c 200000 /dev/urandom > data
+ln -sfn $(head -c 4003 /dev/zero | tr '\\0' x) link
+seq -f name-%05.0f 500 | (cd names && xargs touch)
+"""
+SIZES = [str(size << 10) for size in (64, 16, 8, 4, 1)]
+LOGGED = "dmesg | grep -c 'connection ended under a Send of [0-9]* bytes'"
+
+
+def test_a_client_without_private_data_gets_long_replies_inline(both_ours: Lab) -> None:
+    lab = both_ours
+    lab.run("server", "sh", "-ec", MAKE)
+    logged = int(lab.run("server", "sh", "-c", LOGGED, check=False).stdout)
+    try:
+        bring(lab, "client")
+        # a client that sends private data works beside it
+        with mounted(lab, "vers=3"):
+            said = program(lab, "client", "long_reply", SERVER, PORT, FOLDER, *SIZES)
+        now = int(lab.run("server", "sh", "-c", LOGGED, check=False).stdout)
+    finally:
+        lab.run("server", "rm", "-r", f"/export/{FOLDER}")
+    assert (said["readlink"], said["readdir"]) == ("same", "same")
+    # a Send that is too long ends the connection once; the client gets an answer the next time
+    wanted = ["same", "ended", "chunk", "same"]
+    assert said["found"] == dict.fromkeys(SIZES, wanted)
+    assert now - logged == len(SIZES)
