@@ -338,7 +338,8 @@ nfr_client_send_as(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_
 		offset = NFR_HEAD_ROOM - header;
 	} else {
 		which = NFR_BUFFER_BOUNCE;
-		if (!nfr_client_buffer_get(req, which, conn->send_size, rpc_task_gfp_mask()))
+		if (!nfr_client_buffer_get(req, which, length, conn->send_size,
+					   rpc_task_gfp_mask()))
 			return -ENOBUFS;
 		nfr_client_inline_copy(req, &part, req->buffers[which]->data + header);
 	}

@@ -103,7 +103,7 @@ static struct nfr_req *nfr_client_callback_create(struct nfr_xprt *nx)
 	req->reply = kmalloc(NFR_CALLBACK_SIZE, GFP_KERNEL);
 	if (!req->reply ||
 	    !nfr_client_buffer_get(req, NFR_BUFFER_CALL, NFR_HEAD_ROOM + NFR_CALLBACK_SIZE,
-				   GFP_KERNEL)) {
+				   NFR_HEAD_ROOM + NFR_CALLBACK_SIZE, GFP_KERNEL)) {
 		nfr_client_req_destroy(req);
 		return NULL;
 	}

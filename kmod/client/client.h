@@ -124,14 +124,17 @@ static inline struct nfr_link *nfr_client_link_of(const struct nfr_conn *conn)
 	return container_of(conn, struct nfr_link, conn);
 }
 
-/* Send buffer; it stays mapped for the lifetime of its connection */
+/*
+ * Send buffer; it stays mapped for the lifetime of its connection. @data is an allocation of its
+ * own: of a power of two, it is aligned, and takes no more than that.
+ */
 struct nfr_buffer {
 	struct list_head list;	/* link in nfr_xprt.replaced */
 	u32 size;
 	u32 mark;		/* position of the send queue when it was replaced */
 	u64 addr;
 	bool mapped;
-	u8 data[];
+	u8 *data;
 };
 
 /* Send buffers of a request */

@@ -83,15 +83,11 @@ static void nfr_client_padded_build(const struct nfr_conn *conn, struct nfr_req 
 	trace_nfsrdma_pullup(&req->rqst, snd->len);
 }
 
-/* Provide a buffer, whose size is that of an allocation as a whole. */
 static bool nfr_client_padded_buffer(struct nfr_conn *conn, struct nfr_req *req, u32 length)
 {
-	u32 extra = sizeof(struct nfr_buffer);
-	u32 size = max_t(u32, conn->send_size, roundup_pow_of_two(length + extra) - extra);
+	u32 size = max_t(u32, conn->send_size, roundup_pow_of_two(length));
 
-	if (req->buffers[NFR_BUFFER_BOUNCE] && req->buffers[NFR_BUFFER_BOUNCE]->size >= length)
-		return true;
-	return nfr_client_buffer_get(req, NFR_BUFFER_BOUNCE, size, rpc_task_gfp_mask());
+	return nfr_client_buffer_get(req, NFR_BUFFER_BOUNCE, length, size, rpc_task_gfp_mask());
 }
 
 /* Send a Call with its data behind padding. */

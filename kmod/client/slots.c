@@ -21,18 +21,33 @@
 #include "memory/exposure.h"
 #include "memory/region.h"
 
+/* Flags of an allocation that a smaller one can replace */
+#define NFR_GFP_OPTIONAL	(__GFP_NORETRY | __GFP_NOWARN)
+
 /* --- buffers --- */
 
 static struct nfr_buffer *nfr_client_buffer_alloc(u32 size, gfp_t gfp)
 {
-	struct nfr_buffer *buffer = kmalloc(struct_size(buffer, data, size), gfp);
+	struct nfr_buffer *buffer = kmalloc(sizeof(*buffer), gfp);
 
 	if (!buffer)
 		return NULL;
+	buffer->data = kmalloc(size, gfp);
+	if (!buffer->data) {
+		kfree(buffer);
+		return NULL;
+	}
 	INIT_LIST_HEAD(&buffer->list);
 	buffer->size = size;
 	buffer->mapped = false;
 	return buffer;
+}
+
+static void nfr_client_buffer_free(struct nfr_buffer *buffer)
+{
+	if (buffer)
+		kfree(buffer->data);
+	kfree(buffer);
 }
 
 static void nfr_client_buffer_unmap(struct nfr_conn *conn, struct nfr_buffer *buffer)
@@ -75,7 +90,7 @@ void nfr_client_buffers_retire(struct nfr_xprt *nx, struct nfr_conn *conn, bool 
 			continue;
 		list_del(&buffer->list);
 		nfr_client_buffer_unmap(conn, buffer);
-		kfree(buffer);
+		nfr_client_buffer_free(buffer);
 	}
 }
 
@@ -99,26 +114,33 @@ static void nfr_client_buffer_replace(struct nfr_req *req, struct nfr_conn *conn
  * nfr_client_buffer_get - provide a send buffer
  * @req: idle request
  * @which: enum nfr_buffer_use
- * @size: required size in bytes
+ * @least: required size in bytes
+ * @size: size to allocate, which suits later messages, too; at least @least
  * @gfp: allocation flags
+ *
+ * inline_send may be so large that a host with fragmented memory has no room for it in one piece.
+ * Then a message gets a buffer of its own size, so that small ones go on.
  *
  * Return: false if the allocation failed.
  */
-bool nfr_client_buffer_get(struct nfr_req *req, int which, u32 size, gfp_t gfp)
+bool nfr_client_buffer_get(struct nfr_req *req, int which, u32 least, u32 size, gfp_t gfp)
 {
 	struct nfr_xprt *nx = req->nx;
 	struct nfr_buffer *buffer = req->buffers[which];
 
-	if (buffer && buffer->size >= size)
+	if (buffer && buffer->size >= least)
 		return true;
-	buffer = nfr_client_buffer_alloc(size, gfp);
+	least = roundup_pow_of_two(least);
+	buffer = nfr_client_buffer_alloc(size, least < size ? gfp | NFR_GFP_OPTIONAL : gfp);
+	if (!buffer && least < size)
+		buffer = nfr_client_buffer_alloc(least, gfp);
 	if (!buffer)
 		return false;
-	nx->counters.hardway_bytes += size;
+	nx->counters.hardway_bytes += buffer->size;
 	mutex_lock(&nx->mutex);
 	if (nfr_client_xprt_conn(nx))
 		nfr_client_buffer_replace(req, nfr_client_xprt_conn(nx), which);
-	kfree(req->buffers[which]);
+	nfr_client_buffer_free(req->buffers[which]);
 	req->buffers[which] = buffer;
 	mutex_unlock(&nx->mutex);
 	return true;
@@ -163,9 +185,10 @@ int nfr_client_buf_alloc(struct rpc_task *task)
 	struct nfr_req *req = nfr_client_req_of(rqst);
 	gfp_t gfp = rpc_task_gfp_mask();
 	u32 inline_send = READ_ONCE(req->nx->inline_send);
+	u32 least = min_t(size_t, NFR_HEAD_ROOM + rqst->rq_callsize, inline_send);
 	void *buffer;
 
-	if (!nfr_client_buffer_get(req, NFR_BUFFER_CALL, inline_send, gfp) ||
+	if (!nfr_client_buffer_get(req, NFR_BUFFER_CALL, least, inline_send, gfp) ||
 	    !nfr_client_reply_buffer(req, rqst->rq_rcvsize, gfp))
 		return -ENOMEM;
 	buffer = req->buffers[NFR_BUFFER_CALL]->data + NFR_HEAD_ROOM;
@@ -211,8 +234,8 @@ struct nfr_req *nfr_client_req_create(struct nfr_xprt *nx, gfp_t gfp)
  */
 void nfr_client_req_destroy(struct nfr_req *req)
 {
-	kfree(req->buffers[NFR_BUFFER_CALL]);
-	kfree(req->buffers[NFR_BUFFER_BOUNCE]);
+	nfr_client_buffer_free(req->buffers[NFR_BUFFER_CALL]);
+	nfr_client_buffer_free(req->buffers[NFR_BUFFER_BOUNCE]);
 	kfree(req->large);
 	kfree(req->reply);
 	kfree(req);

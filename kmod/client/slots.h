@@ -10,7 +10,7 @@ void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation);
 void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u32 generation);
 int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, struct ib_cqe *done);
 int nfr_client_buf_alloc(struct rpc_task *task);
-bool nfr_client_buffer_get(struct nfr_req *req, int which, u32 size, gfp_t gfp);
+bool nfr_client_buffer_get(struct nfr_req *req, int which, u32 least, u32 size, gfp_t gfp);
 int nfr_client_buffer_map(struct nfr_conn *conn, struct nfr_buffer *buffer);
 void nfr_client_buffers_retire(struct nfr_xprt *nx, struct nfr_conn *conn, bool all);
 void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task);
