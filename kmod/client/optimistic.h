@@ -9,6 +9,8 @@
 #ifndef NFSRDMA_CLIENT_OPTIMISTIC_H
 #define NFSRDMA_CLIENT_OPTIMISTIC_H
 
+#include <linux/siphash.h>
+
 #include "client/branch.h"
 
 /* Buckets of the tables of references, as a power of two */
@@ -38,6 +40,7 @@ struct nfr_reference_share {
  * @count: number of references
  * @order: pages of an extent, as a power of two
  * @token: token of the transport
+ * @key: secret of the hash of @by_file
  */
 struct nfr_references {
 	struct hlist_head by_file[1 << NFR_REFERENCE_BITS];
@@ -46,6 +49,7 @@ struct nfr_references {
 	u32 count;
 	u32 order;
 	u64 token;
+	hsiphash_key_t key;
 };
 
 /**

@@ -12,7 +12,8 @@
  */
 #include <linux/cred.h>
 #include <linux/hashtable.h>
-#include <linux/jhash.h>
+#include <linux/random.h>
+#include <linux/siphash.h>
 #include <linux/slab.h>
 
 #include "client/optimistic.h"
@@ -62,10 +63,15 @@ struct nfr_reference {
 	u8 fh[NFR_WIRE_FH_MAX];
 };
 
+/*
+ * A user knows the handle of a file and chooses offsets. The secret key keeps that user from
+ * filling one bucket, which others would have to search with the lock held.
+ */
 static struct hlist_head *nfr_client_reference_bucket(struct nfr_references *references,
 						      const u8 *fh, u32 length, u64 index)
 {
-	u32 hash = jhash(fh, length, (u32)index ^ (u32)(index >> 32));
+	u32 hash = hsiphash_3u32(hsiphash(fh, length, &references->key), lower_32_bits(index),
+				 upper_32_bits(index), &references->key);
 
 	return &references->by_file[hash_32(hash, NFR_REFERENCE_BITS)];
 }
@@ -394,6 +400,7 @@ void nfr_client_references_init(struct nfr_references *references, u64 token)
 	for (i = 0; i < ARRAY_SIZE(references->shares); i++)
 		INIT_LIST_HEAD(&references->shares[i].lru);
 	references->token = token;
+	get_random_bytes(&references->key, sizeof(references->key));
 	/* until a server states another one */
 	references->order = NFR_EXTENT_ORDER_MAX;
 }
