@@ -59,6 +59,12 @@
 /* Share of the budget that a request takes besides its data */
 #define CARD_REQUEST_COST	4096
 
+/*
+ * Requests that a context takes or flushes with interrupts disabled. A process decides how many
+ * there are.
+ */
+#define CARD_BATCH		64
+
 /* Maximum number of processing units */
 #define CARD_MAX_UNITS		64
 

@@ -124,12 +124,13 @@ void card_peer_leave(struct card_qp *peer)
 	unsigned long flags;
 
 	spin_lock_irqsave(&peer->lock, flags);
-	if (!--peer->entered) {
-		if (peer->state == IB_QPS_ERR)
-			card_recv_flush(peer);
-		if (peer->stopped)
-			wake_up(&peer->idle);
+	/* the last one flushes, and leaves afterwards: then the queue pair may be destroyed */
+	while (peer->entered == 1 && peer->state == IB_QPS_ERR && card_recv_flush(peer)) {
+		spin_unlock_irqrestore(&peer->lock, flags);
+		spin_lock_irqsave(&peer->lock, flags);
 	}
+	if (!--peer->entered && peer->stopped)
+		wake_up(&peer->idle);
 	spin_unlock_irqrestore(&peer->lock, flags);
 }
 

@@ -219,10 +219,10 @@ static int card_take_entry(struct card_qp *qp, const struct card_abi_send *entry
 	return card_take_send(qp, &wr.wr);
 }
 
-/* A doorbell: post what the process has written since the last one */
-static int card_post_sends(struct card_qp *qp)
+/* Post up to CARD_BATCH of @count requests, from @at on. Returns 0 or a negative errno. */
+static int card_post_batch(struct card_qp *qp, u32 count, u32 *at)
 {
-	u32 count = READ_ONCE(qp->sends->count), n = 0;
+	u32 end = min(count, *at + CARD_BATCH);
 	unsigned long flags;
 	bool claimed;
 	int rc = 0;
@@ -230,14 +230,26 @@ static int card_post_sends(struct card_qp *qp)
 	spin_lock_irqsave(&qp->lock, flags);
 	if (!card_accepts(qp) || count > qp->sq.size)
 		rc = -EINVAL;
-	while (!rc && n < count) {
-		rc = card_take_entry(qp, (void *)qp->sends->slots + (size_t)n * qp->slot_bytes);
-		n += !rc;
+	while (!rc && *at < end) {
+		rc = card_take_entry(qp, (void *)qp->sends->slots + (size_t)*at * qp->slot_bytes);
+		*at += !rc;
 	}
-	WRITE_ONCE(qp->sends->taken, n);
 	claimed = card_engine_claim(qp);
 	spin_unlock_irqrestore(&qp->lock, flags);
 	card_post_run(qp, claimed);
+	return rc;
+}
+
+/* A doorbell: post what the process has written since the last one */
+static int card_post_sends(struct card_qp *qp)
+{
+	u32 count = READ_ONCE(qp->sends->count), n = 0;
+	int rc;
+
+	do {
+		rc = card_post_batch(qp, count, &n);
+	} while (!rc && n < count);
+	WRITE_ONCE(qp->sends->taken, n);
 	return rc;
 }
 
@@ -294,19 +306,21 @@ int card_post_recv(struct ib_qp *ib, const struct ib_recv_wr *wr, const struct i
 {
 	struct card_qp *qp = to_card_qp(ib);
 	unsigned long flags;
-	int rc = 0;
+	bool flushes;
+	int n, rc = 0;
 
-	spin_lock_irqsave(&qp->lock, flags);
-	if (qp->state == IB_QPS_RESET)
-		rc = -EINVAL;
-	while (!rc && wr) {
-		rc = card_take_recv(qp, wr);
-		if (!rc)
-			wr = wr->next;
-	}
-	if (qp->state == IB_QPS_ERR && !qp->entered)
-		card_recv_flush(qp);
-	spin_unlock_irqrestore(&qp->lock, flags);
+	do {
+		spin_lock_irqsave(&qp->lock, flags);
+		if (qp->state == IB_QPS_RESET)
+			rc = -EINVAL;
+		for (n = 0; !rc && wr && n < CARD_BATCH; n++) {
+			rc = card_take_recv(qp, wr);
+			if (!rc)
+				wr = wr->next;
+		}
+		flushes = qp->state == IB_QPS_ERR && !qp->entered && card_recv_flush(qp);
+		spin_unlock_irqrestore(&qp->lock, flags);
+	} while ((!rc && wr) || flushes);
 	if (rc)
 		*bad = wr;
 	return rc;

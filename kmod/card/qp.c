@@ -51,6 +51,7 @@ static void card_rings_destroy(struct card_qp *qp)
 {
 	if (qp->sends)
 		card_sends_destroy(qp);
+	card_rings_uncharge(qp);
 	kvfree(qp->sq.slots);
 	kvfree(qp->rq.slots);
 }
@@ -150,8 +151,10 @@ int card_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_uda
 	rc = card_rings_create(qp, udata ? GFP_KERNEL_ACCOUNT : GFP_KERNEL);
 	if (rc)
 		goto out_count;
-	if (udata)
-		rc = card_sends_create(qp, udata);
+	if (udata) {
+		rc = card_rings_charge(qp);
+		rc = rc ?: card_sends_create(qp, udata);
+	}
 	if (rc)
 		goto out_rings;
 	init->cap = qp->cap;

@@ -116,6 +116,8 @@ struct card_ring {
  *	the kernel
  * @slot_bytes: distance between requests in @sends
  * @umem: pinned memory of @sends
+ * @owner: memory of the process that the rings are charged to, or NULL
+ * @charged: pages of the rings
  * @executed: number of send requests executed, free-running
  * @started: number of send requests started, free-running
  * @running: a context has claimed the engine
@@ -156,6 +158,8 @@ struct card_qp {
 	struct card_abi_sends *sends;
 	u32 slot_bytes;
 	struct ib_umem *umem;
+	struct mm_struct *owner;
+	u32 charged;
 	u32 executed;
 	u32 started;
 	bool running;
@@ -251,6 +255,8 @@ int card_post_send(struct ib_qp *ib, const struct ib_send_wr *wr, const struct i
 int card_post_recv(struct ib_qp *ib, const struct ib_recv_wr *wr, const struct ib_recv_wr **bad);
 
 /* user.c */
+int card_rings_charge(struct card_qp *qp);
+void card_rings_uncharge(struct card_qp *qp);
 int card_sends_create(struct card_qp *qp, struct ib_udata *udata);
 void card_sends_destroy(struct card_qp *qp);
 
@@ -279,7 +285,7 @@ enum card_step card_request(struct card_qp *qp, struct card_send *send);
 /* receive.c */
 struct card_recv *card_recv_first(struct card_qp *qp);
 void card_recv_complete(struct card_qp *qp, struct ib_wc *wc, bool solicited, bool in_timer);
-void card_recv_flush(struct card_qp *qp);
+bool card_recv_flush(struct card_qp *qp);
 
 /* peer.c */
 struct card_qp *card_peer_enter(struct card_qp *qp);

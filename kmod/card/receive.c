@@ -47,21 +47,27 @@ void card_recv_complete(struct card_qp *qp, struct ib_wc *wc, bool solicited, bo
 }
 
 /**
- * card_recv_flush - flush all receives of a broken queue pair
- * @qp: queue pair that no peer has entered; its lock is held
+ * card_recv_flush - flush up to CARD_BATCH receives of a broken queue pair
+ * @qp: queue pair that no peer has entered, or only the caller; its lock is held
+ *
+ * Between batches, the caller drops the lock. Another context may flush the rest meanwhile.
+ *
+ * Return: true if there are more.
  */
-void card_recv_flush(struct card_qp *qp)
+bool card_recv_flush(struct card_qp *qp)
 {
 	struct ib_wc wc = {
 		.status = IB_WC_WR_FLUSH_ERR, .opcode = IB_WC_RECV, .qp = &qp->ib, .port_num = 1,
 	};
+	u32 end = qp->rq.tail + min_t(u32, qp->rq.head - qp->rq.tail, CARD_BATCH);
 
-	card_count_add(qp->card, CARD_COUNT_FLUSHED, qp->rq.head - qp->rq.tail);
-	while (qp->rq.tail != qp->rq.head) {
+	card_count_add(qp->card, CARD_COUNT_FLUSHED, end - qp->rq.tail);
+	while (qp->rq.tail != end) {
 		const struct card_recv *recv = card_ring_slot(&qp->rq, qp->rq.tail++);
 
 		wc.wr_id = recv->wr_id;
 		/* a full queue is broken: its consumer expects no completions */
 		card_cq_push(to_card_cq(qp->ib.recv_cq), &wc, false, false);
 	}
+	return qp->rq.tail != qp->rq.head;
 }

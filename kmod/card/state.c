@@ -49,10 +49,12 @@ bool card_qp_error(struct card_qp *qp)
 
 	spin_lock_irqsave(&qp->lock, flags);
 	changed = qp->state != IB_QPS_RESET && qp->state != IB_QPS_ERR;
-	if (qp->state != IB_QPS_RESET) {
+	if (qp->state != IB_QPS_RESET)
 		WRITE_ONCE(qp->state, IB_QPS_ERR);
-		if (!qp->entered)
-			card_recv_flush(qp);
+	/* a reset may come between */
+	while (qp->state == IB_QPS_ERR && !qp->entered && card_recv_flush(qp)) {
+		spin_unlock_irqrestore(&qp->lock, flags);
+		spin_lock_irqsave(&qp->lock, flags);
 	}
 	spin_unlock_irqrestore(&qp->lock, flags);
 	return changed;

@@ -10,12 +10,15 @@
  * uverbs command POLL_CQ is not available: it reads the queue pair of a
  * completion after another thread may have destroyed that queue pair.
  *
+ * The rings of a queue pair are memory of the kernel, which counts in the same way.
+ *
  * Send requests are in memory of the process, too, as with a card. Its doorbell is
  * the uverbs command POST_SEND without a request, so that the core holds the queue
  * pair meanwhile. The process may change a request while the card copies it:
  * post.c reads each byte once, and checks the copy.
  */
 #include <linux/mm.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 #include <rdma/uverbs_ioctl.h>
@@ -169,6 +172,51 @@ void card_shared_write(struct card_cq *cq, const struct ib_wc *wc)
 	else
 		to->ex.imm_data = wc->ex.imm_data;
 	smp_store_release(&cq->shared->head, cq->head + 1);
+}
+
+/* --- rings of a queue pair --- */
+
+static u32 card_rings_pages(const struct card_qp *qp)
+{
+	return PFN_UP((size_t)qp->sq.size * qp->sq.stride + (size_t)qp->rq.size * qp->rq.stride);
+}
+
+/**
+ * card_rings_charge - charge the rings of a queue pair to the current process
+ * @qp: queue pair with its rings
+ *
+ * The rings are memory of the kernel, which the process cannot give back to it. They count
+ * against RLIMIT_MEMLOCK, together with the memory that ib_umem_get() pins.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int card_rings_charge(struct card_qp *qp)
+{
+	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+	u32 pages = card_rings_pages(qp);
+	struct mm_struct *mm = current->mm;
+
+	if (atomic64_add_return(pages, &mm->pinned_vm) > limit && !capable(CAP_IPC_LOCK)) {
+		atomic64_sub(pages, &mm->pinned_vm);
+		return -ENOMEM;
+	}
+	mmgrab(mm);
+	qp->owner = mm;
+	qp->charged = pages;
+	return 0;
+}
+
+/**
+ * card_rings_uncharge - undo card_rings_charge()
+ * @qp: queue pair
+ */
+void card_rings_uncharge(struct card_qp *qp)
+{
+	if (!qp->owner)
+		return;
+	atomic64_sub(qp->charged, &qp->owner->pinned_vm);
+	mmdrop(qp->owner);
+	qp->owner = NULL;
 }
 
 /* --- send requests --- */

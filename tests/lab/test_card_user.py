@@ -148,6 +148,14 @@ def test_memory_of_completion_queues_counts_as_pinned(cards: Lab) -> None:
     assert found == {"number": 4, "start": 0, "during": 64, "end": 0}
 
 
+def test_rings_of_queue_pairs_count_as_pinned(cards: Lab) -> None:
+    found = on(cards, "receive_rings")
+    # in the kernel: 256 receives of 40 bytes and a request; in the process: a page of requests
+    assert 8 <= found["pinned"]["256"] <= 20
+    assert found["pinned"]["16384"] == 0
+    assert found["left"] == 0
+
+
 def test_sigkill_during_a_transfer_leaves_no_object(cards: Lab) -> None:
     for found in on(cards, "killed").values():
         assert found == {"grown": True, "same": True}

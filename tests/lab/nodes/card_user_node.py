@@ -33,6 +33,7 @@ LIMIT = 300.0
 SYSFS = Path("/sys/class/infiniband")
 # enum ib_uverbs_write_cmds
 POST_SEND = 28
+MOST_RECEIVES = 16384
 # requests that the card refuses: words of struct card_abi_send, or their number
 COUNT, OPCODE, FLAGS, ELEMENTS, LENGTH = 16, 5, 6, 8, 9
 INLINE, REG_MR, LOCAL_INV, READ = 8, 0x20, 7, 4
@@ -243,6 +244,16 @@ def locked() -> Any:
 
 def rings() -> Any:
     """Completion queues of a user whose limit of locked memory is 64 KiB, and their memory."""
+    return limited(rings_of_user)
+
+
+def receive_rings() -> Any:
+    """Queue pairs of such a user, by the receives that they have room for, and their memory."""
+    return limited(receive_rings_of_user)
+
+
+def limited(work: Callable[[], Any]) -> Any:
+    """What a function returns for a user whose limit of locked memory is 64 KiB."""
     reader, writer = os.pipe()
     if child := os.fork():
         os.close(writer)
@@ -256,7 +267,7 @@ def rings() -> Any:
     os.setgid(nobody.pw_gid)
     os.setuid(nobody.pw_uid)
     with os.fdopen(writer, "w") as pipe:
-        json.dump(rings_of_user(), pipe)
+        json.dump(work(), pipe)
     os._exit(0)
 
 
@@ -284,6 +295,29 @@ def rings_of_user() -> Any:
         one.close()
     cq.CQ(context, 256).close()
     return {"number": number, "start": start, "during": during, "end": pinned()}
+
+
+def receive_rings_of_user() -> Any:
+    from pyverbs import cq, device, enums, pd, qp
+
+    context = device.Context(name=CLIENT)
+    domain, queue = pd.PD(context), cq.CQ(context, 16)
+
+    def created(receives: int) -> Any:
+        room = qp.QPCap(max_send_wr=1, max_recv_wr=receives, max_send_sge=1, max_recv_sge=1)
+        init = qp.QPInitAttr(qp_type=enums.IBV_QPT_RC, scq=queue, rcq=queue, cap=room)
+        return qp.QP(domain, init, qp.QPAttr(port_num=1))
+
+    start, made = pinned(), {}
+    for receives in (256, MOST_RECEIVES):
+        try:
+            one = created(receives)
+        except Exception:
+            made[receives] = 0
+        else:
+            made[receives] = pinned() - start
+            one.close()
+    return {"pinned": made, "left": pinned() - start}
 
 
 # --- verbs, by rdma-core's Python binding ---
