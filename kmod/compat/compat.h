@@ -10,6 +10,7 @@
 #include <linux/fsnotify.h>
 #include <linux/gfp.h>
 #include <linux/shrinker.h>
+#include <linux/timekeeping.h>
 #include <linux/slab.h>
 #include <linux/sunrpc/bc_xprt.h>
 #include <linux/sunrpc/svc.h>
@@ -179,6 +180,19 @@ static inline bool nfr_compat_enqueue_callback(struct rpc_rqst *rqst)
 		xprt_put(xprt);
 #endif
 	return serv;
+}
+
+/* Get the number of times that the wall clock was set, which wraps. */
+static inline u32 nfr_compat_clock_steps(void)
+{
+	struct system_time_snapshot snapshot;
+
+#ifdef HAVE_KTIME_GET_SNAPSHOT_ID
+	ktime_get_snapshot_id(CLOCK_REALTIME, &snapshot);
+#else
+	ktime_get_snapshot(&snapshot);
+#endif
+	return snapshot.clock_was_set_seq;
 }
 
 #endif

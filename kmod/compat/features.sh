@@ -48,6 +48,9 @@ probe() {
 	# marks of listeners that may refuse an access are counted by file system (6.12)
 	probe FSNOTIFY_PRIORITY_WATCHERS linux/fsnotify.h \
 		'fsnotify_sb_has_priority_watchers((struct super_block *)0, FSNOTIFY_PRIO_CONTENT)' "$@"
+	# a snapshot of the clocks has that of one chosen (7.2), instead of CLOCK_REALTIME
+	probe KTIME_GET_SNAPSHOT_ID linux/timekeeping.h \
+		'ktime_get_snapshot_id(CLOCK_REALTIME, (struct system_time_snapshot *)0)' "$@"
 	# leases have a header of their own (6.12), and were declared in linux/fs.h (6.1)
 	probe FILELOCK_H linux/filelock.h '(void)0' "$@"
 	# workqueues run work in softirq context (6.12)

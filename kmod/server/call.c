@@ -1086,6 +1086,21 @@ void nfr_svc_set_secure(struct svc_rqst *rqstp)
 		clear_bit(RQ_SECURE, &rqstp->rq_flags);
 }
 
+/* Note when nfsd gets a Call, if something may be learned from its Reply, see watch.c. */
+static void nfr_svc_stamp(struct nfr_svc_req *req)
+{
+	bool learns = nfr_params_server_threadless() ||
+		      req->svc->personality->variant == NFR_OPTIMISTIC;
+
+	req->handed.real = 0;
+	if (!learns)
+		return;
+	/* a step of the clock between the two is seen */
+	req->handed.steps = nfr_compat_clock_steps();
+	smp_rmb();
+	req->handed.real = ktime_get_coarse_real();
+}
+
 /**
  * nfr_svc_recvfrom - pass a Call to an nfsd thread (svc_xprt_ops.xpo_recvfrom)
  * @rqstp: request of the thread; the function sets its rq_arg
@@ -1106,8 +1121,7 @@ int nfr_svc_recvfrom(struct svc_rqst *rqstp)
 	}
 	nfr_svc_enter(req, NFR_SVC_REPLYING);
 	req->transfer.gfp = NFR_GFP_ONCE;
-	/* of the clock that sets ctime */
-	req->handed = ktime_get_coarse_real();
+	nfr_svc_stamp(req);
 	rqstp->rq_prot = IPPROTO_MAX;
 	svc_xprt_copy_addrs(rqstp, xprt);
 	nfr_svc_set_secure(rqstp);

@@ -17,11 +17,10 @@ static void nfr_svc_optimistic_grant(const struct nfr_svc_req *req, const struct
 				     const struct svc_rqst *rqstp)
 {
 	struct nfr_svc *branch = nfr_svc_branches_latest(req->svc);
-	const struct nfr_svc_handed handed = { req->handed, rqstp->rq_stime };
 
 	if (!branch)
 		return;
-	nfr_svc_grant_reference(branch, read, rqstp->rq_res.pages[0], &handed);
+	nfr_svc_grant_reference(branch, read, rqstp->rq_res.pages[0], &req->handed);
 	nfr_svc_put(branch);
 }
 

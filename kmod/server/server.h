@@ -35,6 +35,7 @@
 #include "memory/region.h"
 #include "observe/observe.h"
 #include "variants.h"
+#include "server/watch.h"
 #include "wire/wire.h"
 
 /* Offset of connection numbers in trace events, to tell them from client transports */
@@ -183,7 +184,7 @@ struct nfr_svc_exposed {
  * @whole: whether @pages holds the whole message, rather than one data item
  * @transfer: RDMA Reads or Writes in progress; its @gfp is that of the context that
  *	handles the request now
- * @handed: wall-clock time at which nfsd got the Call
+ * @handed: wall-clock time at which nfsd got the Call, and how often that clock had been set
  * @reply_pages: pages charged for the Reply, see budget.c
  * @kept: the thread's pages while nfsd may replace them, then the pages of the Reply,
  *	see pages.c; pages of the file for a threadless read; @nkept elements, room for @kept_room
@@ -218,7 +219,7 @@ struct nfr_svc_req {
 	struct nfr_transfer transfer;
 	struct ib_cqe read_cqe;
 
-	ktime_t handed;
+	struct nfr_svc_handed handed;
 	u32 reply_pages;
 	struct page **kept;
 	u32 nkept;

@@ -467,14 +467,13 @@ static bool nfr_svc_permit_watch(struct nfr_svc_permits *permits, const struct n
 static bool nfr_svc_permit_make(const struct nfr_svc_req *req, struct nfr_svc_permits *permits,
 				const struct nfr_svc_asked *asked, const struct svc_rqst *rqstp)
 {
-	const struct nfr_svc_handed handed = { req->handed, rqstp->rq_stime };
 	enum nfr_svc_bypass result;
 	struct inode *inode;
 
 	if (!nfr_svc_permit_fits(permits, asked))
 		return false;
-	inode = nfr_svc_file_get(rqstp->rq_res.pages[0], &asked->read, &handed, &result);
-	return inode && nfr_svc_permit_watch(permits, asked, inode, rqstp, &handed);
+	inode = nfr_svc_file_get(rqstp->rq_res.pages[0], &asked->read, &req->handed, &result);
+	return inode && nfr_svc_permit_watch(permits, asked, inode, rqstp, &req->handed);
 }
 
 /* Keep a permit for READs like one that nfsd has answered. */

@@ -101,19 +101,16 @@ static bool nfr_svc_watch_has_listener(const struct inode *inode)
 
 /*
  * Check whether access to a file may have changed after nfsd got a Call, which checks access
- * first, and then may wait for a disk. The clock may have been set since: forward, then its time
- * at the Call counts, or backward, then the time that the Call has by the clock of now.
+ * first, and then may wait for a disk. If the clock was set since, ctime says nothing about that.
  */
 static bool nfr_svc_watch_is_late(const struct timespec64 *ctime,
 				  const struct nfr_svc_handed *handed)
 {
-	ktime_t began;
-
 	/* a step of the clock that preceded ctime is seen */
 	smp_rmb();
-	began = min(handed->real, ktime_mono_to_real(handed->mono));
-	return ktime_compare(timespec64_to_ktime(*ctime),
-			     ktime_sub_ns(began, NFR_SVC_WATCH_SETTLED)) >= 0;
+	return nfr_compat_clock_steps() != handed->steps ||
+	       ktime_compare(timespec64_to_ktime(*ctime),
+			     ktime_sub_ns(handed->real, NFR_SVC_WATCH_SETTLED)) >= 0;
 }
 
 /**

@@ -24,12 +24,12 @@ enum nfr_svc_bypass {
 
 /*
  * struct nfr_svc_handed - time at which the server handed a Call to nfsd
- * @real: by the wall clock at that time
- * @mono: by the monotonic clock
+ * @real: by the wall clock, which sets ctime; 0 if nothing can be learned from the Call
+ * @steps: number of times that this clock had been set before
  */
 struct nfr_svc_handed {
 	ktime_t real;
-	ktime_t mono;
+	u32 steps;
 };
 
 /**
