@@ -499,6 +499,21 @@ def test_killed_readers_change_nothing(cards: Lab, long: bool) -> None:
     nothing_in_use(found)
 
 
+def test_killed_listings_do_not_end_the_connection(
+    cards: Lab, long: bool, record_property: Record
+) -> None:
+    """`while :; do timeout -s KILL .01 ls -lR /mnt; done` beside a reader."""
+    with nothing_lost(cards, "client"):
+        found = on(cards, "killed_listings", "600" if long else "5", timeout=1800)
+    record_property("killed listings", found)
+    assert found["kills"] > 10
+    assert found["reads"] > 10
+    assert (found["disconnects"], found["wrong"], found["errors"]) == (0, 0, []), found
+    # the Replies of a few are under way
+    assert found["regions"][1] <= found["regions"][0] + 8, found
+    nothing_in_use(found)
+
+
 def test_readers_survive_restarts_of_the_server(cards: Lab, long: bool) -> None:
     with nothing_lost(cards, "client"):
         found = on(cards, "restart", "30" if long else "2", timeout=3600)

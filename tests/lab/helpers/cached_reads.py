@@ -82,9 +82,12 @@ def check_changes(found: dict[str, Any]) -> None:
     assert len(found["changes"]) >= 13
 
 
-def check_withdrawn_meanwhile(lab: Lab) -> dict[str, Any]:
-    """A READ that nfsd began before access was withdrawn lets no later one pass."""
-    found: dict[str, Any] = on(lab, "withdrawn_meanwhile")
+def check_withdrawn_meanwhile(lab: Lab, *steps: str) -> dict[str, Any]:
+    """A READ that nfsd began before access was withdrawn lets no later one pass.
+
+    ``steps`` are the steps of the server's clock before and after that, in seconds.
+    """
+    found: dict[str, Any] = on(lab, "withdrawn_meanwhile", *steps)
     assert found["meanwhile"], "the READ was faster than the disk"
     assert found["first"] == found["data"]
     assert set(found["later"]) == {"EACCES"}

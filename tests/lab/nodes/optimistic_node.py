@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from multiprocessing import Process
+from multiprocessing import Event, Process
 from pathlib import Path
 from typing import Any
 
@@ -413,7 +413,7 @@ def _changed(root: Path, way: Path, change: Callable[[Path, str], Any], view: st
     before = made(path, 6, 300_000)
     path.chmod(0o644)
     # the credentials of the open file are those of its READs
-    with _as_user():
+    with as_user():
         reader = Reader("changed")
     with reader:
         reader.granted()
@@ -434,18 +434,18 @@ def _changed(root: Path, way: Path, change: Callable[[Path, str], Any], view: st
 
 
 def _may_read(path: Path) -> bool:
-    with _as_user():
+    with as_user():
         return os.access(path, os.R_OK, effective_ids=True)
 
 
 def _again() -> str:
     """Result of a read after an open() that follows the change."""
-    with _as_user(), Reader("changed") as reader:
+    with as_user(), Reader("changed") as reader:
         return shown(reader.read(0, 2 * MIB))
 
 
 @contextmanager
-def _as_user(user: int = USER) -> Iterator[None]:
+def as_user(user: int = USER) -> Iterator[None]:
     os.seteuid(user)
     try:
         yield
@@ -465,7 +465,7 @@ def credentials(seconds: str) -> Any:
             denied[said] = denied.get(said, 0) + 1
 
     with mounted(STRICT), Reader("credentials") as first:
-        with _as_user():
+        with as_user():
             second = Reader("credentials")
         with second:
             second.granted()
@@ -491,7 +491,7 @@ def shared() -> Any:
         connect_second()
         grants, readers = served()["grants"], []
         for user in users:
-            with _as_user(user):
+            with as_user(user):
                 readers.append(stack.enter_context(Reader("shared")))
         before, same = answered_without_nfsd(), []
         for at in range(0, len(data), 16 * BLOCK):
@@ -525,7 +525,7 @@ def full_table(references: str, users: str) -> Any:
 
 
 def _read_by(user: int, name: str) -> bytes:
-    with _as_user(user), Reader(name) as reader:
+    with as_user(user), Reader(name) as reader:
         return reader.read(0)
 
 
@@ -565,15 +565,33 @@ def _nfsd_waits() -> bool:
     return "D" in call("ps", "-C", "nfsd", "-o", "state=", check=False)
 
 
-def withdrawn_meanwhile() -> Any:
-    """Withdraw access to a file while nfsd reads it for a user: later reads fail."""
-    with _slow_disk() as delay:
+@contextmanager
+def _clock() -> Iterator[Callable[[str], None]]:
+    """The function sets the clock forward or back by seconds; at the end it is right again."""
+    right = time.time() - time.monotonic()
+
+    def step(seconds: str) -> None:
+        if float(seconds):
+            time.clock_settime(time.CLOCK_REALTIME, time.time() + float(seconds))
+
+    try:
+        yield step
+    finally:
+        time.clock_settime(time.CLOCK_REALTIME, right + time.monotonic())
+
+
+def withdrawn_meanwhile(before: str = "0", after: str = "0") -> Any:
+    """Withdraw access to a file while nfsd reads it for a user: later reads fail.
+
+    The server's clock steps by seconds before and after that.
+    """
+    with _slow_disk() as delay, _clock() as step:
         path = SLOW / "late"
         data = made(path, 22, MIB)
         os.sync()
         with mounted(STRICT), mounted(STRICT, at=TCP, folder=SLOW):
             connect_second()
-            with _as_user():
+            with as_user():
                 # both mounts have one transport
                 reader = Reader("late", at=TCP)
             with reader:
@@ -582,11 +600,13 @@ def withdrawn_meanwhile() -> Any:
                 delay(60_000)
                 first = []
                 beside = threading.Thread(target=lambda: first.append(reader.said(0)))
-                before = rpc_reads()
+                reads = rpc_reads()
                 beside.start()
-                until("a READ", lambda: rpc_reads() > before)
+                until("a READ", lambda: rpc_reads() > reads)
                 until("a thread of nfsd that waits for the disk", _nfsd_waits)
+                step(before)
                 path.chmod(0o600)
+                step(after)
                 meanwhile = beside.is_alive()
                 # ends the delay of what waits, too
                 delay(0)
@@ -640,7 +660,7 @@ def _unreported(path: Path) -> Iterator[int]:
 def _two_readers(name: str) -> Iterator[tuple[Reader, Reader]]:
     """A reader with a grant, and one with other credentials, whose READ goes by RPC."""
     with mounted(folder=DISK), Reader(name) as first:
-        with _as_user():
+        with as_user():
             second = Reader(name)
         with second:
             first.granted()
@@ -699,7 +719,7 @@ def acl_by_nfs(folder: str, version: str) -> Any:
         mounted(STRICT, folder=Path(folder)),
         mounted(options, at=TCP, folder=Path(folder), tcp=True),
     ):
-        with _as_user():
+        with as_user():
             reader = Reader("acl")
         with reader:
             reader.granted()
@@ -1695,6 +1715,55 @@ def killed(rounds: str) -> Any:
     return {**found, "server": idle()}
 
 
+def _names_on(folder: Path, begun: Any) -> None:
+    """List a folder whose pages the client has dropped, until killed."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    begun.set()
+    while True:
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.lseek(file, 0, os.SEEK_SET)
+        for _ in os.scandir(file):
+            pass
+
+
+def _regions() -> int:
+    """Memory regions of the client's transports; one that connects again has none."""
+    return sum(int(each.get("mrs", 0)) for each in state())
+
+
+def killed_listings(seconds: str) -> Any:
+    """Kill processes that list folders, while another one reads: `timeout -s KILL .01 ls -lR`.
+
+    They are forked, because a program takes longer than that to start in a slow machine.
+    """
+    folder = EXPORT / "listed"
+    folder.mkdir()
+    for name in range(300):
+        (folder / f"a-name-{name:0100}").touch()
+    data, chance, kills = made(EXPORT / "beside", 15), random.Random(16), 0  # noqa: S311
+    with mounted("vers=3"), Steady("beside", data, 64 * BLOCK) as steady:
+        until("reads", lambda: steady.reads > 10)
+        before, regions = disconnects(), [_regions()]
+        end = time.monotonic() + float(seconds)
+        while time.monotonic() < end:
+            begun = Event()
+            listing = Process(target=_names_on, args=(HERE / "listed", begun))
+            listing.start()
+            begun.wait()
+            time.sleep(chance.uniform(0, 0.03))
+            listing.kill()
+            listing.join()
+            kills += 1
+            regions.append(_regions())
+        found = {
+            "disconnects": disconnects() - before, "kills": kills,
+            "regions": [regions[0], max(regions)],
+            "reasons": [each["last_disconnect"] for each in state()], **steady.result(),
+        }  # fmt: skip
+    call("rm", "-r", folder)
+    return {**found, "server": idle()}
+
+
 _READER = """
 import mmap, os, random, sys
 room = mmap.mmap(-1, 4096)
@@ -2215,4 +2284,5 @@ def main() -> Any:
     return globals()[sys.argv[1]](*sys.argv[2:])
 
 
-print(json.dumps(main()))
+if __name__ == "__main__":
+    print(json.dumps(main()))

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Delays threads of nfsd at the return of functions, for as long as this module
+ * is loaded: what another task does then happens between two steps of nfsd's.
+ */
+#include <linux/delay.h>
+#include <linux/kprobes.h>
+#include <linux/module.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+
+static char *names;
+module_param(names, charp, 0444);
+MODULE_PARM_DESC(names, "Functions, separated by commas; those that have no probe are left out");
+
+static uint delay_us = 300;
+module_param(delay_us, uint, 0444);
+
+static uint functions;
+module_param(functions, uint, 0444);
+MODULE_PARM_DESC(functions, "Number of functions that are delayed");
+
+static ulong delays;
+module_param(delays, ulong, 0444);
+MODULE_PARM_DESC(delays, "Number of delays");
+
+static struct kretprobe *probes;
+
+static int returned(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	if (strcmp(current->comm, "nfsd"))
+		return 0;
+	delays++;
+	udelay(delay_us);
+	return 0;
+}
+
+static int __init delays_init(void)
+{
+	char *name, *rest = names;
+	uint most = 1;
+
+	if (!names)
+		return -EINVAL;
+	for (name = names; *name; name++)
+		most += *name == ',';
+	probes = kcalloc(most, sizeof(*probes), GFP_KERNEL);
+	if (!probes)
+		return -ENOMEM;
+	while ((name = strsep(&rest, ","))) {
+		struct kretprobe *probe = &probes[functions];
+
+		memset(probe, 0, sizeof(*probe));
+		probe->kp.symbol_name = name;
+		probe->handler = returned;
+		probe->maxactive = 64;
+		if (!register_kretprobe(probe))
+			functions++;
+	}
+	return 0;
+}
+
+static void __exit delays_exit(void)
+{
+	uint i;
+
+	for (i = 0; i < functions; i++)
+		unregister_kretprobe(&probes[i]);
+	kfree(probes);
+}
+
+module_init(delays_init);
+module_exit(delays_exit);
+MODULE_DESCRIPTION("Delays of nfsd");
+MODULE_LICENSE("GPL");
