@@ -9,7 +9,7 @@ import pytest
 from failures import LOST, Failed, arm, failing, swept
 from faults import FAULTS
 from module_life import taken_out
-from storm import HERE, nothing_lost, storm
+from storm import HERE, mounted, nothing_lost, set_to, storm
 
 from nfsrdma_tools.lab.lab import Lab
 
@@ -30,6 +30,17 @@ md5sum < {HERE}/failing
 rm {HERE}/failing
 umount {HERE}
 """
+# more READs at a time than before: the server needs more requests
+READ = f"""
+head -c 65536 {HERE}/threadless | md5sum
+for n in $(seq 24); do
+	for m in $(seq 20); do
+		dd if={HERE}/threadless bs=4k iflag=direct status=none | md5sum
+	done &
+done
+wait
+"""
+HITS = "sed -n 's/^threadless_hits //p' /sys/kernel/debug/nfsrdma-server/totals"
 RESTART = "systemctl reset-failed nfs-server; systemctl restart nfs-server"
 
 
@@ -109,4 +120,30 @@ def test_work_goes_on(both: Lab, options: str, long: bool, record_property: Reco
     assert min(failed.counts.values()) > 0, failed.counts
     assert sum(int(one["disconnects"]) for one in found["connections"]) > 0
     record_property("operations", sum(one["operations"] for one in found["done"]))
+    record(record_property, failed)
+
+
+@pytest.mark.parametrize("name", ("read-write", "optimistic"))
+def test_reads_that_bypass_nfsd_go_on(
+    both: Lab, name: str, long: bool, record_property: Record
+) -> None:
+    """The allocations of the receive path fail. Nothing may sleep there for memory."""
+    both.run("server", "sh", "-c", "head -c 65536 /dev/urandom > /export/threadless; sleep 2")
+    set_to(both, "server", "server_threadless", "65536")
+    set_to(both, "server", "server_personalities", name)
+    set_to(both, "client", "personality", name)
+    failed, before = Failed(), int(both.run("server", "sh", "-c", HITS).stdout)
+    try:
+        for every in EVERY[:5] * (20 if long else 1):
+            # a connection with few requests
+            with mounted(both, "vers=3,noac"), failing(both, failed, arm("server", every)):
+                sums = both.run("client", "sh", "-ec", READ, timeout=600).stdout.splitlines()
+            assert (len(sums), len(set(sums))) == (481, 1), set(sums)
+    finally:
+        set_to(both, "server", "server_threadless", "0")
+        set_to(both, "server", "server_personalities", "")
+        set_to(both, "client", "personality", "read-write")
+    hits = int(both.run("server", "sh", "-c", HITS).stdout) - before
+    assert name == "optimistic" or hits > 0
+    record_property("READs without a thread", hits)
     record(record_property, failed)
