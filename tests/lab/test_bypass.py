@@ -112,6 +112,7 @@ def test_a_step_of_the_clock_hides_no_withdrawn_access(cards: Lab, before: str, 
     check_withdrawn_meanwhile(cards, before, after)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(os.geteuid() != 0, reason="no module is built: root mounts the image")
 @pytest.mark.parametrize("personality", PERSONALITIES)
 def test_no_read_succeeds_when_access_has_ended(

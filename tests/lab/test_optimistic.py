@@ -499,6 +499,7 @@ def test_killed_readers_change_nothing(cards: Lab, long: bool) -> None:
     nothing_in_use(found)
 
 
+@pytest.mark.nightly
 def test_killed_listings_do_not_end_the_connection(
     cards: Lab, long: bool, record_property: Record
 ) -> None:

@@ -17,6 +17,8 @@ from storm import set_to
 
 from nfsrdma_tools.lab.lab import Lab
 
+# short forms as well, until each has passed five times
+pytestmark = pytest.mark.nightly
 MOST = "65536"
 
 
