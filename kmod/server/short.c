@@ -58,14 +58,6 @@ static struct nfr_svc_short *nfr_svc_short_replace(void)
 	return oldest;
 }
 
-/* Find the entry of an address whose time is not over. Caller holds the lock. */
-static struct nfr_svc_short *nfr_svc_short_valid(const struct nfr_svc *svc)
-{
-	struct nfr_svc_short *entry = nfr_svc_short_find(svc);
-
-	return entry && time_before(jiffies, entry->until) ? entry : NULL;
-}
-
 /**
  * nfr_svc_short_limit - get the largest Send that a client may get
  * @svc: first connection of a client without private data
@@ -78,8 +70,8 @@ u32 nfr_svc_short_limit(const struct nfr_svc *svc)
 	u32 limit = U32_MAX;
 
 	spin_lock_bh(&nfr_svc_short_lock);
-	entry = nfr_svc_short_valid(svc);
-	if (entry)
+	entry = nfr_svc_short_find(svc);
+	if (entry && time_before(jiffies, entry->until))
 		limit = entry->length - 1;
 	spin_unlock_bh(&nfr_svc_short_lock);
 	return limit;
@@ -113,11 +105,10 @@ void nfr_svc_short_broken(struct nfr_svc *svc)
 	if (!length || READ_ONCE(svc->conn->reason) == ib_wc_status_msg(IB_WC_RETRY_EXC_ERR))
 		return;
 	spin_lock_bh(&nfr_svc_short_lock);
-	entry = nfr_svc_short_valid(svc);
-	if (entry)
+	entry = nfr_svc_short_find(svc);
+	if (entry && time_before(jiffies, entry->until))
 		length = min(length, entry->length);
-	else
-		entry = nfr_svc_short_find(svc) ?: nfr_svc_short_replace();
+	entry = entry ?: nfr_svc_short_replace();
 	entry->net = svc->first->xprt.xpt_net;
 	entry->address = svc->remote;
 	entry->length = length;
