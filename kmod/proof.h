@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What shows that a peer cannot reach memory any more.
+ * Proof that a peer cannot reach memory any more.
  *
  * Memory that a peer may have reached returns to its owner with proof only: its key was
  * invalidated, its queue pair is drained, or its queue pair and its region are destroyed. A
@@ -9,6 +9,13 @@
  */
 #ifndef NFSRDMA_PROOF_H
 #define NFSRDMA_PROOF_H
+
+/*
+ * Pauses between attempts to destroy what a device refused to destroy, in milliseconds: they grow
+ * from the first to the last
+ */
+#define NFR_DESTROY_AGAIN	50
+#define NFR_DESTROY_MAX		1000
 
 /**
  * enum nfr_proof - what the end of a connection has achieved

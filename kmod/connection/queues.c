@@ -912,10 +912,6 @@ static void nfr_conn_queues_quiesce(struct nfr_conn *conn)
 /* Time for the device to flush a queue, before its queue pair is destroyed instead */
 #define NFR_DRAIN_TIMEOUT	(20 * HZ)
 
-/* Pauses between attempts to destroy a queue pair, in milliseconds: they grow to the last */
-#define NFR_DESTROY_AGAIN	50
-#define NFR_DESTROY_MAX		1000
-
 static void nfr_conn_last_done(struct ib_cq *cq, struct ib_wc *wc)
 {
 	complete(&container_of(wc->wr_cqe, struct nfr_conn_last, cqe)->done);

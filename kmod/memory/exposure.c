@@ -24,10 +24,6 @@
 #include "memory/region.h"
 #include "observe/trace.h"
 
-/* Pauses between attempts to destroy MRs, in milliseconds: they grow to the last */
-#define NFR_DESTROY_AGAIN	50
-#define NFR_DESTROY_MAX		1000
-
 /* Pools of which the device has refused to destroy an MR; nothing new is exposed by its device */
 static DEFINE_SPINLOCK(nfr_mem_refusing_lock);
 static LIST_HEAD(nfr_mem_refusing);
