@@ -256,7 +256,7 @@ static struct nfr_conn *nfr_client_abandon_conn(struct nfr_req *req)
 	return conn && conn->generation == req->generation && nfr_conn_is_up(conn) ? conn : NULL;
 }
 
-/* What happens to the memory of a Call whose task ends */
+/* Ways to treat the memory of a Call whose task ends */
 enum nfr_client_abandon_way {
 	NFR_ABANDON_KEPT,	/* the transport keeps it, and the request */
 	NFR_ABANDON_DUE,	/* the task waits for the Reply */

@@ -266,7 +266,7 @@ struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid)
  * @recv: receive of the Reply
  * @xid: its XID
  *
- * What the transport kept for the Call is released.
+ * The function releases the memory that the transport kept for the Call.
  */
 void nfr_client_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid)
 {

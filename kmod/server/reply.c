@@ -432,7 +432,7 @@ static int nfr_svc_reply_long(struct nfr_svc_req *req, const struct xdr_buf *res
 	if (rc)
 		return rc;
 	plan->head.proc = NFR_MSG;
-	/* no chunk is used, which frees nothing that the client did not offer */
+	/* no chunk of the Write list is used: return them empty */
 	if (nfr_svc_reply_write_list(req, res) ||
 	    nfr_wire_encode(&plan->head, req->buffer, req->svc->conn->send_size) < 0)
 		return -EIO;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What ends grants. watch.c says when a file changes, limit.c when grants need too much memory.
+ * The ends of grants. watch.c says when a file changes, limit.c when grants need too much memory.
  *
  * A grant ends when the file changes, when its lifetime is over, when another one needs its room,
  * when memory is short, and with the connection.
