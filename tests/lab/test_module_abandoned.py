@@ -13,6 +13,7 @@ HERE = "/export/abandoned"
 MAKE = f"mkdir -p {HERE}/many && cd {HERE}/many && seq -f 'name-of-a-file-%06g' 1500 | xargs touch"
 
 
+@pytest.mark.usefixtures("pair_lab")
 @pytest.mark.parametrize("carrier", ("ours", "both_ours"))
 @pytest.mark.parametrize("options", ("vers=3", "vers=4.2"), ids=("v3", "v4"))
 def test_listings_are_killed_and_the_connection_lives(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls under way when nothing comes from the server any more; runs in the node.
 
-``python3 - recall``: one is killed, one times out, one needs a buffer, over the mount at
+``python3 - recall``: one is killed, one times out, one is sent meanwhile, over the mount at
 /mnt/here.  ``python3 - timeouts SECONDS COUNT``: COUNT time out there, beside work over TCP at
 /mnt/tcp, which goes on for SECONDS and longer after the connections have ended.  The caller records
 sunrpc's event xprt_timer.
@@ -100,7 +100,7 @@ def write_little(ready: Any, begin: Any) -> None:
 
 
 def recall() -> dict[str, Any]:
-    """The server does not answer; a signal kills the listing, and the client revokes its memory.
+    """The server does not answer; a signal kills the listing, whose Call the transport keeps.
 
     The READ, whose answer would come inline, times out before the device gives up. Only the first
     Call registers memory: soft-RoCE registers again what it sends again, which ends its queue pair.
@@ -122,13 +122,16 @@ def recall() -> dict[str, Any]:
         begin[0].set()
         sent &= until(lambda: total("credits_used") >= 2)
         lister.kill()
-        sent &= until(lambda: "nfr_client_buf_free" in stack(lister))
-        begin[2].set()
         lister.join(LIMIT)
-        killed, by_device = not lister.is_alive(), given_up() - before
+        killed, kept = not lister.is_alive(), total("calls_abandoned")
+        begin[2].set()
+        broken, by_device = until(lambda: total("disconnects") >= 1), given_up() - before
     for process in (reader, writer):
         process.join(LIMIT)
-    found = {"sent": sent, "killed": killed, "by_device": by_device, "hung": hung(reader, writer)}
+    found = {
+        "sent": sent, "killed": killed, "kept": kept, "broken": broken, "by_device": by_device,
+        "hung": hung(reader, writer),
+    }  # fmt: skip
     if not found["hung"]:
         found["sha256"] = got(answers)
     return found
