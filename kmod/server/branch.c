@@ -18,7 +18,9 @@
  * has a share of the grants, and a task that revokes waits for each.
  *
  * Locking: nfr_svc_branch_lock protects which connections may be joined, and which branches
- * joined. It does not nest inside other locks; nfr_conn_break() of branches runs under it.
+ * joined. It does not nest inside other locks; nfr_conn_break() of branches runs under it. The
+ * branches of one connection change with nfr_svc.lock as well, so that a READ finds one without the
+ * lock of all.
  */
 #include <linux/sunrpc/addr.h>
 
@@ -176,7 +178,9 @@ bool nfr_svc_branch_join(struct nfr_svc *svc)
 			nfr_svc_branches_break(first, "replaced by a new branch");
 		first->nbranches++;
 		nfr_svc_branch_count++;
+		spin_lock(&first->svc.lock);
 		list_add_tail(&nfr_svc_branch_of(svc)->joined, &first->branches);
+		spin_unlock(&first->svc.lock);
 		svc->first = first;
 	}
 	spin_unlock_bh(&nfr_svc_branch_lock);
@@ -190,7 +194,9 @@ bool nfr_svc_branch_join(struct nfr_svc *svc)
 void nfr_svc_branch_leave(struct nfr_svc *svc)
 {
 	spin_lock_bh(&nfr_svc_branch_lock);
+	spin_lock(&svc->first->svc.lock);
 	list_del(&nfr_svc_branch_of(svc)->joined);
+	spin_unlock(&svc->first->svc.lock);
 	svc->first->nbranches--;
 	nfr_svc_branch_count--;
 	spin_unlock_bh(&nfr_svc_branch_lock);
@@ -249,12 +255,12 @@ struct nfr_svc *nfr_svc_branches_latest(struct nfr_svc *svc)
 	struct nfr_svc_branch *branch;
 	struct nfr_svc *latest = NULL;
 
-	spin_lock_bh(&nfr_svc_branch_lock);
+	spin_lock_bh(&svc->lock);
 	if (!list_empty(&svc->first->branches)) {
 		branch = list_last_entry(&svc->first->branches, struct nfr_svc_branch, joined);
 		if (nfr_conn_is_up(branch->svc.conn) && nfr_svc_get(&branch->svc))
 			latest = &branch->svc;
 	}
-	spin_unlock_bh(&nfr_svc_branch_lock);
+	spin_unlock_bh(&svc->lock);
 	return latest;
 }

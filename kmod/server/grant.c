@@ -182,7 +182,10 @@ static u64 nfr_svc_grant_credential(const struct nfr_svc_grant *grant, const str
 	return nfr_conn_credential_digest(read, grant->branch->conn->peer.token);
 }
 
-/* Register the pages of a grant unless they are registered, and tell the client. Under the lock. */
+/*
+ * Register the pages of a grant unless they are registered, and tell the client. Caller holds
+ * nfr_svc_grants_lock.
+ */
 static int nfr_svc_grant_announce(struct nfr_svc_grant *grant, const struct nfr_read *read)
 {
 	struct nfr_notice notice = {
@@ -252,15 +255,18 @@ static const enum nfr_refused nfr_svc_grant_reasons[NFR_SVC_BYPASS_RESULTS] = {
 	[NFR_SVC_BYPASS_LATE]		= NFR_REFUSED_CHANGED,
 };
 
-/* Check whether anything of a file may be granted. Returns the reason if not, or -1. */
+/*
+ * Check whether anything of a file may be granted. Returns the reason if not, or -1. Caller holds
+ * the lock of the watch, see nfr_svc_revoke_add().
+ */
 static int nfr_svc_grant_obstacle(const struct nfr_svc *branch, struct nfr_svc_watch *watch,
-				  const struct nfr_svc_handed *handed)
+				  const struct nfr_svc_handed *handed, struct list_head *due)
 {
 	enum nfr_svc_bypass result;
 
-	if (watch->ended || watch->ending || !nfr_conn_is_up(branch->conn))
+	if (watch->ended || READ_ONCE(watch->ending) || !nfr_conn_is_up(branch->conn))
 		return NFR_REFUSED_BUSY;
-	result = nfr_svc_revoke_unless_same(watch, handed);
+	result = nfr_svc_revoke_unless_same(watch, handed, due);
 	if (result != NFR_SVC_BYPASS_MAY)
 		return nfr_svc_grant_reasons[result];
 	return nfr_svc_client_may_read(branch->notices->client) ? -1 : NFR_REFUSED_LIMIT;
@@ -272,28 +278,31 @@ static int nfr_svc_grant_obstacle(const struct nfr_svc *branch, struct nfr_svc_w
  */
 static void nfr_svc_grant_again(struct nfr_svc_grant *grant, const struct nfr_read *read)
 {
-	if (time_before(jiffies, grant->announced + NFR_SVC_GRANT_AGAIN) &&
-	    grant->credential == nfr_svc_grant_credential(grant, read))
+	if (time_before(jiffies, READ_ONCE(grant->announced) + NFR_SVC_GRANT_AGAIN) &&
+	    READ_ONCE(grant->credential) == nfr_svc_grant_credential(grant, read))
 		return;
-	if (!nfr_svc_grant_announce(grant, read))
+	spin_lock(&nfr_svc_grants_lock);
+	if (nfr_svc_grant_is_valid(grant) && !nfr_svc_grant_announce(grant, read))
 		nfr_svc_count(grant->branch, grants_renewed, 1);
+	spin_unlock(&nfr_svc_grants_lock);
 }
 
-/*
- * Look for the grant of an extent, and announce it again. Returns -1 if a new one has to be made,
- * or the reason why not. Under the lock.
- */
-static int nfr_svc_grant_known(struct nfr_svc *branch, const struct nfr_read *read,
-			       struct nfr_svc_watch *watch, struct page *page)
+/* Revoke a grant for which there shall be a larger one. */
+static void nfr_svc_grant_replace(struct nfr_svc_grant *grant, struct list_head *due)
 {
-	u64 index = read->position >> PAGE_SHIFT >> branch->notices->order;
-	struct nfr_svc_grant *grant = nfr_svc_grant_find(watch, branch, index);
+	spin_lock(&nfr_svc_grants_lock);
+	if (nfr_svc_grant_is_valid(grant))
+		nfr_svc_revoke_add(grant, NFR_REVOKED_REPLACED, false, due);
+	spin_unlock(&nfr_svc_grants_lock);
+}
 
-	if (!grant)
-		return -1;
+/* See nfr_svc_grant_known(). Caller holds rcu_read_lock(), too: the grant may end meanwhile. */
+static int nfr_svc_grant_use(struct nfr_svc_grant *grant, const struct nfr_read *read,
+			     struct nfr_svc_watch *watch, struct page *page, struct list_head *due)
+{
 	if (nfr_svc_grant_is_stale(grant, read, page)) {
 		/* a change that fsnotify did not report */
-		nfr_svc_revoke_soon(watch, NFR_REVOKED_MODIFIED);
+		nfr_svc_revoke_soon(watch, NFR_REVOKED_MODIFIED, due);
 		return NFR_REFUSED_BUSY;
 	}
 	if (nfr_svc_grant_covers(grant, read)) {
@@ -302,29 +311,60 @@ static int nfr_svc_grant_known(struct nfr_svc *branch, const struct nfr_read *re
 	}
 	if (nfr_svc_grant_stays(grant))
 		return NFR_REFUSED_LIMIT;
-	nfr_svc_revoke_grant(grant, NFR_REVOKED_REPLACED);
+	nfr_svc_grant_replace(grant, due);
 	return NFR_REFUSED_BUSY;
 }
 
-/* Announce a new grant, which is charged. Returns whether somebody else has it then. */
-static bool nfr_svc_grant_publish(struct nfr_svc_grant *grant, const struct nfr_read *read)
+/*
+ * Look for the grant of an extent, and announce it again. Returns -1 if a new one has to be made,
+ * or the reason why not. Caller holds the lock of the watch, see nfr_svc_revoke_add().
+ */
+static int nfr_svc_grant_known(struct nfr_svc *branch, const struct nfr_read *read,
+			       struct nfr_svc_watch *watch, struct page *page,
+			       struct list_head *due)
+{
+	u64 index = read->position >> PAGE_SHIFT >> branch->notices->order;
+	struct nfr_svc_grant *grant;
+	int why = -1;
+
+	rcu_read_lock();
+	grant = nfr_svc_grant_find(watch, branch, index);
+	if (grant)
+		why = nfr_svc_grant_use(grant, read, watch, page, due);
+	rcu_read_unlock();
+	return why;
+}
+
+/*
+ * Announce a new grant. Returns the reason why not, or -1. @kept: whether somebody else has it
+ * then. Caller holds the lock of the watch and nfr_svc_grants_lock, see nfr_svc_revoke_add().
+ */
+static int nfr_svc_grant_publish(struct nfr_svc_grant *grant, const struct nfr_read *read,
+				 struct nfr_svc_watch *watch, struct list_head *due, bool *kept)
 {
 	struct nfr_svc *branch = grant->branch;
 
+	/* a grant of the file that ends now would let a task wait for this one as well */
+	if (watch->ending)
+		return NFR_REFUSED_BUSY;
+	if (!nfr_svc_limit_charge(grant, due))
+		return NFR_REFUSED_LIMIT;
+	grant->watch = watch;
 	if (!nfr_svc_grant_announce(grant, read)) {
 		nfr_svc_grant_add(grant);
 		nfr_svc_count(branch, grants, 1);
 		trace_nfsrdma_svc_grant(branch, grant->segment.handle, grant->position,
 					grant->segment.length);
-		return true;
+		*kept = true;
+		return -1;
 	}
-	nfr_svc_count(branch, refused[NFR_REFUSED_CREDITS], 1);
 	/* it may be registered, and its connection is broken */
-	if (grant->exposure.valid)
+	*kept = grant->exposure.valid;
+	if (*kept)
 		list_add_tail(&grant->of_branch, &branch->notices->dead);
 	else
 		nfr_svc_grant_discharge(grant);
-	return grant->exposure.valid;
+	return NFR_REFUSED_CREDITS;
 }
 
 /* Make a grant known, unless something has happened since it was prepared. */
@@ -334,22 +374,25 @@ static void nfr_svc_grant_commit(struct nfr_svc_grant *grant, const struct nfr_r
 {
 	struct nfr_svc *branch = grant->branch;
 	bool kept = false;
+	LIST_HEAD(due);
 	int why;
 
+	local_bh_disable();
 	nfr_svc_watch_lock(watch);
-	why = watch->changes == changes ? nfr_svc_grant_obstacle(branch, watch, handed) :
+	why = watch->changes == changes ? nfr_svc_grant_obstacle(branch, watch, handed, &due) :
 					  NFR_REFUSED_BUSY;
 	if (why < 0)
-		why = nfr_svc_grant_known(branch, read, watch, page);
-	if (why < 0 && !nfr_svc_limit_charge(grant))
-		why = NFR_REFUSED_LIMIT;
+		why = nfr_svc_grant_known(branch, read, watch, page, &due);
 	if (why < 0) {
-		grant->watch = watch;
-		kept = nfr_svc_grant_publish(grant, read);
-	} else if (why < NFR_REFUSED_REASONS) {
-		nfr_svc_count(branch, refused[why], 1);
+		spin_lock(&nfr_svc_grants_lock);
+		why = nfr_svc_grant_publish(grant, read, watch, &due, &kept);
+		spin_unlock(&nfr_svc_grants_lock);
 	}
 	nfr_svc_watch_unlock(watch);
+	nfr_svc_revoke_post(&due);
+	local_bh_enable();
+	if (why >= 0 && why < NFR_REFUSED_REASONS)
+		nfr_svc_count(branch, refused[why], 1);
 	if (!kept)
 		nfr_svc_grant_undo(grant);
 }
@@ -359,18 +402,22 @@ static void nfr_svc_grant_watched(struct nfr_svc *branch, const struct nfr_read 
 				  struct page *page, const struct nfr_svc_handed *handed)
 {
 	struct nfr_svc_grant *grant;
+	LIST_HEAD(due);
 	u32 changes;
 	int why;
 
 	/* a change that the watch does not report precedes what follows */
 	smp_mb();
+	local_bh_disable();
 	nfr_svc_watch_lock(watch);
 	nfr_svc_watch_list(watch);
 	changes = watch->changes;
-	why = nfr_svc_grant_obstacle(branch, watch, handed);
+	why = nfr_svc_grant_obstacle(branch, watch, handed, &due);
 	if (why < 0)
-		why = nfr_svc_grant_known(branch, read, watch, page);
+		why = nfr_svc_grant_known(branch, read, watch, page, &due);
 	nfr_svc_watch_unlock(watch);
+	nfr_svc_revoke_post(&due);
+	local_bh_enable();
 	if (why < 0 && !nfr_svc_notice_may_grant(branch))
 		why = NFR_REFUSED_CREDITS;
 	if (why < 0)

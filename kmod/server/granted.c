@@ -2,9 +2,12 @@
 /*
  * The grants that exist: the table of extents, clients with their grants, and the order in which
  * grants expire. All callers hold nfr_svc_grants_lock, except where a comment says otherwise.
+ *
+ * A look-up in the table takes no lock: a grant stays allocated until RCU readers are done.
  */
 #include <linux/hashtable.h>
 #include <linux/mm.h>
+#include <linux/rculist.h>
 #include <linux/slab.h>
 #include <linux/sunrpc/addr.h>
 
@@ -30,6 +33,8 @@
 /* Buckets of the table, as a power of two */
 #define NFR_SVC_GRANT_BITS	12
 
+/* Protects all grants and clients, see optimistic.h */
+DEFINE_SPINLOCK(nfr_svc_grants_lock);
 static DEFINE_HASHTABLE(nfr_svc_grants_table, NFR_SVC_GRANT_BITS);
 /* grants that clients may use, the one that expires first at the head */
 static struct timerqueue_head nfr_svc_grants_expiry;
@@ -151,6 +156,9 @@ static u64 nfr_svc_grant_key(const struct nfr_svc_watch *watch, const struct nfr
  * @branch: branch of the client
  * @index: number of the extent in the file
  *
+ * Context: The caller holds nfr_svc_grants_lock; or rcu_read_lock() only: then the grant may end
+ * meanwhile, and is valid if nfr_svc_grant_is_valid() with the lock says so.
+ *
  * Return: grant, or NULL.
  */
 struct nfr_svc_grant *nfr_svc_grant_find(const struct nfr_svc_watch *watch,
@@ -158,28 +166,37 @@ struct nfr_svc_grant *nfr_svc_grant_find(const struct nfr_svc_watch *watch,
 {
 	struct nfr_svc_grant *grant;
 
-	hash_for_each_possible(nfr_svc_grants_table, grant, node,
-			       nfr_svc_grant_key(watch, branch, index))
-		if (grant->watch == watch && grant->branch == branch && grant->index == index)
+	hash_for_each_possible_rcu(nfr_svc_grants_table, grant, node,
+				   nfr_svc_grant_key(watch, branch, index),
+				   lockdep_is_held(&nfr_svc_grants_lock))
+		if (READ_ONCE(grant->watch) == watch && grant->branch == branch &&
+		    grant->index == index)
 			return grant;
 	return NULL;
 }
 
+/* Check for a grant that is announced, and not being revoked. */
+bool nfr_svc_grant_is_valid(const struct nfr_svc_grant *grant)
+{
+	return hash_hashed((struct hlist_node *)&grant->node);
+}
+
 /**
  * nfr_svc_grant_add - add a grant that was announced
- * @grant: charged grant with its watch and its expiry set
+ * @grant: charged grant with its watch and its expiry set; the caller holds the lock of the watch
+ *	as well
  */
 void nfr_svc_grant_add(struct nfr_svc_grant *grant)
 {
 	struct nfr_svc_watch *watch = grant->watch;
 
-	hash_add(nfr_svc_grants_table, &grant->node,
+	hash_add_rcu(nfr_svc_grants_table, &grant->node,
 		 nfr_svc_grant_key(watch, grant->branch, grant->index));
 	timerqueue_add(&nfr_svc_grants_expiry, &grant->expiry);
 	list_add_tail(&grant->of_client, &grant->branch->notices->client->grants);
 	list_add_tail(&grant->of_branch, &grant->branch->notices->grants);
-	nfr_svc_watch_use(watch);
 	list_add_tail(&grant->of_file, &watch->grants);
+	nfr_svc_watch_use(watch);
 }
 
 /**
@@ -189,7 +206,7 @@ void nfr_svc_grant_add(struct nfr_svc_grant *grant)
  */
 void nfr_svc_grant_renew(struct nfr_svc_grant *grant, u32 lifetime)
 {
-	bool listed = hash_hashed(&grant->node);
+	bool listed = nfr_svc_grant_is_valid(grant);
 
 	if (listed)
 		timerqueue_del(&nfr_svc_grants_expiry, &grant->expiry);
@@ -215,7 +232,7 @@ bool nfr_svc_grant_stays(const struct nfr_svc_grant *grant)
 /* Remove a grant from all lists in which others find it. */
 static void nfr_svc_grant_hide(struct nfr_svc_grant *grant)
 {
-	hash_del(&grant->node);
+	hash_del_rcu(&grant->node);
 	timerqueue_del(&nfr_svc_grants_expiry, &grant->expiry);
 	list_del_init(&grant->of_client);
 }
@@ -232,7 +249,7 @@ void nfr_svc_grant_end(struct nfr_svc_grant *grant, enum nfr_revoked why)
 	nfr_svc_grant_hide(grant);
 	grant->ending = true;
 	grant->why = why;
-	grant->watch->ending++;
+	WRITE_ONCE(grant->watch->ending, grant->watch->ending + 1);
 	notices->client->ending += grant->cost;
 	WRITE_ONCE(nfr_svc_grants_ending, nfr_svc_grants_ending + grant->cost);
 	list_move_tail(&grant->of_branch, &notices->ending);
@@ -258,11 +275,12 @@ void nfr_svc_grant_gone(struct nfr_svc_grant *grant)
 		notices->client->ending -= grant->cost;
 		WRITE_ONCE(nfr_svc_grants_ending, nfr_svc_grants_ending - grant->cost);
 		/* a task that wakes takes the lock before it goes on */
-		if (!--watch->ending)
+		WRITE_ONCE(watch->ending, watch->ending - 1);
+		if (!watch->ending)
 			wake_up_all(&watch->wait);
 	}
 	list_del_init(&grant->of_file);
-	grant->watch = NULL;
+	WRITE_ONCE(grant->watch, NULL);
 	nfr_svc_watch_rest(watch);
 }
 
@@ -307,7 +325,7 @@ void nfr_svc_grant_discharge(struct nfr_svc_grant *grant)
 void nfr_svc_grant_free(struct nfr_svc_grant *grant)
 {
 	nfr_svc_grant_discharge(grant);
-	kvfree(grant);
+	kvfree_rcu(grant, rcu);
 }
 
 /**

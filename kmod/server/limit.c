@@ -25,12 +25,12 @@ static struct shrinker *nfr_svc_limit_shrinker;
  * Revoke the oldest grants of all clients, or of @client, if @cost pages do not fit below @limit.
  * Returns false if they do not fit now: a grant does not wait for room.
  */
-static bool nfr_svc_limit_make_room(struct nfr_svc_client *client, u32 cost, u32 limit)
+static bool nfr_svc_limit_make_room(struct nfr_svc_client *client, u32 cost, u32 limit,
+				    struct list_head *due)
 {
 	u32 pages = client ? client->pages : nfr_svc_grants_total();
 	u32 room = limit / NFR_SVC_GRANT_ROOM;
 	struct nfr_svc_grant *grant;
-	LIST_HEAD(branches);
 
 	limit = max(limit, cost);
 	/* files that fill the limit stay granted */
@@ -41,25 +41,27 @@ static bool nfr_svc_limit_make_room(struct nfr_svc_client *client, u32 cost, u32
 		grant = nfr_svc_grant_oldest(client);
 		if (!grant || nfr_svc_grant_stays(grant))
 			break;
-		nfr_svc_revoke_add(grant, NFR_REVOKED_LIMIT, false, &branches);
+		nfr_svc_revoke_add(grant, NFR_REVOKED_LIMIT, false, due);
 	}
-	nfr_svc_revoke_post(&branches);
 	return false;
 }
 
 /**
  * nfr_svc_limit_charge - account for the pages of a new grant
  * @grant: grant with its pages
+ * @due: for nfr_svc_revoke_post()
+ *
+ * Context: The caller holds nfr_svc_grants_lock, see nfr_svc_revoke_add().
  *
  * Return: false if there is no room.
  */
-bool nfr_svc_limit_charge(struct nfr_svc_grant *grant)
+bool nfr_svc_limit_charge(struct nfr_svc_grant *grant, struct list_head *due)
 {
 	struct nfr_svc_notices *notices = grant->branch->notices;
 	u32 cost = max(grant->cost, NFR_SVC_GRANT_COST), limit = nfr_params_optimistic_pages();
 
-	if (!nfr_svc_limit_make_room(notices->client, cost, limit / NFR_SVC_SHARE) ||
-	    !nfr_svc_limit_make_room(NULL, cost, limit))
+	if (!nfr_svc_limit_make_room(notices->client, cost, limit / NFR_SVC_SHARE, due) ||
+	    !nfr_svc_limit_make_room(NULL, cost, limit, due))
 		return false;
 	nfr_svc_grant_account(grant, cost);
 	return true;
@@ -76,18 +78,20 @@ static unsigned long nfr_svc_limit_scan(struct shrinker *shrinker, struct shrink
 {
 	struct nfr_svc_grant *grant;
 	unsigned long freed = 0;
-	LIST_HEAD(branches);
+	LIST_HEAD(due);
 
-	spin_lock_bh(&nfr_svc_grants_lock);
+	local_bh_disable();
+	spin_lock(&nfr_svc_grants_lock);
 	while (freed < control->nr_to_scan) {
 		grant = nfr_svc_grant_oldest(NULL);
 		if (!grant)
 			break;
 		freed += grant->cost;
-		nfr_svc_revoke_add(grant, NFR_REVOKED_MEMORY, false, &branches);
+		nfr_svc_revoke_add(grant, NFR_REVOKED_MEMORY, false, &due);
 	}
-	nfr_svc_revoke_post(&branches);
-	spin_unlock_bh(&nfr_svc_grants_lock);
+	spin_unlock(&nfr_svc_grants_lock);
+	nfr_svc_revoke_post(&due);
+	local_bh_enable();
 	return freed ?: SHRINK_STOP;
 }
 

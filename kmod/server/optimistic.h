@@ -8,8 +8,16 @@
  * the grants that exist. watch.c says when files change. revoke.c ends grants, its entry is
  * nfr_svc_revoke_add(). limit.c bounds them. notice.c has the connection that all of this uses.
  *
- * Locking: nfr_svc_grants_lock protects all grants, watches and clients. Its holder does not
- * sleep or wait for a device: a completion handler takes it, too. nfr_conn.lock nests inside it.
+ * Locking, outer locks first; holders do not sleep or wait for a device:
+ *
+ * - nfr_svc_watch.lock of a file: changes of the file, and new grants and permits for it. A READ
+ *   by RPC that leads to nothing new takes no other lock of this room.
+ * - nfr_svc_notices.posting of a connection: the invalidations that it posts. Does not nest in
+ *   the lock of a watch
+ * - nfr_svc_grants_lock: all grants and clients, and the lists of the connections. A completion
+ *   handler takes it, too
+ * - nfr_svc_watches_lock in watch.c, the lock of permit.c, and nfr_conn.lock. The last one nests in
+ *   each of the others but these two
  */
 #ifndef NFSRDMA_SERVER_OPTIMISTIC_H
 #define NFSRDMA_SERVER_OPTIMISTIC_H
@@ -69,6 +77,8 @@ struct nfr_svc_client {
  * @order: pages of an extent, as a power of two
  * @credited: called when the client has returned credits for all revocations
  * @client: the client, or NULL; nfr_svc_grants_lock protects it, and the other members
+ * @posting: serializes the posting of batches: who takes a batch away, or makes one, holds it and
+ *	nfr_svc_grants_lock
  * @of_client: link in nfr_svc_client.branches
  * @pages: pages that all its grants count for
  * @grants: grants that the client may use
@@ -98,6 +108,7 @@ struct nfr_svc_notices {
 	u32 order;
 	void (*credited)(struct nfr_svc *branch);
 	struct nfr_svc_client *client;
+	spinlock_t posting;		/* see above */
 	struct list_head of_client;
 	u32 pages;
 	struct list_head grants;
@@ -118,6 +129,7 @@ struct nfr_svc_notices {
 
 /**
  * struct nfr_svc_grant - extent that a client may read
+ * @rcu: frees the grant, which others may find without a lock
  * @node: link in the table
  * @expiry: time at which the grant expires, and link in the queue of all grants
  * @of_client: link in nfr_svc_client.grants
@@ -142,6 +154,7 @@ struct nfr_svc_notices {
  * @pages: pages of the file
  */
 struct nfr_svc_grant {
+	struct rcu_head rcu;
 	struct hlist_node node;
 	struct timerqueue_node expiry;
 	struct list_head of_client;
@@ -166,6 +179,9 @@ struct nfr_svc_grant {
 	struct page *pages[];
 };
 
+/* Protects all grants and clients, see above */
+extern spinlock_t nfr_svc_grants_lock;
+
 /* notice.c */
 int nfr_svc_notice_agree(struct nfr_svc *branch, const struct rdma_conn_param *param);
 int nfr_svc_notice_fit(struct nfr_svc *branch);
@@ -180,6 +196,7 @@ int nfr_svc_notice_revoke(struct nfr_svc *branch, const struct nfr_notice *notic
 /* granted.c; callers hold the lock, except where a comment there says otherwise */
 struct nfr_svc_grant *nfr_svc_grant_find(const struct nfr_svc_watch *watch,
 					 const struct nfr_svc *branch, u64 index);
+bool nfr_svc_grant_is_valid(const struct nfr_svc_grant *grant);
 void nfr_svc_grant_add(struct nfr_svc_grant *grant);
 void nfr_svc_grant_renew(struct nfr_svc_grant *grant, u32 lifetime);
 bool nfr_svc_grant_stays(const struct nfr_svc_grant *grant);
@@ -198,16 +215,16 @@ bool nfr_svc_client_may_read(const struct nfr_svc_client *client);
 void nfr_svc_client_charge(struct nfr_svc_client *client, s64 waited);
 bool nfr_svc_clients_reap(bool all);
 
-/* revoke.c; callers hold the lock */
+/* revoke.c; comments there say which locks callers hold */
 enum nfr_svc_bypass nfr_svc_revoke_unless_same(struct nfr_svc_watch *watch,
-					       const struct nfr_svc_handed *handed);
+					       const struct nfr_svc_handed *handed,
+					       struct list_head *due);
 void nfr_svc_revoke_add(struct nfr_svc_grant *grant, enum nfr_revoked why, bool waited,
-			struct list_head *branches);
-void nfr_svc_revoke_post(struct list_head *branches);
-void nfr_svc_revoke_soon(struct nfr_svc_watch *watch, enum nfr_revoked why);
-void nfr_svc_revoke_grant(struct nfr_svc_grant *grant, enum nfr_revoked why);
+			struct list_head *due);
+void nfr_svc_revoke_post(struct list_head *due);
+void nfr_svc_revoke_soon(struct nfr_svc_watch *watch, enum nfr_revoked why, struct list_head *due);
 
-/* revoke.c; callers do not hold it */
+/* revoke.c; callers hold no lock */
 void nfr_svc_revoke_init(struct nfr_svc *branch);
 int nfr_svc_revoke_join(struct nfr_svc *branch);
 void nfr_svc_revoke_destroy(struct nfr_svc *branch);
@@ -215,7 +232,7 @@ int nfr_svc_revoke_start(void);
 void nfr_svc_revoke_stop(void);
 
 /* limit.c; callers hold the lock */
-bool nfr_svc_limit_charge(struct nfr_svc_grant *grant);
+bool nfr_svc_limit_charge(struct nfr_svc_grant *grant, struct list_head *due);
 
 /* grant.c */
 void nfr_svc_grant_reference(struct nfr_svc *branch, const struct nfr_read *read,

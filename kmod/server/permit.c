@@ -277,7 +277,7 @@ bool nfr_svc_permit_fits(struct nfr_svc_permits *permits, const struct nfr_svc_a
 
 /**
  * nfr_svc_permits_end - end the permits for a file
- * @watch: watch of the file
+ * @watch: watch of the file; the caller holds its lock
  *
  * After that, no READ uses the inode.
  */
@@ -285,6 +285,9 @@ void nfr_svc_permits_end(struct nfr_svc_watch *watch)
 {
 	struct nfr_svc_permit *permit, *next;
 
+	/* permits are entered with the lock that the caller has */
+	if (list_empty_careful(&watch->permits))
+		return;
 	spin_lock_bh(&nfr_svc_permits_lock);
 	list_for_each_entry_safe(permit, next, &watch->permits, of_file)
 		nfr_svc_permit_remove(permit);

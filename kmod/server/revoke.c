@@ -14,6 +14,9 @@
  * grants for a while.
  *
  * A worker ends grants whose time is over; that of watch.c finds the files that changed.
+ *
+ * Invalidations are posted with neither the lock of a watch nor nfr_svc_grants_lock held. The lock
+ * @posting of a connection keeps its batch meanwhile.
  */
 #include <linux/delay.h>
 #include <linux/sched/mm.h>
@@ -42,15 +45,15 @@
 /* Grants to handle before the lock is released */
 #define NFR_SVC_REVOKE_SLICE	64
 
-/* connections with a batch */
+/* connections with a batch; nfr_svc_grants_lock protects it */
 static LIST_HEAD(nfr_svc_revoke_busy);
 
 static void nfr_svc_revoke_worker(struct work_struct *work);
 static DECLARE_DELAYED_WORK(nfr_svc_revoke_work, nfr_svc_revoke_worker);
 
-/* --- invalidations; callers hold the lock --- */
+/* --- invalidations --- */
 
-/* Have the tasks that wait for a connection fence it. */
+/* Have the tasks that wait for a connection fence it. Caller holds nfr_svc_grants_lock. */
 static void nfr_svc_revoke_hurry(struct list_head *grants)
 {
 	struct nfr_svc_grant *grant;
@@ -61,7 +64,7 @@ static void nfr_svc_revoke_hurry(struct list_head *grants)
 	}
 }
 
-/* The connection cannot end its grants: only a fence does. */
+/* The connection cannot end its grants: only a fence does. Caller holds nfr_svc_grants_lock. */
 static void nfr_svc_revoke_failed(struct nfr_svc *branch, const char *reason)
 {
 	struct nfr_svc_notices *notices = branch->notices;
@@ -72,7 +75,7 @@ static void nfr_svc_revoke_failed(struct nfr_svc *branch, const char *reason)
 	nfr_svc_revoke_hurry(&notices->ending);
 }
 
-/* Chain the invalidations of a batch. */
+/* Chain the invalidations of a batch. Caller holds the lock @posting. */
 static void nfr_svc_revoke_chain(struct list_head *grants, struct nfr_notice *notice,
 				 struct ib_send_wr **first, struct ib_send_wr **last)
 {
@@ -90,29 +93,27 @@ static void nfr_svc_revoke_chain(struct list_head *grants, struct nfr_notice *no
 	*link = NULL;
 }
 
-static void nfr_svc_revocation_done(struct ib_cq *cq, struct ib_wc *wc);
-
-/* Post the next batch of a connection, unless it has one. */
-static void nfr_svc_revoke_next(struct nfr_svc *branch)
+/*
+ * Take the next batch of a connection, unless it has one. Returns false if there is nothing to
+ * post. Caller holds both locks.
+ */
+static bool nfr_svc_revoke_batch(struct nfr_svc_notices *notices)
 {
-	struct nfr_svc_notices *notices = branch->notices;
-	struct nfr_notice notice = { .kind = NFR_NOTICE_REVOKE };
-	struct ib_send_wr *first, *last;
 	struct nfr_svc_grant *grant;
 
 	if (notices->failed) {
 		nfr_svc_revoke_hurry(&notices->ending);
-		return;
+		return false;
 	}
 	if (notices->nbatch || list_empty(&notices->ending))
-		return;
+		return false;
 	/* many notices need credits, which the client returns when it has handled some */
 	if (!notices->nwaited && READ_ONCE(notices->nlate)) {
 		if (list_empty(&notices->busy)) {
 			notices->posted = jiffies;
 			list_add_tail(&notices->busy, &nfr_svc_revoke_busy);
 		}
-		return;
+		return false;
 	}
 	while (notices->nbatch < NFR_SVC_REVOKED_MAX && !list_empty(&notices->ending)) {
 		grant = list_first_entry(&notices->ending, struct nfr_svc_grant, of_branch);
@@ -120,21 +121,43 @@ static void nfr_svc_revoke_next(struct nfr_svc *branch)
 		list_move_tail(&grant->of_branch, &notices->batch);
 		notices->nbatch++;
 	}
+	notices->posted = jiffies;
+	list_move_tail(&notices->busy, &nfr_svc_revoke_busy);
+	return true;
+}
+
+static void nfr_svc_revocation_done(struct ib_cq *cq, struct ib_wc *wc);
+
+/* Post a batch. Returns false if the connection cannot do that. Caller holds the lock @posting. */
+static bool nfr_svc_revoke_post_batch(struct nfr_svc *branch)
+{
+	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_notice notice = { .kind = NFR_NOTICE_REVOKE };
+	struct ib_send_wr *first, *last;
+
 	nfr_svc_revoke_chain(&notices->batch, &notice, &first, &last);
 	notices->revoke_cqe.done = nfr_svc_revocation_done;
 	last->wr_cqe = &notices->revoke_cqe;
-	notices->posted = jiffies;
-	list_move_tail(&notices->busy, &nfr_svc_revoke_busy);
-	if (!nfr_conn_is_up(branch->conn) || nfr_svc_notice_revoke(branch, &notice, first, last))
-		nfr_svc_revoke_failed(branch, "an invalidation could not be posted");
+	return nfr_conn_is_up(branch->conn) && !nfr_svc_notice_revoke(branch, &notice, first, last);
 }
 
-/* A client has returned credits. Completion handler; the caller does not hold the lock. */
-static void nfr_svc_revoke_on(struct nfr_svc *branch)
+/* Post the next batch of a connection, unless it has one. Caller holds no lock. */
+static void nfr_svc_revoke_next(struct nfr_svc *branch)
 {
-	spin_lock_bh(&nfr_svc_grants_lock);
-	nfr_svc_revoke_next(branch);
-	spin_unlock_bh(&nfr_svc_grants_lock);
+	struct nfr_svc_notices *notices = branch->notices;
+	bool ready;
+
+	spin_lock_bh(&notices->posting);
+	spin_lock(&nfr_svc_grants_lock);
+	ready = nfr_svc_revoke_batch(notices);
+	spin_unlock(&nfr_svc_grants_lock);
+	/* nobody else takes the batch */
+	if (ready && !nfr_svc_revoke_post_batch(branch)) {
+		spin_lock(&nfr_svc_grants_lock);
+		nfr_svc_revoke_failed(branch, "an invalidation could not be posted");
+		spin_unlock(&nfr_svc_grants_lock);
+	}
+	spin_unlock_bh(&notices->posting);
 }
 
 /**
@@ -142,10 +165,13 @@ static void nfr_svc_revoke_on(struct nfr_svc *branch)
  * @grant: grant that was announced
  * @why: reason
  * @waited: a task waits
- * @branches: gets the connection of the grant, for nfr_svc_revoke_post()
+ * @due: gets the connection of the grant, with a reference, for nfr_svc_revoke_post()
+ *
+ * Context: The caller holds nfr_svc_grants_lock, and keeps softirqs disabled until it has called
+ * nfr_svc_revoke_post(): the connection may be in its list alone, and other tasks wait for it.
  */
 void nfr_svc_revoke_add(struct nfr_svc_grant *grant, enum nfr_revoked why, bool waited,
-			struct list_head *branches)
+			struct list_head *due)
 {
 	struct nfr_svc_notices *notices = grant->branch->notices;
 
@@ -159,63 +185,52 @@ void nfr_svc_revoke_add(struct nfr_svc_grant *grant, enum nfr_revoked why, bool 
 		if (!grant->posted)
 			list_move(&grant->of_branch, &notices->ending);
 	}
-	if (list_empty(&notices->due))
-		list_add_tail(&notices->due, branches);
+	/* a connection without references is drained soon, which ends its grants */
+	if (list_empty(&notices->due) && nfr_svc_get(grant->branch))
+		list_add_tail(&notices->due, due);
 }
 
 /**
  * nfr_svc_revoke_post - post the invalidations of grants that were added
- * @branches: their connections; becomes empty
+ * @due: their connections; becomes empty
+ *
+ * Context: The caller holds no lock, and has softirqs disabled.
  */
-void nfr_svc_revoke_post(struct list_head *branches)
+void nfr_svc_revoke_post(struct list_head *due)
 {
-	struct nfr_svc_notices *notices, *next;
+	struct nfr_svc_notices *notices;
 
-	list_for_each_entry_safe(notices, next, branches, due) {
+	while (!list_empty(due)) {
+		notices = list_first_entry(due, struct nfr_svc_notices, due);
+		spin_lock(&nfr_svc_grants_lock);
 		list_del_init(&notices->due);
+		spin_unlock(&nfr_svc_grants_lock);
 		nfr_svc_revoke_next(notices->branch);
+		nfr_svc_put(notices->branch);
 	}
 }
 
-/* Revoke all grants of a file. */
-static void nfr_svc_revoke_watch(struct nfr_svc_watch *watch, enum nfr_revoked why, bool waited)
+/* Revoke all grants of a file. Caller holds its lock, see nfr_svc_revoke_add(). */
+static void nfr_svc_revoke_grants_of(struct nfr_svc_watch *watch, enum nfr_revoked why,
+				     bool waited, struct list_head *due)
 {
 	struct nfr_svc_grant *grant;
-	LIST_HEAD(branches);
 
+	spin_lock(&nfr_svc_grants_lock);
 	list_for_each_entry(grant, &watch->grants, of_file)
-		nfr_svc_revoke_add(grant, why, waited, &branches);
-	nfr_svc_revoke_post(&branches);
-}
-
-/* End the permits of a file, and revoke its grants (nfr_svc_watch_ops.revoke). */
-static void nfr_svc_revoke_uses(struct nfr_svc_watch *watch, enum nfr_revoked why, bool waited)
-{
-	nfr_svc_permits_end(watch);
-	nfr_svc_revoke_watch(watch, why, waited);
+		nfr_svc_revoke_add(grant, why, waited, due);
+	spin_unlock(&nfr_svc_grants_lock);
 }
 
 /**
  * nfr_svc_revoke_soon - revoke all grants of a file, without waiting for that
- * @watch: watch of the file
+ * @watch: watch of the file; the caller holds its lock, see nfr_svc_revoke_add()
  * @why: reason
+ * @due: for nfr_svc_revoke_post()
  */
-void nfr_svc_revoke_soon(struct nfr_svc_watch *watch, enum nfr_revoked why)
+void nfr_svc_revoke_soon(struct nfr_svc_watch *watch, enum nfr_revoked why, struct list_head *due)
 {
-	nfr_svc_revoke_watch(watch, why, false);
-}
-
-/**
- * nfr_svc_revoke_grant - revoke a grant, without waiting for that
- * @grant: grant
- * @why: reason
- */
-void nfr_svc_revoke_grant(struct nfr_svc_grant *grant, enum nfr_revoked why)
-{
-	LIST_HEAD(branches);
-
-	nfr_svc_revoke_add(grant, why, false, &branches);
-	nfr_svc_revoke_post(&branches);
+	nfr_svc_revoke_grants_of(watch, why, false, due);
 }
 
 /* --- the ends of invalidations --- */
@@ -236,7 +251,8 @@ static bool nfr_svc_revoke_take(struct nfr_svc *branch, bool revoked, struct lis
 {
 	struct nfr_svc_notices *notices = branch->notices;
 
-	spin_lock_bh(&nfr_svc_grants_lock);
+	spin_lock_bh(&notices->posting);
+	spin_lock(&nfr_svc_grants_lock);
 	list_del_init(&notices->busy);
 	nfr_svc_revoke_charge(notices);
 	if (revoked) {
@@ -245,7 +261,8 @@ static bool nfr_svc_revoke_take(struct nfr_svc *branch, bool revoked, struct lis
 	} else {
 		nfr_svc_revoke_failed(branch, "an invalidation failed");
 	}
-	spin_unlock_bh(&nfr_svc_grants_lock);
+	spin_unlock(&nfr_svc_grants_lock);
+	spin_unlock_bh(&notices->posting);
 	return revoked;
 }
 
@@ -271,17 +288,22 @@ static void nfr_svc_revocation_done(struct ib_cq *cq, struct ib_wc *wc)
 		nfr_svc_grant_gone(grant);
 		nfr_svc_grant_free(grant);
 	}
-	nfr_svc_revoke_next(branch);
 	spin_unlock_bh(&nfr_svc_grants_lock);
+	nfr_svc_revoke_next(branch);
 }
 
-/* The client cannot reach the grants of a connection any more, which keeps them. */
+/*
+ * The client cannot reach the grants of a connection any more, which keeps them. Caller holds
+ * no lock.
+ */
 static void nfr_svc_revoke_all_gone(struct nfr_svc *branch)
 {
 	struct nfr_svc_notices *notices = branch->notices;
 	struct nfr_svc_grant *grant;
 	LIST_HEAD(grants);
 
+	spin_lock_bh(&notices->posting);
+	spin_lock(&nfr_svc_grants_lock);
 	notices->failed = true;
 	list_del_init(&notices->busy);
 	notices->nbatch = 0;
@@ -291,6 +313,8 @@ static void nfr_svc_revoke_all_gone(struct nfr_svc *branch)
 	list_for_each_entry(grant, &grants, of_branch)
 		nfr_svc_grant_gone(grant);
 	list_splice(&grants, &notices->dead);
+	spin_unlock(&nfr_svc_grants_lock);
+	spin_unlock_bh(&notices->posting);
 }
 
 /*
@@ -308,13 +332,15 @@ static bool nfr_svc_revoke_by_cut(struct nfr_svc *branch)
 	bool cut;
 	u32 i;
 
-	spin_lock_bh(&nfr_svc_grants_lock);
+	spin_lock_bh(&notices->posting);
+	spin_lock(&nfr_svc_grants_lock);
 	/* no invalidation is posted any more */
 	notices->failed = true;
 	for (i = 0; i < ARRAY_SIZE(lists); i++)
 		list_for_each_entry(grant, lists[i], of_branch)
 			nfr_mem_detach(&grant->exposure, &mrs);
-	spin_unlock_bh(&nfr_svc_grants_lock);
+	spin_unlock(&nfr_svc_grants_lock);
+	spin_unlock_bh(&notices->posting);
 	list_splice_init(&notices->cut, &mrs);
 	cut = nfr_mem_cut(&mrs);
 	list_splice(&mrs, &notices->cut);
@@ -346,13 +372,13 @@ static void nfr_svc_revoke_by_fence(struct nfr_svc *branch)
 	memalloc_noio_restore(noio);
 	spin_lock_bh(&nfr_svc_grants_lock);
 	nfr_svc_revoke_charge(branch->notices);
-	nfr_svc_revoke_all_gone(branch);
 	spin_unlock_bh(&nfr_svc_grants_lock);
+	nfr_svc_revoke_all_gone(branch);
 }
 
 /*
  * Find a connection to fence, whose invalidations a task waits for, with a reference. One that is
- * being destroyed is drained instead. Caller holds the lock.
+ * being destroyed is drained instead. Caller holds nfr_svc_grants_lock.
  */
 static struct nfr_svc *nfr_svc_revoke_late(struct nfr_svc_watch *watch, bool late)
 {
@@ -396,19 +422,21 @@ static void nfr_svc_revoke_wait(struct nfr_svc_watch *watch)
 static void nfr_svc_revoke_expire(void)
 {
 	struct nfr_svc_grant *grant;
-	LIST_HEAD(branches);
+	LIST_HEAD(due);
 	u32 n = 0;
 
 	do {
-		spin_lock_bh(&nfr_svc_grants_lock);
+		local_bh_disable();
+		spin_lock(&nfr_svc_grants_lock);
 		for (n = 0; n < NFR_SVC_REVOKE_SLICE; n++) {
 			grant = nfr_svc_grant_oldest(NULL);
 			if (!grant || ktime_before(ktime_get(), grant->expiry.expires))
 				break;
-			nfr_svc_revoke_add(grant, NFR_REVOKED_EXPIRED, false, &branches);
+			nfr_svc_revoke_add(grant, NFR_REVOKED_EXPIRED, false, &due);
 		}
-		nfr_svc_revoke_post(&branches);
-		spin_unlock_bh(&nfr_svc_grants_lock);
+		spin_unlock(&nfr_svc_grants_lock);
+		nfr_svc_revoke_post(&due);
+		local_bh_enable();
 		cond_resched();
 	} while (n == NFR_SVC_REVOKE_SLICE);
 }
@@ -457,7 +485,8 @@ void nfr_svc_revoke_init(struct nfr_svc *branch)
 	INIT_LIST_HEAD(&notices->cut);
 	INIT_LIST_HEAD(&notices->busy);
 	INIT_LIST_HEAD(&notices->due);
-	notices->credited = nfr_svc_revoke_on;
+	spin_lock_init(&notices->posting);
+	notices->credited = nfr_svc_revoke_next;
 }
 
 /**
@@ -492,8 +521,8 @@ void nfr_svc_revoke_destroy(struct nfr_svc *branch)
 
 	if (!notices->client)
 		return;
-	spin_lock_bh(&nfr_svc_grants_lock);
 	nfr_svc_revoke_all_gone(branch);
+	spin_lock_bh(&nfr_svc_grants_lock);
 	list_splice_init(&notices->dead, &grants);
 	list_splice_init(&notices->cut, &mrs);
 	list_for_each_entry(grant, &grants, of_branch)
@@ -525,15 +554,19 @@ static const enum nfr_revoked nfr_svc_revoke_reasons[NFR_SVC_BYPASS_RESULTS] = {
  * nfr_svc_revoke_unless_same - check whether a file may be granted, and is what it was
  * @watch: watch that has not ended
  * @handed: time at which nfsd got the READ that leads to a grant, or NULL to check grants only
+ * @due: for nfr_svc_revoke_post()
  *
  * fsnotify does not report each change. Each one sets ctime, and a file is granted when its ctime
  * is older than the resolution of the clock.
+ *
+ * Context: The caller holds the lock of the watch, see nfr_svc_revoke_add().
  *
  * Return: NFR_SVC_BYPASS_MAY, or the reason why not. Then its grants are being revoked, and its
  * permits have ended, but for a reason that concerns this READ alone.
  */
 enum nfr_svc_bypass nfr_svc_revoke_unless_same(struct nfr_svc_watch *watch,
-					       const struct nfr_svc_handed *handed)
+					       const struct nfr_svc_handed *handed,
+					       struct list_head *due)
 {
 	enum nfr_svc_bypass result;
 	struct timespec64 ctime;
@@ -542,22 +575,48 @@ enum nfr_svc_bypass nfr_svc_revoke_unless_same(struct nfr_svc_watch *watch,
 	if (list_empty(&watch->grants))
 		watch->ctime = ctime;
 	if (result != NFR_SVC_BYPASS_MAY && result != NFR_SVC_BYPASS_LATE) {
-		nfr_svc_revoke_uses(watch, nfr_svc_revoke_reasons[result], false);
+		nfr_svc_permits_end(watch);
+		nfr_svc_revoke_soon(watch, nfr_svc_revoke_reasons[result], due);
 	} else if (!timespec64_equal(&watch->ctime, &ctime)) {
-		nfr_svc_revoke_soon(watch, NFR_REVOKED_ATTRIBUTES);
+		nfr_svc_revoke_soon(watch, NFR_REVOKED_ATTRIBUTES, due);
 		result = NFR_SVC_BYPASS_LATE;
 	}
 	return result;
 }
 
+/* A file changes (nfr_svc_watch_ops.change): end its permits and grants, and wait for that. */
+static void nfr_svc_revoke_change(struct nfr_svc_watch *watch, enum nfr_revoked why)
+{
+	LIST_HEAD(due);
+	bool waits;
+
+	local_bh_disable();
+	spin_lock(&watch->lock);
+	nfr_svc_permits_end(watch);
+	nfr_svc_revoke_grants_of(watch, why, true, &due);
+	waits = READ_ONCE(watch->ending);
+	spin_unlock(&watch->lock);
+	nfr_svc_revoke_post(&due);
+	local_bh_enable();
+	if (waits)
+		nfr_svc_revoke_wait(watch);
+}
+
 static void nfr_svc_revoke_check(struct nfr_svc_watch *watch)
 {
-	nfr_svc_revoke_unless_same(watch, NULL);
+	LIST_HEAD(due);
+
+	local_bh_disable();
+	spin_lock(&watch->lock);
+	if (!watch->ended)
+		nfr_svc_revoke_unless_same(watch, NULL, &due);
+	spin_unlock(&watch->lock);
+	nfr_svc_revoke_post(&due);
+	local_bh_enable();
 }
 
 static const struct nfr_svc_watch_ops nfr_svc_revoke_watch_ops = {
-	.revoke	= nfr_svc_revoke_uses,
-	.wait	= nfr_svc_revoke_wait,
+	.change	= nfr_svc_revoke_change,
 	.check	= nfr_svc_revoke_check,
 	.expire	= nfr_svc_permits_expire,
 };

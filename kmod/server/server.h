@@ -371,7 +371,7 @@ struct nfr_svc {
  * @callbacks: rpc_xprt for callbacks, or NULL
  * @known: link in the list of connections that branches may join; the lock of branch.c
  *	protects it
- * @branches: branches that joined, @nbranches elements; same lock
+ * @branches: branches that joined, @nbranches elements; same lock, and for changes that of @svc
  */
 struct nfr_svc_first {
 	struct svc_xprt xprt;

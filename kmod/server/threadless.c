@@ -412,8 +412,10 @@ static bool nfr_svc_permit_add(struct nfr_svc_permit *permit, struct nfr_svc_per
 	if (watch->ended ||
 	    nfr_svc_watch_may_bypass(watch->inode, handed, &permit->ctime) != NFR_SVC_BYPASS_MAY)
 		return false;
+	if (!nfr_svc_permit_enter(permit, permits, asked))
+		return false;
 	nfr_svc_watch_use(watch);
-	return nfr_svc_permit_enter(permit, permits, asked);
+	return true;
 }
 
 static struct nfr_svc_permit *nfr_svc_permit_create(const struct nfr_svc_asked *asked,

@@ -33,9 +33,6 @@
 /* Time that a watch without grants and permits stays, in case it gets others */
 #define NFR_SVC_WATCHES_REST	(HZ / 2)
 
-/* Watches to check before the lock is released */
-#define NFR_SVC_WATCHES_SLICE	64
-
 /*
  * Watches that exist at most, because each keeps an inode in memory: as many as grants of the
  * smallest size in the default of optimistic_memory
@@ -55,8 +52,8 @@
  */
 #define NFR_SVC_WATCHED	(FS_MODIFY | FS_ATTRIB | FS_OPEN | FS_MOVE_SELF | FS_DELETE_SELF)
 
-/* Protects all grants, watches and clients, see optimistic.h */
-DEFINE_SPINLOCK(nfr_svc_grants_lock);
+/* Protects the lists of watches; nests in all other locks of this room, see optimistic.h */
+static DEFINE_SPINLOCK(nfr_svc_watches_lock);
 /* watches with grants or permits, the one that was checked first at the head, and the others */
 static LIST_HEAD(nfr_svc_watches);
 static LIST_HEAD(nfr_svc_watches_idle);
@@ -183,6 +180,7 @@ static struct nfr_svc_watch *nfr_svc_watch_create(struct inode *inode)
 		nfr_svc_watch_uncount();
 		return NULL;
 	}
+	spin_lock_init(&watch->lock);
 	INIT_LIST_HEAD(&watch->list);
 	INIT_LIST_HEAD(&watch->grants);
 	INIT_LIST_HEAD(&watch->permits);
@@ -251,61 +249,84 @@ void nfr_svc_watch_put(struct nfr_svc_watch *watch)
 	fsnotify_put_mark(&watch->mark);
 }
 
-/* --- lists; callers hold the lock --- */
+/* --- lists --- */
 
+/* Both lists grow under the lock of the watch: without it, the answer may be out of date. */
 static bool nfr_svc_watch_is_used(const struct nfr_svc_watch *watch)
 {
 	return !list_empty(&watch->grants) || !list_empty(&watch->permits);
 }
 
-/* Take a watch out of the list that it is in. */
+/* Take a watch out of the list that it is in. Caller holds nfr_svc_watches_lock. */
 static void nfr_svc_watch_unlist(struct nfr_svc_watch *watch)
 {
 	if (!list_empty(&watch->list) && watch->idle)
 		WRITE_ONCE(nfr_svc_watches_resting, nfr_svc_watches_resting - 1);
-	watch->idle = 0;
+	WRITE_ONCE(watch->idle, 0);
 	list_del_init(&watch->list);
 }
 
-/**
- * nfr_svc_watch_use - keep a watch, and check it for changes
- * @watch: watch in a list, which gets a grant or a permit
- */
-void nfr_svc_watch_use(struct nfr_svc_watch *watch)
+/* Put a watch in the list of those without grants and permits. Caller holds the same. */
+static void nfr_svc_watch_lay(struct nfr_svc_watch *watch)
 {
-	if (nfr_svc_watch_is_used(watch))
-		return;
+	nfr_svc_watch_unlist(watch);
+	/* 0 stands for a watch that does not rest */
+	WRITE_ONCE(watch->idle, jiffies ?: 1);
+	list_add_tail(&watch->list, &nfr_svc_watches_idle);
+	WRITE_ONCE(nfr_svc_watches_resting, nfr_svc_watches_resting + 1);
+	nfr_work_queue(&nfr_svc_watches_end_work, NFR_SVC_WATCHES_REST);
+}
+
+/* Put a watch in the list of those with grants or permits. Caller holds the same. */
+static void nfr_svc_watch_lift(struct nfr_svc_watch *watch)
+{
 	nfr_svc_watch_unlist(watch);
 	watch->checked = jiffies;
 	list_add_tail(&watch->list, &nfr_svc_watches);
 }
 
 /**
+ * nfr_svc_watch_use - keep a watch, and check it for changes
+ * @watch: watch in a list, which got a grant or a permit; the caller holds its lock
+ */
+void nfr_svc_watch_use(struct nfr_svc_watch *watch)
+{
+	/* nfr_svc_watch_take() finds one that rests by mistake */
+	if (!READ_ONCE(watch->idle))
+		return;
+	spin_lock(&nfr_svc_watches_lock);
+	if (!list_empty(&watch->list))
+		nfr_svc_watch_lift(watch);
+	spin_unlock(&nfr_svc_watches_lock);
+}
+
+/**
  * nfr_svc_watch_rest - end a watch some time later, if it is not used any more
- * @watch: watch
+ * @watch: watch; one that is in no list has ended. Softirqs are disabled
  */
 void nfr_svc_watch_rest(struct nfr_svc_watch *watch)
 {
-	if (watch->ended || nfr_svc_watch_is_used(watch))
+	if (nfr_svc_watch_is_used(watch))
 		return;
-	nfr_svc_watch_unlist(watch);
-	/* 0 stands for a watch that does not rest */
-	watch->idle = jiffies ?: 1;
-	list_add_tail(&watch->list, &nfr_svc_watches_idle);
-	WRITE_ONCE(nfr_svc_watches_resting, nfr_svc_watches_resting + 1);
-	nfr_work_queue(&nfr_svc_watches_end_work, NFR_SVC_WATCHES_REST);
+	spin_lock(&nfr_svc_watches_lock);
+	if (!list_empty(&watch->list) && !watch->idle)
+		nfr_svc_watch_lay(watch);
+	spin_unlock(&nfr_svc_watches_lock);
 }
 
 /**
  * nfr_svc_watch_list - put a watch in a list, which holds a reference to it
- * @watch: watch of the caller
+ * @watch: watch of the caller, who holds its lock
  */
 void nfr_svc_watch_list(struct nfr_svc_watch *watch)
 {
-	if (watch->ended || !list_empty(&watch->list))
+	/* it leaves its list after it has ended */
+	if (watch->ended || !list_empty_careful(&watch->list))
 		return;
 	refcount_inc(&watch->mark.refcnt);
-	nfr_svc_watch_rest(watch);
+	spin_lock(&nfr_svc_watches_lock);
+	nfr_svc_watch_lay(watch);
+	spin_unlock(&nfr_svc_watches_lock);
 	nfr_work_queue(&nfr_svc_watches_work, NFR_SVC_WATCHES_CHECK);
 }
 
@@ -327,18 +348,18 @@ static int nfr_svc_watch_event(struct fsnotify_mark *mark, u32 mask, struct inod
 			       struct inode *dir, const struct qstr *name, u32 cookie)
 {
 	struct nfr_svc_watch *watch = nfr_svc_watch_of(mark);
-	bool waits;
+	bool used;
 
 	/* readers do no harm */
 	if (!(mask & NFR_SVC_WATCHED & ~FS_OPEN) && !inode_is_open_for_write(inode))
 		return 0;
 	nfr_svc_watch_lock(watch);
+	/* a grant or permit that is being made sees that */
 	watch->changes++;
-	nfr_svc_watch_users->revoke(watch, nfr_svc_watch_reason(mask), true);
-	waits = watch->ending;
+	used = nfr_svc_watch_is_used(watch);
 	nfr_svc_watch_unlock(watch);
-	if (waits)
-		nfr_svc_watch_users->wait(watch);
+	if (used)
+		nfr_svc_watch_users->change(watch, nfr_svc_watch_reason(mask));
 	return 0;
 }
 
@@ -346,19 +367,16 @@ static int nfr_svc_watch_event(struct fsnotify_mark *mark, u32 mask, struct inod
 static void nfr_svc_watch_freeing(struct fsnotify_mark *mark, struct fsnotify_group *group)
 {
 	struct nfr_svc_watch *watch = nfr_svc_watch_of(mark);
-	bool waits, listed;
+	bool listed;
 
 	nfr_svc_watch_lock(watch);
 	watch->ended = true;
-	nfr_svc_watch_users->revoke(watch, NFR_REVOKED_UNMOUNTED, true);
-	waits = watch->ending;
 	nfr_svc_watch_unlock(watch);
-	if (waits)
-		nfr_svc_watch_users->wait(watch);
-	nfr_svc_watch_lock(watch);
+	nfr_svc_watch_users->change(watch, NFR_REVOKED_UNMOUNTED);
+	spin_lock_bh(&nfr_svc_watches_lock);
 	listed = !list_empty(&watch->list);
 	nfr_svc_watch_unlist(watch);
-	nfr_svc_watch_unlock(watch);
+	spin_unlock_bh(&nfr_svc_watches_lock);
 	if (listed)
 		nfr_svc_watch_put(watch);
 }
@@ -377,35 +395,67 @@ static const struct fsnotify_ops nfr_svc_watch_fsnotify_ops = {
 
 /* --- the workers, and memory pressure --- */
 
+/* Take the watch that was checked first, if that was before @now. Returns it with a reference. */
+static struct nfr_svc_watch *nfr_svc_watch_due(unsigned long now)
+{
+	struct nfr_svc_watch *watch;
+
+	spin_lock_bh(&nfr_svc_watches_lock);
+	watch = list_first_entry_or_null(&nfr_svc_watches, struct nfr_svc_watch, list);
+	if (watch && time_before(watch->checked, now)) {
+		watch->checked = now;
+		list_move_tail(&watch->list, &nfr_svc_watches);
+		/* the list has one */
+		refcount_inc(&watch->mark.refcnt);
+	} else {
+		watch = NULL;
+	}
+	spin_unlock_bh(&nfr_svc_watches_lock);
+	return watch;
+}
+
 /* Look for changes that fsnotify did not report, in all files with grants or permits. */
 static void nfr_svc_watches_check(struct work_struct *work)
 {
 	unsigned long now = jiffies;
 	struct nfr_svc_watch *watch;
 	bool more;
-	u32 n;
 
-	do {
-		spin_lock_bh(&nfr_svc_grants_lock);
-		for (n = 0; n < NFR_SVC_WATCHES_SLICE; n++) {
-			watch = list_first_entry_or_null(&nfr_svc_watches, struct nfr_svc_watch,
-							 list);
-			if (!watch || !time_before(watch->checked, now))
-				break;
-			watch->checked = now;
-			list_move_tail(&watch->list, &nfr_svc_watches);
-			if (!watch->ended) {
-				nfr_svc_watch_users->check(watch);
-				nfr_svc_watch_rest(watch);
-			}
-		}
-		more = !list_empty(&nfr_svc_watches) || !list_empty(&nfr_svc_watches_idle);
-		spin_unlock_bh(&nfr_svc_grants_lock);
+	while ((watch = nfr_svc_watch_due(now))) {
+		nfr_svc_watch_users->check(watch);
+		local_bh_disable();
+		nfr_svc_watch_rest(watch);
+		local_bh_enable();
+		nfr_svc_watch_put(watch);
 		cond_resched();
-	} while (n == NFR_SVC_WATCHES_SLICE);
+	}
 	nfr_svc_watch_users->expire();
+	spin_lock_bh(&nfr_svc_watches_lock);
+	more = !list_empty(&nfr_svc_watches) || !list_empty(&nfr_svc_watches_idle);
+	spin_unlock_bh(&nfr_svc_watches_lock);
 	if (more)
 		nfr_work_queue(&nfr_svc_watches_work, NFR_SVC_WATCHES_CHECK);
+}
+
+/*
+ * End a watch that rests, unless it got a grant or permit. Returns whether it has ended, which
+ * takes it out of its list. Caller holds nfr_svc_watches_lock, in which that of the watch does not
+ * nest: a watch in use counts as one that does not rest.
+ */
+static bool nfr_svc_watch_retire(struct nfr_svc_watch *watch)
+{
+	bool ends = false;
+
+	if (spin_trylock(&watch->lock)) {
+		ends = !nfr_svc_watch_is_used(watch);
+		watch->ended = watch->ended || ends;
+		spin_unlock(&watch->lock);
+	}
+	if (ends)
+		nfr_svc_watch_unlist(watch);
+	else
+		nfr_svc_watch_lift(watch);
+	return ends;
 }
 
 /*
@@ -416,15 +466,14 @@ static struct nfr_svc_watch *nfr_svc_watch_take(unsigned long before)
 {
 	struct nfr_svc_watch *watch;
 
-	spin_lock_bh(&nfr_svc_grants_lock);
-	watch = list_first_entry_or_null(&nfr_svc_watches_idle, struct nfr_svc_watch, list);
-	if (watch && !time_after(watch->idle, before)) {
-		watch->ended = true;
-		nfr_svc_watch_unlist(watch);
-	} else {
-		watch = NULL;
-	}
-	spin_unlock_bh(&nfr_svc_grants_lock);
+	spin_lock_bh(&nfr_svc_watches_lock);
+	do {
+		watch = list_first_entry_or_null(&nfr_svc_watches_idle, struct nfr_svc_watch,
+						 list);
+		if (watch && time_after(watch->idle, before))
+			watch = NULL;
+	} while (watch && !nfr_svc_watch_retire(watch));
+	spin_unlock_bh(&nfr_svc_watches_lock);
 	return watch;
 }
 
@@ -498,10 +547,10 @@ void nfr_svc_watches_stop(void)
 	nfr_compat_shrinker_free(nfr_svc_watches_shrinker);
 	cancel_delayed_work_sync(&nfr_svc_watches_work);
 	/* the worker has not seen all that lost their last permit */
-	spin_lock_bh(&nfr_svc_grants_lock);
+	spin_lock_bh(&nfr_svc_watches_lock);
 	list_for_each_entry_safe(watch, next, &nfr_svc_watches, list)
-		nfr_svc_watch_rest(watch);
-	spin_unlock_bh(&nfr_svc_grants_lock);
+		nfr_svc_watch_lay(watch);
+	spin_unlock_bh(&nfr_svc_watches_lock);
 	cancel_delayed_work_sync(&nfr_svc_watches_end_work);
 	nfr_svc_watches_end_since(jiffies);
 	wait_var_event(&nfr_svc_watch_count, !atomic_read(&nfr_svc_watch_count));

@@ -35,9 +35,12 @@ struct nfr_svc_handed {
 /**
  * struct nfr_svc_watch - file of which clients have references, or that threadless reads read
  * @mark: mark of its inode
- * @inode: its inode, as long as @ended is not set; nfr_svc_watch_lock() protects the other members
- * @list: link in the list of watches with grants or permits, or of those without
- * @grants: grants for the file, in any state but dead
+ * @inode: its inode, as long as @ended is not set
+ * @lock: protects @changes, @ctime, @ended, and additions to @grants and @permits
+ * @list: link in the list of watches with grants or permits, or of those without; the lock of
+ *	these lists protects it, @checked and @idle
+ * @grants: grants for the file, in any state but dead; nfr_svc_grants_lock protects it, @ending
+ *	and @hurry
  * @permits: permits for READs of the file, see permit.c
  * @ending: number of @grants that are being revoked
  * @hurry: a connection failed: a task that waits for @ending has to fence it
@@ -45,12 +48,13 @@ struct nfr_svc_handed {
  * @changes: number of changes that fsnotify reported
  * @ctime: ctime of the file when the first of @grants was made
  * @checked: time of the last check for changes that fsnotify does not report, in jiffies
- * @idle: time from which the watch has neither, in jiffies
+ * @idle: time from which the watch has neither, in jiffies, or 0
  * @ended: nothing can be granted or permitted any more
  */
 struct nfr_svc_watch {
 	struct fsnotify_mark mark;
 	struct inode *inode;
+	spinlock_t lock;		/* see optimistic.h */
 	struct list_head list;
 	struct list_head grants;
 	struct list_head permits;
@@ -65,31 +69,25 @@ struct nfr_svc_watch {
 };
 
 /*
- * struct nfr_svc_watch_ops - what the users of watches do about changes
- * @revoke: end permits and grants of a file; a task waits for that if @waited is set. Under
- *	nfr_svc_watch_lock()
- * @wait: wait until no client can use the grants that were revoked; without that lock
- * @check: revoke unless nothing has changed that fsnotify does not report; under the lock
- * @expire: end permits whose time is over; without the lock
+ * struct nfr_svc_watch_ops - what the users of watches do about changes; without locks
+ * @change: end permits and grants of a file, and wait until no client can use them
+ * @check: end them unless nothing has changed that fsnotify does not report; do not wait
+ * @expire: end permits whose time is over
  */
 struct nfr_svc_watch_ops {
-	void (*revoke)(struct nfr_svc_watch *watch, enum nfr_revoked why, bool waited);
-	void (*wait)(struct nfr_svc_watch *watch);
+	void (*change)(struct nfr_svc_watch *watch, enum nfr_revoked why);
 	void (*check)(struct nfr_svc_watch *watch);
 	void (*expire)(void);
 };
 
-/* Protects all watches, grants and clients, see optimistic.h */
-extern spinlock_t nfr_svc_grants_lock;
-
 static inline void nfr_svc_watch_lock(struct nfr_svc_watch *watch)
 {
-	spin_lock_bh(&nfr_svc_grants_lock);
+	spin_lock_bh(&watch->lock);
 }
 
 static inline void nfr_svc_watch_unlock(struct nfr_svc_watch *watch)
 {
-	spin_unlock_bh(&nfr_svc_grants_lock);
+	spin_unlock_bh(&watch->lock);
 }
 
 enum nfr_svc_bypass nfr_svc_watch_may_bypass(const struct inode *inode,
@@ -100,7 +98,6 @@ enum nfr_svc_bypass nfr_svc_watch_admits(const struct inode *inode,
 struct nfr_svc_watch *nfr_svc_watch_get(struct inode *inode);
 void nfr_svc_watch_put(struct nfr_svc_watch *watch);
 
-/* Callers hold nfr_svc_watch_lock() */
 void nfr_svc_watch_list(struct nfr_svc_watch *watch);
 void nfr_svc_watch_use(struct nfr_svc_watch *watch);
 void nfr_svc_watch_rest(struct nfr_svc_watch *watch);

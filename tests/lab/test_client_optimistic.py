@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from cached_reads import counts_listeners
 from cards import cards_lab
 from carriers import OURS, serve
 from client_library import built_library, install
@@ -23,6 +24,7 @@ SCRIPT = node_script("client_optimistic")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards and their provider; the server is optimistic."""
     library = built_library()
+    counts_listeners(pytestconfig)
     with cards_lab(pytestconfig, "client-optimistic", verbs=True) as lab:
         install(lab, "client", library)
         serve(lab, "server", OURS)

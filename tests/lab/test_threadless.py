@@ -23,6 +23,7 @@ from cached_reads import (
     check_nameless,
     check_opened_for_writing,
     check_withdrawn_meanwhile,
+    counts_listeners,
     misreads_holes,
     nothing_broke,
     nothing_in_use,
@@ -52,6 +53,7 @@ PERSONALITIES = (
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards; the server answers READs without a thread."""
+    counts_listeners(pytestconfig)
     with cards_lab(pytestconfig, "threadless", verbs=True) as lab:
         prepare(lab)
         on(lab, "make_disk")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+import pytest
 from client_library import place_program
 from node_files import NODES, node_script
 from storm import set_to
@@ -20,8 +21,8 @@ from nfsrdma_tools.lab.lab import Lab
 
 __all__ = ["DISK", "HUGE", "MIB", "PAGE", "SEED", "USERS", "Record", "bring_fuse", "campaign",
            "check_acl_by_nfs", "check_changes", "check_nameless", "check_opened_for_writing",
-           "check_withdrawn_meanwhile", "make_folders", "misreads_holes", "nothing_broke",
-           "nothing_in_use", "on", "stale"]  # fmt: skip
+           "check_withdrawn_meanwhile", "counts_listeners", "make_folders", "misreads_holes",
+           "nothing_broke", "nothing_in_use", "on", "stale"]  # fmt: skip
 
 SCRIPT = node_script("optimistic")
 PROGRAM = NODES / "staleness.c"
@@ -41,6 +42,12 @@ def on(lab: Lab, *words: str, timeout: float = 900) -> Any:
     found = json.loads(output)
     print(words, json.dumps(found)[:1500])
     return found
+
+
+def counts_listeners(config: pytest.Config) -> None:
+    """Skip where the server may let no READ pass nfsd by: a listener might decide about it."""
+    if config.getoption("--kernel") == "6.1":
+        pytest.skip("6.1 counts no listeners of a file system; missed: READs that pass nfsd by")
 
 
 def make_folders(lab: Lab) -> None:
