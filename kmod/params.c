@@ -88,7 +88,11 @@ NFR_NUMBER(padded_max, 16384, 4096, 65536, 4096,
 NFR_NUMBER(server_connections, 1024, 1, 65536, 1,
 	   "Maximum number of server connections");
 NFR_NUMBER(server_memory, 16, 4, 65536, 1,
-	   "Memory for RDMA Reads of the server, and the same for its replies, in MiB; a connection gets a quarter");
+	   "Memory for RDMA Reads of the server, and the same for its replies, in MiB; a client borrows up to a quarter");
+NFR_NUMBER(server_floors, 64, 1, 65536, 1,
+	   "Memory beyond server_memory for one message of each client, which no other client can take, in MiB; the same for replies");
+NFR_NUMBER(server_ack_timeout, 5, 1, 3600, 1,
+	   "Time that a client may leave a reply unacknowledged, or an RDMA Read, while another one waits for the memory, in seconds");
 
 NFR_NUMBER(server_threadless, 0, 4096, 131072, 4096,
 	   "Maximum size of an NFSv3 READ that the server answers from its page cache without an nfsd thread, in bytes (0: none)");
@@ -215,6 +219,26 @@ u32 nfr_params_server_connections(void)
 u32 nfr_params_server_pages(void)
 {
 	return READ_ONCE(nfr_server_memory.value) << (20 - PAGE_SHIFT);
+}
+
+/**
+ * nfr_params_server_floor_pages - get the limit for the sum of the floors of all clients
+ *
+ * Return: number of pages.
+ */
+u32 nfr_params_server_floor_pages(void)
+{
+	return READ_ONCE(nfr_server_floors.value) << (20 - PAGE_SHIFT);
+}
+
+/**
+ * nfr_params_server_ack_timeout - get the time to wait for an acknowledgment if memory is short
+ *
+ * Return: time in jiffies.
+ */
+unsigned long nfr_params_server_ack_timeout(void)
+{
+	return READ_ONCE(nfr_server_ack_timeout.value) * HZ;
 }
 
 /**

@@ -28,6 +28,8 @@ const char *nfr_params_server_name(void);
 bool nfr_params_server_reserved_port(void);
 u32 nfr_params_server_connections(void);
 u32 nfr_params_server_pages(void);
+u32 nfr_params_server_floor_pages(void);
+unsigned long nfr_params_server_ack_timeout(void);
 u32 nfr_params_server_threadless(void);
 u32 nfr_params_cache_pages(void);
 unsigned long nfr_params_server_done_timeout(void);

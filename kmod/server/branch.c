@@ -98,6 +98,7 @@ static void nfr_svc_branch_end(struct nfr_svc *svc)
  */
 void nfr_svc_branch_broken(struct nfr_conn *conn)
 {
+	nfr_svc_sink_leave(conn->owner);
 	nfr_svc_budget_leave(conn->owner);
 	nfr_svc_branch_end(conn->owner);
 }
@@ -134,7 +135,7 @@ void nfr_svc_first_broken(struct nfr_conn *conn)
 	if (svc->long_pages)
 		nfr_svc_short_broken(svc);
 	svc_xprt_deferred_close(&svc->first->xprt);
-	nfr_svc_sink_kick();
+	nfr_svc_sink_leave(svc);
 	nfr_svc_budget_leave(svc);
 }
 

@@ -3,8 +3,7 @@
  * Budget: the pages that Replies hold until the client's device acknowledges them.
  *
  * A client that requests much data and acknowledges nothing must not pin all memory of the host:
- * the parameter server_memory limits the pages of all connections, and one connection may use a
- * quarter of it, or more if it is alone. A Call is charged for the RDMA Writes that it allows
+ * its share limits the pages, see share.c. A Call is charged for the RDMA Writes that it allows
  * before an nfsd thread takes it, so that no thread waits for memory. Calls without Write or Reply
  * chunks are not charged. A Reply that its client reads is charged until the client says that it
  * is done, or is too late.
@@ -12,13 +11,9 @@
  * The budget is separate from the pages of RDMA Reads: a Call that holds pages with its data may
  * wait for its Reply's, and in a common budget it would wait for itself.
  */
-#include "params.h"
 #include "server/budget.h"
 #include "server/server.h"
-
-static DEFINE_SPINLOCK(nfr_svc_budget_lock);
-static LIST_HEAD(nfr_svc_budget_waiters);
-static u32 nfr_svc_budget_total;
+#include "server/share.h"
 
 /**
  * nfr_svc_budget_room - compute the maximum number of pages that a Reply may hold
@@ -39,12 +34,17 @@ u32 nfr_svc_budget_room(const struct nfr_svc_req *req)
 		     req->svc->long_pages);
 }
 
-/* --- waiting connections; caller holds the lock --- */
-
-static void nfr_svc_budget_wake_first(void)
+static struct nfr_svc_share *nfr_svc_budget_share(const struct nfr_svc *svc)
 {
-	struct nfr_svc *svc = list_first_entry_or_null(&nfr_svc_budget_waiters, struct nfr_svc,
-						       starved);
+	return &svc->host->shares[NFR_SVC_REPLIES];
+}
+
+/* --- waiting connections; caller holds the lock of share.c --- */
+
+/* Let the connection that has waited longest try again. */
+static void nfr_svc_budget_wake(struct nfr_svc_host *host)
+{
+	struct nfr_svc *svc = list_first_entry_or_null(&host->starved, struct nfr_svc, starved);
 
 	if (svc)
 		nfr_svc_wake(svc);
@@ -52,74 +52,57 @@ static void nfr_svc_budget_wake_first(void)
 
 static void nfr_svc_budget_unlist(struct nfr_svc *svc)
 {
-	if (list_empty(&svc->starved))
-		return;
-	list_del_init(&svc->starved);
-	nfr_svc_budget_wake_first();
-}
+	struct nfr_svc_host *host = svc->host;
 
-/* Connections that wait for the global budget take turns, in FIFO order. */
-static bool nfr_svc_budget_is_turn(const struct nfr_svc *svc)
-{
-	return list_empty(&nfr_svc_budget_waiters) ||
-	       list_first_entry(&nfr_svc_budget_waiters, struct nfr_svc, starved) == svc;
+	if (!list_empty(&svc->starved)) {
+		list_del_init(&svc->starved);
+		nfr_svc_budget_wake(host);
+	}
+	if (list_empty(&host->starved))
+		nfr_svc_share_rest(nfr_svc_budget_share(svc));
 }
 
 static void nfr_svc_budget_enlist(struct nfr_svc *svc)
 {
 	if (!list_empty(&svc->starved) || !nfr_conn_is_up(svc->conn))
 		return;
-	list_add_tail(&svc->starved, &nfr_svc_budget_waiters);
+	list_add_tail(&svc->starved, &svc->host->starved);
 	nfr_svc_count(svc, memory_waits, 1);
+}
+
+/* Connections of a client take turns, in FIFO order. */
+static bool nfr_svc_budget_is_turn(const struct nfr_svc *svc)
+{
+	const struct list_head *starved = &svc->host->starved;
+
+	return list_empty(starved) || starved->next == &svc->starved;
 }
 
 /* --- charging --- */
 
-/* Charge a request for more pages. Caller holds the lock. */
-static void nfr_svc_budget_add(struct nfr_svc_req *req, u32 pages)
-{
-	nfr_svc_budget_total += pages;
-	req->svc->reply_pages += pages;
-	req->reply_pages += pages;
-}
-
-/* Returns false if the request has to wait for the end of another Reply. Caller holds the lock. */
-static bool nfr_svc_budget_fits(struct nfr_svc *svc, u32 pages)
-{
-	u32 limit = nfr_params_server_pages();
-
-	if (svc->reply_pages && svc->reply_pages + pages > limit / NFR_SVC_SHARE) {
-		nfr_svc_budget_unlist(svc);
-		svc->short_of_share = true;
-		return false;
-	}
-	if (nfr_svc_budget_is_turn(svc) &&
-	    (!nfr_svc_budget_total || nfr_svc_budget_total + pages <= limit))
-		return true;
-	nfr_svc_budget_enlist(svc);
-	return false;
-}
-
 /**
- * nfr_svc_budget_charge - charge a Call for the pages that its Reply may hold
- * @req: request in nfr_svc.ready; the caller holds nfr_svc.lock
+ * nfr_svc_budget_wait - charge a Call for its Reply, or have its connection wait
+ * @req: request in nfr_svc_first.ready; the caller holds its lock
  * @pages: result of nfr_svc_budget_room(), not 0
  *
- * Return: false if the budget does not suffice; the connection is enqueued
- * again when pages become available.
+ * Return: false if the share does not suffice; the connection is enqueued again when pages
+ * become available.
  */
-bool nfr_svc_budget_charge(struct nfr_svc_req *req, u32 pages)
+bool nfr_svc_budget_wait(struct nfr_svc_req *req, u32 pages)
 {
 	struct nfr_svc *svc = req->svc;
 	bool fits;
 
-	spin_lock_bh(&nfr_svc_budget_lock);
-	fits = nfr_svc_budget_fits(svc, pages);
-	if (fits) {
-		nfr_svc_budget_add(req, pages);
+	spin_lock_bh(&nfr_svc_shares_lock);
+	fits = nfr_svc_budget_is_turn(svc) &&
+	       nfr_svc_share_charge(nfr_svc_budget_share(svc), pages);
+	if (fits)
+		req->reply_pages += pages;
+	else
+		nfr_svc_budget_enlist(svc);
+	if (fits || list_empty(&svc->starved))
 		nfr_svc_budget_unlist(svc);
-	}
-	spin_unlock_bh(&nfr_svc_budget_lock);
+	spin_unlock_bh(&nfr_svc_shares_lock);
 	return fits;
 }
 
@@ -128,20 +111,23 @@ bool nfr_svc_budget_charge(struct nfr_svc_req *req, u32 pages)
  * @req: request without a charge
  * @pages: number of pages
  *
- * Return: false if the budget does not suffice, or others wait for it.
+ * Return: false if the share does not suffice, or others wait for it.
  */
 bool nfr_svc_budget_try(struct nfr_svc_req *req, u32 pages)
 {
-	u32 limit = nfr_params_server_pages();
-	struct nfr_svc *svc = req->svc;
-	bool fits;
+	struct nfr_svc_share *share = nfr_svc_budget_share(req->svc);
+	bool fits = nfr_svc_share_try(share, pages);
 
-	spin_lock_bh(&nfr_svc_budget_lock);
-	fits = list_empty(&nfr_svc_budget_waiters) && nfr_svc_budget_total + pages <= limit &&
-	       svc->reply_pages + pages <= limit / NFR_SVC_SHARE;
+	if (!fits) {
+		spin_lock_bh(&nfr_svc_shares_lock);
+		if (list_empty(&req->svc->host->starved)) {
+			fits = nfr_svc_share_charge(share, pages);
+			nfr_svc_share_rest(share);
+		}
+		spin_unlock_bh(&nfr_svc_shares_lock);
+	}
 	if (fits)
-		nfr_svc_budget_add(req, pages);
-	spin_unlock_bh(&nfr_svc_budget_lock);
+		req->reply_pages += pages;
 	return fits;
 }
 
@@ -153,20 +139,11 @@ bool nfr_svc_budget_try(struct nfr_svc_req *req, u32 pages)
 void nfr_svc_budget_keep(struct nfr_svc_req *req, u32 bytes)
 {
 	u32 back = req->reply_pages - min_t(u32, req->reply_pages, DIV_ROUND_UP(bytes, PAGE_SIZE));
-	struct nfr_svc *svc = req->svc;
 
 	if (!back)
 		return;
-	spin_lock_bh(&nfr_svc_budget_lock);
 	req->reply_pages -= back;
-	svc->reply_pages -= back;
-	nfr_svc_budget_total -= back;
-	if (svc->short_of_share) {
-		svc->short_of_share = false;
-		nfr_svc_wake(svc);
-	}
-	nfr_svc_budget_wake_first();
-	spin_unlock_bh(&nfr_svc_budget_lock);
+	nfr_svc_share_put(nfr_svc_budget_share(req->svc), back);
 }
 
 /**
@@ -181,9 +158,27 @@ void nfr_svc_budget_raise(struct nfr_svc_req *req, u32 pages)
 {
 	if (pages <= req->reply_pages)
 		return;
-	spin_lock_bh(&nfr_svc_budget_lock);
-	nfr_svc_budget_add(req, pages - req->reply_pages);
-	spin_unlock_bh(&nfr_svc_budget_lock);
+	atomic_sub(pages - req->reply_pages, &nfr_svc_budget_share(req->svc)->room);
+	req->reply_pages = pages;
+}
+
+/**
+ * nfr_svc_budget_is_wanted - check whether others wait for memory that a connection may hold
+ * @svc: connection
+ *
+ * Return: true if another client waits for it, or another connection of the same one.
+ */
+bool nfr_svc_budget_is_wanted(const struct nfr_svc *svc)
+{
+	const struct list_head *starved = &svc->host->starved;
+	bool wanted;
+
+	spin_lock_bh(&nfr_svc_shares_lock);
+	wanted = nfr_svc_share_is_wanted(nfr_svc_budget_share(svc)) ||
+		 (!list_empty(starved) && !(starved->next == &svc->starved &&
+					    list_is_last(&svc->starved, starved)));
+	spin_unlock_bh(&nfr_svc_shares_lock);
+	return wanted;
 }
 
 /**
@@ -192,14 +187,24 @@ void nfr_svc_budget_raise(struct nfr_svc_req *req, u32 pages)
  */
 void nfr_svc_budget_leave(struct nfr_svc *svc)
 {
-	spin_lock_bh(&nfr_svc_budget_lock);
-	svc->short_of_share = false;
+	if (!svc->host)
+		return;
+	spin_lock_bh(&nfr_svc_shares_lock);
 	nfr_svc_budget_unlist(svc);
-	spin_unlock_bh(&nfr_svc_budget_lock);
+	spin_unlock_bh(&nfr_svc_shares_lock);
 }
 
-/* Get the number of pages charged to Replies of all connections. */
-u32 nfr_svc_budget_in_use(void)
+/**
+ * nfr_svc_budget_init - initialize what clients of an address have for Replies
+ * @host: new structure
+ */
+void nfr_svc_budget_init(struct nfr_svc_host *host)
 {
-	return READ_ONCE(nfr_svc_budget_total);
+	INIT_LIST_HEAD(&host->starved);
+}
+
+/* Prepare for connections. */
+void nfr_svc_budget_start(void)
+{
+	nfr_svc_shares_wake_by(NFR_SVC_REPLIES, nfr_svc_budget_wake);
 }

@@ -142,6 +142,69 @@ void nfr_svc_req_destroy_all(struct nfr_svc *svc)
 	}
 }
 
+/**
+ * nfr_svc_req_pages - sum up what requests are charged for
+ * @svc: connection
+ * @pages: output, number of pages of each use
+ */
+void nfr_svc_req_pages(struct nfr_svc *svc, u32 pages[NFR_SVC_PURPOSES])
+{
+	struct nfr_svc_req *req;
+
+	pages[NFR_SVC_READS] = 0;
+	pages[NFR_SVC_REPLIES] = 0;
+	spin_lock_bh(&svc->lock);
+	list_for_each_entry(req, &svc->all, all) {
+		pages[NFR_SVC_READS] += READ_ONCE(req->sunk);
+		pages[NFR_SVC_REPLIES] += READ_ONCE(req->reply_pages);
+	}
+	spin_unlock_bh(&svc->lock);
+}
+
+/* Check whether the device of the client delays the end of what a request is charged for. */
+static bool nfr_svc_req_holds(const struct nfr_svc_req *req, enum nfr_svc_purpose use)
+{
+	switch (READ_ONCE(req->state)) {
+	case NFR_SVC_READING:
+		return use == NFR_SVC_READS && READ_ONCE(req->sunk);
+	case NFR_SVC_SENT:
+	case NFR_SVC_EXPOSED:
+	case NFR_SVC_REVOKING:
+		return use == NFR_SVC_REPLIES && READ_ONCE(req->reply_pages);
+	default:
+		return false;
+	}
+}
+
+/**
+ * nfr_svc_req_is_late - check whether a client acknowledges too late
+ * @svc: connection
+ * @use: Replies, or RDMA Reads
+ *
+ * The oldest one counts, not whether others were acknowledged: a client that acknowledges one from
+ * time to time could hold the memory of all others for ever.
+ *
+ * Return: true if one of those that hold memory was posted more than server_ack_timeout ago.
+ */
+bool nfr_svc_req_is_late(struct nfr_svc *svc, enum nfr_svc_purpose use)
+{
+	unsigned long posted, before = jiffies - nfr_params_server_ack_timeout();
+	struct nfr_svc_req *req;
+	bool late = false;
+
+	spin_lock_bh(&svc->lock);
+	list_for_each_entry(req, &svc->all, all) {
+		if (!nfr_svc_req_holds(req, use))
+			continue;
+		/* the state first: what it posts is written later */
+		smp_rmb();
+		posted = READ_ONCE(req->posted);
+		late |= posted && time_before(posted, before);
+	}
+	spin_unlock_bh(&svc->lock);
+	return late;
+}
+
 /* --- send queue --- */
 
 /*
@@ -291,6 +354,7 @@ static void nfr_svc_post(struct nfr_svc_req *req)
 	int rc;
 
 	nfr_svc_chain_ends(req);
+	WRITE_ONCE(req->posted, jiffies);
 	/* the latest work requests in the queue may be unsignaled and not retire */
 	if (req->count > conn->sq.size - NFR_SIGNAL_EVERY) {
 		nfr_conn_break(conn, "a Call exceeds the send queue");
@@ -631,6 +695,7 @@ static void nfr_svc_read_done(struct ib_cq *cq, struct ib_wc *wc)
 	/* on failure, the request is freed with the connection */
 	if (!nfr_conn_check(conn, wc))
 		return;
+	WRITE_ONCE(req->posted, 0);
 	nfr_mem_transfer_destroy_all(&req->transfer);
 	nfr_svc_count(req->svc, read_bytes, req->length);
 	trace_nfsrdma_svc_read(req);
@@ -896,6 +961,7 @@ static int nfr_svc_handle(struct nfr_svc *svc, struct nfr_recv *recv, gfp_t gfp)
 	req->transfer.gfp = gfp;
 	req->npages = 0;
 	req->waited = false;
+	WRITE_ONCE(req->posted, 0);
 	svc->personality->receive(req);
 	return 0;
 }

@@ -13,6 +13,8 @@
 
 struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp);
 void nfr_svc_req_destroy_all(struct nfr_svc *svc);
+bool nfr_svc_req_is_late(struct nfr_svc *svc, enum nfr_svc_purpose use);
+void nfr_svc_req_pages(struct nfr_svc *svc, u32 pages[NFR_SVC_PURPOSES]);
 int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
 int nfr_svc_req_finish_2003(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
 void nfr_svc_posted(struct nfr_conn *conn, int rc);

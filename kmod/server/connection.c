@@ -4,7 +4,8 @@
  * nfsd, watch it, and free it after the last reference is dropped.
  *
  * A periodic check detects clients that are gone or that do not receive their
- * Replies, because RDMA has no timer for an idle connection.
+ * Replies, because RDMA has no timer for an idle connection. While others wait for memory, a
+ * second check ends connections that hold it and acknowledge nothing for server_ack_timeout.
  */
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -27,6 +28,7 @@
 #include "server/permit.h"
 #include "server/reply.h"
 #include "server/server.h"
+#include "server/share.h"
 #include "server/sink.h"
 #include "server/threadless.h"
 #include "variants.h"
@@ -57,6 +59,8 @@
 
 static atomic_t nfr_svc_number;
 static atomic_t nfr_svc_total;
+/* Connections that ended because others waited for their memory */
+static atomic_t nfr_svc_fenced;
 
 /* Connections whose counters are shown, and the sums of those that have ended; under the mutex */
 static DEFINE_MUTEX(nfr_svc_counted_lock);
@@ -67,8 +71,9 @@ static struct nfr_svc_counters nfr_svc_ended;
 
 static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 {
-	const struct nfr_svc *svc = seq->private;
+	struct nfr_svc *svc = seq->private;
 	const struct nfr_conn *conn = svc->conn;
+	u32 pages[NFR_SVC_PURPOSES];
 
 	seq_printf(seq, "peer %pISc\n", &svc->remote);
 	seq_printf(seq, "local %pISpc\n", &conn->id->route.addr.src_addr);
@@ -87,8 +92,10 @@ static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "receives %u\n", READ_ONCE(conn->recv_total));
 	seq_printf(seq, "requests %u\n", READ_ONCE(svc->nreqs));
 	seq_printf(seq, "send_queue %u\n", conn->sq.size);
-	seq_printf(seq, "read_pages %d\n", atomic_read(&svc->sunk));
-	seq_printf(seq, "reply_pages %u\n", READ_ONCE(svc->reply_pages));
+	nfr_svc_req_pages(svc, pages);
+	seq_printf(seq, "read_pages %u\n", pages[NFR_SVC_READS]);
+	seq_printf(seq, "reply_pages %u\n", pages[NFR_SVC_REPLIES]);
+	seq_printf(seq, "floor_pages %u\n", svc->host ? READ_ONCE(svc->host->floor) : 0);
 	seq_printf(seq, "reads_at_once %u\n", conn->profile.reads_issued);
 	seq_printf(seq, "peer_extension %s\n", conn->peer.extended ? "yes" : "no");
 	seq_printf(seq, "token %016llx\n", conn->peer.token);
@@ -117,14 +124,26 @@ static void nfr_svc_totals_threadless(struct seq_file *seq)
 	nfr_observe_threadless_show(seq, &sum);
 }
 
+/* Print the pages of clients, and their limit: what they may borrow, and their floors. */
+static void nfr_svc_totals_memory(struct seq_file *seq)
+{
+	struct nfr_svc_floors floors;
+	u32 limit;
+
+	nfr_svc_hosts_floors(&floors);
+	limit = nfr_params_server_pages() + floors.pages;
+	seq_printf(seq, "read_pages %u of %u\n", nfr_svc_shares_in_use(NFR_SVC_READS), limit);
+	seq_printf(seq, "reply_pages %u of %u\n", nfr_svc_shares_in_use(NFR_SVC_REPLIES), limit);
+	seq_printf(seq, "floor_pages %u of %u\n", floors.pages, nfr_params_server_floor_pages());
+	seq_printf(seq, "clients %u\nclients_sharing %u\n", floors.clients, floors.sharing);
+	seq_printf(seq, "fenced %u\n", atomic_read(&nfr_svc_fenced));
+}
+
 static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
 {
 	seq_printf(seq, "connections %u of %u\n", atomic_read(&nfr_svc_total),
 		   nfr_params_server_connections());
-	seq_printf(seq, "read_pages %u of %u\n", nfr_svc_sink_in_use(),
-		   nfr_params_server_pages());
-	seq_printf(seq, "reply_pages %u of %u\n", nfr_svc_budget_in_use(),
-		   nfr_params_server_pages());
+	nfr_svc_totals_memory(seq);
 	seq_printf(seq, "exposed_pages %u\n", nfr_svc_expose_total());
 	seq_printf(seq, "dones_outstanding %u\n", nfr_svc_expose_dones());
 	seq_printf(seq, "lanes %u\n", nfr_svc_branches_total());
@@ -139,6 +158,37 @@ static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(nfr_svc_totals);
+
+/*
+ * End a connection that holds memory for which others wait, and does not acknowledge what uses it.
+ * Whatever else it acknowledges does not count.
+ */
+static void nfr_svc_fence(struct nfr_svc *svc)
+{
+	if (!svc->host || !nfr_conn_is_up(svc->conn))
+		return;
+	if ((nfr_svc_budget_is_wanted(svc) && nfr_svc_req_is_late(svc, NFR_SVC_REPLIES)) ||
+	    (nfr_svc_sink_is_wanted(svc) && nfr_svc_req_is_late(svc, NFR_SVC_READS))) {
+		atomic_inc(&nfr_svc_fenced);
+		nfr_conn_break(svc->conn, "others wait for memory that it does not acknowledge");
+	}
+}
+
+static void nfr_svc_fence_all(void)
+{
+	struct nfr_svc *svc;
+
+	mutex_lock(&nfr_svc_counted_lock);
+	list_for_each_entry(svc, &nfr_svc_counted, counted)
+		nfr_svc_fence(svc);
+	mutex_unlock(&nfr_svc_counted_lock);
+}
+
+/* Prepare for connections. */
+void nfr_svc_fence_start(void)
+{
+	nfr_svc_shares_start(nfr_svc_fence_all);
+}
 
 /* Create the debugfs file of all connections. */
 void nfr_svc_observe_totals(void)
@@ -224,6 +274,23 @@ static void nfr_svc_watch_peer(struct work_struct *work)
 
 /* --- life of a connection --- */
 
+static void nfr_svc_host_init(struct nfr_svc_host *host)
+{
+	nfr_svc_sink_init(host);
+	nfr_svc_budget_init(host);
+}
+
+/* Leave what the connections of the client's address share, if the connection was opened. */
+static void nfr_svc_host_end(struct nfr_svc *svc)
+{
+	struct nfr_svc_host *host = svc->host ? nfr_svc_host_leave(svc) : NULL;
+
+	if (!host)
+		return;
+	nfr_svc_sink_destroy(host);
+	kfree(host);
+}
+
 /* Undo nfr_svc_alloc(). */
 static void nfr_svc_free(struct nfr_svc *svc)
 {
@@ -265,6 +332,7 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 		nfr_svc_permits_put(first);
 	nfr_svc_req_destroy_all(svc);
 	nfr_svc_pages_free(svc);
+	nfr_svc_host_end(svc);
 	if (!branch && first->callbacks)
 		xprt_put(first->callbacks);
 	nfr_conn_free(svc->conn);
@@ -541,6 +609,8 @@ static int nfr_svc_open(struct nfr_svc *svc)
 	int rc;
 
 	rc = branch ? svc->personality->fit(svc) : nfr_svc_fit(svc);
+	if (!rc)
+		rc = nfr_svc_host_join(svc, nfr_svc_host_init);
 	nfr_svc_observe(svc);
 	if (!branch)
 		nfr_svc_branches_admit(svc);

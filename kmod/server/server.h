@@ -13,9 +13,9 @@
  *
  * Locking: nfr_conn.lock protects the send queue, @sent, @pending, and the lists of
  * struct nfr_svc_exposures. nfr_svc.lock protects @late, @deferred, @free, @all and @spares,
- * and that of a first connection nfr_svc_first.ready. The two do not nest. sink.c has a lock
- * for RDMA Reads, which nests in neither, and budget.c one for Replies, which nests inside
- * nfr_svc.lock; sunrpc's locks nest inside the latter.
+ * and that of a first connection nfr_svc_first.ready. The two do not nest. share.c has a
+ * lock for clients that wait for memory, which nests inside nfr_svc.lock; sunrpc's locks nest
+ * inside it.
  *
  * Completions are handled in softirq context where the kernel has a workqueue
  * for that, so that a Call needs no thread before nfsd's. Locks of sunrpc's
@@ -55,7 +55,7 @@
 /* Pages that a connection keeps for RDMA Reads to come */
 #define NFR_SVC_SPARES		512
 
-/* Divisor for the share of server_memory that one connection, or the kept pages, may have */
+/* Divisor for the share of server_memory that one client, or the kept pages, may have */
 #define NFR_SVC_SHARE		4
 
 /* Concurrent callbacks per connection: the number that Linux clients post receives for */
@@ -180,6 +180,7 @@ struct nfr_svc_exposed {
  * @head: transport header of the Call; its chunks are in @chunks and @segs
  * @rpc: inline part of the Call; @rpc_length bytes
  * @pages: target pages of RDMA Reads; @npages elements, @length bytes
+ * @sunk: pages charged for RDMA Reads, see sink.c
  * @waited: whether the request was queued for memory
  * @whole: whether @pages holds the whole message, rather than one data item
  * @transfer: RDMA Reads or Writes in progress; its @gfp is that of the context that
@@ -194,6 +195,8 @@ struct nfr_svc_exposed {
  * @results: DDP-eligible results, in the order of the Write list
  * @buffer: send buffer of the Reply, mapped at @addr
  * @first: chain of work requests to post; ends with @last, has @count
+ * @posted: jiffies when its last chain was posted or queued for that; 0 if none was, or if
+ *	the RDMA Reads are complete
  * @mark: end of the chain in the send queue, if it ends with the Reply
  * @gather: messages of the Reply that the device takes from pages, or NULL, see gather.c
  * @resume: function that continues the request when it has waited for memory or
@@ -214,6 +217,7 @@ struct nfr_svc_req {
 	struct page **pages;
 	u32 npages;
 	u32 length;
+	u32 sunk;
 	bool whole;
 	bool waited;
 	struct nfr_transfer transfer;
@@ -237,6 +241,7 @@ struct nfr_svc_req {
 	struct ib_send_wr *last;
 	u32 count;
 	bool signal;
+	unsigned long posted;
 	u32 mark;
 	struct nfr_svc_gather *gather;
 	void (*resume)(struct nfr_svc_req *req);
@@ -284,6 +289,62 @@ struct nfr_svc_padding {
 	u32 pages;
 };
 
+/* What the server holds pages for */
+enum nfr_svc_purpose {
+	NFR_SVC_READS,		/* RDMA Reads, until an nfsd thread takes the data over */
+	NFR_SVC_REPLIES,	/* until the client's device acknowledges them */
+	NFR_SVC_PURPOSES,
+};
+
+/*
+ * struct nfr_svc_share - pages of one use that the connections of a client address may hold
+ * @room: pages that can be charged; negative while Replies exceed the limits
+ * @urgent: who returns pages takes the lock: somebody waits, or @guest is set
+ * @use: what the pages are for
+ * @lent: pages borrowed from the stock
+ * @guest: pages borrowed from the floor that clients without one share
+ * @host: the client address
+ * @waiting: link in the list of shares that wait for the stock
+ * @floorless: link in the list of shares that wait for the shared floor
+ */
+struct nfr_svc_share {
+	atomic_t room;
+	bool urgent;
+	enum nfr_svc_purpose use;
+	u32 lent;
+	u32 guest;
+	struct nfr_svc_host *host;
+	struct list_head waiting;
+	struct list_head floorless;
+};
+
+/*
+ * struct nfr_svc_host - client address, and what its connections share, see share.c
+ * @shares: pages that they may hold
+ * @net: network namespace
+ * @address: address; port 0
+ * @list: link in the list of client addresses
+ * @connections: number of connections
+ * @floor: pages of each use that no other client can take
+ * @wanted: length of the largest message in pages: what @floor is if server_floors suffices
+ * @starved: connections that wait for memory for Replies
+ * @sinking: requests that wait for memory for RDMA Reads, @nsinking elements
+ * @sink_work: work that resumes them
+ */
+struct nfr_svc_host {
+	struct nfr_svc_share shares[NFR_SVC_PURPOSES];
+	struct net *net;
+	struct sockaddr_storage address;
+	struct list_head list;
+	u32 connections;
+	u32 floor;
+	u32 wanted;
+	struct list_head starved;
+	struct list_head sinking;
+	u32 nsinking;
+	struct delayed_work sink_work;
+};
+
 /*
  * struct nfr_svc - connection of a client: what first connections and branches have
  * @first: first connection: the one that has this structure, or the one that the branch joined
@@ -295,10 +356,8 @@ struct nfr_svc_padding {
  * @list: link in nfr_listener.arrived until the connection is accepted
  * @grant: number of credits that the client has
  * @busy: number of Calls without a Reply
- * @sunk: number of pages that RDMA Reads occupy
- * @reply_pages: pages charged for Replies; the lock of budget.c protects it
- * @short_of_share: a Call waits for this connection's share; same lock
- * @starved: link in the list of connections that wait for memory; same lock
+ * @host: what the connections of the client's address share
+ * @starved: link in nfr_svc_host.starved
  * @late: received messages that wait for memory for a request
  * @deferred: requests that need a worker to continue
  * @spares: pages for RDMA Reads to come, see pages.c; @nspares elements
@@ -327,9 +386,7 @@ struct nfr_svc {
 	struct list_head list;
 	u32 grant;
 	atomic_t busy;
-	atomic_t sunk;
-	u32 reply_pages;
-	bool short_of_share;
+	struct nfr_svc_host *host;
 	struct list_head starved;
 	spinlock_t lock;		/* protects the lists but @pending and @sent */
 	struct list_head late;
@@ -490,6 +547,7 @@ struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_par
 void nfr_svc_destroy(struct nfr_svc *svc);
 struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener);
 void nfr_svc_observe_totals(void);
+void nfr_svc_fence_start(void);
 
 /* lane.c */
 extern const struct nfr_svc_personality nfr_svc_lane;

@@ -3,32 +3,25 @@
  * Sink pages: RDMA Reads place data in them until an nfsd thread takes it over.
  *
  * A client that announces much data and delivers it slowly must not use up the memory for the
- * other clients: the parameter server_memory limits the pages of all connections, and one
- * connection may use a quarter of it, or more if it is alone. Requests above the limits wait in
- * FIFO order, with a function that resumes them.
+ * other clients: its share limits the pages, see share.c. Requests that find no room wait in a list
+ * of their client, in FIFO order, with a function that resumes them. Whatever returns pages wakes
+ * those of one client, and the worker resumes as many as there is room for.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
 
 #include "compat/compat.h"
 #include "gfp.h"
-#include "params.h"
 #include "server/pages.h"
 #include "server/server.h"
+#include "server/share.h"
 #include "server/sink.h"
 #include "work.h"
 
 /* Delay after an allocation failure */
 #define NFR_SINK_RETRY	(HZ / 10)
 
-static DEFINE_SPINLOCK(nfr_svc_sink_lock);
-static LIST_HEAD(nfr_svc_sink_waiters);
-static u32 nfr_svc_sink_total;
-static bool nfr_svc_sink_starved;
 static atomic_t nfr_svc_sink_short;
-
-static void nfr_svc_sink_work(struct work_struct *work);
-static DECLARE_DELAYED_WORK(nfr_svc_sink_later, nfr_svc_sink_work);
 
 /* Count an allocation failure of a message or an RDMA Read. */
 void nfr_svc_sink_count_shortage(void)
@@ -42,44 +35,72 @@ u32 nfr_svc_sink_shortages(void)
 	return atomic_read(&nfr_svc_sink_short);
 }
 
-/* --- charging; caller holds the lock --- */
-
-/*
- * Returns 0, -EDQUOT if the connection has to wait for its share, or -ENOMEM at
- * the global limit.
- */
-static int nfr_svc_sink_charge(struct nfr_svc_req *req)
+static struct nfr_svc_share *nfr_svc_sink_share(const struct nfr_svc *svc)
 {
-	u32 limit = nfr_params_server_pages(), own = atomic_read(&req->svc->sunk);
-
-	/* do not overtake requests that wait for the global limit */
-	if (nfr_svc_sink_starved)
-		return -EDQUOT;
-	if (own && own + req->npages > limit / NFR_SVC_SHARE)
-		return -EDQUOT;
-	if (nfr_svc_sink_total && nfr_svc_sink_total + req->npages > limit)
-		return -ENOMEM;
-	nfr_svc_sink_total += req->npages;
-	atomic_add(req->npages, &req->svc->sunk);
-	return 0;
+	return &svc->host->shares[NFR_SVC_READS];
 }
 
-static void nfr_svc_sink_uncharge(struct nfr_svc_req *req)
+/* --- waiting requests; caller holds the lock of share.c --- */
+
+/* Resume requests that wait, if there are any. */
+static void nfr_svc_sink_wake(struct nfr_svc_host *host)
 {
-	nfr_svc_sink_total -= req->npages;
-	atomic_sub(req->npages, &req->svc->sunk);
+	if (!list_empty(&host->sinking))
+		nfr_work_hurry(&host->sink_work);
 }
 
 /* A waiting request holds a reference to its connection. Returns false if that is closing. */
 static bool nfr_svc_sink_wait(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req))
 {
+	struct nfr_svc_host *host = req->svc->host;
+
 	if (!nfr_conn_is_up(req->svc->conn) || !nfr_svc_get(req->svc))
 		return false;
 	if (!req->waited)
 		nfr_svc_count(req->svc, memory_waits, 1);
 	req->resume = resume;
-	list_add_tail(&req->list, &nfr_svc_sink_waiters);
+	list_add_tail(&req->list, &host->sinking);
+	host->nsinking++;
+	nfr_svc_share_want(nfr_svc_sink_share(req->svc));
 	return true;
+}
+
+static bool nfr_svc_sink_charge(struct nfr_svc_req *req)
+{
+	if (!nfr_svc_share_charge(nfr_svc_sink_share(req->svc), req->npages))
+		return false;
+	req->sunk = req->npages;
+	return true;
+}
+
+static void nfr_svc_sink_rest(struct nfr_svc_host *host)
+{
+	if (list_empty(&host->sinking))
+		nfr_svc_share_rest(&host->shares[NFR_SVC_READS]);
+}
+
+/* --- charging --- */
+
+static void nfr_svc_sink_uncharge(struct nfr_svc_req *req)
+{
+	u32 pages = req->sunk;
+
+	req->sunk = 0;
+	nfr_svc_share_put(nfr_svc_sink_share(req->svc), pages);
+}
+
+/* Charge a request, or have it wait. Returns 0, -EINPROGRESS or -ENOTCONN. */
+static int nfr_svc_sink_enter(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req))
+{
+	struct nfr_svc_host *host = req->svc->host;
+	int rc = 0;
+
+	spin_lock_bh(&nfr_svc_shares_lock);
+	if (!list_empty(&host->sinking) || !nfr_svc_sink_charge(req))
+		rc = nfr_svc_sink_wait(req, resume) ? -EINPROGRESS : -ENOTCONN;
+	nfr_svc_sink_rest(host);
+	spin_unlock_bh(&nfr_svc_shares_lock);
+	return rc;
 }
 
 /* --- pages --- */
@@ -122,15 +143,17 @@ static int nfr_svc_sink_alloc(struct nfr_svc_req *req)
 int nfr_svc_sink_again(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req))
 {
 	unsigned long delay = gfpflags_allow_blocking(req->transfer.gfp) ? NFR_SINK_RETRY : 0;
+	struct nfr_svc_host *host = req->svc->host;
 	bool waits;
 
 	nfr_svc_sink_free(req);
-	spin_lock_bh(&nfr_svc_sink_lock);
 	nfr_svc_sink_uncharge(req);
+	spin_lock_bh(&nfr_svc_shares_lock);
 	waits = nfr_svc_sink_wait(req, resume);
-	spin_unlock_bh(&nfr_svc_sink_lock);
 	/* retry at once if only this context could not block, because the worker can */
-	nfr_work_queue(&nfr_svc_sink_later, delay);
+	if (waits)
+		nfr_work_queue(&host->sink_work, delay);
+	spin_unlock_bh(&nfr_svc_shares_lock);
 	return waits ? -EINPROGRESS : -ENOTCONN;
 }
 
@@ -144,18 +167,14 @@ int nfr_svc_sink_again(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_re
  */
 int nfr_svc_sink_get(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req))
 {
-	bool waits = false;
 	int rc;
 
-	spin_lock_bh(&nfr_svc_sink_lock);
-	rc = nfr_svc_sink_charge(req);
+	/* a request that waited is charged already */
+	if (!req->sunk && nfr_svc_share_try(nfr_svc_sink_share(req->svc), req->npages))
+		req->sunk = req->npages;
+	rc = req->sunk ? 0 : nfr_svc_sink_enter(req, resume);
 	if (rc)
-		waits = nfr_svc_sink_wait(req, resume);
-	if (rc == -ENOMEM && waits)
-		nfr_svc_sink_starved = true;
-	spin_unlock_bh(&nfr_svc_sink_lock);
-	if (rc)
-		return waits ? -EINPROGRESS : -ENOTCONN;
+		return rc;
 	if (!nfr_svc_sink_alloc(req))
 		return 0;
 	nfr_svc_sink_count_shortage();
@@ -168,66 +187,115 @@ int nfr_svc_sink_get(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req 
  */
 void nfr_svc_sink_put(struct nfr_svc_req *req)
 {
-	bool waiters;
-
-	if (!req->pages)
+	if (!req->sunk)
 		return;
-	nfr_svc_pages_give(req->svc, req->pages, req->npages);
+	if (req->pages)
+		nfr_svc_pages_give(req->svc, req->pages, req->npages);
 	kvfree(req->pages);
 	req->pages = NULL;
-	spin_lock_bh(&nfr_svc_sink_lock);
 	nfr_svc_sink_uncharge(req);
-	waiters = !list_empty(&nfr_svc_sink_waiters);
-	spin_unlock_bh(&nfr_svc_sink_lock);
-	if (waiters)
-		nfr_svc_sink_kick();
 }
 
-/* --- waiting requests --- */
+/* --- resuming --- */
 
-static struct nfr_svc_req *nfr_svc_sink_next(struct list_head *waiters)
+/* Take the request that has waited longest, and charge it. Returns NULL if there is no room. */
+static struct nfr_svc_req *nfr_svc_sink_next(struct nfr_svc_host *host)
 {
-	struct nfr_svc_req *req = list_first_entry_or_null(waiters, struct nfr_svc_req, list);
+	struct nfr_svc_req *req;
 
-	if (req)
+	spin_lock_bh(&nfr_svc_shares_lock);
+	req = list_first_entry_or_null(&host->sinking, struct nfr_svc_req, list);
+	/* one whose connection is closing ends without a charge */
+	if (req && nfr_conn_is_up(req->svc->conn) && !nfr_svc_sink_charge(req))
+		req = NULL;
+	if (req) {
 		list_del(&req->list);
+		host->nsinking--;
+	}
+	nfr_svc_sink_rest(host);
+	spin_unlock_bh(&nfr_svc_shares_lock);
 	return req;
 }
 
-/* Retry each waiting request once. Those that fail queue up again in the same order. */
+/* Resume requests of a client as far as there is room. Those that fail again queue up again. */
 static void nfr_svc_sink_work(struct work_struct *work)
 {
+	struct nfr_svc_host *host = container_of(work, struct nfr_svc_host, sink_work.work);
+	u32 count = READ_ONCE(host->nsinking);
 	struct nfr_svc_req *req;
 	struct nfr_svc *svc;
-	LIST_HEAD(waiters);
 
-	spin_lock_bh(&nfr_svc_sink_lock);
-	list_splice_init(&nfr_svc_sink_waiters, &waiters);
-	nfr_svc_sink_starved = false;
-	spin_unlock_bh(&nfr_svc_sink_lock);
-	while ((req = nfr_svc_sink_next(&waiters))) {
+	while (count-- && (req = nfr_svc_sink_next(host))) {
 		svc = req->svc;
 		req->waited = true;
 		req->transfer.gfp = NFR_GFP_RETRIED;
 		req->resume(req);
 		nfr_svc_put(svc);
 	}
+	/* requests that arrived meanwhile, or found no memory again */
+	if (READ_ONCE(host->nsinking))
+		nfr_work_queue(&host->sink_work, NFR_SINK_RETRY);
 }
 
-/* Retry waiting requests after pages were freed or a connection broke. */
-void nfr_svc_sink_kick(void)
+/**
+ * nfr_svc_sink_is_wanted - check whether others wait for memory that a connection may hold
+ * @svc: connection
+ *
+ * Return: true if another client waits for it, or another connection of the same one.
+ */
+bool nfr_svc_sink_is_wanted(const struct nfr_svc *svc)
 {
-	nfr_work_hurry(&nfr_svc_sink_later);
+	struct nfr_svc_req *req;
+	bool wanted;
+
+	spin_lock_bh(&nfr_svc_shares_lock);
+	wanted = nfr_svc_share_is_wanted(nfr_svc_sink_share(svc));
+	list_for_each_entry(req, &svc->host->sinking, list)
+		wanted |= req->svc != svc;
+	spin_unlock_bh(&nfr_svc_shares_lock);
+	return wanted;
 }
 
-/* Get the number of sink pages of all connections. */
-u32 nfr_svc_sink_in_use(void)
+/**
+ * nfr_svc_sink_leave - end the wait of the requests of a connection
+ * @svc: connection that broke
+ */
+void nfr_svc_sink_leave(struct nfr_svc *svc)
 {
-	return READ_ONCE(nfr_svc_sink_total);
+	struct nfr_svc_host *host = svc->host;
+	struct nfr_svc_req *req, *prev;
+
+	spin_lock_bh(&nfr_svc_shares_lock);
+	list_for_each_entry_safe_reverse(req, prev, &host->sinking, list)
+		if (req->svc == svc)
+			list_move(&req->list, &host->sinking);
+	nfr_svc_sink_wake(host);
+	spin_unlock_bh(&nfr_svc_shares_lock);
 }
 
-/* Stop the worker when the module is unloaded. No connection exists any more. */
-void nfr_svc_sink_stop(void)
+/**
+ * nfr_svc_sink_init - initialize what clients of an address have for RDMA Reads
+ * @host: new structure
+ */
+void nfr_svc_sink_init(struct nfr_svc_host *host)
 {
-	cancel_delayed_work_sync(&nfr_svc_sink_later);
+	INIT_LIST_HEAD(&host->sinking);
+	INIT_DELAYED_WORK(&host->sink_work, nfr_svc_sink_work);
+}
+
+/**
+ * nfr_svc_sink_destroy - undo nfr_svc_sink_init()
+ * @host: structure that no connection uses
+ *
+ * Context: Sleeps.
+ */
+void nfr_svc_sink_destroy(struct nfr_svc_host *host)
+{
+	cancel_delayed_work_sync(&host->sink_work);
+}
+
+/* Prepare for connections. */
+void nfr_svc_sink_start(void)
+{
+	nfr_svc_shares_wake_by(NFR_SVC_READS, nfr_svc_sink_wake);
 }

@@ -19,6 +19,8 @@
 #include "server/call.h"
 #include "server/reply.h"
 #include "server/server.h"
+#include "server/budget.h"
+#include "server/share.h"
 #include "server/sink.h"
 #include "work.h"
 
@@ -341,6 +343,9 @@ int nfr_svc_register(void)
 	if (rc)
 		return rc;
 	nfr_svc_padded_register(&nfr_svc_ops);
+	nfr_svc_fence_start();
+	nfr_svc_sink_start();
+	nfr_svc_budget_start();
 	rc = svc_reg_xprt_class(&nfr_svc_class);
 	if (!rc)
 		return 0;
@@ -359,5 +364,5 @@ void nfr_svc_unregister(void)
 	nfr_svc_callback_unregister();
 	/* sunrpc dropped its module references before the workers that free connections have run */
 	flush_workqueue(nfr_work_slow);
-	nfr_svc_sink_stop();
+	nfr_svc_shares_stop();
 }

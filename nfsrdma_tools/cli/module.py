@@ -299,6 +299,11 @@ def _load(server: ServerTransport) -> str:
     for used, what in ((server.memory, "RDMA Reads"), (server.reply_memory, "replies")):
         if used is not None and server.memory_max is not None:
             load.append(f"{format_size(used)} of {format_size(server.memory_max)} for {what}")
+    if server.floor_memory and server.floor_max:
+        most = format_size(server.floor_max)
+        load.append(f"{format_size(server.floor_memory)} of {most} for floors")
+    if server.floor_sharers:
+        load.append(f"{server.floor_sharers} clients share a floor")
     load += _exposed(server.exposed_memory, server.dones_outstanding, server.lanes)
     if server.granted_memory and server.granted_max:
         most = format_size(server.granted_max)
@@ -318,7 +323,8 @@ def _exposed(memory: int | None, dones: int | None, lanes: int | None) -> list[s
 def _client(client: Client) -> str:
     state = "connected" if client.connected else "ended"
     reason = f": {client.reason}" if client.reason != "none" else ""
-    exposed = _exposed(client.exposed_memory, client.dones_outstanding, client.lanes)
+    exposed = ["shares a floor"] if client.floor == 0 else []
+    exposed += _exposed(client.exposed_memory, client.dones_outstanding, client.lanes)
     if client.granted_memory:
         exposed.append(f"{format_size(client.granted_memory)} of the page cache granted")
     exposed += [f"{name.replace('_', ' ')} {count}" for name, count in client.grants.items()]

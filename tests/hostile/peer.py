@@ -68,6 +68,8 @@ class Wish:
     """with reads_anyway: what the server accepted is confirmed"""
     port: int = 0
     """of this side; 0: any. One below 1024 takes CAP_NET_BIND_SERVICE"""
+    address: str = "0.0.0.0"  # noqa: S104
+    """of this side; the default: any"""
 
 
 @dataclass
@@ -335,8 +337,8 @@ class Host:
         connection = Connection(self, self._new_id(), wish)
         self._ids[_address(connection.id)] = connection
         there = verbs.address(host, port)
-        if wish.port:
-            here = verbs.address("0.0.0.0", wish.port)  # noqa: S104
+        if wish.port or wish.address != Wish.address:
+            here = verbs.address(wish.address, wish.port)
             checked(self.cma.rdma_bind_addr(connection.id, byref(here)), "bind")
         steps: list[Callable[[], int]] = [
             lambda: self.cma.rdma_resolve_addr(connection.id, None, byref(there), 5000),

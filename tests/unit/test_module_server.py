@@ -31,6 +31,7 @@ requests 40
 send_queue 384
 read_pages 2
 reply_pages 1
+floor_pages {floor}
 reads_at_once 16
 lanes 0
 """
@@ -44,17 +45,18 @@ def debug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "totals").write_text(
         "connections 3 of 1024\nread_pages 4 of 4096\nreply_pages 2 of 4096\nexposed_pages 0\n"
         "dones_outstanding 0\nlanes 0\ngranted_pages 0 of 65536\n"
+        "floor_pages 256 of 16384\nclients 2\nclients_sharing 1\n"
     )
-    connected(tmp_path / "10", "10.9.1.12", "no", "disconnected by the peer")
+    connected(tmp_path / "10", "10.9.1.12", "no", "disconnected by the peer", floor=0)
     connected(tmp_path / "9", "10.9.1.11", "yes", "none")
     # it ended while this was read
     (tmp_path / "11").mkdir()
     return tmp_path
 
 
-def connected(folder: Path, peer: str, up: str, reason: str) -> None:
+def connected(folder: Path, peer: str, up: str, reason: str, floor: int = 256) -> None:
     folder.mkdir()
-    text = CONNECTION.format(peer=peer, connected=up, reason=reason)
+    text = CONNECTION.format(peer=peer, connected=up, reason=reason, floor=floor)
     (folder / "connection").write_text(text)
     (folder / "counters").write_text(COUNTERS)
 
@@ -70,11 +72,17 @@ def status(server: ServerTransport | None, owner: str) -> Status:
 def test_the_server_is_read(debug: Path) -> None:
     found = server_debugfs.server(debug)
     first = Client("10.9.1.11", 64, 3, 1204, 8192, True, "none", 4096, "read-write")
-    second = replace(first, peer="10.9.1.12", connected=False, reason="disconnected by the peer")
+    first = replace(first, floor=1 << 20)
+    second = replace(
+        first, peer="10.9.1.12", connected=False, reason="disconnected by the peer", floor=0
+    )
     memory = (4 << 12, 2 << 12, 16 << 20)
     reach = (0, 0, 0, 0, 256 << 20)
+    floors = (1 << 20, 64 << 20, 1)
     accepts = ("read-write",)
-    assert found == ServerTransport("nfr", accepts, 3, 1024, *memory, (first, second), *reach)
+    assert found == ServerTransport(
+        "nfr", accepts, 3, 1024, *memory, (first, second), *reach, *floors
+    )
 
 
 def test_personalities_are_shown(debug: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +101,7 @@ def test_personalities_are_shown(debug: Path, monkeypatch: pytest.MonkeyPatch) -
     )
     shown = replace(status(found, "nfsrdma"), transports=transports)
     lines = [x for x in module.status_lines(shown) if "cached" in x]
-    assert lines[0].endswith(" for replies; accepts read-write, cached")
+    assert lines[0].endswith(" clients share a floor; accepts read-write, cached")
     assert lines[1:] == [
         "client     10.9.1.11, cached, 3 of 64 credits in use, 1204 calls, connected",
         "transport  3 to 10.9.1.2 port 20049, requested cached, in effect read-write",
@@ -117,10 +125,11 @@ def test_what_clients_reach_is_shown(debug: Path) -> None:
     shown = module.status_lines(replace(status(found, "nfsrdma"), transports=(cached,)))
     words = [x for x in shown if x.startswith(("server", "client", "transport"))]
     assert words[0].endswith(
-        " for replies, 128k exposed, 2 RDMA_DONEs outstanding, 7 lanes; accepts read-write"
+        " clients share a floor, 128k exposed, 2 RDMA_DONEs outstanding, 7 lanes"
+        "; accepts read-write"
     )
     assert words[1].endswith(", 1204 calls, 64k exposed, 1 RDMA_DONEs outstanding, connected")
-    assert words[2].endswith(", 1204 calls, ended: disconnected by the peer")
+    assert words[2].endswith(", 1204 calls, shares a floor, ended: disconnected by the peer")
     assert words[3].endswith(", in effect cached, cache bytes 9, cache hits 5")
 
 
@@ -143,7 +152,7 @@ def test_granted_page_cache_is_shown(debug: Path) -> None:
     shown = module.status_lines(replace(status(found, "nfsrdma"), transports=(own,)))
     words = [x for x in shown if x.startswith(("server", "client", "transport"))]
     assert words[0].endswith(
-        " for replies, 3M of 256M of the page cache granted; accepts read-write"
+        " clients share a floor, 3M of 256M of the page cache granted; accepts read-write"
     )
     assert words[1].endswith(
         ", 1204 calls, 1M of the page cache granted, grants 5, revoked modified 2, refused open 7, "
@@ -192,10 +201,11 @@ def test_each_client_has_a_line(debug: Path) -> None:
     found = status(server_debugfs.server(debug), "nfsrdma")
     assert [x for x in module.status_lines(found) if x.startswith(("server", "client"))] == [
         "server     nfsrdma, for nfsd nfr; 3 of 1024 connections, 16k of 16M for RDMA Reads"
-        ", 8k of 16M for replies; accepts read-write",
+        ", 8k of 16M for replies, 1M of 64M for floors, 1 clients share a floor"
+        "; accepts read-write",
         "client     10.9.1.11, read-write, 3 of 64 credits in use, 1204 calls, connected",
-        "client     10.9.1.12, read-write, 3 of 64 credits in use, 1204 calls, ended: disconnected "
-        "by the peer",
+        "client     10.9.1.12, read-write, 3 of 64 credits in use, 1204 calls, shares a floor"
+        ", ended: disconnected by the peer",
     ]
     assert module.status_facts(found)["server"]["clients"][0]["calls"] == 1204
     assert module.status_facts(found)["server"]["reply_memory"] == 2 << 12

@@ -60,6 +60,9 @@ class Client:
     grants: dict[str, int] = field(default_factory=dict)
     """Extents of files that the client might read: ``grants``, ``revoked_REASON``, and
     ``refused_REASON`` for READs without a grant; without zeros (optimistic)."""
+    floor: int | None = None
+    """Bytes, of RDMA Reads and of Replies each, that no other client address can take; 0 if the
+    address shares one floor with others in turn."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class ServerTransport:
     reply_memory: int | None = None
     """Bytes of Replies that clients have not acknowledged."""
     memory_max: int | None = None
-    """The limit of each (parameter server_memory)."""
+    """The limit of each: what clients may borrow (parameter server_memory), and their floors."""
     clients: tuple[Client, ...] = ()
     exposed_memory: int | None = None
     """Bytes of Replies that clients may read."""
@@ -93,6 +96,12 @@ class ServerTransport:
     """Bytes of the page cache that clients may read."""
     granted_max: int | None = None
     """Its limit (parameter optimistic_memory)."""
+    floor_memory: int | None = None
+    """Bytes that single client addresses have for themselves."""
+    floor_max: int | None = None
+    """Their limit (parameter server_floors)."""
+    floor_sharers: int | None = None
+    """Client addresses without a floor of their own: they share one in turn."""
 
 
 def server(debug: Path = _DEBUG) -> ServerTransport | None:
@@ -116,6 +125,8 @@ def server(debug: Path = _DEBUG) -> ServerTransport | None:
         memory_max,
         tuple(clients(debug)),
         *_personality_totals(totals),
+        *_memory(totals["floor_pages"]),
+        int(totals["clients_sharing"]),
     )
 
 
@@ -173,6 +184,7 @@ def _client(folder: Path) -> Client | None:
         exposed_memory=int(state.get("exposed_pages", 0)) * _PAGE,
         dones_outstanding=int(state.get("dones_outstanding", 0)),
         granted_memory=int(state.get("granted_pages", 0)) * _PAGE,
+        floor=int(state["floor_pages"]) * _PAGE,
         grants={name: n for name in counters if _GRANTS.match(name) and (n := int(counters[name]))},
     )
 

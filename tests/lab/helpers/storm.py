@@ -75,18 +75,16 @@ def set_to(lab: Nodes, node: str, parameter: str, value: str) -> None:
 
 
 @contextmanager
-def set_parameters(lab: Nodes, **values: int) -> Iterator[None]:
+def set_parameters(lab: Nodes, node: str = "client", **values: int) -> Iterator[None]:
     """Set parameters of the module for a while; connections made meanwhile use them."""
-    before = {
-        name: lab.run("client", "cat", f"{PARAMETERS}/{name}").stdout.strip() for name in values
-    }
+    before = {name: lab.run(node, "cat", f"{PARAMETERS}/{name}").stdout.strip() for name in values}
     try:
         for name, value in values.items():
-            set_to(lab, "client", name, str(value))
+            set_to(lab, node, name, str(value))
         yield
     finally:
         for name, text in before.items():
-            set_to(lab, "client", name, text)
+            set_to(lab, node, name, text)
 
 
 @contextmanager

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from peers import LIMIT, PORT, SERVER, argv_of, bring, honest_work_went_on
-from storm import HERE, beside, mounted, nothing_lost
+from storm import HERE, beside, mounted, nothing_lost, set_parameters, set_to
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["Kept", "kept_for", "leave_unreceived", "unreceived_beside"]
+__all__ = ["Kept", "addresses", "fenced", "kept_for", "leave_unreceived", "unreceived_beside"]
 
 FILE = "unreceived"
 # when the first is there the program ends, when the second is it begins to ask
@@ -37,6 +37,14 @@ awk '{{ sum[$1] += $2 }} END {{ print sum["calls"] + 0, sum["replies"] + 0 }}'
 # a dirty page cannot be freed, and would count as memory that is held
 FILL = f'head -c "$1M" /dev/zero > /export/{FILE}; sync /export/{FILE}'
 # pages that replies are charged with, and the limit
+# addresses beside the node's own: the server limits the memory of a client by its address
+ADDRESSES = tuple(f"10.9.1.{number}" for number in range(101, 105))
+ADDRESS = """
+device=$(ip -o -4 addr show to 10.9.1.0/24 | awk '{ print $2; exit }')
+how=$1; shift
+for address; do ip addr "$how" "$address/24" dev "$device"; done
+"""
+FENCED = f"""awk '$1 == "fenced" {{ print $2 }}' {THERE}/totals"""
 CHARGED = f"""awk '$1 == "reply_pages" {{ print $2, $4 }}' {THERE}/totals"""
 # MemAvailable leaves out the free pages that each CPU keeps (proc(5), /proc/zoneinfo: count);
 # the most of three: the application that works beside makes pages dirty all the time
@@ -57,7 +65,7 @@ class Kept:
     """Memory that the server holds for the clients, in MiB."""
 
     limit: float
-    """the limit that the parameter server_memory sets"""
+    """what the parameter server_memory allows, and the floors of all clients"""
     charged: float
     """the maximum that the server charged to clients"""
     held: float | None
@@ -65,13 +73,20 @@ class Kept:
     kernel with run-time checks, where KASAN keeps freed memory for a while"""
     ended: dict[str, int]
     """how the connections ended, by reason"""
+    longest: float
+    """the longest read of 1 MiB on the mount, in seconds"""
+    reads: int
+    """the number of such reads"""
+    fenced: int
+    """connections that the server ended because others waited for their memory"""
 
 
 def leave_unreceived(lab: Nodes, connections: int, calls: int, to_the_end: bool) -> Kept:
     """Make ``connections`` with ``calls`` READs each, while an application works on a mount.
 
-    ``to_the_end``: until the server has ended all connections.  Repeats on a machine that is so
-    slow that the server ended connections before memory was measured.
+    Each fourth comes from another address.  Once memory is measured, the server may end connections
+    for whose memory others wait.  ``to_the_end``: until it has ended all connections.  Repeats on a
+    machine that is so slow that the server ended connections before memory was measured.
     """
     for _ in range(5):
         if found := _attempt(lab, connections, calls, to_the_end):
@@ -80,17 +95,28 @@ def leave_unreceived(lab: Nodes, connections: int, calls: int, to_the_end: bool)
 
 
 def _attempt(lab: Nodes, connections: int, calls: int, to_the_end: bool) -> Kept | None:
-    with nothing_lost(lab, "server"), mounted(lab, "vers=3"):
+    before = fenced(lab)
+    with (
+        nothing_lost(lab, "server"),
+        set_parameters(lab, node="server", server_ack_timeout=3600),
+        mounted(lab, "vers=3"),
+        addresses(lab, "client"),
+    ):
         argv = _program(lab, connections, calls)
         with beside(lab, "client", *argv, timeout=LIMIT) as work:
             try:
-                found = _kept(lab, work, connections, calls, to_the_end)
+                found = _kept(lab, work, connections, calls)
+                set_to(lab, "server", "server_ack_timeout", "1")
+                while not work.done() and (to_the_end or fenced(lab) == before):
+                    time.sleep(0.5)
             finally:
                 lab.ssh("client").run("touch", *END)
         said: dict[str, Any] = json.loads(work.result().stdout)
         lab.run("server", "sh", "-c", SETTLED, timeout=LIMIT)
     honest_work_went_on(said)
-    return Kept(*found, said["ends"]) if found else None
+    if not found:
+        return None
+    return Kept(*found, said["ends"], said["longest"], said["reads"], fenced(lab) - before)
 
 
 @contextmanager
@@ -99,7 +125,7 @@ def unreceived_beside(lab: Nodes, node: str) -> Iterator[None]:
     argv = _program(lab, 4, 8, node)
     lab.run("server", "sh", "-c", FILL, "sh", "32")
     lab.run(node, "touch", END[1])
-    with beside(lab, node, *argv, timeout=LIMIT) as work:
+    with addresses(lab, node), beside(lab, node, *argv, timeout=LIMIT) as work:
         try:
             yield
         finally:
@@ -109,17 +135,27 @@ def unreceived_beside(lab: Nodes, node: str) -> Iterator[None]:
     lab.run("server", "rm", f"/export/{FILE}")
 
 
+@contextmanager
+def addresses(lab: Nodes, node: str) -> Iterator[None]:
+    """A node has ADDRESSES for a while."""
+    lab.run(node, "sh", "-ec", ADDRESS, "sh", "add", *ADDRESSES)
+    try:
+        yield
+    finally:
+        lab.run(node, "sh", "-ec", ADDRESS, "sh", "del", *ADDRESSES)
+
+
 def _program(lab: Nodes, connections: int, calls: int, node: str = "client") -> tuple[str, ...]:
     """The program, brought to a node, and the file on the server that it reads."""
     bring(lab, node)
     lab.run(node, "rm", "-f", *END)
     lab.run("server", "touch", f"/export/{FILE}")
-    words = (SERVER, PORT, FILE, HERE, str(connections), str(calls), END[0])
+    words = (SERVER, PORT, FILE, HERE, str(connections), str(calls), END[0], ",".join(ADDRESSES))
     return argv_of("unreceived_replies", *words)
 
 
 def _kept(
-    lab: Nodes, work: Future[Result], connections: int, calls: int, to_the_end: bool
+    lab: Nodes, work: Future[Result], connections: int, calls: int
 ) -> tuple[float, float, float | None] | None:
     """The limit, the most that was charged, and the memory that all of them held together."""
     weighs = lab.config.kernel not in CHECKING
@@ -136,9 +172,6 @@ def _kept(
     ended = lab.run("server", "sh", "-c", CONNECTED, "sh", everybody, check=False).returncode
     if weighs and ended:
         return None
-    while to_the_end and not work.done():
-        charged = max(charged, kept_for(lab)[0])
-        time.sleep(0.5)
     return limit, charged, held
 
 
@@ -159,6 +192,11 @@ def kept_for(lab: Nodes) -> tuple[float, float]:
     """Memory that all replies are charged with, and the limit, in MiB."""
     pages, limit = lab.run("server", "sh", "-c", CHARGED).stdout.split()
     return int(pages) / 256, int(limit) / 256
+
+
+def fenced(lab: Nodes) -> int:
+    """Connections that the server has ended because others waited for their memory."""
+    return int(lab.run("server", "sh", "-c", FENCED).stdout)
 
 
 def _available(lab: Nodes) -> float:
