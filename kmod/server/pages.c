@@ -12,6 +12,8 @@
  * The connection keeps these for the next RDMA Reads, within the limits.
  */
 #include <linux/mm.h>
+#include <linux/nfs.h>
+#include <linux/nfs3.h>
 #include <linux/slab.h>
 
 #include "memory/region.h"
@@ -38,6 +40,30 @@ bool nfr_svc_pages_room(struct nfr_svc_req *req, u32 count)
 	return req->kept;
 }
 
+/* Bytes of a Call up to its program, and to the end of its procedure: RFC 5531, section 9 */
+#define NFR_SVC_PAGES_PROGRAM	12
+#define NFR_SVC_PAGES_CALL	24
+
+/* Procedures of NFSv3 whose Replies have pages behind the first */
+#define NFR_SVC_PAGES_NFS3	(BIT(NFS3PROC_READLINK) | BIT(NFS3PROC_READ) |		\
+				 BIT(NFS3PROC_READDIR) | BIT(NFS3PROC_READDIRPLUS))
+
+/*
+ * Check that the Reply to a Call has one page only: then nfsd replaces none, and sunrpc frees none
+ * that the request could keep. A COMPOUND of NFSv4 may have a READ anywhere.
+ */
+static __always_inline bool nfr_svc_pages_are_few(const struct nfr_svc_req *req)
+{
+	const u8 *rpc = req->rpc + NFR_SVC_PAGES_PROGRAM;
+	u32 procedure;
+
+	if (req->rpc_length < NFR_SVC_PAGES_CALL || req->head.nwrites ||
+	    nfr_wire_load32(rpc) != NFS_PROGRAM || nfr_wire_load32(rpc + 4) != NFS3_VERSION)
+		return false;
+	procedure = nfr_wire_load32(rpc + 8);
+	return procedure <= NFS3PROC_COMMIT && !(NFR_SVC_PAGES_NFS3 & BIT(procedure));
+}
+
 /**
  * nfr_svc_pages_keep - keep the pages of a thread that nfsd may replace
  * @req: Call
@@ -50,7 +76,7 @@ void nfr_svc_pages_keep(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u
 	/* data that is not aligned occupies one page more */
 	u32 i, count = min_t(u32, room + 1, rqstp->rq_page_end - pages);
 
-	if (!nfr_svc_pages_room(req, count))
+	if (nfr_svc_pages_are_few(req) || !nfr_svc_pages_room(req, count))
 		return;
 	for (i = 0; i < count && pages[i]; i++) {
 		get_page(pages[i]);
@@ -181,23 +207,33 @@ int nfr_svc_pages_lend(struct nfr_svc_req *req, struct svc_rqst *rqstp, struct n
 
 /* --- Calls --- */
 
-static atomic_t nfr_svc_pages_total;
+/* Pages that a connection reserves at once, so that a Call seldom changes the total */
+#define NFR_SVC_RESERVE	64
 
-/* Returns false if the page has another user, or if the limit is reached. */
+/* Pages that all connections may keep: those that they reserved */
+static atomic_t nfr_svc_pages_reserved;
+
+/* Reserve room for more pages, within the limits. Caller holds the lock. */
+static void nfr_svc_pages_reserve(struct nfr_svc *svc, u32 pages)
+{
+	u32 limit = nfr_params_server_pages() / NFR_SVC_SHARE;
+
+	while (svc->spare_room < min_t(u32, pages, NFR_SVC_SPARES)) {
+		/* look first: at the limit, no Call shall write to what all CPUs read */
+		if (atomic_read(&nfr_svc_pages_reserved) + NFR_SVC_RESERVE > limit)
+			return;
+		atomic_add(NFR_SVC_RESERVE, &nfr_svc_pages_reserved);
+		svc->spare_room += NFR_SVC_RESERVE;
+	}
+}
+
+/* Returns false if the page has another user, or if the room is used up. */
 static bool nfr_svc_pages_spare(struct nfr_svc *svc, struct page *page)
 {
-	if (page_count(page) != 1 || svc->nspares == NFR_SVC_SPARES)
+	if (page_count(page) != 1 || svc->nspares == svc->spare_room)
 		return false;
 	svc->spares[svc->nspares++] = page;
 	return true;
-}
-
-static u32 nfr_svc_pages_limit(u32 count)
-{
-	u32 limit = nfr_params_server_pages() / NFR_SVC_SHARE;
-	u32 total = atomic_read(&nfr_svc_pages_total);
-
-	return min(count, limit - min(limit, total));
 }
 
 /**
@@ -206,18 +242,18 @@ static u32 nfr_svc_pages_limit(u32 count)
  * @pages: pages; their order changes, and those that the connection does not keep are freed
  * @count: number of pages
  *
- * All connections together keep a quarter of server_memory at most.
+ * All connections together keep a quarter of server_memory at most, or little more.
  */
 void nfr_svc_pages_give(struct nfr_svc *svc, struct page **pages, u32 count)
 {
-	u32 i, left = 0, room = nfr_svc_pages_limit(count);
+	u32 i, left = 0;
 
 	spin_lock_bh(&svc->lock);
+	nfr_svc_pages_reserve(svc, svc->nspares + count);
 	for (i = 0; i < count; i++)
-		if (i >= room || !nfr_svc_pages_spare(svc, pages[i]))
+		if (!nfr_svc_pages_spare(svc, pages[i]))
 			pages[left++] = pages[i];
 	spin_unlock_bh(&svc->lock);
-	atomic_add(count - left, &nfr_svc_pages_total);
 	for (i = 0; i < left; i++)
 		put_page(pages[i]);
 }
@@ -237,7 +273,6 @@ u32 nfr_svc_pages_take(struct nfr_svc *svc, struct page **pages, u32 count)
 	svc->nspares -= count;
 	memcpy(pages, svc->spares + svc->nspares, count * sizeof(*pages));
 	spin_unlock_bh(&svc->lock);
-	atomic_sub(count, &nfr_svc_pages_total);
 	return count;
 }
 
@@ -253,4 +288,10 @@ void nfr_svc_pages_free(struct nfr_svc *svc)
 	while ((n = nfr_svc_pages_take(svc, pages, NFR_BATCH)))
 		while (n)
 			put_page(pages[--n]);
+	spin_lock_bh(&svc->lock);
+	if (!svc->nspares) {
+		atomic_sub(svc->spare_room, &nfr_svc_pages_reserved);
+		svc->spare_room = 0;
+	}
+	spin_unlock_bh(&svc->lock);
 }

@@ -360,7 +360,8 @@ struct nfr_svc_host {
  * @starved: link in nfr_svc_host.starved
  * @late: received messages that wait for memory for a request
  * @deferred: requests that need a worker to continue
- * @spares: pages for RDMA Reads to come, see pages.c; @nspares elements
+ * @spares: pages for RDMA Reads to come, see pages.c; @nspares elements, room for
+ *	@spare_room
  * @pending: requests that wait for room in the send queue
  * @sent: requests whose Reply is posted
  * @free_work: work that destroys the connection after its last reference is dropped
@@ -398,6 +399,7 @@ struct nfr_svc {
 	u32 nreqs;
 	struct page *spares[NFR_SVC_SPARES];
 	u32 nspares;
+	u32 spare_room;
 	struct list_head pending;
 	struct list_head sent;
 	struct delayed_work free_work;
