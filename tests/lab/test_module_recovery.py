@@ -43,7 +43,7 @@ def sums(both_ours: Lab) -> Iterator[dict[str, str]]:
 def test_a_broken_connection_does_not_wait_for_its_device(
     both_ours: Lab, sums: dict[str, str]
 ) -> None:
-    """A listing is killed, whose memory the transport keeps, and a READ times out beside a write."""
+    """A listing is killed, whose memory the transport keeps; a READ times out beside a WRITE."""
     if both_ours.config.nic == "siw":
         # RFC 5040, section 5.5: a Send is done before the peer has it, so nothing waits behind it
         pytest.skip("soft-iWARP keeps no requests of a silent peer; missed: what waits for them")
