@@ -58,7 +58,7 @@ def test_data_of_every_size_is_what_it_was(
 
 
 def test_data_in_many_small_regions(ours: Lab, long: bool, record_property: Record) -> None:
-    with set_parameters(ours, **SMALL):
+    with set_parameters(ours, "client", **SMALL):
         sizes = EVERY if long else around(1024, KIB64, 17 * KIB64)
         found = carried(ours, "vers=4.2", sizes, 4, FEW)
         assert 500 < found["limits"]["write"] < 1024
