@@ -149,12 +149,12 @@ class Lab(Nodes):
     def pause(self) -> None:
         """Stop all processors: the lab uses no CPU time, and its clocks stop."""
         for machine in self.machines.values():
-            machine.monitor.command("stop")
+            machine.pause()
 
     def resume(self) -> None:
         """Resume all processors."""
         for machine in self.machines.values():
-            machine.monitor.command("cont")
+            machine.resume()
 
     @contextlib.contextmanager
     def unplugged(self, node: str) -> Iterator[None]:

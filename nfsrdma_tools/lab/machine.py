@@ -140,13 +140,27 @@ class Machine:
     def wait(self) -> None:
         """Wait until ssh answers; raises early if the kernel dies or hangs during boot."""
         try:
-            self.ssh.open(self.monitor.ssh_port(), _BOOT_SECONDS, self.check)
+            self._connect()
         except KernelReportError:
             raise
         except UserError as error:
             raise UserError(
                 f"{error}; {self.node}'s console ends: {self.console.tail()}"
             ) from error
+
+    def pause(self) -> None:
+        """Stop all processors."""
+        self.monitor.command("stop")
+
+    def resume(self) -> None:
+        """Resume all processors, and connect again: QEMU drops connections of a long pause."""
+        self.monitor.command("cont")
+        if not self.ssh.answers():
+            self.ssh.close()
+            self._connect()
+
+    def _connect(self) -> None:
+        self.ssh.open(self.monitor.ssh_port(), _BOOT_SECONDS, self.check)
 
     def check(self) -> None:
         """Raise if the kernel reported an error or QEMU has ended."""

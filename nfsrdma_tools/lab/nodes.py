@@ -360,12 +360,16 @@ class Ssh:
             raise CommandError(command, result.returncode, result.stderr or result.stdout)
         return result
 
+    def answers(self) -> bool:
+        """Whether the node answers over the shared connection."""
+        return not self.run("true", timeout=_ANSWER_SECONDS, check=False).returncode
+
     def hang_up_if_dead(self) -> None:
         """End the shared connection if the node does not answer.
 
         Its process keeps the output of a command that was killed until the node has answered.
         """
-        if self.run("true", timeout=_ANSWER_SECONDS, check=False).returncode:
+        if not self.answers():
             run("ssh", "-S", str(self.control), "-O", "exit", "root@lab", timeout=_ANSWER_SECONDS,
                 check=False)  # fmt: skip
 

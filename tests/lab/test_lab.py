@@ -55,6 +55,14 @@ def test_the_wire_is_met_by_both_transports_and_can_be_changed(solo: Lab) -> Non
     assert "delay 50us rate 1Gbit" in solo.run("server", "tc", "qdisc", "show", "dev", "v1").stdout
 
 
+def test_a_lab_whose_connections_ended_in_a_pause_goes_on(solo: Lab) -> None:
+    """As they do after 25 minutes."""
+    solo.pause()
+    solo.machines["solo"].ssh.close()
+    solo.resume()
+    assert solo.run("server", "hostname").stdout == "solo\n"
+
+
 def test_a_pair_carries_data_between_two_kernels(pair: Lab) -> None:
     assert pair.run("server", "hostname").stdout == "server\n"
     assert pair.run("client", "hostname").stdout == "client1\n"
