@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory that clients of our server share: kmod/server/share.c with random clients."""
+"""What clients of our server share, with random clients: the memory, and a table of addresses."""
 
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,26 +22,42 @@ FLAGS = ("-std=gnu11", "-g", "-O1", "-Wall", "-Werror", "-fsanitize=address,unde
 
 
 @pytest.fixture(scope="module")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     if COMPILER is None:
-        pytest.skip("no C compiler; missed: random clients of share.c")
-    folder = tmp_path_factory.mktemp("shares")
+        pytest.skip("no C compiler; missed: random clients of share.c and short.c")
+    compiler, folder = COMPILER, tmp_path_factory.mktemp("shares")
     text = (KMOD / "server" / "server.h").read_text()
     found = [re.search(pattern, text, re.S) for pattern in STRUCTURES]
     (folder / "structures.h").write_text("".join(each[0] for each in found if each))
     assert None not in found
-    program = folder / "shares"
     where = (f"-I{folder}", f"-I{HERE / 'include'}", f"-I{KMOD}")
-    run(COMPILER, *FLAGS, *where, "-o", str(program), str(HERE / "shares.c"))
-    return program
+
+    @cache
+    def build(name: str) -> Path:
+        run(compiler, *FLAGS, *where, "-o", str(folder / name), str(HERE / f"{name}.c"))
+        return folder / name
+
+    return build
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
 @pytest.mark.parametrize(("count", "floors"), [(1, 64), (3, 64), (12, 64), (12, 4), (12, 1)])
 def test_random_clients_get_their_floors_and_nobody_waits_for_ever(
-    clients: Path, seed: int, count: int, floors: int
+    built: Callable[[str], Path], seed: int, count: int, floors: int
 ) -> None:
-    argv = (str(clients), str(seed), "20000", str(count), str(floors))
+    argv = (str(built("shares")), str(seed), "20000", str(count), str(floors))
     fast, slow = map(int, run(*argv).stdout.split())
     # each way of charging was taken
     assert min(fast, slow) > 20
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("count", [1, 64, 65, 200])
+def test_a_client_with_short_receives_is_remembered_and_no_other(
+    built: Callable[[str], Path], seed: int, count: int
+) -> None:
+    argv = (str(built("short")), str(seed), "20000", str(count))
+    limited, expired, forgotten = map(int, run(*argv).stdout.split())
+    assert min(limited, expired) > 20
+    # the table has 64 addresses
+    assert forgotten > 20 if count > 65 else count == 65 or not forgotten

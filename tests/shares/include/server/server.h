@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What share.c needs of the kernel and of server.h, in user space and in one thread. */
+/* What share.c and short.c need of the kernel and of server.h, in user space and in one thread. */
 #ifndef SHARES_SERVER_H
 #define SHARES_SERVER_H
 
@@ -15,6 +15,8 @@ typedef uint32_t u32;
 typedef uint64_t u64;
 typedef unsigned int gfp_t;
 
+#define U32_MAX UINT32_MAX
+
 #define PAGE_SHIFT 12
 #define PAGE_SIZE 4096u
 #define SZ_1M (1u << 20)
@@ -29,6 +31,8 @@ typedef unsigned int gfp_t;
 #define READ_ONCE(x) (x)
 #define WRITE_ONCE(x, y) ((x) = (y))
 #define smp_mb() do { } while (0)
+#define time_before(a, b) ((long)((a) - (b)) < 0)
+#define pr_info_ratelimited(...) do { } while (0)
 #define min(a, b) ((a) < (b) ? (a) : (b))
 #define max(a, b) ((a) > (b) ? (a) : (b))
 #define min3(a, b, c) min(min(a, b), c)
@@ -115,11 +119,26 @@ static inline void kfree(void *at) { free(at); }
 
 struct nfr_svc_xprt { struct net *xpt_net; };
 struct nfr_svc_first { struct nfr_svc_xprt xprt; };
+struct nfr_conn {
+	const char *reason;
+	u32 retired;
+};
 struct nfr_svc {
 	struct nfr_svc_first *first;
+	struct nfr_conn *conn;
 	struct nfr_svc_host *host;
 	struct sockaddr_storage remote;
+	spinlock_t lock;
+	struct list_head all;
 	u32 max_message;
+};
+
+enum nfr_svc_state { NFR_SVC_REPLYING, NFR_SVC_SENT };
+struct nfr_svc_req {
+	struct list_head all;
+	enum nfr_svc_state state;
+	u32 unlimited;
+	u32 mark;
 };
 
 #endif

@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "server/server.h"
+static inline bool nfr_conn_is_retired(const struct nfr_conn *conn, u32 mark)
+{
+	return mark < conn->retired;
+}
