@@ -54,9 +54,9 @@
 #define NFR_READER_PAUSE		(10 * HZ)
 
 /*
- * What the end of a connection counts that had Reads in flight: another connection, and grants for
- * all extents, cost what 200 Reads save. The state of the queue pair does not show whether a refused
- * Read ended it: some drivers keep that state themselves.
+ * Refusals that the end of a connection with Reads in flight counts as: another connection, and
+ * grants for all extents, cost what 200 Reads save. The state of the queue pair does not show
+ * whether a refused Read ended it: some drivers keep that state themselves.
  */
 #define NFR_READER_ENDED		100
 

@@ -528,7 +528,7 @@ void nfr_svc_revoke_destroy(struct nfr_svc *branch)
 	list_for_each_entry(grant, &grants, of_branch)
 		nfr_mem_detach(&grant->exposure, &mrs);
 	spin_unlock_bh(&nfr_svc_grants_lock);
-	/* the device may take its time; others grant and revoke meanwhile */
+	/* the device may take long: other threads grant and revoke meanwhile */
 	nfr_mem_destroy(&mrs, branch->conn->proof);
 	list_for_each_entry(grant, &grants, of_branch)
 		nfr_svc_grant_drop_pages(grant);

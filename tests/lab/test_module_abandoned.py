@@ -28,7 +28,7 @@ def test_listings_are_killed_and_the_connection_lives(
         assert found["reader"] == 0, "the reader beside found a wrong byte"
         assert after["disconnects"] == before["disconnects"], after["last_disconnect"]
         assert (after["credits_used"], after["calls_abandoned"], after["slots_kept"]) == (0, 0, 0)
-        # so many were killed with a Call under way
+        # at least these tasks were killed with a Call in flight
         assert after["calls_kept"] - before["calls_kept"] >= 5
         record_property("Calls kept", after["calls_kept"] - before["calls_kept"])
         record_property("slowest end of a task [s]", round(found["slowest"], 3))

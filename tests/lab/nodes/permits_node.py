@@ -233,7 +233,7 @@ def hits_by_host() -> dict[str, int]:
 
 
 def _read_all(folder: Path, names: list[str], rate: float, seconds: float, pipe: Any) -> None:
-    """Read a block of each file so many times a second, from when the pipe says so."""
+    """Read a block of each file ``rate`` times a second, after a message on the pipe."""
     files = [os.open(folder / name, os.O_RDONLY | os.O_DIRECT) for name in names]
     room, chance = mmap.mmap(-1, BLOCK), random.Random(61)  # noqa: S311 - no secret
     order = list(enumerate(files))
