@@ -182,6 +182,22 @@ bool nfr_svc_budget_is_wanted(const struct nfr_svc *svc)
 }
 
 /**
+ * nfr_svc_budget_is_waiting - check whether Calls of a connection wait for memory for their Replies
+ * @svc: connection
+ *
+ * Return: true if they do.
+ */
+bool nfr_svc_budget_is_waiting(const struct nfr_svc *svc)
+{
+	bool waiting;
+
+	spin_lock_bh(&nfr_svc_shares_lock);
+	waiting = !list_empty(&svc->starved);
+	spin_unlock_bh(&nfr_svc_shares_lock);
+	return waiting;
+}
+
+/**
  * nfr_svc_budget_leave - cancel the wait of a connection
  * @svc: connection that is broken or about to be freed
  */

@@ -12,6 +12,7 @@ bool nfr_svc_budget_try(struct nfr_svc_req *req, u32 pages);
 void nfr_svc_budget_keep(struct nfr_svc_req *req, u32 bytes);
 void nfr_svc_budget_raise(struct nfr_svc_req *req, u32 pages);
 bool nfr_svc_budget_is_wanted(const struct nfr_svc *svc);
+bool nfr_svc_budget_is_waiting(const struct nfr_svc *svc);
 void nfr_svc_budget_leave(struct nfr_svc *svc);
 void nfr_svc_budget_init(struct nfr_svc_host *host);
 void nfr_svc_budget_start(void);

@@ -165,10 +165,15 @@ DEFINE_SHOW_ATTRIBUTE(nfr_svc_totals);
  */
 static void nfr_svc_fence(struct nfr_svc *svc)
 {
+	bool reads, replies;
+
 	if (!svc->host || !nfr_conn_is_up(svc->conn))
 		return;
-	if ((nfr_svc_budget_is_wanted(svc) && nfr_svc_req_is_late(svc, NFR_SVC_REPLIES)) ||
-	    (nfr_svc_sink_is_wanted(svc) && nfr_svc_req_is_late(svc, NFR_SVC_READS))) {
+	reads = nfr_svc_sink_is_wanted(svc);
+	/* Calls that wait for memory for their Replies hold the data that was read for them */
+	replies = nfr_svc_budget_is_wanted(svc) || (reads && nfr_svc_budget_is_waiting(svc));
+	if ((replies && nfr_svc_req_is_late(svc, NFR_SVC_REPLIES)) ||
+	    (reads && nfr_svc_req_is_late(svc, NFR_SVC_READS))) {
 		atomic_inc(&nfr_svc_fenced);
 		nfr_conn_break(svc->conn, "others wait for memory that it does not acknowledge");
 	}
