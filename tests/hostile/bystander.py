@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import threading
@@ -10,7 +11,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
-__all__ = ["Bystander", "LibraryBystander"]
+__all__ = ["Asker", "Bystander", "LibraryBystander", "Reader", "Writer"]
+
+CHUNK = 1 << 20
 
 
 class Bystander(threading.Thread):
@@ -92,3 +95,64 @@ class LibraryBystander(Bystander):
     def account(self) -> dict[str, Any]:
         pages = self.SIZE // self.PAGE
         return super().account() | {"by_reference": self.by_reference / pages}
+
+
+class Timed(Bystander):
+    """Repeats one operation past the cache, and measures the longest, in seconds."""
+
+    def __init__(self, folder: Path, rest: float = 0.05) -> None:
+        super().__init__(folder, rest)
+        self.folder, self.longest = folder, 0.0
+
+    def _round(self, data: bytes) -> None:
+        del data
+        began = monotonic()
+        self._operate()
+        self.longest = max(self.longest, monotonic() - began)
+
+    def _operate(self) -> None:
+        raise NotImplementedError
+
+
+class Asker(Timed):
+    """Has the server say how much room it has: a Call and a Reply without chunks."""
+
+    def _operate(self) -> None:
+        os.statvfs(self.folder)
+
+
+class Chunks(Timed):
+    """Moves 1 MiB of a file."""
+
+    name, flags = "", 0
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.path = folder / f"{self.name}-{os.getpid()}"
+        self.path.write_bytes(bytes(CHUNK))
+        self.file = os.open(self.path, self.flags | os.O_DIRECT)
+        self.buffer = mmap.mmap(-1, CHUNK)
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        os.close(self.file)
+
+
+class Reader(Chunks):
+    """Reads 1 MiB."""
+
+    name, flags = "reader", os.O_RDONLY
+
+    def _operate(self) -> None:
+        if os.preadv(self.file, [self.buffer], 0) != CHUNK:
+            self.errors.append("a short read")
+
+
+class Writer(Chunks):
+    """Writes 1 MiB."""
+
+    name, flags = "writer", os.O_WRONLY
+
+    def _operate(self) -> None:
+        if os.pwritev(self.file, [self.buffer], 0) != CHUNK:
+            self.errors.append("a short write")

@@ -222,6 +222,10 @@ class Connection:
         status = self.finish(self.post(verbs.RDMA_READ, sge, (at, key)))
         return status, bytes(into.view[:size])
 
+    def receive_one(self) -> None:
+        """Of a deaf connection: post one more receive."""
+        self._post_receive(0)
+
     def next(self, seconds: float = LIMIT) -> Message | None:
         """The next message; None when the connection ended first, or the time did."""
         self.host.wait(lambda: bool(self.messages or self.ended), seconds, late=False)

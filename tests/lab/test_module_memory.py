@@ -6,9 +6,10 @@ from itertools import cycle
 
 import pytest
 from faults import Fault
+from held_memory import ACKNOWLEDGMENTS, DATA_OF_READS, Held, hold, share_a_floor
 from kernel_events import recorded, stacks
 from storm import storm
-from unreceived_replies import leave_unreceived
+from unreceived_replies import ADDRESSES, leave_unreceived
 
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.lab import Lab
@@ -18,6 +19,8 @@ Record = Callable[[str, object], None]
 BESIDE = 32
 # for a read of 1 MiB, in seconds; the goal is 1, and a machine may be slow
 WAIT = 15.0
+# longest wait of an application beside clients that hold memory, in seconds
+GOAL = 1.0
 # All caches are clean, and the kernel is to have more memory free than there is: an allocation that
 # may not wait fails until that has been reclaimed, others wait for it.
 _SHORT = """
@@ -60,6 +63,74 @@ def test_clients_that_acknowledge_nothing_cost_no_more_than_server_memory(
         return
     assert found.charged / 2 < found.held <= found.limit + BESIDE, found
     record_property("MiB less available", round(found.held, 1))
+
+
+@pytest.fixture
+def roce(both_ours: Lab) -> Lab:
+    if both_ours.config.nic == "siw":
+        pytest.skip("soft-iWARP has no RoCE packets to drop; missed: clients that hold memory")
+    return both_ours
+
+
+def nobody_waits(lab: Lab, found: Held, record_property: Record) -> None:
+    """The application waited no longer than GOAL, on top of what this machine takes for a Call."""
+    print(found)
+    record_property("longest wait", round(found.longest, 2))
+    record_property("longest Call without chunks meanwhile", round(found.beside, 2))
+    # the memory was wanted: the clients hold all that they can get
+    assert found.charged > found.least, found
+    assert found.rounds > 3, found
+    assert found.longest <= GOAL * lab.config.patience + found.beside, found
+    assert found.fenced is None or found.fenced > 0, found
+
+
+@pytest.mark.nightly
+def test_a_reader_does_not_wait_for_clients_that_receive_nothing(
+    roce: Lab, long: bool, record_property: Record
+) -> None:
+    # the server checks each connection every 20 s: one completion each time was enough for ever
+    pause, seconds = (15, 90.0) if long else (2, 8.0)
+    found = hold(roce, "reads", pause=pause, seconds=seconds)
+    nobody_waits(roce, found, record_property)
+    # a receipt from time to time is not enough
+    assert found.received > 0, found
+
+
+@pytest.mark.nightly
+def test_a_reader_does_not_wait_for_a_client_that_was_cut_off(
+    roce: Lab, record_property: Record
+) -> None:
+    """Its eight connections have one address, as with nconnect=8."""
+    found = hold(roce, "reads", sources=ADDRESSES[:1], missing=ACKNOWLEDGMENTS)
+    nobody_waits(roce, found, record_property)
+
+
+@pytest.mark.nightly
+def test_a_writer_does_not_wait_for_clients_that_deliver_nothing(
+    roce: Lab, record_property: Record
+) -> None:
+    found = hold(roce, "writes", missing=DATA_OF_READS)
+    nobody_waits(roce, found, record_property)
+
+
+@pytest.mark.nightly
+def test_calls_that_wait_for_their_replies_keep_no_data_for_ever(
+    roce: Lab, record_property: Record
+) -> None:
+    """They hold data for which another client waits, and wait for their own Replies."""
+    found = hold(roce, "both", sources=(*ADDRESSES, "10.9.1.105"), missing=DATA_OF_READS)
+    nobody_waits(roce, found, record_property)
+
+
+@pytest.mark.nightly
+def test_clients_without_a_floor_of_their_own_share_one(roce: Lab, record_property: Record) -> None:
+    workers = [f"10.9.1.{number}" for number in range(105, 109)]
+    found, sharing = share_a_floor(roce, workers, rounds=3)
+    print(found)
+    record_property("longest wait", round(found["longest"], 2))
+    # those that hold all else, but perhaps the first of them, and the workers
+    assert sharing in (len(ADDRESSES) - 1 + len(workers), len(ADDRESSES) + len(workers))
+    assert found["replies"] == [3] * len(workers)
 
 
 # each fault has a machine reclaim half of its memory, which takes minutes

@@ -18,7 +18,17 @@ from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["Kept", "addresses", "fenced", "kept_for", "leave_unreceived", "unreceived_beside"]
+__all__ = [
+    "ADDRESSES",
+    "FILL",
+    "THERE",
+    "Kept",
+    "addresses",
+    "fenced",
+    "kept_for",
+    "leave_unreceived",
+    "unreceived_beside",
+]
 
 FILE = "unreceived"
 # when the first is there the program ends, when the second is it begins to ask
@@ -136,13 +146,14 @@ def unreceived_beside(lab: Nodes, node: str) -> Iterator[None]:
 
 
 @contextmanager
-def addresses(lab: Nodes, node: str) -> Iterator[None]:
-    """A node has ADDRESSES for a while."""
-    lab.run(node, "sh", "-ec", ADDRESS, "sh", "add", *ADDRESSES)
+def addresses(lab: Nodes, node: str, *which: str) -> Iterator[None]:
+    """A node has some addresses for a while; the default: ADDRESSES."""
+    which = which or ADDRESSES
+    lab.run(node, "sh", "-ec", ADDRESS, "sh", "add", *which)
     try:
         yield
     finally:
-        lab.run(node, "sh", "-ec", ADDRESS, "sh", "del", *ADDRESSES)
+        lab.run(node, "sh", "-ec", ADDRESS, "sh", "del", *which)
 
 
 def _program(lab: Nodes, connections: int, calls: int, node: str = "client") -> tuple[str, ...]:

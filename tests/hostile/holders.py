@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What clients send to make a server hold memory for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from wire.rpcrdma import Header, Read, Segment, encode
+
+from hostile import calls, rpc
+from hostile.calls import GOOD_PRIVATE
+from hostile.peer import Connection, GoneError, Host, Memory, Wish
+
+__all__ = ["CHUNK", "SILENT", "asking", "reading", "send", "until", "writing"]
+
+CHUNK = 1 << 20
+# receives one message and no more
+SILENT = Wish(private=GOOD_PRIVATE, receives=1, deaf=True)
+# longer than any server keeps clients that take nothing
+LIMIT = 600.0
+
+
+def asking() -> bytes:
+    """A Call with an inline Reply."""
+    return encode(Header(calls.XID, calls.CREDITS, 0)) + rpc.call(calls.XID, rpc.NULL)
+
+
+def reading(file: bytes, number: int, target: Memory, at: int = 0, size: int = CHUNK) -> bytes:
+    """A READ, with ``number`` as its XID."""
+    segment = Segment(target.key, size, target.address)
+    body = rpc.opaque(file) + rpc.hyper(at) + rpc.words(size)
+    head = encode(Header(number, calls.CREDITS, 0, writes=((segment,),)))
+    return head + rpc.call(number, rpc.READ, body)
+
+
+def writing(file: bytes, number: int, source: Memory, size: int, long_reply: bool = False) -> bytes:
+    """A WRITE whose data the server has to read; its Reply may be as long."""
+    body = rpc.opaque(file) + rpc.hyper(0) + rpc.words(size, 0, size)
+    call = rpc.call(number, rpc.WRITE, body)
+    segment = Segment(source.key, size, source.address)
+    reply = (segment,) if long_reply else None
+    reads = (Read(len(call), (segment,)),)
+    return encode(Header(number, calls.CREDITS, 0, reads=reads, reply=reply)) + call
+
+
+def send(connection: Connection, messages: list[bytes]) -> int:
+    """Send messages; returns how many found a receive of the server before the connection ended."""
+    for number, message in enumerate(messages):
+        try:
+            connection.finish(connection.send(message))
+        except GoneError:
+            return number
+    return len(messages)
+
+
+def until(host: Host, condition: Callable[[], bool]) -> None:
+    """Handle events until a condition is true for which there is no event."""
+    end = time.monotonic() + LIMIT
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"nothing in {LIMIT} s")
+        host.wait(lambda: False, 0.2, late=False)
