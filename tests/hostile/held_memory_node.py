@@ -40,14 +40,16 @@ class Receipts:
 
     def __init__(self, connections: list[Connection], pause: float) -> None:
         self.connections, self.pause = connections, pause
-        self.next = time.monotonic() + pause
+        self.next, self.posted = time.monotonic() + pause, Counter[int]()
 
     def turn(self) -> None:
         if not self.pause or time.monotonic() < self.next:
             return
         self.next += self.pause
         for connection in self.connections:
-            if not connection.ended:
+            # the first receive, and those posted here: the queue has room for one
+            if not connection.ended and len(connection.messages) > self.posted[connection.qp]:
+                self.posted[connection.qp] += 1
                 connection.receive_one()
 
 

@@ -7,7 +7,8 @@ Makes CONNECTIONS, in turn from each of ADDRESSES, and when STOP.go is there sen
 MiB over each, every one of another part of FILE, below /export. No connection takes a reply but its
 first one, so the server has to keep all the others. Goes on until STOP is there or the server has
 ended all connections. MOUNT, of the same server, is worked on meanwhile, and one of its files is
-read in chunks of 1 MiB, past the cache. Prints JSON, with the longest of these reads in seconds.
+read in chunks of 1 MiB, past the cache. Prints JSON, with the longest of these reads in seconds,
+and the longest Call without chunks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from hostile.bystander import Bystander, Reader
+from hostile.bystander import Asker, Bystander, Reader
 from hostile.holders import CHUNK, SILENT, asking, reading, send, until
 from hostile.json_lines import print_json
 from hostile.peer import Host
@@ -36,7 +37,8 @@ def main() -> None:
     target = everyone[0].memory(CHUNK, LOCAL_WRITE | REMOTE_WRITE)
     until(host, lambda: Path(f"{stop}.go").exists())
     sent, last = 0, Path(stop)
-    with Bystander(Path(mount)) as bystander, Reader(Path(mount)) as reader:
+    folder = Path(mount)
+    with Bystander(folder) as bystander, Reader(folder) as reader, Asker(folder) as asker:
         for number, connection in enumerate(everyone):
             first = number * int(calls_each)
             reads = [
@@ -48,10 +50,10 @@ def main() -> None:
         ends = Counter(one.ended for one in everyone)
         for connection in everyone:
             connection.close()
-    bystander.errors += reader.errors
+    bystander.errors += reader.errors + asker.errors
     print_json(
         sent=sent, ends=dict(ends), bystander=bystander.account(), longest=reader.longest,
-        reads=reader.rounds,
+        reads=reader.rounds, beside=asker.longest,
     )  # fmt: skip
 
 

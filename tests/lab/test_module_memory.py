@@ -17,8 +17,6 @@ from nfsrdma_tools.lab.lab import Lab
 Record = Callable[[str, object], None]
 # beside replies, in MiB: requests with their buffers, and what else the machine does meanwhile
 BESIDE = 32
-# for a read of 1 MiB, in seconds; the goal is 1, and a machine may be slow
-WAIT = 15.0
 # longest wait of an application beside clients that hold memory, in seconds
 GOAL = 1.0
 # All caches are clean, and the kernel is to have more memory free than there is: an allocation that
@@ -52,7 +50,7 @@ def test_clients_that_acknowledge_nothing_cost_no_more_than_server_memory(
     assert connections * 8 > found.limit + BESIDE
     # the reader has a floor; before there were floors it waited until connections ended, 20 to 40 s
     assert found.reads, found
-    assert found.longest < WAIT, found
+    assert found.longest <= GOAL * both_ours.config.patience + found.beside, found
     record_property("longest wait of a reader", round(found.longest, 2))
     # they acknowledge nothing, and wait for each other's memory
     assert found.fenced, found
