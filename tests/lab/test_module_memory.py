@@ -19,6 +19,8 @@ Record = Callable[[str, object], None]
 BESIDE = 32
 # longest wait of an application beside clients that hold memory, in seconds
 GOAL = 1.0
+# Calls for 1 MiB, as nfsd of these machines moves 512 KiB at a time
+CALLS = 2
 # All caches are clean, and the kernel is to have more memory free than there is: an allocation that
 # may not wait fails until that has been reclaimed, others wait for it.
 _SHORT = """
@@ -50,7 +52,7 @@ def test_clients_that_acknowledge_nothing_cost_no_more_than_server_memory(
     assert connections * 8 > found.limit + BESIDE
     # the reader has a floor; before there were floors it waited until connections ended, 20 to 40 s
     assert found.reads, found
-    assert found.longest <= GOAL * both_ours.config.patience + found.beside, found
+    assert found.longest <= GOAL * both_ours.config.patience + CALLS * found.beside, found
     record_property("longest wait of a reader", round(found.longest, 2))
     # they acknowledge nothing, and wait for each other's memory
     assert found.fenced, found
@@ -71,14 +73,14 @@ def roce(both_ours: Lab) -> Lab:
 
 
 def nobody_waits(lab: Lab, found: Held, record_property: Record) -> None:
-    """The application waited no longer than GOAL, on top of what this machine takes for a Call."""
+    """The application waited no longer than GOAL, on top of what Calls take here."""
     print(found)
     record_property("longest wait", round(found.longest, 2))
     record_property("longest Call without chunks meanwhile", round(found.beside, 2))
     # the memory was wanted: the clients hold all that they can get
     assert found.charged > found.least, found
     assert found.rounds > 3, found
-    assert found.longest <= GOAL * lab.config.patience + found.beside, found
+    assert found.longest <= GOAL * lab.config.patience + CALLS * found.beside, found
     assert found.fenced is None or found.fenced > 0, found
 
 
