@@ -301,28 +301,62 @@ def refused(cached: str, every: str) -> Any:
     return {**found, "server": idle()}
 
 
+@contextmanager
+def huge() -> Iterator[mmap.mmap]:
+    """Memory of 2 MiB that is contiguous."""
+    call("sysctl", "-qw", "vm.nr_hugepages=4")
+    room = mmap.mmap(-1, 2 * MIB, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | 0x40000)
+    try:
+        yield room
+    finally:
+        room.close()
+        call("sysctl", "-qw", "vm.nr_hugepages=0")
+
+
+@contextmanager
+def probed(probe: str) -> Iterator[list[int]]:
+    """The values of ``count`` of a kernel probe, complete after the block."""
+    counts: list[int] = []
+    (TRACING / "kprobe_events").write_text(f"{probe}\n")
+    try:
+        (TRACING / "trace").write_text("")
+        (TRACING / "events/ends/rw/enable").write_text("1")
+        yield counts
+        (TRACING / "events/ends/rw/enable").write_text("0")
+        found = re.findall(r" count=(-?\d+)", (TRACING / "trace").read_text())
+        counts.extend(map(int, found))
+    finally:
+        (TRACING / "events/ends/rw/enable").write_text("0")
+        (TRACING / "kprobe_events").write_text("")
+
+
 def entries() -> Any:
     """Entries of the scatterlists of RDMA Reads of 1 MiB of contiguous memory."""
     data = made("entries", 4)
-    call("sysctl", "-qw", "vm.nr_hugepages=4")
-    room = mmap.mmap(-1, 2 * MIB, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | 0x40000)
     probe = "p:ends/rw rdma_rw_ctx_init count=$arg5:u32"
-    try:
-        (TRACING / "kprobe_events").write_text(f"{probe}\n")
-        (TRACING / "trace").write_text("")
-        (TRACING / "events/ends/rw/enable").write_text("1")
-        with mounted("vers=3,noac,rsize=1048576"):
-            file = os.open(HERE / "entries", os.O_RDONLY | os.O_DIRECT)
-            got = os.preadv(file, [memoryview(room)[:MIB]], 0)
-            os.close(file)
-            same = room[:got] == data
-        (TRACING / "events/ends/rw/enable").write_text("0")
-        counts = [int(n) for n in re.findall(r" count=(\d+)", (TRACING / "trace").read_text())]
-    finally:
-        (TRACING / "kprobe_events").write_text("")
-        room.close()
-        call("sysctl", "-qw", "vm.nr_hugepages=0")
+    with huge() as room, probed(probe) as counts, mounted("vers=3,noac,rsize=1048576"):
+        file = os.open(HERE / "entries", os.O_RDONLY | os.O_DIRECT)
+        got = os.preadv(file, [memoryview(room)[:MIB]], 0)
+        os.close(file)
+        same = room[:got] == data
     return {"same": same, "counts": counts, "server": idle()}
+
+
+def elements() -> Any:
+    """Elements of the RDMA Reads of optimistic READs of 64 KiB into contiguous memory."""
+    size = 64 << 10
+    data = made("elements", 5)
+    probe = "r:ends/rw nfr_mem_scatter_map count=$retval:s32"
+    with mounted("vers=3,noac"), Reader("elements", size) as reader:
+        warm(reader, "optimistic_reads")
+        before = total("optimistic_reads")
+        with huge() as room, probed(probe) as counts:
+            memory = memoryview(room)[:size]
+            got = os.preadv(reader.fd, [memory], 0)
+            same = room[:got] == data[:size]
+            memory.release()
+        optimistic = total("optimistic_reads") - before
+    return {"same": same, "counts": counts, "optimistic": optimistic, "server": idle()}
 
 
 print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))
