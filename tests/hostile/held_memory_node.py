@@ -6,9 +6,7 @@
 Makes CONNECTIONS, in turn from each of ADDRESSES, and sends CALLS over each of them. With KIND
 "reads" they are READs of SIZE bytes, and no connection receives a Reply; if PAUSE is not 0, those
 of the second half of ADDRESSES receive one Reply each PAUSE seconds. With "writes" they are WRITEs
-of SIZE bytes in Read chunks; the test has the server receive no data. With "both", connections send
-READs, and then WRITEs whose Replies may be as long, but the last one sends WRITEs only. FILE is
-below /export.
+of SIZE bytes in Read chunks; the test has the server receive no data. FILE is below /export.
 
 An application on MOUNT, of the same server, moves 1 MiB at a time past the cache, in the same
 direction, and another one sends Calls without chunks, which need none of that memory. Makes
@@ -67,14 +65,10 @@ def main() -> None:
 
     def messages(number: int) -> list[bytes]:
         """Of one connection."""
-        numbers = range(1 + 2 * number * calls_each, 1 + (2 * number + 1) * calls_each)
-        if kind == "writes" or (kind == "both" and number == connections - 1):
+        numbers = range(1 + number * calls_each, 1 + (number + 1) * calls_each)
+        if kind == "writes":
             return [writing(handle, n, memory, size) for n in numbers]
-        reads = [asking(), asking(), *(reading(handle, n, memory, 0, size) for n in numbers)]
-        if kind == "reads":
-            return reads
-        numbers = range(numbers.stop, numbers.stop + calls_each)
-        return reads + [writing(handle, n, memory, size, long_reply=True) for n in numbers]
+        return [asking(), asking(), *(reading(handle, n, memory, 0, size) for n in numbers)]
 
     with Asker(Path(mount)) as asker, application(Path(mount)) as worker:
         until(host, lambda: worker.rounds >= BEFORE)

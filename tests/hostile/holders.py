@@ -34,14 +34,12 @@ def reading(file: bytes, number: int, target: Memory, at: int = 0, size: int = C
     return head + rpc.call(number, rpc.READ, body)
 
 
-def writing(file: bytes, number: int, source: Memory, size: int, long_reply: bool = False) -> bytes:
-    """A WRITE whose data the server has to read; its Reply may be as long."""
+def writing(file: bytes, number: int, source: Memory, size: int) -> bytes:
+    """A WRITE whose data the server has to read."""
     body = rpc.opaque(file) + rpc.hyper(0) + rpc.words(size, 0, size)
     call = rpc.call(number, rpc.WRITE, body)
-    segment = Segment(source.key, size, source.address)
-    reply = (segment,) if long_reply else None
-    reads = (Read(len(call), (segment,)),)
-    return encode(Header(number, calls.CREDITS, 0, reads=reads, reply=reply)) + call
+    reads = (Read(len(call), (Segment(source.key, size, source.address),)),)
+    return encode(Header(number, calls.CREDITS, 0, reads=reads)) + call
 
 
 def send(connection: Connection, messages: list[bytes]) -> int:

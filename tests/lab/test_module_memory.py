@@ -114,15 +114,6 @@ def test_a_writer_does_not_wait_for_clients_that_deliver_nothing(
 
 
 @pytest.mark.nightly
-def test_calls_that_wait_for_their_replies_keep_no_data_for_ever(
-    roce: Lab, record_property: Record
-) -> None:
-    """They hold data for which another client waits, and wait for their own Replies."""
-    found = hold(roce, "both", sources=(*ADDRESSES, "10.9.1.105"), missing=DATA_OF_READS)
-    nobody_waits(roce, found, record_property)
-
-
-@pytest.mark.nightly
 def test_clients_without_a_floor_of_their_own_share_one(roce: Lab, record_property: Record) -> None:
     workers = [f"10.9.1.{number}" for number in range(105, 109)]
     found, sharing = share_a_floor(roce, workers, rounds=3)

@@ -93,16 +93,14 @@ def hold(
 ) -> Held:
     """Have eight connections of the sources send Calls, while an application works on a mount.
 
-    See ``held_memory_node.py`` for ``kind`` and ``pause``; with "both", each source has one.  The
-    server gets no packets with the opcodes ``missing`` from the sources, or with "both" from the
-    last one; without acknowledgments it gets none at all, once it holds memory.  The application
-    works for ``seconds`` after that.
+    See ``held_memory_node.py`` for ``kind`` and ``pause``.  The server gets no packets from the
+    sources with the opcodes ``missing``; without acknowledgments it gets none at all, once it
+    holds memory.  The application works for ``seconds`` after that.
     """
     bring(lab, "client")
     lab.run("server", "sh", "-c", FILL.replace("unreceived", FILE), "sh", "2")
     lab.run("client", "rm", "-f", STOP, SENT)
-    count, silent = (len(sources), sources[-1:]) if kind == "both" else (8, sources)
-    numbers = map(str, (count, 8, _size(lab), pause))
+    numbers = map(str, (8, 8, _size(lab), pause))
     words = (SERVER, PORT, FILE, HERE, kind, *numbers, STOP, ",".join(sources))
     argv = argv_of("held_memory", *words)
     before = totals(lab)
@@ -113,7 +111,7 @@ def hold(
     ):
         with beside(lab, "client", *argv) as work:
             try:
-                with _missing(lab, silent, missing):
+                with _missing(lab, sources, missing):
                     charged, limit = _watch(lab, work, kind, sources, missing, seconds, before)
             finally:
                 lab.ssh("client").run("touch", STOP)
@@ -124,7 +122,7 @@ def hold(
     assert said["errors"] == []
     fenced = after["fenced"][0] - before["fenced"][0] if "fenced" in after else None
     return Held(
-        charged, limit, min(len(sources), 4) * SHARE - 1, fenced, said["ends"], said["received"],
+        charged, limit, len(sources) * SHARE - 1, fenced, said["ends"], said["received"],
         said["longest"], said["rounds"], said["calm"], said["beside"],
     )  # fmt: skip
 
