@@ -150,8 +150,12 @@ static struct inode *nfr_svc_file_grab(struct inode *inode)
 
 	if (!nfr_svc_file_keep(sb))
 		return NULL;
-	/* nfsd has closed the file: its eviction may wait for the folio */
-	inode = igrab(inode);
+	/*
+	 * nfsd has closed the file: its eviction may wait for the folio. One that has lost its name
+	 * before the file system was frozen must not be evicted by nfr_svc_file_put(); nobody takes
+	 * a name on a frozen file system, or freezes one with s_umount held.
+	 */
+	inode = inode->i_nlink ? igrab(inode) : NULL;
 	if (!inode)
 		up_read(&sb->s_umount);
 	return inode;
@@ -193,8 +197,8 @@ struct inode *nfr_svc_file_get(struct page *page, const struct nfr_read *read,
 
 /**
  * nfr_svc_file_put - undo nfr_svc_file_get()
- * @inode: inode; a watch has a reference to it as well, so that this one is not the last: releasing
- *	that could wait until the file system is thawed, which takes s_umount
+ * @inode: inode. Without a watch, this may be the last reference: its release does not wait for a
+ *	thaw, which takes s_umount, see nfr_svc_file_grab()
  */
 void nfr_svc_file_put(struct inode *inode)
 {
