@@ -70,7 +70,10 @@ bool nfr_svc_limit_charge(struct nfr_svc_grant *grant, struct list_head *due)
 static unsigned long nfr_svc_limit_count(struct shrinker *shrinker,
 					  struct shrink_control *control)
 {
-	return nfr_svc_grants_total() - nfr_svc_grants_total_ending() ?: SHRINK_EMPTY;
+	u32 pages = nfr_svc_grants_total();
+
+	/* no lock: more may be ending by now */
+	return pages - min(pages, nfr_svc_grants_total_ending()) ?: SHRINK_EMPTY;
 }
 
 /* The pages return soon: no task that needs memory waits for a device. */
