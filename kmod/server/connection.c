@@ -321,6 +321,9 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	nfr_observe_remove(svc->debugfs);
 	cancel_delayed_work_sync(&svc->watch);
 	nfr_conn_drain(svc->conn);
+	/* tasks wait for that, but need not wait until the device destroys the queue pair */
+	if (svc->personality->fence)
+		svc->personality->fence(svc);
 	cancel_delayed_work_sync(&svc->late_work);
 	cancel_work_sync(&svc->deferred_work);
 	/* clients and the device may use the memory of requests and of grants until then */

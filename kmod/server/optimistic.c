@@ -71,6 +71,7 @@ static const struct nfr_svc_personality nfr_svc_optimistic_branch = {
 	},
 	.agree		= nfr_svc_optimistic_agree,
 	.fit		= nfr_svc_optimistic_fit,
+	.fence		= nfr_svc_revoke_fence,
 	.destroy	= nfr_svc_optimistic_destroy,
 	.show		= nfr_svc_grants_show,
 };

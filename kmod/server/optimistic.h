@@ -227,6 +227,7 @@ void nfr_svc_revoke_soon(struct nfr_svc_watch *watch, enum nfr_revoked why, stru
 /* revoke.c; callers hold no lock */
 void nfr_svc_revoke_init(struct nfr_svc *branch);
 int nfr_svc_revoke_join(struct nfr_svc *branch);
+void nfr_svc_revoke_fence(struct nfr_svc *branch);
 void nfr_svc_revoke_destroy(struct nfr_svc *branch);
 int nfr_svc_revoke_start(void);
 void nfr_svc_revoke_stop(void);

@@ -376,9 +376,24 @@ static void nfr_svc_revoke_by_fence(struct nfr_svc *branch)
 	nfr_svc_revoke_all_gone(branch);
 }
 
+/**
+ * nfr_svc_revoke_fence - end the access of a client to the grants of a connection
+ * @branch: connection without references, after nfr_conn_drain(), which may have failed
+ *
+ * Tasks that wait for the grants cannot fence this connection any more.
+ *
+ * Context: Sleeps until the device complies.
+ */
+void nfr_svc_revoke_fence(struct nfr_svc *branch)
+{
+	/* there is one if the connection was set up */
+	if (branch->notices->client)
+		nfr_svc_revoke_by_fence(branch);
+}
+
 /*
  * Find a connection to fence, whose invalidations a task waits for, with a reference. One that is
- * being destroyed is drained instead. Caller holds nfr_svc_grants_lock.
+ * being destroyed is fenced by nfr_svc_revoke_fence(). Caller holds nfr_svc_grants_lock.
  */
 static struct nfr_svc *nfr_svc_revoke_late(struct nfr_svc_watch *watch, bool late)
 {

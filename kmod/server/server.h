@@ -107,6 +107,7 @@ struct nfr_svc_req;
  *	does not suit: then a first connection becomes one of version 1, and a branch is refused
  * @fit: adapt the profile of a first connection, or set that of a branch; 0 or a negative errno
  * @establish: adapt a first connection that sunrpc has just initialized
+ * @fence: end the access of the client, after nfr_conn_drain(), which the device may have refused
  * @destroy: free what a drained connection and its requests have for this personality
  * @show: print that for the file connection in debugfs
  * @init: initialize what a new request has for this personality
@@ -131,6 +132,7 @@ struct nfr_svc_personality {
 	int (*agree)(struct nfr_svc *svc, const struct rdma_conn_param *param);
 	int (*fit)(struct nfr_svc *svc);
 	void (*establish)(struct nfr_svc *svc);
+	void (*fence)(struct nfr_svc *svc);
 	void (*destroy)(struct nfr_svc *svc);
 	void (*show)(const struct nfr_svc *svc, struct seq_file *seq);
 	void (*init)(struct nfr_svc_req *req);
