@@ -39,8 +39,10 @@ from lab.nodes.optimistic_node import (
     idle,
     made,
     mounted,
+    parameters,
     shown,
     state,
+    until,
 )
 
 # include/uapi/linux/fanotify.h
@@ -242,7 +244,7 @@ def _delayed(module: str) -> Iterator[dict[str, int]]:
     about = re.compile(r"file|watch|permit|grant")
     with Path("/proc/kallsyms").open() as symbols:
         rows = [line.split() for line in symbols if "[nfsrdma]" in line]
-    names = {row[2] for row in rows if row[1] in "tT" and about.search(row[2])}
+    names = {row[2] for row in rows if row[2].startswith("nfr_svc_") and about.search(row[2])}
     counts = dict[str, int]()
     call("insmod", module, f"names={','.join(sorted(names))}")
     try:
@@ -254,16 +256,22 @@ def _delayed(module: str) -> Iterator[dict[str, int]]:
         call("rmmod", "nfsrdma_delays")
 
 
-def withdrawals(module: str, seconds: str, files: str) -> Any:
-    """End a user's access to files at any moment of a READ; what READs get that begin later."""
+def withdrawals(module: str, seconds: str, files: str, ends: str) -> Any:
+    """End a user's access to files at any moment of a READ; what READs get that begin later.
+
+    ``ends`` "at once" demands that of the next READ, "soon" waits for the server's worker, which
+    compares ctime each second.
+    """
     folder, names = DISK / "withdrawn", [str(number) for number in range(int(files))]
     call("rm", "-rf", folder)
     folder.mkdir()
     folder.chmod(0o755)
     data = {name: shown(made(folder / name, 70 + int(name), BLOCK)) for name in names}
     os.sync()
-    found = Withdrawals(data)
+    found = Withdrawals(data, at_once=ends == "at once")
     with (
+        # a grant that outlives the check of the worker is found
+        parameters(optimistic_lifetime=3600),
         mounted(STRICT, folder=DISK),
         mounted(f"{STRICT},acl", at=TCP, folder=DISK, tcp=True),
         _delayed(module) as counts,
@@ -284,9 +292,10 @@ def withdrawals(module: str, seconds: str, files: str) -> Any:
 class Withdrawals:
     """Rounds in which access to each file ends while it is read."""
 
-    def __init__(self, data: dict[str, str]) -> None:
+    def __init__(self, data: dict[str, str], *, at_once: bool) -> None:
         self.data, self.chance = data, random.Random(71)  # noqa: S311 - no secret
-        self.tries = 0
+        self.at_once = at_once
+        self.tries, self.slowest = 0, 0.0
         self.raced, self.later = Counter[str](), Counter[str]()
         # of a READ by nfsd, in seconds
         self.length = 0.02
@@ -303,6 +312,14 @@ class Withdrawals:
                 reader.said(0)
                 self.length += (time.monotonic() - began - self.length) / 8
             self._end(name, reader)
+            if self.at_once:
+                self._read_later(name, reader)
+        if not self.at_once:
+            for name, reader in readers.items():
+                began = time.monotonic()
+                until(f"the end of access to {name}", lambda r=reader: r.said(0) == "EACCES")
+                self.slowest = max(self.slowest, time.monotonic() - began)
+                self._read_later(name, reader)
 
     def allow(self, name: str) -> None:
         self._set(name, 4)
@@ -328,6 +345,8 @@ class Withdrawals:
         beside.join()
         self.tries += 1
         self._count(self.raced, name, got[0])
+
+    def _read_later(self, name: str, reader: Reader) -> None:
         for _ in range(3):
             self._count(self.later, name, reader.said(0))
 
@@ -335,8 +354,8 @@ class Withdrawals:
         counts["data" if got == self.data[name] else got] += 1
 
     def result(self) -> dict[str, Any]:
-        return {"tries": self.tries, "raced": self.raced,
-                "later": self.later, "length": self.length}  # fmt: skip
+        return {"tries": self.tries, "raced": self.raced, "later": self.later,
+                "slowest": self.slowest, "length": self.length}  # fmt: skip
 
 
 def main() -> Any:

@@ -10,8 +10,10 @@
 #include <linux/slab.h>
 #include <linux/string.h>
 
-static char *names;
-module_param(names, charp, 0444);
+/* an array: one string has 1024 bytes at most */
+static char *names[256];
+static uint nnames;
+module_param_array(names, charp, &nnames, 0444);
 MODULE_PARM_DESC(names, "Functions, separated by commas; those that have no probe are left out");
 
 static uint delay_us = 300;
@@ -38,21 +40,18 @@ static int returned(struct kretprobe_instance *instance, struct pt_regs *regs)
 
 static int __init delays_init(void)
 {
-	char *name, *rest = names;
-	uint most = 1;
+	uint i;
 
-	if (!names)
+	if (!nnames)
 		return -EINVAL;
-	for (name = names; *name; name++)
-		most += *name == ',';
-	probes = kcalloc(most, sizeof(*probes), GFP_KERNEL);
+	probes = kcalloc(nnames, sizeof(*probes), GFP_KERNEL);
 	if (!probes)
 		return -ENOMEM;
-	while ((name = strsep(&rest, ","))) {
+	for (i = 0; i < nnames; i++) {
 		struct kretprobe *probe = &probes[functions];
 
 		memset(probe, 0, sizeof(*probe));
-		probe->kp.symbol_name = name;
+		probe->kp.symbol_name = names[i];
 		probe->handler = returned;
 		probe->maxactive = 64;
 		if (!register_kretprobe(probe))
