@@ -4,19 +4,17 @@
 On the kernel with KASAN (``--kernel debug``), a report fails the test, too.
 """
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from cards import cards_lab
 from carriers import OURS, serve
-from node_files import node_script
+from node_programs import bring_programs, called
 from storm import set_to
 
 from nfsrdma_tools.lab.lab import Lab
 
-SCRIPT = node_script("ends")
 KIB = 1 << 10
 # the time after which the client ends the connection of a late READ, in seconds
 PATIENCE = 3
@@ -29,17 +27,16 @@ def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards and our module at both ends."""
     with cards_lab(pytestconfig, "ends") as lab:
         serve(lab, "server", OURS)
+        bring_programs(lab)
         yield lab
 
 
-def on(lab: Lab, personality: str, *words: str | int, timeout: float = 900) -> Any:
+def on(lab: Lab, personality: str, *words: str | int) -> Any:
     """The result of a function of ends_node.py, which runs in the node."""
     for name in ("personality", "server_personalities"):
         set_to(lab, "client", name, personality)
-    argv = ("python3", "-", *map(str, words))
-    output = lab.run("client", *argv, stdin=SCRIPT, timeout=timeout).stdout
-    print(personality, words, output[:1500])
-    return json.loads(output)
+    print(personality)
+    return called(lab, "ends", *map(str, words))
 
 
 def nothing_in_use(found: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from nfsrdma_tools.lab.nodes import Nodes
 __all__ = ["bring_programs", "called"]
 
 THERE = "/run/programs"
-NAMES = ("optimistic", "bypass", "permits")
+NAMES = ("optimistic", "bypass", "ends", "permits")
 
 
 def bring_programs(lab: Nodes, node: str = "client") -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in a node: ends of connections; ``python3 - NAME ARGUMENT...`` prints a result as JSON.
+"""Runs in a node: ends of connections.
 
-The tests do not import this file.
+``python3 -m lab.nodes.ends_node NAME ARGUMENT...`` calls a function, and prints JSON.
 """
 
 from __future__ import annotations
@@ -11,42 +11,38 @@ import mmap
 import os
 import random
 import re
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-HERE, EXPORT = Path("/mnt/here"), Path("/export")
-CLIENTS = Path("/sys/kernel/debug/nfsrdma")
-SERVER = Path("/sys/kernel/debug/nfsrdma-server")
+from lab.nodes.optimistic_node import (
+    BLOCK,
+    CLIENTS,
+    EXPORT,
+    HERE,
+    LIMIT,
+    MIB,
+    SERVER,
+    call,
+    idle,
+    mounted,
+    state,
+    summed,
+    until,
+)
+
 CARDS = Path("/sys/kernel/debug/nfsrdma_card")
 TRACING = Path("/sys/kernel/tracing")
-BLOCK, MIB = 4096, 1 << 20
-LIMIT = 120.0
 # a message of this delay, in seconds, arrives after the end of its connection
 LATE = 10.0
 # a request is late after this time, in tenths of a second
 PATIENCE = 30
 CANARY = b"\x5a"
 FAULTS = ("stuck", "keep_qps", "keep_regions", "cut_chains")
-
-
-def call(*argv: str | Path, check: bool = True) -> str:
-    return subprocess.run(argv, check=check, capture_output=True, text=True).stdout
-
-
-def until(what: str, there: Callable[[], Any], limit: float = LIMIT, pause: float = 0.02) -> Any:
-    """Wait for a condition; returns its value."""
-    end = time.monotonic() + limit
-    while not (found := there()):
-        if time.monotonic() > end:
-            raise TimeoutError(what)
-        time.sleep(pause)
-    return found
 
 
 def order(card: str, name: str, value: int | str) -> None:
@@ -59,16 +55,6 @@ def left(card: str) -> dict[str, int]:
 
 
 @contextmanager
-def mounted(options: str) -> Iterator[None]:
-    HERE.mkdir(parents=True, exist_ok=True)
-    call("mount", "-t", "nfs", "-o", f"proto=rdma,port=20049,{options}", "server:/export", HERE)
-    try:
-        yield
-    finally:
-        call("umount", HERE)
-
-
-@contextmanager
 def healed() -> Iterator[None]:
     """Both cards work again afterwards."""
     try:
@@ -78,42 +64,6 @@ def healed() -> Iterator[None]:
             for name in (*FAULTS, "latency", "refuse"):
                 order(card, name, 0)
             order(card, "cached_state", "N")
-
-
-def lines(file: Path) -> dict[str, str]:
-    return dict(line.split(" ", 1) for line in file.read_text().splitlines())
-
-
-def summed(folder: Path) -> dict[str, int]:
-    """Sums of the counters of all connections below a folder of debugfs."""
-    total: dict[str, int] = {}
-    for each in folder.iterdir():
-        # a connection may end meanwhile
-        with suppress(OSError):
-            for name, value in lines(each / "counters").items():
-                total[name] = total.get(name, 0) + int(value)
-    return total
-
-
-def state() -> list[dict[str, str]]:
-    """State of all client transports."""
-    found = []
-    for each in CLIENTS.glob("[0-9]*"):
-        with suppress(OSError):
-            found.append(lines(each / "connection"))
-    return found
-
-
-def idle() -> dict[str, int]:
-    """Resources of the server when no client is connected any more, or after a limit."""
-
-    def found() -> dict[str, int]:
-        totals = lines(SERVER / "totals")
-        return {name: int(totals[name].split()[0]) for name in ("connections", "granted_pages")}
-
-    with suppress(TimeoutError):
-        until("idle", lambda: not any(found().values()))
-    return found()
 
 
 def made(name: str, seed: int, size: int = MIB) -> bytes:
@@ -359,4 +309,9 @@ def elements() -> Any:
     return {"same": same, "counts": counts, "optimistic": optimistic, "server": idle()}
 
 
-print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))
+def main() -> Any:
+    return globals()[sys.argv[1]](*sys.argv[2:])
+
+
+if __name__ == "__main__":
+    print(json.dumps(main()))
