@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Random clients of kmod/server/share.c, in user space: SEED STEPS CLIENTS FLOORS, the last in MiB.
  *

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/server.h"
 static inline void nfr_work_queue(struct delayed_work *work, unsigned long delay)
 {

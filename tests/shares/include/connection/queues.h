@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/server.h"
 static inline bool nfr_conn_is_retired(const struct nfr_conn *conn, u32 mark)
 {

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What share.c and short.c need of the kernel and of server.h, in user space and in one thread. */
 #ifndef SHARES_SERVER_H
 #define SHARES_SERVER_H
