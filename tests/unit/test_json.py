@@ -235,11 +235,12 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
         show_module,
         "built built_srcversion installed loaded_is_this_source origin ours owner "
         "registered(kernel state version) release server(clients(calls connected credits "
-        "dones_outstanding exposed_memory granted_memory grants(x) in_use lanes memory peer "
-        "personality reason reply_memory) connections connections_max dones_outstanding "
-        "exposed_memory granted_max granted_memory lanes memory memory_max name personalities "
-        "reply_memory) source source_hash srcversion transports(counters(x) gauges(x) number "
-        "personality port requested server) tunables(about(default high kind low name text) "
+        "dones_outstanding exposed_memory floor granted_memory grants(x) in_use lanes memory "
+        "peer personality reason reply_memory) connections connections_max dones_outstanding "
+        "exposed_memory floor_max floor_memory floor_sharers granted_max granted_memory lanes "
+        "memory memory_max name personalities reply_memory) source source_hash srcversion "
+        "transports(counters(x) gauges(x) number personality port requested server) "
+        "tunables(about(default high kind low name text) "
         "name value) users version",
     ),
     "tune show": (
