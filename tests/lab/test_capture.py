@@ -88,7 +88,7 @@ def tshark(lab: Nodes, node: str, *words: str) -> list[str]:
     return lab.run(*argv, timeout=600).stdout.splitlines()
 
 
-@pytest.mark.parametrize("modules", ("pair", "both_ours"))
+@pytest.mark.parametrize("modules", (pytest.param("pair", marks=pytest.mark.nightly), "both_ours"))
 def test_a_capture_of_mounts(modules: str, request: pytest.FixtureRequest) -> None:
     """Both ends capture; neither file has a malformed frame or a Call without its Reply."""
     check_mounts(request.getfixturevalue(modules), modules)
@@ -193,6 +193,7 @@ def same_times(lab: Nodes, said: dict[str, str]) -> None:
     assert int(row[2]) == json.loads(said["3"])["operations"]
 
 
+@pytest.mark.nightly
 def test_a_full_buffer_is_told_exactly(pair: Lab) -> None:
     """A capture that stands still loses messages, and says how many."""
     lab = pair

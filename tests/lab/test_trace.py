@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import sniffer
-from carriers import THEIRS, WHOSE, Carriers
+from carriers import OURS, THEIRS, Carriers
 from node_files import node_script
 from shared_labs import lent
 from tracing import SAID, tracing
@@ -52,7 +52,11 @@ def total(found: dict[str, dict[str, Any]], *names: str) -> int:
 
 
 @pytest.mark.usefixtures("pair_lab")
-@pytest.mark.parametrize("client", ("pair", "module_pair"), ids=("rpcrdma", "nfsrdma"))
+@pytest.mark.parametrize(
+    "client",
+    (pytest.param("pair", marks=pytest.mark.nightly), "module_pair"),
+    ids=("rpcrdma", "nfsrdma"),
+)
 def test_all_who_count_agree(client: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     lab: Lab = request.getfixturevalue(client)
     said: dict[str, Any] = {}
@@ -152,7 +156,7 @@ def as_long_as_mountstats_says(
     assert theirs / 5 < spent < theirs * 5 + calls
 
 
-@pytest.fixture(params=WHOSE)
+@pytest.fixture(params=(OURS, pytest.param(THEIRS, marks=pytest.mark.nightly)))
 def served(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
     yield from lent(pair_file.bring(request.param, THEIRS), pair_file.restart, request)
 
