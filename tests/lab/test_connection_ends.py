@@ -101,11 +101,3 @@ def test_entries_of_a_scatterlist_are_bounded(cards: Lab) -> None:
     # the server may name the memory in several segments
     assert sum(found["counts"]) >= 8
     nothing_in_use(found)
-
-
-def test_pages_that_follow_each_other_are_one_element(cards: Lab) -> None:
-    """An optimistic READ of 64 KiB into a huge page."""
-    found = on(cards, "optimistic", "elements")
-    assert found["same"]
-    assert (found["optimistic"], found["counts"]) == (1, [1])
-    nothing_in_use(found)

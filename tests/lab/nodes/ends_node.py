@@ -292,23 +292,6 @@ def entries() -> Any:
     return {"same": same, "counts": counts, "server": idle()}
 
 
-def elements() -> Any:
-    """Elements of the RDMA Reads of optimistic READs of 64 KiB into contiguous memory."""
-    size = 64 << 10
-    data = made("elements", 5)
-    probe = "r:ends/rw nfr_mem_scatter_map count=$retval:s32"
-    with mounted("vers=3,noac"), Reader("elements", size) as reader:
-        warm(reader, "optimistic_reads")
-        before = total("optimistic_reads")
-        with huge() as room, probed(probe) as counts:
-            memory = memoryview(room)[:size]
-            got = os.preadv(reader.fd, [memory], 0)
-            same = room[:got] == data[:size]
-            memory.release()
-        optimistic = total("optimistic_reads") - before
-    return {"same": same, "counts": counts, "optimistic": optimistic, "server": idle()}
-
-
 def main() -> Any:
     return globals()[sys.argv[1]](*sys.argv[2:])
 
