@@ -444,13 +444,15 @@ static void nfr_svc_watches_check(struct work_struct *work)
  */
 static bool nfr_svc_watch_retire(struct nfr_svc_watch *watch)
 {
-	bool ends = false;
+	bool ends;
 
-	if (spin_trylock(&watch->lock)) {
-		ends = !nfr_svc_watch_is_used(watch);
-		watch->ended = watch->ended || ends;
-		spin_unlock(&watch->lock);
+	if (!spin_trylock(&watch->lock)) {
+		nfr_svc_watch_lift(watch);
+		return false;
 	}
+	ends = !nfr_svc_watch_is_used(watch);
+	watch->ended = watch->ended || ends;
+	spin_unlock(&watch->lock);
 	if (ends)
 		nfr_svc_watch_unlist(watch);
 	else
