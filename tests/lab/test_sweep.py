@@ -229,6 +229,7 @@ def nfsd(node: Lab) -> str:
     return node.run("client", "sh", "-c", NFSD).stdout
 
 
+@pytest.mark.nightly
 def test_the_servers_largest_block_is_an_axis(node: Lab) -> None:
     before = nfsd(node)
     assert " tcp   2049 " in before

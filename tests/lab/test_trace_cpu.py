@@ -73,6 +73,7 @@ def test_layers_sum_up_to_what_other_clocks_say(solo: Lab) -> None:
     assert any(stack.startswith("nfsd;") and "nfsd [nfsd]" in stack for stack, _, _ in stacks)
 
 
+@pytest.mark.nightly
 def test_figures_stay_in_bounds_while_a_cpu_goes_and_comes(solo: Lab) -> None:
     """Only CPUs that are online at both ends of an interval count in it.
 

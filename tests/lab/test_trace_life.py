@@ -17,12 +17,9 @@ COUNTED = tuple(name for name in probe_sets.NAMES if name != "cpu")
 MOUNT = f"mkdir -p {HERE} && mount -t nfs -o vers=4.2,proto=rdma,port=20049 server:/export {HERE}"
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("pair_lab")
-@pytest.mark.parametrize(
-    "client",
-    (pytest.param("pair", marks=pytest.mark.nightly), "module_pair"),
-    ids=("rpcrdma", "nfsrdma"),
-)
+@pytest.mark.parametrize("client", ("pair", "module_pair"), ids=("rpcrdma", "nfsrdma"))
 def test_they_come_and_go_under_load(
     client: str, request: pytest.FixtureRequest, long: bool
 ) -> None:
