@@ -9,7 +9,6 @@
 #include <linux/mm.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
-#include <linux/sunrpc/addr.h>
 
 #include "connection/state.h"
 #include "gfp.h"
@@ -80,12 +79,10 @@ void nfr_svc_client_charge(struct nfr_svc_client *client, s64 waited)
 
 static struct nfr_svc_client *nfr_svc_client_find(const struct nfr_svc *branch)
 {
-	const struct sockaddr *address = (const struct sockaddr *)&branch->remote;
 	struct nfr_svc_client *client;
 
 	list_for_each_entry(client, &nfr_svc_clients, list)
-		if (client->net == branch->first->xprt.xpt_net &&
-		    rpc_cmp_addr((const struct sockaddr *)&client->address, address))
+		if (nfr_svc_comes_from(branch, client->net, &client->address))
 			return client;
 	return NULL;
 }

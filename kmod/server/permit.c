@@ -21,7 +21,6 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/string.h>
-#include <linux/sunrpc/addr.h>
 
 #include "gfp.h"
 #include "server/permit.h"
@@ -357,7 +356,7 @@ static struct nfr_svc_permits *nfr_svc_permits_create(const struct nfr_svc_first
 		return NULL;
 	permits->net = first->xprt.xpt_net;
 	permits->users = nfr_svc_permits_users(first);
-	permits->address = first->xprt.xpt_remote;
+	permits->address = first->svc.remote;
 	for (i = 0; i < NFR_SVC_PERMIT_SETS; i++)
 		spin_lock_init(&permits->sets[i].lock);
 	return permits;
@@ -366,13 +365,11 @@ static struct nfr_svc_permits *nfr_svc_permits_create(const struct nfr_svc_first
 /* Find the permits of a client. Caller holds the lock. */
 static struct nfr_svc_permits *nfr_svc_permits_of(const struct nfr_svc_first *first)
 {
-	const struct sockaddr *address = (const struct sockaddr *)&first->xprt.xpt_remote;
 	struct nfr_svc_permits *permits;
 
 	list_for_each_entry(permits, &nfr_svc_permits_clients, list)
-		if (permits->net == first->xprt.xpt_net &&
-		    permits->users == nfr_svc_permits_users(first) &&
-		    rpc_cmp_addr((const struct sockaddr *)&permits->address, address))
+		if (permits->users == nfr_svc_permits_users(first) &&
+		    nfr_svc_comes_from(&first->svc, permits->net, &permits->address))
 			return permits;
 	return NULL;
 }

@@ -26,6 +26,7 @@
 #define NFSRDMA_SERVER_H
 
 #include <linux/seq_file.h>
+#include <linux/sunrpc/addr.h>
 #include <linux/sunrpc/svc_xprt.h>
 #include <linux/sunrpc/xprt.h>
 
@@ -555,6 +556,15 @@ void nfr_svc_fence_start(void);
 
 /* lane.c */
 extern const struct nfr_svc_personality nfr_svc_lane;
+
+/* Check whether a connection comes from an address in a network namespace, from whatever port. */
+static inline bool nfr_svc_comes_from(const struct nfr_svc *svc, const struct net *net,
+				      const struct sockaddr_storage *address)
+{
+	return net == svc->first->xprt.xpt_net &&
+	       rpc_cmp_addr((const struct sockaddr *)address,
+			    (const struct sockaddr *)&svc->remote);
+}
 
 /* gather.c */
 int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 entries);

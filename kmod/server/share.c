@@ -19,7 +19,6 @@
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
-#include <linux/sunrpc/addr.h>
 
 #include "gfp.h"
 #include "params.h"
@@ -329,12 +328,10 @@ static void nfr_svc_hosts_fit(void)
 
 static struct nfr_svc_host *nfr_svc_host_find(const struct nfr_svc *svc)
 {
-	const struct sockaddr *address = (const struct sockaddr *)&svc->remote;
 	struct nfr_svc_host *host;
 
 	list_for_each_entry(host, &nfr_svc_hosts, list)
-		if (host->net == svc->first->xprt.xpt_net &&
-		    rpc_cmp_addr((const struct sockaddr *)&host->address, address))
+		if (nfr_svc_comes_from(svc, host->net, &host->address))
 			return host;
 	return NULL;
 }

@@ -8,7 +8,6 @@
  * address gets ERR_CHUNK for Replies of that length, for some time: the cause may have been
  * another one, and a client may come back with longer receives.
  */
-#include <linux/sunrpc/addr.h>
 
 #include "connection/queues.h"
 #include "connection/state.h"
@@ -35,12 +34,10 @@ static u32 nfr_svc_short_count;
 /* Find the entry of an address. Caller holds the lock. */
 static struct nfr_svc_short *nfr_svc_short_find(const struct nfr_svc *svc)
 {
-	const struct sockaddr *address = (const struct sockaddr *)&svc->remote;
 	struct nfr_svc_short *entry;
 
 	for (entry = nfr_svc_shorts; entry < nfr_svc_shorts + nfr_svc_short_count; entry++)
-		if (entry->net == svc->first->xprt.xpt_net &&
-		    rpc_cmp_addr((const struct sockaddr *)&entry->address, address))
+		if (nfr_svc_comes_from(svc, entry->net, &entry->address))
 			return entry;
 	return NULL;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients of our server share, with random clients: the memory, and a table of addresses."""
+"""Random clients of two files of our server: share.c, and short.c with its table of addresses."""
 
 import re
 from collections.abc import Callable
@@ -18,6 +18,7 @@ STRUCTURES = (
     *(r"#define NFR_SVC_SHARE\t[^\n]*\n", r"enum nfr_svc_purpose \{.*?\n\};\n"),
     *(r"struct nfr_svc_share \{.*?\n\};\n", r"struct nfr_svc_host \{.*?\n\};\n"),
 )
+FUNCTIONS = (r"static inline bool nfr_svc_comes_from\(.*?\n\}\n",)
 FLAGS = ("-std=gnu11", "-g", "-O1", "-Wall", "-Werror", "-fsanitize=address,undefined")
 
 
@@ -27,9 +28,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         pytest.skip("no C compiler; missed: random clients of share.c and short.c")
     compiler, folder = COMPILER, tmp_path_factory.mktemp("shares")
     text = (KMOD / "server" / "server.h").read_text()
-    found = [re.search(pattern, text, re.S) for pattern in STRUCTURES]
-    (folder / "structures.h").write_text("".join(each[0] for each in found if each))
-    assert None not in found
+    for name, patterns in (("structures", STRUCTURES), ("functions", FUNCTIONS)):
+        found = [re.search(pattern, text, re.S) for pattern in patterns]
+        assert None not in found
+        (folder / f"{name}.h").write_text("".join(each[0] for each in found if each))
     where = (f"-I{folder}", f"-I{HERE / 'include'}", f"-I{KMOD}")
 
     @cache

@@ -141,4 +141,7 @@ struct nfr_svc_req {
 	u32 mark;
 };
 
+/* functions of the kernel module's server.h */
+#include "functions.h"
+
 #endif
