@@ -34,11 +34,6 @@ u32 nfr_svc_budget_room(const struct nfr_svc_req *req)
 		     req->svc->long_pages);
 }
 
-static struct nfr_svc_share *nfr_svc_budget_share(const struct nfr_svc *svc)
-{
-	return &svc->host->shares[NFR_SVC_REPLIES];
-}
-
 /* --- waiting connections; caller holds the lock of share.c --- */
 
 /* Let the connection that has waited longest try again. */
@@ -70,14 +65,6 @@ static void nfr_svc_budget_enlist(struct nfr_svc *svc)
 	nfr_svc_count(svc, memory_waits, 1);
 }
 
-/* Connections of a client take turns, in FIFO order. */
-static bool nfr_svc_budget_is_turn(const struct nfr_svc *svc)
-{
-	const struct list_head *starved = &svc->host->starved;
-
-	return list_empty(starved) || starved->next == &svc->starved;
-}
-
 /* --- charging --- */
 
 /**
@@ -94,7 +81,8 @@ bool nfr_svc_budget_wait(struct nfr_svc_req *req, u32 pages)
 	bool fits;
 
 	spin_lock_bh(&nfr_svc_shares_lock);
-	fits = nfr_svc_budget_is_turn(svc) &&
+	/* connections of a client take turns, in FIFO order */
+	fits = nfr_svc_share_is_turn(&svc->host->starved, &svc->starved) &&
 	       nfr_svc_share_charge(nfr_svc_budget_share(svc), pages);
 	if (fits)
 		req->reply_pages += pages;
@@ -170,13 +158,11 @@ void nfr_svc_budget_raise(struct nfr_svc_req *req, u32 pages)
  */
 bool nfr_svc_budget_is_wanted(const struct nfr_svc *svc)
 {
-	const struct list_head *starved = &svc->host->starved;
 	bool wanted;
 
 	spin_lock_bh(&nfr_svc_shares_lock);
 	wanted = nfr_svc_share_is_wanted(nfr_svc_budget_share(svc)) ||
-		 (!list_empty(starved) && !(starved->next == &svc->starved &&
-					    list_is_last(&svc->starved, starved)));
+		 nfr_svc_share_others_wait(&svc->host->starved, &svc->starved);
 	spin_unlock_bh(&nfr_svc_shares_lock);
 	return wanted;
 }

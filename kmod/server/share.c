@@ -91,12 +91,6 @@ static void nfr_svc_stock_wake_floorless(struct nfr_svc_stock *stock)
 							   floorless));
 }
 
-/* Check whether a share is the first of those in a list, or would be the only one. */
-static bool nfr_svc_stock_is_turn(const struct list_head *list, const struct list_head *link)
-{
-	return list_empty(list) || list->next == link;
-}
-
 static void nfr_svc_stock_enlist(struct list_head *list, struct list_head *link)
 {
 	if (list_empty(link))
@@ -192,7 +186,7 @@ static bool nfr_svc_stock_lend_floor(struct nfr_svc_share *share, u32 pages)
 {
 	struct nfr_svc_stock *stock = &nfr_svc_stocks[share->use];
 
-	if (stock->guest || !nfr_svc_stock_is_turn(&stock->floorless, &share->floorless))
+	if (stock->guest || !nfr_svc_share_is_turn(&stock->floorless, &share->floorless))
 		return false;
 	stock->guest = share;
 	WRITE_ONCE(share->guest, pages);
@@ -212,7 +206,7 @@ static bool nfr_svc_share_borrow(struct nfr_svc_share *share, u32 pages)
 	if (missing <= 0)
 		return true;
 	if (share->lent + missing <= nfr_svc_share_limit()) {
-		if (nfr_svc_stock_is_turn(&stock->waiting, &share->waiting) &&
+		if (nfr_svc_share_is_turn(&stock->waiting, &share->waiting) &&
 		    (nfr_svc_stock_lend(share, missing) || nfr_svc_stock_urge(share->use)))
 			return true;
 		nfr_svc_stock_enlist(&stock->waiting, &share->waiting);
@@ -432,12 +426,6 @@ void nfr_svc_hosts_floors(struct nfr_svc_floors *floors)
 
 /* --- those that hold memory while others wait --- */
 
-/* Check whether a list has another entry. */
-static bool nfr_svc_share_is_behind(const struct list_head *list, const struct list_head *link)
-{
-	return !list_empty(list) && !(list->next == link && list_is_last(link, list));
-}
-
 /**
  * nfr_svc_share_is_wanted - check whether another client waits for pages that a share borrowed
  * @share: share; the caller holds the lock
@@ -448,8 +436,8 @@ bool nfr_svc_share_is_wanted(const struct nfr_svc_share *share)
 {
 	const struct nfr_svc_stock *stock = &nfr_svc_stocks[share->use];
 
-	return (share->lent && nfr_svc_share_is_behind(&stock->waiting, &share->waiting)) ||
-	       (share->guest && nfr_svc_share_is_behind(&stock->floorless, &share->floorless));
+	return (share->lent && nfr_svc_share_others_wait(&stock->waiting, &share->waiting)) ||
+	       (share->guest && nfr_svc_share_others_wait(&stock->floorless, &share->floorless));
 }
 
 /* Check whether a client waits, for its own pages or for others. */

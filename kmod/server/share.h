@@ -38,6 +38,19 @@ void nfr_svc_shares_stop(void);
 u32 nfr_svc_shares_in_use(enum nfr_svc_purpose use);
 void nfr_svc_shares_wake_by(enum nfr_svc_purpose use, void (*wake)(struct nfr_svc_host *host));
 
+/* Check whether a link is the first of those that wait in a list, or would be the only one. */
+static inline bool nfr_svc_share_is_turn(const struct list_head *list, const struct list_head *link)
+{
+	return list_empty(list) || list->next == link;
+}
+
+/* Check whether others than the owner of a link wait in a list. */
+static inline bool nfr_svc_share_others_wait(const struct list_head *list,
+					     const struct list_head *link)
+{
+	return !list_empty(list) && !(list->next == link && list_is_last(link, list));
+}
+
 /* Charge a share for pages that it has. */
 static inline bool nfr_svc_share_take(struct nfr_svc_share *share, u32 pages)
 {
