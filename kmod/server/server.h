@@ -292,7 +292,7 @@ struct nfr_svc_padding {
 	u32 pages;
 };
 
-/* What the server holds pages for */
+/* Uses of the pages that the server holds for clients */
 enum nfr_svc_purpose {
 	NFR_SVC_READS,		/* RDMA Reads, until an nfsd thread takes the data over */
 	NFR_SVC_REPLIES,	/* until the client's device acknowledges them */
