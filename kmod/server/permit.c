@@ -214,6 +214,8 @@ static void nfr_svc_permit_remove(struct nfr_svc_permit *permit)
 	nfr_svc_permit_note(permit->permits, permit->sum, jiffies);
 	nfr_svc_permit_account(permit->permits, -1);
 	list_del(&permit->all);
+	/* pairs with nfr_svc_permits_end(): who finds the list empty, finds the slot empty, too */
+	smp_wmb();
 	list_del(&permit->of_file);
 	kfree(permit);
 }
@@ -284,7 +286,7 @@ void nfr_svc_permits_end(struct nfr_svc_watch *watch)
 {
 	struct nfr_svc_permit *permit, *next;
 
-	/* permits are entered with the lock that the caller has */
+	/* permits are entered with the lock that the caller has; see nfr_svc_permit_remove() */
 	if (list_empty_careful(&watch->permits))
 		return;
 	spin_lock_bh(&nfr_svc_permits_lock);
