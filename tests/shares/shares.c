@@ -6,7 +6,7 @@
  * client. Checked are the limits, that a client without any pages gets its floor at once, that each
  * client that could go on was woken, and in the end, when all pages are returned, that nobody waits.
  */
-#include <stdio.h>
+#include "check.h"
 
 #include "server/share.c"
 
@@ -29,13 +29,6 @@ struct client {
 
 static struct client clients[MOST];
 static u32 count, slow, fast;
-
-#define CHECK(what) do {							\
-	if (!(what)) {								\
-		printf("%s, line %d\n", #what, __LINE__);			\
-		exit(1);							\
-	}									\
-} while (0)
 
 static struct nfr_svc_share *share_of(struct client *client)
 {

@@ -5,7 +5,7 @@
  * Connections end under Sends of random lengths, and the limit of each client is compared with that
  * of a model: the 64 addresses that came last, each with its shortest Send, for a minute.
  */
-#include <stdio.h>
+#include "check.h"
 
 #include "server/server.h"
 
@@ -16,13 +16,6 @@ static unsigned long jiffies;
 #define MOST	256
 #define MINUTE	(60ul * HZ)
 #define REQS	4
-
-#define CHECK(what) do {							\
-	if (!(what)) {								\
-		printf("%s, line %d\n", #what, __LINE__);			\
-		exit(1);							\
-	}									\
-} while (0)
 
 /* The model: @length is 0 if no connection of the client ended */
 struct client {
