@@ -19,11 +19,10 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 from hostile.bystander import Asker, Reader, Writer
-from hostile.holders import SILENT, asking, reading, send, until, writing
+from hostile.holders import asking, connected, reading, send, until, writing
 from hostile.json_lines import print_json
 from hostile.peer import Connection, Host
 from hostile.site import handles
@@ -55,11 +54,8 @@ def main() -> None:
     server, port, file, mount, kind, *numbers, stop, addresses = sys.argv[1:]
     connections, calls_each, size, pause = map(int, numbers)
     host, (handle,), last = Host(), handles(server, "/export", file), Path(stop)
-    wishes = [replace(SILENT, address=address) for address in addresses.split(",")]
-    everyone = [
-        host.connect(server, int(port), wishes[number % len(wishes)])
-        for number in range(connections)
-    ]
+    sources = addresses.split(",")
+    everyone = connected(host, server, int(port), sources, connections)
     memory = everyone[0].memory(size, LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE)
     application = Reader if kind == "reads" else Writer
 
@@ -75,7 +71,8 @@ def main() -> None:
         calm, rounds = worker.longest, worker.rounds
         sent = sum(send(one, messages(number)) for number, one in enumerate(everyone))
         Path(f"{stop}.sent").touch()
-        receiving = [one for one in everyone if one.wish in wishes[len(wishes) // 2 :]]
+        second_half = sources[len(sources) // 2 :]
+        receiving = [one for one in everyone if one.wish.address in second_half]
         receipts = Receipts(receiving, pause)
 
         def over() -> bool:

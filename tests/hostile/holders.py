@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients send to make a server hold memory for them."""
+"""Connections and messages of clients that make a server hold memory."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from wire.rpcrdma import Header, Read, Segment, encode
 
@@ -12,13 +13,21 @@ from hostile import calls, rpc
 from hostile.calls import GOOD_PRIVATE
 from hostile.peer import Connection, GoneError, Host, Memory, Wish
 
-__all__ = ["CHUNK", "SILENT", "asking", "reading", "send", "until", "writing"]
+__all__ = ["CHUNK", "SILENT", "asking", "connected", "reading", "send", "until", "writing"]
 
 CHUNK = 1 << 20
 # receives one message and no more
 SILENT = Wish(private=GOOD_PRIVATE, receives=1, deaf=True)
 # longer than any server keeps clients that take nothing
 LIMIT = 600.0
+
+
+def connected(
+    host: Host, server: str, port: int, addresses: Sequence[str], count: int
+) -> list[Connection]:
+    """Connections that receive nothing more, in turn from each of the addresses."""
+    wishes = [replace(SILENT, address=address) for address in addresses]
+    return [host.connect(server, port, wishes[number % len(wishes)]) for number in range(count)]
 
 
 def asking() -> bytes:

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from wire.rpcrdma import decode
 
 from hostile import rpc
 from hostile.calls import GOOD_PRIVATE
-from hostile.holders import SILENT, asking, reading, send, until
+from hostile.holders import asking, connected, reading, send, until
 from hostile.json_lines import print_json
 from hostile.peer import Connection, Host, Memory, Wish
 from hostile.site import handles
@@ -64,10 +63,8 @@ def main() -> None:
     server, port, file, *numbers, go, holders, workers = sys.argv[1:]
     size, first, others, rounds = map(int, numbers)
     host, (handle,) = Host(), handles(server, "/export", file)
-    silent = [
-        host.connect(server, int(port), replace(SILENT, address=address))
-        for address in holders.split(",")
-    ]
+    each_from = holders.split(",")
+    silent = connected(host, server, int(port), each_from, len(each_from))
     honest = [
         host.connect(server, int(port), Wish(private=GOOD_PRIVATE, address=address))
         for address in workers.split(",")

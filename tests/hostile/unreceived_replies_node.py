@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 from hostile.bystander import Asker, Bystander, Reader
-from hostile.holders import CHUNK, SILENT, asking, reading, send, until
+from hostile.holders import CHUNK, asking, connected, reading, send, until
 from hostile.json_lines import print_json
 from hostile.peer import Host
 from hostile.site import handles
@@ -29,11 +28,7 @@ from hostile.verbs import LOCAL_WRITE, REMOTE_WRITE
 def main() -> None:
     server, port, file, mount, connections, calls_each, stop, addresses = sys.argv[1:]
     host, (handle,) = Host(), handles(server, "/export", file)
-    wishes = [replace(SILENT, address=address) for address in addresses.split(",")]
-    everyone = [
-        host.connect(server, int(port), wishes[number % len(wishes)])
-        for number in range(int(connections))
-    ]
+    everyone = connected(host, server, int(port), addresses.split(","), int(connections))
     target = everyone[0].memory(CHUNK, LOCAL_WRITE | REMOTE_WRITE)
     until(host, lambda: Path(f"{stop}.go").exists())
     sent, last = 0, Path(stop)
