@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -44,7 +45,7 @@ FENCED_WITHIN = 60.0
 
 @dataclass(frozen=True)
 class Held:
-    """What the server held, and what others saw of it."""
+    """The memory that the server held for clients, and the waits of other clients."""
 
     charged: float
     """the most that the server charged to clients, in MiB"""
@@ -133,27 +134,29 @@ def _size(lab: Nodes) -> int:
 
 
 @contextmanager
-def _missing(lab: Nodes, sources: Sequence[str], opcodes: str) -> Iterator[None]:
+def _filtered(lab: Nodes, script: str, undo: str, *words: str) -> Iterator[None]:
+    """A script has the server get fewer packets, for a while."""
+    lab.run("server", "sh", "-ec", script, "sh", *words)
+    try:
+        yield
+    finally:
+        lab.run("server", "sh", "-c", undo)
+
+
+def _missing(
+    lab: Nodes, sources: Sequence[str], opcodes: str
+) -> contextlib.AbstractContextManager[None]:
     if not opcodes:
-        yield
-        return
-    lab.run("server", "sh", "-ec", MISSING, "sh", ",".join(sources), opcodes)
-    try:
-        yield
-    finally:
-        lab.run("server", "sh", "-c", FOUND)
+        return contextlib.nullcontext()
+    return _filtered(lab, MISSING, FOUND, ",".join(sources), opcodes)
 
 
-@contextmanager
-def _cut_off(lab: Nodes, sources: Sequence[str], wanted: bool) -> Iterator[None]:
+def _cut_off(
+    lab: Nodes, sources: Sequence[str], wanted: bool
+) -> contextlib.AbstractContextManager[None]:
     if not wanted:
-        yield
-        return
-    lab.run("server", "sh", "-ec", CUT_OFF, "sh", f"{{{','.join(sources)}}}")
-    try:
-        yield
-    finally:
-        lab.run("server", "sh", "-c", SOUND)
+        return contextlib.nullcontext()
+    return _filtered(lab, CUT_OFF, SOUND, f"{{{','.join(sources)}}}")
 
 
 def _watch(
