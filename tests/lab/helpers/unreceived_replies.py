@@ -46,7 +46,6 @@ awk '{{ sum[$1] += $2 }} END {{ print sum["calls"] + 0, sum["replies"] + 0 }}'
 # a page that was never written is none: replies would all refer to the one of zeros;
 # a dirty page cannot be freed, and would count as memory that is held
 FILL = f'head -c "$1M" /dev/zero > /export/{FILE}; sync /export/{FILE}'
-# pages that replies are charged with, and the limit
 # addresses beside the node's own: the server limits the memory of a client by its address
 ADDRESSES = tuple(f"10.9.1.{number}" for number in range(101, 105))
 ADDRESS = """
@@ -55,6 +54,7 @@ how=$1; shift
 for address; do ip addr "$how" "$address/24" dev "$device"; done
 """
 FENCED = f"""awk '$1 == "fenced" {{ print $2 }}' {THERE}/totals"""
+# pages that replies are charged with, and the limit
 CHARGED = f"""awk '$1 == "reply_pages" {{ print $2, $4 }}' {THERE}/totals"""
 # MemAvailable leaves out the free pages that each CPU keeps (proc(5), /proc/zoneinfo: count);
 # the most of three: the application that works beside makes pages dirty all the time
@@ -107,7 +107,7 @@ def leave_unreceived(lab: Nodes, connections: int, calls: int, to_the_end: bool)
 
 
 def _attempt(lab: Nodes, connections: int, calls: int, to_the_end: bool) -> Kept | None:
-    before = fenced(lab)
+    before, most = fenced(lab), 0.0
     with (
         nothing_lost(lab, "server"),
         set_parameters(lab, node="server", server_ack_timeout=3600),
@@ -120,6 +120,7 @@ def _attempt(lab: Nodes, connections: int, calls: int, to_the_end: bool) -> Kept
                 found = _kept(lab, work, connections, calls)
                 set_to(lab, "server", "server_ack_timeout", "1")
                 while not work.done() and (to_the_end or fenced(lab) == before):
+                    most = max(most, kept_for(lab)[0])
                     time.sleep(0.5)
             finally:
                 lab.ssh("client").run("touch", *END)
@@ -128,8 +129,9 @@ def _attempt(lab: Nodes, connections: int, calls: int, to_the_end: bool) -> Kept
     honest_work_went_on(said)
     if not found:
         return None
+    limit, charged, held = found
     times = said["longest"], said["reads"], said["beside"]
-    return Kept(*found, said["ends"], *times, fenced(lab) - before)
+    return Kept(limit, max(charged, most), held, said["ends"], *times, fenced(lab) - before)
 
 
 @contextmanager
