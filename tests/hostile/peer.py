@@ -23,6 +23,8 @@ from hostile.verbs import CmId, ConnParam, Sge, Wc, checked
 
 LIMIT = 60.0
 _SEND = 1 << 32
+# parts of the memory that a connection sends from
+_PARTS = 16
 
 
 class GoneError(Exception):
@@ -101,6 +103,7 @@ class Connection:
     own: Any = None
     """the queue pair, if it is not librdmacm's"""
     _number: int = 0
+    _completions: int = 0
 
     def memory(self, size: int, access: int) -> Memory:
         """Registered pages that go with the connection."""
@@ -120,7 +123,7 @@ class Connection:
         attr.max_send_wr, attr.max_recv_wr, attr.max_send_sge, attr.max_recv_sge = 256, depth, 1, 1
         self._create_qp(attr)
         self.inbox = self.memory(depth * self.wish.size, verbs.LOCAL_WRITE)
-        self.outbox = self.memory(16 * max(self.wish.size, 65536), verbs.LOCAL_WRITE)
+        self.outbox = self.memory(_PARTS * max(self.wish.size, 65536), verbs.LOCAL_WRITE)
         for slot in range(depth):
             self._post_receive(slot)
         self.ops.notify(self.cq, 0)
@@ -177,9 +180,10 @@ class Connection:
         return self._number
 
     def put(self, data: bytes) -> tuple[int, int, int]:
-        """Bytes into memory that work can be done from; not for more than 16 at once."""
-        room = self.outbox.size // 16
-        at = self._number % 16 * room
+        """Bytes into memory that work can be done from, as soon as earlier work has left it."""
+        self.host.wait(lambda: self._number - self._completions < _PARTS or bool(self.ended))
+        room = self.outbox.size // _PARTS
+        at = self._number % _PARTS * room
         self.outbox.view[at : at + len(data)] = data
         return self.outbox.address + at, len(data), self.outbox.lkey
 
@@ -283,6 +287,7 @@ class Connection:
 
     def _completed(self, wc: Wc) -> None:
         if wc.wr_id & _SEND:
+            self._completions += 1
             self.done[wc.wr_id - _SEND] = wc.status
         elif not wc.status:
             at = wc.wr_id * self.wish.size
