@@ -49,10 +49,17 @@ def answer(connection: Connection, xid: int, call: bytes) -> bytes:
     return rpc.split(reply, place)[1]
 
 
+def wait_until_settled(file: Path) -> None:
+    """Wait until the last change is older than a second: no permit follows a READ before that."""
+    while time.time() < file.stat().st_ctime + 2:
+        time.sleep(0.1)
+
+
 def main() -> None:
     server, port, folder, seconds = sys.argv[1:]
     (file,) = handles(server, folder, "data")
     data = (Path(folder) / "data").read_bytes()[:INLINE]
+    wait_until_settled(Path(folder) / "data")
     token = int.from_bytes(os.urandom(8), "big")
     connection = Host().connect(server, int(port), Wish(extended(0, token)))
     before, count, wrong = nfsd_reads(), 0, 0
