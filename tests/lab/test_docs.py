@@ -16,7 +16,10 @@ from pages import PAGES, ROOT, Block, Step, blocks
 
 TIMEOUT = 900
 # pages whose commands take minutes under emulation
-LONG = re.compile(r"(hang|lab|modelled-card|module|report|rollout|slow|sweep|trace)\.md|trace-")
+LONG = re.compile(
+    r"(forty-clients|hang|lab|live|modelled-card|module|report|rollout|slow|sweep|trace|tutorial)\.md"
+    r"|trace-"
+)
 # a login: the prompt of the next line says where it runs
 LOGIN = re.compile(r"(nfsrdma lab ssh demo|exit)\s*(#.*)?$")
 

@@ -115,6 +115,7 @@ def events(browser: Browser, kind: str, since: float) -> list[dict[str, Any]]:
     return [e for e in browser.state("events") if e["kind"] == kind and e["time"] > since]
 
 
+@pytest.mark.nightly
 def test_a_restart_of_the_server_is_reported_and_survived(watched: Scene, browser: Browser) -> None:
     since = watched.now()
     with watched.load(40) as account:

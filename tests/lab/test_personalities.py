@@ -181,7 +181,12 @@ rm /run/equal /run/restarted /export/restarts /export/copied
     [
         pytest.param(READ_READ, "vers=4.2", 32 * MIB, "fetches", id="read-read", marks=NIGHTLY),
         pytest.param(
-            PADDED, "vers=4.2,rsize=16384,wsize=16384", 8 * MIB, "padded_calls", id="padded"
+            PADDED,
+            "vers=4.2,rsize=16384,wsize=16384",
+            8 * MIB,
+            "padded_calls",
+            id="padded",
+            marks=NIGHTLY,
         ),
     ],
     indirect=["personality"],
