@@ -598,12 +598,18 @@ static enum nfr_read_status nfr_client_optimistic_wait(struct nfr_rdma_read *rea
 	return NFR_READ_POSTED;
 }
 
-/* Check for a connected one, and for an element for each page: a longer READ goes by RPC. */
-static bool nfr_client_reader_suits(const struct nfr_reader *reader,
-				    const struct nfr_wanted *wanted, u32 length)
+/* Check for a connected one with enough elements for the memory: a longer READ goes by RPC. */
+static bool nfr_client_reader_suits(const struct nfr_reader *reader, const struct xdr_buf *rcv,
+				    u32 length)
 {
-	return reader && nfr_conn_is_up(&reader->branch.conn) &&
-	       PFN_UP(wanted->offset + length) <= reader->branch.conn.profile.send_sges;
+	const struct nfr_conn *conn;
+
+	if (!reader || !nfr_conn_is_up(&reader->branch.conn))
+		return false;
+	conn = &reader->branch.conn;
+	return PFN_UP(offset_in_page(rcv->page_base) + length) <= conn->profile.send_sges ||
+	       nfr_mem_scatter_count(conn->device, rcv->pages, rcv->page_base, length) <=
+	       conn->profile.send_sges;
 }
 
 /*
@@ -626,7 +632,7 @@ static struct nfr_rdma_read *nfr_client_reader_take(struct nfr_conn *conn, struc
 	/* also without a connection: the grant for this READ may come on the next one */
 	found = nfr_client_reference_find(&optimist->references, wanted, target, &eof);
 	if (found && wanted->measured && !paused &&
-	    nfr_client_reader_suits(reader, wanted, target->length))
+	    nfr_client_reader_suits(reader, &req->rqst.rq_rcv_buf, target->length))
 		read = list_first_entry_or_null(&reader->free, struct nfr_rdma_read, list);
 	if (read) {
 		list_move_tail(&read->list, &reader->busy);

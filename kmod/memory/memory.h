@@ -156,6 +156,7 @@ struct nfr_mr *nfr_mem_pool_take(struct nfr_pool *pool);
 void nfr_mem_pool_give(struct nfr_pool *pool, struct nfr_mr *mr);
 int nfr_mem_map(struct nfr_mr *mr, struct nfr_span *span, enum dma_data_direction direction);
 void nfr_mem_unmap(const struct nfr_mr *mr);
+u32 nfr_mem_scatter_count(struct ib_device *device, struct page **pages, u32 base, u32 length);
 int nfr_mem_scatter_map(struct ib_device *device, u32 lkey, struct nfr_span *span, u32 length,
 			enum dma_data_direction direction, struct ib_sge *sges, u32 room);
 void nfr_mem_scatter_unmap(struct ib_device *device, const struct ib_sge *sges, u32 count,

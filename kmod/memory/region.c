@@ -123,6 +123,22 @@ static inline void nfr_mem_span_entry(struct scatterlist *sg, struct page *page,
 }
 
 /*
+ * Count the bytes at an offset of the first of pages, up to @most, that lie in pages which follow
+ * each other in memory. Advances @at behind these.
+ */
+static __always_inline u32 nfr_mem_adjacent(struct page ***at, u32 offset, u32 most)
+{
+	struct page **page = *at;
+	unsigned long pfn = page_to_pfn(*page++);
+	u32 n = PAGE_SIZE - offset;
+
+	for (; n < most && page_to_pfn(*page) == ++pfn; page++)
+		n += PAGE_SIZE;
+	*at = page;
+	return min(n, most);
+}
+
+/*
  * List pages, with one entry for those that follow each other in memory. Advances @at, up
  * to @end. Returns the number of bytes, up to @length.
  */
@@ -134,14 +150,10 @@ static u32 nfr_mem_span_list_pages(const struct nfr_span *span, u32 length, u32 
 	struct scatterlist *sg;
 
 	for (sg = *at; rest && sg < end; sg++) {
-		u32 most = min_t(u32, rest, pages * PAGE_SIZE - offset);
-		u32 n = PAGE_SIZE - offset;
-		struct page *first = *page++;
-		unsigned long pfn = page_to_pfn(first);
+		struct page *first = *page;
+		u32 n = nfr_mem_adjacent(&page, offset,
+					 min_t(u32, rest, pages * PAGE_SIZE - offset));
 
-		for (; n < most && page_to_pfn(*page) == ++pfn; page++)
-			n += PAGE_SIZE;
-		n = min(n, rest);
 		nfr_mem_span_entry(sg, first, n, offset);
 		rest -= n;
 		offset = 0;
@@ -716,6 +728,33 @@ static struct page **nfr_mem_span_run(const struct nfr_span *span, u32 length,
 	return page;
 }
 
+/* Most bytes of an element: whole pages, and one at least */
+static u32 nfr_mem_element_max(struct ib_device *device)
+{
+	return (nfr_mem_entry_max(device) & PAGE_MASK) ?: PAGE_SIZE;
+}
+
+/**
+ * nfr_mem_scatter_count - count the elements that nfr_mem_scatter_map() makes of pages
+ * @device: RDMA device
+ * @pages: pages
+ * @base: offset of the memory in @pages, in bytes
+ * @length: in bytes
+ *
+ * Return: number of elements.
+ */
+u32 nfr_mem_scatter_count(struct ib_device *device, struct page **pages, u32 base, u32 length)
+{
+	u32 offset = offset_in_page(base), most = nfr_mem_element_max(device), count;
+	struct page **page = pages + (base >> PAGE_SHIFT);
+
+	for (count = 0; length; count++) {
+		length -= nfr_mem_adjacent(&page, offset, min(length, most - offset));
+		offset = 0;
+	}
+	return count;
+}
+
 /**
  * nfr_mem_scatter_map - map memory for one message
  * @device: RDMA device
@@ -723,7 +762,7 @@ static struct page **nfr_mem_span_run(const struct nfr_span *span, u32 length,
  * @span: memory; @length bytes of it are consumed
  * @length: number of bytes, at most those of @span
  * @direction: DMA_FROM_DEVICE to receive, DMA_TO_DEVICE to send
- * @sges: output array, one element per page
+ * @sges: output array, one element for the pages that follow each other in memory
  * @room: number of elements in @sges
  *
  * Return: number of elements, -EMSGSIZE if @room is too small, or -ENOBUFS if mapping
@@ -732,11 +771,11 @@ static struct page **nfr_mem_span_run(const struct nfr_span *span, u32 length,
 int nfr_mem_scatter_map(struct ib_device *device, u32 lkey, struct nfr_span *span, u32 length,
 			enum dma_data_direction direction, struct ib_sge *sges, u32 room)
 {
+	u32 n, rest, offset, most = nfr_mem_element_max(device);
 	const struct ib_sge *end = sges + room;
 	struct ib_sge *sge = sges;
+	struct page **page, *first;
 	struct nfr_piece piece;
-	struct page **page;
-	u32 n, rest, offset;
 	u64 addr;
 	int rc;
 
@@ -747,12 +786,13 @@ int nfr_mem_scatter_map(struct ib_device *device, u32 lkey, struct nfr_span *spa
 			goto out_unmap;
 		/* each page of a READ takes these steps: they use locals, not @span */
 		offset = piece.offset;
-		for (rest = piece.length; rest; rest -= n, page++, sge++) {
+		for (rest = piece.length; rest; rest -= n, sge++) {
 			rc = -EMSGSIZE;
 			if (sge == end)
 				goto out_unmap;
-			n = min_t(u32, rest, PAGE_SIZE - offset);
-			addr = ib_dma_map_page(device, *page, offset, n, direction);
+			first = *page;
+			n = nfr_mem_adjacent(&page, offset, min(rest, most - offset));
+			addr = ib_dma_map_page(device, first, offset, n, direction);
 			rc = -ENOBUFS;
 			if (ib_dma_mapping_error(device, addr))
 				goto out_unmap;

@@ -20,15 +20,17 @@
  * struct nfr_svc_gather - messages of a Reply
  * @count: number of messages
  * @entries: number of elements of @sges in use; the first is the head, without a page
+ * @held: number of elements of @pages in use: an element of @sges may have several pages
  * @messages: number of elements of @sends
- * @room: number of elements of @sges
+ * @room: number of elements of @sges, and of @pages
  * @sends: messages
- * @pages: page of each element, referenced; behind @sends
+ * @pages: pages of all messages, referenced; behind @sends
  * @sges: elements of all messages
  */
 struct nfr_svc_gather {
 	u32 count;
 	u32 entries;
+	u32 held;
 	u32 messages;
 	u32 room;
 	struct ib_send_wr *sends;
@@ -55,36 +57,42 @@ static struct nfr_svc_gather *nfr_svc_gather_alloc(u32 messages, u32 room, gfp_t
  * nfr_svc_gather_get - begin the messages of a Reply
  * @req: request without messages
  * @messages: maximum number of messages
- * @entries: maximum number of elements, with that of the head
+ * @pages: maximum number of pages; a message has an element for the head, and one for each page
+ *	at most
  *
  * Return: 0 or -ENOMEM.
  */
-int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 entries)
+int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 pages)
 {
 	struct nfr_svc_gather *gather = req->gather;
 
-	if (!gather || gather->room < entries || gather->messages < messages) {
+	if (!gather || gather->room <= pages || gather->messages < messages) {
 		kvfree(gather);
-		gather = nfr_svc_gather_alloc(messages, entries, req->transfer.gfp);
+		gather = nfr_svc_gather_alloc(messages, 1 + pages, req->transfer.gfp);
 		req->gather = gather;
 		if (!gather)
 			return -ENOMEM;
 	}
 	gather->count = 0;
 	gather->entries = 1;
+	gather->held = 0;
 	return 0;
 }
 
-/* Reference the pages of the next @count elements. @span is the memory that they map. */
-static void nfr_svc_gather_hold(struct nfr_svc_gather *gather, struct nfr_span span, u32 count)
+/* Reference the pages of the first @data bytes of @span. Returns false if they are too many. */
+static bool nfr_svc_gather_hold(struct nfr_svc_gather *gather, struct nfr_span span, u32 data)
 {
 	struct nfr_piece piece;
 
-	while (count-- && nfr_mem_span_peek(&span, &piece)) {
+	for (; data; data -= piece.length) {
+		if (gather->held == gather->room || !nfr_mem_span_peek(&span, &piece))
+			return false;
 		get_page(piece.page);
-		gather->pages[gather->entries++] = piece.page;
+		gather->pages[gather->held++] = piece.page;
+		piece.length = min(piece.length, data);
 		nfr_mem_span_skip(&span, piece.length);
 	}
+	return true;
 }
 
 /**
@@ -94,7 +102,7 @@ static void nfr_svc_gather_hold(struct nfr_svc_gather *gather, struct nfr_span s
  * @head: whether the message begins with the head
  * @data: number of bytes of @span
  *
- * Return: 0 or a negative errno.
+ * Return: 0 or a negative errno; then nfr_svc_gather_release() undoes what was added.
  */
 int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head, u32 data)
 {
@@ -111,7 +119,9 @@ int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head
 					conn->profile.send_sges - head));
 	if (count < 0)
 		return count;
-	nfr_svc_gather_hold(gather, from, count);
+	gather->entries += count;
+	if (!nfr_svc_gather_hold(gather, from, data))
+		return -EMSGSIZE;
 	send = &gather->sends[gather->count++];
 	*send = (struct ib_send_wr) {
 		.wr_cqe = &conn->signal_cqe, .opcode = IB_WR_SEND,
@@ -160,6 +170,7 @@ void nfr_svc_gather_release(struct nfr_svc_req *req)
 		return;
 	nfr_mem_scatter_unmap(req->svc->conn->device, gather->sges + 1, gather->entries - 1,
 			      DMA_TO_DEVICE);
-	while (gather->entries > 1)
-		put_page(gather->pages[--gather->entries]);
+	gather->entries = 1;
+	while (gather->held)
+		put_page(gather->pages[--gather->held]);
 }

@@ -94,12 +94,12 @@ static void nfr_svc_lane_receive(struct nfr_svc_req *req)
 
 /* --- Replies --- */
 
-/* Number of elements that a Reply may need: pages of its data, one more each, and the head */
-static u32 nfr_svc_lane_entries(const struct nfr_svc_req *req)
+/* Number of pages that a Reply may need: those of its data, and one more for each message */
+static u32 nfr_svc_lane_reply_pages(const struct nfr_svc_req *req)
 {
 	const struct nfr_chunk *chunk = &req->head.writes[0];
 
-	return (nfr_wire_length(chunk) >> PAGE_SHIFT) + 2 * chunk->nsegs + 1;
+	return (nfr_wire_length(chunk) >> PAGE_SHIFT) + 2 * chunk->nsegs;
 }
 
 /* The segments of a Reply. The Call keeps what it offered: without a thread, it may go on to nfsd. */
@@ -179,7 +179,7 @@ static int nfr_svc_lane_prepare(struct nfr_svc_req *req, const struct xdr_buf *r
 		return rc;
 	data = req->nresults ? req->results[0].length : 0;
 	nfr_svc_lane_answer(req, data, &answer);
-	rc = nfr_svc_gather_get(req, NFR_LANE_MESSAGES, nfr_svc_lane_entries(req));
+	rc = nfr_svc_gather_get(req, NFR_LANE_MESSAGES, nfr_svc_lane_reply_pages(req));
 	if (!rc)
 		rc = nfr_svc_lane_gather(req, res, &answer.chunk);
 	return rc ?: nfr_svc_lane_head(req, res, &answer.chunk, rest, data);

@@ -225,7 +225,7 @@ static int nfr_svc_padded_gather(struct nfr_svc_req *req, const struct xdr_buf *
 
 	rc = nfr_svc_reply_span(res, req->results->offset, req->results->length, &span);
 	if (!rc)
-		rc = nfr_svc_gather_get(req, 1, (length >> PAGE_SHIFT) + NFR_SVC_PADDED_SPARE + 1);
+		rc = nfr_svc_gather_get(req, 1, (length >> PAGE_SHIFT) + NFR_SVC_PADDED_SPARE);
 	if (!rc)
 		rc = nfr_svc_gather_add(req, &span, true, length);
 	return rc ?: nfr_svc_padded_head(req, res, rest);

@@ -567,7 +567,7 @@ static inline bool nfr_svc_comes_from(const struct nfr_svc *svc, const struct ne
 }
 
 /* gather.c */
-int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 entries);
+int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 pages);
 int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head, u32 data);
 void nfr_svc_gather_finish(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 head, u32 data);
 void nfr_svc_gather_release(struct nfr_svc_req *req);

@@ -264,7 +264,7 @@ static int nfr_svc_threadless_gather(struct nfr_svc_req *req, const struct xdr_b
 		return rc;
 	memcpy(req->buffer + rc, res->head[0].iov_base, rest);
 	rest += rc;
-	rc = nfr_svc_gather_get(req, 1, 1 + req->nkept);
+	rc = nfr_svc_gather_get(req, 1, req->nkept);
 	if (!rc)
 		rc = nfr_svc_gather_add(req, &span, true, res->page_len);
 	if (rc)

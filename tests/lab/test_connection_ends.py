@@ -101,3 +101,14 @@ def test_entries_of_a_scatterlist_are_bounded(cards: Lab) -> None:
     # the server may name the memory in several segments
     assert sum(found["counts"]) >= 8
     nothing_in_use(found)
+
+
+@pytest.mark.parametrize(("size", "offset", "elements"), [(64 * KIB, 0, 1), (128 * KIB, 512, 2)])
+def test_pages_that_follow_each_other_are_one_element(
+    cards: Lab, size: int, offset: int, elements: int
+) -> None:
+    """An optimistic READ into a huge page. The longer one has 33 pages, a Read 32 elements."""
+    found = on(cards, "optimistic", "elements", size, offset)
+    assert found["same"]
+    assert (found["optimistic"], found["counts"]) == (1, [elements])
+    nothing_in_use(found)

@@ -292,6 +292,22 @@ def entries() -> Any:
     return {"same": same, "counts": counts, "server": idle()}
 
 
+def elements(size: str, offset: str) -> Any:
+    """Elements of the RDMA Read of an optimistic READ into contiguous memory, at an offset."""
+    count = int(size)
+    data = made("elements", 5)
+    probe = "r:ends/rw nfr_mem_scatter_map count=$retval:s32"
+    with mounted(f"vers=3,noac,rsize={count}"), Reader("elements", count) as reader:
+        warm(reader, "optimistic_reads")
+        before = total("optimistic_reads")
+        with huge() as room, probed(probe) as counts:
+            memory = memoryview(room)[int(offset) : int(offset) + count]
+            same = os.preadv(reader.fd, [memory], 0) == count and memory == data[:count]
+            memory.release()
+        optimistic = total("optimistic_reads") - before
+    return {"same": same, "counts": counts, "optimistic": optimistic, "server": idle()}
+
+
 def main() -> Any:
     return globals()[sys.argv[1]](*sys.argv[2:])
 
