@@ -1421,7 +1421,8 @@ def make_disk() -> Any:
     DISK.mkdir(parents=True, exist_ok=True)
     image = Path("/srv/disk.img")
     with image.open("wb") as file:
-        file.truncate(192 * MIB)
+        # room for 50,000 files of a block, and for their inodes
+        file.truncate(320 * MIB)
     call("mkfs.ext4", "-q", image)
     call("mount", "-o", "loop", image, DISK)
     DISK.chmod(0o777)
