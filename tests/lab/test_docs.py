@@ -17,8 +17,8 @@ from pages import PAGES, ROOT, Block, Step, blocks
 TIMEOUT = 900
 # pages whose commands take minutes under emulation
 LONG = re.compile(
-    r"(forty-clients|hang|lab|live|modelled-card|module|report|rollout|slow|sweep|trace|tutorial)\.md"
-    r"|trace-"
+    r"(doctor|forty-clients|hang|lab|live|modelled-card|module|report|rollout|slow|sweep|trace"
+    r"|tutorial)\.md|trace-"
 )
 # a login: the prompt of the next line says where it runs
 LOGIN = re.compile(r"(nfsrdma lab ssh demo|exit)\s*(#.*)?$")

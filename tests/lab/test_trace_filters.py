@@ -4,6 +4,7 @@
 import json
 from typing import Any
 
+import pytest
 from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
@@ -12,6 +13,7 @@ NODE = node_script("trace_filters")
 MINE, OTHERS = 5, 7
 
 
+@pytest.mark.nightly
 def test_filters_and_nfsiostat(pair: Lab) -> None:
     """Two processes read MINE and OTHERS blocks; a trace with the pid of the first counts MINE."""
     pair.run("server", "sh", "-ec", "truncate -s 4M /export/filtered; chmod a+rw /export/filtered")
