@@ -444,8 +444,7 @@ static bool nfr_client_optimistic_wants(const struct rpc_rqst *rqst, struct nfr_
 	args = task->tk_msg.rpc_argp;
 	*wanted = (struct nfr_wanted) {
 		.fh = args->fh->data, .fh_length = args->fh->size, .count = args->count,
-		.position = args->offset, .offset = offset_in_page(rcv->page_base),
-		.cred = rqst->rq_cred->cr_cred, .call = &rqst->rq_snd_buf.head[0],
+		.position = args->offset, .cred = rqst->rq_cred->cr_cred, .call = &rqst->rq_snd_buf.head[0],
 		.measured = args->replen,
 	};
 	return args->count && args->count <= rcv->page_len && wanted->cred &&

@@ -58,7 +58,6 @@ struct nfr_references {
  * @fh_length: its length in bytes
  * @count: in bytes
  * @position: in bytes
- * @offset: of the memory of the Call in its first page, in bytes
  * @cred: credentials of the reader
  * @call: encoded Call
  * @measured: the NFS client knows how long the header of a READ's reply is. It learns that from
@@ -70,7 +69,6 @@ struct nfr_wanted {
 	u32 fh_length;
 	u32 count;
 	u64 position;
-	u32 offset;
 	const struct cred *cred;
 	const struct kvec *call;
 	bool measured;
