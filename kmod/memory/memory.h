@@ -123,7 +123,7 @@ struct nfr_cache {
  * @number: number of the owner in trace events
  * @depth: pages per MR
  * @room: scatterlist entries per MR, each of one page or more
- * @max_entry: bytes per scatterlist entry
+ * @max_entry: bytes per scatterlist entry, whole pages
  * @next: address of the next use of an MR
  * @total: number of MRs allocated
  * @recycled: number of MRs whose work requests failed

@@ -142,7 +142,7 @@ static __always_inline u32 nfr_mem_adjacent(struct page ***at, u32 offset, u32 m
  * List pages, with one entry for those that follow each other in memory. Advances @at, up
  * to @end. Returns the number of bytes, up to @length.
  */
-static u32 nfr_mem_span_list_pages(const struct nfr_span *span, u32 length, u32 pages,
+static u32 nfr_mem_span_list_pages(const struct nfr_span *span, u32 length, u32 max_entry,
 				   struct scatterlist **at, const struct scatterlist *end)
 {
 	struct page **page = span->pages + (span->page_base >> PAGE_SHIFT);
@@ -151,8 +151,7 @@ static u32 nfr_mem_span_list_pages(const struct nfr_span *span, u32 length, u32 
 
 	for (sg = *at; rest && sg < end; sg++) {
 		struct page *first = *page;
-		u32 n = nfr_mem_adjacent(&page, offset,
-					 min_t(u32, rest, pages * PAGE_SIZE - offset));
+		u32 n = nfr_mem_adjacent(&page, offset, min(rest, max_entry - offset));
 
 		nfr_mem_span_entry(sg, first, n, offset);
 		rest -= n;
@@ -164,13 +163,13 @@ static u32 nfr_mem_span_list_pages(const struct nfr_span *span, u32 length, u32 
 
 /*
  * List up to @length bytes of a span in @sgl, an array without chains, and consume them. The last
- * of at most @room entries is marked. An entry has up to @max_entry bytes, and a page at least;
+ * of at most @room entries is marked. An entry has up to @max_entry bytes, whole pages;
  * with @gaps, entries may start and end within pages. Returns the number of entries.
  */
 static u32 nfr_mem_span_list(struct nfr_span *span, u32 length, u32 max_entry, bool gaps,
 			     struct scatterlist *sgl, u32 room)
 {
-	u32 pages = max_entry / PAGE_SIZE ?: 1, n;
+	u32 n;
 	struct scatterlist *sg = sgl;
 	struct nfr_piece piece;
 
@@ -178,7 +177,7 @@ static u32 nfr_mem_span_list(struct nfr_span *span, u32 length, u32 max_entry, b
 		if (!gaps && sg > sgl && !nfr_mem_span_joins(sg - 1, &piece))
 			break;
 		if (nfr_mem_span_is_in_pages(span)) {
-			n = nfr_mem_span_list_pages(span, min(length, span->page_len), pages,
+			n = nfr_mem_span_list_pages(span, min(length, span->page_len), max_entry,
 						    &sg, sgl + room);
 		} else {
 			n = min(length, piece.length);
@@ -192,10 +191,13 @@ static u32 nfr_mem_span_list(struct nfr_span *span, u32 length, u32 max_entry, b
 	return sg - sgl;
 }
 
-/* Most bytes of an entry: the device takes them as one, and the DMA layer maps them as one. */
+/*
+ * Most bytes of an entry, or of an element: whole pages, and one at least. The device takes them as
+ * one, and the DMA layer maps them as one.
+ */
 static u32 nfr_mem_entry_max(struct ib_device *device)
 {
-	return min(ib_dma_max_seg_size(device), NFR_MAX_ENTRY);
+	return (min(ib_dma_max_seg_size(device), NFR_MAX_ENTRY) & PAGE_MASK) ?: PAGE_SIZE;
 }
 
 /* --- memory regions --- */
@@ -728,12 +730,6 @@ static struct page **nfr_mem_span_run(const struct nfr_span *span, u32 length,
 	return page;
 }
 
-/* Most bytes of an element: whole pages, and one at least */
-static u32 nfr_mem_element_max(struct ib_device *device)
-{
-	return (nfr_mem_entry_max(device) & PAGE_MASK) ?: PAGE_SIZE;
-}
-
 /**
  * nfr_mem_scatter_count - count the elements that nfr_mem_scatter_map() makes of pages
  * @device: RDMA device
@@ -745,7 +741,7 @@ static u32 nfr_mem_element_max(struct ib_device *device)
  */
 u32 nfr_mem_scatter_count(struct ib_device *device, struct page **pages, u32 base, u32 length)
 {
-	u32 offset = offset_in_page(base), most = nfr_mem_element_max(device), count;
+	u32 offset = offset_in_page(base), most = nfr_mem_entry_max(device), count;
 	struct page **page = pages + (base >> PAGE_SHIFT);
 
 	for (count = 0; length; count++) {
@@ -771,7 +767,7 @@ u32 nfr_mem_scatter_count(struct ib_device *device, struct page **pages, u32 bas
 int nfr_mem_scatter_map(struct ib_device *device, u32 lkey, struct nfr_span *span, u32 length,
 			enum dma_data_direction direction, struct ib_sge *sges, u32 room)
 {
-	u32 n, rest, offset, most = nfr_mem_element_max(device);
+	u32 n, rest, offset, most = nfr_mem_entry_max(device);
 	const struct ib_sge *end = sges + room;
 	struct ib_sge *sge = sges;
 	struct page **page, *first;
