@@ -94,7 +94,7 @@ static void nfr_svc_lane_receive(struct nfr_svc_req *req)
 
 /* --- Replies --- */
 
-/* Number of pages that a Reply may need: those of its data, and one more for each message */
+/* Number of pages that a Reply may need: those of its data, and two more for each message */
 static u32 nfr_svc_lane_reply_pages(const struct nfr_svc_req *req)
 {
 	const struct nfr_chunk *chunk = &req->head.writes[0];

@@ -225,7 +225,7 @@ static int nfr_svc_padded_gather(struct nfr_svc_req *req, const struct xdr_buf *
 
 	rc = nfr_svc_reply_span(res, req->results->offset, req->results->length, &span);
 	if (!rc)
-		rc = nfr_svc_gather_get(req, 1, (length >> PAGE_SHIFT) + NFR_SVC_PADDED_SPARE);
+		rc = nfr_svc_gather_get(req, 1, nfr_mem_span_regions(&span, 1));
 	if (!rc)
 		rc = nfr_svc_gather_add(req, &span, true, length);
 	return rc ?: nfr_svc_padded_head(req, res, rest);

@@ -401,9 +401,6 @@ static int nfr_svc_reply_build(struct nfr_svc_req *req, const struct xdr_buf *re
 
 /* --- a Reply that is longer than the inline size, to a client without private data --- */
 
-/* Pages of a Reply beyond those of its length: the head, the data and the tail begin anywhere */
-#define NFR_SVC_LONG_SPARE	6
-
 /* Send the whole Reply from its pages, behind the header. */
 static int nfr_svc_reply_long_gather(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
@@ -412,7 +409,7 @@ static int nfr_svc_reply_long_gather(struct nfr_svc_req *req, const struct xdr_b
 
 	rc = nfr_svc_reply_span(res, 0, res->len, &span);
 	if (!rc)
-		rc = nfr_svc_gather_get(req, 1, (res->len >> PAGE_SHIFT) + NFR_SVC_LONG_SPARE);
+		rc = nfr_svc_gather_get(req, 1, nfr_mem_span_regions(&span, 1));
 	return rc ?: nfr_svc_gather_add(req, &span, true, res->len);
 }
 
