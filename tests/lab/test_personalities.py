@@ -179,18 +179,14 @@ rm /run/equal /run/restarted /export/restarts /export/copied
 @pytest.mark.parametrize(
     ("personality", "options", "size", "counter"),
     [
-        pytest.param(READ_READ, "vers=4.2", 32 * MIB, "fetches", id="read-read", marks=NIGHTLY),
+        pytest.param(READ_READ, "vers=4.2", 32 * MIB, "fetches", id="read-read"),
         pytest.param(
-            PADDED,
-            "vers=4.2,rsize=16384,wsize=16384",
-            8 * MIB,
-            "padded_calls",
-            id="padded",
-            marks=NIGHTLY,
+            PADDED, "vers=4.2,rsize=16384,wsize=16384", 8 * MIB, "padded_calls", id="padded"
         ),
     ],
     indirect=["personality"],
 )
+@NIGHTLY
 def test_a_mount_survives_restarts_of_its_server(
     lab: Lab, personality: Personality, options: str, size: int, counter: str, long: bool
 ) -> None:
