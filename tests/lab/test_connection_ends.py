@@ -11,6 +11,7 @@ import pytest
 from cards import cards_lab
 from carriers import OURS, serve
 from node_programs import bring_programs, called
+from peers import PORT, SERVER, argv_of, bring
 from storm import set_to
 
 from nfsrdma_tools.lab.lab import Lab
@@ -24,10 +25,11 @@ STUCK = 8
 
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
-    """A solo lab with two modelled cards and our module at both ends."""
-    with cards_lab(pytestconfig, "ends") as lab:
+    """A solo lab with two modelled cards and their provider; our module at both ends."""
+    with cards_lab(pytestconfig, "ends", verbs=True) as lab:
         serve(lab, "server", OURS)
         bring_programs(lab)
+        bring(lab, "client")
         yield lab
 
 
@@ -111,4 +113,20 @@ def test_pages_that_follow_each_other_are_one_element(
     found = on(cards, "optimistic", "elements", size, offset)
     assert found["same"]
     assert (found["optimistic"], found["counts"]) == (1, [elements])
+    nothing_in_use(found)
+
+
+def test_a_connection_ends_whose_waiting_calls_hold_data_for_which_others_wait(
+    cards: Lab,
+) -> None:
+    """Nobody waits for the memory of its Replies but itself."""
+    # a client has 1 MiB and its floor for data, and as much for Replies: some Calls are answered,
+    # the others hold so much that the largest WRITE waits
+    size, calls = 32 * KIB, 48
+    words = ("/run/held_data", str(size), str(calls), *argv_of("held_data", SERVER, PORT))
+    found = on(cards, "read-write", "held_data", *words)
+    assert found["sent"] == calls + 1
+    assert found["ended"]
+    assert found["answered"]
+    assert found["fenced"] == 1
     nothing_in_use(found)

@@ -530,7 +530,7 @@ def _read_by(user: int, name: str) -> bytes:
 
 
 @contextmanager
-def _slow_disk() -> Iterator[Callable[[int], None]]:
+def slow_disk() -> Iterator[Callable[[int], None]]:
     """Export an ext4 file system; the function delays reads of its disk by milliseconds."""
     image = Path("/srv/slow.img")
     SLOW.mkdir(parents=True, exist_ok=True)
@@ -561,7 +561,7 @@ def _slow_disk() -> Iterator[Callable[[int], None]]:
         image.unlink()
 
 
-def _nfsd_waits() -> bool:
+def nfsd_waits() -> bool:
     return "D" in call("ps", "-C", "nfsd", "-o", "state=", check=False)
 
 
@@ -585,7 +585,7 @@ def withdrawn_meanwhile(before: str = "0", after: str = "0") -> Any:
 
     The server's clock steps by seconds before and after that.
     """
-    with _slow_disk() as delay, _clock() as step:
+    with slow_disk() as delay, _clock() as step:
         path = SLOW / "late"
         data = made(path, 22, MIB)
         os.sync()
@@ -603,7 +603,7 @@ def withdrawn_meanwhile(before: str = "0", after: str = "0") -> Any:
                 reads = rpc_reads()
                 beside.start()
                 until("a READ", lambda: rpc_reads() > reads)
-                until("a thread of nfsd that waits for the disk", _nfsd_waits)
+                until("a thread of nfsd that waits for the disk", nfsd_waits)
                 step(before)
                 path.chmod(0o600)
                 step(after)
