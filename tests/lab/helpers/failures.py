@@ -46,9 +46,12 @@ def bring(lab: Nodes, node: str) -> None:
     lab.run(node, "tee", THERE, stdin=CODE)
 
 
-def arm(node: str, every: int, times: int = 1_000_000) -> Fault:
-    """From here on, of all allocations under a function of the module, each ``every``-th fails."""
-    script = f"python3 {THERE} begin {every} {times}\n"
+def arm(node: str, every: int, times: int = 1_000_000, under: str = "") -> Fault:
+    """From here on, of all allocations under a function of the module, each ``every``-th fails.
+
+    The default: under any of its functions.
+    """
+    script = f"python3 {THERE} begin {every} {times} {under}\n"
     return Fault(f"each {every}. allocation fails", node, script)
 
 

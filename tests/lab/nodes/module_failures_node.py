@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Has allocations of our module fail (Documentation/fault-injection); runs in the node.
 
-``begin EVERY TIMES``: of all allocations under a function of the module each EVERY-th fails, so
-many times.
+``begin EVERY TIMES [FUNCTION]``: of all allocations under a function of the module, or under one
+of them, each EVERY-th fails, so many times.
 ``end``: none does; prints how many did, and under which of its functions.  ``sweep FILE``: loads
 and unloads the module with the first allocation failing, with the second, and so on.
 Never imported by the tests.
@@ -33,13 +33,17 @@ PLACE = re.compile(r"\]  (nfr_\w+)(?:\.\w+)*\+0x\w+/0x\w+ \[nfsrdma\]")
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def text() -> tuple[int, int]:
-    """Where the module's functions are."""
+def text(function: str = "") -> tuple[int, int]:
+    """Where the module's functions are, or one of them."""
     with Path("/proc/kallsyms").open() as file:
         rows = [line.split() for line in file if "[nfsrdma]" in line]
-    found = [int(row[0], 16) for row in rows if row[1] in "tT"]
-    assert 0 < min(found) <= int((MODULE / "sections/.text").read_text(), 16) <= max(found)
-    return min(found), max(found) + 4096
+    found = sorted((int(row[0], 16), row[2]) for row in rows if row[1] in "tT")
+    start, end = found[0][0], found[-1][0] + 4096
+    assert 0 < start <= int((MODULE / "sections/.text").read_text(), 16) < end
+    if function:
+        start = next(address for address, name in found if name == function)
+        end = min((address for address, _ in found if address > start), default=end)
+    return start, end
 
 
 def leak_finder() -> tuple[int, int]:
@@ -68,11 +72,11 @@ def prepare(where: tuple[int, int]) -> None:
     put("fail_page_alloc", min_order=0, ignore_gfp_highmem="N")
 
 
-def begin(every: str, times: str) -> None:
+def begin(every: str, times: str, function: str = "") -> None:
     """It goes on as it was where it had been begun before."""
     if STATE.exists():
         return
-    prepare(text())
+    prepare(text(function))
     STATE.write_text(json.dumps({"reader": watch(), "times": int(times)}))
     for kind in KINDS:
         put(kind, interval=every, times=times, probability=100)
