@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks that list a directory and are killed while the server writes the names, beside a reader.
 
-Runs in the node as ``python3 - KILLS SEED`` and prints what it found as JSON; /mnt/here is mounted
-by our module.  Never imported by the tests.
+Runs in the node as ``python3 - KILLS SECONDS SEED``, with so many kills at least, for so long at
+least, and prints what it found as JSON; /mnt/here is mounted by our module.  Never imported by the
+tests.
 """
 
 from __future__ import annotations
@@ -73,15 +74,16 @@ def settle() -> dict[str, Any]:
 
 
 def main() -> Any:
-    _, kills, seed = sys.argv
+    _, kills, seconds, seed = sys.argv
     rng = random.Random(seed)  # noqa: S311 - no secret
     noise = rng.randbytes(SIZE)
     done = Path("/run/abandoned.done")
     (HERE / "file").write_bytes(noise)
     before = settle()
     reader = forked(lambda: reading(noise, done))
-    slowest = 0.0
-    for _ in range(int(kills)):
+    slowest, killed, end = 0.0, 0, time.monotonic() + float(seconds)
+    while killed < int(kills) or time.monotonic() < end:
+        killed += 1
         victim = forked(listing)
         time.sleep(rng.uniform(0.02, 0.12))
         os.kill(victim, signal.SIGKILL)
@@ -92,4 +94,6 @@ def main() -> Any:
     _, status = os.waitpid(reader, 0)
     done.unlink()
     after = settle()
-    return {"before": before, "after": after, "reader": status, "slowest": slowest}
+    return {
+        "before": before, "after": after, "reader": status, "slowest": slowest, "killed": killed,
+    }  # fmt: skip
