@@ -582,6 +582,7 @@ def test_a_server_whose_notices_break_the_rules(cards: Lab) -> None:
     assert (ends["disconnects"], ends["bad_replies"], ends["failed_marshals"]) == (0, 0, 0)
 
 
+@pytest.mark.nightly
 def test_nor_does_it_mislead_a_client_without_a_mount(cards: Lab) -> None:
     install(cards, "client", built_library())
     try:

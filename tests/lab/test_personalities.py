@@ -6,7 +6,7 @@ each personality has the tests that are its own.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -65,6 +65,21 @@ def with_each(*personalities: Personality, nightly: bool = False) -> pytest.Mark
     return pytest.mark.parametrize("personality", values, indirect=True)
 
 
+def in_turn(
+    names: str, personalities: Sequence[Personality], values: Sequence[str], *indirect: str
+) -> pytest.MarkDecorator:
+    """Run a test with all pairs of them; each personality has one value that is not nightly."""
+    pairs = [
+        pytest.param(
+            one, value, id=f"{one}-{value}",
+            marks=[] if index == number % len(values) else [NIGHTLY],
+        )
+        for number, one in enumerate(personalities)
+        for index, value in enumerate(values)
+    ]  # fmt: skip
+    return pytest.mark.parametrize(names, pairs, indirect=indirect)
+
+
 @pytest.fixture(scope="module")
 def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards; our module is the client and the server."""
@@ -118,8 +133,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("vers", VERSIONS)
-@with_each(READ_READ, PRE_POSTED, CACHED)
+@in_turn("personality, vers", (READ_READ, PRE_POSTED, CACHED), VERSIONS, "personality")
 def test_data_of_every_size_is_equal(
     lab: Lab, personality: Personality, vers: str, long: bool, record_property: Record
 ) -> None:
@@ -141,8 +155,7 @@ def test_a_delegation_is_recalled(lab: Lab, personality: Personality) -> None:
 # --- killed tasks and failures ---
 
 
-@pytest.mark.parametrize("vers", VERSIONS)
-@with_each(READ_READ, PADDED, CACHED)
+@in_turn("personality, vers", (PADDED, CACHED, READ_READ), VERSIONS, "personality")
 def test_killed_readers_and_writers_leave_nothing(
     lab: Lab, personality: Personality, vers: str, long: bool
 ) -> None:
@@ -201,8 +214,7 @@ def test_a_mount_survives_restarts_of_its_server(
 # --- a server that does not accept it ---
 
 
-@pytest.mark.parametrize("accepted", ["nothing", "another"])
-@pytest.mark.parametrize("requested", ALL, ids=str)
+@in_turn("requested, accepted", ALL, ("nothing", "another"))
 def test_without_permission_a_mount_is_read_write(
     lab: Lab, requested: Personality, accepted: str
 ) -> None:

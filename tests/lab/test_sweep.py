@@ -249,6 +249,7 @@ def test_the_servers_largest_block_is_an_axis(node: Lab) -> None:
             assert trial.axes == {"server:nfsd.max_block_size": block}
 
 
+@pytest.mark.nightly
 def test_kill_9_leaves_the_largest_block_to_the_next_command(node: Lab) -> None:
     before = nfsd(node)
     said = in_background(
