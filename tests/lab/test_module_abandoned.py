@@ -33,7 +33,8 @@ def test_listings_are_killed_and_the_connection_lives(
     try:
         with mounted(lab, options):
             seconds = 600 if long else 0
-            found = on(lab, "client", "abandon", "60", str(seconds), "tests")
+            words = ("60", str(seconds), "tests")
+            found = on(lab, "client", "abandon", *words, timeout=900 + seconds)
         until(lambda: registered(lab) == regions, f"as many memory regions as before: {regions}")
         before, after = found["before"], found["after"]
         assert found["reader"] == 0, "the reader beside found a wrong byte"
