@@ -150,7 +150,7 @@ def test_reads_that_bypass_nfsd_go_on(
             fault = arm("server", every, times, under)
             # a connection with few requests
             with mounted(both, "vers=3,noac"), failing(both, failed, fault):
-                sums = both.run("client", "sh", "-ec", READ, timeout=600).stdout.splitlines()
+                sums = both.run("client", "sh", "-ec", READ, timeout=1800).stdout.splitlines()
             print(every, times, under, failed, flush=True)
             assert (len(sums), len(set(sums))) == (1 + 24 * 5, 1), set(sums)
     finally:
