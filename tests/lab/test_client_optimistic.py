@@ -24,7 +24,7 @@ SCRIPT = node_script("client_optimistic")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards and their provider; the server is optimistic."""
     library = built_library()
-    counts_listeners(pytestconfig)
+    counts_listeners(pytestconfig.getoption("--kernel"))
     with cards_lab(pytestconfig, "client-optimistic", verbs=True) as lab:
         install(lab, "client", library)
         serve(lab, "server", OURS)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from cached_reads import counts_listeners
 from cards import cards_lab
 from carriers import OURS, serve
 from node_programs import bring_programs, called
@@ -35,6 +36,8 @@ def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
 
 def on(lab: Lab, personality: str, *words: str | int) -> Any:
     """The result of a function of ends_node.py, which runs in the node."""
+    if personality == "optimistic":
+        counts_listeners(lab.config.kernel)
     for name in ("personality", "server_personalities"):
         set_to(lab, "client", name, personality)
     print(personality)

@@ -47,7 +47,7 @@ REFERENCES = 8192
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards and their provider; both ends are optimistic."""
-    counts_listeners(pytestconfig)
+    counts_listeners(pytestconfig.getoption("--kernel"))
     with cards_lab(pytestconfig, "optimistic", verbs=True) as lab:
         prepare(lab)
         make_folders(lab)
@@ -346,7 +346,7 @@ def test_grants_shrink_when_memory_is_short(cards: Lab) -> None:
 @pytest.fixture(scope="module")
 def counted(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """The same on the instruction clock, where times do not depend on the host."""
-    counts_listeners(pytestconfig)
+    counts_listeners(pytestconfig.getoption("--kernel"))
     with cards_lab(pytestconfig, "waits", clock="instructions") as lab:
         serve(lab, "server", OURS)
         accept(lab)

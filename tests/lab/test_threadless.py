@@ -53,7 +53,7 @@ PERSONALITIES = (
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards; the server answers READs without a thread."""
-    counts_listeners(pytestconfig)
+    counts_listeners(pytestconfig.getoption("--kernel"))
     with cards_lab(pytestconfig, "threadless", verbs=True) as lab:
         prepare(lab)
         on(lab, "make_disk")
