@@ -10,7 +10,14 @@ from typing import Any
 
 import built
 import pytest
-from cached_reads import Record, check_withdrawn_meanwhile, nothing_broke, nothing_in_use, on
+from cached_reads import (
+    Record,
+    check_withdrawn_meanwhile,
+    counts_listeners,
+    nothing_broke,
+    nothing_in_use,
+    on,
+)
 from cards import cards_lab
 from carriers import OURS, serve
 from node_files import NODES
@@ -30,6 +37,7 @@ ENDED = 20
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards; the server answers READs without a thread."""
+    counts_listeners(pytestconfig.getoption("--kernel"))
     with cards_lab(pytestconfig, "bypass") as lab:
         serve(lab, "server", OURS)
         set_to(lab, "client", "server_threadless", "65536")
