@@ -14,25 +14,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from wire.rpcrdma import Header, Read, Segment, encode
-
-from hostile import calls, rpc
 from hostile.calls import GOOD_PRIVATE
-from hostile.holders import CHUNK, SILENT, asking, send, until, writing
+from hostile.holders import CHUNK, SILENT, asking, reading, send, until, writing
 from hostile.json_lines import print_json
-from hostile.peer import Host, Memory, Wish
+from hostile.peer import Host, Wish
 from hostile.site import handles
 from hostile.verbs import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE
 
 LIMIT = 120.0
-
-
-def reading(file: bytes, number: int, memory: Memory, size: int) -> bytes:
-    """A READ of 1 MiB with data behind its arguments."""
-    call = rpc.call(number, rpc.READ, rpc.opaque(file) + rpc.hyper(0) + rpc.words(CHUNK))
-    chunk = (Segment(memory.key, CHUNK, memory.address),)
-    reads = (Read(len(call), (Segment(memory.key, size, memory.address),)),)
-    return encode(Header(number, calls.CREDITS, 0, reads=reads, writes=(chunk,))) + call
 
 
 def main() -> None:
@@ -43,7 +32,8 @@ def main() -> None:
     other = host.connect(server, int(port), Wish(private=GOOD_PRIVATE))
     access = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE
     theirs, own = silent.memory(CHUNK, access), other.memory(CHUNK, access)
-    sent = send(silent, [asking(), *(reading(handle, 1 + n, theirs, size) for n in range(count))])
+    reads = [reading(handle, 1 + n, theirs, data=size) for n in range(count)]
+    sent = send(silent, [asking(), *reads])
     Path(f"{go}.sent").touch()
     until(host, Path(go).exists)
     most = int(Path("/proc/fs/nfsd/max_block_size").read_text())

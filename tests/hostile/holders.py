@@ -35,12 +35,18 @@ def asking() -> bytes:
     return encode(Header(calls.XID, calls.CREDITS, 0)) + rpc.call(calls.XID, rpc.NULL)
 
 
-def reading(file: bytes, number: int, target: Memory, at: int = 0, size: int = CHUNK) -> bytes:
-    """A READ, with ``number`` as its XID."""
+def reading(
+    file: bytes, number: int, target: Memory, at: int = 0, size: int = CHUNK, data: int = 0
+) -> bytes:
+    """A READ, with ``number`` as its XID.
+
+    ``data`` bytes follow its arguments in a Read chunk, which READ has no use for.
+    """
     segment = Segment(target.key, size, target.address)
-    body = rpc.opaque(file) + rpc.hyper(at) + rpc.words(size)
-    head = encode(Header(number, calls.CREDITS, 0, writes=((segment,),)))
-    return head + rpc.call(number, rpc.READ, body)
+    call = rpc.call(number, rpc.READ, rpc.opaque(file) + rpc.hyper(at) + rpc.words(size))
+    source = Segment(target.key, data, target.address)
+    reads = (Read(len(call), (source,)),) if data else ()
+    return encode(Header(number, calls.CREDITS, 0, reads=reads, writes=((segment,),))) + call
 
 
 def writing(file: bytes, number: int, source: Memory, size: int) -> bytes:

@@ -8,6 +8,7 @@ from itertools import chain, cycle
 import pytest
 from failures import LOST, Failed, arm, failing, swept
 from faults import FAULTS
+from held_memory import totals
 from module_life import taken_out
 from storm import HERE, mounted, nothing_lost, set_to, storm
 
@@ -40,8 +41,6 @@ for n in $(seq 24); do
 done
 wait
 """
-SHORTAGES = "sed -n 's/^memory_short //p' /sys/kernel/debug/nfsrdma-server/totals"
-HITS = "sed -n 's/^threadless_hits //p' /sys/kernel/debug/nfsrdma-server/totals"
 # which allocations fail, how many, and under which function: all of the completion handler, which
 # leaves the Call to a worker then; elsewhere few, because a connection is accepted if some tens of
 # allocations succeed in a row, and the client waits longer before each attempt
@@ -131,10 +130,6 @@ def test_work_goes_on(both: Lab, options: str, long: bool, record_property: Reco
     record(record_property, failed)
 
 
-def number(lab: Lab, script: str) -> int:
-    return int(lab.run("server", "sh", "-c", script).stdout)
-
-
 @pytest.mark.parametrize("name", ("read-write", "optimistic"))
 def test_reads_that_bypass_nfsd_go_on(
     both: Lab, name: str, long: bool, record_property: Record
@@ -144,7 +139,7 @@ def test_reads_that_bypass_nfsd_go_on(
     set_to(both, "server", "server_threadless", "65536")
     set_to(both, "server", "server_personalities", name)
     set_to(both, "client", "personality", name)
-    failed, before, short = Failed(), number(both, HITS), number(both, SHORTAGES)
+    failed, before = Failed(), totals(both)
     try:
         for every, times, under in ROUNDS * (10 if long else 1):
             fault = arm("server", every, times, under)
@@ -157,7 +152,8 @@ def test_reads_that_bypass_nfsd_go_on(
         set_to(both, "server", "server_threadless", "0")
         set_to(both, "server", "server_personalities", "")
         set_to(both, "client", "personality", "read-write")
-    hits, short = number(both, HITS) - before, number(both, SHORTAGES) - short
+    after = totals(both)
+    hits, short = (after[name][0] - before[name][0] for name in ("threadless_hits", "memory_short"))
     assert name == "optimistic" or hits > 0
     assert short > 0, "every Call found memory when it was received"
     record_property("Calls received without memory", short)

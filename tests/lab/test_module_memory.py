@@ -6,7 +6,7 @@ from itertools import cycle
 
 import pytest
 from faults import Fault
-from held_memory import ACKNOWLEDGMENTS, DATA_OF_READS, Held, hold, share_a_floor
+from held_memory import ACKNOWLEDGMENTS, DATA_OF_READS, Held, hold, share_a_floor, totals
 from kernel_events import recorded, stacks
 from storm import storm
 from unreceived_replies import ADDRESSES, leave_unreceived
@@ -34,7 +34,6 @@ sleep 1
 SHORT = tuple(Fault(f"{node} short of memory", node, _SHORT) for node in ("server", "client"))
 # who handles completions reclaims memory
 RECLAIM = {"vmscan/mm_vmscan_direct_reclaim_begin/trigger": 'stacktrace if comm ~ "kworker*"'}
-SHORTAGES = "awk '$1 == \"memory_short\" { print $2 }' /sys/kernel/debug/nfsrdma-server/totals"
 
 
 def test_clients_that_acknowledge_nothing_cost_no_more_than_server_memory(
@@ -129,18 +128,13 @@ def test_clients_without_a_floor_of_their_own_share_one(roce: Lab, record_proper
 def test_work_goes_on_where_memory_is_short(
     both_ours: Lab, long: bool, record_property: Record
 ) -> None:
-    before, options = shortages(both_ours), "vers=4.2,nconnect=4"
+    before, options = totals(both_ours)["memory_short"][0], "vers=4.2,nconnect=4"
     with recorded(both_ours, "server", RECLAIM) as lines:
         found = storm(both_ours, options, cycle(SHORT), 300 if long else 30, "short", least=4)
-        short = shortages(both_ours) - before
+        short = totals(both_ours)["memory_short"][0] - before
     assert [stack for stack in stacks(lines) if "nfr_conn_poll" in stack] == []
     if not short:
         assert both_ours.config.kernel in CHECKING, "no allocation failed"
         print("work was too slow to find memory short; missed: allocations that fail")
     record_property("allocations that failed", short)
     record_property("operations", sum(one["operations"] for one in found["done"]))
-
-
-def shortages(lab: Lab) -> int:
-    """Messages and Reads that found no memory at once since the server's module was loaded."""
-    return int(lab.run("server", "sh", "-c", SHORTAGES).stdout)

@@ -20,7 +20,7 @@ from unreceived_replies import ADDRESSES, FILL, THERE, addresses
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["Held", "hold", "share_a_floor"]
+__all__ = ["Held", "hold", "share_a_floor", "totals"]
 
 FILE = "held"
 # when the first is there the program ends, the second is there when it has sent all Calls

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks that list a directory and are killed while the server writes the names, beside a reader.
 
-Runs in the node as ``python3 - KILLS SECONDS SEED``, with so many kills at least, for so long at
-least, and prints what it found as JSON; /mnt/here is mounted by our module.  Never imported by the
+Runs in the node as ``python3 - KILLS SECONDS SEED``.  Kills KILLS tasks or more, for SECONDS or
+longer, and prints what it found as JSON; /mnt/here is mounted by our module.  Never imported by the
 tests.
 """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Has allocations of our module fail (Documentation/fault-injection); runs in the node.
 
-``begin EVERY TIMES [FUNCTION]``: of all allocations under a function of the module, or under one
-of them, each EVERY-th fails, so many times.
+``begin EVERY TIMES [FUNCTION]``: each EVERY-th allocation under FUNCTION fails, until TIMES have
+failed.  The default is any function of the module.
 ``end``: none does; prints how many did, and under which of its functions.  ``sweep FILE``: loads
 and unloads the module with the first allocation failing, with the second, and so on.
 Never imported by the tests.
@@ -39,7 +39,7 @@ def text(function: str = "") -> tuple[int, int]:
         rows = [line.split() for line in file if "[nfsrdma]" in line]
     found = sorted((int(row[0], 16), row[2]) for row in rows if row[1] in "tT")
     start, end = found[0][0], found[-1][0] + 4096
-    assert 0 < start <= int((MODULE / "sections/.text").read_text(), 16) < end
+    assert 0 < start <= int((MODULE / "sections/.text").read_text(), 16) <= found[-1][0]
     if function:
         start = next(address for address, name in found if name == function)
         end = min((address for address, _ in found if address > start), default=end)
