@@ -17,9 +17,6 @@
 /* Default reason of a queue pair failure; a specific reason replaces it */
 static const char nfr_conn_flushed[] = "the queue pair failed";
 
-/* Reason of a connection that the peer ended */
-const char nfr_conn_disconnected[] = "disconnected by the peer";
-
 /**
  * nfr_conn_break - mark a connection as broken
  * @conn: connection
@@ -47,36 +44,6 @@ void nfr_conn_break(struct nfr_conn *conn, const char *reason)
 	}
 	queue_work(nfr_work_poll, &conn->fence_work);
 	conn->ops->broken(conn);
-}
-
-/**
- * nfr_conn_is_refused - check whether the peer's device refused a message
- * @conn: broken connection
- *
- * That is how a device answers a Send that is longer than its receive (InfiniBand specification,
- * section 9.7.5.2.4).
- *
- * Return: true if a completion said so.
- */
-bool nfr_conn_is_refused(const struct nfr_conn *conn)
-{
-	const char *reason = READ_ONCE(conn->reason);
-
-	return reason == ib_wc_status_msg(IB_WC_REM_INV_REQ_ERR) ||
-	       reason == ib_wc_status_msg(IB_WC_REM_OP_ERR);
-}
-
-/**
- * nfr_conn_is_left - check whether the peer ended a connection, for whatever reason
- * @conn: broken connection
- *
- * Return: true if the peer disconnected, or the queue pair failed and the device does not say why.
- */
-bool nfr_conn_is_left(const struct nfr_conn *conn)
-{
-	const char *reason = READ_ONCE(conn->reason);
-
-	return reason == nfr_conn_disconnected || reason == nfr_conn_flushed;
 }
 
 /**

@@ -7,6 +7,5 @@
 
 u32 nfr_svc_short_limit(const struct nfr_svc *svc);
 void nfr_svc_short_broken(struct nfr_svc *svc);
-void nfr_svc_short_drained(struct nfr_svc *svc);
 
 #endif

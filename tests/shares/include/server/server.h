@@ -120,8 +120,7 @@ static inline void kfree(void *at) { free(at); }
 struct nfr_svc_xprt { struct net *xpt_net; };
 struct nfr_svc_first { struct nfr_svc_xprt xprt; };
 struct nfr_conn {
-	bool refused;
-	bool left;
+	const char *reason;
 	u32 retired;
 };
 struct nfr_svc {
