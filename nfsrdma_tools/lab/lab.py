@@ -139,6 +139,12 @@ class Lab(Nodes):
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    def check(self) -> None:
+        """Raise if a kernel has reported an error since the last check, or a QEMU has ended."""
+        super().check()
+        for machine in self.machines.values():
+            machine.check_qemu()
+
     def restart(self) -> None:
         """Restart all machines from their snapshots; changes in the nodes are lost."""
         self._stack.close()

@@ -67,7 +67,8 @@ def qemu_argv(
     # PR_SET_PDEATHSIG): start machines in a thread that lives as long as the lab.
     return (
         *("setpriv", "--pdeathsig", "KILL", *qemu(), "-name", node, "-nodefaults"),
-        *_processor(hardware),
+        # a triple fault resets a processor and prints nothing: it ends QEMU, which check() sees
+        *("-no-reboot", *_processor(hardware)),
         *("-m", str(hardware.memory), "-display", "none"),
         *("-serial", f"file:{folder / node}.console"),
         *_boot(kernel),
@@ -165,9 +166,17 @@ class Machine:
     def check(self) -> None:
         """Raise if the kernel reported an error or QEMU has ended."""
         self.console.check()
-        if self._process is not None and self._process.poll() is not None:
-            reason = self._log.read_text(errors="replace").strip() or self.console.tail()
-            raise UserError(f"QEMU of {self.node} exited: {reason}", f"see {self.console.log}")
+        self.check_qemu()
+
+    def check_qemu(self) -> None:
+        """Raise if QEMU has ended."""
+        status = self._process.poll() if self._process is not None else None
+        if status is None:
+            return
+        # subprocess negates the number of a signal
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        said = self._log.read_text(errors="replace").strip() or self.console.tail()
+        raise UserError(f"QEMU of {self.node} ended with {how}: {said}", f"see {self.console.log}")
 
     def quit(self) -> None:
         """End QEMU with a consistent disk."""

@@ -37,6 +37,7 @@ def test_a_machine_dies_with_its_parent_and_listens_on_loopback_only(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     argv = _argv(Hardware("6.12", "wall", "tcg", 2, 1024))
     assert argv.startswith("setpriv --pdeathsig KILL qemu-system-x86_64")
+    assert "-no-reboot" in argv
     assert "hostfwd=tcp:127.0.0.1:0-:22" in argv
     assert "icount" not in argv
 
@@ -45,6 +46,23 @@ def test_an_emulated_processor_copies_8_bytes_at_a_time_on_each_clock() -> None:
     argv = _argv(Hardware("6.12", "wall", "tcg", 2, 1024))
     assert "thread=multi" in argv
     assert "-cpu max,erms=off,fsrm=off -smp 2" in argv
+
+
+@pytest.mark.parametrize(
+    ("command", "how"), (("kill -SEGV $$", "signal 11"), ("exit 0", "exit status 0"))
+)
+def test_the_end_of_a_machine_says_how_qemu_ended(
+    command: str, how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hardware = Hardware("6.12", "wall", "tcg", 2, 1024)
+    machine = Machine("n", hardware, Image(tmp_path), tmp_path, tmp_path)
+    machine.check_qemu()
+    (tmp_path / "n.qemu").write_text("its last words\n")
+    with subprocess.Popen(("sh", "-c", command)) as emulator:
+        emulator.wait()
+    monkeypatch.setattr(machine, "_process", emulator)
+    with pytest.raises(UserError, match=f"QEMU of n ended with {how}: its last words"):
+        machine.check()
 
 
 class StuckProcess:
