@@ -88,7 +88,8 @@ def tshark(lab: Nodes, node: str, *words: str) -> list[str]:
     return lab.run(*argv, timeout=600).stdout.splitlines()
 
 
-@pytest.mark.parametrize("modules", (pytest.param("pair", marks=pytest.mark.nightly), "both_ours"))
+@pytest.mark.nightly
+@pytest.mark.parametrize("modules", ("pair", "both_ours"))
 def test_a_capture_of_mounts(modules: str, request: pytest.FixtureRequest) -> None:
     """Both ends capture; neither file has a malformed frame or a Call without its Reply."""
     check_mounts(request.getfixturevalue(modules), modules)

@@ -170,7 +170,7 @@ def test_threads_of_nfsd_keep_their_pages(mounts: Lab, request: pytest.FixtureRe
         assert max(found.values()) < data / 4
 
 
-@THEIRS_NIGHTLY
+@pytest.mark.nightly
 def test_deferred_calls_take_no_pages_of_other_threads(
     mounts: Lab, request: pytest.FixtureRequest
 ) -> None:

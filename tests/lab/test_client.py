@@ -93,6 +93,7 @@ def test_python(client: Lab, part: str) -> None:
     globals()[f"check_{part}"](on(client, part))
 
 
+@pytest.mark.nightly
 def test_python_with_our_server(client: Lab) -> None:
     try:
         serve(client, "client", OURS)

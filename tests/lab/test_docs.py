@@ -17,8 +17,9 @@ from pages import PAGES, ROOT, Block, Step, blocks
 TIMEOUT = 900
 # pages whose commands take minutes under emulation
 LONG = re.compile(
-    r"(doctor|forty-clients|hang|lab|live|modelled-card|module|optimistic-reads|report|rollout|slow"
-    r"|sweep|threadless-reads|trace|tune|tutorial|wire-counters)\.md|trace-"
+    r"(doctor|forty-clients|hang|lab|live|modelled-card|module|optimistic-reads"
+    r"|rdma-in-use|report|rollout|server|slow|sweep|threadless-reads|trace|tune|tutorial"
+    r"|wire-counters)\.md|trace-"
 )
 # a login: the prompt of the next line says where it runs
 LOGIN = re.compile(r"(nfsrdma lab ssh demo|exit)\s*(#.*)?$")

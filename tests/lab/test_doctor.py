@@ -199,6 +199,7 @@ def test_a_lattice_library_is_not_taken_for_bcc(solo: Lab) -> None:
     assert "not the BPF compiler" in line
 
 
+@pytest.mark.nightly
 def test_a_bundle_is_judged_elsewhere_as_its_node_was(solo: Lab, tmp_path: Path) -> None:
     judge_elsewhere(solo, tmp_path)
 

@@ -70,7 +70,8 @@ def our_server(whose: str, pair_file: Carriers, request: pytest.FixtureRequest) 
     yield from lent(pair_file.bring(OURS, whose), pair_file.restart, request)
 
 
-@pytest.mark.parametrize("whose", WHOSE)
+# the tests of personalities, and most others, have our client with our server
+@pytest.mark.parametrize("whose", (pytest.param(OURS, marks=pytest.mark.nightly), THEIRS))
 def test_our_server_serves(our_server: Lab, long: bool) -> None:
     for vers in ("3", "4.0", "4.2") if long else ("3", "4.2"):
         found = cell(our_server, "rdma", vers, "sys")

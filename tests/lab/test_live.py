@@ -39,6 +39,7 @@ def browser(watched: Scene) -> Iterator[Browser]:
         yield found
 
 
+@pytest.mark.nightly
 def test_a_browser_shows_what_fio_measures(watched: Scene, browser: Browser) -> None:
     since = watched.now()
     with watched.load(5) as account:

@@ -155,6 +155,7 @@ print(urllib.request.urlopen(request, timeout=60).read().decode())
 """
 
 
+@pytest.mark.nightly
 def test_the_example_of_a_unit_runs_an_exporter_that_requires_the_token(solo: Lab) -> None:
     solo.run("client", "sh", "-ec", START_UNIT, stdin=UNIT.read_bytes())
 

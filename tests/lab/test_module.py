@@ -100,6 +100,7 @@ def status(lab: Lab) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.nightly
 def test_building(tiny: Lab) -> None:
     before = sh(tiny, f"ls -l {SOURCE}")
     first = json.loads(module(tiny, "build", "--json").stdout)

@@ -77,6 +77,7 @@ def test_stress_ng_finds_nothing_wrong(ours: Lab, long: bool, record_property: R
     record_property("verdict", stressed(ours, "vers=3", seconds, names))
 
 
+@pytest.mark.nightly
 def test_folders_links_and_access_lists(ours: Lab, long: bool) -> None:
     folders(ours, "vers=4.1", 10_000 if long else 2_000)
     with set_parameters(ours, inline_send=1024, inline_recv=1024):

@@ -261,6 +261,7 @@ def traced(lab: Lab) -> list[dict[str, Any]]:
     return [row for line in lines for row in json.loads(line)["rows"]]
 
 
+@pytest.mark.nightly
 def test_probes_count_optimistic_reads_of_a_mount(optimistic: Lab) -> None:
     read_until_granted(optimistic)
     with tracing(optimistic, "client", "chunks"):
@@ -280,6 +281,7 @@ def test_probes_count_optimistic_reads_of_a_mount(optimistic: Lab) -> None:
         assert count("calls_inline") == 257 - done
 
 
+@pytest.mark.nightly
 def test_probes_count_grants_and_revocations(optimistic: Lab) -> None:
     with tracing(optimistic, "client", "server"):
         read_until_granted(optimistic)
@@ -305,6 +307,7 @@ def swept(lab: Lab) -> dict[tuple[str, str], Trial]:
     return found
 
 
+@pytest.mark.nightly
 def test_a_sweep_measures_each_personality(accepting: Lab) -> None:
     found = swept(accepting)
     assert {key: (t.status, t.axes) for key, t in found.items()} == {

@@ -471,9 +471,8 @@ def test_a_connection_that_breaks_ends_a_second_one_that_is_being_made(cards: La
     nothing_in_use(found)
 
 
-@pytest.mark.parametrize(
-    "personality", ["optimistic", pytest.param("read-write", marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("personality", ["optimistic", "read-write"])
 def test_readers_that_are_killed_in_a_storm_leave_the_transport_to_others(
     cards: Lab, long: bool, personality: str, record_property: Record
 ) -> None:

@@ -61,6 +61,7 @@ def test_large_reads_use_lanes_and_leave_nothing(cards: Lab, options: str) -> No
     nothing_in_use(found)
 
 
+@pytest.mark.nightly
 def test_lanes_are_as_many_as_the_parameter_allows(cards: Lab) -> None:
     with set_parameters(cards, lanes=2):
         found = on(cards, "kinds", "vers=3")

@@ -273,6 +273,7 @@ def threadless(lab: Lab) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.nightly
 def test_the_tools_turn_them_on_and_agree_on_their_number(cards: Lab) -> None:
     """server enable, status and disable, trace server, the module's counters, and the client."""
     parameter = f"cat {PARAMETERS}/server_threadless"

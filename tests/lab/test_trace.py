@@ -156,7 +156,7 @@ def as_long_as_mountstats_says(
     assert theirs / 5 < spent < theirs * 5 + calls
 
 
-@pytest.fixture(params=(OURS, pytest.param(THEIRS, marks=pytest.mark.nightly)))
+@pytest.fixture(params=(OURS, THEIRS))
 def served(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
     yield from lent(pair_file.bring(request.param, THEIRS), pair_file.restart, request)
 
@@ -165,6 +165,7 @@ def served(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]
 NFSD = "awk '/^proc3/ { print $9, $10 }' /proc/net/rpc/nfsd"
 
 
+@pytest.mark.nightly
 def test_a_server_counts_what_it_is_asked(served: Lab, request: pytest.FixtureRequest) -> None:
     lab, theirs = served, request.node.callspec.params["served"] == THEIRS
     lab.run("server", "sh", "-ec", MAKE)

@@ -36,6 +36,7 @@ def traced(solo: Lab) -> dict[str, Any]:
     return dict(json.loads(said))
 
 
+@pytest.mark.nightly
 def test_layers_sum_up_to_what_other_clocks_say(solo: Lab) -> None:
     found = traced(solo)
     missing, *intervals = found["lines"]

@@ -88,6 +88,7 @@ def test_tuning_outlives_a_mount_and_undo_leaves_nothing(node: Lab) -> None:
     assert sh(node, TRACES) == traces
 
 
+@pytest.mark.nightly
 def test_mount_unit_gets_a_drop_in(node: Lab) -> None:
     unit = "/etc/systemd/system/mnt-unit.mount"
     sh(node, f"cat > {unit} <<'END'\n{UNIT}END\nsystemctl daemon-reload")
