@@ -93,8 +93,8 @@ bench-instructions: dev image ## Instructions of a read by QEMU's own count, and
 bench-before: dev image ## Instructions of all loads and personalities with the module of COMMIT and with today's, by QEMU's own count, into docs/dev: KERNEL=6.12 ONLY="nfsrdma cached"
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.before $(or $(COMMIT),51bcead) $(or $(KERNEL),6.12) $(ONLY)
 
-bench-locks: dev image ## Where 16 readers wait for locks, with 2 and 4 processors, both modules, into docs/dev: KERNEL=6.12
-	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.locks $(or $(KERNEL),6.12)
+bench-locks: dev image ## Where 16 readers wait for locks, and global locks taken, with 2, 4 and 8 processors, both modules, beside the module of COMMIT, into docs/dev: KERNEL=6.12
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.locks $(or $(KERNEL),6.12) $(or $(COMMIT),0c58fd1)
 
 paper: dev image ## CPU time of sequential reads over two TCPs and RDMA, the modelled card's work included, into docs/dev: KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.paper $(or $(KERNEL),6.12)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where threads wait for locks: ``make bench-locks``.
+"""Where threads wait for locks, and the global locks of a read: ``make bench-locks``.
 
-16 processes read 4 KiB at a time past the cache over the modelled card, in a machine with 2 and
-with 4 processors on the wall clock, over one connection and over four.  Waits of any kind count,
-spinning or asleep.
+16 processes read past the cache over the modelled card, in machines with 2, 4 and 8 processors on
+the wall clock.  The kernel's module, ours at an earlier commit and today's take turns.  Waits of
+any kind count, spinning or asleep.  Acquisitions of global locks, those in a module's own memory,
+are counted in runs of their own, because counting them slows the readers.
 """
 
 from __future__ import annotations
@@ -12,77 +13,167 @@ import json
 import statistics
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from carriers import OURS, THEIRS, serve
 
 from bench import page
-from bench.solo import PREPARE, RDMA, mount, sh, unmount
+from bench.before import bring, sources, switch
+from bench.solo import PREPARE, RDMA, mount, personality, sh, unmount
+from nfsrdma_tools.host.nfs.personality import DEFAULT
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 HERE = Path(__file__).parent
-NAMES = {"kernel's": THEIRS, "nfsrdma": OURS}
-CPUS, CONNECTIONS = (2, 4), (1, 4)
-READS, TURNS = 8000, 3
+CPUS = (2, 4, 8)
+# connections, and the load of module_node.py
+CELLS = ((1, "crowd"), (16, "crowd"), (16, "crowd_of_blocks"))
+READS = {"crowd": 8000, "crowd_of_blocks": 1600}
+SIZES = {"crowd": "4 KiB", "crowd_of_blocks": "64 KiB"}
+# reads whose locks are counted
+COUNTED = 3200
+TURNS = 3
+THREADLESS = "echo {} > /sys/module/nfsrdma/parameters/server_threadless"
+THEIR_NAME, TODAY = "kernel's", "today"
 Found = dict[str, Any]
 
 
-def turn(lab: Lab, module: str, connections: int) -> Found:
-    serve(lab, "solo", module)
+@dataclass(frozen=True)
+class Way:
+    """How a READ goes: personality, and the largest READ that the server answers by itself."""
+
+    personality: str = DEFAULT
+    threadless: int = 0
+
+    @property
+    def name(self) -> str:
+        return "without a thread" if self.threadless else self.personality
+
+
+WAYS = (Way(), Way(threadless=65536), Way("optimistic"))
+
+
+def bring_up(lab: Lab, name: str) -> None:
+    """Have nfsd and the client use a module."""
+    serve(lab, "solo", THEIRS if name == THEIR_NAME else OURS)
+    if name != THEIR_NAME:
+        switch(lab, name)
+
+
+def run(lab: Lab, program: str, connections: int, *words: str) -> Found:
+    """What a program of the node found over a mount with this many connections."""
     mount(lab, f"{RDMA},noac,nconnect={connections}")
-    argv = ("python3", "/run/bench/locks_node.py", str(READS))
+    argv = ("python3", f"/run/bench/{program}", *words)
     found: Found = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
     unmount(lab)
     return found
 
 
-def middle(turns: list[Found], key: str) -> str:
+def count(lab: Lab, module: str, way: Way, connections: int, load: str) -> Counter[str]:
+    """The acquisitions of each global lock of a module, for each thousand reads."""
+    if module == "nfsrdma":
+        sh(lab, f"{personality(way.personality)}; {THREADLESS.format(way.threadless)}")
+    found = run(lab, "lock_count_node.py", connections, module, load, str(COUNTED))
+    if module == "nfsrdma":
+        sh(lab, f"{personality(DEFAULT)}; {THREADLESS.format(0)}")
+    return Counter({name: number / found["reads"] * 1e3 for name, number in found["locks"].items()})
+
+
+def middle(turns: list[Found], key: str, reads: int) -> str:
     """Median and range of what each read waits for locks."""
-    values = sorted(sum(one[key].values()) / READS for one in turns)
+    values = sorted(sum(one[key].values()) / reads for one in turns)
     scale = 1e3 if key == "ns" else 1.0
     low, mid, high = (each / scale for each in (values[0], statistics.median(values), values[-1]))
     return f"{mid:.2f} ({low:.2f} to {high:.2f})"
 
 
-def places(turns: list[Found]) -> str:
+def most(found: Counter[str]) -> str:
+    """The names with the highest counts."""
+    return ", ".join(f"`{name}` {count:.1f}" for name, count in found.most_common(6)) or "none"
+
+
+def places(turns: list[Found], reads: int) -> str:
     """The places with the most waits, in waits for each thousand reads."""
     total: Counter[str] = Counter()
     for one in turns:
         total.update(one["waits"])
-    reads = len(turns) * READS / 1e3
-    return ", ".join(f"`{name}` {count / reads:.1f}" for name, count in total.most_common(6))
+    return most(Counter({name: n / (len(turns) * reads / 1e3) for name, n in total.items()}))
+
+
+def shown(name: str, commit: str) -> str:
+    return {TODAY: "nfsrdma", commit: f"nfsrdma at {commit}"}.get(name, name)
+
+
+class Tables:
+    """The lines of the page, filled while labs come and go."""
+
+    def __init__(self, commit: str) -> None:
+        self.names = (THEIR_NAME, commit, TODAY)
+        self.commit = commit
+        heads = ("processors", "connections", "read", "transport", "waits for each read",
+                 "microseconds of waiting for each read", "reads per second")  # fmt: skip
+        self.waits, self.details = page.head(heads), list[str]()
+        ways = ("processors", "connections", "read", "transport", "READs go",
+                "global locks taken for a thousand reads")  # fmt: skip
+        self.locks = page.head(ways)
+
+    def measure(self, lab: Lab, cpus: int) -> None:
+        """Fill both tables for a machine with this many processors."""
+        for connections, load in CELLS:
+            turns: dict[str, list[Found]] = {name: [] for name in self.names}
+            for _ in range(TURNS):
+                for name, found in turns.items():
+                    bring_up(lab, name)
+                    words = load, str(READS[load])
+                    found.append(run(lab, "locks_node.py", connections, *words))
+                    print(cpus, connections, load, name, found[-1], flush=True)
+            for name, found in turns.items():
+                self._add_waits(cpus, connections, load, name, found)
+            for name in self.names:
+                bring_up(lab, name)
+                for way in WAYS if name != THEIR_NAME else WAYS[:1]:
+                    self._count(lab, cpus, connections, load, name, way)
+
+    def _add_waits(
+        self, cpus: int, connections: int, load: str, name: str, turns: list[Found]
+    ) -> None:
+        reads, at = READS[load], (cpus, connections, SIZES[load], shown(name, self.commit))
+        rate = statistics.median(one["per_second"] for one in turns)
+        cells = (middle(turns, "waits", reads), middle(turns, "ns", reads), f"{rate:,.0f}")
+        self.waits.append(page.row((*at, *cells)))
+        self.details.append(
+            f"* {cpus} processors, {connections}, {at[2]}, {at[3]}: {places(turns, reads)}"
+        )
+
+    def _count(self, lab: Lab, cpus: int, connections: int, load: str, name: str, way: Way) -> None:
+        module = "rpcrdma" if name == THEIR_NAME else "nfsrdma"
+        found = count(lab, module, way, connections, load)
+        print(cpus, connections, load, name, way.name, dict(found), flush=True)
+        at = (cpus, connections, SIZES[load], shown(name, self.commit), way.name)
+        self.locks.append(page.row((*at, most(found))))
 
 
 def main() -> None:
-    heads = ("processors", "connections", "transport", "waits for each read",
-             "microseconds of waiting for each read", "reads per second")  # fmt: skip
-    lines, details, about = page.head(heads), [], ""
+    kernel, commit = sys.argv[1:]
+    tables, about = Tables(commit), ""
     for cpus in CPUS:
         config = LabConfig(
-            "bench-locks", link="none", kernel=sys.argv[1], memory=4608, nic="card", cpus=cpus,
+            "bench-locks", link="none", kernel=kernel, memory=4608, nic="card", cpus=cpus,
             extras=True,
         )  # fmt: skip
-        with Lab(config) as lab:
+        with sources(commit) as found, Lab(config) as lab:
             sh(lab, PREPARE)
-            for name in ("module_node.py", "locks_node.py"):
+            for name in ("module_node.py", "locks_node.py", "lock_count_node.py"):
                 lab.run("solo", "tee", f"/run/bench/{name}", stdin=(HERE / name).read_bytes())
-            for connections in CONNECTIONS:
-                found: dict[str, list[Found]] = {name: [] for name in NAMES}
-                for _ in range(TURNS):
-                    for name, module in NAMES.items():
-                        found[name].append(turn(lab, module, connections))
-                        print(cpus, connections, name, found[name][-1], flush=True)
-                for name, turns in found.items():
-                    rate = statistics.median(one["per_second"] for one in turns)
-                    cells = (middle(turns, "waits"), middle(turns, "ns"), f"{rate:,.0f}")
-                    lines.append(page.row((cpus, connections, name, *cells)))
-                    details.append(f"* {cpus} processors, {connections}, {name}: {places(turns)}")
+            bring(lab, found)
+            tables.measure(lab, cpus)
             lab.check()
-            about = page.conditions(lab, "card", "make bench-locks")
-    page.update(sys.argv[1], "locks", [about, "", *lines, "", *details])
-    print(*lines, *details, sep="\n")
+            about = page.conditions(lab, "card", f"make bench-locks COMMIT={commit}")
+    lines = [about, "", *tables.waits, "", *tables.locks, "", *tables.details]
+    page.update(kernel, "locks", lines)
+    print(*lines, sep="\n")
 
 
 if __name__ == "__main__":

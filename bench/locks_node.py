@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Part of locks.py that runs in the node, beside module_node.py, with the mount in /mnt/bench.
 
-Runs as ``python3 locks_node.py COUNT``: 16 processes read, while bpftrace traces waits for locks.
+Runs as ``python3 locks_node.py LOAD COUNT``: processes read, while bpftrace traces waits for locks.
 Prints JSON: operations per second, and by place the number of waits and their nanoseconds.
 A place is the function that takes the lock, and its caller.
 """
@@ -58,8 +58,8 @@ def place(stack: str) -> str:
 
 
 def main() -> None:
-    count = int(sys.argv[1])
-    module_node.crowd(count // 10)
+    load, count = getattr(module_node, sys.argv[1]), int(sys.argv[2])
+    load(count // 10)
     with tempfile.TemporaryDirectory() as folder:
         said = Path(folder) / "said"
         argv = ("bpftrace", "-q", "-f", "json", "-o", str(said), "-e", PROGRAM)
@@ -69,7 +69,7 @@ def main() -> None:
                 raise SystemExit("bpftrace ended")
             time.sleep(0.1)
         start = time.monotonic()
-        module_node.crowd(count)
+        load(count)
         seconds = time.monotonic() - start
         tracer.terminate()
         if tracer.wait():

@@ -63,6 +63,11 @@ def crowd(count: int) -> None:
     _at_once(CROWD, lambda: scattered(count // CROWD))
 
 
+def crowd_of_blocks(count: int) -> None:
+    """The reads of ``blocks`` by 16 processes at once."""
+    _at_once(CROWD, lambda: blocks(count // CROWD))
+
+
 def queue(count: int) -> int:
     """Random reads of 128 KiB past the cache through io_uring, 16 at a time.
 
