@@ -70,10 +70,11 @@ def main() -> None:
             raise SystemExit("bpftrace failed")
         text = said.read_text()
     locks = Counter[str]()
+    # bpftrace prints addresses of the kernel as negative numbers
     for line in map(json.loads, filter(None, text.splitlines())):
         if line["type"] == "map":
             for key, number in line["data"].get("@locks", {}).items():
-                locks[name_of(known, int(key))] += number
+                locks[name_of(known, int(key) % (1 << 64))] += number
     print(json.dumps({"reads": count, "locks": locks}))
 
 
