@@ -9,6 +9,7 @@ are counted in runs of their own, because counting them slows the readers.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import sys
@@ -121,20 +122,23 @@ class Tables:
 
     def measure(self, lab: Lab, cpus: int) -> None:
         """Fill both tables for a machine with this many processors."""
-        for connections, load in CELLS:
-            turns: dict[str, list[Found]] = {name: [] for name in self.names}
-            for _ in range(TURNS):
-                for name, found in turns.items():
-                    bring_up(lab, name)
-                    words = load, str(READS[load])
-                    found.append(run(lab, "locks_node.py", connections, *words))
-                    print(cpus, connections, load, name, found[-1], flush=True)
-            for name, found in turns.items():
-                self._add_waits(cpus, connections, load, name, found)
-            for name in self.names:
-                bring_up(lab, name)
-                for way in WAYS if name != THEIR_NAME else WAYS[:1]:
+        turns: dict[tuple[int, str, str], list[Found]] = {
+            (*cell, name): [] for cell in CELLS for name in self.names
+        }
+        # loading a module takes longer than a load
+        for turn, name in itertools.product(range(TURNS), self.names):
+            bring_up(lab, name)
+            for connections, load in CELLS:
+                found = run(lab, "locks_node.py", connections, load, str(READS[load]))
+                print(cpus, connections, load, name, found, flush=True)
+                turns[connections, load, name].append(found)
+                for way in self.ways(name) if turn == TURNS - 1 else ():
                     self._count(lab, cpus, connections, load, name, way)
+        for (connections, load, name), each in turns.items():
+            self._add_waits(cpus, connections, load, name, each)
+
+    def ways(self, name: str) -> tuple[Way, ...]:
+        return WAYS[:1] if name == THEIR_NAME else WAYS
 
     def _add_waits(
         self, cpus: int, connections: int, load: str, name: str, turns: list[Found]
