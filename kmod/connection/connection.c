@@ -92,7 +92,7 @@ static int nfr_conn_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 		nfr_conn_cm_step(conn, nfr_conn_cm_failure(event));
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
-		nfr_conn_break(conn, "disconnected by the peer");
+		nfr_conn_break(conn, nfr_conn_disconnected);
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		nfr_conn_break(conn, "RDMA device removed");

@@ -62,6 +62,7 @@ struct nfr_recv {
  * @receive: handle a message; the owner calls nfr_conn_recv_return() when it is done
  * @writable: room for sends, or credits, became available
  * @broken: the connection failed; called once, in any context
+ * @refused: the peer's device refused a message; called after @broken, or NULL
  * @sent: poll for completions of sends; only for connections with polled_sends
  * @unanswered: disconnect reason for Calls without a reply, see nfr_conn_abandon()
  * @softirq: the operations, and all completion handlers of the owner, may run in
@@ -71,6 +72,7 @@ struct nfr_conn_ops {
 	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
 	void (*writable)(struct nfr_conn *conn);
 	void (*broken)(struct nfr_conn *conn);
+	void (*refused)(struct nfr_conn *conn);
 	void (*sent)(struct nfr_conn *conn);
 	const char *unanswered;
 	bool softirq;

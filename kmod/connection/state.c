@@ -17,6 +17,9 @@
 /* Default reason of a queue pair failure; a specific reason replaces it */
 static const char nfr_conn_flushed[] = "the queue pair failed";
 
+/* Reason of a connection that the peer ended */
+const char nfr_conn_disconnected[] = "disconnected by the peer";
+
 /**
  * nfr_conn_break - mark a connection as broken
  * @conn: connection
@@ -47,6 +50,19 @@ void nfr_conn_break(struct nfr_conn *conn, const char *reason)
 }
 
 /**
+ * nfr_conn_is_left - check whether the peer ended a connection, for whatever reason
+ * @conn: broken connection
+ *
+ * Return: true if the peer disconnected, or the queue pair failed and the device does not say why.
+ */
+bool nfr_conn_is_left(const struct nfr_conn *conn)
+{
+	const char *reason = READ_ONCE(conn->reason);
+
+	return reason == nfr_conn_disconnected || reason == nfr_conn_flushed;
+}
+
+/**
  * nfr_conn_failed - break the connection after a work request failed
  * @conn: connection
  * @wc: failed work completion
@@ -56,6 +72,13 @@ void nfr_conn_failed(struct nfr_conn *conn, const struct ib_wc *wc)
 	bool flushed = wc->status == IB_WC_WR_FLUSH_ERR;
 
 	nfr_conn_break(conn, flushed ? nfr_conn_flushed : ib_wc_status_msg(wc->status));
+	/*
+	 * A Send that is longer than its receive, InfiniBand specification, section 9.7.5.2.4. The
+	 * peer's disconnect may be known before.
+	 */
+	if ((wc->status == IB_WC_REM_INV_REQ_ERR || wc->status == IB_WC_REM_OP_ERR) &&
+	    conn->ops->refused)
+		conn->ops->refused(conn);
 }
 
 /**

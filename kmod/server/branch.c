@@ -132,11 +132,18 @@ void nfr_svc_first_broken(struct nfr_conn *conn)
 	spin_lock_bh(&nfr_svc_branch_lock);
 	nfr_svc_branches_break(svc->first, "the first connection of this branch broke");
 	spin_unlock_bh(&nfr_svc_branch_lock);
-	if (svc->long_pages)
-		nfr_svc_short_broken(svc);
 	svc_xprt_deferred_close(&svc->first->xprt);
 	nfr_svc_sink_leave(svc);
 	nfr_svc_budget_leave(svc);
+}
+
+/* The client's device refused a message (nfr_conn_ops.refused). @conn: its connection. */
+void nfr_svc_first_refused(struct nfr_conn *conn)
+{
+	struct nfr_svc *svc = conn->owner;
+
+	if (svc->long_pages)
+		nfr_svc_short_refused(svc);
 }
 
 /* --- joining --- */

@@ -15,5 +15,6 @@ void nfr_svc_branches_refuse(struct nfr_svc *svc);
 struct nfr_svc *nfr_svc_branches_latest(struct nfr_svc *svc);
 u32 nfr_svc_branches_total(void);
 void nfr_svc_first_broken(struct nfr_conn *conn);
+void nfr_svc_first_refused(struct nfr_conn *conn);
 
 #endif

@@ -29,6 +29,7 @@
 #include "server/reply.h"
 #include "server/server.h"
 #include "server/share.h"
+#include "server/short.h"
 #include "server/sink.h"
 #include "server/threadless.h"
 #include "variants.h"
@@ -321,6 +322,8 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	nfr_observe_remove(svc->debugfs);
 	cancel_delayed_work_sync(&svc->watch);
 	nfr_conn_drain(svc->conn);
+	if (!branch && svc->long_pages)
+		nfr_svc_short_drained(svc);
 	/* tasks wait for that, but need not wait until the device destroys the queue pair */
 	if (svc->personality->fence)
 		svc->personality->fence(svc);

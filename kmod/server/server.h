@@ -76,6 +76,7 @@
 	.receive	= nfr_svc_receive,					\
 	.writable	= _writable,						\
 	.broken		= nfr_svc_first_broken,					\
+	.refused	= nfr_svc_first_refused,				\
 	.unanswered	= NFR_SVC_UNANSWERED,					\
 	.softirq	= true,							\
 }

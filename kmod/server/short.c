@@ -4,9 +4,10 @@
  *
  * A client without private data does not say how long its receives are. A Send that is longer
  * than its receive ends the connection (InfiniBand specification, section 9.7.5.2.4), and the
- * client would send the same Call again without end. If a connection ends under such a Send, its
- * address gets ERR_CHUNK for Replies of that length, for some time: the cause may have been
- * another one, and a client may come back with longer receives.
+ * client would send the same Call again without end. If its device refuses such a Send, its address
+ * gets ERR_CHUNK for Replies of that length, for some time: a client may come back with longer
+ * receives. Where devices do not say why a connection ended, the second one that ended under a Send
+ * of a length counts: one may be that of a client that left with its Reply.
  */
 
 #include "connection/queues.h"
@@ -19,11 +20,19 @@
 /* Time for which an address gets ERR_CHUNK */
 #define NFR_SVC_SHORT_TIME	(60 * HZ)
 
-/* A client: Sends of @length bytes or more are too long for it until @until */
+/*
+ * struct nfr_svc_short - a client
+ * @net: its network namespace
+ * @address: its address
+ * @limit: largest Send that is not too long for it, in bytes; U32_MAX if none is
+ * @suspect: length of a Send under which it ended a connection
+ * @until: end of the time for which that is remembered
+ */
 struct nfr_svc_short {
 	const struct net *net;
 	struct sockaddr_storage address;
-	u32 length;
+	u32 limit;
+	u32 suspect;
 	unsigned long until;
 };
 
@@ -59,7 +68,7 @@ static struct nfr_svc_short *nfr_svc_short_replace(void)
  * nfr_svc_short_limit - get the largest Send that a client may get
  * @svc: first connection of a client without private data
  *
- * Return: length in bytes; U32_MAX if no connection of its address ended under a Send.
+ * Return: length in bytes; U32_MAX if no Send is known to be too long for its address.
  */
 u32 nfr_svc_short_limit(const struct nfr_svc *svc)
 {
@@ -69,7 +78,7 @@ u32 nfr_svc_short_limit(const struct nfr_svc *svc)
 	spin_lock_bh(&nfr_svc_short_lock);
 	entry = nfr_svc_short_find(svc);
 	if (entry && time_before(jiffies, entry->until))
-		limit = entry->length - 1;
+		limit = entry->limit;
 	spin_unlock_bh(&nfr_svc_short_lock);
 	return limit;
 }
@@ -89,28 +98,63 @@ static u32 nfr_svc_short_unacknowledged(struct nfr_svc *svc)
 	return length;
 }
 
-/**
- * nfr_svc_short_broken - remember a client whose connection ended under a Send
- * @svc: first connection of a client without private data, broken
- */
-void nfr_svc_short_broken(struct nfr_svc *svc)
+/* Get the entry of a client. Caller holds the lock. */
+static struct nfr_svc_short *nfr_svc_short_get(const struct nfr_svc *svc)
+{
+	struct nfr_svc_short *entry = nfr_svc_short_find(svc);
+
+	if (!entry || !time_before(jiffies, entry->until)) {
+		entry = entry ?: nfr_svc_short_replace();
+		entry->net = svc->first->xprt.xpt_net;
+		entry->address = svc->remote;
+		entry->limit = U32_MAX;
+		entry->suspect = 0;
+	}
+	entry->until = jiffies + NFR_SVC_SHORT_TIME;
+	return entry;
+}
+
+/* Remember the length of a Send. Returns true if shorter ones than before are too long now. */
+static bool nfr_svc_short_add(const struct nfr_svc *svc, u32 length, bool refused)
+{
+	struct nfr_svc_short *entry;
+	bool shorter;
+
+	spin_lock_bh(&nfr_svc_short_lock);
+	entry = nfr_svc_short_get(svc);
+	shorter = length <= entry->limit && (refused || length == entry->suspect);
+	if (shorter)
+		entry->limit = length - 1;
+	entry->suspect = length;
+	spin_unlock_bh(&nfr_svc_short_lock);
+	return shorter;
+}
+
+static void nfr_svc_short_remember(struct nfr_svc *svc, bool refused)
 {
 	u32 length = nfr_svc_short_unacknowledged(svc);
-	struct nfr_svc_short *entry;
 
-	/* a client that does not answer is no client with short receives */
-	if (!length || READ_ONCE(svc->conn->reason) == ib_wc_status_msg(IB_WC_RETRY_EXC_ERR))
-		return;
-	spin_lock_bh(&nfr_svc_short_lock);
-	entry = nfr_svc_short_find(svc);
-	if (entry && time_before(jiffies, entry->until))
-		length = min(length, entry->length);
-	entry = entry ?: nfr_svc_short_replace();
-	entry->net = svc->first->xprt.xpt_net;
-	entry->address = svc->remote;
-	entry->length = length;
-	entry->until = jiffies + NFR_SVC_SHORT_TIME;
-	spin_unlock_bh(&nfr_svc_short_lock);
-	pr_info_ratelimited("nfsrdma: client %pISc: its connection ended under a Send of %u bytes; for a minute, Replies of that length get ERR_CHUNK\n",
-			    &svc->remote, length);
+	if (length && nfr_svc_short_add(svc, length, refused))
+		pr_info_ratelimited("nfsrdma: client %pISc: its connection ended under a Send of %u bytes; for a minute, Replies of that length get ERR_CHUNK\n",
+				    &svc->remote, length);
+}
+
+/**
+ * nfr_svc_short_refused - remember a client whose device refused a Send
+ * @svc: first connection of a client without private data
+ */
+void nfr_svc_short_refused(struct nfr_svc *svc)
+{
+	nfr_svc_short_remember(svc, true);
+}
+
+/**
+ * nfr_svc_short_drained - remember a client that ended its connection under a Send
+ * @svc: first connection of a client without private data, drained: Sends that were acknowledged
+ *	are known now, as far as the device says it
+ */
+void nfr_svc_short_drained(struct nfr_svc *svc)
+{
+	if (nfr_conn_is_left(svc->conn))
+		nfr_svc_short_remember(svc, false);
 }

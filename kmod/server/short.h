@@ -6,6 +6,7 @@
 #include "server/server.h"
 
 u32 nfr_svc_short_limit(const struct nfr_svc *svc);
-void nfr_svc_short_broken(struct nfr_svc *svc);
+void nfr_svc_short_refused(struct nfr_svc *svc);
+void nfr_svc_short_drained(struct nfr_svc *svc);
 
 #endif

@@ -12,7 +12,7 @@ from cached_reads import counts_listeners
 from cards import cards_lab
 from carriers import OURS, serve
 from node_programs import bring_programs, called
-from peers import PORT, SERVER, argv_of, bring
+from peers import PORT, SERVER, argv_of, bring, program
 from storm import set_to
 
 from nfsrdma_tools.lab.lab import Lab
@@ -133,3 +133,29 @@ def test_a_connection_ends_whose_waiting_calls_hold_data_for_which_others_wait(
     assert found["answered"]
     assert found["fenced"] == 1
     nothing_in_use(found)
+
+
+DELAY = """
+cd /sys/kernel/debug/nfsrdma_card
+for card in card0 card1; do echo $1 > $card/completion_delay; done
+"""
+LONG = """
+mkdir -p /export/long/names && cd /export/long
+head -c 200000 /dev/urandom > data
+ln -sfn data link
+"""
+
+
+def test_a_client_that_leaves_with_its_reply_may_have_another_of_that_length(cards: Lab) -> None:
+    """It sends no private data; the server's card reports late that the Reply has arrived."""
+    cards.run("server", "sh", "-ec", LONG)
+    cards.run("server", "sh", "-ec", DELAY, "sh", "20000000")
+    try:
+        said = program(cards, "client", "long_reply", SERVER, PORT, "long", "65536")
+    finally:
+        cards.run("server", "sh", "-ec", DELAY, "sh", "0")
+        cards.run("server", "rm", "-r", "/export/long")
+    # the card is as late to say that a Reply was too long: a connection more may end
+    reads = said["found"]["65536"]
+    assert reads[2] in ("ended", "chunk")
+    assert reads == ["same", "ended", reads[2], "same"]

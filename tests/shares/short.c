@@ -3,7 +3,8 @@
  * Random clients of kmod/server/short.c, in user space: SEED STEPS CLIENTS.
  *
  * Connections end under Sends of random lengths, and the limit of each client is compared with that
- * of a model: the 64 addresses that came last, each with its shortest Send, for a minute.
+ * of a model: the 64 addresses that came last, each with its shortest Send that was refused, or
+ * under which two connections in turn ended, for a minute.
  */
 #include "check.h"
 
@@ -17,17 +18,19 @@ static unsigned long jiffies;
 #define MINUTE	(60ul * HZ)
 #define REQS	4
 
-/* The model: @length is 0 if no connection of the client ended */
+/* The model: @known if a connection of the client ended; @length is 0 if no Send is too long */
 struct client {
 	struct nfr_svc_first first;
 	struct nfr_conn conn;
 	struct nfr_svc svc;
 	u32 length;
+	u32 suspect;
+	bool known;
 	unsigned long ended;
 };
 
 static struct client clients[MOST];
-static u32 count, limited, forgotten, expired;
+static u32 count, limited, believed, forgotten, expired;
 
 /* Number of clients whose connections ended later */
 static u32 later(const struct client *client)
@@ -35,42 +38,50 @@ static u32 later(const struct client *client)
 	u32 i, n = 0;
 
 	for (i = 0; i < count; i++)
-		n += clients[i].length && time_before(client->ended, clients[i].ended);
+		n += clients[i].known && time_before(client->ended, clients[i].ended);
 	return n;
+}
+
+/* Whether the client still has its entry. */
+static bool remembered(const struct client *client)
+{
+	return client->known && time_before(jiffies, client->ended + MINUTE) && later(client) < 64;
 }
 
 static u32 expected(const struct client *client)
 {
 	if (!client->length)
 		return U32_MAX;
-	if (!time_before(jiffies, client->ended + MINUTE)) {
-		expired++;
-		return U32_MAX;
-	}
-	if (later(client) >= 64) {
-		forgotten++;
+	if (!remembered(client)) {
+		if (time_before(jiffies, client->ended + MINUTE))
+			forgotten++;
+		else
+			expired++;
 		return U32_MAX;
 	}
 	limited++;
 	return client->length - 1;
 }
 
+/* Few lengths: a client may end two connections under the same. */
 static u32 random_length(void)
 {
-	return 1025 + rand() % 65536;
+	return 1025 + rand() % 4 * 16384;
 }
 
 /* End a connection with some requests, of which those that were sent and not acknowledged count. */
 static void end(struct client *client)
 {
 	struct nfr_svc_req reqs[REQS];
-	bool answers = rand() % 8;
 	u32 i, shortest = 0;
+	bool refused, left;
 
 	INIT_LIST_HEAD(&client->svc.all);
 	client->conn.retired = rand() % 4;
-	client->conn.reason = answers ? "the peer disconnected" :
-					ib_wc_status_msg(IB_WC_RETRY_EXC_ERR);
+	/* a refused client also disconnects, and its disconnect may be the reason that is kept */
+	refused = !(rand() % 4);
+	left = rand() % 4;
+	client->conn.left = left;
 	for (i = 0; i < REQS; i++) {
 		reqs[i].state = rand() % 2 ? NFR_SVC_SENT : NFR_SVC_REPLYING;
 		reqs[i].unlimited = rand() % 2 ? random_length() : 0;
@@ -81,13 +92,21 @@ static void end(struct client *client)
 		    (!shortest || reqs[i].unlimited < shortest))
 			shortest = reqs[i].unlimited;
 	}
-	nfr_svc_short_broken(&client->svc);
-	if (!shortest || !answers)
+	if (refused)
+		nfr_svc_short_refused(&client->svc);
+	nfr_svc_short_drained(&client->svc);
+	if (!shortest || !(refused || left))
 		return;
+	if (!remembered(client))
+		client->length = client->suspect = 0;
 	/* what is remembered still counts */
-	if (expected(client) != U32_MAX && client->length < shortest)
-		shortest = client->length;
-	client->length = shortest;
+	if ((refused || shortest == client->suspect) &&
+	    (!client->length || shortest < client->length)) {
+		believed += !refused;
+		client->length = shortest;
+	}
+	client->suspect = shortest;
+	client->known = true;
 	client->ended = jiffies;
 }
 
@@ -119,6 +138,6 @@ int main(int argc, char **argv)
 		CHECK(nfr_svc_short_limit(&clients[i].svc) == expected(&clients[i]));
 		CHECK(nfr_svc_short_count <= 64);
 	}
-	printf("%u %u %u\n", limited, expired, forgotten);
+	printf("%u %u %u %u\n", limited, believed, expired, forgotten);
 	return 0;
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/server.h"
-enum { IB_WC_RETRY_EXC_ERR };
-static inline const char *ib_wc_status_msg(int status)
+static inline bool nfr_conn_is_left(const struct nfr_conn *conn)
 {
-	(void)status;
-	return "no answer";
+	return conn->left;
 }

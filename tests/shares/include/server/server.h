@@ -120,7 +120,7 @@ static inline void kfree(void *at) { free(at); }
 struct nfr_svc_xprt { struct net *xpt_net; };
 struct nfr_svc_first { struct nfr_svc_xprt xprt; };
 struct nfr_conn {
-	const char *reason;
+	bool left;
 	u32 retired;
 };
 struct nfr_svc {
