@@ -119,6 +119,26 @@ def test_pages_that_follow_each_other_are_one_element(
     nothing_in_use(found)
 
 
+@pytest.mark.parametrize(
+    ("personality", "size"),
+    [
+        ("pre-posted", 256 * KIB),
+        ("padded", 8 * KIB),
+        pytest.param("read-write", 256 * KIB, marks=pytest.mark.nightly),
+    ],
+)
+def test_a_reply_holds_all_its_pages_until_its_card_has_read_them(
+    cards: Lab, personality: str, size: int
+) -> None:
+    """Pages that follow each other: one element for each Send, and a reference for each page."""
+    rounds, files = 4, 64
+    found = on(cards, personality, "reused", personality, size, rounds, files)
+    assert found["same"] == rounds + files
+    # a file has 2 MiB, in one folio: a reference that is left keeps all of it
+    assert found["kept"] < files << 20
+    nothing_in_use(found)
+
+
 def test_a_connection_ends_whose_waiting_calls_hold_data_for_which_others_wait(
     cards: Lab,
 ) -> None:

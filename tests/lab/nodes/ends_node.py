@@ -25,12 +25,14 @@ from lab.nodes.optimistic_node import (
     CLIENTS,
     EXPORT,
     HERE,
+    HUGE,
     LIMIT,
     MIB,
     SERVER,
     SLOW,
     call,
     idle,
+    make_huge,
     mounted,
     nfsd_waits,
     parameters,
@@ -73,10 +75,10 @@ def healed() -> Iterator[None]:
             order(card, "cached_state", "N")
 
 
-def made(name: str, seed: int, size: int = MIB) -> bytes:
+def made(name: str, seed: int, size: int = MIB, folder: Path = EXPORT) -> bytes:
     """Make a file on the server, which the page cache has."""
     data = random.Random(seed).randbytes(size)  # noqa: S311 - no secret
-    Path(EXPORT, name).write_bytes(data)
+    Path(folder, name).write_bytes(data)
     return data
 
 
@@ -137,12 +139,12 @@ def waits() -> bool:
     return any(re.search(r" READ .*q:xprt_pending", file.read_text()) for file in files)
 
 
-def _send_late(read: threading.Thread, personality: str) -> float:
+def _send_late(read: threading.Thread, personality: str, seconds: float = LATE) -> float:
     """Start a READ whose data is late; returns the time at which it was sent, at the earliest."""
     card = WAYS[personality][1]
     replies, fetched = summed(SERVER)["replies"], total("fetches")
     # the Call takes its time, so that the Read which follows it can be later
-    _delay(card, 1 if personality == "read-read" else LATE)
+    _delay(card, 1 if personality == "read-read" else seconds)
     at = time.monotonic()
     read.start()
     if card == "card0":
@@ -150,7 +152,7 @@ def _send_late(read: threading.Thread, personality: str) -> float:
     else:
         until("the Reply", lambda: summed(SERVER)["replies"] > replies)
     if personality == "read-read":
-        _delay(card, LATE)
+        _delay(card, seconds)
         at = time.monotonic()
         until("the RDMA Read", lambda: total("fetches") > fetched)
     # what was counted is posted soon; otherwise the data is not late, which the result tells
@@ -268,6 +270,52 @@ def huge() -> Iterator[mmap.mmap]:
     finally:
         room.close()
         call("sysctl", "-qw", "vm.nr_hugepages=0")
+
+
+def reused(personality: str, size: str, rounds: str, files: str) -> Any:
+    """A Reply is late, and the pages of its file, which follow each other, return to the system.
+
+    Other data takes each page that nobody holds.  Then files are read once, and freed.
+    """
+    if not os.path.ismount(HUGE):
+        make_huge()
+    # what is made once and kept
+    _reused(personality, int(size), 0)
+    free = _free()
+    same = sum(_reused(personality, int(size), number) for number in range(1, int(rounds) + 1))
+    with mounted("vers=3,noac", folder=HUGE):
+        same += sum(_read_once(int(size)) for _ in range(int(files)))
+    return {"same": same, "kept": free - _free(), "server": idle()}
+
+
+def _read_once(size: int) -> bool:
+    """Whether the data of a new file is right."""
+    (HUGE / "once").write_bytes(CANARY * 2 * MIB)
+    with Reader("once", size) as reader:
+        same = reader.read() == CANARY * size
+    (HUGE / "once").unlink()
+    return same
+
+
+def _reused(personality: str, size: int, seed: int) -> bool:
+    """Whether the data of a late Reply is right."""
+    name, said = f"reused-{seed}", list[bytes]()
+    data = made(name, seed, 2 * MIB, HUGE)[:size]
+    with healed(), mounted("vers=3,noac", folder=HUGE), Reader(name, size) as reader:
+        warm(reader, WAYS[personality][0])
+        reads = threading.Thread(target=lambda: said.append(reader.read()))
+        _send_late(reads, personality, 2)
+        os.truncate(HUGE / name, 0)
+        (HUGE / "canary").write_bytes(CANARY * 64 * MIB)
+        reads.join(LIMIT)
+    (HUGE / "canary").unlink()
+    return said == [data]
+
+
+def _free() -> int:
+    """Free memory in bytes; what caches hold is dropped."""
+    Path("/proc/sys/vm/drop_caches").write_text("3\n")
+    return int(re.findall(r"MemFree: *(\d+) kB", Path("/proc/meminfo").read_text())[0]) << 10
 
 
 @contextmanager
