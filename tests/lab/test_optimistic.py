@@ -13,6 +13,7 @@ from cached_reads import (
     PAGE,
     SEED,
     USERS,
+    WITHDRAWALS,
     Record,
     bring_fuse,
     campaign,
@@ -20,6 +21,7 @@ from cached_reads import (
     check_changes,
     check_nameless,
     check_opened_for_writing,
+    check_withdrawn,
     check_withdrawn_meanwhile,
     counts_listeners,
     make_folders,
@@ -151,6 +153,11 @@ def test_users_who_fill_the_table_of_references_leave_room_for_another(cards: La
     assert found["full"] == found["references"] == REFERENCES
     assert found["optimistic"] > 0.8 * 64
     nothing_in_use(found)
+
+
+@pytest.mark.parametrize("how", WITHDRAWALS)
+def test_another_export_ends_access_in_time(cards: Lab, how: str) -> None:
+    check_withdrawn(cards, how, 2)
 
 
 def test_access_that_is_withdrawn_while_nfsd_reads(cards: Lab) -> None:

@@ -15,6 +15,7 @@ from cached_reads import (
     DISK,
     MIB,
     SEED,
+    WITHDRAWALS,
     Record,
     bring_fuse,
     campaign,
@@ -22,6 +23,7 @@ from cached_reads import (
     check_changes,
     check_nameless,
     check_opened_for_writing,
+    check_withdrawn,
     check_withdrawn_meanwhile,
     counts_listeners,
     misreads_holes,
@@ -121,6 +123,11 @@ def test_a_permit_belongs_to_the_credentials_of_a_reader(cards: Lab, long: bool)
     assert set(found["denied"]) == {"EACCES"}
     assert found["optimistic"] > found["reads"] / 3
     nothing_in_use(found)
+
+
+@pytest.mark.parametrize("how", WITHDRAWALS)
+def test_another_export_ends_access_in_time(cards: Lab, how: str) -> None:
+    check_withdrawn(cards, how, 1)
 
 
 def test_access_that_is_withdrawn_while_nfsd_reads(cards: Lab) -> None:

@@ -19,10 +19,11 @@ from storm import set_to
 from nfsrdma_tools.lab.console import EmulatorFaultError
 from nfsrdma_tools.lab.lab import Lab
 
-__all__ = ["DISK", "HUGE", "MIB", "PAGE", "SEED", "USERS", "Record", "bring_fuse", "campaign",
-           "check_acl_by_nfs", "check_changes", "check_nameless", "check_opened_for_writing",
-           "check_withdrawn_meanwhile", "counts_listeners", "make_folders", "misreads_holes",
-           "nothing_broke", "nothing_in_use", "on", "stale"]  # fmt: skip
+__all__ = ["DISK", "HUGE", "MIB", "PAGE", "SEED", "USERS", "WITHDRAWALS", "Record", "bring_fuse",
+           "campaign", "check_acl_by_nfs", "check_changes", "check_nameless",
+           "check_opened_for_writing", "check_withdrawn", "check_withdrawn_meanwhile",
+           "counts_listeners", "make_folders", "misreads_holes", "nothing_broke", "nothing_in_use",
+           "on", "stale"]  # fmt: skip
 
 SCRIPT = node_script("optimistic")
 PROGRAM = NODES / "staleness.c"
@@ -100,6 +101,16 @@ def check_withdrawn_meanwhile(lab: Lab, *steps: str) -> dict[str, Any]:
     assert set(found["later"]) == {"EACCES"}
     nothing_in_use(found)
     return found
+
+
+WITHDRAWALS = ("exportfs -u", "all_squash", "sec=krb5")
+
+
+def check_withdrawn(lab: Lab, how: str, seconds: int) -> None:
+    """A change of an export ends reads that pass nfsd by, within the time that the pages state."""
+    found = on(lab, "withdrawn", how, str(seconds))
+    assert found["late"] in (["EACCES"], ["EPERM"], ["ESTALE"])
+    nothing_in_use(found)
 
 
 def check_opened_for_writing(lab: Lab) -> None:

@@ -234,9 +234,9 @@ class Reader:
         until("an optimistic read", lambda: self.is_optimistic(offset))
 
 
-def connect_second() -> None:
+def connect_second(folder: Path = EXPORT) -> None:
     """Have the mount make its second connection, as it does when a READ could use it."""
-    made(EXPORT / "before", 5)
+    made(folder / "before", 5)
     with Reader("before") as reader:
         reader.granted()
 
@@ -619,6 +619,44 @@ def withdrawn_meanwhile(before: str = "0", after: str = "0") -> Any:
                     "data": shown(data[:BLOCK]), "optimistic": answered_without_nfsd(),
                 }  # fmt: skip
     return {**found, "server": idle()}
+
+
+# another option of an export replaces the former ones
+_CHANGED = "rw,insecure,no_subtree_check,fsid=77"
+WITHDRAWALS: dict[str, Callable[[], Any]] = {
+    "exportfs -u": lambda: call("exportfs", "-u", f"*:{DISK}"),
+    "all_squash": lambda: call("exportfs", "-o", f"{_CHANGED},all_squash", f"*:{DISK}"),
+    "sec=krb5": lambda: call("exportfs", "-o", f"{_CHANGED},sec=krb5", f"*:{DISK}"),
+}
+
+
+def withdrawn(how: str, limit: str) -> Any:
+    """Withdraw the access of a user by an export: which reads that begin later still have data.
+
+    ``limit`` is the time in seconds that the server may take, and the lifetime of references.
+    """
+    data = made(DISK / "withdrawn", 25, MIB)
+    os.chown(DISK / "withdrawn", USER, USER)
+    (DISK / "withdrawn").chmod(0o600)
+    reads: list[tuple[float, str]] = []
+    with parameters(optimistic_lifetime=limit), mounted(STRICT, folder=DISK):
+        connect_second(DISK)
+        with as_user():
+            reader = Reader("withdrawn")
+        with reader:
+            reader.granted()
+            before = answered_without_nfsd()
+            WITHDRAWALS[how]()
+            end = time.monotonic() + float(limit)
+            while not reads or reads[-1][0] < 3:
+                reads.append((time.monotonic() - end, reader.said(0)))
+            found = {"without_nfsd": answered_without_nfsd() - before}
+            call("exportfs", "-r")
+            until("access", lambda: reader.said(0) == shown(data[:BLOCK]))
+    (DISK / "withdrawn").unlink()
+    late = {what for at, what in reads if at > 0}
+    last = max((at for at, what in reads if what == shown(data[:BLOCK])), default=None)
+    return {**found, "late": sorted(late), "last": last, "server": idle()}
 
 
 def opened_for_writing() -> Any:
