@@ -232,6 +232,9 @@ def test_functions_that_other_files_name_exist() -> None:
         *(ROOT / "nfsrdma_tools").rglob("*.py"),
         *(ROOT / "tests" / "lab").rglob("*.py"),
     ]
-    named = {name for path in others for name in re.findall(r"\bnfr_[a-z_\d]+", path.read_text())}
+    # figures of an earlier commit name what it had
+    lines = (line for path in others for line in path.read_text().splitlines())
+    today = (line for line in lines if not re.search(r"\bnfsrdma at [0-9a-f]{7}", line))
+    named = {name for line in today for name in re.findall(r"\bnfr_[a-z_\d]+", line)}
     assert "nfr_mem_prepare" in named
     assert sorted(name for name in named if not any(x.startswith(name) for x in known)) == []
