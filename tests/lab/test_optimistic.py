@@ -241,6 +241,8 @@ def test_a_file_system_that_passes_reads_on_is_not_granted(unsuitable: Lab) -> N
     """The file id of a handle has to be that of the inode whose pages are in the reply."""
     if unsuitable.config.kernel == "6.1":
         pytest.skip("FUSE of 6.1 passes nothing through; missed: handles of another inode")
+    if unsuitable.config.kernel in CHECKING:
+        pytest.skip(f"{unsuitable.config.kernel} has no XFS; missed: handles of another inode")
     bring_xfs(unsuitable, "client")
     suits = on(unsuitable, "unsuitable", "file of XFS")
     assert suits["grants"] > 0
