@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import bisect
 import json
-import subprocess
 import sys
-import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 
 import module_node
+from traced_node import traced
 
 # Whatever takes a lock gets its address as the first argument: kernel/locking/spinlock.c, mutex.c,
 # rwsem.c.
@@ -56,25 +54,11 @@ def main() -> None:
         probes=", ".join(f"kprobe:{name}" for name in TAKES),
         start=known[0][0], end=(known[-1][0] | 4095) + 1,
     )  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        said = Path(folder) / "said"
-        argv = ("bpftrace", "-q", "-f", "json", "-o", str(said), "-e", program)
-        tracer = subprocess.Popen(argv)
-        while not (said.exists() and "ready" in said.read_text()):
-            if tracer.poll() is not None:
-                raise SystemExit("bpftrace ended")
-            time.sleep(0.1)
-        load(count)
-        tracer.terminate()
-        if tracer.wait():
-            raise SystemExit("bpftrace failed")
-        text = said.read_text()
+    _, maps = traced(program, lambda: load(count))
     locks = Counter[str]()
     # bpftrace prints addresses of the kernel as negative numbers
-    for line in map(json.loads, filter(None, text.splitlines())):
-        if line["type"] == "map":
-            for key, number in line["data"].get("@locks", {}).items():
-                locks[name_of(known, int(key) % (1 << 64))] += number
+    for key, number in maps.get("@locks", {}).items():
+        locks[name_of(known, int(key) % (1 << 64))] += number
     print(json.dumps({"reads": count, "locks": locks}))
 
 

@@ -28,6 +28,7 @@ from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 HERE = Path(__file__).parent
+PROGRAMS = ("module_node.py", "traced_node.py", "locks_node.py", "lock_count_node.py")
 CPUS = (2, 4, 8)
 # connections, and the load of module_node.py
 CELLS = ((1, "crowd"), (16, "crowd"), (16, "crowd_of_blocks"))
@@ -64,7 +65,7 @@ def bring_up(lab: Lab, name: str) -> None:
 
 
 def run(lab: Lab, program: str, connections: int, *words: str) -> Found:
-    """What a program of the node found over a mount with this many connections."""
+    """Mount with so many connections, and run a program in the node; returns the JSON it prints."""
     mount(lab, f"{RDMA},noac,nconnect={connections}")
     argv = ("python3", f"/run/bench/{program}", *words)
     found: Found = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
@@ -169,7 +170,7 @@ def main() -> None:
         )  # fmt: skip
         with sources(commit) as found, Lab(config) as lab:
             sh(lab, PREPARE)
-            for name in ("module_node.py", "locks_node.py", "lock_count_node.py"):
+            for name in PROGRAMS:
                 lab.run("solo", "tee", f"/run/bench/{name}", stdin=(HERE / name).read_bytes())
             bring(lab, found)
             tables.measure(lab, cpus)

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
-import tempfile
-import time
 from collections import Counter
-from pathlib import Path
 
 import module_node
+from traced_node import traced
 
 # A wait for a spin lock is a call of the slow path: the kernel's tracepoint leaves out a processor
 # that is the only one to wait (kernel/locking/qspinlock.c). Others have the tracepoint, without 1,
@@ -60,27 +57,7 @@ def place(stack: str) -> str:
 def main() -> None:
     load, count = getattr(module_node, sys.argv[1]), int(sys.argv[2])
     load(count // 10)
-    with tempfile.TemporaryDirectory() as folder:
-        said = Path(folder) / "said"
-        argv = ("bpftrace", "-q", "-f", "json", "-o", str(said), "-e", PROGRAM)
-        tracer = subprocess.Popen(argv)
-        while not (said.exists() and "ready" in said.read_text()):
-            if tracer.poll() is not None:
-                raise SystemExit("bpftrace ended")
-            time.sleep(0.1)
-        start = time.monotonic()
-        load(count)
-        seconds = time.monotonic() - start
-        tracer.terminate()
-        if tracer.wait():
-            raise SystemExit("bpftrace failed")
-        lines = [json.loads(line) for line in said.read_text().splitlines() if line]
-    maps = {
-        name: found
-        for line in lines
-        if line["type"] == "map"
-        for name, found in line["data"].items()
-    }
+    seconds, maps = traced(PROGRAM, lambda: load(count))
     waits, ns = Counter[str](), Counter[str]()
     for stack, number in maps.get("@waits", {}).items():
         waits[place(stack)] += number
