@@ -32,6 +32,7 @@ from lab.nodes.optimistic_node import (
     SLOW,
     call,
     idle,
+    lines,
     make_huge,
     mounted,
     nfsd_waits,
@@ -315,7 +316,7 @@ def _reused(personality: str, size: int, seed: int) -> bool:
 def _free() -> int:
     """Free memory in bytes; what caches hold is dropped."""
     Path("/proc/sys/vm/drop_caches").write_text("3\n")
-    return int(re.findall(r"MemFree: *(\d+) kB", Path("/proc/meminfo").read_text())[0]) << 10
+    return int(lines(Path("/proc/meminfo"))["MemFree:"].split()[0]) << 10
 
 
 @contextmanager
