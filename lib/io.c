@@ -75,12 +75,12 @@ static void release(struct nfsrdma_session *session, struct request *req)
 	request_release(session, req);
 }
 
-/* Expect the data in the reply if it has room there; READs that share a message need a chunk each */
+/* Expect the data in the reply if it has room there */
 static bool expect_inline(struct nfsrdma_session *session, struct request *req)
 {
 	uint32_t reply = NFR_WIRE_MIN + session->dialect->read_head + padded(req->io.count);
 
-	if (session->options.compound > 1 || reply > session->recv_size)
+	if (reply > session->recv_size)
 		return false;
 	req->reply_most = reply;
 	session->stats.inlined++;
@@ -185,46 +185,12 @@ static int store_read(struct nfsrdma_session *session, struct request *req, stru
 	return 0;
 }
 
-/*
- * The other READs of a COMPOUND.  The server stops at the first that fails: those behind it are made again, each by
- * a call of its own.  @rc is the result of @first.
- */
-static void finish_others(struct nfsrdma_session *session, struct request *first, struct body *results, int rc)
-{
-	struct request *req = first->also, *before = first, *next;
-	uint32_t count, eof;
-
-	first->also = NULL;
-	for (; req; before = req, req = next) {
-		next = req->also;
-		req->also = NULL;
-		if (rc) {
-			request_again(session, req);
-			continue;
-		}
-		rc = session->dialect->take_next_read(before, req, results, &count, &eof);
-		if (!rc)
-			rc = store_read(session, req, results, count, eof);
-		if (rc == -EINPROGRESS)
-			request_again(session, req);
-		else
-			request_finish(session, req, rc);
-	}
-}
-
 static int finish_read(struct nfsrdma_session *session, struct request *req, struct body *results)
 {
 	uint32_t count, eof;
 	int rc = session->dialect->take_read(session, req, results, &count, &eof);
 
-	if (!rc)
-		rc = store_read(session, req, results, count, eof);
-	/* the whole COMPOUND is made again, or malformed */
-	if (rc == -EINPROGRESS || rc == -ERESTART || rc == -EBADMSG)
-		return rc;
-	if (req->also)
-		finish_others(session, req, results, rc);
-	return rc;
+	return rc ? rc : store_read(session, req, results, count, eof);
 }
 
 /* The server may have lost what it promised under another verifier */
@@ -340,7 +306,7 @@ static int prepare(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, s
 		   uint64_t offset, uint64_t user_data)
 {
 	struct nfsrdma_session *session = file->session;
-	struct request *req;
+	struct request *req = NULL;
 	int rc = session_check(session);
 
 	if (rc)
@@ -438,7 +404,7 @@ static ssize_t once(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, 
 		    uint64_t offset, bool *eof)
 {
 	struct nfsrdma_session *session = file->session;
-	struct request *req;
+	struct request *req = NULL;
 	ssize_t moved;
 	int rc = begin(file, kind, buf, count, offset, &req);
 

@@ -19,6 +19,10 @@
 #define COMPOUND	1
 #define MINOR_VERSION	1
 
+/* Operations of a COMPOUND: to request, and those of a LOOKUP, its longest one */
+#define OPERATIONS_MAX		8
+#define OPERATIONS_LEAST	5
+
 /* enum nfs_opnum4 */
 enum {
 	OP_GETATTR = 9, OP_GETFH = 10, OP_LOOKUP = 15, OP_PUTFH = 22, OP_PUTROOTFH = 24, OP_READ = 25,
@@ -37,9 +41,7 @@ enum {
 #define EXCHGID4_FLAG_USE_NON_PNFS	0x10000
 
 /* Places in the RPC message, behind the RPC header: tag, minor version, number of operations, then SEQUENCE */
-#define AT_OPERATIONS	8
 #define AT_SEQUENCE	16
-#define AT_SLOT		(AT_SEQUENCE + 16)
 
 /* Attributes: numbers of RFC 8881, sections 5.8.1 and 5.8.2 */
 enum {
@@ -297,7 +299,7 @@ static void encode_create_session(struct nfsrdma_session *session, struct reques
 	at = put64(at, session->nfs4.client);
 	at = nfr_wire_put32(at, session->nfs4.create_sequence);
 	at = nfr_wire_put32(at, 0);
-	at = put_channel(at, CALL_MAX, IO_MAX + CALL_MAX, COMPOUND_MAX + 8, session->options.depth + 1);
+	at = put_channel(at, CALL_MAX, IO_MAX + CALL_MAX, OPERATIONS_MAX, session->options.depth + 1);
 	/* the server has to be given one that it does not use */
 	at = put_channel(at, 4096, 4096, 2, 1);
 	at = nfr_wire_put32(at, 0x40000000);
@@ -309,7 +311,7 @@ static void encode_create_session(struct nfsrdma_session *session, struct reques
 static int decode_create_session(struct nfsrdma_session *session, struct body *body)
 {
 	struct nfs4 *nfs4 = &session->nfs4;
-	uint32_t operations, requests, i;
+	uint32_t operations = 0, requests = 0, i;
 	int rc = take_op(body, OP_CREATE_SESSION);
 
 	if (rc)
@@ -318,9 +320,8 @@ static int decode_create_session(struct nfsrdma_session *session, struct body *b
 		return -EBADMSG;
 	memcpy(nfs4->session, body->at, sizeof(nfs4->session));
 	if (!skip(body, sizeof(nfs4->session) + 8) || !take_channel(body, &operations, &requests) ||
-	    !requests || operations < 6)
+	    !requests || operations < OPERATIONS_LEAST)
 		return -EBADMSG;
-	nfs4->operations = operations;
 	nfs4->nslots = requests < NFS4_SLOTS ? requests : NFS4_SLOTS;
 	for (i = 0; i < NFS4_SLOTS; i++)
 		nfs4->slots[i] = (struct nfs4_slot){.sequence = 1};
@@ -780,63 +781,18 @@ static void nfs4_encode_read(struct nfsrdma_session *session, struct request *re
 	end(req, put_read(at, req->io.count, offset));
 }
 
-/* One READ of a COMPOUND; the file handle of the previous one stands unless @file is another one */
-static int take_one_read(struct body *body, const struct nfsrdma_file *before, const struct nfsrdma_file *file,
-			 uint32_t *count, uint32_t *eof)
-{
-	int rc = before == file ? 0 : take_op(body, OP_PUTFH);
-
-	if (!rc)
-		rc = take_op(body, OP_READ);
-	if (rc)
-		return rc;
-	return take32(body, eof) && *eof <= 1 && take32(body, count) ? 0 : -EBADMSG;
-}
-
 static int nfs4_take_read(struct nfsrdma_session *session, struct request *req, struct body *body,
 			  uint32_t *count, uint32_t *eof)
 {
 	int rc = take_sequence(session, req, body);
 
-	return rc ? rc : take_one_read(body, NULL, req->io.file, count, eof);
-}
-
-static int nfs4_take_next_read(struct request *before, struct request *req, struct body *body, uint32_t *count,
-			       uint32_t *eof)
-{
-	return take_one_read(body, before->io.file, req->io.file, count, eof);
-}
-
-/**
- * nfs4_append - add the READ of one request to the COMPOUND of another
- * @session: session
- * @first: request whose message has READs
- * @last: the request that was added last, or @first
- * @req: request to add
- *
- * Return: false if the COMPOUND or its reply is as long as the server allows.
- */
-static bool nfs4_append(struct nfsrdma_session *session, struct request *first, struct request *last,
-			struct request *req)
-{
-	uint8_t *count = compound_of(session, first) + AT_OPERATIONS;
-	uint32_t operations = nfr_wire_load32(count), more = last->io.file == req->io.file ? 1 : 2;
-	uint8_t *at = first->message + HEADER_ROOM + first->length;
-	uint64_t bytes = req->io.count;
-	const struct request *each;
-	fh3 fh = of_handle(&req->io.file->fh);
-
-	/* the data counts for the longest reply of the session, see encode_create_session() */
-	for (each = first; each; each = each->also)
-		bytes += each->io.count;
-	if (operations + more > session->nfs4.operations || first->length + FH_MAX + 64 > CALL_MAX ||
-	    bytes > IO_MAX)
-		return false;
-	if (more == 2)
-		at = put_fh(at, &fh);
-	end(first, put_read(at, req->io.count, req->io.offset));
-	nfr_wire_store32(count, operations + more);
-	return true;
+	if (!rc)
+		rc = take_op(body, OP_PUTFH);
+	if (!rc)
+		rc = take_op(body, OP_READ);
+	if (rc)
+		return rc;
+	return take32(body, eof) && *eof <= 1 && take32(body, count) ? 0 : -EBADMSG;
 }
 
 /* --- the end --- */
@@ -903,7 +859,5 @@ const struct dialect nfs4_dialect = {
 	.list = nfs4_list,
 	.encode_read = nfs4_encode_read,
 	.take_read = nfs4_take_read,
-	.append = nfs4_append,
-	.take_next_read = nfs4_take_next_read,
 	.leave = nfs4_leave,
 };

@@ -35,8 +35,6 @@ struct nfsrdma_region;
  *	(default: 60000)
  * @arena: bytes of registered memory for data outside of registered regions, up to 4 MiB (default: 4 MiB)
  * @version: 3 for NFSv3, or 41 for NFSv4.1, which needs no mount daemon and only reads (default: 3)
- * @compound: most reads of a batch that leave in one message, 1 to 16, with NFSv4.1 (default: 1); Linux servers
- *	return wrong data for more than one, so verify the data of other servers before you use it
  * @personality: personality to request from a server of nfsrdma, as a bit of nfsrdma_terms.personalities; such a
  *	session has no directory and makes no calls (default: none)
  * @optimistic: 1 to have files with NFSRDMA_OPTIMISTIC, with NFSv3: a server of nfsrdma then lets the session read
@@ -50,7 +48,6 @@ struct nfsrdma_options {
 	uint32_t timeout;
 	uint32_t arena;
 	uint32_t version;
-	uint32_t compound;
 	uint32_t personality;
 	uint32_t optimistic;
 	uint32_t cache;

@@ -266,9 +266,6 @@ void request_release(struct nfsrdma_session *session, struct request *req)
 
 void request_finish(struct nfsrdma_session *session, struct request *req, int error)
 {
-	struct request *also = req->also;
-
-	req->also = NULL;
 	req->error = error;
 	req->state = REQUEST_DONE;
 	/* no result of SEQUENCE: whether the server used the slot's sequence is unknown */
@@ -276,9 +273,6 @@ void request_finish(struct nfsrdma_session *session, struct request *req, int er
 		nfs4_lost(session);
 	if (req->done)
 		req->done(session, req);
-	/* those that were part of its message, unless its results named them */
-	if (also)
-		request_finish(session, also, error);
 }
 
 static bool take_span(struct nfsrdma_session *session, struct span *span, uint32_t bytes)
@@ -312,23 +306,20 @@ static uint32_t chunk_of(const struct span *span, uint32_t position, struct nfr_
 
 /* Chunks of a Call */
 struct chunks {
-	struct nfr_segment segments[COMPOUND_MAX + 3], *next;
-	struct nfr_chunk reads[2], writes[COMPOUND_MAX], reply;
+	struct nfr_segment segments[4], *next;
+	struct nfr_chunk reads[2], write, reply;
 };
 
 /* The transport header of a Call that is not too long */
 static void describe(const struct nfsrdma_session *session, const struct request *req, struct nfr_header *head,
 		     struct chunks *chunks)
 {
-	const struct request *each;
-
 	*head = (struct nfr_header){
 		.xid = req->xid, .credits = session->options.depth + 1, .proc = NFR_MSG,
-		.reads = chunks->reads, .writes = chunks->writes,
+		.reads = chunks->reads, .writes = &chunks->write,
 	};
 	chunks->next = chunks->segments;
-	for (each = req; each; each = each->also)
-		head->nwrites += chunk_of(&each->write, 0, &chunks->writes[head->nwrites], chunks->next++);
+	head->nwrites = chunk_of(&req->write, 0, &chunks->write, chunks->next++);
 	if (chunk_of(&req->reply, 0, &chunks->reply, chunks->next++))
 		head->reply = &chunks->reply;
 	head->nreads = chunk_of(&req->read, req->position, &chunks->reads[0], chunks->next++);
@@ -544,20 +535,6 @@ void request_prepare(struct nfsrdma_session *session, struct request *req)
 	session->nprepared++;
 }
 
-/* Can a READ be part of the message of the READs before it?  Then its own is not sent. */
-static bool may_join(struct nfsrdma_session *session, struct request *first, struct request *last,
-		     struct request *req, uint32_t *members)
-{
-	if (first && *members < session->options.compound && first->write.addr && req->write.addr &&
-	    session->dialect->append && session->nfs4.state == NFS4_READY &&
-	    session->dialect->append(session, first, last, req)) {
-		++*members;
-		return true;
-	}
-	*members = 1;
-	return false;
-}
-
 /* Heed all notices that have arrived: a reference whose end has been announced would only be refused */
 static void heed_notices(struct nfsrdma_session *session)
 {
@@ -570,8 +547,7 @@ static void heed_notices(struct nfsrdma_session *session)
 /* Send the batch; returns its number of requests */
 int request_submit(struct nfsrdma_session *session)
 {
-	struct request *req, *first = NULL, *last = NULL;
-	uint32_t members = 0;
+	struct request *req;
 	int n = session->nprepared + session->nhits;
 	uint64_t now;
 
@@ -583,15 +559,7 @@ int request_submit(struct nfsrdma_session *session)
 		req->began = now;
 		if (req->remote && optimist_add(session, req))
 			continue;
-		if (may_join(session, first, last, req, &members)) {
-			last->also = req;
-			req->state = REQUEST_FOLLOWING;
-		} else {
-			ready(session, req);
-			session->stats.calls++;
-			first = req;
-		}
-		last = req;
+		request_by_rpc(session, req);
 	}
 	session->nprepared = 0;
 	session->nhits = 0;
@@ -722,16 +690,11 @@ static bool returned(const struct span *span, const struct nfr_chunk *chunk, uin
 
 static int decode_chunks(struct request *req, const struct nfr_header *head, struct body *rpc)
 {
-	uint32_t length = 0, n = 0;
-	struct request *each;
+	uint32_t length = 0;
 
-	for (each = req; each; each = each->also) {
-		if (!each->write.addr)
-			continue;
-		if (n == head->nwrites || !returned(&each->write, &head->writes[n++], &each->placed))
-			return -EBADMSG;
-	}
-	if (head->nreads || n != head->nwrites)
+	if (head->nreads || head->nwrites != !!req->write.addr)
+		return -EBADMSG;
+	if (head->nwrites && !returned(&req->write, &head->writes[0], &req->placed))
 		return -EBADMSG;
 	if (head->reply && (!req->reply.addr || !returned(&req->reply, head->reply, &length)))
 		return -EBADMSG;
@@ -780,9 +743,9 @@ static void delay(struct nfsrdma_session *session, struct request *req)
 static void reply(struct nfsrdma_session *session, uint32_t number, uint32_t length)
 {
 	const uint8_t *message = memory_receive(session, number);
-	struct nfr_segment segments[COMPOUND_MAX + 4];
-	struct nfr_chunk chunks[COMPOUND_MAX + 4];
-	struct nfr_space space = {chunks, COMPOUND_MAX + 4, segments, COMPOUND_MAX + 4};
+	struct nfr_segment segments[5];
+	struct nfr_chunk chunks[5];
+	struct nfr_space space = {chunks, 5, segments, 5};
 	struct nfr_header head;
 	struct request *req;
 	struct body rpc;

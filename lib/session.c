@@ -160,15 +160,12 @@ static int set_options(struct nfsrdma_session *session, const struct nfsrdma_opt
 		.timeout = or_default(options->timeout, TIMEOUT_DEFAULT),
 		.arena = or_default(options->arena, ARENA_DEFAULT) & ~(BLOCK_BYTES - 1),
 		.version = or_default(options->version, VERSION_DEFAULT),
-		.compound = or_default(options->compound, 1),
 		.personality = options->personality,
 		.optimistic = options->optimistic, .cache = options->cache,
 	};
 	session->dialect = to->version == 41 ? &nfs4_dialect : &nfs3_dialect;
 	if (to->version != 3 && to->version != 41)
 		return fail(-EINVAL, "version %u: 3 or 41", to->version);
-	if (to->compound > COMPOUND_MAX || (to->compound > 1 && to->version != 41))
-		return fail(-EINVAL, "compound %u: at most %d, with version 41", to->compound, COMPOUND_MAX);
 	if (to->optimistic > 1 || (to->optimistic && to->version != 3))
 		return fail(-EINVAL, "optimistic %u: 0, or 1 with version 3", to->optimistic);
 	if (to->port > 65535)

@@ -56,9 +56,6 @@ enum nfs_procedure {
 /* Room in front of each RPC message, for the longest transport header that request.c encodes */
 #define HEADER_ROOM	512
 
-/* Most READs in a COMPOUND */
-#define COMPOUND_MAX	16
-
 /* Longest Call that request.c sends by a Read chunk: SYMLINK with the longest name and text */
 #define CALL_MAX	8192
 
@@ -120,7 +117,6 @@ enum request_state {
 	REQUEST_PREPARED,	/* has a message, not submitted */
 	REQUEST_WAITING,	/* for a credit, or for a connection */
 	REQUEST_SENT,
-	REQUEST_FOLLOWING,	/* part of the message of another one */
 	REQUEST_READING,	/* an RDMA Read on the second connection */
 	REQUEST_DELAYED,	/* the server was busy */
 	REQUEST_DONE,
@@ -165,7 +161,6 @@ struct io {
  * @delay: milliseconds
  * @results: where @decode or @parse stores the results of other procedures than READ and WRITE
  * @parse: the same as @decode, of NFSv4.1
- * @also: next READ of the same COMPOUND, see request_submit()
  * @placed: bytes that the server wrote to @write
  * @remote: a READ without a message: it may be an RDMA Read; flush() encodes it if it is not
  * @target: memory of the server that it reads then
@@ -192,7 +187,6 @@ struct request {
 	xdrproc_t decode;
 	void *results;
 	int (*parse)(struct nfsrdma_session *session, struct body *body, void *results);
-	struct request *also;
 	uint32_t placed;
 	bool remote;
 	struct nfr_segment target;
@@ -233,7 +227,6 @@ struct nfs4_slot {
  * @client: client ID
  * @create_sequence: sequence of the next CREATE_SESSION
  * @session: session ID
- * @operations: most operations in a COMPOUND
  * @nslots: slots that the server granted
  * @slots: slots
  */
@@ -245,7 +238,7 @@ struct nfs4 {
 	uint64_t client;
 	uint32_t create_sequence;
 	uint8_t session[16];
-	uint32_t operations, nslots;
+	uint32_t nslots;
 	struct nfs4_slot slots[NFS4_SLOTS];
 };
 
@@ -557,8 +550,6 @@ static inline uint32_t io_limit(uint64_t bytes)
  * @list: entries of a directory; the caller frees them with xdr_free(3), after an error too
  * @encode_read: encodes the Call of a READ
  * @take_read: decodes the results of a READ up to its data
- * @append: adds a READ to the message of another one; NULL: the version has no such message
- * @take_next_read: decodes the results of an added READ
  * @leave: ends what the server keeps for this client; or NULL
  */
 struct dialect {
@@ -572,10 +563,6 @@ struct dialect {
 	void (*encode_read)(struct nfsrdma_session *session, struct request *req, uint64_t offset);
 	int (*take_read)(struct nfsrdma_session *session, struct request *req, struct body *body,
 			 uint32_t *count, uint32_t *eof);
-	bool (*append)(struct nfsrdma_session *session, struct request *first, struct request *last,
-		       struct request *req);
-	int (*take_next_read)(struct request *before, struct request *req, struct body *body,
-			      uint32_t *count, uint32_t *eof);
 	void (*leave)(struct nfsrdma_session *session);
 };
 

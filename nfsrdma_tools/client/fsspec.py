@@ -297,7 +297,7 @@ def _is_below(path: str, above: str) -> bool:
     return above in ("/", path) or path.startswith(f"{above}/")
 
 
-_OPTIONS = ("depth", "inline_size", "timeout", "arena", "vers", "compound", "optimistic", "cache")
+_OPTIONS = ("depth", "inline_size", "timeout", "arena", "vers", "optimistic", "cache")
 
 
 def _read_rows(

@@ -14,7 +14,7 @@ __all__ = ["write"]
 NULL, GETATTR, LOOKUP, READLINK, READDIRPLUS, READ, LONG_READ, WRITE, LONG_WRITE = range(9)
 COMMIT, CREATE, BATCH = range(9, 12)
 KEY, LENGTH = 0x1234, 20000
-XIDS, ALL, REGISTERED, NFS4, TOGETHER = 3, 7, 15, 16, 32
+XIDS, ALL, REGISTERED, NFS4 = 3, 7, 15, 16
 
 
 def words(*values: int) -> bytes:
@@ -91,9 +91,9 @@ REPLIES: dict[str, tuple[int, int, Header, bytes | None]] = {
     "v4 busy": (READ, XIDS | NFS4, SHORT, words(10008, 0, 1, 53, 10008)),
     "v4 batch": (
         BATCH,
-        ALL | NFS4 | TOGETHER,
-        Header(1, 2, RDMA_MSG, writes=((Segment(KEY, 512, 0),), (Segment(KEY, LENGTH, 0),))),
-        SEQUENCE + words(25, 0, 1, 512, 25, 0, 1, LENGTH),
+        ALL | NFS4,
+        PLACED,
+        SEQUENCE + words(25, 0, 1, LENGTH),
     ),
     "batch": (BATCH, ALL, PLACED, words(0) + AFTER + words(LENGTH, 1, LENGTH)),
 }

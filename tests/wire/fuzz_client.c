@@ -9,7 +9,7 @@
  */
 #include "fuzz_library.h"
 
-enum { PATCH_XID = 1, PATCH_RPC_XID = 2, PATCH_SEGMENTS = 4, REGISTERED = 8, NFS4 = 16, TOGETHER = 32 };
+enum { PATCH_XID = 1, PATCH_RPC_XID = 2, PATCH_SEGMENTS = 4, REGISTERED = 8, NFS4 = 16 };
 
 static const uint8_t *input;
 static size_t input_size;
@@ -149,8 +149,6 @@ static void open_session(void)
 	check(!nfs4_allocate(&session));
 	session.nfs4.state = NFS4_READY;
 	session.nfs4.nslots = 2;
-	session.nfs4.operations = 16;
-	session.options.compound = flags & TOGETHER ? 2 : 1;
 }
 
 static void use_data(const uint8_t *data, ssize_t size)

@@ -314,7 +314,7 @@ static void open_session(void)
 	overflown = false;
 	second.context = &context;
 	session.options = (struct nfsrdma_options){
-		.depth = 4, .inline_size = 1024, .timeout = 5000, .arena = 2 * BLOCK_BYTES, .compound = 1,
+		.depth = 4, .inline_size = 1024, .timeout = 5000, .arena = 2 * BLOCK_BYTES,
 		.optimistic = 1, .cache = 4 * CACHE_BLOCK,
 	};
 	check(!requests_allocate(&session) && !optimist_allocate(&session) && !memory_allocate(&session));
