@@ -96,6 +96,7 @@ static set3 set_size(uint64_t size)
  * @depth: number of @above
  * @room: elements that @above has room for
  * @here: where the walk has come
+ * @known: @attr has its attributes
  * @attr: its attributes
  * @links: symbolic links followed
  */
@@ -106,6 +107,7 @@ struct walk {
 	struct handle *above;
 	size_t depth, room;
 	struct handle here;
+	bool known;
 	attr3 attr;
 	unsigned int links;
 };
@@ -125,11 +127,10 @@ static int push(struct walk *walk)
 	return 0;
 }
 
-static int at_root(struct walk *walk)
+static void at_root(struct walk *walk)
 {
 	walk->depth = 0;
 	walk->here = nfs_handle(&walk->session->root);
-	return 0;
 }
 
 /* Continue with the text of a link, and then the components behind it */
@@ -140,6 +141,8 @@ static int follow(struct walk *walk, struct handle *link)
 	char *text, *at, *rest;
 	int rc;
 
+	/* the last component was the link, which is not where the walk is */
+	walk->known = false;
 	if (++walk->links > LINKS_MAX)
 		return fail(-ELOOP, "%s: more than %d symbolic links", walk->path, LINKS_MAX);
 	rc = readlink_of(walk->session, walk->path, link, &text);
@@ -178,11 +181,13 @@ static int step(struct walk *walk, char *name, bool last, bool follow_last)
 	if (!strcmp(name, "..")) {
 		if (walk->depth)
 			walk->here = walk->above[--walk->depth];
-		return getattr(walk->session, walk->path, &walk->here, &walk->attr);
+		walk->known = false;
+		return 0;
 	}
 	rc = lookup(walk->session, walk->path, &walk->here, name, &next, &walk->attr);
 	if (rc)
 		return rc;
+	walk->known = true;
 	if (walk->attr.type == TYPE_LINK && (!last || follow_last))
 		return follow(walk, &next);
 	rc = push(walk);
@@ -240,7 +245,6 @@ static int walk_to(struct walk *walk, struct nfsrdma_session *session, const cha
 	if (!walk->rest)
 		return no_memory();
 	at_root(walk);
-	rc = getattr(session, path, &walk->here, &walk->attr);
 	while (!rc && (part = cut(walk, &last))) {
 		if (name && last && strcmp(part, ".") && strcmp(part, "..")) {
 			*name = part;
@@ -253,6 +257,9 @@ static int walk_to(struct walk *walk, struct nfsrdma_session *session, const cha
 		rc = no_memory();
 	if (!rc && name)
 		rc = fail(-EINVAL, "%s: no name at the end", path);
+	/* LOOKUP has returned those of everything but the directory of the session, and what ".." leads to */
+	if (!rc && !walk->known)
+		rc = getattr(session, path, &walk->here, &walk->attr);
 	return rc;
 }
 
