@@ -42,7 +42,7 @@ static void check(const uint8_t *block)
 
 static void begin(struct reader *reader, const char *target, const char *path)
 {
-	struct nfsrdma_options options = {.depth = depth, .optimistic = optimistic};
+	struct nfsrdma_options options = {.size = sizeof(options), .depth = depth, .optimistic = optimistic};
 	int flags = O_RDONLY | (optimistic ? NFSRDMA_OPTIMISTIC : 0);
 
 	if (nfsrdma_connect(target, &options, &reader->session) ||
@@ -62,7 +62,7 @@ static void one(struct reader *reader, size_t number)
 
 static uint64_t by_reference(const struct reader *reader)
 {
-	struct nfsrdma_stats stats;
+	struct nfsrdma_stats stats = {.size = sizeof(stats)};
 
 	nfsrdma_stats(reader->session, &stats);
 	return stats.by_reference;
@@ -135,7 +135,7 @@ static void run(size_t count)
 
 static void totals(uint64_t *doorbells, uint64_t *references)
 {
-	struct nfsrdma_stats stats;
+	struct nfsrdma_stats stats = {.size = sizeof(stats)};
 	uint32_t i;
 
 	*doorbells = 0;

@@ -29,7 +29,7 @@ static inline int64_t own(void)
 static inline void wait_for_second(struct nfsrdma_session *session)
 {
 	int64_t end = now() + GRANTED_WITHIN * 1000000000ll;
-	struct nfsrdma_stats stats = {};
+	struct nfsrdma_stats stats = {.size = sizeof(stats)};
 
 	while (!stats.second_connects) {
 		if (nfsrdma_null(session))

@@ -15,7 +15,7 @@ int main(int argc, char **argv)
 {
 	static uint8_t data[MOST_READS * BLOCK];
 	struct nfsrdma_completion done[MOST_READS];
-	struct nfsrdma_options options = { .timeout = 60000, .optimistic = 1 };
+	struct nfsrdma_options options = { .size = sizeof(options), .timeout = 60000, .optimistic = 1 };
 	struct nfsrdma_region *region;
 	struct nfsrdma_file *file;
 	uint32_t count, i, j, before;

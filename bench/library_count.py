@@ -21,8 +21,6 @@ from pathlib import Path
 from bench import page
 from bench.commits import ROOT, program, unpack
 
-HERE = Path(__file__).parent
-SOURCE = HERE / "library_count.c"
 SHAPES = {1: "one at a time", 16: "16 by one doorbell"}
 RUNS = (1600, 9600)
 # the library's own objects call these in the place of the system's
@@ -41,8 +39,10 @@ def build(tree: Path, folder: Path) -> tuple[Path, set[str]]:
     include = (*STANDING_IN, f"-I{library}", f"-I{library}/build", f"-I{tree}/kmod", *tirpc)
     sources = sorted(library.glob("*.c"))
     wire = sorted(library.glob("build/wire_*.o"))
+    # with the device of the same commit, which knows the library from the inside
+    source = tree / "bench" / "library_count.c"
     path = folder / "library_count"
-    program("gcc", "-std=gnu11", "-O2", "-g", "-w", "-Wl,--wrap=calloc", *include, SOURCE, *sources,
+    program("gcc", "-std=gnu11", "-O2", "-g", "-w", "-Wl,--wrap=calloc", *include, source, *sources,
             library / "build" / "nfs3_xdr.o", *wire, "-o", path, *LINKED)  # fmt: skip
     return path, {each.name for each in sources}
 
@@ -82,7 +82,7 @@ def measure(tree: Path) -> dict[int, Costs]:
 def trees(commit: str, folder: Path) -> Iterator[tuple[str, Path]]:
     """The library at a commit, and in the working tree."""
     if commit:
-        unpack(commit, folder, "lib", "kmod/wire")
+        unpack(commit, folder, "lib", "kmod/wire", "bench", "tests/wire")
         yield commit, folder
     yield "today", ROOT
 

@@ -92,9 +92,9 @@ static void wait_at(const char *gate)
 
 int main(int argc, char **argv)
 {
-	struct nfsrdma_options options = {};
+	struct nfsrdma_options options = {.size = sizeof(options)};
 	struct nfsrdma_region *region;
-	struct nfsrdma_stats before, after;
+	struct nfsrdma_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 	int64_t begin, spent, process;
 	int flags = O_RDONLY;
 	size_t count, depth;

@@ -33,7 +33,7 @@ static int optimistic;
 
 static struct nfsrdma_session *opened(const char *target, const char *way, uint32_t cache)
 {
-	struct nfsrdma_options options = {.cache = cache};
+	struct nfsrdma_options options = {.size = sizeof(options), .cache = cache};
 	struct nfsrdma_session *session;
 
 	optimistic = !strcmp(way, "optimistic");
@@ -82,7 +82,7 @@ static void random_reads(char **words)
 	struct nfsrdma_session *session = opened(words[0], words[6], cached ? SMALL_CACHE : 0);
 	struct nfsrdma_file *file = file_of(session, words[1]);
 	unsigned char *room = registered(session, record);
-	struct nfsrdma_stats before, after;
+	struct nfsrdma_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 	struct stat st;
 	int64_t begin;
 	off_t place;
@@ -152,7 +152,7 @@ static struct small *all_of(struct nfsrdma_session *session, const char *folder,
 
 static void add(struct nfsrdma_stats *to, const struct nfsrdma_session *session)
 {
-	struct nfsrdma_stats stats;
+	struct nfsrdma_stats stats = {.size = sizeof(stats)};
 
 	nfsrdma_stats(session, &stats);
 	to->by_reference += stats.by_reference;
@@ -170,7 +170,7 @@ static void files(char **words)
 	};
 	unsigned char *rooms[] = { registered(sessions[0], LARGEST), registered(sessions[1], LARGEST) };
 	struct small *opened[2];
-	struct nfsrdma_stats before = {}, after = {};
+	struct nfsrdma_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 	int64_t ns = 0;
 	int which, twice;
 

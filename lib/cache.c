@@ -244,10 +244,11 @@ static bool has_all(const struct cache *cache, const struct cached_file *file, u
  * @buf: buffer of @count bytes
  * @count: bytes
  * @offset: position
+ * @eof: gets whether the file ends with them
  *
  * Return: bytes, fewer than @count at the end of the file; or -1 if the cache lacks some of them.
  */
-ssize_t cache_read(const struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset)
+ssize_t cache_read(const struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset, bool *eof)
 {
 	struct cache *cache = file->session->cache;
 	struct block *block;
@@ -257,11 +258,14 @@ ssize_t cache_read(const struct nfsrdma_file *file, uint8_t *buf, size_t count, 
 	if (!file->cached || !file->cached->nblocks || !count || offset + count < offset ||
 	    !has_all(cache, file->cached, offset, count))
 		return -1;
+	*eof = false;
 	while (done < count) {
 		block = block_at(cache, file->cached, offset + done);
 		at = (offset + done) % CACHE_BLOCK;
-		if (at >= block->length)
+		if (at >= block->length) {
+			*eof = true;
 			break;
+		}
 		n = block->length - at;
 		if (n > count - done)
 			n = count - done;
@@ -271,6 +275,7 @@ ssize_t cache_read(const struct nfsrdma_file *file, uint8_t *buf, size_t count, 
 			TAILQ_REMOVE(&cache->uses, block, uses);
 			TAILQ_INSERT_HEAD(&cache->uses, block, uses);
 		}
+		*eof = block->eof && at + n == block->length;
 		if (block->eof)
 			break;
 	}

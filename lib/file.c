@@ -635,6 +635,8 @@ static int read_entries(struct nfsrdma_dir *dir)
 EXPORTED int nfsrdma_readdir(struct nfsrdma_dir *dir, struct nfsrdma_entry *entry)
 {
 	int rc = session_check(dir->session), left_out = 0;
+	struct nfsrdma_entry all;
+	size_t size;
 	entry3 *from;
 
 	if (rc)
@@ -654,12 +656,15 @@ EXPORTED int nfsrdma_readdir(struct nfsrdma_dir *dir, struct nfsrdma_entry *entr
 	} while (!strcmp(from->name, ".") || !strcmp(from->name, ".."));
 	if (!*from->name || strchr(from->name, '/'))
 		return fail(-EBADMSG, "READDIRPLUS: the server sent a name with a slash, or an empty one");
-	*entry = (struct nfsrdma_entry){
+	all = (struct nfsrdma_entry){
 		.ino = from->fileid, .name = from->name, .has_stat = from->attr.present,
 	};
 	if (from->attr.present)
-		nfs_stat(&from->attr.post_attr3_u.attr, &entry->stat);
-	return 1;
+		nfs_stat(&from->attr.post_attr3_u.attr, &all.stat);
+	size = entry->size;
+	rc = abi_give(entry, &all, sizeof(all), ENTRY_LEAST, "entry");
+	entry->size = size;
+	return rc ? rc : 1;
 }
 
 EXPORTED void nfsrdma_closedir(struct nfsrdma_dir *dir)

@@ -6,6 +6,7 @@
  * to the memory of the caller if it is registered, else from or to the arena, where it is copied too.
  */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -234,6 +235,7 @@ static void complete(struct nfsrdma_session *session, struct request *req)
 
 	session->done[at] = (struct nfsrdma_completion){
 		.user_data = req->io.user_data, .result = req->error ? req->error : (int64_t)req->io.moved,
+		.eof = !req->error && req->io.eof,
 	};
 	session->unfinished--;
 	release(session, req);
@@ -289,15 +291,16 @@ static bool hit(struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t 
 {
 	struct nfsrdma_session *session = file->session;
 	ssize_t moved;
+	bool eof;
 
 	/* no event would tell those who wait for the descriptor */
 	if (session->fd_used || (file->flags & O_ACCMODE) == O_WRONLY || count > session->read_max)
 		return false;
-	moved = cache_read(file, buf, count, offset);
+	moved = cache_read(file, buf, count, offset, &eof);
 	if (moved < 0)
 		return false;
 	session->done[(session->done_first + session->ndone++) % session->options.depth] =
-		(struct nfsrdma_completion){.user_data = user_data, .result = moved};
+		(struct nfsrdma_completion){.user_data = user_data, .result = moved, .eof = eof};
 	session->nhits++;
 	return true;
 }
@@ -336,6 +339,34 @@ EXPORTED int nfsrdma_prepare_write(struct nfsrdma_file *file, const void *buf, s
 				   uint64_t offset, uint64_t user_data)
 {
 	return prepare(file, IO_WRITE, (uint8_t *)buf, count, offset, user_data);
+}
+
+static int prepare_all(const struct nfsrdma_range *ranges, size_t count, enum io_kind kind)
+{
+	const struct nfsrdma_range *range;
+	size_t n;
+	int rc = 0;
+
+	if (count > INT_MAX)
+		count = INT_MAX;
+	for (n = 0; n < count && !rc; n += !rc) {
+		range = &ranges[n];
+		if (range->reserved)
+			rc = fail(-EINVAL, "range %zu: reserved is not 0", n);
+		else
+			rc = prepare(range->file, kind, range->buf, range->count, range->offset, range->user_data);
+	}
+	return n ? (int)n : rc;
+}
+
+EXPORTED int nfsrdma_prepare_reads(const struct nfsrdma_range *ranges, size_t count)
+{
+	return prepare_all(ranges, count, IO_READ);
+}
+
+EXPORTED int nfsrdma_prepare_writes(const struct nfsrdma_range *ranges, size_t count)
+{
+	return prepare_all(ranges, count, IO_WRITE);
 }
 
 EXPORTED int nfsrdma_submit(struct nfsrdma_session *session)
@@ -468,11 +499,12 @@ static ssize_t read_cached(struct nfsrdma_file *file, uint8_t *buf, size_t count
 {
 	uint32_t at = offset % CACHE_BLOCK;
 	ssize_t got;
+	bool eof;
 	int rc = session_check(file->session);
 
 	if (rc)
 		return rc;
-	got = cache_read(file, buf, count, offset);
+	got = cache_read(file, buf, count, offset, &eof);
 	if (got >= 0)
 		return got;
 	if (count && count < CACHE_BLOCK && at + count <= CACHE_BLOCK)

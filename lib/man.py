@@ -20,6 +20,7 @@ STRUCTS = {
     "nfsrdma_terms": "nfsrdma_terms",
     "nfsrdma_stats": "nfsrdma_stats",
     "nfsrdma_completion": "nfsrdma_wait",
+    "nfsrdma_range": "nfsrdma_prepare_reads",
     "nfsrdma_entry": "nfsrdma_readdir",
 }
 COMMENT = re.compile(r"/\*\*\n(.*?)\n \*/\n(struct \w+ \{\n.*?\n\};|.*?;)\n", re.DOTALL)

@@ -8,6 +8,9 @@
  *
  * Calls return a negative errno value on failure, and nfsrdma_message() then has a line of text that says
  * what happened.
+ *
+ * Structs that later versions may extend begin with their size, which the caller sets: programs that were compiled
+ * with an earlier header run with this library, and the other way round as long as they use nothing newer.
  */
 #ifndef NFSRDMA_H
 #define NFSRDMA_H
@@ -21,6 +24,12 @@
 extern "C" {
 #endif
 
+/* The version of this header; nfsrdma_version() has that of the library */
+#define NFSRDMA_VERSION_MAJOR	0
+#define NFSRDMA_VERSION_MINOR	1
+#define NFSRDMA_VERSION_PATCH	0
+#define NFSRDMA_VERSION	(NFSRDMA_VERSION_MAJOR << 16 | NFSRDMA_VERSION_MINOR << 8 | NFSRDMA_VERSION_PATCH)
+
 struct nfsrdma_session;
 struct nfsrdma_file;
 struct nfsrdma_dir;
@@ -28,6 +37,7 @@ struct nfsrdma_region;
 
 /**
  * struct nfsrdma_options - what a session asks for; 0 selects the default
+ * @size: sizeof(struct nfsrdma_options)
  * @port: TCP-style port of the server's RDMA listener (default: 20049)
  * @depth: most unfinished reads and writes, 1 to 127 (default: 63)
  * @inline_size: bytes of the largest message without chunks, 1024 to 65536 (default: 8192)
@@ -42,6 +52,7 @@ struct nfsrdma_region;
  * @cache: bytes of memory for data that was read, in blocks of 4096; see nfsrdma_open() (default: none)
  */
 struct nfsrdma_options {
+	size_t size;
 	uint32_t port;
 	uint32_t depth;
 	uint32_t inline_size;
@@ -50,7 +61,7 @@ struct nfsrdma_options {
 	uint32_t version;
 	uint32_t personality;
 	uint32_t optimistic;
-	uint32_t cache;
+	uint64_t cache;
 };
 
 /* A flag of nfsrdma_open() */
@@ -58,6 +69,7 @@ struct nfsrdma_options {
 
 /**
  * struct nfsrdma_terms - properties of a connection
+ * @size: sizeof(struct nfsrdma_terms); nfsrdma_terms() sets it to the bytes that the library knows, and fills those
  * @credits: most requests that the server accepts at a time, from its last reply; 1 before the first
  * @send_size: bytes of the largest message to the server without chunks
  * @recv_size: bytes of the largest message from the server without chunks
@@ -71,6 +83,7 @@ struct nfsrdma_options {
  * @device: RDMA device of this host
  */
 struct nfsrdma_terms {
+	size_t size;
 	uint32_t credits;
 	uint32_t send_size;
 	uint32_t recv_size;
@@ -85,6 +98,7 @@ struct nfsrdma_terms {
 
 /**
  * struct nfsrdma_stats - what a session did since it was opened
+ * @size: sizeof(struct nfsrdma_stats); nfsrdma_stats() sets it to the bytes that the library knows, and fills those
  * @calls: RPCs sent, without the repeated ones
  * @resent: RPCs sent again, after a lost connection or because the server was busy (NFS3ERR_JUKEBOX)
  * @connects: connections made
@@ -108,6 +122,7 @@ struct nfsrdma_terms {
  * @cached: reads whose data the cache had
  */
 struct nfsrdma_stats {
+	size_t size;
 	uint64_t calls;
 	uint64_t resent;
 	uint64_t connects;
@@ -134,26 +149,59 @@ struct nfsrdma_stats {
  * struct nfsrdma_completion - a finished read or write
  * @user_data: what the caller gave with it
  * @result: bytes read or written, or a negative errno value; fewer bytes than requested at the end of the file,
- *	or if the server moved fewer: request the others again
+ *	or if the server moved fewer: without @eof, request the others again
+ * @eof: 1 if the file ends with the data of a read
+ * @reserved: 0
  */
 struct nfsrdma_completion {
 	uint64_t user_data;
 	int64_t result;
+	uint32_t eof;
+	uint32_t reserved[3];
+};
+
+/**
+ * struct nfsrdma_range - a read or write of nfsrdma_prepare_reads() or nfsrdma_prepare_writes()
+ * @file: an open file
+ * @buf: memory of the data
+ * @count: bytes
+ * @offset: position in bytes
+ * @user_data: value that the completion returns
+ * @reserved: 0
+ */
+struct nfsrdma_range {
+	struct nfsrdma_file *file;
+	void *buf;
+	size_t count;
+	uint64_t offset;
+	uint64_t user_data;
+	uint64_t reserved;
 };
 
 /**
  * struct nfsrdma_entry - entry of a directory
+ * @size: sizeof(struct nfsrdma_entry), before each call
  * @ino: file number
  * @name: name, which contains no slash
  * @has_stat: 1 if @stat is valid
  * @stat: attributes
  */
 struct nfsrdma_entry {
+	size_t size;
 	uint64_t ino;
 	const char *name;
 	int has_stat;
 	struct stat stat;
 };
+
+/* --- the library --- */
+
+/**
+ * nfsrdma_version - get the version of the library
+ *
+ * Return: a number as NFSRDMA_VERSION: 0x000100 is 0.1.0.
+ */
+uint32_t nfsrdma_version(void);
 
 /* --- sessions --- */
 
@@ -169,7 +217,8 @@ struct nfsrdma_entry {
  * root or CAP_NET_BIND_SERVICE.  The session has the user and groups that the process has now.
  *
  * Return: 0; -ENODEV if no RDMA device reaches the server; -ECONNREFUSED if nothing listens there; -EACCES if
- * the mount daemon refuses the directory; -ETIMEDOUT; or another negative errno value.
+ * the mount daemon refuses the directory; -ETIMEDOUT; -EINVAL for a wrong option; -E2BIG for an option that is not
+ * 0 and that this version of the library does not have; or another negative errno value.
  */
 int nfsrdma_connect(const char *target, const struct nfsrdma_options *options,
 		    struct nfsrdma_session **session);
@@ -195,16 +244,20 @@ int nfsrdma_null(struct nfsrdma_session *session);
 /**
  * nfsrdma_terms - get the properties of the connection
  * @session: a session
- * @terms: the properties
+ * @terms: the properties; the caller sets @terms->size before
+ *
+ * Return: 0, or -EINVAL if @terms->size is that of no version.
  */
-void nfsrdma_terms(const struct nfsrdma_session *session, struct nfsrdma_terms *terms);
+int nfsrdma_terms(const struct nfsrdma_session *session, struct nfsrdma_terms *terms);
 
 /**
  * nfsrdma_stats - get what the session did
  * @session: a session
- * @stats: the counts
+ * @stats: the counts; the caller sets @stats->size before
+ *
+ * Return: 0, or -EINVAL if @stats->size is that of no version.
  */
-void nfsrdma_stats(const struct nfsrdma_session *session, struct nfsrdma_stats *stats);
+int nfsrdma_stats(const struct nfsrdma_session *session, struct nfsrdma_stats *stats);
 
 /**
  * nfsrdma_message - explain the last failure
@@ -320,7 +373,8 @@ int nfsrdma_opendir(struct nfsrdma_session *session, const char *path, struct nf
 /**
  * nfsrdma_readdir - get the next entry of a directory
  * @dir: an open directory
- * @entry: the entry, valid until the next call for @dir; "." and ".." are left out
+ * @entry: the entry, valid until the next call for @dir; "." and ".." are left out. The caller sets @entry->size
+ *	before
  *
  * Return: 1 with an entry, 0 at the end, or a negative errno value.
  */
@@ -479,6 +533,30 @@ int nfsrdma_prepare_read(struct nfsrdma_file *file, void *buf, size_t count, uin
  */
 int nfsrdma_prepare_write(struct nfsrdma_file *file, const void *buf, size_t count, uint64_t offset,
 			  uint64_t user_data);
+
+/**
+ * nfsrdma_prepare_reads - add reads to the next batch
+ * @ranges: what to read, each as by nfsrdma_prepare_read(); files of one session
+ * @count: elements of @ranges
+ *
+ * Adds the reads in their order, up to the first for which there is no room or that is wrong.
+ *
+ * Return: number of reads that were added; or, if that is 0, the negative errno value of nfsrdma_prepare_read() for
+ * the first one.
+ */
+int nfsrdma_prepare_reads(const struct nfsrdma_range *ranges, size_t count);
+
+/**
+ * nfsrdma_prepare_writes - add writes to the next batch
+ * @ranges: what to write, each as by nfsrdma_prepare_write(); files of one session
+ * @count: elements of @ranges
+ *
+ * Adds the writes in their order, up to the first for which there is no room or that is wrong.
+ *
+ * Return: number of writes that were added; or, if that is 0, the negative errno value of nfsrdma_prepare_write() for
+ * the first one.
+ */
+int nfsrdma_prepare_writes(const struct nfsrdma_range *ranges, size_t count);
 
 /**
  * nfsrdma_submit - send the batch

@@ -147,12 +147,13 @@ static uint32_t or_default(uint32_t value, uint32_t other)
 	return value ? value : other;
 }
 
-static int set_options(struct nfsrdma_session *session, const struct nfsrdma_options *options)
+static int set_options(struct nfsrdma_session *session, const struct nfsrdma_options *given)
 {
-	const struct nfsrdma_options none = {};
-	struct nfsrdma_options *to = &session->options;
+	struct nfsrdma_options all = {}, *options = &all, *to = &session->options;
+	int rc = given ? abi_take(&all, sizeof(all), given, OPTIONS_LEAST, "options") : 0;
 
-	options = options ? options : &none;
+	if (rc)
+		return rc;
 	*to = (struct nfsrdma_options){
 		.port = or_default(options->port, PORT_DEFAULT),
 		.depth = or_default(options->depth, DEPTH_DEFAULT),
@@ -174,6 +175,9 @@ static int set_options(struct nfsrdma_session *session, const struct nfsrdma_opt
 		return fail(-EINVAL, "depth %u: at most %d", to->depth, DEPTH_MAX);
 	if (to->inline_size < INLINE_MIN || to->inline_size > INLINE_MAX)
 		return fail(-EINVAL, "inline_size %u: %d to %d", options->inline_size, INLINE_MIN, INLINE_MAX);
+	if (to->cache / CACHE_BLOCK > CACHE_BLOCKS_MAX)
+		return fail(-EINVAL, "cache %llu: at most %llu", (unsigned long long)to->cache,
+			    (unsigned long long)CACHE_BLOCKS_MAX * CACHE_BLOCK);
 	if (!to->arena || to->arena > ARENA_DEFAULT)
 		return fail(-EINVAL, "arena %u: %d to %d", options->arena, BLOCK_BYTES, ARENA_DEFAULT);
 	return 0;
@@ -319,21 +323,22 @@ EXPORTED int nfsrdma_null(struct nfsrdma_session *session)
 	return rc ? rc : nfs_null(session);
 }
 
-EXPORTED void nfsrdma_terms(const struct nfsrdma_session *session, struct nfsrdma_terms *terms)
+EXPORTED int nfsrdma_terms(const struct nfsrdma_session *session, struct nfsrdma_terms *terms)
 {
-	*terms = (struct nfsrdma_terms){
+	struct nfsrdma_terms all = {
 		.credits = session->credits, .send_size = session->send_size, .recv_size = session->recv_size,
 		.private_data = session->peer.given, .extended = session->peer.extended,
 		.personalities = session->peer.capabilities &
 				 (session->options.personality | (session->optimist ? CAPABILITY_OPTIMISTIC : 0)),
 		.read_max = session->read_max, .write_max = session->write_max,
 	};
-	getnameinfo((struct sockaddr *)&session->address, sizeof(session->address), terms->address,
-		    sizeof(terms->address), NULL, 0, NI_NUMERICHOST);
-	snprintf(terms->device, sizeof(terms->device), "%s", session->device);
+	getnameinfo((struct sockaddr *)&session->address, sizeof(session->address), all.address,
+		    sizeof(all.address), NULL, 0, NI_NUMERICHOST);
+	snprintf(all.device, sizeof(all.device), "%s", session->device);
+	return abi_give(terms, &all, sizeof(all), TERMS_LEAST, "terms");
 }
 
-EXPORTED void nfsrdma_stats(const struct nfsrdma_session *session, struct nfsrdma_stats *stats)
+EXPORTED int nfsrdma_stats(const struct nfsrdma_session *session, struct nfsrdma_stats *stats)
 {
-	*stats = session->stats;
+	return abi_give(stats, &session->stats, sizeof(session->stats), STATS_LEAST, "stats");
 }

@@ -92,6 +92,7 @@ enum nfs_procedure {
 #define NOTICE_ROOM		128
 
 #define CACHE_BLOCK		4096
+#define CACHE_BLOCKS_MAX	(1U << 31)
 
 /* A completion of the second connection: this bit, kind, generation of the connection, and a number */
 #define SECOND_BIT		(1ULL << 62)
@@ -425,6 +426,18 @@ struct nfsrdma_session {
 	struct nfsrdma_stats stats;
 };
 
+/* --- abi.c --- */
+
+/* Bytes of the structs in version 0.1.0: no caller has fewer */
+#define ABI_UP_TO(type, member)	(offsetof(type, member) + sizeof(((type *)0)->member))
+#define OPTIONS_LEAST		ABI_UP_TO(struct nfsrdma_options, cache)
+#define TERMS_LEAST		ABI_UP_TO(struct nfsrdma_terms, device)
+#define STATS_LEAST		ABI_UP_TO(struct nfsrdma_stats, cached)
+#define ENTRY_LEAST		ABI_UP_TO(struct nfsrdma_entry, stat)
+
+int abi_take(void *to, size_t known, const void *from, size_t least, const char *name);
+int abi_give(void *to, const void *from, size_t known, size_t least, const char *name);
+
 /* --- session.c --- */
 
 int fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -639,7 +652,7 @@ void cache_close(struct nfsrdma_session *session, struct nfsrdma_file *file);
 void cache_resized(struct nfsrdma_session *session, const struct handle *fh);
 void cache_written(struct nfsrdma_session *session, struct nfsrdma_file *file);
 uint32_t cache_version(const struct nfsrdma_file *file);
-ssize_t cache_read(const struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset);
+ssize_t cache_read(const struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset, bool *eof);
 void cache_fill(struct nfsrdma_session *session, const struct io *io);
 
 /* --- io.c --- */

@@ -103,7 +103,7 @@ static int connect_to(struct thread_data *td, struct nfsrdma_session **session)
 {
 	struct engine_options *given = td->eo;
 	struct nfsrdma_options o = {
-		.port = given->port, .version = given->version, .depth = td->o.iodepth,
+		.size = sizeof(o), .port = given->port, .version = given->version, .depth = td->o.iodepth,
 		.optimistic = given->optimistic,
 	};
 	int rc;
@@ -233,7 +233,7 @@ static int init(struct thread_data *td)
 static void cleanup(struct thread_data *td)
 {
 	struct engine *e = td->io_ops_data;
-	struct nfsrdma_stats stats;
+	struct nfsrdma_stats stats = {.size = sizeof(stats)};
 
 	if (!e)
 		return;

@@ -62,6 +62,11 @@ class Library(NamedTuple):
         text = self.ffi.string(self.functions.nfsrdma_message()).decode(errors="replace")
         return OSError(-status, text or os.strerror(-status), *((path,) if path else ()))
 
+    def sized(self, name: str) -> Any:
+        """A new struct of the library that begins with its size, which tells it our version."""
+        kind = f"struct nfsrdma_{name}"
+        return self.ffi.new(f"{kind} *", {"size": self.ffi.sizeof(kind)})
+
 
 def declarations() -> str:
     """The declarations of the header as cffi's cdef() needs them.  UserError on other machines."""
@@ -71,6 +76,33 @@ def declarations() -> str:
     text = re.sub(r"/\*.*?\*/", "", _header().read_text(), flags=re.DOTALL)
     text = re.sub(r'^#.*$|^extern "C" \{\n|^\}\n', "", text, flags=re.MULTILINE)
     return _TYPES % _STATS[machine] + text
+
+
+def _header_version() -> int:
+    """NFSRDMA_VERSION of the header: one octet each for major, minor and patch."""
+    text = _header().read_text()
+    found = re.findall(r"^#define NFSRDMA_VERSION_(?:MAJOR|MINOR|PATCH)\s+(\d+)$", text, re.M)
+    major, minor, patch = map(int, found)
+    return major << 16 | minor << 8 | patch
+
+
+def _text_of(version: int) -> str:
+    return f"{version >> 16}.{version >> 8 & 0xFF}.{version & 0xFF}"
+
+
+def _check_version(functions: Any, name: str) -> None:
+    """UserError unless the library has the version that this package knows, or a later patch."""
+    wanted = _header_version()
+    try:
+        found = functions.nfsrdma_version()
+    except AttributeError:
+        found = 0
+    if found >> 8 == wanted >> 8 and found >= wanted:
+        return
+    version = _text_of(found) if found else "before 0.1.0"
+    expected = f"{_text_of(wanted)} or a later {wanted >> 16}.{wanted >> 8 & 0xFF}"
+    text = f"{name}: found version {version}, expected {expected}"
+    raise UserError(text, "install libnfsrdma0 and nfsrdma-tools of one release")
 
 
 def _header() -> Path:
@@ -85,7 +117,7 @@ def _header() -> Path:
 def load() -> Library:
     """Load the library: $NFSRDMA_LIBRARY, the installed one, or the one built in this clone.
 
-    UserError if there is none.
+    UserError if there is none, or if it has a version that this package does not know.
     """
     import cffi
 
@@ -98,8 +130,11 @@ def load() -> Library:
     reasons = []
     for name in names:
         try:
-            return Library(ffi, ffi.dlopen(name))
+            functions = ffi.dlopen(name)
         except OSError as error:
             reasons.append(str(error))
+            continue
+        _check_version(functions, name)
+        return Library(ffi, functions)
     # cffi adds what it tried instead
     raise UserError(reasons[0].partition(".  Additionally")[0], _HINT)

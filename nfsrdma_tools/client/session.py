@@ -136,6 +136,7 @@ def connect(  # noqa: PLR0913 - the options of the library
         raise ValueError(f"vers {vers!r}: one of {', '.join(_VERSIONS)}")
     library = load()
     options = {
+        "size": library.ffi.sizeof("struct nfsrdma_options"),
         "port": port,
         "depth": depth,
         "inline_size": inline_size,
@@ -208,7 +209,7 @@ class Session:
     @property
     def terms(self) -> Terms:
         """The properties of the connection."""
-        terms = self._ffi.new("struct nfsrdma_terms *")
+        terms = self._library.sized("terms")
         self._void("terms", terms)
         bits = enumerate(PERSONALITIES)
         return Terms(
@@ -227,7 +228,7 @@ class Session:
     @property
     def stats(self) -> Stats:
         """Counts of what the session did."""
-        stats = self._ffi.new("struct nfsrdma_stats *")
+        stats = self._library.sized("stats")
         self._void("stats", stats)
         return Stats(*(getattr(stats, name) for name in Stats._fields))
 
@@ -285,7 +286,7 @@ class Session:
             box = self._ffi.new("struct nfsrdma_dir **")
             self._call("opendir", _encoded(path), box)
             stack.callback(self._library.functions.nfsrdma_closedir, box[0])
-            found, text = self._ffi.new("struct nfsrdma_entry *"), os.fsdecode(path)
+            found, text = self._library.sized("entry"), os.fsdecode(path)
             while self._call("readdir", of=(box[0], found)):
                 name = os.fsdecode(self._ffi.string(found.name))
                 # the library refuses them; no caller must ever join one with a folder of its own

@@ -26,6 +26,9 @@ CHECKS = (
     "write and references",
     "call beside RDMA Reads",
     "no memory for the cache",
+    "sizes of structs",
+    "ranges",
+    "calls of a path",
 )
 
 pytestmark = pytest.mark.skipif(native.COMPILER is None, reason="no C compiler")

@@ -615,8 +615,8 @@ static uint32_t cache_size;
 static void open_session(uint32_t arena)
 {
 	struct nfsrdma_options options = {
-		.depth = 8, .inline_size = 4096, .arena = arena, .timeout = 4000, .optimistic = optimistic,
-		.cache = cache_size,
+		.size = sizeof(options), .depth = 8, .inline_size = 4096, .arena = arena, .timeout = 4000,
+		.optimistic = optimistic, .cache = cache_size,
 	};
 	int rc = nfsrdma_connect("127.0.0.1", &options, &session);
 
@@ -636,7 +636,7 @@ static struct nfsrdma_file *open_file(void)
 
 /* --- checks --- */
 
-static struct nfsrdma_options plain = { .timeout = 4000 };
+static struct nfsrdma_options plain = { .size = sizeof(plain), .timeout = 4000 };
 
 static void *connect_and_close(void *unused)
 {
@@ -841,7 +841,7 @@ static void check_call_beside_a_full_arena(void)
 	struct nfsrdma_file *file;
 	static uint8_t data[20000];
 	struct nfsrdma_dir *dir;
-	struct nfsrdma_entry entry;
+	struct nfsrdma_entry entry = {.size = sizeof(entry)};
 	int rc;
 
 	serve = reads;
@@ -885,7 +885,7 @@ static void lists_dots(const struct nfr_header *call, const uint8_t *rpc, size_t
 
 static void check_listing_without_progress(void)
 {
-	struct nfsrdma_entry entry;
+	struct nfsrdma_entry entry = {.size = sizeof(entry)};
 	struct nfsrdma_dir *dir;
 	int rc, i;
 
@@ -921,7 +921,7 @@ CLIENT *clnt_create_timed(const char *host, rpcprog_t program, rpcvers_t version
 
 static void check_silent_mount_daemon(void)
 {
-	struct nfsrdma_options options = { .timeout = 20000 };
+	struct nfsrdma_options options = { .size = sizeof(options), .timeout = 20000 };
 	struct sockaddr_in any = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	struct timespec before, after;
 	long took;
@@ -973,7 +973,7 @@ static struct nfsrdma_file *open_optimistic(void)
 
 static void join(void)
 {
-	struct nfsrdma_stats stats = {};
+	struct nfsrdma_stats stats = {.size = sizeof(stats)};
 	int i;
 
 	for (i = 0; i < 100 && !stats.second_connects; i++) {
@@ -1136,7 +1136,7 @@ static void check_call_beside_rdma_reads(void)
 	struct nfsrdma_file *file = begin_optimistic(BLOCK_BYTES);
 	struct nfsrdma_completion done;
 	static uint8_t data[20000];
-	struct nfsrdma_entry entry;
+	struct nfsrdma_entry entry = {.size = sizeof(entry)};
 	struct nfsrdma_dir *dir;
 	int rc;
 
@@ -1175,6 +1175,132 @@ static void check_no_memory_for_the_cache(void)
 	nfsrdma_disconnect(session);
 }
 
+/* --- the binary interface --- */
+
+/* The library writes no byte behind the size that the caller has set, and none for a size of no version */
+static void check_sizes_of_structs(void)
+{
+	struct { struct nfsrdma_stats stats; uint64_t behind[8]; } stats = {};
+	struct { struct nfsrdma_terms terms; uint64_t behind[8]; } terms = {};
+
+	serve = reads;
+	open_session(0);
+	expect(!nfsrdma_null(session), "null");
+	stats.behind[0] = terms.behind[0] = 0x5a5a5a5a;
+	expect(nfsrdma_stats(session, &stats.stats) == -EINVAL && !stats.stats.calls, "stats of size 0");
+	expect(nfsrdma_terms(session, &terms.terms) == -EINVAL && !terms.terms.credits, "terms of size 0");
+	stats.stats.size = STATS_LEAST - 8;
+	expect(nfsrdma_stats(session, &stats.stats) == -EINVAL && !stats.stats.calls, "stats before version 0.1.0");
+	/* of a later version */
+	stats.stats.size = sizeof(stats);
+	terms.terms.size = sizeof(terms);
+	expect(!nfsrdma_stats(session, &stats.stats) && stats.stats.calls == 1, "stats");
+	expect(!nfsrdma_terms(session, &terms.terms) && terms.terms.credits == 9, "terms");
+	expect(stats.stats.size == sizeof(stats.stats) && terms.terms.size == sizeof(terms.terms), "sizes");
+	expect(stats.behind[0] == 0x5a5a5a5a && terms.behind[0] == 0x5a5a5a5a, "a byte behind a struct");
+	stats.stats = (struct nfsrdma_stats){ .size = STATS_LEAST };
+	expect(!nfsrdma_stats(session, &stats.stats) && stats.stats.calls == 1, "stats of version 0.1.0");
+	nfsrdma_disconnect(session);
+}
+
+/* --- ranges --- */
+
+static void check_ranges(void)
+{
+	struct nfsrdma_completion done[8];
+	static uint8_t data[10][512];
+	struct nfsrdma_range ranges[10];
+	struct nfsrdma_file *file;
+	size_t i;
+
+	serve = reads;
+	open_session(0);
+	file = open_file();
+	for (i = 0; i < 10; i++)
+		ranges[i] = (struct nfsrdma_range){
+			.file = file, .buf = data[i], .count = 512 - i, .offset = 4096 * i, .user_data = 70 + i,
+		};
+	/* as many as there is room for */
+	expect(nfsrdma_prepare_reads(ranges, 10) == 8, "prepare_reads");
+	expect(nfsrdma_prepare_reads(ranges + 8, 2) == -EAGAIN, "a place too many");
+	expect(nfsrdma_submit(session) == 8 && nfsrdma_wait(session, done, 8, 8, -1) == 8, "wait");
+	for (i = 0; i < 8; i++)
+		expect(done[i].user_data == 70 + i && done[i].result == (int64_t)(512 - i) && done[i].eof == 1,
+		       "completion %zu", i);
+	/* up to the one that is wrong */
+	ranges[9].reserved = 1;
+	expect(nfsrdma_prepare_reads(ranges + 8, 2) == 1, "prepare_reads");
+	expect(nfsrdma_prepare_reads(ranges + 9, 1) == -EINVAL, "reserved");
+	expect(nfsrdma_submit(session) == 1 && nfsrdma_wait(session, done, 8, 1, -1) == 1, "wait");
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+}
+
+/* --- paths --- */
+
+static uint32_t calls_of[22];
+
+/* LOOKUP finds everything: "d" is a directory, "." a link to itself, and all else a file.  Counts the calls. */
+static void looks_up(const struct nfr_header *call, const uint8_t *rpc, size_t length)
+{
+	uint8_t results[256] = {}, *at = results + 4;
+	uint32_t procedure = procedure_of(rpc);
+
+	expect(procedure < 22, "procedure %u", procedure);
+	calls_of[procedure]++;
+	if (procedure == NFS_GETATTR) {
+		attributes(call);
+		return;
+	}
+	if (procedure == NFS_READLINK) {
+		at = nfr_wire_put32(at, 0);
+		at = put_opaque(at, ".", 1);
+		reply(call, results, at - results);
+		return;
+	}
+	expect(procedure == NFS_LOOKUP, "procedure %u", procedure);
+	at = put_opaque(at, "handle", 6);
+	at = nfr_wire_put32(at, 1);
+	nfr_wire_put32(at, rpc[length - 4] == 'd' ? 2 : rpc[length - 4] == 'l' ? 5 : 1);
+	at = nfr_wire_put32(at + NFS_ATTR_BYTES, 0);
+	reply(call, results, at - results);
+}
+
+static void opens(const char *path, uint32_t lookups, uint32_t getattrs)
+{
+	struct nfsrdma_file *file;
+	struct stat st;
+	int rc;
+
+	memset(calls_of, 0, sizeof(calls_of));
+	rc = nfsrdma_open(session, path, O_RDONLY, 0, &file);
+	if (rc == -EISDIR)
+		rc = nfsrdma_stat(session, path, &st), lookups *= 2, getattrs *= 2;
+	else
+		nfsrdma_close(file);
+	expect(!rc, "%s: %d", path, rc);
+	expect(calls_of[NFS_LOOKUP] == lookups && calls_of[NFS_GETATTR] == getattrs,
+	       "%s: %u LOOKUPs and %u GETATTRs, expected %u and %u", path, calls_of[NFS_LOOKUP],
+	       calls_of[NFS_GETATTR], lookups, getattrs);
+}
+
+/* LOOKUP returns attributes: only a path that ends without one needs a GETATTR */
+static void check_calls_of_a_path(void)
+{
+	serve = looks_up;
+	open_session(0);
+	opens("f", 1, 0);
+	opens("d/d/d/f", 4, 0);
+	opens("d/../f", 2, 0);
+	opens("d", 1, 0);
+	opens("", 0, 1);
+	opens("d/..", 1, 1);
+	/* a link to "." is the directory */
+	opens("l", 1, 1);
+	opens("l/f", 2, 0);
+	nfsrdma_disconnect(session);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -1196,6 +1322,9 @@ static const struct {
 	{ "write and references", check_write_and_references },
 	{ "call beside RDMA Reads", check_call_beside_rdma_reads },
 	{ "no memory for the cache", check_no_memory_for_the_cache },
+	{ "sizes of structs", check_sizes_of_structs },
+	{ "ranges", check_ranges },
+	{ "calls of a path", check_calls_of_a_path },
 };
 
 /* Without an argument, the names of all checks */

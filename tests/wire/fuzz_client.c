@@ -163,7 +163,7 @@ static void use_data(const uint8_t *data, ssize_t size)
 static void call(uint8_t which, struct nfsrdma_file *file, uint8_t *buffer)
 {
 	struct nfsrdma_completion done[4];
-	struct nfsrdma_entry entry;
+	struct nfsrdma_entry entry = {.size = sizeof(entry)};
 	struct nfsrdma_dir *dir;
 	struct nfsrdma_file *other;
 	struct stat st;

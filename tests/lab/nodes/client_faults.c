@@ -69,7 +69,7 @@ static void fill(uint8_t *to, uint32_t block, uint32_t version)
 
 static void open_session(uint32_t depth, uint32_t version)
 {
-	struct nfsrdma_options options = { .depth = depth, .version = version };
+	struct nfsrdma_options options = { .size = sizeof(options), .depth = depth, .version = version };
 
 	expect(!nfsrdma_connect(target, &options, &session), "connect");
 }
@@ -100,7 +100,7 @@ static void collect(int left)
 
 static void print_stats(const char *more, unsigned long value)
 {
-	struct nfsrdma_stats stats;
+	struct nfsrdma_stats stats = {.size = sizeof(stats)};
 
 	nfsrdma_stats(session, &stats);
 	printf("{\"%s\": %lu, \"resent\": %lu, \"connects\": %lu, \"direct\": %lu, \"copied\": %lu,"
@@ -145,7 +145,7 @@ static void one_batch(struct nfsrdma_file *file)
 static int enough(void)
 {
 	struct pollfd input = { .fd = 0, .events = POLLIN };
-	struct nfsrdma_stats stats;
+	struct nfsrdma_stats stats = {.size = sizeof(stats)};
 
 	nfsrdma_stats(session, &stats);
 	printf("connects %lu\n", stats.connects);
@@ -281,7 +281,7 @@ static void many(void)
 {
 	struct nfsrdma_region *region;
 	struct nfsrdma_file *file;
-	struct nfsrdma_terms terms;
+	struct nfsrdma_terms terms = {.size = sizeof(terms)};
 
 	open_session(127, 3);
 	nfsrdma_terms(session, &terms);
@@ -298,7 +298,7 @@ static void many(void)
 static void small(void)
 {
 	struct nfsrdma_file *file;
-	struct nfsrdma_terms terms;
+	struct nfsrdma_terms terms = {.size = sizeof(terms)};
 	int rc;
 
 	open_session(4, 3);

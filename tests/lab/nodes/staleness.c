@@ -625,7 +625,7 @@ static void become_user(void)
 
 static void connect_user(struct reader *reader, void *room)
 {
-	struct nfsrdma_options options = { .optimistic = 1, .depth = BATCH_MOST };
+	struct nfsrdma_options options = { .size = sizeof(options), .optimistic = 1, .depth = BATCH_MOST };
 	struct nfsrdma_region *region;
 	int tries = 0;
 
@@ -818,6 +818,7 @@ static void *read_without_mount(void *argument)
 	connect_user(reader, room);
 	while (!over)
 		read_file(reader, room);
+	reader->stats.size = sizeof(reader->stats);
 	nfsrdma_stats(reader->session, &reader->stats);
 	nfsrdma_disconnect(reader->session);
 	free(room);
@@ -826,7 +827,7 @@ static void *read_without_mount(void *argument)
 
 static void report_user(const struct reader *readers, int count)
 {
-	struct nfsrdma_stats sum = { 0 };
+	struct nfsrdma_stats sum = {.size = sizeof(sum)};
 	uint64_t reads = 0;
 
 	for (int i = 0; i < count; i++) {
