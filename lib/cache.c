@@ -28,12 +28,11 @@ struct block {
 };
 
 struct cached_file {
-	struct cached_file *next;
+	struct inode *inode;
 	uint32_t users, nblocks;
 	uint32_t version;
 	bool known;			/* @attr is valid */
 	attr3 attr;
-	struct handle fh;
 };
 
 /**
@@ -45,7 +44,6 @@ struct cached_file {
  * @unused: those of them without data
  * @uses: blocks with data, the one used last first
  * @table: blocks by file and index, @mask + 1 elements
- * @files: all files with a user or a block
  */
 struct cache {
 	uint8_t *data;
@@ -56,7 +54,6 @@ struct cache {
 	TAILQ_HEAD(block_uses, block) uses;
 	struct block **table;
 	uint32_t mask;
-	struct cached_file *files;
 };
 
 static uint8_t *data_of(const struct cache *cache, const struct block *block)
@@ -80,16 +77,15 @@ static struct block *find(const struct cache *cache, const struct cached_file *f
 	return block;
 }
 
-static void free_if_unused(struct cache *cache, struct cached_file *file)
+static void free_if_unused(struct nfsrdma_session *session, struct cached_file *file)
 {
-	struct cached_file **at = &cache->files;
+	struct inode *inode = file->inode;
 
 	if (file->users || file->nblocks)
 		return;
-	while (*at != file)
-		at = &(*at)->next;
-	*at = file->next;
+	inode->cached = NULL;
 	free(file);
+	inode_put(session, inode);
 }
 
 /* Free a block, but not its file */
@@ -107,8 +103,9 @@ static void release(struct cache *cache, struct block *block)
 	cache->unused = block;
 }
 
-static struct block *take(struct cache *cache)
+static struct block *take(struct nfsrdma_session *session)
 {
+	struct cache *cache = session->cache;
 	struct cached_file *file;
 	struct block *block;
 
@@ -118,7 +115,7 @@ static struct block *take(struct cache *cache)
 		block = TAILQ_LAST(&cache->uses, block_uses);
 		file = block->file;
 		release(cache, block);
-		free_if_unused(cache, file);
+		free_if_unused(session, file);
 	}
 	block = cache->unused;
 	cache->unused = block->next;
@@ -137,15 +134,6 @@ static void drop_all(struct cache *cache, struct cached_file *file)
 
 /* --- files --- */
 
-static struct cached_file *find_file(const struct cache *cache, const struct handle *fh)
-{
-	struct cached_file *file = cache->files;
-
-	while (file && (file->fh.length != fh->length || memcmp(file->fh.bytes, fh->bytes, fh->length)))
-		file = file->next;
-	return file;
-}
-
 static bool same_time(time3 a, time3 b)
 {
 	return a.sec == b.sec && a.nsec == b.nsec;
@@ -162,16 +150,16 @@ static bool same_time(time3 a, time3 b)
 int cache_open(struct nfsrdma_session *session, struct nfsrdma_file *file, const attr3 *attr)
 {
 	struct cache *cache = session->cache;
-	struct cached_file *cached = find_file(cache, &file->fh);
+	struct cached_file *cached = file->inode->cached;
 
 	if (!cached) {
 		cached = calloc(1, sizeof(*cached));
 		/* without an entry, its writes would not drop what another open of it has read */
 		if (!cached)
 			return no_memory();
-		cached->fh = file->fh;
-		cached->next = cache->files;
-		cache->files = cached;
+		cached->inode = file->inode;
+		file->inode->cached = cached;
+		file->inode->users++;
 	}
 	if (!cached->known || cached->attr.size != attr->size || !same_time(cached->attr.mtime, attr->mtime) ||
 	    !same_time(cached->attr.ctime, attr->ctime))
@@ -188,16 +176,16 @@ void cache_close(struct nfsrdma_session *session, struct nfsrdma_file *file)
 	if (!file->cached)
 		return;
 	file->cached->users--;
-	free_if_unused(session->cache, file->cached);
+	free_if_unused(session, file->cached);
 }
 
 /* A file of the server has another size */
-void cache_resized(struct nfsrdma_session *session, const struct handle *fh)
+void cache_resized(struct nfsrdma_session *session, const struct nfs_fh *fh)
 {
-	struct cached_file *cached = session->cache ? find_file(session->cache, fh) : NULL;
+	struct inode *inode = session->cache ? inode_find(session, fh) : NULL;
 
-	if (cached)
-		drop_all(session->cache, cached);
+	if (inode && inode->cached)
+		drop_all(session->cache, inode->cached);
 }
 
 /* A write begins or ends: its data is elsewhere than in blocks, and so may be the end of the file */
@@ -283,13 +271,14 @@ ssize_t cache_read(const struct nfsrdma_file *file, uint8_t *buf, size_t count, 
 	return done;
 }
 
-static void fill_block(struct cache *cache, struct cached_file *file, uint64_t index, const uint8_t *from,
-		       uint32_t length, bool eof)
+static void fill_block(struct nfsrdma_session *session, struct cached_file *file, uint64_t index,
+		       const uint8_t *from, uint32_t length, bool eof)
 {
+	struct cache *cache = session->cache;
 	struct block *block = find(cache, file, index), **at;
 
 	if (!block) {
-		block = take(cache);
+		block = take(session);
 		at = bucket(cache, file, index);
 		*block = (struct block){.next = *at, .file = file, .index = index};
 		*at = block;
@@ -315,7 +304,7 @@ void cache_fill(struct nfsrdma_session *session, const struct io *io)
 		last = end - at <= CACHE_BLOCK;
 		if (end - at < CACHE_BLOCK && !io->eof)
 			break;
-		fill_block(session->cache, file, at / CACHE_BLOCK, io->buf + (at - io->offset),
+		fill_block(session, file, at / CACHE_BLOCK, io->buf + (at - io->offset),
 			   last ? end - at : CACHE_BLOCK, last && io->eof);
 	}
 }
@@ -347,14 +336,9 @@ int cache_allocate(struct nfsrdma_session *session)
 void cache_free(struct nfsrdma_session *session)
 {
 	struct cache *cache = session->cache;
-	struct cached_file *file;
 
 	if (!cache)
 		return;
-	while ((file = cache->files)) {
-		cache->files = file->next;
-		free(file);
-	}
 	if (cache->data)
 		munmap(cache->data, cache->bytes);
 	free(cache->blocks);

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -64,6 +65,38 @@ int connection_open(struct nfsrdma_session *session)
 	return rc;
 }
 
+/* Have another descriptor for completions that no message brings; 0, or a negative errno value */
+int connection_use_fd(struct nfsrdma_session *session)
+{
+	int rc = 0;
+
+	if (session->wake >= 0)
+		return 0;
+	descriptors_lock();
+	session->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (session->wake < 0 || !watch(session, session->wake))
+		rc = fail(-errno, "eventfd: %s", strerror(errno));
+	descriptors_unlock();
+	return rc;
+}
+
+/* Make the descriptor of the session readable */
+void connection_wake(struct nfsrdma_session *session)
+{
+	uint64_t one = 1;
+
+	session->woken = write(session->wake, &one, sizeof(one)) == sizeof(one);
+}
+
+/* The end of connection_wake() */
+void connection_rest(struct nfsrdma_session *session)
+{
+	uint64_t count;
+
+	if (session->woken)
+		session->woken = read(session->wake, &count, sizeof(count)) != sizeof(count);
+}
+
 static void close_device(struct nfsrdma_session *session)
 {
 	memory_deregister(session);
@@ -85,6 +118,9 @@ void connection_end(struct nfsrdma_session *session)
 	if (session->epoll >= 0)
 		close(session->epoll);
 	session->epoll = -1;
+	if (session->wake >= 0)
+		close(session->wake);
+	session->wake = -1;
 	descriptors_unlock();
 }
 

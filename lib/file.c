@@ -16,15 +16,20 @@
 
 #define LINKS_MAX	40
 
+/* Of nfsrdma_open(); the last ones have no meaning here */
+#define OPEN_FLAGS \
+	(O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_NOFOLLOW | O_DSYNC | O_SYNC | NFSRDMA_OPTIMISTIC | \
+	 O_CLOEXEC | O_LARGEFILE | O_NOCTTY)
+
 /* "." and ".." in a row */
 #define DOTS_MAX	16
 
 /* ftype3 */
 enum { TYPE_FILE = 1, TYPE_DIRECTORY = 2, TYPE_LINK = 5 };
 
-static int setattr(struct nfsrdma_session *session, const char *path, struct handle *fh, set3 attr)
+static int setattr(struct nfsrdma_session *session, const char *path, struct nfs_fh *fh, set3 attr)
 {
-	setattr3_args args = {.fh = of_handle(fh), .attr = attr};
+	setattr3_args args = {.fh = nfs_fh3(fh), .attr = attr};
 	wcc3_res res = {};
 	int rc = nfs_call(session, NFS_SETATTR, path, (xdrproc_t)xdr_setattr3_args, &args,
 			  (xdrproc_t)xdr_wcc3_res, &res, 0);
@@ -37,25 +42,25 @@ static int setattr(struct nfsrdma_session *session, const char *path, struct han
 	return rc;
 }
 
-static int getattr(struct nfsrdma_session *session, const char *path, struct handle *fh, attr3 *attr)
+static int getattr(struct nfsrdma_session *session, const char *path, struct nfs_fh *fh, attr3 *attr)
 {
-	fh3 args = of_handle(fh);
+	fh3 args = nfs_fh3(fh);
 
 	return session->dialect->getattr(session, path, &args, attr);
 }
 
-static int lookup(struct nfsrdma_session *session, const char *path, struct handle *dir, const char *name,
-		  struct handle *fh, attr3 *attr)
+static int lookup(struct nfsrdma_session *session, const char *path, struct nfs_fh *dir, const char *name,
+		  struct nfs_fh *fh, attr3 *attr)
 {
-	fh3 args = of_handle(dir);
+	fh3 args = nfs_fh3(dir);
 
 	return session->dialect->lookup(session, path, &args, name, fh, attr);
 }
 
 /* The text of a link; the caller frees it */
-static int readlink_of(struct nfsrdma_session *session, const char *path, struct handle *fh, char **text)
+static int readlink_of(struct nfsrdma_session *session, const char *path, struct nfs_fh *fh, char **text)
 {
-	fh3 args = of_handle(fh);
+	fh3 args = nfs_fh3(fh);
 
 	return session->dialect->readlink(session, path, &args, text);
 }
@@ -104,9 +109,9 @@ struct walk {
 	struct nfsrdma_session *session;
 	const char *path;
 	char *rest;
-	struct handle *above;
+	struct nfs_fh *above;
 	size_t depth, room;
-	struct handle here;
+	struct nfs_fh here;
 	bool known;
 	attr3 attr;
 	unsigned int links;
@@ -116,7 +121,7 @@ static int push(struct walk *walk)
 {
 	if (walk->depth == walk->room) {
 		size_t room = walk->room ? 2 * walk->room : 16;
-		struct handle *more = realloc(walk->above, room * sizeof(*more));
+		struct nfs_fh *more = realloc(walk->above, room * sizeof(*more));
 
 		if (!more)
 			return no_memory();
@@ -130,11 +135,11 @@ static int push(struct walk *walk)
 static void at_root(struct walk *walk)
 {
 	walk->depth = 0;
-	walk->here = nfs_handle(&walk->session->root);
+	walk->here = nfs_fh_of(&walk->session->root);
 }
 
 /* Continue with the text of a link, and then the components behind it */
-static int follow(struct walk *walk, struct handle *link)
+static int follow(struct walk *walk, struct nfs_fh *link)
 {
 	const char *directory = walk->session->directory;
 	size_t length = strlen(directory);
@@ -173,7 +178,7 @@ out:
 
 static int step(struct walk *walk, char *name, bool last, bool follow_last)
 {
-	struct handle next;
+	struct nfs_fh next;
 	int rc;
 
 	if (!strcmp(name, "."))
@@ -317,7 +322,7 @@ static int call_in_parent(struct nfsrdma_session *session, const char *path, enu
 	int rc = walk_to(&walk, session, path, &name, false);
 
 	if (!rc) {
-		dirop3 args = {of_handle(&walk.here), name};
+		dirop3 args = {nfs_fh3(&walk.here), name};
 
 		rc = nfs_call(session, procedure, path, (xdrproc_t)xdr_dirop3, &args,
 			      (xdrproc_t)xdr_wcc3_res, &res, 0);
@@ -340,14 +345,14 @@ EXPORTED int nfsrdma_rmdir(struct nfsrdma_session *session, const char *path)
 
 /* CREATE, MKDIR and SYMLINK have results of one form */
 static int make(struct nfsrdma_session *session, const char *path, enum nfs_procedure procedure,
-		xdrproc_t encode, const void *args, struct handle *fh)
+		xdrproc_t encode, const void *args, struct nfs_fh *fh)
 {
 	create3_res res = {};
 	int rc = nfs_call(session, procedure, path, encode, args, (xdrproc_t)xdr_create3_res, &res, 0);
 
 	if (!rc && fh)
-		*fh = res.create3_res_u.ok.fh.present ? nfs_handle(&res.create3_res_u.ok.fh.post_fh3_u.fh) :
-							(struct handle){};
+		*fh = res.create3_res_u.ok.fh.present ? nfs_fh_of(&res.create3_res_u.ok.fh.post_fh3_u.fh) :
+							(struct nfs_fh){};
 	xdr_free((xdrproc_t)xdr_create3_res, (char *)&res);
 	return rc;
 }
@@ -359,7 +364,7 @@ EXPORTED int nfsrdma_mkdir(struct nfsrdma_session *session, const char *path, mo
 	int rc = walk_to(&walk, session, path, &name, false);
 
 	if (!rc) {
-		mkdir3_args args = {{of_handle(&walk.here), name}, set_mode(without_umask(mode))};
+		mkdir3_args args = {{nfs_fh3(&walk.here), name}, set_mode(without_umask(mode))};
 
 		rc = make(session, path, NFS_MKDIR, (xdrproc_t)xdr_mkdir3_args, &args, NULL);
 	}
@@ -375,7 +380,7 @@ EXPORTED int nfsrdma_symlink(struct nfsrdma_session *session, const char *text, 
 	int rc = walk_to(&walk, session, path, &name, false);
 
 	if (!rc) {
-		symlink3_args args = {{of_handle(&walk.here), name}, set_mode(0777), (char *)text};
+		symlink3_args args = {{nfs_fh3(&walk.here), name}, set_mode(0777), (char *)text};
 
 		rc = make(session, path, NFS_SYMLINK, (xdrproc_t)xdr_symlink3_args, &args, NULL);
 	}
@@ -394,7 +399,7 @@ EXPORTED int nfsrdma_rename(struct nfsrdma_session *session, const char *from, c
 	if (!rc)
 		rc = walk_to(&target, session, to, &new, false);
 	if (!rc) {
-		rename3_args args = {{of_handle(&source.here), old}, {of_handle(&target.here), new}};
+		rename3_args args = {{nfs_fh3(&source.here), old}, {nfs_fh3(&target.here), new}};
 
 		rc = nfs_call(session, NFS_RENAME, from, (xdrproc_t)xdr_rename3_args, &args,
 			      (xdrproc_t)xdr_rename3_res, &res, 0);
@@ -423,9 +428,9 @@ EXPORTED int nfsrdma_truncate(struct nfsrdma_session *session, const char *path,
 /* Make the file @name; an exclusive one by a verifier, so that a repeated call makes it once */
 static int create(struct walk *walk, char *name, int flags, mode_t mode)
 {
-	create3_args args = {{of_handle(&walk->here), name}, {.mode = CREATE_GUARDED}};
+	create3_args args = {{nfs_fh3(&walk->here), name}, {.mode = CREATE_GUARDED}};
 	struct nfsrdma_session *session = walk->session;
-	struct handle fh;
+	struct nfs_fh fh;
 	set3 attr = set_mode(without_umask(mode));
 	int rc;
 
@@ -493,19 +498,35 @@ static int use_cache(struct walk *walk, struct nfsrdma_file *file)
 		return 0;
 	if (file->flags & (O_CREAT | O_TRUNC))
 		rc = getattr(session, walk->path, &walk->here, &walk->attr);
-	if (!rc)
-		rc = cache_open(session, file, &walk->attr);
-	if (rc)
-		free(file);
-	return rc;
+	return rc ? rc : cache_open(session, file, &walk->attr);
+}
+
+/* A file with one user; NULL: no memory */
+struct nfsrdma_file *file_make(struct nfsrdma_session *session, const struct nfs_fh *fh, int flags)
+{
+	struct nfsrdma_file *file = calloc(1, sizeof(*file));
+
+	if (!file)
+		return NULL;
+	*file = (struct nfsrdma_file){
+		.session = session, .fh = *fh, .flags = flags, .users = 1, .seen = session->losses,
+		.inode = inode_get(session, fh),
+	};
+	if (file->inode)
+		return file;
+	free(file);
+	return NULL;
 }
 
 EXPORTED int nfsrdma_open(struct nfsrdma_session *session, const char *path, int flags, mode_t mode,
 			  struct nfsrdma_file **file)
 {
+	struct nfsrdma_file *new = NULL;
 	struct walk walk;
 	int rc;
 
+	if (flags & ~OPEN_FLAGS)
+		return fail(-EINVAL, "%s: flags %#o: the library has no %#o", path, flags, flags & ~OPEN_FLAGS);
 	if (session->dialect != &nfs3_dialect && (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY)
 		return fail(-EROFS, "%s: a session with NFSv4.1 only reads", path);
 	if (flags & NFSRDMA_OPTIMISTIC && !session->optimist)
@@ -519,16 +540,14 @@ EXPORTED int nfsrdma_open(struct nfsrdma_session *session, const char *path, int
 	if (!rc)
 		rc = check_type(&walk, flags);
 	if (!rc) {
-		*file = calloc(1, sizeof(**file));
-		rc = *file ? 0 : no_memory();
-	}
-	if (!rc) {
-		**file = (struct nfsrdma_file){
-			.session = session, .fh = walk.here, .flags = flags, .users = 1,
-		};
-		rc = use_cache(&walk, *file);
+		new = file_make(session, &walk.here, flags);
+		rc = new ? use_cache(&walk, new) : no_memory();
 	}
 	walk_end(&walk);
+	if (!rc)
+		*file = new;
+	else if (new)
+		file_put(new);
 	return rc;
 }
 
@@ -539,13 +558,8 @@ void file_put(struct nfsrdma_file *file)
 		return;
 	if (file->cached)
 		cache_close(file->session, file);
+	inode_put(file->session, file->inode);
 	free(file);
-}
-
-EXPORTED void nfsrdma_close(struct nfsrdma_file *file)
-{
-	if (file)
-		file_put(file);
 }
 
 EXPORTED int nfsrdma_fstat(struct nfsrdma_file *file, struct stat *st)
@@ -580,7 +594,7 @@ EXPORTED int nfsrdma_ftruncate(struct nfsrdma_file *file, uint64_t size)
  */
 struct nfsrdma_dir {
 	struct nfsrdma_session *session;
-	struct handle fh;
+	struct nfs_fh fh;
 	readdirplus3_args args;
 	readdirplus3_res res;
 	entry3 *next;
@@ -601,7 +615,7 @@ EXPORTED int nfsrdma_opendir(struct nfsrdma_session *session, const char *path, 
 	if (!rc) {
 		**dir = (struct nfsrdma_dir){.session = session, .fh = walk.here};
 		(*dir)->args = (readdirplus3_args){
-			.dir = of_handle(&(*dir)->fh),
+			.dir = nfs_fh3(&(*dir)->fh),
 			.dircount = session->list_max, .maxcount = session->list_max,
 		};
 	}

@@ -51,8 +51,6 @@ static void count_way(struct nfsrdma_session *session, const struct io *io)
 		session->stats.direct++;
 }
 
-static int finish_write(struct nfsrdma_session *session, struct request *req, struct body *results);
-
 /* A write begins or ends: what the session knows of the file is of no use any more */
 static void writing(struct nfsrdma_session *session, struct nfsrdma_file *file)
 {
@@ -69,11 +67,13 @@ static void release(struct nfsrdma_session *session, struct request *req)
 		io->region->users--;
 	if (io->bounce)
 		memory_give(session, io->bounce, io->count);
-	if (req->finish == finish_write)
+	if (io->kind == IO_WRITE)
 		writing(session, io->file);
 	file_put(io->file);
 	io->file = NULL;
 	request_release(session, req);
+	if (session->held.head)
+		commit_held(session);
 }
 
 /* Expect the data in the reply if it has room there */
@@ -194,14 +194,6 @@ static int finish_read(struct nfsrdma_session *session, struct request *req, str
 	return rc ? rc : store_read(session, req, results, count, eof);
 }
 
-/* The server may have lost what it promised under another verifier */
-static void note_verifier(struct nfsrdma_file *file, const uint8_t *verifier)
-{
-	if (file->unstable && memcmp(file->verifier, verifier, sizeof(file->verifier)))
-		file->lost = true;
-	memcpy(file->verifier, verifier, sizeof(file->verifier));
-}
-
 static int finish_write(struct nfsrdma_session *session, struct request *req, struct body *results)
 {
 	uint32_t status, count, committed;
@@ -214,13 +206,10 @@ static int finish_write(struct nfsrdma_session *session, struct request *req, st
 		return nfs_error(status);
 	if (!take32(results, &count) || !take32(results, &committed) || committed > FILE_SYNC ||
 	    committed < stable_of(io->file) ||
-	    results->left < sizeof(io->file->verifier) || count > io->count || (!count && io->count))
+	    results->left < sizeof(io->file->inode->verifier) || count > io->count || (!count && io->count))
 		return -EBADMSG;
-	if (committed == UNSTABLE) {
-		note_verifier(io->file, results->at);
-		io->file->unstable = true;
-		io->file->written = true;
-	}
+	if (committed == UNSTABLE)
+		commit_written(session, io->file->inode, results->at);
 	io->moved = count;
 	session->stats.written_bytes += count;
 	return 0;
@@ -228,29 +217,12 @@ static int finish_write(struct nfsrdma_session *session, struct request *req, st
 
 /* --- batches --- */
 
-/* Every operation of a batch has a place in the ring: its size is options.depth */
 static void complete(struct nfsrdma_session *session, struct request *req)
 {
-	uint32_t at = (session->done_first + session->ndone++) % session->options.depth;
-
-	session->done[at] = (struct nfsrdma_completion){
-		.user_data = req->io.user_data, .result = req->error ? req->error : (int64_t)req->io.moved,
-		.eof = !req->error && req->io.eof,
-	};
+	batch_add(session, req->io.user_data, req->error ? req->error : (int64_t)req->io.moved,
+		  !req->error && req->io.eof);
 	session->unfinished--;
 	release(session, req);
-}
-
-static int take_done(struct nfsrdma_session *session, struct nfsrdma_completion *completions, size_t count)
-{
-	size_t n;
-
-	for (n = 0; n < count && session->ndone; n++) {
-		completions[n] = session->done[session->done_first];
-		session->done_first = (session->done_first + 1) % session->options.depth;
-		session->ndone--;
-	}
-	return n;
 }
 
 static int begin(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
@@ -271,11 +243,14 @@ static int begin(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, siz
 	if (!req)
 		return fail(-EAGAIN, "no request is free");
 	req->io = (struct io){
-		.file = file, .buf = buf, .count = count, .offset = offset, .version = cache_version(file),
+		.kind = kind, .file = file, .buf = buf, .count = count, .offset = offset,
+		.version = cache_version(file),
 	};
 	file->users++;
-	if (kind == IO_WRITE)
+	if (kind == IO_WRITE) {
+		req->io.barrier = file->inode->barriers;
 		writing(session, file);
+	}
 	req->finish = kind == IO_READ ? finish_read : finish_write;
 	rc = kind == IO_READ ? encode_read(session, req, offset) : encode_write(session, req, offset);
 	if (rc) {
@@ -299,8 +274,7 @@ static bool hit(struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t 
 	moved = cache_read(file, buf, count, offset, &eof);
 	if (moved < 0)
 		return false;
-	session->done[(session->done_first + session->ndone++) % session->options.depth] =
-		(struct nfsrdma_completion){.user_data = user_data, .result = moved, .eof = eof};
+	batch_add(session, user_data, moved, eof);
 	session->nhits++;
 	return true;
 }
@@ -310,13 +284,10 @@ static int prepare(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, s
 {
 	struct nfsrdma_session *session = file->session;
 	struct request *req = NULL;
-	int rc = session_check(session);
+	int rc = batch_room(session);
 
 	if (rc)
 		return rc;
-	if (session->unfinished + session->ndone >= session->options.depth)
-		return fail(-EAGAIN, "%u operations are unfinished or not yet reported",
-			    session->options.depth);
 	if (kind == IO_READ && hit(file, buf, count, offset, user_data))
 		return 0;
 	rc = begin(file, kind, buf, count, offset, &req);
@@ -373,7 +344,13 @@ EXPORTED int nfsrdma_submit(struct nfsrdma_session *session)
 {
 	int rc = session_check(session);
 
-	return rc ? rc : request_submit(session);
+	if (rc)
+		return rc;
+	rc = request_submit(session);
+	/* completions without a message */
+	if (session->fd_used && session->ndone)
+		connection_wake(session);
+	return rc;
 }
 
 EXPORTED int nfsrdma_peek(struct nfsrdma_session *session, struct nfsrdma_completion *completions,
@@ -386,6 +363,7 @@ EXPORTED int nfsrdma_peek(struct nfsrdma_session *session, struct nfsrdma_comple
 	/* events of the connection make the descriptor readable, and no sleep handles them here */
 	if (session->fd_used)
 		session_look(session);
+	connection_rest(session);
 	do {
 		while (session->ndone < count && session_poll(session))
 			;
@@ -394,7 +372,7 @@ EXPORTED int nfsrdma_peek(struct nfsrdma_session *session, struct nfsrdma_comple
 			session_look(session);
 		/* who waits for the descriptor sees the next message, but not those that came before */
 	} while (session->fd_used && session->ndone < count && !session_arm(session));
-	return take_done(session, completions, count);
+	return batch_take(session, completions, count);
 }
 
 EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_completion *completions,
@@ -415,13 +393,15 @@ EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_comple
 			break;
 		session_sleep(session, until);
 	}
-	return take_done(session, completions, count);
+	return batch_take(session, completions, count);
 }
 
 EXPORTED int nfsrdma_fd(struct nfsrdma_session *session)
 {
 	int rc = session_check(session);
 
+	if (!rc)
+		rc = connection_use_fd(session);
 	if (rc)
 		return rc;
 	session->fd_used = true;
@@ -522,30 +502,4 @@ EXPORTED ssize_t nfsrdma_pread(struct nfsrdma_file *file, void *buf, size_t coun
 EXPORTED ssize_t nfsrdma_pwrite(struct nfsrdma_file *file, const void *buf, size_t count, uint64_t offset)
 {
 	return all(file, IO_WRITE, (uint8_t *)buf, count, offset);
-}
-
-EXPORTED int nfsrdma_fsync(struct nfsrdma_file *file)
-{
-	commit3_args args = {.fh = of_handle(&file->fh)};
-	commit3_res res = {};
-	int rc = session_check(file->session);
-
-	if (rc)
-		return rc;
-	if (file->unstable) {
-		file->written = false;
-		rc = nfs_call(file->session, NFS_COMMIT, "", (xdrproc_t)xdr_commit3_args, &args,
-			      (xdrproc_t)xdr_commit3_res, &res, 0);
-		if (!rc) {
-			note_verifier(file, (uint8_t *)res.commit3_res_u.ok.verf);
-			/* COMMIT may have missed a write of a batch that completed meanwhile */
-			file->unstable = file->written;
-		}
-		xdr_free((xdrproc_t)xdr_commit3_res, (char *)&res);
-	}
-	if (!rc && file->lost) {
-		file->lost = false;
-		rc = fail(-EIO, "the server restarted before it wrote the data: write it again");
-	}
-	return rc;
 }

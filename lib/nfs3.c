@@ -5,9 +5,6 @@
 
 #include "session.h"
 
-/* Longest piece of a reply that is more than attributes fit in */
-#define REPLY_SMALL	512
-
 static const char *const names[] = {
 	[NFS_NULL] = "NULL", [NFS_GETATTR] = "GETATTR", [NFS_SETATTR] = "SETATTR", [NFS_LOOKUP] = "LOOKUP",
 	[NFS_READLINK] = "READLINK", [NFS_READ] = "READ", [NFS_WRITE] = "WRITE", [NFS_CREATE] = "CREATE",
@@ -157,9 +154,9 @@ void nfs_stat(const attr3 *attr, struct stat *st)
 	};
 }
 
-struct handle nfs_handle(const fh3 *fh)
+struct nfs_fh nfs_fh_of(const fh3 *fh)
 {
-	struct handle handle = {.length = fh->fh3_len};
+	struct nfs_fh handle = {.length = fh->fh3_len};
 
 	if (fh->fh3_len)
 		memcpy(handle.bytes, fh->fh3_val, fh->fh3_len);
@@ -181,7 +178,7 @@ static int nfs3_getattr(struct nfsrdma_session *session, const char *path, const
 }
 
 static int nfs3_lookup(struct nfsrdma_session *session, const char *path, const fh3 *dir, const char *name,
-		       struct handle *fh, attr3 *attr)
+		       struct nfs_fh *fh, attr3 *attr)
 {
 	dirop3 args = {*dir, (char *)name};
 	lookup3_res res = {};
@@ -192,11 +189,11 @@ static int nfs3_lookup(struct nfsrdma_session *session, const char *path, const 
 	fh3 found;
 
 	if (!rc)
-		*fh = nfs_handle(&ok->fh);
+		*fh = nfs_fh_of(&ok->fh);
 	if (attributes)
 		*attr = ok->attr.post_attr3_u.attr;
 	xdr_free((xdrproc_t)xdr_lookup3_res, (char *)&res);
-	found = of_handle(fh);
+	found = nfs_fh3(fh);
 	return rc || attributes ? rc : nfs3_getattr(session, path, &found, attr);
 }
 
@@ -243,7 +240,7 @@ static int nfs3_root(struct nfsrdma_session *session)
 
 static void nfs3_encode_read(struct nfsrdma_session *session, struct request *req, uint64_t offset)
 {
-	const struct handle *fh = &req->io.file->fh;
+	const struct nfs_fh *fh = &req->io.file->fh;
 	uint8_t *at = put_opaque(request_begin(session, req, NFS_READ), fh->bytes, fh->length);
 
 	at = put64(at, offset);

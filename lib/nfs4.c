@@ -588,7 +588,7 @@ static int nfs4_getattr(struct nfsrdma_session *session, const char *path, const
 /* --- names --- */
 
 struct lookup_results {
-	struct handle fh;
+	struct nfs_fh fh;
 	struct nfs4_attributes attributes;
 };
 
@@ -609,7 +609,7 @@ static int parse_lookup(struct nfsrdma_session *session, struct body *body, void
 }
 
 static int nfs4_lookup(struct nfsrdma_session *session, const char *path, const fh3 *dir, const char *name,
-		       struct handle *fh, attr3 *attr)
+		       struct nfs_fh *fh, attr3 *attr)
 {
 	struct lookup_results found;
 	struct request *req;
@@ -736,7 +736,7 @@ static int nfs4_list(struct nfsrdma_session *session, const readdirplus3_args *a
 static int nfs4_root(struct nfsrdma_session *session)
 {
 	struct nfs4_attributes found = {};
-	struct handle here = {}, next;
+	struct nfs_fh here = {}, next;
 	char *rest = strdup(session->directory), *name, *save;
 	fh3 fh = {};
 	attr3 attr;
@@ -745,7 +745,7 @@ static int nfs4_root(struct nfsrdma_session *session)
 	for (name = rest ? strtok_r(rest, "/", &save) : NULL; name && !rc; name = strtok_r(NULL, "/", &save)) {
 		rc = nfs4_lookup(session, session->directory, &fh, name, &next, &attr);
 		here = next;
-		fh = of_handle(&here);
+		fh = nfs_fh3(&here);
 	}
 	free(rest);
 	if (!rc)
@@ -775,7 +775,7 @@ static uint8_t *put_read(uint8_t *at, uint32_t count, uint64_t offset)
 
 static void nfs4_encode_read(struct nfsrdma_session *session, struct request *req, uint64_t offset)
 {
-	fh3 fh = of_handle(&req->io.file->fh);
+	fh3 fh = nfs_fh3(&req->io.file->fh);
 	uint8_t *at = put_fh(begin_sequence(session, req, 3), &fh);
 
 	end(req, put_read(at, req->io.count, offset));

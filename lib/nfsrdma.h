@@ -393,7 +393,7 @@ void nfsrdma_closedir(struct nfsrdma_dir *dir);
  * @session: a session with a directory
  * @path: see nfsrdma_stat()
  * @flags: O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT, O_EXCL, O_TRUNC, O_NOFOLLOW, O_DSYNC and O_SYNC as for
- *	open(2); and NFSRDMA_OPTIMISTIC
+ *	open(2); and NFSRDMA_OPTIMISTIC.  O_CLOEXEC, O_LARGEFILE and O_NOCTTY have no effect
  * @mode: permission bits of a new file; the umask of the process applies
  * @file: the open file
  *
@@ -407,19 +407,40 @@ void nfsrdma_closedir(struct nfsrdma_dir *dir);
  * size and times of the file with those of the cached data (close-to-open consistency).  A write or truncate of this
  * session drops the cached data of the file.
  *
- * Return: 0, or a negative errno value.
+ * The server checks the permissions with each read and write, not here.
+ *
+ * Return: 0; -EINVAL for another flag, such as O_APPEND; or another negative errno value.
  */
 int nfsrdma_open(struct nfsrdma_session *session, const char *path, int flags, mode_t mode,
 		 struct nfsrdma_file **file);
 
 /**
- * nfsrdma_close - close a file
+ * nfsrdma_close - close a file, and have the server write it to stable storage
  * @file: an open file, or NULL
  *
- * Unfinished reads and writes of the file complete as they would have, so their memory stays in use.  The call
- * does not have the server write anything to stable storage: nfsrdma_fsync() does.
+ * If the file is open for writing, this does what nfsrdma_fsync() does, so that a program which opens the file
+ * afterwards, on any host, finds all data of its completed writes on the server, and no restart of the server takes
+ * them back (close-to-open consistency).  nfsrdma_release() closes a file without that, and nfsrdma_prepare_close()
+ * without a wait.
+ *
+ * Unfinished reads of the file, and writes that were not submitted, complete as they would have, so their memory
+ * stays in use.  Those writes may not be on stable storage then.
+ *
+ * The file is closed after an error, too.
+ *
+ * Return: 0, or the negative errno value of nfsrdma_fsync().
  */
-void nfsrdma_close(struct nfsrdma_file *file);
+int nfsrdma_close(struct nfsrdma_file *file);
+
+/**
+ * nfsrdma_release - close a file without a message to the server
+ * @file: an open file, or NULL
+ *
+ * Unfinished reads and writes of the file complete as they would have, so their memory stays in use.  What the file
+ * wrote may not be on stable storage, and a loss goes unreported unless nfsrdma_fsync() or nfsrdma_close() of another
+ * open file of the session, opened before or after this call, reports it.
+ */
+void nfsrdma_release(struct nfsrdma_file *file);
 
 /**
  * nfsrdma_fstat - get attributes of an open file
@@ -458,8 +479,8 @@ ssize_t nfsrdma_pread(struct nfsrdma_file *file, void *buf, size_t count, uint64
  * @count: bytes
  * @offset: position in bytes
  *
- * The data is on stable storage after nfsrdma_fsync(), or when the call returns if the file was opened with
- * O_DSYNC or O_SYNC.
+ * The data is on stable storage after nfsrdma_fsync() or nfsrdma_close() returned 0, or when the call returns if the
+ * file was opened with O_DSYNC or O_SYNC.  After -ETIMEDOUT the server may still write the data, at any later time.
  *
  * Return: bytes written, fewer than @count if a later part failed, or a negative errno value.
  */
@@ -469,11 +490,19 @@ ssize_t nfsrdma_pwrite(struct nfsrdma_file *file, const void *buf, size_t count,
  * nfsrdma_fsync - have the server write a file to stable storage
  * @file: an open file
  *
- * A server that restarts may lose data that it has not written yet.  The library compares the verifiers of
- * writes and COMMIT (RFC 1813, section 3.3.21), and reports such a loss once.
+ * Waits for the unfinished writes of the file that were submitted, of all open files of the session that are the same
+ * file of the server, and then has the server commit what any of them wrote, also one that was closed by
+ * nfsrdma_release().  A write that failed is reported by its own result only.
  *
- * Return: 0; -EIO if the server restarted since the last call: write the data again; or another negative
- * errno value.
+ * A server that restarts may lose data that it has not committed.  The library keeps no copy of it: it compares the
+ * verifiers of writes and COMMIT (RFC 1813, section 3.3.21), and after such a loss this call, or nfsrdma_close(),
+ * returns -EIO once for each open file that was open at the time of the loss; if none was, for the next one.  A
+ * COMMIT that the server refuses, for example with -ENOSPC, is reported in the same way.
+ *
+ * Return 0 means that all writes of the file that had completed when the call began are on stable storage.
+ *
+ * Return: 0; -EIO if the server may have lost data: write again what was written since the last successful call; or
+ * another negative errno value, after which the call may be repeated.
  */
 int nfsrdma_fsync(struct nfsrdma_file *file);
 
@@ -529,6 +558,8 @@ int nfsrdma_prepare_read(struct nfsrdma_file *file, void *buf, size_t count, uin
  * @offset: position in bytes
  * @user_data: value that the completion returns
  *
+ * Writes of a batch that overlap have no order.
+ *
  * Return: as nfsrdma_prepare_read().
  */
 int nfsrdma_prepare_write(struct nfsrdma_file *file, const void *buf, size_t count, uint64_t offset,
@@ -557,6 +588,32 @@ int nfsrdma_prepare_reads(const struct nfsrdma_range *ranges, size_t count);
  * the first one.
  */
 int nfsrdma_prepare_writes(const struct nfsrdma_range *ranges, size_t count);
+
+/**
+ * nfsrdma_prepare_fsync - add an nfsrdma_fsync() to the next batch
+ * @file: an open file
+ * @user_data: value that the completion returns
+ *
+ * It waits for the writes of the file that were prepared before it, and no others.  The completion has the result of
+ * nfsrdma_fsync().
+ *
+ * Return: 0; -EAGAIN if as many operations as options.depth are unfinished or not yet reported; or another negative
+ * errno value.
+ */
+int nfsrdma_prepare_fsync(struct nfsrdma_file *file, uint64_t user_data);
+
+/**
+ * nfsrdma_prepare_close - add an nfsrdma_close() to the next batch
+ * @file: an open file, which the caller does not use any more
+ * @user_data: value that the completion returns
+ *
+ * It waits for the writes of the file that were prepared before it, and for no reads.  The completion has the result
+ * of nfsrdma_close().
+ *
+ * Return: 0; or a negative errno value, with which the file stays open: -EAGAIN if as many operations as
+ * options.depth are unfinished or not yet reported.
+ */
+int nfsrdma_prepare_close(struct nfsrdma_file *file, uint64_t user_data);
 
 /**
  * nfsrdma_submit - send the batch

@@ -276,7 +276,7 @@ uint32_t reference_drop(struct references *references, uint32_t handle)
 }
 
 /* Do not use memory of this file any more */
-void references_drop_file(struct references *references, const struct handle *fh)
+void references_drop_file(struct references *references, const struct nfs_fh *fh)
 {
 	struct reference *reference;
 

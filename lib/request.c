@@ -146,6 +146,7 @@ int requests_allocate(struct nfsrdma_session *session)
 		return no_memory();
 	list_clear(&session->free);
 	list_clear(&session->prepared);
+	list_clear(&session->held);
 	list_clear(&session->waiting);
 	list_clear(&session->delayed);
 	for (i = 0; i < session->nslots - 1; i++)
@@ -544,6 +545,8 @@ static void heed_notices(struct nfsrdma_session *session)
 		;
 }
 
+static void submit_held(struct nfsrdma_session *session);
+
 /* Send the batch; returns its number of requests */
 int request_submit(struct nfsrdma_session *session)
 {
@@ -563,6 +566,8 @@ int request_submit(struct nfsrdma_session *session)
 	}
 	session->nprepared = 0;
 	session->nhits = 0;
+	if (session->held.head)
+		submit_held(session);
 	optimist_post(session);
 	if (session->link == LINK_UP)
 		flush(session);
@@ -582,9 +587,43 @@ int request_call(struct nfsrdma_session *session, struct request *req)
 	if (session->link == LINK_UP)
 		flush(session);
 	while (req->state != REQUEST_DONE)
-		if (!session_poll(session))
-			session_sleep(session, NEVER);
+		request_wait(session);
 	return req->error;
+}
+
+/* Handle what has arrived, or wait for it */
+void request_wait(struct nfsrdma_session *session)
+{
+	if (!session_poll(session))
+		session_sleep(session, NEVER);
+}
+
+/* Add a request to the next batch that something else than a credit or a connection holds back */
+void request_hold(struct nfsrdma_session *session, struct request *req)
+{
+	list_add(&session->held, req);
+}
+
+void request_unhold(struct nfsrdma_session *session, struct request *req)
+{
+	list_remove(&session->held, req);
+}
+
+/* Send a request that was held back; its time begins now */
+void request_start(struct nfsrdma_session *session, struct request *req)
+{
+	req->began = now_ms();
+	request_by_rpc(session, req);
+}
+
+/* The held requests of the batch may start from now on */
+static void submit_held(struct nfsrdma_session *session)
+{
+	struct request *req;
+
+	for (req = session->held.head; req; req = req->next)
+		req->state = REQUEST_HELD;
+	commit_held(session);
 }
 
 /* --- receiving --- */
@@ -834,12 +873,6 @@ static void expire(struct nfsrdma_session *session, struct request *req)
 				  session->options.timeout));
 }
 
-static bool pending(const struct request *req)
-{
-	return req->state == REQUEST_WAITING || req->state == REQUEST_SENT ||
-	       req->state == REQUEST_DELAYED || req->state == REQUEST_READING;
-}
-
 /* End what has waited too long; returns when the next request may end so */
 static uint64_t expire_requests(struct nfsrdma_session *session, uint64_t now)
 {
@@ -850,7 +883,7 @@ static uint64_t expire_requests(struct nfsrdma_session *session, uint64_t now)
 		struct request *req = &session->slots[i];
 		uint64_t end = req->began + session->options.timeout;
 
-		if (!pending(req))
+		if (!request_is_pending(req))
 			continue;
 		if (now >= end) {
 			expire(session, req);

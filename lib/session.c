@@ -76,6 +76,8 @@ static void child_after_fork(void)
 	for (session = sessions; session; session = session->next) {
 		if (session->epoll >= 0)
 			close(session->epoll);
+		if (session->wake >= 0)
+			close(session->wake);
 		if (session->events)
 			close(session->events->fd);
 		if (session->channel)
@@ -284,6 +286,7 @@ EXPORTED int nfsrdma_connect(const char *target, const struct nfsrdma_options *o
 	if (!new)
 		return no_memory();
 	new->epoll = -1;
+	new->wake = -1;
 	new->opening = now_ms();
 	new->generation = generation;
 	rc = open_session(new, target, options);
@@ -311,6 +314,7 @@ EXPORTED void nfsrdma_disconnect(struct nfsrdma_session *session)
 	requests_free(session);
 	optimist_free(session);
 	cache_free(session);
+	inodes_free(session);
 	xdr_free((xdrproc_t)xdr_fh3, (char *)&session->root);
 	free(session->directory);
 	free(session);

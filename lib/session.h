@@ -56,6 +56,9 @@ enum nfs_procedure {
 /* Room in front of each RPC message, for the longest transport header that request.c encodes */
 #define HEADER_ROOM	512
 
+/* Longest piece of a reply that is more than attributes fit in */
+#define REPLY_SMALL	512
+
 /* Longest Call that request.c sends by a Read chunk: SYMLINK with the longest name and text */
 #define CALL_MAX	8192
 
@@ -103,7 +106,7 @@ struct span {
 	uint32_t length;
 };
 
-struct handle {
+struct nfs_fh {
 	uint32_t length;
 	uint8_t bytes[FH_MAX];
 };
@@ -116,6 +119,7 @@ struct body {
 enum request_state {
 	REQUEST_FREE,
 	REQUEST_PREPARED,	/* has a message, not submitted */
+	REQUEST_HELD,		/* a COMMIT that waits for writes */
 	REQUEST_WAITING,	/* for a credit, or for a connection */
 	REQUEST_SENT,
 	REQUEST_READING,	/* an RDMA Read on the second connection */
@@ -123,10 +127,11 @@ enum request_state {
 	REQUEST_DONE,
 };
 
-enum io_kind { IO_READ, IO_WRITE };
+enum io_kind { IO_READ, IO_WRITE, IO_COMMIT };
 
-/* READ or WRITE of a batch */
+/* READ, WRITE or COMMIT of a file */
 struct io {
+	enum io_kind kind;
 	struct nfsrdma_file *file;
 	uint8_t *buf;			/* memory of the caller */
 	uint64_t offset;
@@ -136,6 +141,9 @@ struct io {
 	uint8_t *bounce;		/* copy of the data in the arena, or NULL */
 	uint32_t moved;			/* bytes */
 	uint32_t version;		/* of the file in the cache, when the read began */
+	uint64_t barrier;		/* a COMMIT waits for the writes of its inode that have a lower one */
+	uint64_t writes;		/* of the inode, when the COMMIT left */
+	bool commits;			/* no close of a file that is open for reading only */
 	bool eof;
 };
 
@@ -344,6 +352,37 @@ struct optimist {
 	struct references references;
 };
 
+/**
+ * struct inode - a file of the server
+ * @next: next one with the same hash
+ * @fh: file handle
+ * @users: open files, and 1 for @cached
+ * @writes: WRITEs that left data which may not be on stable storage
+ * @committed: those of them that a COMMIT has followed
+ * @verifier: of the last WRITE or COMMIT
+ * @barriers: closes and fsyncs of batches
+ * @lost: number of the last loss in the session; 0: none
+ * @lost_error: negative errno value of the loss
+ * @untold: no open file has reported it
+ * @cached: the same file in the cache, or NULL
+ */
+struct inode {
+	struct inode *next;
+	struct nfs_fh fh;
+	uint32_t users;
+	uint64_t writes, committed, barriers, lost;
+	uint8_t verifier[8];
+	int lost_error;
+	bool untold;
+	struct cached_file *cached;
+};
+
+/* Hash table of all inodes; @size is a power of two, or 0 */
+struct inodes {
+	struct inode **table;
+	uint32_t size, count;
+};
+
 struct nfsrdma_region {
 	struct nfsrdma_region *next;
 	struct nfsrdma_session *session;
@@ -393,7 +432,7 @@ struct nfsrdma_session {
 	/* request.c */
 	uint32_t nslots, signal_every, nreceives;
 	struct request *slots;
-	struct list free, prepared, waiting, delayed;
+	struct list free, prepared, held, waiting, delayed;
 	uint32_t nprepared;
 	uint32_t counter;		/* of XIDs */
 	uint32_t credits, in_flight;
@@ -411,6 +450,11 @@ struct nfsrdma_session {
 	struct nfsrdma_completion *done;
 	uint32_t done_first, ndone, unfinished;
 	bool fd_used;
+	int wake;			/* eventfd that makes the descriptor readable without a message; -1: none */
+	bool woken;
+
+	struct inodes inodes;
+	uint64_t losses;		/* of all inodes so far */
 
 	const struct dialect *dialect;
 	struct nfs4 nfs4;
@@ -467,6 +511,9 @@ void connection_event(struct nfsrdma_session *session);
 void connection_lost(struct nfsrdma_session *session, int error, const char *why);
 void connection_close(struct nfsrdma_session *session);
 int connection_open(struct nfsrdma_session *session);
+int connection_use_fd(struct nfsrdma_session *session);
+void connection_wake(struct nfsrdma_session *session);
+void connection_rest(struct nfsrdma_session *session);
 void connection_end(struct nfsrdma_session *session);
 void connection_bind(struct nfsrdma_session *session, struct rdma_cm_id *id);
 int connection_request(struct rdma_cm_id *id, struct ibv_qp *qp, const struct nfr_private *wanted,
@@ -494,10 +541,21 @@ void request_finish(struct nfsrdma_session *session, struct request *req, int er
 void request_prepare(struct nfsrdma_session *session, struct request *req);
 int request_submit(struct nfsrdma_session *session);
 int request_call(struct nfsrdma_session *session, struct request *req);
+void request_wait(struct nfsrdma_session *session);
+void request_hold(struct nfsrdma_session *session, struct request *req);
+void request_unhold(struct nfsrdma_session *session, struct request *req);
+void request_start(struct nfsrdma_session *session, struct request *req);
 int session_poll(struct nfsrdma_session *session);
 void session_sleep(struct nfsrdma_session *session, uint64_t until);
 uint64_t session_look(struct nfsrdma_session *session);
 bool session_arm(struct nfsrdma_session *session);
+
+/* Will it end without another call of the library's user? */
+static inline bool request_is_pending(const struct request *req)
+{
+	return req->state == REQUEST_WAITING || req->state == REQUEST_SENT || req->state == REQUEST_DELAYED ||
+	       req->state == REQUEST_READING;
+}
 
 static inline bool take32(struct body *body, uint32_t *value)
 {
@@ -570,7 +628,7 @@ struct dialect {
 	int (*root)(struct nfsrdma_session *session);
 	int (*getattr)(struct nfsrdma_session *session, const char *path, const fh3 *fh, attr3 *attr);
 	int (*lookup)(struct nfsrdma_session *session, const char *path, const fh3 *dir, const char *name,
-		      struct handle *fh, attr3 *attr);
+		      struct nfs_fh *fh, attr3 *attr);
 	int (*readlink)(struct nfsrdma_session *session, const char *path, const fh3 *fh, char **text);
 	int (*list)(struct nfsrdma_session *session, const readdirplus3_args *args, readdirplus3_res *res);
 	void (*encode_read)(struct nfsrdma_session *session, struct request *req, uint64_t offset);
@@ -588,7 +646,7 @@ static inline uint8_t *put_opaque(uint8_t *at, const void *data, uint32_t length
 	return at + padded(length);
 }
 
-static inline fh3 of_handle(const struct handle *handle)
+static inline fh3 nfs_fh3(const struct nfs_fh *handle)
 {
 	return (fh3){handle->length, (char *)handle->bytes};
 }
@@ -598,7 +656,7 @@ static inline fh3 of_handle(const struct handle *handle)
 extern const struct dialect nfs3_dialect;
 int nfs_error(uint32_t status);
 int nfs_null(struct nfsrdma_session *session);
-struct handle nfs_handle(const fh3 *fh);
+struct nfs_fh nfs_fh_of(const fh3 *fh);
 int nfs_call(struct nfsrdma_session *session, enum nfs_procedure procedure, const char *path,
 	     xdrproc_t encode, const void *args, xdrproc_t decode, void *results, uint32_t bytes);
 bool_t xdr_nothing(XDR *xdr, ...);
@@ -612,8 +670,27 @@ void nfs4_start(struct nfsrdma_session *session);
 bool nfs4_stamp(struct nfsrdma_session *session, struct request *req);
 void nfs4_lost(struct nfsrdma_session *session);
 
+/* --- inode.c --- */
+
+struct inode *inode_find(const struct nfsrdma_session *session, const struct nfs_fh *fh);
+struct inode *inode_get(struct nfsrdma_session *session, const struct nfs_fh *fh);
+void inode_put(struct nfsrdma_session *session, struct inode *inode);
+void inodes_free(struct nfsrdma_session *session);
+
+/* --- batch.c --- */
+
+int batch_room(const struct nfsrdma_session *session);
+void batch_add(struct nfsrdma_session *session, uint64_t user_data, int64_t result, bool eof);
+int batch_take(struct nfsrdma_session *session, struct nfsrdma_completion *completions, size_t count);
+
+/* --- commit.c --- */
+
+void commit_written(struct nfsrdma_session *session, struct inode *inode, const uint8_t *verifier);
+void commit_held(struct nfsrdma_session *session);
+
 /* --- file.c --- */
 
+struct nfsrdma_file *file_make(struct nfsrdma_session *session, const struct nfs_fh *fh, int flags);
 void file_put(struct nfsrdma_file *file);
 
 /* --- reference.c --- */
@@ -625,7 +702,7 @@ enum reference_answer reference_find(struct references *references, const struct
 				     struct nfr_segment *found, bool *eof);
 void reference_grant(struct references *references, const struct nfr_notice *notice, uint64_t now);
 uint32_t reference_drop(struct references *references, uint32_t handle);
-void references_drop_file(struct references *references, const struct handle *fh);
+void references_drop_file(struct references *references, const struct nfs_fh *fh);
 void references_written(struct references *references, struct nfsrdma_file *file);
 void references_end(struct references *references);
 uint64_t credential_digest(const uint8_t *body, size_t length, uint64_t token);
@@ -649,7 +726,7 @@ int cache_allocate(struct nfsrdma_session *session);
 void cache_free(struct nfsrdma_session *session);
 int cache_open(struct nfsrdma_session *session, struct nfsrdma_file *file, const attr3 *attr);
 void cache_close(struct nfsrdma_session *session, struct nfsrdma_file *file);
-void cache_resized(struct nfsrdma_session *session, const struct handle *fh);
+void cache_resized(struct nfsrdma_session *session, const struct nfs_fh *fh);
 void cache_written(struct nfsrdma_session *session, struct nfsrdma_file *file);
 uint32_t cache_version(const struct nfsrdma_file *file);
 ssize_t cache_read(const struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset, bool *eof);
@@ -669,19 +746,18 @@ int mount_root(struct nfsrdma_session *session);
  * @session: its session
  * @fh: file handle
  * @flags: of open(2)
- * @unstable: bytes may not be on stable storage; @verifier is that of their write
- * @written: the same of writes that completed since the last COMMIT began
- * @lost: the server restarted, and nfsrdma_fsync() has not reported it
- * @users: unfinished reads and writes, and the caller until nfsrdma_close()
+ * @inode: what all open files of the same one have in common
+ * @seen: number of the last loss in the session that this file need not report
+ * @users: unfinished operations, and the caller until nfsrdma_close()
  * @cached: the same file in the cache, or NULL
  * @dropped: struct references.accepted at the last write, which dropped the references to the file
  */
 struct nfsrdma_file {
 	struct nfsrdma_session *session;
-	struct handle fh;
+	struct nfs_fh fh;
 	int flags;
-	bool unstable, written, lost;
-	uint8_t verifier[8];
+	struct inode *inode;
+	uint64_t seen;
 	uint32_t users;
 	struct cached_file *cached;
 	uint64_t dropped;

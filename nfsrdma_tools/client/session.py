@@ -201,10 +201,14 @@ class Session:
         if self._pid == os.getpid():
             self._unwatch()
             self._queue.drain()
-            for each in list(self._opened):
-                each.close()
-        handle, self._handle = self._handle, None
-        self._library.functions.nfsrdma_disconnect(handle)
+        with contextlib.ExitStack() as stack:
+            handle, functions = self._handle, self._library.functions
+            stack.callback(functions.nfsrdma_disconnect, handle)
+            stack.callback(setattr, self, "_handle", None)
+            # the first file whose close fails is the exception; all are closed
+            if self._pid == os.getpid():
+                for each in list(self._opened):
+                    stack.callback(each.close)
 
     @property
     def terms(self) -> Terms:
@@ -424,9 +428,14 @@ class Session:
             raise OSError(errno.EOWNERDEAD, text)
 
     def _close_file(self, handle: Any) -> None:
-        if self._pid == os.getpid():
-            self._queue.settle(handle)
-        self._library.functions.nfsrdma_close(handle)
+        functions = self._library.functions
+        if self._pid != os.getpid():
+            functions.nfsrdma_release(handle)
+            return
+        self._queue.settle(handle)
+        status = functions.nfsrdma_close(handle)
+        if status < 0:
+            raise self._library.error(status)
 
     def _void(self, name: str, box: Any) -> None:
         self._check()
@@ -475,14 +484,16 @@ class File(io.RawIOBase):
         return self._handle
 
     def close(self) -> None:
-        """Close the file; fsync() before, if the data must be on stable storage."""
-        # also after an __init__ that failed
-        if not self.closed and getattr(self, "_handle", None):
-            handle, self._handle = self._handle, None
-            self._session._opened.discard(self)
-            if not self._session.closed:
-                self._session._close_file(handle)
-        super().close()
+        """Close the file, and have the server write it to stable storage: OSError as fsync()."""
+        try:
+            # also after an __init__ that failed
+            if not self.closed and getattr(self, "_handle", None):
+                handle, self._handle = self._handle, None
+                self._session._opened.discard(self)
+                if not self._session.closed:
+                    self._session._close_file(handle)
+        finally:
+            super().close()
 
     def readable(self) -> bool:
         """Whether it is open for reading."""

@@ -62,6 +62,7 @@ class StandIn:
     refuses: int = 0
     """The error of connect(), if any."""
     fsync_errors: list[int] = field(default_factory=list)
+    close_errors: list[int] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     waits: int = 0
     text: bytes = b""
@@ -229,7 +230,11 @@ class StandIn:
         box[0] = self._handle("file", self.files, name)
         return 0
 
-    def do_close(self, file: Any) -> None:
+    def do_close(self, file: Any) -> int:
+        self.do_release(file)
+        return self._fail(self.close_errors.pop()) if self.close_errors else 0
+
+    def do_release(self, file: Any) -> None:
         del self.files[int(ffi().cast("uintptr_t", file))]
 
     def do_fstat(self, file: Any, found: Any) -> int:

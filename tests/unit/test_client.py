@@ -130,6 +130,23 @@ def test_stats_are_those_of_the_header() -> None:
     assert tuple(re.findall(r"(\w+);", found[1])) == ("size", *session.Stats._fields)
 
 
+def test_a_close_that_fails_is_an_exception_and_closes(server: StandIn) -> None:
+    made = connect("server:/export")
+    file, left = made.open("data", "r+"), made.open("data", "r+")
+    server.close_errors = [errno.EIO]
+    with pytest.raises(OSError, match="Input/output") as caught:
+        file.close()
+    assert caught.value.errno == errno.EIO
+    assert file.closed
+    file.close()
+    server.close_errors = [errno.ENOSPC]
+    with pytest.raises(OSError, match="No space"):
+        made.close()
+    assert left.closed
+    assert made.closed
+    assert not server.roots
+
+
 def test_names_are_any_bytes(server: StandIn, opened: Session) -> None:
     server.names["/export"] = [b"a\xff\n", b"\x1b[2J"]
     assert opened.listdir() == ["data", "a\udcff\n", "\x1b[2J"]

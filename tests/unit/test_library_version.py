@@ -107,8 +107,8 @@ def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> str
     """What Python says about a library that is another one."""
     assert COMPILER
     path = tmp_path / "libnfsrdma.so.0"
-    text = {"input": source, "text": True, "check": True, "timeout": 60}
-    subprocess.run((COMPILER, "-shared", "-fPIC", "-xc", "-", "-o", path), **text)  # type: ignore[call-overload]
+    argv = (COMPILER, "-shared", "-fPIC", "-xc", "-", "-o", path)
+    subprocess.run(argv, input=source, text=True, check=True, timeout=60)
     library.load.cache_clear()
     monkeypatch.setenv("NFSRDMA_LIBRARY", str(path))
     with pytest.raises(UserError) as caught:

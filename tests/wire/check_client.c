@@ -76,12 +76,14 @@ int fuzz_clock(clockid_t clock, struct timespec *now)
 }
 
 static void complete_reads(void);
+static void answer_held(void);
 
 int fuzz_epoll(int fd, struct epoll_event *events, int most, int timeout)
 {
 	(void)fd, (void)events, (void)most;
 	skipped += timeout;
 	complete_reads();
+	answer_held();
 	return 0;
 }
 
@@ -608,6 +610,51 @@ static void reads_later(const struct nfr_header *call, const uint8_t *rpc, size_
 		reads(call, rpc, length);
 }
 
+/* A server that keeps data in memory until a COMMIT, and loses it when it restarts */
+static uint32_t boots, commits, commit_status, nheld_writes;
+static uint32_t held_writes[16];
+static bool holds_writes;
+
+static void answer_write(uint32_t xid, uint32_t count)
+{
+	struct nfr_header call = { .xid = xid };
+	uint8_t results[28] = {};
+
+	nfr_wire_store32(results + 12, count);
+	nfr_wire_store32(results + 20, boots);
+	reply(&call, results, sizeof(results));
+}
+
+static void answer_held(void)
+{
+	while (nheld_writes)
+		answer_write(held_writes[--nheld_writes], 512);
+}
+
+/* Each WRITE has 512 bytes */
+static void keeps_writes(const struct nfr_header *call, const uint8_t *rpc, size_t length)
+{
+	uint8_t results[20] = {};
+
+	switch (procedure_of(rpc)) {
+	case NFS_WRITE:
+		if (holds_writes)
+			held_writes[nheld_writes++] = call->xid;
+		else
+			answer_write(call->xid, 512);
+		break;
+	case NFS_COMMIT:
+		expect(!nheld_writes, "a COMMIT before %u WRITEs", nheld_writes);
+		commits++;
+		nfr_wire_store32(results, commit_status);
+		nfr_wire_store32(results + 12, boots);
+		reply(call, results, commit_status ? 12 : 20);
+		break;
+	default:
+		reads(call, rpc, length);
+	}
+}
+
 /* --- the session --- */
 
 static uint32_t cache_size;
@@ -628,9 +675,10 @@ static void open_session(uint32_t arena)
 
 static struct nfsrdma_file *open_file(void)
 {
-	struct nfsrdma_file *file = calloc(1, sizeof(*file));
+	struct nfs_fh fh = { .length = 8 };
+	struct nfsrdma_file *file = file_make(session, &fh, O_RDWR);
 
-	*file = (struct nfsrdma_file){ .session = session, .fh = { .length = 8 }, .flags = O_RDWR, .users = 1 };
+	expect(file, "no file");
 	return file;
 }
 
@@ -1175,6 +1223,207 @@ static void check_no_memory_for_the_cache(void)
 	nfsrdma_disconnect(session);
 }
 
+/* --- stable storage --- */
+
+static void writes_to(struct nfsrdma_file *file)
+{
+	static uint8_t data[512];
+
+	expect(nfsrdma_pwrite(file, data, sizeof(data), 0) == sizeof(data), "pwrite");
+}
+
+static struct nfsrdma_file *open_to_read(void)
+{
+	struct nfsrdma_file *file = open_file();
+
+	file->flags = O_RDONLY;
+	return file;
+}
+
+static void begin_writes(void)
+{
+	serve = keeps_writes;
+	boots = 1;
+	open_session(0);
+}
+
+static void end_writes(void)
+{
+	expect(!session->inodes.count, "%u inodes", session->inodes.count);
+	nfsrdma_disconnect(session);
+}
+
+/* fsync commits what another open file has written, also one that is closed, and nothing twice */
+static void check_fsync_of_another_open_file(void)
+{
+	struct nfsrdma_file *file, *other;
+
+	begin_writes();
+	file = open_file();
+	writes_to(file);
+	nfsrdma_release(file);
+	expect(!commits, "a COMMIT by release");
+	other = open_to_read();
+	expect(!nfsrdma_fsync(other) && commits == 1, "%u COMMITs", commits);
+	expect(!nfsrdma_fsync(other) && commits == 1, "%u COMMITs of nothing", commits);
+	file = open_file();
+	writes_to(file);
+	expect(!nfsrdma_fsync(other) && commits == 2, "%u COMMITs", commits);
+	expect(!nfsrdma_close(file) && !nfsrdma_close(other) && commits == 2, "%u COMMITs", commits);
+	end_writes();
+}
+
+static void check_fsync_beside_an_unfinished_write(void)
+{
+	struct nfsrdma_completion done;
+	struct nfsrdma_file *file;
+	uint8_t data[512];
+
+	begin_writes();
+	expect(!nfsrdma_null(session), "null");
+	file = open_file();
+	holds_writes = true;
+	expect(!nfsrdma_prepare_write(file, data, sizeof(data), 0, 1) && nfsrdma_submit(session) == 1, "submit");
+	expect(nheld_writes == 1, "no WRITE: no check");
+	/* the server stops at a COMMIT that precedes the WRITE */
+	expect(!nfsrdma_fsync(file) && commits == 1, "%u COMMITs", commits);
+	expect(nfsrdma_wait(session, &done, 1, 1, 0) == 1 && done.result == sizeof(data), "wait");
+	/* what was not submitted does not complete, and no fsync waits for it */
+	expect(!nfsrdma_prepare_write(file, data, sizeof(data), 0, 2), "prepare");
+	expect(!nfsrdma_fsync(file) && commits == 1, "%u COMMITs", commits);
+	expect(nfsrdma_submit(session) == 1 && nfsrdma_wait(session, &done, 1, 1, -1) == 1, "wait");
+	expect(!nfsrdma_close(file) && commits == 2, "%u COMMITs", commits);
+	end_writes();
+}
+
+/* Each file that was open reports a loss once; a later one reports it if none has */
+static void check_restart_before_fsync(void)
+{
+	struct nfsrdma_file *files[3], *late;
+	int i;
+
+	begin_writes();
+	for (i = 0; i < 3; i++)
+		files[i] = open_file();
+	writes_to(files[0]);
+	boots++;
+	for (i = 0; i < 3; i++)
+		expect(nfsrdma_fsync(files[i]) == -EIO, "file %d reports no loss", i);
+	late = open_file();
+	for (i = 0; i < 3; i++)
+		expect(!nfsrdma_fsync(files[i]), "file %d reports a loss twice", i);
+	expect(!nfsrdma_close(late), "a file that was opened after the report of the loss");
+	/* by a write that comes back with another verifier */
+	writes_to(files[1]);
+	boots++;
+	writes_to(files[1]);
+	expect(nfsrdma_close(files[1]) == -EIO && nfsrdma_close(files[0]) == -EIO, "close reports no loss");
+	nfsrdma_release(files[2]);
+	/* without an open file at the time of the loss */
+	files[0] = open_file();
+	writes_to(files[0]);
+	nfsrdma_release(files[0]);
+	boots++;
+	late = open_to_read();
+	expect(nfsrdma_fsync(late) == -EIO && !nfsrdma_fsync(late), "the loss of a closed file");
+	expect(!nfsrdma_close(late), "close");
+	/* after a COMMIT nothing is lost */
+	files[0] = open_file();
+	writes_to(files[0]);
+	expect(!nfsrdma_fsync(files[0]), "fsync");
+	boots++;
+	writes_to(files[0]);
+	expect(!nfsrdma_close(files[0]), "a loss of what was committed");
+	end_writes();
+}
+
+static void check_close(void)
+{
+	struct nfsrdma_file *file, *other;
+
+	begin_writes();
+	file = open_file();
+	other = open_to_read();
+	expect(!nfsrdma_close(file) && !commits, "%u COMMITs of nothing", commits);
+	file = open_file();
+	writes_to(file);
+	expect(!nfsrdma_close(other) && !commits, "%u COMMITs by a file that is open for reading", commits);
+	expect(!nfsrdma_close(file) && commits == 1, "%u COMMITs", commits);
+	expect(!nfsrdma_close(NULL), "NULL");
+	/* the server refuses the COMMIT: the next one may succeed, and both files report it */
+	file = open_file();
+	other = open_file();
+	writes_to(file);
+	commit_status = 28;
+	expect(nfsrdma_fsync(file) == -ENOSPC && commits == 2, "fsync");
+	commit_status = 0;
+	expect(!nfsrdma_fsync(file) && commits == 3, "%u COMMITs", commits);
+	expect(nfsrdma_close(other) == -ENOSPC && strstr(nfsrdma_message(), "COMMIT"), "close");
+	expect(!nfsrdma_close(file) && commits == 3, "%u COMMITs", commits);
+	/* a file that is gone needs no COMMIT */
+	file = open_file();
+	writes_to(file);
+	commit_status = 70;
+	expect(nfsrdma_close(file) == -ESTALE, "close of a stale file");
+	end_writes();
+}
+
+static bool readable(int fd)
+{
+	struct pollfd wanted = { .fd = fd, .events = POLLIN };
+
+	return poll(&wanted, 1, 0) == 1;
+}
+
+/* A close in a batch waits for the writes before it, and for no others */
+static void check_close_in_a_batch(void)
+{
+	struct nfsrdma_completion done[8];
+	struct nfsrdma_file *file, *clean;
+	uint8_t data[512];
+	int i, fd;
+
+	begin_writes();
+	expect(!nfsrdma_null(session), "null");
+	file = open_file();
+	clean = open_file();
+	clean->flags = O_RDONLY;
+	holds_writes = true;
+	for (i = 0; i < 2; i++)
+		expect(!nfsrdma_prepare_write(file, data, sizeof(data), 512 * i, i), "prepare");
+	expect(!nfsrdma_prepare_fsync(file, 2) && !nfsrdma_prepare_close(file, 3), "prepare");
+	expect(!nfsrdma_peek(session, done, 8) && !commits, "a completion before submit");
+	expect(nfsrdma_submit(session) == 4 && nheld_writes == 2 && !commits, "%u COMMITs", commits);
+	expect(nfsrdma_wait(session, done, 8, 4, -1) == 4, "wait");
+	for (i = 0; i < 4; i++)
+		expect(done[i].result == (done[i].user_data < 2 ? 512 : 0) && (done[i].user_data < 2) == (i < 2),
+		       "completion %d: %d of %d", i, (int)done[i].result, (int)done[i].user_data);
+	expect(commits >= 1, "no COMMIT");
+	/* nothing to commit: no message comes, and the descriptor is readable */
+	fd = nfsrdma_fd(session);
+	expect(fd >= 0 && !nfsrdma_peek(session, done, 8) && !readable(fd), "fd");
+	commits = 0;
+	expect(!nfsrdma_prepare_close(clean, 4) && nfsrdma_submit(session) == 1, "submit");
+	expect(readable(fd), "the descriptor is not readable");
+	expect(nfsrdma_peek(session, done, 8) == 1 && done[0].user_data == 4 && !done[0].result, "peek");
+	expect(!readable(fd) && !commits, "%u COMMITs", commits);
+	/* a loss */
+	file = open_file();
+	holds_writes = false;
+	writes_to(file);
+	boots++;
+	expect(!nfsrdma_prepare_close(file, 5) && nfsrdma_submit(session) == 1, "submit");
+	expect(nfsrdma_wait(session, done, 8, 1, -1) == 1 && done[0].result == -EIO, "wait");
+	/* one that the session ends with */
+	file = open_file();
+	writes_to(file);
+	nheld_writes = 0;
+	holds_writes = true;
+	expect(!nfsrdma_prepare_write(file, data, sizeof(data), 0, 6) && !nfsrdma_prepare_close(file, 7), "prepare");
+	expect(nfsrdma_submit(session) == 2, "submit");
+	nfsrdma_disconnect(session);
+}
+
 /* --- the binary interface --- */
 
 /* The library writes no byte behind the size that the caller has set, and none for a size of no version */
@@ -1322,6 +1571,11 @@ static const struct {
 	{ "write and references", check_write_and_references },
 	{ "call beside RDMA Reads", check_call_beside_rdma_reads },
 	{ "no memory for the cache", check_no_memory_for_the_cache },
+	{ "fsync of another open file", check_fsync_of_another_open_file },
+	{ "fsync beside an unfinished write", check_fsync_beside_an_unfinished_write },
+	{ "restart before fsync", check_restart_before_fsync },
+	{ "close", check_close },
+	{ "close in a batch", check_close_in_a_batch },
 	{ "sizes of structs", check_sizes_of_structs },
 	{ "ranges", check_ranges },
 	{ "calls of a path", check_calls_of_a_path },

@@ -208,7 +208,7 @@ static void call(uint8_t which, struct nfsrdma_file *file, uint8_t *buffer)
 		check(nfsrdma_pwrite(file, buffer, 20000, 0) <= 20000);
 		break;
 	case 9:
-		file->unstable = true;
+		file->inode->writes++;
 		nfsrdma_fsync(file);
 		break;
 	case 10:
@@ -227,7 +227,10 @@ static void call(uint8_t which, struct nfsrdma_file *file, uint8_t *buffer)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct nfsrdma_file file = { .session = &session, .fh = { .length = 8 }, .flags = O_RDWR, .users = 1 };
+	struct inode inode = { .fh = { .length = 8 }, .users = 1 };
+	struct nfsrdma_file file = {
+		.session = &session, .fh = inode.fh, .inode = &inode, .flags = O_RDWR, .users = 1,
+	};
 	struct nfsrdma_region region = { .session = &session, .mr = &mr, .length = BUFFER };
 	uint8_t *buffer;
 

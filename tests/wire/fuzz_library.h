@@ -62,6 +62,7 @@ static void close_session(void)
 		check(session.slots[i].state == REQUEST_FREE);
 	session.regions = NULL;
 	memory_free(&session);
+	inodes_free(&session);
 	requests_free(&session);
 }
 

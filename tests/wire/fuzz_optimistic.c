@@ -419,8 +419,10 @@ static void step(struct nfsrdma_file *file, uint8_t *buffer)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	struct inode inode = { .fh = { 4, "file" }, .users = 1 };
 	struct nfsrdma_file file = {
-		.session = &session, .fh = {4, "file"}, .users = 1, .flags = O_RDONLY | NFSRDMA_OPTIMISTIC,
+		.session = &session, .fh = inode.fh, .inode = &inode, .users = 1,
+		.flags = O_RDONLY | NFSRDMA_OPTIMISTIC,
 	};
 	uint8_t *buffer;
 
@@ -442,6 +444,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	while (left)
 		step(&file, buffer);
 	check(file.users == 1 && !region.users);
+	if (file.cached)
+		cache_close(&session, &file);
+	free(inode.cached);
 	close_session();
 	optimist_free(&session);
 	cache_free(&session);

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
+/*
+ * From WRITE to stable storage: fsync and close.
+ *
+ * The server may keep the data of a WRITE in memory until a COMMIT.  Its replies to both have a verifier, which changes
+ * when the server may have lost such data (RFC 1813, section 3.3.21).  Each inode has the verifier of its writes, and
+ * counts those that a COMMIT must follow.  A verifier that changed is a loss: each open file of the inode reports it
+ * once, by fsync or close, and so does a later open file if none did.
+ *
+ * A COMMIT waits for the writes that were prepared before it, because it would miss those that the server has not seen:
+ * each inode numbers its barriers, and each write has the number of those before it.  A COMMIT that waits is in
+ * session->held.
+ */
+#include <fcntl.h>
+#include <string.h>
+
+#include "session.h"
+
+/* The server may have lost what it has not committed; @error is for the open files of the inode */
+static void lose(struct nfsrdma_session *session, struct inode *inode, int error)
+{
+	inode->lost = ++session->losses;
+	inode->lost_error = error;
+	inode->untold = true;
+}
+
+static void compare_verifier(struct nfsrdma_session *session, struct inode *inode, const uint8_t *verifier)
+{
+	if (inode->writes != inode->committed && memcmp(inode->verifier, verifier, sizeof(inode->verifier)))
+		lose(session, inode, -EIO);
+	memcpy(inode->verifier, verifier, sizeof(inode->verifier));
+}
+
+/* A WRITE whose data may not be on stable storage is complete */
+void commit_written(struct nfsrdma_session *session, struct inode *inode, const uint8_t *verifier)
+{
+	compare_verifier(session, inode, verifier);
+	inode->writes++;
+}
+
+/* The result of a close or an fsync: @rc, unless the file has a loss to report */
+static int result_of(struct nfsrdma_file *file, int rc)
+{
+	struct inode *inode = file->inode;
+
+	if (inode->lost <= file->seen && !inode->untold)
+		return rc;
+	file->seen = inode->lost;
+	inode->untold = false;
+	if (inode->lost_error == -EIO)
+		return fail(-EIO, "the server may have lost data that it had not committed: write it again");
+	return fail(inode->lost_error, "COMMIT: %s", strerror(-inode->lost_error));
+}
+
+/* --- COMMIT --- */
+
+static void encode_commit(struct nfsrdma_session *session, struct request *req)
+{
+	const struct nfs_fh *fh = &req->io.file->fh;
+	uint8_t *at = put_opaque(request_begin(session, req, NFS_COMMIT), fh->bytes, fh->length);
+
+	/* all of the file */
+	at = put64(at, 0);
+	at = nfr_wire_put32(at, 0);
+	req->length = at - (req->message + HEADER_ROOM);
+	request_expect(req, REPLY_SMALL);
+}
+
+static int finish_commit(struct nfsrdma_session *session, struct request *req, struct body *results)
+{
+	struct inode *inode = req->io.file->inode;
+	uint32_t status;
+	int rc;
+
+	if (!take32(results, &status) || !skip_optional(results, NFS_PRE_ATTR_BYTES) ||
+	    !skip_optional(results, NFS_ATTR_BYTES))
+		return -EBADMSG;
+	rc = nfs_error(status);
+	if (rc == -EINPROGRESS)
+		return rc;
+	if (rc) {
+		lose(session, inode, rc);
+		/* no COMMIT will ever succeed */
+		if (rc == -ESTALE)
+			inode->committed = inode->writes;
+		return rc;
+	}
+	if (results->left < sizeof(inode->verifier))
+		return -EBADMSG;
+	compare_verifier(session, inode, results->at);
+	/* writes that completed meanwhile may be missing */
+	if (req->io.writes > inode->committed)
+		inode->committed = req->io.writes;
+	return 0;
+}
+
+/* Is a write of this inode on its way that was prepared before this barrier? */
+static bool has_writes(const struct nfsrdma_session *session, const struct inode *inode, uint64_t barrier)
+{
+	uint32_t i;
+
+	for (i = 0; i < session->nslots; i++) {
+		const struct request *req = &session->slots[i];
+
+		if (req->io.file && req->io.kind == IO_WRITE && req->io.file->inode == inode &&
+		    req->io.barrier < barrier && request_is_pending(req))
+			return true;
+	}
+	return false;
+}
+
+/* Wait for the writes of the file that have left, and for a COMMIT if one has to follow */
+static int commit(struct nfsrdma_file *file)
+{
+	struct nfsrdma_session *session = file->session;
+	struct inode *inode = file->inode;
+	struct request *req;
+	int rc;
+
+	while (has_writes(session, inode, UINT64_MAX))
+		request_wait(session);
+	if (inode->writes == inode->committed)
+		return result_of(file, 0);
+	req = request_take(session);
+	if (!req)
+		return fail(-EAGAIN, "COMMIT: no request is free");
+	req->io = (struct io){.file = file, .kind = IO_COMMIT, .writes = inode->writes};
+	req->finish = finish_commit;
+	encode_commit(session, req);
+	rc = request_call(session, req);
+	req->io.file = NULL;
+	request_release(session, req);
+	if (rc && rc != -ETIMEDOUT && rc != -EBADMSG)
+		fail(rc, "COMMIT: %s", strerror(-rc));
+	return result_of(file, rc);
+}
+
+EXPORTED int nfsrdma_fsync(struct nfsrdma_file *file)
+{
+	int rc = session_check(file->session);
+
+	return rc ? rc : commit(file);
+}
+
+static bool writable(const struct nfsrdma_file *file)
+{
+	return (file->flags & O_ACCMODE) != O_RDONLY;
+}
+
+EXPORTED int nfsrdma_close(struct nfsrdma_file *file)
+{
+	int rc;
+
+	if (!file)
+		return 0;
+	rc = session_check(file->session);
+	if (!rc && writable(file))
+		rc = commit(file);
+	file_put(file);
+	return rc;
+}
+
+EXPORTED void nfsrdma_release(struct nfsrdma_file *file)
+{
+	if (file)
+		file_put(file);
+}
+
+/* --- in a batch --- */
+
+static void commit_done(struct nfsrdma_session *session, struct request *req)
+{
+	struct nfsrdma_file *file = req->io.file;
+
+	batch_add(session, req->io.user_data, req->io.commits ? result_of(file, req->error) : req->error, false);
+	session->unfinished--;
+	req->io.file = NULL;
+	file_put(file);
+	request_release(session, req);
+}
+
+static int prepare_commit(struct nfsrdma_file *file, bool closes, uint64_t user_data)
+{
+	struct nfsrdma_session *session = file->session;
+	bool commits = !closes || writable(file);
+	struct request *req;
+	int rc = batch_room(session);
+
+	if (rc)
+		return rc;
+	req = request_take(session);
+	if (!req)
+		return fail(-EAGAIN, "no request is free");
+	/* a request that closes the file takes the place of the caller, who uses it until then */
+	if (!closes)
+		file->users++;
+	req->io = (struct io){
+		.file = file, .kind = IO_COMMIT, .user_data = user_data, .commits = commits,
+		.barrier = commits ? ++file->inode->barriers : 0,
+	};
+	req->finish = finish_commit;
+	req->done = commit_done;
+	session->unfinished++;
+	session->nprepared++;
+	request_hold(session, req);
+	return 0;
+}
+
+EXPORTED int nfsrdma_prepare_fsync(struct nfsrdma_file *file, uint64_t user_data)
+{
+	return prepare_commit(file, false, user_data);
+}
+
+EXPORTED int nfsrdma_prepare_close(struct nfsrdma_file *file, uint64_t user_data)
+{
+	return prepare_commit(file, true, user_data);
+}
+
+/* Send each COMMIT that waits for no write any more, and complete those that have nothing to commit */
+void commit_held(struct nfsrdma_session *session)
+{
+	struct request *req = session->held.head, *next;
+
+	for (; req; req = next) {
+		struct inode *inode = req->io.file->inode;
+
+		next = req->next;
+		/* not submitted */
+		if (req->state != REQUEST_HELD || has_writes(session, inode, req->io.barrier))
+			continue;
+		request_unhold(session, req);
+		if (!req->io.commits || inode->writes == inode->committed) {
+			request_finish(session, req, 0);
+			continue;
+		}
+		req->io.writes = inode->writes;
+		encode_commit(session, req);
+		request_start(session, req);
+	}
+}
