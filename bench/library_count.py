@@ -44,7 +44,7 @@ def build(tree: Path, folder: Path) -> tuple[Path, set[str]]:
     path = folder / "library_count"
     program("gcc", "-std=gnu11", "-O2", "-g", "-w", "-Wl,--wrap=calloc", *include, source, *sources,
             library / "build" / "nfs3_xdr.o", *wire, "-o", path, *LINKED)  # fmt: skip
-    return path, {each.name for each in sources}
+    return path, {each.name for each in library.glob("*.[ch]")}
 
 
 def executed(path: Path, depth: int, count: int) -> Counter[tuple[str, str]]:

@@ -61,16 +61,16 @@ static uint8_t *data_of(const struct cache *cache, const struct block *block)
 	return cache->data + (size_t)(block - cache->blocks) * CACHE_BLOCK;
 }
 
-static struct block **bucket(const struct cache *cache, const struct cached_file *file, uint64_t index)
+static struct block **bucket_of_block(const struct cache *cache, const struct cached_file *file, uint64_t index)
 {
 	uint64_t hash = ((uintptr_t)file >> 4 ^ index) * 0x9e3779b97f4a7c15ULL;
 
 	return &cache->table[(hash >> 32) & cache->mask];
 }
 
-static struct block *find(const struct cache *cache, const struct cached_file *file, uint64_t index)
+static struct block *find_block(const struct cache *cache, const struct cached_file *file, uint64_t index)
 {
-	struct block *block = *bucket(cache, file, index);
+	struct block *block = *bucket_of_block(cache, file, index);
 
 	while (block && (block->file != file || block->index != index))
 		block = block->next;
@@ -89,9 +89,9 @@ static void free_if_unused(struct nfsrdma_session *session, struct cached_file *
 }
 
 /* Free a block, but not its file */
-static void release(struct cache *cache, struct block *block)
+static void release_block(struct cache *cache, struct block *block)
 {
-	struct block **at = bucket(cache, block->file, block->index);
+	struct block **at = bucket_of_block(cache, block->file, block->index);
 
 	while (*at != block)
 		at = &(*at)->next;
@@ -103,7 +103,7 @@ static void release(struct cache *cache, struct block *block)
 	cache->unused = block;
 }
 
-static struct block *take(struct nfsrdma_session *session)
+static struct block *take_block(struct nfsrdma_session *session)
 {
 	struct cache *cache = session->cache;
 	struct cached_file *file;
@@ -114,7 +114,7 @@ static struct block *take(struct nfsrdma_session *session)
 	if (!cache->unused) {
 		block = TAILQ_LAST(&cache->uses, block_uses);
 		file = block->file;
-		release(cache, block);
+		release_block(cache, block);
 		free_if_unused(session, file);
 	}
 	block = cache->unused;
@@ -129,7 +129,7 @@ static void drop_all(struct cache *cache, struct cached_file *file)
 	file->version++;
 	for (i = 0; i < cache->used && file->nblocks; i++)
 		if (cache->blocks[i].file == file)
-			release(cache, &cache->blocks[i]);
+			release_block(cache, &cache->blocks[i]);
 }
 
 /* --- files --- */
@@ -156,7 +156,7 @@ int cache_open(struct nfsrdma_session *session, struct nfsrdma_file *file, const
 		cached = calloc(1, sizeof(*cached));
 		/* without an entry, its writes would not drop what another open of it has read */
 		if (!cached)
-			return no_memory();
+			return fail_no_memory();
 		cached->inode = file->inode;
 		file->inode->cached = cached;
 		file->inode->users++;
@@ -205,7 +205,7 @@ uint32_t cache_version(const struct nfsrdma_file *file)
 /* The block that has the byte at @position, or that says that the file ends before */
 static struct block *block_at(const struct cache *cache, const struct cached_file *file, uint64_t position)
 {
-	struct block *block = find(cache, file, position / CACHE_BLOCK);
+	struct block *block = find_block(cache, file, position / CACHE_BLOCK);
 
 	return block && (position % CACHE_BLOCK < block->length || block->eof) ? block : NULL;
 }
@@ -275,11 +275,11 @@ static void fill_block(struct nfsrdma_session *session, struct cached_file *file
 		       const uint8_t *from, uint32_t length, bool eof)
 {
 	struct cache *cache = session->cache;
-	struct block *block = find(cache, file, index), **at;
+	struct block *block = find_block(cache, file, index), **at;
 
 	if (!block) {
-		block = take(session);
-		at = bucket(cache, file, index);
+		block = take_block(session);
+		at = bucket_of_block(cache, file, index);
 		*block = (struct block){.next = *at, .file = file, .index = index};
 		*at = block;
 		file->nblocks++;
@@ -291,7 +291,7 @@ static void fill_block(struct nfsrdma_session *session, struct cached_file *file
 }
 
 /* Keep the whole blocks of the data that a read has moved, and the last one of the file */
-void cache_fill(struct nfsrdma_session *session, const struct io *io)
+void cache_fill(struct nfsrdma_session *session, const struct io_operation *io)
 {
 	uint64_t at = (io->offset + CACHE_BLOCK - 1) / CACHE_BLOCK * CACHE_BLOCK, end = io->offset + io->moved;
 	struct cached_file *file = io->file->cached;
@@ -317,7 +317,7 @@ int cache_allocate(struct nfsrdma_session *session)
 	uint32_t size = 16;
 
 	if (!cache)
-		return no_memory();
+		return fail_no_memory();
 	session->cache = cache;
 	TAILQ_INIT(&cache->uses);
 	cache->nblocks = session->options.cache / CACHE_BLOCK;
@@ -330,7 +330,7 @@ int cache_allocate(struct nfsrdma_session *session)
 		cache->data = NULL;
 	cache->blocks = calloc(cache->nblocks, sizeof(*cache->blocks));
 	cache->table = calloc(size, sizeof(struct block *));
-	return cache->data && cache->blocks && cache->table ? 0 : no_memory();
+	return cache->data && cache->blocks && cache->table ? 0 : fail_no_memory();
 }
 
 void cache_free(struct nfsrdma_session *session)

@@ -17,7 +17,7 @@
 #include "session.h"
 
 /* The server may have lost what it has not committed; @error is for the open files of the inode */
-static void lose(struct nfsrdma_session *session, struct inode *inode, int error)
+static void note_loss(struct nfsrdma_session *session, struct inode *inode, int error)
 {
 	inode->lost = ++session->losses;
 	inode->lost_error = error;
@@ -27,7 +27,7 @@ static void lose(struct nfsrdma_session *session, struct inode *inode, int error
 static void compare_verifier(struct nfsrdma_session *session, struct inode *inode, const uint8_t *verifier)
 {
 	if (inode->writes != inode->committed && memcmp(inode->verifier, verifier, sizeof(inode->verifier)))
-		lose(session, inode, -EIO);
+		note_loss(session, inode, -EIO);
 	memcpy(inode->verifier, verifier, sizeof(inode->verifier));
 }
 
@@ -66,7 +66,7 @@ static void encode_commit(struct nfsrdma_session *session, struct request *req)
 	request_expect(req, REPLY_SMALL);
 }
 
-static int finish_commit(struct nfsrdma_session *session, struct request *req, struct body *results)
+static int finish_commit(struct nfsrdma_session *session, struct request *req, struct rpc_body *results)
 {
 	struct inode *inode = req->io.file->inode;
 	uint32_t status;
@@ -79,7 +79,7 @@ static int finish_commit(struct nfsrdma_session *session, struct request *req, s
 	if (rc == -EINPROGRESS)
 		return rc;
 	if (rc) {
-		lose(session, inode, rc);
+		note_loss(session, inode, rc);
 		/* no COMMIT will ever succeed */
 		if (rc == -ESTALE)
 			inode->committed = inode->writes;
@@ -110,7 +110,7 @@ static bool has_writes(const struct nfsrdma_session *session, const struct inode
 }
 
 /* Wait for the writes of the file that have left, and for a COMMIT if one has to follow */
-static int commit(struct nfsrdma_file *file)
+static int commit_now(struct nfsrdma_file *file)
 {
 	struct nfsrdma_session *session = file->session;
 	struct inode *inode = file->inode;
@@ -118,16 +118,16 @@ static int commit(struct nfsrdma_file *file)
 	int rc;
 
 	while (has_writes(session, inode, UINT64_MAX))
-		request_wait(session);
+		wait_once(session);
 	if (inode->writes == inode->committed)
 		return result_of(file, 0);
-	req = request_take(session);
+	req = wait_take(session);
 	if (!req)
 		return fail(-EAGAIN, "COMMIT: no request is free");
-	req->io = (struct io){.file = file, .kind = IO_COMMIT, .writes = inode->writes};
+	req->io = (struct io_operation){.file = file, .kind = IO_COMMIT, .writes = inode->writes};
 	req->finish = finish_commit;
 	encode_commit(session, req);
-	rc = request_call(session, req);
+	rc = wait_call(session, req);
 	req->io.file = NULL;
 	request_release(session, req);
 	if (rc && rc != -ETIMEDOUT && rc != -EBADMSG)
@@ -137,9 +137,9 @@ static int commit(struct nfsrdma_file *file)
 
 EXPORTED int nfsrdma_fsync(struct nfsrdma_file *file)
 {
-	int rc = session_check(file->session);
+	int rc = process_check(file->session);
 
-	return rc ? rc : commit(file);
+	return rc ? rc : commit_now(file);
 }
 
 static bool writable(const struct nfsrdma_file *file)
@@ -153,9 +153,9 @@ EXPORTED int nfsrdma_close(struct nfsrdma_file *file)
 
 	if (!file)
 		return 0;
-	rc = session_check(file->session);
+	rc = process_check(file->session);
 	if (!rc && writable(file))
-		rc = commit(file);
+		rc = commit_now(file);
 	file_put(file);
 	return rc;
 }
@@ -188,13 +188,13 @@ static int prepare_commit(struct nfsrdma_file *file, bool closes, uint64_t user_
 
 	if (rc)
 		return rc;
-	req = request_take(session);
+	req = wait_take(session);
 	if (!req)
 		return fail(-EAGAIN, "no request is free");
 	/* a request that closes the file takes the place of the caller, who uses it until then */
 	if (!closes)
 		file->users++;
-	req->io = (struct io){
+	req->io = (struct io_operation){
 		.file = file, .kind = IO_COMMIT, .user_data = user_data, .commits = commits,
 		.barrier = commits ? ++file->inode->barriers : 0,
 	};
@@ -235,6 +235,16 @@ void commit_held(struct nfsrdma_session *session)
 		}
 		req->io.writes = inode->writes;
 		encode_commit(session, req);
-		request_start(session, req);
+		send_start(session, req);
 	}
+}
+
+/* The batch leaves: what it holds may start from now on */
+void commit_submit(struct nfsrdma_session *session)
+{
+	struct request *req;
+
+	for (req = session->held.head; req; req = req->next)
+		req->state = REQUEST_HELD;
+	commit_held(session);
 }

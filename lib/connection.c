@@ -3,7 +3,8 @@
  * From the address of a server to a queue pair, and its end.
  *
  * The events of rdma_cm(7) move a connection from one state to the next, so that no call waits here: the
- * loop of request.c sleeps until an event or a message arrives.
+ * loop of wait.c sleeps until an event or a message arrives.  What becomes of a connection is reported by the
+ * functions of struct reports.
  *
  * librdmacm keeps an open device for each process, which a child of fork(2) inherits and cannot close without
  * harm to its own connections.  Each session therefore opens the device again and moves its queue pair through
@@ -33,7 +34,7 @@
 #define PORT_FIRST	665
 #define PORT_LAST	1023
 
-static bool watch(struct nfsrdma_session *session, int fd)
+static bool watch_descriptor(struct nfsrdma_session *session, int fd)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
 
@@ -49,7 +50,7 @@ static int open_descriptors(struct nfsrdma_session *session)
 	if (!session->events)
 		return fail(-errno, "/dev/infiniband/rdma_cm: %s; is the module rdma_ucm loaded, and may this"
 				    " user open it?", strerror(errno));
-	if (!watch(session, session->events->fd))
+	if (!watch_descriptor(session, session->events->fd))
 		return fail(-errno, "epoll_ctl: %s", strerror(errno));
 	return 0;
 }
@@ -59,9 +60,9 @@ int connection_open(struct nfsrdma_session *session)
 {
 	int rc;
 
-	descriptors_lock();
+	process_lock();
 	rc = open_descriptors(session);
-	descriptors_unlock();
+	process_unlock();
 	return rc;
 }
 
@@ -72,11 +73,11 @@ int connection_use_fd(struct nfsrdma_session *session)
 
 	if (session->wake >= 0)
 		return 0;
-	descriptors_lock();
+	process_lock();
 	session->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (session->wake < 0 || !watch(session, session->wake))
+	if (session->wake < 0 || !watch_descriptor(session, session->wake))
 		rc = fail(-errno, "eventfd: %s", strerror(errno));
-	descriptors_unlock();
+	process_unlock();
 	return rc;
 }
 
@@ -100,18 +101,18 @@ void connection_rest(struct nfsrdma_session *session)
 static void close_device(struct nfsrdma_session *session)
 {
 	memory_deregister(session);
-	descriptors_lock();
+	process_lock();
 	if (session->context)
 		ibv_close_device(session->context);
 	session->context = NULL;
-	descriptors_unlock();
+	process_unlock();
 }
 
 void connection_end(struct nfsrdma_session *session)
 {
 	connection_close(session);
 	close_device(session);
-	descriptors_lock();
+	process_lock();
 	if (session->events)
 		rdma_destroy_event_channel(session->events);
 	session->events = NULL;
@@ -121,25 +122,24 @@ void connection_end(struct nfsrdma_session *session)
 	if (session->wake >= 0)
 		close(session->wake);
 	session->wake = -1;
-	descriptors_unlock();
+	process_unlock();
 }
 
 /* The peer reaches no memory of this process by the connection when this returns */
 void connection_close(struct nfsrdma_session *session)
 {
-	/* it shares the completion queue, and the server ends it with this one */
-	optimist_close(session);
+	session->reports->closing(session);
 	if (session->id)
 		rdma_disconnect(session->id);
 	if (session->qp)
 		ibv_destroy_qp(session->qp);
 	if (session->cq)
 		ibv_destroy_cq(session->cq);
-	descriptors_lock();
+	process_lock();
 	if (session->channel)
 		ibv_destroy_comp_channel(session->channel);
 	session->channel = NULL;
-	descriptors_unlock();
+	process_unlock();
 	if (session->id)
 		rdma_destroy_id(session->id);
 	session->id = NULL;
@@ -147,7 +147,7 @@ void connection_close(struct nfsrdma_session *session)
 	session->cq = NULL;
 	session->link = LINK_DOWN;
 	session->armed = false;
-	requests_disconnected(session);
+	session->reports->closed(session);
 }
 
 /**
@@ -247,10 +247,10 @@ static int open_device(struct nfsrdma_session *session)
 	if (session->context && session->context->device != device)
 		close_device(session);
 	snprintf(session->device, sizeof(session->device), "%s", ibv_get_device_name(device));
-	descriptors_lock();
+	process_lock();
 	if (!session->context)
 		session->context = ibv_open_device(device);
-	descriptors_unlock();
+	process_unlock();
 	if (!session->context)
 		return fail(-errno, "%s: %s; may this user open /dev/infiniband/uverbs*?",
 			    session->device, strerror(errno));
@@ -260,7 +260,7 @@ static int open_device(struct nfsrdma_session *session)
 static int create_queues(struct nfsrdma_session *session)
 {
 	int sends = session->nslots, receives = session->nreceives;
-	int completions = sends + receives + optimist_completions(session);
+	int completions = sends + receives + session->more_completions;
 	struct ibv_qp_init_attr attr = {
 		.cap = {
 			.max_send_wr = sends, .max_recv_wr = receives,
@@ -269,10 +269,10 @@ static int create_queues(struct nfsrdma_session *session)
 		.qp_type = IBV_QPT_RC,
 	};
 
-	descriptors_lock();
+	process_lock();
 	session->channel = ibv_create_comp_channel(session->context);
-	descriptors_unlock();
-	if (!session->channel || !watch(session, session->channel->fd))
+	process_unlock();
+	if (!session->channel || !watch_descriptor(session, session->channel->fd))
 		return -errno;
 	session->cq = ibv_create_cq(session->context, completions, NULL, session->channel, 0);
 	if (!session->cq)
@@ -318,8 +318,7 @@ static int connect_server(struct nfsrdma_session *session)
 		.send_size = session->options.inline_size,
 		.recv_size = session->options.inline_size,
 		.extended = true,
-		.capabilities = session->options.personality | (session->optimist ? CAPABILITY_OPTIMISTIC : 0),
-		.token = session->optimist ? session->optimist->token : 0,
+		.capabilities = session->offer.capabilities, .token = session->offer.token,
 	};
 	struct ibv_device_attr device;
 	int rc = open_device(session);
@@ -330,7 +329,7 @@ static int connect_server(struct nfsrdma_session *session)
 	if (!rc)
 		rc = create_queues(session);
 	if (!rc)
-		rc = requests_connected(session);
+		rc = session->reports->opened(session);
 	if (rc)
 		return fail(rc, "%s: no queue pair: %s", session->device, strerror(-rc));
 	/* the server reads memory of this end, never the other way round */
@@ -362,17 +361,16 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-static void established(struct nfsrdma_session *session)
+static void first_established(struct nfsrdma_session *session)
 {
 	session->send_size = least(session->options.inline_size, session->peer.recv_size);
 	session->recv_size = least(session->options.inline_size, session->peer.send_size);
 	session->link = LINK_UP;
 	session->stats.connects++;
-	if (session->dialect == &nfs4_dialect && session->directory)
-		nfs4_start(session);
+	session->reports->up(session);
 }
 
-static void failed(struct nfsrdma_session *session, enum rdma_cm_event_type type, int status)
+static void first_failed(struct nfsrdma_session *session, enum rdma_cm_event_type type, int status)
 {
 	int error = status < 0 ? status : -EIO;
 	const char *why = rdma_event_str(type);
@@ -407,7 +405,7 @@ static void failed(struct nfsrdma_session *session, enum rdma_cm_event_type type
 		close_device(session);
 }
 
-static void handle(struct nfsrdma_session *session, enum rdma_cm_event_type type, int status)
+static void first_event(struct nfsrdma_session *session, enum rdma_cm_event_type type, int status)
 {
 	int rc = 0;
 
@@ -423,17 +421,17 @@ static void handle(struct nfsrdma_session *session, enum rdma_cm_event_type type
 	case RDMA_CM_EVENT_CONNECT_RESPONSE:
 		rc = connection_complete(session, session->id, session->qp);
 		if (!rc)
-			established(session);
+			first_established(session);
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
 		if (session->link == LINK_CONNECTING)
-			established(session);
+			first_established(session);
 		break;
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 	case RDMA_CM_EVENT_ADDR_CHANGE:
 		break;
 	default:
-		failed(session, type, status);
+		first_failed(session, type, status);
 	}
 	if (rc)
 		step_failed(session, rc);
@@ -447,18 +445,42 @@ void connection_event(struct nfsrdma_session *session)
 	while (!rdma_get_cm_event(session->events, &event)) {
 		enum rdma_cm_event_type type = event->event;
 		const struct rdma_conn_param *param = &event->param.conn;
+		struct rdma_cm_id *id = event->id;
 		int status = event->status;
-		bool current = event->id == session->id;
-		bool second = session->optimist && event->id == session->optimist->id;
+		struct nfr_private peer;
+		bool answer = type == RDMA_CM_EVENT_CONNECT_RESPONSE || type == RDMA_CM_EVENT_ESTABLISHED;
 
-		if ((current || second) &&
-		    (type == RDMA_CM_EVENT_CONNECT_RESPONSE || type == RDMA_CM_EVENT_ESTABLISHED))
-			nfr_wire_decode_private(current ? &session->peer : &session->optimist->peer,
-						param->private_data, param->private_data_len);
+		if (answer)
+			nfr_wire_decode_private(&peer, param->private_data, param->private_data_len);
 		rdma_ack_cm_event(event);
-		if (current)
-			handle(session, type, status);
-		else if (second)
-			optimist_event(session, type);
+		if (id != session->id) {
+			session->reports->event(session, id, type, answer ? &peer : NULL);
+			continue;
+		}
+		if (answer)
+			session->peer = peer;
+		first_event(session, type, status);
 	}
+}
+
+/* --- completions --- */
+
+/* Report what has arrived; returns the number of completions */
+int connection_poll(struct nfsrdma_session *session)
+{
+	struct ibv_wc wcs[CONNECTION_POLL_MOST];
+	int n;
+
+	if (session->link != LINK_UP)
+		return 0;
+	n = ibv_poll_cq(session->cq, CONNECTION_POLL_MOST, wcs);
+	if (n < 0) {
+		connection_lost(session, -EIO, "the completion queue is broken");
+		return 0;
+	}
+	if (n) {
+		session->idle = 0;
+		session->reports->completed(session, wcs, n);
+	}
+	return n;
 }

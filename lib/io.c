@@ -26,24 +26,24 @@ static uint32_t stable_of(const struct nfsrdma_file *file)
 }
 
 /* Memory for @io's data that RDMA reaches: the caller's, or the arena's */
-static int provide(struct nfsrdma_session *session, struct io *io, struct span *span)
+static int provide_memory(struct nfsrdma_session *session, struct io_operation *io, struct memory_span *span)
 {
 	struct nfsrdma_region *region = memory_find(session, io->buf, io->count);
 
 	if (region) {
 		io->region = region;
 		region->users++;
-		*span = (struct span){&region->mr, io->buf, io->count};
+		*span = (struct memory_span){&region->mr, io->buf, io->count};
 		return 0;
 	}
 	io->bounce = memory_take(session, io->count);
 	if (!io->bounce)
 		return -EAGAIN;
-	*span = (struct span){&session->arena_mr, io->bounce, io->count};
+	*span = (struct memory_span){&session->arena_mr, io->bounce, io->count};
 	return 0;
 }
 
-static void count_way(struct nfsrdma_session *session, const struct io *io)
+static void count_way(struct nfsrdma_session *session, const struct io_operation *io)
 {
 	if (io->bounce)
 		session->stats.copied++;
@@ -52,23 +52,23 @@ static void count_way(struct nfsrdma_session *session, const struct io *io)
 }
 
 /* A write begins or ends: what the session knows of the file is of no use any more */
-static void writing(struct nfsrdma_session *session, struct nfsrdma_file *file)
+static void forget_data(struct nfsrdma_session *session, struct nfsrdma_file *file)
 {
 	cache_written(session, file);
 	if (session->optimist)
 		references_written(&session->optimist->references, file);
 }
 
-static void release(struct nfsrdma_session *session, struct request *req)
+static void release_io(struct nfsrdma_session *session, struct request *req)
 {
-	struct io *io = &req->io;
+	struct io_operation *io = &req->io;
 
 	if (io->region)
 		io->region->users--;
 	if (io->bounce)
 		memory_give(session, io->bounce, io->count);
 	if (io->kind == IO_WRITE)
-		writing(session, io->file);
+		forget_data(session, io->file);
 	file_put(io->file);
 	io->file = NULL;
 	request_release(session, req);
@@ -88,40 +88,21 @@ static bool expect_inline(struct nfsrdma_session *session, struct request *req)
 	return true;
 }
 
-static int encode_read(struct nfsrdma_session *session, struct request *req, uint64_t offset)
-{
-	int rc;
-
-	/* an RDMA Read needs memory, and no message; without memory it is a READ */
-	if (req->io.file->flags & NFSRDMA_OPTIMISTIC && req->io.count &&
-	    !provide(session, &req->io, &req->write)) {
-		req->remote = true;
-		return 0;
-	}
-	session->dialect->encode_read(session, req, offset);
-	if (expect_inline(session, req))
-		return 0;
-	rc = provide(session, &req->io, &req->write);
-	if (!rc)
-		count_way(session, &req->io);
-	return rc;
-}
-
 /* A READ that has memory, but is no RDMA Read: encode its message */
-void io_by_rpc(struct nfsrdma_session *session, struct request *req)
+static void read_by_rpc(struct nfsrdma_session *session, struct request *req)
 {
-	req->remote = false;
+	req->remote = NULL;
 	session->dialect->encode_read(session, req, req->io.offset);
 	if (expect_inline(session, req))
-		req->write = (struct span){};
+		req->write = (struct memory_span){};
 	else
 		count_way(session, &req->io);
 }
 
 /* The data of an RDMA Read has arrived */
-void io_read_directly(struct nfsrdma_session *session, struct request *req)
+static void read_directly(struct nfsrdma_session *session, struct request *req)
 {
-	struct io *io = &req->io;
+	struct io_operation *io = &req->io;
 
 	if (io->bounce)
 		memcpy(io->buf, io->bounce, req->target.length);
@@ -133,10 +114,31 @@ void io_read_directly(struct nfsrdma_session *session, struct request *req)
 	session->stats.by_reference++;
 }
 
+static const struct remote_read remote_read = {.by_rpc = read_by_rpc, .arrived = read_directly};
+
+static int encode_read(struct nfsrdma_session *session, struct request *req, uint64_t offset)
+{
+	int rc;
+
+	/* an RDMA Read needs memory, and no message; without memory it is a READ */
+	if (req->io.file->flags & NFSRDMA_OPTIMISTIC && req->io.count &&
+	    !provide_memory(session, &req->io, &req->write)) {
+		req->remote = &remote_read;
+		return 0;
+	}
+	session->dialect->encode_read(session, req, offset);
+	if (expect_inline(session, req))
+		return 0;
+	rc = provide_memory(session, &req->io, &req->write);
+	if (!rc)
+		count_way(session, &req->io);
+	return rc;
+}
+
 static int encode_write(struct nfsrdma_session *session, struct request *req, uint64_t offset)
 {
 	uint8_t *at = request_begin(session, req, NFS_WRITE);
-	struct io *io = &req->io;
+	struct io_operation *io = &req->io;
 	int rc;
 
 	at = put_opaque(at, io->file->fh.bytes, io->file->fh.length);
@@ -153,7 +155,7 @@ static int encode_write(struct nfsrdma_session *session, struct request *req, ui
 		return 0;
 	}
 	req->position = req->length;
-	rc = provide(session, io, &req->read);
+	rc = provide_memory(session, io, &req->read);
 	if (!rc)
 		count_way(session, io);
 	if (!rc && io->bounce)
@@ -161,10 +163,10 @@ static int encode_write(struct nfsrdma_session *session, struct request *req, ui
 	return rc;
 }
 
-static int store_read(struct nfsrdma_session *session, struct request *req, struct body *results,
+static int store_read(struct nfsrdma_session *session, struct request *req, struct rpc_body *results,
 		      uint32_t count, uint32_t eof)
 {
-	struct io *io = &req->io;
+	struct io_operation *io = &req->io;
 
 	if (count > io->count)
 		return -EBADMSG;
@@ -186,7 +188,7 @@ static int store_read(struct nfsrdma_session *session, struct request *req, stru
 	return 0;
 }
 
-static int finish_read(struct nfsrdma_session *session, struct request *req, struct body *results)
+static int finish_read(struct nfsrdma_session *session, struct request *req, struct rpc_body *results)
 {
 	uint32_t count, eof;
 	int rc = session->dialect->take_read(session, req, results, &count, &eof);
@@ -194,10 +196,10 @@ static int finish_read(struct nfsrdma_session *session, struct request *req, str
 	return rc ? rc : store_read(session, req, results, count, eof);
 }
 
-static int finish_write(struct nfsrdma_session *session, struct request *req, struct body *results)
+static int finish_write(struct nfsrdma_session *session, struct request *req, struct rpc_body *results)
 {
 	uint32_t status, count, committed;
-	struct io *io = &req->io;
+	struct io_operation *io = &req->io;
 
 	if (!take32(results, &status) || !skip_optional(results, NFS_PRE_ATTR_BYTES) ||
 	    !skip_optional(results, NFS_ATTR_BYTES))
@@ -217,44 +219,47 @@ static int finish_write(struct nfsrdma_session *session, struct request *req, st
 
 /* --- batches --- */
 
-static void complete(struct nfsrdma_session *session, struct request *req)
+static void complete_io(struct nfsrdma_session *session, struct request *req)
 {
 	batch_add(session, req->io.user_data, req->error ? req->error : (int64_t)req->io.moved,
 		  !req->error && req->io.eof);
 	session->unfinished--;
-	release(session, req);
+	release_io(session, req);
 }
 
-static int begin(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
+static int begin_io(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
 		 uint64_t offset, struct request **request)
 {
 	struct nfsrdma_session *session = file->session;
 	struct request *req;
 	int rc;
 
-	if (kind == IO_WRITE && session->dialect != &nfs3_dialect)
+	if (kind == IO_WRITE && !session->dialect->writes)
 		return fail(-EROFS, "a session with NFSv4.1 only reads");
 	if (count > (kind == IO_READ ? session->read_max : session->write_max))
 		return fail(-EMSGSIZE, "%zu bytes: the server takes %u", count,
 			    kind == IO_READ ? session->read_max : session->write_max);
 	if ((file->flags & O_ACCMODE) == (kind == IO_READ ? O_WRONLY : O_RDONLY))
 		return fail(-EBADF, "the file is not open for this");
-	req = request_take(session);
+	req = wait_take(session);
 	if (!req)
 		return fail(-EAGAIN, "no request is free");
-	req->io = (struct io){
-		.kind = kind, .file = file, .buf = buf, .count = count, .offset = offset,
-		.version = cache_version(file),
-	};
+	/* the others are 0 */
+	req->io.kind = kind;
+	req->io.file = file;
+	req->io.buf = buf;
+	req->io.count = count;
+	req->io.offset = offset;
+	req->io.version = cache_version(file);
 	file->users++;
 	if (kind == IO_WRITE) {
 		req->io.barrier = file->inode->barriers;
-		writing(session, file);
+		forget_data(session, file);
 	}
 	req->finish = kind == IO_READ ? finish_read : finish_write;
 	rc = kind == IO_READ ? encode_read(session, req, offset) : encode_write(session, req, offset);
 	if (rc) {
-		release(session, req);
+		release_io(session, req);
 		return fail(rc, "the arena has no room for %zu bytes", count);
 	}
 	*request = req;
@@ -262,7 +267,7 @@ static int begin(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, siz
 }
 
 /* A read of a batch whose data is in the cache completes at once */
-static bool hit(struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset, uint64_t user_data)
+static bool complete_from_cache(struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset, uint64_t user_data)
 {
 	struct nfsrdma_session *session = file->session;
 	ssize_t moved;
@@ -279,7 +284,7 @@ static bool hit(struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t 
 	return true;
 }
 
-static int prepare(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
+static int prepare_io(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
 		   uint64_t offset, uint64_t user_data)
 {
 	struct nfsrdma_session *session = file->session;
@@ -288,13 +293,13 @@ static int prepare(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, s
 
 	if (rc)
 		return rc;
-	if (kind == IO_READ && hit(file, buf, count, offset, user_data))
+	if (kind == IO_READ && complete_from_cache(file, buf, count, offset, user_data))
 		return 0;
-	rc = begin(file, kind, buf, count, offset, &req);
+	rc = begin_io(file, kind, buf, count, offset, &req);
 	if (rc)
 		return rc;
 	req->io.user_data = user_data;
-	req->done = complete;
+	req->done = complete_io;
 	session->unfinished++;
 	request_prepare(session, req);
 	return 0;
@@ -303,13 +308,13 @@ static int prepare(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, s
 EXPORTED int nfsrdma_prepare_read(struct nfsrdma_file *file, void *buf, size_t count, uint64_t offset,
 				  uint64_t user_data)
 {
-	return prepare(file, IO_READ, buf, count, offset, user_data);
+	return prepare_io(file, IO_READ, buf, count, offset, user_data);
 }
 
 EXPORTED int nfsrdma_prepare_write(struct nfsrdma_file *file, const void *buf, size_t count,
 				   uint64_t offset, uint64_t user_data)
 {
-	return prepare(file, IO_WRITE, (uint8_t *)buf, count, offset, user_data);
+	return prepare_io(file, IO_WRITE, (uint8_t *)buf, count, offset, user_data);
 }
 
 static int prepare_all(const struct nfsrdma_range *ranges, size_t count, enum io_kind kind)
@@ -325,7 +330,7 @@ static int prepare_all(const struct nfsrdma_range *ranges, size_t count, enum io
 		if (range->reserved)
 			rc = fail(-EINVAL, "range %zu: reserved is not 0", n);
 		else
-			rc = prepare(range->file, kind, range->buf, range->count, range->offset, range->user_data);
+			rc = prepare_io(range->file, kind, range->buf, range->count, range->offset, range->user_data);
 	}
 	return n ? (int)n : rc;
 }
@@ -340,13 +345,40 @@ EXPORTED int nfsrdma_prepare_writes(const struct nfsrdma_range *ranges, size_t c
 	return prepare_all(ranges, count, IO_WRITE);
 }
 
+/* Send the batch; returns its number of requests */
+static int submit_batch(struct nfsrdma_session *session)
+{
+	struct request *req;
+	int n = session->nprepared + session->nhits;
+	uint64_t now;
+
+	/* a reference whose end has been announced would only be refused */
+	if (session->optimist)
+		optimist_heed(session);
+	now = now_ms();
+	while (session->prepared.head) {
+		req = request_list_pop(&session->prepared);
+		req->began = now;
+		if (!req->remote || !optimist_add(session, req))
+			send_by_rpc(session, req);
+	}
+	session->nprepared = 0;
+	session->nhits = 0;
+	if (session->held.head)
+		commit_submit(session);
+	optimist_post(session);
+	if (session->link == LINK_UP)
+		send_flush(session);
+	return n;
+}
+
 EXPORTED int nfsrdma_submit(struct nfsrdma_session *session)
 {
-	int rc = session_check(session);
+	int rc = process_check(session);
 
 	if (rc)
 		return rc;
-	rc = request_submit(session);
+	rc = submit_batch(session);
 	/* completions without a message */
 	if (session->fd_used && session->ndone)
 		connection_wake(session);
@@ -356,22 +388,22 @@ EXPORTED int nfsrdma_submit(struct nfsrdma_session *session)
 EXPORTED int nfsrdma_peek(struct nfsrdma_session *session, struct nfsrdma_completion *completions,
 			  size_t count)
 {
-	int rc = session_check(session);
+	int rc = process_check(session);
 
 	if (rc)
 		return rc;
 	/* events of the connection make the descriptor readable, and no sleep handles them here */
 	if (session->fd_used)
-		session_look(session);
+		wait_look(session);
 	connection_rest(session);
 	do {
-		while (session->ndone < count && session_poll(session))
+		while (session->ndone < count && wait_poll(session))
 			;
 		/* a poll that found the connection broken: the events of the next one wake the caller */
 		if (session->fd_used && session->link != LINK_UP)
-			session_look(session);
+			wait_look(session);
 		/* who waits for the descriptor sees the next message, but not those that came before */
-	} while (session->fd_used && session->ndone < count && !session_arm(session));
+	} while (session->fd_used && session->ndone < count && !wait_arm(session));
 	return batch_take(session, completions, count);
 }
 
@@ -379,7 +411,7 @@ EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_comple
 			  size_t count, size_t min, int timeout)
 {
 	uint64_t until = timeout < 0 ? UINT64_MAX : now_ms() + timeout;
-	int rc = session_check(session);
+	int rc = process_check(session);
 
 	if (rc)
 		return rc;
@@ -387,18 +419,18 @@ EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_comple
 		min = count;
 	/* what was not submitted does not complete */
 	while (session->ndone < min && session->unfinished > session->nprepared) {
-		if (session_poll(session))
+		if (wait_poll(session))
 			continue;
 		if (timeout >= 0 && now_ms() >= until)
 			break;
-		session_sleep(session, until);
+		wait_sleep(session, until);
 	}
 	return batch_take(session, completions, count);
 }
 
 EXPORTED int nfsrdma_fd(struct nfsrdma_session *session)
 {
-	int rc = session_check(session);
+	int rc = process_check(session);
 
 	if (!rc)
 		rc = connection_use_fd(session);
@@ -410,34 +442,48 @@ EXPORTED int nfsrdma_fd(struct nfsrdma_session *session)
 
 /* --- one at a time --- */
 
+/* Send a request and wait for its end; returns its error */
+static int call_io(struct nfsrdma_session *session, struct request *req)
+{
+	if (!req->remote)
+		return wait_call(session, req);
+	optimist_heed(session);
+	req->began = began_at(session);
+	if (optimist_add(session, req))
+		optimist_post(session);
+	else
+		send_by_rpc(session, req);
+	return wait_for(session, req);
+}
+
 /* One RPC; returns the bytes that it moved */
-static ssize_t once(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
+static ssize_t transfer_once(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
 		    uint64_t offset, bool *eof)
 {
 	struct nfsrdma_session *session = file->session;
 	struct request *req = NULL;
 	ssize_t moved;
-	int rc = begin(file, kind, buf, count, offset, &req);
+	int rc = begin_io(file, kind, buf, count, offset, &req);
 
 	/* a batch has all of the arena: less data needs less of it, and none of it if there is little */
 	if (rc == -EAGAIN && count > 512)
-		return once(file, kind, buf, 512, offset, eof);
+		return transfer_once(file, kind, buf, 512, offset, eof);
 	if (rc)
 		return rc;
-	rc = request_call(session, req);
+	rc = call_io(session, req);
 	moved = rc ? rc : (ssize_t)req->io.moved;
 	*eof = req->io.eof;
-	release(session, req);
+	release_io(session, req);
 	if (rc && rc != -ETIMEDOUT && rc != -EBADMSG)
 		fail(rc, "%s at %llu: %s", kind == IO_READ ? "READ" : "WRITE", (unsigned long long)offset,
 		     strerror(-rc));
 	return moved;
 }
 
-static ssize_t all(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count, uint64_t offset)
+static ssize_t transfer_all(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count, uint64_t offset)
 {
 	size_t most = kind == IO_READ ? file->session->read_max : file->session->write_max, done = 0;
-	int rc = session_check(file->session);
+	int rc = process_check(file->session);
 	bool eof = false;
 
 	if (rc)
@@ -446,7 +492,7 @@ static ssize_t all(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, s
 		count = SSIZE_MAX;
 	while (done < count && !eof) {
 		size_t part = count - done < most ? count - done : most;
-		ssize_t moved = once(file, kind, buf + done, part, offset + done, &eof);
+		ssize_t moved = transfer_once(file, kind, buf + done, part, offset + done, &eof);
 
 		if (moved < 0)
 			return done ? (ssize_t)done : moved;
@@ -463,7 +509,7 @@ static ssize_t read_block(struct nfsrdma_file *file, uint8_t *buf, size_t count,
 {
 	uint8_t block[CACHE_BLOCK];
 	uint32_t at = offset % CACHE_BLOCK;
-	ssize_t got = all(file, IO_READ, block, sizeof(block), offset - at);
+	ssize_t got = transfer_all(file, IO_READ, block, sizeof(block), offset - at);
 
 	if (got < 0)
 		return got;
@@ -480,7 +526,7 @@ static ssize_t read_cached(struct nfsrdma_file *file, uint8_t *buf, size_t count
 	uint32_t at = offset % CACHE_BLOCK;
 	ssize_t got;
 	bool eof;
-	int rc = session_check(file->session);
+	int rc = process_check(file->session);
 
 	if (rc)
 		return rc;
@@ -489,17 +535,27 @@ static ssize_t read_cached(struct nfsrdma_file *file, uint8_t *buf, size_t count
 		return got;
 	if (count && count < CACHE_BLOCK && at + count <= CACHE_BLOCK)
 		return read_block(file, buf, count, offset);
-	return all(file, IO_READ, buf, count, offset);
+	return transfer_all(file, IO_READ, buf, count, offset);
 }
 
 EXPORTED ssize_t nfsrdma_pread(struct nfsrdma_file *file, void *buf, size_t count, uint64_t offset)
 {
 	if (file->cached && (file->flags & O_ACCMODE) != O_WRONLY)
 		return read_cached(file, buf, count, offset);
-	return all(file, IO_READ, buf, count, offset);
+	return transfer_all(file, IO_READ, buf, count, offset);
 }
 
 EXPORTED ssize_t nfsrdma_pwrite(struct nfsrdma_file *file, const void *buf, size_t count, uint64_t offset)
 {
-	return all(file, IO_WRITE, (uint8_t *)buf, count, offset);
+	return transfer_all(file, IO_WRITE, (uint8_t *)buf, count, offset);
+}
+
+/* The session ends: drop the files of operations that will not complete */
+void io_abandon(struct nfsrdma_session *session)
+{
+	uint32_t i;
+
+	for (i = 0; session->slots && i < session->nslots; i++)
+		if (session->slots[i].io.file)
+			file_put(session->slots[i].io.file);
 }

@@ -7,7 +7,7 @@
  * the caller.  All of it is in one protection domain for each session, so that no other server's
  * connection reaches it.
  *
- * A session that connects by another device registers all of it anew: a struct span refers to the
+ * A session that connects by another device registers all of it anew: a struct memory_span refers to the
  * registration and not to its key.
  */
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 #define LOCAL	IBV_ACCESS_LOCAL_WRITE
 #define REMOTE	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
 
-static uint8_t *map(size_t bytes)
+static uint8_t *map_memory(size_t bytes)
 {
 	void *addr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -44,10 +44,10 @@ int memory_allocate(struct nfsrdma_session *session)
 	if (session->optimist)
 		session->messages_bytes += (NOTICE_RECEIVES + CREDIT_SLOTS) * NOTICE_ROOM;
 	session->arena_bytes = session->options.arena;
-	session->messages = map(session->messages_bytes);
-	session->arena = map(session->arena_bytes);
+	session->messages = map_memory(session->messages_bytes);
+	session->arena = map_memory(session->arena_bytes);
 	if (!session->messages || !session->arena)
-		return no_memory();
+		return fail_no_memory();
 	for (i = 0; i < session->nslots; i++)
 		session->slots[i].message = session->messages + i * each;
 	return 0;
@@ -81,7 +81,7 @@ uint8_t *memory_notice(struct nfsrdma_session *session, uint32_t number)
 	return memory_receive(session, session->nreceives) + (size_t)number * NOTICE_ROOM;
 }
 
-static struct ibv_mr *reg(struct nfsrdma_session *session, void *addr, size_t length, int access)
+static struct ibv_mr *register_memory(struct nfsrdma_session *session, void *addr, size_t length, int access)
 {
 	struct ibv_mr *mr = ibv_reg_mr(session->pd, addr, length, access);
 	int error = errno;
@@ -93,7 +93,7 @@ static struct ibv_mr *reg(struct nfsrdma_session *session, void *addr, size_t le
 	return mr;
 }
 
-static void dereg(struct ibv_mr **mr)
+static void deregister_memory(struct ibv_mr **mr)
 {
 	if (*mr)
 		ibv_dereg_mr(*mr);
@@ -109,12 +109,12 @@ int memory_register(struct nfsrdma_session *session, struct ibv_context *device)
 	session->pd = ibv_alloc_pd(device);
 	if (!session->pd)
 		return fail(-errno, "%s: no protection domain: %s", session->device, strerror(errno));
-	session->messages_mr = reg(session, session->messages, session->messages_bytes, LOCAL);
-	session->arena_mr = reg(session, session->arena, session->arena_bytes, REMOTE);
+	session->messages_mr = register_memory(session, session->messages, session->messages_bytes, LOCAL);
+	session->arena_mr = register_memory(session, session->arena, session->arena_bytes, REMOTE);
 	if (!session->messages_mr || !session->arena_mr)
 		goto out_deregister;
 	for (region = session->regions; region; region = region->next) {
-		region->mr = reg(session, region->addr, region->length, REMOTE);
+		region->mr = register_memory(session, region->addr, region->length, REMOTE);
 		if (!region->mr)
 			goto out_deregister;
 	}
@@ -131,9 +131,9 @@ void memory_deregister(struct nfsrdma_session *session)
 	struct nfsrdma_region *region;
 
 	for (region = session->regions; region; region = region->next)
-		dereg(&region->mr);
-	dereg(&session->messages_mr);
-	dereg(&session->arena_mr);
+		deregister_memory(&region->mr);
+	deregister_memory(&session->messages_mr);
+	deregister_memory(&session->arena_mr);
 	if (session->pd)
 		ibv_dealloc_pd(session->pd);
 	session->pd = NULL;
@@ -191,7 +191,7 @@ EXPORTED int nfsrdma_register(struct nfsrdma_session *session, void *addr, size_
 			      struct nfsrdma_region **region)
 {
 	struct nfsrdma_region *new;
-	int rc = session_check(session);
+	int rc = process_check(session);
 
 	if (rc)
 		return rc;
@@ -199,11 +199,11 @@ EXPORTED int nfsrdma_register(struct nfsrdma_session *session, void *addr, size_
 		return fail(-EINVAL, "cannot register %zu bytes at %p", length, addr);
 	new = calloc(1, sizeof(*new));
 	if (!new)
-		return no_memory();
+		return fail_no_memory();
 	*new = (struct nfsrdma_region){.session = session, .addr = addr, .length = length};
 	/* without a connection, the next one registers it */
 	if (session->pd) {
-		new->mr = reg(session, addr, length, REMOTE);
+		new->mr = register_memory(session, addr, length, REMOTE);
 		rc = new->mr ? 0 : -errno;
 	}
 	if (rc) {
@@ -223,7 +223,7 @@ EXPORTED int nfsrdma_unregister(struct nfsrdma_region *region)
 
 	if (!region)
 		return 0;
-	rc = session_check(region->session);
+	rc = process_check(region->session);
 	if (rc)
 		return rc;
 	if (region->users)
@@ -231,7 +231,7 @@ EXPORTED int nfsrdma_unregister(struct nfsrdma_region *region)
 	for (at = &region->session->regions; *at != region; at = &(*at)->next)
 		;
 	*at = region->next;
-	dereg(&region->mr);
+	deregister_memory(&region->mr);
 	free(region);
 	return 0;
 }

@@ -17,7 +17,7 @@ enum { MOUNT_MNT = 1, MOUNT_UMNT = 3 };
 #define UMNT_TIMEOUT	1000
 
 /* Returns the remaining milliseconds of nfsrdma_connect(), at most @most */
-static struct timeval left(const struct nfsrdma_session *session, uint64_t most)
+static struct timeval time_left(const struct nfsrdma_session *session, uint64_t most)
 {
 	uint64_t end = session->opening + session->options.timeout, now = now_ms(), ms = end > now ? end - now : 1;
 
@@ -31,7 +31,7 @@ static int no_reply(const struct nfsrdma_session *session)
 		    session->options.timeout);
 }
 
-static int ask(struct nfsrdma_session *session, CLIENT *client)
+static int call_mount(struct nfsrdma_session *session, CLIENT *client)
 {
 	mnt3_res res = {};
 	enum clnt_stat status;
@@ -40,7 +40,7 @@ static int ask(struct nfsrdma_session *session, CLIENT *client)
 	u_int i;
 
 	status = clnt_call(client, MOUNT_MNT, (xdrproc_t)xdr_path3, (char *)&session->directory,
-			   (xdrproc_t)xdr_mnt3_res, (char *)&res, left(session, UINT64_MAX));
+			   (xdrproc_t)xdr_mnt3_res, (char *)&res, time_left(session, UINT64_MAX));
 	if (status != RPC_SUCCESS) {
 		xdr_free((xdrproc_t)xdr_mnt3_res, (char *)&res);
 		if (status == RPC_TIMEDOUT)
@@ -63,7 +63,7 @@ static int ask(struct nfsrdma_session *session, CLIENT *client)
 	session->root = res.mnt3_res_u.ok.fh;
 	res.mnt3_res_u.ok.fh = (fh3){};
 	clnt_call(client, MOUNT_UMNT, (xdrproc_t)xdr_path3, (char *)&session->directory,
-		  xdr_nothing, NULL, left(session, UMNT_TIMEOUT));
+		  nfs_xdr_nothing, NULL, time_left(session, UMNT_TIMEOUT));
 out:
 	xdr_free((xdrproc_t)xdr_mnt3_res, (char *)&res);
 	return rc;
@@ -72,7 +72,7 @@ out:
 /* Get the file handle of session->directory */
 int mount_root(struct nfsrdma_session *session)
 {
-	struct timeval timeout = left(session, UINT64_MAX);
+	struct timeval timeout = time_left(session, UINT64_MAX);
 	CLIENT *client = clnt_create_timed(session->host, MOUNT_PROGRAM, MOUNT_VERSION, "tcp", &timeout);
 	int rc;
 
@@ -83,7 +83,7 @@ int mount_root(struct nfsrdma_session *session)
 		return fail(-ECONNREFUSED, "%s", clnt_spcreateerror(session->host));
 	auth_destroy(client->cl_auth);
 	client->cl_auth = authunix_create_default();
-	rc = client->cl_auth ? ask(session, client) : no_memory();
+	rc = client->cl_auth ? call_mount(session, client) : fail_no_memory();
 	if (client->cl_auth)
 		auth_destroy(client->cl_auth);
 	client->cl_auth = NULL;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
-/* The procedures of NFSv3 (RFC 1813), but WRITE: see io.c. */
+/* The procedures of NFSv3 (RFC 1813), but WRITE and COMMIT: see io.c and commit.c. */
 #include <string.h>
-#include <sys/sysmacros.h>
 
 #include "session.h"
 
@@ -13,41 +12,7 @@ static const char *const names[] = {
 	[NFS_COMMIT] = "COMMIT",
 };
 
-/* nfsstat3, RFC 1813, section 2.6: the numbers up to 71 that are not Linux's, and the others */
-int nfs_error(uint32_t status)
-{
-	switch (status) {
-	case 0:
-		return 0;
-	case 63:
-		return -ENAMETOOLONG;
-	case 66:
-		return -ENOTEMPTY;
-	case 69:
-		return -EDQUOT;
-	case 70:
-	case 10001:	/* NFS3ERR_BADHANDLE */
-		return -ESTALE;
-	case 71:
-		return -EREMOTE;
-	case 10002:	/* NFS3ERR_NOT_SYNC */
-		return -EBUSY;
-	case 10003:	/* NFS3ERR_BAD_COOKIE */
-		return -EAGAIN;
-	case 10004:	/* NFS3ERR_NOTSUPP */
-		return -EOPNOTSUPP;
-	case 10005:	/* NFS3ERR_TOOSMALL */
-		return -ERANGE;
-	case NFS_BUSY:
-		return -EINPROGRESS;
-	case 1: case 2: case 5: case 6: case 13: case 17: case 18: case 19: case 20: case 21: case 22:
-	case 27: case 28: case 30: case 31:
-		return -(int)status;
-	}
-	return -EREMOTEIO;
-}
-
-static int decode_results(struct nfsrdma_session *session, struct request *req, struct body *results)
+static int decode_results(struct nfsrdma_session *session, struct request *req, struct rpc_body *results)
 {
 	XDR xdr;
 	int rc = 0;
@@ -78,15 +43,8 @@ static int encode_args(struct nfsrdma_session *session, struct request *req, uin
 	return 0;
 }
 
-/* Arguments and results that are void */
-bool_t xdr_nothing(XDR *xdr, ...)
-{
-	(void)xdr;
-	return TRUE;
-}
-
 /**
- * nfs_call - call a procedure and wait for its results
+ * nfs3_call - call a procedure and wait for its results
  * @session: session
  * @procedure: see enum nfs_procedure
  * @path: what the call is about, for messages; may be empty
@@ -98,27 +56,27 @@ bool_t xdr_nothing(XDR *xdr, ...)
  *
  * Return: 0, or a negative errno value, also for the status of the results.
  */
-int nfs_call(struct nfsrdma_session *session, enum nfs_procedure procedure, const char *path,
+int nfs3_call(struct nfsrdma_session *session, enum nfs_procedure procedure, const char *path,
 	     xdrproc_t encode, const void *args, xdrproc_t decode, void *results, uint32_t bytes)
 {
 	struct request *req;
 	int rc;
 
-	if (session->dialect != &nfs3_dialect && procedure != NFS_NULL)
+	if (!session->dialect->writes && procedure != NFS_NULL)
 		return fail(-EROFS, "%s %s: a session with NFSv4.1 only reads", names[procedure], path);
-	req = request_take(session);
+	req = wait_take(session);
 	if (!req)
 		return fail(-EAGAIN, "%s %s: no request is free", names[procedure], path);
 	req->finish = decode_results;
-	req->decode = decode ? decode : xdr_nothing;
+	req->decode = decode ? decode : nfs_xdr_nothing;
 	req->results = results;
-	rc = encode_args(session, req, procedure, encode ? encode : xdr_nothing, args);
+	rc = encode_args(session, req, procedure, encode ? encode : nfs_xdr_nothing, args);
 	request_expect(req, bytes ? bytes : REPLY_SMALL);
 	if (rc) {
 		request_release(session, req);
 		return fail(rc, "%s %s: %s", names[procedure], path, strerror(-rc));
 	}
-	rc = request_call(session, req);
+	rc = wait_call(session, req);
 	request_release(session, req);
 	/* what ended the connection has its message already */
 	if (rc && rc != -ETIMEDOUT && rc != -EBADMSG && rc != -EPROTONOSUPPORT)
@@ -127,40 +85,9 @@ int nfs_call(struct nfsrdma_session *session, enum nfs_procedure procedure, cons
 }
 
 /* NULL of NFSv3, which servers answer whatever the session's version */
-int nfs_null(struct nfsrdma_session *session)
+int nfs3_null(struct nfsrdma_session *session)
 {
-	return nfs_call(session, NFS_NULL, "", NULL, NULL, NULL, NULL, 0);
-}
-
-static struct timespec to_timespec(time3 from)
-{
-	return (struct timespec){.tv_sec = from.sec, .tv_nsec = from.nsec};
-}
-
-/* attr3 as struct stat; RFC 1813, section 2.5 */
-void nfs_stat(const attr3 *attr, struct stat *st)
-{
-	/* ftype3: NF3REG, NF3DIR, NF3BLK, NF3CHR, NF3LNK, NF3SOCK, NF3FIFO */
-	static const mode_t types[] = {0, S_IFREG, S_IFDIR, S_IFBLK, S_IFCHR, S_IFLNK, S_IFSOCK, S_IFIFO};
-	mode_t type = attr->type < sizeof(types) / sizeof(types[0]) ? types[attr->type] : 0;
-
-	*st = (struct stat){
-		.st_dev = attr->fsid, .st_ino = attr->fileid, .st_mode = type | (attr->mode & 07777),
-		.st_nlink = attr->nlink, .st_uid = attr->uid, .st_gid = attr->gid,
-		.st_rdev = makedev(attr->rdev[0], attr->rdev[1]), .st_size = attr->size,
-		.st_blksize = 65536, .st_blocks = (attr->used + 511) / 512,
-		.st_atim = to_timespec(attr->atime), .st_mtim = to_timespec(attr->mtime),
-		.st_ctim = to_timespec(attr->ctime),
-	};
-}
-
-struct nfs_fh nfs_fh_of(const fh3 *fh)
-{
-	struct nfs_fh handle = {.length = fh->fh3_len};
-
-	if (fh->fh3_len)
-		memcpy(handle.bytes, fh->fh3_val, fh->fh3_len);
-	return handle;
+	return nfs3_call(session, NFS_NULL, "", NULL, NULL, NULL, NULL, 0);
 }
 
 /* --- what both versions have --- */
@@ -168,7 +95,7 @@ struct nfs_fh nfs_fh_of(const fh3 *fh)
 static int nfs3_getattr(struct nfsrdma_session *session, const char *path, const fh3 *fh, attr3 *attr)
 {
 	getattr3_res res = {};
-	int rc = nfs_call(session, NFS_GETATTR, path, (xdrproc_t)xdr_fh3, fh,
+	int rc = nfs3_call(session, NFS_GETATTR, path, (xdrproc_t)xdr_fh3, fh,
 			  (xdrproc_t)xdr_getattr3_res, &res, 0);
 
 	if (!rc)
@@ -183,7 +110,7 @@ static int nfs3_lookup(struct nfsrdma_session *session, const char *path, const 
 	dirop3 args = {*dir, (char *)name};
 	lookup3_res res = {};
 	lookup3_ok *ok = &res.lookup3_res_u.ok;
-	int rc = nfs_call(session, NFS_LOOKUP, path, (xdrproc_t)xdr_dirop3, &args,
+	int rc = nfs3_call(session, NFS_LOOKUP, path, (xdrproc_t)xdr_dirop3, &args,
 			  (xdrproc_t)xdr_lookup3_res, &res, 0);
 	bool attributes = !rc && ok->attr.present;
 	fh3 found;
@@ -200,12 +127,12 @@ static int nfs3_lookup(struct nfsrdma_session *session, const char *path, const 
 static int nfs3_readlink(struct nfsrdma_session *session, const char *path, const fh3 *fh, char **text)
 {
 	readlink3_res res = {};
-	int rc = nfs_call(session, NFS_READLINK, path, (xdrproc_t)xdr_fh3, fh,
+	int rc = nfs3_call(session, NFS_READLINK, path, (xdrproc_t)xdr_fh3, fh,
 			  (xdrproc_t)xdr_readlink3_res, &res, PATH_MAX_BYTES + 128);
 
 	if (!rc) {
 		*text = strdup(res.readlink3_res_u.ok.path);
-		rc = *text ? 0 : no_memory();
+		rc = *text ? 0 : fail_no_memory();
 	}
 	xdr_free((xdrproc_t)xdr_readlink3_res, (char *)&res);
 	return rc;
@@ -213,7 +140,7 @@ static int nfs3_readlink(struct nfsrdma_session *session, const char *path, cons
 
 static int nfs3_list(struct nfsrdma_session *session, const readdirplus3_args *args, readdirplus3_res *res)
 {
-	return nfs_call(session, NFS_READDIRPLUS, "", (xdrproc_t)xdr_readdirplus3_args, args,
+	return nfs3_call(session, NFS_READDIRPLUS, "", (xdrproc_t)xdr_readdirplus3_args, args,
 			(xdrproc_t)xdr_readdirplus3_res, res, args->maxcount);
 }
 
@@ -225,7 +152,7 @@ static int nfs3_root(struct nfsrdma_session *session)
 	int rc = mount_root(session);
 
 	if (!rc)
-		rc = nfs_call(session, NFS_FSINFO, session->directory, (xdrproc_t)xdr_fh3, &session->root,
+		rc = nfs3_call(session, NFS_FSINFO, session->directory, (xdrproc_t)xdr_fh3, &session->root,
 			      (xdrproc_t)xdr_fsinfo3_res, &res, 0);
 	if (!rc) {
 		session->read_max = io_limit(ok->rtmax);
@@ -248,7 +175,7 @@ static void nfs3_encode_read(struct nfsrdma_session *session, struct request *re
 	req->length = at - (req->message + HEADER_ROOM);
 }
 
-static int nfs3_take_read(struct nfsrdma_session *session, struct request *req, struct body *results,
+static int nfs3_take_read(struct nfsrdma_session *session, struct request *req, struct rpc_body *results,
 			  uint32_t *count, uint32_t *eof)
 {
 	uint32_t status, length;
@@ -264,7 +191,8 @@ static int nfs3_take_read(struct nfsrdma_session *session, struct request *req, 
 	return 0;
 }
 
-const struct dialect nfs3_dialect = {
+const struct nfs_dialect nfs3_dialect = {
+	.writes = true,
 	.read_head = NFR_WIRE_READ_ANSWER,
 	.root = nfs3_root,
 	.getattr = nfs3_getattr,

@@ -94,7 +94,7 @@ static uint8_t *compound_of(const struct nfsrdma_session *session, struct reques
 }
 
 /* Begin a COMPOUND; @operations counts all of them */
-static uint8_t *begin(struct nfsrdma_session *session, struct request *req, uint32_t operations)
+static uint8_t *begin_compound(struct nfsrdma_session *session, struct request *req, uint32_t operations)
 {
 	uint8_t *at = request_begin(session, req, COMPOUND);
 
@@ -107,7 +107,7 @@ static uint8_t *begin(struct nfsrdma_session *session, struct request *req, uint
 /* The same with SEQUENCE, which nfs4_stamp() completes */
 static uint8_t *begin_sequence(struct nfsrdma_session *session, struct request *req, uint32_t operations)
 {
-	uint8_t *at = begin(session, req, operations);
+	uint8_t *at = begin_compound(session, req, operations);
 
 	at = nfr_wire_put32(at, OP_SEQUENCE);
 	memset(at, 0, 32);
@@ -123,12 +123,12 @@ static uint8_t *put_fh(uint8_t *at, const fh3 *fh)
 	return put_opaque(at, fh->fh3_val, fh->fh3_len);
 }
 
-static void end(struct request *req, const uint8_t *at)
+static void end_compound(struct request *req, const uint8_t *at)
 {
 	req->length = at - (req->message + HEADER_ROOM);
 }
 
-static bool take_opaque(struct body *body, uint32_t most, const uint8_t **data, uint32_t *length)
+static bool take_opaque(struct rpc_body *body, uint32_t most, const uint8_t **data, uint32_t *length)
 {
 	if (!take32(body, length) || *length > most)
 		return false;
@@ -137,7 +137,7 @@ static bool take_opaque(struct body *body, uint32_t most, const uint8_t **data, 
 }
 
 /* The status of the whole COMPOUND, and the number of results */
-static bool take_head(struct body *body, uint32_t *status)
+static bool take_head(struct rpc_body *body, uint32_t *status)
 {
 	const uint8_t *tag;
 	uint32_t length, results;
@@ -146,7 +146,7 @@ static bool take_head(struct body *body, uint32_t *status)
 }
 
 /* The result of the next operation: 0, -EBADMSG or the error of its status */
-static int take_op(struct body *body, uint32_t operation)
+static int take_op(struct rpc_body *body, uint32_t operation)
 {
 	uint32_t found, status;
 
@@ -157,13 +157,15 @@ static int take_op(struct body *body, uint32_t operation)
 
 /* --- slots of the session --- */
 
+static void nfs4_start(struct nfsrdma_session *session);
+
 /*
  * Write session, slot and sequence into a message that is about to leave.  A request keeps its slot and the sequence
  * until its reply, also over a lost connection, by which the server recognizes it.
  *
  * Return: false if no slot is free.
  */
-bool nfs4_stamp(struct nfsrdma_session *session, struct request *req)
+static bool nfs4_stamp(struct nfsrdma_session *session, struct request *req)
 {
 	uint8_t *at = compound_of(session, req) + AT_SEQUENCE;
 	struct nfs4 *nfs4 = &session->nfs4;
@@ -197,7 +199,7 @@ static void free_slot(struct nfsrdma_session *session, struct request *req, uint
 }
 
 /* The session is gone: all that waits gets slots of the next one */
-void nfs4_lost(struct nfsrdma_session *session)
+static void nfs4_lost(struct nfsrdma_session *session)
 {
 	uint32_t i;
 
@@ -211,7 +213,7 @@ void nfs4_lost(struct nfsrdma_session *session)
  * The result of SEQUENCE.  Return: 0; -ERESTART if the call has to be made again; -EINPROGRESS if it has to be made
  * again later, or another error.
  */
-static int take_sequence(struct nfsrdma_session *session, struct request *req, struct body *body)
+static int take_sequence(struct nfsrdma_session *session, struct request *req, struct rpc_body *body)
 {
 	uint32_t status, operation, found;
 
@@ -257,7 +259,7 @@ static uint8_t *put_channel(uint8_t *at, uint32_t request, uint32_t response, ui
 	return nfr_wire_put32(at, 0);
 }
 
-static bool take_channel(struct body *body, uint32_t *operations, uint32_t *requests)
+static bool take_channel(struct rpc_body *body, uint32_t *operations, uint32_t *requests)
 {
 	uint32_t words[5], ird, i;
 
@@ -271,7 +273,7 @@ static bool take_channel(struct body *body, uint32_t *operations, uint32_t *requ
 static void encode_exchange_id(struct nfsrdma_session *session, struct request *req)
 {
 	struct nfs4 *nfs4 = &session->nfs4;
-	uint8_t *at = begin(session, req, 1);
+	uint8_t *at = begin_compound(session, req, 1);
 
 	at = nfr_wire_put32(at, OP_EXCHANGE_ID);
 	memcpy(at, nfs4->verifier, sizeof(nfs4->verifier));
@@ -279,10 +281,10 @@ static void encode_exchange_id(struct nfsrdma_session *session, struct request *
 	at = nfr_wire_put32(at, EXCHGID4_FLAG_USE_NON_PNFS);
 	at = nfr_wire_put32(at, 0);	/* SP4_NONE */
 	at = nfr_wire_put32(at, 0);	/* no implementation ID */
-	end(req, at);
+	end_compound(req, at);
 }
 
-static int decode_exchange_id(struct nfsrdma_session *session, struct body *body)
+static int decode_exchange_id(struct nfsrdma_session *session, struct rpc_body *body)
 {
 	int rc = take_op(body, OP_EXCHANGE_ID);
 
@@ -293,7 +295,7 @@ static int decode_exchange_id(struct nfsrdma_session *session, struct body *body
 
 static void encode_create_session(struct nfsrdma_session *session, struct request *req)
 {
-	uint8_t *at = begin(session, req, 1);
+	uint8_t *at = begin_compound(session, req, 1);
 
 	at = nfr_wire_put32(at, OP_CREATE_SESSION);
 	at = put64(at, session->nfs4.client);
@@ -305,10 +307,10 @@ static void encode_create_session(struct nfsrdma_session *session, struct reques
 	at = nfr_wire_put32(at, 0x40000000);
 	at = nfr_wire_put32(at, 1);
 	at = nfr_wire_put32(at, AUTH_NONE);
-	end(req, at);
+	end_compound(req, at);
 }
 
-static int decode_create_session(struct nfsrdma_session *session, struct body *body)
+static int decode_create_session(struct nfsrdma_session *session, struct rpc_body *body)
 {
 	struct nfs4 *nfs4 = &session->nfs4;
 	uint32_t operations = 0, requests = 0, i;
@@ -334,10 +336,10 @@ static void encode_reclaim_complete(struct nfsrdma_session *session, struct requ
 
 	at = nfr_wire_put32(at, OP_RECLAIM_COMPLETE);
 	at = nfr_wire_put32(at, 0);
-	end(req, at);
+	end_compound(req, at);
 }
 
-static int finish_setup(struct nfsrdma_session *session, struct request *req, struct body *body)
+static int finish_setup(struct nfsrdma_session *session, struct request *req, struct rpc_body *body)
 {
 	struct nfs4 *nfs4 = &session->nfs4;
 	uint32_t status;
@@ -371,7 +373,7 @@ static void setup_done(struct nfsrdma_session *session, struct request *req)
 	request_end_setup(session, req);
 	if (error) {
 		nfs4->state = NFS4_NONE;
-		requests_fail_waiting(session, error);
+		send_fail_waiting(session, error);
 	} else if (nfs4->state == NFS4_NONE) {
 		nfs4_start(session);
 	} else {
@@ -393,11 +395,11 @@ static void next_setup(struct nfsrdma_session *session)
 	req->finish = finish_setup;
 	req->done = setup_done;
 	session->nfs4.setup = req;
-	request_send_setup(session, req);
+	send_setup(session, req);
 }
 
 /* Begin to make a client ID and a session, if there is none and the connection is up */
-void nfs4_start(struct nfsrdma_session *session)
+static void nfs4_start(struct nfsrdma_session *session)
 {
 	struct nfs4 *nfs4 = &session->nfs4;
 
@@ -409,7 +411,7 @@ void nfs4_start(struct nfsrdma_session *session)
 
 /* --- procedures --- */
 
-static int finish_compound(struct nfsrdma_session *session, struct request *req, struct body *body)
+static int finish_compound(struct nfsrdma_session *session, struct request *req, struct rpc_body *body)
 {
 	int rc = take_sequence(session, req, body);
 
@@ -422,18 +424,18 @@ static int finish_compound(struct nfsrdma_session *session, struct request *req,
  * Call a COMPOUND of SEQUENCE, PUTFH and more; @parse decodes the results behind those of PUTFH.
  * @bytes: of the longest results
  */
-static int call(struct nfsrdma_session *session, struct request *req, const uint8_t *at, const char *what,
-		const char *path, int (*parse)(struct nfsrdma_session *, struct body *, void *), void *results,
+static int call_compound(struct nfsrdma_session *session, struct request *req, const uint8_t *at, const char *what,
+		const char *path, int (*parse)(struct nfsrdma_session *, struct rpc_body *, void *), void *results,
 		uint32_t bytes)
 {
 	int rc;
 
-	end(req, at);
+	end_compound(req, at);
 	req->finish = finish_compound;
 	req->parse = parse;
 	req->results = results;
 	request_expect(req, bytes);
-	rc = request_call(session, req);
+	rc = wait_call(session, req);
 	request_release(session, req);
 	if (rc && rc != -ETIMEDOUT && rc != -EBADMSG)
 		fail(rc, "%s %s: %s", what, path, strerror(-rc));
@@ -443,7 +445,7 @@ static int call(struct nfsrdma_session *session, struct request *req, const uint
 static struct request *begin_call(struct nfsrdma_session *session, const fh3 *fh, uint32_t operations,
 				  uint8_t **at)
 {
-	struct request *req = request_take(session);
+	struct request *req = wait_take(session);
 
 	if (!req) {
 		fail(-EAGAIN, "no request is free");
@@ -457,7 +459,7 @@ static struct request *begin_call(struct nfsrdma_session *session, const fh3 *fh
 /* --- attributes --- */
 
 /* "1000", as servers send with AUTH_SYS, or "name@domain" */
-static bool take_owner(struct body *body, uint32_t *id)
+static bool take_owner(struct rpc_body *body, uint32_t *id)
 {
 	const uint8_t *text;
 	uint32_t length, i;
@@ -471,7 +473,7 @@ static bool take_owner(struct body *body, uint32_t *id)
 	return true;
 }
 
-static bool take_time(struct body *body, time3 *time)
+static bool take_time(struct rpc_body *body, time3 *time)
 {
 	uint64_t seconds;
 
@@ -481,7 +483,7 @@ static bool take_time(struct body *body, time3 *time)
 	return true;
 }
 
-static bool take_attribute(struct body *body, uint32_t number, struct nfs4_attributes *to)
+static bool take_attribute(struct rpc_body *body, uint32_t number, struct nfs4_attributes *to)
 {
 	attr3 *attr = &to->attr;
 	uint64_t minor;
@@ -526,10 +528,10 @@ static bool take_attribute(struct body *body, uint32_t number, struct nfs4_attri
 }
 
 /* fattr4: a bitmap, and the attributes in the order of its bits */
-static bool take_attributes(struct body *body, struct nfs4_attributes *to)
+static bool take_attributes(struct rpc_body *body, struct nfs4_attributes *to)
 {
 	uint32_t words, bits[3], length, i;
-	struct body inside;
+	struct rpc_body inside;
 
 	*to = (struct nfs4_attributes){};
 	if (!take32(body, &words) || words > 3)
@@ -539,7 +541,7 @@ static bool take_attributes(struct body *body, struct nfs4_attributes *to)
 			return false;
 	if (!take32(body, &length) || length > body->left)
 		return false;
-	inside = (struct body){body->at, length};
+	inside = (struct rpc_body){body->at, length};
 	for (i = 0; i < 32 * words; i++) {
 		if (!(bits[i / 32] >> i % 32 & 1))
 			continue;
@@ -550,7 +552,7 @@ static bool take_attributes(struct body *body, struct nfs4_attributes *to)
 	return !inside.left && skip(body, padded(length));
 }
 
-static int parse_attributes(struct nfsrdma_session *session, struct body *body, void *results)
+static int parse_attributes(struct nfsrdma_session *session, struct rpc_body *body, void *results)
 {
 	int rc = take_op(body, OP_GETATTR);
 
@@ -573,7 +575,7 @@ static int get_attributes(struct nfsrdma_session *session, const char *path, con
 
 	if (!req)
 		return -EAGAIN;
-	return call(session, req, put_getattr(at, bits), "GETATTR", path, parse_attributes, to, ATTR_MOST);
+	return call_compound(session, req, put_getattr(at, bits), "GETATTR", path, parse_attributes, to, ATTR_MOST);
 }
 
 static int nfs4_getattr(struct nfsrdma_session *session, const char *path, const fh3 *fh, attr3 *attr)
@@ -592,7 +594,7 @@ struct lookup_results {
 	struct nfs4_attributes attributes;
 };
 
-static int parse_lookup(struct nfsrdma_session *session, struct body *body, void *results)
+static int parse_lookup(struct nfsrdma_session *session, struct rpc_body *body, void *results)
 {
 	struct lookup_results *to = results;
 	const uint8_t *bytes;
@@ -624,7 +626,7 @@ static int nfs4_lookup(struct nfsrdma_session *session, const char *path, const 
 	at = nfr_wire_put32(at, OP_LOOKUP);
 	at = put_opaque(at, name, strlen(name));
 	at = nfr_wire_put32(at, OP_GETFH);
-	rc = call(session, req, put_getattr(at, STAT_ATTRIBUTES), "LOOKUP", path, parse_lookup, &found,
+	rc = call_compound(session, req, put_getattr(at, STAT_ATTRIBUTES), "LOOKUP", path, parse_lookup, &found,
 		  ATTR_MOST);
 	if (!rc) {
 		*fh = found.fh;
@@ -633,7 +635,7 @@ static int nfs4_lookup(struct nfsrdma_session *session, const char *path, const 
 	return rc;
 }
 
-static int parse_readlink(struct nfsrdma_session *session, struct body *body, void *results)
+static int parse_readlink(struct nfsrdma_session *session, struct rpc_body *body, void *results)
 {
 	const uint8_t *bytes;
 	char **text = results;
@@ -646,7 +648,7 @@ static int parse_readlink(struct nfsrdma_session *session, struct body *body, vo
 	if (!take_opaque(body, PATH_MAX_BYTES, &bytes, &length) || memchr(bytes, 0, length))
 		return -EBADMSG;
 	*text = strndup((const char *)bytes, length);
-	return *text ? 0 : no_memory();
+	return *text ? 0 : fail_no_memory();
 }
 
 static int nfs4_readlink(struct nfsrdma_session *session, const char *path, const fh3 *fh, char **text)
@@ -656,14 +658,14 @@ static int nfs4_readlink(struct nfsrdma_session *session, const char *path, cons
 
 	if (!req)
 		return -EAGAIN;
-	return call(session, req, nfr_wire_put32(at, OP_READLINK), "READLINK", path, parse_readlink, text,
+	return call_compound(session, req, nfr_wire_put32(at, OP_READLINK), "READLINK", path, parse_readlink, text,
 		    PATH_MAX_BYTES + 64);
 }
 
 /* --- directories --- */
 
 /* An entry as that of NFSv3, which the caller frees with the results */
-static int take_entry(struct body *body, entry3 **to)
+static int take_entry(struct rpc_body *body, entry3 **to)
 {
 	entry3 *entry = calloc(1, sizeof(*entry));
 	struct nfs4_attributes found;
@@ -671,21 +673,21 @@ static int take_entry(struct body *body, entry3 **to)
 	uint32_t length;
 
 	if (!entry)
-		return no_memory();
+		return fail_no_memory();
 	*to = entry;
 	if (!take64(body, &entry->cookie) || !take_opaque(body, NAME_MAX_BYTES, &name, &length) ||
 	    memchr(name, 0, length) || !take_attributes(body, &found))
 		return -EBADMSG;
 	entry->name = strndup((const char *)name, length);
 	if (!entry->name)
-		return no_memory();
+		return fail_no_memory();
 	entry->fileid = found.attr.fileid;
 	entry->attr.present = (found.present & STAT_ATTRIBUTES) == STAT_ATTRIBUTES;
 	entry->attr.post_attr3_u.attr = found.attr;
 	return 0;
 }
 
-static int parse_readdir(struct nfsrdma_session *session, struct body *body, void *results)
+static int parse_readdir(struct nfsrdma_session *session, struct rpc_body *body, void *results)
 {
 	readdirplus3_ok *ok = &((readdirplus3_res *)results)->readdirplus3_res_u.ok;
 	entry3 **next = &ok->entries;
@@ -727,7 +729,7 @@ static int nfs4_list(struct nfsrdma_session *session, const readdirplus3_args *a
 	at = nfr_wire_put32(at + sizeof(verf3), args->dircount);
 	at = nfr_wire_put32(at, args->maxcount);
 	at = put_bitmap(at, STAT_ATTRIBUTES | BIT(ATTR_RDATTR_ERROR));
-	return call(session, req, at, "READDIR", "", parse_readdir, res, args->maxcount + 256);
+	return call_compound(session, req, at, "READDIR", "", parse_readdir, res, args->maxcount + 256);
 }
 
 /* --- the directory of the session --- */
@@ -740,7 +742,7 @@ static int nfs4_root(struct nfsrdma_session *session)
 	char *rest = strdup(session->directory), *name, *save;
 	fh3 fh = {};
 	attr3 attr;
-	int rc = rest ? 0 : no_memory();
+	int rc = rest ? 0 : fail_no_memory();
 
 	for (name = rest ? strtok_r(rest, "/", &save) : NULL; name && !rc; name = strtok_r(NULL, "/", &save)) {
 		rc = nfs4_lookup(session, session->directory, &fh, name, &next, &attr);
@@ -754,7 +756,7 @@ static int nfs4_root(struct nfsrdma_session *session)
 		return rc;
 	session->root = (fh3){here.length, malloc(FH_MAX)};
 	if (!session->root.fh3_val)
-		return no_memory();
+		return fail_no_memory();
 	memcpy(session->root.fh3_val, here.bytes, here.length);
 	session->read_max = io_limit(found.read_max);
 	session->list_max = LIST_MAX;
@@ -778,10 +780,10 @@ static void nfs4_encode_read(struct nfsrdma_session *session, struct request *re
 	fh3 fh = nfs_fh3(&req->io.file->fh);
 	uint8_t *at = put_fh(begin_sequence(session, req, 3), &fh);
 
-	end(req, put_read(at, req->io.count, offset));
+	end_compound(req, put_read(at, req->io.count, offset));
 }
 
-static int nfs4_take_read(struct nfsrdma_session *session, struct request *req, struct body *body,
+static int nfs4_take_read(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
 			  uint32_t *count, uint32_t *eof)
 {
 	int rc = take_sequence(session, req, body);
@@ -797,24 +799,24 @@ static int nfs4_take_read(struct nfsrdma_session *session, struct request *req, 
 
 /* --- the end --- */
 
-static int finish_destroy(struct nfsrdma_session *session, struct request *req, struct body *body)
+static int finish_destroy(struct nfsrdma_session *session, struct request *req, struct rpc_body *body)
 {
 	(void)session, (void)req, (void)body;
 	return 0;
 }
 
-static void destroy(struct nfsrdma_session *session, uint32_t operation, const void *id, uint32_t bytes)
+static void call_destroy(struct nfsrdma_session *session, uint32_t operation, const void *id, uint32_t bytes)
 {
-	struct request *req = session->link == LINK_UP ? request_take(session) : NULL;
+	struct request *req = session->link == LINK_UP ? wait_take(session) : NULL;
 	uint8_t *at;
 
 	if (!req)
 		return;
-	at = nfr_wire_put32(begin(session, req, 1), operation);
+	at = nfr_wire_put32(begin_compound(session, req, 1), operation);
 	memcpy(at, id, bytes);
-	end(req, at + bytes);
+	end_compound(req, at + bytes);
 	req->finish = finish_destroy;
-	request_call(session, req);
+	wait_call(session, req);
 	request_release(session, req);
 }
 
@@ -829,8 +831,8 @@ static void nfs4_leave(struct nfsrdma_session *session)
 	if (session->options.timeout > NFS4_LEAVE_TIMEOUT)
 		session->options.timeout = NFS4_LEAVE_TIMEOUT;
 	put64(client, nfs4->client);
-	destroy(session, OP_DESTROY_SESSION, nfs4->session, sizeof(nfs4->session));
-	destroy(session, OP_DESTROY_CLIENTID, client, sizeof(client));
+	call_destroy(session, OP_DESTROY_SESSION, nfs4->session, sizeof(nfs4->session));
+	call_destroy(session, OP_DESTROY_CLIENTID, client, sizeof(client));
 }
 
 /* Choose the names by which the server knows this client */
@@ -849,7 +851,7 @@ int nfs4_allocate(struct nfsrdma_session *session)
 	return 0;
 }
 
-const struct dialect nfs4_dialect = {
+const struct nfs_dialect nfs4_dialect = {
 	/* RPC header, COMPOUND, SEQUENCE, PUTFH and READ in front of the data */
 	.read_head = 24 + 12 + 44 + 8 + 16,
 	.root = nfs4_root,
@@ -860,4 +862,7 @@ const struct dialect nfs4_dialect = {
 	.encode_read = nfs4_encode_read,
 	.take_read = nfs4_take_read,
 	.leave = nfs4_leave,
+	.start = nfs4_start,
+	.stamp = nfs4_stamp,
+	.lost = nfs4_lost,
 };

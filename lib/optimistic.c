@@ -40,8 +40,6 @@
 /* Most RDMA Reads that the device has under way */
 #define READS_MOST	128
 
-#define NEVER		UINT64_MAX
-
 #define KIND_SHIFT	60
 #define GENERATION_SHIFT	32
 #define GENERATION_MASK	0xfffffffU
@@ -57,7 +55,7 @@ static uint64_t id_of(const struct optimist *optimist, enum completion_kind kind
 /* --- the end --- */
 
 /* The first part of an end: nothing of the server reaches this process by the connection when this returns */
-static void destroy(struct optimist *optimist)
+static void destroy_second(struct optimist *optimist)
 {
 	if (optimist->id)
 		rdma_disconnect(optimist->id);
@@ -83,12 +81,12 @@ void optimist_close(struct nfsrdma_session *session)
 
 	if (!session->optimist)
 		return;
-	destroy(session->optimist);
+	destroy_second(session->optimist);
 	for (i = 0; session->slots && i < session->nslots; i++) {
 		if (session->slots[i].state != REQUEST_READING)
 			continue;
 		session->stats.second_lost++;
-		request_by_rpc(session, &session->slots[i]);
+		send_by_rpc(session, &session->slots[i]);
 	}
 }
 
@@ -168,7 +166,7 @@ static int connect_second(struct nfsrdma_session *session)
 									    READS_MOST);
 }
 
-static int established(struct nfsrdma_session *session)
+static int second_established(struct nfsrdma_session *session)
 {
 	const uint32_t wanted = CAPABILITY_OPTIMISTIC | CAPABILITY_LANE;
 	struct optimist *optimist = session->optimist;
@@ -184,12 +182,17 @@ static int established(struct nfsrdma_session *session)
 	return 0;
 }
 
-/* An event of the second connection */
-void optimist_event(struct nfsrdma_session *session, enum rdma_cm_event_type type)
+/* An event of the second connection, or of one that is gone; @peer: the private data of the server, or NULL */
+void optimist_event(struct nfsrdma_session *session, const struct rdma_cm_id *id, enum rdma_cm_event_type type,
+		    const struct nfr_private *peer)
 {
 	struct optimist *optimist = session->optimist;
 	int rc = 0;
 
+	if (!optimist || id != optimist->id)
+		return;
+	if (peer)
+		optimist->peer = *peer;
 	switch (type) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
 		optimist->link = LINK_ROUTE;
@@ -201,11 +204,11 @@ void optimist_event(struct nfsrdma_session *session, enum rdma_cm_event_type typ
 	case RDMA_CM_EVENT_CONNECT_RESPONSE:
 		rc = connection_complete(session, optimist->id, optimist->qp);
 		if (!rc)
-			rc = established(session);
+			rc = second_established(session);
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
 		if (optimist->link == LINK_CONNECTING)
-			rc = established(session);
+			rc = second_established(session);
 		break;
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 	case RDMA_CM_EVENT_ADDR_CHANGE:
@@ -217,7 +220,7 @@ void optimist_event(struct nfsrdma_session *session, enum rdma_cm_event_type typ
 		optimist_lost(session);
 }
 
-static void start(struct nfsrdma_session *session)
+static void start_second(struct nfsrdma_session *session)
 {
 	struct optimist *optimist = session->optimist;
 
@@ -234,22 +237,44 @@ static void start(struct nfsrdma_session *session)
 		optimist_lost(session);
 }
 
+/* End the connection if it does not complete a Read; returns milliseconds of the clock at which to look again */
+static uint64_t look_at_reads(struct nfsrdma_session *session, uint64_t now)
+{
+	uint64_t next = NEVER, end;
+	uint32_t i;
+
+	for (i = 0; i < session->nslots; i++) {
+		if (session->slots[i].state != REQUEST_READING)
+			continue;
+		/* the same by RPC, while there is time */
+		end = session->slots[i].sent + session->options.timeout / 2;
+		if (now >= end) {
+			optimist_lost(session);
+			return NEVER;
+		}
+		next = end < next ? end : next;
+	}
+	return next;
+}
+
 /* Connect when it is time; returns milliseconds of the clock at which to look again */
 uint64_t optimist_look(struct nfsrdma_session *session, uint64_t now)
 {
 	struct optimist *optimist = session->optimist;
+	uint64_t next;
 
 	if (!optimist || session->link != LINK_UP || !session->peer.extended ||
 	    !(session->peer.capabilities & CAPABILITY_OPTIMISTIC))
 		return NEVER;
+	next = look_at_reads(session, now);
 	if (optimist->link == LINK_PAUSE && now >= optimist->retry)
 		optimist->link = LINK_DOWN;
 	if (optimist->link == LINK_DOWN)
-		start(session);
+		start_second(session);
 	if (optimist->link == LINK_PAUSE)
 		return optimist->retry;
 	if (optimist->link == LINK_UP)
-		return NEVER;
+		return next;
 	/* some step has no timeout of its own */
 	if (now >= optimist->since + CONNECT_TIMEOUT) {
 		optimist_lost(session);
@@ -261,7 +286,7 @@ uint64_t optimist_look(struct nfsrdma_session *session, uint64_t now)
 /* --- Reads --- */
 
 /* Pause if too many of the last Reads were refused */
-static void decide(struct optimist *optimist, uint64_t now)
+static void decide_on_pause(struct optimist *optimist, uint64_t now)
 {
 	uint32_t most = optimist->tried > WINDOW ? optimist->tried : WINDOW;
 
@@ -362,8 +387,8 @@ static void read_refused(struct nfsrdma_session *session, struct request *req)
 	reference_drop(&optimist->references, req->target.handle);
 	session->stats.refused++;
 	optimist->refused += works ? 1 : 1 + ENDED;
-	decide(optimist, now_ms());
-	request_by_rpc(session, req);
+	decide_on_pause(optimist, now_ms());
+	send_by_rpc(session, req);
 	if (!works)
 		optimist_lost(session);
 }
@@ -377,7 +402,7 @@ static void read_complete(struct nfsrdma_session *session, uint32_t number, enum
 	req = &session->slots[number];
 	switch (status) {
 	case IBV_WC_SUCCESS:
-		io_read_directly(session, req);
+		req->remote->arrived(session, req);
 		request_finish(session, req, 0);
 		break;
 	case IBV_WC_REM_ACCESS_ERR:
@@ -414,7 +439,7 @@ static int return_credits(struct nfsrdma_session *session)
 	return -ibv_post_send(optimist->qp, &wr, &bad);
 }
 
-static int heed(struct nfsrdma_session *session, const uint8_t *message, uint32_t length)
+static int heed_notice(struct nfsrdma_session *session, const uint8_t *message, uint32_t length)
 {
 	struct optimist *optimist = session->optimist;
 	struct nfr_notice notice;
@@ -440,7 +465,7 @@ static void notice_complete(struct nfsrdma_session *session, uint32_t number, co
 	int rc = wc->status == IBV_WC_SUCCESS && number < NOTICE_RECEIVES ? 0 : -ENOTCONN;
 
 	if (!rc)
-		rc = heed(session, memory_notice(session, number), wc->byte_len);
+		rc = heed_notice(session, memory_notice(session, number), wc->byte_len);
 	/* the server sends the next notice by a credit that is returned, and finds this receive then */
 	if (!rc)
 		rc = post_notice(session, number);
@@ -476,14 +501,16 @@ void optimist_complete(struct nfsrdma_session *session, const struct ibv_wc *wc)
 	}
 }
 
-/* --- life --- */
-
-/* Completions of the second connection that the queue of the first one has room for */
-uint32_t optimist_completions(const struct nfsrdma_session *session)
+/* Heed all notices that have arrived: a reference whose end has been announced would only be refused */
+void optimist_heed(struct nfsrdma_session *session)
 {
-	/* twice: those of a queue pair that is gone may be left */
-	return session->optimist ? 2 * (session->nslots + CREDIT_SLOTS + NOTICE_RECEIVES) : 0;
+	uint32_t polls = NOTICE_RECEIVES / CONNECTION_POLL_MOST + 1;
+
+	while (polls-- && wait_poll(session) == CONNECTION_POLL_MOST)
+		;
 }
+
+/* --- life --- */
 
 /* Requires the slots and the RPC header of the session */
 int optimist_allocate(struct nfsrdma_session *session)
@@ -492,12 +519,14 @@ int optimist_allocate(struct nfsrdma_session *session)
 	uint32_t i;
 
 	if (!optimist)
-		return no_memory();
+		return fail_no_memory();
 	session->optimist = optimist;
+	/* twice: those of a queue pair that is gone may be left */
+	session->more_completions = 2 * (session->nslots + CREDIT_SLOTS + NOTICE_RECEIVES);
 	optimist->wrs = calloc(session->nslots, sizeof(*optimist->wrs));
 	optimist->sges = calloc(session->nslots, sizeof(*optimist->sges));
 	if (!optimist->wrs || !optimist->sges || !references_allocate(&optimist->references))
-		return no_memory();
+		return fail_no_memory();
 	for (i = 0; i < session->nslots; i++)
 		optimist->wrs[i] = (struct ibv_send_wr){
 			.sg_list = &optimist->sges[i], .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
@@ -505,10 +534,12 @@ int optimist_allocate(struct nfsrdma_session *session)
 		};
 	if (getrandom(&optimist->token, sizeof(optimist->token), 0) != sizeof(optimist->token))
 		return fail(-errno, "getrandom: %s", strerror(errno));
+	session->offer.capabilities |= CAPABILITY_OPTIMISTIC;
+	session->offer.token = optimist->token;
 	optimist->references.shift = __builtin_ctzl(sysconf(_SC_PAGESIZE)) + EXTENT_ORDER_MAX;
 	/* eight words, the last one the length of the body of the credential */
 	optimist->references.credential =
-		credential_digest(session->rpc_head + 32, nfr_wire_load32(session->rpc_head + 28),
+		reference_digest(session->rpc_head + 32, nfr_wire_load32(session->rpc_head + 28),
 				  optimist->token);
 	return 0;
 }

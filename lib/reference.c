@@ -55,7 +55,7 @@ static uint64_t word_of(const uint8_t *bytes, size_t count)
 }
 
 /* Digest of a credential as RPC transmits it: kmod/connection/credential.h; the key is @token and 0 */
-uint64_t credential_digest(const uint8_t *body, size_t length, uint64_t token)
+uint64_t reference_digest(const uint8_t *body, size_t length, uint64_t token)
 {
 	uint64_t v[4] = {
 		0x736f6d6570736575ULL ^ token, 0x646f72616e646f6dULL, 0x6c7967656e657261ULL ^ token,
@@ -109,7 +109,7 @@ static bool is_of(const struct reference *reference, const uint8_t *fh, uint32_t
 }
 
 /* The memory may not be read any more; the entry remains */
-static void end(struct references *references, struct reference *reference)
+static void end_reference(struct references *references, struct reference *reference)
 {
 	struct reference **at;
 
@@ -122,12 +122,12 @@ static void end(struct references *references, struct reference *reference)
 	*at = reference->next_of_handle;
 }
 
-static void release(struct references *references, struct reference *reference)
+static void release_reference(struct references *references, struct reference *reference)
 {
 	struct reference **at = bucket_of_file(references, reference->fh, reference->fh_length,
 					       reference->index);
 
-	end(references, reference);
+	end_reference(references, reference);
 	TAILQ_REMOVE(&references->uses, reference, uses);
 	while (*at != reference)
 		at = &(*at)->next_of_file;
@@ -137,14 +137,14 @@ static void release(struct references *references, struct reference *reference)
 }
 
 /* Add an entry without memory, if there is room */
-static void add(struct references *references, const struct nfsrdma_file *file, uint64_t index, uint64_t now)
+static void add_reference(struct references *references, const struct nfsrdma_file *file, uint64_t index, uint64_t now)
 {
 	struct reference *reference = TAILQ_LAST(&references->uses, reference_uses), **bucket;
 
 	if (!references->unused && references->used < REFERENCES)
 		references->unused = &references->all[references->used++];
 	else if (!references->unused && (!reference->extent.length || now >= reference->expires))
-		release(references, reference);
+		release_reference(references, reference);
 	reference = references->unused;
 	if (!reference)
 		return;
@@ -199,7 +199,7 @@ enum reference_answer reference_find(struct references *references, const struct
 	while (reference && !is_of(reference, file->fh.bytes, file->fh.length, index))
 		reference = reference->next_of_file;
 	if (!reference) {
-		add(references, file, index, now);
+		add_reference(references, file, index, now);
 		return REFERENCE_NONE;
 	}
 	if (reference != TAILQ_FIRST(&references->uses)) {
@@ -212,7 +212,7 @@ enum reference_answer reference_find(struct references *references, const struct
 	if (now >= reference->renew_at) {
 		reference->renew_at = now + RENEW_AGAIN;
 		if (now >= reference->expires)
-			end(references, reference);
+			end_reference(references, reference);
 		return REFERENCE_OLD;
 	}
 	*found = (struct nfr_segment){
@@ -247,7 +247,7 @@ void reference_grant(struct references *references, const struct nfr_notice *not
 		reference = reference->next_of_file;
 	if (!reference)
 		return;
-	end(references, reference);
+	end_reference(references, reference);
 	references->accepted++;
 	reference->position = notice->position;
 	reference->extent = notice->extent;
@@ -269,7 +269,7 @@ uint32_t reference_drop(struct references *references, uint32_t handle)
 		next = reference->next_of_handle;
 		if (reference->extent.handle != handle)
 			continue;
-		end(references, reference);
+		end_reference(references, reference);
 		count++;
 	}
 	return count;
@@ -282,7 +282,7 @@ void references_drop_file(struct references *references, const struct nfs_fh *fh
 
 	TAILQ_FOREACH(reference, &references->uses, uses)
 		if (reference->fh_length == fh->length && !memcmp(reference->fh, fh->bytes, fh->length))
-			end(references, reference);
+			end_reference(references, reference);
 }
 
 /*
@@ -303,7 +303,7 @@ void references_end(struct references *references)
 	struct reference *reference;
 
 	TAILQ_FOREACH(reference, &references->uses, uses)
-		end(references, reference);
+		end_reference(references, reference);
 }
 
 /* --- life --- */

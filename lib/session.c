@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
-/* Sessions: from a target to a connection with a root directory, and their end; and what fork(2) does to them. */
+/*
+ * Sessions: from a target to a connection with a root directory, and their end.
+ *
+ * The connection knows nothing above it: session_reports has what it calls when it comes, goes and has completions.
+ */
 #include <netdb.h>
-#include <pthread.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,130 +21,40 @@
 #define VERSION_DEFAULT	3
 #define ARENA_DEFAULT	(BLOCKS_MAX * BLOCK_BYTES)
 
-/* --- messages --- */
+/* --- what a connection reports --- */
 
-static __thread char message[512];
-
-/* Note what happened; returns @error */
-int fail(int error, const char *format, ...)
+static void connection_is_up(struct nfsrdma_session *session)
 {
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(message, sizeof(message), format, args);
-	va_end(args);
-	return error;
+	if (session->dialect->start && session->directory)
+		session->dialect->start(session);
 }
 
-int no_memory(void)
+static void handle_completions(struct nfsrdma_session *session, const struct ibv_wc *wcs, int n)
 {
-	return fail(-ENOMEM, "no memory");
-}
+	uint32_t numbers[CONNECTION_POLL_MOST], nreceived = 0;
+	int i;
 
-EXPORTED const char *nfsrdma_message(void)
-{
-	return message;
-}
-
-/* --- sessions of this process --- */
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct nfsrdma_session *sessions;
-static uint32_t generation;
-
-/*
- * A thread that opens or closes descriptors of its session, and notes it in the session, holds the lock: what a fork
- * by another thread finds there are the open ones.
- */
-void descriptors_lock(void)
-{
-	pthread_mutex_lock(&lock);
-}
-
-void descriptors_unlock(void)
-{
-	pthread_mutex_unlock(&lock);
-}
-
-/*
- * The child closes what it inherited, or the server would keep the connection after the end of its owner.  It
- * frees nothing: memory and queues are the parent's.
- */
-static void child_after_fork(void)
-{
-	struct nfsrdma_session *session;
-
-	generation++;
-	for (session = sessions; session; session = session->next) {
-		if (session->epoll >= 0)
-			close(session->epoll);
-		if (session->wake >= 0)
-			close(session->wake);
-		if (session->events)
-			close(session->events->fd);
-		if (session->channel)
-			close(session->channel->fd);
-		if (session->context) {
-			close(session->context->async_fd);
-			close(session->context->cmd_fd);
-		}
+	for (i = 0; i < n && session->link == LINK_UP; i++) {
+		if (wcs[i].wr_id & SECOND_BIT && !(wcs[i].wr_id & SEND_BIT))
+			optimist_complete(session, &wcs[i]);
+		else if (reply_complete(session, &wcs[i]))
+			numbers[nreceived++] = wcs[i].wr_id;
 	}
-	sessions = NULL;
-	pthread_mutex_unlock(&lock);
+	if (session->link == LINK_UP)
+		reply_repost(session, numbers, nreceived);
 }
 
-static void prepare_fork(void)
-{
-	/*
-	 * A kernel without copy-on-fork (RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK) gives the parent another page when it
-	 * writes to registered memory after a fork, and the device keeps the old one.  There, this call leaves
-	 * registered memory out of children; elsewhere it has no effect.  It fails if the application has already
-	 * registered memory, which then decided about it.
-	 */
-	ibv_fork_init();
-	pthread_atfork(descriptors_lock, descriptors_unlock, child_after_fork);
-}
-
-static void enter(struct nfsrdma_session *session)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, prepare_fork);
-	pthread_mutex_lock(&lock);
-	session->next = sessions;
-	sessions = session;
-	pthread_mutex_unlock(&lock);
-}
-
-static void leave(struct nfsrdma_session *session)
-{
-	struct nfsrdma_session **at;
-
-	pthread_mutex_lock(&lock);
-	for (at = &sessions; *at; at = &(*at)->next) {
-		if (*at != session)
-			continue;
-		*at = session->next;
-		break;
-	}
-	pthread_mutex_unlock(&lock);
-}
-
-/* Does this process own the session? */
-int session_check(const struct nfsrdma_session *session)
-{
-	if (session->generation != generation)
-		return fail(-EOWNERDEAD, "the session belongs to the parent process: open another one");
-	return 0;
-}
+const struct reports session_reports = {
+	.opened = reply_opened,
+	.up = connection_is_up,
+	.closing = optimist_close,
+	.closed = send_disconnected,
+	.completed = handle_completions,
+	.event = optimist_event,
+	.look = optimist_look,
+};
 
 /* --- connecting --- */
-
-/* When a call of the library began that makes an RPC now */
-uint64_t began_at(const struct nfsrdma_session *session)
-{
-	return session->opening ? session->opening : now_ms();
-}
 
 static uint32_t or_default(uint32_t value, uint32_t other)
 {
@@ -211,7 +123,7 @@ static int set_target(struct nfsrdma_session *session, const char *target)
 	if (strlen(directory + 1) > PATH_MAX_BYTES)
 		return fail(-ENAMETOOLONG, "a directory of %zu bytes", strlen(directory + 1));
 	session->directory = strdup(directory + 1);
-	return session->directory ? 0 : no_memory();
+	return session->directory ? 0 : fail_no_memory();
 }
 
 static int connect_address(struct nfsrdma_session *session, const struct addrinfo *address, uint64_t until)
@@ -220,7 +132,7 @@ static int connect_address(struct nfsrdma_session *session, const struct addrinf
 	session->link = LINK_DOWN;
 	/* only a session that was connected tries again */
 	while (session->link != LINK_UP) {
-		session_look(session);
+		wait_look(session);
 		if (session->link == LINK_PAUSE)
 			return session->link_error;
 		if (now_ms() >= until) {
@@ -228,7 +140,7 @@ static int connect_address(struct nfsrdma_session *session, const struct addrinf
 			return fail(-ETIMEDOUT, "%s: no connection after %u ms", session->host,
 				    session->options.timeout);
 		}
-		session_sleep(session, until);
+		wait_sleep(session, until);
 	}
 	return 0;
 }
@@ -260,8 +172,10 @@ static int open_session(struct nfsrdma_session *session, const char *target,
 		rc = set_target(session, target);
 	if (!rc)
 		rc = nfs4_allocate(session);
-	if (!rc)
-		rc = requests_allocate(session);
+	if (rc)
+		return rc;
+	session->offer.capabilities = session->options.personality;
+	rc = requests_allocate(session);
 	if (!rc && session->options.optimistic)
 		rc = optimist_allocate(session);
 	if (!rc && session->options.cache >= CACHE_BLOCK)
@@ -270,7 +184,7 @@ static int open_session(struct nfsrdma_session *session, const char *target,
 		rc = memory_allocate(session);
 	if (rc)
 		return rc;
-	enter(session);
+	process_enter(session);
 	rc = connection_open(session);
 	if (!rc)
 		rc = connect_host(session);
@@ -284,11 +198,12 @@ EXPORTED int nfsrdma_connect(const char *target, const struct nfsrdma_options *o
 	int rc;
 
 	if (!new)
-		return no_memory();
+		return fail_no_memory();
 	new->epoll = -1;
 	new->wake = -1;
 	new->opening = now_ms();
-	new->generation = generation;
+	process_adopt(new);
+	new->reports = &session_reports;
 	rc = open_session(new, target, options);
 	if (rc) {
 		nfsrdma_disconnect(new);
@@ -303,14 +218,15 @@ EXPORTED void nfsrdma_disconnect(struct nfsrdma_session *session)
 {
 	if (!session)
 		return;
-	if (session->generation == generation) {
+	if (process_owns(session)) {
 		/* a reply to an unfinished read or write would complete it */
 		if (session->dialect && session->dialect->leave && !session->unfinished)
 			session->dialect->leave(session);
 		connection_end(session);
-		leave(session);
+		process_leave(session);
 		memory_free(session);
 	}
+	io_abandon(session);
 	requests_free(session);
 	optimist_free(session);
 	cache_free(session);
@@ -322,9 +238,9 @@ EXPORTED void nfsrdma_disconnect(struct nfsrdma_session *session)
 
 EXPORTED int nfsrdma_null(struct nfsrdma_session *session)
 {
-	int rc = session_check(session);
+	int rc = process_check(session);
 
-	return rc ? rc : nfs_null(session);
+	return rc ? rc : nfs3_null(session);
 }
 
 EXPORTED int nfsrdma_terms(const struct nfsrdma_session *session, struct nfsrdma_terms *terms)

@@ -1,19 +1,36 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
 /*
- * Types and functions that the files of the library share.  The files, from the bottom up:
+ * Types and functions that the files of the library share.  The files, from the bottom up; each calls those above it
+ * in this list only, which tests/unit/test_library_rooms.py checks:
  *
+ *   fail.c        the line of text about the last failure
+ *   process.c     the sessions of this process, and fork(2)
+ *   abi.c         structs of programs of other versions
  *   memory.c      registered memory: messages, the arena, regions of the caller
- *   connection.c  rdma_cm and verbs: from the address of a server to a queue pair, and its end
- *   request.c     RPCs: credits, XIDs, chunks, doorbells, replies, and what follows a lost connection
- *   nfs3.c        the procedures of NFSv3, but WRITE
- *   nfs4.c        NFSv4.1 as far as reading goes
- *   mount.c       MNT, which the mount daemon answers over TCP
- *   file.c        paths, files and directories
- *   io.c          reads and writes: one at a time, and batches
- *   session.c     the calls of nfsrdma.h that concern a session
- *   reference.c   memory of the server that the session may read by RDMA
- *   optimistic.c  the second connection, and reads by RDMA on it
+ *   inode.c       files of the server, by file handle
  *   cache.c       data that was read
+ *   file.c        open files
+ *   reference.c   memory of the server that the session may read by RDMA
+ *   connection.c  rdma_cm and verbs: from the address of a server to a queue pair and its completions, and its end
+ *   request.c     the slots of requests, and XIDs
+ *   send.c        from a request to a message: credits, chunks, doorbells, and what follows a lost connection
+ *   reply.c       from a message to the end of a request
+ *   wait.c        polls, sleeps, timeouts
+ *   nfs.c         what the versions of NFS have in common
+ *   mount.c       MNT, which the mount daemon answers over TCP
+ *   nfs3.c        the procedures of NFSv3, but WRITE and COMMIT
+ *   nfs4.c        NFSv4.1 as far as reading goes
+ *   path.c        paths
+ *   names.c       calls for names and attributes
+ *   directory.c   open directories
+ *   commit.c      from WRITE to stable storage: fsync and close
+ *   optimistic.c  the second connection, and reads by RDMA on it
+ *   io.c          reads and writes: one at a time, and batches
+ *   open.c        from a path to an open file
+ *   session.c     sessions, and what the connection reports
+ *
+ * What comes from below comes through tables: struct reports from the connection, struct nfs_dialect from requests to
+ * the version of NFS, finish() and done() of a request.
  *
  * The server is not trusted: a decoder checks the number of bytes left before each read.
  */
@@ -25,6 +42,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/queue.h>
+#include <time.h>
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
@@ -33,6 +51,8 @@
 #include "nfsrdma.h"
 #include "nfs3.h"
 #include "wire/wire.h"
+
+#define NEVER		UINT64_MAX
 
 #define EXPORTED	__attribute__((visibility("default")))
 
@@ -53,13 +73,13 @@ enum nfs_procedure {
 /* NFS3ERR_JUKEBOX */
 #define NFS_BUSY	10008
 
-/* Room in front of each RPC message, for the longest transport header that request.c encodes */
+/* Room in front of each RPC message, for the longest transport header that send.c encodes */
 #define HEADER_ROOM	512
 
 /* Longest piece of a reply that is more than attributes fit in */
 #define REPLY_SMALL	512
 
-/* Longest Call that request.c sends by a Read chunk: SYMLINK with the longest name and text */
+/* Longest Call that send.c sends by a Read chunk: SYMLINK with the longest name and text */
 #define CALL_MAX	8192
 
 /* The arena has blocks, and one bit of a word for each */
@@ -94,13 +114,23 @@ enum nfs_procedure {
 #define CREDIT_SLOTS		4
 #define NOTICE_ROOM		128
 
+/* RFC 5531, section 9 */
+#define RPC_CALL	0
+#define RPC_AUTH_MAX	400
+
+/* Completions of one poll */
+#define CONNECTION_POLL_MOST	16
+
 #define CACHE_BLOCK		4096
 #define CACHE_BLOCKS_MAX	(1U << 31)
+
+/* A completion of a Send: this bit, and the number of the Send */
+#define SEND_BIT		(1ULL << 63)
 
 /* A completion of the second connection: this bit, kind, generation of the connection, and a number */
 #define SECOND_BIT		(1ULL << 62)
 
-struct span {
+struct memory_span {
 	struct ibv_mr **mr;		/* the registration, which a reconnect replaces; NULL: no memory */
 	uint8_t *addr;
 	uint32_t length;
@@ -111,10 +141,12 @@ struct nfs_fh {
 	uint8_t bytes[FH_MAX];
 };
 
-struct body {
+struct rpc_body {
 	const uint8_t *at;
 	size_t left;
 };
+
+struct request;
 
 enum request_state {
 	REQUEST_FREE,
@@ -130,7 +162,7 @@ enum request_state {
 enum io_kind { IO_READ, IO_WRITE, IO_COMMIT };
 
 /* READ, WRITE or COMMIT of a file */
-struct io {
+struct io_operation {
 	enum io_kind kind;
 	struct nfsrdma_file *file;
 	uint8_t *buf;			/* memory of the caller */
@@ -145,6 +177,16 @@ struct io {
 	uint64_t writes;		/* of the inode, when the COMMIT left */
 	bool commits;			/* no close of a file that is open for reading only */
 	bool eof;
+};
+
+/**
+ * struct remote_read - what becomes of a READ without a message
+ * @by_rpc: it is no RDMA Read: encodes its message
+ * @arrived: its data has arrived
+ */
+struct remote_read {
+	void (*by_rpc)(struct nfsrdma_session *session, struct request *req);
+	void (*arrived)(struct nfsrdma_session *session, struct request *req);
 };
 
 /**
@@ -171,7 +213,7 @@ struct io {
  * @results: where @decode or @parse stores the results of other procedures than READ and WRITE
  * @parse: the same as @decode, of NFSv4.1
  * @placed: bytes that the server wrote to @write
- * @remote: a READ without a message: it may be an RDMA Read; flush() encodes it if it is not
+ * @remote: a READ without a message: it may be an RDMA Read; NULL: any other request
  * @target: memory of the server that it reads then
  * @target_ends: the file ends with that memory
  * @sequenced: the message has SEQUENCE
@@ -185,9 +227,9 @@ struct request {
 	uint8_t *message;
 	uint32_t length;
 	uint32_t position;
-	struct span call, read, write, reply;
+	struct memory_span call, read, write, reply;
 	uint32_t reply_most;
-	int (*finish)(struct nfsrdma_session *session, struct request *req, struct body *results);
+	int (*finish)(struct nfsrdma_session *session, struct request *req, struct rpc_body *results);
 	void (*done)(struct nfsrdma_session *session, struct request *req);
 	int error;
 	uint32_t send;
@@ -195,17 +237,17 @@ struct request {
 	uint32_t delay;
 	xdrproc_t decode;
 	void *results;
-	int (*parse)(struct nfsrdma_session *session, struct body *body, void *results);
+	int (*parse)(struct nfsrdma_session *session, struct rpc_body *body, void *results);
 	uint32_t placed;
-	bool remote;
+	const struct remote_read *remote;
 	struct nfr_segment target;
 	bool target_ends;
 	bool sequenced, root;
 	int nfs4_slot;
-	struct io io;
+	struct io_operation io;
 };
 
-struct list {
+struct request_list {
 	struct request *head, **tail;
 };
 
@@ -392,15 +434,39 @@ struct nfsrdma_region {
 	uint32_t users;
 };
 
+/**
+ * struct reports - what a connection reports to the files above it
+ * @opened: its queues exist: post receives; returns 0 or a negative errno value
+ * @up: messages may leave
+ * @closing: it is about to end
+ * @closed: its queues are gone
+ * @completed: completions of the device have arrived
+ * @event: an event of another rdma_cm_id; @peer: the private data of the server with it, or NULL
+ * @look: time has gone on; returns milliseconds of the clock at which to look again
+ */
+struct reports {
+	int (*opened)(struct nfsrdma_session *session);
+	void (*up)(struct nfsrdma_session *session);
+	void (*closing)(struct nfsrdma_session *session);
+	void (*closed)(struct nfsrdma_session *session);
+	void (*completed)(struct nfsrdma_session *session, const struct ibv_wc *wcs, int n);
+	void (*event)(struct nfsrdma_session *session, const struct rdma_cm_id *id, enum rdma_cm_event_type type,
+		      const struct nfr_private *peer);
+	uint64_t (*look)(struct nfsrdma_session *session, uint64_t now);
+};
+
 struct nfsrdma_session {
 	struct nfsrdma_session *next;	/* of this process */
-	uint32_t generation;		/* of the process that opened it, see session.c */
+	uint32_t generation;		/* of the process that opened it, see process.c */
 	struct nfsrdma_options options;
 	char host[256];
 	struct sockaddr_storage address;
 	uint64_t opening;		/* when nfsrdma_connect() began; 0: it has ended */
 
 	/* connection.c */
+	const struct reports *reports;
+	struct nfr_private offer;	/* capabilities and token for the server */
+	uint32_t more_completions;	/* that the queue has room for, of the second connection */
 	enum link_state link;
 	int link_error;			/* why the last attempt failed */
 	uint64_t link_retry;
@@ -429,10 +495,10 @@ struct nfsrdma_session {
 	uint64_t arena_used;		/* a bit for each block */
 	struct nfsrdma_region *regions;
 
-	/* request.c */
+	/* request.c, send.c, reply.c, wait.c */
 	uint32_t nslots, signal_every, nreceives;
 	struct request *slots;
-	struct list free, prepared, held, waiting, delayed;
+	struct request_list free, prepared, held, waiting, delayed;
 	uint32_t nprepared;
 	uint32_t counter;		/* of XIDs */
 	uint32_t credits, in_flight;
@@ -446,7 +512,7 @@ struct nfsrdma_session {
 	uint32_t idle;			/* polls in a row that found nothing */
 	uint32_t polls;
 
-	/* io.c: completions that the caller has not got yet, a ring */
+	/* completions that the caller has not got yet, a ring with a place for each operation of options.depth */
 	struct nfsrdma_completion *done;
 	uint32_t done_first, ndone, unfinished;
 	bool fd_used;
@@ -456,19 +522,49 @@ struct nfsrdma_session {
 	struct inodes inodes;
 	uint64_t losses;		/* of all inodes so far */
 
-	const struct dialect *dialect;
+	const struct nfs_dialect *dialect;
 	struct nfs4 nfs4;
 	struct optimist *optimist;	/* NULL: not requested */
 	struct cache *cache;		/* the same */
 	uint32_t nhits;			/* reads of the next batch that are complete */
 
-	/* file.c */
+	/* path.c */
 	fh3 root;
 	char *directory;		/* path of the export on the server; NULL: none */
 	uint32_t read_max, write_max, list_max;
 
 	struct nfsrdma_stats stats;
 };
+
+/* --- fail.c --- */
+
+int fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int fail_no_memory(void);
+
+/* --- process.c --- */
+
+void process_lock(void);
+void process_unlock(void);
+void process_enter(struct nfsrdma_session *session);
+void process_leave(struct nfsrdma_session *session);
+void process_adopt(struct nfsrdma_session *session);
+bool process_owns(const struct nfsrdma_session *session);
+int process_check(const struct nfsrdma_session *session);
+
+/* Milliseconds of the monotonic clock */
+static inline uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* When a call of the library began that makes an RPC now */
+static inline uint64_t began_at(const struct nfsrdma_session *session)
+{
+	return session->opening ? session->opening : now_ms();
+}
 
 /* --- abi.c --- */
 
@@ -481,16 +577,6 @@ struct nfsrdma_session {
 
 int abi_take(void *to, size_t known, const void *from, size_t least, const char *name);
 int abi_give(void *to, const void *from, size_t known, size_t least, const char *name);
-
-/* --- session.c --- */
-
-int fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int no_memory(void);
-int session_check(const struct nfsrdma_session *session);
-void descriptors_lock(void);
-void descriptors_unlock(void);
-uint64_t now_ms(void);
-uint64_t began_at(const struct nfsrdma_session *session);
 
 /* --- memory.c --- */
 
@@ -520,35 +606,112 @@ int connection_request(struct rdma_cm_id *id, struct ibv_qp *qp, const struct nf
 		       uint8_t served, uint8_t reads);
 int connection_set_state(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state state);
 int connection_complete(struct nfsrdma_session *session, struct rdma_cm_id *id, struct ibv_qp *qp);
+int connection_poll(struct nfsrdma_session *session);
 
 /* --- request.c --- */
 
 int requests_allocate(struct nfsrdma_session *session);
 void requests_free(struct nfsrdma_session *session);
-int requests_connected(struct nfsrdma_session *session);
-void requests_disconnected(struct nfsrdma_session *session);
 struct request *request_take(struct nfsrdma_session *session);
+uint32_t request_count_free(const struct nfsrdma_session *session);
 uint8_t *request_begin(struct nfsrdma_session *session, struct request *req, uint32_t procedure);
+void request_renumber(struct nfsrdma_session *session, struct request *req);
 void request_release(struct nfsrdma_session *session, struct request *req);
 void request_expect(struct request *req, uint32_t bytes);
-struct request *request_take_setup(struct nfsrdma_session *session);
-void request_send_setup(struct nfsrdma_session *session, struct request *req);
-void request_end_setup(struct nfsrdma_session *session, struct request *req);
-void requests_fail_waiting(struct nfsrdma_session *session, int error);
-void request_again(struct nfsrdma_session *session, struct request *req);
-void request_by_rpc(struct nfsrdma_session *session, struct request *req);
 void request_finish(struct nfsrdma_session *session, struct request *req, int error);
+struct request *request_take_setup(struct nfsrdma_session *session);
+void request_end_setup(struct nfsrdma_session *session, struct request *req);
 void request_prepare(struct nfsrdma_session *session, struct request *req);
-int request_submit(struct nfsrdma_session *session);
-int request_call(struct nfsrdma_session *session, struct request *req);
-void request_wait(struct nfsrdma_session *session);
 void request_hold(struct nfsrdma_session *session, struct request *req);
 void request_unhold(struct nfsrdma_session *session, struct request *req);
-void request_start(struct nfsrdma_session *session, struct request *req);
-int session_poll(struct nfsrdma_session *session);
-void session_sleep(struct nfsrdma_session *session, uint64_t until);
-uint64_t session_look(struct nfsrdma_session *session);
-bool session_arm(struct nfsrdma_session *session);
+
+static inline void request_list_clear(struct request_list *list)
+{
+	list->head = NULL;
+	list->tail = &list->head;
+}
+
+static inline void request_list_add(struct request_list *list, struct request *req)
+{
+	req->next = NULL;
+	*list->tail = req;
+	list->tail = &req->next;
+}
+
+static inline struct request *request_list_pop(struct request_list *list)
+{
+	struct request *req = list->head;
+
+	list->head = req->next;
+	if (!list->head)
+		list->tail = &list->head;
+	return req;
+}
+
+static inline void request_list_join(struct request_list *to, struct request_list *from)
+{
+	if (!from->head)
+		return;
+	*to->tail = from->head;
+	to->tail = from->tail;
+	request_list_clear(from);
+}
+
+static inline void request_list_remove(struct request_list *list, const struct request *req)
+{
+	struct request **at = &list->head;
+
+	while (*at && *at != req)
+		at = &(*at)->next;
+	if (!*at)
+		return;
+	*at = req->next;
+	if (!*at)
+		list->tail = at;
+}
+
+/* --- send.c --- */
+
+void send_ready(struct nfsrdma_session *session, struct request *req);
+void send_by_rpc(struct nfsrdma_session *session, struct request *req);
+void send_again(struct nfsrdma_session *session, struct request *req);
+void send_start(struct nfsrdma_session *session, struct request *req);
+void send_setup(struct nfsrdma_session *session, struct request *req);
+void send_flush(struct nfsrdma_session *session);
+void send_fail_waiting(struct nfsrdma_session *session, int error);
+void send_disconnected(struct nfsrdma_session *session);
+
+/* --- reply.c --- */
+
+int reply_opened(struct nfsrdma_session *session);
+bool reply_complete(struct nfsrdma_session *session, const struct ibv_wc *wc);
+void reply_repost(struct nfsrdma_session *session, const uint32_t *numbers, uint32_t n);
+
+/* --- wait.c --- */
+
+int wait_poll(struct nfsrdma_session *session);
+uint64_t wait_look(struct nfsrdma_session *session);
+bool wait_arm(struct nfsrdma_session *session);
+void wait_sleep(struct nfsrdma_session *session, uint64_t until);
+void wait_once(struct nfsrdma_session *session);
+struct request *wait_for_slot(struct nfsrdma_session *session);
+int wait_for(struct nfsrdma_session *session, struct request *req);
+int wait_call(struct nfsrdma_session *session, struct request *req);
+
+/**
+ * wait_take - take a free request
+ * @session: session
+ *
+ * A reply may arrive before the completion of the Send: then this waits for the completion.
+ *
+ * Return: a request without a message, or NULL if all are in use.
+ */
+static inline struct request *wait_take(struct nfsrdma_session *session)
+{
+	struct request *req = request_take(session);
+
+	return req ? req : wait_for_slot(session);
+}
 
 /* Will it end without another call of the library's user? */
 static inline bool request_is_pending(const struct request *req)
@@ -557,7 +720,7 @@ static inline bool request_is_pending(const struct request *req)
 	       req->state == REQUEST_READING;
 }
 
-static inline bool take32(struct body *body, uint32_t *value)
+static inline bool take32(struct rpc_body *body, uint32_t *value)
 {
 	if (body->left < 4)
 		return false;
@@ -567,7 +730,7 @@ static inline bool take32(struct body *body, uint32_t *value)
 	return true;
 }
 
-static inline bool take64(struct body *body, uint64_t *value)
+static inline bool take64(struct rpc_body *body, uint64_t *value)
 {
 	uint32_t high, low;
 
@@ -583,7 +746,7 @@ static inline uint8_t *put64(uint8_t *at, uint64_t value)
 	return nfr_wire_put32(at, value);
 }
 
-static inline bool skip(struct body *body, size_t bytes)
+static inline bool skip(struct rpc_body *body, size_t bytes)
 {
 	if (body->left < bytes)
 		return false;
@@ -598,7 +761,7 @@ static inline uint32_t padded(uint32_t bytes)
 }
 
 /* An optional part of results: a word that is 0 or 1, and @bytes after a 1 */
-static inline bool skip_optional(struct body *results, size_t bytes)
+static inline bool skip_optional(struct rpc_body *results, size_t bytes)
 {
 	uint32_t present;
 
@@ -612,7 +775,8 @@ static inline uint32_t io_limit(uint64_t bytes)
 }
 
 /**
- * struct dialect - a version of NFS
+ * struct nfs_dialect - a version of NFS
+ * @writes: it has more than reads
  * @read_head: bytes of a reply in front of the data of a READ, without the transport header
  * @root: finds the directory of the session and the limits of the server
  * @getattr: attributes of a file handle
@@ -622,8 +786,13 @@ static inline uint32_t io_limit(uint64_t bytes)
  * @encode_read: encodes the Call of a READ
  * @take_read: decodes the results of a READ up to its data
  * @leave: ends what the server keeps for this client; or NULL
+ * @start: makes what requests need beside a connection, if it is not there; or NULL
+ * @stamp: completes the message of a request that is about to leave; false if it has to wait.  This and @lost are for
+ *	requests with SEQUENCE
+ * @lost: what @start has made is gone
  */
-struct dialect {
+struct nfs_dialect {
+	bool writes;
 	uint32_t read_head;
 	int (*root)(struct nfsrdma_session *session);
 	int (*getattr)(struct nfsrdma_session *session, const char *path, const fh3 *fh, attr3 *attr);
@@ -632,9 +801,12 @@ struct dialect {
 	int (*readlink)(struct nfsrdma_session *session, const char *path, const fh3 *fh, char **text);
 	int (*list)(struct nfsrdma_session *session, const readdirplus3_args *args, readdirplus3_res *res);
 	void (*encode_read)(struct nfsrdma_session *session, struct request *req, uint64_t offset);
-	int (*take_read)(struct nfsrdma_session *session, struct request *req, struct body *body,
+	int (*take_read)(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
 			 uint32_t *count, uint32_t *eof);
 	void (*leave)(struct nfsrdma_session *session);
+	void (*start)(struct nfsrdma_session *session);
+	bool (*stamp)(struct nfsrdma_session *session, struct request *req);
+	void (*lost)(struct nfsrdma_session *session);
 };
 
 /* Opaque data of variable length (RFC 4506, section 4.10) */
@@ -651,24 +823,75 @@ static inline fh3 nfs_fh3(const struct nfs_fh *handle)
 	return (fh3){handle->length, (char *)handle->bytes};
 }
 
+/* --- nfs.c --- */
+
+int nfs_error(uint32_t status);
+bool_t nfs_xdr_nothing(XDR *xdr, ...);
+void nfs_stat(const attr3 *attr, struct stat *st);
+struct nfs_fh nfs_fh_of(const fh3 *fh);
+
+/* --- mount.c --- */
+
+int mount_root(struct nfsrdma_session *session);
+
 /* --- nfs3.c --- */
 
-extern const struct dialect nfs3_dialect;
-int nfs_error(uint32_t status);
-int nfs_null(struct nfsrdma_session *session);
-struct nfs_fh nfs_fh_of(const fh3 *fh);
-int nfs_call(struct nfsrdma_session *session, enum nfs_procedure procedure, const char *path,
-	     xdrproc_t encode, const void *args, xdrproc_t decode, void *results, uint32_t bytes);
-bool_t xdr_nothing(XDR *xdr, ...);
-void nfs_stat(const attr3 *attr, struct stat *st);
+extern const struct nfs_dialect nfs3_dialect;
+int nfs3_null(struct nfsrdma_session *session);
+int nfs3_call(struct nfsrdma_session *session, enum nfs_procedure procedure, const char *path,
+	      xdrproc_t encode, const void *args, xdrproc_t decode, void *results, uint32_t bytes);
 
 /* --- nfs4.c --- */
 
-extern const struct dialect nfs4_dialect;
+extern const struct nfs_dialect nfs4_dialect;
 int nfs4_allocate(struct nfsrdma_session *session);
-void nfs4_start(struct nfsrdma_session *session);
-bool nfs4_stamp(struct nfsrdma_session *session, struct request *req);
-void nfs4_lost(struct nfsrdma_session *session);
+
+/* --- path.c --- */
+
+/* ftype3 */
+enum { TYPE_FILE = 1, TYPE_DIRECTORY = 2, TYPE_LINK = 5 };
+
+/**
+ * struct path_walk - the way along a path
+ * @session: session
+ * @path: as the caller gave it, for messages
+ * @rest: components not looked up yet; the walk owns it
+ * @above: file handles of the directories above, the root first
+ * @depth: number of @above
+ * @room: elements that @above has room for
+ * @here: where the walk has come
+ * @known: @attr has its attributes
+ * @attr: its attributes
+ * @links: symbolic links followed
+ */
+struct path_walk {
+	struct nfsrdma_session *session;
+	const char *path;
+	char *rest;
+	struct nfs_fh *above;
+	size_t depth, room;
+	struct nfs_fh here;
+	bool known;
+	attr3 attr;
+	unsigned int links;
+};
+
+int path_walk(struct path_walk *walk, struct nfsrdma_session *session, const char *path, char **name,
+	      bool follow_last);
+void path_walk_end(struct path_walk *walk);
+int path_getattr(struct nfsrdma_session *session, const char *path, struct nfs_fh *fh, attr3 *attr);
+int path_lookup(struct nfsrdma_session *session, const char *path, struct nfs_fh *dir, const char *name,
+		struct nfs_fh *fh, attr3 *attr);
+int path_readlink(struct nfsrdma_session *session, const char *path, struct nfs_fh *fh, char **text);
+
+/* --- names.c --- */
+
+int names_setattr(struct nfsrdma_session *session, const char *path, struct nfs_fh *fh, set3 attr);
+set3 names_mode(mode_t mode);
+set3 names_size(uint64_t size);
+mode_t names_without_umask(mode_t mode);
+int names_make(struct nfsrdma_session *session, const char *path, enum nfs_procedure procedure,
+	       xdrproc_t encode, const void *args, struct nfs_fh *fh);
 
 /* --- inode.c --- */
 
@@ -677,16 +900,52 @@ struct inode *inode_get(struct nfsrdma_session *session, const struct nfs_fh *fh
 void inode_put(struct nfsrdma_session *session, struct inode *inode);
 void inodes_free(struct nfsrdma_session *session);
 
-/* --- batch.c --- */
+/* --- completions for the caller --- */
 
-int batch_room(const struct nfsrdma_session *session);
-void batch_add(struct nfsrdma_session *session, uint64_t user_data, int64_t result, bool eof);
-int batch_take(struct nfsrdma_session *session, struct nfsrdma_completion *completions, size_t count);
+/* Is there a place for another operation?  0, or -EAGAIN, or -EOWNERDEAD */
+static inline int batch_room(const struct nfsrdma_session *session)
+{
+	int rc = process_check(session);
+
+	if (rc)
+		return rc;
+	if (session->unfinished + session->ndone < session->options.depth)
+		return 0;
+	return fail(-EAGAIN, "%u operations are unfinished or not yet reported", session->options.depth);
+}
+
+/* A new completion for the caller; batch_room() has found a place */
+static inline void batch_add(struct nfsrdma_session *session, uint64_t user_data, int64_t result, bool eof)
+{
+	uint32_t at = session->done_first + session->ndone++;
+
+	if (at >= session->options.depth)
+		at -= session->options.depth;
+	/* the reserved members of the ring are 0 */
+	session->done[at].user_data = user_data;
+	session->done[at].result = result;
+	session->done[at].eof = eof;
+}
+
+/* Move completions to the caller; returns their number */
+static inline int batch_take(struct nfsrdma_session *session, struct nfsrdma_completion *completions, size_t count)
+{
+	size_t n;
+
+	for (n = 0; n < count && session->ndone; n++) {
+		completions[n] = session->done[session->done_first];
+		if (++session->done_first == session->options.depth)
+			session->done_first = 0;
+		session->ndone--;
+	}
+	return n;
+}
 
 /* --- commit.c --- */
 
 void commit_written(struct nfsrdma_session *session, struct inode *inode, const uint8_t *verifier);
 void commit_held(struct nfsrdma_session *session);
+void commit_submit(struct nfsrdma_session *session);
 
 /* --- file.c --- */
 
@@ -705,15 +964,16 @@ uint32_t reference_drop(struct references *references, uint32_t handle);
 void references_drop_file(struct references *references, const struct nfs_fh *fh);
 void references_written(struct references *references, struct nfsrdma_file *file);
 void references_end(struct references *references);
-uint64_t credential_digest(const uint8_t *body, size_t length, uint64_t token);
+uint64_t reference_digest(const uint8_t *body, size_t length, uint64_t token);
 
 /* --- optimistic.c --- */
 
 int optimist_allocate(struct nfsrdma_session *session);
 void optimist_free(struct nfsrdma_session *session);
-uint32_t optimist_completions(const struct nfsrdma_session *session);
 uint64_t optimist_look(struct nfsrdma_session *session, uint64_t now);
-void optimist_event(struct nfsrdma_session *session, enum rdma_cm_event_type type);
+void optimist_event(struct nfsrdma_session *session, const struct rdma_cm_id *id, enum rdma_cm_event_type type,
+		    const struct nfr_private *peer);
+void optimist_heed(struct nfsrdma_session *session);
 void optimist_complete(struct nfsrdma_session *session, const struct ibv_wc *wc);
 bool optimist_add(struct nfsrdma_session *session, struct request *req);
 void optimist_post(struct nfsrdma_session *session);
@@ -730,16 +990,15 @@ void cache_resized(struct nfsrdma_session *session, const struct nfs_fh *fh);
 void cache_written(struct nfsrdma_session *session, struct nfsrdma_file *file);
 uint32_t cache_version(const struct nfsrdma_file *file);
 ssize_t cache_read(const struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset, bool *eof);
-void cache_fill(struct nfsrdma_session *session, const struct io *io);
+void cache_fill(struct nfsrdma_session *session, const struct io_operation *io);
 
 /* --- io.c --- */
 
-void io_by_rpc(struct nfsrdma_session *session, struct request *req);
-void io_read_directly(struct nfsrdma_session *session, struct request *req);
+void io_abandon(struct nfsrdma_session *session);
 
-/* --- mount.c --- */
+/* --- session.c --- */
 
-int mount_root(struct nfsrdma_session *session);
+extern const struct reports session_reports;
 
 /**
  * struct nfsrdma_file - an open file

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def digest(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """credential_digest() of lib/reference.c."""
+    """reference_digest() of lib/reference.c."""
     assert COMPILER
     run("make", "-s", "-C", LIBRARY)
     path = tmp_path_factory.mktemp("reference") / "reference.so"
@@ -32,7 +32,7 @@ def digest(tmp_path_factory: pytest.TempPathFactory) -> Any:
     include = (f"-I{LIBRARY}", f"-I{LIBRARY / 'build'}", f"-I{ROOT / 'kmod'}", *tirpc)
     flags = ("-std=gnu11", "-D_GNU_SOURCE", "-shared", "-fPIC")
     run(COMPILER, *flags, *include, LIBRARY / "reference.c", "-o", path)
-    function = ctypes.CDLL(str(path)).credential_digest
+    function = ctypes.CDLL(str(path)).reference_digest
     function.argtypes = (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64)
     function.restype = ctypes.c_uint64
     return function

@@ -1025,7 +1025,7 @@ static void join(void)
 	int i;
 
 	for (i = 0; i < 100 && !stats.second_connects; i++) {
-		session_look(session);
+		wait_look(session);
 		nfsrdma_stats(session, &stats);
 	}
 	expect(stats.second_connects, "no second connection");
@@ -1100,7 +1100,7 @@ static void check_read_before_the_second_connection(void)
 	accepts_second = true;
 	/* the attempt without an end */
 	skipped += 60000;
-	session_look(session);
+	wait_look(session);
 	skipped += 60000;
 	join();
 	grant(file);
@@ -1143,12 +1143,12 @@ static void check_credits_of_notices(void)
 	holds_credits = true;
 	for (i = 0; i < 80; i++, sent++) {
 		end_grant(1000 + i);
-		session_poll(session);
+		wait_poll(session);
 	}
 	expect(credits_returned < sent - 16, "%u credits while messages are under way", credits_returned);
 	holds_credits = false;
 	complete_reads();
-	while (session_poll(session))
+	while (wait_poll(session))
 		;
 	expect(sent - credits_returned < 16, "%u credits of %u", credits_returned, sent);
 	end_optimistic(file);

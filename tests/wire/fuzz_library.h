@@ -48,7 +48,8 @@ static void connected(struct ibv_context *context, struct ibv_qp *qp)
 	session.pd = &pd;
 	session.messages_mr = session.arena_mr = &mr;
 	session.armed = true;
-	check(!requests_connected(&session));
+	session.reports = &session_reports;
+	check(!reply_opened(&session));
 	session.link = LINK_UP;
 }
 

@@ -126,7 +126,7 @@ static void model_heed(const uint8_t *message, size_t length)
 static void model_check(const struct request *req, const struct ibv_send_wr *wr)
 {
 	uint32_t length = wr->sg_list->length;
-	const struct io *io = &req->io;
+	const struct io_operation *io = &req->io;
 	uint64_t last;
 	size_t i;
 
