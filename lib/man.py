@@ -4,7 +4,8 @@
 
 A comment has the form of kernel-doc: a name and a summary, @parameters, paragraphs, "Return:".
 The page of nfsrdma_connect(3) has struct nfsrdma_options, and so on: see STRUCTS.  libnfsrdma(7)
-has the comment at the top of the header and the list of calls.
+has the comment at the top of the header and the list of calls.  ERRORS come from man/errors.txt,
+an EXAMPLE from man/examples.c.
 """
 
 from __future__ import annotations
@@ -27,8 +28,15 @@ COMMENT = re.compile(r"/\*\*\n(.*?)\n \*/\n(struct \w+ \{\n.*?\n\};|.*?;)\n", re
 TITLE = re.compile(r"(struct )?(\w+) - (.*)")
 
 
+# an example: the pages that it is for, and the function
+EXAMPLE = re.compile(
+    r"^/\* (nfsrdma_\w+(?: nfsrdma_\w+)*) \*/\n(.*?\n\}\n)", re.DOTALL | re.MULTILINE
+)
+TEXTS = Path(__file__).parent / "man"
+
+
 class HeaderError(Exception):
-    """The header has a comment that is not in the expected form."""
+    """The header, or a text for its pages, is not in the expected form."""
 
 
 @dataclass
@@ -92,7 +100,43 @@ def described(struct: Entry) -> list[str]:
     return [".PP", ".nf", ".RS", body, ".RE", ".fi", *listed(struct.parameters)]
 
 
-def page(entry: Entry, structs: list[Entry]) -> str:
+def errors(text: str) -> dict[str, dict[str, str]]:
+    """The errors of each call, in order of their names, from errors.txt."""
+    groups: dict[str, dict[str, str]] = {}
+    calls: dict[str, dict[str, str]] = {}
+    at: dict[str, str] = {}
+    for line in text.splitlines():
+        if not line or line.startswith("#"):
+            continue
+        words = line.split()
+        if words[0] == "group":
+            at = groups[words[1]] = {}
+        elif words[0] == "call":
+            name = words[1].rstrip(":")
+            at = calls[name] = {}
+            for group in words[2:]:
+                at.update(groups[group])
+        else:
+            name, tab, what = line.partition("\t")
+            if not tab:
+                raise HeaderError(f"errors.txt: found {line!r}, expected a name, a tab and a text")
+            at[name] = what
+    return {call: dict(sorted(found.items())) for call, found in calls.items()}
+
+
+def examples(text: str) -> dict[str, str]:
+    """The example of each call, from examples.c."""
+    return {name: found[2] for found in EXAMPLE.finditer(text) for name in found[1].split()}
+
+
+def code(text: str) -> list[str]:
+    """Lines of C, as they are."""
+    text = text.replace("\\", "\\e").replace("-", "\\-").expandtabs(4)
+    lines = [f"\\&{line}" if line.startswith((".", "'")) else line for line in text.splitlines()]
+    return [".nf", ".RS", *lines, ".RE", ".fi"]
+
+
+def page(entry: Entry, structs: list[Entry], failures: dict[str, str], example: str) -> str:
     """The manual page of a call."""
     lines = [
         '.\\" Generated from nfsrdma.h by man.py',
@@ -112,6 +156,12 @@ def page(entry: Entry, structs: list[Entry]) -> str:
         lines += [f".SS struct {struct.name}", f"{roff(struct.summary)}.", *described(struct)]
     if entry.result:
         lines += [".SH RETURN VALUE", roff(entry.result)]
+    lines.append(".SH ERRORS")
+    if not failures:
+        lines.append("The call does not fail.")
+    for name, what in failures.items():
+        lines += [".TP", f".B {name}", roff(what)]
+    lines += [".SH EXAMPLE", *code(example)]
     lines += [".SH SEE ALSO", ".BR libnfsrdma (7)"]
     return "\n".join(lines) + "\n"
 
@@ -138,15 +188,21 @@ def overview(text: str, calls: dict[str, Entry]) -> str:
 
 
 def write(header: Path, folder: Path) -> None:
-    """Write all pages; HeaderError if a call of the header has no comment."""
+    """Write all pages; HeaderError if a call of the header has no comment, errors or example."""
     text = header.read_text()
     calls, structs = entries(text)
     if missing := set(re.findall(r"\b(nfsrdma_\w+)\(", text)) - set(calls):
         raise HeaderError(f"no comment: {', '.join(sorted(missing))}")
+    failures = errors((TEXTS / "errors.txt").read_text())
+    shown = examples((TEXTS / "examples.c").read_text())
+    for what, found in (("errors", set(failures)), ("an example", set(shown))):
+        if different := found ^ set(calls):
+            raise HeaderError(f"{what} without a call, or none: {', '.join(sorted(different))}")
     folder.mkdir(parents=True, exist_ok=True)
     for call in calls.values():
         of_page = [structs[name] for name, where in STRUCTS.items() if where == call.name]
-        (folder / f"{call.name}.3").write_text(page(call, of_page))
+        made = page(call, of_page, failures[call.name], shown[call.name])
+        (folder / f"{call.name}.3").write_text(made)
     (folder / "libnfsrdma.7").write_text(overview(text, calls))
 
 

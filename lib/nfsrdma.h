@@ -7,7 +7,15 @@
  * child: its calls return -EOWNERDEAD there.
  *
  * Calls return a negative errno value on failure, and nfsrdma_message() then has a line of text that says
- * what happened.
+ * what happened.  The text is valid until the next failure of the thread.
+ *
+ * Later reads, of any session, return the data of a write that has completed.  It is on stable storage when
+ * nfsrdma_fsync() or nfsrdma_close() of the file has returned 0.  Until then a restart of the server may lose it, and
+ * one of these calls reports that.  Unfinished writes that overlap have no order.
+ *
+ * A lost connection is made again, and what has no reply is sent again with the same XID, by which the server
+ * recognizes a repeated call.  After -ETIMEDOUT the server may have executed the call, or may still do so.  -ESTALE
+ * means that the file is gone: open it again.  The server gets the user and at most 16 groups of the process.
  *
  * Structs that later versions may extend begin with their size, which the caller sets: programs that were compiled
  * with an earlier header run with this library, and the other way round as long as they use nothing newer.
@@ -499,7 +507,7 @@ ssize_t nfsrdma_pwrite(struct nfsrdma_file *file, const void *buf, size_t count,
  * returns -EIO once for each open file that was open at the time of the loss; if none was, for the next one.  A
  * COMMIT that the server refuses, for example with -ENOSPC, is reported in the same way.
  *
- * Return 0 means that all writes of the file that had completed when the call began are on stable storage.
+ * A result of 0 means that all writes of the file that had completed when the call began are on stable storage.
  *
  * Return: 0; -EIO if the server may have lost data: write again what was written since the last successful call; or
  * another negative errno value, after which the call may be repeated.

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manual pages of libnfsrdma, which come from its header."""
 
+import errno
 import importlib.util
 import re
 import sys
 from pathlib import Path
 
 import pytest
+from wire.native import COMPILER
+
+from nfsrdma_tools.command import run
 
 LIBRARY = Path(__file__).parents[2] / "lib"
 HEADER = LIBRARY / "nfsrdma.h"
@@ -66,3 +70,40 @@ def test_a_call_without_a_comment_is_an_error(tmp_path: Path) -> None:
     header.write_text(f"{HEADER.read_text()}\nint nfsrdma_new(void);\n")
     with pytest.raises(man.HeaderError, match="no comment: nfsrdma_new"):
         man.write(header, tmp_path)
+
+
+CALLS, _ = man.entries(HEADER.read_text())
+ERRORS = man.errors((LIBRARY / "man" / "errors.txt").read_text())
+EXAMPLES = man.examples((LIBRARY / "man" / "examples.c").read_text())
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_page_has_errors_and_an_example(name: str, tmp_path: Path) -> None:
+    man.write(HEADER, tmp_path)
+    page = (tmp_path / f"{name}.3").read_text()
+    sections = re.findall(r"^\.SH (.*)$", page, re.MULTILINE)
+    assert sections[-3:] == ["ERRORS", "EXAMPLE", "SEE ALSO"]
+    # the example of a call has it
+    assert f"{name}(" in EXAMPLES[name]
+    assert f"{name}(" in page.split(".SH EXAMPLE")[1]
+    assert all(hasattr(errno, each) for each in ERRORS[name])
+    # what the header says that it returns
+    own = {each.removesuffix("()") for each in re.findall(r"-(E[A-Z0-9]+)\b", CALLS[name].result)}
+    assert own <= set(ERRORS[name])
+    can_fail = "negative errno" in CALLS[name].result or own
+    assert bool(ERRORS[name]) == bool(can_fail) or "as nfsrdma_" in CALLS[name].result
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+def test_the_examples_compile() -> None:
+    flags = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", f"-I{LIBRARY}")
+    run(COMPILER or "", *flags, "-fsyntax-only", LIBRARY / "man" / "examples.c")
+
+
+def test_errors_of_another_form_are_an_error() -> None:
+    with pytest.raises(man.HeaderError, match="expected a name, a tab and a text"):
+        man.errors("call nfsrdma_null\nEIO without a tab\n")
+
+
+def test_code_is_no_request_to_roff() -> None:
+    assert man.code('.x = "\\n";\n') == [".nf", ".RS", '\\&.x = "\\en";', ".RE", ".fi"]
