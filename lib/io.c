@@ -12,6 +12,9 @@
 
 #include "session.h"
 
+/* Bytes that are part of a message with each inline_size */
+#define LITTLE	512
+
 /* stable_how */
 enum { UNSTABLE = 0, DATA_SYNC = 1, FILE_SYNC = 2 };
 
@@ -36,6 +39,8 @@ static int provide_memory(struct nfsrdma_session *session, struct io_operation *
 		*span = (struct memory_span){&region->mr, io->buf, io->count};
 		return 0;
 	}
+	if (io->count > session->arena_bytes)
+		return -EMSGSIZE;
 	io->bounce = memory_take(session, io->count);
 	if (!io->bounce)
 		return -EAGAIN;
@@ -417,6 +422,9 @@ EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_comple
 		return rc;
 	if (min > count)
 		min = count;
+	/* nothing to wait for: what has arrived */
+	while (!min && session->ndone < count && wait_poll(session))
+		;
 	/* what was not submitted does not complete */
 	while (session->ndone < min && session->unfinished > session->nprepared) {
 		if (wait_poll(session))
@@ -456,6 +464,13 @@ static int call_io(struct nfsrdma_session *session, struct request *req)
 	return wait_for(session, req);
 }
 
+static size_t less_than(size_t count)
+{
+	if (count > 2 * BLOCK_BYTES)
+		return count / 2;
+	return count > BLOCK_BYTES ? BLOCK_BYTES : LITTLE;
+}
+
 /* One RPC; returns the bytes that it moved */
 static ssize_t transfer_once(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
 		    uint64_t offset, bool *eof)
@@ -465,9 +480,11 @@ static ssize_t transfer_once(struct nfsrdma_file *file, enum io_kind kind, uint8
 	ssize_t moved;
 	int rc = begin_io(file, kind, buf, count, offset, &req);
 
-	/* a batch has all of the arena: less data needs less of it, and none of it if there is little */
-	if (rc == -EAGAIN && count > 512)
-		return transfer_once(file, kind, buf, 512, offset, eof);
+	if (rc == -EMSGSIZE && count > session->arena_bytes)
+		return transfer_once(file, kind, buf, session->arena_bytes, offset, eof);
+	/* a batch has most of the arena: less data needs less of it, and none of it if there is little */
+	if (rc == -EAGAIN && count > LITTLE)
+		return transfer_once(file, kind, buf, less_than(count), offset, eof);
 	if (rc)
 		return rc;
 	rc = call_io(session, req);
@@ -480,25 +497,27 @@ static ssize_t transfer_once(struct nfsrdma_file *file, enum io_kind kind, uint8
 	return moved;
 }
 
-static ssize_t transfer_all(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count, uint64_t offset)
+/* As many RPCs as that takes; @eof gets whether the file ends behind the bytes */
+static ssize_t transfer_all(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count, uint64_t offset,
+			    bool *eof)
 {
 	size_t most = kind == IO_READ ? file->session->read_max : file->session->write_max, done = 0;
 	int rc = process_check(file->session);
-	bool eof = false;
 
+	*eof = false;
 	if (rc)
 		return rc;
 	if (count > SSIZE_MAX)
 		count = SSIZE_MAX;
-	while (done < count && !eof) {
+	while (done < count && !*eof) {
 		size_t part = count - done < most ? count - done : most;
-		ssize_t moved = transfer_once(file, kind, buf + done, part, offset + done, &eof);
+		ssize_t moved = transfer_once(file, kind, buf + done, part, offset + done, eof);
 
 		if (moved < 0)
 			return done ? (ssize_t)done : moved;
 		/* a server at the end of a file says so, or returns nothing */
 		if (!moved)
-			break;
+			*eof = true;
 		done += moved;
 	}
 	return done;
@@ -509,10 +528,14 @@ static ssize_t read_block(struct nfsrdma_file *file, uint8_t *buf, size_t count,
 {
 	uint8_t block[CACHE_BLOCK];
 	uint32_t at = offset % CACHE_BLOCK;
-	ssize_t got = transfer_all(file, IO_READ, block, sizeof(block), offset - at);
+	bool eof;
+	ssize_t got = transfer_all(file, IO_READ, block, sizeof(block), offset - at, &eof);
 
 	if (got < 0)
 		return got;
+	/* a later part of the block failed: the caller may not want it, or gets its error */
+	if (!eof && (size_t)got < at + count)
+		return transfer_all(file, IO_READ, buf, count, offset, &eof);
 	if (got <= at)
 		return 0;
 	if (count > (size_t)got - at)
@@ -535,19 +558,23 @@ static ssize_t read_cached(struct nfsrdma_file *file, uint8_t *buf, size_t count
 		return got;
 	if (count && count < CACHE_BLOCK && at + count <= CACHE_BLOCK)
 		return read_block(file, buf, count, offset);
-	return transfer_all(file, IO_READ, buf, count, offset);
+	return transfer_all(file, IO_READ, buf, count, offset, &eof);
 }
 
 EXPORTED ssize_t nfsrdma_pread(struct nfsrdma_file *file, void *buf, size_t count, uint64_t offset)
 {
+	bool eof;
+
 	if (file->cached && (file->flags & O_ACCMODE) != O_WRONLY)
 		return read_cached(file, buf, count, offset);
-	return transfer_all(file, IO_READ, buf, count, offset);
+	return transfer_all(file, IO_READ, buf, count, offset, &eof);
 }
 
 EXPORTED ssize_t nfsrdma_pwrite(struct nfsrdma_file *file, const void *buf, size_t count, uint64_t offset)
 {
-	return transfer_all(file, IO_WRITE, (uint8_t *)buf, count, offset);
+	bool eof;
+
+	return transfer_all(file, IO_WRITE, (uint8_t *)buf, count, offset, &eof);
 }
 
 /* The session ends: drop the files of operations that will not complete */

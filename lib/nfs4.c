@@ -39,6 +39,7 @@ enum {
 };
 
 #define EXCHGID4_FLAG_USE_NON_PNFS	0x10000
+#define EXCHGID4_FLAG_CONFIRMED_R	0x80000000
 
 /* Places in the RPC message, behind the RPC header: tag, minor version, number of operations, then SEQUENCE */
 #define AT_SEQUENCE	16
@@ -286,11 +287,17 @@ static void encode_exchange_id(struct nfsrdma_session *session, struct request *
 
 static int decode_exchange_id(struct nfsrdma_session *session, struct rpc_body *body)
 {
+	uint32_t sequence, flags;
 	int rc = take_op(body, OP_EXCHANGE_ID);
 
 	if (rc)
 		return rc;
-	return take64(body, &session->nfs4.client) && take32(body, &session->nfs4.create_sequence) ? 0 : -EBADMSG;
+	if (!take64(body, &session->nfs4.client) || !take32(body, &sequence) || !take32(body, &flags))
+		return -EBADMSG;
+	/* RFC 8881, section 18.35.4: the sequence goes on with a client ID that the server has confirmed */
+	if (!(flags & EXCHGID4_FLAG_CONFIRMED_R))
+		session->nfs4.create_sequence = sequence;
+	return 0;
 }
 
 static void encode_create_session(struct nfsrdma_session *session, struct request *req)
@@ -324,6 +331,7 @@ static int decode_create_session(struct nfsrdma_session *session, struct rpc_bod
 	if (!skip(body, sizeof(nfs4->session) + 8) || !take_channel(body, &operations, &requests) ||
 	    !requests || operations < OPERATIONS_LEAST)
 		return -EBADMSG;
+	nfs4->create_sequence++;
 	nfs4->nslots = requests < NFS4_SLOTS ? requests : NFS4_SLOTS;
 	for (i = 0; i < NFS4_SLOTS; i++)
 		nfs4->slots[i] = (struct nfs4_slot){.sequence = 1};

@@ -553,7 +553,7 @@ int nfsrdma_unregister(struct nfsrdma_region *region);
  * A read whose data the cache has completes at once, unless nfsrdma_fd() was called.
  *
  * Return: 0; -EAGAIN if as many operations as options.depth are unfinished or not yet reported, or the arena
- * is full; -EMSGSIZE if @count is too large; or another negative errno value.
+ * is full; -EMSGSIZE if @count is larger than nfsrdma_terms.read_max or, outside of registered regions, the arena; or another negative errno value.
  */
 int nfsrdma_prepare_read(struct nfsrdma_file *file, void *buf, size_t count, uint64_t offset,
 			 uint64_t user_data);
@@ -649,7 +649,8 @@ int nfsrdma_peek(struct nfsrdma_session *session, struct nfsrdma_completion *com
  * @session: a session
  * @completions: array
  * @count: elements of the array
- * @min: completions to wait for; fewer are returned if fewer are unfinished, or after @timeout
+ * @min: completions to wait for; fewer are returned if fewer are unfinished, or after @timeout; 0: those that have
+ *	arrived
  * @timeout: milliseconds; -1 for no limit
  *
  * Return: number of completions, or a negative errno value.

@@ -21,7 +21,8 @@ static void expire(struct nfsrdma_session *session, struct request *req)
 	if (req->state == REQUEST_SENT)
 		connection_lost(session, -ETIMEDOUT, "no reply");
 	request_list_remove(req->state == REQUEST_DELAYED ? &session->delayed : &session->waiting, req);
-	request_finish(session, req, fail(-ETIMEDOUT, "%s: no reply for %u ms", session->host,
+	request_finish(session, req, fail(-ETIMEDOUT, "%s: %s for %u ms", session->host,
+				  req->delay ? "the server was busy (NFS3ERR_JUKEBOX)" : "no reply",
 				  session->options.timeout));
 }
 

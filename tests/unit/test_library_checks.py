@@ -33,6 +33,11 @@ CHECKS = (
     "close in a batch",
     "sizes of structs",
     "ranges",
+    "small arena",
+    "failed block",
+    "wait for nothing",
+    "busy server",
+    "flags of open",
     "calls of a path",
 )
 

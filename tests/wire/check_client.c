@@ -551,6 +551,8 @@ static void attributes(const struct nfr_header *call)
 	reply(call, results, sizeof(results));
 }
 
+static bool without_eof;
+
 /* READ returns as many bytes of 0x5a as the Call wants, NULL nothing */
 static void reads(const struct nfr_header *call, const uint8_t *rpc, size_t length)
 {
@@ -569,7 +571,7 @@ static void reads(const struct nfr_header *call, const uint8_t *rpc, size_t leng
 	at = nfr_wire_put32(at, 0);
 	at = nfr_wire_put32(at, 0);
 	at = nfr_wire_put32(at, count);
-	at = nfr_wire_put32(at, 1);
+	at = nfr_wire_put32(at, !without_eof);
 	at = nfr_wire_put32(at, count);
 	if (call->nwrites) {
 		memset((uint8_t *)call->writes[0].segs[0].offset, 0x5a, count);
@@ -1485,6 +1487,119 @@ static void check_ranges(void)
 	nfsrdma_disconnect(session);
 }
 
+/* --- reads --- */
+
+static uint32_t reads_seen, fails_at;
+static server looks_up;
+
+/* Counts READs, and fails those at @fails_at */
+static void counts_reads(const struct nfr_header *call, const uint8_t *rpc, size_t length)
+{
+	uint8_t results[8] = {};
+
+	reads_seen += procedure_of(rpc) == NFS_READ;
+	if (procedure_of(rpc) == NFS_READ && fails_at && nfr_wire_load32(rpc + length - 8) >= fails_at) {
+		nfr_wire_store32(results, 5);
+		reply(call, results, sizeof(results));
+		return;
+	}
+	reads(call, rpc, length);
+}
+
+static void check_small_arena(void)
+{
+	static uint8_t data[1 << 20];
+	struct nfsrdma_file *file;
+	int rc;
+
+	serve = counts_reads;
+	open_session(BLOCK_BYTES);
+	session->read_max = 1 << 20;
+	file = open_file();
+	rc = nfsrdma_prepare_read(file, data, BLOCK_BYTES + 1, 0, 1);
+	expect(rc == -EMSGSIZE, "prepare: %d", rc);
+	/* this server says that each READ is the last one of the file */
+	expect(nfsrdma_pread(file, data, sizeof(data), 0) == BLOCK_BYTES && reads_seen == 1, "%u READs", reads_seen);
+	/* beside a batch that has the arena */
+	expect(!nfsrdma_prepare_read(file, data, BLOCK_BYTES, 0, 1), "prepare");
+	expect(nfsrdma_pread(file, data, sizeof(data), 0) == 512, "pread");
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+}
+
+/* The end of a block that the caller does not want fails; then the part that he wants */
+static void check_failed_block(void)
+{
+	struct nfsrdma_file *file;
+	const attr3 attr = {};
+	uint8_t data[100];
+	ssize_t rc;
+
+	cache_size = 1 << 20;
+	serve = counts_reads;
+	open_session(0);
+	/* a block is two READs, and the first one does not end the file */
+	session->read_max = 2048;
+	file = open_file();
+	expect(!cache_open(session, file, &attr), "cache_open");
+	fails_at = 2048;
+	without_eof = true;
+	expect(nfsrdma_pread(file, data, sizeof(data), 0) == sizeof(data), "the first part");
+	rc = nfsrdma_pread(file, data, sizeof(data), 2048);
+	expect(rc == -EIO, "the second part: %zd", rc);
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+}
+
+static void check_wait_for_nothing(void)
+{
+	struct nfsrdma_completion done;
+	struct nfsrdma_file *file;
+	uint8_t data[512];
+
+	serve = reads;
+	open_session(0);
+	file = open_file();
+	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 1) && nfsrdma_submit(session) == 1, "submit");
+	expect(nfsrdma_wait(session, &done, 1, 0, 0) == 1 && done.result == sizeof(data), "wait");
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+}
+
+static void always_busy(const struct nfr_header *call, const uint8_t *rpc, size_t length)
+{
+	uint8_t results[8] = {};
+
+	(void)length;
+	nfr_wire_store32(results, procedure_of(rpc) == NFS_NULL ? 0 : NFS_BUSY);
+	reply(call, results, sizeof(results));
+}
+
+static void check_busy_server(void)
+{
+	struct nfsrdma_file *file;
+	struct stat st;
+
+	serve = always_busy;
+	open_session(0);
+	file = open_file();
+	expect(nfsrdma_fstat(file, &st) == -ETIMEDOUT && strstr(nfsrdma_message(), "busy"), "fstat");
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+}
+
+static void check_flags_of_open(void)
+{
+	struct nfsrdma_file *file;
+
+	serve = looks_up;
+	open_session(0);
+	expect(nfsrdma_open(session, "f", O_RDWR | O_APPEND, 0, &file) == -EINVAL, "O_APPEND");
+	expect(!nfsrdma_open(session, "f", O_RDWR | O_CLOEXEC, 0, &file), "O_CLOEXEC");
+	expect(!nfsrdma_close(file), "close");
+	nfsrdma_disconnect(session);
+}
+
 /* --- paths --- */
 
 static uint32_t calls_of[22];
@@ -1578,6 +1693,11 @@ static const struct {
 	{ "close in a batch", check_close_in_a_batch },
 	{ "sizes of structs", check_sizes_of_structs },
 	{ "ranges", check_ranges },
+	{ "small arena", check_small_arena },
+	{ "failed block", check_failed_block },
+	{ "wait for nothing", check_wait_for_nothing },
+	{ "busy server", check_busy_server },
+	{ "flags of open", check_flags_of_open },
 	{ "calls of a path", check_calls_of_a_path },
 };
 
