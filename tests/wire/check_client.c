@@ -1329,6 +1329,14 @@ static void check_restart_before_fsync(void)
 	late = open_to_read();
 	expect(nfsrdma_fsync(late) == -EIO && !nfsrdma_fsync(late), "the loss of a closed file");
 	expect(!nfsrdma_close(late), "close");
+	/* by a write of a file that is closed without a report */
+	files[0] = open_file();
+	writes_to(files[0]);
+	boots++;
+	writes_to(files[0]);
+	nfsrdma_release(files[0]);
+	late = open_file();
+	expect(nfsrdma_close(late) == -EIO, "the loss that a closed file has seen");
 	/* after a COMMIT nothing is lost */
 	files[0] = open_file();
 	writes_to(files[0]);
@@ -1416,6 +1424,13 @@ static void check_close_in_a_batch(void)
 	boots++;
 	expect(!nfsrdma_prepare_close(file, 5) && nfsrdma_submit(session) == 1, "submit");
 	expect(nfsrdma_wait(session, done, 8, 1, -1) == 1 && done[0].result == -EIO, "wait");
+	/* a write that completes while the COMMIT is on its way may be missing from it */
+	file = open_file();
+	writes_to(file);
+	commits = 0;
+	expect(!nfsrdma_prepare_fsync(file, 6) && !nfsrdma_prepare_write(file, data, sizeof(data), 0, 7), "prepare");
+	expect(nfsrdma_submit(session) == 2 && nfsrdma_wait(session, done, 8, 2, -1) == 2, "wait");
+	expect(commits == 1 && !nfsrdma_close(file) && commits == 2, "%u COMMITs", commits);
 	/* one that the session ends with */
 	file = open_file();
 	writes_to(file);
