@@ -15,9 +15,9 @@ import pytest
 
 pytest.importorskip("device", reason="no tests/device; missed: restarts between write and fsync")
 
-from device import FOLDER, Device, build  # noqa: E402
+from device import FOLDER, Device, build
 
-from nfsrdma_tools.client import library  # noqa: E402
+from nfsrdma_tools.client import library
 
 SIZE = 64
 SEQUENCES = 50
@@ -174,60 +174,74 @@ class Oracle:
         self.may.discard(number)
 
 
+class Sequence:
+    """A random sequence of calls and restarts; each call is checked against the oracle."""
+
+    def __init__(self, device: Device, client: Client, chance: random.Random) -> None:
+        self.device, self.client, self.chance = device, client, chance
+        self.oracle = Oracle()
+        self.opened: dict[int, str] = {}
+        self.handles: dict[int, Any] = {}
+        self.unknown: set[str] = set()
+        """Files with a loss that the library may not know of."""
+        self.number = 0
+
+    def any(self) -> int:
+        return self.chance.choice(list(self.opened))
+
+    def open(self, name: str = "") -> None:
+        self.number += 1
+        name = name or self.chance.choice(FILES)
+        self.handles[self.number], self.opened[self.number] = self.client.open(name), name
+        if name in self.unknown:
+            self.oracle.may.add(self.number)
+
+    def write(self) -> None:
+        which = self.any()
+        self.client.write(self.handles[which], bytes([self.chance.randrange(256)]) * SIZE)
+        self.oracle.dirty[self.opened[which]] = True
+
+    def fsync(self) -> None:
+        which = self.any()
+        self.settle(which, self.client.fsync(self.handles[which]))
+
+    def close(self, which: int = 0) -> None:
+        which = which or self.any()
+        self.settle(which, self.client.close(self.handles.pop(which)))
+        del self.opened[which]
+
+    def settle(self, which: int, result: int) -> None:
+        """After an fsync or a close, all of the file is on disk."""
+        name = self.opened[which]
+        self.oracle.report(which, name, result)
+        assert on_disk(self.device, name) == self.device.get(f"/export/{name}")
+        self.oracle.dirty[name] = False
+        self.unknown.discard(name)
+
+    def release(self) -> None:
+        which = self.any()
+        self.client.release(self.handles.pop(which))
+        self.oracle.release(which, self.opened)
+
+    def restart(self) -> None:
+        self.unknown |= {name for name in FILES if self.oracle.dirty[name]}
+        self.oracle.restart(self.opened)
+        self.device.restart()
+
+    def play(self) -> None:
+        steps = (self.open, self.write, self.write, self.fsync, self.close, self.release)
+        for _ in range(STEPS):
+            step = self.chance.choice((*steps, self.restart))
+            (step if self.opened else self.open)()
+        # one more of each: it reports what nobody is left to report
+        for name in FILES:
+            self.open(name)
+        for which in list(self.opened):
+            self.close(which)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_no_byte_is_lost_without_an_error(device: Device, client: Client, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311
     for _ in range(SEQUENCES):
-        play(device, client, chance)
-
-
-def play(device: Device, client: Client, chance: random.Random) -> None:
-    """A random sequence; at its end all files are closed, with what each has to report."""
-    oracle = Oracle()
-    opened: dict[int, str] = {}
-    handles: dict[int, Any] = {}
-    lost_since_open: set[str] = set()
-    for number in range(STEPS):
-        step = chance.choice(("open", "write", "write", "fsync", "close", "release", "restart"))
-        if step == "open" or not opened:
-            name = chance.choice(FILES)
-            handles[number], opened[number] = client.open(name), name
-            # the library may learn of a loss after this
-            if name in lost_since_open:
-                oracle.may.add(number)
-            continue
-        which = chance.choice(list(opened))
-        name = opened[which]
-        if step == "write":
-            client.write(handles[which], bytes([number]) * SIZE)
-            oracle.dirty[name] = True
-        elif step == "fsync":
-            oracle.report(which, name, client.fsync(handles[which]))
-            settled(device, oracle, name, lost_since_open)
-        elif step == "close":
-            oracle.report(which, name, client.close(handles.pop(which)))
-            del opened[which]
-            settled(device, oracle, name, lost_since_open)
-        elif step == "release":
-            client.release(handles.pop(which))
-            oracle.release(which, opened)
-        else:
-            lost_since_open |= {name for name in FILES if oracle.dirty[name]}
-            oracle.restart(opened)
-            device.restart()
-    for name in FILES:
-        # nobody is left to report: one more open file, which does
-        opened[-1 - FILES.index(name)] = name
-        handles[-1 - FILES.index(name)] = client.open(name)
-        if name in lost_since_open:
-            oracle.may.add(-1 - FILES.index(name))
-    for number, name in opened.items():
-        oracle.report(number, name, client.close(handles[number]))
-        assert on_disk(device, name) == device.get(f"/export/{name}")
-
-
-def settled(device: Device, oracle: Oracle, name: str, lost: set[str]) -> None:
-    """After an fsync or a close of a file that is open for writing, all of it is on disk."""
-    assert on_disk(device, name) == device.get(f"/export/{name}")
-    oracle.dirty[name] = False
-    lost.discard(name)
+        Sequence(device, client, chance).play()
