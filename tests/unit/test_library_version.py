@@ -155,5 +155,6 @@ def test_python_takes_the_library_of_this_tree(
 
 @pytest.mark.parametrize("level", ("-O1", "-O3"))
 def test_the_library_compiles_without_a_warning(level: str, tmp_path: Path) -> None:
-    words = (f"BUILD={tmp_path}", f"CFLAGS={level} -g", "WERROR=-Werror")
-    run("make", "-s", "-C", LIB, *words, tmp_path / "libnfsrdma.so.0", timeout=300)
+    words = (f"BUILD={tmp_path}", f"CFLAGS={level}", "WERROR=-Werror")
+    # seconds, and minutes on a busy host
+    run("make", "-s", "-C", LIB, *words, tmp_path / "libnfsrdma.so.0", timeout=1800)
