@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libnfsrdma over an RDMA device and an NFSv3 server in this process: see device.h.
+
+``build()`` compiles the unchanged sources of lib/ with both; ``Device`` is what a test sets, reads
+and breaks.  A form with a sanitizer loads into a Python that was started with ``preloaded()``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from nfsrdma_tools.command import run
+
+__all__ = ["COMPILER", "SANITIZER", "Device", "build", "preloaded"]
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+LIBRARY = ROOT / "lib"
+COMPILER = shutil.which("gcc")
+SANITIZER = os.environ.get("NFSRDMA_SANITIZER", "")
+"""address or thread: the form that the tests load."""
+_WIRE = [ROOT / "kmod" / "wire" / f"{name}.c" for name in ("header", "private", "nfs3", "notice")]
+_FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+_LINKED = ("-Wl,-z,defs", "-Wl,--wrap=getaddrinfo", "-ltirpc", "-lpthread")
+_RUNTIMES = {"address": "libasan.so", "thread": "libtsan.so"}
+# Python frees nothing at its end
+_OPTIONS = {
+    "address": {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=66"},
+    "thread": {"TSAN_OPTIONS": "exitcode=66:halt_on_error=0"},
+}
+FILE, FOLDER, LINK = 1, 2, 5
+ANY = 2**64 - 1
+READ, WRITE, COMMIT = 6, 7, 21
+_FAULTS = 8192
+
+
+def build(sanitizer: str = "") -> Path:
+    """The library; compiled once for its sources, and for all tests and workers."""
+    assert COMPILER
+    run("make", "-s", "-C", LIBRARY, timeout=600)
+    generated = LIBRARY / "build"
+    sources = [*sorted(LIBRARY.glob("*.c")), *_WIRE, *sorted(HERE.glob("*.c"))]
+    headers = [*LIBRARY.glob("*.h"), *HERE.glob("*.h"), *(ROOT / "kmod" / "wire").glob("*.h")]
+    digest = hashlib.sha256(sanitizer.encode())
+    for path in (Path(__file__), *sources, *sorted(headers)):
+        digest.update(path.read_bytes())
+    folder = ROOT / "out" / "device"
+    path = folder / f"libnfsrdma-{digest.hexdigest()[:16]}.so"
+    if path.is_file():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    tirpc = run("pkg-config", "--cflags", "libtirpc").stdout.split()
+    include = (f"-I{LIBRARY}", f"-I{generated}", f"-I{ROOT / 'kmod'}", *tirpc)
+    # gcc warns of other things where it adds checks
+    kind = (f"-fsanitize={sanitizer}", "-O1") if sanitizer else ("-O2", "-Werror")
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        new = Path(made) / path.name
+        objects = (*sources, generated / "nfs3_xdr.o")
+        run(
+            *(COMPILER, *_FLAGS, *kind, *include, "-shared", *objects, *_LINKED, "-o", new),
+            timeout=600,
+        )
+        new.rename(path)
+    return path
+
+
+def preloaded(sanitizer: str) -> tuple[list[str], dict[str, str]] | None:
+    """Command and environment of a Python that loads a form with a sanitizer; None without it."""
+    assert COMPILER
+    name = _RUNTIMES[sanitizer]
+    runtime = run(COMPILER, f"-print-file-name={name}").stdout.strip()
+    if runtime == name:
+        return None
+    environment = {
+        **os.environ,
+        **_OPTIONS[sanitizer],
+        "LD_PRELOAD": runtime,
+        "NFSRDMA_SANITIZER": sanitizer,
+        # each object has memory of its own, and so its own red zone
+        "PYTHONMALLOC": "malloc",
+    }
+    # libtsan of gcc 12 refuses the address space of newer kernels
+    fixed = ["setarch", "-R"] if sanitizer == "thread" and shutil.which("setarch") else []
+    return [*fixed, sys.executable], environment
+
+
+class Device:
+    """The device and the server of this process; attributes are those of device.h."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._functions = ctypes.CDLL(str(path))
+        self._functions.device_get.restype = ctypes.c_int64
+        self._functions.device_get_file.restype = ctypes.c_int64
+        self._functions.device_signal_at.restype = ctypes.c_int64
+        self.opcode = self._functions.device_opcode
+        self.opcode.argtypes = [ctypes.py_object] * 3
+        self.opcode.restype = None
+        self._functions.device_reset()
+
+    def __getattr__(self, name: str) -> int:
+        found = int(self._functions.device_get(name.encode()))
+        if name.startswith("_") or found < 0:
+            raise AttributeError(name)
+        return found
+
+    def set(self, **settings: int) -> None:
+        """Settings of the device and of the server, see struct settings."""
+        for name, value in settings.items():
+            assert not self._functions.device_set(name.encode(), ctypes.c_uint64(value)), name
+
+    def hold(self, *procedures: int) -> None:
+        """Keep the replies of these procedures, and send all others that were kept."""
+        self.set(hold=sum(1 << each for each in procedures))
+
+    def fail(self, step: str, error: int, after: int = 0) -> None:
+        """Fail a step of verbs or rdma_cm once."""
+        self._functions.device_fail(step.encode(), error, ctypes.c_uint64(after))
+
+    def error(self, procedure: int, status: int, offset: int = ANY, times: int = 1) -> None:
+        """Answer the next calls of a procedure with a status of RFC 1813."""
+        words = (ctypes.c_uint32(procedure), ctypes.c_uint64(offset), ctypes.c_uint32(status))
+        self._functions.device_error(*words, ctypes.c_uint64(times))
+
+    def end_connections(self) -> None:
+        """End all connections, as a server that restarts without loss does."""
+        self._functions.device_end()
+
+    def restart(self) -> None:
+        """Restart the server: what no COMMIT or stable write has put on its disk is lost."""
+        self._functions.device_restart()
+
+    def put(self, path: str, data: bytes = b"", kind: int = FILE, mode: int = 0o644) -> None:
+        """Make a file, a directory or a link on the server, and the directories above it."""
+        words = (os.fsencode(path), kind, mode, data, ctypes.c_uint64(len(data)))
+        assert not self._functions.device_put(*words), path
+
+    def get(self, path: str, disk: bool = False) -> bytes | None:
+        """The bytes of a file; None if there is none."""
+        words = (os.fsencode(path), ctypes.c_bool(disk))
+        size = self._functions.device_get_file(*words, None, ctypes.c_uint64(0))
+        if size < 0:
+            return None
+        data = ctypes.create_string_buffer(size + 1)
+        self._functions.device_get_file(*words, data, ctypes.c_uint64(size))
+        return data.raw[:size]
+
+    @property
+    def faults(self) -> list[str]:
+        """What the library did that verbs or the RFCs forbid."""
+        text = ctypes.create_string_buffer(_FAULTS)
+        self._functions.device_faults(text, ctypes.c_size_t(_FAULTS))
+        return text.value.decode().splitlines()
+
+    @property
+    def objects(self) -> dict[str, int]:
+        """Objects of the device that exist, without those of which there is none."""
+        kinds = ("contexts", "pds", "mrs", "cqs", "qps", "channels", "ids", "event_channels")
+        found = {kind: getattr(self, kind) for kind in kinds}
+        return {kind: count for kind, count in found.items() if count}
+
+    def reset(self) -> None:
+        """All settings, counts, files and faults as at the start."""
+        self._functions.device_reset()
+
+    def signal_at(self, number: int) -> int:
+        """Have SIGINT arrive at this opcode, counted from now; returns those that were counted."""
+        return int(self._functions.device_signal_at(ctypes.c_int64(number)))
+
+    def tracing(self, frame: Any, event: str, arg: Any) -> Any:
+        """For sys.settrace(): counts the opcodes of the package, and of nothing else."""
+        del event, arg
+        if "nfsrdma_tools" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        return self.opcode
