@@ -6,15 +6,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import io
 import os
 import stat
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 from nfsrdma_tools.client.library import Library, load
-from nfsrdma_tools.client.transfer import Queue, Range, Transfer, View
+from nfsrdma_tools.client.transfer import (
+    GRACE,
+    Job,
+    OpenFile,
+    Owned,
+    Queue,
+    Range,
+    Registration,
+    Transfer,
+    View,
+)
 
 __all__ = ["Entry", "File", "Region", "Session", "Stats", "Terms", "connect"]
 
@@ -35,6 +45,7 @@ PERSONALITIES = ("read-read", "padded", "pre-posted", "cached", "optimistic")
 # NFSRDMA_OPTIMISTIC of lib/nfsrdma.h
 _OPTIMISTIC = 0x40000000
 _ARENA = 4 << 20
+_DEPTH = 63
 _BLOCK = 64 << 10
 _LINK_MOST = 4097
 _LOOK_SECONDS = 0.25
@@ -147,74 +158,117 @@ def connect(  # noqa: PLR0913 - the options of the library
         "optimistic": optimistic,
         "cache": cache,
     }
-    wanted = library.ffi.new("struct nfsrdma_options *", options)
-    handle = library.ffi.new("struct nfsrdma_session **")
-    status = library.functions.nfsrdma_connect(_encoded(target), wanted, handle)
-    if status:
-        raise library.error(status)
-    flags = _OPTIMISTIC if optimistic else 0
-    return Session(library, handle[0], target, arena or _ARENA, flags)
+    session = Session(library, target, arena or _ARENA, _OPTIMISTIC if optimistic else 0, depth)
+    try:
+        session._connect(library.ffi.new("struct nfsrdma_options *", options))
+    except BaseException:
+        session.close()
+        raise
+    return session
 
 
 class Session:
     """A connection to a server.
 
     Threads may share a session, whose calls then wait for each other; for speed, open one in each.
+    close() waits for a call in progress, and ends all transfers with an error.
     A process that was forked opens sessions of its own: calls fail with EOWNERDEAD there.
     """
 
-    def __init__(
-        self, library: Library, handle: Any, target: str, arena: int, open_flags: int = 0
+    def __init__(  # noqa: PLR0913, PLR0917 - for connect() only
+        self, library: Library, target: str, arena: int, open_flags: int = 0, depth: int = 0
     ) -> None:
         self.target, self._open_flags = target, open_flags
-        self._library, self._ffi, self._handle = library, library.ffi, handle
-        self._queue = Queue(library, handle)
+        self._library, self._ffi = library, library.ffi
+        self._queue = Queue(library, depth or _DEPTH)
         self._pid = os.getpid()
-        self._opened: weakref.WeakSet[File | Region] = weakref.WeakSet()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._descriptor = -1
+        self._timers: dict[asyncio.AbstractEventLoop, asyncio.TimerHandle | None] = {}
         # copies of data in the arena: room for several, so that they overlap
         self._part = max(_BLOCK, arena // 8)
-        self._read_max, self._write_max = self.terms.read_max, self.terms.write_max
+        self._closing = False
+        self._read_max = self._write_max = 0
+
+    def _connect(self, options: Any) -> None:
+        box = self._queue.session.box
+        status = self._library.functions.nfsrdma_connect(_encoded(self.target), options, box)
+        if status:
+            raise self._library.error(status)
+        terms = self.terms
+        self._read_max, self._write_max = terms.read_max, terms.write_max
 
     def __enter__(self) -> Self:
         """Return itself."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            # an interrupt: wait for nothing
+            self._end()
+        else:
+            self.close()
 
     def __del__(self) -> None:
-        # of a failed __init__, too
-        if getattr(self, "_handle", None):
-            self.close()
+        # of a failed __init__, too; no other thread has the session, or it would not be deleted
+        if getattr(self, "_timers", None) is None:
+            return
+        try:
+            self._end()
+        except BaseException:
+            # Python drops an interrupt here, and nobody closes the session after this
+            self._end()
+            raise
 
     @property
     def closed(self) -> bool:
         """Whether close() was called."""
-        return not self._handle
+        return not self._queue.session.exists
 
     def close(self) -> None:
-        """Close the session, its files and its regions."""
-        if not self._handle:
+        """Close the session, its files and its regions.
+
+        Transfers that are not done end with the error ECANCELED.  Data of files that are open is
+        written to stable storage, as File.close() does: the first error is raised, when all are
+        closed.  The server no longer reaches memory of this process then.
+        """
+        error = None
+        if not self.closed and self._pid == os.getpid():
+            queue = self._queue
+            self._closing = True
+            try:
+                queue.settle(lambda _: True, "the session is closed", seconds=0)
+                for file in [each for each in list(queue.files) if each.writable]:
+                    # another thread may close the file, or the session
+                    with contextlib.suppress(ValueError):
+                        error = queue.commit(file) or error
+            except BaseException:
+                self._closing = False
+                raise
+        self._end()
+        if error:
+            raise error
+
+    def _end(self) -> None:
+        queue = self._queue
+        if self._pid != os.getpid():
+            # locks and transfers are those of the parent process
+            queue.session.end("disconnect")
             return
-        if self._pid == os.getpid():
-            self._unwatch()
-            self._queue.drain()
-        with contextlib.ExitStack() as stack:
-            handle, functions = self._handle, self._library.functions
-            stack.callback(functions.nfsrdma_disconnect, handle)
-            stack.callback(setattr, self, "_handle", None)
-            # the first file whose close fails is the exception; all are closed
-            if self._pid == os.getpid():
-                for each in list(self._opened):
-                    stack.callback(each.close)
+        queue.want()
+        with queue.lock:
+            queue.have()
+            if queue.session.exists:
+                self._unwatch()
+                for file in list(queue.files):
+                    file.end("release")
+            queue.session.end("disconnect")
+            queue.end()
 
     @property
     def terms(self) -> Terms:
         """The properties of the connection."""
         terms = self._library.sized("terms")
-        self._void("terms", terms)
+        self._call("terms", terms)
         bits = enumerate(PERSONALITIES)
         return Terms(
             address=self._ffi.string(terms.address).decode(),
@@ -233,7 +287,7 @@ class Session:
     def stats(self) -> Stats:
         """Counts of what the session did."""
         stats = self._library.sized("stats")
-        self._void("stats", stats)
+        self._call("stats", stats)
         return Stats(*(getattr(stats, name) for name in Stats._fields))
 
     def null(self) -> None:
@@ -286,18 +340,20 @@ class Session:
 
     def scandir(self, path: Path = "") -> Iterator[Entry]:
         """The entries of a directory, in the order of the server, without "." and ".."."""
-        with contextlib.ExitStack() as stack:
-            box = self._ffi.new("struct nfsrdma_dir **")
-            self._call("opendir", _encoded(path), box)
-            stack.callback(self._library.functions.nfsrdma_closedir, box[0])
-            found, text = self._library.sized("entry"), os.fsdecode(path)
-            while self._call("readdir", of=(box[0], found)):
+        directory, text = Owned(self._library, "dir", "directory"), os.fsdecode(path)
+        found = self._library.sized("entry")
+        try:
+            self._call("opendir", _encoded(path), directory.box)
+            while self._call("readdir", found, of=directory):
                 name = os.fsdecode(self._ffi.string(found.name))
                 # the library refuses them; no caller must ever join one with a folder of its own
                 if name in ("", ".", "..") or "/" in name:
                     raise OSError(errno.EBADMSG, f"the server sent the name {name!r}")
                 attributes = _attributes(found.stat) if found.has_stat else None
                 yield Entry(name, os.path.join(text, name), found.ino, attributes)  # noqa: PTH118
+        finally:
+            # the library keeps a directory without its session; it calls no server
+            directory.end("closedir")
 
     def open(self, path: Path, mode: str | int = "r", permissions: int = 0o666) -> File:
         """Open a file for reading and writing bytes.
@@ -308,9 +364,10 @@ class Session:
         flags = _MODES.get(mode.replace("b", "")) if isinstance(mode, str) else mode
         if flags is None:
             raise ValueError(f"mode {mode!r}: one of {', '.join(_MODES)}")
-        box = self._ffi.new("struct nfsrdma_file **")
-        self._call("open", _encoded(path), flags | self._open_flags, permissions, box)
-        return File(self, box[0], os.fsdecode(path), flags)
+        file = File(self, os.fsdecode(path), flags)
+        words = (_encoded(path), flags | self._open_flags, permissions, file.opened.box)
+        self._call("open", *words, keep=file.opened)
+        return file
 
     # --- data ---
 
@@ -320,11 +377,11 @@ class Session:
 
     def start_read(self, ranges: Sequence[tuple[File, int, int]], out: Any) -> Transfer:
         """Start to read ranges (file, offset, length) one behind the other into ``out``."""
-        return self._start(ranges, out, write=False)
+        return self._started("read", ranges, out)
 
     def start_write(self, ranges: Sequence[tuple[File, int, int]], data: Any) -> Transfer:
         """Start to write ``data`` to ranges (file, offset, length), one behind the other."""
-        return self._start(ranges, data, write=True)
+        return self._started("write", ranges, data)
 
     def read_ranges(self, ranges: Sequence[tuple[File, int, int]], out: Any) -> list[int]:
         """Read ranges (file, offset, length) one behind the other into ``out``.
@@ -332,11 +389,11 @@ class Session:
         Returns the bytes read of each, fewer than requested at the end of a file.  ``out`` is a
         writable buffer, such as a bytearray, a memoryview or a numpy array.
         """
-        return self.start_read(ranges, out).result()
+        return self._moved("read", ranges, out)
 
     def write_ranges(self, ranges: Sequence[tuple[File, int, int]], data: Any) -> list[int]:
         """Write ``data`` to ranges (file, offset, length); returns the bytes written of each."""
-        return self.start_write(ranges, data).result()
+        return self._moved("write", ranges, data)
 
     async def read_ranges_async(
         self, ranges: Sequence[tuple[File, int, int]], out: Any
@@ -350,26 +407,60 @@ class Session:
         """As write_ranges(), without blocking the event loop."""
         return await self._finish(self.start_write(ranges, data))
 
-    def _start(self, ranges: Sequence[tuple[File, int, int]], buffer: Any, write: bool) -> Transfer:
-        self._check()
+    def _started(self, kind: str, ranges: Sequence[tuple[File, int, int]], data: Any) -> Transfer:
+        view = self._view_of(kind, ranges, data)
+        job = self._start(kind, ranges, view)
+        return Transfer(self, self._queue, job, (file for file, _, _ in ranges))
+
+    def _moved(self, kind: str, ranges: Sequence[tuple[File, int, int]], data: Any) -> list[int]:
+        """The same, and wait: without an object that an interrupt could lose."""
+        view = self._view_of(kind, ranges, data)
+        queue = self._queue
+        try:
+            job = self._start(kind, ranges, view)
+            queue.wait(lambda: job.done)
+        except BaseException:
+            queue.settle(lambda job: job.view is view, "the transfer was stopped", GRACE)
+            raise
+        return job.counts()
+
+    def _view_of(self, kind: str, ranges: Sequence[tuple[File, int, int]], data: Any) -> View:
         total = sum(length for _, _, length in ranges)
         if any(offset < 0 or length < 0 for _, offset, length in ranges):
             raise ValueError("an offset or a length is negative")
-        view = View(self._library, buffer, writable=not write)
+        view = View(self._library, data, writable=kind == "read")
         if total > view.size:
             raise ValueError(f"the buffer has {view.size} bytes, the ranges have {total}")
+        return view
+
+    def _start(self, kind: str, ranges: Sequence[tuple[File, int, int]], view: View) -> Job:
+        self._check_process()
         placed, place = [], 0
         for file, offset, length in ranges:
-            placed.append(Range(file.handle, file.path, offset, length, place))
+            placed.append(Range(file.opened, offset, length, place))
             place += length
-        transfer = Transfer(self, self._queue, placed, view, write)
-        most = self._write_max if write else self._read_max
-        self._queue.start(transfer, most if self._is_registered(view) else min(most, self._part))
-        return transfer
+        queue = self._queue
+        queue.want()
+        with queue.lock:
+            queue.have()
+            self._check_open()
+            for each in placed:
+                self._check_file(each.file)
+            queue.recover()
+            most = self._write_max if kind == "write" else self._read_max
+            most = most if queue.is_registered(view) else min(most, self._part)
+            return queue.start(kind, placed, view, most)
 
-    def _is_registered(self, view: View) -> bool:
-        regions = (each for each in self._opened if isinstance(each, Region))
-        return any(region.has(view) for region in regions)
+    def _check_file(self, file: OpenFile) -> None:
+        if file not in self._queue.files:
+            file.handle  # noqa: B018 - ValueError if it is closed
+            raise ValueError(f"{file.path} is a file of another session")
+
+    def _check_open(self) -> Any:
+        """The session of the library, with the lock held."""
+        if self._closing:
+            raise ValueError("the session is closed")
+        return self._queue.session.handle
 
     # --- asyncio ---
 
@@ -377,83 +468,113 @@ class Session:
         """Wait for a transfer in the running event loop."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        transfer.when_done = lambda: loop.call_soon_threadsafe(_set_done, future)
-        if not transfer.done:
-            self._watch(loop)
-            try:
-                await asyncio.shield(future)
-            except asyncio.CancelledError:
-                # the server still writes to the memory: the caller gets it back after that
-                transfer.stop()
-                await asyncio.wait([future])
-                raise
+        transfer.call_when_done(lambda: _wake(loop, future))
+        try:
+            while not transfer.done:
+                self._watch(loop)
+                await asyncio.wait([future], timeout=_LOOK_SECONDS * 4)
+        except BaseException:
+            # the server still writes to the memory: the caller gets it back after that
+            transfer.stop()
+            if not transfer.done:
+                await asyncio.wait([future], timeout=GRACE)
+            raise
         return transfer.counts()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._loop is not loop:
-            self._unwatch()
-            self._loop = loop
-            loop.add_reader(self._library.functions.nfsrdma_fd(self._handle), self._readable)
-        self._readable()
-        self._look_later()
+        """Have a loop, which is that of this thread, poll when the descriptor is readable."""
+        if loop not in self._timers:
+            for other in [each for each in self._timers if each.is_closed()]:
+                self._timers.pop(other, None)
+            with self._queue.lock:
+                handle = self._queue.session.handle
+                self._descriptor = self._library.functions.nfsrdma_fd(handle)
+                self._timers[loop] = None
+            loop.add_reader(self._descriptor, self._queue.poll)
+        self._queue.poll()
+        self._look_later(loop)
 
     def _unwatch(self) -> None:
-        loop, self._loop = self._loop, None
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
-        if loop and not loop.is_closed():
-            loop.remove_reader(self._library.functions.nfsrdma_fd(self._handle))
+        """With the lock held."""
+        for loop, timer in list(self._timers.items()):
+            if not loop.is_closed():
+                _in_loop(loop, functools.partial(self._forget, loop, timer))
+            self._timers.pop(loop, None)
 
-    def _readable(self) -> None:
-        self._queue.poll()
+    def _forget(self, loop: asyncio.AbstractEventLoop, timer: asyncio.TimerHandle | None) -> None:
+        if timer:
+            timer.cancel()
+        loop.remove_reader(self._descriptor)
 
-    def _look_later(self) -> None:
+    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
         """Poll from time to time: timeouts make no event, and other calls take completions."""
-        if self._loop and not self._timer and self._queue.busy:
-            self._timer = self._loop.call_later(_LOOK_SECONDS, self._look)
+        if loop in self._timers and not self._timers[loop] and self._queue.busy:
+            self._timers[loop] = loop.call_later(_LOOK_SECONDS, self._look, loop)
 
-    def _look(self) -> None:
-        self._timer = None
-        self._queue.poll()
-        self._look_later()
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop in self._timers:
+            self._timers[loop] = None
+            self._queue.poll()
+            self._look_later(loop)
 
     # --- calls ---
 
-    def _check(self) -> None:
-        if not self._handle:
-            raise ValueError("the session is closed")
+    def _check_process(self) -> None:
         if self._pid != os.getpid():
             text = "the session belongs to the parent process: open another one"
             raise OSError(errno.EOWNERDEAD, text)
 
-    def _close_file(self, handle: Any) -> None:
-        functions = self._library.functions
-        if self._pid != os.getpid():
-            functions.nfsrdma_release(handle)
-            return
-        self._queue.settle(handle)
-        status = functions.nfsrdma_close(handle)
-        if status < 0:
-            raise self._library.error(status)
-
-    def _void(self, name: str, box: Any) -> None:
-        self._check()
-        with self._queue.lock:
-            getattr(self._library.functions, f"nfsrdma_{name}")(self._handle, box)
-
-    def _call(self, name: str, *words: Any, of: tuple[Any, ...] = ()) -> int:
+    def _call(
+        self, name: str, *words: Any, of: Owned | None = None, keep: Owned | None = None
+    ) -> int:
         """Call a function of the library; OSError for a negative result.
 
-        The first argument is the session, or those are ``of``.
+        The first argument is the session, or ``of``; ``keep`` is a file or region that is made.
         """
-        self._check()
-        function: Callable[..., int] = getattr(self._library.functions, f"nfsrdma_{name}")
-        with self._queue.lock:
-            result = function(*(of or (self._handle,)), *words)
-            if result < 0:
-                raise self._library.error(result)
-        return result
+        self._check_process()
+        function: Callable[..., int | None] = getattr(self._library.functions, f"nfsrdma_{name}")
+        queue = self._queue
+        queue.want()
+        with queue.lock:
+            queue.have()
+            handle = self._check_open()
+            queue.recover()
+            try:
+                queue.keep(keep)
+                result = function(of.handle if of else handle, *words)
+                # some functions return nothing
+                if result is not None and result < 0:
+                    raise self._library.error(result)
+            finally:
+                queue.forget(keep)
+        return result or 0
+
+    def _close_file(self, file: OpenFile, seconds: float | None = None) -> Exception | None:
+        """Close a file on stable storage; returns an error of that.
+
+        ``seconds``: wait so long for the operations that the server has, and for nothing else.
+        """
+        queue = self._queue
+        if self._pid != os.getpid():
+            file.end("release")
+            return None
+        queue.settle(lambda job: job.uses(file), "the file is closed", seconds)
+        error = queue.commit(file) if file.writable and seconds is None else None
+        with queue.lock:
+            if queue.session.exists:
+                file.end("release")
+            queue.forget(file)
+        return error
+
+    def _close_region(self, region: Registration, seconds: float | None = None) -> int:
+        queue = self._queue
+        if self._pid != os.getpid():
+            return 0
+        queue.settle(lambda job: region.overlaps(job.view), "the region is closed", seconds)
+        with queue.lock:
+            status = region.unregister() if queue.session.exists else 0
+            queue.forget(region)
+        return status
 
     def _stat(self, name: str, path: Path) -> os.stat_result:
         box = self._ffi.new("struct stat *")
@@ -464,36 +585,46 @@ class Session:
 class File(io.RawIOBase):
     """An open file of bytes with a position, as io.FileIO, and reads and writes at offsets."""
 
-    def __init__(self, session: Session, handle: Any, path: str, flags: int) -> None:
+    def __init__(self, session: Session, path: str, flags: int) -> None:
         super().__init__()
-        self._session, self._handle, self._flags = session, handle, flags
+        self._session, self._flags = session, flags
         self.path, self._position = path, 0
-        session._opened.add(self)
+        self.opened = OpenFile(session._library, path, self.writable())
+        """What the library has of the file."""
+
+    def __del__(self) -> None:
+        # runs in any thread, at any place
+        opened: OpenFile | None = getattr(self, "opened", None)
+        if opened and opened.exists:
+            self._session._queue.dropped.append(opened)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        self._close(GRACE if interrupted else None)
 
     @property
     def name(self) -> str:
         """Server, directory and path."""
         return f"{self._session.target.rstrip('/')}/{self.path}"
 
-    @property
-    def handle(self) -> Any:
-        """The library's file.  ValueError if it is closed."""
-        self._session._check()
-        if self.closed:
-            raise ValueError("the file is closed")
-        return self._handle
-
     def close(self) -> None:
-        """Close the file, and have the server write it to stable storage: OSError as fsync()."""
-        try:
-            # also after an __init__ that failed
-            if not self.closed and getattr(self, "_handle", None):
-                handle, self._handle = self._handle, None
-                self._session._opened.discard(self)
-                if not self._session.closed:
-                    self._session._close_file(handle)
-        finally:
-            super().close()
+        """Close the file, and have the server write it to stable storage: OSError as fsync().
+
+        Transfers that use the file are stopped, and raise an error; the call waits for the
+        operations that the server has.  A file that is dropped is closed without all that.
+        """
+        self._close()
+
+    def _close(self, seconds: float | None = None) -> None:
+        # also after an __init__ that failed
+        opened: OpenFile | None = getattr(self, "opened", None)
+        error = None
+        if opened and opened.exists:
+            with contextlib.suppress(ValueError):
+                error = self._session._close_file(opened, seconds)
+        super().close()
+        if error:
+            raise error
 
     def readable(self) -> bool:
         """Whether it is open for reading."""
@@ -527,18 +658,24 @@ class File(io.RawIOBase):
     def stat(self) -> os.stat_result:
         """Attributes of the file."""
         box = self._session._ffi.new("struct stat *")
-        self._session._call("fstat", of=(self.handle, box))
+        self._session._call("fstat", box, of=self.opened)
         return _attributes(box)
 
     def truncate(self, size: int | None = None) -> int:
         """Set the size of the file, by default to the position."""
         size = self._position if size is None else size
-        self._session._call("ftruncate", of=(self.handle, size))
+        self._session._call("ftruncate", size, of=self.opened)
         return size
 
     def fsync(self) -> None:
-        """Have the server write the file to stable storage; OSError EIO if it lost data."""
-        self._session._call("fsync", of=(self.handle,))
+        """Have the server write the file to stable storage; OSError EIO if it lost data.
+
+        Waits for the writes of this file that were started before.
+        """
+        self._session._check_process()
+        error = self._session._queue.commit(self.opened)
+        if error:
+            raise error
 
     def readinto(self, buffer: Any) -> int:
         """Read at the position; returns the bytes read, fewer at the end of the file."""
@@ -596,43 +733,64 @@ class Region:
     """
 
     def __init__(self, session: Session, buffer: Any) -> None:
-        session._check()
-        self._session, self._handle = session, None
-        self._view = View(session._library, buffer, writable=True)
-        box = session._ffi.new("struct nfsrdma_region **")
+        self._session = session
+        view = View(session._library, buffer, writable=True)
+        self._owned = Registration(session._library, view)
         try:
-            session._call("register", self._view.memory, self._view.size, box)
+            session._call("register", view.memory, view.size, self._owned.box, keep=self._owned)
         except BaseException:
-            self._view.release()
+            self._close(0)
             raise
-        self._handle = box[0]
-        session._opened.add(self)
 
     def __enter__(self) -> Self:
         """Return itself."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        self._close(GRACE if interrupted else None)
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
-
-    def has(self, view: View) -> bool:
-        """Whether all of a view is part of the region."""
-        start = view.address - self._view.address
-        return 0 <= start <= self._view.size - view.size
+        # runs in any thread, at any place
+        owned: Registration | None = getattr(self, "_owned", None)
+        if owned and owned.exists:
+            self._session._queue.dropped.append(owned)
 
     def close(self) -> None:
-        """End the registration.  OSError EBUSY while reads or writes use the memory."""
-        if not self._handle:
-            return
-        if not self._session.closed and self._session._pid == os.getpid():
-            self._session._call("unregister", of=(self._handle,))
-        self._handle = None
-        self._session._opened.discard(self)
-        self._view.release()
+        """End the registration.
+
+        Transfers that use the memory are stopped, and raise an error; the call waits for the
+        operations that the server has.
+        """
+        self._close()
+
+    def _close(self, seconds: float | None = None) -> None:
+        """After so many seconds, the next call of the session ends it as soon as it can."""
+        status = self._session._close_region(self._owned, seconds) if self._owned.exists else 0
+        if status == 0:
+            self._owned.view.release()
+        elif seconds is None:
+            raise self._session._library.error(status)
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+    """Call something in the thread of an event loop: at once, if that is this one."""
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is loop or not loop.is_running():
+        call()
+    else:
+        # the loop may end meanwhile
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(call)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    # a loop that has ended has nobody who waits
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(_set_done, future)
 
 
 def _set_done(future: asyncio.Future[None]) -> None:

@@ -80,11 +80,9 @@ def _finish(
 
 
 def _stop(transfers: Iterator[Transfer]) -> None:
-    """End transfers whose data nothing needs any more."""
+    """Stop transfers whose data nothing needs any more; the end of the regions waits for them."""
     for transfer in transfers:
         transfer.stop()
-        with contextlib.suppress(OSError):
-            transfer.result()
 
 
 @contextlib.contextmanager

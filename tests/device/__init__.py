@@ -120,9 +120,14 @@ class Device:
         """Keep the replies of these procedures, and send all others that were kept."""
         self.set(hold=sum(1 << each for each in procedures))
 
-    def fail(self, step: str, error: int, after: int = 0) -> None:
-        """Fail a step of verbs or rdma_cm once."""
-        self._functions.device_fail(step.encode(), error, ctypes.c_uint64(after))
+    def fail(self, step: str, error: int, after: int = 0, times: int = 1) -> None:
+        """Fail a step of verbs or rdma_cm."""
+        words = (ctypes.c_uint64(after), ctypes.c_uint64(times))
+        self._functions.device_fail(step.encode(), error, *words)
+
+    def heal(self) -> None:
+        """Have all steps succeed."""
+        self.fail("", 0, times=0)
 
     def error(self, procedure: int, status: int, offset: int = ANY, times: int = 1) -> None:
         """Answer the next calls of a procedure with a status of RFC 1813."""

@@ -81,7 +81,7 @@ uint64_t chance(uint64_t below)
 static struct step {
 	char name[32];
 	int error;
-	uint64_t after;
+	uint64_t after, times;
 } steps[16];
 
 /* The error of a step, 0 if it succeeds */
@@ -98,7 +98,8 @@ static int step_error(const char *name)
 		}
 		int error = steps[i].error;
 
-		steps[i].error = 0;
+		if (!--steps[i].times)
+			steps[i].error = 0;
 		return error;
 	}
 	return 0;
@@ -277,7 +278,8 @@ static void send_finished(struct pair *pair, struct send *send)
 	if (step_error("wc")) {
 		wc.status = IBV_WC_RETRY_EXC_ERR;
 		complete((struct queue *)pair->qp.send_cq, &wc, NULL);
-		flush(pair);
+		if (pair->connection)
+			device_end_connection(pair->connection);
 	} else if (send->signaled) {
 		complete((struct queue *)pair->qp.send_cq, &wc, pair);
 	}
@@ -1541,19 +1543,22 @@ EXPORTED int64_t device_get(const char *name)
 	return value;
 }
 
-/* The @step, after it succeeded @after times, fails once */
-EXPORTED void device_fail(const char *step, int error, uint64_t after)
+/* The @step, after it succeeded @after times, fails @times; 0: all steps succeed again */
+EXPORTED void device_fail(const char *step, int error, uint64_t after, uint64_t times)
 {
 	size_t i;
 
 	device_lock();
+	if (!times)
+		memset(steps, 0, sizeof(steps));
 	for (i = 0; i < ARRAY(steps) && steps[i].error; i++)
 		;
 	if (i == ARRAY(steps))
 		abort();
 	snprintf(steps[i].name, sizeof(steps[i].name), "%s", step);
-	steps[i].error = error;
+	steps[i].error = times ? error : 0;
 	steps[i].after = after;
+	steps[i].times = times;
 	device_unlock();
 }
 

@@ -62,7 +62,6 @@ class StandIn:
     refuses: int = 0
     """The error of connect(), if any."""
     fsync_errors: list[int] = field(default_factory=list)
-    close_errors: list[int] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     waits: int = 0
     text: bytes = b""
@@ -230,10 +229,6 @@ class StandIn:
         box[0] = self._handle("file", self.files, name)
         return 0
 
-    def do_close(self, file: Any) -> int:
-        self.do_release(file)
-        return self._fail(self.close_errors.pop()) if self.close_errors else 0
-
     def do_release(self, file: Any) -> None:
         del self.files[int(ffi().cast("uintptr_t", file))]
 
@@ -245,8 +240,9 @@ class StandIn:
         data[size:] = bytes(max(0, size - len(data)))
         return 0
 
-    def do_fsync(self, _file: Any) -> int:
-        return self._fail(self.fsync_errors.pop()) if self.fsync_errors else 0
+    def do_prepare_fsync(self, _file: Any, user_data: int) -> int:
+        self.prepared.append((user_data, -self.fsync_errors.pop() if self.fsync_errors else 0))
+        return 0
 
     # --- data ---
 

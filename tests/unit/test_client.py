@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python client over a stand-in for the library: batches, errors, asyncio, and fork."""
+"""The Python client over the real library and a device that stands in: see tests/device."""
 
 import asyncio
 import errno
 import gc
 import os
 import re
-import stat
+import threading
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from device import COMMIT, FOLDER, LINK, READ, Device
+from unit.device_fixtures import DATA, device, device_library, opened
 from unit.library_stand_in import Node, StandIn, ffi
 
 from nfsrdma_tools.client import connect, library, session
@@ -21,21 +23,16 @@ from nfsrdma_tools.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 HEADER = (ROOT / "lib" / "nfsrdma.h").read_text()
-DATA = os.urandom(50_001)
+
+__all__ = ["device", "device_library", "opened"]
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    made = StandIn({"/export/data": Node(bytearray(DATA))})
+    """A library that says and gets what a server seldom does."""
+    made = StandIn()
     monkeypatch.setattr(session, "load", lambda: made.library)
     return made
-
-
-@pytest.fixture
-def opened(server: StandIn) -> Any:
-    with connect("server:/export") as made:
-        yield made
-    assert not server.roots
 
 
 # --- the declarations ---
@@ -91,11 +88,13 @@ def test_an_unknown_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- sessions and names ---
 
 
-def test_terms_and_stats(opened: Session) -> None:
+def test_terms_and_stats(device: Device, opened: Session) -> None:
     terms = opened.terms
-    assert (terms.address, terms.device, terms.credits) == ("10.9.1.1", "rxe0", 32)
-    assert terms.personalities == ()
-    assert (opened.stats.calls, opened.stats.doorbells) == (7, 3)
+    assert (terms.address, terms.device) == ("10.9.1.1", "stand0")
+    assert (terms.credits, terms.send_size, terms.recv_size) == (32, 4096, 4096)
+    assert (terms.read_max, terms.write_max, terms.personalities) == (1 << 20, 1 << 20, ())
+    assert opened.stats.calls == device.calls
+    assert opened.stats.connects == 1
 
 
 def test_options_and_errors_of_connect(server: StandIn) -> None:
@@ -117,6 +116,7 @@ def test_options_and_errors_of_connect(server: StandIn) -> None:
 def test_files_of_an_optimistic_session_have_the_flag(server: StandIn) -> None:
     found = re.search(r"#define NFSRDMA_OPTIMISTIC\s+(0x\w+)", HEADER)
     assert found
+    server.nodes["/export/data"] = Node()
     with connect("server:/export", optimistic=True, cache=1 << 20) as made, made.open("data"):
         assert (server.options["optimistic"], server.options["cache"]) == (1, 1 << 20)
         assert server.open_flags == [int(found[1], 16) | os.O_RDONLY]
@@ -130,43 +130,62 @@ def test_stats_are_those_of_the_header() -> None:
     assert tuple(re.findall(r"(\w+);", found[1])) == ("size", *session.Stats._fields)
 
 
-def test_a_close_that_fails_is_an_exception_and_closes(server: StandIn) -> None:
+def test_a_close_that_fails_is_an_exception_and_closes(device: Device) -> None:
     made = connect("server:/export")
-    file, left = made.open("data", "r+"), made.open("data", "r+")
-    server.close_errors = [errno.EIO]
+    file, left = made.open("data", "r+"), made.open("other", "w")
+    file.write(b"x")
+    device.error(COMMIT, errno.EIO)
     with pytest.raises(OSError, match="Input/output") as caught:
         file.close()
     assert caught.value.errno == errno.EIO
     assert file.closed
     file.close()
-    server.close_errors = [errno.ENOSPC]
+    left.write(b"x")
+    device.error(COMMIT, errno.ENOSPC)
     with pytest.raises(OSError, match="No space"):
         made.close()
-    assert left.closed
     assert made.closed
-    assert not server.roots
 
 
-def test_names_are_any_bytes(server: StandIn, opened: Session) -> None:
-    server.names["/export"] = [b"a\xff\n", b"\x1b[2J"]
+def test_a_server_that_lost_data_is_an_error_of_close(device: Device, opened: Session) -> None:
+    file = opened.open("new", "w")
+    file.write(DATA)
+    device.restart()
+    with pytest.raises(OSError, match="Input/output"):
+        file.close()
+    with opened.open("new", "w") as again:
+        again.write(DATA)
+    assert device.get("/export/new", disk=True) == DATA
+
+
+def test_names_are_any_bytes(device: Device, opened: Session) -> None:
+    for name in ("a\udcff\n", "\x1b[2J"):
+        device.put(f"/export/{name}")
     assert opened.listdir() == ["data", "a\udcff\n", "\x1b[2J"]
     assert [entry.is_file() for entry in opened.scandir()] == [True] * 3
-    assert not server.dirs
+
+
+def test_long_directories_are_listed(device: Device, opened: Session) -> None:
+    names = [f"{number:04}{'x' * 100}" for number in range(500)]
+    for name in names:
+        device.put(f"/export/many/{name}")
+    assert opened.listdir("many") == names
+    device.set(attributes=0)
+    assert [entry.stat for entry in opened.scandir("many")] == [None] * 500
 
 
 @pytest.mark.parametrize("name", [b"..", b".", b"a/b", b"/etc", b""])
-def test_names_that_lead_elsewhere_are_refused(
-    server: StandIn, opened: Session, name: bytes
-) -> None:
+def test_names_that_lead_elsewhere_are_refused(server: StandIn, name: bytes) -> None:
     server.names["/export"] = [name]
-    with pytest.raises(OSError, match="the server sent the name") as caught:
-        opened.listdir()
-    assert caught.value.errno == errno.EBADMSG
-    gc.collect()
-    assert not server.dirs
+    with connect("server:/export") as made:
+        with pytest.raises(OSError, match="the server sent the name") as caught:
+            made.listdir()
+        assert caught.value.errno == errno.EBADMSG
+        gc.collect()
+        assert not server.dirs
 
 
-def test_files_have_a_position(server: StandIn, opened: Session) -> None:
+def test_files_have_a_position(device: Device, opened: Session) -> None:
     with opened.open("new", "x+") as file:
         assert (file.write(b"hello"), file.tell(), file.size()) == (5, 5, 5)
         file.seek(1)
@@ -176,7 +195,7 @@ def test_files_have_a_position(server: StandIn, opened: Session) -> None:
         assert file.truncate(2) == 2
         assert file.name == "server:/export/new"
     assert file.closed
-    assert bytes(server.nodes["/export/new"].data) == b"he"
+    assert device.get("/export/new") == b"he"
     with pytest.raises(FileExistsError):
         opened.open("new", "x")
     with pytest.raises(ValueError, match="mode 'a'"):
@@ -190,29 +209,44 @@ def test_files_have_a_position(server: StandIn, opened: Session) -> None:
 RANGES = [(0, 50_001), (100, 7000), (49_000, 5000), (60_000, 10), (5, 0)]
 
 
-@pytest.mark.parametrize("short", [False, True])
-def test_ranges_are_read_one_behind_the_other(
-    server: StandIn, opened: Session, short: bool
-) -> None:
-    server.short = short
-    file = opened.open("data")
+@pytest.fixture(params=["usual", "short", "late", "small", "no attributes", "iwarp", "no private data"])
+def odd(request: pytest.FixtureRequest, device: Device) -> Iterator[Session]:
+    """Sessions with servers and devices of different kinds."""
+    settings: dict[str, dict[str, int]] = {
+        "short": {"shortened": 1}, "late": {"late": 500, "spurious": 2},
+        "small": {"read_max": 4096, "write_max": 4096, "credits": 2}, "no attributes": {"attributes": 0},
+        "iwarp": {"iwarp": 1}, "no private data": {"private_data": 0},
+    }  # fmt: skip
+    device.set(**settings.get(request.param, {}))
+    small = {"depth": 5, "arena": 1 << 17, "inline_size": 1024} if request.param == "small" else {}
+    with connect("server:/export", **small) as made:
+        yield made
+
+
+def test_ranges_are_read_one_behind_the_other(odd: Session) -> None:
+    file = odd.open("data")
     out = bytearray(b"?" * sum(length for _, length in RANGES))
-    counts = opened.read_ranges([(file, *each) for each in RANGES], out)
+    counts = odd.read_ranges([(file, *each) for each in RANGES], out)
     assert counts == [50_001, 7000, 1001, 0, 0]
     place = 0
     for (offset, length), count in zip(RANGES, counts, strict=True):
         assert out[place : place + count] == DATA[offset : offset + count]
+        # a canary
+        assert set(out[place + count : place + length]) <= {ord("?")}
         place += length
     # the memory is the caller's again
     out.clear()
 
 
-def test_one_wait_takes_many_completions(server: StandIn, opened: Session) -> None:
-    server.depth = 64
+def test_a_batch_has_one_doorbell(device: Device, opened: Session) -> None:
     file = opened.open("data")
-    opened.read_ranges([(file, n * 100, 100) for n in range(64)], bytearray(6400))
-    assert server.waits == 1
-    assert server.calls.count("submit") == 1
+    file.pread(1, 0)
+    device.hold(READ)
+    before = opened.stats.doorbells
+    transfer = opened.start_read([(file, n * 100, 100) for n in range(30)], bytearray(3000))
+    assert opened.stats.doorbells == before + 1
+    device.hold()
+    assert transfer.result() == [100] * 30
 
 
 @pytest.mark.parametrize(
@@ -242,83 +276,157 @@ def test_buffers_that_cannot_hold_it_are_refused(opened: Session) -> None:
         file.pread_into(numpy.zeros(10)[::2], 0)
 
 
-@pytest.mark.parametrize("short", [False, True])
-def test_data_is_written_as_it_was(server: StandIn, opened: Session, short: bool) -> None:
-    server.short = short
-    with opened.open("copy", "w") as file:
+def test_data_is_written_as_it_was(device: Device, odd: Session) -> None:
+    with odd.open("copy", "w") as file:
         assert file.pwrite(DATA, 11) == len(DATA)
-    assert bytes(server.nodes["/export/copy"].data) == bytes(11) + DATA
+    assert device.get("/export/copy", disk=True) == bytes(11) + DATA
 
 
-def test_an_error_ends_the_batch_and_the_session_goes_on(server: StandIn, opened: Session) -> None:
-    file = opened.open("data")
-    server.failing[8192] = errno.EIO
-    with pytest.raises(OSError, match="Input/output error: 'data'") as caught:
-        file.pread_into(bytearray(50_001), 0)
-    assert caught.value.errno == errno.EIO
-    assert not server.completed
-    server.failing.clear()
-    assert file.pread(50_001, 0) == DATA
+def test_an_error_ends_the_batch_and_the_session_goes_on(device: Device) -> None:
+    device.set(read_max=4096)
+    with connect("server:/export") as opened:
+        file = opened.open("data")
+        device.error(READ, errno.EIO, offset=8192)
+        with pytest.raises(OSError, match="Input/output error: 'data'") as caught:
+            file.pread_into(bytearray(50_001), 0)
+        assert caught.value.errno == errno.EIO
+        assert not opened._queue.busy
+        assert file.pread(50_001, 0) == DATA
 
 
-def test_an_interrupted_batch_waits_for_what_the_server_has(
-    server: StandIn, opened: Session, monkeypatch: pytest.MonkeyPatch
+def test_a_busy_server_is_called_again(device: Device, opened: Session) -> None:
+    device.error(READ, 10008, times=3)
+    assert opened.open("data").pread(50_001, 0) == DATA
+    assert opened.stats.resent == 3
+
+
+@pytest.mark.parametrize("after", range(0, 30, 3))
+def test_a_connection_that_ends_is_made_again(device: Device, after: int) -> None:
+    device.set(read_max=4096, late=200)
+    with connect("server:/export") as opened, opened.open("data") as file:
+        device.set(end_after=after + 1)
+        assert file.pread(50_001, 0) == DATA
+        assert opened.stats.connects == 1 + (after < 13)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "create_event_channel", "create_id", "resolve_addr", "event:resolve_addr", "resolve_route",
+        "event:resolve_route", "open_device", "alloc_pd", "reg_mr", "query_device",
+        "create_comp_channel", "create_cq", "create_qp", "init_qp_attr", "modify_qp", "post_recv",
+        "connect", "event:connect", "establish",
+    ],
+)  # fmt: skip
+def test_an_error_at_each_step_of_a_connection(device: Device, step: str) -> None:
+    # once is not enough: connect() may try again
+    device.fail(step, errno.ENOMEM, times=1000)
+    with pytest.raises(OSError):
+        connect("server:/export", timeout=5)
+    assert device.objects == {}
+    device.heal()
+    connect("server:/export").close()
+
+
+@pytest.mark.parametrize("step", ["post_send", "post_recv", "poll_cq", "req_notify_cq", "wc"])
+@pytest.mark.parametrize("after", [0, 3])
+def test_an_error_of_the_device_makes_another_connection(
+    device: Device, step: str, after: int
 ) -> None:
-    file, out = opened.open("data"), bytearray(50_001)
-    peek = server.do_peek
+    device.set(read_max=4096, late=300)
+    with connect("server:/export") as opened, opened.open("data") as file:
+        device.fail(step, errno.EIO, after)
+        assert file.pread(50_001, 0) == DATA
+        assert file.pread(50_001, 0) == DATA
 
-    def interrupt(*words: Any) -> int:
-        monkeypatch.setattr(server, "do_peek", peek)
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(server, "do_peek", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        opened.read_ranges([(file, 0, 50_001)], out)
-    assert not opened._queue.busy
+def test_a_device_without_memory_refuses_a_region(device: Device, opened: Session) -> None:
+    device.fail("reg_mr", errno.ENOMEM)
+    out = bytearray(10)
+    with pytest.raises(OSError, match=r"cannot register 10 bytes.*ulimit -l"):
+        opened.register(out)
     out.clear()
-    assert file.pread(10, 0) == DATA[:10]
 
 
-def test_regions_are_used_and_unregistered(server: StandIn, opened: Session) -> None:
+def test_regions_are_used_and_unregistered(device: Device, opened: Session) -> None:
     file, out = opened.open("data"), bytearray(10_000)
-    server.read_max = opened._read_max = 1 << 20
+    before = device.mrs
     with opened.register(out) as region:
-        assert len(server.registered) == 1
+        assert device.mrs == before + 1
         assert file.pread_into(memoryview(out)[100:], 0) == 9900
-        # one operation: registered memory needs no part of the arena
-        assert server.calls.count("prepare_read") == 1
+        # registered memory needs no part of the arena
+        assert (opened.stats.direct, opened.stats.copied) == (1, 0)
         with pytest.raises(BufferError):
             out.clear()
     region.close()
-    assert not server.registered
+    assert device.mrs == before
+    assert out[100:] == DATA[:9900]
     out.clear()
 
 
-def test_closing_a_session_closes_what_it_has(server: StandIn) -> None:
+def test_closing_a_region_ends_its_transfers(device: Device, opened: Session) -> None:
+    file, out = opened.open("data"), bytearray(50_001)
+    region = opened.register(out)
+    device.hold(READ)
+    transfer = opened.start_read([(file, 0, 50_001)], out)
+    threading.Timer(0.1, device.hold).start()
+    region.close()
+    assert transfer.done
+    # its only operation was under way
+    assert transfer.moved == [50_001]
+    with pytest.raises(OSError, match="the region is closed"):
+        transfer.result()
+    out.clear()
+
+
+def test_closing_a_session_closes_what_it_has(device: Device) -> None:
     made = connect("server:/export")
     file, region = made.open("data"), made.register(bytearray(10))
+    device.hold(READ)
     transfer = made.start_read([(file, 0, 50_001)], bytearray(50_001))
     made.close()
     made.close()
-    assert (file.closed, made.closed, transfer.done) == (True, True, True)
+    assert (made.closed, transfer.done, transfer.moved) == (True, True, [0])
     region.close()
+    file.close()
     for call in (made.listdir, made.null, lambda: made.terms):
         with pytest.raises(ValueError, match="session is closed"):
             call()
-    assert not server.roots
+    assert device.objects == {}
 
 
-def test_a_forgotten_session_is_closed(server: StandIn) -> None:
+def test_a_forgotten_session_is_closed(device: Device) -> None:
     made = connect("server:/export")
     transfer = made.start_read([(made.open("data"), 0, 50_001)], bytearray(50_001))
     del made
     gc.collect()
     # the transfer needs it
-    assert server.roots
+    assert device.connections == 1
     assert transfer.result() == [50_001]
     del transfer
     gc.collect()
-    assert not server.roots
+    assert device.connections == 0
+
+
+def test_a_forgotten_transfer_is_stopped(device: Device) -> None:
+    device.set(read_max=4096)
+    out = bytearray(50_001)
+    with connect("server:/export") as opened:
+        transfer = opened.start_read([(opened.open("data"), 0, 50_001)], out)
+        del transfer
+        gc.collect()
+        opened.null()
+        while opened._queue.busy:
+            opened._queue.poll()
+        assert device.reads < 13
+        out.clear()
+
+
+def test_files_of_another_session_are_refused(opened: Session) -> None:
+    with connect("server:/export") as other:
+        file = other.open("data")
+        with pytest.raises(ValueError, match="data is a file of another session"):
+            opened.read_ranges([(file, 0, 10)], bytearray(10))
 
 
 def test_a_forked_process_opens_a_session_of_its_own(opened: Session) -> None:
@@ -337,7 +445,7 @@ def test_a_forked_process_opens_a_session_of_its_own(opened: Session) -> None:
 # --- asyncio ---
 
 
-def test_coroutines_share_a_session(server: StandIn, opened: Session) -> None:
+def test_coroutines_share_a_session(opened: Session) -> None:
     file = opened.open("data")
 
     async def main() -> list[bytes]:
@@ -377,9 +485,9 @@ def test_a_cancelled_coroutine_gives_the_memory_back(opened: Session) -> None:
     out.clear()
 
 
-def test_a_coroutine_gets_the_error_of_its_own_batch(server: StandIn, opened: Session) -> None:
+def test_a_coroutine_gets_the_error_of_its_own_batch(device: Device, opened: Session) -> None:
     file = opened.open("data")
-    server.failing[4096] = errno.ESTALE
+    device.error(READ, 70, offset=4096)
 
     async def main() -> list[Any]:
         reads = (file.pread_async(10, offset) for offset in (0, 4096, 100))
@@ -390,7 +498,7 @@ def test_a_coroutine_gets_the_error_of_its_own_batch(server: StandIn, opened: Se
     assert second.errno == errno.ESTALE
 
 
-def test_writes_of_coroutines(server: StandIn, opened: Session) -> None:
+def test_writes_of_coroutines(device: Device, opened: Session) -> None:
     file = opened.open("copy", "w")
 
     async def main() -> None:
@@ -399,12 +507,12 @@ def test_writes_of_coroutines(server: StandIn, opened: Session) -> None:
         )
 
     asyncio.run(main())
-    assert bytes(server.nodes["/export/copy"].data) == DATA
+    assert device.get("/export/copy") == DATA
 
 
-def test_entries_know_their_kind(server: StandIn, opened: Session) -> None:
-    server.nodes["/export/dir"] = Node(mode=stat.S_IFDIR | 0o755)
-    server.nodes["/export/link"] = Node(bytearray(b"data"), stat.S_IFLNK | 0o777)
+def test_entries_know_their_kind(device: Device, opened: Session) -> None:
+    device.put("/export/dir", kind=FOLDER)
+    device.put("/export/link", b"data", kind=LINK)
     kinds = {e.name: (e.is_file(), e.is_dir(), e.is_symlink()) for e in opened.scandir()}
     assert kinds == {
         "data": (True, False, False), "dir": (False, True, False), "link": (False, False, True),

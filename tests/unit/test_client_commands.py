@@ -437,7 +437,8 @@ def test_data_that_a_server_lost_is_written_again(server: StandIn, tmp_path: Pat
     (tmp_path / "file").write_bytes(DATA)
     server.fsync_errors = [errno.EIO]
     assert copy.copy(str(tmp_path / "file"), "nas:/export", options()).bytes == len(DATA)
-    assert server.calls.count("fsync") == 2
+    # two, and those of close() for the copy and for its name
+    assert server.calls.count("prepare_fsync") == 4
     assert server.calls.count("prepare_write") >= 2 * len(DATA) / 4096
     server.fsync_errors = [errno.EIO] * 3
     with pytest.raises(OSError, match="Input/output error"):
@@ -456,13 +457,13 @@ def test_a_source_that_changes_makes_no_copy(server: StandIn, tmp_path: Path) ->
 
 def test_a_copy_of_another_size_is_no_copy(server: StandIn, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(DATA)
-    truncate = server.do_fsync
+    fsync = server.do_prepare_fsync
 
-    def lose(file: Any) -> int:
+    def lose(file: Any, user_data: int) -> int:
         server.do_ftruncate(file, 1000)
-        return truncate(file)
+        return fsync(file, user_data)
 
-    server.do_fsync = lose  # type: ignore[method-assign, assignment]
+    server.do_prepare_fsync = lose  # type: ignore[method-assign]
     with pytest.raises(MismatchError, match="requested 60000, got 1000"):
         copy.copy(str(tmp_path / "file"), "nas:/export", options())
     assert "/export/file" not in server.nodes
