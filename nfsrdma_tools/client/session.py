@@ -175,7 +175,7 @@ class Session:
     A process that was forked opens sessions of its own: calls fail with EOWNERDEAD there.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - for connect() only
+    def __init__(
         self, library: Library, target: str, arena: int, open_flags: int = 0, depth: int = 0
     ) -> None:
         self.target, self._open_flags = target, open_flags

@@ -153,7 +153,7 @@ class _Operation:
 
     __slots__ = ("job", "memory", "number", "offset", "size", "token")
 
-    def __init__(  # noqa: PLR0913, PLR0917 - one for each RPC: positions are faster than names
+    def __init__(
         self, job: Job, token: int, number: int, memory: Any, size: int, offset: int
     ) -> None:
         self.job, self.token, self.number = job, token, number
@@ -513,7 +513,9 @@ class Queue:
     def _wait_once(self, until: float | None) -> None:
         # one wait for many completions, with enough unfinished operations to keep the server busy
         full = any(job.waiting for job in self._jobs)
-        least = max(1, len(self._sent) // 4 if full else min(map(_unfinished, self._jobs), default=1))
+        least = max(
+            1, len(self._sent) // 4 if full else min(map(_unfinished, self._jobs), default=1)
+        )
         left = _SLICE_MS if until is None else min(_SLICE_MS, (until - time.monotonic()) * 1000)
         noted(
             self._counts, self.library.functions.nfsrdma_wait,

@@ -33,7 +33,7 @@ _RUNTIMES = {"address": "libasan.so", "thread": "libtsan.so"}
 # Python frees nothing at its end
 _OPTIONS = {
     "address": {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=66"},
-    "thread": {"TSAN_OPTIONS": "exitcode=66:halt_on_error=0"},
+    "thread": {"TSAN_OPTIONS": f"exitcode=66:suppressions={HERE / 'tsan.supp'}"},
 }
 FILE, FOLDER, LINK = 1, 2, 5
 ANY = 2**64 - 1
@@ -81,7 +81,8 @@ def preloaded(sanitizer: str) -> tuple[list[str], dict[str, str]] | None:
     environment = {
         **os.environ,
         **_OPTIONS[sanitizer],
-        "LD_PRELOAD": runtime,
+        # the sanitizers look for the functions of XDR behind themselves, when they are loaded
+        "LD_PRELOAD": f"{runtime} libtirpc.so.3",
         "NFSRDMA_SANITIZER": sanitizer,
         # each object has memory of its own, and so its own red zone
         "PYTHONMALLOC": "malloc",

@@ -209,13 +209,15 @@ def test_files_have_a_position(device: Device, opened: Session) -> None:
 RANGES = [(0, 50_001), (100, 7000), (49_000, 5000), (60_000, 10), (5, 0)]
 
 
-@pytest.fixture(params=["usual", "short", "late", "small", "no attributes", "iwarp", "no private data"])
+@pytest.fixture(
+    params=["usual", "short", "late", "small", "no attributes", "iwarp", "no private data"]
+)
 def odd(request: pytest.FixtureRequest, device: Device) -> Iterator[Session]:
     """Sessions with servers and devices of different kinds."""
     settings: dict[str, dict[str, int]] = {
         "short": {"shortened": 1}, "late": {"late": 500, "spurious": 2},
-        "small": {"read_max": 4096, "write_max": 4096, "credits": 2}, "no attributes": {"attributes": 0},
-        "iwarp": {"iwarp": 1}, "no private data": {"private_data": 0},
+        "small": {"read_max": 4096, "write_max": 4096, "credits": 2}, "iwarp": {"iwarp": 1},
+        "no attributes": {"attributes": 0}, "no private data": {"private_data": 0},
     }  # fmt: skip
     device.set(**settings.get(request.param, {}))
     small = {"depth": 5, "arena": 1 << 17, "inline_size": 1024} if request.param == "small" else {}
@@ -411,7 +413,7 @@ def test_a_forgotten_session_is_closed(device: Device) -> None:
 def test_a_forgotten_transfer_is_stopped(device: Device) -> None:
     device.set(read_max=4096)
     out = bytearray(50_001)
-    with connect("server:/export") as opened:
+    with connect("server:/export", depth=4) as opened:
         transfer = opened.start_read([(opened.open("data"), 0, 50_001)], out)
         del transfer
         gc.collect()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from device import READ, WRITE, Device
+from device import READ, Device
 from unit.device_fixtures import DATA, device, device_library, opened
 
 from nfsrdma_tools.client import Session, connect
@@ -71,7 +71,9 @@ def test_moved_bytes_have_no_gap(device: Device, opened: Session) -> None:
     with opened.open("large") as file:
         part = opened._part
         device.error(READ, errno.EIO, offset=part * 3)
-        transfer = opened.start_read([(file, 0, len(LARGE)), (file, 0, 10)], memoryview(out + b"?" * 10))
+        transfer = opened.start_read(
+            [(file, 0, len(LARGE)), (file, 0, 10)], memoryview(out + b"?" * 10)
+        )
         with ended("Input/output error"):
             transfer.result()
         assert transfer.moved[0] <= part * 3
@@ -129,7 +131,9 @@ def test_fsync_waits_for_writes_under_way(device: Device, opened: Session) -> No
 
 
 @pytest.fixture
-def interrupts(device: Device) -> Iterator[Callable[[int], contextlib.AbstractContextManager[None]]]:
+def interrupts(
+    device: Device,
+) -> Iterator[Callable[[int], contextlib.AbstractContextManager[None]]]:
     """Has SIGINT arrive at an opcode of the package."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -200,9 +204,12 @@ def test_opening_is_interrupted_at_each_opcode(device: Device, interrupts: Any) 
     out = bytearray(10_000)
 
     def call() -> None:
-        with connect("server:/export", arena=1 << 17, depth=4) as session:
-            with session.open("data") as file, session.register(out):
-                assert file.pread_into(out, 0) == 10_000
+        with (
+            connect("server:/export", arena=1 << 17, depth=4) as session,
+            session.open("data") as file,
+            session.register(out),
+        ):
+            assert file.pread_into(out, 0) == 10_000
 
     total = opcodes_of(interrupts, device, call)
     # a connection for each: some of all
@@ -225,7 +232,9 @@ def test_copies_interrupted_at_any_time(device: Device, tmp_path: Path) -> None:
             target = tmp_path / f"copy{number}"
             signal.setitimer(signal.ITIMER_REAL, 0)
             timer = threading.Timer(
-                numbers.uniform(0, 0.08), signal.pthread_kill, (threading.get_ident(), signal.SIGINT)
+                numbers.uniform(0, 0.08),
+                signal.pthread_kill,
+                (threading.get_ident(), signal.SIGINT),
             )
             timer.start()
             try:
@@ -290,7 +299,7 @@ def in_threads(*calls: Callable[[], object]) -> list[BaseException]:
     def run(call: Callable[[], object]) -> None:
         try:
             call()
-        except BaseException as error:  # noqa: BLE001 - the test judges
+        except BaseException as error:
             found.append(error)
 
     threads = [threading.Thread(target=run, args=(call,)) for call in calls]
