@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file system for fsspec: ``fsspec.open("nfsrdma://server/export/file")``.
 
-pyarrow, pandas, zarr and others open such URLs.  A session is opened for the directory of the first
-path, and for further directories that are not below it; the storage option ``export`` names one
-directory for all paths.  A forked process opens sessions of its own.
+pyarrow, pandas, zarr and others open such URLs.  All file systems of a process share the sessions
+with a server: see pool.py.  A session is opened for the directory of the first path, and for
+further directories that are not below it; the storage option ``export`` names one directory for all
+paths.  A forked process opens sessions of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posixpath
+import secrets
 import stat
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from nfsrdma_tools.client.session import Entry, File, Session, connect
+from nfsrdma_tools.client.pool import Pool, pool_of
+from nfsrdma_tools.client.session import Entry, File, Session
 
 __all__ = ["NfsRdmaFile", "NfsRdmaFileSystem"]
 
@@ -30,19 +33,29 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """Files of an NFS server over RDMA, without a mount.
 
     ``host`` is the server, ``port`` its port for RDMA, ``export`` the directory to open sessions
-    with (default: that of each path).  Other options are those of connect().
+    with (default: that of each path), ``sessions`` the most connections of this process with the
+    server (default: 4); with ``auto_mkdir``, open() for writing makes the directories above a file,
+    as the option of that name of fsspec's local files.  Other options are those of connect().
     """
 
     protocol = "nfsrdma"
     root_marker = "/"
 
-    def __init__(self, host: str = "", port: int = 0, export: str = "", **options: Any) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 - options of URLs
+        self,
+        host: str = "",
+        port: int = 0,
+        export: str = "",
+        sessions: int = 0,
+        auto_mkdir: bool = False,
+        **options: Any,
+    ) -> None:
         own = {name: options.pop(name) for name in _OPTIONS if name in options}
-        super().__init__(host=host, port=port, export=export, **own, **options)
-        self.host, self.export = host, export.rstrip("/")
+        kept = {"export": export, "sessions": sessions, "auto_mkdir": auto_mkdir}
+        super().__init__(host=host, port=port, **kept, **own, **options)
+        self.host, self.export, self._most = host, export.rstrip("/"), sessions
+        self._auto_mkdir = auto_mkdir
         self._options = {"port": port, **own}
-        self._lock, self._pid = threading.RLock(), 0
-        self._sessions: dict[str, Session] = {}
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -65,72 +78,52 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     # --- sessions ---
 
-    def _at(self, path: str, directory: bool = False) -> tuple[Session, str]:
+    @property
+    def _pool(self) -> Pool:
+        return pool_of(self.host, self._options, self.export, self._most)
+
+    @contextlib.contextmanager
+    def _at(self, path: str, directory: bool = False) -> Iterator[tuple[Session, str]]:
         """A session, and the path below its directory; ``directory``: the path is one."""
         path = self._strip_protocol(path)
-        if self._pid != os.getpid():
-            # sessions and a lock of the parent process are of no use here
-            self._lock, self._sessions, self._pid = threading.RLock(), {}, os.getpid()
-        with self._lock:
-            above = next((each for each in self._sessions if _is_below(path, each)), None)
-            if above is None:
-                above = self._connect(path, directory)
-            return self._sessions[above], path[len(above) :].strip("/")
+        with self._pool.session(path, directory) as (session, above):
+            yield session, path[len(above) :].strip("/")
 
-    def _connect(self, path: str, directory: bool) -> str:
-        """Open a session with a directory that has the path; returns the directory."""
-        if self.export and not _is_below(path, self.export):
-            raise FileNotFoundError(f"{path} is not below {self.export}")
-        folder = posixpath.dirname(path)
-        # a mount daemon knows directories; "/" is seldom exported
-        both = [path, folder] if directory or folder == "/" else [folder, path]
-        first: OSError | None = None
-        for above in [self.export] if self.export else both:
-            try:
-                self._sessions[above] = self._connect_to(above)
-            except OSError as error:
-                first = first or error
-            else:
-                return above
-        raise first or FileNotFoundError(path)
-
-    def _connect_to(self, above: str) -> Session:
-        session = connect(f"{self.host}:{above}", **self._options)
-        try:
-            # the mount daemon of Linux returns the handle of a file, too
-            if stat.S_ISDIR(session.stat("").st_mode):
-                return session
-            raise NotADirectoryError(f"{above} is no directory")
-        except BaseException:
-            session.close()
-            raise
+    @contextlib.contextmanager
+    def _above(self, path: str) -> Iterator[tuple[Session, str]]:
+        """The same, of a name: the directory of the session is above it."""
+        path = self._strip_protocol(path)
+        with self._pool.session(posixpath.dirname(path), directory=True) as (session, above):
+            yield session, path[len(above) :].strip("/")
 
     def close(self) -> None:
-        """Close all sessions."""
-        with self._lock:
-            sessions, self._sessions = self._sessions, {}
-            for session in sessions.values():
-                session.close()
+        """Close all sessions with the server, those of other file systems of this process too."""
+        self._pool.close()
 
     # --- names ---
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
-        """The entries of a directory, or the one of a file."""
+        """The entries of a directory, or the one of a file.
+
+        A symbolic link to a file is one; a link to a directory is a "link", so that nothing that
+        follows directories goes in circles.
+        """
         path = self._strip_protocol(path)
         try:
-            session, below = self._at(path, directory=True)
-            entries = list(session.scandir(below))
+            with self._at(path, directory=True) as (session, below):
+                found = [_info_of(path, each, session) for each in session.scandir(below)]
         except NotADirectoryError:
             found = [self.info(path)]
-        else:
-            found = [_info_of(path, each, session) for each in entries]
         return found if detail else sorted(each["name"] for each in found)
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Name, size, type, times and owner; follows a symbolic link."""
         path = self._strip_protocol(path)
-        session, below = self._at(path)
-        return _info(path, session.stat(below))
+        with self._at(path) as (session, below):
+            own = session.lstat(below)
+            if not stat.S_ISLNK(own.st_mode):
+                return _info(path, own)
+            return _info(path, session.stat(below), is_link=True)
 
     def created(self, path: str) -> datetime:
         """NFSv3 does not have it: the time of the last change of attributes."""
@@ -144,8 +137,8 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Make a directory."""
         if create_parents:
             self.makedirs(posixpath.dirname(self._strip_protocol(path)), exist_ok=True)
-        session, below = self._at(path)
-        session.mkdir(below)
+        with self._above(path) as (session, below):
+            session.mkdir(below)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Make a directory and those above it."""
@@ -161,50 +154,85 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def rmdir(self, path: str) -> None:
         """Remove an empty directory."""
-        session, below = self._at(path)
-        session.rmdir(below)
+        with self._above(path) as (session, below):
+            session.rmdir(below)
+        self._pool.drop(self._strip_protocol(path))
 
     def rm_file(self, path: str) -> None:
-        """Remove a file."""
-        session, below = self._at(path)
-        session.unlink(below)
+        """Remove a file, or a symbolic link."""
+        with self._above(path) as (session, below):
+            session.unlink(below)
 
     _rm = rm_file
 
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Remove files, and with ``recursive`` directories and what is below them."""
+        # what is in a directory stands behind it
+        for each in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
+            with self._above(each) as (session, below):
+                is_folder = stat.S_ISDIR(session.lstat(below).st_mode)
+                if is_folder and not recursive:
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), each)
+            if is_folder:
+                self.rmdir(each)
+            else:
+                self.rm_file(each)
+
     def mv(self, path1: str, path2: str, **_: Any) -> None:
         """Rename a file or a directory; replaces an existing file."""
-        session, source = self._at(path1)
-        other, target = self._at(path2)
-        if session is not other:
-            raise OSError(f"{path1} and {path2} are not in one export; set the option export")
-        session.rename(source, target)
+        source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        both = posixpath.commonpath([posixpath.dirname(source), posixpath.dirname(target)])
+        with contextlib.ExitStack() as stack:
+            try:
+                session, above = stack.enter_context(self._pool.session(both, directory=True))
+            except OSError as error:
+                text = f"{path1} and {path2} are not in one export; set the option export"
+                raise OSError(error.errno, text) from error
+            start = len(above)
+            session.rename(source[start:].strip("/"), target[start:].strip("/"))
+        self._pool.drop(source)
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
-        """Copy a file through this process."""
-        with self.open(path1) as source, self.open(path2, "wb") as target:
+        """Copy a file through this process, or make a directory as another one."""
+        if self.isdir(path1):
+            self.makedirs(path2, exist_ok=True)
+            return
+        self.makedirs(self._parent(self._strip_protocol(path2)), exist_ok=True)
+        with self.open(path1) as source, self.open(path2, "wb", autocommit=True) as target:
             while data := source.read(self.blocksize):
                 target.write(data)
 
     # --- data ---
 
-    def _open(
-        self, path: str, mode: str = "rb", block_size: int | None = None, **options: Any
+    def _open(  # noqa: PLR0913 - of fsspec
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: dict[str, Any] | None = None,
+        **options: Any,
     ) -> NfsRdmaFile:
-        session, below = self._at(path)
-        file = session.open(below, os.O_RDWR | os.O_CREAT if mode == "ab" else mode)
-        size = file.size() if mode == "rb" else None
-        options.pop("autocommit", None)
-        options.pop("cache_options", None)
+        if self._auto_mkdir and mode != "rb":
+            self.makedirs(self._parent(path), exist_ok=True)
+        place = path if autocommit or mode == "rb" else _part_of(path, mode)
+        with self._at(path) as (session, below):
+            if place != path:
+                if mode == "xb":
+                    session.open(below, mode).close()
+                below = posixpath.join(posixpath.dirname(below), posixpath.basename(place))
+            file = session.open(below, os.O_RDWR | os.O_CREAT if mode == "ab" else mode)
+            size = file.size() if mode == "rb" else None
         return NfsRdmaFile(
-            self, path, file, mode, block_size or self.blocksize, size=size, **options
-        )
+            self, path, file, mode, block_size or self.blocksize, size=size, place=place,
+            autocommit=autocommit, cache_options=cache_options, **options,
+        )  # fmt: skip
 
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **_: Any
     ) -> bytes:
         """The bytes of a file from ``start`` to ``end``; a negative one counts from its end."""
-        session, below = self._at(path)
-        with session.open(below) as file:
+        with self._at(path) as (session, below), session.open(below) as file:
             first, last = _bounds(file, start, end)
             return file.pread(last - first, first)
 
@@ -228,7 +256,7 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
             for number, (path, start, end) in enumerate(zip(paths, starts, ends, strict=True)):
                 try:
                     if path not in files:
-                        session, below = self._at(path)
+                        session, below = stack.enter_context(self._at(path))
                         files[path] = session, stack.enter_context(session.open(below))
                     session, file = files[path]
                     first, last = _bounds(file, start, end)
@@ -255,9 +283,10 @@ class NfsRdmaFile(AbstractBufferedFile):  # type: ignore[misc]
         file: File,
         mode: str,
         block_size: int,
+        place: str,
         **options: Any,
     ) -> None:
-        self.file = file
+        self.file, self._place = file, place
         super().__init__(fs, path, mode, block_size, **options)
         if mode == "ab":
             self.loc = self.offset_at_start = file.size()
@@ -285,6 +314,19 @@ class NfsRdmaFile(AbstractBufferedFile):  # type: ignore[misc]
             self.file.fsync()
         return True
 
+    def commit(self) -> None:
+        """Give a file of a transaction its name."""
+        if self._place != self.path:
+            self.fs.mv(self._place, self.path)
+
+    def discard(self) -> None:
+        """Remove a file of a transaction that failed, and the name that mode "xb" took."""
+        if self._place != self.path:
+            self.file.close()
+            self.fs.rm_file(self._place)
+            if self.mode == "xb":
+                self.fs.rm_file(self.path)
+
     def close(self) -> None:
         """Write what is left, on stable storage, and close the file."""
         try:
@@ -293,11 +335,17 @@ class NfsRdmaFile(AbstractBufferedFile):  # type: ignore[misc]
             self.file.close()
 
 
-def _is_below(path: str, above: str) -> bool:
-    return above in ("/", path) or path.startswith(f"{above}/")
+def _part_of(path: str, mode: str) -> str:
+    """The name of a file until its transaction ends."""
+    if mode == "ab":
+        raise ValueError(f"{path}: a transaction cannot append to a file")
+    folder, name = posixpath.split(path)
+    return posixpath.join(folder, f".{name[:_NAME_MOST]}.{secrets.token_hex(4)}.nfsrdma-part")
 
 
 _OPTIONS = ("depth", "inline_size", "timeout", "arena", "vers", "optimistic", "cache")
+# with what _part_of() adds, 255 bytes of any characters
+_NAME_MOST = 50
 
 
 def _read_rows(
@@ -328,10 +376,17 @@ def _bounds(file: File, start: int | None, end: int | None) -> tuple[int, int]:
 
 def _info_of(path: str, entry: Entry, session: Session) -> dict[str, Any]:
     name = posixpath.join(path, entry.name)
-    return _info(name, entry.stat or session.lstat(entry.path))
+    found = entry.stat or session.lstat(entry.path)
+    if stat.S_ISLNK(found.st_mode):
+        # one that leads nowhere stays a link
+        with contextlib.suppress(OSError):
+            other = session.stat(entry.path)
+            if stat.S_ISREG(other.st_mode):
+                return _info(name, other, is_link=True)
+    return _info(name, found)
 
 
-def _info(path: str, found: os.stat_result) -> dict[str, Any]:
+def _info(path: str, found: os.stat_result, is_link: bool = False) -> dict[str, Any]:
     kind = stat.S_IFMT(found.st_mode)
     return {
         "name": path,
@@ -344,5 +399,5 @@ def _info(path: str, found: os.stat_result) -> dict[str, Any]:
         "nlink": found.st_nlink,
         "mtime": found.st_mtime,
         "changed": found.st_ctime,
-        "islink": kind == stat.S_IFLNK,
+        "islink": is_link or kind == stat.S_IFLNK,
     }

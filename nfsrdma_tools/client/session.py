@@ -224,6 +224,14 @@ class Session:
         """Whether close() was called."""
         return not self._queue.session.exists
 
+    @property
+    def busy(self) -> bool:
+        """Whether files or regions are open, or operations are unfinished."""
+        queue = self._queue
+        # not those that finalizers have dropped
+        kept = (*queue.files.difference(queue.dropped), *queue.regions.difference(queue.dropped))
+        return bool(kept) or queue.busy
+
     def close(self) -> None:
         """Close the session, its files and its regions.
 
