@@ -146,6 +146,7 @@ bool wait_arm(struct nfsrdma_session *session)
  */
 void wait_sleep(struct nfsrdma_session *session, uint64_t until)
 {
+	enum link_state link = session->link;
 	struct epoll_event event;
 	uint64_t now, next;
 
@@ -157,6 +158,9 @@ void wait_sleep(struct nfsrdma_session *session, uint64_t until)
 	if (!wait_arm(session))
 		return;
 	next = wait_look(session);
+	/* the caller may wait for this, and no event would come for it */
+	if (session->link != link)
+		return;
 	now = now_ms();
 	if (until < next)
 		next = until;

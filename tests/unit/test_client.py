@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import threading
+import time
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -309,6 +310,17 @@ def test_a_connection_that_ends_is_made_again(device: Device, after: int) -> Non
         device.set(end_after=after + 1)
         assert file.pread(50_001, 0) == DATA
         assert opened.stats.connects == 1 + (after < 13)
+
+
+def test_a_connection_is_used_as_soon_as_it_is_made(device: Device) -> None:
+    """Each second one waited a second for an event that had come already."""
+    times = []
+    for _ in range(11):
+        start = time.monotonic()
+        connect("server:/export").close()
+        times.append(time.monotonic() - start)
+    assert sorted(times)[5] < 0.9
+    assert device.connects == 11
 
 
 @pytest.mark.parametrize(
