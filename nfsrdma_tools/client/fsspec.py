@@ -41,7 +41,7 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
     protocol = "nfsrdma"
     root_marker = "/"
 
-    def __init__(  # noqa: PLR0913, PLR0917 - options of URLs
+    def __init__(
         self,
         host: str = "",
         port: int = 0,
@@ -204,7 +204,7 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     # --- data ---
 
-    def _open(  # noqa: PLR0913 - of fsspec
+    def _open(
         self,
         path: str,
         mode: str = "rb",
@@ -220,7 +220,8 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
             if place != path:
                 if mode == "xb":
                     session.open(below, mode).close()
-                below = posixpath.join(posixpath.dirname(below), posixpath.basename(place))
+                folder = posixpath.dirname(below)
+                below = posixpath.join(folder, posixpath.basename(place))  # noqa: PLW2901
             file = session.open(below, os.O_RDWR | os.O_CREAT if mode == "ab" else mode)
             size = file.size() if mode == "rb" else None
         return NfsRdmaFile(

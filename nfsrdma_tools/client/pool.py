@@ -159,7 +159,7 @@ _pid = os.getpid()
 
 def pool_of(host: str, options: Mapping[str, Any], export: str, most: int) -> Pool:
     """The pool of this process for a server and options."""
-    global _lock, _pid  # noqa: PLW0603 - of this process
+    global _lock, _pid
     if _pid != os.getpid():
         # sessions and locks of the parent process are of no use here
         _lock, _pid = threading.Lock(), os.getpid()

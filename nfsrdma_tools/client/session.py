@@ -578,7 +578,11 @@ class Session:
         queue = self._queue
         if self._pid != os.getpid():
             return 0
-        queue.settle(lambda job: region.overlaps(job.view), "the region is closed", seconds)
+
+        def uses(job: Job) -> bool:
+            return job.view is not None and region.overlaps(job.view)
+
+        queue.settle(uses, "the region is closed", seconds)
         with queue.lock:
             status = region.unregister() if queue.session.exists else 0
             queue.forget(region)

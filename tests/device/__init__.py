@@ -14,11 +14,11 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nfsrdma_tools.command import run
 
-__all__ = ["COMPILER", "SANITIZER", "Device", "build", "preloaded"]
+__all__ = ["COMPILER", "SANITIZER", "Change", "Device", "build", "preloaded"]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -41,14 +41,23 @@ READ, WRITE, COMMIT = 6, 7, 21
 _FAULTS = 8192
 
 
-def build(sanitizer: str = "") -> Path:
+class Change(NamedTuple):
+    """A fault that a test puts into a source of the library, in place of a line of it."""
+
+    source: str
+    line: str
+    fault: str
+
+
+def build(sanitizer: str = "", change: Change | None = None) -> Path:
     """The library; compiled once for its sources, and for all tests and workers."""
     assert COMPILER
-    run("make", "-s", "-C", LIBRARY, timeout=600)
+    # rpcgen's files, and nothing else
+    run("make", "-s", "-C", LIBRARY, "build/nfs3_xdr.o", timeout=600)
     generated = LIBRARY / "build"
     sources = [*sorted(LIBRARY.glob("*.c")), *_WIRE, *sorted(HERE.glob("*.c"))]
     headers = [*LIBRARY.glob("*.h"), *HERE.glob("*.h"), *(ROOT / "kmod" / "wire").glob("*.h")]
-    digest = hashlib.sha256(sanitizer.encode())
+    digest = hashlib.sha256(f"{sanitizer} {change}".encode())
     for path in (Path(__file__), *sources, *sorted(headers)):
         digest.update(path.read_bytes())
     folder = ROOT / "out" / "device"
@@ -60,13 +69,18 @@ def build(sanitizer: str = "") -> Path:
     include = (f"-I{LIBRARY}", f"-I{generated}", f"-I{ROOT / 'kmod'}", *tirpc)
     # gcc warns of other things where it adds checks
     kind = (f"-fsanitize={sanitizer}", "-O1") if sanitizer else ("-O2", "-Werror")
+    if change:
+        kind = ("-O0", "-w")
     with tempfile.TemporaryDirectory(dir=folder) as made:
         new = Path(made) / path.name
-        objects = (*sources, generated / "nfs3_xdr.o")
-        run(
-            *(COMPILER, *_FLAGS, *kind, *include, "-shared", *objects, *_LINKED, "-o", new),
-            timeout=600,
-        )
+        if change:
+            text = (LIBRARY / change.source).read_text()
+            assert text.count(change.line) == 1, change
+            changed = Path(made) / change.source
+            changed.write_text(text.replace(change.line, change.fault))
+            sources = [changed if each.name == change.source else each for each in sources]
+        words: list[str | Path] = [COMPILER, *_FLAGS, *kind, *include, "-shared", *sources]
+        run(*words, generated / "nfs3_xdr.o", *_LINKED, "-o", new, timeout=600)
         new.rename(path)
     return path
 

@@ -221,8 +221,8 @@ def odd(request: pytest.FixtureRequest, device: Device) -> Iterator[Session]:
         "no attributes": {"attributes": 0}, "no private data": {"private_data": 0},
     }  # fmt: skip
     device.set(**settings.get(request.param, {}))
-    small = {"depth": 5, "arena": 1 << 17, "inline_size": 1024} if request.param == "small" else {}
-    with connect("server:/export", **small) as made:
+    small: dict[str, Any] = {"depth": 5, "arena": 1 << 17, "inline_size": 1024}
+    with connect("server:/export", **(small if request.param == "small" else {})) as made:
         yield made
 
 

@@ -463,7 +463,7 @@ def test_a_copy_of_another_size_is_no_copy(server: StandIn, tmp_path: Path) -> N
         server.do_ftruncate(file, 1000)
         return fsync(file, user_data)
 
-    server.do_prepare_fsync = lose  # type: ignore[method-assign]
+    server.do_prepare_fsync = lose  # type: ignore[method-assign, assignment]
     with pytest.raises(MismatchError, match="requested 60000, got 1000"):
         copy.copy(str(tmp_path / "file"), "nas:/export", options())
     assert "/export/file" not in server.nodes

@@ -21,6 +21,7 @@ abstract = pytest.importorskip("fsspec.tests.abstract")
 
 DATA = os.urandom(30_000)
 
+
 @pytest.fixture
 def server(device: Device) -> Device:
     device.put("/export/data", DATA)
