@@ -39,6 +39,7 @@ FILE, FOLDER, LINK = 1, 2, 5
 ANY = 2**64 - 1
 READ, WRITE, COMMIT = 6, 7, 21
 _FAULTS = 8192
+_FOLDER = ROOT / "out" / "device"
 
 
 class Change(NamedTuple):
@@ -50,39 +51,60 @@ class Change(NamedTuple):
 
 
 def build(sanitizer: str = "", change: Change | None = None) -> Path:
-    """The library; compiled once for its sources, and for all tests and workers."""
+    """The library; each source is compiled once, for all tests and workers."""
     assert COMPILER
     # rpcgen's files, and nothing else
     run("make", "-s", "-C", LIBRARY, "build/nfs3_xdr.o", timeout=600)
     generated = LIBRARY / "build"
     sources = [*sorted(LIBRARY.glob("*.c")), *_WIRE, *sorted(HERE.glob("*.c"))]
     headers = [*LIBRARY.glob("*.h"), *HERE.glob("*.h"), *(ROOT / "kmod" / "wire").glob("*.h")]
-    digest = hashlib.sha256(f"{sanitizer} {change}".encode())
-    for path in (Path(__file__), *sources, *sorted(headers)):
-        digest.update(path.read_bytes())
-    folder = ROOT / "out" / "device"
-    path = folder / f"libnfsrdma-{digest.hexdigest()[:16]}.so"
-    if path.is_file():
-        return path
-    folder.mkdir(parents=True, exist_ok=True)
     tirpc = run("pkg-config", "--cflags", "libtirpc").stdout.split()
     include = (f"-I{LIBRARY}", f"-I{generated}", f"-I{ROOT / 'kmod'}", *tirpc)
     # gcc warns of other things where it adds checks
     kind = (f"-fsanitize={sanitizer}", "-O1") if sanitizer else ("-O2", "-Werror")
-    if change:
-        kind = ("-O0", "-w")
-    with tempfile.TemporaryDirectory(dir=folder) as made:
-        new = Path(made) / path.name
-        if change:
-            text = (LIBRARY / change.source).read_text()
+    words = (*_FLAGS, *kind, *include)
+    common = "".join((*words, *(each.read_text() for each in sorted(headers))))
+    objects = [generated / "nfs3_xdr.o"]
+    for source in sources:
+        text = source.read_text()
+        if change and change.source == source.name:
             assert text.count(change.line) == 1, change
-            changed = Path(made) / change.source
-            changed.write_text(text.replace(change.line, change.fault))
-            sources = [changed if each.name == change.source else each for each in sources]
-        words: list[str | Path] = [COMPILER, *_FLAGS, *kind, *include, "-shared", *sources]
-        run(*words, generated / "nfs3_xdr.o", *_LINKED, "-o", new, timeout=600)
-        new.rename(path)
+            # what the change leaves unused is no error
+            text = text.replace(change.line, change.fault)
+            objects.append(_compiled(source.name, text, common, (*words, "-w")))
+        else:
+            objects.append(_compiled(source.name, text, common, words))
+    linked = (*kind, "-shared", *objects, *_LINKED)
+    return _made(f"libnfsrdma-{_digest(*map(str, linked))}.so", linked)
+
+
+def _compiled(name: str, text: str, common: str, words: tuple[str, ...]) -> Path:
+    """The object of a source."""
+    stem = f"{Path(name).stem}-{_digest(text, common)}"
+    source = _FOLDER / f"{stem}.c"
+    if not source.is_file():
+        _FOLDER.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_FOLDER) as made:
+            new = Path(made) / source.name
+            new.write_text(f'#line 1 "{name}"\n{text}')
+            new.rename(source)
+    return _made(f"{stem}.o", (*words, f"-I{HERE}", "-c", source))
+
+
+def _made(name: str, words: tuple[str | Path, ...]) -> Path:
+    """What the compiler makes, unless it is there."""
+    path = _FOLDER / name
+    if not path.is_file():
+        assert COMPILER
+        with tempfile.TemporaryDirectory(dir=_FOLDER) as made:
+            new = Path(made) / name
+            run(COMPILER, *words, "-o", new, timeout=600)
+            new.rename(path)
     return path
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 def preloaded(sanitizer: str) -> tuple[list[str], dict[str, str]] | None:

@@ -596,7 +596,9 @@ static int post_one_send(struct pair *pair, const struct ibv_send_wr *wr)
 		.kind = CALL, .due = now_us(), .connection = pair->connection, .message = message,
 		.length = send->sge.length,
 	});
-	happen((struct happening){ .kind = SENT, .due = due_after(&pair->last_due), .pair = pair, .send = send });
+	happen((struct happening){
+		.kind = SENT, .due = due_after(&pair->last_due) + settings.late_sends, .pair = pair, .send = send,
+	});
 	return 0;
 }
 
@@ -1496,8 +1498,8 @@ static const struct name {
 	const char *text;
 	uint64_t *value;
 } names[] = {
-	SETTING(late), SETTING(spurious), SETTING(iwarp), SETTING(refuse), SETTING(credits), SETTING(inline_size),
-	SETTING(private_data), SETTING(read_max), SETTING(write_max), SETTING(shortened), SETTING(hold),
+	SETTING(late), SETTING(late_sends), SETTING(spurious), SETTING(iwarp), SETTING(refuse), SETTING(credits),
+	SETTING(inline_size), SETTING(private_data), SETTING(read_max), SETTING(write_max), SETTING(shortened), SETTING(hold),
 	SETTING(end_after), SETTING(attributes), SETTING(mount_error), SETTING(seed),
 	COUNTER(calls), COUNTER(reads), COUNTER(writes), COUNTER(commits), COUNTER(connects), COUNTER(registered),
 	COUNTER(contexts), COUNTER(pds), COUNTER(mrs), COUNTER(cqs), COUNTER(qps), COUNTER(channels), COUNTER(ids),

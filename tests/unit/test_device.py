@@ -20,7 +20,7 @@ from nfsrdma_tools.client import connect
 device = Device(sys.argv[1])
 device.put("/export/data", b"x" * 300_000)
 # Sends complete late, and replies in another order
-device.set(late=3000, credits=8)
+device.set(late=3000, late_sends=300_000, credits=8)
 try:
     with connect("server:/export", timeout=4) as session, session.open("data", "r+") as file:
         for size in (10, 3000, 10_001, 300_000) * 3:
