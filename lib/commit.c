@@ -117,13 +117,16 @@ static int commit_now(struct nfsrdma_file *file)
 	struct request *req;
 	int rc;
 
-	while (has_writes(session, inode, UINT64_MAX))
-		wait_once(session);
+	while (has_writes(session, inode, UINT64_MAX)) {
+		rc = wait_once(session);
+		if (rc)
+			return rc;
+	}
 	if (inode->writes == inode->committed)
 		return result_of(file, 0);
 	req = wait_take(session);
 	if (!req)
-		return fail(-EAGAIN, "COMMIT: no request is free");
+		return wait_no_slot(session);
 	req->io = (struct io_operation){.file = file, .kind = IO_COMMIT, .writes = inode->writes};
 	req->finish = finish_commit;
 	encode_commit(session, req);
@@ -190,7 +193,7 @@ static int prepare_commit(struct nfsrdma_file *file, bool closes, uint64_t user_
 		return rc;
 	req = wait_take(session);
 	if (!req)
-		return fail(-EAGAIN, "no request is free");
+		return wait_no_slot(session);
 	/* a request that closes the file takes the place of the caller, who uses it until then */
 	if (!closes)
 		file->users++;

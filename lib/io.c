@@ -248,7 +248,7 @@ static int begin_io(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, 
 		return fail(-EBADF, "the file is not open for this");
 	req = wait_take(session);
 	if (!req)
-		return fail(-EAGAIN, "no request is free");
+		return wait_no_slot(session);
 	/* the others are 0 */
 	req->io.kind = kind;
 	req->io.file = file;
@@ -431,9 +431,11 @@ EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_comple
 			continue;
 		if (timeout >= 0 && now_ms() >= until)
 			break;
-		wait_sleep(session, until);
+		rc = wait_sleep(session, until);
+		if (rc)
+			break;
 	}
-	return batch_take(session, completions, count);
+	return session->ndone || !rc ? batch_take(session, completions, count) : rc;
 }
 
 EXPORTED int nfsrdma_fd(struct nfsrdma_session *session)

@@ -66,7 +66,7 @@ int nfs3_call(struct nfsrdma_session *session, enum nfs_procedure procedure, con
 		return fail(-EROFS, "%s %s: a session with NFSv4.1 only reads", names[procedure], path);
 	req = wait_take(session);
 	if (!req)
-		return fail(-EAGAIN, "%s %s: no request is free", names[procedure], path);
+		return wait_no_slot(session);
 	req->finish = decode_results;
 	req->decode = decode ? decode : nfs_xdr_nothing;
 	req->results = results;

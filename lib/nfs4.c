@@ -455,10 +455,8 @@ static struct request *begin_call(struct nfsrdma_session *session, const fh3 *fh
 {
 	struct request *req = wait_take(session);
 
-	if (!req) {
-		fail(-EAGAIN, "no request is free");
+	if (!req)
 		return NULL;
-	}
 	*at = put_fh(begin_sequence(session, req, 2 + operations), fh);
 	req->root = !fh->fh3_len;
 	return req;
@@ -582,7 +580,7 @@ static int get_attributes(struct nfsrdma_session *session, const char *path, con
 	struct request *req = begin_call(session, fh, 1, &at);
 
 	if (!req)
-		return -EAGAIN;
+		return wait_no_slot(session);
 	return call_compound(session, req, put_getattr(at, bits), "GETATTR", path, parse_attributes, to, ATTR_MOST);
 }
 
@@ -630,7 +628,7 @@ static int nfs4_lookup(struct nfsrdma_session *session, const char *path, const 
 		return fail(-ENAMETOOLONG, "LOOKUP %s: %s", path, strerror(ENAMETOOLONG));
 	req = begin_call(session, dir, 3, &at);
 	if (!req)
-		return -EAGAIN;
+		return wait_no_slot(session);
 	at = nfr_wire_put32(at, OP_LOOKUP);
 	at = put_opaque(at, name, strlen(name));
 	at = nfr_wire_put32(at, OP_GETFH);
@@ -665,7 +663,7 @@ static int nfs4_readlink(struct nfsrdma_session *session, const char *path, cons
 	struct request *req = begin_call(session, fh, 1, &at);
 
 	if (!req)
-		return -EAGAIN;
+		return wait_no_slot(session);
 	return call_compound(session, req, nfr_wire_put32(at, OP_READLINK), "READLINK", path, parse_readlink, text,
 		    PATH_MAX_BYTES + 64);
 }
@@ -730,7 +728,7 @@ static int nfs4_list(struct nfsrdma_session *session, const readdirplus3_args *a
 	struct request *req = begin_call(session, &args->dir, 1, &at);
 
 	if (!req)
-		return -EAGAIN;
+		return wait_no_slot(session);
 	at = nfr_wire_put32(at, OP_READDIR);
 	at = put64(at, args->cookie);
 	memcpy(at, args->verf, sizeof(verf3));

@@ -14,8 +14,8 @@
  * one of these calls reports that.  Unfinished writes that overlap have no order.
  *
  * A lost connection is made again, and what has no reply is sent again with the same XID, by which the server
- * recognizes a repeated call.  After -ETIMEDOUT the server may have executed the call, or may still do so.  -ESTALE
- * means that the file is gone: open it again.  The server gets the user and at most 16 groups of the process.
+ * recognizes a repeated call.  After -ETIMEDOUT or -EINTR the server may have executed the call, or may still do so.
+ * -ESTALE means that the file is gone: open it again.  The server gets the user and at most 16 groups of the process.
  *
  * Structs that later versions may extend begin with their size, which the caller sets: programs that were compiled
  * with an earlier header run with this library, and the other way round as long as they use nothing newer.
@@ -58,6 +58,9 @@ struct nfsrdma_region;
  * @optimistic: 1 to have files with NFSRDMA_OPTIMISTIC, with NFSv3: a server of nfsrdma then lets the session read
  *	its page cache by RDMA over a second connection (default: 0)
  * @cache: bytes of memory for data that was read, in blocks of 4096; see nfsrdma_open() (default: none)
+ * @interrupted: called by a call that waits, after a signal and five times a second: a result other than 0 ends the
+ *	call with -EINTR; it calls no function of the library (default: none, and signals end no call)
+ * @interrupted_data: argument of @interrupted
  */
 struct nfsrdma_options {
 	size_t size;
@@ -70,6 +73,8 @@ struct nfsrdma_options {
 	uint32_t personality;
 	uint32_t optimistic;
 	uint64_t cache;
+	int (*interrupted)(void *data);
+	void *interrupted_data;
 };
 
 /* A flag of nfsrdma_open() */

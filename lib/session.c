@@ -77,6 +77,7 @@ static int set_options(struct nfsrdma_session *session, const struct nfsrdma_opt
 		.version = or_default(options->version, VERSION_DEFAULT),
 		.personality = options->personality,
 		.optimistic = options->optimistic, .cache = options->cache,
+		.interrupted = options->interrupted, .interrupted_data = options->interrupted_data,
 	};
 	session->dialect = to->version == 41 ? &nfs4_dialect : &nfs3_dialect;
 	if (to->version != 3 && to->version != 41)
@@ -128,6 +129,8 @@ static int set_target(struct nfsrdma_session *session, const char *target)
 
 static int connect_address(struct nfsrdma_session *session, const struct addrinfo *address, uint64_t until)
 {
+	int rc;
+
 	memcpy(&session->address, address->ai_addr, address->ai_addrlen);
 	session->link = LINK_DOWN;
 	/* only a session that was connected tries again */
@@ -140,7 +143,11 @@ static int connect_address(struct nfsrdma_session *session, const struct addrinf
 			return fail(-ETIMEDOUT, "%s: no connection after %u ms", session->host,
 				    session->options.timeout);
 		}
-		wait_sleep(session, until);
+		rc = wait_sleep(session, until);
+		if (rc) {
+			connection_close(session);
+			return rc;
+		}
 	}
 	return 0;
 }
@@ -157,7 +164,7 @@ static int connect_host(struct nfsrdma_session *session)
 	if (rc)
 		return fail(-EHOSTUNREACH, "%s: %s", session->host, gai_strerror(rc));
 	rc = -EHOSTUNREACH;
-	for (each = found; each && rc; each = each->ai_next)
+	for (each = found; each && rc && rc != -EINTR; each = each->ai_next)
 		rc = connect_address(session, each, until);
 	freeaddrinfo(found);
 	return rc;

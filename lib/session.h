@@ -511,6 +511,8 @@ struct nfsrdma_session {
 	uint32_t rpc_head_length;
 	uint32_t idle;			/* polls in a row that found nothing */
 	uint32_t polls;
+	uint64_t asked;			/* when options.interrupted was called */
+	bool interrupted;		/* its last result */
 
 	/* completions that the caller has not got yet, a ring with a place for each operation of options.depth */
 	struct nfsrdma_completion *done;
@@ -692,9 +694,10 @@ void reply_repost(struct nfsrdma_session *session, const uint32_t *numbers, uint
 int wait_poll(struct nfsrdma_session *session);
 uint64_t wait_look(struct nfsrdma_session *session);
 bool wait_arm(struct nfsrdma_session *session);
-void wait_sleep(struct nfsrdma_session *session, uint64_t until);
-void wait_once(struct nfsrdma_session *session);
+int wait_sleep(struct nfsrdma_session *session, uint64_t until);
+int wait_once(struct nfsrdma_session *session);
 struct request *wait_for_slot(struct nfsrdma_session *session);
+int wait_no_slot(const struct nfsrdma_session *session);
 int wait_for(struct nfsrdma_session *session, struct request *req);
 int wait_call(struct nfsrdma_session *session, struct request *req);
 

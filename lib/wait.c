@@ -3,7 +3,8 @@
  * Waiting: for replies, for events of the connection, and for time to go on.
  *
  * A request without a reply for half of the session's timeout ends the connection; after the timeout the request
- * fails.  No request fails before the queue pair is gone, because the server could still write to its memory.
+ * fails.  No request fails before the queue pair is gone, because the server could still write to its memory.  The same
+ * goes for a request whose call is interrupted.
  */
 #include <sched.h>
 #include <sys/epoll.h>
@@ -15,6 +16,10 @@
 
 /* Polls between two looks at the events of the connection, and at the clock */
 #define LOOK_EVERY	256
+
+/* Milliseconds of the longest sleep, and of that with options.interrupted */
+#define SLEEP_MOST	1000
+#define ASK_EVERY	200
 
 static void expire(struct nfsrdma_session *session, struct request *req)
 {
@@ -137,45 +142,63 @@ bool wait_arm(struct nfsrdma_session *session)
 	return false;
 }
 
+/*
+ * Does the program want the call to end?  0, or -EINTR.  A signal that comes between a look and the sleep is noticed
+ * after ASK_EVERY.
+ */
+static int ask(struct nfsrdma_session *session, uint64_t now)
+{
+	session->asked = now;
+	session->interrupted = session->options.interrupted(session->options.interrupted_data);
+	return session->interrupted ? fail(-EINTR, "%s: interrupted", session->host) : 0;
+}
+
 /**
  * wait_sleep - wait for a message or an event, after a poll that found nothing
  * @session: session
  * @until: milliseconds of the clock
  *
- * Yields the processor first; a process that runs alone soon sleeps.  Returns after each event, or earlier.
+ * Yields the processor first; a process that runs alone soon sleeps.
+ *
+ * Return: 0 after each event, or earlier; -EINTR if the call has to end.
  */
-void wait_sleep(struct nfsrdma_session *session, uint64_t until)
+int wait_sleep(struct nfsrdma_session *session, uint64_t until)
 {
 	enum link_state link = session->link;
+	bool asks = session->options.interrupted;
 	struct epoll_event event;
-	uint64_t now, next;
+	uint64_t now, next, most = asks ? ASK_EVERY : SLEEP_MOST;
+	int n;
 
 	if (session->link == LINK_UP && session->idle++ < YIELDS) {
 		sched_yield();
-		return;
+		return 0;
 	}
 	/* a message that arrived before the request to report it: poll once more */
 	if (!wait_arm(session))
-		return;
+		return 0;
 	next = wait_look(session);
 	/* the caller may wait for this, and no event would come for it */
 	if (session->link != link)
-		return;
+		return 0;
 	now = now_ms();
 	if (until < next)
 		next = until;
 	if (next <= now)
-		return;
+		return 0;
 	next = next == NEVER ? NEVER : next - now;
-	epoll_wait(session->epoll, &event, 1, next > 1000 ? 1000 : (int)next);
+	n = epoll_wait(session->epoll, &event, 1, next > most ? most : next);
 	wait_look(session);
+	/* after a signal, and from time to time also if events end each sleep */
+	if (asks && (n < 0 || now >= session->asked + ASK_EVERY))
+		return ask(session, now);
+	return 0;
 }
 
-/* Handle what has arrived, or wait for it */
-void wait_once(struct nfsrdma_session *session)
+/* Handle what has arrived, or wait for it; 0, or -EINTR */
+int wait_once(struct nfsrdma_session *session)
 {
-	if (!wait_poll(session))
-		wait_sleep(session, NEVER);
+	return wait_poll(session) ? 0 : wait_sleep(session, NEVER);
 }
 
 /* No free slot has a completed Send: wait for one, see wait_take() */
@@ -183,21 +206,45 @@ struct request *wait_for_slot(struct nfsrdma_session *session)
 {
 	struct request *req = NULL;
 
+	session->interrupted = false;
 	/* as many as signal_every may wait for a completion that no Send reports */
 	while (!req && request_count_free(session) >= session->signal_every) {
-		wait_once(session);
+		if (wait_once(session))
+			return NULL;
 		req = request_take(session);
 	}
 	return req;
 }
 
+/* The reason why wait_take() returned NULL */
+int wait_no_slot(const struct nfsrdma_session *session)
+{
+	if (session->interrupted)
+		return fail(-EINTR, "%s: interrupted", session->host);
+	return fail(-EAGAIN, "no request is free");
+}
+
+/* End a request without its reply, which would go to memory that the caller gets back: the connection ends first */
+static void give_up(struct nfsrdma_session *session, struct request *req, int error)
+{
+	if (req->state == REQUEST_SENT || req->state == REQUEST_READING)
+		connection_lost(session, error, "interrupted");
+	request_list_remove(req->state == REQUEST_DELAYED ? &session->delayed : &session->waiting, req);
+	request_finish(session, req, error);
+}
+
 /* Wait for the end of a request that has left or waits to; returns its error */
 int wait_for(struct nfsrdma_session *session, struct request *req)
 {
+	int rc;
+
 	if (session->link == LINK_UP)
 		send_flush(session);
-	while (req->state != REQUEST_DONE)
-		wait_once(session);
+	while (req->state != REQUEST_DONE) {
+		rc = wait_once(session);
+		if (rc && req->state != REQUEST_DONE)
+			give_up(session, req, rc);
+	}
 	return req->error;
 }
 

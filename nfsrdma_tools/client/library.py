@@ -11,12 +11,13 @@ import functools
 import os
 import platform
 import re
+import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.errors import UserError
 
-__all__ = ["Library", "declarations", "load"]
+__all__ = ["Interrupts", "Library", "declarations", "load"]
 
 _NAME = "libnfsrdma.so.0"
 _VARIABLE = "NFSRDMA_LIBRARY"
@@ -51,14 +52,48 @@ _STATS = {
 }
 
 
+class Interrupts:
+    """Runs Python's signal handlers while a function of the library waits.
+
+    The library calls ``callback`` after a signal and five times a second.  What a handler raises,
+    such as KeyboardInterrupt, is kept for check(), and the function returns -EINTR.
+    """
+
+    def __init__(self, ffi: Any) -> None:
+        self._raised: list[BaseException] = []
+        self.callback = ffi.callback("int(void *)", _go_on, error=1, onerror=self._keep)
+        """options.interrupted of the library."""
+
+    def _keep(self, kind: type[BaseException], value: BaseException, trace: Any) -> None:
+        del kind, trace
+        # handlers run in the main thread only
+        self._raised.append(value)
+
+    def check(self) -> None:
+        """Raise what a handler raised in a call of this thread that has returned now."""
+        if self._raised and threading.current_thread() is threading.main_thread():
+            raise self._raised.pop()
+
+
+def _go_on(data: object) -> int:
+    # the interpreter runs the handlers when it enters a function
+    del data
+    return 0
+
+
 class Library(NamedTuple):
     """The loaded library: cffi's FFI, and the functions."""
 
     ffi: Any
     functions: Any
+    interrupts: Interrupts
 
     def error(self, status: int, path: str = "") -> OSError:
-        """The exception for a negative errno value that a function returned just now."""
+        """The exception for a negative errno value that a function returned just now.
+
+        Raises what a signal handler raised in the function.
+        """
+        self.interrupts.check()
         text = self.ffi.string(self.functions.nfsrdma_message()).decode(errors="replace")
         return OSError(-status, text or os.strerror(-status), *((path,) if path else ()))
 
@@ -135,6 +170,6 @@ def load() -> Library:
             reasons.append(str(error))
             continue
         _check_version(functions, name)
-        return Library(ffi, functions)
+        return Library(ffi, functions, Interrupts(ffi))
     # cffi adds what it tried instead
     raise UserError(reasons[0].partition(".  Additionally")[0], _HINT)

@@ -157,6 +157,7 @@ def connect(  # noqa: PLR0913 - the options of the library
         "personality": 1 << PERSONALITIES.index(personality) if personality else 0,
         "optimistic": optimistic,
         "cache": cache,
+        "interrupted": library.interrupts.callback,
     }
     session = Session(library, target, arena or _ARENA, _OPTIMISTIC if optimistic else 0, depth)
     try:
@@ -194,6 +195,7 @@ class Session:
         status = self._library.functions.nfsrdma_connect(_encoded(self.target), options, box)
         if status:
             raise self._library.error(status)
+        self._library.interrupts.check()
         terms = self.terms
         self._read_max, self._write_max = terms.read_max, terms.write_max
 
@@ -271,6 +273,7 @@ class Session:
                     file.end("release")
             queue.session.end("disconnect")
             queue.end()
+        self._library.interrupts.check()
 
     @property
     def terms(self) -> Terms:
@@ -553,6 +556,7 @@ class Session:
                 # some functions return nothing
                 if result is not None and result < 0:
                     raise self._library.error(result)
+                self._library.interrupts.check()
             finally:
                 queue.forget(keep)
         return result or 0

@@ -522,6 +522,7 @@ class Queue:
             self.session.handle, self._completions, _COMPLETIONS, least, max(0, round(left)),
         )  # fmt: skip
         self._book_completions()
+        self.library.interrupts.check()
         self._fill()
 
     def _book_completions(self) -> None:

@@ -25,6 +25,7 @@ struct settings {
 	uint64_t spurious;	/* one event of a completion channel in so many comes twice; 0: none */
 	uint64_t iwarp;		/* the device connects by itself */
 	uint64_t refuse;	/* the server refuses connections */
+	uint64_t silent;	/* the server does not answer requests for connections */
 	uint64_t credits;	/* that the server grants */
 	uint64_t inline_size;	/* of the server */
 	uint64_t private_data;	/* the server sends private data (RFC 8797) */
@@ -39,7 +40,7 @@ struct settings {
 
 /* What a test reads by name */
 struct counters {
-	uint64_t calls, reads, writes, commits, connects, registered;
+	uint64_t calls, reads, writes, commits, connects, registered, held;
 	uint64_t contexts, pds, mrs, cqs, qps, channels, ids, event_channels, connections;
 };
 

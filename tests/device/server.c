@@ -873,6 +873,7 @@ static void send_reply(struct connection *connection, uint32_t procedure, const 
 	while (*at)
 		at = &(*at)->next;
 	*at = new;
+	counters.held++;
 }
 
 void server_release(void)
@@ -885,6 +886,7 @@ void server_release(void)
 			continue;
 		}
 		*at = each->next;
+		counters.held--;
 		device_reply(each->connection, each->message, each->length);
 		free(each->message);
 		free(each);
@@ -901,6 +903,7 @@ void server_forget(struct connection *connection)
 			continue;
 		}
 		*at = each->next;
+		counters.held--;
 		free(each->message);
 		free(each);
 	}

@@ -1371,6 +1371,10 @@ int rdma_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 		cm_report(id, RDMA_CM_EVENT_REJECTED, ECONNREFUSED);
 		goto out;
 	}
+	if (settings.silent) {
+		counters.connects++;
+		goto out;
+	}
 	error = step_error("event:connect");
 	if (error) {
 		cm_report(id, RDMA_CM_EVENT_UNREACHABLE, -error);
@@ -1498,11 +1502,11 @@ static const struct name {
 	const char *text;
 	uint64_t *value;
 } names[] = {
-	SETTING(late), SETTING(late_sends), SETTING(spurious), SETTING(iwarp), SETTING(refuse), SETTING(credits),
-	SETTING(inline_size), SETTING(private_data), SETTING(read_max), SETTING(write_max), SETTING(shortened), SETTING(hold),
-	SETTING(end_after), SETTING(attributes), SETTING(mount_error), SETTING(seed),
+	SETTING(late), SETTING(late_sends), SETTING(spurious), SETTING(iwarp), SETTING(refuse), SETTING(silent),
+	SETTING(credits), SETTING(inline_size), SETTING(private_data), SETTING(read_max), SETTING(write_max),
+	SETTING(shortened), SETTING(hold), SETTING(end_after), SETTING(attributes), SETTING(mount_error), SETTING(seed),
 	COUNTER(calls), COUNTER(reads), COUNTER(writes), COUNTER(commits), COUNTER(connects), COUNTER(registered),
-	COUNTER(contexts), COUNTER(pds), COUNTER(mrs), COUNTER(cqs), COUNTER(qps), COUNTER(channels), COUNTER(ids),
+	COUNTER(held), COUNTER(contexts), COUNTER(pds), COUNTER(mrs), COUNTER(cqs), COUNTER(qps), COUNTER(channels), COUNTER(ids),
 	COUNTER(event_channels), COUNTER(connections),
 };
 
