@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-client bench-client-count bench-library bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile soak repeatability test-kernels test-client test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
+.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-client bench-client-count bench-library bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile soak repeatability test-kernels test-client test-interrupts test-threads test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -187,6 +187,12 @@ hostile: dev image ## Peers that break the protocol, both ways: MESSAGES=10000 m
 soak: dev image ## Two clients, verified load, faults of all kinds at random: MINUTES=15, from SEED; KERNEL=6.12
 	@SECONDS_OF_SOAK=$$(($(or $(MINUTES),15) * 60)) SEED=$(SEED) $(BIN)/python -m pytest -q -s --long \
 		--kernel $(or $(KERNEL),6.12) tests/lab/test_soak.py
+
+test-interrupts: dev ## Interrupts of the Python client's calls at random places, over the device that the unit tests stand in: COUNT=1000
+	@PYTHONPATH=.:tests $(BIN)/python -m device.interrupts $(or $(COUNT),1000)
+
+test-threads: dev ## 16 threads that use sessions while those are closed, over that device: SECONDS=600 SANITIZER=thread|address
+	@PYTHONPATH=.:tests $(BIN)/python -m device.threads $(or $(SANITIZER),thread) 1 $(or $(SECONDS),600)
 
 staleness: dev image ## Readers that check each byte against writers of all kinds, over optimistic reads, or THREADLESS=1: MINUTES=60, from SEED; USER=1 adds readers through libnfsrdma; KERNEL=6.12
 	@MINUTES=$(or $(MINUTES),60) SEED=$(SEED) USER_LEVEL=$(filter 1,$(USER)) $(BIN)/python -m pytest -q -s --long --kernel $(or $(KERNEL),6.12) \

@@ -5,8 +5,8 @@ The library has one queue for each session.  Transfers share it: each completion
 transfer, whichever call takes it from the library.
 
 **Locks.**  ``Queue.lock`` protects the library's session and all state of this file; each call of
-the library, the ones that wait included, is made with it held, and whether the session or a file is
-open is asked with it held.  ``close()`` of another thread therefore waits for a call in progress.
+the library, the ones that wait included, is made with it held, and so is each check whether the
+session or a file is open.  ``close()`` of another thread therefore waits for a call in progress.
 Finalizers run in any thread at any place, so they take no lock and call nothing: they put what they
 drop into ``Queue.dropped``, and the next call ends it.
 
