@@ -20,7 +20,7 @@ from nfsrdma_tools.client.transfer import (
     OpenFile,
     Owned,
     Queue,
-    Range,
+    Ranges,
     Registration,
     Transfer,
     View,
@@ -436,9 +436,10 @@ class Session:
         return job.counts()
 
     def _view_of(self, kind: str, ranges: Sequence[tuple[File, int, int]], data: Any) -> View:
-        total = sum(length for _, _, length in ranges)
-        if any(offset < 0 or length < 0 for _, offset, length in ranges):
+        _, offsets, lengths = _columns(ranges)
+        if min(offsets, default=0) < 0 or min(lengths, default=0) < 0:
             raise ValueError("an offset or a length is negative")
+        total = sum(lengths)
         view = View(self._library, data, writable=kind == "read")
         if total > view.size:
             raise ValueError(f"the buffer has {view.size} bytes, the ranges have {total}")
@@ -446,17 +447,16 @@ class Session:
 
     def _start(self, kind: str, ranges: Sequence[tuple[File, int, int]], view: View) -> Job:
         self._check_process()
-        placed, place = [], 0
-        for file, offset, length in ranges:
-            placed.append(Range(file.opened, offset, length, place))
-            place += length
+        files, offsets, lengths = _columns(ranges)
+        opened = {file: file.opened for file in set(files)}
+        placed = Ranges([opened[file] for file in files], offsets, lengths)
         queue = self._queue
         queue.want()
         with queue.lock:
             queue.have()
             self._check_open()
-            for each in placed:
-                self._check_file(each.file)
+            for each in opened.values():
+                self._check_file(each)
             queue.recover()
             most = self._write_max if kind == "write" else self._read_max
             most = most if queue.is_registered(view) else min(most, self._part)
@@ -787,6 +787,13 @@ class Region:
             self._owned.view.release()
         elif seconds is None:
             raise self._session._library.error(status)
+
+
+def _columns(
+    ranges: Sequence[tuple[File, int, int]],
+) -> tuple[Sequence[File], Sequence[int], Sequence[int]]:
+    files, offsets, lengths = zip(*ranges, strict=True) if ranges else ((), (), ())
+    return files, offsets, lengths
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:

@@ -25,20 +25,27 @@ from __future__ import annotations
 
 import errno
 import itertools
+import operator
 import os
 import threading
 import time
+from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.client.library import Library
 
 __all__ = [
-    "GRACE", "Job", "OpenFile", "Owned", "Queue", "Range", "Registration", "Transfer", "View",
+    "GRACE", "Job", "OpenFile", "Owned", "Queue", "Ranges", "Registration", "Transfer", "View",
 ]  # fmt: skip
 
 _COMPLETIONS = 128
+# 64-bit words of struct nfsrdma_completion; the third one has eof, and reserved bits
+_COMPLETION_WORDS = 4
+_EOF = 0xFFFFFFFF
+_INDEX_BITS = 32
+_INDEXES = 1 << _INDEX_BITS
 # Python handles signals between two waits
 _SLICE_MS = 200
 GRACE = 0.3
@@ -49,7 +56,7 @@ _YIELD_SECONDS = 1e-4
 
 def noted(log: list[Any], function: Callable[..., Any], *words: Any) -> Any:
     """Call a function and append its result to ``log``: an interrupt comes before or after both."""
-    log.extend(map(function, *((each,) for each in words)))
+    log.extend(map(function, *zip(words, strict=True)))
     return log[-1]
 
 
@@ -136,103 +143,147 @@ class OpenFile(Owned):
 
     def __init__(self, library: Library, path: str, writable: bool) -> None:
         super().__init__(library, "file", "file")
+        self._cast = library.ffi.cast
         self.path, self.writable = path, writable
 
-
-class Range(NamedTuple):
-    """Bytes of a file, and their place in a view."""
-
-    file: OpenFile
-    offset: int
-    length: int
-    place: int
+    @property
+    def address(self) -> int:
+        """The same as ``handle``, for an array of the library."""
+        return int(self._cast("uintptr_t", self.handle))
 
 
-class _Operation:
-    """The part of a range that one RPC reads or writes, or a COMMIT."""
+class Ranges(NamedTuple):
+    """Bytes of files, one behind the other in a view: a column for each property."""
 
-    __slots__ = ("job", "memory", "number", "offset", "size", "token")
+    files: Sequence[OpenFile]
+    offsets: Sequence[int]
+    lengths: Sequence[int]
 
-    def __init__(
-        self, job: Job, token: int, number: int, memory: Any, size: int, offset: int
-    ) -> None:
-        self.job, self.token, self.number = job, token, number
-        self.memory, self.size, self.offset = memory, size, offset
+
+class _Operations(NamedTuple):
+    """What the RPCs of a job read or write: a column for each property, and a row for each RPC."""
+
+    numbers: list[int]
+    """Of the range."""
+    addresses: list[int]
+    sizes: list[int]
+    offsets: list[int]
+
+    def add(self, number: int, address: int, size: int, offset: int) -> int:
+        """Add a row; returns its index."""
+        self.numbers.append(number)
+        self.addresses.append(address)
+        self.offsets.append(offset)
+        self.sizes.append(size)
+        return len(self.sizes) - 1
 
 
 class Job:
     """The state of a transfer, or of an fsync() if it has no memory.
 
-    Its methods are called with the queue's lock held, and may be repeated.
+    An operation is one RPC.  ``table`` has the first ones as an array of the library, which takes
+    them in their order.  The others, which replace short reads and writes, are in ``rests``.  A
+    token, which the library returns with a result, is the job's number and an index.
+
+    The methods are called with the queue's lock held, and may be repeated.
     """
 
     def __init__(
-        self, tokens: Iterator[int], kind: str, ranges: Iterable[Range], view: View | None = None
+        self, library: Library, serial: int, kind: str, ranges: Ranges, view: View | None, most: int
     ) -> None:
-        self._tokens, self.kind, self.view = tokens, kind, view
-        self.ranges = tuple(ranges)
-        self.ends = [each.offset + each.length for each in self.ranges]
-        self.waiting: dict[int, _Operation] = {}
-        """What the library does not have yet, by token."""
-        self.sent: dict[int, _Operation] = {}
-        """What it has, by token."""
+        self._library, self.kind, self.view = library, kind, view
+        self.files, self.offsets, lengths = ranges
+        self.ends = list(map(operator.add, self.offsets, lengths))
+        self.base = serial << _INDEX_BITS
+        self._used = set(self.files)
+        if view is None:
+            self.operations = _Operations([0], [0], [0], [0])
+        else:
+            self.operations = _divided(ranges, view.address, most)
+        self.size = len(self.operations.sizes)
+        self.table = self._tabled()
+        self.taken = 0
+        """Operations of the table that the library has taken, or that are given up."""
+        self.rests: dict[int, None] = {}
+        """Indexes of other operations that the library does not have yet."""
+        self.sent: set[int] = set()
+        """Tokens of those that the library has, and of those that it gets now."""
         self.error: Exception | None = None
         self.when_done: Callable[[], object] = _nothing
+
+    def _tabled(self) -> Any:
+        numbers, addresses, sizes, offsets = self.operations
+        known = {file: file.address for file in self._used}
+        handles = [known[file] for file in self.files]
+        if len(numbers) != len(handles):
+            handles = [handles[number] for number in numbers]
+        tokens = range(self.base, self.base + self.size)
+        rows = zip(handles, addresses, sizes, offsets, tokens, itertools.repeat(0), strict=False)
+        words = array("Q", itertools.chain.from_iterable(rows))
+        return self._library.ffi.from_buffer("struct nfsrdma_range[]", words)
+
+    def row(self, index: int) -> Any:
+        """An operation as an array of the library with one element."""
+        numbers, addresses, sizes, offsets = self.operations
+        file = self.files[numbers[index]].address
+        words = (file, addresses[index], sizes[index], offsets[index], self.base + index, 0)
+        return self._library.ffi.from_buffer("struct nfsrdma_range[]", array("Q", words))
+
+    @property
+    def waits(self) -> bool:
+        """Whether there are operations that the library does not have yet."""
+        return self.taken < self.size or bool(self.rests)
 
     @property
     def done(self) -> bool:
         """Whether nothing will happen any more."""
-        return not self.waiting and not self.sent
+        return not self.sent and self.taken >= self.size and not self.rests
 
     @property
     def moved(self) -> list[int]:
         """Bytes of each range that have been moved, from its start and without a gap."""
-        unfinished = [*self.waiting.values(), *self.sent.values()]
         ends = list(self.ends)
-        for each in unfinished:
-            ends[each.number] = min(ends[each.number], each.offset)
-        return [max(0, end - each.offset) for end, each in zip(ends, self.ranges, strict=True)]
+        sent = (token - self.base for token in tuple(self.sent))
+        for index in (*range(self.taken, self.size), *tuple(self.rests), *sent):
+            number = self.operations.numbers[index]
+            ends[number] = min(ends[number], self.operations.offsets[index])
+        return [max(0, end - start) for end, start in zip(ends, self.offsets, strict=True)]
 
     def counts(self) -> list[int]:
         """The same, of a transfer that is done; or its error."""
         if self.error:
             raise self.error
-        return [end - each.offset for end, each in zip(self.ends, self.ranges, strict=True)]
+        return list(map(operator.sub, self.ends, self.offsets))
 
     def uses(self, file: Owned) -> bool:
         """Whether a range is one of this file."""
-        return any(each.file is file for each in self.ranges)
+        return file in self._used
 
-    def divide(self, most: int) -> None:
-        """Divide the ranges into operations of at most ``most`` bytes."""
-        made = {}
-        if self.view is None:
-            token = next(self._tokens)
-            self.waiting = {token: _Operation(self, token, 0, None, 0, 0)}
-            return
-        for number, each in enumerate(self.ranges):
-            for start in range(0, each.length, most):
-                memory = self.view.memory + each.place + start
-                size = min(most, each.length - start)
-                token = next(self._tokens)
-                made[token] = _Operation(self, token, number, memory, size, each.offset + start)
-        self.waiting = made
+    def path(self, index: int) -> str:
+        """Path of the file of an operation."""
+        return self.files[self.operations.numbers[index]].path
 
-    def completed(self, operation: _Operation, result: int, eof: int) -> None:
+    def are_complete(self, tokens: Sequence[int], results: Sequence[int]) -> bool:
+        """Whether operations have moved all their bytes."""
+        sizes, base = self.operations.sizes, self.base
+        return results == [sizes[token - base] for token in tokens]
+
+    def completed(self, token: int, result: int, eof: int) -> None:
         """Note the result of an operation: bytes, or a negative errno value."""
-        number, offset, size = operation.number, operation.offset, operation.size
+        index = token - self.base
+        numbers, addresses, sizes, offsets = self.operations
+        number, offset, size = numbers[index], offsets[index], sizes[index]
         if result < 0:
-            self._lose(number, offset)
-            path = self.ranges[number].file.path
-            self.fail(OSError(-result, os.strerror(-result), path))
+            self._lose(index)
+            self.fail(OSError(-result, os.strerror(-result), self.path(index)))
         elif result < size and (eof or self.error or not result):
             # the first byte that does not exist, of parts that complete in any order
-            self._lose(number, offset + result)
+            self.ends[number] = min(self.ends[number], offset + result)
         elif result < size:
             # twice, if this is repeated: the same bytes at the same place
-            token, memory = next(self._tokens), operation.memory + result
-            rest = _Operation(self, token, number, memory, size - result, offset + result)
-            self.waiting[token] = rest
+            at = addresses[index] + result
+            rest = self.operations.add(number, at, size - result, offset + result)
+            self.rests[rest] = None
 
     def fail(self, error: Exception) -> None:
         """Start no further operation; the transfer ends with an error unless it is complete."""
@@ -243,21 +294,21 @@ class Job:
 
     def drop(self) -> None:
         """Give up what the library does not have."""
-        for token, operation in list(self.waiting.items()):
-            if token not in self.sent:
-                self._lose(operation.number, operation.offset)
-                self.waiting.pop(token, None)
+        for index in (*range(self.taken, self.size), *tuple(self.rests)):
+            if self.base + index not in self.sent:
+                self._lose(index)
+                self.rests.pop(index, None)
+        self.taken = self.size
         self.report()
 
     def abort(self, error: Exception) -> None:
         """The session has ended: no operation will complete."""
         if not self.done:
             self.error = self.error or error
-        for operation in (*self.waiting.values(), *self.sent.values()):
-            self._lose(operation.number, operation.offset)
-        self.waiting.clear()
+        for token in tuple(self.sent):
+            self._lose(token - self.base)
         self.sent.clear()
-        self.report()
+        self.drop()
 
     def report(self) -> None:
         """Give the memory back at the end, and wake who waits."""
@@ -266,8 +317,25 @@ class Job:
                 self.view.release()
             self.when_done()
 
-    def _lose(self, number: int, offset: int) -> None:
-        self.ends[number] = min(self.ends[number], offset)
+    def _lose(self, index: int) -> None:
+        number = self.operations.numbers[index]
+        self.ends[number] = min(self.ends[number], self.operations.offsets[index])
+
+
+def _divided(ranges: Ranges, address: int, most: int) -> _Operations:
+    """Operations of at most ``most`` bytes, for memory at an address."""
+    lengths = ranges.lengths
+    places = list(itertools.accumulate(lengths, initial=address))
+    if lengths and min(lengths) > 0 and max(lengths) <= most:
+        places.pop()
+        return _Operations(list(range(len(lengths))), places, list(lengths), list(ranges.offsets))
+    made = _Operations([], [], [], [])
+    for number, (place, offset, length) in enumerate(
+        zip(places, ranges.offsets, lengths, strict=False)
+    ):
+        for start in range(0, length, most):
+            made.add(number, place + start, min(most, length - start), offset + start)
+    return made
 
 
 class Transfer:
@@ -328,6 +396,14 @@ class Transfer:
         self._job.when_done = call
 
 
+class _Batch(NamedTuple):
+    """A call of the library that adds operations to the next batch, and its result."""
+
+    job: Job
+    tokens: range
+    statuses: list[int]
+
+
 class Queue:
     """The queue of a session; ``lock`` serializes the calls of a session."""
 
@@ -339,12 +415,14 @@ class Queue:
         """What finalizers have dropped."""
         self.files: set[OpenFile] = set()
         self.regions: set[Registration] = set()
-        self._tokens = itertools.count()
+        self._serials = itertools.count()
         self._completions = library.ffi.new("struct nfsrdma_completion[]", _COMPLETIONS)
-        self._jobs: dict[Job, None] = {}
-        self._sent: dict[int, _Operation] = {}
+        # the same memory; token, result and eof are the first words of a completion
+        self._words = library.ffi.cast("int64_t *", self._completions)
+        self._jobs: dict[int, Job] = {}
+        self._sent: set[int] = set()
         # notes of calls that may have to be booked
-        self._batch: tuple[tuple[_Operation, ...], list[int]] | None = None
+        self._batch: _Batch | None = None
         self._counts: list[int] = []
         self._unsubmitted = False
         # threads that want the lock
@@ -379,12 +457,12 @@ class Queue:
 
     # --- transfers ---
 
-    def start(self, kind: str, ranges: Iterable[Range], view: View | None, most: int) -> Job:
+    def start(self, kind: str, ranges: Ranges, view: View | None, most: int) -> Job:
         """Send as much of a new transfer as there is room for; with the lock held."""
-        job = Job(self._tokens, kind, ranges, view)
-        job.divide(most)
+        serial = next(self._serials)
+        job = Job(self.library, serial, kind, ranges, view, most)
         try:
-            self._jobs[job] = None
+            self._jobs[serial] = job
             self._fill()
         except BaseException:
             job.fail(_canceled("the transfer was stopped"))
@@ -417,7 +495,7 @@ class Queue:
         """Stop transfers, and wait until the library has no operation of them."""
         with self.lock:
             self.recover()
-            jobs = [job for job in list(self._jobs) if uses(job)]
+            jobs = [job for job in list(self._jobs.values()) if uses(job)]
             for job in jobs:
                 job.fail(_canceled(why))
         self.wait(lambda: all(job.done for job in jobs), seconds)
@@ -428,12 +506,14 @@ class Queue:
         Returns the error.
         """
         with self.lock:
-            jobs = [job for job in list(self._jobs) if job.kind == "write" and job.uses(file)]
+            jobs = [
+                job for job in list(self._jobs.values()) if job.kind == "write" and job.uses(file)
+            ]
         self.wait(lambda: all(job.done for job in jobs))
         with self.lock:
             self.recover()
             file.handle  # noqa: B018 - ValueError if it is closed
-            job = self.start("fsync", [Range(file, 0, 0, 0)], None, 1)
+            job = self.start("fsync", Ranges([file], [0], [0]), None, 1)
         try:
             self.wait(lambda: job.done)
         except BaseException:
@@ -462,7 +542,8 @@ class Queue:
 
     def is_registered(self, view: View) -> bool:
         """Whether RDMA can move the data of a view without a copy."""
-        return any(region.has(view) for region in tuple(self.regions))
+        # an interrupt may have left one here that has ended
+        return any(region.exists and region.has(view) for region in tuple(self.regions))
 
     # --- the end ---
 
@@ -471,7 +552,7 @@ class Queue:
         error = _canceled("the session is closed")
         self._batch = None
         self._counts.clear()
-        for job in list(self._jobs):
+        for job in list(self._jobs.values()):
             job.abort(error)
         for region in list(self.regions):
             region.void()
@@ -501,6 +582,10 @@ class Queue:
             again = dropped.unregister() < 0
             self.forget(dropped)
         else:
+            # no table of a job has its address any more
+            for job in list(self._jobs.values()):
+                if job.uses(dropped):
+                    job.fail(_canceled("the file is closed"))
             dropped.end("release")
             self.forget(dropped)
         # memory that is used is tried again
@@ -512,10 +597,9 @@ class Queue:
 
     def _wait_once(self, until: float | None) -> None:
         # one wait for many completions, with enough unfinished operations to keep the server busy
-        full = any(job.waiting for job in self._jobs)
-        least = max(
-            1, len(self._sent) // 4 if full else min(map(_unfinished, self._jobs), default=1)
-        )
+        jobs = self._jobs.values()
+        full = any(job.waits for job in jobs)
+        least = max(1, len(self._sent) // 2 if full else min(map(_unfinished, jobs), default=1))
         left = _SLICE_MS if until is None else min(_SLICE_MS, (until - time.monotonic()) * 1000)
         noted(
             self._counts, self.library.functions.nfsrdma_wait,
@@ -533,102 +617,118 @@ class Queue:
         if count < 0:
             self._counts.clear()
             raise self.library.error(count)
-        for completion in self._completions[0:count]:
-            operation = self._sent.get(completion.user_data)
-            if operation is None:
+        words = self.library.ffi.unpack(self._words, count * _COMPLETION_WORDS)
+        tokens, results = words[::_COMPLETION_WORDS], words[1::_COMPLETION_WORDS]
+        if tokens:
+            job = self._jobs.get(tokens[0] >> _INDEX_BITS)
+            if job and self._book_complete(job, tokens, results):
+                self._counts.clear()
+                return
+        for token, result, eof in zip(tokens, results, words[2::_COMPLETION_WORDS], strict=True):
+            if token not in self._sent:
                 continue
-            job, token = operation.job, operation.token
-            job.completed(operation, completion.result, completion.eof)
-            job.sent.pop(token, None)
+            job = self._jobs[token >> _INDEX_BITS]
+            job.completed(token, result, eof & _EOF)
+            job.sent.discard(token)
             job.report()
-            self._sent.pop(token, None)
+            self._sent.discard(token)
         self._counts.clear()
+
+    def _book_complete(self, job: Job, tokens: list[int], results: list[int]) -> bool:
+        """Book operations if all are of one job, and have moved all their bytes."""
+        if not job.base <= min(tokens) <= max(tokens) < job.base + _INDEXES:
+            return False
+        if not job.are_complete(tokens, results):
+            return False
+        job.sent.difference_update(tokens)
+        job.report()
+        self._sent.difference_update(tokens)
+        return True
 
     def _fill(self) -> None:
         """Fill the library's queue, and ring the doorbell once."""
-        for job in list(self._jobs):
+        for job in list(self._jobs.values()):
             if job.error:
                 job.drop()
             if not self._fill_from(job):
                 break
-        for job in list(self._jobs):
+        for serial, job in list(self._jobs.items()):
             if job.done:
-                self._jobs.pop(job, None)
+                self._jobs.pop(serial, None)
         if self._unsubmitted:
             self._submit()
 
     def _fill_from(self, job: Job) -> bool:
         """Send operations of a job; returns whether there is room for more."""
-        while job.waiting:
+        while job.waits:
             room = self._depth - len(self._sent)
-            operations = tuple(itertools.islice(job.waiting.values(), max(0, room)))
-            if not operations:
+            if room <= 0:
                 return False
-            sent = self._prepare(job, operations)
-            if sent == len(operations):
+            if job.taken < job.size:
+                first, count = job.taken, min(room, job.size - job.taken)
+                sent = self._prepare(job, job.table + first, first, count)
+            else:
+                first, count = next(iter(job.rests)), 1
+                sent = self._prepare(job, job.row(first), first, 1)
+            if sent:
+                # the next call says why it was fewer
                 continue
             if self._sent:
                 return False
             # nothing is unfinished that would make room
-            self._book_failure(operations[sent], -errno.EAGAIN)
+            self._book_failure(job, first, -errno.EAGAIN)
         return True
 
-    def _prepare(self, job: Job, operations: tuple[_Operation, ...]) -> int:
-        """Add operations to the next batch of the library, up to the first without room."""
-        call = getattr(self.library.functions, f"nfsrdma_prepare_{job.kind}")
-        handles = [job.ranges[each.number].file.handle for each in operations]
-        memories = [each.memory for each in operations]
-        sizes = [each.size for each in operations]
-        offsets = [each.offset for each in operations]
-        tokens = [each.token for each in operations]
-        words = (memories, sizes, offsets) if job.view else ()
-        statuses: list[int] = []
-        self._batch = (operations, statuses)
+    def _prepare(self, job: Job, rows: Any, first: int, count: int) -> int:
+        """Add operations to the next batch; returns their number, also if the first one failed."""
+        tokens = range(job.base + first, job.base + first + count)
+        if job.view:
+            call = getattr(self.library.functions, f"nfsrdma_prepare_{job.kind}s")
+            words = (rows, count)
+        else:
+            call = self.library.functions.nfsrdma_prepare_fsync
+            words = (job.files[0].handle, tokens[0])
+        batch = _Batch(job, tokens, [])
+        self._batch = batch
         # before the library has them: an interrupt may come behind the call
         self._unsubmitted = True
-        job.sent.update(zip(tokens, operations, strict=True))
-        self._sent.update(zip(tokens, operations, strict=True))
-        calls = map(call, handles, *words, tokens)
-        statuses.extend(iter(_next_of(calls), -errno.EAGAIN))
+        job.sent.update(tokens)
+        self._sent.update(tokens)
+        noted(batch.statuses, call, *words)
         return self._book_batch()
 
     def _book_batch(self) -> int:
-        """Note what the library has of the last batch; returns the operations it was called for."""
+        """Note what the library has of the last batch; returns 0 if there was no room."""
         if self._batch is None:
             return 0
-        operations, statuses = self._batch
-        for operation, status in zip(operations, statuses, strict=False):
-            if status:
-                self._take_back(operation)
-                self._book_failure(operation, status)
-            else:
-                operation.job.waiting.pop(operation.token, None)
-        for operation in operations[len(statuses) :]:
-            self._take_back(operation)
-        if operations[0].job.error:
-            operations[0].job.drop()
+        job, tokens, statuses = self._batch
+        status = statuses[0] if statuses else -errno.EAGAIN
+        # nfsrdma_prepare_fsync() returns 0
+        taken = max(0, status if job.view else int(status == 0))
+        first = tokens[0] - job.base
+        if first >= job.size:
+            if taken:
+                job.rests.pop(first, None)
+        else:
+            job.taken = first + taken
+        job.sent.difference_update(tokens[taken:])
+        self._sent.difference_update(tokens[taken:])
+        failed = status < 0 and status != -errno.EAGAIN
+        if failed:
+            self._book_failure(job, first, status)
+        if job.error:
+            job.drop()
         self._batch = None
-        return len(statuses)
+        return taken or int(failed)
 
-    def _take_back(self, operation: _Operation) -> None:
-        operation.job.sent.pop(operation.token, None)
-        self._sent.pop(operation.token, None)
-
-    def _book_failure(self, operation: _Operation, status: int) -> None:
-        job = operation.job
-        # the text is that of the last call: all calls of a batch fail for one reason
-        job.fail(self.library.error(status, job.ranges[operation.number].file.path))
+    def _book_failure(self, job: Job, index: int, status: int) -> None:
+        job.fail(self.library.error(status, job.path(index)))
 
     def _submit(self) -> None:
         status = self.library.functions.nfsrdma_submit(self.session.handle)
         if status < 0:
             raise self.library.error(status)
         self._unsubmitted = False
-
-
-def _next_of(calls: Any) -> Callable[[], int]:
-    """A function that returns the next result; in C, so that no interrupt comes between."""
-    return calls.__next__  # type: ignore[no-any-return]
 
 
 def _unfinished(job: Job) -> int:

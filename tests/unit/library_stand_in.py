@@ -12,12 +12,13 @@ import functools
 import os
 import random
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import cffi
 
-from nfsrdma_tools.client.library import Library, declarations
+from nfsrdma_tools.client.library import Interrupts, Library, declarations
 
 __all__ = ["Node", "StandIn"]
 
@@ -81,7 +82,7 @@ class StandIn:
 
     @property
     def library(self) -> Library:
-        return Library(ffi(), self)
+        return Library(ffi(), self, Interrupts(ffi()))
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("nfsrdma_"):
@@ -284,11 +285,26 @@ class StandIn:
         status = self._room(count, offset)
         if status < 0:
             return status
+        self.calls.append("write")
         node, size = self.nodes[self._of(self.files, file)], self._size(count)
         node.data.extend(bytes(max(0, offset - len(node.data))))
         node.data[offset : offset + size] = ffi().buffer(buffer, size)[:]
         self.prepared.append((user_data, -status if status else size))
         return 0
+
+    def do_prepare_reads(self, rows: Any, count: int) -> int:
+        return self._prepare_all(self.do_prepare_read, rows, count)
+
+    def do_prepare_writes(self, rows: Any, count: int) -> int:
+        return self._prepare_all(self.do_prepare_write, rows, count)
+
+    def _prepare_all(self, call: Callable[..., int], rows: Any, count: int) -> int:
+        for number in range(count):
+            row = rows[number]
+            status = call(row.file, row.buf, row.count, row.offset, row.user_data)
+            if status:
+                return number or status
+        return count
 
     def do_submit(self, _session: Any) -> int:
         count = len(self.prepared)

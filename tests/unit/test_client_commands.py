@@ -439,7 +439,7 @@ def test_data_that_a_server_lost_is_written_again(server: StandIn, tmp_path: Pat
     assert copy.copy(str(tmp_path / "file"), "nas:/export", options()).bytes == len(DATA)
     # two, and those of close() for the copy and for its name
     assert server.calls.count("prepare_fsync") == 4
-    assert server.calls.count("prepare_write") >= 2 * len(DATA) / 4096
+    assert server.calls.count("write") >= 2 * len(DATA) / 4096
     server.fsync_errors = [errno.EIO] * 3
     with pytest.raises(OSError, match="Input/output error"):
         copy.copy(str(tmp_path / "file"), "nas:/export/again", options())

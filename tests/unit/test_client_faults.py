@@ -210,6 +210,39 @@ def test_reads_interrupted_at_each_opcode(device: Device, interrupts: Any) -> No
         assert interrupted > total // 2
 
 
+def test_a_range_of_a_batch_costs_few_opcodes(device: Device, interrupts: Any) -> None:
+    """Opcodes, which are the same on a busy machine, in place of a time."""
+    with connect("server:/export") as session, session.open("data") as file:
+        out = bytearray(400 * 100)
+
+        def cost(count: int) -> int:
+            ranges = [(file, number, 100) for number in range(count)]
+            with session.register(out):
+                opcodes = opcodes_of(interrupts, device, lambda: session.read_ranges(ranges, out))
+            assert out[: count * 100 : 100] == DATA[:count]
+            return opcodes
+
+        cost(10)
+        # 358 before, with a call and an object of Python for each range; the waits vary
+        assert (cost(400) - cost(20)) / 380 < 60
+
+
+def test_a_read_costs_the_same_with_many_open_files(device: Device, interrupts: Any) -> None:
+    with connect("server:/export") as session, session.open("data") as file:
+        out = bytearray(1000)
+
+        def cost() -> int:
+            return min(
+                opcodes_of(interrupts, device, lambda: file.pread_into(out, 5)) for _ in range(5)
+            )
+
+        few = cost()
+        files = [session.open("data") for _ in range(2000)]
+        assert cost() <= few * 1.1
+        for each in files:
+            each.close()
+
+
 def test_opening_is_interrupted_at_each_opcode(device: Device, interrupts: Any) -> None:
     """No registration is left, wherever an interrupt comes between connect() and close()."""
     out = bytearray(10_000)
