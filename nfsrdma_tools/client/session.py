@@ -418,6 +418,36 @@ class Session:
         """As write_ranges(), without blocking the event loop."""
         return await self._finish(self.start_write(ranges, data))
 
+    def _read_once(self, file: OpenFile, buffer: Any, offset: int) -> int:
+        """Read by a call that waits, if that takes one RPC; returns the bytes read, 0 if not."""
+        view = View(self._library, buffer, writable=True)
+        try:
+            if offset < 0:
+                raise ValueError("an offset is negative")
+            self._check_process()
+            queue = self._queue
+            queue.want()
+            with queue.lock:
+                queue.have()
+                self._check_open()
+                self._check_file(file)
+                queue.recover()
+                if view.size > self._read_max or (
+                    view.size > self._part and not queue.is_registered(view)
+                ):
+                    return 0
+                words = (file.handle, view.memory, view.size, offset)
+                count = int(self._library.functions.nfsrdma_pread(*words))
+                if count < 0:
+                    raise self._library.error(count, file.path)
+                # completions of transfers that arrived meanwhile
+                if queue.busy:
+                    queue.poll()
+                self._library.interrupts.check()
+            return count
+        finally:
+            view.release()
+
     def _started(self, kind: str, ranges: Sequence[tuple[File, int, int]], data: Any) -> Transfer:
         view = self._view_of(kind, ranges, data)
         job = self._start(kind, ranges, view)
@@ -718,8 +748,18 @@ class File(io.RawIOBase):
 
     def pread_into(self, buffer: Any, offset: int) -> int:
         """Read at an offset until the buffer is full or the file ends; returns the bytes read."""
+        session = self._session
+        count = session._read_once(self.opened, buffer, offset)
         size = memoryview(buffer).nbytes
-        return self._session.read_ranges([(self, offset, size)], buffer)[0]
+        if count == size:
+            return count
+        # more than one RPC, or a short read: does the file end there, or did the server fail?
+        try:
+            rest = memoryview(buffer).cast("B")[count:] if count else buffer
+        except TypeError:
+            # elements that memoryview does not know
+            count, rest = 0, buffer
+        return count + session.read_ranges([(self, offset + count, size - count)], rest)[0]
 
     def pwrite(self, data: Any, offset: int) -> int:
         """Write all data at an offset; returns the bytes written."""

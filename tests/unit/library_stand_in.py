@@ -279,6 +279,14 @@ class StandIn:
         self.prepared.append((user_data, -status if status else len(data)))
         return 0
 
+    def do_pread(self, file: Any, buffer: Any, count: int, offset: int) -> int:
+        status = self.failing.get(offset, 0)
+        if status:
+            return self._fail(status)
+        data = self.nodes[self._of(self.files, file)].data[offset : offset + self._size(count)]
+        ffi().memmove(buffer, bytes(data), len(data))
+        return len(data)
+
     def do_prepare_write(
         self, file: Any, buffer: Any, count: int, offset: int, user_data: int
     ) -> int:

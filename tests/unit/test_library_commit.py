@@ -29,7 +29,7 @@ class Client:
     """The calls of the library, without the package's own rules for them."""
 
     def __init__(self) -> None:
-        self.ffi, self.functions = library.load()
+        self.ffi, self.functions, _ = library.load()
         box = self.ffi.new("struct nfsrdma_session **")
         assert not self.functions.nfsrdma_connect(b"server:/export", self.ffi.NULL, box)
         self.session = box[0]
