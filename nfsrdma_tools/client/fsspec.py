@@ -21,7 +21,7 @@ from typing import Any
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from nfsrdma_tools.client.pool import Pool, pool_of
+from nfsrdma_tools.client.pool import Pool, is_below, pool_of
 from nfsrdma_tools.client.session import Entry, File, Session
 
 __all__ = ["NfsRdmaFile", "NfsRdmaFileSystem"]
@@ -35,7 +35,9 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ``host`` is the server, ``port`` its port for RDMA, ``export`` the directory to open sessions
     with (default: that of each path), ``sessions`` the most connections of this process with the
     server (default: 4); with ``auto_mkdir``, open() for writing makes the directories above a file,
-    as the option of that name of fsspec's local files.  Other options are those of connect().
+    as the option of that name of fsspec's local files.  ``use_listings_cache`` keeps listings
+    (default: off, because other hosts change directories), for ``listings_expiry_time`` seconds and
+    ``max_paths`` directories, as fsspec names them.  Other options are those of connect().
     """
 
     protocol = "nfsrdma"
@@ -52,6 +54,7 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> None:
         own = {name: options.pop(name) for name in _OPTIONS if name in options}
         kept = {"export": export, "sessions": sessions, "auto_mkdir": auto_mkdir}
+        options.setdefault("use_listings_cache", False)
         super().__init__(host=host, port=port, **kept, **own, **options)
         self.host, self.export, self._most = host, export.rstrip("/"), sessions
         self._auto_mkdir = auto_mkdir
@@ -102,23 +105,43 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     # --- names ---
 
-    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
-        """The entries of a directory, or the one of a file.
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """Forget listings: all, or those that have a path, of it and of what is below it."""
+        super().invalidate_cache(path)
+        if path is None:
+            self.dircache.clear()
+            return
+        path = self._strip_protocol(path)
+        above = posixpath.dirname(path)
+        # DirCache has no list of those that expired
+        for each in [name for name in self.dircache if name == above or is_below(name, path)]:
+            self.dircache.pop(each, None)
+
+    def ls(self, path: str, detail: bool = True, refresh: bool = False, **_: Any) -> list[Any]:
+        """The entries of a directory, or the one of a file; ``refresh``: not those of the cache.
 
         A symbolic link to a file is one; a link to a directory is a "link", so that nothing that
         follows directories goes in circles.
         """
         path = self._strip_protocol(path)
-        try:
-            with self._at(path, directory=True) as (session, below):
-                found = [_info_of(path, each, session) for each in session.scandir(below)]
-        except NotADirectoryError:
-            found = [self.info(path)]
+        found = None if refresh else self.dircache.get(path)
+        if found is None:
+            try:
+                with self._at(path, directory=True) as (session, below):
+                    found = [_info_of(path, each, session) for each in session.scandir(below)]
+                self.dircache[path] = found
+            except NotADirectoryError:
+                found = [self.info(path)]
+        found = list(found)
         return found if detail else sorted(each["name"] for each in found)
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Name, size, type, times and owner; follows a symbolic link."""
         path = self._strip_protocol(path)
+        for each in self.dircache.get(posixpath.dirname(path)) or ():
+            # info() follows a link to a directory
+            if each["name"] == path and each["type"] != "link":
+                return dict(each)
         with self._at(path) as (session, below):
             own = session.lstat(below)
             if not stat.S_ISLNK(own.st_mode):
@@ -139,6 +162,7 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self.makedirs(posixpath.dirname(self._strip_protocol(path)), exist_ok=True)
         with self._above(path) as (session, below):
             session.mkdir(below)
+        self.invalidate_cache(path)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Make a directory and those above it."""
@@ -156,12 +180,14 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Remove an empty directory."""
         with self._above(path) as (session, below):
             session.rmdir(below)
+        self.invalidate_cache(path)
         self._pool.drop(self._strip_protocol(path))
 
     def rm_file(self, path: str) -> None:
         """Remove a file, or a symbolic link."""
         with self._above(path) as (session, below):
             session.unlink(below)
+        self.invalidate_cache(path)
 
     _rm = rm_file
 
@@ -190,6 +216,8 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 raise OSError(error.errno, text) from error
             start = len(above)
             session.rename(source[start:].strip("/"), target[start:].strip("/"))
+        self.invalidate_cache(path1)
+        self.invalidate_cache(path2)
         self._pool.drop(source)
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
@@ -224,6 +252,8 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 below = posixpath.join(folder, posixpath.basename(place))  # noqa: PLW2901
             file = session.open(below, os.O_RDWR | os.O_CREAT if mode == "ab" else mode)
             size = file.size() if mode == "rb" else None
+        if mode != "rb":
+            self.invalidate_cache(path)
         return NfsRdmaFile(
             self, path, file, mode, block_size or self.blocksize, size=size, place=place,
             autocommit=autocommit, cache_options=cache_options, **options,
@@ -334,6 +364,9 @@ class NfsRdmaFile(AbstractBufferedFile):  # type: ignore[misc]
             super().close()
         finally:
             self.file.close()
+            if self.mode != "rb":
+                # the size has changed
+                self.fs.invalidate_cache(self.path)
 
 
 def _part_of(path: str, mode: str) -> str:

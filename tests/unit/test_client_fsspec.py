@@ -92,6 +92,36 @@ def test_a_file_is_listed_as_itself(server: Device, files: Any) -> None:
     assert server.connections == 1
 
 
+def test_listings_are_kept_on_request(server: Device, files: Any) -> None:
+    """Off by default; a change by the file system itself is seen at once, one of others is not."""
+    made = fsspec.filesystem(
+        "nfsrdma", host="nas", use_listings_cache=True, skip_instance_cache=True
+    )
+    before = made.ls("/export/sub")
+    calls = server.calls
+    assert made.ls("/export/sub") == before
+    assert made.info("/export/sub/a")["size"] == 3
+    assert server.calls == calls
+    server.put("/export/sub/other", b"by another host")
+    assert made.ls("/export/sub") == before
+    names = ["/export/sub/a", "/export/sub/b", "/export/sub/other"]
+    assert made.ls("/export/sub", detail=False, refresh=True) == names
+    assert files.ls("/export/sub", detail=False) == names
+    with made.open("/export/sub/a", "wb") as file:
+        file.write(b"longer")
+    assert made.info("/export/sub/a")["size"] == 6
+    made.mkdir("/export/sub/new")
+    assert made.isdir("/export/sub/new")
+    made.mv("/export/sub/new", "/export/sub/newer")
+    made.rm("/export/sub/b")
+    assert made.ls("/export/sub", detail=False) == [names[0], "/export/sub/newer", names[2]]
+    made.rm("/export/sub/newer", recursive=True)
+    assert not made.exists("/export/sub/newer")
+    made.invalidate_cache()
+    assert not made.dircache
+    made.close()
+
+
 def test_one_export_for_all_paths(server: Device) -> None:
     made = fsspec.filesystem("nfsrdma", host="nas", export="/export", skip_instance_cache=True)
     assert made.cat_file("/export/sub/b") == b"bbbb"
