@@ -51,7 +51,7 @@ def test_each_parameter_and_member_is_described() -> None:
         names = [] if inside == "void" else re.findall(r"\**(\w+)(?:,|$)", inside)
         assert [name for name, _ in call.parameters] == names, call.name
     for struct in structs.values():
-        names = re.findall(r"(\w+)(?:\[\d+\])?;", struct.declaration)
+        names = re.findall(r"(\w+)(?:\[\d+\]|\)\(.*\))?;", struct.declaration)
         assert [name for name, _ in struct.parameters] == names, struct.name
 
 
