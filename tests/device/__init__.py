@@ -74,7 +74,7 @@ def build(sanitizer: str = "", change: Change | None = None) -> Path:
             objects.append(_compiled(source.name, text, common, (*words, "-w")))
         else:
             objects.append(_compiled(source.name, text, common, words))
-    linked = (*kind, "-shared", *objects, *_LINKED)
+    linked: tuple[str | Path, ...] = (*kind, "-shared", *objects, *_LINKED)
     return _made(f"libnfsrdma-{_digest(*map(str, linked))}.so", linked)
 
 

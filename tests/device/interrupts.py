@@ -193,8 +193,8 @@ def main() -> None:
     path = build(SANITIZER)
     os.environ["NFSRDMA_LIBRARY"] = str(path)
     device, numbers = Device(path), random.Random(_SEED)  # noqa: S311
-    for each in (signal.SIGINT, signal.SIGALRM):
-        signal.signal(each, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, signal.default_int_handler)
     interrupted: Counter[str] = Counter()
     # an interrupt in a finalizer or in the event loop is reported there
     sys.unraisablehook = lambda _: None

@@ -392,7 +392,7 @@ def test_a_program_interrupts_a_call_of_the_library(device: Device, procedure: i
     """The memory of the call is the caller's when it returns: no late reply changes it."""
     loaded = library.load()
     ffi, functions = loaded.ffi, loaded.functions
-    wanted = []
+    wanted: list[bool] = []
     asked = ffi.callback("int(void *)", lambda _: bool(wanted and device.held))
     options = {"size": ffi.sizeof("struct nfsrdma_options"), "interrupted": asked}
     session, file = ffi.new("struct nfsrdma_session **"), ffi.new("struct nfsrdma_file **")
