@@ -267,13 +267,18 @@ static void complete(struct queue *queue, const struct ibv_wc *wc, struct pair *
 static void deliver(struct connection *connection, const uint8_t *message, uint32_t length);
 static void flush(struct pair *pair);
 
+/* ibv_post_send(3): the buffers belong to the device until the work request is complete */
+static void check_message(const struct send *send)
+{
+	if (memcmp(send->copy, (void *)(uintptr_t)send->sge.addr, send->sge.length))
+		fault("the message of a Send changed before its completion");
+}
+
 static void send_finished(struct pair *pair, struct send *send)
 {
 	struct ibv_wc wc = { .wr_id = send->wr_id, .opcode = IBV_WC_SEND, .qp_num = pair->qp.qp_num };
 
-	/* ibv_post_send(3): the buffers belong to the device until the work request is complete */
-	if (memcmp(send->copy, (void *)(uintptr_t)send->sge.addr, send->sge.length))
-		fault("the message of a Send changed before its completion");
+	check_message(send);
 	send->finished = true;
 	if (step_error("wc")) {
 		wc.status = IBV_WC_RETRY_EXC_ERR;
@@ -567,7 +572,12 @@ static int post_one_send(struct pair *pair, const struct ibv_send_wr *wr)
 		return EINVAL;
 	}
 	if (pair->nsends == pair->cap.max_send_wr) {
+		const struct send *each;
+
 		fault("more than %u unfinished Sends", pair->cap.max_send_wr);
+		for (each = pair->sends; each; each = each->next)
+			if (!each->finished)
+				check_message(each);
 		return ENOMEM;
 	}
 	if (!element_good(pair, wr->sg_list, 0))

@@ -117,6 +117,8 @@ def test_a_coroutine_gets_an_error_if_another_closes_its_file(
     device: Device, opened: Session
 ) -> None:
     device.put("/export/large", LARGE)
+    # so that replies are outstanding when the file is closed
+    device.set(late=200_000)
     file = opened.open("large")
 
     async def main() -> None:
