@@ -19,7 +19,7 @@ from nfsrdma_tools.lab.lab import Lab
 pytestmark = pytest.mark.lab
 
 SCRIPT = node_script("client")
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "client.md"
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 # eleven commands, on a busy host
 SECONDS = 900
 PARTS = ("files", "names", "coroutines", "forked", "fsspec_files")
@@ -283,22 +283,24 @@ def test_doctor_tests_rdma(client: Lab) -> None:
 # --- the page ---
 
 
-def program_of_the_page(language: str) -> str:
-    blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-    # others are parts of programs
-    (program,) = (block for block in blocks if block.startswith(("#include", "from")))
-    return str(program)
+def program_of(page: str, before: str) -> str:
+    """The first program of a page behind some text."""
+    found = re.search(
+        r"^```\w+\n(.*?)^```$", (PAGES / page).read_text().split(before)[1], re.M | re.S
+    )
+    assert found
+    return found[1]
 
 
 def test_the_programs_of_the_page_run(client: Lab, tmp_path: Path) -> None:
     source = tmp_path / "ranges.c"
-    source.write_text(program_of_the_page("c"))
+    source.write_text(program_of("client-c.md", "<!-- ranges.c"))
     place_program(client, "client", source, "/run/ranges")
     sh(client, "yes 1234567 | head -c 2000000 > /export/data")
     try:
         lines = sh(client, "/run/ranges server:/export data").stdout.splitlines()
         assert sorted(lines) == sorted(f"read {number}: 4096 bytes" for number in range(16))
-        python = program_of_the_page("python").encode()
+        python = program_of("client.md", "## Python").encode()
         said = client.run("client", "python3", "-", stdin=python, timeout=300).stdout
     finally:
         sh(client, "rm /export/data /run/ranges")
