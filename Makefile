@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-client bench-client-count bench-library bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile soak repeatability test-kernels test-client test-interrupts test-threads test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
+.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-client bench-client-count bench-library bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile soak repeatability test-kernels test-tables test-client test-interrupts test-threads test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -163,6 +163,10 @@ test-live: dev image ## The dashboard's tests, with other kernels, a cable that 
 
 test-kernels: dev image ## NFS over RDMA, probe sets and dashboard on the other kernels; the module's warnings there
 	$(LONG_TESTS) -m nightly -k "other_kernels or no_warning" tests/lab
+
+test-tables: dev ## pandas, pyarrow and zarr read and write by fsspec, over a device that stands in; installs them into .venv
+	$(BIN)/python -m pip -q --disable-pip-version-check install -e ".[tables]"
+	$(BIN)/python -m pytest -q tests/unit/test_client_tables.py
 
 test-client: dev image ## libnfsrdma with another kernel or device: KERNEL=6.12|6.1|7.2 NIC=rxe|siw
 	$(BIN)/python -m pytest -q --kernel $(or $(KERNEL),6.12) --nic $(or $(NIC),rxe) tests/lab/test_client.py
