@@ -4,6 +4,8 @@
 client_faults.c is the application.  The server is the kernel's, or ours.
 """
 
+import array
+import base64
 import json
 import subprocess
 import time
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 from client_library import place_program
-from exports import SMALL, small_export
+from exports import DISK, SMALL, cut_power, disk_export, small_export
 from faults import FAULTS, RESTARTED, Fault
 from node_files import NODES
 
@@ -22,6 +24,10 @@ from nfsrdma_tools.lab.lab import Lab
 PROGRAM, TARGET = "/run/client_faults", "server:/export"
 SECONDS = 120
 SILENCE = "server silent"
+# of client_faults.c
+BLOCK, BATCH = 65536, 16
+DEEDS = ("synced", "closed", "open", "released", "batched")
+LOST = {"open", "released"}
 
 
 @pytest.fixture(params=("pair", pytest.param("both_ours", marks=pytest.mark.nightly)))
@@ -62,9 +68,11 @@ def granted(lab: Lab, credits: int) -> Iterator[None]:
 
 
 @contextmanager
-def running(lab: Lab, what: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+def running(
+    lab: Lab, what: str, *words: str, target: str = TARGET
+) -> Iterator[subprocess.Popen[str]]:
     """The program, from the moment that it is ready."""
-    argv = lab.ssh("client").argv(PROGRAM, what, TARGET, *words)
+    argv = lab.ssh("client").argv(PROGRAM, what, target, *words)
     pipe = subprocess.PIPE
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True) as process:
         try:
@@ -173,6 +181,37 @@ def test_a_full_file_system_is_an_error(server: Lab) -> None:
     with small_export(server, "server", "4M"):
         found = run(server, "full", target=f"server:{SMALL}")
         assert 3 << 20 < found["written"] <= 4 << 20
+
+
+def on_disk(lab: Lab, deed: int) -> list[int]:
+    """How often each block of a file was written that is on the server's disk; 0: other bytes."""
+    data = base64.b64decode(lab.run("server", "base64", f"{DISK}/{DEEDS[deed]}").stdout)
+    found = []
+    for number in range(BATCH):
+        block = array.array("I", data[number * BLOCK : (number + 1) * BLOCK])
+        first = deed * BATCH + number
+        right = block[::2] == array.array("I", range(first, first + BLOCK // 8 * 256, 256))
+        versions = set(block[1::2])
+        found.append(versions.pop() if right and len(versions) == 1 else 0)
+    return found
+
+
+def test_a_power_cut_loses_nothing_without_an_error(server: Lab) -> None:
+    export = disk_export(server, "server")
+    with export, running(server, "power", target=f"server:{DISK}") as process:
+        read_until(process, "ready")
+        cut_power(server, "server")
+        for deed, name in enumerate(DEEDS):
+            # what no fsync or close has seen is lost indeed, or this test shows nothing
+            assert on_disk(server, deed) == [0 if name in LOST else 1] * BATCH, name
+        tell(process)
+        read_until(process, "ready")
+        cut_power(server, "server")
+        for deed, name in enumerate(DEEDS):
+            assert on_disk(server, deed) == [1] * BATCH, name
+        tell(process)
+        read_until(process, '{"cuts": 2')
+        assert process.wait() == 0
 
 
 def test_a_removed_file_is_stale(server: Lab) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file system with little room, exported for a while."""
+"""File systems that are exported for a while: one with little room, one whose power is cut."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from nfsrdma_tools.lab.lab import Lab
 
-__all__ = ["SMALL", "small_export"]
+__all__ = ["DISK", "SMALL", "cut_power", "disk_export", "small_export"]
 
 SMALL = "/export/small"
 MAKE = f"""
@@ -23,6 +23,60 @@ exportfs -f
 ! mountpoint -q {SMALL} || until umount {SMALL}; do sleep 0.2; done
 rmdir {SMALL}
 """
+
+DISK = "/export/disk"
+_IMAGE, _EXPORTS, _DIRTY = (
+    "/run/disk.img",
+    "/etc/exports.d/disk.exports",
+    "vm.dirty_writeback_centisecs",
+)
+# dirty pages are written on request only, so that a power cut loses all that is not committed
+MAKE_DISK = f"""
+mkdir -p {DISK} /etc/exports.d
+truncate -s 96M {_IMAGE}
+mkfs.ext4 -q {_IMAGE}
+mount -o loop {_IMAGE} {DISK}
+sysctl -n {_DIRTY}
+sysctl -qw {_DIRTY}=0
+echo '{DISK} *(rw,no_root_squash,insecure,no_subtree_check,fsid=78)' > {_EXPORTS}
+exportfs -ra
+"""
+# EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH, fs/ext4/ext4.h
+CUT = f"""
+systemctl stop nfs-server
+python3 -c 'import fcntl, os, struct
+fcntl.ioctl(os.open("{DISK}", os.O_RDONLY), 0x8004587d, struct.pack("I", 2))'
+until umount {DISK}; do sleep 0.2; done
+mount -o loop {_IMAGE} {DISK}
+systemctl start nfs-server
+echo Y > /proc/fs/nfsd/v4_end_grace || true
+"""
+REMOVE_DISK = f"""
+rm -f {_EXPORTS}
+exportfs -ra
+exportfs -f
+! mountpoint -q {DISK} || until umount {DISK}; do sleep 0.2; done
+rmdir {DISK}
+rm -f {_IMAGE}
+"""
+
+
+@contextmanager
+def disk_export(lab: Lab, node: str) -> Iterator[None]:
+    """Export an ext4 file system at DISK for cut_power(); it is gone afterwards."""
+    dirty = ""
+    try:
+        dirty = lab.run(node, "sh", "-ec", MAKE_DISK).stdout.strip()
+        yield
+    finally:
+        lab.run(node, "sh", "-c", REMOVE_DISK)
+        if dirty:
+            lab.run(node, "sysctl", "-qw", f"{_DIRTY}={dirty}")
+
+
+def cut_power(lab: Lab, node: str) -> None:
+    """Have the file system at DISK lose what is not on its disk, and restart the server."""
+    lab.run(node, "sh", "-ec", CUT)
 
 
 @contextmanager

@@ -10,6 +10,8 @@
  *	many	more unfinished reads than the server grants credits
  *	small	the limits of a server with small transfers
  *	session	the same with reads only, and NFSv4.1
+ *	power	write files, some with fsync or close, until a line says that the server had no power: each loss is an error;
+ *		write what was lost again
  *
  * Prints a line of JSON at the end, "ready" where a test waits for it, and the connections made so far after a batch. Exit status 1 with a reason if anything
  * else than the expected happens.
@@ -19,6 +21,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +56,14 @@ static void ready(void)
 {
 	printf("ready\n");
 	fflush(stdout);
+}
+
+static void wait_for_line(void)
+{
+	char line[16];
+
+	ready();
+	expect(!!fgets(line, sizeof(line), stdin), "no line");
 }
 
 /* Contents of a block: its number and how often it was written */
@@ -261,15 +272,13 @@ static void full(void)
 static void stale(void)
 {
 	struct nfsrdma_file *file;
-	char line[16];
 	ssize_t n;
 	int i;
 
 	open_session(1, 3);
 	file = open_file("gone", O_RDONLY);
 	expect(nfsrdma_pread(file, room, BLOCK, 0) > 0, "pread");
-	ready();
-	expect(!!fgets(line, sizeof(line), stdin), "no line");
+	wait_for_line();
 	/* older servers keep the file open for a while */
 	for (i = 0; (n = nfsrdma_pread(file, room, BLOCK, 0)) > 0 && i < 300; i++)
 		usleep(100000);
@@ -331,6 +340,108 @@ static void session_lost(void)
 	print_stats("batches", batches);
 }
 
+/* --- power cut --- */
+
+/* What the program does with a file before the power cut */
+enum deed { SYNCED, CLOSED, OPEN, RELEASED, BATCHED, DEEDS };
+
+static struct nfsrdma_file *opened[DEEDS];
+static const char *const names[DEEDS] = {"synced", "closed", "open", "released", "batched"};
+
+/* A file of BATCH blocks, each with this version */
+static void write_file(struct nfsrdma_file *file, enum deed deed, uint32_t version)
+{
+	for (uint32_t i = 0; i < BATCH; i++) {
+		ssize_t n;
+
+		fill(room, deed * BATCH + i, version);
+		n = nfsrdma_pwrite(file, room, BLOCK, (uint64_t)i * BLOCK);
+		expect(n == BLOCK, "write of %s: %zd", names[deed], n);
+	}
+}
+
+static void check_file(struct nfsrdma_file *file, enum deed deed, uint32_t version)
+{
+	for (uint32_t i = 0; i < BATCH; i++) {
+		ssize_t n = nfsrdma_pread(file, room, BLOCK, (uint64_t)i * BLOCK);
+
+		fill(wanted, deed * BATCH + i, version);
+		expect(n == BLOCK && !memcmp(room, wanted, BLOCK), "%s: block %u, read %zd", names[deed], i, n);
+	}
+}
+
+static void close_in_a_batch(struct nfsrdma_file *file, int result)
+{
+	struct nfsrdma_completion done;
+
+	expect(!nfsrdma_prepare_close(file, 0), "prepare_close");
+	expect(nfsrdma_submit(session) == 1, "submit");
+	expect(nfsrdma_wait(session, &done, 1, 1, -1) == 1, "wait");
+	expect(done.result == result, "close in a batch: found %d, expected %d", (int)done.result, result);
+}
+
+static void expect_fsync(struct nfsrdma_file *file, enum deed deed, int result)
+{
+	int rc = nfsrdma_fsync(file);
+
+	expect(rc == result, "fsync of %s: found %d, expected %d", names[deed], rc, result);
+}
+
+static struct nfsrdma_file *before_cut(enum deed deed)
+{
+	struct nfsrdma_file *file = open_file(names[deed], O_RDWR | O_CREAT);
+
+	write_file(file, deed, 1);
+	if (deed == SYNCED)
+		expect_fsync(file, deed, 0);
+	if (deed == CLOSED)
+		expect(!nfsrdma_close(file), "close");
+	if (deed == RELEASED)
+		nfsrdma_release(file);
+	if (deed == BATCHED)
+		close_in_a_batch(file, 0);
+	return deed == SYNCED || deed == OPEN ? file : NULL;
+}
+
+/* The first fsync reports the loss, the data is written again, and the second one succeeds */
+static void after_cut(struct nfsrdma_file *file, enum deed deed)
+{
+	bool lost = deed == OPEN || deed == RELEASED;
+
+	if (!file)
+		file = open_file(names[deed], O_RDWR);
+	expect_fsync(file, deed, lost ? -EIO : 0);
+	if (lost)
+		write_file(file, deed, 1);
+	expect_fsync(file, deed, 0);
+	check_file(file, deed, 1);
+	/* for the next cut, which a close reports */
+	write_file(file, deed, 2);
+	opened[deed] = file;
+}
+
+static void power(void)
+{
+	open_session(BATCH, 3);
+	for (int i = 0; i < DEEDS; i++)
+		opened[i] = before_cut(i);
+	wait_for_line();
+	for (int i = 0; i < DEEDS; i++)
+		after_cut(opened[i], i);
+	wait_for_line();
+	for (int i = 0; i < DEEDS; i++) {
+		int rc;
+
+		if (i == BATCHED) {
+			close_in_a_batch(opened[i], -EIO);
+			continue;
+		}
+		rc = nfsrdma_close(opened[i]);
+		expect(rc == -EIO, "close of %s: found %d, expected %d", names[i], rc, -EIO);
+	}
+	print_stats("cuts", 2);
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 2 ? argv[1] : "";
@@ -352,6 +463,8 @@ int main(int argc, char **argv)
 		small();
 	else if (!strcmp(what, "session"))
 		session_lost();
+	else if (!strcmp(what, "power"))
+		power();
 	else
 		return 2;
 	nfsrdma_disconnect(session);
