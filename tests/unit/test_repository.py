@@ -38,11 +38,15 @@ def test_each_file_names_its_licence(path: Path) -> None:
         or folder.name in ("bench", "fio")
     )
     wanted = "GPL-2.0-only" if gpl and path.suffix != ".py" else "Apache-2.0"
-    # it links the module's code
-    if parts[:2] == ("tests", "wire") and path.suffix in (".c", ".h"):
+    # they link the module's code
+    if parts[:2] in {("tests", "wire"), ("tests", "device")} and path.suffix in (".c", ".h"):
         wanted = "Apache-2.0 OR GPL-2.0-only"
-    # what programs link
-    if (parts[0] == "lib" and folder.name != "fio") or parts[:2] == ("kmod", "wire"):
+    # what programs link, and its headers of earlier versions
+    if (
+        (parts[0] == "lib" and folder.name != "fio")
+        or parts[:2] == ("kmod", "wire")
+        or path.match("tests/unit/data/nfsrdma-*.h")
+    ):
         wanted = "GPL-2.0-only OR BSD-3-Clause"
     found = re.search(
         r"SPDX-License-Identifier: (.*?)(?: (?:\*/|-->))?$", "\n".join(lines[:3]), re.M
