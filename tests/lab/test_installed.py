@@ -93,6 +93,38 @@ def test_the_core_alone_names_the_extra_that_a_command_needs(wheel: Path, venv: 
         assert "pip install 'nfsrdma-tools[live]'" in done.stderr
 
 
+READ = """
+import importlib.metadata
+import os
+
+from device import FOLDER, Device, build
+
+path = build()
+device = Device(path)
+device.put("/export", kind=FOLDER)
+device.put("/export/data", b"data")
+os.environ["NFSRDMA_LIBRARY"] = str(path)
+
+from nfsrdma_tools import client
+
+with client.connect("server:/export") as session, session.open("data") as file:
+    print(file.pread(4, 0).decode())
+print(client.__file__)
+print(*sorted(each.name for each in importlib.metadata.distributions()))
+"""
+
+
+def test_the_client_alone_needs_no_other_package_than_cffi(wheel: Path, venv: Path) -> None:
+    output(venv / "bin/pip", "install", "-q", "--no-deps", wheel)
+    output(venv / "bin/pip", "install", "-q", "cffi")
+    said = output(venv / "bin/python", "-P", "-c", READ, PYTHONPATH=str(ROOT / "tests"))
+    data, place, packages = said.splitlines()
+    assert data == "data"
+    assert Path(place).is_relative_to(venv)
+    # a venv brings pip, and setuptools before Python 3.12
+    assert {*packages.split()} - {"setuptools"} == {"cffi", "nfsrdma-tools", "pip", "pycparser"}
+
+
 @pytest.fixture(scope="module")
 def debs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("debs")
