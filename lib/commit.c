@@ -16,18 +16,26 @@
 
 #include "session.h"
 
-/* The server may have lost what it has not committed; @error is for the open files of the inode */
-static void note_loss(struct nfsrdma_session *session, struct inode *inode, int error)
+/* The server may have lost what it has not committed */
+static void note_loss(struct nfsrdma_session *session, struct inode *inode)
 {
 	inode->lost = ++session->losses;
-	inode->lost_error = error;
-	inode->untold = true;
+	inode->untold = -EIO;
+}
+
+/* The server refused a COMMIT: after that, a program repeats the call; after a loss, it has to write again */
+static void note_refusal(struct nfsrdma_session *session, struct inode *inode, int error)
+{
+	inode->refused = ++session->losses;
+	inode->refusal = error;
+	if (!inode->untold)
+		inode->untold = error;
 }
 
 static void compare_verifier(struct nfsrdma_session *session, struct inode *inode, const uint8_t *verifier)
 {
 	if (inode->writes != inode->committed && memcmp(inode->verifier, verifier, sizeof(inode->verifier)))
-		note_loss(session, inode, -EIO);
+		note_loss(session, inode);
 	memcpy(inode->verifier, verifier, sizeof(inode->verifier));
 }
 
@@ -42,14 +50,19 @@ void commit_written(struct nfsrdma_session *session, struct inode *inode, const 
 static int result_of(struct nfsrdma_file *file, int rc)
 {
 	struct inode *inode = file->inode;
+	int error = inode->untold;
 
-	if (inode->lost <= file->seen && !inode->untold)
+	if (inode->refused > file->seen)
+		error = inode->refusal;
+	if (inode->lost > file->seen || inode->untold == -EIO)
+		error = -EIO;
+	file->seen = file->session->losses;
+	inode->untold = 0;
+	if (!error)
 		return rc;
-	file->seen = inode->lost;
-	inode->untold = false;
-	if (inode->lost_error == -EIO)
+	if (error == -EIO)
 		return fail(-EIO, "the server may have lost data that it had not committed: write it again");
-	return fail(inode->lost_error, "COMMIT: %s", strerror(-inode->lost_error));
+	return fail(error, "COMMIT: %s", strerror(-error));
 }
 
 /* --- COMMIT --- */
@@ -79,7 +92,7 @@ static int finish_commit(struct nfsrdma_session *session, struct request *req, s
 	if (rc == -EINPROGRESS)
 		return rc;
 	if (rc) {
-		note_loss(session, inode, rc);
+		note_refusal(session, inode, rc);
 		/* no COMMIT will ever succeed */
 		if (rc == -ESTALE)
 			inode->committed = inode->writes;

@@ -404,18 +404,18 @@ struct optimist {
  * @verifier: of the last WRITE or COMMIT
  * @barriers: closes and fsyncs of batches
  * @lost: number of the last loss in the session; 0: none
- * @lost_error: negative errno value of the loss
- * @untold: no open file has reported it
+ * @refused: the same, of a COMMIT that the server refused
+ * @refusal: negative errno value of that
+ * @untold: negative errno value of what no open file has reported; 0: nothing
  * @cached: the same file in the cache, or NULL
  */
 struct inode {
 	struct inode *next;
 	struct nfs_fh fh;
 	uint32_t users;
-	uint64_t writes, committed, barriers, lost;
+	uint64_t writes, committed, barriers, lost, refused;
 	uint8_t verifier[8];
-	int lost_error;
-	bool untold;
+	int refusal, untold;
 	struct cached_file *cached;
 };
 

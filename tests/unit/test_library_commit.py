@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("device", reason="no tests/device; missed: restarts between write and fsync")
 
-from device import FOLDER, Device, build
+from device import COMMIT, FOLDER, Device, build
 
 from nfsrdma_tools.client import library
 
@@ -123,6 +123,30 @@ def test_what_is_written_again_is_on_disk(device: Device, client: Client) -> Non
     assert client.fsync(file) == 0
     assert on_disk(device, "a") == b"x" * SIZE
     assert client.close(file) == 0
+
+
+def test_a_refused_commit_hides_no_loss(device: Device, client: Client) -> None:
+    """-ENOSPC says that fsync may be repeated; a repeated one does not bring the data back."""
+    files = [client.open("a"), client.open("a")]
+    client.write(files[0], b"x" * SIZE)
+    device.restart()
+    client.write(files[0], b"y", SIZE)
+    device.error(COMMIT, errno.ENOSPC, times=2)
+    assert client.fsync(files[0]) == -errno.EIO
+    assert client.fsync(files[0]) == -errno.ENOSPC
+    assert client.fsync(files[0]) == 0
+    # the other one reports both by one error
+    assert client.close(files[1]) == -errno.EIO
+    assert client.close(files[0]) == 0
+    # without an open file that could report it
+    client.write(file := client.open("a"), b"x" * SIZE)
+    device.restart()
+    client.write(file, b"y", SIZE)
+    client.release(file)
+    again = client.open("a")
+    device.error(COMMIT, errno.ENOSPC)
+    assert client.fsync(again) == -errno.EIO
+    assert client.close(again) == 0
 
 
 def test_a_close_in_a_batch_commits_the_write_before_it(device: Device, client: Client) -> None:
