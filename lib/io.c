@@ -513,8 +513,11 @@ static ssize_t transfer_all(struct nfsrdma_file *file, enum io_kind kind, uint8_
 		count = SSIZE_MAX;
 	while (done < count && !*eof) {
 		size_t part = count - done < most ? count - done : most;
-		ssize_t moved = transfer_once(file, kind, buf + done, part, offset + done, eof);
+		ssize_t moved;
 
+		if (done && wait_ask(file->session))
+			break;
+		moved = transfer_once(file, kind, buf + done, part, offset + done, eof);
 		if (moved < 0)
 			return done ? (ssize_t)done : moved;
 		/* a server at the end of a file says so, or returns nothing */

@@ -696,6 +696,7 @@ uint64_t wait_look(struct nfsrdma_session *session);
 bool wait_arm(struct nfsrdma_session *session);
 int wait_sleep(struct nfsrdma_session *session, uint64_t until);
 int wait_once(struct nfsrdma_session *session);
+int wait_ask(struct nfsrdma_session *session);
 struct request *wait_for_slot(struct nfsrdma_session *session);
 int wait_no_slot(const struct nfsrdma_session *session);
 int wait_for(struct nfsrdma_session *session, struct request *req);

@@ -153,6 +153,17 @@ static int ask(struct nfsrdma_session *session, uint64_t now)
 	return session->interrupted ? fail(-EINTR, "%s: interrupted", session->host) : 0;
 }
 
+/* The same for a call of many RPCs, whose replies may come too fast for a sleep */
+int wait_ask(struct nfsrdma_session *session)
+{
+	uint64_t now;
+
+	if (!session->options.interrupted)
+		return 0;
+	now = now_ms();
+	return now >= session->asked + ASK_EVERY ? ask(session, now) : 0;
+}
+
 /**
  * wait_sleep - wait for a message or an event, after a poll that found nothing
  * @session: session

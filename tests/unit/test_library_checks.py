@@ -36,6 +36,7 @@ CHECKS = (
     "small arena",
     "failed block",
     "wait for nothing",
+    "interrupt of a fast call",
     "busy server",
     "flags of open",
     "calls of a path",

@@ -1581,6 +1581,37 @@ static void check_wait_for_nothing(void)
 	nfsrdma_disconnect(session);
 }
 
+static uint32_t asked;
+
+static int asks(void *data)
+{
+	(void)data;
+	asked++;
+	return 1;
+}
+
+/* A call whose replies come at once never sleeps: it asks between its RPCs */
+static void check_interrupt_of_a_fast_call(void)
+{
+	static uint8_t data[1 << 20];
+	struct nfsrdma_file *file;
+	ssize_t rc;
+
+	serve = counts_reads;
+	open_session(0);
+	session->read_max = 512;
+	without_eof = true;
+	file = open_file();
+	session->options.interrupted = asks;
+	rc = nfsrdma_pread(file, data, sizeof(data), 0);
+	expect(asked == 1 && rc == 512 && reads_seen == 1, "asked %u times: %zd bytes", asked, rc);
+	/* not again within a moment */
+	rc = nfsrdma_pread(file, data, 1024, 0);
+	expect(asked == 1 && rc == 1024, "asked %u times: %zd bytes", asked, rc);
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+}
+
 static void always_busy(const struct nfr_header *call, const uint8_t *rpc, size_t length)
 {
 	uint8_t results[8] = {};
@@ -1711,6 +1742,7 @@ static const struct {
 	{ "small arena", check_small_arena },
 	{ "failed block", check_failed_block },
 	{ "wait for nothing", check_wait_for_nothing },
+	{ "interrupt of a fast call", check_interrupt_of_a_fast_call },
 	{ "busy server", check_busy_server },
 	{ "flags of open", check_flags_of_open },
 	{ "calls of a path", check_calls_of_a_path },
