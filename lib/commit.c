@@ -132,6 +132,7 @@ static int commit_now(struct nfsrdma_file *file)
 
 	while (has_writes(session, inode, UINT64_MAX)) {
 		rc = wait_once(session);
+		wait_end(session);
 		if (rc)
 			return rc;
 	}

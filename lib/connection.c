@@ -75,8 +75,12 @@ int connection_use_fd(struct nfsrdma_session *session)
 		return 0;
 	process_lock();
 	session->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (session->wake < 0 || !watch_descriptor(session, session->wake))
+	if (session->wake < 0 || !watch_descriptor(session, session->wake)) {
 		rc = fail(-errno, "eventfd: %s", strerror(errno));
+		if (session->wake >= 0)
+			close(session->wake);
+		session->wake = -1;
+	}
 	process_unlock();
 	return rc;
 }

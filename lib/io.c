@@ -385,8 +385,7 @@ EXPORTED int nfsrdma_submit(struct nfsrdma_session *session)
 		return rc;
 	rc = submit_batch(session);
 	/* completions without a message */
-	if (session->fd_used && session->ndone)
-		connection_wake(session);
+	wait_end(session);
 	return rc;
 }
 
@@ -435,7 +434,10 @@ EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_comple
 		if (rc)
 			break;
 	}
-	return session->ndone || !rc ? batch_take(session, completions, count) : rc;
+	if (session->ndone || !rc)
+		rc = batch_take(session, completions, count);
+	wait_end(session);
+	return rc;
 }
 
 EXPORTED int nfsrdma_fd(struct nfsrdma_session *session)

@@ -695,6 +695,7 @@ int wait_poll(struct nfsrdma_session *session);
 uint64_t wait_look(struct nfsrdma_session *session);
 bool wait_arm(struct nfsrdma_session *session);
 int wait_sleep(struct nfsrdma_session *session, uint64_t until);
+void wait_end(struct nfsrdma_session *session);
 int wait_once(struct nfsrdma_session *session);
 int wait_ask(struct nfsrdma_session *session);
 struct request *wait_for_slot(struct nfsrdma_session *session);

@@ -198,12 +198,24 @@ int wait_sleep(struct nfsrdma_session *session, uint64_t until)
 	if (next <= now)
 		return 0;
 	next = next == NEVER ? NEVER : next - now;
+	/* of no use to this call, and the sleep would end at once */
+	connection_rest(session);
 	n = epoll_wait(session->epoll, &event, 1, next > most ? most : next);
 	wait_look(session);
 	/* after a signal, and from time to time also if events end each sleep */
 	if (asks && (n < 0 || now >= session->asked + ASK_EVERY))
 		return ask(session, now);
 	return 0;
+}
+
+/*
+ * The end of a call that handled what has arrived: completions of other operations may be among it, and nothing else
+ * would make the descriptor readable.  The same goes for a connection that reports no completion yet.
+ */
+void wait_end(struct nfsrdma_session *session)
+{
+	if (session->fd_used && !session->woken && (session->ndone || !session->armed))
+		connection_wake(session);
 }
 
 /* Handle what has arrived, or wait for it; 0, or -EINTR */
@@ -221,9 +233,10 @@ struct request *wait_for_slot(struct nfsrdma_session *session)
 	/* as many as signal_every may wait for a completion that no Send reports */
 	while (!req && request_count_free(session) >= session->signal_every) {
 		if (wait_once(session))
-			return NULL;
+			break;
 		req = request_take(session);
 	}
+	wait_end(session);
 	return req;
 }
 
@@ -256,6 +269,7 @@ int wait_for(struct nfsrdma_session *session, struct request *req)
 		if (rc && req->state != REQUEST_DONE)
 			give_up(session, req, rc);
 	}
+	wait_end(session);
 	return req->error;
 }
 
