@@ -171,6 +171,8 @@ EXPORTED int nfsrdma_close(struct nfsrdma_file *file)
 	if (!file)
 		return 0;
 	rc = process_check(file->session);
+	if (rc == -EDEADLK)
+		return rc;
 	if (!rc && writable(file))
 		rc = commit_now(file);
 	file_put(file);
@@ -179,7 +181,7 @@ EXPORTED int nfsrdma_close(struct nfsrdma_file *file)
 
 EXPORTED void nfsrdma_release(struct nfsrdma_file *file)
 {
-	if (file)
+	if (file && !process_asks(file->session))
 		file_put(file);
 }
 

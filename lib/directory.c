@@ -108,7 +108,7 @@ EXPORTED int nfsrdma_readdir(struct nfsrdma_dir *dir, struct nfsrdma_entry *entr
 
 EXPORTED void nfsrdma_closedir(struct nfsrdma_dir *dir)
 {
-	if (!dir)
+	if (!dir || process_asks(dir->session))
 		return;
 	xdr_free((xdrproc_t)xdr_readdirplus3_res, (char *)&dir->res);
 	free(dir);

@@ -59,7 +59,8 @@ struct nfsrdma_region;
  *	its page cache by RDMA over a second connection (default: 0)
  * @cache: bytes of memory for data that was read, in blocks of 4096; see nfsrdma_open() (default: none)
  * @interrupted: called by a call that waits, after a signal and five times a second: a result other than 0 ends the
- *	call with -EINTR; it calls no function of the library (default: none, and signals end no call)
+ *	call with -EINTR, or with what it moved so far.  It does not use the session: calls return -EDEADLK, and those
+ *	without a result do nothing (default: none, and signals end no call)
  * @interrupted_data: argument of @interrupted
  */
 struct nfsrdma_options {

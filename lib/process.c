@@ -99,10 +99,18 @@ bool process_owns(const struct nfsrdma_session *session)
 	return session->generation == generation;
 }
 
-/* Does this process own the session?  0, or -EOWNERDEAD */
+/* Does options.interrupted make this call, below another one that uses the session? */
+bool process_asks(const struct nfsrdma_session *session)
+{
+	return session->asking && process_owns(session);
+}
+
+/* May the caller use the session?  0, -EOWNERDEAD or -EDEADLK */
 int process_check(const struct nfsrdma_session *session)
 {
 	if (!process_owns(session))
 		return fail(-EOWNERDEAD, "the session belongs to the parent process: open another one");
+	if (session->asking)
+		return fail(-EDEADLK, "options.interrupted uses the session that called it");
 	return 0;
 }

@@ -223,7 +223,7 @@ EXPORTED int nfsrdma_connect(const char *target, const struct nfsrdma_options *o
 
 EXPORTED void nfsrdma_disconnect(struct nfsrdma_session *session)
 {
-	if (!session)
+	if (!session || process_asks(session))
 		return;
 	if (process_owns(session)) {
 		/* a reply to an unfinished read or write would complete it */

@@ -513,6 +513,7 @@ struct nfsrdma_session {
 	uint32_t polls;
 	uint64_t asked;			/* when options.interrupted was called */
 	bool interrupted;		/* its last result */
+	bool asking;			/* it is being called */
 
 	/* completions that the caller has not got yet, a ring with a place for each operation of options.depth */
 	struct nfsrdma_completion *done;
@@ -551,6 +552,7 @@ void process_enter(struct nfsrdma_session *session);
 void process_leave(struct nfsrdma_session *session);
 void process_adopt(struct nfsrdma_session *session);
 bool process_owns(const struct nfsrdma_session *session);
+bool process_asks(const struct nfsrdma_session *session);
 int process_check(const struct nfsrdma_session *session);
 
 /* Milliseconds of the monotonic clock */

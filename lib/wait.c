@@ -149,7 +149,9 @@ bool wait_arm(struct nfsrdma_session *session)
 static int ask(struct nfsrdma_session *session, uint64_t now)
 {
 	session->asked = now;
+	session->asking = true;
 	session->interrupted = session->options.interrupted(session->options.interrupted_data);
+	session->asking = false;
 	return session->interrupted ? fail(-EINTR, "%s: interrupted", session->host) : 0;
 }
 
