@@ -12,7 +12,8 @@
 /* More than any version will have: a size that nobody has set */
 #define SIZE_MOST	4096
 
-static int check_size(size_t size, size_t least, const char *name)
+/* Is @size that of some version, the first one of which has @least bytes?  0, or -EINVAL */
+int abi_check(size_t size, size_t least, const char *name)
 {
 	if (size >= least && size <= SIZE_MOST)
 		return 0;
@@ -37,7 +38,7 @@ int abi_take(void *to, size_t known, const void *from, size_t least, const char 
 	int rc;
 
 	memcpy(&size, from, sizeof(size));
-	rc = check_size(size, least, name);
+	rc = abi_check(size, least, name);
 	if (rc)
 		return rc;
 	for (i = known; i < size; i++)
@@ -64,7 +65,7 @@ int abi_give(void *to, const void *from, size_t known, size_t least, const char 
 	int rc;
 
 	memcpy(&size, to, sizeof(size));
-	rc = check_size(size, least, name);
+	rc = abi_check(size, least, name);
 	if (rc)
 		return rc;
 	size = size < known ? size : known;

@@ -75,9 +75,12 @@ EXPORTED int nfsrdma_readdir(struct nfsrdma_dir *dir, struct nfsrdma_entry *entr
 {
 	int rc = process_check(dir->session), left_out = 0;
 	struct nfsrdma_entry all;
-	size_t size;
+	size_t size = entry->size;
 	entry3 *from;
 
+	/* before the directory goes on to the next entry */
+	if (!rc)
+		rc = abi_check(size, ENTRY_LEAST, "entry");
 	if (rc)
 		return rc;
 	do {
@@ -100,10 +103,9 @@ EXPORTED int nfsrdma_readdir(struct nfsrdma_dir *dir, struct nfsrdma_entry *entr
 	};
 	if (from->attr.present)
 		nfs_stat(&from->attr.post_attr3_u.attr, &all.stat);
-	size = entry->size;
-	rc = abi_give(entry, &all, sizeof(all), ENTRY_LEAST, "entry");
+	abi_give(entry, &all, sizeof(all), ENTRY_LEAST, "entry");
 	entry->size = size;
-	return rc ? rc : 1;
+	return 1;
 }
 
 EXPORTED void nfsrdma_closedir(struct nfsrdma_dir *dir)

@@ -579,6 +579,7 @@ static inline uint64_t began_at(const struct nfsrdma_session *session)
 #define STATS_LEAST		ABI_UP_TO(struct nfsrdma_stats, cached)
 #define ENTRY_LEAST		ABI_UP_TO(struct nfsrdma_entry, stat)
 
+int abi_check(size_t size, size_t least, const char *name);
 int abi_take(void *to, size_t known, const void *from, size_t least, const char *name);
 int abi_give(void *to, const void *from, size_t known, size_t least, const char *name);
 
