@@ -78,10 +78,22 @@ int fuzz_clock(clockid_t clock, struct timespec *now)
 static void complete_reads(void);
 static void answer_held(void);
 
+/* A descriptor, and the number of sleeps that it would end at once */
+static int watched = -1;
+static uint32_t sleeps_that_end;
+
+static bool readable(int fd)
+{
+	struct pollfd wanted = { .fd = fd, .events = POLLIN };
+
+	return poll(&wanted, 1, 0) == 1;
+}
+
 int fuzz_epoll(int fd, struct epoll_event *events, int most, int timeout)
 {
 	(void)fd, (void)events, (void)most;
 	skipped += timeout;
+	sleeps_that_end += watched >= 0 && readable(watched);
 	complete_reads();
 	answer_held();
 	return 0;
@@ -552,6 +564,7 @@ static void attributes(const struct nfr_header *call)
 }
 
 static bool without_eof;
+static uint32_t asked;		/* times that options.interrupted was called */
 
 /* READ returns as many bytes of 0x5a as the Call wants, NULL nothing */
 static void reads(const struct nfr_header *call, const uint8_t *rpc, size_t length)
@@ -1378,13 +1391,6 @@ static void check_close(void)
 	end_writes();
 }
 
-static bool readable(int fd)
-{
-	struct pollfd wanted = { .fd = fd, .events = POLLIN };
-
-	return poll(&wanted, 1, 0) == 1;
-}
-
 /* A close in a batch waits for the writes before it, and for no others */
 static void check_close_in_a_batch(void)
 {
@@ -1441,6 +1447,80 @@ static void check_close_in_a_batch(void)
 	nfsrdma_disconnect(session);
 }
 
+/* Other calls take completions that the descriptor has to report, and do not sleep with a descriptor that is readable */
+static void check_descriptor_beside_other_calls(void)
+{
+	struct nfsrdma_completion done[8];
+	struct nfsrdma_file *file;
+	uint8_t data[512];
+	int fd;
+
+	serve = reads_later;
+	open_session(0);
+	expect(!nfsrdma_null(session), "null");
+	file = open_file();
+	fd = session->epoll;
+	session->epoll = -1;
+	expect(nfsrdma_fd(session) == -EBADF && nfsrdma_fd(session) == -EBADF, "a descriptor that cannot be watched");
+	session->epoll = fd;
+	expect(nfsrdma_fd(session) == fd && !nfsrdma_peek(session, done, 8) && !readable(fd), "fd");
+	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 1) && nfsrdma_submit(session) == 1, "submit");
+	expect(!readable(fd), "a descriptor that is readable before a message");
+	expect(!nfsrdma_null(session), "null");
+	expect(readable(fd), "null took the completion of a read");
+	/* a Call without a reply: a sleep for each look at the clock, and no more */
+	watched = fd;
+	stalled = 1;
+	expect(!nfsrdma_null(session), "null");
+	expect(!sleeps_that_end, "%u sleeps that end at once", sleeps_that_end);
+	expect(readable(fd), "null took the completion of a read");
+	expect(nfsrdma_peek(session, done, 8) == 1 && done[0].result == sizeof(data), "peek");
+	expect(!readable(fd), "a descriptor that is readable without a message");
+	/* a part of the completions */
+	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 2), "prepare");
+	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 3) && nfsrdma_submit(session) == 2, "submit");
+	expect(!nfsrdma_null(session) && nfsrdma_wait(session, done, 1, 1, -1) == 1, "wait");
+	expect(readable(fd) && nfsrdma_peek(session, done, 8) == 1 && !readable(fd), "the other one");
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+}
+
+static int calls_back(void *data)
+{
+	struct nfsrdma_file *file = data;
+	struct nfsrdma_completion done;
+	uint8_t byte;
+
+	asked++;
+	expect(nfsrdma_pread(file, &byte, 1, 0) == -EDEADLK && nfsrdma_null(session) == -EDEADLK, "a call");
+	expect(nfsrdma_wait(session, &done, 1, 1, -1) == -EDEADLK, "wait");
+	expect(nfsrdma_prepare_close(file, 0) == -EDEADLK && nfsrdma_close(file) == -EDEADLK, "close");
+	nfsrdma_release(file);
+	nfsrdma_disconnect(session);
+	return asked == 2;
+}
+
+/* What options.interrupted does to the session has no effect */
+static void check_interrupted_uses_its_session(void)
+{
+	static uint8_t data[512];
+	struct nfsrdma_file *file;
+	ssize_t rc;
+
+	serve = reads_later;
+	open_session(0);
+	file = open_file();
+	session->options.interrupted = calls_back;
+	session->options.interrupted_data = file;
+	stalled = 1000;
+	rc = nfsrdma_pread(file, data, sizeof(data), 0);
+	expect(asked == 2 && rc == -EINTR, "asked %u times: %zd bytes", asked, rc);
+	stalled = 0;
+	expect(nfsrdma_pread(file, data, sizeof(data), 0) == sizeof(data), "pread");
+	expect(!nfsrdma_close(file), "close");
+	nfsrdma_disconnect(session);
+}
+
 /* --- the binary interface --- */
 
 /* The library writes no byte behind the size that the caller has set, and none for a size of no version */
@@ -1466,6 +1546,44 @@ static void check_sizes_of_structs(void)
 	expect(stats.behind[0] == 0x5a5a5a5a && terms.behind[0] == 0x5a5a5a5a, "a byte behind a struct");
 	stats.stats = (struct nfsrdma_stats){ .size = STATS_LEAST };
 	expect(!nfsrdma_stats(session, &stats.stats) && stats.stats.calls == 1, "stats of version 0.1.0");
+	nfsrdma_disconnect(session);
+}
+
+/* READDIRPLUS returns two entries */
+static void lists_two(const struct nfr_header *call, const uint8_t *rpc, size_t length)
+{
+	uint8_t results[256] = {}, *at = results + 16;
+	int i;
+
+	if (procedure_of(rpc) != NFS_READDIRPLUS) {
+		attributes(call);
+		return;
+	}
+	(void)length;
+	for (i = 1; i < 3; i++) {
+		at = put64(nfr_wire_put32(at, 1), i);
+		at = put_opaque(at, i == 1 ? "a" : "b", 1);
+		at = nfr_wire_put32(nfr_wire_put32(put64(at, i), 0), 0);
+	}
+	at = nfr_wire_put32(nfr_wire_put32(at, 0), 1);
+	reply(call, results, at - results);
+}
+
+/* A call with a wrong size skips no entry */
+static void check_size_of_an_entry(void)
+{
+	struct nfsrdma_entry entry = {};
+	struct nfsrdma_dir *dir;
+
+	serve = lists_two;
+	open_session(0);
+	expect(!nfsrdma_opendir(session, "", &dir), "opendir");
+	expect(nfsrdma_readdir(dir, &entry) == -EINVAL, "an entry of size 0");
+	entry.size = sizeof(entry);
+	expect(nfsrdma_readdir(dir, &entry) == 1 && !strcmp(entry.name, "a"), "the first one");
+	expect(nfsrdma_readdir(dir, &entry) == 1 && !strcmp(entry.name, "b"), "the second one");
+	expect(!nfsrdma_readdir(dir, &entry), "the end");
+	nfsrdma_closedir(dir);
 	nfsrdma_disconnect(session);
 }
 
@@ -1580,8 +1698,6 @@ static void check_wait_for_nothing(void)
 	nfsrdma_close(file);
 	nfsrdma_disconnect(session);
 }
-
-static uint32_t asked;
 
 static int asks(void *data)
 {
@@ -1737,7 +1853,10 @@ static const struct {
 	{ "restart before fsync", check_restart_before_fsync },
 	{ "close", check_close },
 	{ "close in a batch", check_close_in_a_batch },
+	{ "descriptor beside other calls", check_descriptor_beside_other_calls },
+	{ "interrupted uses its session", check_interrupted_uses_its_session },
 	{ "sizes of structs", check_sizes_of_structs },
+	{ "size of an entry", check_size_of_an_entry },
 	{ "ranges", check_ranges },
 	{ "small arena", check_small_arena },
 	{ "failed block", check_failed_block },
