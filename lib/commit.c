@@ -74,7 +74,7 @@ static void encode_commit(struct nfsrdma_session *session, struct request *req)
 
 	/* all of the file */
 	at = put64(at, 0);
-	at = nfr_wire_put32(at, 0);
+	at = put32(at, 0);
 	req->length = at - (req->message + HEADER_ROOM);
 	request_expect(req, REPLY_SMALL);
 }

@@ -148,9 +148,9 @@ static int encode_write(struct nfsrdma_session *session, struct request *req, ui
 
 	at = put_opaque(at, io->file->fh.bytes, io->file->fh.length);
 	at = put64(at, offset);
-	at = nfr_wire_put32(at, io->count);
-	at = nfr_wire_put32(at, stable_of(io->file));
-	at = nfr_wire_put32(at, io->count);
+	at = put32(at, io->count);
+	at = put32(at, stable_of(io->file));
+	at = put32(at, io->count);
 	req->length = at - (req->message + HEADER_ROOM);
 	if (NFR_WIRE_MIN + req->length + padded(io->count) <= session->send_size) {
 		memcpy(at, io->buf, io->count);

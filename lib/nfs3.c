@@ -19,7 +19,7 @@ static int decode_results(struct nfsrdma_session *session, struct request *req, 
 
 	(void)session;
 	if (results->left >= 4)
-		rc = nfs_error(nfr_wire_load32(results->at));
+		rc = nfs_error(load32(results->at));
 	if (rc == -EINPROGRESS)
 		return rc;
 	xdrmem_create(&xdr, (char *)results->at, results->left, XDR_DECODE);
@@ -171,7 +171,7 @@ static void nfs3_encode_read(struct nfsrdma_session *session, struct request *re
 	uint8_t *at = put_opaque(request_begin(session, req, NFS_READ), fh->bytes, fh->length);
 
 	at = put64(at, offset);
-	at = nfr_wire_put32(at, req->io.count);
+	at = put32(at, req->io.count);
 	req->length = at - (req->message + HEADER_ROOM);
 }
 

@@ -84,9 +84,9 @@ static int nfs4_error(uint32_t status)
 
 static uint8_t *put_bitmap(uint8_t *at, uint64_t bits)
 {
-	at = nfr_wire_put32(at, 2);
-	at = nfr_wire_put32(at, bits);
-	return nfr_wire_put32(at, bits >> 32);
+	at = put32(at, 2);
+	at = put32(at, bits);
+	return put32(at, bits >> 32);
 }
 
 static uint8_t *compound_of(const struct nfsrdma_session *session, struct request *req)
@@ -99,10 +99,10 @@ static uint8_t *begin_compound(struct nfsrdma_session *session, struct request *
 {
 	uint8_t *at = request_begin(session, req, COMPOUND);
 
-	nfr_wire_store32(req->message + HEADER_ROOM + 16, 4);
-	at = nfr_wire_put32(at, 0);
-	at = nfr_wire_put32(at, MINOR_VERSION);
-	return nfr_wire_put32(at, operations);
+	store32(req->message + HEADER_ROOM + 16, 4);
+	at = put32(at, 0);
+	at = put32(at, MINOR_VERSION);
+	return put32(at, operations);
 }
 
 /* The same with SEQUENCE, which nfs4_stamp() completes */
@@ -110,7 +110,7 @@ static uint8_t *begin_sequence(struct nfsrdma_session *session, struct request *
 {
 	uint8_t *at = begin_compound(session, req, operations);
 
-	at = nfr_wire_put32(at, OP_SEQUENCE);
+	at = put32(at, OP_SEQUENCE);
 	memset(at, 0, 32);
 	req->sequenced = true;
 	return at + 32;
@@ -119,8 +119,8 @@ static uint8_t *begin_sequence(struct nfsrdma_session *session, struct request *
 static uint8_t *put_fh(uint8_t *at, const fh3 *fh)
 {
 	if (!fh->fh3_len)
-		return nfr_wire_put32(at, OP_PUTROOTFH);
-	at = nfr_wire_put32(at, OP_PUTFH);
+		return put32(at, OP_PUTROOTFH);
+	at = put32(at, OP_PUTFH);
 	return put_opaque(at, fh->fh3_val, fh->fh3_len);
 }
 
@@ -183,10 +183,10 @@ static bool nfs4_stamp(struct nfsrdma_session *session, struct request *req)
 		req->nfs4_slot = i;
 	}
 	memcpy(at, nfs4->session, sizeof(nfs4->session));
-	at = nfr_wire_put32(at + sizeof(nfs4->session), nfs4->slots[req->nfs4_slot].sequence);
-	at = nfr_wire_put32(at, req->nfs4_slot);
-	at = nfr_wire_put32(at, nfs4->nslots - 1);
-	nfr_wire_put32(at, 0);
+	at = put32(at + sizeof(nfs4->session), nfs4->slots[req->nfs4_slot].sequence);
+	at = put32(at, req->nfs4_slot);
+	at = put32(at, nfs4->nslots - 1);
+	put32(at, 0);
 	return true;
 }
 
@@ -251,13 +251,13 @@ static int take_sequence(struct nfsrdma_session *session, struct request *req, s
 static uint8_t *put_channel(uint8_t *at, uint32_t request, uint32_t response, uint32_t operations,
 			    uint32_t requests)
 {
-	at = nfr_wire_put32(at, 0);
-	at = nfr_wire_put32(at, request);
-	at = nfr_wire_put32(at, response);
-	at = nfr_wire_put32(at, 0);
-	at = nfr_wire_put32(at, operations);
-	at = nfr_wire_put32(at, requests);
-	return nfr_wire_put32(at, 0);
+	at = put32(at, 0);
+	at = put32(at, request);
+	at = put32(at, response);
+	at = put32(at, 0);
+	at = put32(at, operations);
+	at = put32(at, requests);
+	return put32(at, 0);
 }
 
 static bool take_channel(struct rpc_body *body, uint32_t *operations, uint32_t *requests)
@@ -276,12 +276,12 @@ static void encode_exchange_id(struct nfsrdma_session *session, struct request *
 	struct nfs4 *nfs4 = &session->nfs4;
 	uint8_t *at = begin_compound(session, req, 1);
 
-	at = nfr_wire_put32(at, OP_EXCHANGE_ID);
+	at = put32(at, OP_EXCHANGE_ID);
 	memcpy(at, nfs4->verifier, sizeof(nfs4->verifier));
 	at = put_opaque(at + sizeof(nfs4->verifier), nfs4->owner, strlen(nfs4->owner));
-	at = nfr_wire_put32(at, EXCHGID4_FLAG_USE_NON_PNFS);
-	at = nfr_wire_put32(at, 0);	/* SP4_NONE */
-	at = nfr_wire_put32(at, 0);	/* no implementation ID */
+	at = put32(at, EXCHGID4_FLAG_USE_NON_PNFS);
+	at = put32(at, 0);	/* SP4_NONE */
+	at = put32(at, 0);	/* no implementation ID */
 	end_compound(req, at);
 }
 
@@ -304,16 +304,16 @@ static void encode_create_session(struct nfsrdma_session *session, struct reques
 {
 	uint8_t *at = begin_compound(session, req, 1);
 
-	at = nfr_wire_put32(at, OP_CREATE_SESSION);
+	at = put32(at, OP_CREATE_SESSION);
 	at = put64(at, session->nfs4.client);
-	at = nfr_wire_put32(at, session->nfs4.create_sequence);
-	at = nfr_wire_put32(at, 0);
+	at = put32(at, session->nfs4.create_sequence);
+	at = put32(at, 0);
 	at = put_channel(at, CALL_MAX, IO_MAX + CALL_MAX, OPERATIONS_MAX, session->options.depth + 1);
 	/* the server has to be given one that it does not use */
 	at = put_channel(at, 4096, 4096, 2, 1);
-	at = nfr_wire_put32(at, 0x40000000);
-	at = nfr_wire_put32(at, 1);
-	at = nfr_wire_put32(at, AUTH_NONE);
+	at = put32(at, 0x40000000);
+	at = put32(at, 1);
+	at = put32(at, AUTH_NONE);
 	end_compound(req, at);
 }
 
@@ -342,8 +342,8 @@ static void encode_reclaim_complete(struct nfsrdma_session *session, struct requ
 {
 	uint8_t *at = begin_sequence(session, req, 2);
 
-	at = nfr_wire_put32(at, OP_RECLAIM_COMPLETE);
-	at = nfr_wire_put32(at, 0);
+	at = put32(at, OP_RECLAIM_COMPLETE);
+	at = put32(at, 0);
 	end_compound(req, at);
 }
 
@@ -570,7 +570,7 @@ static int parse_attributes(struct nfsrdma_session *session, struct rpc_body *bo
 
 static uint8_t *put_getattr(uint8_t *at, uint64_t bits)
 {
-	return put_bitmap(nfr_wire_put32(at, OP_GETATTR), bits);
+	return put_bitmap(put32(at, OP_GETATTR), bits);
 }
 
 static int get_attributes(struct nfsrdma_session *session, const char *path, const fh3 *fh, uint64_t bits,
@@ -629,9 +629,9 @@ static int nfs4_lookup(struct nfsrdma_session *session, const char *path, const 
 	req = begin_call(session, dir, 3, &at);
 	if (!req)
 		return wait_no_slot(session);
-	at = nfr_wire_put32(at, OP_LOOKUP);
+	at = put32(at, OP_LOOKUP);
 	at = put_opaque(at, name, strlen(name));
-	at = nfr_wire_put32(at, OP_GETFH);
+	at = put32(at, OP_GETFH);
 	rc = call_compound(session, req, put_getattr(at, STAT_ATTRIBUTES), "LOOKUP", path, parse_lookup, &found,
 		  ATTR_MOST);
 	if (!rc) {
@@ -664,7 +664,7 @@ static int nfs4_readlink(struct nfsrdma_session *session, const char *path, cons
 
 	if (!req)
 		return wait_no_slot(session);
-	return call_compound(session, req, nfr_wire_put32(at, OP_READLINK), "READLINK", path, parse_readlink, text,
+	return call_compound(session, req, put32(at, OP_READLINK), "READLINK", path, parse_readlink, text,
 		    PATH_MAX_BYTES + 64);
 }
 
@@ -729,11 +729,11 @@ static int nfs4_list(struct nfsrdma_session *session, const readdirplus3_args *a
 
 	if (!req)
 		return wait_no_slot(session);
-	at = nfr_wire_put32(at, OP_READDIR);
+	at = put32(at, OP_READDIR);
 	at = put64(at, args->cookie);
 	memcpy(at, args->verf, sizeof(verf3));
-	at = nfr_wire_put32(at + sizeof(verf3), args->dircount);
-	at = nfr_wire_put32(at, args->maxcount);
+	at = put32(at + sizeof(verf3), args->dircount);
+	at = put32(at, args->maxcount);
 	at = put_bitmap(at, STAT_ATTRIBUTES | BIT(ATTR_RDATTR_ERROR));
 	return call_compound(session, req, at, "READDIR", "", parse_readdir, res, args->maxcount + 256);
 }
@@ -774,11 +774,11 @@ static int nfs4_root(struct nfsrdma_session *session)
 
 static uint8_t *put_read(uint8_t *at, uint32_t count, uint64_t offset)
 {
-	at = nfr_wire_put32(at, OP_READ);
+	at = put32(at, OP_READ);
 	/* the anonymous stateid: RFC 8881, section 8.2.3 */
 	memset(at, 0, 16);
 	at = put64(at + 16, offset);
-	return nfr_wire_put32(at, count);
+	return put32(at, count);
 }
 
 static void nfs4_encode_read(struct nfsrdma_session *session, struct request *req, uint64_t offset)
@@ -818,7 +818,7 @@ static void call_destroy(struct nfsrdma_session *session, uint32_t operation, co
 
 	if (!req)
 		return;
-	at = nfr_wire_put32(begin_compound(session, req, 1), operation);
+	at = put32(begin_compound(session, req, 1), operation);
 	memcpy(at, id, bytes);
 	end_compound(req, at + bytes);
 	req->finish = finish_destroy;

@@ -539,7 +539,7 @@ int optimist_allocate(struct nfsrdma_session *session)
 	optimist->references.shift = __builtin_ctzl(sysconf(_SC_PAGESIZE)) + EXTENT_ORDER_MAX;
 	/* eight words, the last one the length of the body of the credential */
 	optimist->references.credential =
-		reference_digest(session->rpc_head + 32, nfr_wire_load32(session->rpc_head + 28),
+		reference_digest(session->rpc_head + 32, load32(session->rpc_head + 28),
 				  optimist->token);
 	return 0;
 }

@@ -103,7 +103,7 @@ static void reset(struct nfsrdma_session *session, struct request *req)
 void request_renumber(struct nfsrdma_session *session, struct request *req)
 {
 	req->xid = new_xid(session, req);
-	nfr_wire_store32(req->message + HEADER_ROOM, req->xid);
+	store32(req->message + HEADER_ROOM, req->xid);
 }
 
 /* A free slot whose Send has completed, as a request without a message; or NULL */
@@ -144,8 +144,8 @@ uint8_t *request_begin(struct nfsrdma_session *session, struct request *req, uin
 	uint8_t *rpc = req->message + HEADER_ROOM;
 
 	memcpy(rpc, session->rpc_head, session->rpc_head_length);
-	nfr_wire_store32(rpc, req->xid);
-	nfr_wire_store32(rpc + 20, procedure);
+	store32(rpc, req->xid);
+	store32(rpc + 20, procedure);
 	return rpc + session->rpc_head_length;
 }
 

@@ -51,6 +51,7 @@
 #include "nfsrdma.h"
 #include "nfs3.h"
 #include "wire/wire.h"
+#include "xdr.h"
 
 #define NEVER		UINT64_MAX
 
@@ -139,11 +140,6 @@ struct memory_span {
 struct nfs_fh {
 	uint32_t length;
 	uint8_t bytes[FH_MAX];
-};
-
-struct rpc_body {
-	const uint8_t *at;
-	size_t left;
 };
 
 struct request;
@@ -728,54 +724,6 @@ static inline bool request_is_pending(const struct request *req)
 	       req->state == REQUEST_READING;
 }
 
-static inline bool take32(struct rpc_body *body, uint32_t *value)
-{
-	if (body->left < 4)
-		return false;
-	*value = nfr_wire_load32(body->at);
-	body->at += 4;
-	body->left -= 4;
-	return true;
-}
-
-static inline bool take64(struct rpc_body *body, uint64_t *value)
-{
-	uint32_t high, low;
-
-	if (!take32(body, &high) || !take32(body, &low))
-		return false;
-	*value = (uint64_t)high << 32 | low;
-	return true;
-}
-
-static inline uint8_t *put64(uint8_t *at, uint64_t value)
-{
-	at = nfr_wire_put32(at, value >> 32);
-	return nfr_wire_put32(at, value);
-}
-
-static inline bool skip(struct rpc_body *body, size_t bytes)
-{
-	if (body->left < bytes)
-		return false;
-	body->at += bytes;
-	body->left -= bytes;
-	return true;
-}
-
-static inline uint32_t padded(uint32_t bytes)
-{
-	return (bytes + 3) & ~3U;
-}
-
-/* An optional part of results: a word that is 0 or 1, and @bytes after a 1 */
-static inline bool skip_optional(struct rpc_body *results, size_t bytes)
-{
-	uint32_t present;
-
-	return take32(results, &present) && present <= 1 && skip(results, present ? bytes : 0);
-}
-
 /* Bytes of a read or write, by what the server allows */
 static inline uint32_t io_limit(uint64_t bytes)
 {
@@ -816,15 +764,6 @@ struct nfs_dialect {
 	bool (*stamp)(struct nfsrdma_session *session, struct request *req);
 	void (*lost)(struct nfsrdma_session *session);
 };
-
-/* Opaque data of variable length (RFC 4506, section 4.10) */
-static inline uint8_t *put_opaque(uint8_t *at, const void *data, uint32_t length)
-{
-	at = nfr_wire_put32(at, length);
-	memcpy(at, data, length);
-	memset(at + length, 0, padded(length) - length);
-	return at + padded(length);
-}
 
 static inline fh3 nfs_fh3(const struct nfs_fh *handle)
 {
