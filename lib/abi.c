@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "session.h"
+#include "library.h"
 
 /* More than any version will have: a size that nobody has set */
 #define SIZE_MOST	4096

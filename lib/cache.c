@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "session.h"
+#include "library.h"
 
 struct block {
 	struct block *next;

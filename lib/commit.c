@@ -14,7 +14,7 @@
 #include <fcntl.h>
 #include <string.h>
 
-#include "session.h"
+#include "library.h"
 
 /* The server may have lost what it has not committed */
 static void note_loss(struct nfsrdma_session *session, struct inode *inode)

@@ -21,7 +21,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "session.h"
+#include "library.h"
 
 /* Milliseconds */
 #define RESOLVE_TIMEOUT	5000

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session.h"
+#include "library.h"
 
 /* "." and ".." in a row */
 #define DOTS_MAX	16

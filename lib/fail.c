@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "session.h"
+#include "library.h"
 
 static __thread char message[512];
 

@@ -2,7 +2,7 @@
 /* Open files: as long as their users, which are the caller and unfinished operations. */
 #include <stdlib.h>
 
-#include "session.h"
+#include "library.h"
 
 /* A file with one user; NULL: no memory */
 struct nfsrdma_file *file_make(struct nfsrdma_session *session, const struct nfs_fh *fh, int flags)

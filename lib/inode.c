@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session.h"
+#include "library.h"
 
 #define HASHES_LEAST	64
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session.h"
+#include "library.h"
 
 /* Bytes that are part of a message with each inline_size */
 #define LITTLE	512

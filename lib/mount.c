@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "session.h"
+#include "library.h"
 
 #define MOUNT_PROGRAM	100005
 #define MOUNT_VERSION	3

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session.h"
+#include "library.h"
 
 int names_setattr(struct nfsrdma_session *session, const char *path, struct nfs_fh *fh, set3 attr)
 {

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/sysmacros.h>
 
-#include "session.h"
+#include "library.h"
 
 /* nfsstat3, RFC 1813, section 2.6: the numbers up to 71 that are not Linux's, and the others */
 int nfs_error(uint32_t status)

@@ -2,7 +2,7 @@
 /* The procedures of NFSv3 (RFC 1813), but WRITE and COMMIT: see io.c and commit.c. */
 #include <string.h>
 
-#include "session.h"
+#include "library.h"
 
 static const char *const names[] = {
 	[NFS_NULL] = "NULL", [NFS_GETATTR] = "GETATTR", [NFS_SETATTR] = "SETATTR", [NFS_LOOKUP] = "LOOKUP",

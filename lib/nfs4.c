@@ -14,7 +14,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "session.h"
+#include "library.h"
 
 #define COMPOUND	1
 #define MINOR_VERSION	1

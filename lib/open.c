@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "session.h"
+#include "library.h"
 
 /* Of nfsrdma_open(); the last ones have no meaning here */
 #define OPEN_FLAGS \

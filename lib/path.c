@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session.h"
+#include "library.h"
 
 #define LINKS_MAX	40
 

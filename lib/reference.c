@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "session.h"
+#include "library.h"
 
 /* Milliseconds until the next attempt to renew a reference; longest lifetime in seconds */
 #define RENEW_AGAIN	1000

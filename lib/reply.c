@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "session.h"
+#include "library.h"
 
 /* Milliseconds before a request is sent again to a busy server */
 #define BUSY_MIN	100

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "session.h"
+#include "library.h"
 
 /* Receives for the server's own Calls, which it should not send */
 #define RECEIVES_MORE	2

@@ -12,7 +12,7 @@
  */
 #include <string.h>
 
-#include "session.h"
+#include "library.h"
 
 static uint32_t chunk_of(const struct memory_span *span, uint32_t position, struct nfr_chunk *chunk,
 			 struct nfr_segment *segment)

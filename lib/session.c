@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "session.h"
+#include "library.h"
 
 #define PORT_DEFAULT	20049
 #define DEPTH_DEFAULT	63

@@ -9,7 +9,7 @@
 #include <sched.h>
 #include <sys/epoll.h>
 
-#include "session.h"
+#include "library.h"
 
 /* Empty polls, each followed by a yield, before the process sleeps */
 #define YIELDS		20

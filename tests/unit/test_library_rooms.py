@@ -11,8 +11,8 @@ import pytest
 from nfsrdma_tools.command import run
 
 LIB = Path(__file__).parents[2] / "lib"
-HEADER = (LIB / "session.h").read_text()
-# the order of session.h's first comment
+HEADER = (LIB / "library.h").read_text()
+# the order of library.h's first comment
 FILES = re.findall(r"^ \*   (\w+\.c) ", HEADER, re.MULTILINE)
 # a file whose functions have another prefix than its name, or one more
 PREFIXES = {

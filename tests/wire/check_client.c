@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "session.h"
+#include "library.h"
 
 #undef ibv_reg_mr
 

@@ -9,7 +9,7 @@
 #include <sys/epoll.h>
 #include <time.h>
 
-#include "session.h"
+#include "library.h"
 
 #define KEY	0x1234
 #define BUFFER	65536

@@ -34,8 +34,8 @@
  *
  * The server is not trusted: a decoder checks the number of bytes left before each read.
  */
-#ifndef NFSRDMA_SESSION_H
-#define NFSRDMA_SESSION_H
+#ifndef NFSRDMA_LIBRARY_H
+#define NFSRDMA_LIBRARY_H
 
 #include <errno.h>
 #include <netinet/in.h>
