@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import operator
 import os
 import posixpath
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +27,9 @@ from nfsrdma_tools.client.session import Entry, File, Session
 
 __all__ = ["NfsRdmaFile", "NfsRdmaFileSystem"]
 
+_Place = tuple[int, int | None, int | None]
+"""Number of a result, and start and end of its range."""
+_Row = tuple[int, tuple[File, int, int]]
 _TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 
@@ -278,26 +282,29 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> list[Any]:
         """Ranges of files, read as one batch; an exception in place of bytes that failed."""
         del max_gap
-        starts = starts if isinstance(starts, Sequence) else [starts] * len(paths)
-        ends = ends if isinstance(ends, Sequence) else [ends] * len(paths)
+        starts = starts if isinstance(starts, Iterable) else [starts] * len(paths)
+        ends = ends if isinstance(ends, Iterable) else [ends] * len(paths)
         found: list[Any] = [b""] * len(paths)
-        by_session: dict[Session, list[tuple[int, tuple[File, int, int]]]] = {}
-        with contextlib.ExitStack() as stack:
-            files: dict[str, tuple[Session, File]] = {}
-            for number, (path, start, end) in enumerate(zip(paths, starts, ends, strict=True)):
-                try:
-                    if path not in files:
-                        session, below = stack.enter_context(self._at(path))
-                        files[path] = session, stack.enter_context(session.open(below))
-                    session, file = files[path]
-                    first, last = _bounds(file, start, end)
-                except OSError as error:
-                    found[number] = error
-                else:
-                    row = (number, (file, first, last - first))
-                    by_session.setdefault(session, []).append(row)
-            for session, rows in by_session.items():
-                _read_rows(session, rows, found)
+        places: dict[str, list[_Place]] = {}
+        for number, (path, start, end) in enumerate(zip(paths, starts, ends, strict=True)):
+            places.setdefault(self._strip_protocol(path), []).append((number, start, end))
+        while places:
+            first = next(iter(places))
+            own = [first]
+            try:
+                # one session at a time: a second one may have to wait for the first
+                with self._pool.session(first, directory=False) as (session, above):
+                    own += [
+                        path for path in places
+                        if path != first and self._pool.nearest(path) == above
+                    ]  # fmt: skip
+                    below = {path[len(above) :].strip("/"): places[path] for path in own}
+                    _read_places(session, below, found)
+            except Exception as error:
+                for path in own:
+                    _fill_in(error, places[path], found)
+            for path in own:
+                del places[path]
         errors = [each for each in found if isinstance(each, BaseException)]
         if errors and on_error == "raise":
             raise errors[0]
@@ -382,15 +389,42 @@ _OPTIONS = ("depth", "inline_size", "timeout", "arena", "vers", "optimistic", "c
 _NAME_MOST = 50
 
 
-def _read_rows(
-    session: Session, rows: Sequence[tuple[int, tuple[File, int, int]]], found: list[Any]
+def _read_places(
+    session: Session, places: Mapping[str, Sequence[_Place]], found: list[Any]
 ) -> None:
-    """Read the ranges of one session, and put the bytes or an error in their places."""
+    """Read ranges of files of one session, as one batch."""
+    with contextlib.ExitStack() as stack:
+        rows: list[_Row] = []
+        for path, each in places.items():
+            try:
+                file = stack.enter_context(session.open(path))
+                bounds = [_bounds(file, start, end) for _, start, end in each]
+            except Exception as error:
+                _fill_in(error, each, found)
+            else:
+                for (number, _, _), (first, last) in zip(each, bounds, strict=True):
+                    rows.append((number, (file, first, last - first)))
+        _read_rows(session, rows, found)
+
+
+def _fill_in(error: Exception, places: Sequence[_Place], found: list[Any]) -> None:
+    for number, _, _ in places:
+        found[number] = error
+
+
+def _read_rows(session: Session, rows: Sequence[_Row], found: list[Any]) -> None:
+    """Read ranges, and put the bytes or an error in their places."""
     ranges = [each for _, each in rows]
     data = bytearray(sum(length for _, _, length in ranges))
     try:
         counts = session.read_ranges(ranges, data)
     except OSError as error:
+        files = {file for file, _, _ in ranges}
+        if len(files) > 1 and error.errno != errno.ETIMEDOUT:
+            # which ones failed?
+            for file in files:
+                _read_rows(session, [row for row in rows if row[1][0] is file], found)
+            return
         for number, _ in rows:
             found[number] = error
         return
@@ -403,7 +437,8 @@ def _read_rows(
 def _bounds(file: File, start: int | None, end: int | None) -> tuple[int, int]:
     """First and last byte of a range, as of a slice, without a question where it needs none."""
     if start is not None and end is not None and start >= 0 and end >= 0:
-        return start, max(start, end)
+        # numpy's integers, too
+        return operator.index(start), max(operator.index(start), operator.index(end))
     first, last, _ = slice(start, end).indices(file.size())
     return first, max(first, last)
 

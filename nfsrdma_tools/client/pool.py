@@ -58,6 +58,11 @@ class Pool:
                 member.calls -= 1
                 self._changed.notify_all()
 
+    def nearest(self, path: str) -> str | None:
+        """The directory of the session that session() takes for a path, if it is open."""
+        with self._changed:
+            return self._above(path)
+
     def drop(self, path: str) -> None:
         """Close idle sessions of a directory that is no more, and of those below it."""
         with self._changed:
@@ -103,9 +108,13 @@ class Pool:
             return self._find(path) or self._use(above)
 
     def _find(self, path: str) -> tuple[str, _Member] | None:
-        found = [above for above in self._members if is_below(path, above)]
+        above = self._above(path)
+        return None if above is None else self._use(above)
+
+    def _above(self, path: str) -> str | None:
         # the nearest: a directory below may be an export of its own
-        return self._use(max(found, key=len)) if found else None
+        found = [above for above in self._members if is_below(path, above)]
+        return max(found, key=len, default=None)
 
     def _use(self, above: str) -> tuple[str, _Member]:
         member = self._members.pop(above)

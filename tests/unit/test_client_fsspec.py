@@ -154,6 +154,35 @@ def test_ranges_with_errors(server: Device, files: Any) -> None:
     assert broken.errno == errno.ESTALE
 
 
+def test_an_error_of_a_range_is_not_one_of_the_others(server: Device, files: Any) -> None:
+    """ESTALE for all reads at one offset, which one file of the batch has."""
+    files.ls("/export")
+    server.error(READ, 70, offset=7, times=3)
+    paths = ["/export/sub/a", "/export/data", "/export/sub/b", "/export/x\0y"]
+    good, broken, other, nameless = files.cat_ranges(paths, [0, 7, 0, 0], [3, 9, 4, 1])
+    assert (good, broken.errno, other) == (b"aaa", errno.ESTALE, b"bbbb")
+    assert isinstance(nameless, ValueError)
+
+
+def test_ranges_of_more_directories_than_sessions(server: Device) -> None:
+    """The call holds one session at a time: it would wait for itself."""
+    files = fsspec.filesystem("nfsrdma", host="pool", sessions=2, skip_instance_cache=True)
+    paths = [f"/export/{number % 6}/{number}" for number in range(18)]
+    for path in paths:
+        server.put(path, path.encode())
+    assert files.cat_ranges(paths, 0, None) == [path.encode() for path in paths]
+    # the reads of a directory are one batch
+    assert server.connects == 6
+    assert server.connections <= 2
+    files.close()
+
+
+def test_places_are_of_numpy(server: Device, files: Any) -> None:
+    numpy = pytest.importorskip("numpy")
+    starts = numpy.array([0, 5])
+    assert files.cat_ranges(["/export/data"] * 2, starts, starts + 9) == [DATA[:9], DATA[5:14]]
+
+
 def test_files_are_written_and_appended(server: Device, files: Any) -> None:
     with files.open("/export/new", "wb", block_size=5 << 20) as file:
         file.write(DATA)
