@@ -20,8 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+from fsspec.spec import AbstractBufferedFile
 
+from nfsrdma_tools.client.coroutines import Coroutines
 from nfsrdma_tools.client.pool import Pool, is_below, pool_of
 from nfsrdma_tools.client.session import Entry, File, Session
 
@@ -33,7 +34,7 @@ _Row = tuple[int, tuple[File, int, int]]
 _TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 
-class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
+class NfsRdmaFileSystem(Coroutines):
     """Files of an NFS server over RDMA, without a mount.
 
     ``host`` is the server, ``port`` its port for RDMA, ``export`` the directory to open sessions
@@ -41,7 +42,9 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
     server (default: 4); with ``auto_mkdir``, open() for writing makes the directories above a file,
     as the option of that name of fsspec's local files.  ``use_listings_cache`` keeps listings
     (default: off, because other hosts change directories), for ``listings_expiry_time`` seconds and
-    ``max_paths`` directories, as fsspec names them.  Other options are those of connect().
+    ``max_paths`` directories, as fsspec names them.  ``asynchronous`` makes an instance for
+    coroutines, as fsspec's other asynchronous file systems: see coroutines.py.  Other options are
+    those of connect().
     """
 
     protocol = "nfsrdma"
@@ -54,12 +57,12 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
         export: str = "",
         sessions: int = 0,
         auto_mkdir: bool = False,
+        asynchronous: bool = False,
         **options: Any,
     ) -> None:
         own = {name: options.pop(name) for name in _OPTIONS if name in options}
-        kept = {"export": export, "sessions": sessions, "auto_mkdir": auto_mkdir}
         options.setdefault("use_listings_cache", False)
-        super().__init__(host=host, port=port, **kept, **own, **options)
+        super().__init__(asynchronous=asynchronous, **options)
         self.host, self.export, self._most = host, export.rstrip("/"), sessions
         self._auto_mkdir = auto_mkdir
         self._options = {"port": port, **own}
@@ -192,8 +195,6 @@ class NfsRdmaFileSystem(AbstractFileSystem):  # type: ignore[misc]
         with self._above(path) as (session, below):
             session.unlink(below)
         self.invalidate_cache(path)
-
-    _rm = rm_file
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Remove files, and with ``recursive`` directories and what is below them."""

@@ -126,6 +126,8 @@ def test_zarr_writes_and_reads_groups(files: Any) -> None:
     array[:] = values
     array.attrs["unit"] = "m"
     again = zarr.open_group(f"{URL}/tables/group", mode="r+", storage_options=KEYS)
+    # its coroutines, not a wrapper that has a thread for each chunk
+    assert type(again.store.fs) is type(files)
     found = again["inner/values"]
     assert np.array_equal(found[10:70, 5:45], values[10:70, 5:45])
     assert found.attrs["unit"] == "m"
