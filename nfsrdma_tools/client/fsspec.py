@@ -16,6 +16,7 @@ import os
 import posixpath
 import secrets
 import stat
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -331,6 +332,11 @@ class NfsRdmaFile(AbstractBufferedFile):  # type: ignore[misc]
             self.loc = self.offset_at_start = file.size()
         else:
             self.offset_at_start = 0
+
+    def __del__(self) -> None:
+        # runs in any thread, at any place: what is not written is lost, as of a file of a session
+        if not self.closed and self.mode != "rb":
+            warnings.warn(f"unclosed file {self.path}: data is lost", ResourceWarning, 2, self)
 
     def readinto(self, buffer: Any) -> int:
         """Read at the position, past the cache: RDMA writes to the buffer."""
