@@ -11,11 +11,11 @@ from typing import NamedTuple, Self
 from nfsrdma_tools.client.session import Session, connect
 from nfsrdma_tools.errors import UsageError
 
-__all__ = ["Place", "is_remote", "open_place", "split_server", "split_target"]
+__all__ = ["NO_DIRECTORY", "Place", "is_remote", "open_place", "split_server", "split_target"]
 
 _TARGET = re.compile(r"(\[[^\]/]+\]|[^:/\[\]]+):(/.*)", re.DOTALL)
-# the path is no directory, or none that a mount daemon returns
-_NO_DIRECTORY = (errno.EACCES, errno.EINVAL, errno.ENOENT, errno.ENOTDIR)
+NO_DIRECTORY = (errno.EACCES, errno.EINVAL, errno.ENOENT, errno.ENOTDIR)
+"""Errors of a path that is no directory, or none that a mount daemon returns."""
 # a mount daemon refuses this user, or there is none
 _NOT_ANSWERED = (errno.EACCES, errno.ECONNREFUSED)
 
@@ -86,7 +86,7 @@ def _open(target: str, vers: str) -> Place:
     try:
         return Place(connect(f"{server}:{path}", vers=vers), "", name)
     except OSError as error:
-        if error.errno not in _NO_DIRECTORY or name in ("", ".", ".."):
+        if error.errno not in NO_DIRECTORY or name in ("", ".", ".."):
             raise
         first = error
     try:

@@ -10,6 +10,7 @@ waits for these: each may be open for ever.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posixpath
 import stat
@@ -17,6 +18,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nfsrdma_tools.client.place import NO_DIRECTORY
 from nfsrdma_tools.client.session import Session, connect
 
 __all__ = ["Pool", "is_below", "pool_of"]
@@ -81,31 +83,44 @@ class Pool:
                 stack.callback(member.session.close)
 
     def _take(self, path: str, directory: bool) -> tuple[str, _Member]:
-        with self._changed:
-            found = self._find(path)
-            if not found:
-                self._make_room()
-                # another thread may have opened it meanwhile
+        while True:
+            with self._changed:
                 found = self._find(path)
-            if found:
-                return found
-            self._opening += 1
-        try:
-            above, session = self._connect(path, directory)
-        except BaseException:
+                if not found:
+                    self._make_room()
+                    # another thread may have opened it meanwhile
+                    found = self._find(path)
+                if found:
+                    return found
+                self._opening += 1
+            try:
+                above, session = self._connect(path, directory)
+            except BaseException as error:
+                with self._changed:
+                    self._opening -= 1
+                    self._changed.notify_all()
+                    if not self._fits_less(error):
+                        raise
+                continue
             with self._changed:
                 self._opening -= 1
+                if above in self._members:
+                    # two threads opened it
+                    session.close()
+                else:
+                    self._members[above] = _Member(session)
                 self._changed.notify_all()
-            raise
-        with self._changed:
-            self._opening -= 1
-            if above in self._members:
-                # two threads opened it
-                session.close()
-            else:
-                self._members[above] = _Member(session)
-            self._changed.notify_all()
-            return self._find(path) or self._use(above)
+                return self._find(path) or self._use(above)
+
+    def _fits_less(self, error: BaseException) -> bool:
+        """Whether the locked memory of this process is enough for fewer sessions, from now on."""
+        count = len(self._members)
+        if not isinstance(error, OSError) or error.errno != errno.ENOMEM:
+            return False
+        if not 0 < count < self._most:
+            return False
+        self._most = count
+        return True
 
     def _find(self, path: str) -> tuple[str, _Member] | None:
         above = self._above(path)
@@ -146,6 +161,8 @@ class Pool:
             try:
                 return above, self._connect_to(above)
             except OSError as error:
+                if error.errno not in NO_DIRECTORY:
+                    raise
                 first = first or error
         raise first or FileNotFoundError(path)
 
@@ -155,7 +172,7 @@ class Pool:
             # the mount daemon of Linux returns the handle of a file, too
             if stat.S_ISDIR(session.stat("").st_mode):
                 return session
-            raise NotADirectoryError(f"{above} is no directory")
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), above)
         except BaseException:
             session.close()
             raise

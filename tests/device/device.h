@@ -42,6 +42,7 @@ struct settings {
 struct counters {
 	uint64_t calls, reads, writes, commits, connects, registered, held;
 	uint64_t contexts, pds, mrs, cqs, qps, channels, ids, event_channels, connections;
+	uint64_t most_connections;	/* at a time */
 };
 
 extern struct settings settings;

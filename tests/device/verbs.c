@@ -1359,6 +1359,15 @@ static void give_private_data(struct cm_event *event)
 	event->event.param.conn.private_data_len = sizeof(event->private_data);
 }
 
+static void connection_begins(struct connection *connection)
+{
+	connection->up = true;
+	counters.connects++;
+	counters.connections++;
+	if (counters.connections > counters.most_connections)
+		counters.most_connections = counters.connections;
+}
+
 int rdma_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 {
 	struct message_id *id = (struct message_id *)cm_id;
@@ -1399,9 +1408,7 @@ int rdma_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	agree(connection, param);
 	if (settings.iwarp) {
 		pair->qp.state = IBV_QPS_RTS;
-		connection->up = true;
-		counters.connections++;
-		counters.connects++;
+		connection_begins(connection);
 	}
 	give_private_data(cm_report(id, settings.iwarp ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_RESPONSE,
 				    0));
@@ -1424,9 +1431,7 @@ int rdma_establish(struct rdma_cm_id *cm_id)
 	}
 	if (!error) {
 		id->state = ID_UP;
-		id->connection->up = true;
-		counters.connections++;
-		counters.connects++;
+		connection_begins(id->connection);
 	}
 	device_unlock();
 	return error ? -1 : 0;
@@ -1517,7 +1522,7 @@ static const struct name {
 	SETTING(shortened), SETTING(hold), SETTING(end_after), SETTING(attributes), SETTING(mount_error), SETTING(seed),
 	COUNTER(calls), COUNTER(reads), COUNTER(writes), COUNTER(commits), COUNTER(connects), COUNTER(registered),
 	COUNTER(held), COUNTER(contexts), COUNTER(pds), COUNTER(mrs), COUNTER(cqs), COUNTER(qps), COUNTER(channels), COUNTER(ids),
-	COUNTER(event_channels), COUNTER(connections),
+	COUNTER(event_channels), COUNTER(connections), COUNTER(most_connections),
 };
 
 static uint64_t *find(const char *text)
@@ -1605,6 +1610,7 @@ EXPORTED void device_reset(void)
 	};
 	counters.calls = counters.reads = counters.writes = counters.commits = 0;
 	counters.connects = counters.registered = 0;
+	counters.most_connections = counters.connections;
 	random_state = 88172645463325252ULL;
 	server_reset();
 	device_unlock();

@@ -2,11 +2,14 @@
 """The file system for fsspec over the real library and a device that stands in."""
 
 import errno
+import gc
 import os
 import pickle
 import random
+import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,35 @@ import pytest
 from device import FOLDER, LINK, READ, WRITE, Device
 from unit.device_fixtures import device, device_library
 
+from nfsrdma_tools.client import pool
+
 __all__ = ["device", "device_library"]
 
 fsspec = pytest.importorskip("fsspec")
 abstract = pytest.importorskip("fsspec.tests.abstract")
 
 DATA = os.urandom(30_000)
+SECONDS = 30
+
+
+def in_threads(work: Callable[[int], None]) -> None:
+    """Run it in 8 threads; all end."""
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(8)]
+    for each in threads:
+        each.start()
+    end = time.monotonic() + SECONDS
+    for each in threads:
+        each.join(max(0, end - time.monotonic()))
+    assert not errors, errors
+    assert not any(each.is_alive() for each in threads)
 
 
 @pytest.fixture
@@ -276,7 +302,7 @@ def test_threads_share_few_sessions(server: Device) -> None:
     paths = [f"/export/{number}/file" for number in range(100)]
     for path in paths:
         server.put(path, path.encode())
-    most, wrong = [0], []
+    wrong = []
 
     def read(seed: int) -> None:
         # an instance of each thread, as fsspec makes them
@@ -285,17 +311,152 @@ def test_threads_share_few_sessions(server: Device) -> None:
         for path in order[:40]:
             if files.cat_file(path) != path.encode():
                 wrong.append(path)
-            most[0] = max(most[0], server.connections)
 
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    fsspec.filesystem("nfsrdma", host="pool").close()
+    in_threads(read)
     assert not wrong
-    assert 1 <= most[0] <= 4
+    # counted where connections arrive
+    assert 1 <= server.most_connections <= 4
+    fsspec.filesystem("nfsrdma", host="pool").close()
     assert not server.connections
+
+
+def test_files_that_stay_open_wait_for_nothing(
+    server: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8 threads with more open files than sessions, in directories without a common one.
+
+    Each thread opens the next file when all have opened one, so that none closes any meanwhile.
+    """
+    monkeypatch.setattr(pool, "_WAIT_SECONDS", 3600)
+    for number in range(16):
+        server.put(f"/export/{number}/file", b"%d" % number)
+    barrier = threading.Barrier(8, timeout=SECONDS)
+    found: list[list[bytes]] = []
+
+    def read(seed: int) -> None:
+        files = fsspec.filesystem("nfsrdma", host="pool")
+        opened = []
+        for number in range(5):
+            opened.append(files.open(f"/export/{(seed * 2 + number) % 16}/file"))
+            barrier.wait()
+        found.append([file.read() for file in opened])
+        barrier.wait()
+        for file in opened:
+            file.close()
+
+    in_threads(read)
+    assert sorted(found) == sorted(
+        [b"%d" % ((seed * 2 + number) % 16) for number in range(5)] for seed in range(8)
+    )
+    # the next one finds room by itself
+    files = fsspec.filesystem("nfsrdma", host="pool")
+    server.put("/export/other/file")
+    assert files.cat_file("/export/other/file") == b""
+    assert server.connections <= 4
+    files.close()
+
+
+def test_calls_do_not_keep_a_file_from_being_opened(
+    server: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are open in all sessions, and other threads use these all the time."""
+    monkeypatch.setattr(pool, "_WAIT_SECONDS", 3600)
+    for number in range(5):
+        server.put(f"/export/{number}/file", b"%d" % number)
+    files = fsspec.filesystem("nfsrdma", host="pool", sessions=4, skip_instance_cache=True)
+    opened = [files.open(f"/export/{number}/file") for number in range(4)]
+    done = threading.Event()
+
+    def read(seed: int) -> None:
+        if seed:
+            while not done.is_set():
+                files.info(f"/export/{seed % 4}/file")
+            return
+        try:
+            opened.append(files.open("/export/4/file"))
+        finally:
+            done.set()
+
+    in_threads(read)
+    assert [file.read() for file in opened] == [b"0", b"1", b"2", b"3", b"4"]
+    for file in opened:
+        file.close()
+    files.close()
+
+
+def test_a_process_forks_while_threads_use_the_pool(server: Device) -> None:
+    """Whatever locks they hold, the child opens sessions of its own."""
+    for number in range(8):
+        server.put(f"/export/{number}/file", b"%d" % number)
+    files = fsspec.filesystem("nfsrdma", host="pool", sessions=2, skip_instance_cache=True)
+    # Python itself waits for ever for a module that another thread imports at a fork
+    files.cat_file("/export/0/file")
+    done = threading.Event()
+    statuses = []
+
+    def read(seed: int) -> None:
+        number = seed
+        while seed and not done.is_set():
+            files.cat_file(f"/export/{number % 8}/file")
+            number += 1
+        if seed:
+            return
+        try:
+            for number in range(10):
+                child = os.fork()
+                if not child:
+                    # the end of a child that waits for ever
+                    signal.alarm(SECONDS)
+                    os._exit(files.cat_file(f"/export/{number % 8}/file") != b"%d" % (number % 8))
+                statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        finally:
+            done.set()
+
+    in_threads(read)
+    assert statuses == [0] * 10
+    files.close()
+
+
+def test_a_file_that_is_dropped_sends_nothing(server: Device, files: Any) -> None:
+    """A finalizer runs in any thread at any place, inside of the library's calls, too."""
+    written, read = files.open("/export/new", "wb"), files.open("/export/data")
+    written.write(b"lost")
+    assert read.read(3) == DATA[:3]
+    calls = server.calls
+    read.itself = read
+    del read
+    with pytest.warns(ResourceWarning, match="unclosed file /export/new"):
+        del written
+    gc.collect()
+    assert server.calls == calls
+    # the next call ends them in the library
+    with files._at("/export") as (session, _):
+        session.stat("data")
+        assert not session.busy
+
+
+def test_files_outlive_their_file_system(server: Device) -> None:
+    files = fsspec.filesystem("nfsrdma", host="nas", skip_instance_cache=True)
+    file, other = files.open("/export/data", block_size=100), files
+    del files
+    gc.collect()
+    assert file.read(5) == DATA[:5]
+    other.close()
+    with pytest.raises(ValueError, match="closed"):
+        file.read()
+    file.close()
+    assert not server.connections
+
+
+def test_an_error_of_the_server_is_one_attempt(server: Device) -> None:
+    """Another directory is tried where the server says that the first is none."""
+    files = fsspec.filesystem("nfsrdma", host="nas", skip_instance_cache=True)
+    server.fail("resolve_addr", errno.ENETUNREACH)
+    with pytest.raises(OSError, match="unreachable"):
+        files.info("/export/sub/a")
+    assert server.connects == 0
+    assert files.info("/export/sub/a")["size"] == 3
+    files.close()
 
 
 def test_open_files_keep_their_sessions(server: Device) -> None:
@@ -316,10 +477,34 @@ def test_open_files_keep_their_sessions(server: Device) -> None:
 def test_little_memory_that_may_be_locked_is_an_error_with_a_remedy(server: Device) -> None:
     files = fsspec.filesystem("nfsrdma", host="small", skip_instance_cache=True)
     server.fail("reg_mr", errno.ENOMEM, times=1000)
-    with pytest.raises(OSError, match="ulimit -l"):
+    with pytest.raises(OSError, match="ulimit -l") as raised:
         files.cat_file("/export/data")
+    assert "\n" not in str(raised.value)
     server.heal()
     assert files.cat_file("/export/data") == DATA
+    files.close()
+
+
+def test_less_memory_than_for_all_sessions_is_enough(server: Device) -> None:
+    """It is for two of four: the pool closes idle ones, and opens no third one again."""
+    for number in range(6):
+        server.put(f"/export/{number}/file", b"%d" % number)
+    files = fsspec.filesystem("nfsrdma", host="small", skip_instance_cache=True)
+    for number in range(2):
+        files.cat_file(f"/export/{number}/file")
+    server.fail("reg_mr", errno.ENOMEM)
+    assert files.cat_file("/export/2/file") == b"2"
+    assert files.cat_ranges([f"/export/{number}/file" for number in range(6)], 0, 1) == [
+        b"%d" % number for number in range(6)
+    ]
+    assert server.most_connections == 2
+    # not if files are open in all of them
+    opened = [files.open(f"/export/{number}/file") for number in range(2)]
+    server.fail("reg_mr", errno.ENOMEM, times=1000)
+    with pytest.raises(OSError, match="ulimit -l"):
+        files.cat_file("/export/3/file")
+    for file in opened:
+        file.close()
     files.close()
 
 
