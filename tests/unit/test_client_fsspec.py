@@ -3,8 +3,10 @@
 
 import errno
 import gc
+import importlib
 import os
 import pickle
+import pkgutil
 import random
 import signal
 import threading
@@ -544,6 +546,18 @@ class TestOpenOfFsspec(abstract.AbstractOpenTests, _Fixtures):  # type: ignore[m
 
 class TestPipeOfFsspec(abstract.AbstractPipeTests, _Fixtures):  # type: ignore[misc, name-defined]
     pass
+
+
+def test_all_of_fsspecs_own_tests_are_used() -> None:
+    """Each class with tests of each module that the installed fsspec has."""
+    found = set()
+    for each in pkgutil.iter_modules(abstract.__path__, f"{abstract.__name__}."):
+        module = importlib.import_module(each.name)
+        kinds = [kind for kind in vars(module).values() if isinstance(kind, type)]
+        found |= {kind for kind in kinds if any(name.startswith("test") for name in dir(kind))}
+    used = {base for kind in globals().values() if isinstance(kind, type) for base in kind.__mro__}
+    assert found
+    assert found <= used
 
 
 def test_names_are_changed(server: Device, files: Any) -> None:
