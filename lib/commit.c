@@ -179,10 +179,13 @@ EXPORTED int nfsrdma_close(struct nfsrdma_file *file)
 	return rc;
 }
 
-EXPORTED void nfsrdma_release(struct nfsrdma_file *file)
+EXPORTED int nfsrdma_release(struct nfsrdma_file *file)
 {
-	if (file && !process_asks(file->session))
+	int rc = file ? process_check_end(file->session) : 0;
+
+	if (file && !rc)
 		file_put(file);
+	return rc;
 }
 
 /* --- in a batch --- */

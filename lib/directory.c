@@ -108,10 +108,13 @@ EXPORTED int nfsrdma_readdir(struct nfsrdma_dir *dir, struct nfsrdma_entry *entr
 	return 1;
 }
 
-EXPORTED void nfsrdma_closedir(struct nfsrdma_dir *dir)
+EXPORTED int nfsrdma_closedir(struct nfsrdma_dir *dir)
 {
-	if (!dir || process_asks(dir->session))
-		return;
+	int rc = dir ? process_check_end(dir->session) : 0;
+
+	if (!dir || rc)
+		return rc;
 	xdr_free((xdrproc_t)xdr_readdirplus3_res, (char *)&dir->res);
 	free(dir);
+	return 0;
 }

@@ -548,7 +548,7 @@ void process_enter(struct nfsrdma_session *session);
 void process_leave(struct nfsrdma_session *session);
 void process_adopt(struct nfsrdma_session *session);
 bool process_owns(const struct nfsrdma_session *session);
-bool process_asks(const struct nfsrdma_session *session);
+int process_check_end(const struct nfsrdma_session *session);
 int process_check(const struct nfsrdma_session *session);
 
 /* Milliseconds of the monotonic clock */

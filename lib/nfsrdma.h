@@ -59,8 +59,8 @@ struct nfsrdma_region;
  *	its page cache by RDMA over a second connection (default: 0)
  * @cache: bytes of memory for data that was read, in blocks of 4096; see nfsrdma_open() (default: none)
  * @interrupted: called by a call that waits, after a signal and five times a second: a result other than 0 ends the
- *	call with -EINTR, or with what it moved so far.  It does not use the session: calls return -EDEADLK, and those
- *	without a result do nothing (default: none, and signals end no call)
+ *	call with -EINTR, or with what it moved so far.  It does not use the session: calls return -EDEADLK
+ *	(default: none, and signals end no call)
  * @interrupted_data: argument of @interrupted
  */
 struct nfsrdma_options {
@@ -244,8 +244,10 @@ int nfsrdma_connect(const char *target, const struct nfsrdma_options *options,
  * Unfinished reads and writes do not complete; the server no longer reaches memory of this process when the
  * call returns.  The caller closes all files and directories of the session before.  The call ends the
  * registrations that are left: do not call nfsrdma_unregister() after it.
+ *
+ * Return: 0, or -EDEADLK: the session is open.
  */
-void nfsrdma_disconnect(struct nfsrdma_session *session);
+int nfsrdma_disconnect(struct nfsrdma_session *session);
 
 /**
  * nfsrdma_null - call the NULL procedure and wait for the reply
@@ -397,8 +399,10 @@ int nfsrdma_readdir(struct nfsrdma_dir *dir, struct nfsrdma_entry *entry);
 /**
  * nfsrdma_closedir - close a directory
  * @dir: an open directory, or NULL
+ *
+ * Return: 0, or -EDEADLK: the directory is open.
  */
-void nfsrdma_closedir(struct nfsrdma_dir *dir);
+int nfsrdma_closedir(struct nfsrdma_dir *dir);
 
 /* --- files --- */
 
@@ -453,8 +457,10 @@ int nfsrdma_close(struct nfsrdma_file *file);
  * Unfinished reads and writes of the file complete as they would have, so their memory stays in use.  What the file
  * wrote may not be on stable storage, and a loss goes unreported unless nfsrdma_fsync() or nfsrdma_close() of another
  * open file of the session, opened before or after this call, reports it.
+ *
+ * Return: 0, or -EDEADLK: the file is open.
  */
-void nfsrdma_release(struct nfsrdma_file *file);
+int nfsrdma_release(struct nfsrdma_file *file);
 
 /**
  * nfsrdma_fstat - get attributes of an open file

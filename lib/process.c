@@ -99,10 +99,12 @@ bool process_owns(const struct nfsrdma_session *session)
 	return session->generation == generation;
 }
 
-/* Does options.interrupted make this call, below another one that uses the session? */
-bool process_asks(const struct nfsrdma_session *session)
+/* May the caller free the session or a part of it?  A child process may.  0, or -EDEADLK */
+int process_check_end(const struct nfsrdma_session *session)
 {
-	return session->asking && process_owns(session);
+	if (session->asking && process_owns(session))
+		return fail(-EDEADLK, "options.interrupted uses the session that called it");
+	return 0;
 }
 
 /* May the caller use the session?  0, -EOWNERDEAD or -EDEADLK */
@@ -110,7 +112,5 @@ int process_check(const struct nfsrdma_session *session)
 {
 	if (!process_owns(session))
 		return fail(-EOWNERDEAD, "the session belongs to the parent process: open another one");
-	if (session->asking)
-		return fail(-EDEADLK, "options.interrupted uses the session that called it");
-	return 0;
+	return process_check_end(session);
 }

@@ -221,10 +221,12 @@ EXPORTED int nfsrdma_connect(const char *target, const struct nfsrdma_options *o
 	return 0;
 }
 
-EXPORTED void nfsrdma_disconnect(struct nfsrdma_session *session)
+EXPORTED int nfsrdma_disconnect(struct nfsrdma_session *session)
 {
-	if (!session || process_asks(session))
-		return;
+	int rc = session ? process_check_end(session) : 0;
+
+	if (!session || rc)
+		return rc;
 	if (process_owns(session)) {
 		/* a reply to an unfinished read or write would complete it */
 		if (session->dialect && session->dialect->leave && !session->unfinished)
@@ -241,6 +243,7 @@ EXPORTED void nfsrdma_disconnect(struct nfsrdma_session *session)
 	xdr_free((xdrproc_t)xdr_fh3, (char *)&session->root);
 	free(session->directory);
 	free(session);
+	return 0;
 }
 
 EXPORTED int nfsrdma_null(struct nfsrdma_session *session)

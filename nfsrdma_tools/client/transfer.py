@@ -104,11 +104,17 @@ class Owned:
         self._ended.append(0)
 
     def end(self, function: str) -> int:
-        """Free it by a function of the library, unless that is done; returns the result."""
+        """Free it by a function of the library, unless that is done; returns the result.
+
+        OSError if a signal handler calls this below another call of the session.
+        """
         if self.exists:
             noted(self._ended, getattr(self._functions, f"nfsrdma_{function}"), self.box[0])
-        status = self._ended[0] if self._ended else 0
-        return status or 0
+        status: int = self._ended[0] if self._ended else 0
+        if status == -errno.EDEADLK:
+            self._ended.clear()
+            raise OSError(errno.EDEADLK, "a signal handler uses the session whose call it interrupted")
+        return status
 
 
 class Registration(Owned):
