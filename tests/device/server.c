@@ -15,7 +15,7 @@
 
 enum { GETATTR = 1, SETATTR, LOOKUP, ACCESS, READLINK, READ, WRITE, CREATE, MKDIR, SYMLINK, REMOVE = 12, RMDIR, RENAME,
        READDIRPLUS = 17, FSINFO = 19, COMMIT = 21 };
-enum { OK = 0, ERR_NOENT = 2, ERR_ACCES = 13, ERR_EXIST = 17, ERR_NOTDIR = 20, ERR_ISDIR = 21, ERR_INVAL = 22,
+enum { OK = 0, ERR_NOENT = 2, ERR_ACCES = 13, ERR_EXIST = 17, ERR_NOTDIR = 20, ERR_ISDIR = 21, ERR_INVAL = 22, ERR_FBIG = 27,
        ERR_NOTEMPTY = 66, ERR_STALE = 70, ERR_NOTSUPP = 10004 };
 enum { FILE_TYPE = 1, FOLDER_TYPE = 2, LINK_TYPE = 5 };
 enum { UNSTABLE = 0, FILE_SYNC = 2 };
@@ -67,7 +67,8 @@ static void store(struct bytes *bytes, uint64_t offset, const void *data, uint64
 {
 	if (offset + length > bytes->size)
 		resize(bytes, offset + length);
-	memcpy(bytes->at + offset, data, length);
+	if (length)
+		memcpy(bytes->at + offset, data, length);
 }
 
 static void modify(struct node *node)
@@ -516,6 +517,9 @@ static void write_(struct call *call)
 	if (count > settings.write_max)
 		fault("a WRITE of %u bytes: wtmax is %llu", count, (unsigned long long)settings.write_max);
 	status = !node ? ERR_STALE : !data ? ERR_INVAL : asked_failure(WRITE, offset);
+	/* maxfilesize of FSINFO */
+	if (!status && (offset > INT64_MAX || count > INT64_MAX - offset))
+		status = ERR_FBIG;
 	if (settings.shortened && count > 1)
 		count /= 2;
 	counters.writes++;
@@ -654,6 +658,8 @@ static void rename_(struct call *call)
 	get_name(&call->in, new, sizeof(new));
 	if (!from || !to)
 		status = ERR_STALE;
+	else if (from->type != FOLDER_TYPE || to->type != FOLDER_TYPE)
+		status = ERR_NOTDIR;
 	source = status ? NULL : entry_of(from, old);
 	if (!status && !source)
 		status = ERR_NOENT;
@@ -668,7 +674,6 @@ static void rename_(struct call *call)
 			remove_entry(to, new);
 		remove_entry(from, old);
 		add_entry(to, new, node);
-		node->links--;
 	}
 	put(call->out, status);
 	put_wcc(call->out, from);
@@ -1207,7 +1212,7 @@ EXPORTED int64_t device_get_file(const char *path, bool disk, void *to, uint64_t
 	if (node) {
 		bytes = disk ? &node->disk : &node->data;
 		size = bytes->size;
-		if (size)
+		if (size && room)
 			memcpy(to, bytes->at, bytes->size < room ? bytes->size : room);
 	}
 	device_unlock();
