@@ -17,8 +17,8 @@ int abi_check(size_t size, size_t least, const char *name)
 {
 	if (size >= least && size <= SIZE_MOST)
 		return 0;
-	return fail(-EINVAL, "%s.size: found %zu, expected sizeof(struct nfsrdma_%s), at least %zu", name, size, name,
-		    least);
+	return fail(-EINVAL, "%s.size: found %zu, expected sizeof(struct nfsrdma_%s), %zu to %d", name, size, name,
+		    least, SIZE_MOST);
 }
 
 /**

@@ -184,7 +184,9 @@ static int store_read(struct nfsrdma_session *session, struct request *req, stru
 	} else {
 		if (results->left < count)
 			return -EBADMSG;
-		memcpy(io->buf, results->at, count);
+		/* a read of no bytes may have no buffer */
+		if (count)
+			memcpy(io->buf, results->at, count);
 	}
 	io->moved = count;
 	io->eof = eof;
