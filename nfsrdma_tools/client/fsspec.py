@@ -15,10 +15,12 @@ import operator
 import os
 import posixpath
 import secrets
+import shutil
 import stat
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from glob import has_magic
 from typing import Any
 
 from fsspec.spec import AbstractBufferedFile
@@ -32,6 +34,11 @@ __all__ = ["NfsRdmaFile", "NfsRdmaFileSystem"]
 _Place = tuple[int, int | None, int | None]
 """Number of a result, and start and end of its range."""
 _Row = tuple[int, tuple[File, int, int]]
+# names of files that do not exist, and paths that lead to none
+_MISSING = (
+    errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP,
+    errno.EINVAL, errno.ESTALE, errno.EXDEV,
+)  # fmt: skip
 _TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 
@@ -75,7 +82,8 @@ class NfsRdmaFileSystem(Coroutines):
         text = os.fspath(path)
         if text.startswith("nfsrdma://"):
             text = "/" + text.removeprefix("nfsrdma://").partition("/")[2]
-        return "/" + text.strip("/")
+        # as in URLs, by the text: no session has ".." above its directory
+        return posixpath.normpath("/" + text.strip("/"))
 
     @staticmethod
     def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
@@ -156,6 +164,34 @@ class NfsRdmaFileSystem(Coroutines):
                 return _info(path, own)
             return _info(path, session.stat(below), is_link=True)
 
+    def exists(self, path: str, **_: Any) -> bool:
+        """Whether there is such a file; a link that leads nowhere is none."""
+        return self._type(path) is not None
+
+    def lexists(self, path: str, **_: Any) -> bool:
+        """Whether there is such a name, also one of a link that leads nowhere."""
+        return self._type(path, follow=False) is not None
+
+    def isdir(self, path: str) -> bool:
+        """Whether it is a directory, or a link to one."""
+        return self._type(path) == "directory"
+
+    def isfile(self, path: str) -> bool:
+        """Whether it is a file, or a link to one."""
+        return self._type(path) == "file"
+
+    def _type(self, path: str, follow: bool = True) -> str | None:
+        """The type of a file, None if there is none; a server that does not answer is an error."""
+        try:
+            if follow:
+                return str(self.info(path)["type"])
+            with self._above(path) as (session, below):
+                return str(_info(path, session.lstat(below))["type"])
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError) or error.errno in _MISSING:
+                return None
+            raise
+
     def created(self, path: str) -> datetime:
         """NFSv3 does not have it: the time of the last change of attributes."""
         return datetime.fromtimestamp(self.info(path)["changed"], UTC)
@@ -177,12 +213,16 @@ class NfsRdmaFileSystem(Coroutines):
         path = self._strip_protocol(path)
         if self.isdir(path):
             if not exist_ok:
-                raise FileExistsError(path)
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
             return
-        self.makedirs(posixpath.dirname(path), exist_ok=True)
-        # another process may have made it meanwhile
-        with contextlib.suppress(FileExistsError):
+        if path != "/":
+            self.makedirs(posixpath.dirname(path), exist_ok=True)
+        try:
             self.mkdir(path, create_parents=False)
+        except FileExistsError:
+            # another process may have made it meanwhile, but a file is no directory
+            if not self.isdir(path):
+                raise
 
     def rmdir(self, path: str) -> None:
         """Remove an empty directory."""
@@ -198,9 +238,21 @@ class NfsRdmaFileSystem(Coroutines):
         self.invalidate_cache(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Remove files, and with ``recursive`` directories and what is below them."""
+        """Remove files, and with ``recursive`` directories and what is below them.
+
+        A name with ``*``, ``?`` or ``[`` is a pattern, unless there is a file of that name.
+        """
+        names: set[str] = set()
+        for each in path if isinstance(path, list | tuple | set) else [path]:
+            name = self._strip_protocol(each)
+            if not has_magic(name) or not self.lexists(name):
+                names.update(self.expand_path(name, recursive=recursive, maxdepth=maxdepth))
+                continue
+            names.add(name)
+            if recursive:
+                names.update(self.find(name, maxdepth=maxdepth, withdirs=True))
         # what is in a directory stands behind it
-        for each in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
+        for each in sorted(names, reverse=True):
             with self._above(each) as (session, below):
                 is_folder = stat.S_ISDIR(session.lstat(below).st_mode)
                 if is_folder and not recursive:
@@ -211,19 +263,26 @@ class NfsRdmaFileSystem(Coroutines):
                 self.rm_file(each)
 
     def mv(self, path1: str, path2: str, **_: Any) -> None:
-        """Rename a file or a directory; replaces an existing file."""
+        """Rename a file or a directory, or move it into a directory; replaces an existing file."""
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        if source != target and self.isdir(target):
+            target = posixpath.join(target, posixpath.basename(source))
+            if self.lexists(target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        self._rename(source, target)
+
+    def _rename(self, source: str, target: str) -> None:
         both = posixpath.commonpath([posixpath.dirname(source), posixpath.dirname(target)])
         with contextlib.ExitStack() as stack:
             try:
                 session, above = stack.enter_context(self._pool.session(both, directory=True))
             except OSError as error:
-                text = f"{path1} and {path2} are not in one export; set the option export"
+                text = f"{source} and {target} are not in one export; set the option export"
                 raise OSError(error.errno, text) from error
             start = len(above)
             session.rename(source[start:].strip("/"), target[start:].strip("/"))
-        self.invalidate_cache(path1)
-        self.invalidate_cache(path2)
+        self.invalidate_cache(source)
+        self.invalidate_cache(target)
         self._pool.drop(source)
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
@@ -231,10 +290,18 @@ class NfsRdmaFileSystem(Coroutines):
         if self.isdir(path1):
             self.makedirs(path2, exist_ok=True)
             return
+        if self.exists(path2) and self._identity(path1) == self._identity(path2):
+            # open() would remove the data
+            raise shutil.SameFileError(f"{path1} and {path2} are the same file")
         self.makedirs(self._parent(self._strip_protocol(path2)), exist_ok=True)
         with self.open(path1) as source, self.open(path2, "wb", autocommit=True) as target:
             while data := source.read(self.blocksize):
                 target.write(data)
+
+    def _identity(self, path: str) -> tuple[int, int]:
+        with self._at(path) as (session, below):
+            found = session.stat(below)
+            return found.st_dev, found.st_ino
 
     # --- data ---
 
@@ -362,7 +429,7 @@ class NfsRdmaFile(AbstractBufferedFile):  # type: ignore[misc]
     def commit(self) -> None:
         """Give a file of a transaction its name."""
         if self._place != self.path:
-            self.fs.mv(self._place, self.path)
+            self.fs._rename(self._place, self.path)
 
     def discard(self) -> None:
         """Remove a file of a transaction that failed, and the name that mode "xb" took."""

@@ -152,7 +152,8 @@ class Pool:
     def _connect(self, path: str, directory: bool) -> tuple[str, Session]:
         """Open a session with a directory that has the path."""
         if self._export and not is_below(path, self._export):
-            raise FileNotFoundError(f"{path} is not below {self._export}")
+            text = f"{path} is not below {self._export}"
+            raise FileNotFoundError(errno.ENOENT, text)
         folder = posixpath.dirname(path)
         # a mount daemon knows directories; "/" is seldom exported
         both = [path, folder] if directory or folder == "/" else [folder, path]

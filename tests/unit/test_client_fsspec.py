@@ -8,6 +8,7 @@ import os
 import pickle
 import pkgutil
 import random
+import shutil
 import signal
 import threading
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from device import FOLDER, LINK, READ, WRITE, Device
+from device import FOLDER, LINK, LOOKUP, READ, WRITE, Device
 from unit.device_fixtures import device, device_library
 
 from nfsrdma_tools.client import pool
@@ -75,6 +76,9 @@ def files(server: Device) -> Iterator[Any]:
         ("nfsrdma://[::1]/x", {"host": "[::1]"}, "/x"),
         ("/export/x", {}, "/export/x"),
         ("nfsrdma://nas", {"host": "nas"}, "/"),
+        ("nfsrdma://nas/a/../b//c/./d", {"host": "nas"}, "/b/c/d"),
+        ("nfsrdma://nas/../../x", {"host": "nas"}, "/x"),
+        ("nfsrdma://nas/a#b%20c?d e", {"host": "nas"}, "/a#b%20c?d e"),
     ],
 )
 def test_urls(files: Any, url: str, options: dict[str, Any], path: str) -> None:
@@ -569,6 +573,170 @@ def test_names_are_changed(server: Device, files: Any) -> None:
     assert server.get("/export/x/moved") == DATA
     files.rm_file("/export/x/moved")
     assert not files.exists("/export/x/moved")
+
+
+NAMES = [
+    "a*b", "a?b", "a[b", "a[1]b", "a#b", "a%20b", "a b", " a", "a ", "a\nb", "a:b", "a\\b", "~",
+    "-a", "{a,b}", "a!b", "x" * 255, "\u00e9", "e\u0301", "\udcff\udcfe", ".a", "...",
+]  # fmt: skip
+
+
+@pytest.fixture(params=["nfsrdma", "file"])
+def place(request: pytest.FixtureRequest, server: Device, tmp_path: Path) -> Iterator[Any]:
+    """A file system and an empty directory: ours, and fsspec's of local files for comparison."""
+    if request.param == "file":
+        yield fsspec.filesystem("file"), str(tmp_path)
+        return
+    server.put("/export/empty", kind=FOLDER)
+    made = fsspec.filesystem("nfsrdma", host="nas", export="/export", skip_instance_cache=True)
+    yield made, "/export/empty"
+    made.close()
+
+
+def test_names_of_any_characters(place: Any) -> None:
+    files, root = place
+    paths = sorted(f"{root}/{name}" for name in NAMES)
+    for path in paths:
+        files.pipe_file(path, os.fsencode(path))
+    assert sorted(files.ls(root, detail=False)) == paths
+    assert files.find(root) == paths
+    assert files.glob(f"{root}/*") == paths
+    for path in paths:
+        assert files.info(path)["name"] == path
+        assert files.isfile(path)
+        assert files.cat_ranges([path], [0], [None]) == [os.fsencode(path)]
+        with files.open(path) as file:
+            assert file.read() == os.fsencode(path)
+        files.mv(path, f"{root}/moved")
+        files.mv(f"{root}/moved", path)
+        # this file, and no others that are like its name
+        files.rm(path)
+        assert not files.exists(path)
+        files.pipe_file(path, b"again")
+    for number, path in enumerate(paths, 1):
+        files.rm(path)
+        assert sorted(files.ls(root, detail=False)) == paths[number:]
+    with pytest.raises(OSError, match="long") as raised:
+        files.pipe_file(f"{root}/{'x' * 256}", b"")
+    assert raised.value.errno == errno.ENAMETOOLONG
+    assert not files.exists(f"{root}/{'x' * 256}")
+    assert not files.exists(f"{root}/a\0b")
+
+
+def test_names_of_any_characters_in_urls(server: Device) -> None:
+    for name in NAMES:
+        server.put(f"/export/names/{name}", os.fsencode(name))
+        url = f"nfsrdma://nas:20049/export/names/{name}"
+        made, path = fsspec.core.url_to_fs(url, export="/export")
+        assert (made._strip_protocol(url), made.cat_file(path)) == (path, os.fsencode(name))
+        assert (made.host, made.unstrip_protocol(path)) == ("nas", f"nfsrdma://{path}")
+    made.close()
+
+
+@pytest.mark.parametrize("end", ["", "/", "//"])
+def test_paths_of_directories(place: Any, end: str) -> None:
+    files, root = place
+    path = f"{root}/d{end}"
+    files.mkdirs(f"{root}/d/e", exist_ok=True)
+    files.mkdirs(f"{root}/d/empty{end}")
+    files.mkdirs(f"{root}/d/empty{end}", exist_ok=True)
+    files.pipe({f"{root}/d/e/f": b"123", f"{root}/d/g": b"12"})
+    assert files.find(path) == [f"{root}/d/e/f", f"{root}/d/g"]
+    assert files.find(path, maxdepth=1) == [f"{root}/d/g"]
+    assert (files.du(path), files.du(f"{root}/d/g")) == (5, 2)
+    assert (files.exists(path), files.isdir(path), files.isfile(path)) == (True, True, False)
+    assert files.info(path)["name"] == f"{root}/d"
+    assert sorted((each, sorted(folders), sorted(names))
+                  for each, folders, names in files.walk(path)) == [
+        (f"{root}/d", ["e", "empty"], ["g"]), (f"{root}/d/e", [], ["f"]),
+        (f"{root}/d/empty", [], []),
+    ]  # fmt: skip
+    assert files.find(f"{root}/none") == []
+    assert not files.exists(f"{root}/d/g/x")
+    files.rm(path, recursive=True)
+    assert not files.exists(path)
+
+
+def test_directories_are_made_where_nothing_else_is(place: Any) -> None:
+    files, root = place
+    files.pipe_file(f"{root}/file", b"")
+    with pytest.raises(FileExistsError) as raised:
+        files.makedirs(f"{root}/file", exist_ok=True)
+    assert raised.value.errno == errno.EEXIST
+    files.makedirs(f"{root}/a/b")
+    with pytest.raises(FileExistsError) as raised:
+        files.makedirs(f"{root}/a/b")
+    assert raised.value.errno == errno.EEXIST
+    with pytest.raises((FileExistsError, NotADirectoryError)):
+        files.makedirs(f"{root}/file/b", exist_ok=True)
+
+
+def test_files_are_moved_across_directories(place: Any) -> None:
+    files, root = place
+    files.makedirs(f"{root}/a/b")
+    files.makedirs(f"{root}/c")
+    files.pipe_file(f"{root}/a/b/f", b"f")
+    files.mv(f"{root}/a/b/f", f"{root}/c/g")
+    assert files.find(root) == [f"{root}/c/g"]
+    # into a directory, with its name
+    files.mv(f"{root}/c/g", f"{root}/a")
+    assert files.find(root) == [f"{root}/a/g"]
+    files.mv(f"{root}/a", f"{root}/c/", recursive=True)
+    assert files.find(root) == [f"{root}/c/a/g"]
+    files.mkdir(f"{root}/a")
+    with pytest.raises(OSError, match="exist"):
+        files.mv(f"{root}/a", f"{root}/c", recursive=True)
+    files.mv(f"{root}/c/a/g", f"{root}/c/a/g")
+    assert files.cat_file(f"{root}/c/a/g") == b"f"
+    with pytest.raises(FileNotFoundError):
+        files.mv(f"{root}/c/a/g", f"{root}/none/g")
+    assert files.cat_file(f"{root}/c/a/g") == b"f"
+
+
+def test_a_copy_to_itself_keeps_the_data(place: Any) -> None:
+    files, root = place
+    files.pipe_file(f"{root}/f", b"data")
+    for call in (files.cp_file, files.copy):
+        with pytest.raises(shutil.SameFileError):
+            call(f"{root}/f", f"{root}/f")
+    assert files.cat_file(f"{root}/f") == b"data"
+
+
+def test_a_copy_by_a_link_to_itself_keeps_the_data(server: Device, files: Any) -> None:
+    server.put("/export/link", b"data", kind=LINK)
+    with pytest.raises(shutil.SameFileError):
+        files.cp_file("/export/data", "/export/link")
+    assert server.get("/export/data") == DATA
+
+
+def test_a_link_that_leads_nowhere_is_a_name(server: Device, files: Any) -> None:
+    server.put("/export/nowhere", b"none", kind=LINK)
+    assert (files.exists("/export/nowhere"), files.lexists("/export/nowhere")) == (False, True)
+    assert not files.lexists("/export/none")
+
+
+@pytest.mark.parametrize("name", ["exists", "isdir", "isfile"])
+def test_a_server_that_is_silent_has_not_said_no(server: Device, name: str) -> None:
+    files = fsspec.filesystem("nfsrdma", host="nas", timeout=0.5, skip_instance_cache=True)
+    call = getattr(files, name)
+    assert call("/export/sub") is (name != "isfile")
+    server.hold(LOOKUP)
+    with pytest.raises(TimeoutError):
+        call("/export/sub")
+    server.hold()
+    files.close()
+
+
+def test_no_path_leads_out_of_the_export(server: Device) -> None:
+    server.put("/other/file", b"no")
+    made = fsspec.filesystem("nfsrdma", host="nas", export="/export", skip_instance_cache=True)
+    assert made.cat_file("/export/sub/../sub/a") == b"aaa"
+    for path in ("/export/../other/file", "/export/sub/../../other/file"):
+        with pytest.raises(FileNotFoundError, match="is not below /export"):
+            made.cat_file(path)
+        with pytest.raises(FileNotFoundError):
+            made.makedirs(path)
+    made.close()
 
 
 def test_local_copies(server: Device, files: Any, tmp_path: Path) -> None:
