@@ -442,7 +442,7 @@ class Session:
                     raise self._library.error(count, file.path)
                 # completions of transfers that arrived meanwhile
                 if queue.busy:
-                    queue.poll()
+                    queue.take()
                 self._library.interrupts.check()
             return count
         finally:

@@ -18,7 +18,7 @@ bytecodes.  Three rules keep the state consistent:
 3. ``Queue.recover()`` books what an interrupted call has left, before anything else happens.
 
 Memory of an operation is kept until the operation has completed, also if its caller was
-interrupted.
+interrupted.  A handler that uses the session below a call of the session is refused: EDEADLK.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ GRACE = 0.3
 """Seconds that an interrupted call waits for the operations that the server has."""
 # for another thread to take the lock
 _YIELD_SECONDS = 1e-4
+_BELOW = "a signal handler uses the session whose call it interrupted"
 
 
 def noted(log: list[Any], function: Callable[..., Any], *words: Any) -> Any:
@@ -113,7 +114,7 @@ class Owned:
         status: int = self._ended[0] if self._ended else 0
         if status == -errno.EDEADLK:
             self._ended.clear()
-            raise OSError(errno.EDEADLK, "a signal handler uses the session whose call it interrupted")
+            raise OSError(errno.EDEADLK, _BELOW)
         return status
 
 
@@ -415,7 +416,7 @@ class Queue:
 
     def __init__(self, library: Library, depth: int) -> None:
         self.library, self._depth = library, depth
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
         self.session = Owned(library, "session", "session")
         self.dropped: deque[Job | Owned] = deque()
         """What finalizers have dropped."""
@@ -433,6 +434,13 @@ class Queue:
         self._unsubmitted = False
         # threads that want the lock
         self._wanting: set[int] = set()
+
+    @property
+    def lock(self) -> threading.RLock:
+        """The lock.  OSError (EDEADLK) if this thread has it: a handler below a call."""
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            raise OSError(errno.EDEADLK, _BELOW)
+        return self._lock
 
     @property
     def busy(self) -> bool:
@@ -534,17 +542,20 @@ class Queue:
         """
         with self.lock:
             self.recover()
-            functions = self.library.functions
-            # completions of what _fill() sent may already be there, and make no event
-            while self.session.exists and self._jobs:
-                found = noted(
-                    self._counts, functions.nfsrdma_peek,
-                    self.session.handle, self._completions, _COMPLETIONS,
-                )  # fmt: skip
-                self._book_completions()
-                if not found:
-                    break
-                self._fill()
+            self.take()
+
+    def take(self) -> None:
+        """The same with the lock held."""
+        # completions of what _fill() sent may already be there, and make no event
+        while self.session.exists and self._jobs:
+            found = noted(
+                self._counts, self.library.functions.nfsrdma_peek,
+                self.session.handle, self._completions, _COMPLETIONS,
+            )  # fmt: skip
+            self._book_completions()
+            if not found:
+                break
+            self._fill()
 
     def is_registered(self, view: View) -> bool:
         """Whether RDMA can move the data of a view without a copy."""

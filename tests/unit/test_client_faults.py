@@ -247,6 +247,58 @@ def test_a_read_costs_the_same_with_many_open_files(device: Device, interrupts: 
             each.close()
 
 
+@pytest.mark.parametrize("call_below", ("stat", "close", "read"))
+def test_a_handler_calls_the_session_at_each_opcode(
+    device: Device, interrupts: Any, call_below: str
+) -> None:
+    """A handler that does not raise: below a call of the session, its own ones are refused."""
+    out, more = bytearray(len(DATA)), bytearray(7)
+    refused = 0
+    session = connect("server:/export", depth=4)
+    file = session.open("data")
+    below = {
+        "stat": lambda: session.stat("data").st_size,
+        # not of the session that is open now
+        "close": lambda: session.close(),  # noqa: PLW0108
+        "read": lambda: session.read_ranges([(file, 0, 7)], more)[0],
+    }[call_below]
+    results = {"stat": len(DATA), "close": None, "read": 7}
+
+    def handle(*_: object) -> None:
+        nonlocal refused
+        sys.settrace(None)
+        try:
+            assert below() == results[call_below]
+        except OSError as error:
+            refused += 1
+            assert error.errno == errno.EDEADLK
+
+    def call() -> None:
+        nonlocal session, file
+        if session.closed:
+            session = connect("server:/export", depth=4)
+            file = session.open("data")
+        try:
+            assert session.read_ranges([(file, 0, len(DATA))], out) == [len(DATA)]
+        except (OSError, ValueError) as error:
+            # of a session that the handler closed between two calls
+            assert session.closed, repr(error)
+        else:
+            assert out == DATA
+            out[:] = bytes(len(out))
+
+    call()
+    total = opcodes_of(interrupts, device, call)
+    signal.signal(signal.SIGINT, handle)
+    chosen = random.Random(61).sample(range(1, total + 1), min(total, 200))  # noqa: S311
+    for number in sorted(chosen):
+        run_interrupted(interrupts, device, number, call)
+    assert refused > 10
+    session.close()
+    gc.collect()
+    assert device.objects == {}
+
+
 def test_opening_is_interrupted_at_each_opcode(device: Device, interrupts: Any) -> None:
     """No registration is left, wherever an interrupt comes between connect() and close()."""
     out = bytearray(10_000)
