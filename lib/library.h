@@ -810,6 +810,7 @@ enum { TYPE_FILE = 1, TYPE_DIRECTORY = 2, TYPE_LINK = 5 };
  * @known: @attr has its attributes
  * @attr: its attributes
  * @links: symbolic links followed
+ * @missing: the last component, if @here does not have it; the walk owns it
  */
 struct path_walk {
 	struct nfsrdma_session *session;
@@ -821,6 +822,7 @@ struct path_walk {
 	bool known;
 	attr3 attr;
 	unsigned int links;
+	char *missing;
 };
 
 int path_walk(struct path_walk *walk, struct nfsrdma_session *session, const char *path, char **name,

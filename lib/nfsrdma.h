@@ -291,7 +291,7 @@ const char *nfsrdma_message(void);
  * @st: the attributes
  *
  * A path consists of components; symbolic links in it are followed as long as they stay below the directory of
- * the session.
+ * the session.  ".." is the directory above, and an error in the directory of the session.
  *
  * Return: 0, or a negative errno value.
  */

@@ -50,9 +50,10 @@ static int open_walk(struct path_walk *walk, struct nfsrdma_session *session, co
 		rc = path_walk(walk, session, path, NULL, !(flags & O_NOFOLLOW));
 		if (!rc && flags & O_TRUNC && walk->attr.type == TYPE_FILE)
 			rc = names_setattr(session, path, &walk->here, names_size(0));
-		if (rc != -ENOENT || !(flags & O_CREAT))
-			return rc;
-		path_walk_end(walk);
+		/* a symbolic link may have led to the name */
+		if (rc == -ENOENT && flags & O_CREAT && walk->missing)
+			rc = create_file(walk, walk->missing, flags, mode);
+		return rc;
 	}
 	rc = path_walk(walk, session, path, &name, false);
 	if (!rc)

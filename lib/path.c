@@ -3,8 +3,8 @@
  * Paths.
  *
  * The library looks up each component of a path by itself, so that neither ".." nor a symbolic link leads out of
- * the directory of the session: ".." goes back to the file handle before, and a link that begins with the
- * directory's own path begins at its root.
+ * the directory of the session: ".." goes back to the file handle before, and is an error in the directory of the
+ * session.  A link that begins with the directory's own path begins at its root.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -85,7 +85,8 @@ static int follow_link(struct path_walk *walk, struct nfs_fh *link)
 		at += length;
 		at_root(walk);
 	}
-	if (asprintf(&rest, "%s/%s", at, walk->rest) < 0) {
+	/* a slash at the end has a meaning */
+	if (asprintf(&rest, "%s%s%s", at, *walk->rest ? "/" : "", walk->rest) < 0) {
 		rc = fail_no_memory();
 		goto out;
 	}
@@ -96,19 +97,36 @@ out:
 	return rc;
 }
 
+/* A component that follows, or a slash at the end, is that of a directory */
+static int need_directory(const struct path_walk *walk)
+{
+	if (walk->known && walk->attr.type != TYPE_DIRECTORY)
+		return fail(-ENOTDIR, "%s: %s", walk->path, strerror(ENOTDIR));
+	return 0;
+}
+
+static int step_back(struct path_walk *walk)
+{
+	int rc = need_directory(walk);
+
+	if (rc)
+		return rc;
+	if (!walk->depth)
+		return fail(-EXDEV, "%s: leads out of %s", walk->path, walk->session->directory);
+	walk->here = walk->above[--walk->depth];
+	walk->known = false;
+	return 0;
+}
+
 static int walk_step(struct path_walk *walk, char *name, bool last, bool follow_last)
 {
 	struct nfs_fh next;
 	int rc;
 
 	if (!strcmp(name, "."))
-		return 0;
-	if (!strcmp(name, "..")) {
-		if (walk->depth)
-			walk->here = walk->above[--walk->depth];
-		walk->known = false;
-		return 0;
-	}
+		return need_directory(walk);
+	if (!strcmp(name, ".."))
+		return step_back(walk);
 	rc = path_lookup(walk->session, walk->path, &walk->here, name, &next, &walk->attr);
 	if (rc)
 		return rc;
@@ -136,6 +154,7 @@ void path_walk_end(struct path_walk *walk)
 {
 	free(walk->rest);
 	free(walk->above);
+	free(walk->missing);
 }
 
 /**
@@ -175,11 +194,16 @@ int path_walk(struct path_walk *walk, struct nfsrdma_session *session, const cha
 			*name = part;
 			return 0;
 		}
-		rc = walk_step(walk, part, last, follow_last);
-		free(part);
+		rc = walk_step(walk, part, last, follow_last || *walk->rest);
+		if (rc == -ENOENT && !*walk->rest)
+			walk->missing = part;
+		else
+			free(part);
 	}
 	if (!rc && walk->rest[strspn(walk->rest, "/")])
 		rc = fail_no_memory();
+	if (!rc && *walk->rest)
+		rc = need_directory(walk);
 	if (!rc && name)
 		rc = fail(-EINVAL, "%s: no name at the end", path);
 	/* LOOKUP has returned those of everything but the directory of the session, and what ".." leads to */

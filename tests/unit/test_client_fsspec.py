@@ -234,15 +234,23 @@ def test_files_are_written_and_appended(server: Device, files: Any) -> None:
 def test_links(server: Device, files: Any) -> None:
     """As pyarrow and pandas need it: a link to a file is one; nothing goes in circles."""
     server.put("/export/sub/link", b"a", kind=LINK)
+    server.put("/export/sub/round", b".", kind=LINK)
     server.put("/export/sub/up", b"..", kind=LINK)
     server.put("/export/sub/nowhere", b"none", kind=LINK)
     found = {each["name"]: (each["type"], each["islink"]) for each in files.ls("/export/sub")}
     assert found == {
         "/export/sub/a": ("file", False), "/export/sub/b": ("file", False),
         "/export/sub/link": ("file", True), "/export/sub/up": ("link", True),
+        "/export/sub/round": ("link", True),
         "/export/sub/nowhere": ("link", True),
     }  # fmt: skip
-    assert files.info("/export/sub/up")["type"] == "directory"
+    assert files.info("/export/sub/round")["type"] == "directory"
+    # the session has the directory /export/sub
+    with pytest.raises(OSError, match="out of /export/sub"):
+        files.info("/export/sub/up")
+    whole = fsspec.filesystem("nfsrdma", host="nas", export="/export", skip_instance_cache=True)
+    assert whole.info("/export/sub/up")["type"] == "directory"
+    whole.close()
     assert files.info("/export/sub/link")["size"] == 3
     assert files.find("/export", withdirs=False).count("/export/sub/a") == 1
     files.rm("/export/sub", recursive=True)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paths, positions and copies of files, as open(2), path_resolution(7) and io.FileIO have them."""
+
+import errno
+import os
+from typing import Any
+
+import pytest
+from device import FOLDER, LINK, Device
+from unit.device_fixtures import DATA, device, device_library, opened
+
+from nfsrdma_tools.client import Session
+
+__all__ = ["device", "device_library", "opened"]
+
+LINKS = {
+    "up": "..",
+    "around": "../export",
+    "back": "folder/..",
+    "to-folder": "folder/",
+    "to-data": "data",
+    "to-data-as-folder": "data/",
+    "to-new": "new",
+    "to-new-in-folder": "folder/new",
+    "to-nothing": "nothing/new",
+}
+
+
+@pytest.fixture
+def names(device: Device, opened: Session) -> Session:
+    device.put("/export/folder", kind=FOLDER)
+    device.put("/secret", b"secret")
+    for name, text in LINKS.items():
+        device.put(f"/export/{name}", text.encode(), kind=LINK)
+    return opened
+
+
+def error_of(call: Any, *words: Any) -> int | None:
+    """The errno value of a call that has to fail."""
+    with pytest.raises(OSError) as found:
+        call(*words)
+    return found.value.errno
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["..", "../data", "folder/../..", "up", "up/data", "around/data", "back/../data"],
+)
+def test_a_path_out_of_the_directory_is_an_error(names: Session, path: str) -> None:
+    assert error_of(names.stat, path) == errno.EXDEV
+
+
+@pytest.mark.parametrize(
+    "path", ["data/", "data//", "data/.", "data/..", "to-data/", "to-data-as-folder", "data/x"]
+)
+def test_a_slash_stands_behind_a_directory_only(names: Session, path: str) -> None:
+    assert error_of(names.stat, path) == errno.ENOTDIR
+
+
+@pytest.mark.parametrize(
+    ("path", "same"),
+    [
+        ("folder/../data", "data"), ("back/data", "data"), ("to-data", "data"), ("./data", "data"),
+        ("folder/", "folder"), ("folder/.", "folder"), ("to-folder", "folder"),
+        ("to-folder/", "folder"), ("/", ""), (".", ""), ("./", ""),
+    ],
+)  # fmt: skip
+def test_names_of_one_file(names: Session, path: str, same: str) -> None:
+    assert names.stat(path).st_ino == names.stat(same).st_ino
+
+
+def test_lstat_follows_a_link_with_a_slash(names: Session) -> None:
+    assert names.lstat("to-folder").st_ino != names.stat("folder").st_ino
+    assert names.lstat("to-folder/").st_ino == names.stat("folder").st_ino
+
+
+def test_create_follows_a_link_to_a_new_file(device: Device, names: Session) -> None:
+    for link, path in (("to-new", "new"), ("to-new-in-folder", "folder/new")):
+        with names.open(link, "w") as file:
+            file.write(DATA)
+        assert device.get(f"/export/{path}") == DATA
+    assert error_of(names.open, "to-nothing", "w") == errno.ENOENT
+
+
+def test_create_does_not_follow_a_link_that_it_must_not(device: Device, names: Session) -> None:
+    flags = os.O_WRONLY | os.O_CREAT
+    assert error_of(names.open, "to-new", "x") == errno.EEXIST
+    assert error_of(names.open, "to-new", flags | os.O_NOFOLLOW) == errno.ELOOP
+    assert device.get("/export/new") is None
+
+
+def test_a_rename_keeps_the_file(device: Device, opened: Session) -> None:
+    for number in range(5):
+        opened.rename("data" if not number else f"data{number - 1}", f"data{number}")
+    assert device.get("/export/data4") == DATA
+    opened.mkdir("folder")
+    opened.rename("data4", "folder/data")
+    assert device.get("/export/folder/data") == DATA
+    assert error_of(opened.rename, "folder", "folder/data/folder") == errno.ENOTDIR
