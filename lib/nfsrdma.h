@@ -473,7 +473,7 @@ int nfsrdma_fstat(struct nfsrdma_file *file, struct stat *st);
 
 /**
  * nfsrdma_ftruncate - set the size of an open file
- * @file: an open file
+ * @file: a file that is open for writing
  * @size: the new size in bytes
  *
  * Return: 0, or a negative errno value.

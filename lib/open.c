@@ -137,5 +137,7 @@ EXPORTED int nfsrdma_ftruncate(struct nfsrdma_file *file, uint64_t size)
 {
 	int rc = process_check(file->session);
 
+	if (!rc && (file->flags & O_ACCMODE) == O_RDONLY)
+		rc = fail(-EBADF, "the file is not open for writing");
 	return rc ? rc : names_setattr(file->session, "", &file->fh, names_size(size));
 }

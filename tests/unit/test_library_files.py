@@ -89,6 +89,13 @@ def test_create_does_not_follow_a_link_that_it_must_not(device: Device, names: S
     assert device.get("/export/new") is None
 
 
+def test_a_file_for_reading_keeps_its_size(device: Device, opened: Session) -> None:
+    with opened.open("data") as file:
+        assert error_of(file.truncate) == errno.EBADF
+        assert error_of(file.truncate, 7) == errno.EBADF
+    assert device.get("/export/data") == DATA
+
+
 def test_a_rename_keeps_the_file(device: Device, opened: Session) -> None:
     for number in range(5):
         opened.rename("data" if not number else f"data{number - 1}", f"data{number}")
