@@ -516,11 +516,12 @@ ssize_t nfsrdma_pwrite(struct nfsrdma_file *file, const void *buf, size_t count,
  *
  * A server that restarts may lose data that it has not committed.  The library keeps no copy of it: it compares the
  * verifiers of writes and COMMIT (RFC 1813, section 3.3.21), and after such a loss this call, or nfsrdma_close(),
- * returns -EIO once for each open file that was open at the time of the loss; if none was, for the next one.  A
- * COMMIT that the server refuses, for example with -ENOSPC, is reported in the same way, unless there is a loss to
- * report.
+ * returns -EIO once for each open file that was open at the time of the loss; as long as none of them has reported it,
+ * for another one, too.  A COMMIT that the server refuses, for example with -ENOSPC, is reported in the same way,
+ * unless there is a loss to report.
  *
- * A result of 0 means that all writes of the file that had completed when the call began are on stable storage.
+ * A result of 0 means that all writes of the file that had completed when the call began are on stable storage, except
+ * those whose loss was reported.
  *
  * Return: 0; -EIO if the server may have lost data: write again what was written since the last successful call; or
  * another negative errno value, after which the call may be repeated.
