@@ -8,6 +8,7 @@ import contextlib
 import errno
 import functools
 import io
+import operator
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -49,6 +50,7 @@ _DEPTH = 63
 _BLOCK = 64 << 10
 _LINK_MOST = 4097
 _LOOK_SECONDS = 0.25
+_POSITION_MOST = 2**63 - 1
 
 
 class Terms(NamedTuple):
@@ -691,9 +693,11 @@ class File(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Set the position; returns it."""
         bases = {os.SEEK_SET: lambda: 0, os.SEEK_CUR: self.tell, os.SEEK_END: self.size}
-        position = bases[whence]() + offset
-        if position < 0:
-            raise OSError(errno.EINVAL, "a negative position")
+        if whence not in bases:
+            raise ValueError(f"whence {whence}: one of {', '.join(map(str, bases))}")
+        position = operator.index(offset) + bases[whence]()
+        if not 0 <= position <= _POSITION_MOST:
+            raise OSError(errno.EINVAL, f"the position would be {position}")
         self._position = position
         return position
 

@@ -104,3 +104,15 @@ def test_a_rename_keeps_the_file(device: Device, opened: Session) -> None:
     opened.rename("data4", "folder/data")
     assert device.get("/export/folder/data") == DATA
     assert error_of(opened.rename, "folder", "folder/data/folder") == errno.ENOTDIR
+
+
+def test_positions(opened: Session) -> None:
+    with opened.open("data") as file:
+        assert file.seek(-1, os.SEEK_END) == len(DATA) - 1
+        for offset in (-1, 2**63, 2**70):
+            assert error_of(file.seek, offset) == errno.EINVAL
+        with pytest.raises(ValueError, match="whence 7"):
+            file.seek(0, 7)
+        with pytest.raises(TypeError):
+            file.seek(1.5)  # type: ignore[arg-type]
+        assert file.read() == DATA[-1:]
