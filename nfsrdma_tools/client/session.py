@@ -513,13 +513,13 @@ class Session:
         future = loop.create_future()
         transfer.call_when_done(lambda: _wake(loop, future))
         try:
-            while not transfer.done:
+            while not transfer._job.done:
                 self._watch(loop)
                 await asyncio.wait([future], timeout=_LOOK_SECONDS * 4)
         except BaseException:
             # the server still writes to the memory: the caller gets it back after that
             transfer.stop()
-            if not transfer.done:
+            if not transfer._job.done:
                 await asyncio.wait([future], timeout=GRACE)
             raise
         return transfer.counts()

@@ -363,8 +363,8 @@ class Transfer:
 
     @property
     def done(self) -> bool:
-        """Whether all operations have ended."""
-        return self._job.done
+        """Whether all operations have ended; handles what has arrived, and does not wait."""
+        return self._job.done or self._queue.look(self._job)
 
     @property
     def moved(self) -> list[int]:
@@ -391,7 +391,9 @@ class Transfer:
         return self.counts()
 
     def counts(self) -> list[int]:
-        """The same, of a transfer that is done."""
+        """The same, of a transfer that is done; ValueError if it is not."""
+        if not self._job.done:
+            raise ValueError("the transfer is not done: result() waits for it")
         return self._job.counts()
 
     def stop(self) -> None:
@@ -566,6 +568,15 @@ class Queue:
 
     def end(self) -> None:
         """Nothing completes any more: the session is closed.  With the lock held; repeatable."""
+    def look(self, job: Job) -> bool:
+        """Whether a transfer is done, after a poll unless another thread calls the library."""
+        if self.lock.acquire(blocking=False):
+            try:
+                self.poll()
+            finally:
+                self.lock.release()
+        return job.done
+
         error = _canceled("the session is closed")
         self._batch = None
         self._counts.clear()

@@ -3,10 +3,11 @@
 
 import errno
 import os
+import time
 from typing import Any
 
 import pytest
-from device import FOLDER, LINK, Device
+from device import FOLDER, LINK, READ, Device
 from unit.device_fixtures import DATA, device, device_library, opened
 
 from nfsrdma_tools.client import Session
@@ -116,3 +117,28 @@ def test_positions(opened: Session) -> None:
         with pytest.raises(TypeError):
             file.seek(1.5)  # type: ignore[arg-type]
         assert file.read() == DATA[-1:]
+
+
+@pytest.mark.parametrize("size", [5, len(DATA)])
+def test_a_transfer_is_done_without_a_wait(device: Device, opened: Session, size: int) -> None:
+    device.set(late=500)
+    with opened.open("data") as file:
+        out = bytearray(size)
+        transfer = opened.start_read([(file, 0, size)], out)
+        # only so that a failure ends
+        until = time.monotonic() + 60
+        while not transfer.done and time.monotonic() < until:
+            time.sleep(0.001)
+        assert transfer.counts() == [size]
+        assert transfer.done
+    assert out == DATA[:size]
+
+
+def test_a_transfer_has_counts_when_it_is_done(device: Device, opened: Session) -> None:
+    with opened.open("data") as file:
+        device.hold(READ)
+        transfer = opened.start_read([(file, 0, 5)], bytearray(5))
+        with pytest.raises(ValueError, match="is not done"):
+            transfer.counts()
+        device.hold()
+        assert transfer.result() == transfer.counts() == [5]
