@@ -24,6 +24,7 @@ from nfsrdma_tools.client.transfer import (
     Ranges,
     Registration,
     Transfer,
+    Uncopied,
     View,
 )
 
@@ -49,8 +50,8 @@ _ARENA = 4 << 20
 _DEPTH = 63
 _BLOCK = 64 << 10
 _LINK_MOST = 4097
-_LOOK_SECONDS = 0.25
 _POSITION_MOST = 2**63 - 1
+_LOOK_SECONDS = 0.25
 
 
 class Terms(NamedTuple):
@@ -170,7 +171,7 @@ def connect(  # noqa: PLR0913 - the options of the library
     return session
 
 
-class Session:
+class Session(Uncopied):
     """A connection to a server.
 
     Threads may share a session, whose calls then wait for each other; for speed, open one in each.
@@ -630,7 +631,7 @@ class Session:
         return _attributes(box)
 
 
-class File(io.RawIOBase):
+class File(Uncopied, io.RawIOBase):
     """An open file of bytes with a position, as io.FileIO, and reads and writes at offsets."""
 
     def __init__(self, session: Session, path: str, flags: int) -> None:
@@ -786,7 +787,7 @@ class File(io.RawIOBase):
         return (await self._session.write_ranges_async([(self, offset, size)], data))[0]
 
 
-class Region:
+class Region(Uncopied):
     """Registered memory: RDMA moves data of reads and writes from and to it without a copy.
 
     The server of the session can read and write the memory until close().

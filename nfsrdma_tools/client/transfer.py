@@ -32,12 +32,13 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from nfsrdma_tools.client.library import Library
 
 __all__ = [
-    "GRACE", "Job", "OpenFile", "Owned", "Queue", "Ranges", "Registration", "Transfer", "View",
+    "GRACE", "Job", "OpenFile", "Owned", "Queue", "Ranges", "Registration", "Transfer", "Uncopied",
+    "View",
 ]  # fmt: skip
 
 _COMPLETIONS = 128
@@ -59,6 +60,14 @@ def noted(log: list[Any], function: Callable[..., Any], *words: Any) -> Any:
     """Call a function and append its result to ``log``: an interrupt comes before or after both."""
     log.extend(map(function, *zip(words, strict=True)))
     return log[-1]
+
+
+class Uncopied:
+    """An object that ends something of the library when it is dropped, so that a copy would."""
+
+    def __reduce__(self) -> NoReturn:
+        """For copy and pickle."""
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled")
 
 
 class View:
@@ -345,7 +354,7 @@ def _divided(ranges: Ranges, address: int, most: int) -> _Operations:
     return made
 
 
-class Transfer:
+class Transfer(Uncopied):
     """Ranges that are read or written; ``result()`` waits for them.
 
     A transfer that is forgotten is stopped.
@@ -559,15 +568,6 @@ class Queue:
                 break
             self._fill()
 
-    def is_registered(self, view: View) -> bool:
-        """Whether RDMA can move the data of a view without a copy."""
-        # an interrupt may have left one here that has ended
-        return any(region.exists and region.has(view) for region in tuple(self.regions))
-
-    # --- the end ---
-
-    def end(self) -> None:
-        """Nothing completes any more: the session is closed.  With the lock held; repeatable."""
     def look(self, job: Job) -> bool:
         """Whether a transfer is done, after a poll unless another thread calls the library."""
         if self.lock.acquire(blocking=False):
@@ -577,6 +577,15 @@ class Queue:
                 self.lock.release()
         return job.done
 
+    def is_registered(self, view: View) -> bool:
+        """Whether RDMA can move the data of a view without a copy."""
+        # an interrupt may have left one here that has ended
+        return any(region.exists and region.has(view) for region in tuple(self.regions))
+
+    # --- the end ---
+
+    def end(self) -> None:
+        """Nothing completes any more: the session is closed.  With the lock held; repeatable."""
         error = _canceled("the session is closed")
         self._batch = None
         self._counts.clear()

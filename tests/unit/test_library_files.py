@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paths, positions and copies of files, as open(2), path_resolution(7) and io.FileIO have them."""
 
+import copy
 import errno
 import os
+import pickle
 import time
 from typing import Any
 
@@ -142,3 +144,14 @@ def test_a_transfer_has_counts_when_it_is_done(device: Device, opened: Session) 
             transfer.counts()
         device.hold()
         assert transfer.result() == transfer.counts() == [5]
+
+
+def test_copies_are_refused(opened: Session) -> None:
+    with opened.open("data") as file, opened.register(bytearray(5)) as region:
+        transfer = opened.start_read([(file, 0, 5)], bytearray(5))
+        for each in (opened, file, region, transfer):
+            for call in (copy.copy, copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match=f"a {type(each).__name__} cannot be"):
+                    call(each)
+        assert transfer.result() == [5]
+        assert file.pread(5, 0) == DATA[:5]
