@@ -231,7 +231,8 @@ class Job:
         numbers, addresses, sizes, offsets = self.operations
         known = {file: file.address for file in self._used}
         handles = [known[file] for file in self.files]
-        if len(numbers) != len(handles):
+        # not by their number: a range of no bytes has none, a long one has several
+        if numbers != list(range(len(handles))):
             handles = [handles[number] for number in numbers]
         tokens = range(self.base, self.base + self.size)
         rows = zip(handles, addresses, sizes, offsets, tokens, itertools.repeat(0), strict=False)

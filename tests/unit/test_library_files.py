@@ -12,7 +12,7 @@ import pytest
 from device import FOLDER, LINK, READ, Device
 from unit.device_fixtures import DATA, device, device_library, opened
 
-from nfsrdma_tools.client import Session
+from nfsrdma_tools.client import Session, connect
 
 __all__ = ["device", "device_library", "opened"]
 
@@ -144,6 +144,26 @@ def test_a_transfer_has_counts_when_it_is_done(device: Device, opened: Session) 
             transfer.counts()
         device.hold()
         assert transfer.result() == transfer.counts() == [5]
+
+
+def test_ranges_of_two_files_stay_apart(device: Device, opened: Session) -> None:
+    """As many operations as ranges, and yet not one for each: none, and two."""
+    other, most = bytes(reversed(DATA)), 4096
+    device.put("/export/other", other)
+    device.set(read_max=most, write_max=most)
+    with (
+        connect("server:/export") as session,
+        session.open("data", "r+") as first,
+        session.open("other", "r+") as second,
+    ):
+        ranges = [(first, 0, 0), (second, 0, 2 * most), (first, 0, most)]
+        out = bytearray(3 * most)
+        assert session.read_ranges(ranges, out) == [0, 2 * most, most]
+        assert out == other[: 2 * most] + DATA[:most]
+        new = os.urandom(3 * most)
+        assert session.write_ranges(ranges, new) == [0, 2 * most, most]
+    assert device.get("/export/other") == new[: 2 * most] + other[2 * most :]
+    assert device.get("/export/data") == new[2 * most :] + DATA[most:]
 
 
 def test_copies_are_refused(opened: Session) -> None:
