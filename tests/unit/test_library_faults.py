@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults that libnfsrdma had, by its calls alone, over the device of tests/device.
+
+The tests use what the library had before 0.1.0 as far as they can, and so fail over it.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("device", reason="no tests/device; missed: faults that the library had")
+
+from device import READ, Device
+from unit.device_fixtures import DATA, device, device_library
+
+from nfsrdma_tools.client import library
+
+__all__ = ["device", "device_library"]
+
+SIZE = 64
+BUSY = 10008
+"""NFS3ERR_JUKEBOX."""
+
+
+class Calls:
+    """A session, and the calls of the library."""
+
+    def __init__(self, **options: int) -> None:
+        self.ffi, self.functions, *_ = library.load()
+        given = self.ffi.new("struct nfsrdma_options *", options)
+        if "size" in self.options():
+            given.size = self.ffi.sizeof("struct nfsrdma_options")
+        box = self.ffi.new("struct nfsrdma_session **")
+        assert not self.functions.nfsrdma_connect(b"server:/export", given, box), self.message()
+        self.session = box[0]
+
+    def options(self) -> set[str]:
+        return {name for name, _ in self.ffi.typeof("struct nfsrdma_options").fields}
+
+    def message(self) -> str:
+        return bytes(self.ffi.string(self.functions.nfsrdma_message())).decode()
+
+    def try_open(self, name: str, flags: int) -> tuple[int, Any]:
+        box = self.ffi.new("struct nfsrdma_file **")
+        rc = self.functions.nfsrdma_open(self.session, name.encode(), flags, 0o644, box)
+        return int(rc), box[0]
+
+    def open(self, name: str, flags: int = os.O_RDWR | os.O_CREAT) -> Any:
+        rc, file = self.try_open(name, flags)
+        assert not rc, self.message()
+        return file
+
+    def read(self, file: Any, count: int, offset: int = 0) -> int | bytes:
+        data = self.ffi.new("char[]", count)
+        found = int(self.functions.nfsrdma_pread(file, data, count, offset))
+        return found if found < 0 else bytes(self.ffi.buffer(data, found))
+
+    def write(self, file: Any, data: bytes) -> None:
+        assert self.functions.nfsrdma_pwrite(file, data, len(data), 0) == len(data)
+
+    def close(self, file: Any) -> None:
+        self.functions.nfsrdma_close(file)
+
+
+@pytest.fixture
+def connected(device: Device) -> Iterator[Callable[..., Calls]]:
+    """Opens sessions with options."""
+    del device
+    made: list[Calls] = []
+
+    def connect(**options: int) -> Calls:
+        made.append(Calls(**options))
+        return made[-1]
+
+    yield connect
+    for each in made:
+        each.functions.nfsrdma_disconnect(each.session)
+
+
+@pytest.fixture
+def calls(connected: Callable[..., Calls]) -> Calls:
+    return connected()
+
+
+# --- stable storage ---
+
+
+def on_disk(device: Device) -> bytes | None:
+    return device.get("/export/new", disk=True)
+
+
+def test_close_writes_to_stable_storage(device: Device, calls: Calls) -> None:
+    calls.write(file := calls.open("new"), b"x" * SIZE)
+    calls.functions.nfsrdma_close(file)
+    assert on_disk(device) == b"x" * SIZE
+    device.restart()
+    assert device.get("/export/new") == b"x" * SIZE
+
+
+def test_fsync_writes_what_another_open_file_has_written(device: Device, calls: Calls) -> None:
+    calls.write(file := calls.open("new"), b"x" * SIZE)
+    other = calls.open("new")
+    assert calls.functions.nfsrdma_fsync(other) == 0
+    assert on_disk(device) == b"x" * SIZE
+    for each in (file, other):
+        calls.functions.nfsrdma_close(each)
+
+
+def test_fsync_waits_for_an_unfinished_write(device: Device, calls: Calls) -> None:
+    file = calls.open("new")
+    functions, data = calls.functions, calls.ffi.new("char[]", b"x" * SIZE)
+    device.set(late=100_000)
+    assert functions.nfsrdma_prepare_write(file, data, SIZE, 0, 1) == 0
+    assert functions.nfsrdma_submit(calls.session) == 1
+    assert functions.nfsrdma_fsync(file) == 0
+    assert on_disk(device) == b"x" * SIZE
+    done = calls.ffi.new("struct nfsrdma_completion[]", 1)
+    assert functions.nfsrdma_wait(calls.session, done, 1, 1, -1) == 1
+    functions.nfsrdma_close(file)
+
+
+def test_a_loss_before_close_is_reported(device: Device, calls: Calls) -> None:
+    calls.write(file := calls.open("new"), b"x" * SIZE)
+    device.restart()
+    results = [calls.functions.nfsrdma_close(file)]
+    file = calls.open("new")
+    results += [calls.functions.nfsrdma_fsync(file)]
+    assert -errno.EIO in results
+    calls.functions.nfsrdma_close(file)
+
+
+# --- NFSv4.1, the cache ---
+
+
+def test_there_is_no_more_than_one_read_in_a_call(calls: Calls) -> None:
+    """The option compound returned -EBADMSG for three; servers return wrong data for two."""
+    assert "compound" not in calls.options()
+
+
+def test_a_block_whose_later_part_fails_is_no_end_of_the_file(
+    device: Device, connected: Callable[..., Calls]
+) -> None:
+    device.set(read_max=2048)
+    calls = connected(cache=1 << 20)
+    file = calls.open("data", os.O_RDONLY)
+    device.error(READ, errno.EIO, offset=2048, times=8)
+    assert calls.read(file, 100, 2048) == -errno.EIO
+    assert calls.read(file, 100) == DATA[:100]
+    calls.close(file)
+
+
+def test_a_cache_of_more_than_four_gigabytes(
+    device: Device, connected: Callable[..., Calls]
+) -> None:
+    """Of addresses; what is used takes memory."""
+    calls = connected(cache=(4 << 30) + 4096)
+    file = calls.open("data", os.O_RDONLY)
+    assert [calls.read(file, 4096, 4096) for _ in range(2)] == [DATA[4096:8192]] * 2
+    assert device.reads == 1
+    calls.close(file)
+
+
+# --- small arenas ---
+
+
+def test_a_read_that_no_arena_has_room_for_is_too_long(connected: Callable[..., Calls]) -> None:
+    calls = connected(arena=1 << 16)
+    file, data = calls.open("data", os.O_RDONLY), calls.ffi.new("char[]", 100_000)
+    found = calls.functions.nfsrdma_prepare_read(file, data, 100_000, 0, 1)
+    assert found == -errno.EMSGSIZE, calls.message()
+    calls.close(file)
+
+
+def test_a_small_arena_makes_no_small_reads(
+    device: Device, connected: Callable[..., Calls]
+) -> None:
+    large = os.urandom(1 << 20)
+    device.put("/export/large", large)
+    calls = connected(arena=1 << 16)
+    file = calls.open("large", os.O_RDONLY)
+    assert calls.read(file, len(large)) == large
+    assert device.reads == 16
+    calls.close(file)
+
+
+# --- the rest ---
+
+
+def test_a_server_that_is_busy_has_replied(device: Device, connected: Callable[..., Calls]) -> None:
+    calls = connected(timeout=1000)
+    file = calls.open("data", os.O_RDONLY)
+    device.error(READ, BUSY, times=1000)
+    assert calls.read(file, 100) == -errno.ETIMEDOUT
+    assert "busy" in calls.message()
+    calls.close(file)
+
+
+@pytest.mark.parametrize("flag", [os.O_APPEND, os.O_DIRECT, os.O_PATH, os.O_DIRECTORY])
+def test_open_refuses_a_flag_that_it_would_ignore(calls: Calls, flag: int) -> None:
+    rc, file = calls.try_open("data", os.O_RDWR | flag)
+    if not rc:
+        calls.functions.nfsrdma_close(file)
+    assert rc == -errno.EINVAL
+
+
+def test_a_wait_for_nothing_finds_what_has_arrived(device: Device, calls: Calls) -> None:
+    file, data = calls.open("data", os.O_RDONLY), calls.ffi.new("char[]", 100)
+    done = calls.ffi.new("struct nfsrdma_completion[]", 1)
+    functions = calls.functions
+    assert functions.nfsrdma_prepare_read(file, data, 100, 0, 1) == 0
+    assert functions.nfsrdma_submit(calls.session) == 1
+    found = 0
+    for _ in range(1000):
+        found = functions.nfsrdma_wait(calls.session, done, 1, 0, 0)
+        if found:
+            break
+        time.sleep(0.005)
+    assert (found, done[0].result) == (1, 100)
+    functions.nfsrdma_close(file)
