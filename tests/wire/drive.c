@@ -4,13 +4,20 @@
  *
  * Each seed as it is, then RUNS inputs made of them: words and bits changed, parts doubled and
  * cut off. The same arguments give the same inputs. What fails is written to the file CRASH.
+ * Exit status 3 if an input takes SECONDS of a processor.
  */
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
 
-#define MOST 1024	/* bytes of an input */
+#define MOST 1026	/* bytes of an input: a message, and two in front of it for fuzz_client.c */
+#ifndef SECONDS
+#define SECONDS 20
+#endif
 
 struct input {
 	size_t size;
@@ -36,6 +43,13 @@ static void keep(void)
 
 	if (file && fwrite(tried->data, 1, tried->size, file) == tried->size && !fclose(file))
 		fprintf(stderr, "the input is in %s\n", crash);
+}
+
+static void hangs(int number)
+{
+	(void)number;
+	keep();
+	_exit(3);
 }
 
 /* xorshift64*: Marsaglia 2003, Vigna 2014 */
@@ -92,11 +106,13 @@ static void change(struct input *input)
 
 static void try(const struct input *input)
 {
+	const struct itimerval limit = { .it_value = { .tv_sec = SECONDS } };
 	/* of its exact size, for the address sanitizer */
 	uint8_t *data = malloc(input->size);
 
 	memcpy(data, input->data, input->size);
 	tried = input;
+	setitimer(ITIMER_PROF, &limit, NULL);
 	LLVMFuzzerTestOneInput(data, input->size);
 	free(data);
 }
@@ -125,6 +141,7 @@ int main(int argc, char **argv)
 		return 2;
 	crash = argv[2];
 	__sanitizer_set_death_callback(keep);
+	signal(SIGPROF, hangs);
 	seed = malloc(seeds * sizeof(*seed));
 	for (i = 0; i < seeds; i++) {
 		seed[i] = load(argv[i + 3]);
