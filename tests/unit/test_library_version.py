@@ -116,6 +116,26 @@ def test_pkg_config_has_the_version_of_the_header(built: Path) -> None:
     assert f"Version: {library._text_of(library._header_version())}\n" in text
 
 
+@pytest.mark.parametrize(
+    ("user", "staged", "calls"), (("0", "", 1), ("0", "stage", 0), ("1000", "", 0))
+)
+def test_the_loader_knows_an_installed_library(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str, staged: str, calls: int
+) -> None:
+    """A user who is not root installs elsewhere, and may not change the loader's cache."""
+    del built
+    called = tmp_path / "called"
+    for name, line in (("id", f"echo {user}"), ("ldconfig", f"echo >> {called}; test {user} = 0")):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{line}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    where = (f"PREFIX={tmp_path}/usr", f"DESTDIR={tmp_path / staged if staged else ''}")
+    run("make", "-s", "-C", LIB, "install", *where, timeout=300)
+    assert (called.read_text().count("\n") if called.exists() else 0) == calls
+
+
 def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> str:
     """What Python says about a library that is another one."""
     assert COMPILER
