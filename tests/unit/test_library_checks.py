@@ -42,6 +42,8 @@ CHECKS = (
     "interrupt of a fast call",
     "busy server",
     "flags of open",
+    "many files",
+    "confirmed client",
     "calls of a path",
 )
 

@@ -1762,6 +1762,99 @@ static void check_flags_of_open(void)
 	nfsrdma_disconnect(session);
 }
 
+/* --- many files --- */
+
+#define FILES	60000
+
+/* Opening a file costs the same with many open ones: the table grows */
+static void check_many_files(void)
+{
+	static struct nfsrdma_file *files[FILES];
+	uint32_t i, length, longest = 0;
+	struct inode *inode;
+
+	serve = reads;
+	open_session(0);
+	for (i = 0; i < FILES; i++) {
+		struct nfs_fh fh = { .length = 28 };
+
+		memset(fh.bytes, 0x5c, fh.length);
+		memcpy(fh.bytes, &i, sizeof(i));
+		files[i] = file_make(session, &fh, O_RDONLY);
+		expect(files[i] && inode_find(session, &fh) == files[i]->inode, "file %u", i);
+	}
+	for (i = 0; i < session->inodes.size; i++) {
+		length = 0;
+		for (inode = session->inodes.table[i]; inode; inode = inode->next)
+			length++;
+		longest = length > longest ? length : longest;
+	}
+	expect(session->inodes.count == FILES && longest <= 16, "%u inodes in one list", longest);
+	for (i = 0; i < FILES; i++)
+		nfsrdma_close(files[i]);
+	expect(!session->inodes.count, "%u inodes", session->inodes.count);
+	nfsrdma_disconnect(session);
+}
+
+/* --- NFSv4.1 --- */
+
+static uint32_t created[4], ncreated;
+static bool bad_session;
+
+/* EXCHANGE_ID confirms a client ID that has a session, with a sequence of no use; SEQUENCE fails once */
+static void confirms(const struct nfr_header *call, const uint8_t *rpc, size_t length)
+{
+	const uint8_t *operation = rpc + session->rpc_head_length + 12;
+	uint8_t results[256] = {}, *at = results + 12;
+	uint32_t number = nfr_wire_load32(operation);
+
+	(void)length;
+	at = nfr_wire_put32(nfr_wire_put32(at, number), 0);
+	switch (number) {
+	case 42:
+		at = nfr_wire_put32(at + 8, ncreated ? 1 : 77);
+		at = nfr_wire_put32(at, ncreated ? 0x80000000 : 0);
+		break;
+	case 43:
+		created[ncreated++ % 4] = nfr_wire_load32(operation + 12);
+		/* a session, and a channel of 8 operations and 8 requests */
+		at = nfr_wire_put32(nfr_wire_put32(at + 40, 8), 8) + 4;
+		break;
+	case 53:
+		at += 36;
+		number = nfr_wire_load32(operation + 36);
+		if (number == 22 && bad_session) {
+			bad_session = false;
+			nfr_wire_store32(results, 10052);
+			nfr_wire_store32(results + 16, 10052);
+			break;
+		}
+		at = nfr_wire_put32(nfr_wire_put32(at, number), 0);
+		/* PUTFH, and GETATTR without attributes */
+		if (number == 22)
+			at = nfr_wire_put32(at, 9) + 12;
+		break;
+	}
+	reply(call, results, at - results);
+}
+
+/* RFC 8881, section 18.35.4: a confirmed client ID goes on with its sequence */
+static void check_confirmed_client(void)
+{
+	struct stat st;
+
+	plain.version = 41;
+	serve = confirms;
+	expect(!nfsrdma_connect("127.0.0.1", &plain, &session), "connect");
+	session->directory = strdup("/export");
+	session->root = (fh3){ 4, strdup("root") };
+	expect(!nfsrdma_stat(session, "", &st) && ncreated == 1 && created[0] == 77, "stat: sequence %u", created[0]);
+	bad_session = true;
+	expect(!nfsrdma_stat(session, "", &st) && ncreated == 2, "%u sessions", ncreated);
+	expect(created[1] == 78, "CREATE_SESSION with sequence %u", created[1]);
+	nfsrdma_disconnect(session);
+}
+
 /* --- paths --- */
 
 static uint32_t calls_of[22];
@@ -1864,6 +1957,8 @@ static const struct {
 	{ "interrupt of a fast call", check_interrupt_of_a_fast_call },
 	{ "busy server", check_busy_server },
 	{ "flags of open", check_flags_of_open },
+	{ "many files", check_many_files },
+	{ "confirmed client", check_confirmed_client },
 	{ "calls of a path", check_calls_of_a_path },
 };
 
