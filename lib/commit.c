@@ -14,7 +14,9 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "batch.h"
 #include "library.h"
+#include "wait.h"
 
 /* The server may have lost what it has not committed */
 static void note_loss(struct nfsrdma_session *session, struct inode *inode)

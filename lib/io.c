@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "batch.h"
 #include "library.h"
+#include "wait.h"
 
 /* Bytes that are part of a message with each inline_size */
 #define LITTLE	512

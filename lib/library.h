@@ -702,21 +702,6 @@ int wait_no_slot(const struct nfsrdma_session *session);
 int wait_for(struct nfsrdma_session *session, struct request *req);
 int wait_call(struct nfsrdma_session *session, struct request *req);
 
-/**
- * wait_take - take a free request
- * @session: session
- *
- * A reply may arrive before the completion of the Send: then this waits for the completion.
- *
- * Return: a request without a message, or NULL if all are in use.
- */
-static inline struct request *wait_take(struct nfsrdma_session *session)
-{
-	struct request *req = request_take(session);
-
-	return req ? req : wait_for_slot(session);
-}
-
 /* Will it end without another call of the library's user? */
 static inline bool request_is_pending(const struct request *req)
 {
@@ -848,47 +833,6 @@ struct inode *inode_find(const struct nfsrdma_session *session, const struct nfs
 struct inode *inode_get(struct nfsrdma_session *session, const struct nfs_fh *fh);
 void inode_put(struct nfsrdma_session *session, struct inode *inode);
 void inodes_free(struct nfsrdma_session *session);
-
-/* --- completions for the caller --- */
-
-/* Is there a place for another operation?  0, or -EAGAIN, or -EOWNERDEAD */
-static inline int batch_room(const struct nfsrdma_session *session)
-{
-	int rc = process_check(session);
-
-	if (rc)
-		return rc;
-	if (session->unfinished + session->ndone < session->options.depth)
-		return 0;
-	return fail(-EAGAIN, "%u operations are unfinished or not yet reported", session->options.depth);
-}
-
-/* A new completion for the caller; batch_room() has found a place */
-static inline void batch_add(struct nfsrdma_session *session, uint64_t user_data, int64_t result, bool eof)
-{
-	uint32_t at = session->done_first + session->ndone++;
-
-	if (at >= session->options.depth)
-		at -= session->options.depth;
-	/* the reserved members of the ring are 0 */
-	session->done[at].user_data = user_data;
-	session->done[at].result = result;
-	session->done[at].eof = eof;
-}
-
-/* Move completions to the caller; returns their number */
-static inline int batch_take(struct nfsrdma_session *session, struct nfsrdma_completion *completions, size_t count)
-{
-	size_t n;
-
-	for (n = 0; n < count && session->ndone; n++) {
-		completions[n] = session->done[session->done_first];
-		if (++session->done_first == session->options.depth)
-			session->done_first = 0;
-		session->ndone--;
-	}
-	return n;
-}
 
 /* --- commit.c --- */
 

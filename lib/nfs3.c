@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "library.h"
+#include "wait.h"
 
 static const char *const names[] = {
 	[NFS_NULL] = "NULL", [NFS_GETATTR] = "GETATTR", [NFS_SETATTR] = "SETATTR", [NFS_LOOKUP] = "LOOKUP",

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "library.h"
+#include "wait.h"
 
 #define COMPOUND	1
 #define MINOR_VERSION	1

@@ -12,6 +12,7 @@ from nfsrdma_tools.command import run
 
 LIB = Path(__file__).parents[2] / "lib"
 HEADER = (LIB / "library.h").read_text()
+HEADERS = "".join(path.read_text() for path in sorted(LIB.glob("*.h")))
 # the order of library.h's first comment
 FILES = re.findall(r"^ \*   (\w+\.c) ", HEADER, re.MULTILINE)
 # a file whose functions have another prefix than its name, or one more
@@ -49,7 +50,7 @@ HOME = {
 def words(file: str) -> set[str]:
     """What a file names, with what the inline functions name that it calls."""
     inline = {
-        found[1]: set(re.findall(r"\w+", found[0])) for found in INLINE.finditer(bare(HEADER))
+        found[1]: set(re.findall(r"\w+", found[0])) for found in INLINE.finditer(bare(HEADERS))
     }
     named = set(re.findall(r"\w+", SOURCES[file]))
     while more := set().union(*(inline[name] for name in named & set(inline))) - named:
