@@ -84,7 +84,7 @@ int make_and_remove(struct nfsrdma_session *session)
 }
 
 /* nfsrdma_truncate */
-int empty(struct nfsrdma_session *session, const char *path)
+int remove_content(struct nfsrdma_session *session, const char *path)
 {
 	int rc = nfsrdma_truncate(session, path, 0);
 
@@ -94,7 +94,7 @@ int empty(struct nfsrdma_session *session, const char *path)
 }
 
 /* nfsrdma_opendir nfsrdma_readdir nfsrdma_closedir */
-int list(struct nfsrdma_session *session, const char *path)
+int print_names(struct nfsrdma_session *session, const char *path)
 {
 	struct nfsrdma_entry entry = {.size = sizeof(entry)};
 	struct nfsrdma_dir *dir;
@@ -147,7 +147,7 @@ int replace_content(struct nfsrdma_file *file, const char *data, size_t size)
 }
 
 /* nfsrdma_release */
-void give_up(struct nfsrdma_file *file)
+void close_without_commit(struct nfsrdma_file *file)
 {
 	/* what was written does not matter any more: no COMMIT, and no wait */
 	nfsrdma_release(file);
