@@ -39,16 +39,18 @@ def build(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Build the disk image and the kernel of labs.
+    """Build the disk image, the kernel and the library of labs.
 
-    Does nothing if both are in the cache.  Takes about a minute, with --extras two.  On Debian 12,
+    Does nothing if all are in the cache.  Takes about a minute, with --extras two.  On Debian 12,
     also unpack a newer QEMU.
     """
-    from nfsrdma_tools.lab import image, kernels, qemu
+    from nfsrdma_tools.lab import client_library, image, kernels, qemu
 
     qemu.fetch(_step)
     kernels.build(kernel, _step)
-    folder = str(image.build(extras, _step).folder)
+    base = image.build(extras, _step)
+    client_library.build(base, _step)
+    folder = str(base.folder)
     print_json({"image": folder, "kernel": kernel}) if as_json else print(folder)
 
 

@@ -26,7 +26,7 @@ from nfsrdma_tools import module_source
 from nfsrdma_tools.command import kill
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.identity import of_this_process, terminate
-from nfsrdma_tools.lab import image, kernels, paths, qemu
+from nfsrdma_tools.lab import client_library, image, kernels, paths, qemu
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.image import recipe_hash
@@ -64,6 +64,8 @@ class Prepared:
     """The module of the RDMA devices; None if the kernel has it."""
     build: Path | None
     """Our module, for the nodes; None if it does not compile."""
+    client: Path | None
+    """The folder with libnfsrdma for the nodes; None if it does not compile."""
 
 
 def prepare(config: LabConfig, step: _Step = _silent) -> Prepared:
@@ -81,11 +83,13 @@ def prepare(config: LabConfig, step: _Step = _silent) -> Prepared:
         boot = kernel.result()
         nic_module = pool.submit(_nic_module, config, boot, base, step)
         build = pool.submit(_our_module, boot, base, step)
+        client = pool.submit(client_library.build, base, step)
         engine = qemu.choose_accelerator(config.clock, boot.vmlinuz, boot.initrd)
         hardware = _hardware(config, engine)
         roles = {node: "blank" if node in config.client_nodes else node for node in config.nodes}
         disks = {n: warm_disk(role, hardware, base, step) for n, role in roles.items()}
-        return Prepared(base, engine, disks, nic_module.result(), build.result())
+        modules = nic_module.result(), build.result()
+        return Prepared(base, engine, disks, *modules, client.result())
 
 
 def _nic_module(
@@ -198,7 +202,7 @@ class Lab(Nodes):
         machine.start(SNAPSHOT, lan.descriptors(node))
 
     def _set_up(self) -> None:
-        self.refresh(self._prepared.build)
+        self.refresh(self._prepared.build, self._prepared.client)
         for number, node in enumerate(self.config.client_nodes, start=1):
             self.run(node, "lab-node", "client", str(number))
         if self.config.wire != LabConfig("default", self.config.shape).wire:
@@ -241,7 +245,9 @@ def clean() -> int:
     # the name of a snapshot begins with the names of its image and its kernel
     warm = {f"{image}-{kernel}" for image in images for kernel in known}
     freed = remove_stale_labs()
-    for name, current in (("images", images), ("kernels", known), ("warm", warm)):
+    client = client_library.current()
+    kept = {"images": images, "kernels": known, "warm": warm, "client": client}
+    for name, current in kept.items():
         folder = paths.cache_dir() / name
         # a lock and the drafts of a build have its name, with another end
         built = sorted({path.with_name(paths.built_name(path)) for path in folder.glob("*")})
@@ -365,10 +371,13 @@ def _end_supervisor(supervisor: subprocess.Popen[bytes]) -> None:
 
 
 def refresh(name: str, step: _Step) -> None:
-    """Copy this working tree, and its build of our module, to the nodes of a running lab."""
+    """Copy this working tree, our module and libnfsrdma to the nodes of a running lab."""
     nodes = attach(name)
     base, kernel = image.find(nodes.config.extras), kernels.find(nodes.config.kernel)
-    nodes.refresh(_our_module(kernel, base, step) if base else None)
+    if base:
+        nodes.refresh(_our_module(kernel, base, step), client_library.build(base, step))
+    else:
+        nodes.refresh()
 
 
 def down(name: str) -> None:

@@ -45,11 +45,23 @@ __all__ = [
 
 # the paths of the toolkit and of the lab's facts in a node
 _SOURCE, _FACTS = "opt/nfsrdma/src", "etc/nfsrdma-lab.json"
-# where `nfsrdma module build` of root keeps the build $2 of the source $1
-_PLACE = """
-folder=/var/cache/nfsrdma/modules/$(uname -r)/$1
-mkdir -p "$folder"
-cat > "$folder/$2"
+# sets the clock to $1 and unpacks the toolkit; then the module goes to where `nfsrdma module build`
+# of root keeps its builds, and libibverbs learns of the providers that its package does not have
+_REFRESH = """
+lab-refresh "$1"
+cd /opt/nfsrdma/src
+if test -d modules; then
+	kept=/var/cache/nfsrdma/modules/$(uname -r)
+	mkdir -p "$kept"
+	cp -r modules/. "$kept"
+	rm -r modules
+fi
+mkdir -p /etc/libibverbs.d
+for file in "$PWD"/lib/build/*-rdmav*.so; do
+	provider=${file%-rdmav*.so}
+	known=/etc/libibverbs.d/${provider##*/lib}.driver
+	test ! -e "$file" || test -e "$known" || echo "driver $provider" > "$known"
+done
 """
 # between two looks at the consoles during a command
 _CHECK_SECONDS = 1.0
@@ -112,20 +124,23 @@ class Nodes:
             self.run(node, "tee", f"/{_FACTS}", stdin=json.dumps(self.facts).encode())
         self.save_state()
 
-    def refresh(self, build: Path | None = None) -> None:
+    def refresh(self, build: Path | None = None, client: Path | None = None) -> None:
         """Copy the working tree's toolkit into every node, and set their clocks.
 
         ``build`` is our module as compiled from this tree, its name as in the cache of kernels:
-        ``nfsrdma module build`` finds its work done.
+        ``nfsrdma module build`` finds its work done.  ``client`` is a folder with libnfsrdma,
+        which the toolkit finds where a checkout has it.
         """
-        tar = pack(self.facts)
+        added: dict[str, Path] = {}
+        if build:
+            module, _, state = build.stem.rpartition("-")
+            added[f"modules/{state}/{module}.ko"] = build
+        if client:
+            added.update({f"lib/build/{file.name}": file for file in client.iterdir()})
+        tar = pack(self.facts, added)
         # a machine that resumes a snapshot has the time of day at which QEMU took it
         for node in self.config.nodes:
-            self.run(node, "lab-refresh", f"{time.time():.0f}", stdin=tar)
-            if build:
-                module, _, state = build.stem.rpartition("-")
-                words = ("sh", "-ec", _PLACE, "sh", state, f"{module}.ko")
-                self.run(node, *words, stdin=build.read_bytes())
+            self.run(node, "sh", "-ec", _REFRESH, "sh", f"{time.time():.0f}", stdin=tar)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -270,8 +285,11 @@ def _connection(ssh: Ssh) -> dict[str, str]:
     }
 
 
-def pack(facts: Mapping[str, object]) -> bytes:
-    """A tar of the package and of the lab's facts for a node, to be unpacked at /."""
+def pack(facts: Mapping[str, object], added: Mapping[str, Path] | None = None) -> bytes:
+    """A tar of the package and of the lab's facts for a node, to be unpacked at /.
+
+    ``added`` are more files, by their paths beside the package.
+    """
     package = Path(str(importlib.resources.files("nfsrdma_tools")))
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
@@ -284,6 +302,8 @@ def pack(facts: Mapping[str, object]) -> bytes:
                 tar.add(kmod / path, f"{data}/kmod/{path}", filter=_packed)
             header = "lib/nfsrdma.h"
             tar.add(package.parent / header, f"{data}/{header}", filter=_packed)
+        for place, file in (added or {}).items():
+            tar.add(file, f"{_SOURCE}/{place}", filter=_packed)
         text = json.dumps(facts).encode()
         entry = tarfile.TarInfo(_FACTS)
         entry.size, entry.mode = len(text), 0o644

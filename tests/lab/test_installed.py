@@ -62,7 +62,8 @@ def venv(tmp_path: Path) -> Path:
 
 
 def test_a_wheel_has_each_file_of_the_package_and_what_goes_with_it(wheel: Path) -> None:
-    known = output("git", "ls-files", "nfsrdma_tools", "bpf", "kmod", "playbooks").split()
+    places = ("nfsrdma_tools", "bpf", "kmod", "playbooks", "lib/*.[chx]", "lib/Makefile")
+    known = output("git", "ls-files", *places, ":!lib/fio", ":!lib/man").split()
     wanted = {f if f.startswith("nfsrdma") else f"nfsrdma_tools/data/{f}" for f in known}
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -75,6 +76,9 @@ def test_the_wheel_works_in_a_new_venv_and_finds_its_sources(wheel: Path, venv: 
     python = venv / "bin/python"
     found = "from nfsrdma_tools import module_source as s; print(s.find().folder)"
     assert Path(output(python, "-P", "-c", found).strip()).is_relative_to(venv)
+    # the build of the library, and the packages that it needs
+    found = "from nfsrdma_tools.lab import client_library as c; print(len(c.current()))"
+    assert output(python, "-P", "-c", found) == "2\n"
     assert "Usage" in output(venv / "bin/nfsrdma", "--help")
     assert output(python, "-m", "pip", "check") == "No broken requirements found.\n"
     rooms = ("report.canvas", "live.web.server", "live.top.app")

@@ -93,6 +93,26 @@ def test_what_a_build_of_the_module_left_is_not_packed(
     assert packed == {"Kbuild", "wire.c", "wire.h", "features.sh"}
 
 
+def test_nodes_get_the_builds_where_programs_look_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, client = tmp_path / "nfsrdma-0f.ko", tmp_path / "libnfsrdma-1"
+    client.mkdir()
+    for file in (build, client / "libnfsrdma.so.0", client / "librxe-rdmav34.so"):
+        file.write_text(file.name)
+    sent: list[bytes] = []
+    monkeypatch.setattr(Nodes, "run", lambda *_, stdin, **__: sent.append(stdin))
+    lab_nodes(shape="pair").refresh(build, client)
+    assert len(sent) == 2
+    with tarfile.open(fileobj=io.BytesIO(sent[0])) as tar:
+        packed = {each.name: each for each in tar}
+    assert "opt/nfsrdma/src/modules/0f/nfsrdma.ko" in packed
+    # client/library.py looks there, as in a checkout
+    entry = packed["opt/nfsrdma/src/lib/build/libnfsrdma.so.0"]
+    assert (entry.uid, entry.gid) == (0, 0)
+    assert "opt/nfsrdma/src/lib/build/librxe-rdmav34.so" in packed
+
+
 def lab_nodes(**more: object) -> Nodes:
     return Nodes(LabConfig("demo", **more), "tcg", Path("/keys"))  # type: ignore[arg-type]
 
