@@ -15,7 +15,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from cards import install_provider
 from carriers import OURS, THEIRS, serve
 from matplotlib.ticker import NullLocator
 
@@ -155,7 +154,6 @@ def main() -> None:
     costs: dict[str, list[Costs]] = {server.name: [] for server in SERVERS}
     with Lab(config) as lab:
         sh(lab, PREPARE)
-        install_provider(lab)
         client_reader.install(lab)
         for number in range(rounds):
             for server in SERVERS:

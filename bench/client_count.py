@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cards import install_provider
 from carriers import OURS, serve
 from client_library import built_library
 
@@ -203,7 +202,6 @@ def measure(kernel: str, commit: str) -> Found:
     with plugged(user=True) as plugin, Lab(config) as lab:
         # before the first program has the verbs: the counters have addresses of one process
         sh(lab, f"sysctl -qw kernel.randomize_va_space=0\n{PREPARE}")
-        install_provider(lab)
         client_reader.install(lab)
         serve(lab, "solo", OURS)
         sets = ("server_personalities=optimistic", *client_reader.OPTIMISTIC)

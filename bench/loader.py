@@ -16,10 +16,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from cards import install_provider
 from carriers import OURS, THEIRS, serve
-from client_library import built_library
-from client_library import install as install_library
 
 from bench import node, page
 from bench.cells import MIB, OUT
@@ -76,7 +73,7 @@ def wheels(version: str) -> Path:
 
 
 def install(lab: Lab) -> None:
-    """Put the packages, the library and the program into the node."""
+    """Put the packages and the program into the node."""
     version = "import sys; print('%d.%d' % sys.version_info[:2])"
     folder = wheels(lab.run("solo", "python3", "-c", version).stdout.strip())
     for file in folder.glob("*.whl"):
@@ -84,7 +81,6 @@ def install(lab: Lab) -> None:
             f"mkdir -p {SITE}; cat > {SITE}/new.whl; cd {SITE}; python3 -m zipfile -e new.whl ."
         )
         lab.run("solo", "sh", "-ec", script, stdin=file.read_bytes(), timeout=900)
-    install_library(lab, "solo", built_library())
     node.install(lab, "loader_node.py")
 
 
@@ -159,7 +155,6 @@ def main() -> None:
     found: dict[str, list[Result]] = {way.name: [] for way in WAYS}
     with Lab(config) as lab:
         sh(lab, PREPARE)
-        install_provider(lab)
         install(lab)
         print(f"a file of {load(lab, 'make')['bytes'] / MIB:.0f} MiB", flush=True)
         # the first turn of each is for warming up

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cards import install_provider
 from carriers import OURS, serve
 from client_library import place_program
 
@@ -75,7 +74,6 @@ def prepare(lab: Lab) -> None:
     sets = [f"/export/{name}:{least}:{most}" for name, (least, most) in SETS.items()]
     argv = ("python3", "-", f"/export/{FILE}", str(FILE_SIZE), str(NUMBER), *sets)
     lab.run("solo", *argv, stdin=DATA.encode(), timeout=1200)
-    install_provider(lab, "solo")
     for source, path in (("optimistic_user_reader", READER), ("library_reader", STREAMER)):
         place_program(lab, "solo", node.HERE / f"{source}.c", path)
     # writeback would take time of the CPU

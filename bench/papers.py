@@ -18,7 +18,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from cards import install_provider
 from carriers import OURS, THEIRS, serve
 from client_library import place_program
 
@@ -199,7 +198,6 @@ def prepare(lab: Lab) -> None:
     files = {FILE_SIZE, *(count * each["total"] for each in cells for count in (1, 3))}
     lab.run("solo", "python3", "-", *map(str, sorted(files)), stdin=DATA.encode())
     node.install(lab, "papers_node.py", "papers_reader")
-    install_provider(lab)
     place_program(lab, "solo", HERE / "library_reader.c", f"{node.FOLDER}/library_reader")
 
 

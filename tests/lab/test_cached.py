@@ -27,7 +27,7 @@ PAGE, BLOCK, MIB = 4096, 1 << 16, 1 << 20
 @pytest.fixture(scope="module")
 def ours(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards; our module is the client and the server."""
-    with cards_lab(pytestconfig, "cached", verbs=True) as lab:
+    with cards_lab(pytestconfig, "cached") as lab:
         serve(lab, "server", OURS)
         yield lab
 

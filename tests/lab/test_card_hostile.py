@@ -20,7 +20,7 @@ SEED = "8166"
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards, their provider, and our module."""
-    with cards_lab(pytestconfig, "cardh", verbs=True) as lab:
+    with cards_lab(pytestconfig, "cardh") as lab:
         serve(lab, "server", OURS)
         yield lab
 

@@ -22,7 +22,7 @@ CPU_US = 10
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab on the instruction clock with two modelled cards and their provider."""
-    with cards_lab(pytestconfig, "cardu", clock="instructions", link="none", verbs=True) as lab:
+    with cards_lab(pytestconfig, "cardu", clock="instructions", link="none") as lab:
         yield lab
 
 

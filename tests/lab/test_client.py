@@ -4,13 +4,12 @@
 import json
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from carriers import OURS, THEIRS, serve
-from client_library import built_library, install, place_program, uninstall
+from client_library import place_program
 from node_files import node_script
 
 from nfsrdma_tools.command import Result
@@ -23,18 +22,6 @@ PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 # eleven commands, on a busy host
 SECONDS = 900
 PARTS = ("files", "names", "coroutines", "forked", "fsspec_files")
-
-
-@pytest.fixture(scope="session")
-def library() -> Path:
-    return built_library()
-
-
-@pytest.fixture
-def client(solo: Lab, library: Path) -> Iterator[Lab]:
-    install(solo, "client", library)
-    yield solo
-    uninstall(solo, "client")
 
 
 def device(lab: Lab) -> str:
@@ -89,22 +76,22 @@ def check_fsspec_files(found: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_python(client: Lab, part: str) -> None:
-    globals()[f"check_{part}"](on(client, part))
+def test_python(solo: Lab, part: str) -> None:
+    globals()[f"check_{part}"](on(solo, part))
 
 
 @pytest.mark.nightly
-def test_python_with_our_server(client: Lab) -> None:
+def test_python_with_our_server(solo: Lab) -> None:
     try:
-        serve(client, "client", OURS)
+        serve(solo, "client", OURS)
         for part in PARTS:
-            globals()[f"check_{part}"](on(client, part))
-        sh(client, "echo padded,cached > /sys/module/nfsrdma/parameters/server_personalities")
-        found = ping(client, "server")
+            globals()[f"check_{part}"](on(solo, part))
+        sh(solo, "echo padded,cached > /sys/module/nfsrdma/parameters/server_personalities")
+        found = ping(solo, "server")
         assert (found["extended"], found["personalities"]) == (True, ["padded", "cached"])
-        assert "module nfsrdma" in sh(client, "nfsrdma ping server").stdout
+        assert "module nfsrdma" in sh(solo, "nfsrdma ping server").stdout
     finally:
-        serve(client, "client", THEIRS)
+        serve(solo, "client", THEIRS)
 
 
 # --- ping ---
@@ -115,51 +102,51 @@ def ping(lab: Lab, words: str, before: str = "") -> dict[str, Any]:
     return found
 
 
-def test_ping_has_the_terms_and_the_round_trips(client: Lab) -> None:
-    found = ping(client, "server --count 20")
+def test_ping_has_the_terms_and_the_round_trips(solo: Lab) -> None:
+    found = ping(solo, "server --count 20")
     trips = found.pop("round_trip_us")
     # the lab's wire has 50 us each way
     assert 100 <= trips["min"] <= trips["median"] <= trips["p99"]
     assert found["address"] == "10.9.1.1"
-    assert found["device"] == device(client)
+    assert found["device"] == device(solo)
     assert found["credits"] > 1
     assert (found["private_data"], found["extended"]) == (True, False)
     # the kernel's default, RPCRDMA_DEF_INLINE
     assert (found["send_size"], found["recv_size"]) == (4096, 4096)
     assert found["count"] == 20
-    text = sh(client, "nfsrdma ping 10.9.1.1:20049 -c 1").stdout
+    text = sh(solo, "nfsrdma ping 10.9.1.1:20049 -c 1").stdout
     assert text.startswith(
-        f"10.9.1.1:20049: address 10.9.1.1, RDMA port 20049, by device {device(client)}\n"
+        f"10.9.1.1:20049: address 10.9.1.1, RDMA port 20049, by device {device(solo)}\n"
     )
     assert "\n1 round trips: min " in text
 
 
-def test_ping_fails_in_one_line(client: Lab) -> None:
-    assert "refuses RDMA connections" in fails(client, "nfsrdma ping server:4711")
-    assert "no RDMA device has a route" in fails(client, "nfsrdma ping 127.0.0.1")
-    assert "none.invalid" in fails(client, "nfsrdma ping none.invalid")
-    missing = fails(client, "NFSRDMA_LIBRARY=/none.so nfsrdma ping server")
+def test_ping_fails_in_one_line(solo: Lab) -> None:
+    assert "refuses RDMA connections" in fails(solo, "nfsrdma ping server:4711")
+    assert "no RDMA device has a route" in fails(solo, "nfsrdma ping 127.0.0.1")
+    assert "none.invalid" in fails(solo, "nfsrdma ping none.invalid")
+    missing = fails(solo, "NFSRDMA_LIBRARY=/none.so nfsrdma ping server")
     assert "/none.so: cannot open shared object file" in missing
     assert "apt install libnfsrdma0" in missing
     closed = "systemctl stop nfs-server; nfsrdma ping server --timeout 5"
     try:
-        assert "nfsrdma: server" in fails(client, closed)
+        assert "nfsrdma: server" in fails(solo, closed)
     finally:
-        serve(client, "client", THEIRS)
+        serve(solo, "client", THEIRS)
 
 
-def test_ping_of_an_ordinary_user(client: Lab) -> None:
-    found = ping(client, "server", before="setpriv --reuid 1000 --regid 1000 --init-groups")
+def test_ping_of_an_ordinary_user(solo: Lab) -> None:
+    found = ping(solo, "server", before="setpriv --reuid 1000 --regid 1000 --init-groups")
     assert found["credits"] > 1
     devices = "/dev/infiniband/rdma_cm"
     script = (
         f"chmod 600 {devices}; trap 'chmod 666 {devices}' EXIT; "
         "setpriv --reuid 1000 --regid 1000 --init-groups nfsrdma ping server"
     )
-    assert "may this user open it" in fails(client, script)
+    assert "may this user open it" in fails(solo, script)
 
 
-def test_an_ordinary_user_reads_without_the_mount_daemon(client: Lab) -> None:
+def test_an_ordinary_user_reads_without_the_mount_daemon(solo: Lab) -> None:
     """It refuses ports above 1023 of an export that is secure."""
     user = "setpriv --reuid 1000 --regid 1000 --init-groups"
     script = f"""
@@ -170,7 +157,7 @@ def test_an_ordinary_user_reads_without_the_mount_daemon(client: Lab) -> None:
     {user} nfsrdma ls server:/export
     ! {user} nfsrdma cp /etc/hostname server:/export 2> /tmp/error; cat /tmp/error
     """
-    *names, said = sh(client, script).stdout.splitlines()
+    *names, said = sh(solo, script).stdout.splitlines()
     assert "readable" in names
     assert "ports below 1024, which need root" in said
 
@@ -178,7 +165,7 @@ def test_an_ordinary_user_reads_without_the_mount_daemon(client: Lab) -> None:
 # --- files ---
 
 
-def test_commands_copy_both_ways(client: Lab) -> None:
+def test_commands_copy_both_ways(solo: Lab) -> None:
     script = """
     mkdir -p /export/tree/sub /tmp/here; cd /tmp/here
     trap 'rm -rf /export/tree /tmp/here' EXIT
@@ -200,7 +187,7 @@ def test_commands_copy_both_ways(client: Lab) -> None:
     diff -r copy /export/tree/sub/copy
     test -z "$(find / -xdev -name '*.nfsrdma-part')"
     """
-    lines = sh(client, script).stdout.splitlines()
+    lines = sh(solo, script).stdout.splitlines()
     assert lines == [
         "big", "sub",
         "path      server:/export/tree/sub/link", "type      link", "mode      lrwxrwxrwx (0777)",
@@ -238,23 +225,23 @@ def kill_copy(lab: Lab, source: str, target: str, part: str) -> int:
     return int(sh(lab, f"cd /tmp; stat -c %s {part}").stdout)
 
 
-def test_a_killed_copy_goes_on(client: Lab) -> None:
+def test_a_killed_copy_goes_on(solo: Lab) -> None:
     size, remote = 60_000_000, "server:/export/big"
-    sh(client, f"head -c {size} /dev/urandom > /export/big")
+    sh(solo, f"head -c {size} /dev/urandom > /export/big")
     try:
-        there = kill_copy(client, remote, ".", "big.nfsrdma-part")
+        there = kill_copy(solo, remote, ".", "big.nfsrdma-part")
         assert 0 < there < size
         again = f"cd /tmp; nfsrdma cp --continue --json {remote} . && cmp big /export/big"
-        assert json.loads(sh(client, again).stdout)["bytes"] == size - there
-        sh(client, "rm /export/big")
-        assert 0 < kill_copy(client, "big", "server:/export", "/export/big.nfsrdma-part") < size
-        sh(client, "cd /tmp; test ! -e /export/big; nfsrdma cp --continue big server:/export")
-        sh(client, "cmp /tmp/big /export/big")
+        assert json.loads(sh(solo, again).stdout)["bytes"] == size - there
+        sh(solo, "rm /export/big")
+        assert 0 < kill_copy(solo, "big", "server:/export", "/export/big.nfsrdma-part") < size
+        sh(solo, "cd /tmp; test ! -e /export/big; nfsrdma cp --continue big server:/export")
+        sh(solo, "cmp /tmp/big /export/big")
     finally:
-        sh(client, "rm -f /export/big* /tmp/big*")
+        sh(solo, "rm -f /export/big* /tmp/big*")
 
 
-def test_hostile_names_reach_no_terminal(client: Lab) -> None:
+def test_hostile_names_reach_no_terminal(solo: Lab) -> None:
     """Python makes a terminal of its own, which is what a user would see."""
     name = "\x1b[2Jx\ny"
     script = f"""
@@ -265,19 +252,19 @@ def test_hostile_names_reach_no_terminal(client: Lab) -> None:
     nfsrdma cp -r server:/export/names /tmp/names
     test -e /tmp/names/{shlex.quote(name)}
     """
-    text = sh(client, script).stdout
+    text = sh(solo, script).stdout
     assert "\x1b" not in text
     assert text.count("?[2Jx?y") == 2
 
 
-def test_doctor_tests_rdma(client: Lab) -> None:
-    found = json.loads(sh(client, "nfsrdma doctor server --json || true").stdout)["findings"]
+def test_doctor_tests_rdma(solo: Lab) -> None:
+    found = json.loads(sh(solo, "nfsrdma doctor server --json || true").stdout)["findings"]
     (row,) = (each for each in found if each["name"] == "rdma server")
     assert row["status"] == "ok"
-    place = f"10.9.1.1 answers on RDMA 20049 by {device(client)}; round trip "
+    place = f"10.9.1.1 answers on RDMA 20049 by {device(solo)}; round trip "
     assert row["found"].startswith(place)
     script = "NFSRDMA_LIBRARY=/none.so nfsrdma doctor server | grep -A1 'rdma server'"
-    assert "apt install libnfsrdma0" in sh(client, script).stdout
+    assert "apt install libnfsrdma0" in sh(solo, script).stdout
 
 
 # --- the page ---
@@ -292,16 +279,16 @@ def program_of(page: str, before: str) -> str:
     return found[1]
 
 
-def test_the_programs_of_the_page_run(client: Lab, tmp_path: Path) -> None:
+def test_the_programs_of_the_page_run(solo: Lab, tmp_path: Path) -> None:
     source = tmp_path / "ranges.c"
     source.write_text(program_of("client-c.md", "<!-- ranges.c"))
-    place_program(client, "client", source, "/run/ranges")
-    sh(client, "yes 1234567 | head -c 2000000 > /export/data")
+    place_program(solo, "client", source, "/run/ranges")
+    sh(solo, "yes 1234567 | head -c 2000000 > /export/data")
     try:
-        lines = sh(client, "/run/ranges server:/export data").stdout.splitlines()
+        lines = sh(solo, "/run/ranges server:/export data").stdout.splitlines()
         assert sorted(lines) == sorted(f"read {number}: 4096 bytes" for number in range(16))
         python = program_of("client.md", "## Python").encode()
-        said = client.run("client", "python3", "-", stdin=python, timeout=300).stdout
+        said = solo.run("client", "python3", "-", stdin=python, timeout=300).stdout
     finally:
-        sh(client, "rm /export/data /run/ranges")
+        sh(solo, "rm /export/data /run/ranges")
     assert said == "65536 b'1234567\\n'\n"

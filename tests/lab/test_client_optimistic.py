@@ -9,7 +9,6 @@ import pytest
 from cached_reads import counts_listeners
 from cards import cards_lab
 from carriers import OURS, serve
-from client_library import built_library, install
 from node_files import node_script
 from storm import set_to
 
@@ -22,11 +21,9 @@ SCRIPT = node_script("client_optimistic")
 
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
-    """A solo lab with two modelled cards and their provider; the server is optimistic."""
-    library = built_library()
+    """A solo lab with two modelled cards; the server is optimistic."""
     counts_listeners(pytestconfig.getoption("--kernel"))
-    with cards_lab(pytestconfig, "client-optimistic", verbs=True) as lab:
-        install(lab, "client", library)
+    with cards_lab(pytestconfig, "client-optimistic") as lab:
         serve(lab, "server", OURS)
         set_to(lab, "server", "server_personalities", "optimistic")
         yield lab

@@ -27,7 +27,7 @@ STUCK = 8
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards and their provider; our module at both ends."""
-    with cards_lab(pytestconfig, "ends", verbs=True) as lab:
+    with cards_lab(pytestconfig, "ends") as lab:
         serve(lab, "server", OURS)
         bring_programs(lab)
         bring(lab, "client")

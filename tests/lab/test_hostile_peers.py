@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from client_library import built_library, install, uninstall
 from hostile.calls import CASES
 from hostile.replies import TRICKS
 from kernel_events import recorded
@@ -67,11 +66,7 @@ def test_a_server_that_answers_as_it_likes(both_ours: Lab, numbers: range) -> No
 @pytest.mark.nightly
 def test_a_server_that_answers_the_library_as_it_likes(both_ours: Lab, numbers: range) -> None:
     """The same replies to a client without a kernel, and the same outcomes."""
-    install(both_ours, "client", built_library())
-    try:
-        said = hostile_server(both_ours, SEED, numbers, client="library")
-    finally:
-        uninstall(both_ours, "client")
+    said = hostile_server(both_ours, SEED, numbers, client="library")
     tricks = sum(trick.on != "session" for trick in TRICKS.values()) if not FROM else 0
     assert sum(said["by_hand"].values()) == tricks
     assert sum(said["all"].values()) == tricks + len(numbers)

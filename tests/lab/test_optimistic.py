@@ -33,7 +33,6 @@ from cached_reads import (
 )
 from cards import cards_lab
 from carriers import OURS, serve
-from client_library import built_library, install, uninstall
 from kernel_events import recorded
 from peers import SERVER, argv_of, bring, damageable, listens
 from programs import bring_xfs
@@ -50,7 +49,7 @@ REFERENCES = 8192
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards and their provider; both ends are optimistic."""
     counts_listeners(pytestconfig.getoption("--kernel"))
-    with cards_lab(pytestconfig, "optimistic", verbs=True) as lab:
+    with cards_lab(pytestconfig, "optimistic") as lab:
         prepare(lab)
         make_folders(lab)
         yield lab
@@ -549,7 +548,6 @@ def test_the_end_of_the_second_connection_does_not_end_the_first(cards: Lab, lon
 
 
 def test_a_client_that_reads_too_much(cards: Lab, long: bool) -> None:
-    install(cards, "client", built_library())
     mount = "mkdir -p /mnt/honest && mount -t nfs -o vers=3,proto=rdma,port=20049"
     with nothing_lost(cards, "client"), damageable(cards):
         bring(cards, "client")
@@ -560,7 +558,6 @@ def test_a_client_that_reads_too_much(cards: Lab, long: bool) -> None:
             said = cards.run("client", *argv, timeout=3600, check=False)
         finally:
             cards.run("client", "umount", "/mnt/honest")
-            uninstall(cards, "client")
         assert not said.returncode, f"{said.stderr} after {said.stdout}"
         answer = json.loads(said.stdout.splitlines()[-1])
         assert answer["failures"] == []
@@ -592,13 +589,9 @@ def test_a_server_whose_notices_break_the_rules(cards: Lab) -> None:
 
 @pytest.mark.nightly
 def test_nor_does_it_mislead_a_client_without_a_mount(cards: Lab) -> None:
-    install(cards, "client", built_library())
-    try:
-        with listens(cards, "optimistic_server", "20050"):
-            names = json.loads(cards.run("server", *argv_of("optimistic_server", "names")).stdout)
-            found = on(cards, "user_tricks", "20050", str(len(names)), timeout=1800)
-    finally:
-        uninstall(cards, "client")
+    with listens(cards, "optimistic_server", "20050"):
+        names = json.loads(cards.run("server", *argv_of("optimistic_server", "names")).stdout)
+        found = on(cards, "user_tricks", "20050", str(len(names)), timeout=1800)
     by_name = dict(zip(names, found["found"], strict=True))
     assert [name for name, each in by_name.items() if not each["same"]] == []
     assert found["same"]

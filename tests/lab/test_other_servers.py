@@ -2,11 +2,9 @@
 """Our clients with a server that nobody here wrote: nfs-ganesha, where $GANESHA names one."""
 
 import json
-from collections.abc import Iterator
 
 import ganesha
 import pytest
-from client_library import built_library, install, uninstall
 from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
@@ -42,13 +40,6 @@ def client(request: pytest.FixtureRequest) -> Lab:
     return lab
 
 
-@pytest.fixture
-def library(pair: Lab) -> Iterator[Lab]:
-    install(pair, "client", built_library())
-    yield pair
-    uninstall(pair, "client")
-
-
 def equal(lab: Lab, way: str, vers: str) -> None:
     """Compare the files that the client wrote and read with those of the server's file system."""
     script = node_script("other_servers")
@@ -59,23 +50,23 @@ def equal(lab: Lab, way: str, vers: str) -> None:
     assert {name: digest for digest, name in found} == wanted
 
 
-def test_the_library_and_its_commands(programs: bytes, library: Lab) -> None:
-    with ganesha.serving(library, "server", programs):
-        library.run("server", "sh", "-ec", MANY)
-        found = json.loads(library.run("client", "nfsrdma", "ping", "server", "--json").stdout)
+def test_the_library_and_its_commands(programs: bytes, pair: Lab) -> None:
+    with ganesha.serving(pair, "server", programs):
+        pair.run("server", "sh", "-ec", MANY)
+        found = json.loads(pair.run("client", "nfsrdma", "ping", "server", "--json").stdout)
         assert (found["private_data"], found["extended"]) == (False, False)
         assert found["credits"] > 1
-        equal(library, "library", "3")
-        said = library.run("client", "sh", "-ec", COMMANDS, timeout=SECONDS).stdout.splitlines()
+        equal(pair, "library", "3")
+        said = pair.run("client", "sh", "-ec", COMMANDS, timeout=SECONDS).stdout.splitlines()
         assert {"copied", "many", "size      3000003"} <= set(said)
 
 
-def test_the_library_with_sessions(programs: bytes, library: Lab) -> None:
-    with ganesha.serving(library, "server", programs) as versions:
+def test_the_library_with_sessions(programs: bytes, pair: Lab) -> None:
+    with ganesha.serving(pair, "server", programs) as versions:
         if "4.1" not in versions:
             pytest.skip("this nfs-ganesha has no NFSv4.1 over RDMA; missed: the library with it")
-        library.run("server", "sh", "-ec", MANY)
-        equal(library, "library", "4.1")
+        pair.run("server", "sh", "-ec", MANY)
+        equal(pair, "library", "4.1")
 
 
 def test_mounts(programs: bytes, client: Lab) -> None:

@@ -36,7 +36,7 @@ MOST = 65536
 @pytest.fixture(scope="module")
 def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab whose mounts and server are padded."""
-    with cards_lab(pytestconfig, "padded", verbs=True) as cards:
+    with cards_lab(pytestconfig, "padded") as cards:
         serve(cards, "server", OURS)
         with agreed(cards, "padded"):
             yield cards

@@ -24,7 +24,7 @@ MOST = "65536"
 
 @pytest.fixture(scope="module")
 def counted(pytestconfig: pytest.Config) -> Iterator[Lab]:
-    with cards_lab(pytestconfig, "permits", clock="instructions", verbs=True) as lab:
+    with cards_lab(pytestconfig, "permits", clock="instructions") as lab:
         serve(lab, "server", OURS)
         set_to(lab, "client", "server_threadless", MOST)
         on(lab, "make_disk")

@@ -83,7 +83,7 @@ def in_turn(
 @pytest.fixture(scope="module")
 def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards; our module is the client and the server."""
-    with cards_lab(pytestconfig, "personalities", verbs=True) as cards:
+    with cards_lab(pytestconfig, "personalities") as cards:
         serve(cards, "server", OURS)
         yield cards
 

@@ -29,7 +29,7 @@ VERSIONS = (
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards and their provider; both ends are pre-posted."""
-    with cards_lab(pytestconfig, "lanes", verbs=True) as lab:
+    with cards_lab(pytestconfig, "lanes") as lab:
         serve(lab, "server", OURS)
         for name in ("personality", "server_personalities"):
             lab.run("client", "tee", f"{PARAMETERS}/{name}", stdin=b"pre-posted")

@@ -40,7 +40,7 @@ PAGE, SHARE = 4096, 1024 + 257
 @pytest.fixture(scope="module")
 def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab whose mounts and server speak read-read."""
-    with cards_lab(pytestconfig, "readread", verbs=True) as cards:
+    with cards_lab(pytestconfig, "readread") as cards:
         serve(cards, "server", OURS)
         with agreed(cards, "read-read"):
             yield cards

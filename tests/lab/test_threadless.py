@@ -56,7 +56,7 @@ PERSONALITIES = (
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards; the server answers READs without a thread."""
     counts_listeners(pytestconfig.getoption("--kernel"))
-    with cards_lab(pytestconfig, "threadless", verbs=True) as lab:
+    with cards_lab(pytestconfig, "threadless") as lab:
         prepare(lab)
         on(lab, "make_disk")
         yield lab

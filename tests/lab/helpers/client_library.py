@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds libnfsrdma and programs with it on this host, and puts them into nodes with extras."""
+"""Builds libnfsrdma and programs with it on this host, and puts programs into nodes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import pytest
 from nfsrdma_tools import command
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["built_library", "install", "place_program", "uninstall"]
+__all__ = ["built_library", "place_program"]
 
 _LIB = Path(__file__).parents[3] / "lib"
 _HEADERS = ("infiniband/verbs.h", "rdma/rdma_cma.h")
-_PLACE = "/usr/local/lib/libnfsrdma.so.0"
 
 
 def built_library() -> Path:
@@ -34,17 +33,6 @@ def built_library() -> Path:
 
 def _run(*argv: str) -> int:
     return subprocess.run(argv, check=False).returncode
-
-
-def install(lab: Nodes, node: str, library: Path) -> None:
-    """Install the library where the dynamic linker finds it."""
-    script = f"cat > {_PLACE}.new && mv {_PLACE}.new {_PLACE} && ldconfig"
-    lab.run(node, "sh", "-ec", script, stdin=library.read_bytes())
-
-
-def uninstall(lab: Nodes, node: str) -> None:
-    """Remove it."""
-    lab.run(node, "sh", "-ec", f"rm {_PLACE}; ldconfig")
 
 
 def place_program(lab: Nodes, node: str, source: Path, path: str, *options: str) -> None:
