@@ -452,48 +452,47 @@ class Session(Uncopied):
             view.release()
 
     def _started(self, kind: str, ranges: Sequence[tuple[File, int, int]], data: Any) -> Transfer:
-        view = self._view_of(kind, ranges, data)
-        job = self._start(kind, ranges, view)
-        return Transfer(self, self._queue, job, (file for file, _, _ in ranges))
+        files, placed, view = self._placed(kind, ranges, data)
+        return Transfer(self, self._queue, self._start(kind, placed, view), files)
 
     def _moved(self, kind: str, ranges: Sequence[tuple[File, int, int]], data: Any) -> list[int]:
         """The same, and wait: without an object that an interrupt could lose."""
-        view = self._view_of(kind, ranges, data)
+        _, placed, view = self._placed(kind, ranges, data)
         queue = self._queue
         try:
-            job = self._start(kind, ranges, view)
+            job = self._start(kind, placed, view)
             queue.wait(lambda: job.done)
         except BaseException:
             queue.settle(lambda job: job.view is view, "the transfer was stopped", GRACE)
             raise
         return job.counts()
 
-    def _view_of(self, kind: str, ranges: Sequence[tuple[File, int, int]], data: Any) -> View:
-        _, offsets, lengths = _columns(ranges)
+    def _placed(
+        self, kind: str, ranges: Sequence[tuple[File, int, int]], data: Any
+    ) -> tuple[set[File], Ranges, View]:
+        """The files, and what the library needs of ranges and memory."""
+        files, offsets, lengths = zip(*ranges, strict=True) if ranges else ((), (), ())
         if min(offsets, default=0) < 0 or min(lengths, default=0) < 0:
             raise ValueError("an offset or a length is negative")
         total = sum(lengths)
         view = View(self._library, data, writable=kind == "read")
         if total > view.size:
             raise ValueError(f"the buffer has {view.size} bytes, the ranges have {total}")
-        return view
+        return set(files), Ranges([file.opened for file in files], offsets, lengths), view
 
-    def _start(self, kind: str, ranges: Sequence[tuple[File, int, int]], view: View) -> Job:
+    def _start(self, kind: str, ranges: Ranges, view: View) -> Job:
         self._check_process()
-        files, offsets, lengths = _columns(ranges)
-        opened = {file: file.opened for file in set(files)}
-        placed = Ranges([opened[file] for file in files], offsets, lengths)
         queue = self._queue
         queue.want()
         with queue.lock:
             queue.have()
             self._check_open()
-            for each in opened.values():
-                self._check_file(each)
+            for file in set(ranges.files):
+                self._check_file(file)
             queue.recover()
             most = self._write_max if kind == "write" else self._read_max
             most = most if queue.is_registered(view) else min(most, self._part)
-            return queue.start(kind, placed, view, most)
+            return queue.start(kind, ranges, view, most)
 
     def _check_file(self, file: OpenFile) -> None:
         if file not in self._queue.files:
@@ -832,13 +831,6 @@ class Region(Uncopied):
             self._owned.view.release()
         elif seconds is None:
             raise self._session._library.error(status)
-
-
-def _columns(
-    ranges: Sequence[tuple[File, int, int]],
-) -> tuple[Sequence[File], Sequence[int], Sequence[int]]:
-    files, offsets, lengths = zip(*ranges, strict=True) if ranges else ((), (), ())
-    return files, offsets, lengths
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:

@@ -42,11 +42,12 @@ __all__ = [
 ]  # fmt: skip
 
 _COMPLETIONS = 128
-# 64-bit words of struct nfsrdma_completion; the third one has eof, and reserved bits
+# 64-bit words of struct nfsrdma_range, and of struct nfsrdma_completion
+_RANGE_WORDS = 6
 _COMPLETION_WORDS = 4
+# the third word of a completion has eof, and reserved bits
 _EOF = 0xFFFFFFFF
 _INDEX_BITS = 32
-_INDEXES = 1 << _INDEX_BITS
 # Python handles signals between two waits
 _SLICE_MS = 200
 GRACE = 0.3
@@ -222,21 +223,23 @@ class Job:
         """Operations of the table that the library has taken, or that are given up."""
         self.rests: dict[int, None] = {}
         """Indexes of other operations that the library does not have yet."""
-        self.sent: set[int] = set()
-        """Tokens of those that the library has, and of those that it gets now."""
+        self.sent: dict[int, int] = {}
+        """Sizes of those that the library has, and of those that it gets now, by token."""
         self.error: Exception | None = None
         self.when_done: Callable[[], object] = _nothing
 
     def _tabled(self) -> Any:
-        numbers, addresses, sizes, offsets = self.operations
+        numbers, *columns = self.operations
         known = {file: file.address for file in self._used}
         handles = [known[file] for file in self.files]
         # not by their number: a range of no bytes has none, a long one has several
         if numbers != list(range(len(handles))):
             handles = [handles[number] for number in numbers]
-        tokens = range(self.base, self.base + self.size)
-        rows = zip(handles, addresses, sizes, offsets, tokens, itertools.repeat(0), strict=False)
-        words = array("Q", itertools.chain.from_iterable(rows))
+        tokens = list(range(self.base, self.base + self.size))
+        words = array("Q", bytes(8 * _RANGE_WORDS * self.size))
+        # faster by columns than by rows
+        for place, column in enumerate((handles, *columns, tokens)):
+            words[place::_RANGE_WORDS] = array("Q", column)
         return self._library.ffi.from_buffer("struct nfsrdma_range[]", words)
 
     def row(self, index: int) -> Any:
@@ -280,14 +283,15 @@ class Job:
         """Path of the file of an operation."""
         return self.files[self.operations.numbers[index]].path
 
-    def are_complete(self, tokens: Sequence[int], results: Sequence[int]) -> bool:
-        """Whether operations have moved all their bytes."""
-        sizes, base = self.operations.sizes, self.base
-        return results == [sizes[token - base] for token in tokens]
-
     def completed(self, token: int, result: int, eof: int) -> None:
         """Note the result of an operation: bytes, or a negative errno value."""
-        index = token - self.base
+        if token in self.sent:
+            self._book(token - self.base, result, eof)
+            self.sent.pop(token, None)
+        # an interrupt may have come before it
+        self.report()
+
+    def _book(self, index: int, result: int, eof: int) -> None:
         numbers, addresses, sizes, offsets = self.operations
         number, offset, size = numbers[index], offsets[index], sizes[index]
         if result < 0:
@@ -437,9 +441,8 @@ class Queue:
         self._serials = itertools.count()
         self._completions = library.ffi.new("struct nfsrdma_completion[]", _COMPLETIONS)
         # the same memory; token, result and eof are the first words of a completion
-        self._words = library.ffi.cast("int64_t *", self._completions)
+        self._words = memoryview(library.ffi.buffer(self._completions)).cast("q")
         self._jobs: dict[int, Job] = {}
-        self._sent: set[int] = set()
         # notes of calls that may have to be booked
         self._batch: _Batch | None = None
         self._counts: list[int] = []
@@ -457,7 +460,11 @@ class Queue:
     @property
     def busy(self) -> bool:
         """Whether operations are unfinished."""
-        return bool(self._sent)
+        return self._unfinished > 0
+
+    @property
+    def _unfinished(self) -> int:
+        return sum([len(job.sent) for job in list(self._jobs.values())])
 
     def want(self) -> None:
         """Say that this thread wants the lock: those that wait in a loop let it pass."""
@@ -597,7 +604,6 @@ class Queue:
             region.view.release()
         for file in list(self.files):
             file.void()
-        self._sent.clear()
         self._jobs.clear()
         self.regions.clear()
         self.files.clear()
@@ -637,7 +643,8 @@ class Queue:
         # one wait for many completions, with enough unfinished operations to keep the server busy
         jobs = self._jobs.values()
         full = any(job.waits for job in jobs)
-        least = max(1, len(self._sent) // 2 if full else min(map(_unfinished, jobs), default=1))
+        sent = [len(job.sent) for job in jobs]
+        least = max(1, sum(sent) // 2 if full else min(sent, default=1))
         left = _SLICE_MS if until is None else min(_SLICE_MS, (until - time.monotonic()) * 1000)
         noted(
             self._counts, self.library.functions.nfsrdma_wait,
@@ -655,71 +662,61 @@ class Queue:
         if count < 0:
             self._counts.clear()
             raise self.library.error(count)
-        words = self.library.ffi.unpack(self._words, count * _COMPLETION_WORDS)
-        tokens, results = words[::_COMPLETION_WORDS], words[1::_COMPLETION_WORDS]
-        if tokens:
-            job = self._jobs.get(tokens[0] >> _INDEX_BITS)
-            if job and self._book_complete(job, tokens, results):
-                self._counts.clear()
-                return
-        for token, result, eof in zip(tokens, results, words[2::_COMPLETION_WORDS], strict=True):
-            if token not in self._sent:
-                continue
-            job = self._jobs[token >> _INDEX_BITS]
-            job.completed(token, result, eof & _EOF)
-            job.sent.discard(token)
-            job.report()
-            self._sent.discard(token)
+        words = self._words[: count * _COMPLETION_WORDS]
+        tokens, results = (words[place::_COMPLETION_WORDS].tolist() for place in (0, 1))
+        if not self._book_complete(tokens, results):
+            ends = words[2::_COMPLETION_WORDS]
+            for token, result, eof in zip(tokens, results, ends, strict=True):
+                job = self._jobs.get(token >> _INDEX_BITS)
+                if job:
+                    job.completed(token, result, eof & _EOF)
         self._counts.clear()
 
-    def _book_complete(self, job: Job, tokens: list[int], results: list[int]) -> bool:
+    def _book_complete(self, tokens: list[int], results: list[int]) -> bool:
         """Book operations if all are of one job, and have moved all their bytes."""
-        if not job.base <= min(tokens) <= max(tokens) < job.base + _INDEXES:
+        job = self._jobs.get(tokens[0] >> _INDEX_BITS) if tokens else None
+        if not job or results != list(map(job.sent.get, tokens)):
             return False
-        if not job.are_complete(tokens, results):
-            return False
-        job.sent.difference_update(tokens)
+        # one bytecode: an interrupt comes before or after all of them
+        list(map(job.sent.pop, tokens))
         job.report()
-        self._sent.difference_update(tokens)
         return True
 
     def _fill(self) -> None:
         """Fill the library's queue, and ring the doorbell once."""
+        room = self._depth - self._unfinished
         for job in list(self._jobs.values()):
             if job.error:
                 job.drop()
-            if not self._fill_from(job):
-                break
+            room = self._fill_from(job, room)
         for serial, job in list(self._jobs.items()):
             if job.done:
                 self._jobs.pop(serial, None)
         if self._unsubmitted:
             self._submit()
 
-    def _fill_from(self, job: Job) -> bool:
-        """Send operations of a job; returns whether there is room for more."""
-        while job.waits:
-            room = self._depth - len(self._sent)
-            if room <= 0:
-                return False
+    def _fill_from(self, job: Job, room: int) -> int:
+        """Send operations of a job; returns the room for more."""
+        while job.waits and room > 0:
             if job.taken < job.size:
                 first, count = job.taken, min(room, job.size - job.taken)
                 sent = self._prepare(job, job.table + first, first, count)
             else:
-                first, count = next(iter(job.rests)), 1
+                first = next(iter(job.rests))
                 sent = self._prepare(job, job.row(first), first, 1)
-            if sent:
-                # the next call says why it was fewer
-                continue
-            if self._sent:
-                return False
-            # nothing is unfinished that would make room
-            self._book_failure(job, first, -errno.EAGAIN)
-        return True
+            # the next call says why it was fewer
+            room -= sent
+            if not sent and self._unfinished:
+                return 0
+            if not sent:
+                # nothing is unfinished that would make room
+                self._book_failure(job, first, -errno.EAGAIN)
+        return room
 
     def _prepare(self, job: Job, rows: Any, first: int, count: int) -> int:
         """Add operations to the next batch; returns their number, also if the first one failed."""
         tokens = range(job.base + first, job.base + first + count)
+        sizes = job.operations.sizes[first : first + count]
         if job.view:
             call = getattr(self.library.functions, f"nfsrdma_prepare_{job.kind}s")
             words = (rows, count)
@@ -730,8 +727,7 @@ class Queue:
         self._batch = batch
         # before the library has them: an interrupt may come behind the call
         self._unsubmitted = True
-        job.sent.update(tokens)
-        self._sent.update(tokens)
+        job.sent.update(zip(tokens, sizes, strict=True))
         noted(batch.statuses, call, *words)
         return self._book_batch()
 
@@ -749,8 +745,8 @@ class Queue:
                 job.rests.pop(first, None)
         else:
             job.taken = first + taken
-        job.sent.difference_update(tokens[taken:])
-        self._sent.difference_update(tokens[taken:])
+        for token in tokens[taken:]:
+            job.sent.pop(token, None)
         failed = status < 0 and status != -errno.EAGAIN
         if failed:
             self._book_failure(job, first, status)
@@ -767,10 +763,6 @@ class Queue:
         if status < 0:
             raise self.library.error(status)
         self._unsubmitted = False
-
-
-def _unfinished(job: Job) -> int:
-    return len(job.sent) or 1
 
 
 def _canceled(why: str) -> OSError:
