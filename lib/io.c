@@ -497,7 +497,7 @@ static ssize_t transfer_once(struct nfsrdma_file *file, enum io_kind kind, uint8
 		return rc;
 	rc = call_io(session, req);
 	moved = rc ? rc : (ssize_t)req->io.moved;
-	*eof = req->io.eof;
+	*eof = !rc && req->io.eof;
 	release_io(session, req);
 	if (rc && rc != -ETIMEDOUT && rc != -EBADMSG)
 		fail(rc, "%s at %llu: %s", kind == IO_READ ? "READ" : "WRITE", (unsigned long long)offset,
@@ -535,50 +535,53 @@ static ssize_t transfer_all(struct nfsrdma_file *file, enum io_kind kind, uint8_
 }
 
 /* A part of a block: read all of it, for the cache */
-static ssize_t read_block(struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset)
+static ssize_t read_block(struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset, bool *eof)
 {
 	uint8_t block[CACHE_BLOCK];
 	uint32_t at = offset % CACHE_BLOCK;
-	bool eof;
-	ssize_t got = transfer_all(file, IO_READ, block, sizeof(block), offset - at, &eof);
+	ssize_t got = transfer_all(file, IO_READ, block, sizeof(block), offset - at, eof);
 
 	if (got < 0)
 		return got;
 	/* a later part of the block failed: the caller may not want it, or gets its error */
-	if (!eof && (size_t)got < at + count)
-		return transfer_all(file, IO_READ, buf, count, offset, &eof);
+	if (!*eof && (size_t)got < at + count)
+		return transfer_all(file, IO_READ, buf, count, offset, eof);
 	if (got <= at)
 		return 0;
-	if (count > (size_t)got - at)
+	if (count < (size_t)got - at)
+		*eof = false;
+	else
 		count = got - at;
 	memcpy(buf, block + at, count);
 	return count;
 }
 
-static ssize_t read_cached(struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset)
+static ssize_t read_cached(struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset, bool *eof)
 {
 	uint32_t at = offset % CACHE_BLOCK;
 	ssize_t got;
-	bool eof;
 	int rc = process_check(file->session);
 
 	if (rc)
 		return rc;
-	got = cache_read(file, buf, count, offset, &eof);
+	got = cache_read(file, buf, count, offset, eof);
 	if (got >= 0)
 		return got;
 	if (count && count < CACHE_BLOCK && at + count <= CACHE_BLOCK)
-		return read_block(file, buf, count, offset);
-	return transfer_all(file, IO_READ, buf, count, offset, &eof);
+		return read_block(file, buf, count, offset, eof);
+	return transfer_all(file, IO_READ, buf, count, offset, eof);
 }
 
 EXPORTED ssize_t nfsrdma_pread(struct nfsrdma_file *file, void *buf, size_t count, uint64_t offset)
 {
-	bool eof;
-
 	if (file->cached && (file->flags & O_ACCMODE) != O_WRONLY)
-		return read_cached(file, buf, count, offset);
-	return transfer_all(file, IO_READ, buf, count, offset, &eof);
+		return read_cached(file, buf, count, offset, &file->ended);
+	return transfer_all(file, IO_READ, buf, count, offset, &file->ended);
+}
+
+EXPORTED int nfsrdma_eof(const struct nfsrdma_file *file)
+{
+	return file->ended;
 }
 
 EXPORTED ssize_t nfsrdma_pwrite(struct nfsrdma_file *file, const void *buf, size_t count, uint64_t offset)

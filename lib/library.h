@@ -903,6 +903,7 @@ extern const struct reports session_reports;
  * @users: unfinished operations, and the caller until nfsrdma_close()
  * @cached: the same file in the cache, or NULL
  * @dropped: struct references.accepted at the last write, which dropped the references to the file
+ * @ended: the last nfsrdma_pread() reached the end of the file
  */
 struct nfsrdma_file {
 	struct nfsrdma_session *session;
@@ -913,6 +914,7 @@ struct nfsrdma_file {
 	uint32_t users;
 	struct cached_file *cached;
 	uint64_t dropped;
+	bool ended;
 };
 
 #endif

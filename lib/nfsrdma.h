@@ -487,10 +487,20 @@ int nfsrdma_ftruncate(struct nfsrdma_file *file, uint64_t size);
  * @count: bytes
  * @offset: position in bytes
  *
- * Return: bytes read, fewer than @count at the end of the file or if a later part failed, or a negative errno
- * value.
+ * Return: bytes read, fewer than @count at the end of the file or if a later part failed, which nfsrdma_eof() tells
+ * apart; or a negative errno value.
  */
 ssize_t nfsrdma_pread(struct nfsrdma_file *file, void *buf, size_t count, uint64_t offset);
+
+/**
+ * nfsrdma_eof - tell whether the last read reached the end of the file
+ * @file: an open file
+ *
+ * Reads of batches do not count: their completions have @eof.
+ *
+ * Return: 1 if the file ended with the data of the last nfsrdma_pread() of @file, which returned no error; or 0.
+ */
+int nfsrdma_eof(const struct nfsrdma_file *file);
 
 /**
  * nfsrdma_pwrite - write to a file and wait for the server

@@ -108,7 +108,7 @@ int print_names(struct nfsrdma_session *session, const char *path)
 	return rc;
 }
 
-/* nfsrdma_open nfsrdma_pread */
+/* nfsrdma_open nfsrdma_pread nfsrdma_eof */
 ssize_t read_beginning(struct nfsrdma_session *session, const char *path, void *buf, size_t size)
 {
 	struct nfsrdma_file *file;
@@ -116,8 +116,10 @@ ssize_t read_beginning(struct nfsrdma_session *session, const char *path, void *
 
 	if (got)
 		return got;
-	/* fewer bytes than size: the file ends there, or a later part of a long read failed */
 	got = nfsrdma_pread(file, buf, size, 0);
+	/* fewer bytes than size: the file ends there, or a later part of a long read failed */
+	if (got >= 0 && (size_t)got < size && !nfsrdma_eof(file))
+		got = -EIO;
 	nfsrdma_close(file);
 	return got;
 }

@@ -421,8 +421,11 @@ class Session(Uncopied):
         """As write_ranges(), without blocking the event loop."""
         return await self._finish(self.start_write(ranges, data))
 
-    def _read_once(self, file: OpenFile, buffer: Any, offset: int) -> int:
-        """Read by a call that waits, if that takes one RPC; returns the bytes read, 0 if not."""
+    def _read_once(self, file: OpenFile, buffer: Any, offset: int) -> tuple[int, bool]:
+        """Read by a call that waits, if that takes one RPC.
+
+        Returns the bytes read, and whether the buffer is full or the file ends with them.
+        """
         view = View(self._library, buffer, writable=True)
         try:
             if offset < 0:
@@ -438,16 +441,16 @@ class Session(Uncopied):
                 if view.size > self._read_max or (
                     view.size > self._part and not queue.is_registered(view)
                 ):
-                    return 0
-                words = (file.handle, view.memory, view.size, offset)
-                count = int(self._library.functions.nfsrdma_pread(*words))
+                    return 0, False
+                functions = self._library.functions
+                count = int(functions.nfsrdma_pread(file.handle, view.memory, view.size, offset))
                 if count < 0:
                     raise self._library.error(count, file.path)
                 # completions of transfers that arrived meanwhile
                 if queue.busy:
                     queue.take()
                 self._library.interrupts.check()
-            return count
+                return count, count == view.size or functions.nfsrdma_eof(file.handle) == 1
         finally:
             view.release()
 
@@ -753,11 +756,11 @@ class File(Uncopied, io.RawIOBase):
     def pread_into(self, buffer: Any, offset: int) -> int:
         """Read at an offset until the buffer is full or the file ends; returns the bytes read."""
         session = self._session
-        count = session._read_once(self.opened, buffer, offset)
-        size = memoryview(buffer).nbytes
-        if count == size:
+        count, is_all = session._read_once(self.opened, buffer, offset)
+        if is_all:
             return count
-        # more than one RPC, or a short read: does the file end there, or did the server fail?
+        # more than one RPC, or a later part failed
+        size = memoryview(buffer).nbytes
         try:
             rest = memoryview(buffer).cast("B")[count:] if count else buffer
         except TypeError:

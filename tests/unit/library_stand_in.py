@@ -285,7 +285,11 @@ class StandIn:
             return self._fail(status)
         data = self.nodes[self._of(self.files, file)].data[offset : offset + self._size(count)]
         ffi().memmove(buffer, bytes(data), len(data))
+        self.ended = offset + len(data) >= len(self.nodes[self._of(self.files, file)].data)
         return len(data)
+
+    def do_eof(self, _file: Any) -> int:
+        return int(self.ended)
 
     def do_prepare_write(
         self, file: Any, buffer: Any, count: int, offset: int, user_data: int

@@ -285,6 +285,39 @@ def test_data_is_written_as_it_was(device: Device, odd: Session) -> None:
     assert device.get("/export/copy", disk=True) == bytes(11) + DATA
 
 
+@pytest.mark.parametrize("cache", [0, 1 << 20])
+@pytest.mark.parametrize("registered", [False, True])
+def test_the_end_of_a_file_costs_no_read(device: Device, cache: int, registered: bool) -> None:
+    """Another READ asked whether the file ends there."""
+    end, out = len(DATA), bytearray(1000)
+    with connect("server:/export", cache=cache) as session, session.open("data") as file:
+        if registered:
+            session.register(out)
+        before = device.reads
+        assert file.pread_into(out, end - 700) == 700
+        assert out[:700] == DATA[-700:]
+        assert device.reads - before == 1
+        assert file.pread_into(out, end) == 0
+        # the cache knows it
+        assert device.reads - before == (1 if cache else 2)
+        assert session.read_ranges([(file, end - 7, 500), (file, end, 500)], out) == [7, 0]
+        assert device.reads - before == (1 if cache else 4)
+
+
+def test_short_reads_are_continued_where_the_file_does_not_end(device: Device) -> None:
+    device.set(shortened=1)
+    with connect("server:/export") as session, session.open("data") as file:
+        assert file.pread(1000, 0) == DATA[:1000]
+        assert file.pread(1000, len(DATA) - 700) == DATA[-700:]
+        # the call of the library returns the first part, as at the end of a file
+        device.error(READ, errno.EIO, offset=500)
+        assert file.pread(1000, 0) == DATA[:1000]
+        device.error(READ, errno.EIO, offset=500, times=2)
+        with pytest.raises(OSError, match="Input/output error"):
+            file.pread(1000, 0)
+        assert file.pread(1000, 0) == DATA[:1000]
+
+
 def test_an_error_ends_the_batch_and_the_session_goes_on(device: Device) -> None:
     device.set(read_max=4096)
     with connect("server:/export") as opened:
