@@ -578,11 +578,14 @@ class Queue:
 
     def look(self, job: Job) -> bool:
         """Whether a transfer is done, after a poll unless another thread calls the library."""
-        if self.lock.acquire(blocking=False):
-            try:
-                self.poll()
-            finally:
-                self.lock.release()
+        lock, has = self.lock, list[bool]()
+        try:
+            if noted(has, lock.acquire, False):
+                self.recover()
+                self.take()
+        finally:
+            if has and has[0]:
+                lock.release()
         return job.done
 
     def is_registered(self, view: View) -> bool:

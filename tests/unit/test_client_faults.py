@@ -256,7 +256,7 @@ def test_a_handler_calls_the_session_at_each_opcode(
     refused = 0
     session = connect("server:/export", depth=4)
     file = session.open("data")
-    below = {
+    below: Any = {
         "stat": lambda: session.stat("data").st_size,
         # not of the session that is open now
         "close": lambda: session.close(),  # noqa: PLW0108

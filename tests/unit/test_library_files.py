@@ -147,7 +147,7 @@ def test_a_transfer_has_counts_when_it_is_done(device: Device, opened: Session) 
 
 
 def test_ranges_of_two_files_stay_apart(device: Device, opened: Session) -> None:
-    """As many operations as ranges, and yet not one for each: none, and two."""
+    """A range has no operation, another has two: as many as there are ranges."""
     other, most = bytes(reversed(DATA)), 4096
     device.put("/export/other", other)
     device.set(read_max=most, write_max=most)
