@@ -11,7 +11,7 @@ import io
 import operator
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 from nfsrdma_tools.client.library import Library, load
@@ -434,10 +434,7 @@ class Session(Uncopied):
             queue = self._queue
             queue.want()
             with queue.lock:
-                queue.have()
-                self._check_open()
-                self._check_file(file)
-                queue.recover()
+                self._enter([file])
                 if view.size > self._read_max or (
                     view.size > self._part and not queue.is_registered(view)
                 ):
@@ -488,25 +485,27 @@ class Session(Uncopied):
         queue = self._queue
         queue.want()
         with queue.lock:
-            queue.have()
-            self._check_open()
-            for file in set(ranges.files):
-                self._check_file(file)
-            queue.recover()
+            self._enter(set(ranges.files))
             most = self._write_max if kind == "write" else self._read_max
             most = most if queue.is_registered(view) else min(most, self._part)
             return queue.start(kind, ranges, view, most)
 
-    def _check_file(self, file: OpenFile) -> None:
-        if file not in self._queue.files:
-            file.handle  # noqa: B018 - ValueError if it is closed
-            raise ValueError(f"{file.path} is a file of another session")
+    def _enter(self, files: Iterable[OpenFile] = ()) -> Any:
+        """Begin a call with the lock held; returns the session of the library.
 
-    def _check_open(self) -> Any:
-        """The session of the library, with the lock held."""
+        ValueError if the session is closed, or if it does not have one of the files.
+        """
+        queue = self._queue
+        queue.have()
         if self._closing:
             raise ValueError("the session is closed")
-        return self._queue.session.handle
+        handle = queue.session.handle
+        for file in files:
+            if file not in queue.files:
+                file.handle  # noqa: B018 - ValueError if it is closed
+                raise ValueError(f"{file.path} is a file of another session")
+        queue.recover()
+        return handle
 
     # --- asyncio ---
 
@@ -578,23 +577,20 @@ class Session(Uncopied):
         The first argument is the session, or ``of``; ``keep`` is a file or region that is made.
         """
         self._check_process()
-        function: Callable[..., int | None] = getattr(self._library.functions, f"nfsrdma_{name}")
+        function: Callable[..., int] = getattr(self._library.functions, f"nfsrdma_{name}")
         queue = self._queue
         queue.want()
         with queue.lock:
-            queue.have()
-            handle = self._check_open()
-            queue.recover()
+            handle = self._enter()
             try:
                 queue.keep(keep)
                 result = function(of.handle if of else handle, *words)
-                # some functions return nothing
-                if result is not None and result < 0:
+                if result < 0:
                     raise self._library.error(result)
                 self._library.interrupts.check()
             finally:
                 queue.forget(keep)
-        return result or 0
+        return result
 
     def _close_file(self, file: OpenFile, seconds: float | None = None) -> Exception | None:
         """Close a file on stable storage; returns an error of that.
@@ -641,7 +637,7 @@ class File(Uncopied, io.RawIOBase):
         self._session, self._flags = session, flags
         self.path, self._position = path, 0
         self.opened = OpenFile(session._library, path, self.writable())
-        """What the library has of the file."""
+        """The library's open file."""
 
     def __del__(self) -> None:
         # runs in any thread, at any place
@@ -828,7 +824,7 @@ class Region(Uncopied):
         self._close()
 
     def _close(self, seconds: float | None = None) -> None:
-        """After so many seconds, the next call of the session ends it as soon as it can."""
+        """The same; after ``seconds``, a later call of the session unregisters the memory."""
         status = self._session._close_region(self._owned, seconds) if self._owned.exists else 0
         if status == 0:
             self._owned.view.release()

@@ -133,25 +133,28 @@ class StandIn:
         box[0] = self._handle("session", self.roots, path)
         return 0
 
-    def do_disconnect(self, session: Any) -> None:
+    def do_disconnect(self, session: Any) -> int:
         del self.roots[int(ffi().cast("uintptr_t", session))]
         assert not self.files
         assert not self.dirs
         assert not self.registered
+        return 0
 
     def do_null(self, _session: Any) -> int:
         return 0
 
-    def do_terms(self, _session: Any, terms: Any) -> None:
+    def do_terms(self, _session: Any, terms: Any) -> int:
         terms.credits, terms.send_size, terms.recv_size = 32, 4096, 8192
         terms.private_data = terms.extended = 1
         # padded and optimistic
         terms.personalities = 0b10010 & self.options["personality"]
         terms.read_max = terms.write_max = self.read_max
         terms.address, terms.device = b"10.9.1.1", b"rxe0"
+        return 0
 
-    def do_stats(self, _session: Any, stats: Any) -> None:
+    def do_stats(self, _session: Any, stats: Any) -> int:
         stats.calls, stats.doorbells = 7, 3
+        return 0
 
     def do_fd(self, _session: Any) -> int:
         return self.event
@@ -210,8 +213,9 @@ class StandIn:
         self._fill(node, entry.stat)
         return 1
 
-    def do_closedir(self, directory: Any) -> None:
+    def do_closedir(self, directory: Any) -> int:
         del self.dirs[int(ffi().cast("uintptr_t", directory))]
+        return 0
 
     # --- files ---
 
@@ -230,8 +234,9 @@ class StandIn:
         box[0] = self._handle("file", self.files, name)
         return 0
 
-    def do_release(self, file: Any) -> None:
+    def do_release(self, file: Any) -> int:
         del self.files[int(ffi().cast("uintptr_t", file))]
+        return 0
 
     def do_fstat(self, file: Any, found: Any) -> int:
         return self._fill(self.nodes[self._of(self.files, file)], found)
