@@ -96,7 +96,7 @@ class Owned:
         self.box = library.ffi.new(f"struct nfsrdma_{kind} **")
         self._what = what
         self._functions = library.functions
-        self._ended: list[Any] = []
+        self._ended: list[int] = []
 
     @property
     def handle(self) -> Any:
@@ -115,17 +115,10 @@ class Owned:
         self._ended.append(0)
 
     def end(self, function: str) -> int:
-        """Free it by a function of the library, unless that is done; returns the result.
-
-        OSError if a signal handler calls this below another call of the session.
-        """
+        """Free it by a function of the library, unless that is done; returns the result."""
         if self.exists:
             noted(self._ended, getattr(self._functions, f"nfsrdma_{function}"), self.box[0])
-        status: int = self._ended[0] if self._ended else 0
-        if status == -errno.EDEADLK:
-            self._ended.clear()
-            raise OSError(errno.EDEADLK, _BELOW)
-        return status
+        return self._ended[0] if self._ended else 0
 
 
 class Registration(Owned):
@@ -178,7 +171,7 @@ class Ranges(NamedTuple):
 
 
 class _Operations(NamedTuple):
-    """What the RPCs of a job read or write: a column for each property, and a row for each RPC."""
+    """The READs or WRITEs of a job: each is a row, and each property a column."""
 
     numbers: list[int]
     """Of the range."""
@@ -435,7 +428,7 @@ class Queue:
         self._lock = threading.RLock()
         self.session = Owned(library, "session", "session")
         self.dropped: deque[Job | Owned] = deque()
-        """What finalizers have dropped."""
+        """Transfers and objects of the library that finalizers have dropped."""
         self.files: set[OpenFile] = set()
         self.regions: set[Registration] = set()
         self._serials = itertools.count()
@@ -509,7 +502,7 @@ class Queue:
             job.fail(_canceled(why))
 
     def wait(self, done: Callable[[], bool], seconds: float | None = None) -> None:
-        """Wait until a condition is met, or for so many seconds."""
+        """Wait until a condition is met, but no longer than ``seconds``."""
         until = None if seconds is None else time.monotonic() + seconds
         while not done():
             self.want()
