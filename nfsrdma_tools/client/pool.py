@@ -2,8 +2,8 @@
 """Sessions of this process with servers, for all file systems and threads that use them.
 
 A session has one directory of the server, and all paths below it.  A pool has a bounded number of
-sessions: to open another one, it closes the one that was used last of those that nothing uses.  If
-calls of other threads use all of them, it waits for one; sessions with open files count, but nobody
+sessions: to open another one, it closes the one that has been idle for longest.  If calls of other
+threads use all of them, it waits for one; sessions with open files count, but nobody
 waits for these: each may be open for ever.
 """
 
@@ -193,7 +193,9 @@ def pool_of(host: str, options: Mapping[str, Any], export: str, most: int) -> Po
         _pools.clear()
     key = (host, export, most, *sorted(options.items()))
     with _lock:
-        return _pools.setdefault(key, Pool(host, dict(options), export, most))
+        if key not in _pools:
+            _pools[key] = Pool(host, dict(options), export, most)
+        return _pools[key]
 
 
 def is_below(path: str, above: str) -> bool:
