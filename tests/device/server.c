@@ -442,17 +442,27 @@ static void setattr(struct call *call)
 	put_wcc(call->out, node);
 }
 
+#define NAME_ROOM	256
+
+/* The entry that a call names, in a directory; NULL, and why there is none */
+static struct entry *get_entry(struct call *call, struct node *folder, char *name, uint32_t *status)
+{
+	struct entry *entry = NULL;
+
+	get_name(&call->in, name, NAME_ROOM);
+	*status = !folder ? ERR_STALE : folder->type != FOLDER_TYPE ? ERR_NOTDIR : OK;
+	if (!*status && !(entry = entry_of(folder, name)))
+		*status = ERR_NOENT;
+	return entry;
+}
+
 static void lookup(struct call *call)
 {
 	struct node *folder = get_fh(&call->in);
-	struct entry *entry = NULL;
+	char name[NAME_ROOM];
 	uint32_t status;
-	char name[256];
+	struct entry *entry = get_entry(call, folder, name, &status);
 
-	get_name(&call->in, name, sizeof(name));
-	status = !folder ? ERR_STALE : folder->type != FOLDER_TYPE ? ERR_NOTDIR : OK;
-	if (!status && !(entry = entry_of(folder, name)))
-		status = ERR_NOENT;
 	put(call->out, status);
 	if (entry) {
 		put_fh(call->out, entry->node);
@@ -628,14 +638,10 @@ static void make(struct call *call)
 static void remove_(struct call *call)
 {
 	struct node *folder = get_fh(&call->in);
-	struct entry *entry = NULL;
+	char name[NAME_ROOM];
 	uint32_t status;
-	char name[256];
+	struct entry *entry = get_entry(call, folder, name, &status);
 
-	get_name(&call->in, name, sizeof(name));
-	status = !folder ? ERR_STALE : folder->type != FOLDER_TYPE ? ERR_NOTDIR : OK;
-	if (!status && !(entry = entry_of(folder, name)))
-		status = ERR_NOENT;
 	if (entry && call->procedure == REMOVE && entry->node->type == FOLDER_TYPE)
 		status = ERR_ISDIR;
 	if (entry && call->procedure == RMDIR)
