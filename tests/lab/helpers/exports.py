@@ -36,7 +36,6 @@ mkdir -p {DISK} /etc/exports.d
 truncate -s 96M {_IMAGE}
 mkfs.ext4 -q {_IMAGE}
 mount -o loop {_IMAGE} {DISK}
-sysctl -n {_DIRTY}
 sysctl -qw {_DIRTY}=0
 echo '{DISK} *(rw,no_root_squash,insecure,no_subtree_check,fsid=78)' > {_EXPORTS}
 exportfs -ra
@@ -64,14 +63,13 @@ rm -f {_IMAGE}
 @contextmanager
 def disk_export(lab: Lab, node: str) -> Iterator[None]:
     """Export an ext4 file system at DISK for cut_power(); it is gone afterwards."""
-    dirty = ""
+    dirty = lab.run(node, "sysctl", "-n", _DIRTY).stdout.strip()
     try:
-        dirty = lab.run(node, "sh", "-ec", MAKE_DISK).stdout.strip()
+        lab.run(node, "sh", "-ec", MAKE_DISK)
         yield
     finally:
         lab.run(node, "sh", "-c", REMOVE_DISK)
-        if dirty:
-            lab.run(node, "sysctl", "-qw", f"{_DIRTY}={dirty}")
+        lab.run(node, "sysctl", "-qw", f"{_DIRTY}={dirty}")
 
 
 def cut_power(lab: Lab, node: str) -> None:
