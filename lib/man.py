@@ -109,11 +109,9 @@ def errors(text: str) -> dict[str, dict[str, str]]:
         if not line or line.startswith("#"):
             continue
         words = line.split()
-        if words[0] == "group":
-            at = groups[words[1]] = {}
-        elif words[0] == "call":
-            name = words[1].rstrip(":")
-            at = calls[name] = {}
+        if words[0] in ("group", "call"):
+            of = groups if words[0] == "group" else calls
+            at = of[words[1].rstrip(":")] = {}
             for group in words[2:]:
                 at.update(groups[group])
         else:
