@@ -65,7 +65,7 @@ def bring_up(lab: Lab, name: str) -> None:
 
 
 def run(lab: Lab, program: str, connections: int, *words: str) -> Found:
-    """Mount with so many connections, and run a program in the node; returns the JSON it prints."""
+    """Mount with nconnect, and run a program in the node; returns the JSON that it prints."""
     mount(lab, f"{RDMA},noac,nconnect={connections}")
     argv = ("python3", f"/run/bench/{program}", *words)
     found: Found = json.loads(lab.run("solo", *argv, timeout=3600).stdout)

@@ -29,8 +29,8 @@
  *   open.c        from a path to an open file
  *   session.c     sessions, and what the connection reports
  *
- * What comes from below comes through tables: struct reports from the connection, struct nfs_dialect from requests to
- * the version of NFS, finish() and done() of a request.
+ * A file calls no function of a file that stands below it in this list.  Tables of functions do that instead: struct
+ * reports for the connection, struct nfs_dialect for the version of NFS, finish() and done() for a request.
  *
  * The server is not trusted: a decoder checks the number of bytes left before each read.
  */

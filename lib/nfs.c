@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
-/* What the versions of NFS and the mount daemon have in common. */
+/* File handles, attributes and errors: NFSv3, NFSv4.1 and the mount protocol share them. */
 #include <string.h>
 #include <sys/sysmacros.h>
 

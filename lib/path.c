@@ -165,7 +165,7 @@ void path_walk_end(struct path_walk *walk)
  * @name: NULL to look up all of the path; else gets the last component, which is not looked up: the caller frees it
  * @follow_last: follow a symbolic link at the end
  *
- * The caller calls path_path_walk_end(), after an error too.
+ * The caller calls path_walk_end(), after an error too.
  *
  * Return: 0, or a negative errno value.
  */

@@ -92,7 +92,7 @@ def _compiled(name: str, text: str, common: str, words: tuple[str, ...]) -> Path
 
 
 def _made(name: str, words: tuple[str | Path, ...]) -> Path:
-    """What the compiler makes, unless it is there."""
+    """The file that the compiler makes; it is made once."""
     path = _FOLDER / name
     if not path.is_file():
         assert COMPILER
@@ -196,7 +196,7 @@ class Device:
 
     @property
     def faults(self) -> list[str]:
-        """What the library did that verbs or the RFCs forbid."""
+        """Calls and messages of the library that verbs or the RFCs forbid."""
         text = ctypes.create_string_buffer(_FAULTS)
         self._functions.device_faults(text, ctypes.c_size_t(_FAULTS))
         return text.value.decode().splitlines()

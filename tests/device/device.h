@@ -18,11 +18,11 @@
 
 #define EXPORTED	__attribute__((visibility("default")))
 
-/* What a test sets by name: see names[] in verbs.c */
+/* Settings, which a test sets by their names: see names[] in verbs.c */
 struct settings {
 	uint64_t late;		/* microseconds: most that a reply, an event or a completion is late */
 	uint64_t late_sends;	/* microseconds: how much later a Send completes than its message arrives */
-	uint64_t spurious;	/* one event of a completion channel in so many comes twice; 0: none */
+	uint64_t spurious;	/* each n-th event of a completion channel, on average, comes twice; 0: none */
 	uint64_t iwarp;		/* the device connects by itself */
 	uint64_t refuse;	/* the server refuses connections */
 	uint64_t silent;	/* the server does not answer requests for connections */
