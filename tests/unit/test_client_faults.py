@@ -23,6 +23,7 @@ import pytest
 from device import (
     COMMIT,
     COMPILER,
+    FOLDER,
     LOOKUP,
     MKDIR,
     READ,
@@ -551,3 +552,13 @@ def test_files_are_dropped_while_another_thread_reads(opened: Session) -> None:
             stop.set()
 
     assert in_threads(read, drop) == []
+
+
+def test_the_stand_in_renames_as_a_server(device: Device, opened: Session) -> None:
+    device.put("/export/folder", kind=FOLDER)
+    with pytest.raises(IsADirectoryError):
+        opened.rename("data", "folder")
+    with pytest.raises(NotADirectoryError):
+        opened.rename("folder", "data")
+    opened.rename("folder", "other")
+    assert set(opened.listdir()) == {"data", "other"}
