@@ -6,8 +6,10 @@ Each of these returned wrong counts, did not end or crashed once.
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import gc
+import operator
 import os
 import random
 import signal
@@ -552,6 +554,35 @@ def test_files_are_dropped_while_another_thread_reads(opened: Session) -> None:
             stop.set()
 
     assert in_threads(read, drop) == []
+
+
+def test_a_second_signal_loses_no_exception(device: Device) -> None:
+    """The second one was handled where Python noted the exception of the first."""
+    del device
+    interrupts, ffi = library.load().interrupts, library.load().ffi
+    libc = ctypes.CDLL(None)
+    # no bytecode comes between both calls of a map, and none behind the second, which fails
+
+    def first(number: int, frame: object) -> None:
+        del number, frame
+        list(map(operator.call, [getattr(libc, "raise"), chr], [signal.SIGUSR2, -1]))
+
+    def second(number: int, frame: object) -> None:
+        del number, frame
+        raise KeyError("second")
+
+    numbers = (signal.SIGUSR1, signal.SIGUSR2)
+    before = [signal.signal(*each) for each in zip(numbers, (first, second), strict=True)]
+    calls = (getattr(libc, "raise"), interrupts.callback)
+    try:
+        with pytest.raises(KeyError, match="second"):
+            list(map(operator.call, calls, (signal.SIGUSR1, ffi.NULL)))
+        with pytest.raises(ValueError, match="chr"):
+            interrupts.check()
+        interrupts.check()
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def test_the_stand_in_renames_as_a_server(device: Device, opened: Session) -> None:
