@@ -585,6 +585,22 @@ def test_a_second_signal_loses_no_exception(device: Device) -> None:
             signal.signal(number, handler)
 
 
+@pytest.mark.parametrize("size", [0, 4096, 5000])
+def test_no_read_is_sent_behind_the_end_of_a_file(device: Device, size: int) -> None:
+    device.set(read_max=4096)
+    device.put("/export/short", DATA[:size])
+    with connect("server:/export", depth=8) as session, session.open("short") as file:
+        data, before = session.open("data"), device.reads
+        out = bytearray((4 << 20) + 100)
+        # the next range is read
+        counts = session.read_ranges([(file, 0, 4 << 20), (data, 0, 100)], out)
+        assert counts == [size, 100]
+        assert out[:size] == DATA[:size]
+        assert out[-100:] == DATA[:100]
+        # those that were sent before the first reply, and before the one that has the end
+        assert device.reads - before <= 3 * 8
+
+
 def test_the_stand_in_renames_as_a_server(device: Device, opened: Session) -> None:
     device.put("/export/folder", kind=FOLDER)
     with pytest.raises(IsADirectoryError):
