@@ -601,6 +601,16 @@ def test_no_read_is_sent_behind_the_end_of_a_file(device: Device, size: int) -> 
         assert device.reads - before <= 3 * 8
 
 
+@pytest.mark.parametrize("target", ["server:", "server:x", "[::1]:", "[::1]x", ":/x"])
+def test_targets_that_are_none_are_refused(device: Device, target: str) -> None:
+    before = device.connects
+    with pytest.raises(OSError, match="not of the form SERVER:/DIRECTORY") as caught:
+        connect(target)
+    assert caught.value.errno == errno.EINVAL
+    assert str(caught.value).count(target) == 1
+    assert device.connects == before
+
+
 def test_the_stand_in_renames_as_a_server(device: Device, opened: Session) -> None:
     device.put("/export/folder", kind=FOLDER)
     with pytest.raises(IsADirectoryError):
