@@ -601,6 +601,23 @@ def test_no_read_is_sent_behind_the_end_of_a_file(device: Device, size: int) -> 
         assert device.reads - before <= 3 * 8
 
 
+def test_ranges_of_a_generator(opened: Session) -> None:
+    file, out = opened.open("data"), bytearray(20)
+    assert opened.read_ranges(((file, at, 10) for at in (5, 100)), out) == [10, 10]
+    assert out == DATA[5:15] + DATA[100:110]
+    assert opened.read_ranges(iter(()), out) == []
+
+
+def test_positions_are_those_of_io(opened: Session) -> None:
+    with opened.open("data") as file:
+        assert file.read(5) == DATA[:5]
+        assert file.read(None) == DATA[5:]
+        assert file.read() == b""
+    for call in (file.tell, lambda: file.seek(0), lambda: file.read(1)):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+
+
 @pytest.mark.parametrize("target", ["server:", "server:x", "[::1]:", "[::1]x", ":/x"])
 def test_targets_that_are_none_are_refused(device: Device, target: str) -> None:
     before = device.connects
@@ -609,6 +626,20 @@ def test_targets_that_are_none_are_refused(device: Device, target: str) -> None:
     assert caught.value.errno == errno.EINVAL
     assert str(caught.value).count(target) == 1
     assert device.connects == before
+
+
+def test_no_bytes_need_the_mode_too(opened: Session) -> None:
+    with opened.open("data") as read, opened.open("new", "w") as written:
+        calls: list[Callable[[], object]] = [
+            lambda: written.pread(0, 0), lambda: read.pwrite(b"", 0),
+            lambda: opened.read_ranges([(read, 0, 0), (written, 0, 0)], bytearray()),
+        ]  # fmt: skip
+        for call in calls:
+            with pytest.raises(OSError) as caught:
+                call()
+            assert caught.value.errno == errno.EBADF
+        assert read.pread(0, 0) == b""
+        assert written.pwrite(b"", 0) == 0
 
 
 def test_the_stand_in_renames_as_a_server(device: Device, opened: Session) -> None:
