@@ -236,6 +236,13 @@ static void complete_io(struct nfsrdma_session *session, struct request *req)
 	release_io(session, req);
 }
 
+static int check_mode(const struct nfsrdma_file *file, enum io_kind kind)
+{
+	if ((file->flags & O_ACCMODE) == (kind == IO_READ ? O_WRONLY : O_RDONLY))
+		return fail(-EBADF, "the file is not open for this");
+	return 0;
+}
+
 static int begin_io(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
 		 uint64_t offset, struct request **request)
 {
@@ -248,8 +255,9 @@ static int begin_io(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, 
 	if (count > (kind == IO_READ ? session->read_max : session->write_max))
 		return fail(-EMSGSIZE, "%zu bytes: the server takes %u", count,
 			    kind == IO_READ ? session->read_max : session->write_max);
-	if ((file->flags & O_ACCMODE) == (kind == IO_READ ? O_WRONLY : O_RDONLY))
-		return fail(-EBADF, "the file is not open for this");
+	rc = check_mode(file, kind);
+	if (rc)
+		return rc;
 	req = wait_take(session);
 	if (!req)
 		return wait_no_slot(session);
@@ -515,6 +523,9 @@ static ssize_t transfer_all(struct nfsrdma_file *file, enum io_kind kind, uint8_
 	*eof = false;
 	if (rc)
 		return rc;
+	/* no RPC would find it out */
+	if (!count)
+		return check_mode(file, kind);
 	if (count > SSIZE_MAX)
 		count = SSIZE_MAX;
 	while (done < count && !*eof) {

@@ -110,6 +110,9 @@ static int set_target(struct nfsrdma_session *session, const char *target)
 		directory = end ? end + 1 : NULL;
 	} else {
 		end = strstr(target, ":/");
+		/* one colon is the end of a name, several are part of an IPv6 address */
+		if (!end && strchr(target, ':') == strrchr(target, ':'))
+			end = strchr(target, ':');
 		end = end ? end : target + strlen(target);
 		directory = end;
 	}

@@ -314,6 +314,8 @@ class NfsRdmaFileSystem(Coroutines):
         cache_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> NfsRdmaFile:
+        if mode not in _MODES:
+            raise ValueError(f"{path}: mode {mode!r}: one of {', '.join(_MODES)}")
         if self._auto_mkdir and mode != "rb":
             self.makedirs(self._parent(path), exist_ok=True)
         place = path if autocommit or mode == "rb" else _part_of(path, mode)
@@ -339,6 +341,29 @@ class NfsRdmaFileSystem(Coroutines):
         with self._at(path) as (session, below), session.open(below) as file:
             first, last = _bounds(file, start, end)
             return file.pread(last - first, first)
+
+    def cat(
+        self,
+        path: str | list[str],
+        recursive: bool = False,
+        on_error: str = "raise",
+        start: int | None = None,
+        end: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """The bytes of a file, or those of each by its name; those of many are one batch.
+
+        A file that failed raises the error, has it in place of the bytes (``on_error`` "return") or
+        is left out ("omit").
+        """
+        paths = self.expand_path(path, recursive=recursive, **options)
+        if isinstance(path, str) and paths == [self._strip_protocol(path)]:
+            return self.cat_file(paths[0], start, end)
+        how = "raise" if on_error == "raise" else "return"
+        found = dict(zip(paths, self.cat_ranges(paths, start, end, on_error=how), strict=True))
+        if on_error == "omit":
+            return {name: data for name, data in found.items() if isinstance(data, bytes)}
+        return found
 
     def cat_ranges(
         self,
@@ -458,6 +483,7 @@ def _part_of(path: str, mode: str) -> str:
     return posixpath.join(folder, f".{name[:_NAME_MOST]}.{secrets.token_hex(4)}.nfsrdma-part")
 
 
+_MODES = ("rb", "wb", "xb", "ab")
 _OPTIONS = ("depth", "inline_size", "timeout", "arena", "vers", "optimistic", "cache")
 # with what _part_of() adds, 255 bytes of any characters
 _NAME_MOST = 50

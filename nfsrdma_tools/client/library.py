@@ -60,19 +60,21 @@ class Interrupts:
     """
 
     def __init__(self, ffi: Any) -> None:
-        self._raised: list[BaseException] = []
-        self.callback = ffi.callback("int(void *)", _go_on, error=1, onerror=self._keep)
+        # its arguments are the type, value and traceback of what a handler raised.  __init__ is a
+        # function in C: no second signal is handled before it has stored them
+        self._kept = Exception()
+        keep = self._kept.__init__  # type: ignore[misc]
+        self.callback = ffi.callback("int(void *)", _go_on, error=1, onerror=keep)
         """options.interrupted of the library."""
-
-    def _keep(self, kind: type[BaseException], value: BaseException, trace: Any) -> None:
-        del kind, trace
-        # handlers run in the main thread only
-        self._raised.append(value)
 
     def check(self) -> None:
         """Raise what a handler raised in a call of this thread that has returned now."""
-        if self._raised and threading.current_thread() is threading.main_thread():
-            raise self._raised.pop()
+        # handlers run in the main thread only
+        if self._kept.args and threading.current_thread() is threading.main_thread():
+            try:
+                raise self._kept.args[1]
+            finally:
+                self._kept.args = ()
 
 
 def _go_on(data: object) -> int:

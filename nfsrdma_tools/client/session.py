@@ -11,7 +11,7 @@ import io
 import operator
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
 from nfsrdma_tools.client.library import Library, load
@@ -389,15 +389,15 @@ class Session(Uncopied):
         """Register the memory of a writable buffer, so that RDMA moves data without a copy."""
         return Region(self, buffer)
 
-    def start_read(self, ranges: Sequence[tuple[File, int, int]], out: Any) -> Transfer:
+    def start_read(self, ranges: Iterable[tuple[File, int, int]], out: Any) -> Transfer:
         """Start to read ranges (file, offset, length) one behind the other into ``out``."""
         return self._started("read", ranges, out)
 
-    def start_write(self, ranges: Sequence[tuple[File, int, int]], data: Any) -> Transfer:
+    def start_write(self, ranges: Iterable[tuple[File, int, int]], data: Any) -> Transfer:
         """Start to write ``data`` to ranges (file, offset, length), one behind the other."""
         return self._started("write", ranges, data)
 
-    def read_ranges(self, ranges: Sequence[tuple[File, int, int]], out: Any) -> list[int]:
+    def read_ranges(self, ranges: Iterable[tuple[File, int, int]], out: Any) -> list[int]:
         """Read ranges (file, offset, length) one behind the other into ``out``.
 
         Returns the bytes read of each, fewer than requested at the end of a file.  ``out`` is a
@@ -405,18 +405,18 @@ class Session(Uncopied):
         """
         return self._moved("read", ranges, out)
 
-    def write_ranges(self, ranges: Sequence[tuple[File, int, int]], data: Any) -> list[int]:
+    def write_ranges(self, ranges: Iterable[tuple[File, int, int]], data: Any) -> list[int]:
         """Write ``data`` to ranges (file, offset, length); returns the bytes written of each."""
         return self._moved("write", ranges, data)
 
     async def read_ranges_async(
-        self, ranges: Sequence[tuple[File, int, int]], out: Any
+        self, ranges: Iterable[tuple[File, int, int]], out: Any
     ) -> list[int]:
         """As read_ranges(), without blocking the event loop."""
         return await self._finish(self.start_read(ranges, out))
 
     async def write_ranges_async(
-        self, ranges: Sequence[tuple[File, int, int]], data: Any
+        self, ranges: Iterable[tuple[File, int, int]], data: Any
     ) -> list[int]:
         """As write_ranges(), without blocking the event loop."""
         return await self._finish(self.start_write(ranges, data))
@@ -451,11 +451,11 @@ class Session(Uncopied):
         finally:
             view.release()
 
-    def _started(self, kind: str, ranges: Sequence[tuple[File, int, int]], data: Any) -> Transfer:
+    def _started(self, kind: str, ranges: Iterable[tuple[File, int, int]], data: Any) -> Transfer:
         files, placed, view = self._placed(kind, ranges, data)
         return Transfer(self, self._queue, self._start(kind, placed, view), files)
 
-    def _moved(self, kind: str, ranges: Sequence[tuple[File, int, int]], data: Any) -> list[int]:
+    def _moved(self, kind: str, ranges: Iterable[tuple[File, int, int]], data: Any) -> list[int]:
         """The same, and wait: without an object that an interrupt could lose."""
         _, placed, view = self._placed(kind, ranges, data)
         queue = self._queue
@@ -468,12 +468,15 @@ class Session(Uncopied):
         return job.counts()
 
     def _placed(
-        self, kind: str, ranges: Sequence[tuple[File, int, int]], data: Any
+        self, kind: str, ranges: Iterable[tuple[File, int, int]], data: Any
     ) -> tuple[set[File], Ranges, View]:
         """The files, and what the library needs of ranges and memory."""
-        files, offsets, lengths = zip(*ranges, strict=True) if ranges else ((), (), ())
+        files, offsets, lengths = tuple(zip(*ranges, strict=True)) or ((), (), ())
         if min(offsets, default=0) < 0 or min(lengths, default=0) < 0:
             raise ValueError("an offset or a length is negative")
+        # no operation of the library would find it out
+        if 0 in lengths:
+            _check_mode(kind, files)
         total = sum(lengths)
         view = View(self._library, data, writable=kind == "read")
         if total > view.size:
@@ -687,10 +690,12 @@ class File(Uncopied, io.RawIOBase):
 
     def tell(self) -> int:
         """The position."""
+        self._check_open()
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Set the position; returns it."""
+        self._check_open()
         bases = {os.SEEK_SET: lambda: 0, os.SEEK_CUR: self.tell, os.SEEK_END: self.size}
         if whence not in bases:
             raise ValueError(f"whence {whence}: one of {', '.join(map(str, bases))}")
@@ -731,6 +736,18 @@ class File(Uncopied, io.RawIOBase):
         count = self.pread_into(buffer, self._position)
         self._position += count
         return count
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read at most ``size`` bytes at the position; to the end if it is None or negative."""
+        if size is None or size < 0:
+            return self.readall()
+        data = self.pread(size, self._position)
+        self._position += len(data)
+        return data
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("the file is closed")
 
     def readall(self) -> bytes:
         """Read from the position to the end of the file."""
@@ -855,6 +872,13 @@ def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None
 def _set_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _check_mode(kind: str, files: Iterable[File]) -> None:
+    """OSError EBADF if a file is not open for reads, or writes."""
+    for file in set(files):
+        if not (file.writable() if kind == "write" else file.readable()):
+            raise OSError(errno.EBADF, "the file is not open for this", file.path)
 
 
 def _encoded(path: Path) -> bytes:

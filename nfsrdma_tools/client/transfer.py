@@ -30,6 +30,7 @@ import os
 import threading
 import time
 from array import array
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -290,9 +291,11 @@ class Job:
         if result < 0:
             self._lose(index)
             self.fail(OSError(-result, os.strerror(-result), self.path(index)))
-        elif result < size and (eof or self.error or not result):
+        elif eof or (result < size and (self.error or not result)):
             # the first byte that does not exist, of parts that complete in any order
             self.ends[number] = min(self.ends[number], offset + result)
+            # the library takes operations in order: the next ones may be of this range
+            self.taken = bisect_right(numbers, number, self.taken, self.size)
         elif result < size:
             # twice, if this is repeated: the same bytes at the same place
             at = addresses[index] + result
@@ -660,18 +663,23 @@ class Queue:
             raise self.library.error(count)
         words = self._words[: count * _COMPLETION_WORDS]
         tokens, results = (words[place::_COMPLETION_WORDS].tolist() for place in (0, 1))
-        if not self._book_complete(tokens, results):
-            ends = words[2::_COMPLETION_WORDS]
+        ends = words[2::_COMPLETION_WORDS]
+        if not self._book_complete(tokens, results, ends):
             for token, result, eof in zip(tokens, results, ends, strict=True):
                 job = self._jobs.get(token >> _INDEX_BITS)
                 if job:
                     job.completed(token, result, eof & _EOF)
         self._counts.clear()
 
-    def _book_complete(self, tokens: list[int], results: list[int]) -> bool:
-        """Book operations if all are of one job, and have moved all their bytes."""
+    def _book_complete(self, tokens: list[int], results: list[int], ends: memoryview) -> bool:
+        """Book operations if all are of one job, and have moved all their bytes.
+
+        Not if a file ends, and there are operations that the library does not have yet.
+        """
         job = self._jobs.get(tokens[0] >> _INDEX_BITS) if tokens else None
         if not job or results != list(map(job.sent.get, tokens)):
+            return False
+        if job.waits and any(ends.tolist()):
             return False
         # one bytecode: an interrupt comes before or after all of them
         list(map(job.sent.pop, tokens))

@@ -670,7 +670,11 @@ static void rename_(struct call *call)
 	if (!status && !source)
 		status = ERR_NOENT;
 	target = status ? NULL : entry_of(to, new);
-	if (target && target->node->type == FOLDER_TYPE && target->node->entries)
+	if (target && target->node->type == FOLDER_TYPE && source->node->type != FOLDER_TYPE)
+		status = ERR_ISDIR;
+	else if (target && target->node->type != FOLDER_TYPE && source->node->type == FOLDER_TYPE)
+		status = ERR_NOTDIR;
+	else if (target && target->node != source->node && target->node->entries)
 		status = ERR_NOTEMPTY;
 	if (!status && (!target || target->node != source->node)) {
 		struct node *node = source->node;

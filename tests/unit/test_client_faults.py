@@ -6,8 +6,10 @@ Each of these returned wrong counts, did not end or crashed once.
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import gc
+import operator
 import os
 import random
 import signal
@@ -23,6 +25,7 @@ import pytest
 from device import (
     COMMIT,
     COMPILER,
+    FOLDER,
     LOOKUP,
     MKDIR,
     READ,
@@ -551,3 +554,99 @@ def test_files_are_dropped_while_another_thread_reads(opened: Session) -> None:
             stop.set()
 
     assert in_threads(read, drop) == []
+
+
+def test_a_second_signal_loses_no_exception(device: Device) -> None:
+    """The second one was handled where Python noted the exception of the first."""
+    del device
+    interrupts, ffi = library.load().interrupts, library.load().ffi
+    libc = ctypes.CDLL(None)
+    # no bytecode comes between both calls of a map, and none behind the second, which fails
+
+    def first(number: int, frame: object) -> None:
+        del number, frame
+        list(map(operator.call, [getattr(libc, "raise"), chr], [signal.SIGUSR2, -1]))
+
+    def second(number: int, frame: object) -> None:
+        del number, frame
+        raise KeyError("second")
+
+    numbers = (signal.SIGUSR1, signal.SIGUSR2)
+    before = [signal.signal(*each) for each in zip(numbers, (first, second), strict=True)]
+    calls = (getattr(libc, "raise"), interrupts.callback)
+    try:
+        with pytest.raises(KeyError, match="second"):
+            list(map(operator.call, calls, (signal.SIGUSR1, ffi.NULL)))
+        with pytest.raises(ValueError, match="chr"):
+            interrupts.check()
+        interrupts.check()
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("size", [0, 4096, 5000])
+def test_no_read_is_sent_behind_the_end_of_a_file(device: Device, size: int) -> None:
+    device.set(read_max=4096)
+    device.put("/export/short", DATA[:size])
+    with connect("server:/export", depth=8) as session, session.open("short") as file:
+        data, before = session.open("data"), device.reads
+        out = bytearray((4 << 20) + 100)
+        # the next range is read
+        counts = session.read_ranges([(file, 0, 4 << 20), (data, 0, 100)], out)
+        assert counts == [size, 100]
+        assert out[:size] == DATA[:size]
+        assert out[-100:] == DATA[:100]
+        # those that were sent before the first reply, and before the one that has the end
+        assert device.reads - before <= 3 * 8
+
+
+def test_ranges_of_a_generator(opened: Session) -> None:
+    file, out = opened.open("data"), bytearray(20)
+    assert opened.read_ranges(((file, at, 10) for at in (5, 100)), out) == [10, 10]
+    assert out == DATA[5:15] + DATA[100:110]
+    assert opened.read_ranges(iter(()), out) == []
+
+
+def test_positions_are_those_of_io(opened: Session) -> None:
+    with opened.open("data") as file:
+        assert file.read(5) == DATA[:5]
+        assert file.read(None) == DATA[5:]
+        assert file.read() == b""
+    for call in (file.tell, lambda: file.seek(0), lambda: file.read(1)):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+
+
+@pytest.mark.parametrize("target", ["server:", "server:x", "[::1]:", "[::1]x", ":/x"])
+def test_targets_that_are_none_are_refused(device: Device, target: str) -> None:
+    before = device.connects
+    with pytest.raises(OSError, match="not of the form SERVER:/DIRECTORY") as caught:
+        connect(target)
+    assert caught.value.errno == errno.EINVAL
+    assert str(caught.value).count(target) == 1
+    assert device.connects == before
+
+
+def test_no_bytes_need_the_mode_too(opened: Session) -> None:
+    with opened.open("data") as read, opened.open("new", "w") as written:
+        calls: list[Callable[[], object]] = [
+            lambda: written.pread(0, 0), lambda: read.pwrite(b"", 0),
+            lambda: opened.read_ranges([(read, 0, 0), (written, 0, 0)], bytearray()),
+        ]  # fmt: skip
+        for call in calls:
+            with pytest.raises(OSError) as caught:
+                call()
+            assert caught.value.errno == errno.EBADF
+        assert read.pread(0, 0) == b""
+        assert written.pwrite(b"", 0) == 0
+
+
+def test_the_stand_in_renames_as_a_server(device: Device, opened: Session) -> None:
+    device.put("/export/folder", kind=FOLDER)
+    with pytest.raises(IsADirectoryError):
+        opened.rename("data", "folder")
+    with pytest.raises(NotADirectoryError):
+        opened.rename("folder", "data")
+    opened.rename("folder", "other")
+    assert set(opened.listdir()) == {"data", "other"}

@@ -766,3 +766,33 @@ def test_a_worker_gets_the_options_and_opens_sessions_of_its_own(
         # the counts of a child begin at 0
         os._exit(files.cat_file("/export/sub/b") != b"bbbb" or server.connects != 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_cat_of_many_files_is_one_batch(server: Device, files: Any) -> None:
+    names = [f"/export/many/{number}" for number in range(20)]
+    for number, name in enumerate(names):
+        server.put(name, bytes([number]) * 9000)
+    with files._pool.session("/export/many", directory=True) as (session, _):
+        before = session.stats.doorbells
+        calls = session.stats.calls
+    found = files.cat(names)
+    assert found == {name: bytes([number]) * 9000 for number, name in enumerate(names)}
+    with files._pool.session("/export/many", directory=True) as (session, _):
+        calls, doorbells = session.stats.calls - calls, session.stats.doorbells - before
+    # one for all READs
+    assert doorbells <= calls - 19
+    assert files.cat(names[0]) == bytes(9000)
+    assert files.cat([names[1]], start=-3) == {names[1]: b"\1\1\1"}
+    bad = [names[0], "/export/none"]
+    with pytest.raises(FileNotFoundError):
+        files.cat(bad)
+    assert set(files.cat(bad, on_error="omit")) == {names[0]}
+    assert isinstance(files.cat(bad, on_error="return")["/export/none"], FileNotFoundError)
+    below = files.cat("/export/sub", recursive=True, on_error="omit")
+    assert set(below) == {"/export/sub/a", "/export/sub/b"}
+
+
+def test_an_unknown_mode_is_one_line(server: Device, files: Any) -> None:
+    with pytest.raises(ValueError, match=r"^/export/data: mode 'r\+b': one of rb, wb, xb, ab$"):
+        files.open("/export/data", "r+b")
+    assert server.get("/export/data") == DATA

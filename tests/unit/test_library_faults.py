@@ -221,3 +221,18 @@ def test_a_wait_for_nothing_finds_what_has_arrived(device: Device, calls: Calls)
         time.sleep(0.005)
     assert (found, done[0].result) == (1, 100)
     functions.nfsrdma_close(file)
+
+
+def test_no_bytes_need_the_mode_too(device: Device, calls: Calls) -> None:
+    functions, ffi = calls.functions, calls.ffi
+    box = ffi.new("struct nfsrdma_file **")
+    for flags, bad, good in (
+        (os.O_RDONLY, functions.nfsrdma_pwrite, functions.nfsrdma_pread),
+        (os.O_WRONLY, functions.nfsrdma_pread, functions.nfsrdma_pwrite),
+    ):
+        assert not functions.nfsrdma_open(calls.session, b"data", flags, 0, box)
+        before = device.calls
+        assert bad(box[0], ffi.NULL, 0, 0) == -errno.EBADF
+        assert good(box[0], ffi.NULL, 0, 0) == 0
+        assert device.calls == before
+        functions.nfsrdma_release(box[0])
