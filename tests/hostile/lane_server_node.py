@@ -207,7 +207,7 @@ class Server(Proxy):
         call = message[size:]
         about = rpc.parse_call(call)
         assert about
-        peer.stream.send(call)
+        self._stream(peer).send(call)
         reply = self._reply(peer, about.xid)
         place = rpc.read_data(reply)
         at, length = place or (len(reply), 0)

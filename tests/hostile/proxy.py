@@ -96,7 +96,8 @@ class Peer:
     """A client's connection, and the stream to the real server that belongs to it."""
 
     connection: Connection
-    stream: rpc.Stream
+    stream: rpc.Stream | None = None
+    """None until there is a Call, and again when the server has ended it"""
     kept: list[bytes] = field(default_factory=list)
 
 
@@ -121,18 +122,20 @@ class Proxy:
     def run(self) -> None:
         """Serve for ever."""
         while True:
-            self.host.turn(1.0)
-            while self.host.requests:
-                self._request()
-            for peer in list(self.peers):
-                self._serve(peer)
+            self.turn(1.0)
+
+    def turn(self, seconds: float) -> None:
+        """Wait for one thing to happen, and do what it asks for."""
+        self.host.turn(seconds)
+        while self.host.requests:
+            self._request()
+        for peer in list(self.peers):
+            self._serve(peer)
 
     def _request(self) -> None:
         connection = self.accept()
         if connection:
-            peer = Peer(connection, rpc.Stream(*self.server))
-            self.peers.append(peer)
-            self.host.watched[peer.stream.socket.fileno()] = lambda: self._from_server(peer)
+            self.peers.append(Peer(connection))
 
     def _serve(self, peer: Peer) -> None:
         connection = peer.connection
@@ -147,9 +150,23 @@ class Proxy:
     def drop(self, peer: Peer) -> None:
         """End a connection."""
         self.peers.remove(peer)
-        self.host.watched.pop(peer.stream.socket.fileno(), None)
-        peer.stream.socket.close()
+        self._end_stream(peer)
         peer.connection.close()
+
+    # --- the stream to the real server ---
+
+    def _stream(self, peer: Peer) -> rpc.Stream:
+        """The stream; a new one if there is none."""
+        if peer.stream is None:
+            peer.stream = rpc.Stream(*self.server)
+            self.host.watched[peer.stream.socket.fileno()] = lambda: self._from_server(peer)
+        return peer.stream
+
+    def _end_stream(self, peer: Peer) -> None:
+        if peer.stream:
+            self.host.watched.pop(peer.stream.socket.fileno())
+            peer.stream.socket.close()
+            peer.stream = None
 
     # --- one message ---
 
@@ -157,7 +174,7 @@ class Proxy:
         header, size = decode(message)
         call = self._whole(peer.connection, header, message[size:])
         about = rpc.parse_call(call)
-        peer.stream.send(call)
+        self._stream(peer).send(call)
         if about is None:
             return
         exchange = Exchange(peer.connection, header, call, self._reply(peer, about.xid), self.notes)
@@ -186,13 +203,22 @@ class Proxy:
 
     def _reply(self, peer: Peer, xid: int) -> bytes:
         while True:
-            record = peer.stream.receive()
+            record = self._stream(peer).receive()
             if rpc.is_reply(record) and record[:4] == rpc.words(xid):
                 return record
             self._from_server_record(peer, record)
 
     def _from_server(self, peer: Peer) -> None:
-        self._from_server_record(peer, peer.stream.receive())
+        # an earlier event may have dropped the peer
+        if peer.stream is None:
+            return
+        try:
+            record = peer.stream.receive()
+        except ConnectionError:
+            # no Call waits for a Reply here, and servers end streams that are idle
+            self._end_stream(peer)
+            return
+        self._from_server_record(peer, record)
 
     def _from_server_record(self, peer: Peer, record: bytes) -> None:
         """The real server calls the client."""

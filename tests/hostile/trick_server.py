@@ -109,7 +109,7 @@ class TrickServer(Proxy):
         call = self._whole(peer.connection, header, inline)
         about = rpc.parse_call(call)
         assert about
-        peer.stream.send(call)
+        self._stream(peer).send(call)
         reply = self._reply(peer, about.xid)
         place = rpc.read_data(reply) if about.procedure == rpc.READ else None
         return Forwarded(about.xid, reply, place)
@@ -129,14 +129,13 @@ class TrickServer(Proxy):
 
     def serve(self, until: Callable[[], bool]) -> None:
         while not until():
-            self.host.turn(0.2)
-            while self.host.requests:
-                self._request()
-            for peer in list(self.peers):
-                try:
-                    self._serve(peer)
-                except (RefusedError, VerbsError):
-                    self.drop(peer)
+            self.turn(0.2)
+
+    def _serve(self, peer: Peer) -> None:
+        try:
+            super()._serve(peer)
+        except (RefusedError, VerbsError):
+            self.drop(peer)
 
 
 # --- the application ---

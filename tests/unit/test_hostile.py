@@ -2,15 +2,22 @@
 """The tables of hostile messages, without a network: what they say, and that they can say it."""
 
 import random
+import select
+import socket
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hostile import calls, kernel, odd_reads
 from hostile.connect_replies import ACCEPTS, PRIVATE
 from hostile.mutate import LARGEST, mutated
+from hostile.peer import Message
+from hostile.proxy import Proxy
 from hostile.replies import TRICKS
 from hostile.rpc import accepted, call, opaque, parse_call, read_data, split, words
 from hostile.site import HUGE
-from wire.rpcrdma import Segment, decode
+from wire.rpcrdma import RDMA_MSG, Header, Segment, decode, encode
 
 KINDS = {"read", "small", "list", "write", "session"}
 ANSWERS = {"ok", "rpc", "chunk", "vers", "dropped", "ended"}
@@ -136,3 +143,65 @@ def test_chunks_of_odd_reads_are_in_their_memory() -> None:
         for segment in case.reply_chunk(1, 0) or ():
             assert segment.offset >= odd_reads.ROOM, case.name
             assert segment.offset + segment.length <= odd_reads.ROOM + 4 * odd_reads.PAGE
+
+
+class Wire:
+    """A host without RDMA: one client has connected, and TCP is watched."""
+
+    def __init__(self) -> None:
+        self.client = Client()
+        self.requests = deque([self.client])
+        self.watched: dict[int, Callable[[], None]] = {}
+
+    def listen(self, port: int) -> None:
+        pass
+
+    def turn(self, seconds: float) -> None:
+        poller = select.poll()
+        for file in self.watched:
+            poller.register(file, select.POLLIN)
+        for file, _ in poller.poll(seconds * 1000):
+            self.watched[file]()
+
+
+class Client:
+    """The proxy's end of the client's connection."""
+
+    def __init__(self) -> None:
+        self.ended = ""
+        self.messages = deque[Message]()
+        self.sent: list[bytes] = []
+
+    def send(self, message: bytes) -> None:
+        self.sent.append(message)
+
+    def call(self, xid: int) -> None:
+        self.messages.append(Message(encode(Header(xid, 32, RDMA_MSG)) + call(xid, 0)))
+
+
+def answers_once(listener: socket.socket, xid: int) -> None:
+    """Accept a stream, answer the Call that comes, and end the stream."""
+    there, _ = listener.accept()
+    with there, there.makefile("rb") as records:
+        asked = call(xid, 0)
+        assert records.read(4 + len(asked))[4:] == asked
+        there.sendall(words(1 << 31 | 24, xid, 1, 0, 0, 0, 0))
+
+
+def test_the_server_may_end_an_idle_stream() -> None:
+    wire = Wire()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as server:
+        listener.settimeout(60)
+        proxy = Proxy(wire, 0, listener.getsockname())  # type: ignore[arg-type]
+        proxy.accept = wire.requests.popleft  # type: ignore[assignment]
+        client = wire.client
+        for xid in (7, 8):
+            answered = server.submit(answers_once, listener, xid)
+            client.call(xid)
+            proxy.turn(0)
+            answered.result()
+            assert client.sent.pop()[-24:] == words(xid, 1, 0, 0, 0, 0)
+            # the stream's end is what happens next
+            proxy.turn(60)
+            assert not wire.watched
+    assert not client.ended

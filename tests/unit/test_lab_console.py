@@ -169,6 +169,58 @@ def test_a_defect_that_is_known_is_kept_and_others_are_reported(tmp_path: Path) 
         console.check()
 
 
+SIW = """[   12.3] WARNING: CPU: 0 PID: 654 at verbs.c:2104 ib_destroy_qp_user+0x165/0x1a0 [ib_core]
+[   12.3] Modules linked in: siw(OE) libcrc32c nfsd rpcrdma
+[   12.3] RIP: 0010:ib_destroy_qp_user+0x165/0x1a0 [ib_core]
+[   12.3] Call Trace:
+[   12.3]  <TASK>
+[   12.3]  ? __warn+0x1/0x2
+[   12.3]  svc_rdma_free+0x88/0x130 [rpcrdma]
+[   12.3]  svc_xprt_free+0x99/0x120 [sunrpc]
+[   12.3]  </TASK>
+[   12.3] ---[ end trace 0000000000000000 ]---
+"""
+
+
+def test_a_server_that_soft_iwarp_did_not_drain_is_known(tmp_path: Path) -> None:
+    log = tmp_path / "console"
+    lines = SIW.splitlines(True)
+    log.write_text(lines[0])
+
+    def rest() -> None:
+        with log.open("a") as file:
+            file.writelines([*lines[1:], "[   12.4] all is well\n", REPORTS[0] + "\n"])
+
+    later = threading.Timer(0.2, rest)
+    later.start()
+    console = Console("server", log)
+    with pytest.raises(KernelReportError, match=r"reports: \S+ +12.3\] Oops"):
+        console.check()
+    later.join()
+    assert console.met == [lines[0].rstrip()]
+
+
+@pytest.mark.parametrize(
+    ("known", "other"),
+    [
+        ("siw(OE) ", ""),
+        ("svc_rdma_free", "rpcrdma_ep_destroy"),
+        ("[rpcrdma]\n", "[nfsrdma]\n"),
+        ("  svc_rdma_free", "  ? svc_rdma_free"),
+        ("  ? __warn", "  nvmet_rdma_free_queue"),
+    ],
+)
+def test_a_queue_pair_that_anything_else_destroys_in_use_is_reported(
+    known: str, other: str, tmp_path: Path
+) -> None:
+    assert known in SIW
+    log = tmp_path / "console"
+    # a known one behind it is another report
+    log.write_text(SIW.replace(known, other) + SIW)
+    with pytest.raises(KernelReportError, match="ib_destroy_qp_user"):
+        Console("server", log).check()
+
+
 def test_a_line_still_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
     log = tmp_path / "console"
     log.write_text("[   12.3] BU")
