@@ -24,8 +24,7 @@ from pathlib import Path, PurePosixPath
 from nfsrdma_tools import __version__
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import checks, rdma_routes
-from nfsrdma_tools.host.checks import nfs_server
+from nfsrdma_tools.host import checks, packet_filter, rdma_routes
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, udev_rules, units
@@ -304,7 +303,7 @@ def _shortened(
     if argv[0] in ("dmesg", "journalctl") and not argv[-1].startswith("--unit="):
         text = "\n".join(recognized_lines(text.split("\n")))
     elif argv[0] in ("nft", "iptables-legacy-save"):
-        text = nfs_server.lines_of_filter(text)
+        text = packet_filter.rules_of_input(text)
     return argv, result._replace(stdout=text)
 
 

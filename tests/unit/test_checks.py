@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nfsrdma_tools.cli import doctor
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import checks
+from nfsrdma_tools.host import checks, packet_filter
 from nfsrdma_tools.host.checks import (
     CHECKS,
     Finding,
@@ -363,26 +365,102 @@ table inet filter {
 """
 
 
+def chain_of_input(*rules: str, policy: str = "accept", hook: str = "input") -> str:
+    """A table of nft with one chain."""
+    lines = "".join(f"\t\t{rule}\n" for rule in rules)
+    head = f"\t\ttype filter hook {hook} priority filter; policy {policy};\n"
+    return f"table inet filter {{\n\tchain {hook} {{\n{head}{lines}\t}}\n}}\n"
+
+
+ALL = "tcp dport { 2049, 20049 } accept", "udp dport 4791 accept"
+DOCKER = ":FORWARD DROP [0:0]\n-A DOCKER-USER -j DROP\n-A FORWARD -j DOCKER-USER\n"
+SAVED = ":INPUT DROP [0:0]\n-A INPUT -p tcp -m multiport --dports 2049,20049 -j ACCEPT\n"
+SETS = """table inet f {
+	set ports {
+		type inet_service
+		flags interval
+		elements = { 2000-2100, 4791,
+				20049 }
+	}
+	set bad {
+		type ipv4_addr
+		elements = { 192.0.2.1 }
+	}
+	map verdicts {
+		type inet_service : verdict
+		elements = { 22 : drop, 2049 : jump nfs }
+	}
+	chain input {
+		type filter hook input priority 0; policy drop;
+		ct state vmap { invalid : drop, established : accept, related : accept }
+		iif "lo" accept
+		tcp dport vmap @verdicts
+		meta l4proto { tcp, udp } th dport @ports accept
+	}
+	chain nfs {
+		ip saddr @bad RULE
+	}
+}
+"""
+FIREWALLD = """table inet firewalld {
+	chain filter_INPUT {
+		type filter hook input priority filter + 10; policy accept;
+		ct state { established, related } accept
+		ct status dnat accept
+		iifname "lo" accept
+		ct state invalid drop
+		jump filter_INPUT_ZONES
+		reject with icmpx admin-prohibited
+	}
+	chain filter_INPUT_ZONES {
+		iifname "eth0" goto filter_IN_public
+		goto filter_IN_public
+	}
+	chain filter_IN_public {
+		jump filter_IN_public_allow
+		meta l4proto { icmp, ipv6-icmp } accept
+		reject with icmpx admin-prohibited
+	}
+	chain filter_IN_public_allow {
+		tcp dport 22 accept
+RULES
+	}
+	chain mangle_PREROUTING {
+		type filter hook prerouting priority mangle + 10; policy accept;
+		meta nfproto ipv6 fib saddr . mark . iif oif missing drop
+	}
+}
+"""
+
+
 @pytest.mark.parametrize(
     ("rules", "status", "words"),
     [
-        ("", "ok", "no rule drops packets"),
-        (NFT % "80", "warning", "2049, 20049, 4791"),
-        (NFT % "2049, 20049", "warning", "4791"),
-        (NFT % "2049, 4791, 20049", "ok", "name ports"),
+        ("", "ok", "no rule drops tcp 2049"),
+        (NFT % "80", "warning", "tcp 2049, tcp 20049, udp 4791 dropped by: policy drop of chain"),
+        (NFT % "2049, 20049", "warning", "udp 4791 dropped"),
+        # a TCP port of that number is no UDP port
+        (NFT % "2049, 4791, 20049", "warning", "udp 4791 dropped"),
+        (chain_of_input(*ALL, policy="drop"), "ok", "no rule drops"),
         (":INPUT ACCEPT [0:0]\n-A INPUT -p tcp --dport 22 -j ACCEPT\n", "ok", "no rule"),
-        (":INPUT DROP [0:0]\n-A INPUT -p tcp --dport 2049 -j ACCEPT\n", "warning", "20049, 4791"),
-        (":INPUT ACCEPT [0:0]\n-A INPUT -j REJECT --reject-with x\n", "warning", "2049"),
+        (":INPUT DROP [0:0]\n-A INPUT -p tcp --dport 2049 -j ACCEPT\n", "warning",
+         "tcp 20049, udp 4791 dropped by: policy drop"),
+        (":INPUT ACCEPT [0:0]\n-A INPUT -j REJECT --reject-with x\n", "warning", "tcp 2049"),
         # of Docker, of fail2ban, and what most filters begin with
-        (":FORWARD DROP [0:0]\n-A DOCKER-USER -j DROP\n-A FORWARD -j DOCKER-USER\n", "ok", "no"),
-        ("-A INPUT -p tcp --dport 22 -j f2b\n-A f2b -s 192.0.2.1/32 -j REJECT\n", "warning", "2"),
+        (DOCKER, "ok", "no rule"),
+        ("-A INPUT -p tcp --dport 22 -j f2b\n-A f2b -s 192.0.2.1/32 -j REJECT\n", "ok", "no rule"),
+        ("-A INPUT -j f2b\n-A f2b -s 192.0.2.1/32 -j REJECT\n", "ok", "except by: ip saddr 192"),
         ("-A INPUT -p tcp -m multiport --dports 22 -j DROP\n", "ok", "no rule"),
+        (SAVED + "-A INPUT -p udp -m udp --dport 4791 -j ACCEPT\n", "ok", "no rule"),
+        (SAVED + "-A INPUT -p udp -m udp --dport 4000:5000 -j ACCEPT\n", "ok", "no rule"),
+        (SAVED + "-A INPUT -p tcp -m udp --dport 4791 -j ACCEPT\n", "warning", "udp 4791"),
+        (SAVED + "-A INPUT -i lo -j ACCEPT\n", "warning", "udp 4791"),
         (NFT.replace("policy drop", "policy accept") % "22", "ok", "no rule"),
         (
             "table inet f {\nchain i {\ntype filter hook input priority 0;\n"
             "ct state invalid drop\njump rest\n}\nchain rest {\nreject\n}\n}\n",
             "warning",
-            "2049",
+            "dropped by: reject",
         ),
         (
             "table inet f {\nchain i {\ntype filter hook input priority 0;\nct state invalid drop\n"
@@ -390,15 +468,62 @@ table inet filter {
             "ok",
             "no rule",
         ),
+        # rules that name the ports, to drop them
+        (chain_of_input("tcp dport { 2049, 20049 } drop", "udp dport 4791 drop"), "warning",
+         "tcp 2049, tcp 20049 dropped by: tcp dport { 2049, 20049 } drop; udp 4791 dropped by"),
+        ("-A INPUT -p tcp --dport 2049 -j REJECT --reject-with tcp-reset\n", "warning", "tcp 2049"),
+        # of another hook
+        (chain_of_input(*ALL, policy="drop").replace("hook input", "hook output"), "ok", "no rule"),
+        (chain_of_input(policy="drop") + chain_of_input(*ALL, hook="output"), "warning", "2049"),
+        (chain_of_input("tcp dport 2049 drop", hook="prerouting"), "warning", "tcp 2049 dropped"),
+        # of one host, of others
+        (chain_of_input(*(f"ip saddr 192.0.2.7 {rule}" for rule in ALL), policy="drop"), "unknown",
+         "accepted from some peers only, by: ip saddr 192.0.2.7 tcp dport { 2049, 20049 } accept"),
+        (chain_of_input("ip saddr != 10.0.0.0/8 drop"), "unknown", "some peers only"),
+        (chain_of_input("ip saddr 192.0.2.7 drop"), "ok", "except by: ip saddr 192.0.2.7 drop"),
+        # a port within another number, a range, a name
+        (chain_of_input("tcp dport 12049 drop"), "ok", "no rule"),
+        (chain_of_input("tcp dport 2000-2100 drop"), "warning", "tcp 2049 dropped"),
+        (chain_of_input("tcp dport nfs drop", "tcp dport ssh drop"), "warning", "tcp 2049 dropped"),
+        (chain_of_input("tcp dport >= 1024 drop"), "warning", "tcp 2049, tcp 20049 dropped"),
+        (chain_of_input("tcp dport != { 22, 2049, 20049 } drop"), "ok", "no rule"),
+        (chain_of_input("meta l4proto udp drop"), "warning", "udp 4791 dropped"),
+        # sets, maps, jumps, comments, and a counter with the number of a port
+        (SETS.replace("RULE", "drop"), "ok", "tcp 2049 accepted, except by: ip saddr @bad drop"),
+        (SETS.replace("ip saddr @bad RULE", "counter packets 2049 bytes 1 drop"), "warning",
+         "tcp 2049 dropped by: drop"),
+        (SETS.replace("RULE", 'drop comment "2049 accept"'), "ok", "except by: ip saddr @bad drop"),
+        (FIREWALLD.replace("RULES", "\n".join(ALL)), "ok", "no rule"),
+        (FIREWALLD.replace("RULES", ALL[0]), "warning", "udp 4791 dropped by: reject"),
+        # what is not known
+        (chain_of_input("meta cgroup 7 drop"), "unknown", "cannot interpret: meta cgroup 7 drop"),
+        (chain_of_input("meta cgroup 7 tcp dport 22 drop"), "ok", "no rule"),
+        ("-A INPUT -m set --match-set blocked src -j DROP\n", "unknown", "--match-set blocked"),
+        (chain_of_input("ip saddr . tcp dport { 192.0.2.1 . 22 } drop"), "unknown", "ip saddr ."),
+        (chain_of_input("tcp dport 2049 queue to 1"), "unknown", "tcp dport 2049 queue"),
+        (chain_of_input("jump gone"), "unknown", "chain gone"),
+        # of IPv6 alone
+        (chain_of_input(policy="drop").replace("inet", "ip6"), "unknown", "IPv4, not IPv6 (policy"),
     ],
-)
+)  # fmt: skip
 def test_the_packet_filter_is_judged(rules: str, status: str, words: str) -> None:
     found = checks.nfs_server.judge_filter(rules)
-    assert found.status == status
-    assert words in found.found
+    assert (found.status, words in found.found) == (status, True), found
     # what a bundle keeps of the rules is judged the same
-    kept = checks.nfs_server.lines_of_filter(rules)
-    assert checks.nfs_server.judge_filter(kept) == found
+    kept = packet_filter.rules_of_input(rules)
+    assert checks.nfs_server.judge_filter(kept) == found, kept
+    assert packet_filter.rules_of_input(kept) == kept
+
+
+@given(st.lists(st.sampled_from(
+    ["table inet f {", "chain input {", "type filter hook input priority 0;", "policy drop;", "}",
+     "{", "\n", ";", ",", "tcp dport", "2049", "vmap", ":", "accept", "drop", "jump", "input", "@x",
+     "set x {", "elements =", "type inet_service", "-A INPUT", "-j", "!", "--dport", '"', "."]
+), max_size=40))  # fmt: skip
+def test_rules_of_anything_are_judged(words: list[str]) -> None:
+    rules = " ".join(words)
+    assert checks.nfs_server.judge_filter(rules).found
+    assert len(packet_filter.rules_of_input(rules)) <= 20 * len(rules) + 200
 
 
 @pytest.mark.parametrize(
@@ -433,10 +558,10 @@ NFT_LIST = ("nft", "list", "ruleset")
 @pytest.mark.parametrize(
     ("config", "result", "status", "words"),
     [
-        ("CONFIG_NF_TABLES=y\n", Result(NFT_LIST, NFT % "22", "", 0), "warning", "no rule names"),
+        ("CONFIG_NF_TABLES=y\n", Result(NFT_LIST, NFT % "22", "", 0), "warning", "dropped by"),
         ("CONFIG_NF_TABLES=y\n", None, "unknown", "nft is not installed"),
-        ("CONFIG_NF_TABLES=m\n", None, "ok", "no rule drops packets"),
-        ("", None, "ok", "no rule drops packets"),
+        ("CONFIG_NF_TABLES=m\n", None, "ok", "no rule drops tcp 2049"),
+        ("", None, "ok", "no rule drops tcp 2049"),
     ],
 )
 def test_a_filter_in_the_kernel_is_no_module(

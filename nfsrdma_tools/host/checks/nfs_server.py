@@ -7,13 +7,12 @@ import contextlib
 import errno
 import ipaddress
 import json
-import re
 from collections.abc import Iterator
 
 from nfsrdma_tools.errors import UserError, one_line
-from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host import kernel_modules, packet_filter
 from nfsrdma_tools.host.checks import kernel, rdma_links
-from nfsrdma_tools.host.checks.finding import Finding
+from nfsrdma_tools.host.checks.finding import Finding, Status
 from nfsrdma_tools.host.kernel_log.explain import boot_messages
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import fstab, mountinfo
@@ -21,6 +20,7 @@ from nfsrdma_tools.host.nfs.mounts import Target
 from nfsrdma_tools.host.nfsd import configuration, nfsctl
 from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
+from nfsrdma_tools.host.packet_filter import Flow
 from nfsrdma_tools.host.rdma.ports import SOFT_KINDS
 from nfsrdma_tools.host.transports import KERNELS
 
@@ -31,7 +31,6 @@ _RESTART = "systemctl restart nfs-server"
 _ENABLE = "nfsrdma server enable DIRECTORY --client CLIENTS"
 _NFS_PORT = 2049
 _ROCE_PORT = 4791
-_PORTS = (_NFS_PORT, RDMA_PORT, _ROCE_PORT)
 _TIMEOUT_S = 5
 
 
@@ -208,7 +207,7 @@ def firewall(machine: Machine) -> Iterator[Finding]:
     if "iptable_filter" in loaded:
         texts.append(_rules(machine, "iptables-legacy-save"))
     found = judge_filter("\n".join(texts))
-    if found.status == "warning" and not _takes_connections(machine):
+    if found.status != "ok" and not _takes_connections(machine):
         text = f"{found.found}; this host has neither an NFS server nor a soft link, and needs none"
         found = Finding(found.name, "ok", text)
     yield found
@@ -246,76 +245,52 @@ def _rules(machine: Machine, *argv: str) -> str:
     return result.stdout
 
 
-_TABLE = re.compile(r"table (\S+ \S+) \{")
-_CHAIN = re.compile(r"chain (\S+) \{")
-# ":INPUT DROP [0:0]" and "-A INPUT -j REJECT" of iptables-save
-_APPENDED = re.compile(r"(?::|-A )(?P<chain>\S+) (?P<rule>.*)")
-_JUMP = re.compile(r"(?:\bjump|\bgoto|-j|-g) ([\w.-]+)")
-
-
-def _refuses(rule: str) -> bool:
-    """Whether a rule or a policy may refuse packets of NFS over RDMA."""
-    if not re.search(r"\b(drop|reject)\b", rule, re.IGNORECASE) or "invalid" in rule.lower():
-        return False
-    return "dport" not in rule or any(str(port) in rule for port in _PORTS)
-
-
-def _input_rules(rules: str) -> list[str]:
-    """The rules and policies that a packet to this host may meet; not those of forwarded ones."""
-    chains = _chains(rules)
-    hooked = [key for key, lines in chains.items() if any("hook input" in line for line in lines)]
-    waiting, met = [("", "INPUT"), *hooked], set[tuple[str, str]]()
-    while waiting:
-        key = waiting.pop()
-        if key not in met:
-            met.add(key)
-            jumps = _JUMP.findall("\n".join(chains.get(key, ())))
-            waiting += [(key[0], name) for name in jumps]
-    return [rule for key in met for rule in chains.get(key, ())]
-
-
-def _chains(rules: str) -> dict[tuple[str, str], list[str]]:
-    """The rules of each chain by table and name; iptables-save's have no table here."""
-    chains: dict[tuple[str, str], list[str]] = {}
-    table = chain = ""
-    for line in map(str.strip, rules.split("\n")):
-        if match := _TABLE.match(line):
-            table = match[1]
-        elif match := _CHAIN.match(line):
-            chain = match[1]
-        elif match := _APPENDED.match(line):
-            chains.setdefault(("", match["chain"]), []).append(match["rule"])
-        elif line == "}":
-            chain = ""
-        elif chain:
-            chains.setdefault((table, chain), []).append(line)
-    return chains
-
-
-_READ = re.compile(
-    r"^table |^\s*chain |^\s*\}|^:|hook input| -[jg] "
-    r"|\b(?:drop|reject|jump|goto|2049|20049|4791)\b",
-    re.IGNORECASE,
-)
-
-
-def lines_of_filter(rules: str) -> str:
-    """The lines of a filter's rules that ``judge_filter`` reads, for a bundle."""
-    return "".join(line for line in rules.splitlines(keepends=True) if _READ.search(line))
-
-
 def judge_filter(rules: str) -> Finding:
     """Judge the text of ``nft list ruleset`` or ``iptables-save``.
 
     RoCE arrives as UDP 4791 and iWARP as TCP 20049.  Hardware NICs bypass the packet filter with
     both, soft links do not.
     """
-    if not any(map(_refuses, _input_rules(rules))):
-        return Finding("firewall", "ok", "no rule drops packets")
-    missing = [str(port) for port in _PORTS if not re.search(rf"\b{port}\b", rules)]
-    if not missing:
-        return Finding("firewall", "ok", "rules name ports 2049, 20049 and 4791")
-    found = f"rules drop packets, and no rule names port {', '.join(missing)}"
-    expected = "tcp 2049, tcp 20049 (iWARP), udp 4791 (RoCE) accepted from the peers"
-    remedy = "accept them on NFS servers and on hosts with soft links"
-    return Finding("firewall", "warning", found, expected, remedy)
+    tables = packet_filter.parse(rules)
+    found = {str(flow): _fate(tables, flow) for flow in _FLOWS}
+    for kind, status, words in _JUDGED:
+        named = {port: one.rule for port, one in found.items() if one.kind == kind and one.rule}
+        if named:
+            # one rule often decides for all ports
+            by_rule: dict[str, list[str]] = {}
+            for port, rule in named.items():
+                by_rule.setdefault(rule, []).append(port)
+            text = "; ".join(
+                f"{', '.join(ports)} {words}: {_cut(rule)}" for rule, ports in by_rule.items()
+            )
+            expected = "tcp 2049, tcp 20049 (iWARP), udp 4791 (RoCE) accepted from the peers"
+            if status == "ok":
+                return Finding("firewall", "ok", text)
+            remedy = "accept them on NFS servers and on hosts with soft links"
+            remedy = f"compare the rules with the peers' addresses; {remedy}"
+            return Finding("firewall", status, text, expected, remedy)
+    return Finding("firewall", "ok", "no rule drops tcp 2049, tcp 20049 or udp 4791")
+
+
+_FLOWS = (Flow("tcp", _NFS_PORT), Flow("tcp", RDMA_PORT), Flow("udp", _ROCE_PORT))
+_JUDGED: tuple[tuple[str, Status, str], ...] = (
+    ("dropped", "warning", "dropped by"),
+    ("unknown", "unknown", "depend on a rule that nfsrdma cannot interpret"),
+    ("partly", "unknown", "accepted from some peers only, by"),
+    ("accepted", "ok", "accepted, except by"),
+)
+"""Fates, the worst first."""
+_LONGEST_RULE = 120
+
+
+def _cut(rule: str) -> str:
+    return rule if len(rule) <= _LONGEST_RULE else f"{rule[:_LONGEST_RULE]}..."
+
+
+def _fate(tables: packet_filter.Ruleset, flow: Flow) -> packet_filter.Fate:
+    """The fate over IPv4; a filter that drops IPv6 alone may be on a host without IPv6."""
+    four = packet_filter.fate(tables, flow)
+    six = packet_filter.fate(tables, flow._replace(family="ip6"))
+    if four.kind == "accepted" and six.kind in ("dropped", "unknown"):
+        return packet_filter.Fate("partly", f"IPv4, not IPv6 ({six.rule})")
+    return four
