@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
@@ -44,8 +44,11 @@ from nfsrdma_tools.capture.rpc import REPLY, result_positions
 __all__ = ["ConnectionName", "Conversations", "Message"]
 
 _MOST_KEYS = 1 << 16
-# Wireshark finds a message only if all its data are there; more in one message is no NFS
-_MOST_DATA = 1 << 26
+# Wireshark finds a message only if all its data are there, so zeros stand for what was not seen; a
+# header of some bytes may claim any length.  Linux has NFSSVC_MAXBLKSIZE of 4 MiB.
+_MOST_ZEROS = 1 << 22
+_MOST_ZEROS_IN_ALL = 1 << 28
+_LEFT_OUT = "data of the chunks were not seen, and are more than a capture shows: left out"
 _NEW_KEY = 0xFE000000
 _REPLY = REPLY.to_bytes(4, "big")
 
@@ -87,12 +90,31 @@ class Message:
     header: Header | None = field(default=None, compare=False)
 
 
+class _Zeros:
+    """How many bytes a file may have that were not seen: in one message, and in all."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_ZEROS_IN_ALL
+
+    def allow(self, count: int) -> bool:
+        """Whether a message may have ``count`` of them."""
+        return count <= min(_MOST_ZEROS, self._left)
+
+    def spend(self, count: int) -> None:
+        """Count those that are written."""
+        self._left -= count
+
+
 class Conversations:
-    """Writes messages of any number of connections into one file."""
+    """Writes messages of any number of connections into one file.
+
+    At most 4 MiB of a message and 256 MiB of the file are data that were not seen.
+    """
 
     def __init__(self, writer: Writer, mtu: int = roce.MTU) -> None:
         self._writer = writer
         self._mtu = mtu
+        self._zeros = _Zeros()
         self._open: dict[ConnectionName, _Connection] = {}
         self.written = 0
         self.lost = 0
@@ -108,7 +130,8 @@ class Conversations:
         connection = self._open.get(message.connection)
         if connection is None:
             number = len(self._open) + 1
-            connection = _Connection(message.connection, number, self._mtu, self._writer.frame)
+            put = self._writer.frame
+            connection = _Connection(message.connection, number, self._mtu, put, self._zeros)
             self._open[message.connection] = connection
             connection.connect(message.time, message.from_client == message.outbound)
         connection.write(message, self._dropped)
@@ -131,7 +154,12 @@ class _Connection:
     """One connection: its two ends, the next PSN of each, and keys in use."""
 
     def __init__(
-        self, name: ConnectionName, number: int, mtu: int, put: Callable[..., None]
+        self,
+        name: ConnectionName,
+        number: int,
+        mtu: int,
+        put: Callable[..., None],
+        zeros: _Zeros,
     ) -> None:
         pair = 0x100 + 2 * number
         self.name = name
@@ -141,6 +169,7 @@ class _Connection:
         self.id = number
         self.mtu = mtu
         self.put = put
+        self.zeros = zeros
         self.seen: OrderedDict[int, None] = OrderedDict()
         self.replaced: OrderedDict[int, dict[int, int]] = OrderedDict()
         self.next_key = _NEW_KEY
@@ -228,23 +257,29 @@ class _Flow:
         head, old = self.connection.renamed(head, is_reply)
         if old:
             notes.append(f"keys on the wire: {_named(old)}")
-        is_old = head.version == 0 and head.procedure in (MSG, NOMSG, DONE)
-        if is_old:
-            notes.append("the header on the wire is that of 2003, written as version 1 here")
-        if is_padded and head.procedure == MSG:
-            notes.append("data behind padding on the wire (RDMA_MSGP), written in place here")
-        changed = old or is_old or (is_padded and head.procedure == MSG)
-        payload = packed(head) + inline if changed else message.payload
+        changes = _changes(head, is_padded)
+        notes += changes
+        payload = packed(head) + inline if old or changes else message.payload
         if is_reply:
-            whole = self._whole(head, inline)
-            if whole is not None:
-                count = sum(1 for chunk in head.writes if _length(chunk))
-                notes.append(f"data in {count} Write chunks on the wire, written inline here")
-                payload = whole
-            else:
-                self._rdma_writes(head, old, notes)
+            payload = self._replied(head, inline, old, notes) or payload
+        has_reads = self._spend(self._unread(head, old))
+        if not has_reads:
+            notes.append(_LEFT_OUT)
         self.send(payload, notes)
-        self._rdma_reads(head, old)
+        if has_reads:
+            self._rdma_reads(head, old)
+
+    def _replied(
+        self, head: Header, inline: bytes, old: Mapping[int, int], notes: list[str]
+    ) -> bytes | None:
+        """Write the RDMA Writes of a Reply; or return the Reply with their data."""
+        whole = self._whole(head, inline)
+        if whole is None:
+            self._rdma_writes(head, old, notes)
+            return None
+        count = sum(1 for chunk in head.writes if _length(chunk))
+        notes.append(f"data in {count} Write chunks on the wire, written inline here")
+        return whole
 
     def send(self, payload: bytes, notes: Sequence[str] = ()) -> None:
         """Write the Send, in as many frames as it takes."""
@@ -257,7 +292,10 @@ class _Flow:
     def _whole(self, head: Header, inline: bytes) -> bytes | None:
         """The Reply with the data of all its Write chunks; None if they need not be inserted."""
         lengths = [_length(chunk) for chunk in head.writes]
-        if sum(1 for length in lengths if length) < 2 or sum(lengths) > _MOST_DATA:
+        if sum(1 for length in lengths if length) < 2:
+            return None
+        segments = [segment for chunk in head.writes for segment in chunk]
+        if not self.connection.zeros.allow(self._unseen(segments, {})):
             return None
         positions = self.message.positions or result_positions(inline, lengths)
         if positions is None or len(positions) != len(lengths):
@@ -269,11 +307,32 @@ class _Flow:
             data = b"".join(self._data(s.handle, s.length) for s in chunk)
             parts += [inline[at:position], data, bytes(-length % 4)]
             at = position
+        self.connection.zeros.spend(self._unseen(segments, {}))
         return b"".join((*parts, inline[at:]))
 
+    def _unseen(
+        self, segments: Iterable[Segment | ReadSegment], old: Mapping[int, int], seen: int = 0
+    ) -> int:
+        """Bytes of segments that the message has no data of, but for ``seen`` of them."""
+        data = self.message.data
+        lengths = (
+            max(s.length - len(data.get(old.get(s.handle, s.handle), b"")), 0) for s in segments
+        )
+        return max(sum(lengths) - seen, 0)
+
+    def _spend(self, count: int) -> bool:
+        if not self.connection.zeros.allow(count):
+            return False
+        self.connection.zeros.spend(count)
+        return True
+
     def _rdma_writes(self, head: Header, old: Mapping[int, int], notes: list[str]) -> None:
-        if head.written > _MOST_DATA:
-            notes.append("the chunks are longer than a capture shows")
+        segments = [segment for chunk in head.writes for segment in chunk]
+        unseen = self._unseen(segments, old)
+        if head.reply and head.procedure == NOMSG:
+            unseen += self._unseen(head.reply, {}, len(self.message.long))
+        if not self._spend(unseen):
+            notes.append(_LEFT_OUT)
             return
         for chunk in head.writes:
             for segment in chunk:
@@ -302,8 +361,6 @@ class _Flow:
     def _rdma_reads(self, head: Header, old: Mapping[int, int]) -> None:
         """The target reads the chunks of the Read list."""
         at = 0
-        if head.read > _MOST_DATA:
-            return
         for segment in head.reads:
             data = self._data(old.get(segment.handle, segment.handle), segment.length)
             if segment.position == 0:
@@ -312,6 +369,15 @@ class _Flow:
                 data = self.message.long[at : at + segment.length].ljust(segment.length, b"\0")
                 at += segment.length
             self._rdma_read(segment, data)
+
+    def _unread(self, head: Header, old: Mapping[int, int]) -> int:
+        """Bytes of the Read list that are written and were not seen."""
+        long = self.message.long
+        unseen = self._unseen((s for s in head.reads if s.position), old)
+        if long:
+            first = (s for s in head.reads if not s.position)
+            unseen += self._unseen(first, {}, len(long))
+        return unseen
 
     def _rdma_read(self, segment: ReadSegment, data: bytes) -> None:
         if not data:
@@ -372,6 +438,16 @@ def _without_padding(head: Header, payload: bytes) -> tuple[Header, bytes]:
     pad = bytes(-len(data) % 4)
     whole = message[:position] + data + pad + message[position:]
     return head._replace(procedure=MSG, reads=(), writes=(), reply=None), whole
+
+
+def _changes(head: Header, is_padded: bool) -> list[str]:
+    """How a header that is written differs from the one on the wire, but for keys."""
+    changes = []
+    if head.version == 0 and head.procedure in (MSG, NOMSG, DONE):
+        changes.append("the header on the wire is that of 2003, written as version 1 here")
+    if is_padded and head.procedure == MSG:
+        changes.append("data behind padding on the wire (RDMA_MSGP), written in place here")
+    return changes
 
 
 def _is_reply(head: Header, inline: bytes) -> bool:

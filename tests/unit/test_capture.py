@@ -21,7 +21,15 @@ from wire import conversations, rdma2003, rdma5666, rpcrdma
 from wire.headers import CHUNKS, READS, WORDS, mutations
 from wire.rpcrdma import RefusedError
 
-from nfsrdma_tools.capture import examine, follow, management, probes, roce, rpc
+from nfsrdma_tools.capture import (
+    conversation,
+    examine,
+    follow,
+    management,
+    probes,
+    roce,
+    rpc,
+)
 from nfsrdma_tools.capture.conversation import Message
 from nfsrdma_tools.capture.files import (
     ETHERNET,
@@ -435,7 +443,32 @@ def test_a_message_with_huge_chunks_is_written_without_them() -> None:
     payload = rpcrdma.encode(head) + conversations.reply(1, b"")
     capture = conversations.written([replace(SAID[0], from_client=False, payload=payload)])
     assert len(capture) < 4096
-    assert b"longer than a capture shows" in capture
+    assert b"more than a capture shows" in capture
+
+
+def call_with_chunk(length: int, position: int = 40) -> bytes:
+    segment = rpcrdma.Segment(1, length, 0)
+    head = rpcrdma.Header(1, 1, rpcrdma.RDMA_MSG, reads=(rpcrdma.Read(position, (segment,)),))
+    return rpcrdma.encode(head) + bytes(40)
+
+
+def test_a_message_has_few_bytes_that_were_not_seen() -> None:
+    for length in (1 << 26, (1 << 22) + 1, (1 << 32) - 1):
+        message = replace(SAID[0], payload=call_with_chunk(length))
+        capture = conversations.written([message])
+        assert len(capture) < 4096
+        assert b"more than a capture shows" in capture
+    # what the probe saw does not count
+    seen = replace(message, payload=call_with_chunk(1 << 22), data={1: bytes(1 << 20)})
+    assert 1 << 22 < len(conversations.written([seen])) < 5 << 20
+
+
+def test_a_file_has_no_end_of_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "_MOST_ZEROS_IN_ALL", 5 << 20)
+    one = replace(SAID[0], payload=call_with_chunk(1 << 20))
+    size = len(conversations.written([one]))
+    assert size > 1 << 20
+    assert len(conversations.written([one] * 50)) < 6 * size
 
 
 def resent(capture: bytes) -> bytes:
