@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from nfsrdma_tools.cli.options import Json, argument, flag
 from nfsrdma_tools.cli.output import print_json
-from nfsrdma_tools.errors import UsageError, printable
+from nfsrdma_tools.errors import UsageError, UserError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,14 +53,19 @@ def explain(
 def _explained(name: str) -> list[Explanation]:
     import sys
 
-    from nfsrdma_tools.host.kernel_log.explain import boot_log, explain, lines_of
+    from nfsrdma_tools.host.kernel_log.explain import boot_log, lines_of, read_log
 
     if not name:
-        return explain(boot_log())
-    if name == "-":
-        return explain(lines_of(sys.stdin.buffer))
-    with Path(name).open("rb") as file:
-        return explain(lines_of(file))
+        log = read_log(boot_log())
+    elif name == "-":
+        log = read_log(lines_of(sys.stdin.buffer))
+    else:
+        with Path(name).open("rb") as file:
+            log = read_log(lines_of(file))
+    if log.is_unreadable:
+        what = f"none of the log's {log.lines} lines has a time that nfsrdma can read"
+        raise UserError(what, "write it with: journalctl -k -o short-iso")
+    return log.entries
 
 
 def _show(explained: Sequence[Explanation]) -> None:

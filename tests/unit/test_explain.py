@@ -252,6 +252,89 @@ def test_each_message_is_recognized_in_each_form(form: str) -> None:
         assert seen == [(name, subject, when, when, text)]
 
 
+# abbreviated names of LC_TIME in glibc's locales: Tuesday and March, Friday and August
+NAMES = {
+    "C": ("Tue", "Mar", "Fri", "Aug"),
+    "de_DE": ("Di", "Mär", "Fr", "Aug"),
+    "fr_FR": ("mar.", "mars", "ven.", "août"),
+    "pl_PL": ("wto", "mar", "pią", "sie"),
+    "ru_RU": ("Вт", "мар", "Пт", "авг"),
+    "ja_JP": ("火", " 3月", "金", " 8月"),
+}
+
+
+def forms(day: str, month: str) -> dict[str, str]:
+    """A line of each program and option, by dmesg(1) and journalctl(1), with names of a locale."""
+    short = f"{month} 07 07:05:09"
+    return {
+        "dmesg -T": f"[{day} {month}  7 07:05:09 2026] {{}}",
+        "dmesg -T -d": f"[{day} {month}  7 07:05:09 2026 <    0.000417>] {{}}",
+        "dmesg -x -T": f"kern  :warn  : [{day} {month}  7 07:05:09 2026] {{}}",
+        "dmesg -H, first": f"[{month} 7 07:05] {{}}",
+        "dmesg -H": "[  +0.000417] {}",
+        "dmesg -H -L": "\x1b[32m[  +0.000417] \x1b[0m{}",
+        "dmesg -d": "[  312.000417 <    0.000417>] {}",
+        "short": f"{short} client4 kernel: {{}}",
+        "short-precise": f"{short}.000417 client4 kernel: {{}}",
+        "short, --no-hostname": f"{short} kernel: {{}}",
+        "short-full": f"{day} 2026-03-07 07:05:09 CET client4 kernel: {{}}",
+        "with-unit": f"{day} 2026-03-07 07:05:09 UTC client4 kernel: {{}}",
+        "short-iso-precise": "2026-03-07T07:05:09.000417+01:00 client4 kernel: {}",
+        "short-unix": "1772863509.000417 client4 kernel: {}",
+        "short-monotonic": "[  312.000417] client4 kernel: {}",
+        "cat": "{}",
+        "export": "MESSAGE={}",
+        "verbose": "    MESSAGE={}",
+    }
+
+
+@pytest.mark.parametrize("language", NAMES)
+def test_each_message_is_recognized_in_each_language(language: str) -> None:
+    one_day, one_month, other_day, other_month = NAMES[language]
+    for day, month in ((one_day, one_month), (other_day, other_month)):
+        for form, pattern in forms(day, month).items():
+            for name, subject, text in KERNEL:
+                log_read = log.read_log([pattern.format(text)])
+                seen = [(row.name, row.subject, row.example) for row in log_read.entries]
+                assert seen == [(name, subject, text)], (form, text)
+                assert not log_read.is_unreadable
+
+
+def test_each_message_is_recognized_as_json() -> None:
+    for name, subject, text in KERNEL:
+        entry = {
+            "MESSAGE": text,
+            "_TRANSPORT": "kernel",
+            "__REALTIME_TIMESTAMP": "1772863509000417",
+        }
+        whole = json.dumps(entry)
+        pretty = json.dumps({"MESSAGE": text, "x": 1}, indent="\t").replace('":', '" :')
+        ring = json.dumps({"dmesg": [{"pri": 4, "msg": text}]}, indent=3)
+        for lines in ([whole], [f"data: {whole}"], pretty.splitlines(), ring.splitlines()):
+            found = explain(lines)
+            assert [(row.name, row.subject, row.example) for row in found] == [
+                (name, subject, text)
+            ]
+        assert one(whole).first == "1772863509.000417"
+        assert explain([json.dumps({**entry, "_TRANSPORT": "syslog",
+                                    "SYSLOG_IDENTIFIER": "kernel"})]) == []  # fmt: skip
+
+
+def test_a_log_of_which_no_line_can_be_read_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines = ["07|05|09 client4 nfs: server store7 not responding, timed out"] * 3
+    assert log.read_log(lines).is_unreadable
+    assert not log.read_log([*lines, "[    1.000000] Linux version 6.12"]).is_unreadable
+    assert not log.read_log(["", "\n"]).is_unreadable
+    monkeypatch.setattr(kernel, "kernel_ring", lambda _: lines)
+    (found,) = kernel.kernel_log(Machine())
+    assert found.status == "unknown"
+    (tmp_path / "log").write_text("\n".join(lines))
+    with pytest.raises(UserError, match="none of the log's 3 lines has a time"):
+        command.explain(str(tmp_path / "log"))
+
+
 @pytest.mark.parametrize(("name", "subject", "program", "text"), PROGRAM)
 def test_a_program_s_message_is_recognized(
     name: str, subject: str, program: str, text: str

@@ -11,7 +11,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_faults, kernel_modules, packages, transports
 from nfsrdma_tools.host.checks.finding import Finding, carry_out
 from nfsrdma_tools.host.kernel_faults import Fault, KernelVersion
-from nfsrdma_tools.host.kernel_log.explain import Explanation, explain, kernel_ring
+from nfsrdma_tools.host.kernel_log.explain import Explanation, kernel_ring, read_log
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.transports import CONF, KERNELS, Circumstances, Origin, client_owners, owner
@@ -313,7 +313,14 @@ _MODULES_OF = {
 
 def kernel_log(machine: Machine) -> Iterator[Finding]:
     """The kernel's log of this boot has no message of NFS or RDMA that needs attention."""
-    yield from judge_log(explain(kernel_ring(machine)))
+    log = read_log(kernel_ring(machine))
+    if log.is_unreadable:
+        text = f"none of its {log.lines} lines has a form that nfsrdma can read"
+        yield Finding(
+            _LOG, "unknown", text, remedy="journalctl -k -o short-iso | nfsrdma explain -"
+        )
+        return
+    yield from judge_log(log.entries)
 
 
 def judge_log(explained: list[Explanation]) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -28,12 +29,14 @@ from nfsrdma_tools.host.rdma.completions import COMPLETIONS
 
 __all__ = [
     "Explanation",
+    "Log",
     "ReportedNumber",
     "boot_log",
     "boot_messages",
     "explain",
     "kernel_ring",
     "lines_of",
+    "read_log",
     "recognized_lines",
 ]
 
@@ -85,14 +88,20 @@ class _Line(NamedTuple):
     text: str
 
 
-# Times as dmesg(1) and journalctl(1) print them: seconds since the boot, the day with or without
-# the year, and ISO 8601.
+# Times as dmesg(1) and journalctl(1) print them, with the names of days and months of any language:
+# in brackets, or before the host.
 _TIME = re.compile(
     r"\[ *(?P<boot>\d{1,12}\.\d{1,9})\] ?"
-    r"|\[(?P<ctime>\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ?"
-    r"|(?P<short>\w{3} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?) "
+    # dmesg --ctime, --reltime, --show-delta; [drm] and [ T155] are no times
+    r"|\[ *(?P<bracketed>(?=[^]]*\d[.:]\d)[^][]{1,64})\] ?"
+    r"|(?P<short>[^\W\d]\S{0,15} [ \d]?\d \d\d:\d\d:\d\d(?:\.\d{1,9})?) "
+    # Japanese, Chinese and Korean months begin with a digit
+    r"|(?P<month>\d{1,2}[^\W\d]{1,2} [ \d]?\d \d\d:\d\d:\d\d(?:\.\d{1,9})?) "
+    r"|(?P<full>[^\W\d]\S{0,15} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})? [\w:+-]{1,9}) "
+    r"|(?P<unix>\d{9,11}\.\d{6}) "
     r"|(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[+-]\d\d:?\d\d|Z)?) "
 )
+_COLOUR = re.compile(r"\x1b\[[\d;]{0,16}m")
 _LEVEL = re.compile(
     r"<\d{1,3}>|(?:kern|user|daemon|syslog) *: ?(?:emerg|alert|crit|err|warn|notice|info|debug) *: "
 )
@@ -100,27 +109,62 @@ _LEVEL = re.compile(
 _CALLER = re.compile(r"\[ *[TC]\d{1,9}\] ?")
 """CONFIG_PRINTK_CALLER: the thread or CPU, after the time."""
 _HOST_TAG = re.compile(r"[\w.-]{1,255} (?P<tag>[\w./@-]{1,64})(?P<pid>\[\d{1,10}\])?: ")
+_TAG = re.compile(r"(?P<tag>kernel|[\w./@-]{1,64}(?=\[))(?P<pid>\[\d{1,10}\])?: ")
+"""Of journalctl --no-hostname."""
+_FIELD = re.compile(
+    r'(?:MESSAGE=(?P<export>.*)|"(?:MESSAGE|msg)" ?: ?(?P<json>"(?:[^"\\]|\\.)*"),?)$'
+)
+"""Of journalctl --output=export, verbose and json-pretty, and of dmesg --json."""
 
 
 def _parsed(line: str) -> _Line:
     """A line of dmesg, journalctl or a file of syslog without what stands before the text."""
-    rest, time, tag = line.strip(), "", ""
+    rest, time, tag = _COLOUR.sub("", line).strip(), "", ""
+    if rest.startswith(("{", "data: {", "\x1e{")):
+        return _of_json(rest.removeprefix("data: ").removeprefix("\x1e"))
+    if field := _FIELD.match(rest):
+        text = field["export"] if field["json"] is None else _unquoted(field["json"])
+        return _Line("", "", text)
     if level := _LEVEL.match(rest):
         rest = rest[level.end() :]
     if not (found := _TIME.match(rest)):
         return _Line("", "", rest)
     rest = rest[found.end() :]
-    time = f"{found['boot']} s" if found["boot"] else found["ctime"] or found["short"]
-    time = time or found["iso"]
+    time = f"{found['boot']} s" if found["boot"] else next(filter(None, found.groups()))
     if caller := _CALLER.match(rest):
         rest = rest[caller.end() :]
-    host = _HOST_TAG.match(rest)
+    host = _TAG.match(rest) or _HOST_TAG.match(rest)
     if host and _names_host(found, host):
         tag, rest = host["tag"], rest[host.end() :]
         # rsyslog keeps the kernel's own time: "host kernel: [   12.3] text"
         if tag == "kernel" and (inner := _TIME.match(rest)) and inner["boot"]:
             rest = rest[inner.end() :]
     return _Line(time, tag, rest.strip())
+
+
+def _of_json(text: str) -> _Line:
+    """A line of journalctl --output=json, with the time of the entry."""
+    try:
+        entry = json.loads(text)
+    except (ValueError, RecursionError):
+        return _Line("", "", "")
+    if not isinstance(entry, dict) or not isinstance(entry.get("MESSAGE"), str):
+        return _Line("", "", "")
+    tag = str(entry.get("SYSLOG_IDENTIFIER") or "")
+    if entry.get("_TRANSPORT") == "kernel":
+        tag = "kernel"
+    elif tag == "kernel":
+        tag = "a program"
+    stamp = str(entry.get("__REALTIME_TIMESTAMP") or "")
+    seconds = f"{stamp[:-6]}.{stamp[-6:]}" if stamp.isdecimal() and len(stamp) > 6 else ""
+    return _Line(seconds, tag, entry["MESSAGE"].strip())
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return str(json.loads(text)).strip()
+    except ValueError:
+        return ""
 
 
 def _names_host(time: re.Match[str], host: re.Match[str]) -> bool:
@@ -131,7 +175,9 @@ def _names_host(time: re.Match[str], host: re.Match[str]) -> bool:
     """
     if host["tag"] == "kernel" or host["pid"]:
         return True
-    return bool(time["short"] or (time["iso"] and "," not in time["iso"]))
+    if time["iso"]:
+        return "," not in time["iso"]
+    return not (time["boot"] or time["bracketed"])
 
 
 # what no literal character of a pattern's top level is: groups, classes, and what repeats
@@ -194,12 +240,37 @@ class _Group:
             self.numbers[found.number] = found
 
 
+class Log(NamedTuple):
+    """What a log says, and how many of its lines could be read."""
+
+    entries: list[Explanation]
+    """The recognized messages, the most severe and then the newest first."""
+    lines: int
+    """The lines that are not blank."""
+    read: int
+    """Those with a time in a known form, and those that are recognized without one."""
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether it has lines, and none could be read: it tells nothing of the host."""
+        return bool(self.lines) and not self.read
+
+
 def explain(lines: Iterable[str]) -> list[Explanation]:
     """Explain the recognized messages, the most severe and then the newest first."""
+    return read_log(lines).entries
+
+
+def read_log(lines: Iterable[str]) -> Log:
+    """Explain the recognized messages of a log, and count the lines that could be read."""
     groups: dict[tuple[str, str], _Group] = {}
+    total = read = 0
     for number, text in enumerate(lines):
         line = _parsed(text[:_LINE_BYTES])
-        if not (found := _recognized(line)):
+        total += bool(text.strip())
+        found = _recognized(line)
+        read += bool(line.time or found)
+        if not found:
             continue
         message, match = found
         subject = printable(match.groupdict().get("subject") or "")
@@ -210,7 +281,8 @@ def explain(lines: Iterable[str]) -> list[Explanation]:
     # the newest first within one severity
     ordered = sorted(groups.values(), key=lambda group: -group.last_line)
     explained = [_explanation(group, groups) for group in ordered]
-    return sorted(explained, key=lambda entry: _SEVERITIES.index(entry.severity))
+    entries = sorted(explained, key=lambda entry: _SEVERITIES.index(entry.severity))
+    return Log(entries, total, read)
 
 
 def recognized_lines(lines: Iterable[str]) -> list[str]:
