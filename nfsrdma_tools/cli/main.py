@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.cli.options import Verbose
+from nfsrdma_tools.cli.output import checked_output
 from nfsrdma_tools.errors import UserError, printable
 
 __all__ = ["COMMANDS", "EXTRAS", "app", "extras_needed", "main"]
@@ -167,7 +168,7 @@ def main() -> None:
             signal.signal(number, _stop)
     try:
         # the name is part of the completion's protocol, also for python -m nfsrdma_tools
-        with extras_needed():
+        with extras_needed(), checked_output():
             app(prog_name="nfsrdma")
     except UserError as error:
         _fail(str(error), error.status)

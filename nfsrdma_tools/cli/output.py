@@ -3,16 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import io
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nfsrdma_tools.errors import printable
+from nfsrdma_tools.errors import UserError, printable
 
 if TYPE_CHECKING:
     from nfsrdma_tools.files import FileChange
 
 __all__ = [
     "SCHEMA_VERSION",
+    "OutputError",
+    "checked_output",
     "print_changes",
     "print_inventory",
     "print_json",
@@ -23,6 +30,63 @@ __all__ = [
 SCHEMA_VERSION = 1
 """Version of all JSON output: raised when a key is renamed, removed or changes its meaning."""
 _WIDEST = 1_000_000
+
+
+class OutputError(UserError):
+    """Standard output cannot be written."""
+
+
+class _Output(io.FileIO):
+    """A file of which a failed write is an OutputError.
+
+    Commands handle OSError of the files that they read: theirs must be told apart.
+    """
+
+    def write(self, data: Any) -> int:
+        """Write some bytes; BrokenPipeError if the reader has gone."""
+        try:
+            return super().write(data)
+        except (BrokenPipeError, BlockingIOError):
+            raise
+        except OSError as error:
+            raise OutputError(f"cannot write the output: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def checked_output() -> Iterator[None]:
+    """Have standard output raise OutputError, and escape what its encoding lacks, in the block.
+
+    All of the output is written at the end of the block, where errors of a full disk appear.
+    """
+    before = sys.stdout
+    # tests have another object there
+    if type(before) is not io.TextIOWrapper:
+        yield
+        return
+    before.flush()
+    raw = _Output(before.fileno(), "wb", closefd=False)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=before.encoding,
+        errors="backslashreplace",
+        line_buffering=before.line_buffering,
+    )
+    try:
+        yield
+    finally:
+        _finish(before.fileno())
+
+
+def _finish(descriptor: int) -> None:
+    try:
+        sys.stdout.flush()
+    except (OutputError, BrokenPipeError) as error:
+        # Python would write the rest again when it exits, and print a second error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+        if isinstance(error, BrokenPipeError):
+            # a reader such as head(1) has enough
+            sys.exit(128 + signal.SIGPIPE)
+        raise
 
 
 def print_json(facts: Mapping[str, object]) -> None:

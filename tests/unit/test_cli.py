@@ -432,3 +432,44 @@ def test_a_table_is_plain_complete_and_not_wrapped(
         # a wide character takes two columns of a terminal
         "/日本".ljust(width - 2) + "  rdma",
     ]
+
+
+def ended(*words: str, **streams: Any) -> subprocess.CompletedProcess[str]:
+    argv = (sys.executable, "-m", "nfsrdma_tools", *words)
+    return subprocess.run(argv, stderr=subprocess.PIPE, text=True, check=False, **streams)
+
+
+LOG = "[    1.000000] nfs: server störe7 not responding, timed out\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--version",),
+        ("--help",),
+        ("mount", "--help"),
+        ("mounts",),
+        ("explain", "LOG"),
+        ("explain", "LOG", "--json"),
+        ("explain", "--faults"),
+        ("ping", "--help"),
+    ],
+)
+def test_a_full_disk_is_an_error_of_the_output(tmp_path: Path, words: tuple[str, ...]) -> None:
+    log = tmp_path / "log"
+    log.write_text(LOG)
+    with Path("/dev/full").open("w") as full:
+        run = ended(*(str(log) if word == "LOG" else word for word in words), stdout=full)
+    assert (run.returncode, run.stderr) == (
+        1,
+        "nfsrdma: cannot write the output: No space left on device\n",
+    )
+
+
+def test_a_terminal_without_unicode_gets_escapes(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(LOG)
+    env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    run = ended("explain", str(log), stdout=subprocess.PIPE, env=env)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "request timed out st\\xf6re7" in run.stdout
