@@ -412,6 +412,17 @@ def test_a_busy_thread_and_the_mount_that_it_uses(threads: Host) -> None:
     assert threads.run(t7=0.4).threads == ()
 
 
+def test_processes_that_ended_are_forgotten(threads: Host) -> None:
+    """A busy host starts short processes, such as those of a compiler, for days."""
+    threads.add(1000, 1000, "p", mount=70)
+    threads.run(t1000=1)
+    for number in range(1000, 1100):
+        threads.add(number + 1, number + 1, "p", mount=70)
+        threads.run(**{f"t{number}": 1, f"t{number + 1}": 1})
+        threads.ns.pop(number)
+    assert 0 < len(threads.reader._devices) <= 32
+
+
 def test_files_of_another_user_are_unknown(threads: Host) -> None:
     threads.add(7, 7, "fio", mount=70)
     threads.run(t7=1)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.machine import Machine
-from nfsrdma_tools.host.nfs import mountinfo
+from nfsrdma_tools.host.nfs import mountinfo, mountstats
 from nfsrdma_tools.host.nfs.mounts import connection, nfs_mounts
 from nfsrdma_tools.host.nfs.mountstats import (
     ByteCounts,
@@ -377,3 +377,45 @@ def test_a_reader_reads_mountinfo_only_after_a_change(
     stats.write_text(head.format("c") + head.format("b"))
     assert seen(False, False) == (["c", "b"], 2)
     assert seen(False, False) == (["c", "b"], 1)
+
+
+def many(counts: dict[int, int], mounts: int = 1000, ops: int = 60) -> str:
+    """mountstats of NFS mounts; ``counts`` are RPCs of the first operation by mount."""
+    head = "device s:/{0} mounted on /m{0} with fstype nfs4 statvers=1.1\n\tage:\t5\n"
+    lines = [f"\t  OP{n}: {{1}} 1 0 4 4 0 0 0 0\n" if n == 0 else f"\t  OP{n}: 7 7 0 4 4 0 0 0 0\n"
+             for n in range(ops)]  # fmt: skip
+    record = head + "\tper-op statistics\n" + "".join(lines)
+    return "".join(record.format(n, counts.get(n, 1)) for n in range(mounts))
+
+
+def test_only_changed_operations_are_parsed_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With any number of mounts: a cache of fixed size, read in sequence, is of no use."""
+    stats, info = tmp_path / "mountstats", tmp_path / "mountinfo"
+    info.write_text("".join(
+        f"{n + 40} 29 0:{n + 40} / /m{n} rw - nfs4 s:/{n} rw\n" for n in range(1000)
+    ))  # fmt: skip
+    stats.write_text(many({}))
+    monkeypatch.setattr(mountinfo.Watch, "changed", lambda _: False)
+    parsed: list[str] = []
+    real = mountstats._operation
+    monkeypatch.setattr(mountstats, "_operation", lambda line: parsed.append(line) or real(line))
+    reader = Reader(stats)
+    before = reader.read()
+    assert len(before) == 1000
+    assert len(parsed) >= 60_000
+    parsed.clear()
+    assert reader.read() == before
+    assert parsed == []
+    stats.write_text(many({5: 9, 700: 9}))
+    after = reader.read()
+    assert parsed == ["\t  OP0: 9 1 0 4 4 0 0 0 0"] * 2
+    grown = [n for n in range(1000) if difference(after[n], before[n]).operations["OP0"].operations]
+    assert grown == [5, 700]
+    # what is gone is forgotten
+    info.write_text("")
+    stats.write_text("")
+    monkeypatch.setattr(mountinfo.Watch, "changed", lambda _: True)
+    reader.read()
+    assert not reader._operations

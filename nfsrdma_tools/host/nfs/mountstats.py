@@ -21,7 +21,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from operator import sub
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -204,13 +203,15 @@ class Reader:
         self._info = path.with_name("mountinfo")
         self._watch = mountinfo.Watch(self._info)
         self._entries: list[Entry] | None = None
+        self._operations: _Known = {}
 
     def read(self) -> list[MountStats]:
         """The same as ``read_all``."""
         entries = self._entries
         if self._watch.changed() or entries is None:
             entries = _nfs_entries(mountinfo.read_text(self._info))
-        found = parse(os.fsdecode(files.raw(self._path, _HALF_A_PAGE)), entries)
+        text = os.fsdecode(files.raw(self._path, _HALF_A_PAGE))
+        found, self._operations = _parsed(text, entries, self._operations)
         # a mount meanwhile, or another name of a folder above a mount (without an event)
         if self._watch.changed() or len(found) != len(entries):
             self._entries = None
@@ -237,12 +238,25 @@ def parse(text: str, entries: Sequence[Entry] | None = None) -> list[MountStats]
     can add, hide or change one.  With None, each record in the text counts as one.
     Raises UserError if a line has an unknown format.
     """
+    return _parsed(text, entries, {})[0]
+
+
+def _parsed(
+    text: str, entries: Sequence[Entry] | None, before: _Known
+) -> tuple[list[MountStats], _Known]:
+    """The mounts, and their operations for the next reading."""
+    found: list[MountStats] = []
+    known: _Known = {}
     try:
-        return [_stats(record) for record in _records(text, entries)]
+        for record in _records(text, entries):
+            head, _, rest = record.below.partition("per-op statistics\n")
+            known[record.mount] = _operations(rest, before.get(record.mount))
+            found.append(_stats(record, head, known[record.mount].by_name))
     except (ValueError, TypeError) as error:
         raise UserError(
             f"cannot parse mountstats: {error}", "report this kernel version"
         ) from error
+    return found, known
 
 
 class _Record(NamedTuple):
@@ -255,6 +269,19 @@ class _Record(NamedTuple):
 
 _Key = tuple[str, Path, str]
 """Device, mount point and type."""
+
+
+class _Operations(NamedTuple):
+    """The operations of a record: its lines, and what each of them says."""
+
+    text: str
+    lines: list[str]
+    parsed: list[tuple[str, Operation] | None]
+    by_name: dict[str, Operation]
+
+
+_Known = dict[_Key, _Operations]
+"""The operations of a reading by mount."""
 
 
 def _records(text: str, entries: Sequence[Entry] | None) -> Iterator[_Record]:
@@ -344,7 +371,7 @@ def difference(after: MountStats, before: MountStats) -> MountStats:
         bytes=_minus(after.bytes, before.bytes),
         xprts=tuple(map(_xprt_minus, after.xprts, before.xprts)),
         operations={
-            # an operation whose line did not change is the same object (_operation)
+            # an operation whose line did not change is the same object (_operations)
             name: NOTHING if now is was else _minus(now, was)
             for name, now in after.operations.items()
             for was in (before.operations.get(name, NOTHING),)
@@ -381,9 +408,8 @@ def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:
     )
 
 
-def _stats(record: _Record) -> MountStats:
+def _stats(record: _Record, lines: str, operations: dict[str, Operation]) -> MountStats:
     device, directory, fstype = record.mount
-    lines, _, operations = record.below.partition("per-op statistics\n")
     found = _TAGGED.finditer(f"{record.above}\n{lines}")
     tagged = [(match[1], match[2].strip()) for match in found]
     one = dict(tagged)
@@ -395,7 +421,7 @@ def _stats(record: _Record) -> MountStats:
         options=mountinfo.options(one.get("opts", "")),
         bytes=ByteCounts(*map(int, one.get("bytes", "").split())),
         xprts=tuple(_xprt(value) for tag, value in tagged if tag == "xprt"),
-        operations=dict(filter(None, map(_operation, operations.split("\n")))),
+        operations=operations,
     )
 
 
@@ -406,8 +432,19 @@ def _xprt(text: str) -> Xprt:
     return Xprt(proto, dict(zip(names, map(int, values), strict=False)))
 
 
-# most operations do not change between two readings
-@lru_cache(maxsize=8192)
+def _operations(text: str, before: _Operations | None) -> _Operations:
+    """Parse the operations; those whose lines did not change are the same objects as ``before``."""
+    if before and before.text == text:
+        return before
+    lines = text.split("\n")
+    same = before.lines if before else []
+    parsed = [
+        before.parsed[n] if before and n < len(same) and same[n] == line else _operation(line)
+        for n, line in enumerate(lines)
+    ]
+    return _Operations(text, lines, parsed, dict(filter(None, parsed)))
+
+
 def _operation(line: str) -> tuple[str, Operation] | None:
     """The name and counters of an operation; None for other lines."""
     match = _OPERATION.fullmatch(line)

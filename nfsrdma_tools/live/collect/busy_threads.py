@@ -83,6 +83,12 @@ class BusyThreads:
         busy = sorted((-share, t) for t, share in shares.items() if share >= _SHOWN)
         found = (self._thread(thread, -share, now, devices) for share, thread in busy[:_MOST])
         threads = tuple(thread for thread in found if thread)
+        # a busy host starts new processes without end
+        self._devices = {
+            process: entry
+            for process, entry in self._devices.items()
+            if now - entry[0] <= _REMEMBERED
+        }
         return replace(processors, threads=threads, hidden=round(self._hidden, 3))
 
     def _read_all(self, now: int) -> dict[int, float]:
