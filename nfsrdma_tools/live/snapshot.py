@@ -178,7 +178,7 @@ class Mount:
     fstype: str = "nfs"
     transport: str = ""
     asked: str = ""
-    """The transport that fstab requests; "" if fstab has no line for this mount."""
+    """The transport that fstab or the port in the mount's options requests; "" if neither does."""
     vers: str = ""
     rsize: int = 0
     wsize: int = 0
@@ -205,7 +205,7 @@ class Mount:
 
     @property
     def has_another(self) -> bool:
-        """Whether it uses another transport than fstab requests; our module counts as "rdma"."""
+        """Whether it uses another transport than requested; our module counts as "rdma"."""
         effective = "rdma" if self.transport == "nfsrdma" else self.transport
         return self.asked not in ("", effective)
 

@@ -21,6 +21,7 @@ from unit.snapshots_made import HOSTILE, hostile, mount, served, snapshot, xprt
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.machine import Machine, host_of_container
 from nfsrdma_tools.host.nfs import mountinfo, sunrpc
+from nfsrdma_tools.host.nfs.mounts import Mount as Effect
 from nfsrdma_tools.host.nfs.personality import ClientTransport
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.rdma import ports as rdma_ports
@@ -280,6 +281,23 @@ def test_a_pending_rpc_has_an_age(monkeypatch: pytest.MonkeyPatch) -> None:
     oldest = pending.add_to(busy, known, 107.0)[0].waiting[0]
     assert oldest == Waiting("READ", 7.0, "xprt_pending", 3, 1093)
     assert pending.add_to((mount(),), known, 108.0)[0].waiting == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "transport", "asked", "another"),
+    [
+        ("vers=4.2,proto=tcp,port=20049", "tcp", "rdma", True),
+        ("vers=4.2,proto=rdma,port=20049", "rdma", "rdma", False),
+        ("vers=4.2,proto=tcp", "tcp", "", False),
+    ],
+)
+def test_a_mount_that_is_not_in_fstab_has_the_transport_of_its_port(
+    options: str, transport: str, asked: str, another: bool
+) -> None:
+    line = f"44 29 0:45 / /var/lib/kubelet/x rw - nfs4 s:/e rw,{options},addr=10.9.1.1\n"
+    effects = [Effect.of(entry, "rpcrdma") for entry in mountinfo.parse(line)]
+    (found,) = host_statistics._grouped(effects, {})
+    assert (found.transport, found.asked, found.has_another) == (transport, asked, another)
 
 
 def test_mounts_from_files_of_the_kernel(reader: HostReader) -> None:

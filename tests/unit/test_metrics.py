@@ -403,6 +403,23 @@ def test_dashboards_and_alerts_use_existing_metrics(file: str) -> None:
         assert known.kind == "histogram" or name in FAMILIES
 
 
+def test_each_alert_is_tested_with_and_without_its_fault() -> None:
+    """promtool runs the tests in a lab."""
+    rules = yaml.safe_load((MONITORING / "rules.yml").read_text())["groups"][0]["rules"]
+    tests = yaml.safe_load((MONITORING / "rules-test.yml").read_text())["tests"]
+    rows = [row for test in tests for row in test["alert_rule_test"]]
+    fired = {row["alertname"] for row in rows if row["exp_alerts"]}
+    assert fired == {rule["alert"] for rule in rules}
+    page = (MONITORING.parents[1] / "docs/how-to/exporter.md").read_text()
+    assert all(f"| {name} |" in page for name in fired)
+    (job,) = yaml.safe_load((MONITORING / "prometheus.yml").read_text())["scrape_configs"]
+    assert all(name == job["job_name"] for name in re.findall(r'job="(\w+)"', str(rules)))
+    # one series of the tests is that of a port that nobody uses
+    ports = [series for test in tests for series in test["input_series"]
+             if series["series"].startswith("nfsrdma_port_active")]  # fmt: skip
+    assert any(set(series["values"]) <= set("0x4") for series in ports)
+
+
 def test_the_manifest_of_kubernetes_names_options_and_folders_that_exist() -> None:
     (document,) = yaml.safe_load_all((MONITORING / "daemonset.yml").read_text())
     pod = document["spec"]["template"]["spec"]

@@ -365,7 +365,7 @@ def _grouped(mounts: Iterable[Effect], asked: Mapping[Path, str]) -> list[Mount]
             target=str(mount.target),
             fstype=mount.fstype,
             transport=mount.transport,
-            asked=asked.get(mount.directory, ""),
+            asked=asked.get(mount.directory) or _asked_by_port(mount),
             vers=mount.vers,
             rsize=mount.rsize,
             wsize=mount.wsize,
@@ -373,6 +373,15 @@ def _grouped(mounts: Iterable[Effect], asked: Mapping[Path, str]) -> list[Mount]
             limit=IDLE,
         )
     return list(by_device.values())
+
+
+def _asked_by_port(mount: Effect) -> str:
+    """RDMA, if the mount has its port, whoever mounted it: units, autofs or a CSI driver.
+
+    The options in effect have the port that was requested, and the transport of the connection,
+    which may be that of an earlier mount (nfs_show_mount_options() in fs/nfs/super.c).
+    """
+    return "rdma" if mount.options.get("port") == str(nfsctl.RDMA_PORT) else ""
 
 
 def _with_read_ahead(mount: Mount, bdi: Path) -> Mount:
