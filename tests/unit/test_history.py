@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last hour in frames: merging old frames keeps their sums."""
 
+import gzip
 import json
+import zlib
 from dataclasses import replace
 
 from unit.snapshots_made import mount, served, served_threadless, snapshot, xprt
 
 from nfsrdma_tools.live.snapshot import Client, Credits
 from nfsrdma_tools.live.top.screens import host_text
-from nfsrdma_tools.live.web.broadcast import History, Hub, frame, merged
+from nfsrdma_tools.live.web.broadcast import Frame, History, Hub, frame, merged
 
 
 def test_a_frame_has_the_figures_of_the_charts() -> None:
@@ -65,14 +67,67 @@ def test_the_history_keeps_one_hour() -> None:
     history = History()
     for number in range(5000):
         taken = snapshot(number)
-        history.add(taken.seconds, json.dumps(frame(taken)))
-    found = [json.loads(each) for each in history.frames()]
+        history.add(taken.seconds, frame(taken))
+    found = [json.loads(zlib.decompress(each)) for each in history.kept()]
     assert found[-1]["time"] - found[0]["time"] <= 3610
     assert len(found) < 1000
     inside = [f for f in found if f["time"] > found[-1]["time"] - 3500]
     assert sum(f["subjects"]["mount:/mnt"]["rpcs"] for f in inside) == 105 * round(
         sum(f["seconds"] for f in inside)
     )
+
+
+def many(number: int, mounts: int = 500) -> Frame:
+    """A frame of busy mounts of as many servers; those with low numbers are the busiest."""
+    (row,) = frame(snapshot(1))["subjects"].values()
+    row = {key: value for key, value in row.items() if key not in ("read", "rpcs")}
+    subjects = {
+        f"mount:/data/projects/m{n}": {
+            **row, "read": 2 * 10**9 // (n + 1) + 7919 * number % 104729, "rpcs": 100 + n % 7,
+        }
+        for n in range(mounts)
+    }  # fmt: skip
+    return {
+        "time": float(number), "seconds": 1.0, "subjects": subjects,
+        "cpu": {"busy_ns": number, "cpus_ns": 10**9},
+        "credits": {str(n): {"granted": 128, "used": n % 128} for n in range(mounts)},
+    }  # fmt: skip
+
+
+def test_an_hour_of_many_mounts_is_small() -> None:
+    hub, frames = Hub(), [many(number) for number in range(5)]
+    for number in range(720):
+        hub._history.add(1.0, {**frames[number % 5], "time": float(number)})
+    kept = hub._history.kept()
+    # ten minutes of frames, and 50 minutes of merged ones
+    share = (610 + 300) / len(kept)
+    assert sum(map(len, kept)) * share < 10 << 20
+    past = hub.past()
+    # the text lives while it is sent
+    assert len(past) * share < 25 << 20
+    assert len(gzip.compress(past, 1)) * share < 5 << 20
+    found = json.loads(past)["frames"]
+    for one in (found[0], found[-1]):
+        assert len(one["subjects"]) == len(one["credits"]) == 21
+        assert {f"mount:/data/projects/m{n}" for n in range(20)} < set(one["subjects"])
+        assert one["credits"].keys() >= {"127", "255", "383", "(others)"}
+    # the sums are those of all mounts
+    total = sum(row["read"] for row in found[-1]["subjects"].values())
+    assert total == sum(row["read"] for row in frames[719 % 5]["subjects"].values())
+    rpcs = sum(row["rpcs"] for one in found for row in one["subjects"].values())
+    per_second = sum(row["rpcs"] for row in frames[0]["subjects"].values())
+    assert rpcs == per_second * round(sum(one["seconds"] for one in found))
+
+
+def test_names_that_come_and_go_take_no_memory() -> None:
+    hub = Hub()
+    for number in range(150):
+        new = many(number, 30)
+        rows = new["subjects"].items()
+        new["subjects"] = {f"{name}-{number}": row for name, row in rows}
+        hub._history.add(1.0, new)
+    assert len(hub._history._busiest["mount:"]._activity) <= 4096
+    assert len(json.loads(hub.past())["frames"][-1]["subjects"]) == 21
 
 
 SENDS = replace(

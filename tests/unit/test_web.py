@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP server on a socket: answers, access control, and clients that misbehave."""
 
+import gzip
 import json
 import re
 import socket
@@ -258,6 +259,9 @@ def test_listeners_receive_each_snapshot_and_the_past(site: Site) -> None:
         for client in (one, other):
             assert heard(client)["mounts"][1]["directory"] == HOSTILE
     past = json.loads(site.ask("/past")[2])
+    _, head, packed = site.ask("/past", Accept_Encoding="gzip, deflate")
+    assert "content-encoding: gzip" in head
+    assert json.loads(gzip.decompress(packed)) == past
     assert f"mount:{HOSTILE}" in past["frames"][-1]["subjects"]
     assert past["events"][-1]["what"] == HOSTILE
 

@@ -2,7 +2,8 @@
 """Frames of the page, from the sampler's thread to the browsers: the newest, and the last hour.
 
 A snapshot becomes a frame of sums for the charts, and the state for the tables.  Frames are kept
-for an hour, in little memory: several old ones become one.  A frame is nested dicts of numbers.
+for an hour, in little memory: several old ones become one, and of many mounts, clients and
+connections, the busiest are kept and the others added up.  A frame is nested dicts of numbers.
 Merging adds them up, except for "credits", which keeps the larger values, and "time", which is the
 later one.
 
@@ -13,8 +14,10 @@ disconnected; EventSource reconnects by itself.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import json
 import threading
+import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
@@ -66,9 +69,10 @@ class Hub:
 
     def deliver(self, snapshot: Snapshot) -> None:
         """Keep a snapshot and send it to all listeners."""
-        frame_json, events = compact_json(frame(snapshot)), to_plain(snapshot.events)
+        new, events = frame(snapshot), to_plain(snapshot.events)
+        frame_json = compact_json(new)
         with self._lock:
-            self._history.add(snapshot.seconds, frame_json)
+            self._history.add(snapshot.seconds, new)
             self._events.extend(events)
         if self._loop and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._send, frame_json, snapshot)
@@ -76,7 +80,8 @@ class Hub:
     def past(self) -> bytes:
         """The last hour and the newest events, as JSON."""
         with self._lock:
-            frames, events = self._history.frames(), list(self._events)
+            kept, events = self._history.kept(), list(self._events)
+        frames = (zlib.decompress(one).decode() for one in kept)
         lists = f'"frames":[{",".join(frames)}],"events":{compact_json(events)}'
         return f'{{"schema_version":{SCHEMA_VERSION},{lists}}}'.encode()
 
@@ -131,31 +136,92 @@ _TOGETHER = 10
 
 
 class History:
-    """Frames of the last hour as JSON; those of the last ten minutes are not merged.
+    """Frames of the last hour; those of the last ten minutes are not merged.
 
-    An hour of snapshots, not of the time of day, which may be set meanwhile.
+    An hour of snapshots, not of the time of day, which may be set meanwhile.  A frame is kept as
+    compressed JSON.
     """
 
     def __init__(self) -> None:
         self._elapsed = 0.0
-        self._recent: deque[tuple[float, str]] = deque()
-        self._old: deque[tuple[float, str]] = deque()
+        self._recent: deque[tuple[float, bytes]] = deque()
+        self._old: deque[tuple[float, bytes]] = deque()
+        self._busiest = {kind: _Busiest() for kind in (*_KINDS, "credits")}
 
-    def add(self, seconds: float, new: str) -> None:
+    def add(self, seconds: float, new: Frame) -> None:
         """Add the frame of an interval of ``seconds``, and drop frames older than an hour."""
         self._elapsed += seconds
-        self._recent.append((self._elapsed, new))
+        self._rank(new)
+        self._recent.append((self._elapsed, self._packed(new)))
         full = len(self._recent) > _TOGETHER
         if full and self._elapsed - self._recent[_TOGETHER - 1][0] > _RECENT:
             several = [self._recent.popleft() for _ in range(_TOGETHER)]
-            whole = merged(json.loads(frame_json) for _, frame_json in several)
-            self._old.append((several[-1][0], compact_json(whole)))
+            whole = merged(json.loads(zlib.decompress(one)) for _, one in several)
+            self._old.append((several[-1][0], self._packed(whole)))
         while self._old and self._elapsed - self._old[0][0] > _HOUR:
             self._old.popleft()
 
-    def frames(self) -> list[str]:
-        """All frames, the oldest first."""
-        return [frame_json for _, frame_json in (*self._old, *self._recent)]
+    def kept(self) -> list[bytes]:
+        """All frames as compressed JSON, the oldest first."""
+        return [packed for _, packed in (*self._old, *self._recent)]
+
+    def _rank(self, new: Frame) -> None:
+        for kind in _KINDS:
+            rows = ((n, row) for n, row in new["subjects"].items() if n.startswith(kind))
+            self._busiest[kind].add({name: _activity(row) for name, row in rows})
+        self._busiest["credits"].add({n: row["used"] for n, row in new["credits"].items()})
+
+    def _packed(self, whole: Frame) -> bytes:
+        subjects = whole["subjects"]
+        for kind in _KINDS:
+            subjects = self._busiest[kind].thinned(subjects, kind)
+        credits = self._busiest["credits"].thinned(whole["credits"], "")
+        kept = {**whole, "subjects": subjects, "credits": credits}
+        return zlib.compress(compact_json(kept).encode(), _LEVEL)
+
+
+_KINDS = ("mount:", "client:")
+_OTHERS = "(others)"
+"""No directory, address or number of a connection has this name."""
+_MOST_SUBJECTS = 20
+_LEVEL = 6
+_FADING = 0.99
+"""What activity counts a frame later: ranks last, so that the lines of a mount have no gaps."""
+_MOST_RANKED = 4096
+
+
+def _activity(row: Frame) -> float:
+    # an RPC without data counts as a page
+    return float(row.get("read", 0) + row.get("written", 0) + 4096 * row.get("rpcs", 0))
+
+
+class _Busiest:
+    """The busiest subjects of one kind, by their activity in the last minutes."""
+
+    def __init__(self) -> None:
+        self._activity: dict[str, float] = {}
+
+    def add(self, new: dict[str, float]) -> None:
+        """Add the activity of an interval."""
+        faded = {name: value * _FADING for name, value in self._activity.items() if value > 1}
+        for name, value in new.items():
+            faded[name] = faded.get(name, 0.0) + value
+        if len(faded) > _MOST_RANKED:
+            faded = dict(heapq.nlargest(_MOST_RANKED, faded.items(), key=lambda item: item[1]))
+        self._activity = faded
+
+    def thinned(self, rows: Frame, kind: str) -> Frame:
+        """``rows`` with the busiest of a kind, and the sums of the others of that kind."""
+        names = [n for n in rows if n.startswith(kind) and n != kind + _OTHERS]
+        if len(names) <= _MOST_SUBJECTS:
+            return rows
+        best = heapq.nlargest(_MOST_SUBJECTS, names, key=lambda n: self._activity.get(n, 0.0))
+        left = set(names).difference(best)
+        thin = {name: row for name, row in rows.items() if name not in left}
+        others: Frame = {}
+        for name in (kind + _OTHERS, *left):
+            _add(others, rows.get(name, {}))
+        return {**thin, kind + _OTHERS: others}
 
 
 def merged(frames: Iterable[Frame]) -> Frame:

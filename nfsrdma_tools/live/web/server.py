@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gzip
 import importlib.resources
 import socket
 import ssl
@@ -283,8 +284,9 @@ def application(
         body, kind = metrics.text(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": kind})
 
-    def past(_: Request) -> Response:
-        return Response(hub.past(), media_type="application/json")
+    def past(request: Request) -> Response:
+        # in a thread: Starlette runs functions that are not async in one
+        return _past(hub.past(), request.headers.get("accept-encoding", ""))
 
     async def events(request: Request) -> Response:
         if request.method == "HEAD":
@@ -308,6 +310,13 @@ def application(
     app = Starlette(routes=routes, lifespan=lifespan)
     app.router.redirect_slashes = False
     return Guard(app, access or Access())
+
+
+def _past(body: bytes, accepted: str) -> Response:
+    headers = {"vary": "accept-encoding"}
+    if "gzip" in accepted:
+        body, headers["content-encoding"] = gzip.compress(body, 1), "gzip"
+    return Response(body, media_type="application/json", headers=headers)
 
 
 async def _events(hub: Hub) -> AsyncIterator[bytes]:

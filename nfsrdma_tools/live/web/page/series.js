@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lines of the charts, from frames (live/web/broadcast.py): rates per second and means per RPC.
 
-const sum = (frames, who, key) => frames.map((f) => total(f, who, key));
+// old frames have the busiest mounts and clients, and the sums of the others: one of those is unknown there
+const hidden = (frame, who) => who && !(frame.subjects || {})[who] && (frame.subjects || {})[`${who.split(":")[0]}:(others)`];
+const sum = (frames, who, key) => frames.map((f) => (hidden(f, who) ? null : total(f, who, key)));
 
 // the entries of one mount, client or server; "" selects all mounts
 export function selected(frame, who) {
@@ -23,7 +25,7 @@ export function together(frame, who, key) {
   return whole;
 }
 
-const perSecond = (frames, values) => values.map((v, i) => (frames[i].seconds ? v / frames[i].seconds : 0));
+const perSecond = (frames, values) => values.map((v, i) => (v === null ? null : frames[i].seconds ? v / frames[i].seconds : 0));
 export const rate = (frames, who, key) => perSecond(frames, sum(frames, who, key));
 
 const PHASES = ["slot", "queue", "marshal", "wire", "reply", "wake_up", "decode", "read_in", "nfsd", "write_out", "send",
