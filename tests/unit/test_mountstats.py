@@ -400,7 +400,12 @@ def test_only_changed_operations_are_parsed_again(
     monkeypatch.setattr(mountinfo.Watch, "changed", lambda _: False)
     parsed: list[str] = []
     real = mountstats._operation
-    monkeypatch.setattr(mountstats, "_operation", lambda line: parsed.append(line) or real(line))
+
+    def counted(line: str) -> tuple[str, Operation] | None:
+        parsed.append(line)
+        return real(line)
+
+    monkeypatch.setattr(mountstats, "_operation", counted)
     reader = Reader(stats)
     before = reader.read()
     assert len(before) == 1000
