@@ -39,7 +39,7 @@ class OutputError(UserError):
 class _Output(io.FileIO):
     """A file of which a failed write is an OutputError.
 
-    Commands handle OSError of the files that they read: theirs must be told apart.
+    Commands handle OSError of the files that they read, which is another fault.
     """
 
     def write(self, data: Any) -> int:

@@ -257,7 +257,7 @@ NAMES = {
     "C": ("Tue", "Mar", "Fri", "Aug"),
     "de_DE": ("Di", "Mär", "Fr", "Aug"),
     "fr_FR": ("mar.", "mars", "ven.", "août"),
-    "es_ES": ("mar", "mar", "vie", "ago"),
+    "it_IT": ("mar", "mar", "ven", "ago"),
     "ru_RU": ("Вт", "мар", "Пт", "авг"),
     "ja_JP": ("火", " 3月", "金", " 8月"),
 }

@@ -376,7 +376,7 @@ def _grouped(mounts: Iterable[Effect], asked: Mapping[Path, str]) -> list[Mount]
 
 
 def _asked_by_port(mount: Effect) -> str:
-    """RDMA, if the mount has its port, whoever mounted it: units, autofs or a CSI driver.
+    """RDMA, if the mount has its port: also of mounts by units, autofs or a CSI driver.
 
     The options in effect have the port that was requested, and the transport of the connection,
     which may be that of an earlier mount (nfs_show_mount_options() in fs/nfs/super.c).
