@@ -413,7 +413,8 @@ def test_the_help_of_all_imports_no_command(
     assert text == helps[()][0]
     ours = {name for name in modules.split() if name.startswith("nfsrdma_tools.")}
     assert ours == {
-        f"nfsrdma_tools.{name}" for name in ("cli", "cli.main", "cli.options", "errors")
+        f"nfsrdma_tools.{name}"
+        for name in ("cli", "cli.main", "cli.options", "cli.output", "errors")
     }
 
 
