@@ -23,7 +23,7 @@ dev: ## The same with linters and test tools
 sweep: setup ## Measure NFS reads over TCP and RDMA, with the kernel's module and with ours, in a lab: out/sweep.db, out/report/index.html; NIC=card|rxe
 	@mkdir -p out
 	@$(BIN)/nfsrdma sweep --lab --lab-nic $(or $(NIC),card) --preset quick \
-		--transport tcp,rdma,nfsrdma --output out/sweep.db
+		--transport tcp,rdma,nfsrdma --vers 3 --output out/sweep.db
 	@$(BIN)/nfsrdma report out/sweep.db --output out/report
 
 test: lint unit test-main ## Linters, unit tests, and the main path of each command on real mounts (5 minutes)

@@ -52,6 +52,13 @@ __all__ = [
     "per_operation",
 ]
 
+LEAST_READER_MS = 100.0
+"""The least system time of a run that figure 18 shows, in ms.
+
+Linux divides a process's time into user and system time by samples of the timer's tick (getrusage,
+cputime_adjust()), 4 ms with HZ=250: 25 of them.
+"""
+
 PAPER_READ_AHEAD = 4
 """The reads ahead in figure 17 of the paper."""
 
@@ -86,10 +93,10 @@ def against_throughput(study: Study) -> Drawing | None:
 
 
 def of_the_reader(study: Study) -> Drawing | None:
-    """Figure 18, or None if the reader's time was not measured."""
+    """Figure 18, or None if the reader's time was not measured, or is below the resolution."""
     ahead = nearest(study, 0)
     points = [p for p in study.buffered if p.cell.read_ahead == ahead and p.reader]
-    if not points:
+    if not points or min(_reader_ms(study, p) for p in points) < LEAST_READER_MS:
         return None
     shown = study.side_by_side(points)
     figure, axes = panels(list(shown))
@@ -103,6 +110,14 @@ def of_the_reader(study: Study) -> Drawing | None:
     describe(figure, title, captions.reader_finding(study, points), captions.small_print(study))
     caption = captions.reader_caption(study, ahead)
     return Drawing("fig18-reader-cpu", title, caption, captions.reader_alt(points), figure)
+
+
+def _reader_ms(study: Study, point: Point) -> float:
+    """The system time of the reader in a run, in ms."""
+    plan, mib = study.plan, study.plan.bytes_moved(point.cell) / (1 << 20)
+    if plan.seconds:
+        mib = point.throughput.mean * 1e6 * plan.seconds / (1 << 20)
+    return point.reader.mean * mib if point.reader else 0.0
 
 
 def _draw_lines(
