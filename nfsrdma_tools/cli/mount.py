@@ -282,8 +282,8 @@ def mounts(
 
     MODULE is the module that serves proto=rdma, and its origin.
 
-    With --require, the exit status is the answer: 0 all values are in effect, 1 not all, 2 no
-    answer, because there is no such mount, it cannot be read, or the command line is wrong.
+    Exit status: with --require 0 when all values are in effect, 1 when one is not, 2 when there is
+    no answer: there is no such mount, it cannot be read, or the command line is wrong.
     transport=rdma is module rpcrdma, proto=rdma is either module; rdma6 requires IPv6. vers=4 is
     any 4.x, sec=krb5i:krb5p either. A name without a value is a flag, such as hard.
     """

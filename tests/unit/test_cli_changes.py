@@ -187,7 +187,7 @@ def test_server_enable_takes_over_the_rdma_port(
     [
         (
             Nfsd(asked=CONFIGURED),
-            r"port 20050 \(/etc/nfs.conf requests it\) \(use --rdma-port 20050",
+            r"port 20050 \(/etc/nfs.conf requests it\); use --rdma-port 20050",
         ),
         (Nfsd(True, True, 20051), "port 20051 .nfsd listens on rdma 20051"),
         (Nfsd(asked=Requested(rdma_source="/etc/x", fault="no port")), "/etc/x: no port"),
