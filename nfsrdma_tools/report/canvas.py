@@ -200,8 +200,10 @@ def describe(figure: Figure, title: str, finding: str, conditions: str) -> None:
     inch = 1 / figure.get_figheight()
     top = figure.subplotpars.top + (0.22 if len(figure.axes) > 1 else 0.08) * inch
     lines = "\n".join(map(printable, title.splitlines()))
-    figure.text(left, top + 0.2 * inch, lines, fontsize=12.5, fontweight="bold", va="bottom")
-    figure.text(left, top + 0.04 * inch, printable(finding), fontsize=9.5, color=MUTED)
+    found = wrapped(finding, int(16 * figure.get_figwidth()))
+    rise = 0.2 + 0.16 * found.count("\n")
+    figure.text(left, top + rise * inch, lines, fontsize=12.5, fontweight="bold", va="bottom")
+    figure.text(left, top + 0.02 * inch, found, fontsize=9.5, color=MUTED, va="bottom")
     small = wrapped(conditions, int(17.5 * figure.get_figwidth()))
     note = figure.text(0.01, 0, small, fontsize=7, color=MUTED, va="top", wrap=False)
     note.set_gid("conditions")
@@ -265,7 +267,10 @@ def label_ends(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
 
 
 def apart(positions: Sequence[float], gap: float) -> list[float]:
-    """Move ascending positions as little as possible to be ``gap`` apart."""
+    """Move ascending positions as little as possible to be ``gap`` apart, and between 0 and 1.
+
+    If there is no room for all, the last ones are above 1.
+    """
     # spread each group of touching labels around its middle, until none touch
     groups: list[list[float]] = []
     for position in positions:
@@ -278,7 +283,8 @@ def apart(positions: Sequence[float], gap: float) -> list[float]:
 
 def _bottom(group: Sequence[float], gap: float) -> float:
     middle = sum(group) / len(group)
-    return max(0.0, middle - gap * (len(group) - 1) / 2)
+    span = gap * (len(group) - 1)
+    return max(0.0, min(middle - span / 2, 1 - span))
 
 
 def _top(group: Sequence[float], gap: float) -> float:
