@@ -167,7 +167,7 @@ def sweep(
         bool | None, flag("Verify the data (default: verify).", "--verify/--no-verify")
     ] = None,
     directory: Annotated[
-        Path | None, option("DIR", "Mount point (default: a temporary one).")
+        Path | None, option("DIR", "Mount point (default: a temporary one).", "--mount")
     ] = None,
     store: Annotated[Path, option("STORE", "File for the results.", "--output", "-o")] = Path(
         "sweep.db"

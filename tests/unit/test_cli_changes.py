@@ -387,3 +387,8 @@ def test_tune_apply_says_what_an_rsize_below_the_default_costs(
     said = capsys.readouterr().err
     assert bool(said) is bool(requests)
     assert not requests or f"takes {requests} requests instead of 1" in said
+
+
+def test_a_hint_after_a_bracket_gets_none_of_its_own() -> None:
+    assert str(UserError("no link (driver x)", "add one")) == "no link (driver x); add one"
+    assert str(UserError("no link", "add one")) == "no link (add one)"
