@@ -133,7 +133,8 @@ def draw(found: dict[str, list[Result]], about: str) -> Drawing:
     title = "A data loader"
     local, tcp, *_, last = (middle(found[way.name], 0) for way in WAYS)
     share = (last - local) / (tcp - local)
-    finding = f"libnfsrdma adds {share:.0%} of what TCP adds to the time for a local file"
+    who = "libnfsrdma, server nfsrdma,"
+    finding = f"{who} adds {share:.0%} of what TCP adds to the time for a local file"
     describe(figure, title, finding, about.replace("`", ""))
     return Drawing("loader", title, "", "", figure)
 

@@ -302,7 +302,7 @@ def draw_user(store: Store) -> Drawing:
     plot(axes[2], {n: curve(store, records, n, "copy", rate) for n in USERS}, USERS, room=1.3)
     axes[2].set_xticks(papers.COPIES, [f"{value / KIB:g}" for value in papers.COPIES])
     axes[2].set(xlabel="copied of each record (KiB)", ylabel="MB/s")
-    title = "A client without a kernel, figures 3 to 5 of 2003"
+    title = "A user-space client, figures 3 to 5 of 2003"
     describe(figure, title, "Dashed: the paper's DAFS", store.small_print)
     return Drawing("papers-user", title, "", "", figure)
 
@@ -540,9 +540,9 @@ FIGURES: tuple[Section[Store], ...] = (
     ("records", draw_records, said_records,
      "Throughput of an application over the bytes that it copies of each record"),
     ("user", draw_user, said_user,
-     "Throughput and CPU of a client without a kernel, over block sizes and copies"),
+     "Throughput and CPU of a user-space client, over block sizes and copies"),
     ("2002", draw_2002, said_2002,
-     "Throughput of a client without a kernel over block sizes, 64 reads in flight and one"),
+     "Throughput of a user-space client over block sizes, 64 reads in flight and one"),
     ("padded", draw_padded, said_padded,
      "CPU time over the size of a read, in a chunk, inline and behind padding"),
     ("why", draw_why, said_why,

@@ -29,7 +29,14 @@ class UserError(Exception):
     def __init__(self, message: str, hint: str = "") -> None:
         self.message = message
         self.hint = hint
-        super().__init__(f"{message} ({hint})" if hint else message)
+        super().__init__(_with_hint(message, hint))
+
+
+def _with_hint(message: str, hint: str) -> str:
+    """``message`` and ``hint`` in one line, without two brackets one after the other."""
+    if not hint:
+        return message
+    return f"{message}; {hint}" if message.endswith(")") else f"{message} ({hint})"
 
 
 class UsageError(UserError):

@@ -25,6 +25,41 @@ _STATUSES = (
 )
 
 
+_FILES = (
+    ("/etc/fstab", "Mounts, which tune apply edits."),
+    ("/etc/exports.d, /etc/nfs.conf.d", "Exports and listeners of server enable."),
+    ("/var/lib/nfsrdma", "What server enable, tune apply and module install changed."),
+    ("/run/nfsrdma", "The journal of changes that are not finished."),
+)
+_SYSTEM_PAGES = (("nfs", 5), ("exports", 5), ("rdma", 8))
+
+EXAMPLES = {
+    "nfsrdma": ("nfsrdma doctor", "nfsrdma mount server:/srv/data /mnt/data", "nfsrdma top"),
+    "nfsrdma cat": ("nfsrdma cat server:/srv/data/file",),
+    "nfsrdma cp": ("nfsrdma cp server:/srv/data/file .",),
+    "nfsrdma doctor": ("nfsrdma doctor", "nfsrdma doctor server"),
+    "nfsrdma link add": ("nfsrdma link add rxe0 type rxe netdev eth0",),
+    "nfsrdma link delete": ("nfsrdma link delete rxe0 --dry-run",),
+    "nfsrdma ls": ("nfsrdma ls --long server:/srv/data",),
+    "nfsrdma mount": (
+        "nfsrdma mount server:/srv/data /mnt/data",
+        "nfsrdma mount -o vers=4.1,nconnect=4 server:/srv/data /mnt/data",
+    ),
+    "nfsrdma mounts": ("nfsrdma mounts /mnt/data --require transport=rdma",),
+    "nfsrdma ping": ("nfsrdma ping server",),
+    "nfsrdma report": ("nfsrdma report sweep.db --output report",),
+    "nfsrdma server enable": ("nfsrdma server enable /srv/data --client 10.9.1.0/24",),
+    "nfsrdma stat": ("nfsrdma stat server:/srv/data/file",),
+    "nfsrdma sweep": (
+        "nfsrdma sweep server:/srv/data",
+        "nfsrdma sweep --lab --transport tcp,rdma --vers 3",
+    ),
+    "nfsrdma tune apply": ("nfsrdma tune apply sweep.db --dry-run",),
+    "nfsrdma umount": ("nfsrdma umount /mnt/data",),
+}
+"""Command lines for the section EXAMPLES, by command."""
+
+
 def write(folder: Path) -> list[Path]:
     """Write the pages of the program and of each of its commands; returns the files."""
     import typer
@@ -67,8 +102,9 @@ def _sections(command: Any, context: Any, below: dict[str, Any]) -> Iterator[str
         rows = [(_parameter(row[0]), row[1]) for of, row in found if row and of == kind]
         yield _items(f"{kind.upper()}S", rows)
     yield _items("COMMANDS", [(_bold(word), _brief(each)) for word, each in below.items()])
-    if context.parent is None:
-        yield _items("EXIT STATUS", [(_bold(status), text) for status, text in _STATUSES])
+    yield _items("EXIT STATUS", [(_bold(status), text) for status, text in _STATUSES])
+    yield _examples(EXAMPLES.get(words, ()))
+    yield _items("FILES", [(_bold(name), text) for name, text in _FILES])
     around = [context.parent.command_path] if context.parent else []
     yield _see_also([*around, *(f"{words} {word}" for word in below)])
 
@@ -99,9 +135,15 @@ def _bold(text: str) -> str:
     return f"\\fB{_roff(text)}\\fR"
 
 
+def _examples(lines: Sequence[str]) -> str:
+    text = ".PP\n".join(f"{_bold(line)}\n" for line in lines)
+    return f".SH EXAMPLES\n{text}" if lines else ""
+
+
 def _see_also(commands: Sequence[str]) -> str:
-    names = ",\n".join(f".BR {_roff(_page_name(each))} (1)" for each in commands)
-    return f".SH SEE ALSO\n{names}\n" if commands else ""
+    pages = [(_page_name(each), 1) for each in commands]
+    names = ",\n".join(f".BR {_roff(page)} ({part})" for page, part in [*pages, *_SYSTEM_PAGES])
+    return f".SH SEE ALSO\n{names}\n"
 
 
 def _roff(text: str) -> str:

@@ -46,7 +46,7 @@ def capture(
     ] = "",
     xprt: Annotated[
         int | None,
-        option("N", "Restrict to transport N of /sys/kernel/sunrpc (default: all).", min=0),
+        option("N", "Restrict to transport N of /sys/kernel/sunrpc (default: all).", least=0),
     ] = None,
     snaplen: Annotated[
         int,
@@ -54,8 +54,8 @@ def capture(
             "N",
             "Copy N bytes of each part of a message: header, head, page, tail; rounded up to a "
             "power of two (default: 8192).",
-            min=1,
-            max=8192,
+            least=1,
+            most=8192,
         ),
     ] = 8192,
     data: Annotated[
@@ -63,11 +63,11 @@ def capture(
         option("KIND", "Data in chunks: zero, or head for their first page (default: zero)."),
     ] = "zero",
     count: Annotated[
-        int | None, option("N", "Stop after N messages (default: run until Ctrl-C).", min=1)
+        int | None, option("N", "Stop after N messages (default: run until Ctrl-C).", least=1)
     ] = None,
     seconds: Annotated[
         float | None,
-        option("SECONDS", "Stop after SECONDS (default: run until Ctrl-C).", min=0.1),
+        option("SECONDS", "Stop after SECONDS (default: run until Ctrl-C).", least=0.1),
     ] = None,
 ) -> None:
     """Write the messages of NFS over RDMA for Wireshark, or print a capture.

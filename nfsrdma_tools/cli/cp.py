@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cp"]
 
-_Place = "Local path, or SERVER:/PATH; one of both is on a server."
+_Place = "Local path, or SERVER:/PATH; exactly one of the two is remote."
 
 
 def cp(

@@ -116,7 +116,7 @@ def _keywords(words: Sequence[str], given: dict[str, str]) -> dict[str, str]:
 
 
 @app.command()
-def delete(name: _Device) -> None:
+def delete(name: _Device, dry_run: DryRun = False, as_json: Json = False) -> None:
     """Delete a soft RDMA link.
 
     Mounts over it lose their connections.
@@ -124,9 +124,15 @@ def delete(name: _Device) -> None:
     from nfsrdma_tools.host.rdma import nldev
     from nfsrdma_tools.undo import journal
 
+    if dry_run:
+        link = nldev.soft_link(name)
+        print_changes([f"delete the link {name} on {link.netdev}"], as_json)
+        return
     with journal() as changes:
-        nldev.remove_link(name, changes)
+        link = nldev.remove_link(name, changes)
         changes.keep()
+    if as_json:
+        print_json({"deleted": link.device.name})
 
 
 def _json(

@@ -26,9 +26,9 @@ _DASHBOARD_PORT = 8949
 _EXPORTER_PORT = 29949
 
 _Interval = Annotated[
-    float, option("SECONDS", "Time between snapshots.", "--interval", "-i", min=0.1)
+    float, option("SECONDS", "Time between snapshots.", "--interval", "-i", least=0.1)
 ]
-_Stall = Annotated[float, option("SECONDS", "Age of an RPC that is reported as a stall.", min=1)]
+_Stall = Annotated[float, option("SECONDS", "Age of an RPC that is reported as a stall.", least=1)]
 _Probes = Annotated[bool, flag("Attach the eBPF probes (default: on).", "--probes/--no-probes")]
 _Record = Annotated[
     Path | None, option("FILE", "Write all snapshots to a new FILE (default: none).")
@@ -59,7 +59,7 @@ _MaxSeries = Annotated[
         "N",
         "Export up to N series; nfsrdma_series_dropped_total counts what is left out.",
         "--max-series",
-        min=1000,
+        least=1000,
     ),
 ]
 _Procfs = Annotated[
@@ -215,7 +215,7 @@ def top(
             "--count",
             "-c",
             "-n",
-            min=1,
+            least=1,
         ),
     ] = None,
     interval: _Interval = 1.0,

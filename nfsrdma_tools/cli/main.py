@@ -15,43 +15,63 @@ import typer
 from typer.core import TyperGroup
 
 from nfsrdma_tools import __version__
-from nfsrdma_tools.cli.options import Verbose
+from nfsrdma_tools.cli.options import SectionedCommand, Verbose
 from nfsrdma_tools.cli.output import checked_output
 from nfsrdma_tools.errors import UserError, printable
 
-__all__ = ["COMMANDS", "EXTRAS", "app", "extras_needed", "main"]
+__all__ = ["COMMANDS", "EXTRAS", "SECTIONS", "app", "extras_needed", "main"]
 
-COMMANDS = {
-    "mount": ("mount", "mount", "Mount an export and verify the values in effect."),
-    "mounts": ("mount", "mounts", "List the NFS mounts with the values in effect."),
-    "umount": ("mount", "umount", "Unmount an NFS mount and verify that it is gone."),
-    "doctor": ("doctor", "doctor", "Check this machine for NFS over RDMA; print remedies."),
-    "collect": ("collect", "collect", "Write a bundle of files for a report about this host."),
-    "explain": ("explain", "explain", "Explain the kernel's messages about NFS and RDMA."),
-    "ping": ("ping", "ping", "Connect to a server over RDMA, and measure round trips."),
-    "ls": ("remote", "ls", "List a directory of a server without a mount."),
-    "stat": ("remote", "stat", "Print the attributes of a file of a server without a mount."),
-    "cat": ("remote", "cat", "Write files of a server to standard output without a mount."),
-    "cp": ("cp", "cp", "Copy files between a server and this host without a mount."),
-    "sweep": ("sweep", "sweep", "Measure NFS by transport, rsize and read-ahead."),
-    "report": ("results", "report", "Write an HTML page with figures of a sweep."),
-    "trace": ("trace", "trace", "Count NFS/RDMA events in the kernel, per interval."),
-    "capture": (
-        "capture",
-        "capture",
-        "Write the messages of NFS over RDMA for Wireshark, or print a capture.",
-    ),
-    "top": ("live", "top", "Show mounts, clients and bottlenecks, live."),
-    "dashboard": ("live", "dashboard", "Serve a web page with mounts, clients and bottlenecks."),
-    "exporter": ("live", "exporter", "Serve metrics to Prometheus at /metrics."),
-    "lab": ("lab", "app", "Start virtual machines with soft RDMA devices."),
-    "link": ("link", "app", "Show RDMA links; add and delete soft ones."),
-    "server": ("server", "app", "Export directories over TCP and RDMA, and undo that."),
-    "module": ("module", "app", "Build, load and install the transport module nfsrdma."),
-    "results": ("results", "app", "Export, merge and compare the results of sweeps."),
-    "tune": ("tune", "app", "Make rsize, wsize and read-ahead of a mount permanent."),
+SECTIONS = {
+    "Mount": {
+        "mount": ("mount", "mount", "Mount an export and verify the values in effect."),
+        "mounts": ("mount", "mounts", "List the NFS mounts with the values in effect."),
+        "umount": ("mount", "umount", "Unmount an NFS mount and verify that it is gone."),
+        "tune": ("tune", "app", "Make rsize, wsize and read-ahead of a mount permanent."),
+        "server": ("server", "app", "Export directories over TCP and RDMA, and undo that."),
+        "link": ("link", "app", "Show RDMA links; add and delete soft ones."),
+    },
+    "Diagnose": {
+        "doctor": ("doctor", "doctor", "Check this machine for NFS over RDMA; print remedies."),
+        "explain": ("explain", "explain", "Explain the kernel's messages about NFS and RDMA."),
+        "ping": ("ping", "ping", "Connect to a server over RDMA, and measure round trips."),
+        "collect": ("collect", "collect", "Write a bundle of files for a report about this host."),
+    },
+    "Watch": {
+        "top": ("live", "top", "Show mounts, clients and bottlenecks, live."),
+        "dashboard": (
+            "live",
+            "dashboard",
+            "Serve a web page with mounts, clients and bottlenecks.",
+        ),
+        "exporter": ("live", "exporter", "Serve metrics to Prometheus at /metrics."),
+        "trace": ("trace", "trace", "Count NFS/RDMA events in the kernel, per interval."),
+        "capture": (
+            "capture",
+            "capture",
+            "Write the messages of NFS over RDMA for Wireshark, or print a capture.",
+        ),
+    },
+    "Measure": {
+        "sweep": ("sweep", "sweep", "Measure NFS by transport, rsize and read-ahead."),
+        "report": ("results", "report", "Write an HTML page with figures of a sweep."),
+        "results": ("results", "app", "Export, merge and compare the results of sweeps."),
+    },
+    "Files without a mount": {
+        "ls": ("remote", "ls", "List a directory of a server without a mount."),
+        "stat": ("remote", "stat", "Print the attributes of a file of a server without a mount."),
+        "cat": ("remote", "cat", "Write files of a server to standard output without a mount."),
+        "cp": ("cp", "cp", "Copy files between a server and this host without a mount."),
+    },
+    "Research": {
+        "module": ("module", "app", "Build, load and install the transport module nfsrdma."),
+        "lab": ("lab", "app", "Start virtual machines with soft RDMA devices."),
+    },
 }
-"""Module of cli/, function or app in it, and first line of the help, by name of the command."""
+"""The headings of the help, and their commands.
+
+Module of cli/, function or app in it, and first line of the help, by name of the command.
+"""
+COMMANDS = {name: of for commands in SECTIONS.values() for name, of in commands.items()}
 
 # typer 0.15, which Debian 13 has, escapes "[default: 1]" for rich, which does not print our help
 if "rich" in vars(typer.core):
@@ -97,7 +117,7 @@ def _load(name: str) -> Any:
     if isinstance(command, typer.Typer):
         parent.add_typer(command, name=name)
     else:
-        parent.command(name)(command)
+        parent.command(name, cls=SectionedCommand)(command)
     group: Any = typer.main.get_command(parent)
     return group.commands[name]
 
@@ -116,10 +136,11 @@ class _Program(TyperGroup):
 
     # Any: click's formatter until typer 0.25, then that of typer's own copy of click
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Print the commands with the first lines of their help."""
+        """Print the commands with the first lines of their help, below their headings."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+        for heading, commands in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, text) for name, (_, _, text) in commands.items()])
 
 
 app = typer.Typer(

@@ -102,11 +102,15 @@ def load(
 
 
 @app.command()
-def unload(as_json: Json = False, verbose: Verbose = False) -> None:
+def unload(dry_run: DryRun = False, as_json: Json = False, verbose: Verbose = False) -> None:
     """Unload nfsrdma and load the module from before."""
     from nfsrdma_tools.host.module import swap as module_swap
     from nfsrdma_tools.host.transports import owner, would_load
     from nfsrdma_tools.undo import journal
+
+    if dry_run:
+        print_changes(module_swap.unloading(), as_json)
+        return
 
     with journal() as changes:
         before = module_swap.unload(changes)
@@ -164,10 +168,14 @@ def install(dry_run: DryRun = False, as_json: Json = False, verbose: Verbose = F
 
 
 @app.command()
-def uninstall(as_json: Json = False, verbose: Verbose = False) -> None:
+def uninstall(dry_run: DryRun = False, as_json: Json = False, verbose: Verbose = False) -> None:
     """Remove everything that `module install` installed."""
     from nfsrdma_tools.host import kernel_modules
     from nfsrdma_tools.host.module import install as module_install
+
+    if dry_run:
+        print_changes(module_install.uninstalling(), as_json)
+        return
 
     gone = module_install.uninstall()
     still = OURS in kernel_modules.loaded()

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from nfsrdma_tools.cli.options import (
+    DryRun,
     From,
     Json,
     Timeout,
@@ -25,7 +26,7 @@ from nfsrdma_tools.cli.options import (
     vers_option,
     wsize_option,
 )
-from nfsrdma_tools.cli.output import print_json, print_table
+from nfsrdma_tools.cli.output import print_changes, print_json, print_table
 from nfsrdma_tools.errors import UsageError, UserError, printable
 from nfsrdma_tools.host.nfs.personality import OPTIMISTIC, PERSONALITIES, default_vers
 
@@ -60,8 +61,8 @@ def mount(
         str | None,
         option(
             "NAME",
-            "rdma (module rpcrdma of the kernel), nfsrdma (module of this project) or tcp; with a "
-            "6 behind it, such as rdma6, over IPv6 only, else over IPv4 if the server has it "
+            "rdma (module rpcrdma of the kernel), nfsrdma (module of this project) or tcp; append "
+            "6, as in rdma6, to require IPv6 (default without it: IPv4 if the server has it) "
             "(default: rdma; nfsrdma with --personality or --optimistic).",
             complete=complete_transport,
         ),
@@ -105,6 +106,7 @@ def mount(
         ),
     ] = None,
     timeout: Timeout = 60,
+    dry_run: DryRun = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -130,6 +132,9 @@ def mount(
         values.setdefault("transport", "nfsrdma")
     values.setdefault("vers", default_vers([values.get("personality", "")]))
     request = _request(target, directory, values, (read_ahead, read_ahead_kb), others)
+    if dry_run:
+        print_changes(mounting.mounting(request), as_json)
+        return
     with journal() as changes:
         current = mounting.mount(request, changes, timeout)
         changes.keep()
@@ -235,6 +240,7 @@ def umount(
     # not a Path: typer checks paths, and hangs when the server is gone
     directory: Annotated[str, argument("DIR", "Mount point.", complete=complete_mount)],
     timeout: Timeout = 60,
+    as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Unmount an NFS mount and verify that it is gone.
@@ -246,6 +252,8 @@ def umount(
     from nfsrdma_tools.host.nfs.mounting import unmount
 
     unmount(Path(directory), timeout=timeout)
+    if as_json:
+        print_json({"unmounted": directory})
 
 
 def mounts(
@@ -265,7 +273,7 @@ def mounts(
     ] = None,
     pid: Annotated[
         int | None,
-        option("PID", "Read the mount namespace of a process (default: this one's).", min=1),
+        option("PID", "Read the mount namespace of a process (default: this one's).", least=1),
     ] = None,
     source: From = None,
     as_json: Json = False,
@@ -274,10 +282,10 @@ def mounts(
 
     MODULE is the module that serves proto=rdma, and its origin.
 
-    With --require, the exit status is the answer: 0 all values are in effect, 1 not all, 2 no
-    answer, because there is no such mount, it cannot be read, or the command line is wrong.
+    Exit status: with --require 0 when all values are in effect, 1 when one is not, 2 when there is
+    no answer: there is no such mount, it cannot be read, or the command line is wrong.
     transport=rdma is module rpcrdma, proto=rdma is either module; rdma6 requires IPv6. vers=4 is
-    any 4.x, sec=krb5i:krb5p one of both. A name without a value is a flag, such as hard.
+    any 4.x, sec=krb5i:krb5p either. A name without a value is a flag, such as hard.
     """
     if source and pid:
         raise UsageError("--from and --pid exclude each other", "omit one of them")

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from nfsrdma_tools.host.machine import Machine
@@ -19,6 +21,7 @@ __all__ = [
     "From",
     "Json",
     "OneMount",
+    "SectionedCommand",
     "Timeout",
     "Verbose",
     "argument",
@@ -42,30 +45,76 @@ __all__ = [
 _Complete = Callable[[str], list[str]]
 
 
-def argument(metavar: str, text: str, complete: _Complete | None = None, **limits: Any) -> Any:
-    """An argument with its help text; ``limits`` are min and max of a number."""
+def argument(metavar: str, text: str, complete: _Complete | None = None) -> Any:
+    """An argument with its help text."""
     shown = _states_no_default(text)
-    return typer.Argument(
-        metavar=metavar, help=text, autocompletion=complete, show_default=shown, **limits
-    )
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete, show_default=shown)
 
 
 def option(
-    metavar: str, text: str, *names: str, complete: _Complete | None = None, **limits: Any
+    metavar: str,
+    text: str,
+    *names: str,
+    complete: _Complete | None = None,
+    least: float | None = None,
+    most: float = math.inf,
+    panel: str | None = None,
 ) -> Any:
     """An option with a value; without ``names`` it has the name of its parameter.
 
-    A ``text`` that states the default replaces the one that typer prints.
+    A ``text`` that states the default replaces the one that typer prints.  ``least`` and
+    ``most`` are the range of a number, ``panel`` is the heading of the help (see
+    ``SectionedCommand``).
     """
     shown = _states_no_default(text)
+    if least is not None:
+        text += f" At least {least:g}." if most == math.inf else f" Range: {least:g} to {most:g}."
     return typer.Option(
-        *names, metavar=metavar, help=text, autocompletion=complete, show_default=shown, **limits
+        *names,
+        metavar=metavar,
+        help=text,
+        autocompletion=complete,
+        show_default=shown,
+        callback=None if least is None else _between(least, most),
+        rich_help_panel=panel,
     )
 
 
-def flag(text: str, *names: str) -> Any:
+def _between(least: float, most: float) -> Callable[[float | None], float | None]:
+    # the help of typer's own min and max has "[x>=1]"
+    def check(value: float | None) -> float | None:
+        # the comparison is also false for NaN
+        if value is not None and not least <= value <= most:
+            limit = f"at least {least:g}" if most == math.inf else f"{least:g} to {most:g}"
+            raise typer.BadParameter(f"expected {limit}, found {value:g}")
+        return value
+
+    return check
+
+
+def flag(text: str, *names: str, panel: str | None = None) -> Any:
     """An option without a value."""
-    return typer.Option(*names, help=text, show_default=_states_no_default(text))
+    shown = _states_no_default(text)
+    return typer.Option(*names, help=text, show_default=shown, rich_help_panel=panel)
+
+
+class SectionedCommand(TyperCommand):
+    """A command whose help lists options with a panel below a heading of their own."""
+
+    # Any: click's classes until typer 0.25, then those of typer's own copy of click
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Print arguments, then the options by panel."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            panel = getattr(param, "rich_help_panel", None)
+            if record is not None:
+                kind = "Arguments" if param.param_type_name == "argument" else "Options"
+                sections.setdefault(panel or kind, []).append(record)
+        for name, records in sections.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
 
 
 def _states_no_default(text: str) -> bool:
@@ -144,7 +193,7 @@ OneMount = Annotated[
     option("DIR", "Restrict to the mount at DIR (default: all mounts).", complete=complete_mount),
 ]
 Timeout = Annotated[
-    float, option("SECONDS", "Stop waiting after SECONDS (default: 60 s).", "--timeout", min=1)
+    float, option("SECONDS", "Stop waiting after SECONDS (default: 60 s).", "--timeout", least=1)
 ]
 
 

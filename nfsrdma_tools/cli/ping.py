@@ -20,10 +20,10 @@ def ping(
         str, argument("SERVER[:PORT]", "Server, and its port for RDMA (default: 20049).")
     ],
     count: Annotated[
-        int, option("N", "Call NULL N times (default: 10).", "--count", "-c", min=1)
+        int, option("N", "Call NULL N times (default: 10).", "--count", "-c", least=1)
     ] = 10,
     timeout: Annotated[
-        float, option("SECONDS", "Stop waiting after SECONDS (default: 10 s).", min=1)
+        float, option("SECONDS", "Stop waiting after SECONDS (default: 10 s).", least=1)
     ] = 10,
     as_json: Json = False,
 ) -> None:

@@ -50,7 +50,7 @@ def ls(
 def stat(target: _Target, as_json: Json = False) -> None:
     """Print the attributes of a file of a server without a mount.
 
-    Those of a symbolic link are its own.
+    Does not follow symbolic links.
     """
     from nfsrdma_tools.client.listing import attributes
 

@@ -49,8 +49,8 @@ def enable(
         option(
             "PORT",
             "Port for RDMA (default: the one that nfsd has or that is configured, else 20049).",
-            min=1,
-            max=65535,
+            least=1,
+            most=65535,
         ),
     ] = None,
     vers: Annotated[
@@ -143,9 +143,9 @@ def disable(
 @app.command()
 def cpu(
     interval: Annotated[
-        float, option("SECONDS", "Time per sample.", "--interval", "-i", min=0.1)
+        float, option("SECONDS", "Time per sample.", "--interval", "-i", least=0.1)
     ] = 1,
-    count: Annotated[int, option("N", "Stop after N samples.", "--count", "-c", min=1)] = 3600,
+    count: Annotated[int, option("N", "Stop after N samples.", "--count", "-c", least=1)] = 3600,
 ) -> None:
     """Print samples of CPU time, for a sweep of several clients.
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["sweep"]
 
 LAB_TARGET = "server:/export"
+_FLEET, _IN_LAB = "Options of several hosts", "Options of a lab"
 _LAB = {"clock": "instructions", "kernel": "6.12", "link": "10gbit/20us", "nic": "card"}
 # in memory: this copy need not last, and an emulated disk delays each trial
 _LAB_STORE = "/run/sweep.db"
@@ -47,7 +48,10 @@ def sweep(
         argument("SERVER:/PATH", "Export to measure; required without --lab and --resume."),
     ] = None,
     preset: Annotated[
-        str | None, option("NAME", "Grid: quick, full, hardware or paper2003 (default: quick).")
+        str | None,
+        option(
+            "NAME", "Grid: quick, full, hardware or paper2003 (default: hardware; in a lab quick)."
+        ),
     ] = None,
     transport: Annotated[
         str | None,
@@ -75,7 +79,7 @@ def sweep(
             "whole blocks of it (default: blocks of --read-ahead).",
         ),
     ] = None,
-    runs: Annotated[int | None, option("N", "Runs per cell (default: 3).", min=1)] = None,
+    runs: Annotated[int | None, option("N", "Runs per cell (default: 3).", least=1)] = None,
     vers: Annotated[
         str | None, vers_option("4.2; 3 with personality optimistic, and of preset paper2003")
     ] = None,
@@ -119,8 +123,8 @@ def sweep(
         float | None,
         option(
             "N",
-            "Length of a trial in seconds, after a warm-up of a fifth of that; O_DIRECT reads "
-            "begin with the file again, other trials end with it; 0 reads the file once "
+            "Length of a trial in seconds, after a warm-up of a fifth of that; O_DIRECT trials "
+            "reread the file, others stop at its end; 0 reads the file once "
             "(default: 5; with --file-size, in a lab and with preset paper2003: 0).",
         ),
     ] = None,
@@ -163,7 +167,7 @@ def sweep(
         bool | None, flag("Verify the data (default: verify).", "--verify/--no-verify")
     ] = None,
     directory: Annotated[
-        Path | None, option("DIR", "Mount point (default: a temporary one).")
+        Path | None, option("DIR", "Mount point (default: a temporary one).", "--mount")
     ] = None,
     store: Annotated[Path, option("STORE", "File for the results.", "--output", "-o")] = Path(
         "sweep.db"
@@ -178,30 +182,38 @@ def sweep(
     ] = True,
     start_at: Annotated[
         float | None,
-        option("TIME", "Start the first run of several clients at TIME (Unix s) (default: now)."),
+        option(
+            "TIME",
+            "Start the first run of several clients at TIME, in Unix time (default: now).",
+            panel=_FLEET,
+        ),
     ] = None,
     interval: Annotated[
         float | None,
-        option("SECONDS", "Time from run to run; required with --start-at.", "--interval", "-i"),
+        option("SECONDS", "Time from run to run; required with --start-at.", panel=_FLEET),
     ] = None,
     server_ssh: Annotated[
-        str, option("HOST", "Host for ssh that sets server: tunables (default: none).")
+        str,
+        option("HOST", "Host for ssh that sets server: tunables (default: none).", panel=_FLEET),
     ] = "",
-    lab: Annotated[bool, flag("Measure in a temporary lab instead of a target.", "--lab")] = False,
+    lab: Annotated[
+        bool, flag("Measure in a temporary lab instead of a target.", "--lab", panel=_IN_LAB)
+    ] = False,
     lab_clock: Annotated[
-        str, option("CLOCK", "Clock of the lab: wall, instructions or counted.")
+        str, option("CLOCK", "Clock of the lab: wall, instructions or counted.", panel=_IN_LAB)
     ] = _LAB["clock"],
-    lab_kernel: Annotated[str, option("VERSION", "Kernel of the lab: 6.12, 6.1 or 7.2.")] = _LAB[
-        "kernel"
-    ],
+    lab_kernel: Annotated[
+        str, option("VERSION", "Kernel of the lab: 6.12, 6.1 or 7.2.", panel=_IN_LAB)
+    ] = _LAB["kernel"],
     lab_link: Annotated[
-        str, option("LINK", "Network of the lab: RATE/ROUND-TRIP, or none.")
+        str, option("LINK", "Network of the lab: RATE/ROUND-TRIP, or none.", panel=_IN_LAB)
     ] = _LAB["link"],
     lab_nic: Annotated[
         str,
         option(
             "TYPE",
             "RDMA device of the lab: card (modelled card) or rxe (soft-RoCE).",
+            panel=_IN_LAB,
         ),
     ] = _LAB["nic"],
     as_json: Annotated[bool, flag("Print an event per line as JSON.", "--json", "-j")] = False,
@@ -248,6 +260,7 @@ def sweep(
             stored = kept.plan()
             _run(stored, kept, source(stored), as_json, again)
         return
+    preset = changes["preset"] = preset or _default_preset(lab)
     changes |= _length(seconds, file_size, preset, lab)
     if lab and not order and "nfsrdma" in (transport or ""):
         # with each exchange of the modules, nfsd of the lab is restarted
@@ -256,6 +269,13 @@ def sweep(
     run = source(plan)
     with Store(store) as kept:
         _run(plan, kept, run, as_json, again)
+
+
+def _default_preset(lab: bool) -> str:
+    """The grid without --preset: quick is too small and too short for a host with a card."""
+    from nfsrdma_tools.host.environment import lab_facts
+
+    return "quick" if lab or lab_facts() else "hardware"
 
 
 def _length(
@@ -305,8 +325,7 @@ def _plan(target: str | None, changes: dict[str, Any]) -> Plan:
 
     if not target:
         raise UsageError("the export is missing", "usage: nfsrdma sweep SERVER:/PATH")
-    name = changes.pop("preset") or "quick"
-    return preset(name, str(Target.parse(target)), **changes)
+    return preset(changes.pop("preset"), str(Target.parse(target)), **changes)
 
 
 def _lists(rsize: str | None, read_ahead: str | None, read_ahead_kb: str | None) -> dict[str, Any]:

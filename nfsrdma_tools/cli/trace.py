@@ -63,12 +63,12 @@ def trace(
             "Time per report (default: 1 s; nfsiostat without --count: one report).",
             "--interval",
             "-i",
-            min=0.1,
+            least=0.1,
         ),
     ] = None,
     count: Annotated[
         int | None,
-        option("N", "Stop after N reports (default: run until Ctrl-C).", "--count", "-c", min=1),
+        option("N", "Stop after N reports (default: run until Ctrl-C).", "--count", "-c", least=1),
     ] = None,
     mount: OneMount = None,
     pid: Annotated[
@@ -77,7 +77,7 @@ def trace(
             "PID",
             "Restrict to RPCs that process PID issues, without writeback by kernel threads "
             "(chunks, latency) (default: all processes).",
-            min=1,
+            least=1,
         ),
     ] = None,
     procedure: Annotated[

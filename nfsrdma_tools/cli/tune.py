@@ -102,6 +102,8 @@ def apply(
         if store
         else request_of_values(mount or Path(), *sizes)
     )
+    if cost := tuning.cost_of_rsize(request.rsize):
+        print(f"nfsrdma: {cost}", file=sys.stderr)
     if dry_run:
         print_changes(tuning.applying(request, remount=remount), as_json)
         return

@@ -77,7 +77,7 @@ class _Node(NamedTuple):
 
 
 def copy(source: str, target: str, options: Options) -> Copied:
-    """Copy a file, or a folder with ``recursive``; one of both is SERVER:/PATH."""
+    """Copy a file, or a folder with ``recursive``; exactly one of the two is SERVER:/PATH."""
     if is_remote(source) == is_remote(target):
         raise UsageError("one of source and target is SERVER:/PATH, the other a local path")
     if is_remote(source):

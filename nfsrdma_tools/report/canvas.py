@@ -145,8 +145,10 @@ def marker_of(names: Sequence[str], name: str) -> str:
     return MARKERS[names.index(name) % len(MARKERS)]
 
 
-LINE = 0.2
-"""Inches between labels at the ends of lines."""
+LINE = 0.17
+"""Inches of a line of a label at the end of a line."""
+_LABEL = 1.7
+"""Inches to the right of a panel for such labels."""
 
 
 @dataclass(frozen=True)
@@ -174,14 +176,18 @@ def panels(
     """
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
-    figure = Figure(figsize=(5.6 * (1 + 0.55 * (columns - 1)), 3.9 * (1 + 0.85 * (rows - 1))))
+    width = 5.6 if columns == 1 else 2 * (5.0 if room else 4.3)
+    figure = Figure(figsize=(width, 3.9 * (1 + 0.85 * (rows - 1))))
     grid = figure.subplots(rows, columns, sharey=one_scale, squeeze=False)
     axes = list(grid.flat)
     for spare in axes[len(names) :]:
         spare.remove()
-    right, wspace = (0.86, 0.42) if room else (0.97, 0.1)
+    left = 0.12 / columns**0.6
+    right = (0.86 if columns == 1 else 1 - _LABEL / width) if room else 0.97
+    panel = (right - left) * width - (_LABEL + 0.6)
+    wspace = (2 * (_LABEL + 0.6) / panel) if room else 0.1
     bottom, top = 0.145 / rows**0.7, 1 - 0.15 / rows**0.7
-    figure.subplots_adjust(0.12 / columns**0.6, bottom, right, top, wspace=wspace, hspace=0.27)
+    figure.subplots_adjust(left, bottom, right, top, wspace=wspace, hspace=0.27)
     for ax, name in zip(axes, names, strict=False):
         if name:
             ax.set_title(printable(name), fontsize=9.5, fontweight="normal", pad=4)
@@ -193,8 +199,11 @@ def describe(figure: Figure, title: str, finding: str, conditions: str) -> None:
     left = figure.subplotpars.left
     inch = 1 / figure.get_figheight()
     top = figure.subplotpars.top + (0.22 if len(figure.axes) > 1 else 0.08) * inch
-    figure.text(left, top + 0.22 * inch, printable(title), fontsize=12.5, fontweight="bold")
-    figure.text(left, top + 0.04 * inch, printable(finding), fontsize=9.5, color=MUTED)
+    lines = "\n".join(map(printable, title.splitlines()))
+    found = wrapped(finding, int(16 * figure.get_figwidth()))
+    rise = 0.2 + 0.16 * found.count("\n")
+    figure.text(left, top + rise * inch, lines, fontsize=12.5, fontweight="bold", va="bottom")
+    figure.text(left, top + 0.02 * inch, found, fontsize=9.5, color=MUTED, va="bottom")
     small = wrapped(conditions, int(17.5 * figure.get_figwidth()))
     note = figure.text(0.01, 0, small, fontsize=7, color=MUTED, va="top", wrap=False)
     note.set_gid("conditions")
@@ -245,10 +254,12 @@ def label_ends(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
     ordered = sorted(ends, key=lambda end: end[1])
     inches = ax.get_window_extent().height / ax.figure.dpi
     heights = ax.transAxes.inverted().transform(ax.transData.transform([e[:2] for e in ordered]))
-    heights_of_labels = apart([float(height) for _, height in heights], LINE / inches)
-    for (x, y, text, color), height in zip(ordered, heights_of_labels, strict=True):
+    texts = [printable(text).replace(", ", ",\n", 1) for _, _, text, _ in ordered]
+    gap = LINE * (0.2 + max((text.count("\n") + 1 for text in texts), default=1)) / inches
+    heights_of_labels = apart([float(height) for _, height in heights], gap)
+    for (x, y, _, color), text, height in zip(ordered, texts, heights_of_labels, strict=True):
         ax.annotate(
-            printable(text), (x, y), (1.035, height), textcoords="axes fraction", va="center",
+            text, (x, y), (1.035, height), textcoords="axes fraction", va="center",
             color=INK, fontsize=9.5, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": color, "lw": 0.9, "shrinkA": 1, "shrinkB": 4,
                         "relpos": (0, 0.5)},
@@ -256,7 +267,10 @@ def label_ends(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
 
 
 def apart(positions: Sequence[float], gap: float) -> list[float]:
-    """Move ascending positions as little as possible to be ``gap`` apart."""
+    """Move ascending positions as little as possible to be ``gap`` apart, and between 0 and 1.
+
+    If there is no room for all, the last ones are above 1.
+    """
     # spread each group of touching labels around its middle, until none touch
     groups: list[list[float]] = []
     for position in positions:
@@ -269,7 +283,8 @@ def apart(positions: Sequence[float], gap: float) -> list[float]:
 
 def _bottom(group: Sequence[float], gap: float) -> float:
     middle = sum(group) / len(group)
-    return max(0.0, middle - gap * (len(group) - 1) / 2)
+    span = gap * (len(group) - 1)
+    return max(0.0, min(middle - span / 2, 1 - span))
 
 
 def _top(group: Sequence[float], gap: float) -> float:

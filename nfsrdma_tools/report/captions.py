@@ -13,7 +13,7 @@ __all__ = [
     "actor", "ahead", "best_of", "cell", "nic", "one_host", "small_print", "title", "transport",
 ]  # fmt: skip
 
-_NAMES = {"tcp": "TCP", "rdma": "RDMA", "nfsrdma": "RDMA (nfsrdma)"}
+_NAMES = {"tcp": "TCP", "rdma": "RDMA, kernel's module", "nfsrdma": "RDMA, this project's module"}
 
 
 def transport(name: str) -> str:

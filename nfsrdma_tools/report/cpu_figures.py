@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FormatStrFormatter
 
 from nfsrdma_tools.report import canvas, captions
@@ -52,6 +53,14 @@ __all__ = [
     "per_operation",
 ]
 
+LEAST_READER_MS = 100.0
+"""The least system time of a run that figure 18 shows, in ms.
+
+Linux divides a process's time into user and system time by samples of the timer's tick (getrusage,
+cputime_adjust()), 4 ms with HZ=250: 25 of them.
+"""
+
+_WITHOUT, _DASHES = "without NIC", (0, (4, 2.5))
 PAPER_READ_AHEAD = 4
 """The reads ahead in figure 17 of the paper."""
 
@@ -77,7 +86,10 @@ def against_throughput(study: Study) -> Drawing | None:
         ax.set_xlabel("MB/s")
         ax.set_xlim(0, 1.12 * max(p.throughput.high for p in points))
         ax.tick_params(length=3, color=canvas.GRID)
-        _draw_lines(ax, study, mine, _at_throughput, _of_host, _host_alone)
+        # the ends are within the panel, where lines to labels beside it would look like data
+        ends = _draw_lines(ax, study, mine, _at_throughput, _of_host, _host_alone)
+        ax.legend(_keys(ends), [text for *_, text, _ in ends], loc="lower right", fontsize=8.5,
+                  frameon=False, labelcolor=canvas.INK)  # fmt: skip
         name_points(ax, [_named(mine, name) for name in study.transports])
     title = f"CPU against throughput, {captions.ahead(study, ahead)}"
     describe(figure, title, captions.cpu_finding(study, points), captions.small_print(study))
@@ -86,10 +98,10 @@ def against_throughput(study: Study) -> Drawing | None:
 
 
 def of_the_reader(study: Study) -> Drawing | None:
-    """Figure 18, or None if the reader's time was not measured."""
+    """Figure 18, or None if the reader's time was not measured, or is below the resolution."""
     ahead = nearest(study, 0)
     points = [p for p in study.buffered if p.cell.read_ahead == ahead and p.reader]
-    if not points:
+    if not points or min(_reader_ms(study, p) for p in points) < LEAST_READER_MS:
         return None
     shown = study.side_by_side(points)
     figure, axes = panels(list(shown))
@@ -98,11 +110,19 @@ def of_the_reader(study: Study) -> Drawing | None:
         ax.set_ylim(0, top or 1)
         ax.set_ylabel("system CPU (ms per MiB)")
         rsize_axis(ax, study)
-        _draw_lines(ax, study, mine, _at_rsize, _own_cpu, _own_alone)
+        label_ends(ax, _draw_lines(ax, study, mine, _at_rsize, _own_cpu, _own_alone))
     title = f"The {captions.actor(study)}'s own system CPU, {captions.ahead(study, ahead)}"
     describe(figure, title, captions.reader_finding(study, points), captions.small_print(study))
     caption = captions.reader_caption(study, ahead)
     return Drawing("fig18-reader-cpu", title, caption, captions.reader_alt(points), figure)
+
+
+def _reader_ms(study: Study, point: Point) -> float:
+    """The system time of the reader in a run, in ms."""
+    plan, mib = study.plan, study.plan.bytes_moved(point.cell) / (1 << 20)
+    if plan.seconds:
+        mib = point.throughput.mean * 1e6 * plan.seconds / (1 << 20)
+    return point.reader.mean * mib if point.reader else 0.0
 
 
 def _draw_lines(
@@ -112,7 +132,8 @@ def _draw_lines(
     where: Callable[[Point], float],
     what: Callable[[Point], Spread],
     alone: Callable[[Point], Spread | None],
-) -> None:
+) -> list[tuple[float, float, str, str]]:
+    """Draw a line per transport; returns x, y, name and colour of each end."""
     ends = []
     for name in study.transports:
         line = [p for p in points if p.cell.transport == name]
@@ -124,7 +145,14 @@ def _draw_lines(
             bars(ax, line, xs, [what(p) for p in line], (color, mark))
             ends.append((xs[-1], what(line[-1]).mean, captions.transport(name), color))
             ends += _without_nic(ax, xs, [alone(p) for p in line], line)
-    label_ends(ax, ends)
+    return ends
+
+
+def _keys(ends: Sequence[tuple[float, float, str, str]]) -> list[Line2D]:
+    return [
+        Line2D([], [], color=colour, ls=_DASHES if _WITHOUT in text else "-")
+        for *_, text, colour in ends
+    ]
 
 
 def _without_nic(
@@ -139,8 +167,8 @@ def _without_nic(
         return []
     cell = line[0].cell
     color = canvas.transport_colour(cell.transport, cell.personality)
-    ax.plot(*zip(*known, strict=True), color=color, lw=1.4, ls=(0, (4, 2.5)), zorder=2)
-    return [(*known[-1], "without NIC", color)]
+    ax.plot(*zip(*known, strict=True), color=color, lw=1.4, ls=_DASHES, zorder=2)
+    return [(*known[-1], f"{captions.transport(cell.transport)}, {_WITHOUT}", color)]
 
 
 def _named(points: list[Point], transport: str) -> list[tuple[float, float, str]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.report import captions
 from nfsrdma_tools.report.study import Point, Study
 from nfsrdma_tools.sizes import format_size, size_label
@@ -82,7 +83,9 @@ def _default(study: Study, best: Point) -> Point | None:
 def headline(study: Study, one: Advice) -> str:
     """The advice in one line."""
     name, size = captions.transport(one.transport), captions.size_word(study)
-    text = f"{name}: {size} {size_label(one.best.cell.rsize)}"
+    # docs/how-to/module.md: the module's state
+    state = " (experimental)" if one.transport == OURS else ""
+    text = f"{name}{state}: {size} {size_label(one.best.cell.rsize)}"
     if study.plan.has_read_ahead(one.best.cell):
         text += f" with {captions.window(one.best)}"
     if one.best.variant:

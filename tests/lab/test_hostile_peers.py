@@ -65,7 +65,7 @@ def test_a_server_that_answers_as_it_likes(both_ours: Lab, numbers: range) -> No
 
 @pytest.mark.nightly
 def test_a_server_that_answers_the_library_as_it_likes(both_ours: Lab, numbers: range) -> None:
-    """The same replies to a client without a kernel, and the same outcomes."""
+    """The same replies to a user-space client, and the same outcomes."""
     said = hostile_server(both_ours, SEED, numbers, client="library")
     tricks = sum(trick.on != "session" for trick in TRICKS.values()) if not FROM else 0
     assert sum(said["by_hand"].values()) == tricks

@@ -25,7 +25,7 @@ TINY = ("--vers", "3", "--file-size", "4M", "--runs", "1", "--exhaustive", "--no
 STORE = "/root/sweep.db"
 BACKGROUND = f"""
 cd /tmp; rm -f {STORE}* log; mkdir -p /mnt/sweep
-nfsrdma sweep {TARGET} --directory /mnt/sweep --output {STORE} --json "$@" >log 2>&1 & pid=$!
+nfsrdma sweep {TARGET} --mount /mnt/sweep --output {STORE} --json "$@" >log 2>&1 & pid=$!
 trials() {{ grep -c trialdone log; }}
 mounted() {{ grep -q ' /mnt/sweep nfs ' /proc/mounts; }}
 reading() {{ mounted && pgrep -f /sweep/[r]eader.py >/dev/null; }}
@@ -152,7 +152,7 @@ def test_kill_9_then_resume_and_only_one_on_a_mount_point(node: Lab) -> None:
         node,
         f"""
         until [ "$(trials)" -ge 2 ] && reading; do sleep 0.1; done
-        nfsrdma sweep {TARGET} --directory /mnt/../mnt/sweep --output /tmp/other.db; echo status $?
+        nfsrdma sweep {TARGET} --mount /mnt/../mnt/sweep --output /tmp/other.db; echo status $?
         rm -f /tmp/other.db*
         until reading; do sleep 0.05; done
         kill -9 $pid; wait $pid; echo killed $?
@@ -375,7 +375,7 @@ def test_a_sweep_on_hardware_is_by_time_and_has_loads(rate: str) -> None:
     [
         (("nosuchhost:/export",), "unknown host 'nosuchhost'"),
         (("server:/nothing",), "does not export '/nothing'"),
-        (("server:/export", "--directory", "/proc"), "in use"),
+        (("server:/export", "--mount", "/proc"), "in use"),
         (("server:/export", "--axis", "sunrpc.nothing=1"), "no tunable sunrpc.nothing"),
         (("server:/$(reboot) x",), "export"),
     ],

@@ -36,6 +36,17 @@ def test_readme_names_the_kernels_of_the_lab() -> None:
         assert set(named) == set(KERNELS)
 
 
+@pytest.mark.parametrize("target", ["sweep", "test", "test-lab"])
+def test_minutes_of_a_target_are_those_of_its_table(target: str) -> None:
+    testing = (ROOT / "docs/dev/testing.md").read_text()
+    (limit,) = re.findall(rf"^\| `make {target}` \|.*\| (\d+) min \|$", testing, re.M)
+    (text,) = re.findall(rf"^{target}:.*## (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert re.findall(r"(\d+) minutes", text) == [limit]
+    said = re.findall(rf"^\$ make {target} +#(.*)$", README, re.M)
+    assert said or target == "test-lab"
+    assert all(re.findall(r"(\d+) minutes", line) == [limit] for line in said)
+
+
 class Table(NamedTuple):
     """A table of a page below docs/: in a section that a benchmark writes, or anywhere."""
 

@@ -96,15 +96,17 @@ def test_help_names_exit_statuses_and_completion(
     for status in ("0 success", "1 failure", "2 wrong usage", "130 interrupted"):
         assert status in text
     assert "--install-completion" in text
-    commands = {line.split()[0] for line in text.split("Commands:")[1].splitlines() if line.strip()}
-    assert "results" in commands
+    headings = [line[:-1] for line in text.splitlines() if line.endswith(":") and line[0] != " "]
+    assert headings[1:] == list(main.SECTIONS)
+    listed = {line.split()[0] for line in text.splitlines() if line.startswith("  ")}
+    assert set(main.COMMANDS) <= listed
 
 
 @pytest.mark.parametrize("group", [(), ("lab",), ("link",), ("server",), ("results",), ("tune",)])
 def test_help_of_a_group_has_whole_sentences(
     group: tuple[str, ...], helps: dict[tuple[str, ...], tuple[str, str]]
 ) -> None:
-    lines = helps[group][0].split("Commands:")[1].splitlines()
+    lines = helps[group][0].splitlines()[1:]
     assert [line for line in lines if line.endswith("...")] == []
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.cli import link as link_cli
+from nfsrdma_tools.cli import mount as mount_cli
 from nfsrdma_tools.cli import server as server_cli
 from nfsrdma_tools.cli import tune as tune_cli
 from nfsrdma_tools.errors import UserError
@@ -186,7 +187,7 @@ def test_server_enable_takes_over_the_rdma_port(
     [
         (
             Nfsd(asked=CONFIGURED),
-            r"port 20050 \(/etc/nfs.conf requests it\) \(use --rdma-port 20050",
+            r"port 20050 \(/etc/nfs.conf requests it\); use --rdma-port 20050",
         ),
         (Nfsd(True, True, 20051), "port 20051 .nfsd listens on rdma 20051"),
         (Nfsd(asked=Requested(rdma_source="/etc/x", fault="no port")), "/etc/x: no port"),
@@ -350,3 +351,44 @@ def test_link_add_prints_json_as_link_show_does(
     link_cli.show(as_json=True)
     (shown,) = json.loads(capsys.readouterr().out)["links"]
     assert added == {"schema_version": 1, **shown}
+
+
+def test_link_delete_dry_run_deletes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(nldev, "links", lambda: [RXE])
+    link_cli.delete("rxe0", dry_run=True)
+    assert capsys.readouterr().out == "would delete the link rxe0 on eth0\n"
+    with pytest.raises(UserError, match="there is no RDMA device 'rxe1'"):
+        link_cli.delete("rxe1", dry_run=True)
+
+
+def test_mount_dry_run_prints_the_command_and_mounts_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mount_cli.mount("192.0.2.1:/a", str(tmp_path), rsize="64k", read_ahead=4, dry_run=True)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"would run mount.nfs 192.0.2.1:/a {tmp_path} -o ")
+    assert "rsize=65536" in first and "proto=rdma" in first
+    assert second == "would set the read-ahead to 4 blocks of rsize"
+    with pytest.raises(UserError, match="No such file or directory"):
+        mount_cli.mount("192.0.2.1:/a", str(tmp_path / "none"), dry_run=True)
+
+
+@pytest.mark.parametrize(("rsize", "requests"), [("64k", 16), ("1M", 0), (None, 0)])
+def test_tune_apply_says_what_an_rsize_below_the_default_costs(
+    rsize: str | None,
+    requests: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(tuning, "applying", lambda *_, **__: [])
+    tune_cli.apply(mount=Path("/mnt"), rsize=rsize, read_ahead=4, dry_run=True)
+    said = capsys.readouterr().err
+    assert bool(said) is bool(requests)
+    assert not requests or f"takes {requests} requests instead of 1" in said
+
+
+def test_a_hint_after_a_bracket_gets_none_of_its_own() -> None:
+    assert str(UserError("no link (driver x)", "add one")) == "no link (driver x); add one"
+    assert str(UserError("no link", "add one")) == "no link (add one)"

@@ -147,6 +147,17 @@ def test_a_trial_on_hardware_is_by_time(
     assert cli_sweep._length(*given) == fields
 
 
+@pytest.mark.parametrize(
+    ("lab", "node", "name"),
+    [(False, {}, "hardware"), (True, {}, "quick"), (False, {"lab clock": "wall"}, "quick")],
+)
+def test_the_default_preset_on_a_host_is_hardware(
+    monkeypatch: pytest.MonkeyPatch, lab: bool, node: dict[str, str], name: str
+) -> None:
+    monkeypatch.setattr("nfsrdma_tools.host.environment.lab_facts", lambda: node)
+    assert cli_sweep._default_preset(lab) == name
+
+
 def test_a_trial_that_reads_the_file_again_or_ends_with_it_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Man pages are made from the commands; `make deb` has man(1) and lintian read them."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import man_pages
 import pytest
 import typer
+
+from nfsrdma_tools.cli import main
 
 app = typer.Typer(help="A program.", add_completion=False, rich_markup_mode=None)
 group = typer.Typer(help="Things that belong together.")
@@ -48,7 +51,9 @@ def test_each_command_has_a_page_and_hidden_ones_have_none(pages: dict[str, str]
 
 def test_a_page_has_the_sections_of_a_man_page(pages: dict[str, str]) -> None:
     sections = [line[4:] for line in pages["prog-look"].splitlines() if line.startswith(".SH")]
-    assert sections == ["NAME", "SYNOPSIS", "DESCRIPTION", "ARGUMENTS", "OPTIONS", "SEE ALSO"]
+    first = ["NAME", "SYNOPSIS", "DESCRIPTION", "ARGUMENTS", "OPTIONS"]
+    assert sections == [*first, "EXIT STATUS", "FILES", "SEE ALSO"]
+    assert ".BR nfs (5),\n.BR exports (5),\n.BR rdma (8)\n" in pages["prog-look"]
     assert r".TH PROG\-LOOK 1" in pages["prog-look"]
     assert "prog\\-look \\- Look at a place\n" in pages["prog-look"]
     assert "\\fBprog look\\fR [OPTIONS]" in pages["prog-look"]
@@ -56,7 +61,7 @@ def test_a_page_has_the_sections_of_a_man_page(pages: dict[str, str]) -> None:
     assert "\\fB\\-c,\\fR \\fB\\-\\-count\\fR" in pages["prog-look"]
     assert "Where. [required]\n" in pages["prog-look"]
     assert ".SH COMMANDS\n.TP\n\\fBinner\\fR\nDo it inside\n" in pages["prog-group"]
-    assert ".BR prog (1),\n.BR prog\\-group\\-inner (1)\n" in pages["prog-group"]
+    assert ".BR prog (1),\n.BR prog\\-group\\-inner (1),\n" in pages["prog-group"]
     assert ".SH EXIT STATUS\n.TP\n\\fB0\\fR\n" in pages["prog"]
 
 
@@ -72,3 +77,23 @@ def test_the_program_has_a_page_for_each_command(tmp_path: Path) -> None:
     made = {path.name for path in man_pages.write(tmp_path)}
     assert {"nfsrdma.1", "nfsrdma-mount.1", "nfsrdma-lab.1", "nfsrdma-lab-up.1"} <= made
     assert made == {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [(name, line) for name, lines in man_pages.EXAMPLES.items() for line in lines],
+)
+def test_an_example_is_a_command_line_of_its_command(command: str, line: str) -> None:
+    program, *words = shlex.split(line)
+    assert program == "nfsrdma"
+    found = typer.main.get_command(main.app)
+    context = found.make_context("nfsrdma", list(words), resilient_parsing=True)
+    while hasattr(found, "commands") and words:
+        name = words.pop(0)
+        found = found.commands[name]
+        # a wrong option or value raises
+        with_values = not hasattr(found, "commands")
+        context = found.make_context(
+            name, list(words), parent=context, resilient_parsing=not with_values
+        )
+    assert context.command_path.startswith(command)

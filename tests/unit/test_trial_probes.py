@@ -126,8 +126,14 @@ def test_the_page_shows_it(store: Path, tmp_path: Path) -> None:
     assert point.reader_of_host.mean == pytest.approx((65536 * byte + io) * 16 / 1e6, rel=1e-3)
 
 
+def test_a_reader_s_time_of_few_ticks_has_no_figure(tmp_path: Path) -> None:
+    for seconds, shown in ((0.099, False), (0.101, True)):
+        path = stored(tmp_path / f"{seconds}.db", reader_system_s=seconds)
+        with Store(path, read_only=True) as opened:
+            assert bool(cpu_figures.of_the_reader(studies.load(opened))) is shown
+
+
 def test_nic_sampled_above_the_reader_s_time(tmp_path: Path) -> None:
     path = stored(tmp_path / "s.db", reader_system_s=1e-9)
     report = build.build(path, tmp_path / "out")
-    assert "fig18-reader-cpu.png" in {file.name for file in report.files}
     assert report.study.point(Cell("rdma", 65536, 4)).reader_of_host is None

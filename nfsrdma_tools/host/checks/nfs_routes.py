@@ -31,7 +31,8 @@ name has both (Target.netid)."""
 def routes(machine: Machine) -> Iterator[Finding]:
     """The routes to the given server, and to those of RDMA mounts, mounted or defined, have RDMA.
 
-    A mount over RDMA proves its route, whatever the tables say.  The MTU of the network devices
+    A working RDMA mount shows that its route works, whatever the tables say.
+    The MTU of the network devices
     below follows.
     """
     mounts = _rdma_mounts(machine)

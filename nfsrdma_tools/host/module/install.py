@@ -47,6 +47,7 @@ __all__ = [
     "registered",
     "source_folder",
     "uninstall",
+    "uninstalling",
 ]
 
 _TEXT = f"""# written by nfsrdma module install; nfsrdma module uninstall removes it
@@ -130,8 +131,7 @@ def installing() -> list[str]:
         return []
     steps = [] if path else [f"build {OURS} {source.version} for {release}"]
     if old:
-        kept = _DKMS_KEY if _has_other_modules() else ()
-        steps += [text for x in reversed(_way_back(old, kept)) if (text := _undo_step(x))]
+        steps += uninstalling()
     else:
         _refuse_foreign(source.version)
     commands = _dkms_commands(source.version, release)
@@ -164,6 +164,15 @@ def uninstall() -> Installed | None:
     if left:
         raise UserError(f"not removed: {', '.join(left)}", "repeat nfsrdma module uninstall")
     return here
+
+
+def uninstalling() -> list[str]:
+    """The steps of ``uninstall``; none if nothing is installed."""
+    here = installed()
+    if here is None:
+        return []
+    kept = _DKMS_KEY if _has_other_modules() else ()
+    return [text for x in reversed(_way_back(here, kept)) if (text := _undo_step(x))]
 
 
 def _require_root() -> None:

@@ -54,6 +54,7 @@ __all__ = [
     "prepare",
     "ready",
     "unload",
+    "unloading",
     "users",
 ]
 
@@ -159,6 +160,16 @@ def unload(journal: Journal) -> str | None:
         _verify_owner(state.before)
     module_state.save(None)
     return state.before if state else ""
+
+
+def unloading() -> list[str]:
+    """The steps of ``unload``; none if ours was not loaded.  UserError that names its users."""
+    if OURS not in kernel_modules.loaded():
+        return []
+    _refuse_used(OURS)
+    state = module_state.load()
+    before = state.before if state else ""
+    return [f"unload the module {OURS}", *([f"load the module {before}"] if before else [])]
 
 
 def prepare(journal: Journal, file: ModuleFile | None = None) -> None:

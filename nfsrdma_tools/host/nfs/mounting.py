@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,6 +50,7 @@ __all__ = [
     "inner_mounts",
     "mount",
     "mount_nfs",
+    "mounting",
     "unmount",
     "users",
     "verify_personality",
@@ -289,6 +291,19 @@ def mount(request: MountRequest, journal: Journal, timeout: float = _TIMEOUT_S) 
                 raise
 
 
+def mounting(request: MountRequest) -> list[str]:
+    """The steps of ``mount``, without root; UserError if the mount point cannot be used."""
+    directory = mountinfo.canonical(request.directory, mountinfo.read())
+    _check_mount_point(directory)
+    kb = request.read_ahead_kb
+    if request.read_ahead is not None:
+        ahead = [f"set the read-ahead to {request.read_ahead} blocks of rsize"]
+    else:
+        ahead = [f"set the read-ahead to {kb} KiB"] if kb is not None else []
+    asked = f" with personality {request.personality}" if request.personality else ""
+    return [f"run {shlex.join(_mount_argv(request, directory))}{asked}", *ahead]
+
+
 def _require_root(what: str) -> None:
     if os.geteuid() != 0:
         raise UserError(f"only root may {what}", "run this as root")
@@ -305,14 +320,19 @@ def _check_mount_point(directory: Path) -> None:
         raise UserError(f"mount point {directory}: {why}", "create the directory")
 
 
+def _mount_argv(request: MountRequest, directory: Path) -> tuple[str, ...]:
+    """The command of mount.nfs; UnknownHostError if the server has no address."""
+    netid = request.target.netid(request.family, request.ipv6)
+    options = request.mount_options(netid)
+    return ("mount.nfs", str(request.target), str(directory), "-o", options)
+
+
 def mount_nfs(request: MountRequest, directory: Path, timeout: float) -> None:
     """Run mount.nfs, and kill it after ``timeout`` seconds.
 
     Raises UnknownHostError, MountError for a known message, CommandError for others.
     """
-    netid = request.target.netid(request.family, request.ipv6)
-    options = request.mount_options(netid)
-    argv = ("mount.nfs", str(request.target), str(directory), "-o", options)
+    argv = _mount_argv(request, directory)
     result = run(*_END_WITH_US, *argv, check=False, timeout=timeout)
     if result.returncode:
         raise _explain(request, result, timeout)

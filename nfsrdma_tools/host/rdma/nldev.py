@@ -43,6 +43,7 @@ __all__ = [
     "message_type",
     "remove_link",
     "resources",
+    "soft_link",
     "statistics",
     "to_counters",
     "to_device",
@@ -285,11 +286,8 @@ def check_link(kind: str, name: str, netdev: str) -> None:
         raise UserError(f"RDMA device {name} already exists", "choose another name")
 
 
-def remove_link(name: str, journal: Journal) -> Link:
-    """Delete a soft link and return it; ``journal`` gets the undo, which adds it again.
-
-    UserError if there is no such link or if it is hardware.
-    """
+def soft_link(name: str) -> Link:
+    """The soft link with this name; UserError if there is none or if it is hardware."""
     link = _find(name)
     if link is None:
         raise UserError(f"there is no RDMA device {name!r}", "see: nfsrdma link show")
@@ -298,6 +296,15 @@ def remove_link(name: str, journal: Journal) -> Link:
         raise UserError(
             f"{name} is not a soft link (driver {kind})", "nfsrdma deletes only soft links"
         )
+    return link
+
+
+def remove_link(name: str, journal: Journal) -> Link:
+    """Delete a soft link and return it; ``journal`` gets the undo, which adds it again.
+
+    UserError if there is no such link or if it is hardware.
+    """
+    link = soft_link(name)
     kind = _type(link.device.driver)
     undo = Run(("rdma", "link", "add", name, "type", kind, "netdev", link.netdev))
     journal.add(undo)

@@ -32,6 +32,7 @@ from nfsrdma_tools.host.transports import family
 from nfsrdma_tools.host.tune import definition as tune_definition
 from nfsrdma_tools.host.tune import udev_helper
 from nfsrdma_tools.host.tune.definition import Edit
+from nfsrdma_tools.sizes import format_size
 
 __all__ = [
     "HELPER",
@@ -88,6 +89,10 @@ class TuneState:
         """The names of tuned values that are not in effect, for example ("rsize",)."""
         names = ("rsize", "wsize", "read_ahead_kb")
         return tuple(n for n in names if getattr(self.tuned, n) not in (None, getattr(self, n)))
+
+
+DEFAULT_RSIZE = 1 << 20
+"""Linux requests it for a mount without the option: NFS_MAX_FILE_IO_SIZE."""
 
 
 class PartlyUndoneError(UserError):
@@ -202,6 +207,19 @@ def require_measured(
 
 def _tuned_mounts(root: Path) -> list[Tuned]:
     return tune_state.load(root) or []
+
+
+def cost_of_rsize(rsize: int | None) -> str:
+    """What an rsize below the kernel's default costs, as a sentence; "" for others."""
+    if rsize is None or rsize >= DEFAULT_RSIZE:
+        return ""
+    default = format_size(DEFAULT_RSIZE)
+    return (
+        f"rsize {format_size(rsize)} is below the kernel's default of {default}: "
+        f"a read of {default} takes {-(-DEFAULT_RSIZE // rsize)} requests "
+        "instead of 1, also of programs that the sweep did not measure; omit rsize to keep the "
+        "default"
+    )
 
 
 def show(root: Path = SLASH) -> list[TuneState]:
