@@ -81,7 +81,7 @@ def show_findings(patch: PATCH, _: Path) -> None:
 
 def show_messages(patch: PATCH, _: Path) -> None:
     patch.setattr(kernel_log, "boot_log", list)
-    patch.setattr(kernel_log, "explain", lambda _: [filled(Explanation)])
+    patch.setattr(kernel_log, "read_log", lambda _: kernel_log.Log([filled(Explanation)], 1, 1))
     explain.explain(as_json=True)
 
 
@@ -215,7 +215,7 @@ MOUNT = (
 )
 MOUNT_AND_MODULE = MOUNT.replace("nconnect", "module module_origin nconnect")
 LAB = (
-    "accel config(clients clock cpus extras kernel link memory name nic shape) keys name owner "
+    "accel config(clients clock cpus extras kernel kernel_args link memory name nic shape) keys name owner "
     "phase report"
 )
 DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
