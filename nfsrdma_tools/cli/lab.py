@@ -93,13 +93,19 @@ def up(
     extras: Annotated[
         bool, flag("Use the image with Kerberos, tshark and perftest.", "--extras")
     ] = False,
+    kernel_args: Annotated[
+        str,
+        option("ARGS", "Add ARGS to the kernel's command line, such as init_on_alloc=0."),
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Start a lab; it runs until `nfsrdma lab down`."""
     from nfsrdma_tools.lab import lab
     from nfsrdma_tools.lab.config import LabConfig, clock_name
 
-    config = LabConfig(name, shape, kernel, clock, link, clients, memory, nic, cpus, extras)
+    config = LabConfig(
+        name, shape, kernel, clock, link, clients, memory, nic, cpus, extras, kernel_args
+    )
     state = lab.up(config, _step)
     if as_json:
         # as `lab status` prints it

@@ -37,7 +37,13 @@ __all__ = ["sweep"]
 
 LAB_TARGET = "server:/export"
 _FLEET, _IN_LAB = "Options of several hosts", "Options of a lab"
-_LAB = {"clock": "instructions", "kernel": "6.12", "link": "10gbit/20us", "nic": "card"}
+_LAB = {
+    "clock": "instructions",
+    "kernel": "6.12",
+    "link": "10gbit/20us",
+    "nic": "card",
+    "kernel_args": "",
+}
 # in memory: this copy need not last, and an emulated disk delays each trial
 _LAB_STORE = "/run/sweep.db"
 
@@ -216,6 +222,14 @@ def sweep(
             panel=_IN_LAB,
         ),
     ] = _LAB["nic"],
+    lab_kernel_args: Annotated[
+        str,
+        option(
+            "ARGS",
+            "Add ARGS to the command line of the lab's kernel, such as init_on_alloc=0.",
+            panel=_IN_LAB,
+        ),
+    ] = _LAB["kernel_args"],
     as_json: Annotated[bool, flag("Print an event per line as JSON.", "--json", "-j")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -229,7 +243,13 @@ def sweep(
     from nfsrdma_tools.sweep.store import Store
 
     options = Options(server_ssh, keep_file, probes, _rhythm(start_at, interval))
-    where = {"clock": lab_clock, "kernel": lab_kernel, "link": lab_link, "nic": lab_nic}
+    where = {
+        "clock": lab_clock,
+        "kernel": lab_kernel,
+        "link": lab_link,
+        "nic": lab_nic,
+        "kernel_args": lab_kernel_args,
+    }
     where = where if lab else {}
     source = _in_lab(where, probes) if lab else _here(options)
     again = _again(options, where)
@@ -397,6 +417,7 @@ def _in_lab(where: dict[str, str], probes: bool) -> Source:
         clock=where["clock"],
         link=where["link"],
         nic=where["nic"],
+        kernel_args=where["kernel_args"],
     )
 
     def step(text: str) -> None:
@@ -451,7 +472,9 @@ def _store_of(plan: Plan, trials: Iterable[Trial]) -> bytes:
 def _again(options: Options, lab: dict[str, str]) -> list[str]:
     """Options that a resumed sweep needs because the store does not have them."""
     words = ["--lab"] if lab else []
-    words += [f"--lab-{key}={value}" for key, value in lab.items() if value != _LAB[key]]
+    words += [
+        f"--lab-{key.replace('_', '-')}={value}" for key, value in lab.items() if value != _LAB[key]
+    ]
     words += [f"--server-ssh={options.server_ssh}"] if options.server_ssh else []
     words += ["--keep-file"] * options.keep_file
     return words + ["--no-probes"] * (not options.probes)

@@ -28,7 +28,7 @@ _MODULES = (
     "mlx5_ib",
     "irdma",
 )
-_LAB = ("clock", "accel", "shape", "link", "nic", "kernel", "qemu")
+_LAB = ("clock", "accel", "shape", "link", "nic", "kernel", "kernel_args", "qemu")
 # of nfsrdma_card, in debugfs: what its time depends on
 _CARD = ("rate", "latency", "message", "units", "cache_entries", "cache_miss", "moderation")
 

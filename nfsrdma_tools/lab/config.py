@@ -70,6 +70,8 @@ class LabConfig:
     nic: str = _NICS[0]
     cpus: int = 2
     extras: bool = False
+    kernel_args: str = ""
+    """Added to the kernel's command line, such as "init_on_alloc=0"."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", self.name):
@@ -84,6 +86,11 @@ class LabConfig:
             raise UsageError(f"clients is {self.clients}", "it can be 1 to 16")
         if not 1 <= self.cpus <= 8:
             raise UsageError(f"cpus is {self.cpus}", "it can be 1 to 8")
+        if len(self.kernel_args) > 1024 or not re.fullmatch(r"[!-~ ]*", self.kernel_args):
+            raise UsageError(
+                f"the kernel's arguments are {self.kernel_args!r}",
+                "use up to 1,024 ASCII characters",
+            )
         if not 512 <= self.memory <= 65536:
             raise UsageError(f"memory is {self.memory} MiB", "it can be 512 to 65536")
         if self.shape == "pair" and self.clock == "instructions":

@@ -113,7 +113,9 @@ def _our_module(kernel: kernels.Kernel, base: image.Image, step: _Step) -> Path 
 
 def _hardware(config: LabConfig, engine: str) -> Hardware:
     cpus = config.cpus if config.clock == "wall" else 1
-    return Hardware(config.kernel, config.clock, engine, cpus, config.memory)
+    return Hardware(
+        config.kernel, config.clock, engine, cpus, config.memory, kernel_args=config.kernel_args
+    )
 
 
 class Lab(Nodes):

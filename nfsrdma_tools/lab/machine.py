@@ -57,6 +57,7 @@ class Hardware:
     cpus: int
     memory: int
     lan: tuple[str, ...] = ()
+    kernel_args: str = ""
 
 
 def qemu_argv(
@@ -71,7 +72,7 @@ def qemu_argv(
         *("-no-reboot", *_processor(hardware)),
         *("-m", str(hardware.memory), "-display", "none"),
         *("-serial", f"file:{folder / node}.console"),
-        *_boot(kernel),
+        *_boot(kernel, hardware.kernel_args),
         # unsafe: QEMU ignores flushes, because the disk does not outlive the lab
         *("-drive", f"file={disk},if=virtio,cache=unsafe,discard=unmap"),
         *_modules(kernel),
@@ -85,10 +86,10 @@ def qemu_argv(
     )
 
 
-def _boot(kernel: Kernel) -> tuple[str, ...]:
+def _boot(kernel: Kernel, kernel_args: str) -> tuple[str, ...]:
     more = _CHECKING if kernel.name in CHECKING else ""
     files = ("-kernel", str(kernel.vmlinuz), "-initrd", str(kernel.initrd))
-    return (*files, "-append", _APPEND + more)
+    return (*files, "-append", f"{_APPEND}{more} {kernel_args}".rstrip())
 
 
 def _modules(kernel: Kernel) -> tuple[str, ...]:

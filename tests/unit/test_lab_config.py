@@ -61,7 +61,14 @@ def test_modelled_cards_need_the_shape_solo() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("shape", "ring"), ("kernel", "5.10"), ("clock", "sun"), ("clients", 0), ("memory", 1)],
+    [
+        ("shape", "ring"),
+        ("kernel", "5.10"),
+        ("clock", "sun"),
+        ("clients", 0),
+        ("memory", 1),
+        ("kernel_args", "é"),
+    ],
 )
 def test_what_cannot_be_had_is_named(field: str, value: object) -> None:
     with pytest.raises(UserError, match=str(value)):

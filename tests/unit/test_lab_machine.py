@@ -48,6 +48,16 @@ def test_an_emulated_processor_copies_8_bytes_at_a_time_on_each_clock() -> None:
     assert "-cpu max,erms=off,fsrm=off -smp 2" in argv
 
 
+def test_arguments_of_the_kernel_end_its_command_line() -> None:
+    argv = qemu_argv(
+        Hardware("6.12", "wall", "tcg", 2, 1024, kernel_args="init_on_alloc=0 quiet"),
+        Kernel("6.12", Path("/k")), Path("/l"), Path("/d/n"), "n",
+    )  # fmt: skip
+    line = argv[argv.index("-append") + 1]
+    assert line.endswith(" init_on_alloc=0 quiet")
+    assert line.startswith("console=ttyS0 ")
+
+
 @pytest.mark.parametrize(
     ("command", "how"), (("kill -SEGV $$", "signal 11"), ("exit 0", "exit status 0"))
 )
