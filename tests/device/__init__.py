@@ -184,6 +184,14 @@ class Device:
         words = (os.fsencode(path), kind, mode, data, ctypes.c_uint64(len(data)))
         assert not self._functions.device_put(*words), path
 
+    def put_name(self, path: str, name: bytes) -> None:
+        """Put a file into a directory by a name that no path has, such as one with a slash."""
+        assert not self._functions.device_put_name(os.fsencode(path), name), path
+
+    def set_time(self, path: str, ns: int) -> None:
+        """Set the times of a file, in nanoseconds."""
+        assert not self._functions.device_set_time(os.fsencode(path), ctypes.c_uint64(ns)), path
+
     def get(self, path: str, disk: bool = False) -> bytes | None:
         """The bytes of a file; None if there is none."""
         words = (os.fsencode(path), ctypes.c_bool(disk))

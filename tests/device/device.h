@@ -28,6 +28,7 @@ struct settings {
 	uint64_t silent;	/* the server does not answer requests for connections */
 	uint64_t credits;	/* that the server grants */
 	uint64_t inline_size;	/* of the server */
+	uint64_t reply_size;	/* of what it sends, if that differs; else 0 */
 	uint64_t private_data;	/* the server sends private data (RFC 8797) */
 	uint64_t read_max, write_max;
 	uint64_t shortened;	/* READ and WRITE move half of the bytes */
@@ -35,6 +36,8 @@ struct settings {
 	uint64_t end_after;	/* the connection ends instead of the reply to this call, counted from now; 0: never */
 	uint64_t attributes;	/* replies have post_op_attr */
 	uint64_t mount_error;	/* status of MNT */
+	uint64_t no_mount_daemon;	/* the server has none */
+	uint64_t personalities;	/* bits of those that the server, then one of nfsrdma, accepts; 0: another server */
 	uint64_t seed;
 };
 
@@ -43,6 +46,7 @@ struct counters {
 	uint64_t calls, reads, writes, commits, connects, registered, held;
 	uint64_t contexts, pds, mrs, cqs, qps, channels, ids, event_channels, connections;
 	uint64_t most_connections;	/* at a time */
+	uint64_t port;		/* of the last address that the client resolved */
 };
 
 extern struct settings settings;

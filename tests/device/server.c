@@ -410,7 +410,7 @@ static uint32_t asked_failure(uint32_t procedure, uint64_t offset)
 /* A Call that the server has accepted */
 struct call {
 	struct connection *connection;
-	uint32_t xid, procedure;
+	uint32_t xid, version, procedure;
 	struct in in;
 	struct in data;		/* a Read chunk that holds the data of WRITE, or text of SYMLINK */
 	struct out *out;
@@ -936,7 +936,8 @@ static bool get_rpc(struct call *call)
 	if (get(in) || get(in) != 2)
 		return false;
 	program = get(in);
-	if (program != 100003 || get(in) != 3)
+	call->version = get(in);
+	if (program != 100003 || (call->version != 3 && call->version != 4))
 		return false;
 	call->procedure = get(in);
 	if (get(in) != 1 || (length = get(in)) > 400 || !get_bytes(in, length))
@@ -1073,6 +1074,14 @@ void server_call(struct connection *connection, const uint8_t *message, uint32_t
 	put(&out, 1);
 	put(&out, 0);
 	put64(&out, 0);
+	if (call.version != 3) {
+		/* PROG_MISMATCH, and the versions that there are */
+		put(&out, 2);
+		put(&out, 3);
+		put(&out, 3);
+		answer(&call, &header);
+		return;
+	}
 	put(&out, OK);
 	if (!run(&call)) {
 		out.used -= 4;
@@ -1088,7 +1097,7 @@ static uint8_t mount_results[1024];
 static void mount(const char *path, struct out *out)
 {
 	struct node *node = walk(path, 0, 0);
-	bool exported = !strncmp(path, "/export", 7) && (!path[7] || path[7] == '/');
+	bool exported = !strcmp(path, "/") || (!strncmp(path, "/export", 7) && (!path[7] || path[7] == '/'));
 	uint32_t status = settings.mount_error;
 
 	if (!status)
@@ -1135,9 +1144,14 @@ static struct clnt_ops mount_ops = { .cl_call = mount_call, .cl_destroy = mount_
 CLIENT *clnt_create_timed(const char *host, rpcprog_t program, rpcvers_t version, const char *type,
 			  const struct timeval *timeout)
 {
-	CLIENT *client = must(calloc(1, sizeof(*client)));
+	CLIENT *client;
 
 	(void)host, (void)program, (void)version, (void)type, (void)timeout;
+	if (settings.no_mount_daemon) {
+		rpc_createerr.cf_stat = RPC_PROGNOTREGISTERED;
+		return NULL;
+	}
+	client = must(calloc(1, sizeof(*client)));
 	client->cl_ops = &mount_ops;
 	client->cl_auth = authnone_create();
 	return client;
@@ -1199,6 +1213,8 @@ EXPORTED int device_put(const char *path, uint32_t type, uint32_t mode, const vo
 
 	device_lock();
 	node = walk(path, type, mode);
+	if (node)
+		node->mode = mode;
 	if (node && type != FOLDER_TYPE) {
 		resize(&node->data, 0);
 		store(&node->data, 0, data, length);
@@ -1206,6 +1222,32 @@ EXPORTED int device_put(const char *path, uint32_t type, uint32_t mode, const vo
 		store(&node->disk, 0, data, length);
 		modify(node);
 	}
+	device_unlock();
+	return node ? 0 : -1;
+}
+
+/* Put a file into a directory by a name that no path has, such as one with a slash */
+EXPORTED int device_put_name(const char *path, const char *name)
+{
+	struct node *folder;
+
+	device_lock();
+	folder = walk(path, 0, 0);
+	if (folder)
+		add_entry(folder, name, new_node(FILE_TYPE, 0644));
+	device_unlock();
+	return folder ? 0 : -1;
+}
+
+/* Set the times of a file, in nanoseconds */
+EXPORTED int device_set_time(const char *path, uint64_t ns)
+{
+	struct node *node;
+
+	device_lock();
+	node = walk(path, 0, 0);
+	if (node)
+		node->modified = ns;
 	device_unlock();
 	return node ? 0 : -1;
 }

@@ -1291,7 +1291,11 @@ static int cm_step(struct rdma_cm_id *cm_id, const char *step, enum rdma_cm_even
 
 int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *from, struct sockaddr *to, int timeout)
 {
-	(void)from, (void)to, (void)timeout;
+	(void)from, (void)timeout;
+	device_lock();
+	/* the port of IPv6 stands in the same place */
+	counters.port = ntohs(((struct sockaddr_in *)to)->sin_port);
+	device_unlock();
 	return cm_step(id, "resolve_addr", RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ADDR_ERROR);
 }
 
@@ -1331,12 +1335,18 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
+static uint32_t reply_size(void)
+{
+	return settings.reply_size ? settings.reply_size : settings.inline_size;
+}
+
 /* RFC 8797, section 4: sizes that one end gave, else the default of RFC 8166 */
 static void agree(struct connection *connection, const struct rdma_conn_param *param)
 {
 	const uint8_t *data = param->private_data;
 	uint32_t send = INLINE_DEFAULT, receive = INLINE_DEFAULT;
-	uint32_t ours = settings.private_data ? settings.inline_size : INLINE_DEFAULT;
+	uint32_t calls = settings.private_data ? settings.inline_size : INLINE_DEFAULT;
+	uint32_t replies = settings.private_data ? reply_size() : INLINE_DEFAULT;
 
 	if (param->private_data_len >= 8 && data[0] == 0xf6 && data[1] == 0xab && data[2] == 0x0e &&
 	    data[3] == 0x18 && data[4] == 1) {
@@ -1344,17 +1354,24 @@ static void agree(struct connection *connection, const struct rdma_conn_param *p
 		receive = size_of(data[7]);
 	}
 	connection->terms = (struct terms){
-		.call_max = least(send, ours), .reply_max = least(receive, ours), .granted = 1,
+		.call_max = least(send, calls), .reply_max = least(receive, replies), .granted = 1,
 	};
 }
 
-static void give_private_data(struct cm_event *event)
+/* The extension of nfsrdma: of the personalities that the client requests, those that the server accepts */
+static void give_private_data(struct cm_event *event, const struct rdma_conn_param *param)
 {
-	uint8_t size = (settings.inline_size >> 10) - 1;
-	const uint8_t data[] = { 0xf6, 0xab, 0x0e, 0x18, 1, 0, size, size };
+	const uint8_t *wanted = param->private_data_len >= 28 ? param->private_data : NULL;
+	uint8_t send = (reply_size() >> 10) - 1, receive = (settings.inline_size >> 10) - 1;
+	const uint8_t data[] = { 0xf6, 0xab, 0x0e, 0x18, 1, 0, send, receive };
+	const uint8_t extension[] = {
+		'N', 'F', 'R', 'X', 1, 0, 0, 0, 0, 0, 0, wanted ? wanted[19] & settings.personalities : 0,
+	};
 
 	if (settings.private_data)
 		memcpy(event->private_data, data, sizeof(data));
+	if (settings.private_data && settings.personalities)
+		memcpy(event->private_data + sizeof(data), extension, sizeof(extension));
 	event->event.param.conn.private_data = event->private_data;
 	event->event.param.conn.private_data_len = sizeof(event->private_data);
 }
@@ -1411,7 +1428,7 @@ int rdma_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 		connection_begins(connection);
 	}
 	give_private_data(cm_report(id, settings.iwarp ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_RESPONSE,
-				    0));
+				    0), param);
 out:
 	device_unlock();
 	return error ? -1 : 0;
@@ -1520,6 +1537,7 @@ static const struct name {
 	SETTING(late), SETTING(late_sends), SETTING(spurious), SETTING(iwarp), SETTING(refuse), SETTING(silent),
 	SETTING(credits), SETTING(inline_size), SETTING(private_data), SETTING(read_max), SETTING(write_max),
 	SETTING(shortened), SETTING(hold), SETTING(end_after), SETTING(attributes), SETTING(mount_error), SETTING(seed),
+	SETTING(no_mount_daemon), SETTING(personalities), SETTING(reply_size), COUNTER(port),
 	COUNTER(calls), COUNTER(reads), COUNTER(writes), COUNTER(commits), COUNTER(connects), COUNTER(registered),
 	COUNTER(held), COUNTER(contexts), COUNTER(pds), COUNTER(mrs), COUNTER(cqs), COUNTER(qps), COUNTER(channels), COUNTER(ids),
 	COUNTER(event_channels), COUNTER(connections), COUNTER(most_connections),
