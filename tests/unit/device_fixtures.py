@@ -4,13 +4,14 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from device import COMPILER, FOLDER, SANITIZER, Device, build
 
-from nfsrdma_tools.client import Session, connect, library
+from nfsrdma_tools.client import Session, connect, library, session
 
-__all__ = ["DATA", "device", "device_library", "opened"]
+__all__ = ["DATA", "Recorder", "device", "device_library", "opened", "recorder"]
 
 DATA = os.urandom(50_001)
 
@@ -41,3 +42,33 @@ def opened(device: Device) -> Iterator[Session]:
     del device
     with connect("server:/export") as made:
         yield made
+
+
+class Recorder:
+    """The functions of the library; notes what the binding gives to two of them."""
+
+    def __init__(self, functions: Any) -> None:
+        self._functions = functions
+        self.options: list[dict[str, int]] = []
+        self.flags: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._functions, name)
+
+    def nfsrdma_connect(self, target: bytes, options: Any, box: Any) -> int:
+        names = ("port", "timeout", "arena", "version", "personality", "optimistic", "cache")
+        self.options.append({name: getattr(options, name) for name in names})
+        return int(self._functions.nfsrdma_connect(target, options, box))
+
+    def nfsrdma_open(self, of: Any, path: bytes, flags: int, mode: int, box: Any) -> int:
+        self.flags.append(flags)
+        return int(self._functions.nfsrdma_open(of, path, flags, mode, box))
+
+
+@pytest.fixture
+def recorder(device: Device, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    del device
+    loaded = library.load()
+    made = Recorder(loaded.functions)
+    monkeypatch.setattr(session, "load", lambda: loaded._replace(functions=made))
+    return made

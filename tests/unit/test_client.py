@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cffi
 import pytest
-from device import COMMIT, FOLDER, LINK, READ, Device
-from unit.device_fixtures import DATA, device, device_library, opened
-from unit.library_stand_in import Node, StandIn, ffi
+from device import COMMIT, FOLDER, LINK, READ, SANITIZER, Change, Device, build
+from unit.device_fixtures import DATA, Recorder, device, device_library, opened, recorder
 
 from nfsrdma_tools.client import connect, library, session
 from nfsrdma_tools.client.session import PERSONALITIES, Session
@@ -25,14 +25,12 @@ from nfsrdma_tools.errors import UserError
 ROOT = Path(__file__).parents[2]
 HEADER = (ROOT / "lib" / "nfsrdma.h").read_text()
 
-__all__ = ["device", "device_library", "opened"]
+__all__ = ["device", "device_library", "opened", "recorder"]
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """A library that says and gets what a server seldom does."""
-    made = StandIn()
-    monkeypatch.setattr(session, "load", lambda: made.library)
+def declared() -> Any:
+    made = cffi.FFI()
+    made.cdef(library.declarations())
     return made
 
 
@@ -43,14 +41,14 @@ def test_each_function_of_the_header_is_declared() -> None:
     wanted = set(re.findall(r"^ \* (nfsrdma_\w+) - ", HEADER, re.MULTILINE))
     assert len(wanted) > 30
     # any library: cffi lists the functions that it would look for
-    assert set(dir(ffi().dlopen(None))) >= wanted
+    assert set(dir(declared().dlopen(None))) >= wanted
 
 
 def test_struct_stat_has_the_layout_of_this_machine(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * 12345)
     (tmp_path / "file").chmod(0o640)
     os.link(tmp_path / "file", tmp_path / "link")
-    made = ffi()
+    made = declared()
     libc = made.dlopen(None)
     made.cdef("int lstat(const char *path, struct stat *found);", override=True)
     for path in (tmp_path / "file", tmp_path, Path("/dev/null")):
@@ -98,31 +96,41 @@ def test_terms_and_stats(device: Device, opened: Session) -> None:
     assert opened.stats.connects == 1
 
 
-def test_options_and_errors_of_connect(server: StandIn) -> None:
-    connect("server:/export", port=20050, timeout=1.5).close()
-    assert server.options == {
-        "port": 20050, "timeout": 1500, "arena": 0, "version": 3, "personality": 0,
-        "optimistic": 0, "cache": 0,
-    }  # fmt: skip
-    connect("server:/export", vers="4.1").close()
-    assert server.options["version"] == 41
+def test_options_and_errors_of_connect(device: Device, recorder: Recorder) -> None:
+    connect("server:/export", port=20050, timeout=15.5).close()
+    assert recorder.options == [
+        {
+            "port": 20050, "timeout": 15_500, "arena": 0, "version": 3, "personality": 0,
+            "optimistic": 0, "cache": 0,
+        }
+    ]  # fmt: skip
+    assert device.port == 20050
+    # the server has NFSv3 alone
+    with pytest.raises(OSError) as caught:
+        connect("server:/export", vers="4.1")
+    assert caught.value.errno == errno.EPROTONOSUPPORT
+    assert recorder.options[1]["version"] == 41
     with pytest.raises(ValueError, match=r"one of 3, 4\.1"):
         connect("server:/export", vers="4")
+    device.put("/other", kind=FOLDER)
     with pytest.raises(PermissionError, match="the mount daemon refuses it"):
         connect("server:/other")
+    device.set(silent=1)
+    with pytest.raises(TimeoutError, match="250 ms"):
+        connect("server:/export", timeout=0.25)
     with pytest.raises(ValueError, match="null byte"):
         connect("server:/a\0b")
 
 
-def test_files_of_an_optimistic_session_have_the_flag(server: StandIn) -> None:
+def test_files_of_an_optimistic_session_have_the_flag(recorder: Recorder) -> None:
     found = re.search(r"#define NFSRDMA_OPTIMISTIC\s+(0x\w+)", HEADER)
     assert found
-    server.nodes["/export/data"] = Node()
     with connect("server:/export", optimistic=True, cache=1 << 20) as made, made.open("data"):
-        assert (server.options["optimistic"], server.options["cache"]) == (1, 1 << 20)
-        assert server.open_flags == [int(found[1], 16) | os.O_RDONLY]
+        (options,) = recorder.options
+        assert (options["optimistic"], options["cache"]) == (1, 1 << 20)
+        assert recorder.flags == [int(found[1], 16) | os.O_RDONLY]
     with connect("server:/export") as made, made.open("data"):
-        assert server.open_flags[1:] == [os.O_RDONLY]
+        assert recorder.flags[1:] == [os.O_RDONLY]
 
 
 def test_stats_are_those_of_the_header() -> None:
@@ -175,15 +183,55 @@ def test_long_directories_are_listed(device: Device, opened: Session) -> None:
     assert [entry.stat for entry in opened.scandir("many")] == [None] * 500
 
 
-@pytest.mark.parametrize("name", [b"..", b".", b"a/b", b"/etc", b""])
-def test_names_that_lead_elsewhere_are_refused(server: StandIn, name: bytes) -> None:
-    server.names["/export"] = [name]
-    with connect("server:/export") as made:
-        with pytest.raises(OSError, match="the server sent the name") as caught:
-            made.listdir()
-        assert caught.value.errno == errno.EBADMSG
-        gc.collect()
-        assert not server.dirs
+@pytest.mark.parametrize("name", [b"a/b", b"/etc", b""])
+def test_names_that_lead_elsewhere_are_refused(
+    device: Device, opened: Session, name: bytes
+) -> None:
+    device.put_name("/export", name)
+    with pytest.raises(OSError, match="the server sent a name with a slash") as caught:
+        opened.listdir()
+    assert caught.value.errno == errno.EBADMSG
+
+
+def test_names_of_the_directory_and_the_one_above_are_left_out(
+    device: Device, opened: Session
+) -> None:
+    device.put_name("/export", b".")
+    device.put_name("/export", b"..")
+    assert opened.listdir() == ["data"]
+
+
+SLASH = Change("directory.c", "if (!*from->name || strchr(from->name, '/'))", "if (0)")
+DOTS = Change(
+    "directory.c",
+    '} while (!strcmp(from->name, ".") || !strcmp(from->name, ".."));',
+    "} while (0);",
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [(DOTS, b".."), (DOTS, b"."), (SLASH, b"a/b"), (SLASH, b"/etc"), (SLASH, b"")],
+)
+@pytest.mark.usefixtures("device_library")
+def test_names_are_refused_a_second_time(
+    monkeypatch: pytest.MonkeyPatch, change: Change, name: bytes
+) -> None:
+    """A library that does not refuse them: the check of the binding is its own."""
+    faulty = build(SANITIZER, change)
+    device = Device(faulty)
+    monkeypatch.setenv("NFSRDMA_LIBRARY", str(faulty))
+    library.load.cache_clear()
+    device.put("/export", kind=FOLDER)
+    device.put_name("/export", name)
+    try:
+        with connect("server:/export") as made:
+            with pytest.raises(OSError, match="the server sent the name") as caught:
+                made.listdir()
+            assert caught.value.errno == errno.EBADMSG
+    finally:
+        library.load.cache_clear()
+    assert not device.objects
 
 
 def test_files_have_a_position(device: Device, opened: Session) -> None:
