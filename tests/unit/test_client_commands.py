@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ping, ls, stat, cat and cp over a stand-in for the library: both ways, resumed, hostile names."""
+"""ping, ls, stat, cat and cp over the device of tests/device: both ways, resumed, hostile names."""
 
 import errno
 import io
 import json
 import os
+import re
 import signal
 import stat
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.library_stand_in import Node, StandIn
+from device import COMMIT, FILE, FOLDER, LINK, READ, WRITE, Device
+from unit.device_fixtures import Recorder, device, device_library, recorder
 
 from nfsrdma_tools.cli import main
 from nfsrdma_tools.cli.cp import cp
@@ -22,35 +25,40 @@ from nfsrdma_tools.cli.options import default_signals
 from nfsrdma_tools.cli.ping import ping
 from nfsrdma_tools.cli.remote import cat, ls
 from nfsrdma_tools.cli.remote import stat as show
-from nfsrdma_tools.client import copy, session, stream
+from nfsrdma_tools.client import copy, place, session, stream
+from nfsrdma_tools.client.listing import content
 from nfsrdma_tools.client.ping import Ping
 from nfsrdma_tools.client.place import is_remote, split_server
 from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 from nfsrdma_tools.host.checks import Finding
 
 DATA = os.urandom(60_000)
-FOLDER = stat.S_IFDIR | 0o755
-LINK = stat.S_IFLNK | 0o777
+MTIME = 1_700_000_000_000_000_005
+LEAST = 4096
+"""Bytes of a READ or WRITE: a file has several."""
 PART = ".nfsrdma-part"
 
 
+__all__ = ["device", "device_library", "recorder"]
+
+
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Any:
-    made = StandIn(
-        {
-            "/export/data": Node(bytearray(DATA), stat.S_IFREG | 0o600),
-            "/export/sub": Node(mode=FOLDER),
-            "/export/sub/empty": Node(),
-            "/export/sub/deep": Node(mode=FOLDER),
-            "/export/sub/deep/file": Node(bytearray(DATA[:9000])),
-            "/export/sub/link": Node(bytearray(b"/etc"), LINK),
-        }
-    )
-    monkeypatch.setattr(session, "load", lambda: made.library)
+def server(device: Device, monkeypatch: pytest.MonkeyPatch) -> Device:
+    for path, data, kind, mode in (
+        ("data", DATA, FILE, 0o600),
+        ("sub", b"", FOLDER, 0o755),
+        ("sub/empty", b"", FILE, 0o644),
+        ("sub/deep", b"", FOLDER, 0o755),
+        ("sub/deep/file", DATA[:9000], FILE, 0o644),
+        ("sub/link", b"/etc", LINK, 0o777),
+    ):
+        device.put(f"/export/{path}", data, kind, mode)
+        device.set_time(f"/export/{path}", MTIME)
+    # replies come in any order
+    device.set(read_max=LEAST, write_max=LEAST, late=200)
     # several buffers for a small file
     monkeypatch.setattr(stream, "_BUFFER", 16_384)
-    yield made
-    assert not made.roots
+    return device
 
 
 @pytest.mark.parametrize(
@@ -115,23 +123,29 @@ def test_servers(text: str, found: tuple[str, int] | None) -> None:
 # --- ping and doctor ---
 
 
-def test_ping_prints_terms_and_round_trips(server: StandIn, capsysbinary: Output) -> None:
+def test_ping_prints_terms_and_round_trips(
+    server: Device, recorder: Recorder, capsysbinary: Output
+) -> None:
+    # padded and optimistic
+    server.set(personalities=0b10010, reply_size=8192)
     ping("nas:20050", count=3)
     lines = capsysbinary.readouterr().out.decode().splitlines()
     assert lines[:5] == [
-        "nas:20050: address 10.9.1.1, RDMA port 20050, by device rxe0",
+        "nas:20050: address 10.9.1.1, RDMA port 20050, by device stand0",
         "server         module nfsrdma, personalities padded, optimistic",
         "credits        32",
         "inline sizes   4096 bytes to the server, 8192 from it",
         "private data   RFC 8797",
     ]
-    assert lines[5].startswith("3 round trips: min 0.")
-    assert server.options["port"] == 20050
-    assert server.options["timeout"] == 10_000
-    assert server.calls.count("null") == 3
+    assert re.fullmatch(r"3 round trips: min [\d.]+ ms, median [\d.]+ ms, p99 [\d.]+ ms", lines[5])
+    assert server.port == 20050
+    assert {options["timeout"] for options in recorder.options} == {10_000}
+    calls = server.calls
+    ping("nas:20050", count=5)
+    assert server.calls == 2 * calls + 2
 
 
-def test_ping_as_json(server: StandIn, capsysbinary: Output) -> None:
+def test_ping_as_json(server: Device, capsysbinary: Output) -> None:
     ping("nas", count=2, as_json=True)
     facts = json.loads(capsysbinary.readouterr().out)
     trips = facts.pop("round_trip_us")
@@ -148,30 +162,43 @@ def test_percentiles() -> None:
 
 
 def test_a_failed_ping_is_one_line(
-    server: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: Device, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server.refuses = errno.ECONNREFUSED
+    server.set(refuse=1)
     monkeypatch.setattr(sys, "argv", ["nfsrdma", "ping", "nas"])
     with pytest.raises(SystemExit) as ended:
         main.main()
     assert ended.value.code == 1
-    assert capsys.readouterr().err == "nfsrdma: the server refuses\n"
+    assert (
+        capsys.readouterr().err
+        == "nfsrdma: nas: the server refuses RDMA connections on this port\n"
+    )
 
 
 ANSWERS = Finding("server nas", "ok", "10.9.1.1 answers on TCP 2049")
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "words"),
+    ("prepare", "status", "words"),
     [
-        (0, "ok", "10.9.1.1 answers on RDMA 20049 by rxe0; round trip 0."),
-        (errno.ECONNREFUSED, "error", "the server refuses"),
-        (errno.ENODEV, "unknown", "not tried: the server refuses"),
-        (errno.EACCES, "unknown", "not tried: the server refuses"),
+        (lambda _: None, "ok", "10.9.1.1 answers on RDMA 20049 by stand0; round trip "),
+        (lambda server: server.set(refuse=1), "error", "nas: the server refuses RDMA connections"),
+        (
+            lambda server: server.fail("event:resolve_addr", errno.ENODEV, times=1000),
+            "unknown",
+            "not tried: nas: no RDMA device has a route to the server",
+        ),
+        (
+            lambda server: server.fail("create_event_channel", errno.EACCES, times=1000),
+            "unknown",
+            "not tried: ",
+        ),
     ],
 )
-def test_doctor_pings(server: StandIn, error: int, status: str, words: str) -> None:
-    server.refuses = error
+def test_doctor_pings(
+    server: Device, prepare: Callable[[Device], None], status: str, words: str
+) -> None:
+    prepare(server)
     others = Finding("kernel", "ok", "fine")
     first, tcp, rdma, last = _with_ping([others, ANSWERS, others], "nas")
     assert (first, tcp, last) == (others, ANSWERS, others)
@@ -197,8 +224,13 @@ def test_doctor_without_the_library_says_how_to_get_it(monkeypatch: pytest.Monke
 HOSTILE = [b"\x1b[2Jx", b"new\nline", b"\xff\xfe"]
 
 
-def test_ls_escapes_names_on_a_terminal(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.names["/export/sub"] = HOSTILE
+def put_hostile(server: Device) -> None:
+    for name in HOSTILE:
+        server.put_name("/export/sub", name)
+
+
+def test_ls_escapes_names_on_a_terminal(server: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_hostile(server)
     monkeypatch.setattr(sys, "stdout", screen := Terminal())
     ls("nas:/export/sub")
     assert screen.written.getvalue().decode().splitlines() == [
@@ -206,16 +238,16 @@ def test_ls_escapes_names_on_a_terminal(server: StandIn, monkeypatch: pytest.Mon
     ]  # fmt: skip
 
 
-def test_ls_prints_names_as_they_are_to_a_program(server: StandIn, capsysbinary: Output) -> None:
-    server.names["/export/sub"] = HOSTILE
+def test_ls_prints_names_as_they_are_to_a_program(server: Device, capsysbinary: Output) -> None:
+    put_hostile(server)
     ls("nas:/export/sub")
     assert capsysbinary.readouterr().out == b"\x1b[2Jx\ndeep\nempty\nlink\nnew\nline\n\xff\xfe\n"
 
 
 def test_ls_long_and_json(
-    server: StandIn, capsysbinary: Output, monkeypatch: pytest.MonkeyPatch
+    server: Device, capsysbinary: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.names["/export/sub"] = HOSTILE
+    put_hostile(server)
     ls("nas:/export/sub/deep", long=True)
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1_700_000_000))
     assert capsysbinary.readouterr().out == f"-rw-r--r-- 1 0 0 9000 {when} file\n".encode()
@@ -228,60 +260,81 @@ def test_ls_long_and_json(
     assert (text.count(b"\x1b"), text.count(b"\n")) == (0, 6)
 
 
-def test_ls_of_a_file_prints_its_name(server: StandIn, capsysbinary: Output) -> None:
-    server.exports = ("/export/sub",)
+def test_ls_of_a_file_prints_its_name(server: Device, capsysbinary: Output) -> None:
+    del server
     ls("nas:/export/sub/empty")
     assert capsysbinary.readouterr().out == b"empty\n"
 
 
-def test_stat(server: StandIn, capsysbinary: Output) -> None:
+def test_stat(server: Device, capsysbinary: Output) -> None:
     show("nas:/export/sub/link", as_json=True)
     facts = json.loads(capsysbinary.readouterr().out)
     assert (facts["type"], facts["size"], facts["modified_ns"]) == (
-        "link", 4, 1_700_000_000_000_000_005,
+        "link", 4, MTIME,
     )  # fmt: skip
     show("nas:/export/data")
     assert b"mode      -rw------- (0600)\n" in capsysbinary.readouterr().out
 
 
-def test_cat_writes_files_in_order(server: StandIn, capsysbinary: Output) -> None:
+def test_cat_writes_files_in_order(server: Device, capsysbinary: Output) -> None:
     cat(["nas:/export/data", "nas:/export/sub/empty", "nas:/export/sub/deep/file"])
     assert capsysbinary.readouterr().out == DATA + DATA[:9000]
 
 
-def test_a_file_that_ends_early_ends(server: StandIn, capsysbinary: Output) -> None:
-    node = server.nodes["/export/data"]
-    fill = server._fill
-
-    def larger(of: Node, found: Any) -> int:
-        fill(of, found)
-        found.st_size += 40_000 if of is node else 0
-        return 0
-
-    server._fill = larger  # type: ignore[method-assign, assignment]
-    cat(["nas:/export/data"])
-    assert capsysbinary.readouterr().out == DATA
+def test_a_file_that_ends_early_ends(server: Device) -> None:
+    pieces = content("nas:/export/data")
+    found = [bytes(next(pieces))]
+    # the second buffer is under way
+    server.put("/export/data", DATA[:40_000])
+    found += map(bytes, pieces)
+    assert b"".join(found) == DATA[:40_000]
+    # nothing is read behind the end
+    assert [len(piece) for piece in found] == [16_384, 16_384, 7232]
 
 
 @pytest.mark.parametrize("target", ["nas:/export/none", "nas:/none", "nas:/export/sub/none/x"])
-def test_a_missing_file_is_an_error(server: StandIn, target: str) -> None:
+def test_a_missing_file_is_an_error(server: Device, target: str) -> None:
     with pytest.raises(OSError, match=r"No such file|mount daemon"):
         cat([target])
 
 
-@pytest.mark.parametrize("error", [errno.EACCES, errno.ECONNREFUSED])
+DAEMON = {errno.EACCES: {"mount_error": errno.EACCES}, errno.ECONNREFUSED: {"no_mount_daemon": 1}}
+
+
+@pytest.mark.parametrize("error", DAEMON)
 def test_reads_need_no_mount_daemon(
-    server: StandIn, tmp_path: Path, capsysbinary: Output, error: int
+    server: Device,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: Output,
+    error: int,
 ) -> None:
-    server.mount_daemon = error
+    refusing = DAEMON[error]
+
+    def connect(target: str, vers: str) -> Any:
+        """The server has no NFSv4.1: a session with a willing mount daemon is in its place."""
+        server.set(**{name: value if vers == "3" else 0 for name, value in refusing.items()})
+        return session.connect(target)
+
+    monkeypatch.setattr(place, "connect", connect)
     cat(["nas:/export/data"])
     assert capsysbinary.readouterr().out == DATA
     assert copy.copy("nas:/export/data", str(tmp_path), options()).bytes == len(DATA)
     # NFSv4.1 does not write here
-    with pytest.raises(OSError, match="the mount daemon refuses this port"):
+    with pytest.raises(OSError) as caught:
         copy.copy(str(tmp_path / "data"), "nas:/export/new", options())
+    assert caught.value.errno == error
     with pytest.raises(FileNotFoundError):
         cat(["nas:/export/none/none"])
+
+
+@pytest.mark.parametrize("error", DAEMON)
+def test_cat_reports_the_error_of_the_mount_daemon(server: Device, error: int) -> None:
+    """The server has NFSv3 alone."""
+    server.set(**DAEMON[error])
+    with pytest.raises(OSError, match=r"mount daemon|RPC: Program not registered") as caught:
+        cat(["nas:/export/data"])
+    assert caught.value.errno == error
 
 
 # --- cp ---
@@ -293,9 +346,9 @@ def options(**given: Any) -> copy.Options:
 
 @pytest.mark.parametrize("short", [False, True])
 def test_a_file_is_copied_from_the_server(
-    server: StandIn, tmp_path: Path, short: bool, capsysbinary: Output
+    server: Device, tmp_path: Path, short: bool, capsysbinary: Output
 ) -> None:
-    server.short = short
+    server.set(shortened=short)
     cp("nas:/export/data", str(tmp_path))
     made = tmp_path / "data"
     assert made.read_bytes() == DATA
@@ -305,18 +358,18 @@ def test_a_file_is_copied_from_the_server(
 
 
 @pytest.mark.parametrize("short", [False, True])
-def test_a_file_is_copied_to_the_server(server: StandIn, tmp_path: Path, short: bool) -> None:
-    server.short = short
+def test_a_file_is_copied_to_the_server(server: Device, tmp_path: Path, short: bool) -> None:
+    server.set(shortened=short)
     source = tmp_path / "source"
     source.write_bytes(DATA)
     for target, path in (("/export", "/export/source"), ("/export/sub/new", "/export/sub/new")):
         done = copy.copy(str(source), f"nas:{target}", options())
         assert done == (1, len(DATA), ())
-        assert bytes(server.nodes[path].data) == DATA
-    assert not [name for name in server.nodes if PART in name]
+        assert server.get(path, disk=True) == DATA
+        assert server.get(f"{path}{PART}") is None
 
 
-def test_a_folder_is_copied_both_ways(server: StandIn, tmp_path: Path) -> None:
+def test_a_folder_is_copied_both_ways(server: Device, tmp_path: Path) -> None:
     seen: list[int] = []
     wanted = options(recursive=True, planned=seen.append, advance=seen.append)
     done = copy.copy("nas:/export/sub", str(tmp_path / "copy"), wanted)
@@ -327,19 +380,19 @@ def test_a_folder_is_copied_both_ways(server: StandIn, tmp_path: Path) -> None:
     (tmp_path / "copy" / "out").symlink_to("/etc")
     done = copy.copy(str(tmp_path / "copy"), "nas:/export/sub/deep", options(recursive=True))
     assert done == (2, 9000, ("out",))
-    assert bytes(server.nodes["/export/sub/deep/copy/deep/file"].data) == DATA[:9000]
+    assert server.get("/export/sub/deep/copy/deep/file") == DATA[:9000]
 
 
-def test_nothing_is_replaced_without_force(server: StandIn, tmp_path: Path) -> None:
+def test_nothing_is_replaced_without_force(server: Device, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("mine")
     with pytest.raises(UserError, match=r"data exists \(replace it with --force\)"):
         copy.copy("nas:/export/data", str(tmp_path), options())
     with pytest.raises(UserError, match=r"data exists \(replace it with --force\)"):
         copy.copy(str(tmp_path / "data"), "nas:/export", options())
     assert (tmp_path / "data").read_text() == "mine"
-    assert bytes(server.nodes["/export/data"].data) == DATA
+    assert server.get("/export/data") == DATA
     copy.copy(str(tmp_path / "data"), "nas:/export/sub/empty", options(overwrite=True))
-    assert bytes(server.nodes["/export/sub/empty"].data) == b"mine"
+    assert server.get("/export/sub/empty") == b"mine"
     copy.copy("nas:/export/data", str(tmp_path), options(overwrite=True))
     assert (tmp_path / "data").read_bytes() == DATA
     # an existing folder is not mixed with another one
@@ -348,7 +401,7 @@ def test_nothing_is_replaced_without_force(server: StandIn, tmp_path: Path) -> N
         copy.copy("nas:/export/sub", str(tmp_path), options(recursive=True))
 
 
-def test_a_folder_needs_recursive(server: StandIn, tmp_path: Path) -> None:
+def test_a_folder_needs_recursive(server: Device, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is a folder \(copy it with --recursive"):
         copy.copy("nas:/export/sub", str(tmp_path), options())
     with pytest.raises(UserError, match="is a folder"):
@@ -361,14 +414,13 @@ def test_one_of_both_is_remote(words: tuple[str, str]) -> None:
         copy.copy(*words, options())
 
 
-def test_an_interrupted_copy_from_the_server_goes_on(server: StandIn, tmp_path: Path) -> None:
-    server.failing[40_960] = errno.EIO
+def test_an_interrupted_copy_from_the_server_goes_on(server: Device, tmp_path: Path) -> None:
+    server.error(READ, errno.EIO, offset=40_960)
     with pytest.raises(OSError, match="Input/output error"):
         copy.copy("nas:/export/data", str(tmp_path), options())
     part = tmp_path / f"data{PART}"
     start = part.stat().st_size
     assert 0 < start <= 40_960
-    server.failing.clear()
     with pytest.raises(UserError, match=r"interrupted copy exists \(continue it with --continue"):
         copy.copy("nas:/export/data", str(tmp_path), options())
     done = copy.copy("nas:/export/data", str(tmp_path), options(resume=True))
@@ -378,33 +430,30 @@ def test_an_interrupted_copy_from_the_server_goes_on(server: StandIn, tmp_path: 
 
 
 def test_an_interrupted_copy_to_the_server_goes_on(
-    server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copy, "UNORDERED", 8192)
     (tmp_path / "file").write_bytes(DATA)
-    server.failing[40_960] = errno.ENOSPC
+    server.error(WRITE, errno.ENOSPC, offset=40_960)
     with pytest.raises(OSError, match="No space left"):
         copy.copy(str(tmp_path / "file"), "nas:/export", options())
-    assert "/export/file" not in server.nodes
-    server.failing.clear()
-    part = server.nodes[f"/export/file{PART}"].data
+    assert server.get("/export/file") is None
     with pytest.raises(UserError, match="of an interrupted copy exists"):
         copy.copy(str(tmp_path / "file"), "nas:/export", options())
-    del part[20_000:]
     # the server had not yet written what came before the last bytes
-    part[12_000:19_000] = bytes(7_000)
+    there = DATA[:12_000] + bytes(7_000) + DATA[19_000:20_000]
+    server.put(f"/export/file{PART}", there)
     done = copy.copy(str(tmp_path / "file"), "nas:/export", options(resume=True))
     assert done.bytes == 40_000 + 8192
-    assert bytes(server.nodes["/export/file"].data) == DATA
+    assert server.get("/export/file") == DATA
 
 
-def test_an_interrupted_copy_of_a_folder_goes_on(server: StandIn, tmp_path: Path) -> None:
+def test_an_interrupted_copy_of_a_folder_goes_on(server: Device, tmp_path: Path) -> None:
     again = options(recursive=True, resume=True)
-    server.failing[8192] = errno.EIO
+    server.error(READ, errno.EIO, offset=8192)
     with pytest.raises(OSError, match="Input/output error"):
         copy.copy("nas:/export/sub", str(tmp_path), options(recursive=True))
     assert (tmp_path / "sub" / "empty").exists()
-    server.failing.clear()
     with pytest.raises(UserError, match="sub exists"):
         copy.copy("nas:/export/sub", str(tmp_path), options(recursive=True))
     assert copy.copy("nas:/export/sub", str(tmp_path), again).files == 2
@@ -413,63 +462,77 @@ def test_an_interrupted_copy_of_a_folder_goes_on(server: StandIn, tmp_path: Path
     # back, where one file is there and another one has its name
     copy.copy(str(tmp_path / "sub" / "empty"), "nas:/export", options())
     assert copy.copy(str(tmp_path / "sub" / "empty"), "nas:/export", again) == (1, 0, ())
-    server.nodes["/export/empty"].data += b"?"
+    server.put("/export/empty", b"?")
     with pytest.raises(UserError, match="empty exists"):
         copy.copy(str(tmp_path / "sub" / "empty"), "nas:/export", again)
 
 
 def test_a_part_of_another_file_is_not_continued(
-    server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copy, "UNORDERED", 0)
     for text in (b"another", DATA + b"more"):
         (tmp_path / f"data{PART}").write_bytes(text)
         with pytest.raises(UserError, match="is not the beginning of the source"):
             copy.copy("nas:/export/data", str(tmp_path), options(resume=True))
-        server.nodes[f"/export/part{PART}"] = Node(bytearray(text))
+        server.put(f"/export/part{PART}", text)
         (tmp_path / "part").write_bytes(DATA)
         with pytest.raises(UserError, match="is not the beginning of the source"):
             copy.copy(str(tmp_path / "part"), "nas:/export", options(resume=True))
     assert not (tmp_path / "data").exists()
 
 
-def test_data_that_a_server_lost_is_written_again(server: StandIn, tmp_path: Path) -> None:
+class Once:
+    """For ``advance``: calls a function when all of DATA has moved, the first time."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call = call
+        self.left = len(DATA)
+
+    def __call__(self, moved: int) -> None:
+        self.left -= moved
+        if not self.left:
+            self.call()
+
+
+def test_data_that_a_server_lost_is_written_again(server: Device, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(DATA)
-    server.fsync_errors = [errno.EIO]
+    lost = options(advance=Once(server.restart))
+    assert copy.copy(str(tmp_path / "file"), "nas:/export", lost).bytes == len(DATA)
+    assert server.get("/export/file", disk=True) == DATA
+    assert server.writes >= 2 * len(DATA) / LEAST
+
+
+def test_a_copy_whose_commit_fails_is_written_again(server: Device, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(DATA)
+    server.error(COMMIT, errno.EIO)
     assert copy.copy(str(tmp_path / "file"), "nas:/export", options()).bytes == len(DATA)
-    # two, and those of close() for the copy and for its name
-    assert server.calls.count("prepare_fsync") == 4
-    assert server.calls.count("write") >= 2 * len(DATA) / 4096
-    server.fsync_errors = [errno.EIO] * 3
+    assert server.get("/export/file", disk=True) == DATA
+    assert server.writes >= 2 * len(DATA) / LEAST
+    server.error(COMMIT, errno.EIO, times=3)
     with pytest.raises(OSError, match="Input/output error"):
         copy.copy(str(tmp_path / "file"), "nas:/export/again", options())
-    assert "/export/again" not in server.nodes
+    assert server.get("/export/again") is None
 
 
-def test_a_source_that_changes_makes_no_copy(server: StandIn, tmp_path: Path) -> None:
+def test_a_source_that_changes_makes_no_copy(server: Device, tmp_path: Path) -> None:
     def grow(_bytes: int) -> None:
-        server.nodes["/export/data"].mtime += 1
+        server.set_time("/export/data", MTIME + 1)
 
     with pytest.raises(UserError, match="data changed while it was copied"):
         copy.copy("nas:/export/data", str(tmp_path), options(advance=grow))
     assert not (tmp_path / "data").exists()
 
 
-def test_a_copy_of_another_size_is_no_copy(server: StandIn, tmp_path: Path) -> None:
+def test_a_copy_of_another_size_is_no_copy(server: Device, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(DATA)
-    fsync = server.do_prepare_fsync
-
-    def lose(file: Any, user_data: int) -> int:
-        server.do_ftruncate(file, 1000)
-        return fsync(file, user_data)
-
-    server.do_prepare_fsync = lose  # type: ignore[method-assign, assignment]
+    lose = Once(lambda: server.put(f"/export/file{PART}", DATA[:1000]))
     with pytest.raises(MismatchError, match="requested 60000, got 1000"):
-        copy.copy(str(tmp_path / "file"), "nas:/export", options())
-    assert "/export/file" not in server.nodes
+        copy.copy(str(tmp_path / "file"), "nas:/export", options(advance=lose))
+    assert server.get("/export/file") is None
 
 
-def test_a_server_writes_nothing_outside_of_the_target(server: StandIn, tmp_path: Path) -> None:
+def test_a_server_writes_nothing_outside_of_the_target(server: Device, tmp_path: Path) -> None:
     """A link of this host, with the name of a directory that the server lists."""
     outside, target = tmp_path / "outside", tmp_path / "target"
     outside.mkdir()
@@ -488,22 +551,28 @@ def test_a_server_writes_nothing_outside_of_the_target(server: StandIn, tmp_path
     assert list(outside.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [b"..", b"../x", b"/tmp/x", b""])
-def test_hostile_names_end_a_copy(server: StandIn, tmp_path: Path, name: bytes) -> None:
-    server.names["/export/sub"] = [name]
-    with pytest.raises(OSError, match="the server sent the name"):
+@pytest.mark.parametrize("name", [b"../x", b"/tmp/x", b""])
+def test_hostile_names_end_a_copy(server: Device, tmp_path: Path, name: bytes) -> None:
+    server.put_name("/export/sub", name)
+    with pytest.raises(OSError, match="the server sent a name"):
         copy.copy("nas:/export/sub", str(tmp_path / "in"), options(recursive=True))
     assert not (tmp_path / "in").exists()
 
 
-def test_long_names_have_parts(server: StandIn, tmp_path: Path) -> None:
+def test_a_copy_has_nothing_of_the_directory_above(server: Device, tmp_path: Path) -> None:
+    server.put_name("/export/sub/deep", b"..")
+    copy.copy("nas:/export/sub/deep", str(tmp_path / "in"), options(recursive=True))
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] == ["in", "in/file"]
+
+
+def test_long_names_have_parts(server: Device, tmp_path: Path) -> None:
     name = "n" * 255
-    server.nodes[f"/export/{name}"] = Node(bytearray(DATA))
+    server.put(f"/export/{name}", DATA)
     copy.copy(f"nas:/export/{name}", str(tmp_path), options())
     assert (tmp_path / name).read_bytes() == DATA
 
 
-def test_a_directory_of_the_host_is_no_name(server: StandIn, tmp_path: Path) -> None:
-    server.exports, server.nodes[""] = ("",), Node(mode=FOLDER)
+def test_a_directory_of_the_host_is_no_name(server: Device, tmp_path: Path) -> None:
+    del server
     with pytest.raises(UsageError, match="is no name for a copy"):
         copy.copy("nas:/", "/", options(recursive=True))
