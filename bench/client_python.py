@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import gc
 import json
 import os
 import platform
@@ -19,7 +20,6 @@ import statistics
 import sys
 import tempfile
 import time
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,11 +72,10 @@ def batch(name: str, session: Session, files: Sequence[File]) -> Iterator[Load]:
     out, expected = bytearray(SIZE * COUNT), bytearray(SIZE * COUNT)
     ffi, functions, _ = session._library
     memory = ffi.from_buffer("char[]", out)
-    address = int(ffi.cast("uintptr_t", memory))
-    words = array("Q")
-    for i, (file, offset, size) in enumerate(ranges):
-        words.extend((file.opened.address, address + i * SIZE, size, offset, i, 0))
-    rows = ffi.from_buffer("struct nfsrdma_range[]", words)
+    rows = ffi.new("struct nfsrdma_range[]", [
+        (file.opened.handle, memory + i * SIZE, size, offset, i)
+        for i, (file, offset, size) in enumerate(ranges)
+    ])  # fmt: skip
     completions = ffi.new("struct nfsrdma_completion[]", COMPLETIONS)
     handle = session._queue.session.handle
 
@@ -144,6 +143,9 @@ def loads() -> Iterator[list[Load]]:
             [session.open(str(number % OPEN[0])) for number in range(count)]
             for session, count in zip((one, other), OPEN, strict=True)
         )
+        # a full collection looks at the objects of the whole process
+        gc.collect()
+        gc.freeze()
         yield [
             *batch("ranges of one file", one, few[:1]),
             *batch(f"ranges of {COUNT:,} open files", other, many[:COUNT]),
