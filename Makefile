@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-client bench-client-count bench-library bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile hostile-replies soak repeatability test-kernels test-tables test-client test-interrupts test-threads test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
+.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-client bench-client-count bench-client-python bench-library bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile hostile-replies soak repeatability test-kernels test-tables test-client test-interrupts test-threads test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -116,6 +116,9 @@ bench-client: dev image ## The user-level client beside mounts, and the reads th
 
 bench-client-count: dev image ## Instructions of a user-level read by reference, by function, into docs/dev: KERNEL=6.12; COMMIT=c4e11d01 counts those of a commit beside them
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.client_count $(or $(KERNEL),6.12) "$(COMMIT)"
+
+bench-client-python: dev ## What the Python client adds to a read, in CPU time and instructions, without a lab, into docs/dev: TURNS=200, JSON=1 prints JSON; needs valgrind
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.client_python $(or $(TURNS),200) $(if $(JSON),--json)
 
 bench-library: dev ## Instructions of libnfsrdma alone for a read by reference, without a lab, into docs/dev: COMMIT=c4e11d01 counts those of a commit beside them; needs valgrind
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.library_count "$(COMMIT)"

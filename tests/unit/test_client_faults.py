@@ -339,8 +339,9 @@ def test_copies_interrupted_at_any_time(device: Device, tmp_path: Path) -> None:
                 signal.pthread_kill,
                 (threading.get_ident(), signal.SIGINT),
             )
-            timer.start()
             try:
+                # SIGINT may arrive before start() returns
+                timer.start()
                 copy("server:/export/large", str(target), Options())
                 timer.join()
                 time.sleep(0)
