@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-client bench-client-count bench-client-python bench-library bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile hostile-replies soak repeatability test-kernels test-tables test-client test-interrupts test-threads test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
+.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-clearing bench-client bench-client-count bench-client-python bench-library bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile hostile-replies soak repeatability test-kernels test-tables test-client test-interrupts test-threads test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -222,6 +222,12 @@ docs: dev ## The site, with its links checked: out/site/index.html
 
 reference: dev ## Generate docs/reference from the code
 	$(BIN)/python tools/reference
+
+bench-clearing: dev image ## Reads of three transports where the kernel clears new pages (out/sweep.db of `make sweep`) and where it does not, into docs/dev
+	@mkdir -p out
+	@$(BIN)/nfsrdma sweep --lab --lab-nic card --preset quick --transport tcp,rdma,nfsrdma --vers 3 \
+		--lab-kernel-args init_on_alloc=0 --output out/not-cleared.db
+	@$(BIN)/python -m bench.clearing out/sweep.db out/not-cleared.db
 
 pictures: dev image ## Remake the pictures of docs/img in labs, and from out/sweep.db (30 minutes): ONLY=dashboard
 	@tools/setup browser

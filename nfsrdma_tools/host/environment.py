@@ -148,4 +148,4 @@ def lab_facts(root: Path = Path("/")) -> dict[str, str]:
         facts = json.loads((root / "etc/nfsrdma-lab.json").read_text())
     except (OSError, ValueError):
         return {}
-    return {f"lab {name}": str(facts[name]) for name in _LAB if name in facts}
+    return {f"lab {name}": str(facts[name]) for name in _LAB if facts.get(name)}

@@ -156,7 +156,7 @@ def _source_of_gain(study: Study) -> str:
     """Why this project's module reads faster than the kernel's: docs/dev/benchmarks.md."""
     if study.plan.direction == "write" or not {"rdma", "nfsrdma"} <= set(study.transports):
         return ""
-    return " Most of what this project's module gains over the kernel's: nfsd uses its pages again."
+    return " This project's module gains over the kernel's because nfsd uses its pages again."
 
 
 def _small_print(study: Study) -> str:
