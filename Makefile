@@ -63,6 +63,9 @@ unit: dev ## Tests that need nothing but Python
 image: setup ## The image and the kernel that the tests start from (three minutes, then cached)
 	@$(BIN)/nfsrdma lab build --extras
 
+canaries: dev ## Plant canaries in HOSTS=200 made hosts; none may be in an anonymized bundle
+	CANARY_HOSTS=$(or $(HOSTS),200) $(BIN)/python -m pytest -q tests/unit/test_canaries.py
+
 fuzz: dev ## libFuzzer over the module's header code, FUZZ_SECONDS=600
 	@tools/setup fuzz
 	@PYTHONPATH=tests $(BIN)/python -m wire.fuzz $(or $(FUZZ_SECONDS),600)

@@ -28,7 +28,8 @@ def collect(
         ),
     ] = None,
     anonymize: Annotated[
-        bool, flag("Replace addresses, host names and paths, each by the same word.", "--anonymize")
+        bool,
+        flag("Write known words and numbers only, placeholders for all else.", "--anonymize"),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -49,12 +50,17 @@ def collect(
     _write(path, bundle.archive())
     left_out = [vars(entry) for entry in bundle.left_out]
     if as_json:
-        print_json({"file": str(path), "files": len(bundle.files), "left_out": left_out})
+        count = len(bundle.files)
+        withheld = {"withheld": bundle.withheld} if anonymize else {}
+        print_json({"file": str(path), "files": count, "left_out": left_out, **withheld})
         return
     print(f"wrote {printable(str(path))}: {len(bundle.files)} files")
     for entry in bundle.left_out:
         print(printable(f"  left out: {entry.what}: {entry.why}"))
-    if not anonymize:
+    if anonymize:
+        count = sum(bundle.withheld.values())
+        print(f"  withheld: {count} values in {len(bundle.withheld)} files, see manifest.json")
+    else:
         print("  it has host names, addresses and paths; --anonymize replaces them")
 
 

@@ -1,319 +1,1137 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces the addresses, host names and paths in a bundle, each by the same one everywhere.
+"""An anonymized bundle: what leaves is what a grammar knows, everything else is a placeholder.
 
-Two addresses that share a prefix share one of the same length afterwards (as Crypto-PAn does, "On
-the design and performance of prefix-preserving IP traffic trace anonymization", 2001), so routes
-stay as they are; the first octet of an IPv4 address, and the first two of an IPv6 address, remain.
-Names and folders are numbered in the order of the alphabet.  The key is random, and kept nowhere.
-Free text that no reader uses is removed: comments, descriptions, aliases.
+Each file and each program's output has a grammar, which lists its keys, options and message
+templates and gives each value a type (host/pseudonyms.py).  Values that no type knows become
+``withheld-N``, lines that no grammar knows are removed; both are counted by file.  No text is
+searched for known names: a name that nobody thought of has no way out.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import ipaddress
+import functools
+import gzip
 import json
 import os
-import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.bundle import Bundle, LeftOut
-from nfsrdma_tools.host.kernel_log.explain import explain
-from nfsrdma_tools.host.nfs import fstab, mountinfo, units
-from nfsrdma_tools.host.nfs.mounts import Target
+from nfsrdma_tools.host.kernel_log import explain
+from nfsrdma_tools.host.kernel_log.messages import KnownMessage
+from nfsrdma_tools.host.machine import Recording
+from nfsrdma_tools.host.nfs import mountinfo
+from nfsrdma_tools.host.nfsd.configuration import version_order
+from nfsrdma_tools.host.pseudonyms import Pseudonyms
+from nfsrdma_tools.host.rdma.ports import Device, Link
+from nfsrdma_tools.host.recorded import CUT
+from nfsrdma_tools.host.vocabulary import CONFIG, MODULES, OPTIONS, WORDS
 
-__all__ = ["Words", "anonymized"]
+__all__ = ["anonymized"]
 
-_IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\w)")
-# not the beginning of ::ffff:192.0.2.1
-_IPV6 = re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:]|\.\d)")
-_MAC = re.compile(
-    r"(?<![\w:])((?:[0-9A-Fa-f]{2}:){3})((?:[0-9A-Fa-f]{2}:){2}[0-9A-Fa-f]{2})(?![\w:])"
-)
-# of IPoIB: four octets of flags and queue pair, and the GID of the port
-_IPOIB = re.compile(
-    r"(?<![\w:])((?:[0-9A-Fa-f]{2}:){4})((?:[0-9A-Fa-f]{2}:){15}[0-9A-Fa-f]{2})(?![\w:])"
-)
-_GUID = re.compile(r"(?<![\w:])[0-9a-f]{4}(?::[0-9a-f]{4}){3}(?![\w:])")
-# the address of a line in /proc/fs/nfsfs/volumes and servers
-_HEX_ADDRESS = re.compile(r"^(v\d )([0-9a-f]{32}|[0-9a-f]{8})(?= )", re.MULTILINE)
-_COMMON = frozenset(
-    {"data", "etc", "export", "exports", "home", "media", "mnt", "nfs", "nfs4", "opt", "pool"}
-    | {"proc", "run", "scratch", "srv", "sys", "tmp", "usr", "var", "lib", "log"}
-    | {"pods", "kubelet", "volumes", "plugins"}
-)
-"""Folders whose names say nothing about their owner."""
-_COMMON_HOSTS = frozenset(
-    {"accept", "all", "auto", "chain", "client", "clients", "data", "default", "defaults", "dev"}
-    | {"device", "drop", "files", "hard", "host", "input", "ip", "kernel", "link", "mount", "name"}
-    | {"nas", "nfs", "nfs3", "nfs4", "nfsd", "nfsrdma", "none", "port", "rdma", "ro", "rpcrdma"}
-    | {"rw", "server", "servers", "soft", "storage", "store", "sunrpc", "svcrdma", "sys", "table"}
-    | {"tcp", "type", "udp"}
-)
-"""Labels of hosts that say nothing about their owner, and words of formats and messages."""
-_SYSTEM = frozenset({"boot", "etc", "lib", "proc", "run", "sbin", "sys", "usr"})
-_KEPT_NAMES = frozenset(("localhost", "*", ""))
-_EXPORTS_D = "etc/exports.d/"
-# the builder in parentheses, of a kernel that somebody built
-_BUILDER = re.compile(r"\([^()\s]+@[^()\s]+\)")
-_COMMENT = re.compile(r"^([ \t]*[#;]).*?(\\?)$", re.MULTILINE)
-_COMMENT_BEHIND = re.compile(r"([ \t]#).*$", re.MULTILINE)
-_WITH_COMMENTS_BEHIND = ("etc/hosts", "etc/fstab", "etc/exports")
-_DESCRIPTION = re.compile(r"^((?:Description|Documentation)[ \t]*=).*$", re.MULTILINE)
-_TEXT_IN_RULE = re.compile(r"((?:comment|prefix) )(?:\"[^\"]*\"|\S+)")
-_TEXT_OF_LINK = re.compile(r'("(?:ifalias|phys_port_id|phys_switch_id)": ?")(?:[^"\\]|\\.)*')
-_HOME = re.compile(r"/home/[^/\s:'\"]+")
-# names in configuration: host= of nfs.conf, sections of nfsmount.conf, referrals of exports(5)
-_CONFIGURED = re.compile(r"^[ \t]*host[ \t]*=(.*)$|\[[ \t]*Server[ \t]*\"([^\"]*)\"", re.M | re.I)
-_EXPORT = re.compile(r'^[ \t]*(?:"([^"\n]*)"|([^\s#]\S*))([^\n]*)', re.MULTILINE)
-_REFERRAL = re.compile(r"\b(?:refer|replicas)=([^,)\s]+)")
-# "2026-11-26T17:12:14+0000 node7 kernel: ..." and "... on NFSv4 server filer7"
-_JOURNAL_HOST = re.compile(r"^\d{4}-\S+ (\S+) [\w./-]+(?:\[\d+\])?: ", re.MULTILINE)
-_SERVER = re.compile(r"\bserver ([\w.-]*\w)")
+_Json = bool | int | float | str | list["_Json"] | dict[str, "_Json"] | None
+_STRERROR = frozenset(os.strerror(number) for number in range(1, 134))
 
 
 def anonymized(bundle: Bundle) -> Bundle:
-    """A copy of a bundle without the addresses, names and paths of its host."""
-    words = Words(os.urandom(32), *_names(bundle))
-    notes, drop_ins = bundle.notes, [name for name in bundle.files if name.startswith(_EXPORTS_D)]
-    renamed = {name: f"{_EXPORTS_D}{number}.exports" for number, name in enumerate(drop_ins, 1)}
-    return Bundle(
-        files={
-            renamed.get(name) or words.text(f"/{name}")[1:]: data
-            if name.endswith(".gz")
-            else os.fsencode(words.file(name, os.fsdecode(data)))
-            for name, data in bundle.files.items()
-        },
-        links={
-            words.text(f"/{name}")[1:]: words.text(target) for name, target in bundle.links.items()
-        },
-        notes=replace(
-            notes,
-            programs={
-                tuple(map(words.text, argv)): result and _result(result, words)
-                for argv, result in notes.programs.items()
+    """A copy of a bundle that has only what a grammar knows; ``withheld`` counts the rest."""
+    return _Anonymizer(Pseudonyms(os.urandom(32))).bundle(bundle)
+
+
+class _Anonymizer:
+    """The grammars of one bundle's files; they share the placeholders."""
+
+    def __init__(self, names: Pseudonyms) -> None:
+        self._p = names
+
+    def bundle(self, bundle: Bundle) -> Bundle:
+        p = self._p
+        self._order(bundle)
+        withheld: dict[str, int] = {}
+        files: dict[str, bytes] = {}
+        for name, data in bundle.files.items():
+            new = p.file(name)
+            before = p.withheld
+            files[new] = self._file(name, data)
+            if p.withheld > before:
+                withheld[new] = p.withheld - before
+        programs: dict[tuple[str, ...], Result | None] = {}
+        for argv, result in bundle.notes.programs.items():
+            before = p.withheld
+            changed = self._argv(argv)
+            programs[changed] = result and self._result(result, changed)
+            if p.withheld > before:
+                withheld[changed[0]] = withheld.get(changed[0], 0) + p.withheld - before
+        notes = bundle.notes
+        return Bundle(
+            files=files,
+            links={
+                self._link(name): self._link(target, name) for name, target in bundle.links.items()
             },
-            addresses={
-                words.text(name): list(map(words.text, addresses))
-                for name, addresses in notes.addresses.items()
-            },
-            facts={name: words.text(value) for name, value in notes.facts.items()},
-        ),
-        left_out=[LeftOut(words.text(one.what), words.text(one.why)) for one in bundle.left_out],
-    )
+            notes=replace(
+                notes,
+                programs=programs,
+                links=self._links(notes),
+                addresses={
+                    p.host(name): [p.address(one) for one in addresses]
+                    for name, addresses in notes.addresses.items()
+                },
+                facts={name: self._fact(name, value) for name, value in notes.facts.items()},
+            ),
+            left_out=[
+                LeftOut(self._what(one.what), one.why if one.why == CUT else p.words(one.why))
+                for one in bundle.left_out
+            ],
+            withheld=withheld,
+        )
 
+    def _order(self, bundle: Bundle) -> None:
+        """Number files of free names in the order in which their readers read them."""
+        last = {name.rpartition("/")[2] for name in bundle.files}
+        for suffix in (".conf", ".exports", ".rules"):
+            of_kind = [name for name in last if name.endswith(suffix)]
+            self._p.order(sorted(of_kind, key=version_order if suffix == ".conf" else str))
 
-def _result(result: Result, words: Words) -> Result:
-    argv = tuple(map(words.text, result.argv))
-    texts = words.text(_without_free_text(result)), words.text(result.stderr)
-    return result._replace(argv=argv, stdout=texts[0], stderr=texts[1])
+    # ---- names and links
 
+    def _link(self, text: str, name: str = "") -> str:
+        """The name or the target of a link: one to a file of the bundle, or to a mount point."""
+        first = (name or text).lstrip("/").partition("/")[0]
+        if first in ("sys", "proc", "etc", "lib", "lib64", "boot", "sbin", "usr", "run"):
+            return self._p.file(text)
+        return self._p.path(text)
 
-def _without_free_text(result: Result) -> str:
-    """The output of a program without texts that an administrator has chosen."""
-    if result.argv[0] in ("nft", "iptables-legacy-save"):
-        return _TEXT_IN_RULE.sub(r'\1""', result.stdout)
-    return _TEXT_OF_LINK.sub(r"\1", result.stdout) if result.argv[0] == "ip" else result.stdout
+    def _what(self, text: str) -> str:
+        return self._p.file(text) if text.startswith("/") else self._p.word(text)
 
+    def _fact(self, name: str, value: str) -> str:
+        if name == "module build":
+            return self._module_path(value)
+        return value if value in ("runs", "missing") else self._p.unknown(value)
 
-def _names(bundle: Bundle) -> tuple[set[str], set[str]]:
-    """The host names and the paths in a bundle."""
-    texts = {name: os.fsdecode(data) for name, data in bundle.files.items()}
-    hosts, paths = {platform.node(), *bundle.notes.addresses}, set[str]()
-    for source, directory in _mounts(texts):
-        target = Target.of(source)
-        # mount.nfs takes several
-        hosts |= set(target.host.split(","))
-        paths |= {target.path, directory}
-    for host, path in _exported(texts):
-        hosts.add(host)
-        paths.add(path)
-    hosts |= set(_configured(texts))
-    for text in _outputs(bundle):
-        hosts |= set(_JOURNAL_HOST.findall(text))
-        paths |= set(_HOME.findall(text))
-    for name, link in bundle.links.items():
-        # to a mount point
-        if name.partition("/")[0] not in _SYSTEM:
-            paths |= {f"/{name}", link}
-    return hosts | _servers_in_logs(bundle), paths
+    def _links(self, notes: Recording) -> list[Link] | UserError | None:
+        if isinstance(notes.links, UserError):
+            return UserError(self._sentence(notes.links.message), "")
+        if notes.links is None:
+            return None
+        return [self._rdma_link(link) for link in notes.links]
 
+    def _rdma_link(self, link: Link) -> Link:
+        p, device = self._p, link.device
+        known = Device(
+            index=device.index,
+            name=p.device(device.name),
+            ports=device.ports,
+            node_type=p.word(device.node_type) if device.node_type != "ca" else "ca",
+            protocol=_one_of(device.protocol, ("ib", "roce", "iw", "opa", "usnic")),
+            driver=_driver(device.driver),
+            firmware=p.word(device.firmware),
+            node_guid=p.word(device.node_guid),
+        )
+        return Link(
+            device=known,
+            port=link.port,
+            state=p.word(link.state),
+            physical_state=p.word(link.physical_state),
+            netdev=p.device(link.netdev),
+        )
 
-def _configured(texts: dict[str, str]) -> Iterator[str]:
-    """The names in /etc/hosts and in the configuration of NFS."""
-    for row in texts.get("etc/hosts", "").splitlines():
-        yield from row.partition("#")[0].split()[1:]
-    for name, text in texts.items():
-        if name.startswith(("etc/nfs", "usr/etc/nfs")):
-            for pair in _CONFIGURED.findall(text):
-                yield from re.split(r"[,\s]+", "".join(pair))
+    # ---- files
 
+    def _file(self, name: str, data: bytes) -> bytes:
+        grammar = next((one for pattern, one in _FILES if re.fullmatch(pattern, name)), None)
+        if not data:
+            return data
+        if grammar is None:
+            self._p.unknown(name)
+            return b""
+        packed = name.endswith(".gz")
+        text = os.fsdecode(gzip.decompress(data) if packed else data)
+        changed = os.fsencode(grammar(self, text))
+        return gzip.compress(changed, mtime=0) if packed else changed
 
-def _exported(texts: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """The clients and the directories of exports, and the places that they refer to."""
-    for name, text in texts.items():
-        if not name.startswith(("etc/exports", "var/lib/nfs/etab")):
-            continue
-        for match in _EXPORT.finditer(text):
-            yield "", match[1] or match[2]
-            yield from ((word.partition("(")[0], "") for word in match[3].split())
-        for place in ":".join(_REFERRAL.findall(text)).split(":"):
-            path, *names = re.split("[@+]", place)
-            yield from ((host, path) for host in names)
+    def _dropped(self, count: int = 1) -> None:
+        self._p.withheld += count
 
+    def _lines(self, text: str, change: Callable[[str], str | None]) -> str:
+        """Each line changed; one for which ``change`` returns None is removed and counted."""
+        *lines, rest = text.split("\n")
+        found = []
+        for line in lines:
+            new = change(line) if line.strip() else ""
+            if new is None:
+                self._dropped()
+            else:
+                found.append(f"{new}\n")
+        end = (change(rest) or "") if rest.strip() else ""
+        return "".join(found) + end
 
-def _outputs(bundle: Bundle) -> Iterator[str]:
-    """The facts, and what programs got and printed."""
-    yield from bundle.notes.facts.values()
-    for argv, result in bundle.notes.programs.items():
-        yield "\n".join(argv)
-        if result:
-            yield result.stdout
-            yield result.stderr
+    def _words(self, text: str) -> str:
+        return self._p.words(text)
 
+    def _release(self, text: str) -> str:
+        return self._p.release(text) + "\n" * text.endswith("\n")
 
-def _servers_in_logs(bundle: Bundle) -> set[str]:
-    """The servers in messages of the log; others than in mounts, if these have gone."""
-    found = set()
-    for argv, result in bundle.notes.programs.items():
-        if result and argv[0] in ("dmesg", "journalctl"):
-            subjects = {entry.subject for entry in explain(result.stdout.split("\n"))}
-            found |= subjects.intersection(_SERVER.findall(result.stdout))
-    return found
+    def _version(self, text: str) -> str:
+        match = re.match(r"Linux version (\S+)", text)
+        return f"Linux version {self._p.release(match[1])}\n" if match else ""
 
+    def _signature(self, text: str) -> str:
+        return " ".join(
+            word if word == "Ubuntu" else self._p.release(word) for word in text.split()
+        )
 
-def _mounts(texts: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """The source and the mount point of each NFS mount in these files."""
-    for entry in mountinfo.parse(texts.get("proc/self/mountinfo", "")):
-        if entry.is_nfs:
-            yield entry.source, str(entry.directory)
-    for line in fstab.nfs_lines(texts.get("etc/fstab", "")):
-        yield line.source, str(line.directory)
-    for name, text in texts.items():
-        if name.endswith(".mount"):
-            yield units.setting(text, "Mount", "What"), units.setting(text, "Mount", "Where")
-    for row in json.loads(texts.get("var/lib/nfsrdma/tune.json", '{"mounts": []}'))["mounts"]:
-        yield "", str(row["directory"])
+    def _modules(self, text: str) -> str:
+        def line(row: str) -> str | None:
+            words = row.split()
+            if len(words) < 6 or not words[1].isdecimal():
+                return None
+            users = ",".join(
+                user if user in MODULES or user in ("", "-", "[permanent]") else self._module(user)
+                for user in words[3].split(",")
+            )
+            used = words[2] if words[2].isdecimal() else "0"
+            taint = words[6] if re.fullmatch(r"\([A-Z+-]{1,16}\)", " ".join(words[6:])) else ""
+            state = words[4] if words[4] in ("Live", "Loading", "Unloading") else "Live"
+            name = self._module(words[0])
+            return f"{name} {words[1]} {used} {users} {state} 0x0 {taint}".rstrip()
 
+        return self._lines(text, line)
 
-class Words:
-    """Replaces words, each by the same one."""
+    def _module(self, name: str) -> str:
+        return name if name in MODULES else self._p.of("module", name).replace("-", "_")
 
-    def __init__(self, key: bytes, hosts: set[str], paths: set[str]) -> None:
-        self._key = key
-        self._words: dict[str, str] = {}
-        # a name and its first label name one host
-        known = {host.lower() for host in hosts if _is_name(host)}
-        labels = sorted({host.partition(".")[0] for host in known} - _COMMON_HOSTS)
-        self._labels = {label: f"host-{number}" for number, label in enumerate(labels, 1)}
-        for host in known - _COMMON_HOSTS:
-            label, dot, _ = host.partition(".")
-            name = self._labels.get(label, label)
-            self._words[host] = f"{name}.example.com" if dot else name
-        folders = sorted({part for path in paths for part in path.split("/")} - _COMMON - {""})
-        self._folders = {part: f"dir-{number}" for number, part in enumerate(folders, 1)}
-        self._paths = {path: self._path(path) for path in paths if path.count("/") > 0}
-        self._pattern = _any_of(self._words, r"(?<![\w.-])", r"(?![\w-]|\.\w)", re.I)
-        # the same host with a domain
-        self._longer = _any_of(self._labels, r"(?<![\w./-])(", r")(?:\.[A-Za-z0-9][\w-]*)+", re.I)
-        named = {_unit(old): _unit(new) for old, new in self._paths.items()}
-        octal = {_octal(old): new for old, new in self._paths.items()}
-        self._replaced = {**self._paths, **octal, **named}
-        self._path_pattern = _any_of(self._replaced, r"(?<![\w.-])", r"(?![\w-])")
+    def _config(self, text: str) -> str:
+        return self._lines(
+            text,
+            lambda row: (
+                row
+                if CONFIG.fullmatch(row)
+                or re.fullmatch(
+                    r"# CONFIG_(?:SUNRPC_XPRT_RDMA|NF_TABLES|DEBUG_INFO_BTF) is not set", row
+                )
+                else None
+            ),
+        )
 
-    def _path(self, path: str) -> str:
-        return "/".join(self._folders.get(part, part) for part in path.split("/"))
+    def _identifier(self, text: str) -> str:
+        return f"{self._p.identifier(text.strip())}\n" if text.strip() else text
 
-    def file(self, name: str, text: str) -> str:
-        """The text of a file."""
-        if name in ("proc/fs/nfsfs/volumes", "proc/fs/nfsfs/servers"):
-            text = _HEX_ADDRESS.sub(self._hexadecimal, text)
-        if name == "proc/version":
-            text = _BUILDER.sub("(builder)", text)
-        if not name.startswith(("proc/", "sys/")):
-            text = _DESCRIPTION.sub(r"\1", _COMMENT.sub(r"\1\2", text))
-        if name.startswith(_WITH_COMMENTS_BEHIND):
-            text = _COMMENT_BEHIND.sub(r"\1", text)
-        return self.text(text)
+    def _module_version(self, text: str) -> str:
+        return self._p.words(text)
 
-    def text(self, text: str) -> str:
-        """A text with all its words replaced."""
-        text = self._path_pattern.sub(lambda match: self._replaced[match[0]], text)
-        text = self._pattern.sub(lambda match: self._words[match[0].lower()], text)
-        text = self._longer.sub(lambda match: f"{self._labels[match[1].lower()]}.example.com", text)
-        text = _IPOIB.sub(self._hardware_address, text)
-        text = _MAC.sub(lambda match: match[1] + self._digits(match[2]), text)
-        text = _IPV6.sub(self._address, text)
-        text = _GUID.sub(lambda match: self._digits(match[0]), text)
-        return _IPV4.sub(self._address, text)
+    def _os_release(self, text: str) -> str:
+        keys = ("ID", "ID_LIKE", "VERSION_ID", "VARIANT_ID", "PLATFORM_ID", "VERSION_CODENAME")
 
-    def _digits(self, text: str) -> str:
-        if not text.strip("0:"):
-            return text
-        digest = iter(hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest())
-        return "".join(":" if character == ":" else next(digest) for character in text)
+        def line(row: str) -> str | None:
+            key, equals, value = row.partition("=")
+            return f"{key}={self._p.words(value)}" if equals and key in keys else None
 
-    def _address(self, match: re.Match[str]) -> str:
+        return self._lines(text, line)
+
+    def _mountinfo(self, text: str) -> str:
+        def line(row: str) -> str | None:
+            fields = row.split(" ")
+            if len(fields) < 9 or "-" not in fields[6:-3]:
+                return None
+            end = fields.index("-", 6)
+            if not re.fullmatch(r"\d+", fields[0]) or len(fields) != end + 4:
+                return None
+            fstype, source = fields[end + 1], mountinfo.unescape(fields[end + 2])
+            nfs = fstype in ("nfs", "nfs4")
+            kept = [
+                *(word if re.fullmatch(r"[0-9:]{1,24}", word) else "0" for word in fields[:3]),
+                self._p.path(mountinfo.unescape(fields[3])),
+                self._p.path(mountinfo.unescape(fields[4])),
+                self.options(fields[5]),
+                *(
+                    word
+                    for word in fields[6:end]
+                    if re.fullmatch(r"[a-z_]{4,16}(?::\d{1,9})?", word)
+                    and word.partition(":")[0]
+                    in ("shared", "master", "propagate_from", "unbindable")
+                ),
+                "-",
+                fstype if fstype in _TYPES else "other",
+                self._p.source(source)
+                if nfs
+                else source
+                if source in (*_TYPES, "systemd-1")
+                else "withheld",
+                self.options(fields[end + 3]),
+            ]
+            return " ".join(kept)
+
+        return self._lines(text, line)
+
+    def options(self, text: str) -> str:
+        """Mount options by nfs(5); values of other options, and unknown options, are withheld."""
+        found = (self._option(option) for option in mountinfo.split_options(text))
+        return ",".join(filter(None, found))
+
+    def _option(self, option: str) -> str:
+        name, equals, value = (mountinfo.unescape(part) for part in option.partition("="))
+        if name not in OPTIONS:
+            self._dropped()
+            return ""
+        if not equals:
+            return name
+        return f"{name}={self._option_value(name, value)}"
+
+    def _option_value(self, name: str, value: str) -> str:
+        p = self._p
+        if name in ("addr", "clientaddr", "mountaddr", "mounthost"):
+            return p.host(value)
+        if name in ("remoteports", "localports"):
+            parts = re.split(r"([-~+])", value)
+            return "".join(one if at % 2 else p.host(one) for at, one in enumerate(parts))
+        parts = re.split(r"([:,])", value)
+        return "".join(
+            one
+            if at % 2
+            or one in WORDS
+            or not one
+            or re.fullmatch(r"-?\d{1,12}(?:\.\d{1,6})?[A-Za-z]{0,3}", one)
+            else p.unknown(one)
+            for at, one in enumerate(parts)
+        )
+
+    def _mountstats(self, text: str) -> str:
+        inside = False
+
+        def line(row: str) -> str | None:
+            nonlocal inside
+            if row.startswith("\timpl_id:\t"):
+                inside = True
+                return "\timpl_id:\tname='withheld',domain='withheld',date='0,0'"
+            if inside and not row.startswith(("\tcaps:\t", "device ")):
+                return None
+            inside = inside and not row.startswith("\tcaps:\t")
+            match = re.fullmatch(
+                r"device (.+) mounted on (.+) with fstype (nfs4?)( statvers=1\.\d)?", row
+            )
+            if match:
+                source, directory = (mountinfo.unescape(part) for part in match.group(1, 2))
+                return (
+                    f"device {self._p.source(source)} mounted on {self._p.path(directory)}"
+                    f" with fstype {match[3]}{match[4] or ''}"
+                )
+            if tag := re.fullmatch(r"([ \t]*opts:[ \t]*)([^ \t]*)[ \t]*", row):
+                return f"{tag[1]}{self.options(tag[2])}"
+            if re.fullmatch(
+                r"[ \t]*(?:age|events|bytes|xprt|caps|nfsv4|sec|fsc|per-op statistics"
+                r"|RPC iostats version)\b.*",
+                row,
+            ):
+                return self._p.words(row, self._counter)
+            return row if re.fullmatch(r"[ \t]*[A-Z][A-Z0-9_]{0,31}: [0-9 ]+", row) else None
+
+        return self._lines(text, line)
+
+    def _counter(self, word: str) -> str:
+        if re.fullmatch(
+            r"(?:(?:age|events|bytes|xprt|caps|nfsv4|sec|fsc|per-op|statistics|version):?"
+            r"|0x[0-9a-f]{1,8})",
+            word,
+        ):
+            return word
+        return self._p.word(word)
+
+    def _capabilities(self, text: str) -> str:
+        return self._lines(
+            text, lambda row: row if re.fullmatch(r"CapEff:\s*[0-9a-f]{1,16}", row) else None
+        )
+
+    def _nfsfs(self, text: str) -> str:
+        def line(row: str) -> str | None:
+            words = row.split()
+            if not words or words[0] == "NV":
+                return self._p.words(row)
+            if not re.fullmatch(r"v\d", words[0]) or len(words) < 4:
+                return None
+            try:
+                address = bytes.fromhex(words[1])
+                import ipaddress
+
+                new = self._p.changed(ipaddress.ip_address(address)).packed.hex()
+            except ValueError:
+                return None
+            rest = [
+                one
+                if re.fullmatch(r"\d{1,9}(?::\d{1,9})?|yes|no", one)
+                else self._p.identifier(one).lower()[:16]
+                for one in words[3:5]
+            ]
+            if len(words) == 5 and ":" not in words[3]:
+                rest = [words[3] if words[3].isdecimal() else "0", self._p.host(words[4])]
+            elif len(words) > 5:
+                rest = [rest[0], "0:0", "no"]
+            port = words[2] if re.fullmatch(r"[0-9a-f]{1,8}", words[2]) else "0"
+            return " ".join([words[0], new, port, *rest])
+
+        return self._lines(text, line)
+
+    def _fstab(self, text: str) -> str:
+        def line(row: str) -> str | None:
+            fields = row.split()
+            if len(fields) < 3 or fields[0].startswith("#"):
+                return None
+            source, directory = map(mountinfo.unescape, fields[:2])
+            fstype = fields[2] if fields[2] in ("nfs", "nfs4", "auto") else None
+            if not fstype:
+                return None
+            rest = [one if one.isdecimal() else "0" for one in fields[4:6]]
+            opts = [self.options(fields[3]) or "defaults"] if len(fields) > 3 else []
+            return " ".join([self._p.source(source), self._p.path(directory), fstype, *opts, *rest])
+
+        return self._lines(text, line)
+
+    def _nfsmount_conf(self, text: str) -> str:
+        def line(row: str) -> str | None:
+            head = row.strip()
+            if section := re.fullmatch(r'\[\s*(\w+)\s*(?:"([^"]*)")?\s*\]', head):
+                name = section[1].lower()
+                if name == "server":
+                    return f'[ Server "{self._p.host(section[2] or "")}" ]'
+                if name == "mountpoint":
+                    return f'[ MountPoint "{self._p.path(section[2] or "")}" ]'
+                return head if name == "nfsmount_global_options" and not section[2] else None
+            key, equals, value = (part.strip() for part in head.partition("="))
+            known = key.lower() if key.lower() in OPTIONS else key.lower().removeprefix("default")
+            if head.startswith(("#", ";")) or known not in OPTIONS:
+                return None
+            return f"{key}={self._option_value(known, value)}" if equals else key
+
+        return self._lines(text, line)
+
+    def _unit(self, text: str) -> str:
+        def line(row: str) -> str | None:  # noqa: PLR0911 -- a case for each kind of line
+            if re.fullmatch(r"\[(?:Unit|Mount|Install|Automount|Service)\]", row.strip()):
+                return row.strip()
+            key, equals, value = (part.strip() for part in row.partition("="))
+            if not equals or key not in ("What", "Where", "Type", "Options", "SourcePath"):
+                return None
+            if key == "What":
+                return f"What={self._p.source(value)}"
+            if key == "Where":
+                return f"Where={self._p.path(value)}"
+            if key == "Options":
+                return f"Options={self.options(value)}"
+            if key == "SourcePath":
+                return f"SourcePath={'/etc/fstab' if value == '/etc/fstab' else 'withheld'}"
+            return f"Type={value if value in _TYPES else 'other'}"
+
+        return self._lines(text.replace("\\\n", " "), line)
+
+    def _service(self, text: str) -> str:
+        def line(row: str) -> str | None:
+            if re.fullmatch(r"\[(?:Unit|Service|Install)\]", row.strip()):
+                return row.strip()
+            key, equals, value = (part.strip() for part in row.partition("="))
+            if not equals or not re.fullmatch(
+                r"Exec(?:Start|StartPre|StartPost|Stop|Reload)"
+                r"|Environment(?:File)?",
+                key,
+            ):
+                return None
+            return f"{key}={self._p.words(value)}"
+
+        return self._lines(text.replace("\\\n", " "), line)
+
+    def _shell(self, text: str) -> str:
+        def line(row: str) -> str | None:
+            match = re.fullmatch(r"\s*(?:export\s+)?(\w+)=(.*)", row)
+            if not match or match[1] not in WORDS:
+                return None
+            value = re.split(r"\s#", match[2])[0]
+            return f"{match[1]}={self._p.words(value)}"
+
+        return self._lines(text, line)
+
+    def _nfs_conf(self, text: str) -> str:
+        section = ""
+
+        def line(row: str) -> str | None:
+            nonlocal section
+            head = row.strip()
+            if match := re.fullmatch(r"\[\s*([\w-]+)\s*(\"[^\"]*\")?\s*\].*", head):
+                section = match[1].lower()
+                mark = ' "withheld"' if match[2] else ""
+                name = section if section in _SECTIONS else self._p.unknown(section)
+                return f"[{name}{mark}]"
+            key, equals, value = (part.strip() for part in head.partition("="))
+            if not equals or head[0] in "#;":
+                return None
+            name = key.lower()
+            if section == "environment":
+                return f"{self._p.of('variable', name)}={self._setting('', value)}"
+            if name not in _KEYS:
+                return None
+            return f"{key}={self._setting(name, value)}"
+
+        return self._lines(text.replace("\\\n", "  "), line)
+
+    def _setting(self, key: str, value: str) -> str:
+        p = self._p
+        quote = value[:1] if value[:1] in ("'", '"') and value[:1] in value[1:] else ""
+        if quote:
+            return f"{quote}{self._setting(key, value[1:].partition(quote)[0])}{quote}"
+        if value[:1] in ("'", '"'):
+            # a quote that is not closed
+            return f"{value[0]}withheld"
+        plain = re.split(r"[#;]", value, maxsplit=1)[0].strip()
+        if plain.startswith("$"):
+            return f"${p.of('variable', plain[1:].lower())}"
+        if key in ("host", "name", "scope"):
+            return re.sub(r"[^,\s]+", lambda match: p.host(match[0]), plain)
+        if key == "include":
+            return p.file(plain)
+        return p.words(plain)
+
+    def _exports(self, text: str) -> str:
+        def line(row: str) -> str | None:
+            match = re.fullmatch(r'\s*(?:"([^"]*)"|([^\s#"]\S*))(\s*)(.*)', row)
+            if not match:
+                return None
+            path = self._p.path(mountinfo.unescape(match[1] or match[2]))
+            clients = re.split(r"\s#", match[4])[0]
+            words = re.findall(r"[^\s()]*\([^)]*\)|\S+", clients)
+            return f"{path}{match[3] or ' '}{' '.join(map(self._client, words))}"
+
+        return self._lines(text.replace("\\\n", " "), line)
+
+    def _client(self, text: str) -> str:
+        if text.startswith("-"):
+            return f"-{self._export_options(text[1:])}"
+        client, bracket, options = text.partition("(")
+        if client.startswith("gss/"):
+            name = client if client in ("gss/krb5", "gss/krb5i", "gss/krb5p") else "gss/withheld"
+        elif re.fullmatch(r"[\d.*]+/[\d.]+", client):
+            net, _, mask = client.partition("/")
+            name = f"{self._p.host(net)}/{mask}" if mask.isdecimal() else self._p.address(net)
+        elif re.fullmatch(r"\d{1,3}[\d.*?\[\]-]*[*?\]][\d.*]*", client):
+            name = self._p.of("host", client) + "*"
+        else:
+            name = self._p.host(client)
+        return f"{name}({self._export_options(options.removesuffix(')'))})" if bracket else name
+
+    def _export_options(self, text: str) -> str:
+        found = []
+        for option in text.split(","):
+            name, equals, value = option.partition("=")
+            if name in ("refer", "replicas"):
+                found.append(f"{name}={':'.join(map(self._replica, value.split(':')))}")
+            elif name == "fsid" and not re.fullmatch(r"root|\d{1,10}", value):
+                found.append(f"fsid={self._p.identifier(value).lower()}")
+            elif name in ("mp", "mountpoint"):
+                found.append(f"{name}={self._p.path(value)}" if equals else name)
+            elif name == "sec" and equals:
+                found.append(f"sec={self._option_value(name, value)}")
+            elif new := self._option(option):
+                found.append(new)
+        return ",".join(found)
+
+    def _replica(self, text: str) -> str:
+        path, *hosts = re.split(r"[@+]", text)
+        return "@".join([self._p.path(path), "+".join(map(self._p.host, hosts))])
+
+    def _hosts(self, text: str) -> str:
+        def line(row: str) -> str | None:
+            words = row.partition("#")[0].split()
+            if len(words) < 2 or not (address := self._p._as_address(words[0])):
+                return None
+            return " ".join([address, *map(self._p.host, words[1:])])
+
+        return self._lines(text, line)
+
+    def _modprobe(self, text: str) -> str:
+        def line(row: str) -> str | None:
+            match = re.fullmatch(r"\s*(options|blacklist|softdep|install|alias)\s+(\w+)(.*)", row)
+            if not match or match[2] not in MODULES:
+                return None
+            return f"{match[1]} {match[2]}{self._p.words(match[3])}"
+
+        return self._lines(text, line)
+
+    def _rules(self, text: str) -> str:
+        # a number of lines counts: findings name them
+        return "\n".join(
+            "#" if line.lstrip().startswith("#") else self._p.words(line, self._rule_word)
+            for line in text.split("\n")
+        )
+
+    def _rule_word(self, word: str) -> str:
+        return (
+            word
+            if word
+            in ("\\", "+", ":", "==", "%k", "$kernel", "%p", "+", "-n", "?", "$1", "[0-9]", "0:")
+            else self._p.word(word)
+        )
+
+    def _address_file(self, text: str) -> str:
+        return self._lines(text, self._address_line)
+
+    def _address_line(self, text: str) -> str:
+        return text if text == "<closed>" else self._p.host(text.strip())
+
+    def _hardware_file(self, text: str) -> str:
+        return self._lines(text, self._hardware_line)
+
+    def _hardware_line(self, text: str) -> str:
+        known = re.fullmatch(
+            r"(?:[0-9A-Fa-f]{2}:){1,31}[0-9A-Fa-f]{2}|[0-9a-f]{4}(?::[0-9a-f]{4}){3}", text
+        )
+        return self._p.hardware(text) if known else self._p.word(text)
+
+    def _devices(self, text: str) -> str:
+        return re.sub(r"\S+", lambda match: self._p.device(match[0]), text)
+
+    def _vlan(self, text: str) -> str:
+        return self._p.words(
+            text,
+            lambda word: (
+                self._p.word(word)
+                if word in WORDS or not re.fullmatch(r"[\w.-]+", word) or word.isdecimal()
+                else self._p.device(word)
+            ),
+        )
+
+    def _tuned(self, text: str) -> str:
+        rows = json.loads(text)["mounts"]
+        return json.dumps(
+            {
+                "mounts": [
+                    {
+                        "directory": self._p.path(str(row["directory"])),
+                        "read_ahead_kb": row["read_ahead_kb"]
+                        if isinstance(row["read_ahead_kb"], int)
+                        else 0,
+                    }
+                    for row in rows
+                ]
+            }
+        )
+
+    # ---- programs
+
+    def _argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        if argv[0] == "python3":
+            return argv
+        return tuple(self._argument(argv, at) for at in range(len(argv)))
+
+    def _argument(self, argv: tuple[str, ...], at: int) -> str:  # noqa: PLR0911 -- by kind
+        word = argv[at]
+        if word.startswith("--unit="):
+            return f"--unit={self._p.unit(word[7:])}"
+        if word.endswith((".mount", ".automount")):
+            return self._p.unit(word)
+        if argv[0] == "modinfo":
+            return (
+                self._module_path(word)
+                if "/" in word
+                else word
+                if word in ("modinfo", "-0", "--")
+                else self._module(word)
+            )
+        if argv[at - 1] == "dev" and at:
+            return self._p.device(word)
+        if word in _ARGUMENTS or (argv[0] == "journalctl" and word.startswith(("--", "SYSLOG_"))):
+            return word
+        if word.startswith("--property="):
+            return word
+        return self._p.host(word) if argv[0] == "ip" else self._p.word(word)
+
+    def _result(self, result: Result, argv: tuple[str, ...]) -> Result:  # noqa: C901 -- by program
+        program, printed = result.argv[0], result.stdout
+        if program in ("dmesg", "journalctl"):
+            text = self.log(printed, program)
+        elif program == "modinfo":
+            text = self._modinfo(printed)
+        elif program == "ip":
+            text = self._ip(printed)
+        elif program == "systemctl":
+            text = self._unit_states(printed)
+        elif program in ("nft", "iptables-legacy-save"):
+            text = self._filter(printed)
+        elif program == "dcb":
+            text = self._json(printed, _DCB)
+        elif program == "nfsconf":
+            text = self._setting(result.argv[-1].lower(), printed.strip()) + "\n" * bool(printed)
+        elif program == "ibv_devinfo":
+            text = self._devinfo(printed)
+        else:
+            text = self._p.words(printed)
+        return result._replace(argv=argv, stdout=text, stderr=self._sentence(result.stderr))
+
+    def _sentence(self, text: str) -> str:
+        """The message of a program, by its words."""
+        return self._p.words(text)
+
+    def _module_path(self, path: str) -> str:
+        parts = path.split("/")
+        found = []
+        for at, part in enumerate(parts):
+            name, dot, suffix = part.partition(".ko")
+            if (
+                not part
+                or part in WORDS
+                or (dot and name in MODULES and suffix in ("", ".xz", ".zst", ".gz"))
+            ):
+                found.append(part)
+            elif at and parts[at - 1] == "modules":
+                found.append(self._p.release(part))
+            else:
+                found.append(self._p.of("dir", part))
+        return "/".join(found)
+
+    def _modinfo(self, text: str) -> str:
+        return "\0".join(
+            filter(None, map(self._modinfo_field, text.split("\0")))
+        ) + "\0" * text.endswith("\0")
+
+    def _modinfo_field(self, field: str) -> str:  # noqa: C901, PLR0911 -- a case for each key
+        match = re.fullmatch(r"(\w+)(:\s*|=)(.*)", field.strip("\n"), re.DOTALL)
+        if not match:
+            self._dropped(bool(field.strip()))
+            return ""
+        key, between, value = match.groups()
+        head = f"{key}{between}"
+        if key == "filename":
+            return head + ("(builtin)" if value == "(builtin)" else self._module_path(value))
+        if key == "vermagic":
+            release, _, rest = value.partition(" ")
+            return f"{head}{self._p.release(release)} {self._p.words(rest)}"
+        if key in ("srcversion",):
+            return f"{head}{self._p.identifier(value)}"
+        if key in ("name", "depends", "alias"):
+            return head + ",".join(
+                one if one in WORDS or not one else self._module(one) for one in value.split(",")
+            )
+        if key in ("intree", "retpoline"):
+            return f"{head}{'Y' if value == 'Y' else 'N'}"
+        if key in ("signer", "sig_id"):
+            return f"{head}withheld"
+        if key in ("version",):
+            return f"{head}{self._p.words(value)}"
+        if key == "description":
+            return f"{head}{'dummy' if 'dummy' in value.lower() else 'withheld'}"
+        if key == "parm":
+            default = re.search(r" \(default (\d{1,10}|[YN]|)\)", value)
+            name = re.fullmatch(r"([a-z_0-9]{1,40}):.*", value, re.DOTALL)
+            if name and default and name[1] in WORDS:
+                kind = re.search(r" \((u?int|bool|charp|u?long|u?short)\)$", value)
+                return f"{head}{name[1]}:{default[0]}{kind[0] if kind else ''}"
+        self._dropped()
+        return ""
+
+    def _ip(self, text: str) -> str:
+        if text.lstrip()[:1] in ("[", "{"):
+            return self._json(text, _IP)
+        return self._p.words(text, self._ip_word)
+
+    def _ip_word(self, word: str) -> str:
+        number = re.fullmatch(r"\d{1,9}:", word)
+        if (
+            number
+            or word in WORDS
+            or word in ("RTNETLINK", "answers:", "Network", "is", "unreachable")
+        ):
+            return word
+        if "@" in word or word.endswith(":"):
+            name, at, below = word.rstrip(":").partition("@")
+            lower = below if re.fullmatch(r"if\d{1,9}|NONE", below) else self._p.device(below)
+            return f"{self._p.device(name)}{at}{lower}{':' * word.endswith(':')}"
+        if re.fullmatch(r"[0-9A-Fa-f.:]+(?:/\d+)?", word):
+            return self._p.word(word)
+        return self._p.device(word)
+
+    def _json(self, text: str, keys: dict[str, str]) -> str:
         try:
-            address = ipaddress.ip_address(match[0])
-        except ValueError:
-            return match[0]
-        changed = self._changed(address)
-        # sysfs prints the GIDs of a port in full, with leading zeros
-        return changed.exploded if len(match[0]) == 39 else str(changed)
+            document: _Json = json.loads(text)
+        except (ValueError, RecursionError):
+            self._dropped(bool(text.strip()))
+            return ""
+        return json.dumps(self._value(document, "", keys))
 
-    def _hardware_address(self, match: re.Match[str]) -> str:
-        gid = ipaddress.ip_address(bytes.fromhex(match[2].replace(":", "")))
-        return f"{match[1]}{self._changed(gid).packed.hex(':')}"
+    def _value(self, value: _Json, kind: str, keys: dict[str, str]) -> _Json:
+        if isinstance(value, dict):
+            self._dropped(len([key for key in value if key not in keys]))
+            return {
+                key: self._value(one, keys[key], keys) for key, one in value.items() if key in keys
+            }
+        if isinstance(value, list):
+            return [self._value(one, kind, keys) for one in value]
+        if not isinstance(value, str):
+            return value
+        if kind == "device":
+            return value if re.fullmatch(r"if\d{1,9}", value) else self._p.device(value)
+        return self._hardware_line(value) if kind == "hardware" else self._p.word(value)
 
-    def _hexadecimal(self, match: re.Match[str]) -> str:
-        changed = self._changed(ipaddress.ip_address(bytes.fromhex(match[2])))
-        return f"{match[1]}{changed.packed.hex()}"
+    def _devinfo(self, text: str) -> str:
+        def line(row: str) -> str | None:
+            match = re.fullmatch(r"(\s*)([a-z_]+):(\s*)(.*)", row)
+            if not match or match[2] not in WORDS:
+                return None
+            kind = self._p.device if match[2] == "hca_id" else self._words
+            return f"{match[1]}{match[2]}:{match[3]}{kind(match[4].strip())}"
 
-    def _changed(self, address: Any) -> Any:
-        mapped = address.version == 6 and address.ipv4_mapped
-        if mapped:
-            return ipaddress.IPv6Address(f"::ffff:{self._changed(mapped)}")
-        mask = str(address).startswith("255.")
-        if address.is_unspecified or address.is_loopback or address.is_multicast or mask:
-            return address
-        bits = 32 if address.version == 4 else 128
-        number, result = int(address), 0
-        for at in range(bits):
-            bit = number >> (bits - 1 - at) & 1
-            prefix = f"{bits}:{at}:{number >> (bits - at)}".encode()
-            if at >= bits // 4 // (1 if bits == 32 else 2):
-                bit ^= hmac.new(self._key, prefix, hashlib.sha256).digest()[0] & 1
-            result = result << 1 | bit
-        return type(address)(result)
+        return self._lines(text, line)
+
+    def _unit_states(self, text: str) -> str:
+        def line(row: str) -> str | None:
+            key, equals, value = row.partition("=")
+            if not equals or key not in WORDS:
+                return None
+            return f"{key}={self._p.unit(value) if key == 'Id' else self._p.words(value)}"
+
+        return self._lines(text, line)
+
+    def _filter(self, text: str) -> str:
+        def word(one: str) -> str:
+            if one in WORDS or (
+                re.fullmatch(r"[-:.@+\[\]]+|-{1,2}[\w-]+", one) and one.lstrip("-") in WORDS
+            ):
+                return one
+            if one[:1] == ":" and re.fullmatch(r":[\w.-]+", one):
+                return f":{word(one[1:])}"
+            if re.fullmatch(r"\[\d+:\d+\]|\d+(?:[-:,]\d+)*", one):
+                return one
+            return (
+                self._p.word(one)
+                if re.fullmatch(r"[0-9A-Fa-f.:/-]+", one)
+                else (
+                    self._p.device(one) if re.fullmatch(r"[\w.-]+", one) else self._p.unknown(one)
+                )
+            )
+
+        return self._p.words(text, word)
+
+    # ---- logs
+
+    def log(self, text: str, program: str) -> str:
+        """A log by the templates of ``explain``; other lines are counted and removed."""
+        found = []
+        for line in text.split("\n"):
+            if not line.strip():
+                continue
+            new = self._log_line(line)
+            if not new and (printed := re.match(r"(mount(?:\.nfs4?)?): ", line)):
+                new = f"{printed[1]}: withheld"
+                self._dropped()
+            if new:
+                found.append(new)
+            else:
+                self._dropped()
+        return "\n".join(found) + "\n" * (bool(found) and text.endswith("\n"))
+
+    def _log_line(self, line: str) -> str:
+        parsed = explain.parsed(line)
+        known = explain.recognized(parsed)
+        if not known:
+            return ""
+        message, match = known
+        text = self._message(message, match)
+        tag = f"host {parsed.tag}: " if parsed.tag else ""
+        time = explain.printed_time(line)
+        if parsed.tag and parsed.tag not in _TAGS:
+            tag = "host program: "
+        new = f"{time}{tag}{text}"
+        again = explain.recognized(explain.parsed(new))
+        same = (
+            again
+            and again[0] == message
+            and again[1].groupdict().keys() == match.groupdict().keys()
+        )
+        codes = ("error", "completion")
+        if (
+            not again
+            or not same
+            or any(again[1].groupdict().get(c) != match.groupdict().get(c) for c in codes)
+        ):
+            return ""
+        return new
+
+    def _message(self, message: KnownMessage, match: re.Match[str]) -> str:
+        literal, kind = _template(message.pattern)
+
+        def word(one: str) -> str:
+            core = one.rstrip(":.")
+            tail = one[len(core) :]
+            if found := self._p._as_address(core):
+                return found + tail
+            parts = re.split(r"[^\w-]+", core)
+            # three numbers and more may be an address
+            numbers = sum(part.isdecimal() for part in parts)
+            if numbers < 3 and all(
+                part in literal or not part or part.isdecimal() for part in parts
+            ):
+                return one
+            if re.fullmatch(r"-?\d{1,10}|0x[0-9a-f]{1,8}", core):
+                return one
+            if re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", core):
+                return one
+            return self._p.unknown(core) + tail
+
+        text = match[0]
+        if match.groupdict().get("subject") is None:
+            return self._p.words(text, word)
+        start, end = match.span("subject")
+        subject = self._subject(text[start:end], kind, literal)
+        before, after = text[:start], text[end:]
+        return self._p.words(before, word) + subject + self._p.words(after, word)
+
+    def _subject(self, text: str, kind: str, literal: frozenset[str]) -> str:
+        if text in MODULES or text in _STRERROR or text in literal:
+            return text
+        if kind == "device":
+            if re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", text):
+                return text
+            return self._p.device(text)
+        if kind == "peer":
+            return self._p._as_address(text) or (
+                self._p.source(text)
+                if ":/" in text
+                else self._p.path(text)
+                if text.startswith("/")
+                else self._p.host(text.rstrip(":"))
+            )
+        return self._p.words(text)
 
 
-def _is_name(host: str) -> bool:
-    if host in _KEPT_NAMES or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", host):
-        return False
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return True
-    return False
+@functools.cache
+def _template(pattern: str) -> tuple[frozenset[str], str]:
+    """The literal words of a message's template, and the type of its subject."""
+    subject = re.search(r"\(\?P<subject>(\\S|\[\\w\.:-\])?", pattern)
+    kind = {r"\S": "peer", r"[\w.:-]": "device"}.get(subject[1] or "", "") if subject else ""
+    plain = re.sub(r"\(\?(?:P<\w+>|:)|\{[\d,]*\}|\[(?:\\.|[^]\\])+\]|\\[A-Za-z]", " ", pattern)
+    words = re.findall(r"[A-Za-z][\w-]*", plain.replace("\\", ""))
+    return frozenset(words) | {part for word in words for part in word.split("-")}, kind
 
 
-def _any_of(words: dict[str, str], before: str, after: str, flags: int = 0) -> re.Pattern[str]:
-    # the longest first: a path may begin with another one
-    ordered = sorted(words, key=len, reverse=True)
-    choice = "|".join(map(re.escape, ordered)) or r"(?!)"
-    return re.compile(f"{before}(?:{choice}){after}", flags)
+def _one_of(text: str, known: Iterable[str]) -> str:
+    return text if text in known else ""
 
 
-def _octal(path: str) -> str:
-    """A path as mountinfo and fstab have it."""
-    return "".join(f"\\{ord(c):03o}" if c in " \t\n\\#" else c for c in path)
+def _driver(text: str) -> str:
+    known = (
+        "rxe",
+        "siw",
+        "card",
+        "mlx5",
+        "mlx4",
+        "irdma",
+        "i40iw",
+        "bnxt_re",
+        "qedr",
+        "cxgb4",
+        "hfi1",
+        "erdma",
+        "efa",
+        "hns",
+        "mana",
+        "usnic",
+        "vmw_pvrdma",
+        "mthca",
+        "ocrdma",
+        "ipathverbs",
+    )
+    return text if text in known or not text else "other"
 
 
-def _unit(path: str) -> str:
-    return units.unit_name(path).removesuffix(".mount")
+_TYPES = frozenset(
+    [
+        "nfs",
+        "nfs4",
+        "auto",
+        "nfsd",
+        "autofs",
+        "rpc_pipefs",
+        "debugfs",
+        "overlay",
+        "tmpfs",
+        "ext4",
+        "xfs",
+        "btrfs",
+        "zfs",
+        "sysfs",
+        "proc",
+        "devtmpfs",
+        "squashfs",
+        "fuse",
+        "ceph",
+        "cifs",
+    ]
+)
+_TAGS = frozenset(
+    [
+        "kernel",
+        "rpc.nfsd",
+        "mount",
+        "mount.nfs",
+        "mount.nfs4",
+        "nfsdctl",
+        "modprobe",
+        "systemd-modules-load",
+    ]
+)
+_ARGUMENTS = WORDS | frozenset(
+    [
+        "-0",
+        "--",
+        "-j",
+        "-d",
+        "-V",
+        "+",
+        "-c",
+        "ip",
+        "nfsdctl",
+        "--boot",
+        "--no-pager",
+        "--quiet",
+        "_TRANSPORT=kernel",
+        "all",
+        "table",
+    ]
+)
+_SECTIONS = frozenset(
+    [
+        "nfsd",
+        "mountd",
+        "statd",
+        "lockd",
+        "general",
+        "exportfs",
+        "gssd",
+        "svcgssd",
+        "nfsdcld",
+        "nfsdcltrack",
+        "exportd",
+        "environment",
+        "nfsrahead",
+        "sm-notify",
+        "idmapd",
+    ]
+)
+_KEYS = frozenset(
+    [
+        "nfs",
+        "nfs4",
+        "default",
+        "rdma",
+        "rdma-port",
+        "port",
+        "threads",
+        "host",
+        "name",
+        "scope",
+        "grace-time",
+        "lease-time",
+        "udp",
+        "tcp",
+        "vers2",
+        "vers3",
+        "vers4",
+        "vers4.0",
+        "vers4.1",
+        "vers4.2",
+        "min-threads",
+        "pool-mode",
+        "pipefs-directory",
+        "include",
+        "debug",
+        "manage-gids",
+        "descriptors",
+        "reverse-lookup",
+        "state-directory-path",
+        "ha-callout",
+        "cache-use-ipaddr",
+        "ttl",
+        "udp-port",
+        "outgoing-port",
+        "outgoing-addr",
+        "no-notify",
+        "use-memcache",
+        "use-machine-creds",
+        "use-gss-proxy",
+        "avoid-dns",
+        "limit-to-legacy-enctypes",
+        "context-timeout",
+        "rpc-timeout",
+        "keytab-file",
+        "cred-cache-directory",
+        "preferred-realm",
+        "cancel-timed-out-upcalls",
+        "apple-tls",
+    ]
+)
+_IP = {
+    **dict.fromkeys(["ifname", "link", "master", "dev", "oif"], "device"),
+    **dict.fromkeys(["address"], "hardware"),
+    **dict.fromkeys(
+        [
+            "link_index",
+            "ifindex",
+            "mtu",
+            "flags",
+            "operstate",
+            "link_type",
+            "linkinfo",
+            "info_kind",
+            "info_slave_kind",
+            "addr_info",
+            "local",
+            "prefixlen",
+            "family",
+            "scope",
+            "dst",
+            "gateway",
+            "via",
+            "host",
+            "table",
+            "type",
+            "prefsrc",
+            "metric",
+            "pref",
+            "protocol",
+            "src",
+        ],
+        "",
+    ),
+}
+_DCB = {"prio_pfc": "", **{str(number): "" for number in range(8)}}
+
+_Grammar = Callable[[_Anonymizer, str], str]
+_A = _Anonymizer
+_FILES: tuple[tuple[str, _Grammar], ...] = (
+    (r"proc/sys/kernel/osrelease", _A._release),
+    (r"proc/version", _A._version),
+    (r"proc/version_signature", _A._signature),
+    (r"proc/modules", _A._modules),
+    (r"proc/config\.gz|boot/config-.*|lib/modules/[^/]+/config", _A._config),
+    (r"sys/module/.*/srcversion", _A._identifier),
+    (r"proc/self/mountinfo", _A._mountinfo),
+    (r"proc/self/mountstats", _A._mountstats),
+    (r"proc/self/status", _A._capabilities),
+    (r"proc/fs/nfsfs/(?:volumes|servers)", _A._nfsfs),
+    (r"etc/fstab", _A._fstab),
+    (r"(?:usr/)?etc/nfsmount\.conf(?:\.d/.*)?", _A._nfsmount_conf),
+    (r".*/systemd/.*nfs-server\.service(?:\.d/.*)?", _A._service),
+    (r".*\.(?:mount|automount)(?:\.d/.*)?", _A._unit),
+    (r"(?:usr/)?etc/nfs\.conf.*", _A._nfs_conf),
+    (r"etc/exports|etc/exports\.d/.*|var/lib/nfs/etab", _A._exports),
+    (r"(?:etc|run)/(?:sysconfig|default)/.*", _A._shell),
+    (r"etc/hosts", _A._hosts),
+    (r".*/os-release", _A._os_release),
+    (r"etc/modprobe\.d/.*", _A._modprobe),
+    (r".*\.rules", _A._rules),
+    (r"var/lib/nfsrdma/tune\.json", _A._tuned),
+    (r"sys/.*/(?:dstaddr|srcaddr)", _A._address_file),
+    (r"sys/.*/address|sys/.*/node_guid|sys/.*/gids/\d+", _A._hardware_file),
+    (r"sys/.*/(?:ndevs/\d+|slaves|active_slave)", _A._devices),
+    (r"proc/net/vlan/.*", _A._vlan),
+    (r"proc/.*|sys/.*|(?:run|var)/.*", _A._words),
+)
+"""The grammar of each file by its name; a file without one leaves empty."""

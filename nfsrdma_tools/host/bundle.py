@@ -17,6 +17,7 @@ import os
 import re
 import tarfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -29,11 +30,15 @@ from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, udev_rules, units
 from nfsrdma_tools.host.nfsd import serving
-from nfsrdma_tools.host.recorded import MANIFEST, to_facts
+from nfsrdma_tools.host.recorded import CUT, MANIFEST, to_facts
 
 __all__ = ["CONTENTS", "Bundle", "LeftOut", "collect"]
 
-_MOST, _AT_ONCE = 1 << 20, 16 << 10
+_AT_ONCE = 16 << 10
+_MOST_READ = 64 << 20
+"""Bytes of a file that are read; the kernel's lists of the largest hosts have a tenth."""
+_MOST_KEPT = 4 << 20
+"""Bytes of a file that are kept, in whole records."""
 # the field of a line of mountinfo
 _MOUNT_POINT = 4
 _STEPS = 400
@@ -94,11 +99,20 @@ def _nfs_definitions(text: str) -> str:
 
 def _nfs_unit(text: str) -> str | None:
     # a unit of another filesystem may have a password
-    return text if units.is_nfs(text) or not text else None
+    return _without_secrets(text) if units.is_nfs(text) or not text else None
 
 
-def _drop_in(text: str) -> str | None:
-    return None if "pass" in text else text
+_SECRET = re.compile(r"pass|secret|user|cred|key|token|domain", re.IGNORECASE)
+
+
+def _without_secrets(text: str) -> str:
+    """Remove the lines of a unit whose names are those of secrets; NFS has no such option."""
+    rows = text.replace("\\\n", " ").splitlines(keepends=True)
+    return "".join(row for row in rows if not _SECRET.search(_VALUES_OF_TYPE.sub("", row)))
+
+
+# words of mount options and units in which a part looks like that of a secret
+_VALUES_OF_TYPE = re.compile(r"\bno(?:user|users)\b|\busers?\b(?!\w*=)|multi-user\.target")
 
 
 def _read_ahead_rules(text: str) -> str:
@@ -157,10 +171,10 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("etc/nfsmount.conf", _all),
     ("etc/nfsmount.conf.d/*.conf", _all),
     (f"{_UNITS}/*.mount", _nfs_unit),
-    (f"{_UNITS}/*.mount.d/*.conf", _drop_in),
-    (f"{_UNITS}/*.automount", _all),
+    (f"{_UNITS}/*.mount.d/*.conf", _without_secrets),
+    (f"{_UNITS}/*.automount", _without_secrets),
     (f"{_UNITS}/*.{{wants,requires}}/*.mount", _nfs_unit),
-    (f"{_UNITS}/*.{{wants,requires}}/*.automount", _all),
+    (f"{_UNITS}/*.{{wants,requires}}/*.automount", _without_secrets),
     ("sbin/mount.nfs", _nothing),
     ("usr/sbin/mount.nfs", _nothing),
     ("sys/class/bdi/*/read_ahead_kb", _all),
@@ -221,6 +235,8 @@ class Bundle:
     links: dict[str, str] = field(default_factory=dict)
     notes: Recording = field(default_factory=Recording)
     left_out: list[LeftOut] = field(default_factory=list)
+    withheld: dict[str, int] = field(default_factory=dict)
+    """Of an anonymized bundle: the number of withheld values by file or program."""
     folders: dict[str, tuple[str, dict[str, str]]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -248,6 +264,7 @@ class Bundle:
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
             "toolkit": __version__,
             "left_out": [vars(entry) for entry in self.left_out],
+            "withheld": self.withheld,
         }
         return {name: json.dumps(text, indent=1).encode() for name, text in documents.items()}
 
@@ -264,13 +281,28 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
         except (OSError, UserError) as error:
             bundle.left_out.append(LeftOut(reader.__name__, str(error)))
     bundle.notes.programs = dict(map(_shortened, bundle.notes.programs.items()))
+    nfs = {unit.name.removesuffix(".mount") for unit in units.nfs_units(machine)}
     for pattern, keep in CONTENTS:
         for name in _matching(machine, pattern):
-            _add(bundle, machine.root, name, keep)
+            if not _of_other_mount(machine, nfs, name):
+                _add(bundle, machine.root, name, keep)
     for port in _matching(machine, _PORT):
         _add_gids(bundle, machine.root, port)
     _add_links(machine, bundle)
     return bundle
+
+
+_OF_MOUNT = re.compile(r".*/(?P<unit>[^/]+)\.(?:mount\.d/[^/]+|automount)")
+
+
+def _of_other_mount(machine: Machine, nfs: set[str], name: str) -> bool:
+    """Whether a file belongs to a mount unit of another filesystem than NFS, or of an unknown one.
+
+    A drop-in of such a unit, and its automount unit, may have what a stranger must not see.  An
+    empty file or a link to /dev/null masks a unit.
+    """
+    match = _OF_MOUNT.fullmatch(name)
+    return bool(match and match["unit"] not in nfs and machine.text(name))
 
 
 def _add_gids(bundle: Bundle, root: Path, port: str) -> None:
@@ -382,36 +414,53 @@ def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> bool:
     if name in bundle.files or not os.path.isfile(path):  # noqa: PTH113 -- many
         return True
     try:
-        data = b"" if keep is _nothing else _beginning(path)
+        data, whole = (b"", True) if keep is _nothing else _beginning(path)
     except PermissionError:
         bundle.left_out.append(LeftOut(f"/{name}", "needs root"))
         return True
     except OSError:
         # such as EINVAL for an attribute without a value
         return True
+    if not whole:
+        data = _whole_records(name, data, len(data) - 1)
     if (kept := _kept(name, data, keep)) is None:
         return False
-    bundle.files[name] = kept
+    bundle.files[name] = _whole_records(name, kept, _MOST_KEPT)
+    if not whole or len(bundle.files[name]) < len(kept):
+        bundle.left_out.append(LeftOut(f"/{name}", CUT))
     return True
 
 
-def _beginning(path: str) -> bytes:
+def _whole_records(name: str, data: bytes, most: int) -> bytes:
+    """The beginning of a file in whole records: of mountstats a mount, of others a line."""
+    if len(data) <= most or name.endswith(".gz"):
+        return data
+    end = data.rfind(b"\ndevice ", 0, most) if name == "proc/self/mountstats" else -1
+    return data[: (end if end >= 0 else data.rfind(b"\n", 0, most)) + 1]
+
+
+def _beginning(path: str) -> tuple[bytes, bool]:
+    """The bytes of a file up to a limit, and whether these are all."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        data = more = os.read(handle, _AT_ONCE)
-        while more and len(data) < _MOST:
+        data = bytearray(more := os.read(handle, _AT_ONCE))
+        while more and len(data) <= _MOST_READ:
             more = os.read(handle, _AT_ONCE)
             data += more
     finally:
         os.close(handle)
-    return data[:_MOST]
+    return bytes(data[:_MOST_READ]), len(data) <= _MOST_READ
+
+
+def _unpacked(data: bytes) -> bytes:
+    return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, _MOST_READ)
 
 
 def _kept(name: str, data: bytes, keep: _Keep) -> bytes | None:
     packed = name.endswith(".gz")
     try:
-        text = os.fsdecode(gzip.decompress(data) if packed else data)
-    except (OSError, EOFError):
+        text = os.fsdecode(_unpacked(data) if packed else data)
+    except (OSError, EOFError, zlib.error):
         return None
     if (kept := keep(text)) is None:
         return None

@@ -58,6 +58,8 @@ class Recording:
     """Facts that only this program, on that host, can find out, by name."""
     root_user: bool | None = None
     """Whether root made it; None if that is unknown."""
+    cut: frozenset[str] = frozenset()
+    """The files of which only the beginning was recorded: what they lack proves nothing."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,13 @@ class Machine:
     sysfs: Path | None = None
     """Where its /sys is mounted, if not below the root."""
 
+    read_names: set[str] | None = None
+    """Where the names of the files that a reader wants are noted."""
+
     def path(self, name: str) -> Path:
         """A path below the root; ``name`` has no leading slash."""
+        if self.read_names is not None:
+            self.read_names.add(name)
         first, _, rest = name.partition("/")
         mounted = {"proc": self.procfs, "sys": self.sysfs}.get(first)
         return mounted / rest if mounted else self.root / name
@@ -107,6 +114,8 @@ class Machine:
 
     def keep(self, name: str, read: Callable[[], _Read]) -> _Read:
         """What ``read`` returns, or returned before of the same file if each is read once."""
+        if self.read_names is not None:
+            self.read_names.add(name)
         if self.kept is None:
             return read()
         if name not in self.kept:

@@ -18,9 +18,10 @@ import json
 import os
 import re
 import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError, one_line
@@ -29,9 +30,14 @@ from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.rdma.ports import Device, Link, parse_links
 from nfsrdma_tools.host.rdma_routes import parse_routes
 
-__all__ = ["COMMANDS", "FORMAT", "MANIFEST", "NETLINK", "PASTED", "opened", "to_facts"]
+if TYPE_CHECKING:
+    import tarfile
+
+__all__ = ["COMMANDS", "CUT", "FORMAT", "MANIFEST", "NETLINK", "PASTED", "opened", "to_facts"]
 
 FORMAT = 1
+CUT = "cut at the end of a record: it is too long"
+"""The reason in ``left_out`` of a file that has its beginning only."""
 MANIFEST, COMMANDS, NETLINK = "manifest.json", "commands.json", "netlink.json"
 PASTED = {
     "fstab": "etc/fstab",
@@ -73,6 +79,12 @@ _PROMPT = re.compile(rb"\[?[\w.-]{1,64}@[^$#%]{0,120}[$#%] *")
 _MOST_FILES = 50_000
 _MOST_BYTES = 64 << 20
 _MOST_IN_FILE = 8 << 20
+_MOST_HEADER = 64 << 10
+"""Bytes of a header of pax or GNU tar, such as a long name."""
+_MOST_UNPACKED = _MOST_BYTES + _MOST_FILES * 1024
+"""Bytes of an archive, with its headers."""
+_TOO_MUCH = f"more than {_MOST_FILES} files or {_MOST_BYTES >> 20} MiB"
+_MAKE = "make one with: nfsrdma collect -o FILE"
 _FEW = 16 << 10
 _LINK_PARTS = 40
 
@@ -88,6 +100,60 @@ def opened(path: Path, server: str = "") -> Iterator[Machine]:
             copy.archive(path)
         copy.make_links()
         yield Machine(Path(folder), server, _recording(Path(folder)))
+
+
+class _Unpacked:
+    """A stream of bytes, unpacked if gzip packed it, that has a limit."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._next = file.read(_FEW)
+        packed = self._next[:2] == b"\x1f\x8b"
+        self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16) if packed else None
+        self._count = 0
+
+    def read(self, size: int) -> bytes:
+        """At most ``size`` bytes; b"" at the end.  UserError behind the limit."""
+        found = b""
+        while not found and (packed := self._next or self._file.read(_FEW)):
+            self._next = b""
+            if self._unpacker is None:
+                found, self._next = packed[:size], packed[size:]
+            else:
+                found = self._unpacker.decompress(packed, size)
+                self._next = self._unpacker.unconsumed_tail
+                if self._unpacker.eof:
+                    # what follows the packed data is no part of it
+                    self._file.seek(0, os.SEEK_END) if self._file.seekable() else None
+                    if not found:
+                        break
+        if self._unpacker is not None and not found and not self._unpacker.eof and self._count:
+            raise EOFError("it ends in the middle")
+        self._count += len(found)
+        if self._count > _MOST_UNPACKED:
+            raise UserError(_TOO_MUCH, _MAKE)
+        return found
+
+
+def _member() -> type[tarfile.TarInfo]:
+    """The members of a tar archive, with a limit for the headers that name them."""
+    import tarfile
+
+    class Member(tarfile.TarInfo):
+        """A member whose headers of pax and GNU tar are short."""
+
+        def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+            header = self.type in (
+                tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK,
+                tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
+            )  # fmt: skip
+            if header and not 0 <= self.size <= _MOST_HEADER:
+                raise tarfile.ReadError(f"a header has {self.size} bytes, expected {_MOST_HEADER}")
+            if self.type == tarfile.GNUTYPE_SPARSE or self.size < 0:
+                raise tarfile.ReadError("it has a sparse member")
+            return super()._proc_member(tar)  # type: ignore[misc,no-any-return]
+
+    return Member
 
 
 class _Copy:
@@ -130,20 +196,27 @@ class _Copy:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
 
     def archive(self, path: Path) -> None:
-        """Extract a tar archive, compressed or not."""
+        """Extract a tar archive, plain or compressed by gzip."""
         import tarfile
 
         try:
             # a stream: an archive in a FIFO or on standard input is read once
-            with tarfile.open(path, "r|*") as tar:
-                for member in tar:
-                    if member.issym():
-                        self._links.append((member.name, member.linkname))
-                    elif member.isreg() and (file := tar.extractfile(member)):
-                        self._write(member.name, file.read(_MOST_IN_FILE))
-        except (tarfile.TarError, EOFError, ValueError) as error:
+            with path.open("rb") as file:  # noqa: SIM117 -- one line each
+                with tarfile.open(
+                    fileobj=cast(BinaryIO, _Unpacked(file)), mode="r|", tarinfo=_member()
+                ) as tar:
+                    for count, member in enumerate(tar):
+                        if count >= _MOST_FILES:
+                            raise UserError(_TOO_MUCH, _MAKE)
+                        if member.issym():
+                            self._links.append((member.name, member.linkname))
+                        elif member.isreg() and (data := tar.extractfile(member)):
+                            self._write(member.name, data.read(_MOST_IN_FILE))
+                        # a stream keeps all that it has read
+                        tar.members.clear()
+        except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
             what = f"{path} is neither a folder nor a bundle: {one_line(str(error))}"
-            raise UserError(what, "make one with: nfsrdma collect -o FILE") from error
+            raise UserError(what, _MAKE) from error
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -151,8 +224,7 @@ class _Copy:
         self._files += 1
         self._bytes += len(data)
         if self._files > _MOST_FILES or self._bytes > _MOST_BYTES:
-            limits = f"{_MOST_FILES} files or {_MOST_BYTES >> 20} MiB"
-            raise UserError(f"more than {limits}", "give a bundle of nfsrdma collect")
+            raise UserError(_TOO_MUCH, _MAKE)
         parts = _parts(name)
         if not parts:
             return
@@ -228,8 +300,13 @@ def _recording(folder: Path) -> Recording:
             facts={str(name): str(value) for name, value in manifest.get("facts", {}).items()},
             complete=bool(manifest),
             root_user=manifest.get("root"),
+            cut=frozenset(
+                str(row["what"]).removeprefix("/")
+                for row in manifest.get("left_out", ())
+                if row["why"] == CUT
+            ),
         )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise UserError(f"the bundle has an invalid document: {one_line(repr(error))}") from error
     _add_pasted(folder, found)
     return found
@@ -250,8 +327,13 @@ def _document(path: Path, kind: type) -> Any:
 def _result(row: dict[str, Any]) -> Result | None:
     if row.get("missing"):
         return None
-    argv, status = tuple(map(str, row["argv"])), int(row["status"])
-    return Result(argv, str(row["stdout"]), str(row["stderr"]), status)
+    argv, status = row["argv"], row["status"]
+    texts = row["stdout"], row["stderr"], *argv
+    if not isinstance(argv, list) or not isinstance(status, int):
+        raise TypeError(f"status {status!r} of {argv!r}")
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"an output of {argv!r} is no text")
+    return Result(tuple(argv), row["stdout"], row["stderr"], status)
 
 
 def _links(document: dict[str, Any]) -> list[Link] | UserError | None:

@@ -22,12 +22,13 @@ from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import bundle as bundles
 from nfsrdma_tools.host import recorded
-from nfsrdma_tools.host.anonymize import Words, anonymized
+from nfsrdma_tools.host.anonymize import anonymized
 from nfsrdma_tools.host.bundle import Bundle, LeftOut
 from nfsrdma_tools.host.checks import examine
 from nfsrdma_tools.host.kernel_log.explain import explain, kernel_ring
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mounts
+from nfsrdma_tools.host.pseudonyms import Pseudonyms
 
 FIELD = Path(__file__).parents[1] / "field"
 KEY = b"k" * 32
@@ -264,16 +265,14 @@ def test_names_in_unusual_places_are_replaced(tmp_path: Path) -> None:
              "10.7.7", "7.7.8")  # fmt: skip
     assert [word for word in words if word in everything] == []
     shown = changed.notes.programs[link]
-    assert shown and json.loads(shown.stdout)[0].keys() == {
-        "ifname", "ifalias", "phys_switch_id", "mtu",
-    }  # fmt: skip
+    assert shown and json.loads(shown.stdout) == [{"ifname": "eth0", "mtu": 1500}]
     file = tmp_path / "bundle"
     file.write_bytes(changed.archive())
     with recorded.opened(file) as machine:
         found = mounts.mounts(machine)
         assert [mount.transport for mount in found].count("tcp") == 3
         # a host that is called nfs, as the type of the filesystem is
-        assert [mount.target.host for mount in found[-2:]] == ["nfs.example.com", "nfs"]
+        assert [mount.target.host for mount in found[-2:]] == ["host-4.domain-2.example", "host-4"]
         assert machine.read("etc/udev/rules.d/60-x.rules").startswith("#\\\nATTR")
         assert machine.read("etc/exports.d/1.exports")
         (silent,) = explain(kernel_ring(machine))
@@ -288,9 +287,9 @@ def addresses(version: int) -> st.SearchStrategy[Any]:
 @pytest.mark.parametrize("version", [4, 6])
 @given(data=st.data())
 def test_addresses_keep_their_common_prefix(version: int, data: st.DataObject) -> None:
-    words = Words(KEY, set(), set())
+    words = Pseudonyms(KEY)
     one, other = data.draw(addresses(version)), data.draw(addresses(version))
-    changed = [ipaddress.ip_address(words.text(str(address))) for address in (one, other)]
+    changed = [ipaddress.ip_address(words.word(str(address))) for address in (one, other)]
     assert common(*changed) == common(one, other)
 
 
@@ -300,17 +299,17 @@ def common(one: Any, other: Any) -> int:
 
 @pytest.mark.parametrize(
     "text",
-    ["127.0.0.1", "255.255.255.0", "::1", "6.12.118", "1.2.3.4.5", "12:30:45", "rxe0/1"],
+    ["127.0.0.1", "255.255.255.0", "::1", "6.12.118", "12:30:45", "rxe0"],
 )
 def test_what_is_no_address_of_a_host_stays(text: str) -> None:
-    assert Words(KEY, set(), set()).text(text) == text
+    assert Pseudonyms(KEY).word(text) == text
 
 
 def test_a_gid_holds_the_address_that_it_held() -> None:
-    words = Words(KEY, set(), set())
-    gid = words.text("0000:0000:0000:0000:0000:ffff:0a14:1e01")
+    words = Pseudonyms(KEY)
+    gid = words.word("0000:0000:0000:0000:0000:ffff:0a14:1e01")
     mapped = ipaddress.IPv6Address(gid).ipv4_mapped
-    assert str(mapped) == words.text("10.20.30.1")
+    assert str(mapped) == words.word("10.20.30.1")
     assert len(gid) == 39
 
 
@@ -327,10 +326,11 @@ def test_a_servers_line_that_begins_with_device_is_kept() -> None:
 
 
 def test_an_ipoib_address_ends_in_the_gid_of_its_port() -> None:
-    words = Words(KEY, set(), set())
-    gid = words.text("fe80:0000:0000:0000:0c42:a103:0011:2233")
-    changed = words.text("80:00:01:4d:fe:80:00:00:00:00:00:00:0c:42:a1:03:00:11:22:33")
-    assert changed.startswith("80:00:01:4d:fe:80:")
+    words = Pseudonyms(KEY)
+    gid = words.word("fe80:0000:0000:0000:0c42:a103:0011:2233")
+    changed = words.word("80:00:01:4d:fe:80:00:00:00:00:00:00:0c:42:a1:03:00:11:22:33")
+    # neither flags nor the number of a queue pair
+    assert changed.startswith("80:00:00:00:fe:80:")
     assert changed[12:].replace(":", "") == gid.replace(":", "")
     assert "0c:42:a1:03:00:11:22:33" not in changed
 
@@ -356,3 +356,64 @@ def routes_of(machine: Machine) -> list[tuple[str, str]]:
     kinds = ("route", "mtu", "wire", "link")
     words = ((finding.name.split()[0], finding.status) for finding in examine(machine))
     return [pair for pair in words if pair[0] in kinds]
+
+
+def test_a_drop_in_of_another_filesystem_is_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "etc/systemd/system"
+    for name, what in (("a", "s:/a"), ("b", "//s/b")):
+        (folder / f"{name}.mount.d").mkdir(parents=True)
+        (folder / f"{name}.mount").write_text(f"[Mount]\nWhat={what}\nWhere=/{name}\n")
+        (folder / f"{name}.automount").write_text(f"[Automount]\nWhere=/{name}\n")
+        (folder / f"{name}.mount.d/x.conf").write_text("[Mount]\nOptions=name=admin,secret=AQ\n")
+        (folder / f"{name}.mount.d/y.conf").write_text("[Mount]\nOptions=proto=rdma\n")
+    found = bundles.collect(root=tmp_path).files
+    assert b"AQ" not in b"".join(found.values())
+    assert sorted(name for name in found if "/b." in name) == []
+    assert found["etc/systemd/system/a.mount.d/y.conf"] == b"[Mount]\nOptions=proto=rdma\n"
+
+
+def large(count: int) -> str:
+    """mountinfo of a host with this many overlays before its NFS mount."""
+    layers = ":".join(f"/var/lib/containers/{number:064x}" for number in range(14))
+    rows = [
+        f"{at} 22 0:{at} / /o/{at} rw - overlay overlay rw,lowerdir={layers}"
+        for at in range(100, 100 + count)
+    ]
+    return "\n".join([*rows, MOUNT])
+
+
+def test_a_long_list_is_filtered_before_it_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(large(1500))
+    made = bundles.collect(root=tmp_path)
+    assert made.files["proc/self/mountinfo"] == MOUNT.encode()
+    assert [one for one in made.left_out if one.why == recorded.CUT] == []
+
+
+def test_what_was_cut_is_listed_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "host"
+    (root / "proc/self").mkdir(parents=True)
+    (root / "etc").mkdir()
+    (root / "proc/sys/kernel").mkdir(parents=True)
+    (root / "proc/sys/kernel/osrelease").write_text("6.12.0\n")
+    (root / "proc/self/mountinfo").write_text(MOUNT + MOUNT.replace("secret", "other"))
+    (root / "etc/fstab").write_text("filer7:/x /srv/other\\040vm nfs proto=rdma 0 0\n")
+    monkeypatch.setattr(bundles, "_MOST_KEPT", len(MOUNT) + 20)
+    made = bundles.collect(root=root)
+    assert made.files["proc/self/mountinfo"] == MOUNT.encode()
+    assert LeftOut("/proc/self/mountinfo", recorded.CUT) in made.left_out
+    for one in (made, anonymized(made)):
+        file = tmp_path / "bundle"
+        file.write_bytes(one.archive())
+        with recorded.opened(file) as machine:
+            found = [row for row in examine(machine) if row.name.startswith("fstab /srv")]
+        assert [row.status for row in found] == ["unknown"]
+
+
+@pytest.mark.parametrize("most", [900, 1400, 2100])
+def test_mountstats_is_cut_behind_a_mount(most: int) -> None:
+    record = "device a:/b mounted on /c with fstype nfs4 statvers=1.1\n\tage:\t1\n" + "\tx\n" * 90
+    kept = bundles._whole_records("proc/self/mountstats", record.encode() * 9, most)
+    assert kept == record.encode() * (most // len(record))

@@ -3,19 +3,24 @@
 
 from __future__ import annotations
 
+import bz2
+import functools
 import gzip
 import io
 import json
+import lzma
 import os
 import re
+import sys
 import tarfile
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nfsrdma_tools.command import Result
+from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import ProgramMissingError, UserError
 from nfsrdma_tools.host import recorded
 from nfsrdma_tools.host.checks import Finding, examine, kernel
@@ -263,6 +268,13 @@ def test_the_error_of_a_shell_is_no_output(
     ("name", "document"),
     [
         ("commands.json", [{"argv": ["dmesg"], "status": "x", "stdout": "", "stderr": ""}]),
+        ("commands.json", [{"argv": ["dmesg"], "status": 1e999, "stdout": "", "stderr": ""}]),
+        ("commands.json", [{"argv": ["dmesg"], "status": 0, "stdout": [], "stderr": ""}]),
+        ("commands.json", [{"argv": "dmesg", "status": 0, "stdout": "", "stderr": ""}]),
+        ("commands.json", [3]),
+        ("manifest.json", {"facts": []}),
+        ("manifest.json", {"addresses": {"a": 3}}),
+        ("manifest.json", {"left_out": [3]}),
         ("netlink.json", {"rdma_links": [{**LINK, "port": "1/.."}]}),
         ("netlink.json", {"rdma_links": [{**LINK, "state": ["ACTIVE"]}]}),
         ("netlink.json", {"rdma_links": [{**LINK, "device": {**LINK["device"], "name": 5}}]}),
@@ -332,3 +344,61 @@ def test_this_host_is_read_by_default() -> None:
     assert LIVE.live
     assert Machine(server="x").live
     assert LIVE.release
+
+
+@functools.cache
+def bombs() -> dict[str, bytes]:
+    """Archives of at most 1 MiB that expand, by what they are."""
+    zeros = io.BytesIO()
+    with tarfile.open(fileobj=zeros, mode="w") as tar:
+        info = member("etc/fstab")
+        info.size = 64 << 20
+        tar.addfile(info, io.BytesIO(bytes(info.size)))
+    plain = zeros.getvalue()
+    header = member("x", tarfile.XHDTYPE)
+    header.size = 600 << 20
+    long = member("x", tarfile.GNUTYPE_LONGNAME)
+    long.size = 600 << 20
+    many = b"".join(member(f"etc/{at}").tobuf() for at in range(60_000))
+    huge = member("etc/fstab")
+    huge.size = 8 << 30
+    packed = zlib.compressobj(6, wbits=zlib.MAX_WBITS | 16)
+    block = bytes(1 << 20)
+    endless = packed.compress(huge.tobuf()) + b"".join(packed.compress(block) for _ in range(900))
+    return {
+        "bzip2": bz2.compress(plain, 1),
+        "xz": lzma.compress(plain, preset=0),
+        "pax header": gzip.compress(header.tobuf() + bytes(1 << 20), 1),
+        "plain pax header": header.tobuf() + bytes(1 << 16),
+        "long name": gzip.compress(long.tobuf() + bytes(1 << 20)),
+        "many members": gzip.compress(many),
+        "gzip of zeros": endless + packed.flush(),
+        "random": os.urandom(5000),
+    }
+
+
+@pytest.mark.parametrize("what", (
+    "bzip2", "xz", "pax header", "plain pax header", "long name", "many members", "gzip of zeros",
+    "random",
+))  # fmt: skip
+def test_an_archive_that_expands_is_one_line(what: str, tmp_path: Path) -> None:
+    file = tmp_path / "bundle"
+    file.write_bytes(bombs()[what])
+    assert file.stat().st_size <= 1 << 20
+    program = (
+        "import resource, sys, pathlib\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (10, 10))\n"
+        "from nfsrdma_tools.errors import UserError\n"
+        "from nfsrdma_tools.host import recorded\n"
+        "try:\n"
+        "    with recorded.opened(pathlib.Path(sys.argv[1])):\n"
+        "        print('opened')\n"
+        "except UserError as error:\n"
+        "    print(error.message)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)\n"
+    )
+    done = run(sys.executable, "-c", program, str(file))
+    assert done.stdout.count("\n") == 1
+    assert "neither a folder nor a bundle" in done.stdout or "more than" in done.stdout
+    # KiB
+    assert int(done.stderr) < 256 << 10

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from nfsrdma_tools.errors import UserError, one_line
@@ -29,7 +30,15 @@ Check = Callable[[Machine], Iterator[Finding]]
 
 
 def carry_out(name: str, check: Check, machine: Machine) -> list[Finding]:
-    """The findings of one check; a check that fails yields ``unknown``, never an exception."""
+    """The findings of one check; a check that fails yields ``unknown``, never an exception.
+
+    What it finds wrong by a file that a bundle has cut is ``unknown``, too.
+    """
+    cut = machine.recording.cut if machine.recording else frozenset()
+    if cut and machine.read_names is None:
+        names: set[str] = set()
+        judged = carry_out(name, check, replace(machine, read_names=names))
+        return [_in_doubt(one, names & cut) for one in judged]
     found: list[Finding] = []
     try:
         found.extend(check(machine))
@@ -43,3 +52,11 @@ def carry_out(name: str, check: Check, machine: Machine) -> list[Finding]:
         # a failing check must not hide the findings of the others
         found.append(Finding(name, "unknown", one_line(f"{type(error).__name__}: {error}")))
     return found
+
+
+def _in_doubt(finding: Finding, cut: set[str]) -> Finding:
+    if not cut or finding.status not in ("error", "warning"):
+        return finding
+    files = ", ".join(f"/{name}" for name in sorted(cut))
+    text = f"not judged, because the bundle has the beginning of {files} only"
+    return Finding(finding.name, "unknown", f"{text}: {finding.found}", remedy="run this there")

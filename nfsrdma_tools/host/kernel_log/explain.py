@@ -36,7 +36,10 @@ __all__ = [
     "explain",
     "kernel_ring",
     "lines_of",
+    "parsed",
+    "printed_time",
     "read_log",
+    "recognized",
     "recognized_lines",
 ]
 
@@ -117,7 +120,7 @@ _FIELD = re.compile(
 """Of journalctl --output=export, verbose and json-pretty, and of dmesg --json."""
 
 
-def _parsed(line: str) -> _Line:
+def parsed(line: str) -> _Line:
     """A line of dmesg, journalctl or a file of syslog without what stands before the text."""
     rest, time, tag = _COLOUR.sub("", line).strip(), "", ""
     if rest.startswith(("{", "data: {", "\x1e{")):
@@ -167,6 +170,15 @@ def _unquoted(text: str) -> str:
         return ""
 
 
+def printed_time(line: str) -> str:
+    """The time of a line as it stands there, with the blank behind it; "" if it has none."""
+    rest = line.strip()
+    if level := _LEVEL.match(rest):
+        rest = rest[level.end() :]
+    found = _TIME.match(rest)
+    return found[0] if found else ""
+
+
 def _names_host(time: re.Match[str], host: re.Match[str]) -> bool:
     """Whether "word word: " after a time is a host and a program, and not the kernel's text.
 
@@ -207,7 +219,8 @@ def _literals() -> tuple[tuple[str, KnownMessage], ...]:
 _compiled = functools.cache(re.compile)
 
 
-def _recognized(line: _Line) -> tuple[KnownMessage, re.Match[str]] | None:
+def recognized(line: _Line) -> tuple[KnownMessage, re.Match[str]] | None:
+    """The message that explains a line, and its match; None if no message does."""
     if not line.text:
         return None
     for literal, message in _literals():
@@ -266,9 +279,9 @@ def read_log(lines: Iterable[str]) -> Log:
     groups: dict[tuple[str, str], _Group] = {}
     total = read = 0
     for number, text in enumerate(lines):
-        line = _parsed(text[:_LINE_BYTES])
+        line = parsed(text[:_LINE_BYTES])
         total += bool(text.strip())
-        found = _recognized(line)
+        found = recognized(line)
         read += bool(line.time or found)
         if not found:
             continue
@@ -287,7 +300,7 @@ def read_log(lines: Iterable[str]) -> Log:
 
 def recognized_lines(lines: Iterable[str]) -> list[str]:
     """The lines of a log that ``explain`` explains, as they are."""
-    return [line for line in lines if _recognized(_parsed(line[:_LINE_BYTES]))]
+    return [line for line in lines if recognized(parsed(line[:_LINE_BYTES]))]
 
 
 def _explanation(group: _Group, groups: dict[tuple[str, str], _Group]) -> Explanation:

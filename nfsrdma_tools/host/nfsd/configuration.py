@@ -24,7 +24,7 @@ from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import units
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT
 
-__all__ = ["NfsConf", "Requested", "Setting", "is_on", "requested"]
+__all__ = ["NfsConf", "Requested", "Setting", "is_on", "requested", "version_order"]
 
 _ON = frozenset({"1", "t", "true", "y", "yes", "on"})
 _OFF = frozenset({"0", "f", "false", "n", "no", "off"})
@@ -138,7 +138,7 @@ class NfsConf:
     def _read_files(self, name: str) -> None:
         self._read_file(name, None)
         names = [path.name for path in self._machine.path(f"{name}.d").glob("*")]
-        for drop_in in sorted(names, key=_version_order):
+        for drop_in in sorted(names, key=version_order):
             # conf_init_dir() takes names that end in .conf and do not begin with a dot
             if drop_in.endswith(".conf") and drop_in[0] != "." and drop_in != ".conf":
                 self._read_file(f"{name}.d/{drop_in}", None)
@@ -210,7 +210,7 @@ def _below_root(path: str) -> str:
     return posixpath.normpath(f"/{path}").lstrip("/")
 
 
-def _version_order(name: str) -> list[tuple[int, int, int, str]]:
+def version_order(name: str) -> list[tuple[int, int, int, str]]:
     """The order of strverscmp(3), in which the drop-ins are read."""
     parts = re.findall(r"[0-9]+|.", name, re.DOTALL)
     return [_number_order(x) if x[0] in "0123456789" else (ord(x), 0, 0, "") for x in parts]

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Typed placeholders for an anonymized bundle: the same value has the same placeholder everywhere.
+
+A value leaves as it is only if it is a number or a word of ``vocabulary``.  Addresses that share a
+prefix share one of the same length afterwards (Crypto-PAn, "On the design and performance of
+prefix-preserving IP traffic trace anonymization", 2001), so that routes stay as they are; the first
+octet of an IPv4 address, the first two of an IPv6 address, and the prefix fe80::/64 remain.  Names
+are numbered.  The key is random, and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import re
+from collections.abc import Callable
+
+from nfsrdma_tools.host.nfs import units
+from nfsrdma_tools.host.vocabulary import DEVICE, FILES, FOLDERS, RELEASE_WORDS, WORDS
+
+__all__ = ["Pseudonyms"]
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_NUMBER = re.compile(
+    r"[+-]?(?:0x[0-9a-fA-F]{1,8}|[0-9]{1,20}(?:[.:/-][0-9]{1,20}){0,2}%?[A-Za-z]{0,2})"
+)
+_HARDWARE = re.compile(r"(?:[0-9A-Fa-f]{2}:)+[0-9A-Fa-f]{2}")
+_GUID = re.compile(r"[0-9A-Fa-f]{4}(?::[0-9A-Fa-f]{4}){3}")
+_BARE_GUID = re.compile(r"(?:0x)?[0-9A-Fa-f]{16}")
+_ADDRESS = re.compile(
+    r"\[?(?P<address>[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9A-Fa-f.:]{2,45})(?:%(?P<zone>[^\]/]+))?\]?(?P<rest>(?:/\d{1,3}|:\d{1,5})?)"
+)
+# what stands between the words of a command, a rule or a message
+_BETWEEN = re.compile(r"([\s,;=\"'(){}<>|&!`*]+)")
+_JOINED = re.compile(r"([/:.@+\[\]$]+)")
+_MAC_OCTETS, _IPOIB_OCTETS = 6, 20
+_LINK_LOCAL = ipaddress.IPv6Network("fe80::/64")
+
+
+class Pseudonyms:
+    """The placeholders of one bundle; ``withheld`` counts the values that no type knows."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._known: dict[tuple[str, str], str] = {}
+        self._numbers: dict[str, int] = {}
+        self.withheld = 0
+
+    def of(self, kind: str, value: str) -> str:
+        """The numbered placeholder of a value, such as ``dir-3``."""
+        if (kind, value) not in self._known:
+            self._numbers[kind] = self._numbers.get(kind, 0) + 1
+            self._known[kind, value] = f"{kind}-{self._numbers[kind]}"
+        return self._known[kind, value]
+
+    def unknown(self, value: str) -> str:
+        """The placeholder of a value that no grammar knows; it is counted."""
+        self.withheld += 1
+        return self.of("withheld", value.lower())
+
+    def identifier(self, value: str) -> str:
+        """A hash, a version or a UUID as hexadecimal digits; "" stays."""
+        digest = hmac.new(self._key, f"id {value}".encode(errors="surrogateescape"), hashlib.sha256)
+        return digest.hexdigest()[:24].upper() if value else ""
+
+    # ---- names
+
+    def host(self, name: str) -> str:
+        """A host name, an address, a wildcard or a netgroup."""
+        if name in ("", "*", "localhost"):
+            return name
+        if found := self._as_address(name):
+            return found
+        if name.startswith("@"):
+            return "@" + self.of("group", name[1:])
+        label, dot, domain = name.lower().rstrip(".").partition(".")
+        behind = f".{self.of('domain', domain)}.example" if dot else ""
+        if label == "*":
+            return f"*{behind}"
+        wild = "*" if re.search(r"[*?\[]", label) else ""
+        return f"{self.of('host', label)}{wild}{behind}"
+
+    def path(self, path: str) -> str:
+        """A path, each folder by itself; those whose names say nothing stay."""
+        return "/".join(map(self._folder, path.split("/")))
+
+    def _folder(self, part: str) -> str:
+        return part if part in FOLDERS else self.of("dir", part)
+
+    def source(self, text: str) -> str:
+        """The source of an NFS mount: one or several hosts, and a path."""
+        match = re.fullmatch(r"(\[[^\]]*\]|[^/:\[]*):(.*)", text, re.DOTALL)
+        if not match:
+            return self.path(text)
+        hosts = match[1]
+        if hosts.startswith("["):
+            return f"[{self.host(hosts[1:-1])}]:{self.path(match[2])}"
+        return f"{','.join(map(self.host, hosts.split(',')))}:{self.path(match[2])}"
+
+    def device(self, name: str) -> str:
+        """A network or RDMA device; a name that the kernel or udev gives by position stays."""
+        return name if not name or DEVICE.fullmatch(name) else self.of("dev", name)
+
+    def release(self, text: str) -> str:
+        """A kernel's release: its numbers, and the words of distributions."""
+        parts = re.split(r"([-.+_~])", text.strip())
+        return "".join(
+            part if self._in_release(at, part) else self.of("x", part)
+            for at, part in enumerate(parts)
+        )
+
+    def _in_release(self, at: int, part: str) -> bool:
+        return bool(
+            at % 2
+            or part in RELEASE_WORDS
+            or re.fullmatch(r"\d{0,9}(?:rc\d)?", part)
+            or re.fullmatch(r"(?:el|fc|amzn|deb|bpo|pve|ubuntu|rt)\d{0,3}(?:u\d)?", part)
+        )
+
+    def unit(self, name: str) -> str:
+        """The name of a mount or automount unit; another unit's name has to be known."""
+        match = re.fullmatch(r"(.+)\.(mount|automount)", name)
+        if not match:
+            return name if name in WORDS else self.of("unit", name)
+        escaped = match[1].encode(errors="surrogateescape")
+        path = (
+            "/"
+            if escaped == b"-"
+            else "/" + escaped.decode(errors="surrogateescape").replace("-", "/")
+        )
+        path = re.sub(r"(?:\\x[0-9a-f]{2})+", _octets, path)
+        return units.unit_name(self.path(path), match[2])
+
+    def file(self, name: str) -> str:
+        """The name of a file of a bundle, or the target of a link to one."""
+        parts = name.split("/")
+        return "/".join(self._part(parts, at) for at in range(len(parts)))
+
+    def _part(self, parts: list[str], at: int) -> str:  # noqa: C901, PLR0911 -- by folder
+        part, above = parts[at], parts[at - 1] if at else ""
+        if part in WORDS or part in FOLDERS or _NUMBER.fullmatch(part):
+            return part
+        if re.fullmatch(
+            r"(?:pci)?[0-9a-f]{2,8}(?::[0-9a-f]{2}){1,2}(?:\.[0-7])?|virtio\d{1,3}"
+            r"|(?:vport|xprt)?-?\d{1,9}(?:-\w{1,8})?|xprt-\d{1,9}-(?:tcp|rdma|udp|local)"
+            r"|switch-\d{1,9}|clnt-\d{1,9}",
+            part,
+        ):
+            return part
+        for prefix in ("lower_", "upper_"):
+            if part.startswith(prefix):
+                return prefix + self.device(part[len(prefix) :])
+        if above in ("net", "infiniband", "vlan"):
+            return self.device(part)
+        if above == "modules" or part.startswith("config-"):
+            head, dash, release = (
+                part.rpartition("config-") if "config-" in part else ("", "", part)
+            )
+            return f"{head}{dash}{self.release(release)}"
+        for suffix in (".d", ".wants", ".requires"):
+            if part.endswith(suffix):
+                return self.unit(part.removesuffix(suffix)) + suffix
+        if part.endswith((".mount", ".automount")):
+            return self.unit(part)
+        match = re.search(r"\.(conf|rules|exports)$", part)
+        return self.of("file", part) + match[0] if match else self.of("dir", part)
+
+    def order(self, names: list[str]) -> None:
+        """Number files, so that their new names sort as ``names`` do."""
+        for number, name in enumerate(names):
+            if name not in FILES:
+                high, low = divmod(number, 26)
+                letters = f"{chr(97 + high // 26 % 26)}{chr(97 + high % 26)}{chr(97 + low)}"
+                self._known.setdefault(("file", name), f"file-{letters}")
+
+    # ---- addresses
+
+    def address(self, text: str) -> str:
+        """An address with its zone and prefix length; a placeholder for another text."""
+        return self._as_address(text) or self.unknown(text)
+
+    def _as_address(self, text: str) -> str:
+        match = _ADDRESS.fullmatch(text)
+        if not match:
+            return ""
+        try:
+            found = ipaddress.ip_address(match["address"])
+        except ValueError:
+            return ""
+        changed = self.changed(found)
+        # sysfs prints the GIDs of a port in full, with leading zeros
+        shown = changed.exploded if len(match["address"]) == 39 else str(changed)
+        zone = f"%{self.device(match['zone'])}" if match["zone"] else ""
+        opening, closing = ("[" if text[0] == "[" else ""), ("]" if "]" in text else "")
+        return f"{opening}{shown}{zone}{closing}{match['rest']}"
+
+    def changed(self, address: _Address) -> _Address:
+        """The address in place of another one."""
+        if isinstance(address, ipaddress.IPv6Address) and (mapped := address.ipv4_mapped):
+            return ipaddress.IPv6Address(f"::ffff:{self.changed(mapped)}")
+        mask = str(address).startswith("255.")
+        if address.is_unspecified or address.is_loopback or address.is_multicast or mask:
+            return address
+        kept = 8 if address.version == 4 else 64 if address in _LINK_LOCAL else 16
+        bits, number, result = address.max_prefixlen, int(address), 0
+        for at in range(bits):
+            bit = number >> (bits - 1 - at) & 1
+            prefix = f"{bits}:{at}:{number >> (bits - at)}".encode()
+            if at >= kept:
+                bit ^= hmac.new(self._key, prefix, hashlib.sha256).digest()[0] & 1
+            result = result << 1 | bit
+        return type(address)(result)
+
+    def hardware(self, text: str) -> str:
+        """A MAC, an address of IPoIB, which ends in the GID of its port, or a GUID."""
+        digits = text.replace(":", "")
+        if not digits.strip("0") or not digits.strip("fF"):
+            return text
+        if _HARDWARE.fullmatch(text) and len(digits) == 2 * _IPOIB_OCTETS:
+            gid = self.changed(ipaddress.IPv6Address(bytes.fromhex(digits[8:])))
+            return f"80:00:00:00:{gid.packed.hex(':')}"
+        new = hmac.new(self._key, f"hw {text.lower()}".encode(), hashlib.sha256).hexdigest()
+        if _HARDWARE.fullmatch(text) and len(digits) == 2 * _MAC_OCTETS:
+            # a locally administered address
+            return "02:" + bytes.fromhex(new[:10]).hex(":")
+        taken = iter(new * 4)
+        return "".join(c if c in ":x" else next(taken) for c in text)
+
+    # ---- texts of known words
+
+    def word(self, text: str) -> str:
+        """One word: a known one, a number, an address or a device; else a placeholder."""
+        if text in WORDS or _NUMBER.fullmatch(text) or DEVICE.fullmatch(text):
+            return text
+        if _GUID.fullmatch(text) or _BARE_GUID.fullmatch(text):
+            return self.hardware(text)
+        if _HARDWARE.fullmatch(text) and len(text) > 8:
+            return self.hardware(text)
+        if found := self._as_address(text):
+            return found
+        if all(at % 2 or _is_known(part) for at, part in enumerate(_JOINED.split(text))):
+            return text
+        return self.unknown(text)
+
+    def words(self, text: str, word: Callable[[str], str] | None = None) -> str:
+        """A text of words, each replaced by itself."""
+        parts = _BETWEEN.split(text)
+        change = word or self.word
+        return "".join(
+            part if at % 2 or not part else change(part) for at, part in enumerate(parts)
+        )
+
+
+def _is_known(part: str) -> bool:
+    if not part or part in WORDS or _NUMBER.fullmatch(part):
+        return True
+    return all(not word or word in WORDS or word.isdecimal() for word in part.split("-"))
+
+
+def _octets(match: re.Match[str]) -> str:
+    return bytes.fromhex(match[0].replace("\\x", "")).decode(errors="surrogateescape")

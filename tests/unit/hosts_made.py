@@ -1,0 +1,594 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts with a canary in each field that a file of a bundle can hold, of a seed.
+
+The files are written from the manual pages fstab(5), nfs(5), exports(5), nfs.conf(5),
+nfsmount.conf(5), systemd.mount(5), autofs(5), udev(7), modprobe.d(5), os-release(5) and ip(8), and
+from what the kernel prints (fs/proc_namespace.c, fs/nfs/super.c, fs/nfs/client.c), not from the
+readers of this project.  A canary is a unique name, address or secret: none may leave the host.
+"""
+
+# ruff: noqa: E501 -- the lines of formats
+from __future__ import annotations
+
+import ipaddress
+import json
+import random
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["KINDS", "Host", "forms"]
+
+KINDS = (
+    "debian client", "rhel client", "ubuntu server", "container host", "zfs server", "lvm client",
+    "autofs and ldap", "kerberos", "bond and vlan", "infiniband cluster", "proxmox", "cluster manager",
+)  # fmt: skip
+_RELEASES = {
+    "debian client": "6.1.0-18-amd64", "rhel client": "5.14.0-427.13.1.el9_4.x86_64",
+    "ubuntu server": "6.8.0-31-generic", "proxmox": "6.8.4-2-pve",
+}  # fmt: skip
+
+
+def forms(canary: str) -> Iterator[str]:
+    """The spellings of a canary in which it may not leave, in lower case."""
+    text = canary.lower()
+    yield text
+    yield text[::-1]
+    yield text.encode().hex()
+    yield "".join(f"\\{ord(c):03o}" for c in text)
+    yield "".join(f"\\x{ord(c):02x}" for c in text)
+    yield "".join(f"%{ord(c):02x}" for c in text)
+    if text.count(".") == 3 and text.replace(".", "").isdecimal():
+        octets = ipaddress.ip_address(text).packed
+        yield octets.hex()
+        yield octets[::-1].hex()
+        yield f"{octets[:2].hex()}:{octets[2:].hex()}"
+        yield text.replace(".", "-")
+        yield ".".join(text.split(".")[::-1])
+    elif ":" in text and text.count(":") == 5:
+        digits = text.replace(":", "")
+        yield from (digits, text.replace(":", "-"), text.replace(":", "."), text[9:])
+        eui = f"{digits[:6]}fffe{digits[6:]}"
+        first = f"{int(eui[:2], 16) ^ 2:02x}"
+        yield ":".join((first + eui[2:])[at : at + 4] for at in range(0, 16, 4))
+    elif ":" in text:
+        yield text.replace(":", "")
+        if "::" in text:
+            full = ipaddress.ip_address(text)
+            yield full.exploded
+            yield full.packed.hex()
+            yield full.packed.hex(":")
+
+
+@dataclass
+class Host:
+    """The files of one host below a folder, and its canaries."""
+
+    seed: int
+    root: Path
+    canaries: dict[str, str] = field(default_factory=dict)
+    """Where each one was planted, by canary."""
+    programs: list[dict[str, object]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)  # noqa: S311 -- a seed
+        self.kind = KINDS[self.seed % len(KINDS)]
+
+    # ---- canaries
+
+    def name(self, where: str) -> str:
+        """A name that occurs nowhere else."""
+        text = "q" + "".join(self.random.choices(string.ascii_lowercase, k=9))
+        if self.random.random() < 0.3:
+            text = text[:5].upper() + text[5:]
+        self.canaries[text] = where
+        return text
+
+    def ipv4(self, where: str) -> str:
+        pick = self.random.randrange
+        text = f"{self.random.choice((10, 172, 193, 131))}.{pick(16, 250)}.{pick(16, 250)}.{pick(16, 250)}"
+        self.canaries[text] = where
+        return text
+
+    def ipv6(self, where: str) -> str:
+        text = str(
+            ipaddress.IPv6Address(
+                self.random.getrandbits(61) | 0x2001 << 112 | self.random.getrandbits(48) << 64
+            )
+        )
+        if "::" in text:
+            self.canaries[text] = where
+        return text
+
+    def mac(self, where: str) -> str:
+        text = bytes([0x0C, *self.random.randbytes(5)]).hex(":")
+        self.canaries[text] = where
+        return text
+
+    def guid(self, where: str) -> str:
+        digits = self.random.randbytes(8).hex()
+        text = ":".join(digits[at : at + 4] for at in range(0, 16, 4))
+        self.canaries[text] = where
+        return text
+
+    # ---- files
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file below the root."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode(errors="surrogateescape"))
+
+    def said(self, *argv: str, text: str = "", stderr: str = "", status: int = 0) -> None:
+        """Record the output of a program."""
+        self.programs.append({"argv": argv, "status": status, "stdout": text, "stderr": stderr})
+
+    def make(self) -> None:
+        """Write the host."""
+        n = self.name
+        self.host, self.domain = n("host name"), f"{n('domain')}.{n('upper domain')}"
+        self.servers = [f"{n('server')}.{self.domain}", self.ipv4("server"), self.ipv6("server")]
+        self.release = _RELEASES.get(self.kind, f"6.12.9-{n('release')}")
+        self._kernel()
+        self._network()
+        self._mounts()
+        self._units()
+        self._server()
+        self._logs()
+        self.write("commands.json", json.dumps(self.programs))
+        manifest = {
+            "format": 1, "root": True,
+            "addresses": {self.servers[0]: [self.ipv4("address of a server")], n("resolved"): []},
+            "facts": {"udevd": "runs", "module build": f"/home/{n('home')}/.cache/nfsrdma/{n('cache')}/nfsrdma.ko"},
+        }  # fmt: skip
+        self.said("modinfo", "-0", "--", manifest["facts"]["module build"], text="")  # type: ignore[index]
+        self.write("manifest.json", json.dumps(manifest))
+
+    def _kernel(self) -> None:
+        n, release = self.name, self.release
+        self.write("proc/sys/kernel/osrelease", f"{release}\n")
+        self.write(
+            "proc/version",
+            f"Linux version {release} ({n('builder')}@{n('build host')}.{n('build domain')}) (gcc-{n('compiler')} 12.2) #1 SMP {n('build text')} 2024\n",
+        )
+        self.write("proc/modules",
+                   f"rpcrdma 458752 0 {n('module')}, Live 0xffffffffc0a0{self.random.getrandbits(16):04x}\nsunrpc 700000 12 nfs,rpcrdma, Live 0x0\n"
+                   f"rdma_cm 100000 1 rpcrdma, Live 0x0\nib_core 400000 2 rdma_cm,rpcrdma, Live 0x0 ({n('taint')})\nnf_tables 300000 1 - Live 0x0\n"
+                   f"{n('module')} 16384 0 - Live 0x0 (OE)\n")  # fmt: skip
+        self.write(
+            f"boot/config-{release}",
+            f'CONFIG_SUNRPC_XPRT_RDMA=m\nCONFIG_LOCALVERSION="-{n("config")}"\nCONFIG_NFS_{n("option")}=y\n# CONFIG_NFS_{n("unset")} is not set\nCONFIG_NFS_V4_1_IMPLEMENTATION_ID_DOMAIN="{n("impl domain")}"\n',
+        )
+        self.write("sys/kernel/btf/vmlinux", "")
+        self.write("sys/kernel/security/lockdown", "[none] integrity confidentiality\n")
+        self.write("sys/module/rpcrdma/srcversion", f"{n('srcversion')}\n")
+        self.write("sys/module/nfs/parameters/nfs4_unique_id", f"{n('unique id')}\n")
+        self.write("sys/module/nfs/parameters/send_implementation_id", "1\n")
+        self.write("sys/module/sunrpc/parameters/pool_mode", "global\n")
+        self.write(f"sys/module/nfs/parameters/{n('parameter')}", f"{n('value')}\n")
+        self.write(
+            f"etc/modprobe.d/{n('modprobe file')}.conf",
+            f"# {n('comment')}\noptions nfs nfs4_unique_id={n('unique id')} callback_tcpport=4045\n"
+            f"install sunrpc /opt/{n('install')}/bin/load {n('argument')}\noptions mlx5_core {n('name')}={n('value')}\nalias nfs-{n('alias')} nfs\n",
+        )
+        self.write(
+            "etc/os-release",
+            f'NAME="{n("os")}"\nID={"rhel" if "rhel" in self.kind else "debian"}\nID_LIKE="{n("os like")}"\nVERSION_ID="12"\nHOME_URL="https://{n("url")}/"\nVARIANT_ID={n("variant")}\n{n("key")}=1\n',
+        )
+        self.write(
+            "proc/self/limits",
+            "Limit                     Soft Limit           Hard Limit           Units     \nMax locked memory         8388608              8388608              bytes     \n",
+        )
+        self.write("proc/self/status", f"Name:\t{n('process')}\nCapEff:\t000001ffffffffff\n")
+        path = f"/lib/modules/{release}/updates/{n('module folder')}/rpcrdma.ko.xz"
+        self.said("modinfo", "-0", "--", "rpcrdma", text="\0".join([
+            f"filename:       {path}", "alias=svcrdma", "alias=xprtrdma", f"alias={n('alias')}", f"description=RPC {n('description')}", f"author={n('author')} <{n('mail')}@{n('mail host')}>",
+            f"version={n('version')}", "srcversion=AAAA", "depends=sunrpc,ib_core,rdma_cm", "intree=Y", f"vermagic={release} SMP preempt mod_unload modversions {n('magic')}",
+            f"signer={n('signer')} key", f"sig_key={n('key')}", f"parm={n('parm')}:{n('text')} (default 1)", f"{n('field')}=x", ""]))  # fmt: skip
+        self.said("mount.nfs", "-V", text=f"mount.nfs: (linux nfs-utils 2.6.{n('version')})\n")
+        self.said(
+            "python3",
+            "-c",
+            "import bcc; bcc.BPF; print(bcc.__version__)",
+            stderr=f"Traceback\n File \"/home/{n('home')}/x.py\"\nModuleNotFoundError: No module named 'bcc'\n",
+            status=1,
+        )
+
+    def _network(self) -> None:
+        n = self.name
+        mac = self.mac("mac")
+        devices = ["eth0", f"enx{mac.replace(':', '')}", n("netdev")]
+        vlan = f"bond{n('bond')[:6]}.77" if self.kind == "bond and vlan" else "bond0.77"
+        devices.append(vlan)
+        address, source = self.ipv4("local"), self.ipv4("local")
+        for number, device in enumerate(devices, 2):
+            below = f"sys/devices/pci0000:00/0000:{number:02x}:00.0/net/{device}"
+            for key, value in {"mtu": "9000", "operstate": "up", "type": "1", "ifindex": str(number), "iflink": str(number), "address": mac if number == 3 else self.mac("mac"),
+                               "dev_port": "0", "ifalias": n("alias"), "phys_port_id": n("port id"), "speed": "100000"}.items():  # fmt: skip
+                self.write(f"{below}/{key}", f"{value}\n")
+            (self.root / "sys/class/net").mkdir(parents=True, exist_ok=True)
+            (self.root / f"sys/class/net/{device}").symlink_to(
+                f"../../devices/pci0000:00/0000:{number:02x}:00.0/net/{device}"
+            )
+        self.write(
+            f"proc/net/vlan/{vlan}",
+            f"{vlan}  VID: 77\t REORDER_HDR: 1  dev->priv_flags: 81021\n         total frames received  1\nDevice: {devices[2]}\n",
+        )
+        infiniband = self.kind == "infiniband cluster"
+        rdma = n("rdma device") if self.seed % 3 else "mlx5_0"
+        guid, port = self.guid("node guid"), f"sys/class/infiniband/{rdma}/ports/1"
+        prefix = "fe80:0000:0000:0000" if infiniband else "0000:0000:0000:0000"
+        gid = (
+            f"{prefix}:{guid}"
+            if infiniband
+            else ipaddress.IPv6Address(f"::ffff:{address}").exploded
+        )
+        self.write(f"sys/class/infiniband/{rdma}/node_guid", f"{guid}\n")
+        self.write(f"sys/class/infiniband/{rdma}/board_id", f"{n('board')}\n")
+        self.write(f"sys/class/infiniband/{rdma}/fw_ver", f"20.{n('firmware')}\n")
+        self.write(f"{port}/link_layer", "InfiniBand\n" if infiniband else "Ethernet\n")
+        self.write(f"{port}/gids/0", f"{gid}\n")
+        self.write(f"{port}/gid_attrs/ndevs/0", f"{devices[2]}\n")
+        self.write(f"{port}/gid_attrs/types/0", "RoCE v2\n")
+        self.write(f"{port}/counters/port_rcv_packets", "100000\n")
+        self.write(f"{port}/counters/symbol_error", "5000\n")
+        self.write(f"{port}/hw_counters/{n('counter')}", "1\n")
+        device = {
+            "index": 0,
+            "name": rdma,
+            "ports": 1,
+            "node_type": "ca",
+            "protocol": "ib" if infiniband else "roce",
+            "driver": "mlx5",
+            "firmware": n("firmware"),
+            "node_guid": guid,
+        }
+        link = {
+            "device": device,
+            "port": 1,
+            "state": "ACTIVE",
+            "physical_state": "LINK_UP",
+            "netdev": "" if infiniband else devices[2],
+        }
+        self.write("netlink.json", json.dumps({"rdma_links": [link]}))
+        text = f"hca_id:\t{rdma}\n\ttransport:\t\t\tInfiniBand (0)\n\tfw_ver:\t\t{n('fw')}\n\tnode_guid:\t\t{guid}\n\tboard_id:\t{n('board')}\n\t\tport:\t1\n\t\t\tactive_mtu:\t\t1024 (3)\n"
+        self.said("ibv_devinfo", text=text)
+        for server in (*self.servers[1:], self.ipv4("route")):
+            row = {
+                "dst": server,
+                "gateway": self.ipv4("gateway"),
+                "dev": devices[2],
+                "prefsrc": address,
+                "flags": [],
+                "uid": 0,
+                "cache": [n("cache")],
+                "table": n("table"),
+            }
+            self.said("ip", "-j", "route", "get", server, text=json.dumps([row]))
+        rows = [{"ifindex": 2, "ifname": one, "address": self.mac("mac"), "ifalias": n("alias"), "altnames": [n("altname"), f"enx{self.mac('mac').replace(':', '')}"], "link_type": "ether",
+                 "mtu": 1500, "linkinfo": {"info_kind": "vlan", "info_data": {"id": 7, n("key"): n("value")}}, "vfinfo_list": [{"mac": self.mac("vf")}], "phys_switch_id": n("switch")} for one in devices]  # fmt: skip
+        self.said("ip", "-d", "-j", "link", "show", text=json.dumps(rows))
+        self.said(
+            "ip",
+            "-j",
+            "address",
+            "show",
+            text=json.dumps(
+                [
+                    {
+                        "ifname": devices[2],
+                        "addr_info": [
+                            {
+                                "local": address,
+                                "prefixlen": 24,
+                                "label": n("label"),
+                                "broadcast": self.ipv4("broadcast"),
+                            },
+                            {"local": source},
+                        ],
+                    }
+                ]
+            ),
+        )
+        self.said("nft", "list", "ruleset", text=(
+            f"table inet {n('table')} {{\n\tset {n('set')} {{\n\t\telements = {{ {self.ipv4('set')}, {self.ipv4('set')}/24 }}\n\t}}\n\tchain {(chain := n('chain'))} {{\n\t\tip saddr {self.ipv4('rule')} drop comment \"{n('comment')} drop\"\n\t}}\n"
+            f"\tchain input {{\n\t\ttype filter hook input priority filter; policy accept;\n\t\tiifname \"{devices[2]}\" jump {chain}\n\t\ttcp dport 20048 drop\n\t\tether saddr {self.mac('rule')} drop\n\t\tip6 saddr {self.ipv6('rule')} drop\n\t\tlog prefix \"{n('prefix')} 2049\" drop\n\t}}\n}}\n"))  # fmt: skip
+        self.said(
+            "dcb",
+            "-j",
+            "pfc",
+            "show",
+            "dev",
+            devices[2],
+            text=json.dumps(
+                [{"ifname": devices[2], "prio_pfc": [False] * 8, n("key"): n("value")}]
+            ),
+        )
+        self.write(
+            "etc/hosts",
+            f"127.0.0.1 localhost {self.host}\n{self.ipv4('hosts')} {self.servers[0]} {self.servers[0].split('.')[0]} # {n('comment')}\n{self.ipv6('hosts')} {n('alias')}.{n('zone')}\n# {n('comment')}\n",
+        )
+        self.write("proc/sys/kernel/hostname", f"{self.host}\n")
+
+    def _mounts(self) -> None:
+        n, lines, stats, fstab = self.name, list[str](), list[str](), list[str]()
+        vg = {
+            "lvm client": f"/dev/mapper/{self.host}--vg-root",
+            "zfs server": f"rpool/ROOT/{n('pool')}",
+        }.get(self.kind, f"/dev/mapper/rhel_{n('vg')}-root")
+        lines.append(
+            f"22 1 8:1 / / rw,relatime shared:1 - {'zfs' if 'zfs' in self.kind else 'ext4'} {vg} rw,errors={n('option')}"
+        )
+        for number in range(self.random.randrange(2, 6)):
+            server = self.random.choice(self.servers)
+            shown = f"[{server}]" if ":" in server else server
+            export, below = f"/vol/{n('export')}/{n('export')}", f"{n('folder')}"
+            directory = self.random.choice(
+                (
+                    f"/srv/{below}\\040{n('second')}",
+                    f"/home/{n('user')}",
+                    f"/mnt/{below}\\012{n('second')}",
+                    f"/{below}-{n('second')}",
+                )
+            )
+            rdma = number % 2 == 0
+            addr = server if server[0].isdigit() else self.ipv4("addr")
+            opts = (f"rw,vers=4.2,rsize=1048576,wsize=1048576,namlen=255,hard,proto={'rdma' if rdma else 'tcp'},{'port=20049,' if rdma else ''}timeo=600,retrans=2,sec=krb5p,"
+                    f"clientaddr={self.ipv4('clientaddr')},fsc={n('fsc')},context=\"system_u:{n('label')},c1\",local_lock=none,addr={addr}")  # fmt: skip
+            lines.append(
+                f"{60 + number} 22 0:{52 + number} /{n('root')} {directory} rw,nosuid shared:{number + 3} - nfs4 {shown}:{export} {opts}"
+            )
+            xprt = (
+                "rdma 0 0 1 0 0 10 10 0 20 0 " + "0 " * 16
+                if rdma
+                else "tcp 800 1 1 0 0 10 10 0 10 0 2 0 0"
+            )
+            stats.append(
+                f"device {shown}:{export} mounted on {directory} with fstype nfs4 statvers=1.1\n\topts:\t{opts}\n\tage:\t100\n\timpl_id:\tname='{n('impl')}\ndevice {n('forged')}:/x mounted on /x with fstype nfs4 statvers=1.1',domain='{n('impl domain')}.{n('zone')}',date='0,0'\n"
+                f"\tcaps:\tcaps=0x3,wtmult=512,dtsize=1048576,bsize=0,namlen=255\n\tnfsv4:\tbm0=0x1,bm1=0x2,bm2=0x3,acl=0x3,sessions,pnfs={n('pnfs')}\n\tsec:\tflavor=6,pseudoflavor=390005\n\tevents:\t1 2 3\n\tbytes:\t1 2 3 4 5 6 7 8\n"
+                f"\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)\n\txprt:\t{xprt}\n\tper-op statistics\n\t        NULL: 1 1 0 44 24 0 0 0 0\n\t        READ: 1 1 0 44 24 0 0 0 0\n\t{n('unknown')}: {n('unknown')}\n\n")  # fmt: skip
+            self.write(f"sys/class/bdi/0:{52 + number}/read_ahead_kb", "128\n")
+            wanted = opts.split(",clientaddr", maxsplit=1)[0]
+            if number % 3 != 2:
+                fstab.append(
+                    f"{shown}:{export} {directory} nfs4 {wanted},x-systemd.requires={n('required')}.service,comment={n('comment')},_netdev,username={n('user')},password={n('secret')} 0 0 # {n('comment')}"
+                )
+        # one that is not mounted
+        fstab.append(
+            f"{n('gone')}.{self.domain}:/{n('gone')} /{n('gone')} nfs proto=rdma,port=20049 0 0"
+        )
+        fstab.append(
+            f"//{n('smb')}/share /{n('smb')} cifs username={n('user')},password={n('secret')} 0 0"
+        )
+        fstab.append(
+            f"UUID={n('uuid')} / ext4 defaults 0 1\n# {n('comment')} {n('comment')}:/x /y nfs defaults"
+        )
+        lines.append(
+            f"90 22 0:90 / /{n('auto')} rw - autofs ldap:ou={n('ldap')},dc={n('dc')},dc=com rw,fd=6,pgrp=1,timeout=300"
+        )
+        lines.append(
+            f"91 22 0:91 / /{n('ceph')} rw - ceph {self.ipv4('ceph')}:/ rw,name={n('user')},secret={n('secret')}"
+        )
+        lines.append(f"92 22 0:92 / /proc/fs/nfsd rw - nfsd nfsd rw\nno line of {n('broken')}")
+        self.write("proc/self/mountinfo", "\n".join(lines) + "\n")
+        self.write(
+            "proc/self/mountstats",
+            f"device {n('other')} mounted on /{n('other')} with fstype ext4\n" + "".join(stats),
+        )
+        self.write("etc/fstab", "\n".join(fstab) + "\n")
+        hexadecimal = ipaddress.ip_address(self.servers[1]).packed.hex()
+        fsid = self.random.randbytes(8).hex()
+        self.canaries[fsid] = "fsid"
+        self.write(
+            "proc/fs/nfsfs/servers",
+            f"NV SERVER   PORT USE HOSTNAME\nv4 {hexadecimal} 4e51   2 {self.servers[0]}\n",
+        )
+        self.write(
+            "proc/fs/nfsfs/volumes",
+            f"NV SERVER   PORT DEV          FSID                              FSC\nv4 {hexadecimal} 4e51 0:52         {fsid}:0 no \n",
+        )
+        self.write(
+            "etc/nfsmount.conf",
+            f'# {n("comment")}\n[ NFSMount_Global_Options ]\nDefaultproto=rdma\n{n("key")}={n("value")}\n[ Server "{n("server")}.{self.domain}" ]\nproto=tcp\n[ MountPoint "/{n("mountpoint")}/{n("mountpoint")}" ]\nsec={n("sec")}\n',
+        )
+        self.write(
+            f"etc/nfsmount.conf.d/{n('file')}.conf",
+            f"[ {n('section')} ]\nclientaddr={self.ipv4('conf')}\nmounthost={n('mounthost')}\n",
+        )
+        self.write(
+            "var/lib/nfsrdma/tune.json",
+            json.dumps(
+                {
+                    "mounts": [
+                        {
+                            "directory": f"/srv/{n('tuned')}",
+                            "read_ahead_kb": 128,
+                            n("key"): n("value"),
+                        }
+                    ]
+                }
+            ),
+        )
+        self.write(
+            f"etc/udev/rules.d/99-{n('rule')}.rules",
+            f'# {n("comment")}\nSUBSYSTEM=="bdi", ACTION=="add", PROGRAM="/opt/{n("program")}/bin/x %k {n("argument")}", ATTR{{read_ahead_kb}}="4096", ENV{{{n("env")}}}="{n("value")}", TAG+="{n("tag")}"\n',
+        )
+
+    def _units(self) -> None:
+        n, below = self.name, "etc/systemd/system"
+        for fstype, extra in (
+            ("nfs", "proto=rdma,port=20049"),
+            ("ceph", f"name={n('user')},secret={n('secret')}"),
+            ("cifs", f"username={n('user')},domain={n('domain')},password={n('secret')}"),
+        ):
+            word = n("unit")
+            where = f"/srv/{word}/{n('part')}"
+            unit = where.strip("/").replace("/", "-")
+            server = n("unit server")
+            what = (
+                f"//{server}/share"
+                if fstype == "cifs"
+                else f"{server}.{self.domain}:/{n('export')}"
+            )
+            self.write(
+                f"{below}/{unit}.mount",
+                f"[Unit]\nDescription={n('text')}\nDocumentation=https://{n('url')}\nAfter={n('after')}.service\nRequires={n('after')}.service\n[Mount]\nWhat={what}\nWhere={where}\nType={fstype}\nOptions={extra},x-systemd.requires={n('req')}\nEnvironment={n('env')}={n('value')}\n[Install]\nWantedBy={n('target')}.target remote-fs.target\n",
+            )
+            self.write(
+                f"{below}/{unit}.automount",
+                f"[Unit]\nDescription={n('text')}\n[Automount]\nWhere={where}\nTimeoutIdleSec=60\n",
+            )
+            self.write(
+                f"{below}/{unit}.mount.d/{n('drop-in')}.conf",
+                f"[Mount]\nOptions={extra},{n('option')}={n('value')}\nType={fstype}\nDirectoryMode={n('mode')}\n",
+            )
+            (self.root / f"{below}/remote-fs.target.wants").mkdir(parents=True, exist_ok=True)
+            (self.root / f"{below}/remote-fs.target.wants/{unit}.mount").symlink_to(
+                f"/{below}/{unit}.mount"
+            )
+            if fstype == "nfs":
+                blocks = f"Id={unit}.mount\nLoadState=loaded\nActiveState=failed\nSubState=failed\nResult=exit-code\nUnitFileState=enabled\n{n('key')}={n('value')}\n\nId={n('service')}.service\nActiveState=active\n"
+                self.said(
+                    "systemctl",
+                    "show",
+                    "--property=Id,LoadState,ActiveState,SubState,Result,UnitFileState",
+                    "--",
+                    f"{unit}.mount",
+                    f"{unit}.automount",
+                    text=blocks,
+                )
+                self.said(
+                    "journalctl",
+                    "--boot",
+                    "--no-pager",
+                    "--quiet",
+                    "--output=cat",
+                    "--lines=50",
+                    f"--unit={unit}.mount",
+                    text=f"mount.nfs: access denied by server while mounting {server}.{self.domain}:/{n('denied')}/{n('denied')}\nmount: {n('free text')} {n('free text')}\n{n('free text')}\n",
+                )
+
+    def _server(self) -> None:
+        n = self.name
+        self.write(
+            "proc/fs/nfsd/portlist",
+            "rdma 20049\nrdma 20049\ntcp 2049\ntcp 2049\n" if self.seed % 2 else "tcp 2049\n",
+        )
+        self.write("proc/fs/nfsd/threads", "8\n")
+        self.write("proc/fs/nfsd/versions", "-2 +3 +4 +4.1 +4.2\n")
+        self.write(
+            "proc/net/rpc/nfsd",
+            "rc 0 0 100\nfh 0 0 0 0 0\nio 100 100\nth 8 0 0.000\nnet 1 0 1 1\nrpc 1 0 0 0 0\n",
+        )
+        path = f"/srv/{n('export')}\\040{n('export')}"
+        options = f"rw,sync,wdelay,hide,nocrossmnt,secure,root_squash,no_all_squash,no_subtree_check,secure_locks,acl,no_pnfs,fsid={n('fsid')},anonuid=65534,anongid=65534,sec=sys:{n('sec')},refer=/{n('refer')}@{n('refer host')}+{self.ipv4('refer')},mountpoint=/{n('mp')},{n('option')}={n('value')}"
+        clients = [
+            f"*.{n('wildcard')}.{n('zone')}",
+            f"@{n('netgroup')}",
+            f"node[1-9].{n('wildcard')}",
+            self.ipv4("client"),
+            f"{self.ipv4('net')}/24",
+            f"{self.ipv4('net')}/255.255.255.0",
+            f"{self.ipv6('net')}/64",
+            n("client"),
+            f"gss/{n('gss')}",
+            "*",
+            f"{n('bare')}?",
+        ]
+        self.write(
+            "var/lib/nfs/etab", "".join(f"{path}\t{client}({options})\n" for client in clients)
+        )
+        self.write(
+            "etc/exports",
+            f'# {n("comment")}\n{path} -{options} {" ".join(f"{c}({options})" for c in clients)} # {n("comment")}\n"/srv/{n("quoted")} {n("quoted")}" {n("client")}(ro) \\\n  {n("more")}(rw)\n',
+        )
+        self.write(
+            f"etc/exports.d/{n('exports file')}.exports",
+            f"/{n('export')} {n('client')}.{n('zone')}(rw)\n",
+        )
+        self.write("etc/nfs.conf", (
+            f"# {n('comment')}\n[general]\npipefs-directory=/run/{n('pipefs')}\n[nfsd]\nrdma=y\nrdma-port=20049\nthreads=16 # {n('comment')}\nhost={n('host')}.{n('zone')},{self.ipv4('host')}\nscope={n('scope')}\nname={n('name')}\n{n('key')}={n('value')}\n"
+            f"[statd]\nname={n('statd')}\nha-callout=/usr/{n('callout')}\n[gssd]\npreferred-realm={n('realm').upper()}.COM\nkeytab-file=/etc/{n('keytab')}.keytab\ncred-cache-directory=/tmp/{n('cache')}\n[{n('section')}]\nport=1\n[environment]\n{n('variable')}={n('value')}\n[nfsd \"{n('argument')}\"]\nvers3=n\ninclude=/etc/{n('include')}.conf\n"))  # fmt: skip
+        for number in range(3):
+            self.write(
+                f"etc/nfs.conf.d/{number}-{n('file')}.conf",
+                f"[nfsd]\nthreads={number + 2}\nrdma={'yn'[number % 2]}\nscope='{n('scope')}'\nhost=\"{n('open')}\n",
+            )
+        self.write(
+            "etc/sysconfig/nfs",
+            f'# {n("comment")}\nRPCNFSDARGS="-H {n("host")} --scope {n("scope")} -r 20049 -n {n("word")}"\nRPCNFSDCOUNT=8\n{n("VARIABLE")}={n("value")}\nMOUNTD_NFS_V3="{n("text")}"\n',
+        )
+        self.write("etc/default/nfs-common", f'NEED_GSSD=yes\nSTATDOPTS="--name {n("statd")}"\n')
+        self.write(
+            "usr/lib/systemd/system/nfs-server.service",
+            "[Service]\nEnvironmentFile=-/etc/sysconfig/nfs\nExecStart=/usr/sbin/rpc.nfsd $RPCNFSDARGS\n",
+        )
+        self.write(
+            f"usr/lib/systemd/system/nfs-server.service.d/{n('drop-in')}.conf",
+            f"[Unit]\nDescription={n('text')}\n[Service]\nEnvironment={n('VAR')}={n('value')}\nExecStartPost=/opt/{n('program')}/bin/{n('program')} --host {n('host')} {self.ipv4('arg')}\nUser={n('user')}\n",
+        )
+        if self.kind in ("container host", "cluster manager"):
+            self.write("var/run/secrets/kubernetes.io/serviceaccount/namespace", n("namespace"))
+
+    def _logs(self) -> None:
+        n, rows = self.name, list[str]()
+        templates = (
+            "nfs: server {s} not responding, still trying", "nfs: server {s} not responding, timed out", "nfs: server {a} OK", "{t}: RPC call returned error 13",
+            "NFS: state manager: lease expired failed on NFSv4 server {s} with error 13", "NFS: state recovery failed for open file {u}/{f}.xlsx, error = -116",
+            "NFS: nfs4_reclaim_open_state: Lock reclaim failed!", "NFS: Server {s} reports our clientid is in use", "NFSv4: state recovery failed for open file {u}/{f}, error = -10025",
+            "lockd: cannot monitor {s}", "lockd: server {s} not responding, still trying", "rpcrdma: removing device {d} for {a}:20049", "rpcrdma: connection to {a}:20049 closed (-103)",
+            "svcrdma: {f} {u}", "NFSD: client {a} testing state ID with incorrect client ID", "RPC: server {s} requires stronger authentication.",
+            "RPC:   rpc_clnt_test_xprt failed: -22 addr {a} not added", "infiniband {d}: set active", "nfs4_discover_server_trunking unhandled error -512. Exiting with error EIO {f}",
+            "rpcrdma: Unknown symbol {f} (err -22)", "{f} {u} {a} {s}", "module {f}: loading out-of-tree module taints kernel.", "NFS: v4 server {s} returned a bad sequence-id error!",
+            "nfs: Deprecated parameter '{f}'", "nfs: mount program didn't pass remote address {f}", "Unable to mount {s}:/{f}/{u}", "rpc.statd[1]: {s}",
+        )  # fmt: skip
+        for template in templates:
+            text = template.format(
+                s=f"{n('log server')}.{n('log domain')}",
+                a=self.ipv4("log"),
+                t=n("log protocol"),
+                u=n("log user"),
+                f=n("log file"),
+                d=n("log device"),
+            )
+            host = n("log host")
+            rows += [
+                f"[    9.{self.random.randrange(100000):06d}] {text}",
+                f"2026-11-26T17:12:14+0000 {host} kernel: {text}",
+                f"Nov 26 17:12:14 {host} kernel: {text}",
+                f"2026-11-26T17:12:14+0000 {host} {n('log program')}[77]: {text}",
+            ]
+        for program, text in (
+            ("mount.nfs", "mount.nfs: access denied by server while mounting {}:/{}"),
+            ("mount", "mount.nfs4: Connection timed out for {}:/{} on /{}"),
+            ("rpc.nfsd", "rpc.nfsd: unable to bind {} {}"),
+            ("modprobe", "modprobe: FATAL: Module rpcrdma not found in directory /lib/modules/{}"),
+        ):
+            rows.append(
+                f"2026-11-26T17:12:14+0000 {n('log host')} {program}[12]: "
+                + text.format(n("log server"), n("log path"), n("log directory"))
+            )
+        self.said("dmesg", text="\n".join(row for row in rows if row.startswith("[")) + "\n")
+        self.said(
+            "journalctl",
+            "--boot",
+            "--no-pager",
+            "--quiet",
+            "--output=short-iso",
+            "--lines=100000",
+            "_TRANSPORT=kernel",
+            "+",
+            "SYSLOG_IDENTIFIER=rpc.nfsd",
+            "+",
+            "SYSLOG_IDENTIFIER=mount",
+            "+",
+            "SYSLOG_IDENTIFIER=mount.nfs",
+            "+",
+            "SYSLOG_IDENTIFIER=nfsdctl",
+            "+",
+            "SYSLOG_IDENTIFIER=modprobe",
+            "+",
+            "SYSLOG_IDENTIFIER=systemd-modules-load",
+            text="\n".join(rows) + "\n",
+        )

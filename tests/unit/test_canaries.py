@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No canary leaves a host in an anonymized bundle, and the answers from it stay.
+
+``make canaries HOSTS=200`` makes more hosts than a run of the unit tests.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from unit.hosts_made import KINDS, Host, forms
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import bundle as bundles
+from nfsrdma_tools.host import recorded
+from nfsrdma_tools.host.anonymize import anonymized
+from nfsrdma_tools.host.bundle import Bundle
+from nfsrdma_tools.host.checks import examine
+from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.nfs import mounts
+from nfsrdma_tools.host.nfsd.serving import serving
+
+HOSTS = int(os.environ.get("CANARY_HOSTS", str(2 * len(KINDS))))
+FIELD = Path(__file__).parents[1] / "field"
+CASES = sorted(path.name for path in FIELD.iterdir() if path.is_dir())
+
+
+def bundle_of(folder: Path) -> Bundle:
+    """The bundle that ``collect`` makes on a recorded host."""
+    with recorded.opened(folder) as machine:
+        assert machine.recording
+        made = bundles.collect(root=machine.root)
+        made.notes = machine.recording
+        made.notes.programs = dict(map(bundles._shortened, made.notes.programs.items()))
+        return made
+
+
+@contextmanager
+def read(made: Bundle, file: Path) -> Iterator[Machine]:
+    file.write_bytes(made.archive())
+    with recorded.opened(file) as machine:
+        yield machine
+
+
+def everything(made: Bundle) -> str:
+    """All that a bundle has, names of members included, in lower case."""
+    texts = [gzip.decompress(made.archive())]
+    with tarfile.open(fileobj=io.BytesIO(texts[0])) as tar:
+        for member in tar:
+            texts.append(f"{member.name}\n{member.linkname}".encode(errors="surrogateescape"))
+            if member.name.endswith(".gz") and (file := tar.extractfile(member)):
+                texts.append(gzip.decompress(file.read()))
+    return b"\n".join(texts).decode(errors="surrogateescape").lower()
+
+
+def answers(machine: Machine) -> dict[str, object]:
+    """What doctor, mounts and server status say, without names and addresses."""
+    found = [(one.name.split()[0], one.status) for one in examine(machine)]
+    states = []
+    for state in mounts.states(machine):
+        facts = state.facts()
+        kept = ("transport", "vers", "rsize", "wsize", "nconnect", "connections", "read_ahead_kb")
+        states.append([*(facts[name] for name in kept), len(state.shares_with)])
+    status = asdict(serving(machine))
+    exports = Counter(len(one["options"]) > 0 for one in status.pop("exports"))
+    return {"doctor": Counter(found), "mounts": states, "server": status, "exports": exports}
+
+
+@pytest.mark.parametrize("seed", range(HOSTS))
+def test_no_canary_leaves_and_the_answers_stay(seed: int, tmp_path: Path) -> None:
+    host = Host(seed, tmp_path / "host")
+    host.make()
+    made = bundle_of(host.root)
+    changed = anonymized(made)
+    text = everything(changed)
+    left = [(where, one) for one, where in host.canaries.items()
+            if any(form in text for form in forms(one))]  # fmt: skip
+    assert left == []
+    with read(made, tmp_path / "plain") as machine:
+        expected = answers(machine)
+    with read(changed, tmp_path / "anonymous") as machine:
+        assert answers(machine) == expected
+    assert sum(changed.withheld.values()) > 0
+
+
+def test_canaries_are_in_a_bundle_that_is_not_anonymized(tmp_path: Path) -> None:
+    host = Host(1, tmp_path / "host")
+    host.make()
+    text = everything(bundle_of(host.root))
+    planted = [one for one in host.canaries if any(form in text for form in forms(one))]
+    # what collect leaves out by itself, such as units of other filesystems, and comments
+    assert len(planted) > len(host.canaries) // 2
+
+
+@pytest.mark.parametrize("seed", range(len(KINDS)))
+def test_no_secret_is_in_any_bundle(seed: int, tmp_path: Path) -> None:
+    host = Host(seed, tmp_path / "host")
+    host.make()
+    text = everything(bundle_of(host.root))
+    secrets = [one for one, where in host.canaries.items() if where == "secret"]
+    assert len(secrets) > 4
+    assert [one for one in secrets if one.lower() in text] == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_host_of_the_field_has_the_same_answers(case: str, tmp_path: Path) -> None:
+    made = bundle_of(FIELD / case)
+    try:
+        with read(made, tmp_path / "plain") as machine:
+            expected = answers(machine)
+    except UserError:
+        # a recording without mountinfo
+        return
+    with read(anonymized(made), tmp_path / "anonymous") as machine:
+        assert answers(machine) == expected
