@@ -873,7 +873,10 @@ class _Anonymizer:
                 return one
             if re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", core):
                 return one
-            return self._p.unknown(core) + tail
+            if core in WORDS:
+                return one
+            # a template may have \w there
+            return self._p.unknown(core).replace("-", "_") + tail
 
         text = match[0]
         if match.groupdict().get("subject") is None:

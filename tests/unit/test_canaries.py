@@ -19,12 +19,14 @@ from pathlib import Path
 import pytest
 from unit.hosts_made import KINDS, Host, forms
 
+from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import bundle as bundles
 from nfsrdma_tools.host import recorded
 from nfsrdma_tools.host.anonymize import anonymized
 from nfsrdma_tools.host.bundle import Bundle
 from nfsrdma_tools.host.checks import examine
+from nfsrdma_tools.host.kernel_log.explain import explain
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mounts
 from nfsrdma_tools.host.nfsd.serving import serving
@@ -122,3 +124,27 @@ def test_a_host_of_the_field_has_the_same_answers(case: str, tmp_path: Path) -> 
         return
     with read(anonymized(made), tmp_path / "anonymous") as machine:
         assert answers(machine) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nfs: server qserver.qdomain not responding, timed out",
+        "qproto: server 10.7.8.9 not responding, still trying",
+        "qproto: RPC call returned error 13",
+        "rpcrdma: removing device qdevice for 10.7.8.9:20049",
+        "NFS: state manager: lease expired failed on NFSv4 server qserver with error 13",
+    ],
+)
+def test_a_message_stays_without_its_names(line: str) -> None:
+    made = Bundle()
+    made.notes.programs["dmesg",] = Result(("dmesg",), f"[    9.100000] {line}\n", "", 0)
+    result = anonymized(made).notes.programs["dmesg",]
+    assert result
+    (before,), (after,) = explain([f"[    9.100000] {line}"]), explain(result.stdout.split("\n"))
+    assert (after.name, after.severity, after.numbers) == (
+        before.name,
+        before.severity,
+        before.numbers,
+    )
+    assert not any(word in result.stdout for word in ("qserver", "qproto", "qdevice", "10.7.8.9"))
