@@ -901,7 +901,7 @@ class _Anonymizer:
                 if text.startswith("/")
                 else self._p.host(text.rstrip(":"))
             )
-        return self._p.words(text)
+        return self._p.words(text).replace("-", "_")
 
 
 @functools.cache

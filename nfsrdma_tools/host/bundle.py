@@ -94,7 +94,14 @@ def _nfs_mounts(text: str) -> str:
 
 
 def _nfs_definitions(text: str) -> str:
-    return "".join(f"{line.text}\n" for line in fstab.nfs_lines(text))
+    lines = "".join(f"{line.text}\n" for line in fstab.nfs_lines(text))
+    return _SECRET_OPTION.sub(r"\1=withheld", lines)
+
+
+# mount.nfs has no such option, but fstab may have one behind a colon of another filesystem
+_SECRET_OPTION = re.compile(
+    r"\b(user(?:name)?|pass(?:word|wd)?2?|secret|cred(?:entials)?|domain|token|key)=[^,\s]*", re.I
+)
 
 
 def _nfs_unit(text: str) -> str | None:

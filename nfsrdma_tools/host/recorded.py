@@ -213,7 +213,7 @@ class _Copy:
                         elif member.isreg() and (data := tar.extractfile(member)):
                             self._write(member.name, data.read(_MOST_IN_FILE))
                         # a stream keeps all that it has read
-                        tar.members.clear()
+                        tar.members.clear()  # type: ignore[attr-defined]
         except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
             what = f"{path} is neither a folder nor a bundle: {one_line(str(error))}"
             raise UserError(what, _MAKE) from error

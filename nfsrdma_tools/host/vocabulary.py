@@ -135,6 +135,13 @@ _MOUNTSTATS = _words(
     not p pnfs pseudoflavor sessions statvers wtmult
     """
 )
+_STATES = _words(
+    """
+    lease expired reclaim reboot nograce check bind conn to session purge state reset migration
+    moved establish clientid return delegation layout trunking discovery confirm recovery
+    """
+)
+"""Of the client's state manager: fs/nfs/nfs4state.c, nfs4_state_manager()."""
 _PROGRAMS = _words(
     """
     (linux ActiveState BPF ERROR Id ImportError LoadState Module ModuleNotFoundError No Operation
@@ -232,6 +239,7 @@ WORDS = (
     | OPTIONS
     | _VALUES
     | _OURS
+    | _STATES
     | _KERNEL
     | _MOUNTSTATS
     | _PROGRAMS

@@ -234,7 +234,7 @@ class Host:
         self.write(f"{port}/counters/port_rcv_packets", "100000\n")
         self.write(f"{port}/counters/symbol_error", "5000\n")
         self.write(f"{port}/hw_counters/{n('counter')}", "1\n")
-        device = {
+        nic = {
             "index": 0,
             "name": rdma,
             "ports": 1,
@@ -244,14 +244,14 @@ class Host:
             "firmware": n("firmware"),
             "node_guid": guid,
         }
-        link = {
-            "device": device,
+        rdma_link = {
+            "device": nic,
             "port": 1,
             "state": "ACTIVE",
             "physical_state": "LINK_UP",
             "netdev": "" if infiniband else devices[2],
         }
-        self.write("netlink.json", json.dumps({"rdma_links": [link]}))
+        self.write("netlink.json", json.dumps({"rdma_links": [rdma_link]}))
         text = f"hca_id:\t{rdma}\n\ttransport:\t\t\tInfiniBand (0)\n\tfw_ver:\t\t{n('fw')}\n\tnode_guid:\t\t{guid}\n\tboard_id:\t{n('board')}\n\t\tport:\t1\n\t\t\tactive_mtu:\t\t1024 (3)\n"
         self.said("ibv_devinfo", text=text)
         for server in (*self.servers[1:], self.ipv4("route")):
