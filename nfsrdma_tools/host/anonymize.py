@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import packet_filter
 from nfsrdma_tools.host.bundle import Bundle, LeftOut
 from nfsrdma_tools.host.kernel_log import explain
 from nfsrdma_tools.host.kernel_log.messages import KnownMessage
@@ -790,24 +791,23 @@ class _Anonymizer:
         return self._lines(text, line)
 
     def _filter(self, text: str) -> str:
-        def word(one: str) -> str:
-            if one in WORDS or (
-                re.fullmatch(r"[-:.@+\[\]]+|-{1,2}[\w-]+", one) and one.lstrip("-") in WORDS
-            ):
-                return one
-            if one[:1] == ":" and re.fullmatch(r":[\w.-]+", one):
-                return f":{word(one[1:])}"
-            if re.fullmatch(r"\[\d+:\d+\]|\d+(?:[-:,]\d+)*", one):
-                return one
-            return (
-                self._p.word(one)
-                if re.fullmatch(r"[0-9A-Fa-f.:/-]+", one)
-                else (
-                    self._p.device(one) if re.fullmatch(r"[\w.-]+", one) else self._p.unknown(one)
-                )
-            )
+        # the rules of a bundle are in this form already, without comments and counters
+        return self._p.words(packet_filter.rules_of_input(text), self._filter_word)
 
-        return self._p.words(text, word)
+    def _filter_word(self, word: str) -> str:
+        if word in WORDS or re.fullmatch(
+            r"\d{1,9}(?:-\d{1,9}|/(?:second|minute|hour|day|week))?", word
+        ):
+            return word
+        if word.startswith("@"):
+            return f"@{self._filter_word(word[1:])}"
+        low, dash, high = word.partition("-")
+        if dash and self._p.is_address(low) and self._p.is_address(high):
+            return f"{self._p.address(low)}-{self._p.address(high)}"
+        if re.fullmatch(r"[0-9A-Fa-f.:/-]+|0x[0-9a-f]{1,8}", word):
+            return self._p.word(word)
+        # a chain, a set or a device
+        return self._p.device(word) if re.fullmatch(r"[\w.-]+", word) else self._p.unknown(word)
 
     # ---- logs
 

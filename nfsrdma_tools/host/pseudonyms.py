@@ -34,6 +34,8 @@ _ADDRESS = re.compile(
 # what stands between the words of a command, a rule or a message
 _BETWEEN = re.compile(r"([\s,;=\"'(){}<>|&!`*]+)")
 _JOINED = re.compile(r"([/:.@+\[\]$]+)")
+_ADDRESS_PARTS = 4
+_PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _MAC_OCTETS, _IPOIB_OCTETS = 6, 20
 _LINK_LOCAL = ipaddress.IPv6Network("fe80::/64")
 
@@ -180,6 +182,10 @@ class Pseudonyms:
         """An address with its zone and prefix length; a placeholder for another text."""
         return self._as_address(text) or self.unknown(text)
 
+    def is_address(self, text: str) -> bool:
+        """Whether a text is an address, with or without a zone and a prefix length."""
+        return bool(self._as_address(text))
+
     def _as_address(self, text: str) -> str:
         match = _ADDRESS.fullmatch(text)
         if not match:
@@ -239,7 +245,11 @@ class Pseudonyms:
             return self.hardware(text)
         if found := self._as_address(text):
             return found
-        if all(at % 2 or _is_known(part) for at, part in enumerate(_JOINED.split(text))):
+        # four numbers may be an address, such as that of a range or before a port
+        is_short = len(re.findall(r"\d+", text)) < _ADDRESS_PARTS or _PCI.fullmatch(text)
+        if is_short and all(
+            at % 2 or _is_known(part) for at, part in enumerate(_JOINED.split(text))
+        ):
             return text
         return self.unknown(text)
 

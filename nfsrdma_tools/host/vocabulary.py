@@ -57,7 +57,7 @@ _LAYOUT = _words(
 _FILES = _words(
     """
     . .. .containerenv .dockerenv Makefile active_slave address board_id bridge_id build cap_mask
-    carrier commands.json config.gz container default dev_id dev_port disable-splice-read dstaddr
+    commands.json config.gz container default dev_id dev_port disable-splice-read dstaddr
     etab excessive_buffer_overrun_errors exports flags fstab fw_ver hca_type hostname hosts ifindex
     iflink implied_nak_seq_err initstate io_cache_read io_cache_write kernel-default limits
     link_downed link_error_recovery link_layer local-fs.target.wants local_ack_timeout_err
@@ -75,7 +75,7 @@ _FILES = _words(
     vendor version version_signature versions vmlinux volumes xprt_info xprt_state
     """
 )
-FILES = _FILES | _LAYOUT | MODULES
+FILES = _FILES | _LAYOUT | MODULES | {"carrier"}
 FOLDERS = _words(
     """
     . .. data deleted dev etc export exports home kubelet lib log media mnt nfs nfs4 opt plugins
@@ -175,14 +175,17 @@ _IPROUTE = _words(
 _FILTERS = _words(
     """
     A ACCEPT DROP ESTABLISHED FORWARD INPUT INVALID LOG NEW OUTPUT POSTROUTING PREROUTING REJECT
-    RELATED RETURN accept admin-prohibited arp burst bytes chain comment conntrack counter ct
-    ctstate d daddr dport dports drop elements established f filter filter_INPUT
-    filter_INPUT_POLICIES flags forward g goto hook i icmp icmp-host-prohibited
-    icmp-port-unreachable icmpv6 iif iifname inet input invalid ip6 ipv4 ipv6 j jump l4proto limit
-    log m mangle map meta minute multiport nat netdev new nfproto o oif oifname output p packets
-    policy port-unreachable postrouting prefix prerouting priority rate raw reject reject-with
-    related reset return s saddr second set sport sports state tcp tcp-reset type udp untracked vmap
-    with
+    RELATED RETURN accept admin-prohibited arp burst bytes cgroup chain check comment conntrack
+    continue counter ct ctstate d daddr day dccp direction dnat dport dports drop elements eq
+    established ether ether_addr exists f fib filter filter_INPUT filter_INPUT_POLICIES flags
+    forward fwd g goto hook host hour i icmp icmp-host-prohibited icmp-port-unreachable icmpv6
+    ifname igmp iif iifname inet inet_proto inet_service ingress input invalid ip6 iptables ipv4
+    ipv4_addr ipv6 ipv6_addr j jump kbytes l4proto limit local log m mangle map mark masquerade
+    mbytes meta minute missing multiport nat ne netdev new nexthdr nfproto nfs nfsrdma nftrace
+    notrack o oif oifname original output over p packets pkttype policy port-unreachable postrouting
+    prefix prerouting priority queue rate raw redirect reject reject-with related reset return roce
+    s saddr sctp second security set skuid snat sport sports state status synproxy tcp tcp-reset th
+    tproxy type typeof udp unicast untracked vlan vmap week with
     """
 )
 _CONFIGURATION = _words(

@@ -291,9 +291,7 @@ class Host:
                 ]
             ),
         )
-        self.said("nft", "list", "ruleset", text=(
-            f"table inet {n('table')} {{\n\tset {n('set')} {{\n\t\telements = {{ {self.ipv4('set')}, {self.ipv4('set')}/24 }}\n\t}}\n\tchain {(chain := n('chain'))} {{\n\t\tip saddr {self.ipv4('rule')} drop comment \"{n('comment')} drop\"\n\t}}\n"
-            f"\tchain input {{\n\t\ttype filter hook input priority filter; policy accept;\n\t\tiifname \"{devices[2]}\" jump {chain}\n\t\ttcp dport 20048 drop\n\t\tether saddr {self.mac('rule')} drop\n\t\tip6 saddr {self.ipv6('rule')} drop\n\t\tlog prefix \"{n('prefix')} 2049\" drop\n\t}}\n}}\n"))  # fmt: skip
+        self._filter(devices[2])
         self.said(
             "dcb",
             "-j",
@@ -310,6 +308,33 @@ class Host:
             f"127.0.0.1 localhost {self.host}\n{self.ipv4('hosts')} {self.servers[0]} {self.servers[0].split('.')[0]} # {n('comment')}\n{self.ipv6('hosts')} {n('alias')}.{n('zone')}\n# {n('comment')}\n",
         )
         self.write("proc/sys/kernel/hostname", f"{self.host}\n")
+
+    def _filter(self, device: str) -> None:
+        n, chain, bad, ports = self.name, self.name("chain"), self.name("set"), self.name("set")
+        rules = (
+            f'iifname "{device}" jump {chain}',
+            f'iifname {{ "{n("device")}", "{n("device")}*" }} tcp dport 20048 drop',
+            f"ip saddr @{bad} drop", f"tcp dport @{ports} accept",
+            f"ip saddr {self.ipv4('range')}-{self.ipv4('range')} tcp dport 2049 accept",
+            f"ip saddr {{ {self.ipv4('rule')}, {self.ipv4('rule')}/30 }} tcp dport 2049 accept",
+            f"ip daddr {self.ipv4('rule')}/255.255.255.0 drop",
+            f"ether saddr {self.mac('rule')} drop", f"ether saddr {{ {self.mac('rule')} }} drop",
+            f"ip6 saddr {self.ipv6('rule')} drop", f"ip6 saddr {self.ipv6('rule')}/64 drop",
+            f"meta cgroup {n('cgroup')} accept", f"meta skuid {n('user')} tcp dport 22 accept",
+            f'log prefix "{n("prefix")} 2049" drop', f'limit rate 5/second comment "{n("comment")}" accept',
+            f"dnat to {self.ipv4('nat')}:2049", f"tcp dport vmap {{ 22 : jump {chain}, 80 : goto {chain} }}",
+            f"ip saddr . tcp dport {{ {self.ipv4('rule')} . 2049 }} accept", f"{n('word')} {n('word')}/{n('word')} drop",
+        )  # fmt: skip
+        text = "\n\t\t".join(self.random.sample(rules, len(rules)))
+        self.said("nft", "list", "ruleset", text=(
+            f"# {n('comment')}\ntable inet {n('table')} {{\n\tset {bad} {{\n\t\ttype ipv4_addr\n\t\telements = {{ {self.ipv4('set')}, {self.ipv4('set')}/24 }}\n\t}}\n"
+            f"\tset {ports} {{\n\t\ttype inet_service\n\t\telements = {{ 2049, 20049 comment \"{n('comment')}\" }}\n\t}}\n\tchain {chain} {{\n\t\tip saddr {self.ipv4('rule')} drop comment \"{n('comment')} drop\"\n\t}}\n"
+            f"\tchain input {{\n\t\ttype filter hook input priority filter; policy {self.random.choice(('accept', 'drop'))};\n\t\t{text}\n\t}}\n}}\n"))  # fmt: skip
+        legacy = n("chain") + self.random.choice(("", "/x", ":y"))
+        self.said("iptables-legacy-save", text=(
+            f"# {n('comment')}\n*filter\n:INPUT DROP [0:0]\n:{legacy} - [0:0]\n-A INPUT -i {device} -j {legacy}\n-A INPUT -m set --match-set {n('set')} src -j ACCEPT\n"
+            f"-A {legacy} -s {self.ipv4('rule')}/32 -p tcp -m tcp --dport 2049 -m comment --comment \"{n('comment')}\" -j ACCEPT\n-A {legacy} -m iprange --src-range {self.ipv4('rule')}-{self.ipv4('rule')} -j DROP\n"
+            f"-A {legacy} -m mac --mac-source {self.mac('rule').upper()} -j DROP\n-A {legacy} -m string --string \"{n('string')}\" --algo bm -j DROP\n-A INPUT -i {n('device')[:8]}+ -j LOG --log-prefix \"{n('prefix')}\"\nCOMMIT\n"))  # fmt: skip
 
     def _mounts(self) -> None:
         n, lines, stats, fstab = self.name, list[str](), list[str](), list[str]()
@@ -558,6 +583,16 @@ class Host:
                 f"2026-11-26T17:12:14+0000 {host} kernel: {text}",
                 f"Nov 26 17:12:14 {host} kernel: {text}",
                 f"2026-11-26T17:12:14+0000 {host} {n('log program')}[77]: {text}",
+                f"{n('month')} 26 17:12:14 {host} kernel: {text}",
+                f"[{n('day')} {self.ipv4('time')}] {text}",
+                json.dumps(
+                    {
+                        "MESSAGE": text,
+                        "_TRANSPORT": "kernel",
+                        "_HOSTNAME": host,
+                        "_CMDLINE": n("command"),
+                    }
+                ),
             ]
         for program, text in (
             ("mount.nfs", "mount.nfs: access denied by server while mounting {}:/{}"),

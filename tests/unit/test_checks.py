@@ -17,6 +17,8 @@ from nfsrdma_tools.cli import doctor
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import checks, packet_filter
+from nfsrdma_tools.host.anonymize import anonymized
+from nfsrdma_tools.host.bundle import Bundle
 from nfsrdma_tools.host.checks import (
     CHECKS,
     Finding,
@@ -27,6 +29,7 @@ from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfsd.serving import serving
 from nfsrdma_tools.host.rdma.ports import Device, Link
+from nfsrdma_tools.host.vocabulary import WORDS
 
 RELEASE = "6.12.107-amd64"
 MOUNTS = (
@@ -513,6 +516,21 @@ def test_the_packet_filter_is_judged(rules: str, status: str, words: str) -> Non
     kept = packet_filter.rules_of_input(rules)
     assert checks.nfs_server.judge_filter(kept) == found, kept
     assert packet_filter.rules_of_input(kept) == kept
+    made = Bundle()
+    made.notes.programs[NFT_LIST] = Result(NFT_LIST, kept, "", 0)
+    result = anonymized(made).notes.programs[NFT_LIST]
+    assert result
+    assert "192.0.2." not in result.stdout
+    anonymous = checks.nfs_server.judge_filter(result.stdout)
+    assert anonymous.status == found.status, result.stdout
+
+
+def test_an_anonymized_bundle_keeps_the_words_of_the_packet_filter() -> None:
+    words = {word for key in packet_filter._SELECTORS for word in key}
+    words |= {*packet_filter._ENDS, *packet_filter._PORT_NAMES, *packet_filter._HOOKS}
+    words |= {*packet_filter._FAMILIES, *packet_filter._PROTOCOLS.values(), "vmap", "jump", "goto"}
+    words |= {word for word in packet_filter._OPERATORS if word.isalpha()}
+    assert words - WORDS == set()
 
 
 @given(st.lists(st.sampled_from(
