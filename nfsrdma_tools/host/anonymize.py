@@ -16,6 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
@@ -833,67 +834,50 @@ class _Anonymizer:
         if not known:
             return ""
         message, match = known
-        text = self._message(message, match)
-        tag = f"host {parsed.tag}: " if parsed.tag else ""
-        time = explain.printed_time(line)
-        if parsed.tag and parsed.tag not in _TAGS:
-            tag = "host program: "
-        new = f"{time}{tag}{text}"
+        tag = parsed.tag if parsed.tag in _TAGS or not parsed.tag else "program"
+        parsed = parsed._replace(tag=tag)
+        new = explain.printed(parsed, self._message(message, match))
         again = explain.recognized(explain.parsed(new))
-        same = (
-            again
-            and again[0] == message
-            and again[1].groupdict().keys() == match.groupdict().keys()
-        )
-        codes = ("error", "completion")
-        if (
-            not again
-            or not same
-            or any(again[1].groupdict().get(c) != match.groupdict().get(c) for c in codes)
-        ):
-            return ""
-        return new
+        if again and again[0] == message and _shape(again[1]) == _shape(match):
+            return new
+        self._dropped()
+        return explain.printed(parsed, explain.WITHHELD)
 
     def _message(self, message: KnownMessage, match: re.Match[str]) -> str:
-        literal, kind = _template(message.pattern)
-
-        def word(one: str) -> str:
-            core = one.rstrip(":.")
-            tail = one[len(core) :]
-            if found := self._p._as_address(core):
-                return found + tail
-            parts = re.split(r"[^\w-]+", core)
-            # three numbers and more may be an address
-            numbers = sum(part.isdecimal() for part in parts)
-            if numbers < 3 and all(
-                part in literal or not part or part.isdecimal() for part in parts
-            ):
-                return one
-            if re.fullmatch(r"-?\d{1,10}|0x[0-9a-f]{1,8}", core):
-                return one
-            if re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", core):
-                return one
-            if core in WORDS:
-                return one
-            # a template may have \w there
-            return self._p.unknown(core).replace("-", "_") + tail
-
+        """The literal text of a message's template, and each variable part by its type."""
+        template = _template(message.pattern)
         text = match[0]
-        if match.groupdict().get("subject") is None:
-            return self._p.words(text, word)
-        start, end = match.span("subject")
-        subject = self._subject(text[start:end], kind, literal)
-        before, after = text[:start], text[end:]
-        return self._p.words(before, word) + subject + self._p.words(after, word)
+        parts = template.pattern.fullmatch(text) if template else None
+        if not template or not parts:
+            return ""
+        subject = match.groupdict().get("subject") or ""
+        known = subject in MODULES or subject in _STRERROR
+        found, last = [], 0
+        for number, variable in template.variables.items():
+            start, end = parts.span(number)
+            if start < 0:
+                continue
+            found.append(text[last:start])
+            last = end
+            if (known and variable.of_subject) or not text[start:end].strip("0123456789"):
+                found.append(text[start:end])
+            else:
+                found.append(self._variable(text[start:end], variable))
+        return "".join([*found, text[last:]])
 
-    def _subject(self, text: str, kind: str, literal: frozenset[str]) -> str:
-        if text in MODULES or text in _STRERROR or text in literal:
-            return text
-        if kind == "device":
-            if re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", text):
-                return text
-            return self._p.device(text)
-        if kind == "peer":
+    def _variable(self, text: str, variable: _Variable) -> str:
+        changed = self._subject(text, variable) if variable.of_subject else self._p.words(text)
+        # no digit before a colon, which looks like a time
+        for fits in (changed, re.sub(r"-(\d+)", r"_\1_", changed), "x", "x" * 8):
+            if re.fullmatch(variable.pattern, fits):
+                return fits
+        return ""
+
+    def _subject(self, text: str, variable: _Variable) -> str:
+        if variable.pattern.startswith(r"[\w.:-]"):
+            is_pci = re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", text)
+            return text if is_pci else self._p.device(text)
+        if variable.pattern.startswith(r"\S"):
             return self._p._as_address(text) or (
                 self._p.source(text)
                 if ":/" in text
@@ -901,17 +885,57 @@ class _Anonymizer:
                 if text.startswith("/")
                 else self._p.host(text.rstrip(":"))
             )
-        return self._p.words(text).replace("-", "_")
+        return self._p.words(text)
+
+
+class _Variable(NamedTuple):
+    """A class of characters in a message's template, with its repetition."""
+
+    pattern: str
+    of_subject: bool
+
+
+class _Template(NamedTuple):
+    """A message's pattern with a group around each variable; the variables by group."""
+
+    pattern: re.Pattern[str]
+    variables: dict[int, _Variable]
+
+
+_TOKENS = re.compile(
+    r"(?P<variable>(?:\\[dDsSwW]|\[(?:\\.|[^]\\])+\]|\.)(?:\{[\d,]+\}|[*+?])?)"
+    r"|\\.|\((?:\?:|\?P<(?P<name>\w+)>)?|.",
+    re.DOTALL,
+)
 
 
 @functools.cache
-def _template(pattern: str) -> tuple[frozenset[str], str]:
-    """The literal words of a message's template, and the type of its subject."""
-    subject = re.search(r"\(\?P<subject>(\\S|\[\\w\.:-\])?", pattern)
-    kind = {r"\S": "peer", r"[\w.:-]": "device"}.get(subject[1] or "", "") if subject else ""
-    plain = re.sub(r"\(\?(?:P<\w+>|:)|\{[\d,]*\}|\[(?:\\.|[^]\\])+\]|\\[A-Za-z]", " ", pattern)
-    words = re.findall(r"[A-Za-z][\w-]*", plain.replace("\\", ""))
-    return frozenset(words) | {part for word in words for part in word.split("-")}, kind
+def _template(pattern: str) -> _Template | None:
+    """None of a pattern with a group that repeats: only its last text would be known."""
+    # the driver and the kind of a device
+    pattern = pattern.replace(r"(?:\S{1,40} ){0,2}", r"(?:\S{1,40} (?:\S{1,40} )?)?")
+    if re.search(r"(?<!\\)\)[*+{]", pattern):
+        return None
+    made, variables, names = list[str](), dict[int, _Variable](), list[str]()
+    groups = 0
+    for token in _TOKENS.finditer(pattern):
+        text = token[0]
+        if variable := token["variable"]:
+            groups += 1
+            variables[groups] = _Variable(variable, "subject" in names)
+            text = f"({variable})"
+        elif text.startswith("("):
+            names.append(token["name"] or "")
+            groups += text != "(?:"
+        elif text == ")":
+            names.pop()
+        made.append(text)
+    return _Template(re.compile("".join(made)), variables)
+
+
+def _shape(match: re.Match[str]) -> dict[str, str | None]:
+    """The groups of a message that decide its meaning; of a subject, only whether it has one."""
+    return match.groupdict() | ({"subject": ""} if match.groupdict().get("subject") else {})
 
 
 def _one_of(text: str, known: Iterable[str]) -> str:

@@ -14,12 +14,14 @@ from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import ProgramMissingError, UsageError, UserError
 from nfsrdma_tools.host import machine
+from nfsrdma_tools.host.anonymize import _Anonymizer, anonymized
+from nfsrdma_tools.host.bundle import Bundle
 from nfsrdma_tools.host.checks import kernel
 from nfsrdma_tools.host.checks.finding import carry_out
 from nfsrdma_tools.host.kernel_log import explain as log
 from nfsrdma_tools.host.kernel_log.explain import Explanation, explain, lines_of
 from nfsrdma_tools.host.kernel_log.messages import MESSAGES, KnownMessage
-from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.machine import Machine, Recording
 
 ROOT = Path(__file__).parents[2]
 
@@ -692,3 +694,88 @@ def test_each_message_has_one_meaning() -> None:
     for message in MESSAGES:
         same = meanings.setdefault(message.name, message)
         assert (same.severity, same.meaning) == (message.severity, message.meaning)
+
+
+def anonymous(text: str) -> str:
+    """A log as an anonymized bundle has it."""
+    made = Bundle()
+    made.notes.programs["dmesg",] = Result(("dmesg",), text, "", 0)
+    result = anonymized(made).notes.programs["dmesg",]
+    assert result
+    return result.stdout
+
+
+def meanings(text: str) -> list[tuple[str, str, object]]:
+    return [(one.name, one.severity, one.numbers) for one in explain(text.split("\n"))]
+
+
+@pytest.mark.parametrize(
+    "form",
+    sorted(
+        {pattern for pattern, _ in FORMS.values()}
+        | {form for day, month, _, _ in NAMES.values() for form in forms(day, month).values()}
+    ),
+)
+def test_each_message_keeps_its_meaning_in_an_anonymized_bundle(form: str) -> None:
+    lines = [form.format(text) for _, _, text in KERNEL]
+    kept = [anonymous(line) for line in lines]
+    changed = [
+        pair for pair in zip(lines, kept, strict=True) if meanings(pair[0]) != meanings(pair[1])
+    ]
+    assert changed == []
+    assert not any("store7" in line or "client4" in line for line in kept)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_anonymized_bundle_keeps_the_times_of_a_log(form: str) -> None:
+    pattern, when = FORMS[form]
+    (found,) = explain(anonymous(pattern.format(KERNEL[0][2])).split("\n"))
+    assert found.last == when
+
+
+def test_each_message_of_a_program_keeps_its_meaning_in_an_anonymized_bundle() -> None:
+    lines = [
+        f"2026-11-26T17:12:14+0000 store7 {program}[12]: {text}" for _, _, program, text in PROGRAM
+    ]
+    kept = [anonymous(line) for line in lines]
+    changed = [
+        pair for pair in zip(lines, kept, strict=True) if meanings(pair[0]) != meanings(pair[1])
+    ]
+    assert changed == []
+    assert not any("store7" in line for line in kept)
+
+
+@pytest.mark.parametrize(
+    ("line", "hidden"),
+    [
+        ("[10.9.8.7] nfs: server store7 OK", "10.9.8.7"),
+        ("[acme 10.9.8.7] nfs: server store7 OK", "acme"),
+        ("acme 26 17:12:14 store7 kernel: nfs: server store7 OK", "acme"),
+        ("acme 2026-11-26 17:12:14 acme store7 kernel: nfs: server store7 OK", "acme"),
+        (
+            '{"MESSAGE": "nfs: server store7 OK", "_TRANSPORT": "kernel", "_HOSTNAME": "acme"}',
+            "acme",
+        ),
+    ],
+)
+def test_a_time_hides_no_name_from_an_anonymized_bundle(line: str, hidden: str) -> None:
+    found = anonymous(f"{line}\n")
+    assert [one.name for one in explain([line])] == ["server responds again"]
+    assert [one.name for one in explain(found.split("\n"))] == ["server responds again"]
+    assert hidden not in found
+    assert "store7" not in found
+
+
+def test_doctor_says_that_a_message_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> str:
+        return "no message"
+
+    monkeypatch.setattr(_Anonymizer, "_message", unknown)
+    ring = anonymous("[    9.1] nfs: server store7 not responding, timed out\n")
+    assert "store7" not in ring
+    recording = Recording(programs={("dmesg",): Result(("dmesg",), ring, "", 0)}, complete=True)
+    (found,) = kernel.kernel_log(Machine(Path("/nonexistent"), recording=recording))
+    assert (found.status, found.found) == (
+        "unknown",
+        "recognized messages withheld from this anonymized bundle: 1",
+    )

@@ -320,7 +320,11 @@ def kernel_log(machine: Machine) -> Iterator[Finding]:
             _LOG, "unknown", text, remedy="journalctl -k -o short-iso | nfsrdma explain -"
         )
         return
-    yield from judge_log(log.entries)
+    if log.withheld:
+        text = f"recognized messages withheld from this anonymized bundle: {log.withheld}"
+        yield Finding(_LOG, "unknown", text, remedy="on its host: nfsrdma explain")
+    if log.entries or not log.withheld:
+        yield from judge_log(log.entries)
 
 
 def judge_log(explained: list[Explanation]) -> Iterator[Finding]:

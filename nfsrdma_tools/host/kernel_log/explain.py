@@ -28,6 +28,7 @@ from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError
 from nfsrdma_tools.host.rdma.completions import COMPLETIONS
 
 __all__ = [
+    "WITHHELD",
     "Explanation",
     "Log",
     "ReportedNumber",
@@ -37,7 +38,7 @@ __all__ = [
     "kernel_ring",
     "lines_of",
     "parsed",
-    "printed_time",
+    "printed",
     "read_log",
     "recognized",
     "recognized_lines",
@@ -104,6 +105,18 @@ _TIME = re.compile(
     r"|(?P<unix>\d{9,11}\.\d{6}) "
     r"|(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[+-]\d\d:?\d\d|Z)?) "
 )
+_CLOCK = r"[ \d]?\d \d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?"
+_PLAIN_TIME = re.compile(
+    r"\d{9,11}\.\d{6}|"
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[+-]\d\d:?\d\d|Z)?"
+)
+_BRACKETED_TIME = re.compile(
+    r"(?:(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?"
+    rf"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ?{_CLOCK}(?: \d{{4}})?"
+    r"|\d{1,12}\.\d{1,9})?(?: ?<? *\+?\d{1,12}\.\d{1,9}>?)?"
+)
+WITHHELD = "a message that nfsrdma recognizes is withheld"
+"""The text in an anonymized bundle of a line whose message its grammar does not know."""
 _COLOUR = re.compile(r"\x1b\[[\d;]{0,16}m")
 _LEVEL = re.compile(
     r"<\d{1,3}>|(?:kern|user|daemon|syslog) *: ?(?:emerg|alert|crit|err|warn|notice|info|debug) *: "
@@ -170,13 +183,23 @@ def _unquoted(text: str) -> str:
         return ""
 
 
-def printed_time(line: str) -> str:
-    """The time of a line as it stands there, with the blank behind it; "" if it has none."""
-    rest = line.strip()
-    if level := _LEVEL.match(rest):
-        rest = rest[level.end() :]
-    found = _TIME.match(rest)
-    return found[0] if found else ""
+def printed(line: _Line, text: str) -> str:
+    """A line with another text, whose time has no words but English days and months.
+
+    Other texts in the place of a time are left out: they may be a name or an address.
+    """
+    if line.time.endswith(" s"):
+        time = f"[{line.time.removesuffix(' s'):>12}] "
+    elif plain := _PLAIN_TIME.search(line.time):
+        time = f"{plain[0]} "
+    elif line.time and _BRACKETED_TIME.fullmatch(line.time):
+        time = f"[{line.time}] "
+    else:
+        # of another language
+        time = f"[month {clock[0]}] " if (clock := re.search(_CLOCK, line.time)) else ""
+    if not line.tag or not time:
+        return f"{time}{text}"
+    return f"{time}host {line.tag}{'' if line.tag == 'kernel' else '[1]'}: {text}"
 
 
 def _names_host(time: re.Match[str], host: re.Match[str]) -> bool:
@@ -262,6 +285,8 @@ class Log(NamedTuple):
     """The lines that are not blank."""
     read: int
     """Those with a time in a known form, and those that are recognized without one."""
+    withheld: int = 0
+    """Those that an anonymized bundle has as ``WITHHELD``."""
 
     @property
     def is_unreadable(self) -> bool:
@@ -277,12 +302,13 @@ def explain(lines: Iterable[str]) -> list[Explanation]:
 def read_log(lines: Iterable[str]) -> Log:
     """Explain the recognized messages of a log, and count the lines that could be read."""
     groups: dict[tuple[str, str], _Group] = {}
-    total = read = 0
+    total = read = withheld = 0
     for number, text in enumerate(lines):
         line = parsed(text[:_LINE_BYTES])
         total += bool(text.strip())
         found = recognized(line)
         read += bool(line.time or found)
+        withheld += line.text == WITHHELD
         if not found:
             continue
         message, match = found
@@ -295,7 +321,7 @@ def read_log(lines: Iterable[str]) -> Log:
     ordered = sorted(groups.values(), key=lambda group: -group.last_line)
     explained = [_explanation(group, groups) for group in ordered]
     entries = sorted(explained, key=lambda entry: _SEVERITIES.index(entry.severity))
-    return Log(entries, total, read)
+    return Log(entries, total, read, withheld)
 
 
 def recognized_lines(lines: Iterable[str]) -> list[str]:
