@@ -101,8 +101,9 @@ class Pseudonyms:
         return f"{','.join(map(self.host, hosts.split(',')))}:{self.path(match[2])}"
 
     def device(self, name: str) -> str:
-        """A network or RDMA device; a name that the kernel or udev gives by position stays."""
-        return name if not name or DEVICE.fullmatch(name) else self.of("dev", name)
+        """A network or RDMA device; one that is named by position or by a known word stays."""
+        is_known = not name or name in WORDS or DEVICE.fullmatch(name)
+        return name if is_known else self.of("dev", name)
 
     def release(self, text: str) -> str:
         """A kernel's release: its numbers, and the words of distributions."""

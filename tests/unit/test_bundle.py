@@ -418,3 +418,10 @@ def test_mountstats_is_cut_behind_a_mount(most: int) -> None:
     record = "device a:/b mounted on /c with fstype nfs4 statvers=1.1\n\tage:\t1\n" + "\tx\n" * 90
     kept = bundles._whole_records("proc/self/mountstats", record.encode() * 9, most)
     assert kept == record.encode() * (most // len(record))
+
+
+@pytest.mark.parametrize("name", ["eth0", "storage", "v1", "local"])
+def test_a_device_has_one_name_in_files_and_programs(name: str) -> None:
+    words = Pseudonyms(KEY)
+    changed = words.file(f"sys/class/net/{name}/lower_{name}/mtu").split("/")
+    assert changed[3:5] == [words.device(name), f"lower_{words.device(name)}"]
