@@ -4,8 +4,9 @@
 A change writes its undo to the journal *before* it is made.  The undo runs at the end of the
 block, after success, error and Ctrl-C alike; after a kill -9 the next start finds the journal of
 the dead process and runs it (``recover``).  An undo is data, never code: run an argv, write a file,
-remove a file, unmount.  Journals are below /run, because the changes (mounts, sysctls) do not
-survive a reboot either.  A second undo does no harm: an undo that fails is reported and dropped.
+remove a file, unmount, export.  Journals are below /run, because the changes (mounts, sysctls) do
+not survive a reboot either.  A second undo does no harm: an undo that fails is reported and
+dropped.
 """
 
 from __future__ import annotations
@@ -21,13 +22,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools import identity
+from nfsrdma_tools import etab, identity
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.etab import Exported
 from nfsrdma_tools.files import state_dir
 from nfsrdma_tools.identity import MountIdentity, mounts_on
 
-__all__ = ["Journal", "Remove", "Run", "Unmount", "Write", "journal", "recover"]
+__all__ = [
+    "Export",
+    "Journal",
+    "Remove",
+    "Run",
+    "Service",
+    "Unexport",
+    "Unmount",
+    "Write",
+    "journal",
+    "keeping_exports",
+    "recover",
+]
 
 
 @dataclass(frozen=True)
@@ -141,10 +155,75 @@ class Unmount:
         return shlex.join(("umount.nfs", self.directory))
 
 
-Action = Run | Write | Remove | Unmount
+@dataclass(frozen=True)
+class Export:
+    """Undo by exporting ``path`` to ``client`` with ``options`` again, as exportfs prints them."""
+
+    path: str
+    client: str
+    options: tuple[str, ...]
+
+    def undo(self) -> None:
+        """Export it, unless it is in effect."""
+        wanted = Exported(self.path, self.client, self.options)
+        if wanted not in etab.effective():
+            etab.add([wanted])
+
+    def __str__(self) -> str:
+        """The command, for a user who has to run it by hand."""
+        words = ("exportfs", "-o", ",".join(self.options), f"{self.client}:{self.path}")
+        return shlex.join(words)
+
+
+@dataclass(frozen=True)
+class Unexport:
+    """Undo by no longer exporting ``path`` to ``client``; ``options`` are those of the export.
+
+    ``file`` is the file of the export: it does not keep the export in effect.
+    """
+
+    path: str
+    client: str
+    options: tuple[str, ...]
+    file: str
+
+    def undo(self) -> None:
+        """Unexport it, if it is in effect; UserError if somebody changed its options after us."""
+        same = Exported(self.path, self.client, self.options)
+        found = [each for each in etab.effective() if etab.is_named(each, [same])]
+        ours = [each for each in found if set(self.options) <= set(each.options)]
+        etab.remove(ours, Path(self.file))
+        if len(ours) < len(found):
+            raise UserError("its options were changed after nfsrdma exported it, and it is kept")
+
+    def __str__(self) -> str:
+        """The command, for a user who has to run it by hand."""
+        return shlex.join(("exportfs", "-u", f"{self.client}:{self.path}"))
+
+
+@dataclass(frozen=True)
+class Service:
+    """Undo by starting, stopping or restarting a unit of the NFS server."""
+
+    verb: str
+    unit: str
+
+    def undo(self) -> None:
+        """Do it, and keep the exports that no file has."""
+        with keeping_exports(self.verb):
+            run("systemctl", self.verb, self.unit)
+
+    def __str__(self) -> str:
+        """The command, for a user who has to run it by hand."""
+        return shlex.join(("systemctl", self.verb, self.unit))
+
+
+Action = Run | Write | Remove | Unmount | Export | Unexport | Service
 _KINDS: dict[str, type[Action]] = {
     "run": Run, "write": Write, "remove": Remove, "unmount": Unmount,
+    "export": Export, "unexport": Unexport, "service": Service,
 }  # fmt: skip
+_LISTS = ("argv", "options")
 
 
 # the identity of the process that writes it, and a random number
@@ -240,6 +319,29 @@ def journal() -> Iterator[Journal]:
         _raise_for(changes.undo())
 
 
+@contextlib.contextmanager
+def keeping_exports(verb: str) -> Iterator[None]:
+    """Keep exports over a block that starts, stops or restarts the NFS server.
+
+    Its unit runs ``exportfs -r`` or ``exportfs -au``, which drop what no file has.  A stopped
+    server has no exports of files.  A journal has them, and brings them back after a kill, too.
+    """
+    there = etab.effective()
+    if verb == "stop":
+        of_files = etab.named()
+        there = [each for each in there if not etab.is_named(each, of_files)]
+    if not there:
+        yield
+        return
+    changes = Journal(_own_path())
+    for each in there:
+        changes.add(Export(each.path, each.client, each.options))
+    try:
+        yield
+    finally:
+        _raise_for(changes.undo())
+
+
 def _raise_for(failures: list[str]) -> None:
     if failures:
         raise UserError("; ".join(failures), "undo it by hand")
@@ -295,10 +397,11 @@ def _listed(rows: object) -> list[Any]:
 
 
 def _action(kind: str, **fields: Any) -> Action:
-    if kind == "run":
-        fields["argv"] = tuple(_listed(fields["argv"]))
-    values = [value for name, value in fields.items() if name not in ("argv", "unique")]
-    if not all(isinstance(text, str) for text in (*values, *fields.get("argv", ()))):
+    values = [value for name, value in fields.items() if name not in (*_LISTS, "unique")]
+    for name in fields.keys() & {*_LISTS}:
+        fields[name] = tuple(_listed(fields[name]))
+        values += fields[name]
+    if not all(isinstance(text, str) for text in values):
         raise TypeError("expected texts")
     if not isinstance(fields.get("unique", 0), int):
         raise TypeError("expected a number")

@@ -165,7 +165,7 @@ def _absent(module, record):
 
 def _taken_over(manager, record, ours):
     """Those of our packages that somebody else installed again, or wants by name since."""
-    latest = {}
+    latest: dict[str, bool] = {}
     for marks, names in manager.transactions() if ours else ():
         for name in names:
             latest.setdefault(name, "nfsrdma-attempt-" in marks)
@@ -222,9 +222,8 @@ class Apt:
         argv = ["apt-config", "shell", "LOG", "Dir::Log::History/f"]
         path = shlex.split(run(self._module, argv, check_rc=True)[1])[0].partition("=")[2]
         old = glob.glob(glob.escape(path) + ".[0-9]*")
-        number = re.compile(r"\.(\d+)(\.gz)?\Z")
-        rotated = sorted((f for f in old if number.search(f)),
-                         key=lambda f: -int(number.search(f).group(1)))  # fmt: skip
+        numbers = {f: f[len(path) + 1 :].partition(".")[0] for f in old}
+        rotated = sorted((f for f in old if numbers[f].isdigit()), key=lambda f: -int(numbers[f]))
         return [*rotated, path]
 
     def install(self, names, mark):
