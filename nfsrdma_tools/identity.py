@@ -79,6 +79,16 @@ class MountIdentity:
     unique: int = 0
 
     @property
+    def device(self) -> str:
+        """The number of its device, as MAJOR:MINOR."""
+        return self.line.split(" ", 3)[2]
+
+    @property
+    def fstype(self) -> str:
+        """Its type, such as ``nfs4``."""
+        return self.line.partition(" - ")[2].partition(" ")[0]
+
+    @property
     def source(self) -> str:
         """What is mounted, such as ``server:/export``."""
         fields = os.fsencode(self.line).partition(b" - ")[2].split(b" ")

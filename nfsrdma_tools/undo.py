@@ -12,6 +12,7 @@ dropped.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools import etab, identity
+from nfsrdma_tools import etab, files, identity
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.etab import Exported
@@ -32,6 +33,8 @@ from nfsrdma_tools.identity import MountIdentity, mounts_on
 __all__ = [
     "Export",
     "Journal",
+    "Line",
+    "Mount",
     "Remove",
     "Run",
     "Service",
@@ -41,6 +44,7 @@ __all__ = [
     "journal",
     "keeping_exports",
     "recover",
+    "restoring",
 ]
 
 
@@ -76,14 +80,52 @@ class Write:
     wrote: str = ""
 
     def undo(self) -> None:
-        """Write it; UserError if somebody changed the file after us."""
-        if not self.wrote or _still_has(self.path, self.wrote, self.text):
+        """Write it; UserError if somebody changed the file after us.
+
+        A file that somebody removed, or a device that is gone, is left alone.
+        """
+        files.remove_drafts(Path(self.path))
+        if self.wrote and not os.path.lexists(self.path):
+            return
+        if not self.wrote:
+            # a file that was not changed may be on a read-only filesystem
+            if files.readable(self.path) != self.text:
+                Path(self.path).write_text(self.text)
+        elif _still_has(self.path, self.wrote, self.text):
             Path(self.path).write_text(self.text)
 
     def __str__(self) -> str:
         """The change; a file can be long, so only one line of text is shown."""
         text = self.text.removesuffix("\n")
         return f"write {'its old content' if chr(10) in text else shlex.quote(text)} to {self.path}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """Undo by making a line of a file ``before`` again; other lines stay.
+
+    ``wrote`` are the lines that the change writes in its place, one after the other.
+    """
+
+    path: str
+    before: str
+    wrote: tuple[str, ...]
+
+    def undo(self) -> None:
+        """Replace it; UserError if somebody changed or removed the line after us."""
+        files.remove_drafts(Path(self.path))
+        lines = files.read(self.path).split("\n")
+        ours = [line for line in lines if line in self.wrote]
+        if self.before in lines:
+            return
+        if not ours:
+            raise UserError("the line was changed after nfsrdma wrote it, and is kept")
+        lines[lines.index(ours[0])] = self.before
+        files.write_atomically(Path(self.path), "\n".join(lines))
+
+    def __str__(self) -> str:
+        """The change, for a user who has to make it by hand."""
+        return f"write the line {shlex.quote(self.before)} to {self.path}"
 
 
 @dataclass(frozen=True)
@@ -99,14 +141,27 @@ class Remove:
     def undo(self) -> None:
         """Remove it; UserError if somebody changed the file after us."""
         path = Path(self.path)
+        files.remove_drafts(path)
         if path.is_dir() and not path.is_symlink():
-            path.rmdir()
-        elif not self.wrote or (os.path.lexists(path) and _still_has(self.path, self.wrote)):
+            try:
+                path.rmdir()
+            except OSError as error:
+                # others may have put files there
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+        elif os.path.lexists(path) and (not self.wrote or _still_has(self.path, self.wrote)):
             path.unlink(missing_ok=True)
 
     def __str__(self) -> str:
         """The change, for a user who has to make it by hand."""
         return f"remove {self.path}"
+
+
+def restoring(path: Path, wrote: str = "") -> Write | Remove:
+    """The undo of writing ``path``; ``wrote`` as for ``Write``."""
+    if path.exists():
+        return Write(str(path), path.read_text(), wrote)
+    return Remove(str(path), wrote)
 
 
 def _still_has(path: str, wrote: str, before: str | None = None) -> bool:
@@ -153,6 +208,41 @@ class Unmount:
     def __str__(self) -> str:
         """The command, for a user who has to run it by hand."""
         return shlex.join(("umount.nfs", self.directory))
+
+
+@dataclass(frozen=True)
+class Mount:
+    """Undo by mounting as mountinfo had it: a source, a type, and the options in effect.
+
+    ``line`` and ``unique`` identify that mount, ``read_ahead_kb`` is its read-ahead in KiB.
+    """
+
+    directory: str
+    source: str
+    fstype: str
+    mount_options: str
+    read_ahead_kb: str
+    line: str
+    unique: int = 0
+
+    def undo(self) -> None:
+        """Mount it; UserError if somebody mounted something else there."""
+        found = mounts_on(self.directory)
+        if any(mount.is_same(MountIdentity(self.line, self.unique)) for mount in found):
+            return
+        if found and found[-1].fstype != "autofs":
+            raise UserError(f"{found[-1].source} is mounted there, and is kept")
+        run(*self._argv())
+        made = mounts_on(self.directory)[-1]
+        (_BDI / made.device / "read_ahead_kb").write_text(self.read_ahead_kb)
+
+    def _argv(self) -> tuple[str, ...]:
+        words = ("-t", self.fstype, "-o", self.mount_options, "--", self.source, self.directory)
+        return ("mount", *words)
+
+    def __str__(self) -> str:
+        """The command, for a user who has to run it by hand."""
+        return shlex.join(self._argv())
 
 
 @dataclass(frozen=True)
@@ -218,14 +308,15 @@ class Service:
         return shlex.join(("systemctl", self.verb, self.unit))
 
 
-Action = Run | Write | Remove | Unmount | Export | Unexport | Service
+Action = Run | Write | Line | Remove | Unmount | Mount | Export | Unexport | Service
 _KINDS: dict[str, type[Action]] = {
-    "run": Run, "write": Write, "remove": Remove, "unmount": Unmount,
+    "run": Run, "write": Write, "line": Line, "remove": Remove, "unmount": Unmount, "mount": Mount,
     "export": Export, "unexport": Unexport, "service": Service,
 }  # fmt: skip
 _LISTS = ("argv", "options")
 
 
+_BDI = Path("/sys/class/bdi")
 # the identity of the process that writes it, and a random number
 _NAME = re.compile(r"(\d+-\w+)-\w+", re.ASCII)
 
@@ -397,8 +488,9 @@ def _listed(rows: object) -> list[Any]:
 
 
 def _action(kind: str, **fields: Any) -> Action:
-    values = [value for name, value in fields.items() if name not in (*_LISTS, "unique")]
-    for name in fields.keys() & {*_LISTS}:
+    lists = {*_LISTS, *(["wrote"] if kind == "line" else [])}
+    values = [value for name, value in fields.items() if name not in (*lists, "unique")]
+    for name in fields.keys() & lists:
         fields[name] = tuple(_listed(fields[name]))
         values += fields[name]
     if not all(isinstance(text, str) for text in values):

@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import shlex
+import shutil
 import sys
 import traceback
 from collections.abc import Callable
@@ -197,6 +198,86 @@ class Server(Programs):
         found = {str(f.relative_to(self.root)): f.read_text()
                  for folder in folders for f in folder.rglob("*") if f.is_file()}  # fmt: skip
         return {**self.unit, "files": found, "etab": self.table(), "exports": self.text("exports")}
+
+
+class Client(Programs):
+    """mount(8), umount.nfs(8), udev and the read-ahead of bdi's; fstab and a table of mounts."""
+
+    def start(self, fstab: str) -> None:
+        """Make the machine as it boots."""
+        for folder in ("etc", "bdi", "usr", "usr/bin", "var", "var/lib"):
+            (self.root / folder).mkdir()
+        self.put("usr/bin/python3", "")
+        self.put("etc/fstab", fstab)
+        self.put("mountinfo", "22 1 254:1 / / rw,relatime - ext4 /dev/vda rw\n")
+
+    def lines(self, directory: str = "") -> list[str]:
+        """The lines of mountinfo, those of one mount point if it is given."""
+        found = self.text("mountinfo").splitlines()
+        return [line for line in found if directory in ("", line.split()[4])]
+
+    def mount(self, words: list[str]) -> Said:
+        """mount(8): --target DIR by fstab, or -t TYPE -o OPTIONS -- SOURCE DIR."""
+        if words[0] == "--target":
+            rows = [line.split() for line in self.text("etc/fstab").splitlines()]
+            row = next((row for row in rows if row[1:2] == words[1:2]), None)
+            if row is None:
+                return 32, "", "mount: not found in /etc/fstab"
+            source, directory, fstype, options = row[:4]
+        else:
+            _, fstype, _, options, _, source, directory = words
+        given = dict(word.partition("=")[::2] for word in options.split(","))
+        flags = [given.pop(name) or name for name in ("ro", "rw", "relatime") if name in given]
+        effect = {"vers": "4.2", "rsize": "1048576", "wsize": "1048576", "proto": "tcp", **given}
+        shown = ",".join(f"{k}={v}" if v else k for k, v in sorted(effect.items()))
+        number = int(self.text("mounted") or 60) + 1
+        self.put("mounted", str(number))
+        (self.root / f"bdi/0:{number}").mkdir(exist_ok=True)
+        self.put(f"bdi/0:{number}/read_ahead_kb", f"{self._by_rule(directory) or 128}\n")
+        line = (f"{number} 22 0:{number} / {directory} {','.join(flags or ['rw'])} - "
+                f"{fstype} {source} {shown},addr=10.0.0.1")  # fmt: skip
+        self.put("mountinfo", "\n".join([*self.lines(), line, ""]))
+        return 0, "", ""
+
+    def _by_rule(self, directory: str) -> int:
+        if not (self.root / "etc/udev/rules.d/99-zz-nfsrdma.rules").exists():
+            return 0
+        rows = json.loads(self.text("lib/tune.json") or '{"mounts": []}')["mounts"]
+        found = [row["read_ahead_kb"] for row in rows if row["directory"] == directory]
+        return int(found[0] or 0) if found else 0
+
+    def umount_nfs(self, words: list[str]) -> Said:
+        """umount.nfs(8)."""
+        mine = self.lines(words[0])
+        if not mine:
+            return 1, "", f"umount.nfs: {words[0]}: not mounted"
+        self.put("mountinfo", "".join(f"{x}\n" for x in self.lines() if x != mine[-1]))
+        shutil.rmtree(self.root / f"bdi/{mine[-1].split()[2]}")
+        return 0, "", ""
+
+    def systemctl(self, words: list[str]) -> Said:
+        """systemctl(1): no unit is written by hand."""
+        return int(words[0] == "cat"), "", ""
+
+    def udevadm(self, _: list[str]) -> Said:
+        """udevadm(8)."""
+        return 0, "", ""
+
+    def read_ahead(self, directory: str) -> str:
+        """In KiB; "" if nothing is mounted."""
+        found = self.lines(directory)
+        return self.text(f"bdi/{found[-1].split()[2]}/read_ahead_kb").strip() if found else ""
+
+    def state(self) -> dict[str, object]:
+        """What the machine is, without the numbers of mounts."""
+        skip = ("bdi/", "mountinfo", "mounted", "run/")
+        found = {str(f.relative_to(self.root)): f.read_text()
+                 for f in self.root.rglob("*") if f.is_file()}  # fmt: skip
+        files = {name: text for name, text in found.items() if not name.startswith(skip)}
+        rows = {line.split()[4]: (line.split()[5], line.partition(" - ")[2])
+                for line in self.lines()}  # fmt: skip
+        return {"files": files, "mounts": rows,
+                "read-ahead": {each: self.read_ahead(each) for each in rows}}  # fmt: skip
 
 
 def _all(options: str) -> str:

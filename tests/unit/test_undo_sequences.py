@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from unit.machine_stand_in import BROKEN, Server, Steps, in_child, patch_files
+from unit.machine_stand_in import BROKEN, Client, Server, Steps, in_child, patch_files
 
 from nfsrdma_tools import etab, undo
+from nfsrdma_tools.host.nfs import mountinfo, mounting, mounts, readahead
+from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl, serving
 from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.exports import Export
+from nfsrdma_tools.host.tune import definition, tuning
+from nfsrdma_tools.host.tune.tuning import TuneRequest
+from nfsrdma_tools.identity import MountIdentity
 
 COUNT = int(os.environ.get("UNDO_SEQUENCES", "25"))
 seeds = pytest.mark.parametrize("seed", range(COUNT))
@@ -72,6 +79,8 @@ def disable(machine: Server, name: str) -> None:
     serving.disable(str(machine.root / name))
 
 
+# what exportfs refuses is our own export, not those of others
+OURS = "rw,sync,root_squash"
 AGENT = "rw,sync,no_root_squash,secure"
 
 
@@ -114,7 +123,7 @@ def test_the_undo_of_server_keeps_what_others_export(
     for _ in range(dice.randint(1, 3)):
         verb = dice.choice(["enable", "enable", "disable"])
         name = dice.choice("ab")
-        server.fails = {dice.choice(["exportfs -i", "systemctl start", "systemctl enable"])} \
+        server.fails = {dice.choice([f"exportfs -i -o {OURS}", "systemctl start", "systemctl enable"])} \
             if dice.random() < 0.3 else set()  # fmt: skip
         clients = dice.sample(["host", "10.0.0.0/24", "*"], dice.randint(1, 2))
         action = partial(enable, server, name, *clients) if verb == "enable" else \
@@ -143,3 +152,103 @@ def test_the_undo_of_server_keeps_what_others_export(
 
 def foreign_only(machine: Server) -> dict[str, str]:
     return {k: v for k, v in machine.table().items() if "/ha/" in k}
+
+
+DATA = "/mnt/data"
+FSTAB = f"""\
+/dev/vda / ext4 rw 0 0
+server:/export {DATA} nfs4 vers=4.2,proto=rdma,rsize=65536,hard 0 0
+"""
+
+
+@pytest.fixture
+def client(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Client:
+    machine = Client(tmp_path, steps)
+    machine.patch(monkeypatch, undo, tuning, definition, readahead, mounting)
+    monkeypatch.setattr(tuning, "SLASH", tmp_path)
+    monkeypatch.setattr(definition, "SYSTEMD", tmp_path)
+    monkeypatch.setattr(mounting, "_require_root", lambda _: None)
+    monkeypatch.setattr(undo, "_BDI", tmp_path / "bdi")
+    bdi = tmp_path / "bdi"
+    monkeypatch.setattr(readahead, "path_of", lambda device: bdi / device / "read_ahead_kb")
+    for function in (readahead.get_kb, readahead.set_kb):
+        monkeypatch.setattr(function, "__defaults__", (bdi,))
+    entries = partial(mountinfo.read, tmp_path / "mountinfo")
+    monkeypatch.setattr(mountinfo, "read", lambda *_: entries())
+
+    def mounts_on(directory: str) -> list[MountIdentity]:
+        return [MountIdentity(line, int(line.split()[0])) for line in machine.lines(directory)]
+
+    def find(directory: Path) -> Mount | None:
+        found = [e for e in mountinfo.read() if e.directory == directory and e.is_nfs]
+        return Mount.of(found[-1], "rpcrdma") if found else None
+
+    for module in (undo, tuning):
+        monkeypatch.setattr(module, "mounts_on", mounts_on)
+    monkeypatch.setattr(mounts, "find", find)
+    monkeypatch.setattr(mounts, "mounts", list)
+    return machine
+
+
+def apply_tuning(machine: Client, rsize: int | None, kb: int | None, remount: bool) -> None:
+    request = TuneRequest(Path(DATA), rsize=rsize, read_ahead_kb=kb)
+    tuning.apply(request, machine.root, remount=remount)
+
+
+def others_of_client(machine: Client, dice: random.Random) -> None:
+    """Somebody else changes fstab, or mounts and unmounts something else."""
+    number = dice.randrange(100)
+    what = dice.choice(["fstab", "fstab", "mount", "umount"])
+    if what == "fstab":
+        line = f"server:/{number} /mnt/{number} nfs ro 0 0\n"
+        machine.put("etc/fstab", machine.text("etc/fstab") + line)
+    elif what == "mount" and not machine.lines("/mnt/other"):
+        machine.mount(["-t", "nfs4", "-o", "ro", "--", "server:/other", "/mnt/other"])
+    elif machine.lines("/mnt/other"):
+        machine.umount_nfs(["/mnt/other"])
+
+
+def with_changes(
+    machine: Client, before: dict[str, Any], change: Callable[[], None]
+) -> dict[str, Any]:
+    """The expected state: ``before``, with what ``change`` does to fstab and to other mounts."""
+    old = machine.text("etc/fstab")
+    change()
+    added = machine.text("etc/fstab").removeprefix(old)
+    files = {**before["files"], "etc/fstab": before["files"]["etc/fstab"] + added}
+    here, now = {}, machine.state()
+    for part in ("mounts", "read-ahead"):
+        here[part] = {k: v for k, v in now[part].items() if k != DATA}  # type: ignore[attr-defined]
+        here[part] |= {k: v for k, v in before[part].items() if k == DATA}
+    return {"files": files, **here}
+
+
+@seeds
+def test_a_tuning_that_fails_or_is_killed_leaves_the_mount_as_it_was(
+    client: Client, steps: Steps, seed: int
+) -> None:
+    dice = random.Random(f"tune {seed}")  # noqa: S311
+    client.start(FSTAB)
+    if dice.random() < 0.7:
+        # by hand, with other options than fstab has
+        options = "rw,relatime,vers=4.1,proto=tcp,rsize=32768,soft,timeo=50"
+        client.mount(["-t", "nfs4", "-o", options, "--", "server:/export", DATA])
+    for _ in range(dice.randint(1, 3)):
+        before = client.state()
+        values = dice.choice([(131072, None), (None, 256), (131072, 512)])
+        action = partial(apply_tuning, client, *values, remount=dice.random() < 0.6)
+        commands = ["mount --target", "udevadm control", "systemctl daemon"]
+        client.fails = {dice.choice(commands)} if dice.random() < 0.3 else set()
+        status = in_child(action, steps, dice.choice([0, dice.randint(1, 90)]))
+        assert status != BROKEN, seed
+        client.fails = set()
+        expected = with_changes(client, before, partial(others_of_client, client, dice))
+        assert not undo.recover(), seed
+        if status:
+            assert client.state() == expected, seed
+        assert not undo.recover()
+    for _ in range(2):
+        assert in_child(partial(tuning.undo, None, client.root), steps) != BROKEN
+    fstab = client.text("etc/fstab")
+    assert fstab.startswith(FSTAB), seed
+    assert set(client.state()["files"]) == {"etc/fstab", "usr/bin/python3"}  # type: ignore[attr-defined]

@@ -377,7 +377,7 @@ def _note_undo(
     file = server_state.path()
     if not file.parent.exists():
         journal.add(Remove(str(file.parent)))
-    journal.add(_put_back(file))
+    journal.add(undo.restoring(file))
     if before is None:
         for directory in state.made:
             journal.add(Remove(directory))
@@ -409,13 +409,7 @@ def _note_restart(state: ServerState, journal: Journal) -> None:
 
 def _note_files(texts: dict[Path, str], journal: Journal) -> None:
     for path, text in texts.items():
-        journal.add(_put_back(path, text))
-
-
-def _put_back(path: Path, wrote: str = "") -> Write | Remove:
-    if path.exists():
-        return Write(str(path), path.read_text(), wrote)
-    return Remove(str(path), wrote)
+        journal.add(undo.restoring(path, text))
 
 
 def _write_export(export: Export, was: list[Exported]) -> None:
