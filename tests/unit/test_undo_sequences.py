@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 from unit.machine_stand_in import BROKEN, Client, Server, Steps, in_child, patch_files
+from unit.package_stand_in import ARCHIVE, Packages, Said, closure
 
 from nfsrdma_tools import etab, undo
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mountinfo, mounting, mounts, readahead
 from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl, serving
@@ -123,8 +125,8 @@ def test_the_undo_of_server_keeps_what_others_export(
     for _ in range(dice.randint(1, 3)):
         verb = dice.choice(["enable", "enable", "disable"])
         name = dice.choice("ab")
-        server.fails = {dice.choice([f"exportfs -i -o {OURS}", "systemctl start", "systemctl enable"])} \
-            if dice.random() < 0.3 else set()  # fmt: skip
+        refusals = [f"exportfs -i -o {OURS}", "systemctl start", "systemctl enable"]
+        server.fails = {dice.choice(refusals)} if dice.random() < 0.3 else set()
         clients = dice.sample(["host", "10.0.0.0/24", "*"], dice.randint(1, 2))
         action = partial(enable, server, name, *clients) if verb == "enable" else \
             partial(disable, server, name)  # fmt: skip
@@ -252,3 +254,68 @@ def test_a_tuning_that_fails_or_is_killed_leaves_the_mount_as_it_was(
     fstab = client.text("etc/fstab")
     assert fstab.startswith(FSTAB), seed
     assert set(client.state()["files"]) == {"etc/fstab", "usr/bin/python3"}  # type: ignore[attr-defined]
+
+
+class Module:
+    """AnsibleModule as nfsrdma_packages uses it, without a process and its import for each run."""
+
+    check_mode = False
+
+    def __init__(self, machine: Packages, role: str, names: list[str]) -> None:
+        self.machine, self.params = machine, {"role": role, "names": names}
+        self.tmpdir = str(machine.file.parent)
+
+    def run_command(self, argv: list[str], check_rc: bool = False, **_: object) -> Said:
+        if argv[0] == "systemctl":
+            return Said()
+        said = self.machine.run(argv)
+        return self.fail_json(msg=said.err) if said.status and check_rc else said
+
+    def get_bin_path(self, name: str) -> str:
+        return "/usr/bin/apt-get" if name == "apt-get" else ""
+
+    def atomic_move(self, source: str, path: str) -> None:
+        Path(source).replace(path)
+
+    def fail_json(self, **result: object) -> Said:
+        raise UserError(str(result["msg"]))
+
+    def warn(self, _: str) -> None: ...
+
+
+@seeds
+def test_the_rollback_of_packages_removes_what_roles_brought_alone(
+    tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    pytest.importorskip("ansible", reason="ansible-core is not installed")
+    from unit.ansible_modules import imported
+
+    module = imported("modules.nfsrdma_packages")
+    monkeypatch.setattr(imported("module_utils.records"), "FOLDER", str(tmp_path / "records"))
+    dice, machine = random.Random(f"packages {seed}"), Packages(tmp_path, steps)  # noqa: S311
+    machine.put(there=["python3", *dice.sample(["keyutils", "rpcbind"], dice.randint(0, 2))])
+    wanted = {"client": ["nfs-common"], "server": ["nfs-kernel-server"], "link": ["rdma-core"]}
+    by_hand = set(machine.host["there"])
+
+    def bring(state: str, role: str) -> None:
+        record = module.records.one("packages") or {"wanted": {}, "added": []}
+        names = wanted[role] if state == "present" else []
+        getattr(module, f"_{state}")(Module(machine, role, names), record)
+
+    for _ in range(dice.randint(1, 5)):
+        role = dice.choice([*wanted])
+        machine.put(breaks=dice.random() < 0.2, absent=dice.choice(["", "", "rpcbind"]))
+        action = partial(bring, dice.choice(["present", "present", "absent"]), role)
+        status = in_child(action, steps, dice.choice([0, dice.randint(1, 25)]))
+        assert status != BROKEN, seed
+        machine.put(breaks=False, absent="")
+        name = dice.choice(["postgresql", "quota", "autofs", "", ""])
+        if name and name not in machine.host["there"]:
+            assert machine.run(["apt-get", "install", "-y", "--", name]).status == 0
+            by_hand.add(name)
+    for _ in range(2):
+        for role in wanted:
+            assert in_child(partial(bring, "absent", role), steps) == 0, (seed, role)
+    expected = {*closure(sorted(by_hand), lambda name: ARCHIVE.get(name, []))}
+    assert set(machine.host["there"]) == expected, seed
+    assert not (tmp_path / "records").exists(), seed
