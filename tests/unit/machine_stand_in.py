@@ -268,7 +268,7 @@ class Client(Programs):
         found = self.lines(directory)
         return self.text(f"bdi/{found[-1].split()[2]}/read_ahead_kb").strip() if found else ""
 
-    def state(self) -> dict[str, object]:
+    def state(self) -> dict[str, Any]:
         """What the machine is, without the numbers of mounts."""
         skip = ("bdi/", "mountinfo", "mounted", "run/")
         found = {str(f.relative_to(self.root)): f.read_text()
