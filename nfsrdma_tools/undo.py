@@ -227,12 +227,14 @@ class Mount:
 
     def undo(self) -> None:
         """Mount it; UserError if somebody mounted something else there."""
-        found = mounts_on(self.directory)
-        if any(mount.is_same(MountIdentity(self.line, self.unique)) for mount in found):
+        found, was = mounts_on(self.directory), MountIdentity(self.line, self.unique)
+        if any(mount.is_same(was) for mount in found):
             return
-        if found and found[-1].fstype != "autofs":
-            raise UserError(f"{found[-1].source} is mounted there, and is kept")
-        run(*self._argv())
+        # a killed undo may have mounted it
+        if not found or not found[-1].is_alike(was):
+            if found and found[-1].fstype != "autofs":
+                raise UserError(f"{found[-1].source} is mounted there, and is kept")
+            run(*self._argv())
         made = mounts_on(self.directory)[-1]
         (_BDI / made.device / "read_ahead_kb").write_text(self.read_ahead_kb)
 

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.machine_stand_in import BROKEN, KILLED, Client, Server, Steps, in_child, patch_files
+from unit.machine_stand_in import (
+    BROKEN,
+    KILLED,
+    REFUSED,
+    Client,
+    Server,
+    Steps,
+    in_child,
+    patch_files,
+)
 from unit.package_stand_in import ARCHIVE, Packages, Said, closure
 
 from nfsrdma_tools import etab, undo
@@ -223,6 +232,22 @@ def with_changes(
         here[part] = {k: v for k, v in now[part].items() if k != DATA}
         here[part] |= {k: v for k, v in before[part].items() if k == DATA}
     return {"files": files, **here}
+
+
+def test_the_undo_of_a_remount_may_be_killed_at_any_effect(client: Client, steps: Steps) -> None:
+    client.start(FSTAB)
+    options = "rw,relatime,vers=4.1,proto=tcp,rsize=32768,soft,timeo=50"
+    client.mount(["-t", "nfs4", "-o", options, "--", "server:/export", DATA])
+    before, kill_at, status = client.state(), 0, KILLED
+    while status == KILLED:
+        kill_at += 1
+        client.fails = {"mount --target"}
+        status = in_child(partial(apply_tuning, client, 131072, 512, True), steps, kill_at)
+        client.fails = set()
+        assert not undo.recover(), kill_at
+        assert client.state() == before, kill_at
+    assert status == REFUSED
+    assert kill_at > 20
 
 
 @seeds
