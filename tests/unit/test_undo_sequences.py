@@ -39,7 +39,8 @@ from nfsrdma_tools.host.tune.tuning import TuneRequest
 from nfsrdma_tools.identity import MountIdentity
 
 COUNT = int(os.environ.get("UNDO_SEQUENCES", "25"))
-seeds = pytest.mark.parametrize("seed", range(COUNT))
+# with those that failed once
+seeds = pytest.mark.parametrize("seed", sorted({*range(COUNT), 44, 158}))
 
 
 @pytest.fixture

@@ -152,6 +152,8 @@ def _absent(module, record):
     if not changed or record["wanted"]:
         if changed and not module.check_mode:
             records.keep(module, RECORD, record)
+        elif not module.check_mode:
+            records.remove_empty()
         return {"changed": changed, "kept": []}
     manager = _manager(module, [])
     _settle(manager, record)
