@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-clearing bench-client bench-client-count bench-client-python bench-library bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile hostile-replies soak repeatability test-kernels test-tables test-client test-interrupts test-threads test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
+.PHONY: undo-sequences start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-clearing bench-client bench-client-count bench-client-python bench-library bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile hostile-replies soak repeatability test-kernels test-tables test-client test-interrupts test-threads test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -59,6 +59,9 @@ lint-kernel: dev ## checkpatch --strict and sparse over kmod/; names what it mis
 # with bytecode, because two workers and the commands that they start import the same files
 unit: dev ## Tests that need nothing but Python
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations $(or $(DURATIONS),5) --durations-min 0.01 tests/unit
+
+undo-sequences: dev ## Random failures, kills and changes of others, then the undo: COUNT=2000 of them over server, tune, their remount and packages
+	UNDO_SEQUENCES=$$(( ($(or $(COUNT),2000) + 2) / 3 )) $(BIN)/python -m pytest -q -n 2 --dist worksteal tests/unit/test_undo_sequences.py
 
 image: setup ## The image and the kernel that the tests start from (three minutes, then cached)
 	@$(BIN)/nfsrdma lab build --extras

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import stat
 import tempfile
@@ -26,6 +27,7 @@ __all__ = [
     "read",
     "readable",
     "remove",
+    "remove_drafts",
     "state_dir",
     "write_atomically",
 ]
@@ -52,6 +54,7 @@ class FileChange(NamedTuple):
 
 
 _AT_ONCE = 16 << 10
+_DRAFT = ".nfsrdma-new"
 
 
 def read(path: Path | str) -> str:
@@ -104,16 +107,23 @@ def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
+def remove_drafts(path: Path) -> None:
+    """Remove what a killed ``write_atomically`` left beside ``path``."""
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):
+        draft.unlink(missing_ok=True)
+
+
 def remove(path: Path) -> None:
-    """Remove a file if it exists; UserError if it cannot be removed."""
+    """Remove a file, and its drafts, if it exists; UserError if it cannot be removed."""
     try:
+        remove_drafts(path)
         path.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot remove {path}: {error.strerror}") from error
 
 
 def _replace(path: Path, text: str, mode: int) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_DRAFT)
     draft = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:

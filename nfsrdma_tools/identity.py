@@ -79,6 +79,16 @@ class MountIdentity:
     unique: int = 0
 
     @property
+    def device(self) -> str:
+        """The number of its device, as MAJOR:MINOR."""
+        return self.line.split(" ", 3)[2]
+
+    @property
+    def fstype(self) -> str:
+        """Its type, such as ``nfs4``."""
+        return self.line.partition(" - ")[2].partition(" ")[0]
+
+    @property
     def source(self) -> str:
         """What is mounted, such as ``server:/export``."""
         fields = os.fsencode(self.line).partition(b" - ")[2].split(b" ")
@@ -90,6 +100,20 @@ class MountIdentity:
         if self.unique and other.unique:
             return self.unique == other.unique
         return self.line == other.line
+
+    def is_alike(self, other: MountIdentity) -> bool:
+        """Whether both mount the same thing with the same options, as one mount or as two.
+
+        The address of the server may differ: mount.nfs resolves its name at each mount.
+        """
+        return self._parts() == other._parts()
+
+    def _parts(self) -> tuple[list[str], list[str], list[str]]:
+        # proc_pid_mountinfo(5); the ids, the device and the peer groups belong to one mount
+        of_mount, _, of_filesystem = self.line.partition(" - ")
+        *words, options = of_filesystem.split(" ")
+        lasting = [option for option in options.split(",") if not option.startswith("addr=")]
+        return of_mount.split(" ")[3:6], words, lasting
 
 
 def mounts_on(directory: str) -> list[MountIdentity]:

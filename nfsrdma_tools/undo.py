@@ -4,13 +4,15 @@
 A change writes its undo to the journal *before* it is made.  The undo runs at the end of the
 block, after success, error and Ctrl-C alike; after a kill -9 the next start finds the journal of
 the dead process and runs it (``recover``).  An undo is data, never code: run an argv, write a file,
-remove a file, unmount.  Journals are below /run, because the changes (mounts, sysctls) do not
-survive a reboot either.  A second undo does no harm: an undo that fails is reported and dropped.
+remove a file, unmount, export.  Journals are below /run, because the changes (mounts, sysctls) do
+not survive a reboot either.  A second undo does no harm: an undo that fails is reported and
+dropped.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -21,13 +23,29 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools import identity
+from nfsrdma_tools import etab, files, identity
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.etab import Exported
 from nfsrdma_tools.files import state_dir
 from nfsrdma_tools.identity import MountIdentity, mounts_on
 
-__all__ = ["Journal", "Remove", "Run", "Unmount", "Write", "journal", "recover"]
+__all__ = [
+    "Export",
+    "Journal",
+    "Line",
+    "Mount",
+    "Remove",
+    "Run",
+    "Service",
+    "Unexport",
+    "Unmount",
+    "Write",
+    "journal",
+    "keeping_exports",
+    "recover",
+    "restoring",
+]
 
 
 @dataclass(frozen=True)
@@ -62,14 +80,52 @@ class Write:
     wrote: str = ""
 
     def undo(self) -> None:
-        """Write it; UserError if somebody changed the file after us."""
-        if not self.wrote or _still_has(self.path, self.wrote, self.text):
+        """Write it; UserError if somebody changed the file after us.
+
+        A file that somebody removed, or a device that is gone, is left alone.
+        """
+        files.remove_drafts(Path(self.path))
+        if self.wrote and not os.path.lexists(self.path):
+            return
+        if not self.wrote:
+            # a file that was not changed may be on a read-only filesystem
+            if files.readable(self.path) != self.text:
+                Path(self.path).write_text(self.text)
+        elif _still_has(self.path, self.wrote, self.text):
             Path(self.path).write_text(self.text)
 
     def __str__(self) -> str:
         """The change; a file can be long, so only one line of text is shown."""
         text = self.text.removesuffix("\n")
         return f"write {'its old content' if chr(10) in text else shlex.quote(text)} to {self.path}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """Undo by making a line of a file ``before`` again; other lines stay.
+
+    ``wrote`` are the lines that the change writes in its place, one after the other.
+    """
+
+    path: str
+    before: str
+    wrote: tuple[str, ...]
+
+    def undo(self) -> None:
+        """Replace it; UserError if somebody changed or removed the line after us."""
+        files.remove_drafts(Path(self.path))
+        lines = files.read(self.path).split("\n")
+        ours = [line for line in lines if line in self.wrote]
+        if self.before in lines:
+            return
+        if not ours:
+            raise UserError("the line was changed after nfsrdma wrote it, and is kept")
+        lines[lines.index(ours[0])] = self.before
+        files.write_atomically(Path(self.path), "\n".join(lines))
+
+    def __str__(self) -> str:
+        """The change, for a user who has to make it by hand."""
+        return f"write the line {shlex.quote(self.before)} to {self.path}"
 
 
 @dataclass(frozen=True)
@@ -85,14 +141,27 @@ class Remove:
     def undo(self) -> None:
         """Remove it; UserError if somebody changed the file after us."""
         path = Path(self.path)
+        files.remove_drafts(path)
         if path.is_dir() and not path.is_symlink():
-            path.rmdir()
-        elif not self.wrote or (os.path.lexists(path) and _still_has(self.path, self.wrote)):
+            try:
+                path.rmdir()
+            except OSError as error:
+                # others may have put files there
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+        elif os.path.lexists(path) and (not self.wrote or _still_has(self.path, self.wrote)):
             path.unlink(missing_ok=True)
 
     def __str__(self) -> str:
         """The change, for a user who has to make it by hand."""
         return f"remove {self.path}"
+
+
+def restoring(path: Path, wrote: str = "") -> Write | Remove:
+    """The undo of writing ``path``; ``wrote`` as for ``Write``."""
+    if path.exists():
+        return Write(str(path), path.read_text(), wrote)
+    return Remove(str(path), wrote)
 
 
 def _still_has(path: str, wrote: str, before: str | None = None) -> bool:
@@ -141,12 +210,115 @@ class Unmount:
         return shlex.join(("umount.nfs", self.directory))
 
 
-Action = Run | Write | Remove | Unmount
+@dataclass(frozen=True)
+class Mount:
+    """Undo by mounting as mountinfo had it: a source, a type, and the options in effect.
+
+    ``line`` and ``unique`` identify that mount, ``read_ahead_kb`` is its read-ahead in KiB.
+    """
+
+    directory: str
+    source: str
+    fstype: str
+    mount_options: str
+    read_ahead_kb: str
+    line: str
+    unique: int = 0
+
+    def undo(self) -> None:
+        """Mount it; UserError if somebody mounted something else there."""
+        found, was = mounts_on(self.directory), MountIdentity(self.line, self.unique)
+        if any(mount.is_same(was) for mount in found):
+            return
+        # a killed undo may have mounted it
+        if not found or not found[-1].is_alike(was):
+            if found and found[-1].fstype != "autofs":
+                raise UserError(f"{found[-1].source} is mounted there, and is kept")
+            run(*self._argv())
+        made = mounts_on(self.directory)[-1]
+        (_BDI / made.device / "read_ahead_kb").write_text(self.read_ahead_kb)
+
+    def _argv(self) -> tuple[str, ...]:
+        words = ("-t", self.fstype, "-o", self.mount_options, "--", self.source, self.directory)
+        return ("mount", *words)
+
+    def __str__(self) -> str:
+        """The command, for a user who has to run it by hand."""
+        return shlex.join(self._argv())
+
+
+@dataclass(frozen=True)
+class Export:
+    """Undo by exporting ``path`` to ``client`` with ``options`` again, as exportfs prints them."""
+
+    path: str
+    client: str
+    options: tuple[str, ...]
+
+    def undo(self) -> None:
+        """Export it, unless it is in effect."""
+        wanted = Exported(self.path, self.client, self.options)
+        if wanted not in etab.effective():
+            etab.add([wanted])
+
+    def __str__(self) -> str:
+        """The command, for a user who has to run it by hand."""
+        words = ("exportfs", "-o", ",".join(self.options), f"{self.client}:{self.path}")
+        return shlex.join(words)
+
+
+@dataclass(frozen=True)
+class Unexport:
+    """Undo by no longer exporting ``path`` to ``client``; ``options`` are those of the export.
+
+    ``file`` is the file of the export: it does not keep the export in effect.
+    """
+
+    path: str
+    client: str
+    options: tuple[str, ...]
+    file: str
+
+    def undo(self) -> None:
+        """Unexport it, if it is in effect; UserError if somebody changed its options after us."""
+        same = Exported(self.path, self.client, self.options)
+        found = [each for each in etab.effective() if etab.is_named(each, [same])]
+        ours = [each for each in found if set(self.options) <= set(each.options)]
+        etab.remove(ours, Path(self.file))
+        if len(ours) < len(found):
+            raise UserError("its options were changed after nfsrdma exported it, and it is kept")
+
+    def __str__(self) -> str:
+        """The command, for a user who has to run it by hand."""
+        return shlex.join(("exportfs", "-u", f"{self.client}:{self.path}"))
+
+
+@dataclass(frozen=True)
+class Service:
+    """Undo by starting, stopping or restarting a unit of the NFS server."""
+
+    verb: str
+    unit: str
+
+    def undo(self) -> None:
+        """Do it, and keep the exports that no file has."""
+        with keeping_exports(self.verb):
+            run("systemctl", self.verb, self.unit)
+
+    def __str__(self) -> str:
+        """The command, for a user who has to run it by hand."""
+        return shlex.join(("systemctl", self.verb, self.unit))
+
+
+Action = Run | Write | Line | Remove | Unmount | Mount | Export | Unexport | Service
 _KINDS: dict[str, type[Action]] = {
-    "run": Run, "write": Write, "remove": Remove, "unmount": Unmount,
+    "run": Run, "write": Write, "line": Line, "remove": Remove, "unmount": Unmount, "mount": Mount,
+    "export": Export, "unexport": Unexport, "service": Service,
 }  # fmt: skip
+_LISTS = ("argv", "options")
 
 
+_BDI = Path("/sys/class/bdi")
 # the identity of the process that writes it, and a random number
 _NAME = re.compile(r"(\d+-\w+)-\w+", re.ASCII)
 
@@ -240,6 +412,29 @@ def journal() -> Iterator[Journal]:
         _raise_for(changes.undo())
 
 
+@contextlib.contextmanager
+def keeping_exports(verb: str) -> Iterator[None]:
+    """Keep exports over a block that starts, stops or restarts the NFS server.
+
+    Its unit runs ``exportfs -r`` or ``exportfs -au``, which drop what no file has.  A stopped
+    server has no exports of files.  A journal has them, and brings them back after a kill, too.
+    """
+    there = etab.effective()
+    if verb == "stop":
+        of_files = etab.named()
+        there = [each for each in there if not etab.is_named(each, of_files)]
+    if not there:
+        yield
+        return
+    changes = Journal(_own_path())
+    for each in there:
+        changes.add(Export(each.path, each.client, each.options))
+    try:
+        yield
+    finally:
+        _raise_for(changes.undo())
+
+
 def _raise_for(failures: list[str]) -> None:
     if failures:
         raise UserError("; ".join(failures), "undo it by hand")
@@ -295,10 +490,12 @@ def _listed(rows: object) -> list[Any]:
 
 
 def _action(kind: str, **fields: Any) -> Action:
-    if kind == "run":
-        fields["argv"] = tuple(_listed(fields["argv"]))
-    values = [value for name, value in fields.items() if name not in ("argv", "unique")]
-    if not all(isinstance(text, str) for text in (*values, *fields.get("argv", ()))):
+    lists = {*_LISTS, *(["wrote"] if kind == "line" else [])}
+    values = [value for name, value in fields.items() if name not in (*lists, "unique")]
+    for name in fields.keys() & lists:
+        fields[name] = tuple(_listed(fields[name]))
+        values += fields[name]
+    if not all(isinstance(text, str) for text in values):
         raise TypeError("expected texts")
     if not isinstance(fields.get("unique", 0), int):
         raise TypeError("expected a number")

@@ -127,6 +127,9 @@ def make(directory: Path, plan: Plan) -> None:
     draft = path.with_name(f"{path.name}.{plan.uid}")
     try:
         with _explaining(plan):
+            # a killed attempt of this sweep left it: the uid is in its name
+            with _errors():
+                _discard(draft)
             request = math.gcd(plan.file_size, 1 << 20)
             _write(draft, plan.file_size, BLOCK, f"--bs={request}")
         draft.rename(path)

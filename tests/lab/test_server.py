@@ -177,3 +177,55 @@ def test_the_service_is_put_back_as_it_was(solo: Lab) -> None:
         True,
     ]
     assert "requested rdma-port=20049, got 0" in why
+
+
+BY_HAND = (
+    SNAPSHOT
+    + r"""
+conf = Path("/etc/nfs.conf.d/lab.conf")
+plain = conf.read_text()
+
+def access(name):
+    # without the kernel's cache of exports, nfsd asks mountd again
+    sh("exportfs -f")
+    Path("/mnt", name).write_text(name)
+    return Path("/srv/by hand", name).read_text()
+
+def by_hand():
+    return [line for line in Path("/var/lib/nfs/etab").read_text().split("\n")
+            if line.startswith("/srv/by\\040hand")]
+
+try:
+    conf.write_text("[nfsd]\nthreads=8\n")
+    sh("systemctl restart nfs-server; mkdir -p '/srv/by hand' /srv/plain")
+    sh("exportfs -i -o rw,insecure,no_root_squash,fsid=77 '10.9.1.0/24:/srv/by hand'")
+    sh("mount -t nfs -o vers=3,nolock 'server:/srv/by hand' /mnt")
+    states = [(by_hand(), access("before"))]
+    enable("/srv/plain", "client")
+    states.append((by_hand(), access("enabled")))
+    enable("/srv/plain", "client", "10.9.1.0/24", read_only=True)
+    states.append((by_hand(), access("again")))
+    # the listener of RDMA goes with a restart
+    pids = said("pgrep", "nfsd")
+    serving.disable("/srv/plain")
+    restarted = said("pgrep", "nfsd") != pids
+    states.append((by_hand(), access("disabled")))
+    left = [line for line in Path("/var/lib/nfs/etab").read_text().split("\n") if "plain" in line]
+finally:
+    conf.write_text(plain)
+    sh("umount -f /mnt || true; exportfs -u '10.9.1.0/24:/srv/by hand' || true")
+    sh("rm -r '/srv/by hand' /srv/plain; systemctl restart nfs-server")
+print(json.dumps([states, restarted, left]))
+"""
+)
+
+
+def test_an_export_by_hand_survives_enable_and_disable(solo: Lab) -> None:
+    said = solo.run("server", "python3", "-", stdin=BY_HAND.encode(), timeout=300).stdout
+    states, restarted, left = json.loads(said)
+    assert [text for _rows, text in states] == ["before", "enabled", "again", "disabled"]
+    rows = [row for row, _text in states]
+    assert len(rows[0]) == 1
+    assert rows == [rows[0]] * 4
+    assert restarted
+    assert not left

@@ -43,7 +43,9 @@ def act(state: dict, words: list[str]) -> None:  # type: ignore[type-arg]
         state["mounts"].append({
             "target": source, "directory": path, "transport": flags["--transport"],
             "vers": flags["--vers"], "rsize": int(flags.get("--rsize", 1048576)),
-            "wsize": int(flags.get("--wsize", 1048576)), "nconnect": 1,
+            "wsize": int(flags.get("--wsize", 1048576)), "nconnect": 1, "fstype": "nfs4",
+            "read_ahead_kb": 128, "flags": ["rw", "relatime"],
+            "options": {"vers": flags["--vers"], "hard": "", "addr": "10.0.0.1"},
         })  # fmt: skip
     elif words[0] == "umount":
         state["mounts"] = [m for m in state["mounts"] if m["directory"] != words[-1]]

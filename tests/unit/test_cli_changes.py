@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools import etab
 from nfsrdma_tools.cli import link as link_cli
 from nfsrdma_tools.cli import mount as mount_cli
 from nfsrdma_tools.cli import server as server_cli
@@ -98,10 +99,13 @@ def nfsd(monkeypatch: pytest.MonkeyPatch) -> Nfsd:
     monkeypatch.setattr(nfsctl, "threads", lambda: 8 if fake.active else 0)
     monkeypatch.setattr(nfsctl, "listeners", fake.listeners)
     monkeypatch.setattr(nfsctl, "versions", lambda: list(fake.versions))
-    monkeypatch.setattr(exports, "effective", lambda *_: [])
+    monkeypatch.setattr(etab, "effective", lambda *_: [])
     for name in ("_systemctl", "_set_boot"):
         monkeypatch.setattr(serving, name, pytest.fail)
     return fake
+
+
+EXPORTED = "export it to each client: exportfs -i -o OPTIONS CLIENT:PATH"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +136,7 @@ def test_server_enable_dry_run_lists_the_changes(
     path = tmp_path.resolve()
     server_cli.enable(path, ["client"], vers=vers, dry_run=True)
     files = [exports.file_of(path), serving.CONF]
-    steps = [*(f"write {file}" for file in files), "reread all exports: exportfs -r", *changes]
+    steps = [*(f"write {file}" for file in files), EXPORTED, *changes]
     assert capsys.readouterr().out.splitlines() == [f"would {step}" for step in steps]
     server_cli.enable(path, ["client"], vers=vers, dry_run=True, as_json=True)
     said = json.loads(capsys.readouterr().out)
@@ -229,7 +233,7 @@ def test_server_disable_dry_run_lists_the_changes(
     state = replace(before, exports={"/srv/a": "/etc/exports.d/a.exports"})
     server_state.save(state)
     server_cli.disable("/srv/a", dry_run=True)
-    steps = ["remove /etc/exports.d/a.exports", "reread all exports: exportfs -r"]
+    steps = ["remove /etc/exports.d/a.exports"]
     assert capsys.readouterr().out.splitlines() == [f"would {step}" for step in steps + changes]
     both = {**state.exports, "/srv/b": "/etc/exports.d/b.exports"}
     server_state.save(replace(state, exports=both))

@@ -171,7 +171,25 @@ def test_a_refused_size_restores_the_previous_mount(root: Path, mount: Run) -> N
     failed = mount(rsize=1048576)
     assert failed["restored"] == "restored the previous mount"
     assert fstab(root) == FSTAB + line(root)
-    assert (root / "ran").read_text().splitlines()[-1] == f"mount --target {root}/data"
+    restored = f"mount -t nfs4 -o rw,relatime,hard,vers=4.2 -- {SRC} {root}/data"
+    assert (root / "ran").read_text().splitlines()[-1] == restored
+
+
+@pytest.mark.parametrize("boot", ["none", "fstab"])
+def test_a_failed_mount_restores_the_options_that_were_in_effect(
+    root: Path, mount: Run, boot: str
+) -> None:
+    """Not those of the new request, nor those of a definition."""
+    in_effect = {"vers": "3", "proto": "tcp", "nconnect": "2", "soft": "", "addr": "10.0.0.1"}
+    (root / "data").mkdir()
+    old = {"target": "old:/x", "directory": str(root / "data"), "transport": "tcp", "vers": "3",
+           "rsize": 8192, "wsize": 8192, "nconnect": 2, "read_ahead_kb": 15, "fstype": "nfs",
+           "flags": ["ro", "nosuid"], "options": in_effect}  # fmt: skip
+    put(root, mounts=[old], refuse={"mount": "rsize: requested 262144, got 131072"})
+    failed = mount(boot=boot, nconnect=16, port=20050, opts=["hard"])
+    assert failed["restored"] == "restored the previous mount"
+    words = f"mount -t nfs -o ro,nosuid,nconnect=2,proto=tcp,soft,vers=3 -- old:/x {root}/data"
+    assert (root / "ran").read_text().splitlines()[-1] == words
 
 
 def test_absent_unmounts_and_removes_the_definition(root: Path, mount: Run) -> None:

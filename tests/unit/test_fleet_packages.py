@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages of roles, with stand-ins for apt-get and for rpm."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -10,66 +11,37 @@ import pytest
 pytest.importorskip("ansible", reason="ansible-core is not installed")
 
 from unit.ansible_modules import program, run_module
+from unit.package_stand_in import Packages
 
-# the dependencies of each package
-ARCHIVE = {
-    "nfs-common": ["rpcbind", "keyutils"],
-    "nfs-kernel-server": ["nfs-common"],
-    "autofs": ["nfs-common"],
-}
-APT = """\
-import json, pathlib, sys
-file = pathlib.Path({root!r}, "host.json")
-host, needs, words = json.loads(file.read_text()), json.loads({archive!r}), sys.argv[1:]
-names = words[words.index("--") + 1 :] if "--" in words else []
-def all_of(names, step):
-    more = {{one for name in names for one in step(name)}} - set(names)
-    return all_of([*names, *more], step) if more else names
-if words[0] == "update":
-    host["lists"] = True
-elif words[0] == "install":
-    assert "--no-install-recommends" in words
-    if not host["lists"]:
-        sys.exit("E: Unable to locate package " + names[0])
-    brought = all_of(names, lambda name: needs.get(name, []))
-    if host.get("breaks"):
-        host["there"] += [name for name in brought if name not in names]
-        file.write_text(json.dumps(host))
-        sys.exit("E: it broke")
-    host["there"] += [name for name in brought if name not in host["there"]]
-else:
-    users = lambda name: [user for user in host["there"] if name in needs.get(user, [])]
-    gone = all_of(names, users)
-    print("".join(f"Purg {{name}}:amd64 [1]\\n" for name in gone))
-    if "--simulate" not in words:
-        host["there"] = [name for name in host["there"] if name not in gone]
-file.write_text(json.dumps(host))
-"""
-QUERY = """\
-import json, pathlib, sys
-if "-L" in sys.argv:
-    for name in sys.argv[sys.argv.index("--") + 1 :]:
-        print("/usr/lib/systemd/system/" + name + ".service", "/usr/bin/" + name, sep="\\n")
-        print("/usr/lib/systemd/system/" + name + "@.service")
-    sys.exit()
-for name in json.loads(pathlib.Path({root!r}, "host.json").read_text())["there"]:
-    print("installed", name)
-print("config-files removed-but-not-purged")
+STAND_IN = """\
+import sys
+sys.path.insert(0, {tests!r})
+from unit.package_stand_in import main
+main({root!r})
 """
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / "bin").mkdir()
-    program(tmp_path, "apt-get", APT.format(root=str(tmp_path), archive=json.dumps(ARCHIVE)))
-    program(tmp_path, "dpkg-query", QUERY.format(root=str(tmp_path)))
+    text = STAND_IN.format(tests=str(Path(__file__).parents[1]), root=str(tmp_path))
+    for name in ("apt-get", "apt-mark", "apt-config", "dpkg-query"):
+        program(tmp_path, name, text)
     program(tmp_path, "systemctl", f"#!/bin/sh\necho $* >> {tmp_path}/systemctl.said\n")
     host(tmp_path, "python3", "keyutils")
     return tmp_path
 
 
-def host(root: Path, *there: str, **more: bool) -> None:
-    (root / "host.json").write_text(json.dumps({"there": there, "lists": False, **more}))
+def host(root: Path, *there: str, lists: bool = False, **more: object) -> None:
+    manual = json.loads(file.read_text())["manual"] if (file := root / "host.json").exists() else []
+    file.write_text(json.dumps({"there": there, "manual": manual, "lists": lists, **more}))
+
+
+def by_hand(root: Path, verb: str, *names: str) -> None:
+    """An administrator runs apt-get."""
+    words = ["apt-get", verb, "-y", "--", *names]
+    Packages(root).put(lists=True, breaks=False, absent="")
+    assert Packages(root).run(words).status == 0
 
 
 def there(root: Path) -> set[str]:
@@ -123,6 +95,55 @@ def test_an_interrupted_installation_is_removed_too(root: Path, again: bool) -> 
     assert there(root) == {"python3"}
 
 
+def test_packages_installed_after_a_failed_attempt_are_not_removed(root: Path) -> None:
+    host(root, "python3", absent="rpcbind", lists=True)
+    assert packages(root, "client", "nfs-common")["failed"]
+    by_hand(root, "install", "postgresql")
+    assert packages(root, "client", "nfs-common")["changed"]
+    assert not packages(root, "client", state="absent")["kept"]
+    assert there(root) == {"python3", "postgresql", "postgresql-common"}
+    assert not (root / "records").exists()
+
+
+def test_a_record_of_an_earlier_version_removes_what_it_names_alone(root: Path) -> None:
+    """It lists all packages before a failed attempt, of a time when others were not installed."""
+    (root / "records").mkdir()
+    old = {"wanted": {"client": ["nfs-common"]}, "added": ["rpcbind"], "before": ["python3"]}
+    (root / "records/packages.json").write_text(json.dumps(old))
+    host(root, "python3", "rpcbind", "postgresql")
+    packages(root, "client", state="absent")
+    assert there(root) == {"python3", "postgresql"}
+
+
+def test_a_package_that_somebody_wants_by_name_is_kept(root: Path) -> None:
+    packages(root, "client", "nfs-common")
+    by_hand(root, "install", "rpcbind")
+    done = packages(root, "client", state="absent")
+    assert done["kept"] == ["rpcbind"]
+    assert "others installed by name: rpcbind" in str(done["warnings"])
+    assert there(root) == {"python3", "keyutils", "rpcbind"}
+
+
+def test_a_package_that_somebody_removed_and_installed_again_is_kept(root: Path) -> None:
+    packages(root, "client", "nfs-common")
+    by_hand(root, "purge", "nfs-common")
+    by_hand(root, "install", "nfs-common")
+    # a log of last month
+    with gzip.open(root / "history.log.1.gz", "wt") as file:
+        file.write((root / "history.log").read_text())
+    (root / "history.log").write_text("")
+    assert packages(root, "client", state="absent")["kept"] == ["nfs-common", "rpcbind"]
+    assert there(root) == {"python3", "keyutils", "nfs-common", "rpcbind"}
+
+
+def test_an_installation_that_apt_does_not_log_is_not_removed(root: Path) -> None:
+    program(root, "apt-config", "print(\"LOG='/dev/null'\")\n")
+    done = packages(root, "client", "nfs-common")
+    assert "the log of apt has no entry" in str(done["warnings"])
+    packages(root, "client", state="absent")
+    assert "nfs-common" in there(root)
+
+
 def test_an_empty_list_does_nothing(root: Path) -> None:
     (root / "bin/apt-get").unlink()
     assert not packages(root, "client")["changed"]
@@ -138,10 +159,23 @@ RPM = """\
 import json, pathlib, sys
 file = pathlib.Path({root!r}, "host.json")
 host, words = json.loads(file.read_text()), sys.argv[1:]
+log = host.setdefault("log", [])
 if words[0] == "-qa":
     print(*host["there"], sep="\\n")
+elif "repoquery" in words:
+    print(*host["manual"], sep="\\n\\n")
+elif "list" in words:
+    print("ID     | Command line | Date and time    | Action(s) | Altered")
+    for number in range(len(log), 0, -1):
+        print(f"     {{number}} | install      | 2026-11-29 08:00 | Install   |    2")
+elif "info" in words:
+    print(log[int(words[-1]) - 1])
 elif words[0] == "-y":
-    host["there"] += [*words[words.index("--") + 1 :], "rpcbind"]
+    names = words[words.index("--") + 1 :]
+    host["there"] += [*names, "rpcbind"]
+    host["manual"] += names
+    log.append("Command Line   : " + " ".join(words) + "\\nPackages Altered:\\n" + "".join(
+        f"    Install {{name}}-1:2.5.4-18.el9.x86_64 @baseos\\n" for name in [*names, "rpcbind"]))
 elif "autofs" in host["there"]:
     sys.exit("error: Failed dependencies:\\n\\tnfs-utils is needed by (installed) autofs-5.1")
 else:
@@ -162,8 +196,10 @@ def test_rpms_are_installed_and_removed(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert packages(root, "client", "nfs-utils")["changed"]
     assert there(root) == {"python3", "keyutils", "nfs-utils", "rpcbind"}
-    if needed:
-        host(root, *there(root), "autofs")
+    known = json.loads((root / "host.json").read_text())
+    more = ["autofs"] if needed else ["postgresql"]
+    (root / "host.json").write_text(json.dumps({**known, "there": [*known["there"], *more]}))
     done = packages(root, "client", state="absent")
     assert done["kept"] == (["nfs-utils", "rpcbind"] if needed else [])
     assert ("nfs-utils" in there(root)) == needed
+    assert {*more} < there(root)

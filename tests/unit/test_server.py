@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools import etab
 from nfsrdma_tools.cli import server as command
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.etab import Exported
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfsd import exports, nfsctl, serving
-from nfsrdma_tools.host.nfsd.exports import Export, Exported
+from nfsrdma_tools.host.nfsd.exports import Export
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
 from nfsrdma_tools.host.state import ServerState, server_state
 from nfsrdma_tools.undo import Journal
@@ -59,7 +61,8 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "client", ["", "-x", "a b", "a(rw)", "a,b", "a\nb", "#a", "a\\040b", '"a"', "$(id)", "ä"]
+    "client",
+    ["", "-x", "[abc]*", "a b", "a(rw)", "a,b", "a\nb", "#a", "a\\040b", '"a"', "$(id)", "ä"],
 )
 def test_a_client_that_is_no_client_is_refused(tmp_path: Path, client: str) -> None:
     with pytest.raises(UserError, match="client"):
@@ -67,7 +70,7 @@ def test_a_client_that_is_no_client_is_refused(tmp_path: Path, client: str) -> N
 
 
 @pytest.mark.parametrize(
-    "client", ["host", "*", "*.example.org", "10.0.0.0/24", "fe80::/10", "@group", "[abc]*"]
+    "client", ["host", "*", "*.example.org", "10.0.0.0/24", "fe80::/10", "@group"]
 )
 def test_a_client_of_exports_5_is_taken(tmp_path: Path, client: str) -> None:
     Export(tmp_path.resolve(), (client,)).check()
@@ -105,7 +108,7 @@ ETAB = (
 
 
 def test_the_export_table_is_read() -> None:
-    blank, export = exports.parse_etab(ETAB)
+    blank, export = etab.parse(ETAB)
     assert (blank.path, blank.client) == ("/srv/with blank", "10.0.0.0/24")
     assert {"rw", "insecure", "root_squash"} <= set(blank.options)
     assert export == Exported(
@@ -114,16 +117,16 @@ def test_the_export_table_is_read() -> None:
 
 
 def test_verify_compares_with_the_table(tmp_path: Path) -> None:
-    etab = tmp_path / "etab"
+    table = tmp_path / "etab"
     export = Export(tmp_path, ("10.0.0.0/255.255.255.0",))
     with pytest.raises(MismatchError, match="no export"):
-        exports.verify(export, etab=etab)
-    etab.write_text(f"{tmp_path}\t10.0.0.0/24({','.join(export.options)},wdelay)\n")
-    exports.verify(export, etab=etab)
+        exports.verify(export, table=table)
+    table.write_text(f"{tmp_path}\t10.0.0.0/24({','.join(export.options)},wdelay)\n")
+    exports.verify(export, table=table)
     with pytest.raises(MismatchError, match=r"10.0.0.0/24\(rw"):
-        exports.verify(Export(tmp_path, ("10.0.0.0/24",), read_only=True), etab=etab)
+        exports.verify(Export(tmp_path, ("10.0.0.0/24",), read_only=True), table=table)
     with pytest.raises(UserError, match="already exported to"):
-        exports.refuse_foreign(export, etab)
+        exports.refuse_foreign(export, table)
 
 
 def test_nfsd_is_read(tmp_path: Path) -> None:

@@ -107,6 +107,15 @@ def test_made_read_and_checked(folder: Path) -> None:
 
 
 @needs_fio
+def test_a_killed_attempt_does_not_keep_the_sweep_from_making_its_file(folder: Path) -> None:
+    draft = folder / f"{workload.file_name(PLAN)}.{PLAN.uid}"
+    draft.write_bytes(b"half of it")
+    workload.make(folder, PLAN)
+    assert [path.name for path in folder.iterdir()] == [workload.file_name(PLAN)]
+    workload.verify(folder, PLAN)
+
+
+@needs_fio
 def test_damage_anywhere_is_found(folder: Path) -> None:
     workload.make(folder, PLAN)
     path = folder / workload.file_name(PLAN)

@@ -46,6 +46,7 @@ __all__ = [
     "MountRequest",
     "RejectedOptionError",
     "User",
+    "as_mounted",
     "drop_undo",
     "inner_mounts",
     "mount",
@@ -500,6 +501,14 @@ def _nfs_entry(directory: Path) -> Entry | None:
 
 def _umount_nfs(directory: Path, timeout: float) -> Result:
     return run("umount.nfs", directory, check=False, timeout=timeout)
+
+
+def as_mounted(mount: Mount) -> str:
+    """The argument of ``-o`` that makes the same mount again, from the options in effect."""
+    # mount.nfs resolves the name again
+    pairs = [(name, value) for name, value in mount.options.items() if name != "addr"]
+    words = [f"{name}={value}" if value else name for name, value in pairs]
+    return ",".join([*mount.flags, *words])
 
 
 def drop_undo(directory: Path, journal: Journal) -> None:

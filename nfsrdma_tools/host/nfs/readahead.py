@@ -20,7 +20,7 @@ from nfsrdma_tools import files
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
 
-__all__ = ["blocks_for", "get_kb", "kb_for", "set_kb", "verify"]
+__all__ = ["blocks_for", "get_kb", "kb_for", "path_of", "set_kb", "verify"]
 
 _BDI = Path("/sys/class/bdi")
 _TRIES = 3
@@ -37,6 +37,11 @@ def kb_for(blocks: int, rsize: int) -> int:
 def blocks_for(kb: int, rsize: int) -> float:
     """The blocks of ``rsize`` bytes in a window of ``kb`` KiB; 0 for rsize 0."""
     return kb * 1024 / rsize if rsize else 0.0
+
+
+def path_of(device: str) -> Path:
+    """The file that has the window of ``device``, in KiB."""
+    return _BDI / device / "read_ahead_kb"
 
 
 def get_kb(device: str, bdi: Path = _BDI) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Exports: one file of ours below /etc/exports.d for each, and the exports in effect (etab).
+r"""Exports: one file of ours below /etc/exports.d for each.
 
 exports(5) splits at white space, and decodes ``\ooo`` to any byte of a path; nfs-utils reads it
 in support/nfs/xio.c.  So ``render`` writes every byte that may be special as an escape.
@@ -7,33 +7,25 @@ in support/nfs/xio.c.  So ``render`` writes every byte that may be special as an
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
-import socket
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import MismatchError, UserError, one_line
-from nfsrdma_tools.host.nfs.mountinfo import unescape
+from nfsrdma_tools import etab
+from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.etab import EXPORTS_D, Exported
 
 __all__ = [
-    "EXPORTS_D",
     "Export",
-    "Exported",
-    "effective",
     "file_of",
-    "parse_etab",
-    "refresh",
+    "previous",
     "refuse_foreign",
     "render",
     "verify",
 ]
 
-EXPORTS_D = Path("/etc/exports.d")
-ETAB = Path("/var/lib/nfs/etab")
 _HARMLESS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")
 # a host, network, wildcard or netgroup of exports(5), without characters that end the word
 _CLIENT = re.compile(r"[A-Za-z0-9*?@\[:][A-Za-z0-9.:/*?@_\[\]-]{0,254}")
@@ -61,6 +53,12 @@ class Export:
             options.append(f"fsid={uuid.uuid5(uuid.NAMESPACE_URL, self.path.as_uri())}")
         return tuple(options)
 
+    @property
+    def entries(self) -> list[Exported]:
+        """The exports of the path, one for each client."""
+        options = self.options
+        return [Exported(os.fspath(self.path), client, options) for client in self.clients]
+
     def check(self) -> None:
         """UserError unless the export can be written safely and served."""
         _check_path(self.path)
@@ -74,15 +72,7 @@ class Export:
                     f"client {client!r}: expected a host, a network or a wildcard",
                     "see: man 5 exports",
                 )
-
-
-@dataclass(frozen=True)
-class Exported:
-    """One export in effect: a path, one client range and its options."""
-
-    path: str
-    client: str
-    options: tuple[str, ...]
+            etab.argument(client, os.fspath(self.path))
 
 
 def file_of(path: Path) -> Path:
@@ -101,73 +91,38 @@ def render(export: Export) -> str:
     return f"{undo}\n{_escape(export.path)} {clients}\n"
 
 
-def effective(etab: Path = ETAB) -> list[Exported]:
-    """The exports in effect, from the table that rpc.mountd uses."""
-    try:
-        return parse_etab(etab.read_text(errors="surrogateescape"))
-    except FileNotFoundError:
-        return []
-
-
-def refuse_foreign(export: Export, etab: Path = ETAB) -> None:
+def refuse_foreign(export: Export, table: Path | None = None) -> None:
     """UserError if another file exports the same path to the same client."""
-    for each in effective(etab):
-        if each.path == os.fspath(export.path) and _same_client(each.client, export.clients):
+    for each in etab.effective(table):
+        if each.path == os.fspath(export.path) and etab.is_client(each.client, export.clients):
             raise UserError(
                 f"{each.path} is already exported to {each.client}",
                 "remove that export from /etc/exports or from the other file of /etc/exports.d",
             )
 
 
-def refresh() -> str:
-    """Have exportfs reread all files; returns its error, which may concern another file."""
-    return one_line(run("exportfs", "-r", check=False).stderr)
+def previous(path: Path) -> list[Exported]:
+    """The exports of this path that an earlier request has in effect."""
+    file = file_of(path)
+    found, own = etab.effective(), etab.of_file(file)
+    if not own and not file.exists():
+        # somebody removed the file of an export that stays in effect
+        elsewhere, ours = etab.named(), {"sync", "root_squash", "no_subtree_check", "insecure"}
+        return [each for each in found if each.path == os.fspath(path)
+                and ours <= set(each.options) and not etab.is_named(each, elsewhere)]  # fmt: skip
+    return [each for each in found if etab.is_named(each, own)]
 
 
-def verify(export: Export, hint: str = "", etab: Path = ETAB) -> None:
+def verify(export: Export, hint: str = "", table: Path | None = None) -> None:
     """MismatchError unless each client has the export with the requested options."""
     requested = set(export.options)
-    known = [each for each in effective(etab) if each.path == os.fspath(export.path)]
+    known = [each for each in etab.effective(table) if each.path == os.fspath(export.path)]
     for client in export.clients:
-        found = [each for each in known if _same_client(each.client, (client,))]
+        found = [each for each in known if etab.is_client(each.client, [client])]
         if not any(requested <= set(each.options) for each in found):
             shown = " ".join(f"{e.client}({','.join(e.options)})" for e in known)
             wanted = f"{client}({','.join(export.options)})"
             raise MismatchError(f"export {export.path}", wanted, shown or "no export", hint)
-
-
-def parse_etab(text: str) -> list[Exported]:
-    """Parse lines of path, tab, client(options); the path has octal escapes."""
-    found = []
-    for line in text.split("\n"):
-        path, tab, rest = line.partition("\t")
-        client, bracket, options = rest.rpartition("(")
-        if tab and bracket:
-            found.append(Exported(unescape(path), client, tuple(options.rstrip(")").split(","))))
-    return found
-
-
-def _same_client(found: str, requested: tuple[str, ...]) -> bool:
-    plain = _plain_client(found)
-    if plain in {_plain_client(client) for client in requested}:
-        return True
-    return plain in {_canonical(client) for client in requested}
-
-
-def _canonical(client: str) -> str:
-    # exportfs prints the canonical name of a host, not the requested one (its hostname.c)
-    try:
-        return socket.getaddrinfo(client, None, flags=socket.AI_CANONNAME)[0][3]
-    except (OSError, UnicodeError):
-        return client
-
-
-def _plain_client(text: str) -> str:
-    # exportfs normalises networks and addresses: it prints 10.0.0.0/255.0.0.0 as /8
-    try:
-        return str(ipaddress.ip_network(text, strict=False))
-    except ValueError:
-        return text
 
 
 def _check_path(path: Path) -> None:

@@ -16,17 +16,18 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nfsrdma_tools import files
+from nfsrdma_tools import etab, files, undo
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.etab import EXPORTS_D, Exported
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl, threadless
 from nfsrdma_tools.host.nfsd.configuration import Requested
-from nfsrdma_tools.host.nfsd.exports import EXPORTS_D, Export, Exported
+from nfsrdma_tools.host.nfsd.exports import Export
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
 from nfsrdma_tools.host.nfsd.threadless import Threadless
 from nfsrdma_tools.host.state import ServerState, server_state
-from nfsrdma_tools.undo import Journal, Remove, Run, Write
+from nfsrdma_tools.undo import Journal, Remove, Run, Service, Unexport, Write
 
 __all__ = [
     "CONF",
@@ -92,7 +93,7 @@ def serving(machine: Machine = LIVE) -> Serving:
         threads=threads,
         listeners=listeners,
         versions=versions,
-        exports=tuple(exports.effective(machine.path("var/lib/nfs/etab"))),
+        exports=tuple(etab.effective(machine.path("var/lib/nfs/etab"))),
         own=tuple(state.exports) if state else (),
         min_threads=nfsctl.min_threads(machine) if threads else None,
         pool_mode=machine.text(_POOL_MODE).strip() or None,
@@ -150,9 +151,11 @@ def enable(
             return Enabled(False, state.port)
         _note_undo(before, state, export, journal)
         server_state.save(state)
-        _write_files(export, state)
+        _write_files(state)
         _serve(state)
-        verify(export, state, exports.refresh())
+        was = exports.previous(export.path)
+        _write_export(export, was)
+        verify(export, state)
         if limit is not None:
             threadless.set_limit(limit, journal)
         if limit:
@@ -217,7 +220,7 @@ def _outdated(state: ServerState) -> list[Path]:
 
 
 def _service_changes(state: ServerState) -> list[str]:
-    changes = ["reread all exports: exportfs -r"]
+    changes = ["export it to each client: exportfs -i -o OPTIONS CLIENT:PATH"]
     if not _is_active():
         changes.append(f"start {_UNIT}")
     elif not set(state.versions) <= set(nfsctl.versions()):
@@ -234,9 +237,10 @@ def disable(path: str) -> None:
     """
     with server_state.locked():
         state, path = _serving_state(path)
-        files.remove(Path(state.exports[path]))
-        if _is_active():
-            exports.refresh()
+        file = Path(state.exports[path])
+        # the file is removed last: it names the clients if this is interrupted
+        etab.remove(exports.previous(Path(path)), file)
+        files.remove(file)
         rest = {key: file for key, file in state.exports.items() if key != path}
         if not rest:
             _restore(state)
@@ -257,8 +261,7 @@ def disabling(path: str) -> list[str]:
     """The changes that ``disable`` would make, in order."""
     state, path = _serving_state(path)
     changes = [f"remove {state.exports[path]}"]
-    if _is_active():
-        changes.append("reread all exports: exportfs -r")
+    changes += [f"stop exporting it to {e.client}" for e in exports.previous(Path(path))]
     if len(state.exports) > 1:
         return changes
     if state.writes_conf:
@@ -374,42 +377,50 @@ def _note_undo(
     file = server_state.path()
     if not file.parent.exists():
         journal.add(Remove(str(file.parent)))
-    journal.add(_put_back(file))
+    journal.add(undo.restoring(file))
     if before is None:
         for directory in state.made:
             journal.add(Remove(directory))
         if not state.was_enabled:
             journal.add(Run(("systemctl", "disable", "--quiet", _UNIT)))
         if not state.was_active:
-            journal.add(Run(("systemctl", "stop", _UNIT)))
+            journal.add(Service("stop", _UNIT))
     if state.needs_restart and not (before and before.needs_restart):
         _note_restart(state, journal)
-    if _is_active():
-        # a stopped server has no exports in effect, and stays stopped
-        journal.add(Run(("exportfs", "-r")))
+    _note_exports(export, journal)
     _note_files(_files(export, state) | dict.fromkeys(_outdated(state), ""), journal)
+
+
+def _note_exports(export: Export, journal: Journal) -> None:
+    was, file = exports.previous(export.path), str(exports.file_of(export.path))
+    for each in export.entries:
+        if not any(etab.is_client(old.client, [each.client]) for old in was):
+            journal.add(Unexport(each.path, each.client, each.options, file))
+    for each in was:
+        journal.add(undo.Export(each.path, each.client, each.options))
 
 
 def _note_restart(state: ServerState, journal: Journal) -> None:
     # in reverse: the restart removes these listeners
     for listener in state.listeners:
         journal.add(Write(str(nfsctl.PORTLIST), f"{listener}\n"))
-    journal.add(Run(("systemctl", "restart", _UNIT)))
+    journal.add(Service("restart", _UNIT))
 
 
 def _note_files(texts: dict[Path, str], journal: Journal) -> None:
     for path, text in texts.items():
-        journal.add(_put_back(path, text))
+        journal.add(undo.restoring(path, text))
 
 
-def _put_back(path: Path, wrote: str = "") -> Write | Remove:
-    if path.exists():
-        return Write(str(path), path.read_text(), wrote)
-    return Remove(str(path), wrote)
+def _write_export(export: Export, was: list[Exported]) -> None:
+    """Export to the clients, and no longer to those of an earlier request."""
+    file = exports.file_of(export.path)
+    files.write_atomically(file, exports.render(export))
+    etab.add(export.entries)
+    etab.remove([e for e in was if not etab.is_client(e.client, export.clients)])
 
 
-def _write_files(export: Export, state: ServerState) -> None:
-    files.write_atomically(exports.file_of(export.path), exports.render(export))
+def _write_files(state: ServerState) -> None:
     for path in _outdated(state):
         files.remove(path)
     if state.threadless:
@@ -477,7 +488,8 @@ def _starts_at_boot() -> bool:
 
 def _systemctl(verb: str) -> None:
     """``start``, ``stop`` or ``restart`` the NFS server; MismatchError if that failed."""
-    run("systemctl", verb, _UNIT, hint=f"see: journalctl -u {_UNIT}")
+    with undo.keeping_exports(verb):
+        run("systemctl", verb, _UNIT, hint=f"see: journalctl -u {_UNIT}")
     if _is_active() != (verb != "stop"):
         raise MismatchError(
             _UNIT,

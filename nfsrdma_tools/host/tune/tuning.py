@@ -3,8 +3,8 @@
 
 rsize and wsize go where the mount is defined: its line of /etc/fstab, or a drop-in of its systemd
 mount unit.  The read-ahead goes into the state file; the helper of a udev rule reads it there
-whenever the kernel makes a bdi for that mount point.  The state file is written before any other
-change and holds all that ``undo`` needs; on failure, ``apply`` reverts all changes.
+whenever the kernel makes a bdi for that mount point.  The state file holds all that ``undo`` needs.
+The journal holds all that a failed or killed ``apply`` has to revert, the mount included.
 ``mount -o remount`` never changes rsize: a new rsize takes effect at the next mount.
 
 The udev rule names no mount: it runs ``udev_helper`` with the number of the new bdi.  It sorts
@@ -14,17 +14,18 @@ the order of the rules, so ours wins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools import files
+from nfsrdma_tools import undo as undo_actions
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.files import FileChange
-from nfsrdma_tools.host.nfs import mounting, mounts, readahead, units
+from nfsrdma_tools.host.nfs import fstab, mounting, mounts, readahead, units
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount, Target
 from nfsrdma_tools.host.state import Tuned, tune_state
@@ -32,7 +33,9 @@ from nfsrdma_tools.host.transports import family
 from nfsrdma_tools.host.tune import definition as tune_definition
 from nfsrdma_tools.host.tune import udev_helper
 from nfsrdma_tools.host.tune.definition import Edit
+from nfsrdma_tools.identity import mounts_on
 from nfsrdma_tools.sizes import format_size
+from nfsrdma_tools.undo import Journal, Line, Remove, Run, Unmount, Write, journal, restoring
 
 __all__ = [
     "HELPER",
@@ -49,6 +52,8 @@ __all__ = [
 ]
 
 SLASH = Path("/")
+_RELOAD_SYSTEMD = ("systemctl", "daemon-reload")
+_RELOAD_UDEV = ("udevadm", "control", "--reload")
 RULE = Path("etc/udev/rules.d/99-zz-nfsrdma.rules")
 HELPER = Path("usr/local/lib/nfsrdma/readahead.py")
 # not the interpreter of this process: that may belong to a user, and udev runs the helper as root
@@ -119,29 +124,77 @@ def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> Tu
     On any error (nothing defines the mount, it is busy, the kernel rounds) all changes are
     reverted.
     """
-    with tune_state.locked():
+    with tune_state.locked(), journal() as changes:
         old, mount = _known(request.directory, root), _mount(request.directory, root)
         was = old.read_ahead_was_kb if old else _read_ahead(mount)
         try:
+            tuned = _plan(request, mount, was, root, _edit(old) if old else None)
+            _note_undo(old, tuned, mount, root, changes)
             if remount:
+                _note_mount(request.directory, mount, changes)
                 # unmount first: a busy mount fails before anything is changed
                 _unmount(request.directory)
-            if old and (pending := _take_back(old, root)):
+            if old and (pending := _restore(old, root, by=tuned)):
                 raise UserError("; ".join(pending))
-            tuned = _plan(request, mount, was, root)
             _put(tuned, root)
             if remount:
-                _mount_as_defined(request.directory)
+                _mount_as_defined(request.directory, _source(tuned, mount), changes)
                 _verify(tuned)
-        except BaseException as error:
-            failures = _revert(request.directory, old, root)
-            if remount:
-                failures += _failure(_mount_as_before, request.directory, mount)
-            more = [text for text in dict.fromkeys(failures) if text != str(error)]
-            if more and isinstance(error, UserError):
-                raise UserError("; ".join([error.message, *more]), error.hint) from error
+        except UserError as error:
+            failures = [text for text in changes.undo() if error.message not in text]
+            if failures:
+                raise UserError("; ".join([error.message, *failures]), error.hint) from error
             raise
+        changes.keep()
+        _remove_folder(root)
     return _state(tuned, root)
+
+
+def _note_undo(
+    old: Tuned | None, tuned: Tuned, mount: Mount | None, root: Path, changes: Journal
+) -> None:
+    """Record in the journal how to return to ``old``: the files first, then what reads them."""
+    was = old.read_ahead_was_kb if old and old.read_ahead_kb is not None else None
+    wrote = was if tuned.read_ahead_kb is None else tuned.read_ahead_kb
+    if mount and wrote is not None:
+        path, kb = readahead.path_of(mount.device), readahead.get_kb(mount.device)
+        changes.add(Write(str(path), str(kb), str(wrote)))
+    for argv in _reloads((old, tuned), root):
+        changes.add(Run(argv))
+    state = tune_state.path(root)
+    paths = [state, root / RULE, root / HELPER]
+    edits = [edit for edit in map(_edit, (old, tuned) if old else (tuned,)) if edit]
+    dropins = [edit for edit in edits if edit.before is None]
+    folders = dict.fromkeys(path.parent for path in [*paths, *(edit.file for edit in dropins)])
+    for folder in (folder for folder in folders if not folder.exists()):
+        changes.add(Remove(str(folder)))
+    for path in paths:
+        changes.add(restoring(path))
+    for edit in dropins[-1:]:
+        changes.add(restoring(edit.file, edit.after))
+    earlier, later = _edit(old) if old else None, _edit(tuned)
+    if earlier and earlier.before is not None and tune_definition.reverting(earlier):
+        lines = (earlier.before, *([later.after] if later and later.before else []))
+        changes.add(Line(str(earlier.file), earlier.after, lines))
+    elif later and later.before is not None:
+        changes.add(Line(str(later.file), later.before, (later.after,)))
+
+
+def _note_mount(directory: Path, mount: Mount | None, changes: Journal) -> None:
+    """Record the mount as it is: with the options in effect, which its definition may not have."""
+    if mount is None:
+        return
+    identity, kb = mounts_on(str(directory))[-1], str(readahead.get_kb(mount.device))
+    where = (str(directory), str(mount.target), mount.fstype)
+    changes.add(undo_actions.Mount(*where, mounting.as_mounted(mount), kb,
+                                   identity.line, identity.unique))  # fmt: skip
+
+
+def _source(tuned: Tuned, mount: Mount | None) -> str:
+    """What the definition mounts; that of the mount if the definition is not known."""
+    edit = _edit(tuned)
+    lines = fstab.nfs_lines(edit.after) if edit and edit.before is not None else ()
+    return lines[0].source if lines else str(mount.target) if mount else ""
 
 
 def applying(
@@ -234,7 +287,7 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
     several mounts, a mount that cannot be reverted does not keep the others from it:
     PartlyUndoneError at the end.  The same error if udev or systemd do not reload their files.
     """
-    with tune_state.locked():
+    with tune_state.locked(), journal():
         mine = _tuned(directory, _tuned_mounts(root))
         failures: dict[str, UserError] = {}
         pending: list[str] = []
@@ -325,7 +378,8 @@ def _kb(request: TuneRequest, mount: Mount | None) -> int | None:
 
 
 def _put(tuned: Tuned, root: Path) -> None:
-    tune_state.save([*_tuned_mounts(root), tuned], root)
+    rows = [row for row in _tuned_mounts(root) if row.directory != tuned.directory]
+    tune_state.save([*rows, tuned], root)
     edit = _edit(tuned)
     if edit:
         tune_definition.put(edit)
@@ -339,40 +393,33 @@ class _Step(NamedTuple):
     """A step as --dry-run prints it, and the function that makes it."""
 
     text: str
-    run: Callable[[], None]
+    run: Callable[[], object]
 
 
 def _activations(tuned: Tuned, root: Path, kb: int | None) -> list[_Step]:
     """The steps that put changed files of a mount into effect, and this read-ahead."""
     if root != SLASH:
         return []
-    steps: list[_Step] = []
-    if tuned.file and tune_definition.SYSTEMD.is_dir():
-        steps.append(_Step("run systemctl daemon-reload", _reload_systemd))
-    if tuned.read_ahead_kb is not None:
-        steps.append(_Step("run udevadm control --reload", _reload_udev))
-        # a mount that is made later gets it from the udev rule
-        if kb is not None and mounts.find(directory := Path(tuned.directory)):
-            set_now = partial(_set_read_ahead, directory, kb)
-            steps.append(_Step(f"set read_ahead_kb of {directory} to {kb}", set_now))
+    reloads, directory = _reloads([tuned], root), Path(tuned.directory)
+    steps = [_Step(f"run {' '.join(argv)}", partial(run, *argv)) for argv in reloads]
+    # a mount that is made later gets it from the udev rule
+    if tuned.read_ahead_kb is not None and kb is not None and mounts.find(directory):
+        set_now = partial(_set_read_ahead, directory, kb)
+        steps.append(_Step(f"set read_ahead_kb of {directory} to {kb}", set_now))
     return steps
 
 
-def _revert(directory: Path, old: Tuned | None, root: Path) -> list[str]:
-    """Return to ``old`` as far as possible; a message per failure."""
-    current = _known(directory, root)
-    if current == old:
-        return []
-    failures: list[str] = []
-    if current:
-        try:
-            failures += _take_back(current, root)
-        except (UserError, OSError) as error:
-            return [str(error)]
-    return [*failures, *(_failure(_put, old, root) if old else [])]
+def _reloads(rows: Iterable[Tuned | None], root: Path) -> list[tuple[str, ...]]:
+    """The commands that have systemd and udev reread what the ``rows`` change."""
+    known = [row for row in rows if row]
+    systemd = any(row.file for row in known) and tune_definition.SYSTEMD.is_dir()
+    udev = any(row.read_ahead_kb is not None for row in known)
+    commands: list[tuple[str, ...]] = [_RELOAD_SYSTEMD] * systemd
+    commands += [_RELOAD_UDEV] * udev
+    return commands if root == SLASH else []
 
 
-def _failure(step: Callable[..., None], *arguments: object) -> list[str]:
+def _failure(step: Callable[..., object], *arguments: object) -> list[str]:
     """Call ``step``; its error message, in a list, if it fails."""
     try:
         step(*arguments)
@@ -381,30 +428,30 @@ def _failure(step: Callable[..., None], *arguments: object) -> list[str]:
     return []
 
 
-def _mount_as_before(directory: Path, before: Mount | None) -> None:
-    now = mounts.find(directory)
-    sizes = [mount and (mount.rsize, mount.wsize) for mount in (before, now)]
-    if sizes[0] != sizes[1]:
-        _unmount(directory)
-        if before:
-            _mount_as_defined(directory)
-
-
 def _take_back(tuned: Tuned, root: Path) -> list[str]:
+    """Revert the tuning; returns a message per failure to put the files into effect."""
+    failures = _restore(tuned, root)
+    rest = [row for row in _tuned_mounts(root) if row.directory != tuned.directory]
+    tune_state.save(rest or None, root)
+    _remove_folder(root)
+    return failures
+
+
+def _restore(tuned: Tuned, root: Path, by: Tuned | None = None) -> list[str]:
     """Revert the files; returns a message per failure to put them into effect.
 
-    Such a failure does not keep the mount tuned: the next attempt would fail in the same way.
+    Such a failure does not keep the mount tuned: the next attempt would fail in the same way.  The
+    rule stays if another mount, or the tuning that follows (``by``), needs it.
     """
     edit = _edit(tuned)
     if edit:
         tune_definition.put_back(edit)
-    rest = [row for row in _tuned_mounts(root) if row.directory != tuned.directory]
-    if all(row.read_ahead_kb is None for row in rest):
+    rows = [*(row for row in _tuned_mounts(root) if row.directory != tuned.directory)]
+    if all(row.read_ahead_kb is None for row in (*rows, *([by] if by else []))):
         _remove_rule(root)
-    steps = _activations(tuned, root, tuned.read_ahead_was_kb)
-    failures = [text for step in steps for text in _failure(step.run)]
-    tune_state.save(rest or None, root)
-    return failures
+    follows = by is not None and by.read_ahead_kb is not None
+    steps = _activations(tuned, root, None if follows else tuned.read_ahead_was_kb)
+    return [text for step in steps for text in _failure(step.run)]
 
 
 def _edit(tuned: Tuned) -> Edit | None:
@@ -422,16 +469,6 @@ def _state(tuned: Tuned, root: Path) -> TuneState:
     return TuneState(tuned, mount.rsize, mount.wsize, kb, others)
 
 
-def _reload_udev() -> None:
-    """Have udev reload its rules."""
-    run("udevadm", "control", "--reload")
-
-
-def _reload_systemd() -> None:
-    """Have systemd reload fstab and its units."""
-    run("systemctl", "daemon-reload")
-
-
 def _set_read_ahead(directory: Path, kb: int) -> None:
     """Set and verify the read-ahead (KiB) of the mount on ``directory``, if it is mounted."""
     found = mounts.find(directory)
@@ -445,13 +482,19 @@ def _unmount(directory: Path) -> None:
         mounting.unmount(directory)
 
 
-def _mount_as_defined(directory: Path) -> None:
-    """Mount as fstab or the mount unit defines it."""
+def _mount_as_defined(directory: Path, source: str, changes: Journal) -> None:
+    """Mount as fstab or the mount unit defines it, from ``source``."""
+    undo_mount = Unmount(str(directory), source)
+    changes.add(undo_mount)
     unit = units.unit_name(directory)
     if tune_definition.is_written_by_hand(tune_definition.cat_unit(unit)):
         run("systemctl", "start", "--", unit)
     else:
         run("mount", "--target", directory)
+    made = mounts_on(str(directory))
+    if made:
+        found = Unmount(str(directory), made[-1].source, made[-1].line, made[-1].unique)
+        changes.replace(undo_mount, found)
 
 
 def _verify(tuned: Tuned) -> None:
@@ -520,5 +563,9 @@ def _installed_rule(root: Path) -> list[Path]:
 def _remove_rule(root: Path) -> None:
     for path in _installed_rule(root):
         files.remove(path)
+
+
+def _remove_folder(root: Path) -> None:
+    """Remove the helper's folder if it is empty."""
     if not any((root / HELPER.parent).glob("*")) and (root / HELPER.parent).is_dir():
         (root / HELPER.parent).rmdir()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from nfsrdma_tools import files
+from nfsrdma_tools import etab, files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import cpu_time, device_counters
 from nfsrdma_tools.host.machine import LIVE, Machine
@@ -30,7 +30,7 @@ from nfsrdma_tools.host.nfs.mounts import Mount as Effect
 from nfsrdma_tools.host.nfs.mounts import nfs_mounts, xprt_numbers
 from nfsrdma_tools.host.nfs.personality import ClientTransport, client_transports
 from nfsrdma_tools.host.nfs.sunrpc import Task, tasks
-from nfsrdma_tools.host.nfsd import exports, nfsctl, threadless
+from nfsrdma_tools.host.nfsd import nfsctl, threadless
 from nfsrdma_tools.host.rdma import ports as rdma_ports
 from nfsrdma_tools.live.collect.busy_threads import BusyThreads
 from nfsrdma_tools.live.snapshot import (
@@ -224,7 +224,7 @@ class HostReader:
         return tuple(heapq.nlargest(_BUSIEST, nearly, key=lambda disk: disk.busy))
 
     def _find_exported(self, known: Mapping[str, device_counters.DiskCounts]) -> None:
-        paths = self._try("exports", lambda: [e.path for e in exports.effective(self._etab)])
+        paths = self._try("exports", lambda: [e.path for e in etab.effective(self._etab)])
         entries = self._try("mountinfo", lambda: mountinfo.read(self._info))
         self._exported = device_counters.disks_below(paths or (), entries or (), known)
 

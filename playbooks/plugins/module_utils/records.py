@@ -34,7 +34,12 @@ def keep(module, name, record):
 def forget(name):
     """Remove a record, and the directory with the last record."""
     os.unlink(_path(name))
-    if not os.listdir(FOLDER):
+    remove_empty()
+
+
+def remove_empty():
+    """Remove the directory if it has no record, as after a kill."""
+    if os.path.isdir(FOLDER) and not os.listdir(FOLDER):
         os.rmdir(FOLDER)
 
 

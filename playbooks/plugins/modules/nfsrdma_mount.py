@@ -117,6 +117,8 @@ from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
     run,
 )
 
+BDI = "/sys/class/bdi"
+
 
 def main():
     """Bring the mount into its state."""
@@ -253,17 +255,28 @@ def _restore(module, toolkit, place, here, created):
         remove_empty(module.params["path"], created)
     if not here:
         return "restored the previous state: not mounted"
-    if place.now:
-        argv = ["mount", "--target", module.params["path"]]
-        argv = argv if place.kind == "fstab" else ["systemctl", "start", "--", place.unit]
-        status, _, error = run(module, argv)
-    else:
-        same = {name: here[name] for name in ("vers", "rsize", "wsize")}
-        old = {**module.params, "src": here["target"], "transport": _with_family(here), **same}
-        status, _, error = toolkit.attempt(*arguments(old))
+    status, _, error = run(module, _as_mounted(here))
     if status:
         return "cannot restore the previous mount: " + error.strip()
+    path = "%s/%d:%d/read_ahead_kb" % (BDI, *_device(here["directory"]))
+    if here["read_ahead_kb"] is not None and os.path.exists(path):
+        with open(path, "w", encoding="ascii") as file:
+            file.write("%d\n" % here["read_ahead_kb"])
     return "restored the previous mount"
+
+
+def _as_mounted(here):
+    """The command that makes a mount again as it was: its definition may have other options."""
+    # mount.nfs resolves the name again
+    pairs = sorted((n, value) for n, value in here["options"].items() if n != "addr")
+    words = [*here["flags"], *(n + "=" + value if value else n for n, value in pairs)]
+    target = [here["target"], here["directory"]]
+    return ["mount", "-t", here["fstype"], "-o", ",".join(words), "--", *target]
+
+
+def _device(path):
+    number = os.stat(path).st_dev
+    return os.major(number), os.minor(number)
 
 
 def _diff(place, here, p, wanted):
