@@ -28,6 +28,7 @@ __all__ = [
     "remove",
     "state_dir",
     "write_atomically",
+    "write_fresh",
 ]
 
 
@@ -102,6 +103,29 @@ def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
         _replace(path.resolve(), text, mode)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
+def write_fresh(path: Path, data: bytes) -> None:
+    """Replace a file of a folder that others may write to: a link there is replaced, not followed.
+
+    OSError if the folder cannot be written.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        draft.chmod(0o666 & ~_umask())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    """The process's umask, from /proc: umask(2) reads it only by changing it."""
+    fields = dict(line.split(":", 1) for line in read("/proc/self/status").splitlines())
+    return int(fields["Umask"], 8)
 
 
 def remove(path: Path) -> None:
