@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools.cli import capture
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.report import build
 from nfsrdma_tools.sweep.plan import Plan
@@ -107,3 +108,15 @@ def test_a_report_replaces_links_and_does_not_follow_them(tmp_path: Path) -> Non
     assert victim.read_text() == "kept"
     assert {file.name for file in out.iterdir()} == names
     assert not any(file.is_symlink() for file in out.iterdir())
+
+
+def test_a_capture_does_not_follow_a_link(tmp_path: Path) -> None:
+    victim, link = tmp_path / "victim", tmp_path / "trace.pcapng"
+    victim.write_text("kept")
+    link.symlink_to(victim)
+    with (
+        pytest.raises(UserError, match="cannot write"),
+        capture._target(str(link)),
+    ):
+        pass
+    assert victim.read_text() == "kept"
