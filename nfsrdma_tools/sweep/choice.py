@@ -190,7 +190,7 @@ class Race:
             smaller = sorted(value for value in values[name] if value < getattr(cell, name))[-2:]
             if len(smaller) < 2:
                 return True
-            pair = [replace(cell, **{name: value}) for value in smaller]
+            pair = [_with_load(cell, name, value) for value in smaller]
             if all(one in known for one in pair):
                 return known[pair[1]].throughput > (1 + MOVES) * known[pair[0]].throughput
             missing = [one for one in pair if one not in known]
@@ -230,6 +230,11 @@ def _in_the_race(scope: list[Summary], noise: Noises) -> list[Summary]:
     best = _fastest(scope)[0]
     left = [s for s in scope if gap(s, best) < noise.bound(s, best) - TARGET or s is best]
     return [] if left == [best] and best.runs > 1 else left
+
+
+def _with_load(cell: Cell, name: str, value: int) -> Cell:
+    loads = {each: getattr(cell, each) for each in LOADS} | {name: value}
+    return replace(cell, jobs=loads["jobs"], depth=loads["depth"], nconnect=loads["nconnect"])
 
 
 def _fastest(cells: list[Summary]) -> list[Summary]:
