@@ -490,5 +490,7 @@ def test_unequal_noise_does_not_lose_the_best_cell(shape: Shape) -> None:
 
 
 def test_the_documented_coverage_holds_in_each_row() -> None:
+    """93 of 100, less three standard errors of the 60 sweeps of a row."""
+    least = 0.93 - 3 * math.sqrt(0.93 * 0.07 / 60)
     for row in documented():
-        assert row[7] >= 0.93, row
+        assert row[7] >= least, row
