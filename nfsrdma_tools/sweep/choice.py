@@ -222,13 +222,14 @@ def _doubtful(scope: list[Summary], noise: Noises) -> list[Summary]:
     transport's has another one.
     """
     best, others = _fastest(scope)[0], len(scope) - 1
-    slower = [s for s in scope if noise.bound(s, best, max(others, 1)) < gap(s, best) < CLOSE]
-    return [s for s in slower if s.runs == 1 or s.spread > noise.of[s.cell.transport].relative]
+    near = [s for s in scope if gap(s, best) < CLOSE]
+    doubtful = [s for s in near if s.runs == 1 or s.spread > noise.of[s.cell.transport].relative]
+    return [s for s in doubtful if gap(s, best) > noise.bound(s, best, max(others, 1))]
 
 
 def _in_the_race(scope: list[Summary], noise: Noises) -> list[Summary]:
     best = _fastest(scope)[0]
-    left = [s for s in scope if gap(s, best) < noise.bound(s, best) - TARGET or s is best]
+    left = [s for s in scope if gap(s, best) < noise.bound_in_race(s, best) - TARGET or s is best]
     return [] if left == [best] and best.runs > 1 else left
 
 

@@ -89,17 +89,35 @@ class Noises:
         ``rivals`` cells are compared with the best one.  With CONFIDENCE, the cell that is really
         the fastest is not among those counted as slower: Hsu's multiple comparisons with
         the best (1984), one-sided.  The quantile is that of Dunnett's test for
-        uncorrelated comparisons, which is conservative.
+        uncorrelated comparisons, which is conservative.  A cell with its own noise has the few
+        degrees of freedom of its own runs (Welch): its bad luck is the same in all of its
+        comparisons, so they count as one.
         """
-        common, its_common = (self.of[summary.cell.transport] for summary in (one, best))
-        if not (common.known and its_common.known):
+        if not self._known(one, best):
             return PRIOR
         mine, its = self.of_cell(one), self.of_cell(best)
         parts = mine.relative**2 / one.runs, its.relative**2 / best.runs
-        degrees = common.degrees
-        if common is not its_common:
-            degrees = _degrees(parts, (common.degrees, its_common.degrees))
-        return maximum(degrees, rivals, CONFIDENCE) * math.sqrt(sum(parts))
+        own = quantile(_degrees(parts, (mine.degrees, its.degrees)), CONFIDENCE)
+        return max(own, maximum(self._common(one, best, parts), rivals, CONFIDENCE)) * _root(parts)
+
+    def bound_in_race(self, one: Summary, best: Summary) -> float:
+        """The relative gap below which ``one`` alone may be as fast, by the transports' degrees.
+
+        A race may be wrong here: the cell returns when the noise turns out larger.
+        """
+        if not self._known(one, best):
+            return PRIOR
+        mine, its = self.of_cell(one), self.of_cell(best)
+        parts = mine.relative**2 / one.runs, its.relative**2 / best.runs
+        return quantile(self._common(one, best, parts), CONFIDENCE) * _root(parts)
+
+    def _known(self, one: Summary, best: Summary) -> bool:
+        return self.of[one.cell.transport].known and self.of[best.cell.transport].known
+
+    def _common(self, one: Summary, best: Summary, parts: tuple[float, float]) -> int:
+        """Degrees of freedom of the transports' spreads."""
+        mine, its = self.of[one.cell.transport], self.of[best.cell.transport]
+        return mine.degrees if mine is its else _degrees(parts, (mine.degrees, its.degrees))
 
     def of_cell(self, one: Summary) -> Noise:
         """The noise of this cell: its own where that is larger than the transport's.
@@ -107,13 +125,19 @@ class Noises:
         A small spread of two or three runs is mostly luck, and a large one is not.
         """
         common = self.of[one.cell.transport]
-        return Noise(max(common.relative, one.spread), common.degrees)
+        own = Noise(one.spread, one.runs - 1)
+        return own if own.relative > common.relative else common
+
+
+def _root(variances: tuple[float, float]) -> float:
+    return math.sqrt(variances[0] + variances[1])
 
 
 def _degrees(variances: tuple[float, float], degrees: tuple[int, int]) -> int:
     """Degrees of freedom of a difference of two means with unequal variances (Welch)."""
     squares = sum(v**2 / d for v, d in zip(variances, degrees, strict=True))
-    return int(sum(variances) ** 2 / squares) if squares else min(degrees)
+    # by rounding it may fall below the smaller of the two, which is its least value
+    return max(min(degrees), int(sum(variances) ** 2 / squares)) if squares else min(degrees)
 
 
 class Summaries:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
 import random
+import re
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,6 +32,7 @@ from nfsrdma_tools.sweep.significance import (
     by_transport,
     maximum,
     pooled,
+    quantile,
     summaries,
 )
 from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, Trial
@@ -40,6 +42,8 @@ SEEDS = range(15)
 MEASURED = Path(__file__).parents[2] / "docs/dev/how-it-was-measured.md"
 # scipy 1.17.1: scipy.special.stdtrit(degrees, 0.95)
 STUDENT = {
+    1: 6.313751514675043,
+    2: 2.919985580355516,
     3: 2.3533634348018233,
     4: 2.1318467863266495,
     5: 2.0150483733330233,
@@ -48,18 +52,57 @@ STUDENT = {
     64: 1.6690130250240895,
     299: 1.6499657674263895,
 }
+# by degrees and number of values, the root of P(max < x) = 0.95; P with scipy 1.17.1:
+# scipy.integrate.quad of scipy.special.ndtr(x * s) ** of over the density of scipy.stats.chi
+MAXIMUM = {
+    (2, 2): 4.0750468148960515,
+    (3, 2): 3.089596342072682,
+    (3, 15): 5.460015987158363,
+    (3, 31): 6.279841596778855,
+    (8, 15): 3.487596628010137,
+    (32, 15): 2.8793876614748504,
+    (64, 31): 3.0448420931791333,
+}
 
 
 def trial(cell: Cell, run: int, throughput: float, cpu: int = 1, status: str = "ok") -> Trial:
     return Trial("p", cell, run, 0, status, throughput=throughput, busy_ns=cpu, bytes=1)
 
 
-@pytest.mark.parametrize("degrees", STUDENT)
+@pytest.mark.parametrize("degrees", [degrees for degrees in STUDENT if degrees >= KNOWN_AT])
 def test_the_bound_is_students(degrees: int) -> None:
     one, other = summaries([trial(A, 1, 90.0), trial(A, 2, 90.0), trial(B, 1, 100.0)])
     expected = STUDENT[degrees] * 0.02 * (1 / 2 + 1 / 1) ** 0.5
     assert bound(Noise(0.02, degrees), one, other) == pytest.approx(expected, rel=1e-9)
     assert bound(Noise(0.02, KNOWN_AT - 1), one, other) == PRIOR
+
+
+@pytest.mark.parametrize("runs", [2, 3])
+def test_the_bound_of_a_cell_with_its_own_noise_has_the_degrees_of_its_runs(runs: int) -> None:
+    """The transport's 31 degrees say nothing about this cell's luck."""
+    noisy = [trial(A, n, 100 + 10 * (-1) ** n) for n in range(runs)]
+    one, other = summaries([*noisy, trial(B, 1, 110), trial(B, 2, 110)])
+    expected = STUDENT[runs - 1] * one.error
+    for rivals in (1, 2):
+        found = Noises({"tcp": Noise(1e-6, 31)}).bound(one, other, rivals)
+        assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("degrees", STUDENT)
+def test_the_quantile_of_one_is_students(degrees: int) -> None:
+    assert quantile(degrees, 0.95) == pytest.approx(STUDENT[degrees], rel=1e-9)
+    assert maximum(degrees, 1, 0.95) == quantile(degrees, 0.95)
+
+
+@pytest.mark.parametrize(("degrees", "of"), MAXIMUM)
+def test_the_quantile_of_many_is_that_of_the_studentized_maximum(degrees: int, of: int) -> None:
+    assert maximum(degrees, of, 0.95) == pytest.approx(MAXIMUM[degrees, of], rel=1e-4)
+
+
+@pytest.mark.parametrize("of", [2, 15, 31])
+def test_the_quantile_of_many_with_a_known_spread_is_that_of_the_normal_maximum(of: int) -> None:
+    expected = statistics.NormalDist().inv_cdf(0.95 ** (1 / of))
+    assert maximum(20_000, of, 0.95) == pytest.approx(expected, rel=2e-4)
 
 
 def bound(noise: Noise, one: Summary, other: Summary) -> float:
@@ -71,12 +114,14 @@ def regret(name: str, trials: list[Trial], transport: str = "") -> float:
     return outcome(SURFACES[name](), trials, transport).regret
 
 
-# with little noise: as good as the exhaustive sweep, give or take 1 %, in 50 of 96 trials
+# with little noise: as good as the exhaustive sweep, give or take 1 %, in 42 % of its trials;
+# 50 of 96 where many cells are within 10 % of the best one, because each has a second run
 @pytest.mark.parametrize("name", SURFACES)
 @pytest.mark.parametrize("noise", [0.0005, 0.002])
 def test_racing_is_right_for_half_of_the_trials(name: str, noise: float) -> None:
     races = [sweep(SURFACES[name](), "racing", noise, seed) for seed in SEEDS]
-    assert statistics.fmean(map(len, races)) <= 50 or name == "flat"
+    most = {"measured": 50, "flat": 50}.get(name, 0.42 * 96)
+    assert statistics.fmean(map(len, races)) <= most
     for raced in races:
         for transport in ("", "tcp", "rdma"):
             assert regret(name, raced, transport) <= 0.01
@@ -490,7 +535,9 @@ def test_unequal_noise_does_not_lose_the_best_cell(shape: Shape) -> None:
 
 
 def test_the_documented_coverage_holds_in_each_row() -> None:
-    """93 of 100, less three standard errors of the 60 sweeps of a row."""
-    least = 0.93 - 3 * math.sqrt(0.93 * 0.07 / 60)
+    """93 of 100, less two standard errors of the number of sweeps that the page states."""
+    sweeps = int(re.findall(r"`tools/regret (\d+)`", MEASURED.read_text())[0])
+    assert sweeps >= 100
+    least = 0.93 - 2 * math.sqrt(0.93 * 0.07 / sweeps)
     for row in documented():
         assert row[7] >= least, row
