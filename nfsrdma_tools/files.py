@@ -30,6 +30,7 @@ __all__ = [
     "remove_drafts",
     "state_dir",
     "write_atomically",
+    "write_fresh",
 ]
 
 
@@ -111,6 +112,29 @@ def remove_drafts(path: Path) -> None:
     """Remove what a killed ``write_atomically`` left beside ``path``."""
     for draft in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):
         draft.unlink(missing_ok=True)
+
+
+def write_fresh(path: Path, data: bytes) -> None:
+    """Replace a file of a folder that others may write to: a link there is replaced, not followed.
+
+    OSError if the folder cannot be written.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        draft.chmod(0o666 & ~_umask())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    """The process's umask, from /proc: umask(2) reads it only by changing it."""
+    fields = dict(line.split(":", 1) for line in read("/proc/self/status").splitlines())
+    return int(fields["Umask"], 8)
 
 
 def remove(path: Path) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -25,6 +26,7 @@ __all__ = ["capture", "frames_of", "line"]
 
 _APPLICATION = "nfsrdma capture"
 _KINDS = ("zero", "head")
+_FRESH = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def capture(
@@ -178,7 +180,13 @@ def _target(write: str) -> Iterator[BinaryIO]:
     if write == "-":
         yield sys.stdout.buffer
         return
-    with Path(write).open("wb") as file:
+    try:
+        # a link in a folder that others may write to leads to any file
+        file = os.fdopen(os.open(write, _FRESH, 0o644), "wb")
+    except OSError as error:
+        hint = "name a file that is no link, in a folder that you can write to"
+        raise UserError(f"cannot write {write}: {error.strerror}", hint) from error
+    with file:
         yield file
 
 

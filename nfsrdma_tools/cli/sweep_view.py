@@ -18,9 +18,8 @@ from nfsrdma_tools.sweep.choice import (
     LOADS,
     MOVES,
     Choice,
+    Race,
     choose,
-    is_out_of_time,
-    not_tried,
     unstable,
 )
 from nfsrdma_tools.sweep.plan import Cell, Plan
@@ -263,10 +262,11 @@ def _short(plan: Plan, trials: Sequence[Trial]) -> list[str]:
 
 def _skipped(plan: Plan, trials: Sequence[Trial], done: bool) -> list[str]:
     """A line about cells that a complete sweep did not try."""
-    left = not_tried(plan, trials)
+    race = Race(plan, trials)
+    left = race.not_tried
     if not (done and left and trials):
         return []
-    if is_out_of_time(plan, trials):
+    if race.is_out_of_time:
         why = f"the sweep ended after {plan.minutes:g} min of trials (--minutes)"
     else:
         why = f"fewer {', '.join(LOADS)} already gained less than {MOVES:.0%}"

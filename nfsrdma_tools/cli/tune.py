@@ -186,12 +186,13 @@ def request_of_store(store: Path, directory: Path | None, transport: str) -> Tun
 
     UserError if the mount has another transport, NFS version or nconnect than the winner.
     """
+    from nfsrdma_tools.sweep import fleet
     from nfsrdma_tools.sweep.choice import choose
     from nfsrdma_tools.sweep.store import Store
 
     with Store(store, read_only=True) as opened:
         plan = opened.plan()
-        trials = opened.trials(plan)
+        trials = fleet.comparable(opened, plan, fleet.pooled(opened, plan))
     where = _canonical(directory) if directory else _mounted(plan)
     # figures have no address family: rdma6 means rdma
     wanted = transport.removesuffix("6") or _transport(plan, where)

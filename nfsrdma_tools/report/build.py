@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.files import write_fresh
 from nfsrdma_tools.report import study as studies
 from nfsrdma_tools.report.study import Study
 from nfsrdma_tools.sweep.store import Store
@@ -67,7 +68,7 @@ def _write(study: Study, out: Path) -> list[Path]:
     drawings = [drawing for drawing in others if drawing]
     files = [path for drawing in drawings for path in canvas.save(drawing, out)]
     index = out / "index.html"
-    index.write_text(page.page(study, drawings), encoding="utf-8")
+    write_fresh(index, page.page(study, drawings).encode())
     return [index, *files]
 
 

@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from nfsrdma_tools.errors import printable
+from nfsrdma_tools.files import write_fresh
 from nfsrdma_tools.report import captions
 from nfsrdma_tools.report.study import Point, Spread, Study
 
@@ -351,8 +352,10 @@ def save(drawing: Drawing, out: Path) -> list[Path]:
     """Write ``out``/NAME.png (for slides, 200 dpi) and .svg; returns both paths."""
     FigureCanvasAgg(drawing.figure)
     png, svg = out / f"{drawing.name}.png", out / f"{drawing.name}.svg"
-    drawing.figure.savefig(png, dpi=200, bbox_inches="tight", pad_inches=0.12, metadata=_PNG)
-    svg.write_text(_svg(drawing.figure), encoding="utf-8")
+    image = io.BytesIO()
+    drawing.figure.savefig(image, dpi=200, bbox_inches="tight", pad_inches=0.12, metadata=_PNG)
+    write_fresh(png, image.getvalue())
+    write_fresh(svg, _svg(drawing.figure).encode())
     return [png, svg]
 
 

@@ -101,8 +101,9 @@ def _panel(
         bars(ax, points, [p.cell.rsize for p in points], spreads, (line.colour, marker))
         ends.append((points[-1].cell.rsize, spreads[-1].mean, line.name, line.colour))
         top = max(top, *(spread.high for spread in spreads))
-    ax.set_ylim(0, 1.08 * top)
-    label_ends(ax, ends)
+    if ends:
+        ax.set_ylim(0, 1.08 * top)
+        label_ends(ax, ends)
 
 
 def _finding(study: Study, lines: list[_Line]) -> str:

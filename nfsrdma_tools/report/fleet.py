@@ -31,6 +31,7 @@ def section(study: Study) -> list[Markup]:
     heads = ("host", "", "best cell", "MB/s", "CPU %", "MB/s with common cell", "loss %")
     return [
         tag("h2", "Hosts"),
+        tag("p", _scale(fleet)),
         table(heads, [_host(host) for host in fleet.hosts]),
         *_at_once(study, fleet),
     ]
@@ -100,6 +101,20 @@ def _host(host: Host) -> tuple[str, ...]:
         captions.figure(common.throughput) if common else "",
         f"{100 * loss:.1f}" if loss is not None else "",
     )
+
+
+def _scale(fleet: Fleet) -> str:
+    """How cells of several hosts are compared, and whether the hosts agree."""
+    text = (
+        "Each host's cells are compared with each other: the figures of the cells above are on the "
+        "scale of the host of the newest sweep, by the cells that all hosts measured."
+    )
+    different = {
+        name: len({host.best.cell for host in fleet.hosts if host.transport == name})
+        for name in dict.fromkeys(host.transport for host in fleet.hosts)
+    }
+    differ = [captions.transport(name) for name, count in different.items() if count > 1]
+    return f"{text} Hosts have different best cells: {', '.join(differ)}." if differ else text
 
 
 def _at_once(study: Study, fleet: Fleet) -> list[Markup]:

@@ -179,11 +179,21 @@ def _card(study: Study, one: Advice) -> Markup:
 
 
 def _ties(study: Study, one: Advice) -> str:
+    others = [p for p in study.of(one.transport) if p not in (one.best, *one.tied)]
+    once = sum(p.runs == 1 for p in (one.best, *others))
+    slower = f"Significantly slower: {sum(p.runs > 1 for p in others)} cells."
+    if one.best.runs == 1:
+        slower = "Not repeated: no difference is known to be significant."
+    elif once:
+        slower += f" Slower in their only run, not repeated: {once} cells."
     if not one.tied:
-        return "All other cells are significantly slower."
+        return slower
     names = [captions.cell(study, point) for point in one.tied]
     more = f" and {len(names) - SHOWN} more, marked in the table" if len(names) > SHOWN else ""
-    text = f"No significant difference: {'; '.join(names[:SHOWN])}{more}."
+    count = (
+        f"{len(one.tied)} cell{'s are' if len(one.tied) > 1 else ' is'} within noise of the best"
+    )
+    text = f"{count}: {'; '.join(names[:SHOWN])}{more}. {slower}"
     saved = 1 - _cost(one.thrifty) / _cost(one.best) if _cost(one.best) else 0.0
     if one.thrifty is one.best or saved < 0.005:
         return f"{text} None of them uses less CPU."

@@ -182,13 +182,14 @@ def load(store: Store, uid: str = "") -> Study:
         raise UserError(f"{store.path}: none of {len(trials)} trials has a result",
                         _first_reason(trials))  # fmt: skip
     facts = merged(store.environments(), good)
+    judged = fleet.comparable(store, plan, good)
     return Study(
         plan=plan,
         conditions=facts,
         date=_days(good),
-        points=_points(plan, good),
+        points=_points(plan, judged),
         missing=_missing(trials),
-        choices=_choices(plan, good),
+        choices=_choices(plan, judged),
         wire=wire_speed(facts),
         fleet=fleet.load(store, plan, good),
         file_size=max(trial.file_size for trial in good),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choose by the trials of a plan: the cell to measure next, and the cell to recommend.
 
-Both are pure functions of a plan and its stored trials, so a sweep can resume.
+Both depend only on a plan and its stored trials, so a sweep can resume.
 
 Racing (successive elimination) spends runs on the cells that may win.  First each cell runs once,
 in random order: the chart needs them all.  Then, within each transport and over all of them, only
@@ -10,9 +10,11 @@ runs first.  Each step recomputes which cells are eliminated, by the noise of th
 transport, so a cell returns when the noise turns out larger.  The race ends when no other cell
 may be more than ``TARGET`` better than the best one, or when those that may have the plan's number
 of runs.  It makes at least three repeats of each transport, because one transport's noise says
-nothing about another's.  Of larger and larger loads (LOADS), it tries the next one only where the
-one before moved something.  With trials by time, a cell that may win and whose mean is unreliable
-runs more often than the plan says.  docs/dev/how-it-was-measured.md has the simulated regret.
+nothing about another's.  A cell within ``CLOSE`` of the best one does not leave the race
+by a single run: one run shows no noise of its own.  Of larger and larger loads (LOADS), it tries
+the next one only where the one before moved something.  With trials by time, a cell that may win
+and whose mean is unreliable runs more often than the plan says.
+docs/dev/how-it-was-measured.md has the simulated regret.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.module_source import OURS
@@ -32,6 +33,7 @@ from nfsrdma_tools.sweep.significance import (
     KNOWN_AT,
     UNSTEADY,
     Noises,
+    Summaries,
     Summary,
     by_transport,
     gap,
@@ -41,6 +43,7 @@ from nfsrdma_tools.sweep.significance import (
 from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, OK, Trial
 
 __all__ = [
+    "CLOSE",
     "GIVE_UP",
     "LOADS",
     "MORE",
@@ -50,12 +53,9 @@ __all__ = [
     "Comparison",
     "Difference",
     "Loss",
+    "Race",
     "choose",
     "compare",
-    "expected",
-    "is_out_of_time",
-    "next_cell",
-    "not_tried",
     "unstable",
 ]
 
@@ -68,127 +68,139 @@ MORE = 3
 """Factor of the plan's runs that a cell with an unreliable mean gets, if trials are by time."""
 TARGET = 0.01
 """Relative gain of throughput below which another run is not worthwhile."""
+CLOSE = 0.10
+"""Relative gap to the best cell within which a cell is slower by two runs or more, not by one."""
 GIVE_UP = 2
 """Failures after which a cell is not tried again."""
 
 
-def next_cell(plan: Plan, trials: Sequence[Trial]) -> tuple[Cell, int] | None:
-    """The next cell and the number of its run (from 1); None when everything is measured.
+class Race:
+    """The state of a plan's sweep: what its trials say, and the cell to measure next.
 
-    It is None as well after the plan's minutes.
+    Adding a trial costs the same for the first one and the thousandth.
     """
-    attempts = Counter(trial.cell for trial in trials)
-    waiting = _waiting(plan, trials)
-    if not waiting or is_out_of_time(plan, trials):
-        return None
-    if plan.mode == "racing" and not _unmeasured(waiting, trials):
-        # the fewest runs first, then the fastest: the interval of the best cell matters most
-        seen = {s.cell: s for s in summaries(trials)}
-        last = trials[-1].cell.transport
-        cell = min(
-            waiting,
-            key=lambda c: (
-                _swaps(plan, last, c.transport),
-                seen[c].runs,
-                _group(plan, c),
-                -seen[c].throughput,
-                c.key,
-            ),
-        )
-    else:
-        cell = min(
-            waiting,
-            key=lambda c: (attempts[c], _group(plan, c), _random_order(plan.seed, attempts[c], c)),
-        )
-    return cell, attempts[cell] + 1
 
+    def __init__(self, plan: Plan, trials: Iterable[Trial] = ()) -> None:
+        self.plan = plan
+        self.trials = 0
+        self._cells = plan.cells()
+        self._summaries = Summaries()
+        self._attempts: Counter[Cell] = Counter()
+        self._seen: Counter[tuple[Cell, str]] = Counter()
+        self._total_ns = 0
+        self._last = ""
+        for trial in trials:
+            self.add(trial)
 
-def expected(plan: Plan, trials: Sequence[Trial]) -> int:
-    """Estimate of the total number of trials, from what is known now."""
-    if is_out_of_time(plan, trials):
-        return len(trials)
-    waiting = _waiting(plan, trials)
-    if plan.mode == "racing":
-        # cells that a smaller load has not ruled out yet
-        unmeasured = _unmeasured(_unfinished(plan, trials), trials)
-        undecided = [cell for cell, state in _states(plan, trials, unmeasured) if state is None]
-        begins = plan.runs > 1 and _unmeasured(waiting, trials)
-        repeats = KNOWN_AT * len(plan.transports) if begins else 0
-        return len(trials) + len(waiting) + len(undecided) + repeats
-    good = Counter(trial.cell for trial in trials if trial.ok)
-    return len(trials) + sum(plan.runs - good[cell] for cell in waiting)
+    def add(self, trial: Trial) -> None:
+        """Add the next trial."""
+        self.trials += 1
+        self._summaries.add(trial)
+        self._attempts[trial.cell] += 1
+        self._seen[trial.cell, trial.status] += 1
+        self._total_ns += trial.total_ns
+        self._last = trial.cell.transport
 
+    def next(self) -> tuple[Cell, int] | None:
+        """The next cell and the number of its run (from 1); None when everything is measured.
 
-def is_out_of_time(plan: Plan, trials: Sequence[Trial]) -> bool:
-    """Whether these trials have taken the plan's minutes."""
-    return 0 < plan.minutes * 60e9 <= sum(trial.total_ns for trial in trials)
+        It is None as well after the plan's minutes.
+        """
+        waiting = [] if self.is_out_of_time else self._waiting()
+        if not waiting:
+            return None
+        cell = min(waiting, key=self._rank_of_race if self._repeats(waiting) else self._rank)
+        return cell, self._attempts[cell] + 1
 
+    def expected(self) -> int:
+        """Estimate of the total number of trials, from what is known now."""
+        if self.is_out_of_time:
+            return self.trials
+        plan, waiting = self.plan, self._waiting()
+        if plan.mode == "racing":
+            # cells that a smaller load has not ruled out yet
+            unmeasured = self._unmeasured(self._unfinished())
+            undecided = [cell for cell, state in self._states(unmeasured) if state is None]
+            begins = plan.runs > 1 and self._unmeasured(waiting)
+            repeats = KNOWN_AT * len(plan.transports) if begins else 0
+            return self.trials + len(waiting) + len(undecided) + repeats
+        return self.trials + sum(plan.runs - self._seen[cell, OK] for cell in waiting)
 
-def not_tried(plan: Plan, trials: Sequence[Trial]) -> list[Cell]:
-    """The cells without a trial: the race is over, or the time, and they are not needed."""
-    tried = {trial.cell for trial in trials}
-    return [cell for cell in plan.cells() if cell not in tried]
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the trials have taken the plan's minutes."""
+        return 0 < self.plan.minutes * 60e9 <= self._total_ns
 
+    @property
+    def not_tried(self) -> list[Cell]:
+        """The cells without a trial: the race is over, or the time, and they are not needed."""
+        return [cell for cell in self._cells if cell not in self._attempts]
 
-def _waiting(plan: Plan, trials: Sequence[Trial]) -> list[Cell]:
-    """The cells that need another run."""
-    unfinished = _unfinished(plan, trials)
-    if plan.mode == "exhaustive":
-        return unfinished
-    unmeasured = _unmeasured(unfinished, trials)
-    first = [cell for cell, state in _states(plan, trials, unmeasured) if state]
-    if first:
-        return first
-    contenders = _contenders(plan, summaries(trials))
-    return [cell for cell in unfinished if cell in contenders]
+    def _repeats(self, waiting: Sequence[Cell]) -> bool:
+        return self.plan.mode == "racing" and not self._unmeasured(waiting)
 
+    def _rank_of_race(self, cell: Cell) -> tuple[bool, int, int, float]:
+        """The fewest runs first, then the fastest: the best cell's interval matters most."""
+        seen, plan = self._summaries.of[cell], self.plan
+        swaps = _swaps(plan, self._last, cell.transport)
+        return swaps, seen.runs, _group(plan, cell), -seen.throughput
 
-def _unfinished(plan: Plan, trials: Sequence[Trial]) -> list[Cell]:
-    """The cells that may have another run."""
-    seen = Counter((trial.cell, trial.status) for trial in trials)
-    least = dict.fromkeys(plan.cells(), plan.runs)
-    if plan.seconds and plan.mode == "racing":
-        least |= {s.cell: MORE * plan.runs for s in summaries(trials) if s.error > UNSTEADY}
-    return [
-        cell
-        for cell in plan.cells()
-        if seen[cell, OK] < least[cell]
-        and seen[cell, FAILED] < GIVE_UP
-        and not seen[cell, NOT_OFFERED]
-    ]
+    def _rank(self, cell: Cell) -> tuple[int, int, float]:
+        attempts = self._attempts[cell]
+        return attempts, _group(self.plan, cell), _random_order(self.plan.seed, attempts, cell)
 
+    def _waiting(self) -> list[Cell]:
+        """The cells that need another run."""
+        unfinished = self._unfinished()
+        if self.plan.mode == "exhaustive":
+            return unfinished
+        first = [cell for cell, state in self._states(self._unmeasured(unfinished)) if state]
+        if first:
+            return first
+        contenders = _contenders(self.plan, list(self._summaries.of.values()))
+        return [cell for cell in unfinished if cell in contenders]
 
-def _states(
-    plan: Plan, trials: Sequence[Trial], cells: Sequence[Cell]
-) -> list[tuple[Cell, bool | None]]:
-    """Whether each of these unmeasured cells is worth a first run; None: that is not known yet."""
-    speeds = {s.cell: s.throughput for s in summaries(trials)}
-    values = {"jobs": plan.jobs, "depth": plan.depths, "nconnect": plan.nconnects}
-    waiting = set(cells)
+    def _unfinished(self) -> list[Cell]:
+        """The cells that may have another run."""
+        seen, plan = self._seen, self.plan
+        least = dict.fromkeys(self._cells, plan.runs)
+        if plan.seconds and plan.mode == "racing":
+            known = self._summaries.of.values()
+            least |= {s.cell: MORE * plan.runs for s in known if s.error > UNSTEADY}
+        return [
+            cell
+            for cell in self._cells
+            if seen[cell, OK] < least[cell]
+            and seen[cell, FAILED] < GIVE_UP
+            and not seen[cell, NOT_OFFERED]
+        ]
 
-    @functools.cache
-    def state(cell: Cell) -> bool | None:
-        found = [moved(cell, name) for name in LOADS]
-        return False if False in found else None if None in found else True
+    def _states(self, cells: Sequence[Cell]) -> list[tuple[Cell, bool | None]]:
+        """Whether each of these unmeasured cells is worth a first run; None: not known yet."""
+        plan, known = self.plan, self._summaries.of
+        values = {"jobs": plan.jobs, "depth": plan.depths, "nconnect": plan.nconnects}
+        waiting = set(cells)
 
-    def moved(cell: Cell, name: str) -> bool | None:
-        smaller = sorted(value for value in values[name] if value < getattr(cell, name))[-2:]
-        if len(smaller) < 2:
-            return True
-        changes: list[dict[str, Any]] = [{name: value} for value in smaller]
-        pair = [replace(cell, **change) for change in changes]
-        if all(one in speeds for one in pair):
-            return speeds[pair[1]] > (1 + MOVES) * speeds[pair[0]]
-        missing = [one for one in pair if one not in speeds]
-        dead = any(one not in waiting or state(one) is False for one in missing)
-        return False if dead else None
+        @functools.cache
+        def state(cell: Cell) -> bool | None:
+            found = [moved(cell, name) for name in LOADS]
+            return False if False in found else None if None in found else True
 
-    return [(cell, state(cell)) for cell in cells]
+        def moved(cell: Cell, name: str) -> bool | None:
+            smaller = sorted(value for value in values[name] if value < getattr(cell, name))[-2:]
+            if len(smaller) < 2:
+                return True
+            pair = [_with_load(cell, name, value) for value in smaller]
+            if all(one in known for one in pair):
+                return known[pair[1]].throughput > (1 + MOVES) * known[pair[0]].throughput
+            missing = [one for one in pair if one not in known]
+            dead = any(one not in waiting or state(one) is False for one in missing)
+            return False if dead else None
 
+        return [(cell, state(cell)) for cell in cells]
 
-def _unmeasured(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[Cell]:
-    measured = {trial.cell for trial in trials if trial.ok}
-    return [cell for cell in cells if cell not in measured]
+    def _unmeasured(self, cells: Sequence[Cell]) -> list[Cell]:
+        return [cell for cell in cells if cell not in self._summaries.of]
 
 
 def _contenders(plan: Plan, cells: list[Summary]) -> set[Cell]:
@@ -199,13 +211,31 @@ def _contenders(plan: Plan, cells: list[Summary]) -> set[Cell]:
     # a winner whose own figure is unreliable
     leaders = [_fastest(scope)[:1] for scope in scopes if scope and plan.seconds]
     unsteady = [[s for s in leader if s.error > UNSTEADY] for leader in leaders]
-    return {s.cell for group in (*racing, *measuring_noise, *unsteady) for s in group}
+    doubtful = [_doubtful(scope, noise) for scope in (cells, *scopes) if scope]
+    return {s.cell for group in (*racing, *measuring_noise, *unsteady, *doubtful) for s in group}
+
+
+def _doubtful(scope: list[Summary], noise: Noises) -> list[Summary]:
+    """Cells that are close to the best one, not tied with it, and whose figure may be bad luck.
+
+    One run shows no spread.  Two runs show little of it, so a cell whose runs differ more than its
+    transport's has another one.
+    """
+    best, others = _fastest(scope)[0], len(scope) - 1
+    near = [s for s in scope if gap(s, best) < CLOSE]
+    doubtful = [s for s in near if s.runs == 1 or s.spread > noise.of[s.cell.transport].relative]
+    return [s for s in doubtful if gap(s, best) > noise.bound(s, best, max(others, 1))]
 
 
 def _in_the_race(scope: list[Summary], noise: Noises) -> list[Summary]:
     best = _fastest(scope)[0]
-    left = [s for s in scope if gap(s, best) < noise.bound(s, best) - TARGET or s is best]
+    left = [s for s in scope if gap(s, best) < noise.bound_in_race(s, best) - TARGET or s is best]
     return [] if left == [best] and best.runs > 1 else left
+
+
+def _with_load(cell: Cell, name: str, value: int) -> Cell:
+    loads = {each: getattr(cell, each) for each in LOADS} | {name: value}
+    return replace(cell, jobs=loads["jobs"], depth=loads["depth"], nconnect=loads["nconnect"])
 
 
 def _fastest(cells: list[Summary]) -> list[Summary]:

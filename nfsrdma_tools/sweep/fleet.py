@@ -23,8 +23,8 @@ from nfsrdma_tools.sweep.significance import Summary, summaries
 from nfsrdma_tools.sweep.store import Store, Trial
 
 __all__ = [
-    "Fleet", "Host", "Round", "RoundMeans", "enough", "is_same_grid", "jain", "load", "pooled",
-    "round_means", "rounds",
+    "Fleet", "Host", "Round", "RoundMeans", "comparable", "enough", "is_same_grid", "jain", "load",
+    "pooled", "round_means", "rounds",
 ]  # fmt: skip
 
 SHARE = 0.5
@@ -297,6 +297,40 @@ def pooled(store: Store, plan: Plan) -> list[Trial]:
     return own + others
 
 
+def comparable(store: Store, plan: Plan, trials: Sequence[Trial]) -> list[Trial]:
+    """These (pooled) trials on the scale of the plan's host; those of one host are unchanged.
+
+    A host may be ten times as fast as another, and each race measures other cells more often: a
+    mean over hosts would compare hosts, not cells.  The throughput of a host is multiplied so that
+    its mean over the cells that all hosts measured (geometric, each cell once) equals that of the
+    plan's host.  Where the hosts have no cell in common, only the trials of the plan's host remain.
+    """
+    names = _names(store)
+    blocks: dict[str, list[Trial]] = {}
+    for trial in trials:
+        if trial.ok:
+            blocks.setdefault(names.get(trial.environment, ""), []).append(trial)
+    if len(blocks) < 2:
+        return list(trials)
+    means = {name: {s.cell: s.throughput for s in summaries(mine)} for name, mine in blocks.items()}
+    shared = set.intersection(*(set(cells) for cells in means.values()))
+    own = next(
+        (names.get(t.environment, "") for t in trials if t.ok and t.plan == plan.uid),
+        next(iter(blocks)),
+    )
+    if not shared:
+        return blocks[own]
+    level = {
+        name: statistics.geometric_mean(cells[cell] for cell in shared)
+        for name, cells in means.items()
+    }
+    return [
+        replace(trial, throughput=trial.throughput * level[own] / level[name])
+        for name, mine in blocks.items()
+        for trial in mine
+    ]
+
+
 def load(store: Store, plan: Plan, trials: Sequence[Trial]) -> Fleet | None:
     """The fleet of these (pooled) trials; None if they are of one host."""
     names = _names(store)
@@ -308,7 +342,7 @@ def load(store: Store, plan: Plan, trials: Sequence[Trial]) -> Fleet | None:
     cells = dict.fromkeys(means.cell for means in all_means)
     known = {cell: enough([means for means in all_means if means.cell == cell]) for cell in cells}
     return Fleet(
-        hosts=tuple(_hosts(plan, trials, names)),
+        hosts=tuple(_hosts(plan, trials, comparable(store, plan, trials), names)),
         round_means=tuple(all_means),
         enough={cell: count for cell, count in known.items() if count},
         unsynchronised=_unsynchronised(store, hosts),
@@ -332,12 +366,14 @@ def _of_server(store: Store, plan: Plan) -> Sequence[Sample]:
     return loads.get(plan.server, alone)
 
 
-def _hosts(plan: Plan, trials: Sequence[Trial], names: Mapping[str, str]) -> Iterable[Host]:
+def _hosts(
+    plan: Plan, trials: Sequence[Trial], scaled: Sequence[Trial], names: Mapping[str, str]
+) -> Iterable[Host]:
     by_host: dict[str, list[Trial]] = {}
     for trial in trials:
         by_host.setdefault(names.get(trial.environment, ""), []).append(trial)
     for transport in plan.transports:
-        common = choose(trials, transport)
+        common = choose(scaled, transport)
         for name, mine in sorted(by_host.items()):
             best = choose(mine, transport)
             if best and common:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shlex
 import uuid
 from collections.abc import Iterator, Mapping
@@ -329,6 +330,7 @@ class Plan:
 _KB = 1 << 10
 _HOUR = 3600
 _MOST_JOBS, _MOST_DEPTH = 256, 1024
+_MOST_CELLS = 10_000
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"whole_from": 32 * _KB},
     "full": {
@@ -385,6 +387,7 @@ def _check_numbers(plan: Plan) -> None:
     for item in fields(plan):
         if getattr(plan, item.name) == () and item.name not in _MAY_BE_EMPTY:
             raise UsageError(f"the plan has no {item.name}", "name at least one")
+    _check_grid(plan)
     counts = (plan.runs, plan.block_size, *plan.nconnects, *plan.jobs, *plan.depths)
     if min(counts) < 1:
         raise UsageError("the least value of runs, nconnect, jobs, depth and block size is 1")
@@ -397,6 +400,24 @@ def _check_numbers(plan: Plan) -> None:
     _check_personalities(plan)
     _check_buffered(plan)
     _check_requests(plan)
+
+
+def _check_grid(plan: Plan) -> None:
+    """A grid whose cells fit into memory, by its lengths: a store of some KiB may name billions."""
+    lengths = {
+        "transports": len(plan.transports),
+        "rsizes": len(plan.rsizes),
+        "read-aheads": len(plan.read_ahead_kbs or plan.read_aheads),
+        "nconnects": len(plan.nconnects),
+        "jobs": len(plan.jobs),
+        "depths": len(plan.depths),
+        **{f"axis {name}": len(values) for name, values in plan.axes},
+    }
+    product = math.prod(lengths.values())
+    if product > _MOST_CELLS:
+        factors = " x ".join(f"{count} {name}" for name, count in lengths.items() if count > 1)
+        what = f"the grid has {product} cells ({factors}), the limit is {_MOST_CELLS}"
+        raise UsageError(what, "name fewer values, or run several sweeps")
 
 
 def _check_length(plan: Plan) -> None:

@@ -31,7 +31,7 @@ from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep import workload
-from nfsrdma_tools.sweep.choice import expected, next_cell
+from nfsrdma_tools.sweep.choice import Race
 from nfsrdma_tools.sweep.plan import SIZE_STEP, Cell, Plan
 from nfsrdma_tools.sweep.progress import (
     Event,
@@ -262,9 +262,10 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         )
         bench = replace(bench, environment=store.add_environment(facts))
         trials = store.trials(plan)
-        wanted = expected(plan, trials)
+        race = Race(plan, trials)
+        wanted = race.expected()
         yield Planned(plan, facts, len(trials), wanted)
-        if next_cell(plan, trials):
+        if race.next():
             if not plan.file_size:
                 yield sizing(plan, facts)
                 plan = replace(plan, file_size=options.size(bench, store))
@@ -308,11 +309,13 @@ def _directory(plan: Plan, changes: Journal) -> Path:
 def _trials(bench: Bench, store: Store, trials: list[Trial], options: Options) -> Iterator[Event]:
     """Run what is left of the plan; append each trial to ``trials``, which the store has."""
     streak: list[Trial] = []
-    while step := next_cell(bench.plan, trials):
+    race = Race(bench.plan, trials)
+    while step := race.next():
         trial = _one(bench, Trial(bench.plan.uid, *step, order=len(trials)), trials, options)
         store.add_trial(trial)
         trials.append(trial)
-        yield TrialDone(trial, len(trials), expected(bench.plan, trials))
+        race.add(trial)
+        yield TrialDone(trial, race.trials, race.expected())
         streak = [*streak, trial] if trial.status == FAILED else []
         _stop_if_hopeless(streak)
 

@@ -2,16 +2,16 @@
 """Statistics of several runs per cell: mean, spread, and when two cells differ significantly.
 
 The relative spread is pooled over the cells of a transport, because few runs per cell give a poor
-estimate; while a transport has few repeats, it is pooled over all.  Two cells differ when their
-relative gap exceeds a bound on it.  Until three repeats have been made the spread is unknown, and
-no gap below ``PRIOR`` counts as a difference.
+estimate; a cell whose own runs spread more has its own.  No transport is judged by another's
+spread.  Two cells differ when their relative gap exceeds a bound on it.  Until three repeats of
+their transports have been made the spread is unknown, and no gap below ``PRIOR`` counts as a
+difference.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +24,7 @@ __all__ = [
     "UNSTEADY",
     "Noise",
     "Noises",
+    "Summaries",
     "Summary",
     "by_transport",
     "gap",
@@ -88,36 +89,103 @@ class Noises:
         ``rivals`` cells are compared with the best one.  With CONFIDENCE, the cell that is really
         the fastest is not among those counted as slower: Hsu's multiple comparisons with
         the best (1984), one-sided.  The quantile is that of Dunnett's test for
-        uncorrelated comparisons, which is conservative.
+        uncorrelated comparisons, which is conservative.  A cell with its own noise has the few
+        degrees of freedom of its own runs (Welch): its bad luck is the same in all of its
+        comparisons, so they count as one.
         """
-        mine, its = (self.of[summary.cell.transport] for summary in (one, best))
-        if not (mine.known and its.known):
+        if not self._known(one, best):
             return PRIOR
+        mine, its = self.of_cell(one), self.of_cell(best)
         parts = mine.relative**2 / one.runs, its.relative**2 / best.runs
-        degrees = mine.degrees if mine is its else _degrees(parts, (mine.degrees, its.degrees))
-        return maximum(degrees, rivals, CONFIDENCE) * math.sqrt(sum(parts))
+        own = quantile(_degrees(parts, (mine.degrees, its.degrees)), CONFIDENCE)
+        return max(own, maximum(self._common(one, best, parts), rivals, CONFIDENCE)) * _root(parts)
+
+    def bound_in_race(self, one: Summary, best: Summary) -> float:
+        """The relative gap below which ``one`` alone may be as fast, by the transports' degrees.
+
+        A race may be wrong here: the cell returns when the noise turns out larger.
+        """
+        if not self._known(one, best):
+            return PRIOR
+        mine, its = self.of_cell(one), self.of_cell(best)
+        parts = mine.relative**2 / one.runs, its.relative**2 / best.runs
+        return quantile(self._common(one, best, parts), CONFIDENCE) * _root(parts)
+
+    def _known(self, one: Summary, best: Summary) -> bool:
+        return self.of[one.cell.transport].known and self.of[best.cell.transport].known
+
+    def _common(self, one: Summary, best: Summary, parts: tuple[float, float]) -> int:
+        """Degrees of freedom of the transports' spreads."""
+        mine, its = self.of[one.cell.transport], self.of[best.cell.transport]
+        return mine.degrees if mine is its else _degrees(parts, (mine.degrees, its.degrees))
+
+    def of_cell(self, one: Summary) -> Noise:
+        """The noise of this cell: its own where that is larger than the transport's.
+
+        A small spread of two or three runs is mostly luck, and a large one is not.
+        """
+        common = self.of[one.cell.transport]
+        own = Noise(one.spread, one.runs - 1)
+        return own if own.relative > common.relative else common
+
+
+def _root(variances: tuple[float, float]) -> float:
+    return math.sqrt(variances[0] + variances[1])
 
 
 def _degrees(variances: tuple[float, float], degrees: tuple[int, int]) -> int:
     """Degrees of freedom of a difference of two means with unequal variances (Welch)."""
     squares = sum(v**2 / d for v, d in zip(variances, degrees, strict=True))
-    return int(sum(variances) ** 2 / squares) if squares else min(degrees)
+    # by rounding it may fall below the smaller of the two, which is its least value
+    return max(min(degrees), int(sum(variances) ** 2 / squares)) if squares else min(degrees)
+
+
+class Summaries:
+    """A summary per cell with a successful run, in order of appearance, kept up to date.
+
+    Adding a trial costs the same for the first one and the thousandth.
+    """
+
+    def __init__(self, trials: Iterable[Trial] = ()) -> None:
+        self.of: dict[Cell, Summary] = {}
+        for trial in trials:
+            self.add(trial)
+
+    def add(self, trial: Trial) -> None:
+        """Add a trial; one that failed changes nothing."""
+        if trial.ok:
+            per_byte = trial.busy_ns / max(trial.bytes, 1)
+            first = Summary(trial.cell, 0, 0.0, 0.0, 0.0, 0.0)
+            before = self.of.get(trial.cell, first)
+            self.of[trial.cell] = _with(before, trial.throughput, trial.cpu_share, per_byte)
+
+
+def _with(before: Summary, throughput: float, cpu_share: float, per_byte: float) -> Summary:
+    """The summary with one more run: Welford (1962), which loses no digits."""
+    runs = before.runs + 1
+    deviation = throughput - before.throughput
+    mean = before.throughput + deviation / runs
+    squares = (before.spread * before.throughput) ** 2 * max(before.runs - 1, 0)
+    squares += deviation * (throughput - mean)
+    return Summary(
+        cell=before.cell,
+        runs=runs,
+        throughput=mean,
+        spread=math.sqrt(squares / max(runs - 1, 1)) / mean if mean else 0.0,
+        cpu_share=before.cpu_share + (cpu_share - before.cpu_share) / runs,
+        cpu_per_byte=before.cpu_per_byte + (per_byte - before.cpu_per_byte) / runs,
+    )
 
 
 def summaries(trials: Iterable[Trial]) -> list[Summary]:
     """A summary per cell with a successful run, in order of appearance."""
-    runs: dict[Cell, list[Trial]] = {}
-    for trial in trials:
-        if trial.ok:
-            runs.setdefault(trial.cell, []).append(trial)
-    return [_summary(cell, of_cell) for cell, of_cell in runs.items()]
+    return list(Summaries(trials).of.values())
 
 
 def by_transport(cells: Sequence[Summary]) -> Noises:
-    """The relative spread per transport; the pooled one where its own is unknown."""
-    everything, names = pooled(cells), {summary.cell.transport for summary in cells}
-    own = {name: pooled([c for c in cells if c.cell.transport == name]) for name in names}
-    return Noises({name: noise if noise.known else everything for name, noise in own.items()})
+    """The relative spread per transport.  One transport's spread says nothing about another's."""
+    names = {summary.cell.transport for summary in cells}
+    return Noises({name: pooled([c for c in cells if c.cell.transport == name]) for name in names})
 
 
 def pooled(cells: Sequence[Summary]) -> Noise:
@@ -130,21 +198,6 @@ def pooled(cells: Sequence[Summary]) -> Noise:
 def gap(one: Summary, best: Summary) -> float:
     """Relative gap of ``one`` to ``best``."""
     return 1 - one.throughput / best.throughput if best.throughput else 0.0
-
-
-def _summary(cell: Cell, runs: list[Trial]) -> Summary:
-    mean = statistics.fmean(run.throughput for run in runs)
-    # statistics.stdev is exact, but slow enough to matter in a race
-    squares = math.fsum((run.throughput - mean) ** 2 for run in runs)
-    deviation = math.sqrt(squares / max(len(runs) - 1, 1))
-    return Summary(
-        cell=cell,
-        runs=len(runs),
-        throughput=mean,
-        spread=deviation / mean if mean else 0.0,
-        cpu_share=statistics.fmean(run.cpu_share for run in runs),
-        cpu_per_byte=statistics.fmean(run.busy_ns / max(run.bytes, 1) for run in runs),
-    )
 
 
 _STEPS = 400

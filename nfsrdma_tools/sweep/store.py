@@ -14,6 +14,7 @@ import csv
 import hashlib
 import io
 import json
+import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -230,7 +231,7 @@ class Store:
     def environments(self) -> dict[str, dict[str, str]]:
         """Facts about each environment by its uid."""
         sql = "SELECT uid, facts FROM environments ORDER BY rowid"
-        return dict(self._read(sql, (), lambda row: (row[0], json.loads(row[1]))))
+        return dict(self._read(sql, (), lambda row: (row[0], _facts(json.loads(row[1])))))
 
     def _check(self, read_only: bool) -> None:
         application = self._pragma("application_id")
@@ -270,7 +271,7 @@ class Store:
             yield
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self.path}: {error}", _hint(str(error))) from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise StoreError(f"{self.path}: {error}", "the store is damaged") from error
 
 
@@ -326,14 +327,56 @@ def _encode(value: object) -> object:
 
 
 def _trial(row: tuple[Any, ...]) -> Trial:
-    return Trial(**{name: _decode(name, value) for name, value in zip(_NAMES, row, strict=True)})
+    values = zip(_NAMES, row, strict=True)
+    return _checked(Trial(**{name: _decode(name, value) for name, value in values}))
 
 
 def _decode(name: str, value: Any) -> Any:
     kind = _HINTS[name]
     if kind is Cell:
-        return Cell.from_key(value)
-    return kind(value) if kind in (int, float, bool, str) else json.loads(value)
+        return _checked_cell(Cell.from_key(value))
+    if kind in (int, float, bool, str):
+        return kind(value)
+    decoded = json.loads(value)
+    if not isinstance(decoded, dict):
+        raise ValueError(f"{name}: expected a mapping, found {type(decoded).__name__}")
+    return decoded
+
+
+def _checked(trial: Trial) -> Trial:
+    """The trial; ValueError for figures that no trial has."""
+    for name in _NAMES:
+        value = getattr(trial, name)
+        if isinstance(value, int | float) and not 0 <= value < math.inf:
+            raise ValueError(f"{name}: expected a finite number of 0 or more, found {value}")
+    if trial.ok and not trial.throughput:
+        raise ValueError("throughput: expected more than 0 MB/s in a successful trial, found 0")
+    if trial.began:
+        datetime.fromisoformat(trial.began).timestamp()
+    for name in ("cpu_modes", "rpc_counts", "rdma"):
+        if not all(type(value) in (int, float) for value in getattr(trial, name).values()):
+            raise ValueError(f"{name}: expected numbers, found {getattr(trial, name)}")
+    return trial
+
+
+def _checked_cell(cell: Cell) -> Cell:
+    """The cell; ValueError for values of other types, or below the least."""
+    for name, least in _LEAST.items():
+        value = getattr(cell, name)
+        if type(value) is not int or value < least:
+            raise ValueError(f"cell: {name}: expected {least} or more, found {value!r}")
+    if not isinstance(cell.transport, str) or not isinstance(cell.direct, bool):
+        raise ValueError(f"cell: expected a transport, found {cell.transport!r}")
+    return cell
+
+
+_LEAST = {"rsize": 1, "read_ahead": 0, "nconnect": 1, "jobs": 1, "depth": 1}
+
+
+def _facts(facts: object) -> dict[str, str]:
+    if not isinstance(facts, dict) or not all(isinstance(v, str) for v in facts.values()):
+        raise ValueError("environment: expected names with texts")
+    return facts
 
 
 # "order" is an SQL keyword, so names are quoted; they are fields of Trial, not user input

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nfsrdma_tools.sweep.choice import choose, next_cell, unstable
+from nfsrdma_tools.sweep.choice import Race, choose, unstable
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.store import Trial
 
@@ -64,18 +64,68 @@ Noise = float | Mapping[str, float]
 """Relative standard deviation of a run's throughput: of all runs, or by transport."""
 
 
+@dataclass(frozen=True)
+class Shape:
+    """What a machine's noise looks like besides its size.
+
+    The ``noisy`` fastest cells (HALF: half of the cells, by chance) spread ``factor`` times as much
+    as the others.  ``tails``: Student's t with 3 degrees of freedom, of the same deviation, in
+    place of the normal distribution.  ``drift``: relative amplitude of a slow wave over the trials.
+    """
+
+    noisy: int = 0
+    factor: float = 1.0
+    tails: bool = False
+    drift: float = 0.0
+
+    def __str__(self) -> str:
+        cells = {0: "", 1: "best cell", 2: "two best cells"}.get(self.noisy, "half of the cells")
+        parts = [f"{cells} x{self.factor:g}" if cells else "", "t, 3 degrees" * self.tails]
+        return ", ".join(filter(None, [*parts, f"drift {self.drift:.1%}" * bool(self.drift)]))
+
+
+EVEN = Shape()
+HALF = 16
+_PERIOD = 60
+"""Trials of a period of the drift."""
+
+
+def _rough(surface: Surface, shape: Shape, seed: int) -> set[Cell]:
+    ranked = sorted(surface, key=lambda cell: -surface[cell])
+    if shape.noisy < HALF:
+        return set(ranked[: shape.noisy])
+    return set(random.Random(seed).sample(ranked, HALF))  # noqa: S311 - no secret
+
+
+def _draw(luck: random.Random, shape: Shape) -> float:
+    """A deviation of mean 0 and variance 1."""
+    value = luck.gauss(0, 1)
+    # the variance of t with 3 degrees of freedom is 3
+    return value / math.sqrt(luck.gammavariate(1.5, 2)) if shape.tails else value
+
+
 def sweep(
-    surface: Surface, mode: str, noise: Noise, seed: int, outliers: float = 0, order: str = "random"
+    surface: Surface,
+    mode: str,
+    noise: Noise,
+    seed: int,
+    outliers: float = 0,
+    order: str = "random",
+    shape: Shape = EVEN,
 ) -> list[Trial]:
     """Run a whole sweep over ``surface``; an outlier loses 15 to 50 % of its throughput."""
-    plan, trials = replace(PLAN, mode=mode, seed=seed, order=order), list[Trial]()
+    race, trials = Race(replace(PLAN, mode=mode, seed=seed, order=order)), list[Trial]()
     luck = random.Random(seed)  # noqa: S311 - no secret
-    while step := next_cell(plan, trials):
+    rough = _rough(surface, shape, seed)
+    while step := race.next():
         cell, run = step
         spread = noise if isinstance(noise, float) else noise[cell.transport]
-        speed = surface[cell] * max(0.1, luck.gauss(1, spread))
+        spread *= shape.factor if cell in rough else 1
+        speed = surface[cell] * max(0.1, 1 + spread * _draw(luck, shape))
+        speed *= 1 + shape.drift * math.sin(2 * math.pi * len(trials) / _PERIOD)
         speed *= luck.uniform(0.5, 0.85) if luck.random() < outliers else 1
         trials.append(Trial("p", cell, run, len(trials), throughput=speed, bytes=1, busy_ns=1))
+        race.add(trials[-1])
     return trials
 
 

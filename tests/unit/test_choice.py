@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
 import random
+import re
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,15 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit import surfaces
-from unit.surfaces import PLAN, SURFACES, outcome, sweep
+from unit.surfaces import HALF, PLAN, SURFACES, Shape, outcome, sweep
 
 from nfsrdma_tools.sweep.choice import (
     GIVE_UP,
+    Race,
     choose,
-    expected,
-    is_out_of_time,
-    next_cell,
-    not_tried,
     unstable,
 )
 from nfsrdma_tools.sweep.plan import Cell, Plan, preset
@@ -34,6 +32,7 @@ from nfsrdma_tools.sweep.significance import (
     by_transport,
     maximum,
     pooled,
+    quantile,
     summaries,
 )
 from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, Trial
@@ -43,6 +42,8 @@ SEEDS = range(15)
 MEASURED = Path(__file__).parents[2] / "docs/dev/how-it-was-measured.md"
 # scipy 1.17.1: scipy.special.stdtrit(degrees, 0.95)
 STUDENT = {
+    1: 6.313751514675043,
+    2: 2.919985580355516,
     3: 2.3533634348018233,
     4: 2.1318467863266495,
     5: 2.0150483733330233,
@@ -51,18 +52,57 @@ STUDENT = {
     64: 1.6690130250240895,
     299: 1.6499657674263895,
 }
+# by degrees and number of values, the root of P(max < x) = 0.95; P with scipy 1.17.1:
+# scipy.integrate.quad of scipy.special.ndtr(x * s) ** of over the density of scipy.stats.chi
+MAXIMUM = {
+    (2, 2): 4.0750468148960515,
+    (3, 2): 3.089596342072682,
+    (3, 15): 5.460015987158363,
+    (3, 31): 6.279841596778855,
+    (8, 15): 3.487596628010137,
+    (32, 15): 2.8793876614748504,
+    (64, 31): 3.0448420931791333,
+}
 
 
 def trial(cell: Cell, run: int, throughput: float, cpu: int = 1, status: str = "ok") -> Trial:
     return Trial("p", cell, run, 0, status, throughput=throughput, busy_ns=cpu, bytes=1)
 
 
-@pytest.mark.parametrize("degrees", STUDENT)
+@pytest.mark.parametrize("degrees", [degrees for degrees in STUDENT if degrees >= KNOWN_AT])
 def test_the_bound_is_students(degrees: int) -> None:
     one, other = summaries([trial(A, 1, 90.0), trial(A, 2, 90.0), trial(B, 1, 100.0)])
     expected = STUDENT[degrees] * 0.02 * (1 / 2 + 1 / 1) ** 0.5
     assert bound(Noise(0.02, degrees), one, other) == pytest.approx(expected, rel=1e-9)
     assert bound(Noise(0.02, KNOWN_AT - 1), one, other) == PRIOR
+
+
+@pytest.mark.parametrize("runs", [2, 3])
+def test_the_bound_of_a_cell_with_its_own_noise_has_the_degrees_of_its_runs(runs: int) -> None:
+    """The transport's 31 degrees say nothing about this cell's luck."""
+    noisy = [trial(A, n, 100 + 10 * (-1) ** n) for n in range(runs)]
+    one, other = summaries([*noisy, trial(B, 1, 110), trial(B, 2, 110)])
+    expected = STUDENT[runs - 1] * one.error
+    for rivals in (1, 2):
+        found = Noises({"tcp": Noise(1e-6, 31)}).bound(one, other, rivals)
+        assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("degrees", STUDENT)
+def test_the_quantile_of_one_is_students(degrees: int) -> None:
+    assert quantile(degrees, 0.95) == pytest.approx(STUDENT[degrees], rel=1e-9)
+    assert maximum(degrees, 1, 0.95) == quantile(degrees, 0.95)
+
+
+@pytest.mark.parametrize(("degrees", "of"), MAXIMUM)
+def test_the_quantile_of_many_is_that_of_the_studentized_maximum(degrees: int, of: int) -> None:
+    assert maximum(degrees, of, 0.95) == pytest.approx(MAXIMUM[degrees, of], rel=1e-4)
+
+
+@pytest.mark.parametrize("of", [2, 15, 31])
+def test_the_quantile_of_many_with_a_known_spread_is_that_of_the_normal_maximum(of: int) -> None:
+    expected = statistics.NormalDist().inv_cdf(0.95 ** (1 / of))
+    assert maximum(20_000, of, 0.95) == pytest.approx(expected, rel=2e-4)
 
 
 def bound(noise: Noise, one: Summary, other: Summary) -> float:
@@ -74,13 +114,15 @@ def regret(name: str, trials: list[Trial], transport: str = "") -> float:
     return outcome(SURFACES[name](), trials, transport).regret
 
 
-# with little noise: as good as the exhaustive sweep, give or take 1 %, in 38 of 96 trials
+# with little noise: as good as the exhaustive sweep, give or take 1 %, in 42 % of its trials;
+# 50 of 96 where many cells are within 10 % of the best one, because each has a second run
 @pytest.mark.parametrize("name", SURFACES)
 @pytest.mark.parametrize("noise", [0.0005, 0.002])
-def test_racing_is_right_for_40_percent_of_the_trials(name: str, noise: float) -> None:
-    for seed in SEEDS:
-        raced = sweep(SURFACES[name](), "racing", noise, seed)
-        assert len(raced) <= 0.4 * 96 or name == "flat"
+def test_racing_is_right_for_half_of_the_trials(name: str, noise: float) -> None:
+    races = [sweep(SURFACES[name](), "racing", noise, seed) for seed in SEEDS]
+    most = {"measured": 50, "flat": 50}.get(name, 0.42 * 96)
+    assert statistics.fmean(map(len, races)) <= most
+    for raced in races:
         for transport in ("", "tcp", "rdma"):
             assert regret(name, raced, transport) <= 0.01
 
@@ -126,7 +168,7 @@ def test_grouped_order_swaps_transports_less(mode: str) -> None:
 def test_grouped_order_finishes_with_a_module_before_it_goes_on(seed: int) -> None:
     plan = replace(PLAN, transports=("tcp", "rdma", "nfsrdma"), order="grouped", mode="racing")
     rng, trials = random.Random(seed), list[Trial]()  # noqa: S311 - no secret
-    while step := next_cell(plan, trials):
+    while step := Race(plan, trials).next():
         cell, run = step
         trials.append(trial(cell, run, 100 + cell.read_ahead + rng.gauss(0, 1)))
     assert {t.cell for t in trials} == set(plan.cells())
@@ -145,21 +187,21 @@ def test_a_resumed_sweep_goes_on_as_if_never_stopped(stopped_after: int) -> None
     trials = sweep(SURFACES["paper2003"](), "racing", 0.01, 5)
     plan = replace(PLAN, seed=5)
     if stopped_after < len(trials):
-        step = next_cell(plan, trials[:stopped_after])
+        step = Race(plan, trials[:stopped_after]).next()
         assert step == (trials[stopped_after].cell, trials[stopped_after].run)
 
 
 def test_the_number_of_trials_is_foreseen() -> None:
     trials = sweep(SURFACES["measured"](), "exhaustive", 0.01, 1)
     plan = replace(PLAN, mode="exhaustive")
-    assert {expected(plan, trials[:n]) for n in range(97)} == {96}
-    assert expected(PLAN, []) == 38
-    assert expected(replace(PLAN, runs=1), []) == 32
+    assert {Race(plan, trials[:n]).expected() for n in range(97)} == {96}
+    assert Race(PLAN, []).expected() == 38
+    assert Race(replace(PLAN, runs=1), []).expected() == 32
 
 
 def test_failures_are_tried_again_and_then_left_alone() -> None:
     plan, trials = replace(PLAN, mode="exhaustive", runs=1), list[Trial]()
-    while step := next_cell(plan, trials):
+    while step := Race(plan, trials).next():
         trials.append(trial(*step, 0, status=FAILED))
     assert len(trials) == 32 * GIVE_UP
     assert {(t.cell, t.run) for t in trials} == {(c, r) for c in plan.cells() for r in (1, 2)}
@@ -168,7 +210,7 @@ def test_failures_are_tried_again_and_then_left_alone() -> None:
 
 def test_what_is_not_offered_is_asked_for_once() -> None:
     trials = list[Trial]()
-    while step := next_cell(PLAN, trials):
+    while step := Race(PLAN, trials).next():
         status = NOT_OFFERED if step[0].transport == "rdma" else "ok"
         trials.append(trial(*step, 100.0, status=status))
     assert [t.run for t in trials if t.status == NOT_OFFERED] == [1] * 16
@@ -180,15 +222,18 @@ def test_what_is_not_offered_is_asked_for_once() -> None:
 
 def test_a_cell_comes_back_when_the_noise_turns_out_larger() -> None:
     surface = SURFACES["measured"]()
-    trials = [trial(cell, 1, speed) for cell, speed in surface.items()]
-    ranked = sorted(surface, key=lambda cell: -surface[cell])
-    best = [
-        c for name in ("tcp", "rdma") for c in ranked if c.transport == name and c in ranked[:12]
-    ]
-    quiet = [*trials, *(trial(c, 2, surface[c] * 1.0001) for c in best)]
-    assert next_cell(PLAN, quiet) is None
-    noisy = [*trials, *(trial(c, 2, surface[c] * 1.08) for c in best)]
-    assert next_cell(PLAN, noisy) is not None
+    close = [cell for cell, speed in surface.items() if speed > 0.85 * max(surface.values())]
+
+    def race_after(spread: float) -> Race:
+        factors = (1, 1 + spread, 1 - spread)
+        runs = [trial(c, n, surface[c] * f) for c in close for n, f in enumerate(factors, 1)]
+        once = [trial(c, 1, speed) for c, speed in surface.items() if c not in close]
+        return Race(PLAN, [*once, *runs])
+
+    assert race_after(0.0001).next() is None
+    step = race_after(0.3).next()
+    assert step
+    assert step[0] not in close
 
 
 def test_spread_is_pooled_over_repeats() -> None:
@@ -204,7 +249,7 @@ HARDWARE = replace(preset("hardware", "s:/e"), uid="p")
 def race_of(plan: Plan, speed: Callable[[Cell], float], seconds: float = 8) -> list[Trial]:
     """A sweep whose trials take ``seconds`` and have this throughput, give or take 0.1 %."""
     trials, luck = list[Trial](), random.Random(4)  # noqa: S311 - no secret
-    while step := next_cell(plan, trials):
+    while step := Race(plan, trials).next():
         figure = speed(step[0]) * luck.gauss(1, 0.001)
         trials.append(replace(trial(*step, figure), total_ns=round(seconds * 1e9)))
         assert len(trials) < 1000
@@ -217,7 +262,7 @@ def test_a_larger_load_is_not_tried_where_the_one_before_moved_nothing() -> None
     tried = {t.cell for t in trials}
     assert {(c.jobs, c.nconnect) for c in tried} == {(1, 1), (1, 4), (4, 1), (4, 4)}
     assert len(tried) == 2 * 9 * 4
-    assert set(not_tried(HARDWARE, trials)) == set(HARDWARE.cells()) - tried
+    assert set(Race(HARDWARE, trials).not_tried) == set(HARDWARE.cells()) - tried
 
 
 def test_loads_are_tried_as_far_as_they_move() -> None:
@@ -272,12 +317,12 @@ def test_a_plan_of_one_kind_has_no_other_kind() -> None:
 
 def test_a_load_that_is_not_offered_ends_its_axis() -> None:
     trials = list[Trial]()
-    while step := next_cell(HARDWARE, trials):
+    while step := Race(HARDWARE, trials).next():
         status = NOT_OFFERED if step[0].nconnect == 4 else "ok"
         trials.append(trial(*step, 100.0 * step[0].jobs, status=status))
     assert {t.cell.nconnect for t in trials} == {1, 4}
     assert {t.cell.jobs for t in trials if t.ok} == {1, 4, 16}
-    assert expected(HARDWARE, trials) == len(trials)
+    assert Race(HARDWARE, trials).expected() == len(trials)
 
 
 def test_an_exhaustive_sweep_tries_all_loads() -> None:
@@ -305,20 +350,20 @@ def test_the_preset_for_hardware_takes_less_than_an_hour(
     # where mounts are slow, the minutes end it
     slow = race_of(plan, speed, seconds=60)
     assert len(slow) == 50
-    assert is_out_of_time(plan, slow)
-    assert expected(plan, slow) == 50
+    assert Race(plan, slow).is_out_of_time
+    assert Race(plan, slow).expected() == 50
     assert choose(slow)
 
 
 def test_the_number_of_trials_is_an_upper_estimate_of_first_runs() -> None:
-    assert expected(replace(HARDWARE, runs=1), []) == len(HARDWARE.cells()) == 162
+    assert Race(replace(HARDWARE, runs=1), []).expected() == len(HARDWARE.cells()) == 162
 
 
 @pytest.mark.parametrize(("seconds", "runs"), [(5.0, 9), (0.0, 3)])
 def test_with_trials_by_time_an_unsteady_winner_runs_more_often(seconds: float, runs: int) -> None:
     plan = replace(PLAN, transports=("tcp",), rsizes=(8192,), read_aheads=(0, 1), seconds=seconds)
     trials = list[Trial]()
-    while step := next_cell(plan, trials):
+    while step := Race(plan, trials).next():
         # runs of 60 and 140 for the fast cell: their mean stays unknown
         fast = 60.0 if step[1] % 2 else 140.0
         trials.append(trial(*step, fast if step[0] == B else 10.0))
@@ -401,7 +446,7 @@ def test_a_race_between_transports_of_unlike_noise_keeps_the_best_of_each(
     for transport in ("", "tcp", "rdma"):
         found = [outcome(SURFACES["measured"](), run, transport) for run in runs]
         assert statistics.fmean(each.kept for each in found) >= 0.93
-        assert statistics.fmean(each.regret for each in found) <= 0.009
+        assert statistics.fmean(each.regret for each in found) <= 0.010
 
 
 def test_a_race_repeats_cells_of_each_transport_until_it_knows_their_noise() -> None:
@@ -411,9 +456,11 @@ def test_a_race_repeats_cells_of_each_transport_until_it_knows_their_noise() -> 
 
 def test_what_is_tied_and_marked_is_what_the_documentation_says() -> None:
     """And it follows the noise: above the median of the spreads half of all cells were marked."""
-    said = {(r[0], r[1], r[2], r[3]): r[4:] for r in documented()}
+    said = {row[:5]: row[5:] for row in documented()}
     for noise in (0.002, 0.03, 0.08):
-        _, _, kept, tied, marked, trials = said["measured", f"{noise:.1%}", "none", "racing"]
+        _, _, kept, tied, marked, trials = said[
+            "measured", f"{noise:.1%}", "none", "even", "racing"
+        ]
         runs = race(noise)
         found = [outcome(SURFACES["measured"](), run) for run in runs]
         assert statistics.fmean(each.kept for each in found) == pytest.approx(kept, abs=0.05)
@@ -423,12 +470,12 @@ def test_what_is_tied_and_marked_is_what_the_documentation_says() -> None:
 
 
 def documented() -> list[tuple[Any, ...]]:
-    """The table that tools/regret printed: surface, noise, outliers, mode, then figures."""
+    """The table that tools/regret printed: surface, noise, outliers, shape, mode, then figures."""
     lines = MEASURED.read_text().splitlines()
     begin = next(n for n, line in enumerate(lines) if line.startswith("| surface | noise"))
     rows = takewhile(lambda line: line.startswith("|"), lines[begin + 2 :])
     fields = [[field.strip() for field in row.strip("|").split("|")] for row in rows]
-    return [(*row[:4], *map(figure, row[4:])) for row in fields]
+    return [(*row[:5], *map(figure, row[5:])) for row in fields]
 
 
 def figure(text: str) -> float:
@@ -457,7 +504,40 @@ def test_a_noisy_transport_does_not_blur_a_quiet_one() -> None:
     assert choice.tied == ()
     assert choice.noise.of["tcp"].relative < 0.001
     assert choice.noise.of["rdma"].relative > 0.05
-    # with few repeats of its own it has the noise of all
+    # without repeats its noise is unknown
     few = choose([*quiet[:1], *noisy], "tcp")
     assert few
-    assert few.noise.of["tcp"].degrees == 6
+    assert not few.noise.of["tcp"].known
+
+
+def test_a_transport_is_not_judged_by_anothers_spread() -> None:
+    """TCP with one noisy run per cell, beside a quiet RDMA: most of it was called slower."""
+    luck = random.Random(5)  # noqa: S311 - no secret
+    quiet = [trial(Cell("rdma", 8192, a), n, 50 + n / 100) for a in range(4) for n in range(3)]
+    tcp = [trial(Cell("tcp", 8192, a), 1, luck.uniform(85, 100)) for a in range(16)]
+    choice = choose([*quiet, *tcp], "tcp")
+    assert choice
+    assert len(choice.tied) == 15
+
+
+UNEQUAL = [
+    *(Shape(cells, times) for cells in (1, 2, HALF) for times in (5.0, 20.0)),
+    Shape(drift=0.002),
+]
+
+
+@pytest.mark.parametrize("shape", UNEQUAL, ids=str)
+def test_unequal_noise_does_not_lose_the_best_cell(shape: Shape) -> None:
+    """95 of 100 less three standard errors; one spread for all cells kept 55 of one noisy cell."""
+    runs = [sweep(SURFACES["measured"](), "racing", 0.002, n, shape=shape) for n in range(60)]
+    kept = [outcome(SURFACES["measured"](), run).kept for run in runs]
+    assert statistics.fmean(kept) >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 60)
+
+
+def test_the_documented_coverage_holds_in_each_row() -> None:
+    """93 of 100, less two standard errors of the number of sweeps that the page states."""
+    sweeps = int(re.findall(r"`tools/regret (\d+)`", MEASURED.read_text())[0])
+    assert sweeps >= 100
+    least = 0.93 - 2 * math.sqrt(0.93 * 0.07 / sweeps)
+    for row in documented():
+        assert row[7] >= least, row

@@ -82,7 +82,10 @@ def test_the_report_uses_the_newest_sweep_of_each_host(merged: Path) -> None:
     with Store(merged, read_only=True) as store:
         made = study.load(store)
     (point,) = made.points
-    assert (point.runs, point.throughput.low, point.throughput.high) == (3, 40.0, 80.0)
+    # all on the scale of the newest sweep's host
+    assert point.runs == 3
+    assert point.throughput.low == pytest.approx(40.0)
+    assert point.throughput.high == pytest.approx(40.0)
     assert sorted(made.conditions["host"].split(" / ")) == ["client1", "client2", "client3"]
 
 
