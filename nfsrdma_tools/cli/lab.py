@@ -95,7 +95,10 @@ def up(
     ] = False,
     kernel_args: Annotated[
         str,
-        option("ARGS", "Add ARGS to the kernel's command line, such as init_on_alloc=0."),
+        option(
+            "ARGS",
+            "Add ARGS to the kernel's command line, such as init_on_alloc=0 (default: none).",
+        ),
     ] = "",
     as_json: Json = False,
 ) -> None:

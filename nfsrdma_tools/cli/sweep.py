@@ -226,7 +226,7 @@ def sweep(
         str,
         option(
             "ARGS",
-            "Add ARGS to the command line of the lab's kernel, such as init_on_alloc=0.",
+            "Add ARGS to the lab kernel's command line, such as init_on_alloc=0 (default: none).",
             panel=_IN_LAB,
         ),
     ] = _LAB["kernel_args"],
