@@ -108,7 +108,12 @@ out = {
     "no link": seen(no_links(), *CHECKS, server="server"),
     "link down": seen(between(lonely, "ip link del lab7"), "links"),
     "mtu": seen(between("ip link set v0 mtu 1500", "ip link set v0 mtu 9000"), "routes"),
+    # soft-RoCE does not use this port, and no packet comes by this link
     "filter": seen(
+        between(filter + " add rule ip lab7 in tcp dport 20049 drop'", "nft delete table ip lab7"),
+        "firewall",
+    ),
+    "filter of a link": seen(
         between(filter + " add rule ip lab7 in iifname none7 drop'", "nft delete table ip lab7"),
         "firewall",
     ),
@@ -157,7 +162,8 @@ def faults(solo_file: Lab) -> dict[str, list[dict[str, Any]]]:
         ("no link", "route to server", "unknown", "not judged", ""),
         ("link down", "link rxe7/1", "ok", "idle: DOWN", ""),
         ("mtu", "mtu rxe0/1", "warning", "carry 1024 bytes", "ip link set v0 mtu 9000"),
-        ("filter", "firewall", "warning", "2049, 20049, 4791", "accept them"),
+        ("filter", "firewall", "warning", "tcp 20049 dropped by", "accept them"),
+        ("filter of a link", "firewall", "ok", 'except by: iifname "none7" drop', ""),
         ("dummy module", "rpcrdma", "error", "is not the real module", "reinstall"),
         ("mounts", "read-ahead /mnt/a", "warning", "128 KiB, 0.25 blocks", "nfsrdma sweep"),
         ("mounts", "fstab /mnt/b", "error", "mounted with tcp", "unmount all"),
