@@ -9,7 +9,6 @@ as those of a cluster's resource agent.  So nothing here rereads files: an expor
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 import socket
 from collections.abc import Iterable
@@ -41,7 +40,6 @@ EXPORTS_D = Path("/etc/exports.d")
 _COMMENT = re.compile(r"#[^\n]*")
 # quotes may enclose blanks
 _WORD = re.compile(r'(?:"[^"\n]*"|[^\s"])+')
-_ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def parse(text: str) -> list[Exported]:
         client, bracket, options = rest.rpartition("(")
         if tab and bracket:
             given = tuple(options.rstrip(")").split(","))
-            found.append(Exported(_unescape(path), client, given))
+            found.append(Exported(files.unescape(path), client, given))
     return found
 
 
@@ -118,7 +116,7 @@ def of_file(file: Path) -> list[Exported]:
         for word in (word for word in words[1:] if not word.startswith("-")):
             client, _, options = word.partition("(")
             given = tuple(options.removesuffix(")").split(","))
-            found.append(Exported(_unescape(words[0]), client or "*", given))
+            found.append(Exported(files.unescape(words[0]), client or "*", given))
     return found
 
 
@@ -130,11 +128,6 @@ def argument(client: str, path: str) -> str:
         raise UserError(what, "begin the name of the client with a letter, a digit, * or ?")
     name = _plain(client) if "/" in client else client
     return f"[{name}]:{path}" if ":" in name else f"{name}:{path}"
-
-
-def _unescape(text: str) -> str:
-    plain = _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), os.fsencode(text))
-    return os.fsdecode(plain)
 
 
 def _canonical(client: str) -> str:

@@ -11,11 +11,12 @@ import contextlib
 import errno
 import glob
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from nfsrdma_tools.errors import UserError
 
@@ -29,6 +30,7 @@ __all__ = [
     "remove",
     "remove_drafts",
     "state_dir",
+    "unescape",
     "write_atomically",
     "write_fresh",
 ]
@@ -56,6 +58,7 @@ class FileChange(NamedTuple):
 
 _AT_ONCE = 16 << 10
 _DRAFT = ".nfsrdma-new"
+_ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")
 
 
 def read(path: Path | str) -> str:
@@ -96,6 +99,13 @@ def opened_regular(path: Path | str, flags: int) -> Iterator[int]:
         os.close(handle)
 
 
+def unescape(field: str) -> str:
+    """Undo the octal escapes of a field of mountinfo, fstab or etab; each is a byte."""
+    if "\\" not in field:
+        return field
+    return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), os.fsencode(field)))
+
+
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
     """Replace a file by rename, with fsync; keep owner, mode and labels of the old file.
 
@@ -119,16 +129,9 @@ def write_fresh(path: Path, data: bytes) -> None:
 
     OSError if the folder cannot be written.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    draft = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
+    with _draft(path) as (draft, file):
+        file.write(data)
         draft.chmod(0o666 & ~_umask())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def _umask() -> int:
@@ -147,14 +150,21 @@ def remove(path: Path) -> None:
 
 
 def _replace(path: Path, text: str, mode: int) -> None:
+    with _draft(path) as (draft, file):
+        file.write(text.encode("utf-8", "surrogateescape"))
+        file.flush()
+        os.fsync(file.fileno())
+        _copy_attributes(path, draft, mode)
+
+
+@contextlib.contextmanager
+def _draft(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """A new file beside ``path`` that replaces it at the end of the block, or goes at an error."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_DRAFT)
     draft = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(text.encode("utf-8", "surrogateescape"))
-            file.flush()
-            os.fsync(file.fileno())
-        _copy_attributes(path, draft, mode)
+            yield draft, file
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import signal
 import sys
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from nfsrdma_tools import files
 __all__ = ["MountIdentity", "is_running", "mounts_on", "of_this_process", "terminate"]
 
 _MOUNTINFO = Path("/proc/self/mountinfo")
-_ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")
 # include/uapi/linux/stat.h and fcntl.h
 _AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _AT_NO_AUTOMOUNT, _AT_STATX_DONT_SYNC = -100, 0x100, 0x800, 0x4000
 _STATX_MNT_ID, _STATX_MNT_ID_UNIQUE = 0x1000, 0x4000
@@ -91,9 +89,8 @@ class MountIdentity:
     @property
     def source(self) -> str:
         """What is mounted, such as ``server:/export``."""
-        fields = os.fsencode(self.line).partition(b" - ")[2].split(b" ")
-        source = fields[1] if len(fields) > 1 else b""
-        return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), source))
+        fields = self.line.partition(" - ")[2].split(" ")
+        return files.unescape(fields[1]) if len(fields) > 1 else ""
 
     def is_same(self, other: MountIdentity) -> bool:
         """Whether both are the same mount."""

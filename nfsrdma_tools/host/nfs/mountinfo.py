@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.files import unescape
 
 if TYPE_CHECKING:
     from nfsrdma_tools.host.machine import Machine
@@ -45,7 +46,6 @@ __all__ = [
 PROC = Path("/proc/self/mountinfo")
 _MOST_STEPS = 400
 _DEVICE = re.compile(r"[0-9]+:[0-9]+")
-_ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")
 # security labels contain commas between quotes: context="system_u:object_r:nfs_t:s0:c1,c2"
 _OPTION = re.compile(r'(?:"[^"]*"|[^,"]|")+')
 
@@ -78,13 +78,6 @@ class Entry(NamedTuple):
 def escape(field: str) -> str:
     """A field of fstab(5) or mountinfo, with octal escapes for what separates fields."""
     return re.sub(r"[ \t\n\\]", lambda found: f"\\{ord(found[0]):03o}", field)
-
-
-def unescape(field: str) -> str:
-    """Undo the octal escapes of one field; an escape is one byte of a character."""
-    if "\\" not in field:
-        return field
-    return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), os.fsencode(field)))
 
 
 def options(text: str) -> dict[str, str]:
