@@ -163,8 +163,8 @@ def _note_undo(
         changes.add(Run(argv))
     state = tune_state.path(root)
     paths = [state, root / RULE, root / HELPER]
-    edits = [edit for edit in map(_edit, (old, tuned) if old else (tuned,)) if edit]
-    dropins = [edit for edit in edits if edit.before is None]
+    earlier, later = _edit(old) if old else None, _edit(tuned)
+    dropins = [edit for edit in (earlier, later) if edit and edit.before is None]
     folders = dict.fromkeys(path.parent for path in [*paths, *(edit.file for edit in dropins)])
     for folder in (folder for folder in folders if not folder.exists()):
         changes.add(Remove(str(folder)))
@@ -172,7 +172,6 @@ def _note_undo(
         changes.add(restoring(path))
     for edit in dropins[-1:]:
         changes.add(restoring(edit.file, edit.after))
-    earlier, later = _edit(old) if old else None, _edit(tuned)
     if earlier and earlier.before is not None and tune_definition.reverting(earlier):
         lines = (earlier.before, *([later.after] if later and later.before else []))
         changes.add(Line(str(earlier.file), earlier.after, lines))
@@ -260,6 +259,11 @@ def require_measured(
 
 def _tuned_mounts(root: Path) -> list[Tuned]:
     return tune_state.load(root) or []
+
+
+def _others(tuned: Tuned, root: Path) -> list[Tuned]:
+    """The other tuned mounts."""
+    return [row for row in _tuned_mounts(root) if row.directory != tuned.directory]
 
 
 def cost_of_rsize(rsize: int | None) -> str:
@@ -378,8 +382,7 @@ def _kb(request: TuneRequest, mount: Mount | None) -> int | None:
 
 
 def _put(tuned: Tuned, root: Path) -> None:
-    rows = [row for row in _tuned_mounts(root) if row.directory != tuned.directory]
-    tune_state.save([*rows, tuned], root)
+    tune_state.save([*_others(tuned, root), tuned], root)
     edit = _edit(tuned)
     if edit:
         tune_definition.put(edit)
@@ -431,8 +434,7 @@ def _failure(step: Callable[..., object], *arguments: object) -> list[str]:
 def _take_back(tuned: Tuned, root: Path) -> list[str]:
     """Revert the tuning; returns a message per failure to put the files into effect."""
     failures = _restore(tuned, root)
-    rest = [row for row in _tuned_mounts(root) if row.directory != tuned.directory]
-    tune_state.save(rest or None, root)
+    tune_state.save(_others(tuned, root) or None, root)
     _remove_folder(root)
     return failures
 
@@ -446,8 +448,8 @@ def _restore(tuned: Tuned, root: Path, by: Tuned | None = None) -> list[str]:
     edit = _edit(tuned)
     if edit:
         tune_definition.put_back(edit)
-    rows = [*(row for row in _tuned_mounts(root) if row.directory != tuned.directory)]
-    if all(row.read_ahead_kb is None for row in (*rows, *([by] if by else []))):
+    rows = [*_others(tuned, root), *([by] if by else [])]
+    if all(row.read_ahead_kb is None for row in rows):
         _remove_rule(root)
     follows = by is not None and by.read_ahead_kb is not None
     steps = _activations(tuned, root, None if follows else tuned.read_ahead_was_kb)
