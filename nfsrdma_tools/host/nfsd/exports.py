@@ -26,6 +26,8 @@ __all__ = [
     "verify",
 ]
 
+_OPTIONS = ("sync", "root_squash", "no_subtree_check", "insecure")
+"""Those of each export of ours."""
 _HARMLESS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")
 # a host, network, wildcard or netgroup of exports(5), without characters that end the word
 _CLIENT = re.compile(r"[A-Za-z0-9*?@\[:][A-Za-z0-9.:/*?@_\[\]-]{0,254}")
@@ -48,7 +50,7 @@ class Export:
         filesystem has no block device that identifies it (tmpfs, overlay); it never changes.
         """
         access = "ro" if self.read_only else "rw"
-        options = [access, "sync", "root_squash", "no_subtree_check", "insecure"]
+        options = [access, *_OPTIONS]
         if os.major(self.path.stat().st_dev) == 0:
             options.append(f"fsid={uuid.uuid5(uuid.NAMESPACE_URL, self.path.as_uri())}")
         return tuple(options)
@@ -107,7 +109,7 @@ def previous(path: Path) -> list[Exported]:
     found, own = etab.effective(), etab.of_file(file)
     if not own and not file.exists():
         # somebody removed the file of an export that stays in effect
-        elsewhere, ours = etab.named(), {"sync", "root_squash", "no_subtree_check", "insecure"}
+        elsewhere, ours = etab.named(), set(_OPTIONS)
         return [each for each in found if each.path == os.fspath(path)
                 and ours <= set(each.options) and not etab.is_named(each, elsewhere)]  # fmt: skip
     return [each for each in found if etab.is_named(each, own)]
