@@ -95,9 +95,9 @@ class Noises:
         """
         if not self._known(one, best):
             return PRIOR
-        mine, its = self.of_cell(one), self.of_cell(best)
-        parts = mine.relative**2 / one.runs, its.relative**2 / best.runs
-        own = quantile(_degrees(parts, (mine.degrees, its.degrees)), CONFIDENCE)
+        parts = self._variances(one, best)
+        degrees = self.of_cell(one).degrees, self.of_cell(best).degrees
+        own = quantile(_degrees(parts, degrees), CONFIDENCE)
         return max(own, maximum(self._common(one, best, parts), rivals, CONFIDENCE)) * _root(parts)
 
     def bound_in_race(self, one: Summary, best: Summary) -> float:
@@ -107,9 +107,13 @@ class Noises:
         """
         if not self._known(one, best):
             return PRIOR
-        mine, its = self.of_cell(one), self.of_cell(best)
-        parts = mine.relative**2 / one.runs, its.relative**2 / best.runs
+        parts = self._variances(one, best)
         return quantile(self._common(one, best, parts), CONFIDENCE) * _root(parts)
+
+    def _variances(self, one: Summary, best: Summary) -> tuple[float, float]:
+        """The relative variances of both means."""
+        mine, its = self.of_cell(one), self.of_cell(best)
+        return mine.relative**2 / one.runs, its.relative**2 / best.runs
 
     def _known(self, one: Summary, best: Summary) -> bool:
         return self.of[one.cell.transport].known and self.of[best.cell.transport].known
