@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What transports gain where the kernel clears new pages and where not: ``make bench-clearing``.
+"""Read throughput with and without clearing of new pages: ``make bench-clearing``.
 
 Debian's kernels clear each page that they allocate (init_on_alloc); nfsd with this project's module
 uses pages again, so that it needs fewer new ones.

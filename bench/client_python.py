@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Python client adds to a read: ``make bench-client-python``.
+"""Measure the cost that the Python client adds to a read: ``make bench-client-python``.
 
 Two ways read the same: the client, and calls of the library by cffi with arrays that were prepared
 before.  The difference is Python's.  Both run in one process, over the device that the unit tests
@@ -54,7 +54,7 @@ class Load(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What an operation takes: microseconds of CPU time, and Python's instructions."""
+    """The cost of an operation: microseconds of CPU time, and Python's instructions."""
 
     name: str
     goal: float
@@ -165,7 +165,7 @@ def thread_time(call: Callable[[], object]) -> float:
 
 
 def measure(turns: int) -> list[Cost]:
-    """What each load takes."""
+    """Measure the cost of each load."""
     with loads() as made:
         found: list[tuple[list[float], list[float]]] = [([], []) for _ in made]
         for _ in range(turns):

@@ -313,7 +313,7 @@ class _Flow:
     def _unseen(
         self, segments: Iterable[Segment | ReadSegment], old: Mapping[int, int], seen: int = 0
     ) -> int:
-        """Bytes of segments that the message has no data of, but for ``seen`` of them."""
+        """Count the bytes of segments without data in the message, less ``seen``."""
         data = self.message.data
         lengths = (
             max(s.length - len(data.get(old.get(s.handle, s.handle), b"")), 0) for s in segments
@@ -441,7 +441,7 @@ def _without_padding(head: Header, payload: bytes) -> tuple[Header, bytes]:
 
 
 def _changes(head: Header, is_padded: bool) -> list[str]:
-    """How a header that is written differs from the one on the wire, but for keys."""
+    """Describe how the written header differs from the one on the wire, except for keys."""
     changes = []
     if head.version == 0 and head.procedure in (MSG, NOMSG, DONE):
         changes.append("the header on the wire is that of 2003, written as version 1 here")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the packet filter of a host does with new connections from its peers.
+"""Judge how the packet filter of a host treats new connections from its peers.
 
 Rules are read as nft(8) and iptables-save(8) print them: tables, chains with hook and policy, and
 rules as matches and a verdict.  Each rule is compared with a packet of which protocol and port are
@@ -52,7 +52,7 @@ class Flow(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """What happens to a flow; ``rule`` is the chain's policy or the rule that decides."""
+    """The verdict on a flow; ``rule`` is the chain's policy or the rule that decides."""
 
     kind: Literal["accepted", "partly", "unknown", "dropped"]
     rule: str = ""
@@ -295,7 +295,7 @@ _SKIPPED = {"-m": 1, "--match": 1, "--comment": 1, "--log-prefix": 1, "--log-lev
             "--limit-burst": 1, "--reject-with": 1, "--set-xmark": 1, "--nflog-prefix": 1,
             "--nflog-group": 1, "--set-mark": 1, "--log-tcp-options": 0, "--log-ip-options": 0,
             "--log-uid": 0}  # fmt: skip
-"""What decides nothing, by the number of its arguments."""
+"""Options of iptables that do not affect the verdict, with the number of their arguments."""
 
 
 def _translated(words: Sequence[str]) -> list[object]:

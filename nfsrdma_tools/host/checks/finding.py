@@ -32,7 +32,7 @@ Check = Callable[[Machine], Iterator[Finding]]
 def carry_out(name: str, check: Check, machine: Machine) -> list[Finding]:
     """The findings of one check; a check that fails yields ``unknown``, never an exception.
 
-    What it finds wrong by a file that a bundle has cut is ``unknown``, too.
+    An error or a warning becomes ``unknown`` if the check read a file that the bundle cut.
     """
     cut = machine.recording.cut if machine.recording else frozenset()
     if cut and machine.read_names is None:

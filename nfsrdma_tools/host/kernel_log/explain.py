@@ -277,7 +277,7 @@ class _Group:
 
 
 class Log(NamedTuple):
-    """What a log says, and how many of its lines could be read."""
+    """The recognized messages of a log, and the number of lines that could be read."""
 
     entries: list[Explanation]
     """The recognized messages, the most severe and then the newest first."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Exports: one file of ours below /etc/exports.d for each.
+r"""Exports of nfsrdma: each has a file of its own below /etc/exports.d.
 
 exports(5) splits at white space, and decodes ``\ooo`` to any byte of a path; nfs-utils reads it
 in support/nfs/xio.c.  So ``render`` writes every byte that may be special as an escape.
