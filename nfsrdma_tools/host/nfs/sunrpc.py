@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nfsrdma_tools.files import readable
 
-__all__ = ["Task", "Transport", "Transports", "numbers", "parse_tasks", "tasks"]
+__all__ = ["Task", "Transport", "Transports", "parse_tasks", "tasks"]
 
 _SWITCHES = Path("/sys/kernel/sunrpc/xprt-switches")
 _CLIENTS = Path("/sys/kernel/debug/sunrpc/rpc_clnt")
@@ -88,14 +88,6 @@ class Transports:
             found = have[2]
         self._known[number] = state, info, found
         return found
-
-
-def numbers(switch: Path) -> list[int]:
-    """The numbers of a switch's transports; [] if it is gone."""
-    try:
-        return sorted(int(path.name.split("-")[1]) for path in switch.glob("xprt-*-*"))
-    except (OSError, ValueError):
-        return []
 
 
 def _transport(number: int, folder: str, state: str, info: str) -> Transport:
