@@ -8,7 +8,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nfsrdma_tools.errors import UserError, printable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SCHEMA_VERSION",
     "OutputError",
+    "aligned",
     "checked_output",
     "print_changes",
     "print_inventory",
@@ -29,7 +30,6 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 """Version of all JSON output: raised when a key is renamed, removed or changes its meaning."""
-_WIDEST = 1_000_000
 
 
 class OutputError(UserError):
@@ -132,24 +132,36 @@ def _json(value: object, indent: int | None) -> str:
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in aligned columns; the first row is the heading.
+    """Print rows in columns aligned left; the first row is the heading."""
+    for line in aligned(rows):
+        print(line)
+
+
+def aligned(
+    rows: Sequence[Sequence[str]], right: Container[int] = (), separator: str = "  "
+) -> list[str]:
+    """A line per row, with its columns aligned: those whose index is in ``right`` to the right.
 
     A line is as long as its cells, on a terminal and in a pipe: nothing is wrapped or left out.
+    Control characters are replaced.
     """
-    import io
+    # not rich's Table: it takes 300 times the CPU time, in each interval of a measurement
+    columns = [_column(cells, at in right) for at, cells in enumerate(zip(*rows, strict=True))]
+    return [separator.join(row).rstrip() for row in zip(*columns, strict=True)]
 
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    head, *others = ([Text(printable(cell)) for cell in row] for row in rows)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
-    for cell in head:
-        table.add_column(cell)
-    for row in others:
-        table.add_row(*row)
-    # not to standard output: rich would wrap cells at the width of a terminal, or 80 for a pipe
-    file = io.StringIO()
-    Console(file=file, width=_WIDEST, color_system=None).print(table)
-    for line in file.getvalue().splitlines():
-        print(line.rstrip())
+def _column(cells: Sequence[str], right: bool) -> list[str]:
+    plain = [printable(cell) for cell in cells]
+    lengths = [_cell_len(cell) for cell in plain]
+    gaps = [" " * (max(lengths) - length) for length in lengths]
+    pairs = zip(plain, gaps, strict=True)
+    return [gap + cell if right else cell + gap for cell, gap in pairs]
+
+
+def _cell_len(text: str) -> int:
+    """The number of columns of a terminal: a wide character takes two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)

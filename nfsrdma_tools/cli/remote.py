@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 from nfsrdma_tools.cli.options import Json, argument, default_signals, flag
-from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.cli.output import aligned, print_json
 from nfsrdma_tools.errors import printable
 
 if TYPE_CHECKING:
@@ -118,17 +118,9 @@ def _type(mode: int) -> str:
 
 
 def _long(rows: Sequence[tuple[str, os.stat_result | None]]) -> list[str]:
-    cells = [(*_cells(found), printable(name)) for name, found in rows]
-    widths = [max(map(len, column), default=0) for column in zip(*cells, strict=True)]
-    return [
-        " ".join(
-            # text to the left, numbers to the right
-            cell.ljust(width) if number in (0, 5) else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(row[:-1], widths, strict=False))
-        )
-        + f" {row[-1]}"
-        for row in cells
-    ]
+    cells = [(*_cells(found), name) for name, found in rows]
+    # text to the left, numbers to the right
+    return aligned(cells, right=range(1, 5), separator=" ")
 
 
 def _cells(found: os.stat_result | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nfsrdma_tools.cli.options import Json, argument, option
-from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.cli.output import aligned, print_json
 from nfsrdma_tools.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -162,8 +162,12 @@ def compare(
 
         print_json(dataclasses.asdict(comparison))
         return
-    for d in comparison.differences:
-        print(f"{d.cell!s:<40} {d.first:9.2f} {d.second:9.2f} MB/s {d.relative:+8.2%}")
+    rows = [
+        (str(d.cell), f"{d.first:.2f}", f"{d.second:.2f} MB/s", f"{d.relative:+.2%}")
+        for d in comparison.differences
+    ]
+    for line in aligned(rows, right=range(1, 4)):
+        print(line)
     print(f"{len(comparison.differences)} cells: median difference {comparison.median:.3%}")
     before, after = comparison.trials
     print(f"trials: {before} and {after} ({after / before:.1%})")

@@ -17,8 +17,8 @@ import typer
 from unit.forked import nfsrdma
 
 from nfsrdma_tools import __version__
-from nfsrdma_tools.cli import doctor, main
-from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_inventory, print_table
+from nfsrdma_tools.cli import doctor, main, trace
+from nfsrdma_tools.cli.output import SCHEMA_VERSION, aligned, print_inventory, print_table
 from nfsrdma_tools.host import checks
 from nfsrdma_tools.host.checks import Finding
 from nfsrdma_tools.host.machine import Machine
@@ -435,6 +435,14 @@ def test_a_table_is_plain_complete_and_not_wrapped(
         # a wide character takes two columns of a terminal
         "/日本".ljust(width - 2) + "  rdma",
     ]
+
+
+def test_a_wide_character_takes_two_columns_in_each_table() -> None:
+    assert aligned([("日", "1"), ("abc", "10")], right={1}) == ["日    1", "abc  10"]
+    assert aligned([]) == []
+    columns = (("name", trace.words("name")), ("count", trace.number("count")))
+    rows = [{"name": "日本語", "count": 5}]
+    assert trace.table(columns, rows) == ["name    count", "日本語      5"]
 
 
 def ended(*words: str, **streams: Any) -> subprocess.CompletedProcess[str]:
