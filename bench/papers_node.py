@@ -29,7 +29,7 @@ from typing import Any
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.nfs import mountstats, readahead
 from nfsrdma_tools.host.nfs.mounting import MountRequest, mount, unmount
-from nfsrdma_tools.host.nfs.mounts import Target
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.probes import cpu_layers
 from nfsrdma_tools.probes.probe_sets import attached, probe_set
 from nfsrdma_tools.probes.session import Session

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nfsrdma_tools.host.machine import Machine
+    from nfsrdma_tools.host.nfs.mount_state import MountState
     from nfsrdma_tools.host.nfs.mounting import MountRequest
-    from nfsrdma_tools.host.nfs.mounts import Difference, Mount, MountState
+    from nfsrdma_tools.host.nfs.mounts import Mount
+    from nfsrdma_tools.host.nfs.requirements import Difference
 
 __all__ = ["mount", "mounts", "parse_options", "umount"]
 
@@ -206,7 +208,7 @@ def _request(
     from pathlib import Path
 
     from nfsrdma_tools.host.nfs.mounting import MountRequest
-    from nfsrdma_tools.host.nfs.mounts import Target
+    from nfsrdma_tools.host.nfs.target import Target
     from nfsrdma_tools.host.transports import split_family
     from nfsrdma_tools.sizes import parse_size
 
@@ -311,7 +313,7 @@ def _unreadable(error: OSError, pid: int | None) -> UserError:
 
 
 def _list(machine: Machine, directory: str | None, as_json: bool) -> None:
-    from nfsrdma_tools.host.nfs.mounts import states
+    from nfsrdma_tools.host.nfs.mount_state import states
     from nfsrdma_tools.host.transports import loaded_origin, owner
 
     current = states(machine)
@@ -355,14 +357,14 @@ def _chosen(machine: Machine, directory: str | None) -> list[Mount]:
 
 def _check(machine: Machine, directory: str | None, require: list[str], as_json: bool) -> None:
     """Print the mounts that lack a required value, and exit with status 1 if there is one."""
-    from nfsrdma_tools.host.nfs import mounts
+    from nfsrdma_tools.host.nfs import requirements
 
-    required = mounts.required_values(require)
+    required = requirements.required_values(require)
     chosen = _chosen(machine, directory)
     if not chosen:
         raise UserError("there is no NFS mount", "mount one, or name its mount point")
     rows = [
-        (mount, mounts.differences(of, required))
+        (mount, requirements.differences(of, required))
         for mount, of in _with_states(machine, chosen, required)
     ]
     met = not any(differences for _, differences in rows)
@@ -380,12 +382,12 @@ def _with_states(
     machine: Machine, chosen: list[Mount], required: Mapping[str, str]
 ) -> Iterator[tuple[Mount, Mount | MountState]]:
     """Each mount with its state, if a required value needs it: mountinfo can always be read."""
-    from nfsrdma_tools.host.nfs import mounts
+    from nfsrdma_tools.host.nfs import mount_state, requirements
 
-    if required.keys().isdisjoint(mounts.OF_STATE):
+    if required.keys().isdisjoint(requirements.OF_STATE):
         yield from ((mount, mount) for mount in chosen)
         return
-    states = {_place(state.mount): state for state in mounts.states(machine)}
+    states = {_place(state.mount): state for state in mount_state.states(machine)}
     for mount in chosen:
         if _place(mount) not in states:
             raise UserError(f"the counters of {mount.directory} cannot be read", "try again")

@@ -340,7 +340,7 @@ def _check_resume(store: Path, target: str | None, changes: dict[str, Any]) -> N
 
 def _plan(target: str | None, changes: dict[str, Any]) -> Plan:
     """The plan of a preset with ``changes``; UsageError when it makes no sense."""
-    from nfsrdma_tools.host.nfs.mounts import Target
+    from nfsrdma_tools.host.nfs.target import Target
     from nfsrdma_tools.sweep.plan import preset
 
     if not target:

@@ -28,7 +28,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import checks, packet_filter, rdma_routes
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
-from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, udev_rules, units
+from nfsrdma_tools.host.nfs import fstab, mount_state, mountinfo, udev_rules, units
 from nfsrdma_tools.host.nfsd import serving
 from nfsrdma_tools.host.recorded import CUT, MANIFEST, to_facts
 
@@ -282,7 +282,7 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
     machine = Machine(root, server, notes=bundle.notes).once()
     # the readers themselves: what they ask programs and netlink is recorded
     checks.examine(machine)
-    for reader in (mounts.states, serving.serving):
+    for reader in (mount_state.states, serving.serving):
         try:
             reader(machine)
         except (OSError, UserError) as error:

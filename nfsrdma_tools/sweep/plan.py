@@ -194,7 +194,7 @@ class Plan:
     @property
     def server(self) -> str:
         """The host of the target; UsageError for a target that no mount can have."""
-        from nfsrdma_tools.host.nfs.mounts import Target
+        from nfsrdma_tools.host.nfs.target import Target
 
         return Target.parse(self.target).host
 

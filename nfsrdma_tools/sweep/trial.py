@@ -25,9 +25,10 @@ from nfsrdma_tools.host.cpu_time import CpuTimes
 from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.nfs import mounting, mountstats, readahead
 from nfsrdma_tools.host.nfs.mounting import MountRequest, drop_undo, mount, unmount
-from nfsrdma_tools.host.nfs.mounts import Mount, Target, find
+from nfsrdma_tools.host.nfs.mounts import Mount, find
 from nfsrdma_tools.host.nfs.mountstats import MountStats
 from nfsrdma_tools.host.nfs.personality import DEFAULT
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.probes import session

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from nfsrdma_tools.host.nfs.mounting import MountRequest
-from nfsrdma_tools.host.nfs.mounts import Target
+from nfsrdma_tools.host.nfs.target import Target
 
 HERE = Target("localhost", "/export")
 

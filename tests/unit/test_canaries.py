@@ -28,7 +28,7 @@ from nfsrdma_tools.host.bundle import Bundle
 from nfsrdma_tools.host.checks import examine
 from nfsrdma_tools.host.kernel_log.explain import explain
 from nfsrdma_tools.host.machine import Machine
-from nfsrdma_tools.host.nfs import mounts
+from nfsrdma_tools.host.nfs import mount_state
 from nfsrdma_tools.host.nfsd.serving import serving
 
 HOSTS = int(os.environ.get("CANARY_HOSTS", str(2 * len(KINDS))))
@@ -68,7 +68,7 @@ def answers(machine: Machine) -> dict[str, object]:
     """What doctor, mounts and server status say, without names and addresses."""
     found = [(one.name.split()[0], one.status) for one in examine(machine)]
     states = []
-    for state in mounts.states(machine):
+    for state in mount_state.states(machine):
         facts = state.facts()
         kept = ("transport", "vers", "rsize", "wsize", "nconnect", "connections", "read_ahead_kb")
         states.append([*(facts[name] for name in kept), len(state.shares_with)])

@@ -2,7 +2,7 @@
 from pathlib import Path
 
 from nfsrdma_tools.host.machine import Machine
-from nfsrdma_tools.host.nfs.mounts import connection, server, transport_numbers
+from nfsrdma_tools.host.nfs.sharing import connection, server, transport_numbers
 
 
 def test_connections_by_the_rpc_clients_switch(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from nfsrdma_tools.errors import ProgramMissingError, UserError
 from nfsrdma_tools.host import recorded
 from nfsrdma_tools.host.checks import Finding, examine, kernel
 from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError, Recording
-from nfsrdma_tools.host.nfs.mounts import states
+from nfsrdma_tools.host.nfs.mount_state import states
 from nfsrdma_tools.host.nfsd.serving import serving
 from nfsrdma_tools.host.rdma.ports import Device, Link
 

@@ -22,8 +22,8 @@ from nfsrdma_tools.host.kernel_log import explain as kernel_log
 from nfsrdma_tools.host.kernel_log.explain import Explanation
 from nfsrdma_tools.host.module import status as module_status
 from nfsrdma_tools.host.module.status import Status
-from nfsrdma_tools.host.nfs import mounting, mounts
-from nfsrdma_tools.host.nfs.mounts import MountState
+from nfsrdma_tools.host.nfs import mount_state, mounting, mounts
+from nfsrdma_tools.host.nfs.mount_state import MountState
 from nfsrdma_tools.host.nfsd import serving
 from nfsrdma_tools.host.nfsd.serving import Serving
 from nfsrdma_tools.host.rdma import nldev
@@ -86,7 +86,7 @@ def show_messages(patch: PATCH, _: Path) -> None:
 
 
 def show_mounts(patch: PATCH, _: Path) -> None:
-    patch.setattr(mounts, "states", lambda _: [filled(MountState)])
+    patch.setattr(mount_state, "states", lambda _: [filled(MountState)])
     mount.mounts(as_json=True)
 
 

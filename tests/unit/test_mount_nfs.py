@@ -11,9 +11,11 @@ from unit.requests_made import asks
 
 from nfsrdma_tools.errors import CommandError, MismatchError
 from nfsrdma_tools.host.nfs import mountinfo, mounting
+from nfsrdma_tools.host.nfs.mount_state import MountState
 from nfsrdma_tools.host.nfs.mounting import MountError, RejectedOptionError, mount_nfs
-from nfsrdma_tools.host.nfs.mounts import Mount, MountState, Target
+from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.nfs.mountstats import Xprt
+from nfsrdma_tools.host.nfs.target import Target
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_a_mount_ends_with_a_killed_toolkit(stand_in: Path, tmp_path: Path) -> N
     code = (
         "from pathlib import Path\n"
         "from nfsrdma_tools.host.nfs.mounting import MountRequest, mount_nfs\n"
-        "from nfsrdma_tools.host.nfs.mounts import Target\n"
+        "from nfsrdma_tools.host.nfs.target import Target\n"
         "mount_nfs(MountRequest(Target('127.0.0.1', '/x'), Path('/mnt')), Path('/mnt'), 1000)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code]) as child, fifo.open() as said:

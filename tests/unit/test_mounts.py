@@ -17,18 +17,13 @@ from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import mountinfo, mounts, mountstats, readahead
+from nfsrdma_tools.host.nfs.mount_state import MountState, states
 from nfsrdma_tools.host.nfs.mounting import MountError, mount, unmount
-from nfsrdma_tools.host.nfs.mounts import (
-    Mount,
-    MountState,
-    Target,
-    differences,
-    find,
-    required_values,
-    states,
-)
+from nfsrdma_tools.host.nfs.mounts import Mount, find
 from nfsrdma_tools.host.nfs.mountstats import Xprt
 from nfsrdma_tools.host.nfs.personality import ClientTransport
+from nfsrdma_tools.host.nfs.requirements import differences, required_values
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.lock import try_folder_lock
 from nfsrdma_tools.undo import journal
 
@@ -95,7 +90,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from nfsrdma_tools.host.nfs import mounting
-from nfsrdma_tools.host.nfs.mounts import Target
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.undo import journal
 killed = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 vars(mounting)["_verified"] = killed

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mountinfo, mountstats
-from nfsrdma_tools.host.nfs.mounts import connection, nfs_mounts
+from nfsrdma_tools.host.nfs.mounts import nfs_mounts
 from nfsrdma_tools.host.nfs.mountstats import (
     ByteCounts,
     MountStats,
@@ -28,6 +28,7 @@ from nfsrdma_tools.host.nfs.mountstats import (
     read,
     read_all,
 )
+from nfsrdma_tools.host.nfs.sharing import connection
 
 DATA = Path(__file__).parent / "data"
 KERNELS = ("6.1", "6.12", "7.2")

@@ -20,13 +20,16 @@ from nfsrdma_tools.cli import mount as mount_command
 from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import (
+    mount_state,
     mountinfo,
     mounts,
     mountstats,
     personality,
     readahead,
+    sharing,
 )
-from nfsrdma_tools.host.nfs.mounts import Mount, Target
+from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.live.collect.host_statistics import ClientFinder, RpcClients
 from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.feed import FeedOptions
@@ -278,8 +281,9 @@ def test_a_mount_crosses_the_files_of_its_path(
         kernel.path(name).parent.mkdir(parents=True, exist_ok=True)
         kernel.path(name).symlink_to(tmp_path / target)
     reading = (
-        mounts.client_transports, mounts.connection, mounts.find, mounts.mounts, mounts.nfs_mounts,
-        mounts.server, mounts.sharing, mounts.state, mounts.transport_numbers, transports.owner,
+        mounts.find, mounts.mounts, mounts.nfs_mounts, mount_state.state, sharing.client_transports,
+        sharing.connection, sharing.server, sharing.sharing, sharing.switch,
+        sharing.transport_numbers, transports.owner,
     )  # fmt: skip
     defaults: dict[Any, tuple[Path | Machine, ...]] = {
         mountinfo.read: (tmp_path / "mountinfo",),

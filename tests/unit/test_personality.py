@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.nfs import mounting, mounts, personality
-from nfsrdma_tools.host.nfs.mounts import Target
+from nfsrdma_tools.host.nfs import mounting, personality, sharing
 from nfsrdma_tools.host.nfs.personality import (
     DEFAULT,
     PERSONALITIES,
@@ -19,6 +18,7 @@ from nfsrdma_tools.host.nfs.personality import (
     client_transports,
     in_effect,
 )
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.lock import try_folder_lock
 from nfsrdma_tools.undo import journal
 
@@ -165,9 +165,9 @@ class Host:
         self.known: list[ClientTransport] = []
         self.numbers: list[int] | None = None
         patch.setattr(personality, "client_transports", lambda: self.known)
-        for module in (mounts, mounting):
+        for module in (sharing, mounting):
             patch.setattr(module, "transport_numbers", lambda device, *_: self.numbers)
-        patch.setattr(mounts, "server", lambda device, *_: ("10.9.1.2", 20049))
+        patch.setattr(sharing, "server", lambda device, *_: ("10.9.1.2", 20049))
 
     def verify(self, before: set[int], *sharing: Path) -> str:
         """The message of an error."""

@@ -4,7 +4,7 @@ import socket
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.nfs.mounts import Target, UnknownHostError
+from nfsrdma_tools.host.nfs.target import Target, UnknownHostError
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from nfsrdma_tools.host import kernel_faults
 from nfsrdma_tools.host.checks import nfs_mounts, rdma_links
 from nfsrdma_tools.host.checks.finding import Finding, Status
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
-from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, units
+from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, sharing, units
 from nfsrdma_tools.host.nfs.fstab import RequestedOptions
 from nfsrdma_tools.host.nfs.mountinfo import Entry
-from nfsrdma_tools.host.nfs.mounts import Target
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.nfs.units import UnitState
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT
 
@@ -459,7 +459,7 @@ def _fewer_connections(machine: Machine, nconnect: int, entry: Entry, nfs: _Clie
 def _hidden_mounts(machine: Machine, entry: Entry) -> str:
     """Mounts of the same server that only other mount namespaces have."""
     mounted = {one.device for one in mountinfo.of(machine)}
-    hidden = [one for one in mounts.of_same_server(entry.device, machine) if one not in mounted]
+    hidden = [one for one in sharing.of_same_server(entry.device, machine) if one not in mounted]
     if not hidden:
         return ""
     return f"another mount namespace has mounts of that server: {', '.join(hidden[:_SHOWN])}"

@@ -14,7 +14,7 @@ from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import fstab, mountinfo, units
 from nfsrdma_tools.host.nfs.fstab import RequestedOptions
 from nfsrdma_tools.host.nfs.mountinfo import Entry
-from nfsrdma_tools.host.nfs.mounts import Target
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.rdma.ports import Link
 from nfsrdma_tools.host.rdma_routes import NoRouteError, Route, RoutePorts, ports_of, route_to

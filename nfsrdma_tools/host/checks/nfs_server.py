@@ -16,7 +16,7 @@ from nfsrdma_tools.host.checks.finding import Finding, Status
 from nfsrdma_tools.host.kernel_log.explain import boot_messages
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import fstab, mountinfo
-from nfsrdma_tools.host.nfs.mounts import Target
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.nfsd import configuration, nfsctl
 from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener

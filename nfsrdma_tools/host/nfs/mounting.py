@@ -20,18 +20,12 @@ from pathlib import Path
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import CommandError, MismatchError, UsageError, UserError
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, personality, readahead
+from nfsrdma_tools.host.nfs.mount_state import SPREAD, MountState, state
 from nfsrdma_tools.host.nfs.mountinfo import Entry
-from nfsrdma_tools.host.nfs.mounts import (
-    SPREAD,
-    Mount,
-    MountState,
-    Target,
-    client_transports,
-    nfs_mounts,
-    state,
-    transport_numbers,
-)
+from nfsrdma_tools.host.nfs.mounts import Mount, nfs_mounts
 from nfsrdma_tools.host.nfs.personality import OPTIMISTIC, PERSONALITIES
+from nfsrdma_tools.host.nfs.sharing import client_transports, transport_numbers
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.transports import check_transport_module, family
 from nfsrdma_tools.identity import mounts_on
 from nfsrdma_tools.lock import host_lock

@@ -27,7 +27,8 @@ from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.files import FileChange
 from nfsrdma_tools.host.nfs import fstab, mounting, mounts, readahead, units
 from nfsrdma_tools.host.nfs.mounting import MountRequest
-from nfsrdma_tools.host.nfs.mounts import Mount, Target
+from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.state import Tuned, tune_state
 from nfsrdma_tools.host.transports import family
 from nfsrdma_tools.host.tune import definition as tune_definition

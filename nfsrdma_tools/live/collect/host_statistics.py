@@ -27,8 +27,9 @@ from nfsrdma_tools.host.nfs import (
     sunrpc,
 )
 from nfsrdma_tools.host.nfs.mounts import Mount as Effect
-from nfsrdma_tools.host.nfs.mounts import nfs_mounts, xprt_numbers
+from nfsrdma_tools.host.nfs.mounts import nfs_mounts
 from nfsrdma_tools.host.nfs.personality import ClientTransport, client_transports
+from nfsrdma_tools.host.nfs.sharing import xprt_numbers
 from nfsrdma_tools.host.nfs.sunrpc import Task, tasks
 from nfsrdma_tools.host.nfsd import nfsctl, threadless
 from nfsrdma_tools.host.rdma import ports as rdma_ports

@@ -21,8 +21,11 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.files import state_dir
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, readahead
+from nfsrdma_tools.host.nfs.mount_state import state
 from nfsrdma_tools.host.nfs.mounting import MountRequest, mount, unmount
-from nfsrdma_tools.host.nfs.mounts import Mount, Target, find, mounts, sharing, state
+from nfsrdma_tools.host.nfs.mounts import Mount, find, mounts
+from nfsrdma_tools.host.nfs.sharing import sharing
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.undo import Journal, journal, recover
 
@@ -217,7 +220,7 @@ def killed() -> dict[str, object]:
     child = (
         "import os, signal; from pathlib import Path\n"
         "from nfsrdma_tools.host.nfs.mounting import MountRequest, mount\n"
-        "from nfsrdma_tools.host.nfs.mounts import Target\n"
+        "from nfsrdma_tools.host.nfs.target import Target\n"
         "from nfsrdma_tools.undo import journal\n"
         "with journal() as book:\n"
         f"    mount(MountRequest(Target.parse('{TARGET}'), Path('{HERE}')), book)\n"
