@@ -21,7 +21,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError, one_line
@@ -79,6 +79,8 @@ _PROMPT = re.compile(rb"\[?[\w.-]{1,64}@[^$#%]{0,120}[$#%] *")
 _MOST_FILES = 50_000
 _MOST_BYTES = 64 << 20
 _MOST_IN_FILE = 8 << 20
+_HEADERS = (b"L", b"K", b"x", b"g", b"X")
+"""Types of headers of GNU tar (long name, long link) and pax, that of Solaris included."""
 _MOST_HEADER = 64 << 10
 """Bytes of a header of pax or GNU tar, such as a long name."""
 _MOST_UNPACKED = _MOST_BYTES + _MOST_FILES * 1024
@@ -142,16 +144,16 @@ def _member() -> type[tarfile.TarInfo]:
     class Member(tarfile.TarInfo):
         """A member whose headers of pax and GNU tar are short."""
 
-        def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
-            header = self.type in (
-                tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK,
-                tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
-            )  # fmt: skip
-            if header and not 0 <= self.size <= _MOST_HEADER:
-                raise tarfile.ReadError(f"a header has {self.size} bytes, expected {_MOST_HEADER}")
-            if self.type == tarfile.GNUTYPE_SPARSE or self.size < 0:
+        @classmethod
+        def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+            """The member that a block describes; ReadError if it is a long header, or sparse."""
+            found = super().frombuf(buf, encoding, errors)
+            if found.type in _HEADERS and not 0 <= found.size <= _MOST_HEADER:
+                what = f"a header has {found.size} bytes, expected {_MOST_HEADER}"
+                raise tarfile.ReadError(what)
+            if found.type == tarfile.GNUTYPE_SPARSE or found.size < 0:
                 raise tarfile.ReadError("it has a sparse member")
-            return super()._proc_member(tar)  # type: ignore[misc,no-any-return]
+            return found
 
     return Member
 
@@ -214,7 +216,8 @@ class _Copy:
                             self._write(member.name, data.read(_MOST_IN_FILE))
                         # a stream keeps all that it has read
                         tar.members.clear()  # type: ignore[attr-defined]
-        except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
+        # RecursionError: tarfile reads a header that describes the next one by a recursion
+        except (tarfile.TarError, EOFError, ValueError, RecursionError, zlib.error) as error:
             what = f"{path} is neither a folder nor a bundle: {one_line(str(error))}"
             raise UserError(what, _MAKE) from error
         except OSError as error:

@@ -360,6 +360,8 @@ def bombs() -> dict[str, bytes]:
     long = member("x", tarfile.GNUTYPE_LONGNAME)
     long.size = 600 << 20
     many = b"".join(member(f"etc/{at}").tobuf() for at in range(60_000))
+    # each describes the next one
+    chain = b"".join(member("x", tarfile.GNUTYPE_LONGNAME).tobuf() for _ in range(5_000))
     huge = member("etc/fstab")
     huge.size = 8 << 30
     packed = zlib.compressobj(6, wbits=zlib.MAX_WBITS | 16)
@@ -372,14 +374,15 @@ def bombs() -> dict[str, bytes]:
         "plain pax header": header.tobuf() + bytes(1 << 16),
         "long name": gzip.compress(long.tobuf() + bytes(1 << 20)),
         "many members": gzip.compress(many),
+        "many headers": gzip.compress(chain),
         "gzip of zeros": endless + packed.flush(),
         "random": os.urandom(5000),
     }
 
 
 @pytest.mark.parametrize("what", (
-    "bzip2", "xz", "pax header", "plain pax header", "long name", "many members", "gzip of zeros",
-    "random",
+    "bzip2", "xz", "pax header", "plain pax header", "long name", "many members", "many headers",
+    "gzip of zeros", "random",
 ))  # fmt: skip
 def test_an_archive_that_expands_is_one_line(what: str, tmp_path: Path) -> None:
     file = tmp_path / "bundle"
