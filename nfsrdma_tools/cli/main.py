@@ -214,7 +214,7 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 EXTRAS = {
     **dict.fromkeys(("matplotlib", "numpy"), "report"),
     **dict.fromkeys(
-        ("bcrypt", "h11", "prometheus_client", "starlette", "textual", "uvicorn", "yaml"), "live"
+        ("bcrypt", "prometheus_client", "starlette", "textual", "uvicorn", "yaml"), "live"
     ),
 }
 """The extra of pyproject.toml that has a library, by the name that Python imports.

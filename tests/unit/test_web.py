@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP server on a socket: answers, access control, and clients that misbehave."""
 
+import asyncio
 import gzip
 import json
 import re
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.live.prometheus.metrics import Metrics
 from nfsrdma_tools.live.web.access import COOKIE, Access, is_loopback, new_token, read_token
 from nfsrdma_tools.live.web.broadcast import Hub
-from nfsrdma_tools.live.web.server import Address, Patient, application, http_server, parse_address
+from nfsrdma_tools.live.web.server import Address, Patient, Server, application, parse_address
 
 TOKEN = "a-word-that-is-long-enough"  # noqa: S105
 FILES = ("/", "/app.js", "/charts.js", "/dom.js", "/heat.js", "/icon.svg", "/reasons.js",
@@ -42,7 +44,7 @@ class Site:
         self.listener = Address("127.0.0.1", 0).bind()
         self.port = self.listener.getsockname()[1]
         self.trust = trust
-        self.web = http_server(application(self.hub, self.metrics, access, page), tls)
+        self.web = Server(application(self.hub, self.metrics, access, page), tls)
         self.thread = threading.Thread(target=self.web.run, kwargs={"sockets": [self.listener]})
         self.thread.start()
         while not self.web.started:
@@ -346,6 +348,44 @@ def test_an_incomplete_second_request_is_closed(hasty: Site) -> None:
         assert all_of(client).count(b"HTTP/1.1 200") == 1
 
 
+def test_an_answer_may_take_longer_than_a_request(hasty: Site) -> None:
+    """Also if the client sends a part of its next request meanwhile."""
+    with hasty.listen() as quiet, hasty.listen() as other:
+        other.sendall(b"GET /pa")
+        time.sleep(2 * Patient.patience)
+        hasty.hub.deliver(snapshot(1))
+        assert b"data:" in quiet.recv(4096)
+        assert b"data:" in other.recv(4096)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /pa"])
+def test_a_connection_ends_after_a_part_of_a_request_during_an_answer(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The protocol alone, with a stand-in for uvicorn's, which may take requests at any time."""
+    monkeypatch.setattr(Patient, "patience", 0.01)
+
+    async def ended() -> list[str]:
+        ends: list[str] = []
+        transport = SimpleNamespace(
+            get_extra_info=lambda _: ("::1", 9), abort=lambda: ends.append("aborted")
+        )
+        client = Patient(asyncio.Protocol(), set())
+        client.connection_made(transport)
+        with client.answering():
+            await asyncio.sleep(0.1)
+            ends.append("answered")
+            client.data_received(sent) if sent else None
+            with client.answering():
+                pass
+            await asyncio.sleep(0.1)
+            ends.append("answered")
+        await asyncio.sleep(0.1)
+        return ends
+
+    assert asyncio.run(ended()) == ["answered", "answered", *(["aborted"] if sent else [])]
+
+
 @pytest.mark.parametrize(
     "said",
     [bytes(range(256)) * 4, b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00" * 9,
@@ -374,7 +414,7 @@ def test_a_client_that_does_not_read_is_disconnected(hasty: Site) -> None:
             if hasty.hub.listening == 1:
                 break
         until(lambda: hasty.hub.listening == 1)
-        until(lambda: len(hasty.web.server_state.connections) == 1)
+        until(lambda: len(hasty.web.clients) == 1)
     stuck.close()
 
 
@@ -383,7 +423,7 @@ def test_the_number_of_connections_is_limited(monkeypatch: pytest.MonkeyPatch) -
     small = Site()
     try:
         clients = [small.open() for _ in range(30)]
-        until(lambda: len(small.web.server_state.connections) <= 5)
+        until(lambda: len(small.web.clients) <= 5)
         for client in clients:
             client.close()
         # also those that the server had not accepted yet

@@ -5,31 +5,29 @@
 the application: the page and its files, events, the last hour, and metrics, which only read.  It
 runs uvicorn with limits: clients that are slow, send too much or send nonsense are disconnected.
 uvicorn limits the size of a request's head and the number of concurrent requests.  It does not
-limit how long a client takes for its TLS handshake, for its request and to read the answer.
+limit how long a client takes for its TLS handshake, for its request and to read the answer: here,
+the event loop does, with a protocol of asyncio between its transports and uvicorn.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import gzip
 import importlib.resources
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.live.collect.host_statistics import mount_namespace
@@ -46,10 +44,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Address",
     "Patient",
+    "Server",
     "Service",
     "access_to",
     "application",
-    "http_server",
     "parse_address",
     "serve",
 ]
@@ -134,7 +132,7 @@ def serve(options: FeedOptions, service: Service, report: Callable[[str], None])
     tls = config.tls.context() if config and config.tls else None
     with ExitStack() as stack:
         sockets = [stack.enter_context(address.bind()) for address in service.addresses]
-        web = http_server(application(hub, metrics, access, service.page), tls)
+        web = Server(application(hub, metrics, access, service.page), tls)
         with fed(options, deliver, lambda: setattr(web, "should_exit", True)):
             for address, listener in zip(service.addresses, sockets, strict=True):
                 bound = address._replace(port=listener.getsockname()[1])
@@ -172,53 +170,81 @@ def _line(url: str, service: Service, token: str) -> str:
 _HEAD_BYTES = 16 << 10
 _MOST_CONNECTIONS = 320
 _PATIENCE = 10.0
-_COMPLETE = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
 
 
-class Patient(H11Protocol):
-    """HTTP/1.1 that waits ``patience`` seconds for a request, and as long for a stuck reader."""
+class Patient(asyncio.Protocol):
+    """Passes a connection on to a protocol of uvicorn, and closes it if the client is too slow.
+
+    The client has ``patience`` seconds for a request, and as long for an answer that it does not
+    read.
+    """
 
     patience = _PATIENCE
     most = _MOST_CONNECTIONS
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, inner: asyncio.Protocol, clients: set[Patient]) -> None:
+        self.ends: _Ends = (None, None)
+        self._inner, self._clients = inner, clients
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._answers, self._more = 0, False
 
     def connection_made(self, transport: Any) -> None:
         """A client connected: its request is due within ``patience`` seconds."""
-        super().connection_made(transport)
-        if len(self.connections) > self.most:
+        self._transport = transport
+        self.ends = _ends(transport.get_extra_info(name) for name in ("peername", "sockname"))
+        self._clients.add(self)
+        self._inner.connection_made(transport)
+        if len(self._clients) > self.most:
             transport.abort()
         self._start("request")
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request arrived: stop waiting when the request is complete."""
-        super().data_received(data)
-        if self.conn.their_state in _COMPLETE:
-            self._stop("request")
+        """A part of a request arrived."""
+        if self._answers:
+            self._more = True
         else:
             self._start("request")
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """The client sends no more."""
+        return self._inner.eof_received()
 
     def pause_writing(self) -> None:
         """The client does not read its answer."""
-        super().pause_writing()
+        self._inner.pause_writing()
         self._start("reader")
 
     def resume_writing(self) -> None:
         """The client reads again."""
-        super().resume_writing()
+        self._inner.resume_writing()
         self._stop("reader")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed: cancel its timers."""
+        self._clients.discard(self)
         for name in list(self._timers):
             self._stop(name)
-        super().connection_lost(exc)
+        self._inner.connection_lost(exc)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """The request is complete; in the block, the application answers it."""
+        self._answers += 1
+        self._stop("request")
+        try:
+            yield
+        finally:
+            self._answers -= 1
+            if self._more and not self._answers:
+                # the next request, or a part of it, arrived meanwhile
+                self._more = False
+                self._start("request")
 
     def _start(self, name: str) -> None:
         if name not in self._timers:
-            self._timers[name] = self.loop.call_later(self.patience, self.transport.abort)
+            loop = asyncio.get_running_loop()
+            self._timers[name] = loop.call_later(self.patience, self._transport.abort)
 
     def _stop(self, name: str) -> None:
         timer = self._timers.pop(name, None)
@@ -226,43 +252,77 @@ class Patient(H11Protocol):
             timer.cancel()
 
 
-class _Server(uvicorn.Server):
-    """It checks twice a second whether it has to stop; uvicorn's own loop wakes up ten times."""
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen; with TLS, a handshake has ``patience`` seconds, too."""
-        if self.config.ssl:
-            loop = asyncio.get_running_loop()
-            limited = functools.partial(loop.create_server, ssl_handshake_timeout=Patient.patience)
-            # uvicorn has no option for it, and asyncio waits for 60 s by default
-            setattr(loop, "create_server", limited)  # noqa: B010 - mypy rejects the assignment
-        await super().startup(sockets)
-
-    async def main_loop(self) -> None:
-        """Run until ``should_exit``."""
-        while not await self.on_tick(0):
-            await asyncio.sleep(0.5)
+_Ends = tuple[tuple[str, int | None] | None, tuple[str, int | None] | None]
+"""The addresses and ports of the client and of the server, as in the scope of ASGI."""
 
 
-def http_server(app: ASGIApp, tls: ssl.SSLContext | None = None) -> uvicorn.Server:
-    """A server of ``app``, to be run with ``sockets=[...]``; it logs only its own errors."""
-    config = uvicorn.Config(
-        app,
-        http=Patient,
-        ws="none",
-        loop="asyncio",
-        lifespan="on",
-        access_log=False,
-        log_level="error",
-        server_header=False,
-        limit_concurrency=_MOST_CONNECTIONS,
-        h11_max_incomplete_event_size=_HEAD_BYTES,
-        timeout_keep_alive=5,
-        timeout_graceful_shutdown=1,
-    )
-    config.load()
-    config.ssl = tls
-    return _Server(config)
+def _ends(addresses: Iterable[Any]) -> _Ends:
+    client, server = ((str(one[0]), one[1]) if one else None for one in addresses)
+    return client, server
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop of which each server passes connections through Patient, and TLS if given.
+
+    uvicorn has no options for it, and asyncio waits 60 s for a handshake by default.
+    """
+
+    def __init__(self, clients: set[Patient], tls: ssl.SSLContext | None) -> None:
+        super().__init__()
+        self._clients, self._tls = clients, tls
+
+    async def create_server(self, protocol_factory: Any, *args: Any, **more: Any) -> Any:
+        """Listen, as asyncio does."""
+        if self._tls:
+            more |= {"ssl": self._tls, "ssl_handshake_timeout": Patient.patience}
+        return await super().create_server(
+            lambda: Patient(protocol_factory(), self._clients), *args, **more
+        )
+
+
+class Server(uvicorn.Server):
+    """A server of an application, with limits for its ``clients``; it logs only its own errors."""
+
+    def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None = None) -> None:
+        self.clients: set[Patient] = set()
+        self._tls = tls
+        config = uvicorn.Config(
+            self._timed(app),
+            http="h11",
+            ws="none",
+            lifespan="on",
+            access_log=False,
+            log_level="error",
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=_MOST_CONNECTIONS,
+            h11_max_incomplete_event_size=_HEAD_BYTES,
+            timeout_keep_alive=5,
+            timeout_graceful_shutdown=1,
+        )
+        super().__init__(config)
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve on these sockets until ``should_exit``."""
+        with asyncio.Runner(loop_factory=lambda: _Loop(self.clients, self._tls)) as runner:
+            runner.run(self.serve(sockets=sockets))
+
+    def _timed(self, app: ASGIApp) -> ASGIApp:
+        """The application, which is called when a request is complete: its body is dropped."""
+
+        async def timed(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            while (await receive()).get("more_body"):
+                pass
+            ends = _ends((scope["client"], scope["server"]))
+            # a client that has gone is none of them
+            client = next((one for one in self.clients if one.ends == ends), None)
+            with client.answering() if client else nullcontext():
+                await app(scope, receive, send)
+
+        return timed
 
 
 _FOLDER = importlib.resources.files("nfsrdma_tools.live.web") / "page"
