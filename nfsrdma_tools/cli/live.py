@@ -181,7 +181,7 @@ def exporter(
 
 
 def _serve(options: FeedOptions, addresses: list[str], **more: Any) -> None:
-    from nfsrdma_tools.live.collect.host_statistics import described_namespace
+    from nfsrdma_tools.live.collect.namespace import described_namespace
     from nfsrdma_tools.live.web.server import Service, parse_address, serve
 
     service = Service([parse_address(address) for address in addresses], **more)

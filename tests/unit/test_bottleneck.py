@@ -18,7 +18,9 @@ from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.nfsd.nfsctl import PoolCounts
 from nfsrdma_tools.live.analyze.bottleneck import limit, server_limit, with_limits
 from nfsrdma_tools.live.collect.busy_threads import BusyThreads
-from nfsrdma_tools.live.collect.host_statistics import ClientFinder, HostReader, Readings
+from nfsrdma_tools.live.collect.client_finder import ClientFinder
+from nfsrdma_tools.live.collect.host_statistics import HostReader
+from nfsrdma_tools.live.collect.readings import Readings
 from nfsrdma_tools.live.snapshot import (
     Cpu,
     Credits,
@@ -267,11 +269,11 @@ def test_the_disk_below_an_export(host: HostReader, tmp_path: Path) -> None:
     before = replace(host.read(), at=0)
     stats.write_text(DISKSTATS.format(110, 250, 5990, 12200))
     now = replace(host.read(), at=10**9)
-    host._find_exported(now.disks)
-    assert host._disks(now, before) == (Disk("dm-0", "/srv/data", 0.99, 3.2, 60),)
-    assert host._disks(before, before) == ()
+    host._server._find_exported(now.disks)
+    assert host._server._disks(now, before) == (Disk("dm-0", "/srv/data", 0.99, 3.2, 60),)
+    assert host._server._disks(before, before) == ()
     # the counters restarted
-    assert host._disks(replace(before, at=2 * 10**9), now) == ()
+    assert host._server._disks(replace(before, at=2 * 10**9), now) == ()
 
 
 def test_a_disk_by_the_name_of_its_device(tmp_path: Path) -> None:

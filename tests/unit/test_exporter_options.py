@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nfsrdma_tools.cli.main import app
-from nfsrdma_tools.live.collect import host_statistics
+from nfsrdma_tools.live.collect import namespace
 from nfsrdma_tools.live.feed import FeedOptions
 from nfsrdma_tools.live.prometheus.families import COLLECTORS, MOST_SERIES, NAMES
 from nfsrdma_tools.live.web import server
@@ -119,7 +119,7 @@ def test_in_a_container_the_way_to_the_hosts_mounts_is_said(
     monkeypatch: pytest.MonkeyPatch, links: dict[str, str], hint: bool
 ) -> None:
     known = {"/proc/self/ns/mnt": "mnt:[7]", **{f"/proc/{k}": v for k, v in links.items()}}
-    monkeypatch.setattr(host_statistics, "_link", lambda path: known.get(str(path), ""))
-    text = host_statistics.described_namespace()
+    monkeypatch.setattr(namespace, "_link", lambda path: known.get(str(path), ""))
+    text = namespace.described_namespace()
     assert text.startswith("the mounts are those in /proc/self/mountinfo, mount namespace 7")
     assert ("--path.procfs" in text) == hint

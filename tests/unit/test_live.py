@@ -26,16 +26,13 @@ from nfsrdma_tools.host.nfs.personality import ClientTransport
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.rdma import ports as rdma_ports
 from nfsrdma_tools.live import snapshot_json
-from nfsrdma_tools.live.collect import host_statistics, probe_statistics
-from nfsrdma_tools.live.collect.host_statistics import (
-    ClientFinder,
-    HostReader,
-    PendingRpcs,
-    Readings,
-    RpcClients,
-    mount_namespace,
-)
+from nfsrdma_tools.live.collect import mount_statistics, probe_statistics
+from nfsrdma_tools.live.collect.client_finder import ClientFinder, RpcClients
+from nfsrdma_tools.live.collect.host_statistics import HostReader
+from nfsrdma_tools.live.collect.namespace import mount_namespace
+from nfsrdma_tools.live.collect.pending_rpcs import PendingRpcs
 from nfsrdma_tools.live.collect.probe_statistics import on_mounts
+from nfsrdma_tools.live.collect.readings import Readings
 from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.feed import Feed, FeedOptions
 from nfsrdma_tools.live.snapshot import (
@@ -71,7 +68,7 @@ def reader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HostReader:
 
 
 def read(reader: HostReader, mountstats: str) -> Readings:
-    reader._machine.of_process("mountstats").write_text(mountstats)
+    reader._mounts._machine.of_process("mountstats").write_text(mountstats)
     return reader.read()
 
 
@@ -155,9 +152,9 @@ def test_a_new_mount_in_the_same_place_has_no_counts(
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     assert old in text
     before = read(reader, text)
-    info = mountinfo.read_text(reader._info)
+    info = mountinfo.read_text(reader._mounts._info)
     types = old.replace("fstype", " -"), new.replace("fstype", " -")
-    reader._info.write_text(info.replace(*types, 1))
+    reader._mounts._info.write_text(info.replace(*types, 1))
     mounts = reader.mounts(read(reader, text.replace(old, new, 1)), before)
     (mount,) = (each for each in mounts if each.directory == "/mnt/a")
     assert not mount.did_something
@@ -235,7 +232,7 @@ def test_counters_of_a_personality_restart_with_its_connection() -> None:
         return Readings(transports={3: one})
 
     def found(now: Readings, before: Readings) -> Personality | None:
-        return host_statistics._with_personality(xprt(), now, before).personality
+        return mount_statistics._with_personality(xprt(), now, before).personality
 
     before = state(cache_hits=7, cache_misses=2)
     after = state(cache_hits=9, cache_misses=2)
@@ -262,15 +259,15 @@ def test_a_look_for_clients_that_failed_is_repeated(
             raise answer
         return answer
 
-    monkeypatch.setattr("nfsrdma_tools.live.collect.host_statistics.clients", clients)
+    monkeypatch.setattr("nfsrdma_tools.live.collect.client_finder.clients", clients)
     monkeypatch.setattr(ClientFinder, "look_up", LOOK)
     now = reader.read()
     for _ in range(2):
         reader.mounts(now, now)
-        thread = reader.clients._thread
+        thread = reader._mounts._clients._thread
         assert thread
         thread.join()
-    assert reader.clients.known.clients == {"/mnt": 3}
+    assert reader._mounts._clients.known.clients == {"/mnt": 3}
 
 
 def test_a_pending_rpc_has_an_age(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,7 +293,7 @@ def test_a_mount_that_is_not_in_fstab_has_the_transport_of_its_port(
 ) -> None:
     line = f"44 29 0:45 / /var/lib/kubelet/x rw - nfs4 s:/e rw,{options},addr=10.9.1.1\n"
     effects = [Effect.of(entry, "rpcrdma") for entry in mountinfo.parse(line)]
-    (found,) = host_statistics._grouped(effects, {})
+    (found,) = mount_statistics._grouped(effects, {})
     assert (found.transport, found.asked, found.has_another) == (transport, asked, another)
 
 

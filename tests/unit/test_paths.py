@@ -30,7 +30,7 @@ from nfsrdma_tools.host.nfs import (
 )
 from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.nfs.target import Target
-from nfsrdma_tools.live.collect.host_statistics import ClientFinder, RpcClients
+from nfsrdma_tools.live.collect.client_finder import ClientFinder, RpcClients
 from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.feed import FeedOptions
 from nfsrdma_tools.live.web import server

@@ -6,7 +6,7 @@ from dataclasses import replace
 from unit.snapshots_made import changed, mount, snapshot, xprt
 
 from nfsrdma_tools.live.analyze.stalls import EventFinder
-from nfsrdma_tools.live.collect.host_statistics import RpcClients
+from nfsrdma_tools.live.collect.client_finder import RpcClients
 from nfsrdma_tools.live.collect.probe_statistics import connection_events
 from nfsrdma_tools.live.snapshot import Credits, Event, Port, Waiting
 from nfsrdma_tools.probes.sets.connections import Event as Heard

@@ -21,7 +21,8 @@ from nfsrdma_tools.host.nfsd.serving import Serving
 from nfsrdma_tools.host.nfsd.threadless import Threadless
 from nfsrdma_tools.host.state import ServerState, server_state
 from nfsrdma_tools.host.tunables import Tunable
-from nfsrdma_tools.live.collect.host_statistics import ClientFinder, HostReader
+from nfsrdma_tools.live.collect.client_finder import ClientFinder
+from nfsrdma_tools.live.collect.host_statistics import HostReader
 from nfsrdma_tools.undo import Journal
 
 ZEROS = " 0" * 15

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.live.collect.host_statistics import RpcClients
+from nfsrdma_tools.live.collect.client_finder import RpcClients
 from nfsrdma_tools.live.snapshot import (
     Ahead,
     Chunks,
@@ -272,7 +272,7 @@ def _credits(
 
     Our transport module has a row per connection.  The kernel's has a row per client, which may
     have several connections: the row has the number of Calls that waited, and sysfs has the credits
-    of each connection (host_statistics.py).
+    of each connection (mount_statistics.py).
     """
     rows = [credits[owner] for owner in owners if owner in credits]
     if mount.transport == "nfsrdma":

@@ -18,13 +18,10 @@ from typing import Any
 
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs.sunrpc import tasks
-from nfsrdma_tools.live.collect.host_statistics import (
-    ClientFinder,
-    HostReader,
-    PendingRpcs,
-    Readings,
-    host_name,
-)
+from nfsrdma_tools.live.collect.client_finder import ClientFinder
+from nfsrdma_tools.live.collect.host_statistics import HostReader
+from nfsrdma_tools.live.collect.namespace import host_name
+from nfsrdma_tools.live.collect.pending_rpcs import PendingRpcs
 from nfsrdma_tools.live.collect.probe_statistics import (
     ProbeReader,
     clients,
@@ -33,6 +30,7 @@ from nfsrdma_tools.live.collect.probe_statistics import (
     on_mounts,
     with_layers,
 )
+from nfsrdma_tools.live.collect.readings import Readings
 from nfsrdma_tools.live.snapshot import Server, Snapshot
 from nfsrdma_tools.probes.probe_sets import NAMES
 from nfsrdma_tools.probes.program import Pair, present

@@ -30,7 +30,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.live.collect.host_statistics import mount_namespace
+from nfsrdma_tools.live.collect.namespace import mount_namespace
 from nfsrdma_tools.live.feed import FeedOptions, fed
 from nfsrdma_tools.live.prometheus.families import MOST_SERIES, NAMES
 from nfsrdma_tools.live.prometheus.metrics import Metrics
