@@ -23,6 +23,7 @@ from nfsrdma_tools.errors import UserError
 __all__ = [
     "FileChange",
     "lib_dir",
+    "make_state_dir",
     "opened_regular",
     "raw",
     "read",
@@ -183,8 +184,13 @@ def _copy_attributes(path: Path, draft: Path, mode: int) -> None:
 
 
 def state_dir() -> Path:
-    """The folder of journals and locks: $NFSRDMA_STATE, or /run/nfsrdma."""
-    path = Path(os.environ.get("NFSRDMA_STATE", "/run/nfsrdma"))
+    """The folder of journals and locks, which may not exist: $NFSRDMA_STATE, or /run/nfsrdma."""
+    return Path(os.environ.get("NFSRDMA_STATE", "/run/nfsrdma"))
+
+
+def make_state_dir() -> Path:
+    """Make the folder of journals and locks.  UserError if this user may not write to it."""
+    path = state_dir()
     with contextlib.suppress(OSError):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not os.access(path, os.W_OK | os.X_OK):

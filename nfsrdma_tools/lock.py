@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.files import state_dir
+from nfsrdma_tools.files import make_state_dir
 
 __all__ = ["file_lock", "host_lock", "try_file_lock", "try_folder_lock"]
 
@@ -33,7 +33,7 @@ def host_lock(kind: str, name: str | Path = "", busy: UserError | None = None) -
     import hashlib  # readers of a state import this file, and it loads a library
 
     end = f"-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}" if name else ""
-    with file_lock(state_dir() / f"{kind}{end}.lock", busy):
+    with file_lock(make_state_dir() / f"{kind}{end}.lock", busy):
         yield
 
 

@@ -27,7 +27,7 @@ from nfsrdma_tools import etab, files, identity
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.etab import Exported
-from nfsrdma_tools.files import state_dir
+from nfsrdma_tools.files import make_state_dir, state_dir
 from nfsrdma_tools.identity import MountIdentity, mounts_on
 
 __all__ = [
@@ -469,7 +469,7 @@ def _recovered(path: Path) -> list[str]:
 
 def _own_path() -> Path:
     owner = identity.of_this_process()
-    return state_dir() / f"{owner}-{os.urandom(4).hex()}.undo"
+    return make_state_dir() / f"{owner}-{os.urandom(4).hex()}.undo"
 
 
 def _reason(error: Exception) -> str:

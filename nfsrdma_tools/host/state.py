@@ -64,6 +64,8 @@ class StateFile(Generic[_T]):
             return self._parse(json.loads(path.read_text()))
         except FileNotFoundError:
             return None
+        except PermissionError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}", "run this as root") from error
         except (ValueError, TypeError, KeyError) as error:
             hint = "correct it, or move it away: the changes that it records cannot be undone then"
             raise UserError(f"{path} is damaged: {error}", hint) from error
@@ -72,6 +74,8 @@ class StateFile(Generic[_T]):
         """Write the file in one step; for None remove it, and its folder if that is empty then."""
         path = self.path(root)
         if state is not None:
+            if self._until_reboot:
+                files.make_state_dir()
             files.write_atomically(path, json.dumps(self._dump(state), indent=1) + "\n")
             return
         files.remove(path)

@@ -14,7 +14,7 @@ from pathlib import Path
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfsd import nfsctl, serving
 from nfsrdma_tools.host.nfsd.exports import Export
-from nfsrdma_tools.files import state_dir
+from nfsrdma_tools.files import make_state_dir
 from nfsrdma_tools.undo import journal, recover
 
 def sh(script):
@@ -29,7 +29,7 @@ def snapshot():
     files = [p for place in map(Path, places) for p in (place, *sorted(place.rglob("*")))]
     return {
         "files": {str(p): p.read_text() if p.is_file() else "" for p in files if p.exists()},
-        "journals": os.listdir(state_dir()),
+        "journals": os.listdir(make_state_dir()),
         "exports": said("exportfs", "-v"),
         "portlist": sorted(Path("/proc/fs/nfsd/portlist").read_text().split("\\n")),
         "threads": Path("/proc/fs/nfsd/threads").read_text(),

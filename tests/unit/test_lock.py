@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.state import module_state, server_state, tune_state
+from nfsrdma_tools.host.state import ModuleState, module_state, server_state, tune_state
 from nfsrdma_tools.lock import file_lock, host_lock, try_file_lock, try_folder_lock
 
 
@@ -21,6 +21,14 @@ from nfsrdma_tools.lock import file_lock, host_lock, try_file_lock, try_folder_l
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
     return tmp_path / "state"
+
+
+def test_only_a_writer_makes_the_folder_of_locks(state: Path) -> None:
+    assert module_state.load() is None
+    assert not state.exists()
+    module_state.save(ModuleState("/x.ko"))
+    assert state.stat().st_mode & 0o777 == 0o700
+    assert module_state.load() == ModuleState("/x.ko")
 
 
 def test_a_lock_file_has_one_holder_and_goes_with_it(tmp_path: Path) -> None:

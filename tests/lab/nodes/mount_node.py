@@ -19,7 +19,7 @@ from typing import Any
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.files import state_dir
+from nfsrdma_tools.files import make_state_dir
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, readahead
 from nfsrdma_tools.host.nfs.mount_state import state
 from nfsrdma_tools.host.nfs.mounting import MountRequest, mount, unmount
@@ -193,7 +193,8 @@ def hanging() -> dict[str, object]:
     left = [str(made.directory) for made in mounts()]
     return {
         "limited": [limited.returncode, limited.stderr], "stopped": [child.returncode, said],
-        "running": running, "left": left, "journals": [str(path) for path in state_dir().iterdir()],
+        "running": running, "left": left,
+        "journals": [str(path) for path in make_state_dir().iterdir()],
     }  # fmt: skip
 
 
