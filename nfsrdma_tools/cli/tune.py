@@ -51,14 +51,6 @@ def apply(
         Path | None,
         argument("STORE", "Sweep whose best cell to apply (default: the values of options)."),
     ] = None,
-    directory: Annotated[
-        Path | None,
-        argument(
-            "DIR",
-            "Mount point (default: the mount of the sweep's target).",
-            complete=complete_mount,
-        ),
-    ] = None,
     transport: Annotated[
         str,
         option(
@@ -70,7 +62,9 @@ def apply(
     mount: Annotated[
         Path | None,
         option(
-            "DIR", "Mount point of the values; required without STORE.", complete=complete_mount
+            "DIR",
+            "Mount point; required without STORE (default: the mount of the sweep's target).",
+            complete=complete_mount,
         ),
     ] = None,
     rsize: Annotated[str | None, rsize_option(_UNCHANGED)] = None,
@@ -92,13 +86,14 @@ def apply(
     from nfsrdma_tools.host.tune import tuning
 
     sizes = (rsize, wsize, read_ahead, read_ahead_kb)
-    if (store is None) == (mount is None) or (store and any(s is not None for s in sizes)):
+    given = any(size is not None for size in sizes)
+    if given if store else mount is None:
         what = "tune apply needs either a STORE, or --mount DIR with values"
         raise UsageError(what, "see `nfsrdma tune apply --help`")
     if not dry_run:
         _require_root()
     request = (
-        request_of_store(store, directory, transport)
+        request_of_store(store, mount, transport)
         if store
         else request_of_values(mount or Path(), *sizes)
     )
@@ -209,7 +204,7 @@ def _mounted(plan: Plan) -> Path:
     directories = [m.directory for m in mounts.mounts() if str(m.target) == plan.target]
     if len(directories) != 1:
         what = f"{plan.target} is mounted on {len(directories)} directories"
-        raise UserError(what, "give the mount point: STORE DIR")
+        raise UserError(what, "give the mount point: --mount DIR")
     return directories[0]
 
 

@@ -153,6 +153,8 @@ def test_h_prints_the_help(words: tuple[str, ...], tmp_path: Path) -> None:
         (("link", "add", "rxe0", "type", "rxe"), 2, "the network device is missing"),
         (("link", "add", "rxe0", "mtu", "9000"), 2, "cannot parse 'mtu 9000'"),
         (("tune", "apply"), 2, "needs either a STORE, or --mount"),
+        (("tune", "apply", "s.db", "--rsize", "1M"), 2, "needs either a STORE, or --mount"),
+        (("tune", "apply", "s.db", "--mount", "/mnt", "--dry-run"), 1, "s.db"),
     ],
 )
 def test_an_error_is_one_line_and_a_status_without_a_traceback(
