@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -94,22 +93,20 @@ def _with_ping(findings: Sequence[Finding], server: str) -> list[Finding]:
 
 
 def _over_rdma(server: str) -> Finding:
+    from nfsrdma_tools.cli.ping import remedy
     from nfsrdma_tools.client.ping import ping
     from nfsrdma_tools.host.checks import Finding
 
-    name = f"rdma {server}"
+    name, address = f"rdma {server}", f"[{server}]" if ":" in server else server
     try:
-        seen = ping(f"[{server}]" if ":" in server else server)
+        seen = ping(address)
     except UserError as error:
-        remedy = f"{error.hint}; or mount to test RDMA"
-        return Finding(name, "unknown", f"not tried: {error.message}", remedy=remedy)
+        advice = f"{error.hint}; or mount to test RDMA"
+        return Finding(name, "unknown", f"not tried: {error.message}", remedy=advice)
     except OSError as error:
         text = error.strerror or str(error)
-        if error.errno in _NOT_TRIED:
-            # the checks of links and routes have the cause
-            return Finding(
-                name, "unknown", f"not tried: {text}", remedy="modprobe rdma_ucm, as root"
-            )
+        if hint := remedy(error, address):
+            return Finding(name, "unknown", f"not tried: {text}", remedy=hint)
         return Finding(name, "error", text, "a connection", _REMEDY)
     terms = seen.terms
     text = f"{terms.address} answers on RDMA {seen.port} by {terms.device}"
@@ -117,8 +114,6 @@ def _over_rdma(server: str) -> Finding:
     return Finding(name, "ok", text)
 
 
-# no device, or no access to it
-_NOT_TRIED = (errno.ENODEV, errno.ENOENT, errno.EACCES, errno.EPERM)
 _REMEDY = "check that nfsd listens on RDMA (on the server: nfsrdma doctor), and the firewalls"
 
 

@@ -49,7 +49,7 @@ def add(
     words: Annotated[
         list[str] | None,
         argument(
-            "KEYWORD VALUE", "type TYPE or netdev NETDEV, as in rdma(8) (default: the options)."
+            "KEYWORD VALUE", "type TYPE or netdev NETDEV, as in rdma(8); default: the options."
         ),
     ] = None,
     netdev: Annotated[
@@ -57,7 +57,7 @@ def add(
     ] = "",
     kind: Annotated[
         str,
-        option("TYPE", "rxe (RoCE), siw (iWARP) or card (modelled card) (default: rxe).", "--type"),
+        option("TYPE", "rxe (RoCE), siw (iWARP) or card (modelled card); default: rxe.", "--type"),
     ] = "",
     dry_run: DryRun = False,
     as_json: Json = False,

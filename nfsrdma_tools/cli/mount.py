@@ -64,7 +64,7 @@ def mount(
         option(
             "NAME",
             "rdma (module rpcrdma of the kernel), nfsrdma (module of this project) or tcp; append "
-            "6, as in rdma6, to require IPv6 (default without it: IPv4 if the server has it) "
+            "6, as in rdma6, to require IPv6. Without it, IPv4 is used if the server has it "
             "(default: rdma; nfsrdma with --personality or --optimistic).",
             complete=complete_transport,
         ),

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from nfsrdma_tools.cli.options import Json, argument, default_signals, option
 from nfsrdma_tools.cli.output import print_json
-from nfsrdma_tools.errors import printable
+from nfsrdma_tools.errors import UserError, printable
 
 if TYPE_CHECKING:
     from nfsrdma_tools.client.ping import Ping
 
-__all__ = ["ping"]
+__all__ = ["ping", "remedy"]
 
 
 def ping(
@@ -36,13 +38,49 @@ def ping(
     """
     from nfsrdma_tools.client.ping import ping as measure
 
-    with default_signals():
-        found = measure(server, count, timeout)
+    try:
+        with default_signals():
+            found = measure(server, count, timeout)
+    except OSError as error:
+        hint = remedy(error, server)
+        if not hint:
+            raise
+        raise UserError(error.strerror or str(error), hint) from error
     if as_json:
         print_json(_facts(server, found))
         return
     for line in _lines(server, found):
         print(printable(line))
+
+
+def remedy(error: OSError, server: str) -> str:
+    """What to do if no connection to SERVER[:PORT] was tried; "" if one was."""
+    if error.errno not in _NOT_TRIED:
+        return ""
+    if not _RDMA_UCM.exists():
+        return "modprobe rdma_ucm, as root"
+    if error.errno != errno.ENODEV:
+        return "run this as root, or let this user open /dev/infiniband"
+    address = _address(server)
+    return f"use a device with a route to {address}, see: rdma link; ip route get {address}"
+
+
+def _address(server: str) -> str:
+    """The address of SERVER[:PORT]; its name if it has none."""
+    from nfsrdma_tools.client.place import split_server
+    from nfsrdma_tools.host.nfs.target import Target, UnknownHostError
+
+    host = split_server(server)[0].strip("[]")
+    try:
+        return Target(host, "/").addresses()[0]
+    except UnknownHostError:
+        return host
+
+
+# no device, or no access to it
+_NOT_TRIED = (errno.ENODEV, errno.ENOENT, errno.EACCES, errno.EPERM)
+# also if rdma_ucm is part of the kernel
+_RDMA_UCM = Path("/sys/class/misc/rdma_cm")
 
 
 def _facts(server: str, found: Ping) -> dict[str, object]:

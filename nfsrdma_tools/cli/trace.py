@@ -76,7 +76,7 @@ def trace(
         option(
             "PID",
             "Restrict to RPCs that process PID issues, without writeback by kernel threads "
-            "(chunks, latency) (default: all processes).",
+            "(chunks, latency; default: all processes).",
             least=1,
         ),
     ] = None,
@@ -92,7 +92,7 @@ def trace(
         str,
         option(
             "ADDRESS",
-            "Restrict to the client or network ADDRESS (server, connections) (default: all).",
+            "Restrict to the client or network ADDRESS (server, connections; default: all).",
         ),
     ] = "",
     as_json: Annotated[bool, flag("Print a line of JSON per report.", "--json", "-j")] = False,
@@ -107,7 +107,7 @@ def trace(
         Path | None,
         option(
             "FILE",
-            "Write the stacks of all reports for flame graph programs (cpu) (default: none).",
+            "Write the stacks of all reports for flame graph programs (cpu; default: none).",
         ),
     ] = None,
     source: From = None,

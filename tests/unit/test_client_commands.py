@@ -19,6 +19,7 @@ from device import COMMIT, FILE, FOLDER, LINK, READ, WRITE, Device
 from unit.device_fixtures import Recorder, device, device_library, recorder
 
 from nfsrdma_tools.cli import main
+from nfsrdma_tools.cli import ping as ping_command
 from nfsrdma_tools.cli.cp import cp
 from nfsrdma_tools.cli.doctor import _with_ping
 from nfsrdma_tools.cli.options import default_signals
@@ -205,6 +206,33 @@ def test_doctor_pings(
     assert (rdma.name, rdma.status) == ("rdma nas", status)
     assert rdma.found.startswith(words)
     assert bool(rdma.remedy) == (status != "ok")
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_without_a_route_the_remedy_depends_on_rdma_ucm(
+    is_loaded: bool, server: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    server.fail("event:resolve_addr", errno.ENODEV, times=1000)
+    monkeypatch.setattr(ping_command, "_RDMA_UCM", tmp_path / ("" if is_loaded else "none"))
+    tcp = ANSWERS._replace(name="server 192.0.2.9")
+    remedy = _with_ping([tcp], "192.0.2.9")[1].remedy
+    where = "use a device with a route to 192.0.2.9, see: rdma link; ip route get 192.0.2.9"
+    assert remedy == (where if is_loaded else "modprobe rdma_ucm, as root")
+    monkeypatch.setattr(sys, "argv", ["nfsrdma", "ping", "192.0.2.9:20049"])
+    with pytest.raises(SystemExit):
+        main.main()
+    said = "nfsrdma: 192.0.2.9: no RDMA device has a route to the server"
+    assert capsys.readouterr().err == f"{said} ({remedy})\n"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+def test_a_user_without_access_to_rdma_cm(
+    number: int, server: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server.fail("create_event_channel", number, times=1000)
+    monkeypatch.setattr(ping_command, "_RDMA_UCM", tmp_path)
+    assert _with_ping([ANSWERS], "nas")[1].remedy.startswith("run this as root")
 
 
 def test_doctor_without_the_library_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pages import PAGES, ROOT, Step, blocks, calls, spans
 from nfsrdma_tools.cli.main import app
 
 HAND_WRITTEN = [page for page in PAGES if not page.read_text().startswith("<!-- generated")]
+COMMANDS = ROOT / "docs/reference/commands.md"
 PROGRAM = typer.main.get_command(app)
 
 
@@ -158,6 +159,12 @@ def test_each_picture_is_shown_and_can_be_remade() -> None:
 def commands(page: Path) -> list[str]:
     """The commands of a page without their comments, in order."""
     return [re.sub(r"\s+# .*", "", step.command) for block in blocks(page) for step in block.steps]
+
+
+@pytest.mark.parametrize("page", [*HAND_WRITTEN, COMMANDS], ids=name)
+def test_no_message_has_two_brackets_in_a_row(page: Path) -> None:
+    said = re.findall(r"^(?:nfsrdma: |\* `).*", page.read_text(), re.M)
+    assert [line for line in said if re.search(r"[^\]]\([^()]*\) \(", line)] == []
 
 
 @pytest.mark.parametrize("page", HAND_WRITTEN, ids=name)
