@@ -8,12 +8,12 @@ from ipaddress import IPv4Address
 from typing import NamedTuple
 
 from nfsrdma_tools.capture.roce import Address, Endpoint
+from nfsrdma_tools.nfs_ports import RDMA_PORT
 
 __all__ = ["REJECT", "REPLY", "REQUEST", "CmMessage", "cm_message", "reply", "request", "use"]
 
 REQUEST, REJECT, REPLY, _USE = 0x10, 0x12, 0x13, 0x14
 _SIZE, _HEAD = 256, 24
-_NFS = 20049
 # the service identifier of RDMA IP CM for TCP's port space
 _SERVICE = 0x0000000001060000
 _IP_HEADER = 36
@@ -37,7 +37,7 @@ def request(local: int, client: Endpoint, server: Endpoint, number: int, private
     data = struct.pack(
         ">I4xQQ4xIIIIII",
         local,
-        _SERVICE | _NFS,
+        _SERVICE | RDMA_PORT,
         client.queue_pair,
         0,
         client.queue_pair << 8 | 16,

@@ -7,18 +7,18 @@ depends on the chunk lists of its transport header (RFC 8166, section 3.4).
 
 from __future__ import annotations
 
-import socket
 import struct
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import IPv6Address
 from typing import NamedTuple
 
 from nfsrdma_tools.capture.conversation import ConnectionName, Message
 from nfsrdma_tools.capture.header import MSG, NOMSG, Header, ReadSegment, Segment, header, packed
+from nfsrdma_tools.probes.maps import sockaddr
 
 __all__ = ["ORIGINS", "PARTS", "Assembler", "Part", "part"]
 
@@ -74,15 +74,10 @@ def part(raw: bytes) -> Part:
 # of the connections that are busy
 @lru_cache(maxsize=1024)
 def _address(raw: bytes) -> tuple[str, int]:
-    """Address and port in a structure sockaddr; an empty address if it has none."""
-    family, port = int.from_bytes(raw[:2], sys.byteorder), int.from_bytes(raw[2:4], "big")
-    if family == socket.AF_INET:
-        return socket.inet_ntop(socket.AF_INET, raw[4:8]), port
-    if family == socket.AF_INET6:
-        address = ip_address(raw[8:24])
-        mapped = getattr(address, "ipv4_mapped", None)
-        return str(mapped or address), port
-    return "", 0
+    """Address and port in a structure sockaddr; that of IPv4 if IPv6 maps one."""
+    address, port = sockaddr(raw)
+    mapped = IPv6Address(address).ipv4_mapped if ":" in address else None
+    return str(mapped or address), port
 
 
 class _Bytes:

@@ -14,6 +14,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
 from nfsrdma_tools.capture.files import ETHERNET, INFINIBAND
+from nfsrdma_tools.nfs_ports import ROCE_PORT
 
 __all__ = [
     "ACKNOWLEDGE",
@@ -43,7 +44,6 @@ READ_RESPONSES = (0x0D, 0x0E, 0x0F, 0x10)
 ACKNOWLEDGE = 0x11
 UD_SEND = 0x64
 
-_PORT = 4791
 _RETH = {0x06, 0x0A, 0x0B, READ_REQUEST}
 _AETH = {0x0D, 0x0F, 0x10, ACKNOWLEDGE}
 # immediate data, or the key to invalidate: last and only, of Sends and Writes
@@ -122,7 +122,7 @@ class _Envelope(NamedTuple):
 @lru_cache(maxsize=4096)
 def _envelope(source: Endpoint, target: Endpoint, length: int) -> _Envelope:
     """The headers in front of ``length`` bytes of BTH, payload and CRC."""
-    udp = struct.pack(">HHHH", 0xC000 | source.queue_pair & 0x3FFF, _PORT, length + 8, 0)
+    udp = struct.pack(">HHHH", 0xC000 | source.queue_pair & 0x3FFF, ROCE_PORT, length + 8, 0)
     if isinstance(source.address, IPv4Address):
         ether, network = _IPV4, _ipv4(source.address, target.address, length + 8)
     else:
@@ -213,7 +213,7 @@ def _from_ipv4(data: bytes, at: int, length: int) -> Packet | None:
 
 def _from_udp(data: bytes, at: int, length: int, ends: tuple[str, str]) -> Packet | None:
     _, port, size, _ = struct.unpack_from(">4H", data, at)
-    if port != _PORT:
+    if port != ROCE_PORT:
         return None
     # Ethernet pads short frames
     return _from_bth(data, at + 8, min(length, at + size), ends)

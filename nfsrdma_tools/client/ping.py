@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from nfsrdma_tools.client.place import split_server
 from nfsrdma_tools.client.session import PERSONALITIES, Terms, connect
+from nfsrdma_tools.nfs_ports import RDMA_PORT
 
 __all__ = ["Ping", "ping"]
 
@@ -50,13 +51,10 @@ def ping(server: str, count: int = 10, timeout: float = 10) -> Ping:
         terms = session.terms
     offered = PERSONALITIES if terms.extended else ()
     accepted = tuple(name for name in offered if _accepts(host, port, timeout, name))
-    return Ping(terms, port or _PORT, accepted, tuple(sorted(times)))
+    return Ping(terms, port or RDMA_PORT, accepted, tuple(sorted(times)))
 
 
 def _accepts(host: str, port: int, timeout: float, personality: str) -> bool:
     """Whether the server agrees to a personality: a connection asks for one."""
     with connect(host, port=port, timeout=timeout, personality=personality) as session:
         return personality in session.terms.personalities
-
-
-_PORT = 20049

@@ -18,6 +18,8 @@ CPUs that were online at both ends.
 
 psutil provides the modes (user, system, softirq, steal, ...) of all CPUs, /proc/stat those of each
 CPU, in ticks.  On a host without ticks on idle CPUs, its idle time is exact to a tick.
+parse_stat() does not use psutil: the dashboard may read the /proc of another root (--path.procfs),
+which psutil knows for the whole process only, and it needs four sums of each CPU per interval.
 
 /proc/PID/task/TID/schedstat has the run time of a thread.  The kernel updates it whenever it
 switches threads, and at each tick (sum_exec_runtime in kernel/sched/); it includes interrupts that

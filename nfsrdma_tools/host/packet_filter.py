@@ -18,9 +18,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
+from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT, ROCE_PORT
+
 __all__ = ["Answer", "Fate", "Flow", "Ruleset", "fate", "parse", "rules_of_input"]
 
-_PORT_NAMES = {"nfs": 2049, "nfsrdma": 20049, "roce": 4791}
+_PORT_NAMES = {"nfs": NFS_PORT, "nfsrdma": RDMA_PORT, "roce": ROCE_PORT}
 """Names of services(5): older nft prints them in place of numbers."""
 _PROTOCOLS = {"6": "tcp", "17": "udp"}
 _HOOKS = ("input", "prerouting", "ingress")

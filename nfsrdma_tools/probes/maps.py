@@ -38,6 +38,7 @@ __all__ = [
     "named",
     "row_of",
     "rows",
+    "sockaddr",
     "split",
     "text",
     "total",
@@ -299,14 +300,20 @@ def text(raw: bytes) -> str:
     return raw.split(b"\0", 1)[0].decode(errors="replace")
 
 
-def address(raw: bytes) -> str:
-    """The address in a ``struct sockaddr``, without its port; "" if it has none."""
-    family = int.from_bytes(raw[:2], sys.byteorder)
+def sockaddr(raw: bytes) -> tuple[str, int]:
+    """The address and the port in a ``struct sockaddr``; "" and 0 if it has none."""
+    family, port = int.from_bytes(raw[:2], sys.byteorder), int.from_bytes(raw[2:4], "big")
     if family == socket.AF_INET:
-        return socket.inet_ntop(socket.AF_INET, raw[4:8])
+        return socket.inet_ntop(socket.AF_INET, raw[4:8]), port
     if family == socket.AF_INET6:
-        return f"[{socket.inet_ntop(socket.AF_INET6, raw[8:24])}]"
-    return ""
+        return socket.inet_ntop(socket.AF_INET6, raw[8:24]), port
+    return "", 0
+
+
+def address(raw: bytes) -> str:
+    """The address in a ``struct sockaddr``, of IPv6 in brackets; "" if it has none."""
+    found, _ = sockaddr(raw)
+    return f"[{found}]" if ":" in found else found
 
 
 class Losses(NamedTuple):

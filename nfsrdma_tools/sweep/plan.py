@@ -289,8 +289,8 @@ class Plan:
 
     def mount_options(self, cell: Cell) -> str:
         """The options of mount(8) and fstab(5) for ``cell``; read-ahead and ``axes`` are none."""
-        from nfsrdma_tools.host.nfs.mounting import RDMA_PORT
         from nfsrdma_tools.host.transports import family
+        from nfsrdma_tools.nfs_ports import RDMA_PORT
 
         proto = family(cell.transport)
         words = [f"vers={self.vers}", f"proto={proto}{'6' * self.target.startswith('[')}"]

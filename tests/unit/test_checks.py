@@ -626,7 +626,7 @@ def test_a_container_may_not_see_the_nfsd_of_its_network(
 
 def test_a_server_that_refuses_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     # TCPMUX: nothing listens on it
-    monkeypatch.setattr(checks.nfs_server, "_NFS_PORT", 1)
+    monkeypatch.setattr(checks.nfs_server, "NFS_PORT", 1)
     found = one(checks.nfs_server.reach(Machine(server="127.0.0.1")))
     assert (found.status, found.found) == ("error", "no connection to TCP 1: Connection refused")
 

@@ -21,7 +21,7 @@ from nfsrdma_tools.host.nfs.fstab import RequestedOptions
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.nfs.units import UnitState
-from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT
+from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT
 
 __all__ = ["referrals", "requested"]
 
@@ -346,7 +346,7 @@ def _differences(
     if transport and transport[0] == "error":
         # the other options follow from it
         return
-    port = found.get("port", "2049")
+    port = found.get("port", str(NFS_PORT))
     if asked.port and port != str(asked.port):
         yield "warning", f"port: {port}; {_CHANGED}", str(asked.port), ""
     if asked.nconnect and mounts.number(found, "nconnect", 1) < asked.nconnect:

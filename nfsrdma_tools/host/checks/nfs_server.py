@@ -19,18 +19,17 @@ from nfsrdma_tools.host.nfs import fstab, mountinfo
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.nfsd import configuration, nfsctl
 from nfsrdma_tools.host.nfsd.configuration import Requested
-from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
+from nfsrdma_tools.host.nfsd.nfsctl import Listener
 from nfsrdma_tools.host.packet_filter import Flow
 from nfsrdma_tools.host.rdma.ports import SOFT_KINDS
 from nfsrdma_tools.host.transports import KERNELS
+from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT, ROCE_PORT
 
 __all__ = ["firewall", "judge_filter", "listeners", "reach"]
 
 _PORTLIST = "portlist"
 _RESTART = "systemctl restart nfs-server"
 _ENABLE = "nfsrdma server enable DIRECTORY --client CLIENTS"
-_NFS_PORT = 2049
-_ROCE_PORT = 4791
 _TIMEOUT_S = 5
 
 
@@ -184,16 +183,16 @@ def reach(machine: Machine) -> Iterator[Finding]:
     import socket
 
     try:
-        with socket.create_connection((machine.server, _NFS_PORT), timeout=_TIMEOUT_S) as link:
+        with socket.create_connection((machine.server, NFS_PORT), timeout=_TIMEOUT_S) as link:
             address = link.getpeername()[0]
     except OSError as error:
         if error.errno == errno.ENETUNREACH:
             return  # nfs_routes reports it
-        found = f"no connection to TCP {_NFS_PORT}: {error.strerror or error}"
+        found = f"no connection to TCP {NFS_PORT}: {error.strerror or error}"
         remedy = "check the name, nfsd on the server, and the firewalls"
         yield Finding(name, "error", found, "a connection", remedy)
         return
-    yield Finding(name, "ok", f"{address} answers on TCP {_NFS_PORT}")
+    yield Finding(name, "ok", f"{address} answers on TCP {NFS_PORT}")
 
 
 def firewall(machine: Machine) -> Iterator[Finding]:
@@ -263,16 +262,18 @@ def judge_filter(rules: str) -> Finding:
             text = "; ".join(
                 f"{', '.join(ports)} {words}: {_cut(rule)}" for rule, ports in by_rule.items()
             )
-            expected = "tcp 2049, tcp 20049 (iWARP), udp 4791 (RoCE) accepted from the peers"
+            accepted = f"tcp {NFS_PORT}, tcp {RDMA_PORT} (iWARP), udp {ROCE_PORT} (RoCE)"
+            expected = f"{accepted} accepted from the peers"
             if status == "ok":
                 return Finding("firewall", "ok", text)
             remedy = "accept them on NFS servers and on hosts with soft links"
             remedy = f"compare the rules with the peers' addresses; {remedy}"
             return Finding("firewall", status, text, expected, remedy)
-    return Finding("firewall", "ok", "no rule drops tcp 2049, tcp 20049 or udp 4791")
+    text = f"no rule drops tcp {NFS_PORT}, tcp {RDMA_PORT} or udp {ROCE_PORT}"
+    return Finding("firewall", "ok", text)
 
 
-_FLOWS = (Flow("tcp", _NFS_PORT), Flow("tcp", RDMA_PORT), Flow("udp", _ROCE_PORT))
+_FLOWS = (Flow("tcp", NFS_PORT), Flow("tcp", RDMA_PORT), Flow("udp", ROCE_PORT))
 _JUDGED: tuple[tuple[str, Status, str], ...] = (
     ("dropped", "warning", "dropped by"),
     ("unknown", "unknown", "depend on a rule that nfsrdma cannot interpret"),

@@ -30,10 +30,10 @@ from nfsrdma_tools.host.transports import check_transport_module, family
 from nfsrdma_tools.identity import mounts_on
 from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.module_source import OURS
+from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT
 from nfsrdma_tools.undo import Journal, Unmount
 
 __all__ = [
-    "RDMA_PORT",
     "TRANSPORTS",
     "VERSIONS",
     "MountError",
@@ -51,7 +51,6 @@ __all__ = [
     "verify_personality",
 ]
 
-RDMA_PORT = 20049  # RFC 8267 section 7
 TRANSPORTS = ("tcp", "rdma", "nfsrdma")
 VERSIONS = ("3", "4.0", "4.1", "4.2")
 _KERNELS_CONNECTIONS = 16  # NFS_MAX_CONNECTIONS in fs/nfs/fs_context.c; vendors' clients have more
@@ -68,7 +67,6 @@ _OWN_OPTIONS = {
 }
 # they do not mount, or mount.nfs exits before the mount exists
 _NOT_A_MOUNT = {"remount", "bind", "rbind", "move", "bg", "fake"}
-_NFS_PORT = 2049
 _TRANSPORTS = Path("/proc/sys/sunrpc/transports")
 # a mount.nfs that waits for a server must not outlive a killed nfsrdma, which could not undo it
 _END_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
@@ -372,7 +370,7 @@ def _has_rdma() -> bool:
 
 
 def _error(request: MountRequest, what: str, hint: str) -> MountError:
-    default = RDMA_PORT if request.family == "rdma" else _NFS_PORT
+    default = RDMA_PORT if request.family == "rdma" else NFS_PORT
     known = {
         "host": request.target.host,
         "path": repr(request.target.path),

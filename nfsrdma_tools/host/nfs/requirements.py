@@ -11,6 +11,7 @@ from nfsrdma_tools.errors import UsageError
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfs.mount_state import MountState
 from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.nfs_ports import NFS_PORT
 from nfsrdma_tools.sizes import parse_size
 
 __all__ = ["OF_STATE", "Difference", "differences", "required_values"]
@@ -76,7 +77,7 @@ def _values(of: Mount | MountState) -> dict[str, str]:
     values["transport"] += "6" if ipv6 else ""
     if mount.vers.startswith("4"):
         # the kernel does not print the default port
-        values.setdefault("port", "2049")
+        values.setdefault("port", str(NFS_PORT))
     if isinstance(of, MountState):
         values |= {"connections": str(of.connections), "read_ahead_kb": str(of.read_ahead_kb)}
         values |= {"personality": of.personality} if of.personality else {}

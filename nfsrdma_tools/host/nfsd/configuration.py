@@ -22,13 +22,13 @@ from typing import NamedTuple
 from nfsrdma_tools.errors import ProgramMissingError
 from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import units
-from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT
+from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT
 
 __all__ = ["NfsConf", "Requested", "Setting", "is_on", "requested", "version_order"]
 
 _ON = frozenset({"1", "t", "true", "y", "yes", "on"})
 _OFF = frozenset({"0", "f", "false", "n", "no", "off"})
-_SERVICES = {"nfsrdma": RDMA_PORT, "nfs": 2049}
+_SERVICES = {"nfsrdma": RDMA_PORT, "nfs": NFS_PORT}
 _MOST_FILES = 64
 _UNIT = "nfs-server.service"
 _SYSCONFIG, _DEFAULT = "etc/sysconfig/nfs", "etc/default/nfs-kernel-server"
@@ -55,7 +55,7 @@ class Requested(NamedTuple):
     rdma_source: str = ""
     """Where RDMA is turned on or off; "" if nowhere."""
     tcp: bool = True
-    port: int = 2049
+    port: int = NFS_PORT
     threads: int | None = None
     """None: the default of the program."""
     fault: str = ""
@@ -460,7 +460,7 @@ def _from_conf(conf: NfsConf) -> Requested:
     port = conf.get("port")
     found = Requested(
         tcp=is_on(tcp.value if tcp else "", default=True),
-        port=_port(port.value) if port else 2049,
+        port=_port(port.value) if port else NFS_PORT,
         threads=_number(threads.value) if threads else None,
     )
     if rdma is None or rdma.value.lower() in _OFF:

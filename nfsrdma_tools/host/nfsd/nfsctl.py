@@ -18,7 +18,6 @@ from nfsrdma_tools.host.machine import Machine
 
 __all__ = [
     "PORTLIST",
-    "RDMA_PORT",
     "Listener",
     "PoolCounts",
     "Served",
@@ -36,8 +35,6 @@ __all__ = [
     "versions",
 ]
 
-RDMA_PORT = 20049
-"""The port that IANA assigned to NFS over RDMA (RFC 8267, section 6)."""
 _NFSD = Path("/proc/fs/nfsd")
 PORTLIST = _NFSD / "portlist"
 """The listeners; a line that is written to it adds one."""

@@ -24,9 +24,10 @@ from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl, threadless
 from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.exports import Export
-from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
+from nfsrdma_tools.host.nfsd.nfsctl import Listener
 from nfsrdma_tools.host.nfsd.threadless import Threadless
 from nfsrdma_tools.host.state import ServerState, server_state
+from nfsrdma_tools.nfs_ports import RDMA_PORT
 from nfsrdma_tools.undo import Journal, Remove, Run, Service, Unexport, Write
 
 __all__ = [
@@ -345,7 +346,7 @@ def _chosen_port(asked: Requested, found: list[Listener], wanted: int | None) ->
     if asked.rdma_port:
         places = {asked.rdma_port: f"{asked.rdma_source} requests it"}
     elif asked.fault:
-        raise UserError(f"{asked.rdma_source}: {asked.fault}", "set rdma-port=20049 there")
+        raise UserError(f"{asked.rdma_source}: {asked.fault}", f"set rdma-port={RDMA_PORT} there")
     if not places or wanted in places:
         return wanted or RDMA_PORT
     known = RDMA_PORT if RDMA_PORT in places else min(places)

@@ -14,10 +14,10 @@ from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import fstab, mountinfo, mountstats, readahead, sunrpc
 from nfsrdma_tools.host.nfs.mounts import Mount as Effect
 from nfsrdma_tools.host.nfs.mounts import nfs_mounts
-from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.live.collect.client_finder import ClientFinder, RpcClients
 from nfsrdma_tools.live.collect.readings import SLOWLY, Readings
 from nfsrdma_tools.live.snapshot import IDLE, Credits, Mount, Op, Personality, Xprt
+from nfsrdma_tools.nfs_ports import RDMA_PORT
 
 __all__ = ["MountReader"]
 
@@ -120,7 +120,7 @@ def _asked_by_port(mount: Effect) -> str:
     The options in effect have the port that was requested, and the transport of the connection,
     which may be that of an earlier mount (nfs_show_mount_options() in fs/nfs/super.c).
     """
-    return "rdma" if mount.options.get("port") == str(nfsctl.RDMA_PORT) else ""
+    return "rdma" if mount.options.get("port") == str(RDMA_PORT) else ""
 
 
 def _with_read_ahead(mount: Mount, bdi: Path) -> Mount:
