@@ -11,6 +11,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from nfsrdma_tools.capture import xdr
+
 __all__ = [
     "DONE",
     "ERROR",
@@ -34,8 +36,6 @@ MSG, NOMSG, MSGP, DONE, ERROR = range(5)
 NAMES = ("RDMA_MSG", "RDMA_NOMSG", "RDMA_MSGP", "RDMA_DONE", "RDMA_ERROR")
 ERR_VERS, ERR_CHUNK = 1, 2
 _PRIVATE = 0xF6AB0E18
-# most headers have fewer words; those with many segments have more
-_FIRST_WORDS = 32
 
 
 class Segment(NamedTuple):
@@ -143,35 +143,8 @@ def private_data(raw: bytes) -> PrivateData | None:
     return PrivateData(version, bool(flags & 1), (send + 1) * 1024, (receive + 1) * 1024)
 
 
-class _Reader:
-    """Reads words.  A busy mount sends thousands of headers a second: few calls unpack one."""
-
-    def __init__(self, message: bytes) -> None:
-        self._message = message
-        self._words: tuple[int, ...] = ()
-        self._next = 0
-        self._unpack(_FIRST_WORDS)
-
-    def _unpack(self, most: int) -> None:
-        self._words = struct.unpack_from(f">{min(len(self._message) // 4, most)}I", self._message)
-
-    @property
-    def at(self) -> int:
-        """The position of the next word, in bytes."""
-        return 4 * self._next
-
-    def word(self) -> int:
-        return self.words(1)[0]
-
-    def words(self, count: int) -> tuple[int, ...]:
-        end = self._next + count
-        if end > len(self._words):
-            self._unpack(max(end, 2 * len(self._words)))
-            if end > len(self._words):
-                raise ValueError("the header is cut")
-        found = self._words[self._next : end]
-        self._next = end
-        return found
+class _Reader(xdr.Reader):
+    """Reads the lists of chunks of a header."""
 
     def follows(self) -> bool:
         word = self.word()

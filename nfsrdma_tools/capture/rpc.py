@@ -6,9 +6,10 @@ All functions read what a stranger sent, and raise ValueError for what is no suc
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from nfsrdma_tools.capture.xdr import Reader
 
 __all__ = ["CALL", "REPLY", "Rpc", "name", "result_positions", "rpc"]
 
@@ -59,16 +60,16 @@ class Rpc(NamedTuple):
 
 def rpc(message: bytes) -> Rpc:
     """The head of an RPC message."""
-    reader = _Reader(message)
+    reader = Reader(message)
     xid, kind = reader.word(), reader.word()
     if kind == CALL:
-        return _call(reader, xid)
+        return _call(reader, xid, len(message))
     if kind == REPLY:
         return _reply(reader, xid)
     raise ValueError(f"message type {kind}")
 
 
-def _call(reader: _Reader, xid: int) -> Rpc:
+def _call(reader: Reader, xid: int, size: int) -> Rpc:
     version, program, program_version, procedure = (reader.word() for _ in range(4))
     if version != 2:
         raise ValueError(f"RPC version {version}")
@@ -76,13 +77,14 @@ def _call(reader: _Reader, xid: int) -> Rpc:
         for _ in range(2):
             reader.word()
             reader.opaque()
+        body = reader.at
     except ValueError:
         # the capture has no more of it
-        reader.at = len(reader.message)
-    return Rpc(xid, CALL, program, program_version, procedure, body=reader.at)
+        body = size
+    return Rpc(xid, CALL, program, program_version, procedure, body=body)
 
 
-def _reply(reader: _Reader, xid: int) -> Rpc:
+def _reply(reader: Reader, xid: int) -> Rpc:
     denied = reader.word()
     if denied == 1:
         return Rpc(xid, REPLY, error="denied", body=reader.at)
@@ -109,7 +111,7 @@ def name(head: Rpc, message: bytes) -> str:
 
 def _operations(arguments: bytes) -> str:
     """The operations of a COMPOUND, up to the first whose length is not known."""
-    reader = _Reader(arguments)
+    reader = Reader(arguments)
     found: list[int] = []
     try:
         reader.opaque()
@@ -125,7 +127,7 @@ def _operations(arguments: bytes) -> str:
     return many or " ".join(texts[:4]) or "COMPOUND"
 
 
-def _skip_arguments(reader: _Reader, operation: int) -> None:
+def _skip_arguments(reader: Reader, operation: int) -> None:
     if operation in _ARGUMENTS:
         reader.skip(_ARGUMENTS[operation])
     elif operation in (_PUTFH, 15):
@@ -144,12 +146,12 @@ def result_positions(reply: bytes, lengths: Sequence[int]) -> list[int] | None:
     """
     try:
         head = rpc(reply)
-        return _read_positions(_Reader(reply, head.body), lengths)
+        return _read_positions(Reader(reply, head.body), lengths, len(reply))
     except ValueError:
         return None
 
 
-def _read_positions(reader: _Reader, lengths: Sequence[int]) -> list[int] | None:
+def _read_positions(reader: Reader, lengths: Sequence[int], size: int) -> list[int] | None:
     positions: list[int] = []
     reader.word()
     reader.opaque()
@@ -162,17 +164,17 @@ def _read_positions(reader: _Reader, lengths: Sequence[int]) -> list[int] | None
             length = reader.word()
             positions.append(reader.at)
             if length != lengths[len(positions) - 1]:
-                reader.skip(length + -length % 4)
+                reader.skip(length)
         else:
             _skip_result(reader, operation)
     # chunks behind the operation that failed are empty
     missing = len(lengths) - len(positions)
     if any(lengths[len(positions) :]):
         return None
-    return positions + [len(reader.message)] * missing
+    return positions + [size] * missing
 
 
-def _skip_result(reader: _Reader, operation: int) -> None:
+def _skip_result(reader: Reader, operation: int) -> None:
     if operation in _RESULTS:
         reader.skip(_RESULTS[operation])
     elif operation == _GETFH:
@@ -182,23 +184,3 @@ def _skip_result(reader: _Reader, operation: int) -> None:
         reader.opaque()
     else:
         raise ValueError("length unknown")
-
-
-class _Reader:
-    def __init__(self, message: bytes, at: int = 0) -> None:
-        self.message = message
-        self.at = at
-
-    def skip(self, size: int) -> None:
-        self.at += size
-        if self.at > len(self.message):
-            raise ValueError("the message is cut")
-
-    def word(self) -> int:
-        self.skip(4)
-        value: int = struct.unpack_from(">I", self.message, self.at - 4)[0]
-        return value
-
-    def opaque(self) -> None:
-        length = self.word()
-        self.skip(length + -length % 4)
