@@ -227,7 +227,7 @@ def test_a_sample_crosses_the_files_of_its_path(
             delivered.set()
 
     web = SimpleNamespace(run=lambda sockets: delivered.wait(60))
-    monkeypatch.setattr(server, "Server", lambda *_: web)
+    monkeypatch.setattr(server, "WebServer", lambda *_: web)
     monkeypatch.setattr(Sampler, "take", traced_take)
     monkeypatch.setattr(Hub, "deliver", counted_deliver)
     service = server.Service([server.parse_address("127.0.0.1:0")])

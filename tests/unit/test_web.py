@@ -21,7 +21,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.live.prometheus.metrics import Metrics
 from nfsrdma_tools.live.web.access import COOKIE, Access, is_loopback, new_token, read_token
 from nfsrdma_tools.live.web.broadcast import Hub
-from nfsrdma_tools.live.web.server import Address, Patient, Server, application, parse_address
+from nfsrdma_tools.live.web.server import Address, Patient, WebServer, application, parse_address
 
 TOKEN = "a-word-that-is-long-enough"  # noqa: S105
 FILES = ("/", "/app.js", "/charts.js", "/dom.js", "/heat.js", "/icon.svg", "/reasons.js",
@@ -44,7 +44,7 @@ class Site:
         self.listener = Address("127.0.0.1", 0).bind()
         self.port = self.listener.getsockname()[1]
         self.trust = trust
-        self.web = Server(application(self.hub, self.metrics, access, page), tls)
+        self.web = WebServer(application(self.hub, self.metrics, access, page), tls)
         self.thread = threading.Thread(target=self.web.run, kwargs={"sockets": [self.listener]})
         self.thread.start()
         while not self.web.started:

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Address",
     "Patient",
-    "Server",
     "Service",
+    "WebServer",
     "access_to",
     "application",
     "parse_address",
@@ -132,7 +132,7 @@ def serve(options: FeedOptions, service: Service, report: Callable[[str], None])
     tls = config.tls.context() if config and config.tls else None
     with ExitStack() as stack:
         sockets = [stack.enter_context(address.bind()) for address in service.addresses]
-        web = Server(application(hub, metrics, access, service.page), tls)
+        web = WebServer(application(hub, metrics, access, service.page), tls)
         with fed(options, deliver, lambda: setattr(web, "should_exit", True)):
             for address, listener in zip(service.addresses, sockets, strict=True):
                 bound = address._replace(port=listener.getsockname()[1])
@@ -280,7 +280,7 @@ class _Loop(asyncio.SelectorEventLoop):
         )
 
 
-class Server(uvicorn.Server):
+class WebServer(uvicorn.Server):
     """A server of an application, with limits for its ``clients``; it logs only its own errors."""
 
     def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None = None) -> None:
