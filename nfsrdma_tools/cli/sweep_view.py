@@ -159,15 +159,15 @@ def _duration(seconds: float) -> str:
 
 def _line(trial: Trial) -> str:
     if trial.ok:
-        share = f"{trial.cpu_share:.0%} CPU{_passes(trial)}"
-        return f"{trial.cell!s:<40} {trial.throughput:9.2f} MB/s  {share}"
+        share = f"{trial.cpu.cpu_share:.0%} CPU{_passes(trial)}"
+        return f"{trial.cell!s:<40} {trial.transfer.throughput:9.2f} MB/s  {share}"
     return f"{trial.cell!s:<40} {trial.status.replace('_', ' ')}: {printable(trial.reason)}"
 
 
 def _passes(trial: Trial) -> str:
-    if not 0 < trial.file_size < trial.bytes:
+    if not 0 < trial.file_size < trial.transfer.bytes:
         return ""
-    return f", {trial.bytes / trial.file_size:.1f} times the file"
+    return f", {trial.transfer.bytes / trial.file_size:.1f} times the file"
 
 
 def _other_default(plan: Plan) -> list[str]:
@@ -252,10 +252,14 @@ def _named(cells: tuple[Summary, ...]) -> str:
 def _short(plan: Plan, trials: Sequence[Trial]) -> list[str]:
     """A line about trials that ended with the file."""
     wanted = plan.seconds * 1e9
-    short = [t for t in trials if t.ok and t.duration_ns < wanted and t.bytes == t.file_size]
+    short = [
+        t
+        for t in trials
+        if t.ok and t.transfer.duration_ns < wanted and t.transfer.bytes == t.file_size
+    ]
     if not short:
         return []
-    least = min(t.duration_ns for t in short) / 1e9
+    least = min(t.transfer.duration_ns for t in short) / 1e9
     why = f"the file ended after {least:.2g} s or more, of {plan.seconds:g} s"
     return [f"  {len(short)} trials are short: {why}; free space on the server allows a larger one"]
 

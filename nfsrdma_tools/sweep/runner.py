@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import state_dir
@@ -334,9 +333,12 @@ def _one(bench: Bench, trial: Trial, done: list[Trial], options: Options) -> Tri
 
 def _offered_alike(one: Cell, other: Cell) -> bool:
     """Whether the kernel and the server offer both cells or none."""
-    # these do not change what they offer
-    same: dict[str, Any] = {"read_ahead": 0, "jobs": 1, "depth": 1, "direct": False}
-    return replace(one, **same) == replace(other, **same)
+
+    def offered(cell: Cell) -> Cell:
+        # these do not change what they offer
+        return replace(cell, read_ahead=0, jobs=1, depth=1, direct=False)
+
+    return offered(one) == offered(other)
 
 
 def _stop_if_hopeless(streak: list[Trial]) -> None:

@@ -158,10 +158,12 @@ class Summaries:
     def add(self, trial: Trial) -> None:
         """Add a trial; one that failed changes nothing."""
         if trial.ok:
-            per_byte = trial.busy_ns / max(trial.bytes, 1)
+            per_byte = trial.cpu.busy_ns / max(trial.transfer.bytes, 1)
             first = Summary(trial.cell, 0, 0.0, 0.0, 0.0, 0.0)
             before = self.of.get(trial.cell, first)
-            self.of[trial.cell] = _with(before, trial.throughput, trial.cpu_share, per_byte)
+            self.of[trial.cell] = _with(
+                before, trial.transfer.throughput, trial.cpu.cpu_share, per_byte
+            )
 
 
 def _with(before: Summary, throughput: float, cpu_share: float, per_byte: float) -> Summary:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from unit.trials_made import trial_of
 
 from nfsrdma_tools.cli import doctor, explain, lab, link, module, mount, results, server, tune
 from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_line
@@ -160,7 +161,7 @@ def sweep(folder: Path) -> Path:
         store.add_plan(plan)
         for order, cell in enumerate(plan.cells()):
             speed = 1.0 + order
-            store.add_trial(Trial("p", cell, 1, order, throughput=speed, bytes=1, busy_ns=1))
+            store.add_trial(trial_of("p", cell, 1, order, throughput=speed, bytes=1, busy_ns=1))
     return folder / "s.db"
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.trials_made import trial_of, with_columns
 
 from nfsrdma_tools.cli import results
 from nfsrdma_tools.errors import UserError
@@ -43,12 +44,12 @@ def rate(cell: Cell) -> float:
 def trial(plan: Plan, cell: Cell, run: int, **changes: Any) -> Trial:
     speed = rate(cell) * (1 + 1e-4 * run)
     busy = int(plan.file_size * (3 + 8192 / cell.rsize))
-    made = Trial(
+    made = trial_of(
         plan.uid, cell, run, run, started="2026-11-20T06:00:00+00:00", bytes=plan.file_size,
         throughput=speed, busy_ns=busy, wall_ns=busy * 2, cpu_share=0.5, reader_system_s=0.1,
         rtt_ms=0.2, ceiling=cell.rsize / 200, verified=True,
     )  # fmt: skip
-    return replace(made, **changes)
+    return with_columns(made, **changes)
 
 
 def store(path: Path, plan: Plan, facts: dict[str, str] = LAB, runs: int = 2) -> Path:

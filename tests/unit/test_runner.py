@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from unit.surfaces import measured
+from unit.trials_made import with_columns
 
 from nfsrdma_tools.errors import CommandError, UserError
 from nfsrdma_tools.sweep import progress, runner
@@ -49,7 +50,7 @@ def no_file(bench: Bench, store: Store, keep: bool) -> Iterator[None]:
 def fake(bench: Bench, trial: Trial, check_data: bool) -> Trial:
     assert (bench.directory / "file").exists()
     speed = SURFACE[trial.cell] * (1 + trial.run / 10000)
-    return replace(trial, throughput=speed, verified=check_data, environment=bench.environment)
+    return with_columns(trial, throughput=speed, verified=check_data, environment=bench.environment)
 
 
 OPTIONS = Options(probes=False, measure=fake, prepare=no_file)
