@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,7 +27,6 @@ from nfsrdma_tools.host.nfs import mounting, mountstats, readahead
 from nfsrdma_tools.host.nfs.mounting import MountRequest, drop_undo, mount, unmount
 from nfsrdma_tools.host.nfs.mounts import Mount, Target, find
 from nfsrdma_tools.host.nfs.mountstats import MountStats
-from nfsrdma_tools.host.nfs.personality import DEFAULT
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.probes import session
@@ -52,9 +51,9 @@ __all__ = [
     "IMMEDIATELY",
     "NAMES",
     "Bench",
+    "Load",
     "Rhythm",
     "TrialProbes",
-    "load_module",
     "mounted",
     "ready",
     "release_server_pages",
@@ -77,8 +76,8 @@ NAMES = ("cpu", "chunks", "registrations")
 _HOUR, _DAY = 3600.0, 86400.0
 
 
-_ACCEPTED = Path("/sys/module/nfsrdma/parameters/server_personalities")
-_END_GRACE = Path("/proc/fs/nfsd/v4_end_grace")
+Load = Callable[[str], None]
+"""Loads the module of a transport in place of another one's; UserError if that is in use."""
 
 # nfsd's default is 8 threads; it wakes the thread that slept last first
 _THREADS = 8
@@ -190,7 +189,7 @@ class Bench:
 
     ``probes`` are the probe sets of each trial; ``rhythm`` has the start times of the readers.
     ``content`` is the content of the test file, set before the first trial.  The reader starts at
-    least ``pause`` seconds after the mount.  ``serves``: see ``load_module``.
+    least ``pause`` seconds after the mount.
     """
 
     plan: Plan
@@ -202,7 +201,7 @@ class Bench:
     rhythm: Rhythm = IMMEDIATELY
     content: list[bytes | int] = field(default_factory=list)
     pause: float = 0.0
-    serves: bool = False
+    load: Load = module_swap.ready
 
 
 class _NotOfferedError(Exception):
@@ -409,35 +408,7 @@ def ready(bench: Bench, transport: str) -> None:
     if OURS in bench.plan.transports and not module_swap.is_ready(transport):
         # a probe on a module's events holds the module
         bench.probes.release()
-        load_module(transport, bench.serves, bench.plan.personalities)
-
-
-def load_module(transport: str, serves: bool, personalities: Sequence[str] = ()) -> None:
-    """Load the module of ``transport``; call ``module_swap.prepare`` before.
-
-    ``serves``: this machine, a lab's, is the plan's server, too.  Its nfsd listens by the same
-    module; ours then accepts ``personalities``, if there are any, in place of those of before.
-    """
-    if module_swap.is_ready(transport):
-        return
-    with _without_nfsd() if serves else contextlib.nullcontext():
-        module_swap.ready(transport)
-        accepted = [name for name in personalities if name != DEFAULT]
-        if serves and transport == OURS and accepted:
-            _ACCEPTED.write_text(",".join(accepted))
-
-
-@contextlib.contextmanager
-def _without_nfsd() -> Iterator[None]:
-    """Nfsd is stopped during the block, because its listener holds the module."""
-    run("systemctl", "stop", "nfs-server")
-    try:
-        yield
-    finally:
-        run("systemctl", "start", "nfs-server")
-        # in its grace period nfsd opens no file for a client; nobody has state to reclaim
-        with contextlib.suppress(OSError):
-            _END_GRACE.write_text("Y")
+        bench.load(transport)
 
 
 @contextlib.contextmanager
