@@ -283,6 +283,8 @@ def sweep(
         # with each exchange of the modules, nfsd of the lab is restarted
         changes["order"] = "grouped"
     plan = _plan(LAB_TARGET if lab else target, changes)
+    if not lab and start_at is None:
+        plan = _with_existing(plan)
     run = source(plan)
     with Store(store) as kept:
         _run(plan, kept, run, as_json, again)
@@ -343,6 +345,19 @@ def _plan(target: str | None, changes: dict[str, Any]) -> Plan:
     if not target:
         raise UsageError("the export is missing", "usage: nfsrdma sweep SERVER:/PATH")
     return preset(changes.pop("preset"), str(Target.parse(target)), **changes)
+
+
+def _with_existing(plan: Plan) -> Plan:
+    """The plan with the mount of its target that this host has; a lab's node has a mount of tests.
+
+    Several hosts that measure at once have no such mount: their runs would be out of step.
+    """
+    from dataclasses import replace
+
+    from nfsrdma_tools.host.environment import lab_facts
+    from nfsrdma_tools.sweep import existing
+
+    return plan if lab_facts() else replace(plan, existing=existing.find(plan.target))
 
 
 def _lists(rsize: str | None, read_ahead: str | None, read_ahead_kb: str | None) -> dict[str, Any]:

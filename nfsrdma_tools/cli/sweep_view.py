@@ -19,6 +19,7 @@ from nfsrdma_tools.sweep.choice import (
     MOVES,
     Choice,
     Race,
+    against_today,
     choose,
     unstable,
 )
@@ -101,6 +102,8 @@ class Progress:
             self._say(f"probe sets: {event.environment.get('probe sets', 'none')}")
             for line in _other_default(event.plan):
                 self._say(line)
+            if event.plan.existing:
+                self._say(f"as mounted today: {event.plan.existing}")
         if isinstance(event, TrialDone):
             self._say(_line(event.trial))
             self._tell_left(event)
@@ -138,6 +141,7 @@ def conclusion(plan: Plan, store: Store, done: bool, again: Sequence[str] = ()) 
         best, *others = choices
         lines += _compared(best, others, in_lab)
         lines += [] if in_lab else _mounting(plan, best.winner.cell)
+        lines += _against_today(trials)
     lines += _remarks(trials)
     lines += _short(plan, trials)
     lines += _skipped(plan, trials, done)
@@ -199,6 +203,16 @@ def _against_other_kind(choice: Choice, plan: Plan) -> list[str]:
     said = "no significant difference" if tied else _times(best, other, "")
     there = f"{other.cell} ({other.throughput:.2f}){_window(other.cell, plan)}"
     return [f"  {' against '.join(kinds)}: {said}; best {kinds[1]}: {there}"]
+
+
+def _against_today(trials: Sequence[Trial]) -> list[str]:
+    """The existing mount, and what the best cell with its load gains over it."""
+    today = against_today(trials)
+    if not today:
+        return []
+    said = "no significant difference" if today.tied else _times(today.best, today.existing, "")
+    keep = "; keep the mount as it is" if today.tied or today.gain < 0 else ""
+    return [_described(today.existing), f"  {today.best.cell} against it: {said}{keep}"]
 
 
 def _times(top: Summary, other: Summary, whose: str) -> str:

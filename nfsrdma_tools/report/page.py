@@ -131,6 +131,7 @@ def opening(study: Study) -> list[Markup]:
     parts = [
         tag("h1", what),
         tag("p", _summary(study, all_advice)),
+        *(tag("p", said) for said in (recommendation.over_today(study),) if said),
         cards,
         _apply(study, all_advice),
     ]
@@ -311,11 +312,13 @@ def _missing(study: Study) -> list[Markup]:
         return []
     groups: dict[tuple[str, str, bool, str], list[Missing]] = {}
     for one in study.missing:
-        key = (one.cell.transport, size_label(one.cell.rsize), one.offered, one.reason)
+        name = captions.transport(one.cell.transport)
+        name += ", as mounted today" if one.cell.as_mounted else ""
+        key = (name, size_label(one.cell.rsize), one.offered, one.reason)
         groups.setdefault(key, []).append(one)
     rows = [
         (
-            captions.transport(name),
+            name,
             size,
             str(len(group)),
             "failed" if offered else "not offered",

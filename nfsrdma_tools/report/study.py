@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep import fleet
-from nfsrdma_tools.sweep.choice import Choice, choose, unstable
+from nfsrdma_tools.sweep.choice import Choice, Today, against_today, choose, unstable
 from nfsrdma_tools.sweep.cpu_breakdown import Spending, spending
 from nfsrdma_tools.sweep.fleet import Fleet
 from nfsrdma_tools.sweep.plan import Cell, Plan
@@ -107,6 +107,8 @@ class Study:
     """Bytes of the file; the largest one of several hosts."""
     read_again: bool = False
     """Whether trials read the file more than once."""
+    today: Today | None = None
+    """The mount that the plan's host had before the sweep; None without figures of one."""
 
     @property
     def visible_wire(self) -> float:
@@ -176,7 +178,7 @@ def load(store: Store, uid: str = "") -> Study:
     """
     plan = store.plan(uid)
     trials = fleet.pooled(store, plan)
-    good = [trial for trial in trials if trial.ok]
+    good = [trial for trial in trials if trial.ok and not trial.cell.as_mounted]
     if not good:
         raise UserError(f"{store.path}: none of {len(trials)} trials has a result",
                         _first_reason(trials))  # fmt: skip
@@ -193,6 +195,7 @@ def load(store: Store, uid: str = "") -> Study:
         fleet=fleet.load(store, plan, good),
         file_size=max(trial.file_size for trial in good),
         read_again=any(trial.transfer.bytes > trial.file_size > 0 for trial in good),
+        today=against_today([trial for trial in trials if trial.plan == plan.uid]),
     )
 
 

@@ -431,12 +431,13 @@ def _checked_cell(cell: Cell) -> Cell:
         value = getattr(cell, name)
         if type(value) is not int or value < least:
             raise ValueError(f"cell: {name}: expected {least} or more, found {value!r}")
-    if not isinstance(cell.transport, str) or not isinstance(cell.direct, bool):
+    marks = cell.direct, cell.as_mounted
+    if not isinstance(cell.transport, str) or not all(isinstance(one, bool) for one in marks):
         raise ValueError(f"cell: expected a transport, found {cell.transport!r}")
     return cell
 
 
-_LEAST = {"rsize": 1, "read_ahead": 0, "nconnect": 1, "jobs": 1, "depth": 1}
+_LEAST = {"rsize": 1, "read_ahead": 0, "nconnect": 1, "jobs": 1, "depth": 1, "read_ahead_kb": 0}
 
 
 def _facts(facts: object) -> dict[str, str]:

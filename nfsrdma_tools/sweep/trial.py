@@ -296,7 +296,8 @@ def _mounted(bench: Bench, cell: Cell) -> Iterator[Mount]:
 def _read_ahead(bench: Bench, cell: Cell, nfs_mount: Mount) -> int:
     if not bench.plan.has_read_ahead(cell):
         return readahead.get_kb(nfs_mount.device)
-    return readahead.verify(nfs_mount.device, readahead.kb_for(cell.read_ahead, cell.rsize))
+    blocks = readahead.kb_for(cell.read_ahead, cell.rsize)
+    return readahead.verify(nfs_mount.device, cell.read_ahead_kb if cell.as_mounted else blocks)
 
 
 def _run_workload(bench: Bench, trial: Trial) -> tuple[Trial, int]:
@@ -385,18 +386,21 @@ def request_for(bench: Bench, transport: str, cell: Cell | None = None) -> Mount
     """
     plan = bench.plan
     size = cell.rsize if cell else None
+    vers = plan.vers_of(cell) if cell else plan.vers
+    ahead = cell if cell and plan.has_read_ahead(cell) else None
     return MountRequest(
         target=Target.parse(plan.target),
         directory=bench.directory,
         transport=transport,
-        vers=plan.vers,
+        vers=vers,
         rsize=size if plan.direction == "read" else None,
         wsize=size if plan.direction == "write" else None,
         nconnect=cell.nconnect if cell and cell.nconnect > 1 else None,
-        read_ahead=cell.read_ahead if cell and plan.has_read_ahead(cell) else None,
+        read_ahead=ahead.read_ahead if ahead and not ahead.as_mounted else None,
+        read_ahead_kb=ahead.read_ahead_kb if ahead and ahead.as_mounted else None,
         personality=cell.personality if cell else None,
         # with NFSv3, locks need rpc.statd; a sweep uses no locks
-        options=(*_PATIENCE[plan.direction], *(("nolock",) if plan.vers == "3" else ())),
+        options=(*_PATIENCE[plan.direction], *(("nolock",) if vers == "3" else ())),
     )
 
 

@@ -192,14 +192,15 @@ def event(made: Callable[[Plan, Trial], progress.Event]) -> Callable[[PATCH, Pat
 
 
 PLAN = (
-    "axes block_size depths direct direction directory file_size jobs minutes mode nconnects "
-    "order preset read_ahead_kbs read_aheads rsizes runs seconds seed target transports uid "
-    "verify vers whole_from with_direct"
+    "axes block_size depths direct direction directory existing file_size jobs minutes mode "
+    "nconnects order preset read_ahead_kbs read_aheads rsizes runs seconds seed target "
+    "transports uid verify vers whole_from with_direct"
 )
-CELL = "axes depth direct jobs nconnect read_ahead rsize transport"
+CELL = "as_mounted axes depth direct jobs nconnect read_ahead read_ahead_kb rsize transport"
 TRIAL = (
-    "axes() began busy_ns bytes bytes_received bytes_sent cache ceiling cell(axes "
-    "depth direct jobs nconnect read_ahead rsize transport) cpu_modes() cpu_share duration_ns "
+    "axes() began busy_ns bytes bytes_received bytes_sent cache ceiling "
+    "cell(as_mounted axes depth direct jobs nconnect read_ahead read_ahead_kb rsize transport) "
+    "cpu_modes() cpu_share duration_ns "
     "environment execute_ms file_size harness_ns mount() operations order plan probe_rows() "
     "queue_ms rdma() read_ahead_kb_after read_ahead_kb_before reader_system_s reader_user_s reason "
     "retransmits rpc_counts() rtt_ms run started status steal_s task_ns throughput total_ns "
@@ -275,7 +276,8 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     ),
     "report": (
         report,
-        f"conditions() figures fleet missing page plan recommendation(apply best({SUMMARY}) "
+        "as_mounted_today conditions() figures fleet missing page plan "
+        f"recommendation(apply best({SUMMARY}) "
         f"cheapest_in_cpu({SUMMARY}) default({SUMMARY}) fstab gain_over_default mount "
         f"other_kind pareto_front({SUMMARY}) tied({SUMMARY}) transport vers) target",
     ),

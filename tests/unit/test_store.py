@@ -150,7 +150,8 @@ def test_a_store_of_this_version_has_these_columns(tmp_path: Path) -> None:
     assert columns == [tuple(words.split()) for words in COLUMNS.split(",")]
     names = [name for name, _ in columns]
     assert list(facts) == names
-    cell = ["transport", "rsize", "read_ahead", "nconnect", "axes", "jobs", "depth", "direct"]
+    cell = ["transport", "rsize", "read_ahead", "nconnect", "axes", "jobs", "depth", "direct",
+            "as_mounted", "read_ahead_kb"]  # fmt: skip
     names.remove("cell")
     assert header == [*(f"cell_{name}" for name in cell), *names]
 
