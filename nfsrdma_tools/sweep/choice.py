@@ -6,14 +6,14 @@ Both depend only on a plan and its stored trials, so a sweep can resume.
 Racing (successive elimination) spends runs on the cells that may win.  First each cell runs once,
 in random order: the chart needs them all.  Then, within each transport and over all of them, only
 cells run again that may still beat the best one by more than ``TARGET``, the one with the fewest
-runs first.  Each step recomputes which cells are eliminated, by the noise of their own
-transport, so a cell returns when the noise turns out larger.  The race ends when no other cell
-may be more than ``TARGET`` better than the best one, or when those that may have the plan's number
-of runs.  It makes at least three repeats of each transport, because one transport's noise says
-nothing about another's.  A cell within ``CLOSE`` of the best one does not leave the race
-by a single run: one run shows no noise of its own.  Of larger and larger loads (LOADS), it tries
-the next one only where the one before moved something.  With trials by time, a cell that may win
-and whose mean is unreliable runs more often than the plan says.
+runs first.  Each step recomputes which cells are eliminated, by the noise of their own transport,
+or by their own where that is larger, so a cell returns when the noise turns out larger.  The race
+ends when no other cell may be more than ``TARGET`` better than the best one, or when those that may
+have the plan's number of runs.  It makes at least three repeats of each transport, because one
+transport's noise says nothing about another's.  A cell within ``CLOSE`` of the best one does not
+leave the race by a single run: one run shows no noise of its own.  Of larger and larger loads
+(LOADS), it tries the next one only where the one before moved something.  With trials by time, a
+cell that may win and whose mean is unreliable runs more often than the plan says.
 docs/dev/how-it-was-measured.md has the simulated regret.
 """
 
