@@ -212,7 +212,7 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 
 EXTRAS = {
-    **dict.fromkeys(("matplotlib", "numpy"), "report"),
+    **dict.fromkeys(("jinja2", "markupsafe", "matplotlib", "numpy"), "report"),
     **dict.fromkeys(
         ("bcrypt", "prometheus_client", "starlette", "textual", "uvicorn", "yaml"), "live"
     ),

@@ -41,7 +41,7 @@ def report(
 
 def _report_facts(written: Report) -> dict[str, object]:
     from nfsrdma_tools.report.fleet import as_facts
-    from nfsrdma_tools.report.recommendation import advice, as_json
+    from nfsrdma_tools.report.recommendation import advice, as_json, today_as_json
 
     study = written.study
     return {
@@ -50,6 +50,7 @@ def _report_facts(written: Report) -> dict[str, object]:
         "page": str(written.files[0]),
         "figures": [str(path) for path in written.files[1:]],
         "recommendation": [as_json(study, one) for one in advice(study)],
+        "as_mounted_today": today_as_json(study),
         "missing": [{"cell": str(m.cell), "reason": m.reason} for m in study.missing],
         "conditions": dict(study.conditions),
         "fleet": as_facts(study.fleet) if study.fleet else None,
@@ -60,13 +61,15 @@ def _print_report(written: Report) -> None:
     from nfsrdma_tools.errors import printable
     from nfsrdma_tools.report.captions import rate
     from nfsrdma_tools.report.fleet import findings
-    from nfsrdma_tools.report.recommendation import advice, headline, over_default
+    from nfsrdma_tools.report.recommendation import advice, headline, over_default, over_today
     from nfsrdma_tools.report.study import is_lab
 
     plan, advised = written.study.plan, advice(written.study)
     for one in advised:
         best = f"{headline(written.study, one)}: {rate(one.best.throughput.mean)}"
         print(printable(f"{best}. {over_default(written.study, one)}".rstrip()))
+    if today := over_today(written.study):
+        print(printable(today))
     # this host has no access to the server of a lab
     if advised and not is_lab(written.study.conditions):
         print(*map(printable, plan.ways_to_mount(advised[0].best.cell)), sep="\n")

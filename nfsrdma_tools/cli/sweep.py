@@ -20,13 +20,12 @@ from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.sizes import parse_counts, parse_size, parse_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
-    from nfsrdma_tools.lab.config import LabConfig
     from nfsrdma_tools.sweep.plan import Plan
     from nfsrdma_tools.sweep.progress import Event
     from nfsrdma_tools.sweep.runner import Options
-    from nfsrdma_tools.sweep.store import Store, Trial
+    from nfsrdma_tools.sweep.store import Store
     from nfsrdma_tools.sweep.trial import Rhythm
 
     Run = Callable[[Store], Generator[Event, None, None]]
@@ -44,8 +43,6 @@ _LAB = {
     "nic": "card",
     "kernel_args": "",
 }
-# in memory: this copy need not last, and an emulated disk delays each trial
-_LAB_STORE = "/run/sweep.db"
 
 
 def sweep(
@@ -286,6 +283,8 @@ def sweep(
         # with each exchange of the modules, nfsd of the lab is restarted
         changes["order"] = "grouped"
     plan = _plan(LAB_TARGET if lab else target, changes)
+    if not lab and start_at is None:
+        plan = _with_existing(plan)
     run = source(plan)
     with Store(store) as kept:
         _run(plan, kept, run, as_json, again)
@@ -348,6 +347,19 @@ def _plan(target: str | None, changes: dict[str, Any]) -> Plan:
     return preset(changes.pop("preset"), str(Target.parse(target)), **changes)
 
 
+def _with_existing(plan: Plan) -> Plan:
+    """The plan with the mount of its target that this host has; a lab's node has a mount of tests.
+
+    Several hosts that measure at once have no such mount: their runs would be out of step.
+    """
+    from dataclasses import replace
+
+    from nfsrdma_tools.host.environment import lab_facts
+    from nfsrdma_tools.sweep import existing
+
+    return plan if lab_facts() else replace(plan, existing=existing.find(plan.target))
+
+
 def _lists(rsize: str | None, read_ahead: str | None, read_ahead_kb: str | None) -> dict[str, Any]:
     """Fields of a plan from lists of sizes and counts; None: unchanged."""
     if read_ahead and read_ahead_kb:
@@ -392,13 +404,14 @@ def _axis(text: str) -> tuple[str, tuple[str, ...]]:
 
 def _here(options: Options) -> Source:
     from nfsrdma_tools.cli.module import build_with_progress
+    from nfsrdma_tools.cli.sweep_lab import of_this_host
     from nfsrdma_tools.sweep.runner import sweep
 
     def source(plan: Plan) -> Run:
         def run(store: Store) -> Generator[Event, None, None]:
             if "nfsrdma" in plan.transports:
                 build_with_progress()
-            return sweep(plan, store, options)
+            return sweep(plan, store, of_this_host(options))
 
         return run
 
@@ -409,6 +422,7 @@ def _in_lab(where: dict[str, str], probes: bool) -> Source:
     import os
     import sys
 
+    from nfsrdma_tools.cli.sweep_lab import sweep_in_node
     from nfsrdma_tools.lab.config import LabConfig
 
     config = LabConfig(
@@ -425,48 +439,11 @@ def _in_lab(where: dict[str, str], probes: bool) -> Source:
 
     def source(plan: Plan) -> Run:
         def run(store: Store) -> Generator[Event, None, None]:
-            return _sweep_in_lab(config, plan, store, step, probes)
+            return sweep_in_node(config, plan, store, step, probes)
 
         return run
 
     return source
-
-
-def _sweep_in_lab(
-    config: LabConfig, plan: Plan, store: Store, step: Callable[[str], None], probes: bool
-) -> Generator[Event, None, None]:
-    """Start a lab, continue ``plan`` from ``store`` in its node, and yield the node's events.
-
-    Raises UserError with the node's error when the sweep there ends early.
-    """
-    from nfsrdma_tools.command import stream
-    from nfsrdma_tools.errors import CommandError, one_line
-    from nfsrdma_tools.lab.lab import Lab
-    from nfsrdma_tools.sweep.progress import follow
-
-    store.add_plan(plan)
-    with Lab(config, step) as lab:
-        lab.run("client", "tee", _LAB_STORE, stdin=_store_of(plan, store.trials(plan)))
-        words = ("--resume", _LAB_STORE, "--json", "--probes" if probes else "--no-probes")
-        argv = lab.ssh("client").argv("nfsrdma", "sweep", *words)
-        try:
-            yield from follow(stream(*argv, watch=lab.check), store)
-        except CommandError as error:
-            raise UserError(one_line(error.stderr).removeprefix("nfsrdma: ")) from error
-
-
-def _store_of(plan: Plan, trials: Iterable[Trial]) -> bytes:
-    import tempfile
-
-    from nfsrdma_tools.sweep.store import Store
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "store"
-        with Store(path) as copy:
-            copy.add_plan(plan)
-            for trial in trials:
-                copy.add_trial(trial)
-        return path.read_bytes()
 
 
 def _again(options: Options, lab: dict[str, str]) -> list[str]:

@@ -19,6 +19,7 @@ from nfsrdma_tools.sweep.choice import (
     MOVES,
     Choice,
     Race,
+    against_today,
     choose,
     unstable,
 )
@@ -101,6 +102,8 @@ class Progress:
             self._say(f"probe sets: {event.environment.get('probe sets', 'none')}")
             for line in _other_default(event.plan):
                 self._say(line)
+            if event.plan.existing:
+                self._say(f"as mounted today: {event.plan.existing}")
         if isinstance(event, TrialDone):
             self._say(_line(event.trial))
             self._tell_left(event)
@@ -138,6 +141,7 @@ def conclusion(plan: Plan, store: Store, done: bool, again: Sequence[str] = ()) 
         best, *others = choices
         lines += _compared(best, others, in_lab)
         lines += [] if in_lab else _mounting(plan, best.winner.cell)
+        lines += _against_today(trials)
     lines += _remarks(trials)
     lines += _short(plan, trials)
     lines += _skipped(plan, trials, done)
@@ -159,15 +163,15 @@ def _duration(seconds: float) -> str:
 
 def _line(trial: Trial) -> str:
     if trial.ok:
-        share = f"{trial.cpu_share:.0%} CPU{_passes(trial)}"
-        return f"{trial.cell!s:<40} {trial.throughput:9.2f} MB/s  {share}"
+        share = f"{trial.cpu.cpu_share:.0%} CPU{_passes(trial)}"
+        return f"{trial.cell!s:<40} {trial.transfer.throughput:9.2f} MB/s  {share}"
     return f"{trial.cell!s:<40} {trial.status.replace('_', ' ')}: {printable(trial.reason)}"
 
 
 def _passes(trial: Trial) -> str:
-    if not 0 < trial.file_size < trial.bytes:
+    if not 0 < trial.file_size < trial.transfer.bytes:
         return ""
-    return f", {trial.bytes / trial.file_size:.1f} times the file"
+    return f", {trial.transfer.bytes / trial.file_size:.1f} times the file"
 
 
 def _other_default(plan: Plan) -> list[str]:
@@ -199,6 +203,16 @@ def _against_other_kind(choice: Choice, plan: Plan) -> list[str]:
     said = "no significant difference" if tied else _times(best, other, "")
     there = f"{other.cell} ({other.throughput:.2f}){_window(other.cell, plan)}"
     return [f"  {' against '.join(kinds)}: {said}; best {kinds[1]}: {there}"]
+
+
+def _against_today(trials: Sequence[Trial]) -> list[str]:
+    """The existing mount, and what the best cell with its load gains over it."""
+    today = against_today(trials)
+    if not today:
+        return []
+    said = "no significant difference" if today.tied else _times(today.best, today.existing, "")
+    keep = "; keep the mount as it is" if today.tied or today.gain < 0 else ""
+    return [_described(today.existing), f"  {today.best.cell} against it: {said}{keep}"]
 
 
 def _times(top: Summary, other: Summary, whose: str) -> str:
@@ -252,10 +266,14 @@ def _named(cells: tuple[Summary, ...]) -> str:
 def _short(plan: Plan, trials: Sequence[Trial]) -> list[str]:
     """A line about trials that ended with the file."""
     wanted = plan.seconds * 1e9
-    short = [t for t in trials if t.ok and t.duration_ns < wanted and t.bytes == t.file_size]
+    short = [
+        t
+        for t in trials
+        if t.ok and t.transfer.duration_ns < wanted and t.transfer.bytes == t.file_size
+    ]
     if not short:
         return []
-    least = min(t.duration_ns for t in short) / 1e9
+    least = min(t.transfer.duration_ns for t in short) / 1e9
     why = f"the file ended after {least:.2g} s or more, of {plan.seconds:g} s"
     return [f"  {len(short)} trials are short: {why}; free space on the server allows a larger one"]
 

@@ -31,7 +31,7 @@ from nfsrdma_tools.report.canvas import (
     panels,
     rsize_axis,
 )
-from nfsrdma_tools.report.markup import Markup, table, tag
+from nfsrdma_tools.report.section import Section, Table
 from nfsrdma_tools.report.study import Point, Spread, Study
 from nfsrdma_tools.sizes import size_label
 from nfsrdma_tools.sweep.cpu_breakdown import NIC, SIDES, Spending
@@ -253,18 +253,15 @@ def per_operation(study: Study) -> Drawing | None:
     return Drawing("overhead", title, caption, f"Charts, both scales logarithmic. {alt}.", figure)
 
 
-def overhead_section(study: Study) -> list[Markup]:
+def overhead_section(study: Study) -> list[Section]:
     """The cost of a byte and of an operation, as a table; [] without the probe set cpu."""
     fitted = lines(study)
     if not fitted:
         return []
     heads = ("", "CPU of", "ns per byte", "±", f"µs per {study.plan.direction}", "±", "cells",
              *_limit_heads(study))  # fmt: skip
-    return [
-        tag("h2", "Overhead per byte and per I/O"),
-        tag("p", _legend(study)),
-        table(heads, [_row(study, line) for line in fitted]),
-    ]
+    table = Table(heads, [_row(study, line) for line in fitted])
+    return [Section("Overhead per byte and per I/O", [_legend(study)], [table])]
 
 
 def formula(line: Fit) -> str:

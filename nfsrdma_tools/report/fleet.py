@@ -7,12 +7,12 @@ from dataclasses import asdict
 
 from nfsrdma_tools.report import canvas, captions
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
-from nfsrdma_tools.report.markup import Markup, table, tag
+from nfsrdma_tools.report.section import Section, Table
 from nfsrdma_tools.report.study import Study
 from nfsrdma_tools.sweep.fleet import GAIN, Fleet, Host, RoundMeans
 from nfsrdma_tools.sweep.significance import Summary
 
-__all__ = ["as_facts", "draw", "findings", "section"]
+__all__ = ["as_facts", "draw", "findings", "sections"]
 
 NAMED = 4
 """The maximum of hosts that a row names with their results."""
@@ -23,18 +23,14 @@ def findings(study: Study) -> list[str]:
     return [_finding(study.fleet, line) for line in _lines(study)] if study.fleet else []
 
 
-def section(study: Study) -> list[Markup]:
+def sections(study: Study) -> list[Section]:
     """Each host by itself, and all at once; [] for a single host."""
     fleet = study.fleet
     if not fleet:
         return []
     heads = ("host", "", "best cell", "MB/s", "CPU %", "MB/s with common cell", "loss %")
-    return [
-        tag("h2", "Hosts"),
-        tag("p", _scale(fleet)),
-        table(heads, [_host(host) for host in fleet.hosts]),
-        *_at_once(study, fleet),
-    ]
+    hosts = Table(heads, [_host(host) for host in fleet.hosts])
+    return [Section("Hosts", [_scale(fleet)], [hosts]), _at_once(study, fleet)]
 
 
 def draw(study: Study) -> Drawing | None:
@@ -117,17 +113,15 @@ def _scale(fleet: Fleet) -> str:
     return f"{text} Hosts have different best cells: {', '.join(differ)}." if differ else text
 
 
-def _at_once(study: Study, fleet: Fleet) -> list[Markup]:
+def _at_once(study: Study, fleet: Fleet) -> Section:
+    title = "Simultaneous clients"
     if not any(means.clients > 1 for means in fleet.round_means):
-        return [tag("p", "No two hosts provably measured the same cell at the same time.")]
+        none = "No two hosts provably measured the same cell at the same time."
+        return Section(title, [none])
     heads = ("cell", "clients", "rounds", "aggregate MB/s", "at least", "MB/s each", "fairness",
              "server CPUs busy", "per client")  # fmt: skip
-    return [
-        tag("h2", "Simultaneous clients"),
-        tag("p", _legend(fleet)),
-        *(tag("p", said) for said in findings(study)),
-        table(heads, [_row(means) for means in fleet.round_means]),
-    ]
+    table = Table(heads, [_row(means) for means in fleet.round_means])
+    return Section(title, [_legend(fleet), *findings(study)], [table])
 
 
 def _legend(fleet: Fleet) -> str:

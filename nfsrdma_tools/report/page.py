@@ -12,6 +12,9 @@ import hashlib
 import re
 from collections.abc import Sequence
 from importlib import resources
+from typing import NamedTuple
+
+from markupsafe import Markup
 
 from nfsrdma_tools.report import (
     canvas,
@@ -21,8 +24,8 @@ from nfsrdma_tools.report import (
     recommendation,
 )
 from nfsrdma_tools.report.canvas import Drawing, inline_svg, variable
-from nfsrdma_tools.report.markup import Markup, table, tag
 from nfsrdma_tools.report.recommendation import Advice
+from nfsrdma_tools.report.section import Section, Table, render
 from nfsrdma_tools.report.study import (
     CARD,
     SOFT_ROCE,
@@ -37,47 +40,47 @@ from nfsrdma_tools.report.study import (
 from nfsrdma_tools.sizes import size_label
 from nfsrdma_tools.sweep.significance import UNSTEADY
 
-__all__ = ["details", "opening", "page"]
+__all__ = ["page"]
 
 
 def page(study: Study, drawings: Sequence[Drawing]) -> str:
     """The whole page; equal studies give equal pages."""
-    sheet = _Sheet()
-    figures = Markup(sheet.adopt(_figures(study, drawings)))
-    css = resources.files(__package__).joinpath("page.css").read_text() + _variables() + sheet.css()
-    body = tag(
-        "main",
-        *opening(study),
-        tag("h2", "The figures"),
-        figures,
-        *details(study),
-    )
-    return f"<!DOCTYPE html>\n{tag('html', _head(study, css), tag('body', body), lang='en')}\n"
-
-
-def _head(study: Study, css: str) -> Markup:
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    return tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="referrer", content="no-referrer"),
-        tag("title", f"NFS {captions.verb(study)} sweep of {study.plan.target}"),
-        tag("style", Markup(css)),
-    )
-
-
-def _figures(study: Study, drawings: Sequence[Drawing]) -> Markup:
-    wide = "wide" if len(study.variants) > 1 else ""
+    sheet, advised = _Sheet(), recommendation.advice(study)
     figures = [
-        tag("figure", Markup(inline_svg(drawing)), tag("p", drawing.alt, class_="off"),
-            tag("figcaption", drawing.caption), class_=wide, id=drawing.name)
-        for drawing in drawings
-    ]  # fmt: skip
-    small = tag("p", captions.small_print(study), class_="muted")
-    return tag("div", tag("div", *figures, class_="figures"), small)
+        _Figure(one.name, Markup(sheet.adopt(inline_svg(one))), one.alt, one.caption)  # noqa: S704
+        for one in drawings
+    ]
+    css = resources.files(__package__).joinpath("page.css").read_text() + _variables() + sheet.css()
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    plan = {name: str(value) for name, value in study.plan.to_json().items()}
+    return render(
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; "
+        "form-action 'none'",
+        title=f"NFS {captions.verb(study)} sweep of {study.plan.target}",
+        css=Markup(css),  # noqa: S704 - of this package and matplotlib
+        summary=[_summary(study, advised), *filter(None, [recommendation.over_today(study)])],
+        cards=[_card(study, one) for one in advised],
+        persistent=[(captions.transport(one.transport), _commands(study, one)) for one in advised],
+        note=_device_note(study) if emulation(study.conditions) else "",
+        wide="wide" if len(study.variants) > 1 else "",
+        figures=figures,
+        small_print=captions.small_print(study),
+        sections=_sections(study, advised),
+        plan=Table(("", ""), sorted(plan.items())),
+    )
+
+
+class _Figure(NamedTuple):
+    name: str
+    svg: Markup
+    alt: str
+    caption: str
+
+
+class _Card(NamedTuple):
+    title: str
+    rate: str
+    texts: Sequence[str]
 
 
 def _variables() -> str:
@@ -123,37 +126,19 @@ _DEVICES = {
 }
 
 
-def opening(study: Study) -> list[Markup]:
-    """The summary, the advice and the tune commands."""
-    all_advice = recommendation.advice(study)
-    what = f"NFS {captions.verb(study)} sweep of {study.plan.target}"
-    cards = tag("div", *(_card(study, one) for one in all_advice), class_="cards")
-    parts = [
-        tag("h1", what),
-        tag("p", _summary(study, all_advice)),
-        cards,
-        _apply(study, all_advice),
-    ]
-    return parts + ([_device_note(study)] if emulation(study.conditions) else [])
-
-
-def details(study: Study) -> list[Markup]:
+def _sections(study: Study, advised: Sequence[Advice]) -> list[Section]:
     """The table of cells, missing cells, and the environment."""
+    front = "Cells on the Pareto front: no other cell of the same transport is both faster and "
+    front += "cheaper in CPU."
+    environment = Table(("", ""), sorted(study.conditions.items()))
     return [
-        tag("h2", "Throughput against CPU"),
-        tag("p", "Cells on the Pareto front: no other cell of the same transport is both faster "
-                 "and cheaper in CPU."),
-        *(_front(study, one) for one in recommendation.advice(study)),
-        tag("h2", "All cells"),
-        tag("p", _legend(study), class_="muted"),
-        _cells(study),
+        Section("Throughput against CPU", [front], [_front(study, one) for one in advised]),
+        Section("All cells", [_legend(study)], [_cells(study)], muted=True),
         *_missing(study),
-        *fleet.section(study),
+        *fleet.sections(study),
         *cpu_figures.overhead_section(study),
-        tag("h2", "Environment"),
-        table(("", ""), [(name, value) for name, value in sorted(study.conditions.items())]),
-        _plan(study),
-    ]  # fmt: skip
+        Section("Environment", tables=[environment]),
+    ]
 
 
 def _summary(study: Study, all_advice: Sequence[Advice]) -> str:
@@ -166,16 +151,11 @@ def _summary(study: Study, all_advice: Sequence[Advice]) -> str:
     return text
 
 
-def _card(study: Study, one: Advice) -> Markup:
-    return tag(
-        "section",
-        tag("h3", recommendation.headline(study, one)),
-        tag("p", captions.rate(one.best.throughput.mean), class_="rate"),
-        tag("p", recommendation.over_default(study, one)),
-        *(tag("p", said) for said in (recommendation.over_other_kind(study, one),) if said),
-        tag("p", _ties(study, one)),
-        class_="card",
-    )
+def _card(study: Study, one: Advice) -> _Card:
+    other_kind = recommendation.over_other_kind(study, one)
+    texts = [recommendation.over_default(study, one), *filter(None, [other_kind])]
+    rate = captions.rate(one.best.throughput.mean)
+    return _Card(recommendation.headline(study, one), rate, [*texts, _ties(study, one)])
 
 
 def _ties(study: Study, one: Advice) -> str:
@@ -207,42 +187,24 @@ def _cost(point: Point) -> float:
     return point.cpu_per_mib.mean if point.cpu_per_mib else 0.0
 
 
-def _apply(study: Study, all_advice: Sequence[Advice]) -> Markup:
-    commands = [
-        Markup(tag("p", f"For {captions.transport(one.transport)}:")
-               + tag("pre", recommendation.tune_command(study, one)) + _mounting(study, one))
-        for one in all_advice
-    ]  # fmt: skip
-    return tag(
-        "section",
-        tag("h2", "Make it persistent"),
-        tag("p", "On the client, for one mount, across reboots; ", tag("code", "nfsrdma tune undo"),
-            " reverts it. rsize changes only with an unmount and a new mount: add ",
-            tag("code", "--remount"), " to do both at once. The mount has to have the transport, "
-            "the NFS version and the nconnect of the cell."),
-        *commands,
-    )  # fmt: skip
-
-
-def _mounting(study: Study, one: Advice) -> Markup:
-    """The best cell as a line of fstab and as a command; the server of a lab is gone."""
+def _commands(study: Study, one: Advice) -> list[str]:
+    """How to tune, and to mount the best cell; the server of a lab is gone."""
+    tune, plan, cell = recommendation.tune_command(study, one), study.plan, one.best.cell
     if is_lab(study.conditions):
-        return Markup("")
-    plan, cell = study.plan, one.best.cell
-    return Markup(tag("pre", plan.fstab_line(cell)) + tag("pre", plan.mount_command(cell)))
+        return [tune]
+    return [tune, plan.fstab_line(cell), plan.mount_command(cell)]
 
 
-def _device_note(study: Study) -> Markup:
+def _device_note(study: Study) -> str:
     where = "This sweep ran in a lab. " if is_lab(study.conditions) else ""
-    device = _DEVICES[emulation(study.conditions)]
-    return tag("p", where, device, clock_note(study.conditions), class_="note")
+    return where + _DEVICES[emulation(study.conditions)] + clock_note(study.conditions)
 
 
-def _front(study: Study, one: Advice) -> Markup:
+def _front(study: Study, one: Advice) -> Table:
     heads = (captions.transport(one.transport), "MB/s", "CPU ms per MiB")
     rows = [(captions.cell(study, p), captions.figure(p.throughput.mean), _mean(p.cpu_per_mib))
             for p in one.front]  # fmt: skip
-    return table(heads, rows)
+    return Table(heads, rows)
 
 
 def _legend(study: Study) -> str:
@@ -252,13 +214,13 @@ def _legend(study: Study) -> str:
     return f"Means of the runs; CPU of the whole host. {marks}{restless if some else ''}."
 
 
-def _cells(study: Study) -> Markup:
+def _cells(study: Study) -> Table:
     variant = ("further axes",) if len(study.variants) > 1 else ()
     heads = ("", captions.size_word(study), "reads ahead", *variant, "runs", "MB/s", "lowest",
              "highest", "CPU %", "CPU ms per MiB", f"{captions.actor(study)}'s system ms per MiB",
              "round trip ms", *_probe_heads(study), "")  # fmt: skip
     rows = [_row(study, point, bool(variant)) for point in study.points]
-    return table(heads, rows, [point.best for point in study.points])
+    return Table(heads, rows, [point.best for point in study.points])
 
 
 def _row(study: Study, point: Point, variant: bool) -> tuple[str, ...]:
@@ -306,16 +268,18 @@ def _mean(spread: Spread | None) -> str:
     return f"{spread.mean:.2f}" if spread else ""
 
 
-def _missing(study: Study) -> list[Markup]:
+def _missing(study: Study) -> list[Section]:
     if not study.missing:
         return []
     groups: dict[tuple[str, str, bool, str], list[Missing]] = {}
     for one in study.missing:
-        key = (one.cell.transport, size_label(one.cell.rsize), one.offered, one.reason)
+        name = captions.transport(one.cell.transport)
+        name += ", as mounted today" if one.cell.as_mounted else ""
+        key = (name, size_label(one.cell.rsize), one.offered, one.reason)
         groups.setdefault(key, []).append(one)
     rows = [
         (
-            captions.transport(name),
+            name,
             size,
             str(len(group)),
             "failed" if offered else "not offered",
@@ -324,9 +288,4 @@ def _missing(study: Study) -> list[Markup]:
         for (name, size, offered, why), group in groups.items()
     ]
     heads = ("", captions.size_word(study), "cells", "", "reason")
-    return [tag("h2", "Missing cells"), table(heads, rows)]
-
-
-def _plan(study: Study) -> Markup:
-    values = {name: str(value) for name, value in study.plan.to_json().items()}
-    return tag("details", tag("summary", "The plan"), table(("", ""), sorted(values.items())))
+    return [Section("Missing cells", tables=[Table(heads, rows)])]

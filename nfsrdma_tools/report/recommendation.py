@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.report import captions
@@ -119,6 +119,43 @@ def over_default(study: Study, one: Advice) -> str:
         f"{gain} Linux's default read-ahead of 128 KiB, which reached "
         f"{captions.rate(one.default.throughput.mean)} ({captions.cell(study, one.default)})."
     )
+
+
+def over_today(study: Study) -> str:
+    """The gain over the mount that the host had before, in sentences; "" without one."""
+    today, mount = study.today, study.plan.existing
+    if not today or not mount:
+        return ""
+    name = captions.transport(today.existing.cell.transport)
+    size = size_label(today.existing.cell.rsize)
+    has = f"{mount.directory}: {name}, {captions.size_word(study)} {size}"
+    has += f", nconnect {mount.nconnect}" if mount.nconnect > 1 else ""
+    if study.plan.has_read_ahead(today.existing.cell):
+        has += f", read-ahead of {size_label(mount.read_ahead_kb << 10)}"
+    best = study.point(today.best.cell)
+    text = f"As mounted today ({has}): {captions.rate(today.existing.throughput)}. "
+    cell = f"{captions.transport(best.cell.transport)}, {captions.cell(study, best)}"
+    if today.tied:
+        return f"{text}No significant difference from the best cell with the same load ({cell})."
+    gain = f"{100 * today.gain:+.1f} %"
+    return f"{text}The best cell with the same load ({cell}): {gain} over that."
+
+
+def today_as_json(study: Study) -> dict[str, object] | None:
+    """The existing mount and what the best cell with its load gains; None without one."""
+    today, mount = study.today, study.plan.existing
+    if not today or not mount:
+        return None
+    return {
+        **asdict(mount),
+        "runs": today.existing.runs,
+        "mb_per_s": today.existing.throughput,
+        "jobs": today.existing.cell.jobs,
+        "depth": today.existing.cell.depth,
+        "best_with_same_load": _flat(study, study.point(today.best.cell)),
+        "gain": today.gain,
+        "significant": not today.tied,
+    }
 
 
 def tune_command(study: Study, one: Advice) -> str:

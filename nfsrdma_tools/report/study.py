@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep import fleet
-from nfsrdma_tools.sweep.choice import Choice, choose, unstable
+from nfsrdma_tools.sweep.choice import Choice, Today, against_today, choose, unstable
 from nfsrdma_tools.sweep.cpu_breakdown import Spending, spending
 from nfsrdma_tools.sweep.fleet import Fleet
 from nfsrdma_tools.sweep.plan import Cell, Plan
@@ -108,6 +107,8 @@ class Study:
     """Bytes of the file; the largest one of several hosts."""
     read_again: bool = False
     """Whether trials read the file more than once."""
+    today: Today | None = None
+    """The mount that the plan's host had before the sweep; None without figures of one."""
 
     @property
     def visible_wire(self) -> float:
@@ -177,7 +178,7 @@ def load(store: Store, uid: str = "") -> Study:
     """
     plan = store.plan(uid)
     trials = fleet.pooled(store, plan)
-    good = [trial for trial in trials if trial.ok]
+    good = [trial for trial in trials if trial.ok and not trial.cell.as_mounted]
     if not good:
         raise UserError(f"{store.path}: none of {len(trials)} trials has a result",
                         _first_reason(trials))  # fmt: skip
@@ -193,7 +194,8 @@ def load(store: Store, uid: str = "") -> Study:
         wire=wire_speed(facts),
         fleet=fleet.load(store, plan, good),
         file_size=max(trial.file_size for trial in good),
-        read_again=any(trial.bytes > trial.file_size > 0 for trial in good),
+        read_again=any(trial.transfer.bytes > trial.file_size > 0 for trial in good),
+        today=against_today([trial for trial in trials if trial.plan == plan.uid]),
     )
 
 
@@ -221,43 +223,41 @@ def _points(plan: Plan, good: Sequence[Trial]) -> tuple[Point, ...]:
     for trial in good:
         runs.setdefault(trial.cell, []).append(trial)
     return tuple(
-        _point(plan, runs[cell], best=cell in best, tied=cell in tied,
-               pareto=cell in front, unstable=cell in restless)
+        replace(_point(plan, runs[cell]), best=cell in best, tied=cell in tied,
+                pareto=cell in front, unstable=cell in restless)
         for cell in sorted(runs, key=lambda c: (plan.transports.index(c.transport), c))
     )  # fmt: skip
 
 
-def _point(plan: Plan, trials: Sequence[Trial], **marks: Any) -> Point:
-    return Point(
+def _point(plan: Plan, trials: Sequence[Trial]) -> Point:
+    point = Point(
         cell=trials[0].cell,
         variant=_variant(plan, trials[0].cell, trials[0].cell.axes),
         common=_variant(plan, trials[0].cell, trials[0].cell.tunables),
         runs=len(trials),
-        throughput=Spread.of(t.throughput for t in trials),
-        cpu=_known(100 * t.cpu_share for t in trials),
-        cpu_per_mib=_known(t.busy_ns / 1e6 / _mib(t) for t in trials),
-        reader=_known(1e3 * t.reader_system_s / _mib(t) for t in trials),
-        round_trip_ms=_mean(t.rtt_ms for t in trials),
-        ceiling=_mean(t.ceiling for t in trials),
+        throughput=Spread.of(t.transfer.throughput for t in trials),
+        cpu=_known(100 * t.cpu.cpu_share for t in trials),
+        cpu_per_mib=_known(t.cpu.busy_ns / 1e6 / _mib(t) for t in trials),
+        reader=_known(1e3 * t.cpu.reader_system_s / _mib(t) for t in trials),
+        round_trip_ms=_mean(t.rpc.rtt_ms for t in trials),
+        ceiling=_mean(t.rpc.ceiling for t in trials),
         verified=any(t.verified for t in trials),
-        **_of_probes(plan, trials),
-        **marks,
+        spent=spending(trials, plan.direction),
     )
+    return _without_nic(plan, trials, point) if point.spent and point.spent.cpu else point
 
 
-def _of_probes(plan: Plan, trials: Sequence[Trial]) -> dict[str, Any]:
-    spent = spending(trials, plan.direction)
-    if not spent or not spent.cpu:
-        return {"spent": spent}
+def _without_nic(plan: Plan, trials: Sequence[Trial], point: Point) -> Point:
+    """The point with the CPU time that remains without an emulated NIC."""
     kept = [(t, one) for t in trials if (one := spending([t], plan.direction))]
-    return {
-        "spent": spent,
-        "cpu_of_host": _known(100 * t.cpu_share * (1 - one.emulated) for t, one in kept),
-        "reader_of_host": _known(
-            max(1e3 * t.reader_system_s - 1e-6 * one.called * t.operations, 0) / _mib(t)
+    return replace(
+        point,
+        cpu_of_host=_known(100 * t.cpu.cpu_share * (1 - one.emulated) for t, one in kept),
+        reader_of_host=_known(
+            max(1e3 * t.cpu.reader_system_s - 1e-6 * one.called * t.rpc.operations, 0) / _mib(t)
             for t, one in kept
         ),
-    }
+    )
 
 
 def _variant(plan: Plan, cell: Cell, axes: Iterable[tuple[str, str]]) -> str:
@@ -270,7 +270,7 @@ def _variant(plan: Plan, cell: Cell, axes: Iterable[tuple[str, str]]) -> str:
 
 
 def _mib(trial: Trial) -> float:
-    return max(trial.bytes, 1) / (1 << 20)
+    return max(trial.transfer.bytes, 1) / (1 << 20)
 
 
 def _known(values: Iterable[float]) -> Spread | None:

@@ -6,14 +6,14 @@ Both depend only on a plan and its stored trials, so a sweep can resume.
 Racing (successive elimination) spends runs on the cells that may win.  First each cell runs once,
 in random order: the chart needs them all.  Then, within each transport and over all of them, only
 cells run again that may still beat the best one by more than ``TARGET``, the one with the fewest
-runs first.  Each step recomputes which cells are eliminated, by the noise of their own
-transport, so a cell returns when the noise turns out larger.  The race ends when no other cell
-may be more than ``TARGET`` better than the best one, or when those that may have the plan's number
-of runs.  It makes at least three repeats of each transport, because one transport's noise says
-nothing about another's.  A cell within ``CLOSE`` of the best one does not leave the race
-by a single run: one run shows no noise of its own.  Of larger and larger loads (LOADS), it tries
-the next one only where the one before moved something.  With trials by time, a cell that may win
-and whose mean is unreliable runs more often than the plan says.
+runs first.  Each step recomputes which cells are eliminated, by the noise of their own transport,
+or by their own where that is larger, so a cell returns when the noise turns out larger.  The race
+ends when no other cell may be more than ``TARGET`` better than the best one, or when those that may
+have the plan's number of runs.  It makes at least three repeats of each transport, because one
+transport's noise says nothing about another's.  A cell within ``CLOSE`` of the best one does not
+leave the race by a single run: one run shows no noise of its own.  Of larger and larger loads
+(LOADS), it tries the next one only where the one before moved something.  With trials by time, a
+cell that may win and whose mean is unreliable runs more often than the plan says.
 docs/dev/how-it-was-measured.md has the simulated regret.
 """
 
@@ -36,6 +36,7 @@ from nfsrdma_tools.sweep.significance import (
     Summaries,
     Summary,
     by_transport,
+    existing,
     gap,
     pooled,
     summaries,
@@ -54,6 +55,8 @@ __all__ = [
     "Difference",
     "Loss",
     "Race",
+    "Today",
+    "against_today",
     "choose",
     "compare",
     "unstable",
@@ -84,6 +87,8 @@ class Race:
         self.plan = plan
         self.trials = 0
         self._cells = plan.cells()
+        self._existing = plan.existing_cells()
+        self._existing_failed = False
         self._summaries = Summaries()
         self._attempts: Counter[Cell] = Counter()
         self._seen: Counter[tuple[Cell, str]] = Counter()
@@ -99,14 +104,20 @@ class Race:
         self._attempts[trial.cell] += 1
         self._seen[trial.cell, trial.status] += 1
         self._total_ns += trial.total_ns
+        self._existing_failed |= trial.cell.as_mounted and not trial.ok
         self._last = trial.cell.transport
 
     def next(self) -> tuple[Cell, int] | None:
         """The next cell and the number of its run (from 1); None when everything is measured.
 
-        It is None as well after the plan's minutes.
+        It is None as well after the plan's minutes.  The existing mount comes first, with each
+        load; then it has as many runs as the best cell, with that cell's load.
         """
-        waiting = [] if self.is_out_of_time else self._waiting()
+        if self.is_out_of_time:
+            return None
+        if today := self._of_existing():
+            return today[0], self._attempts[today[0]] + 1
+        waiting = self._waiting()
         if not waiting:
             return None
         cell = min(waiting, key=self._rank_of_race if self._repeats(waiting) else self._rank)
@@ -117,14 +128,15 @@ class Race:
         if self.is_out_of_time:
             return self.trials
         plan, waiting = self.plan, self._waiting()
+        measured = self.trials + self._of_existing_left(bool(waiting))
         if plan.mode == "racing":
             # cells that a smaller load has not ruled out yet
             unmeasured = self._unmeasured(self._unfinished())
             undecided = [cell for cell, state in self._states(unmeasured) if state is None]
             begins = plan.runs > 1 and self._unmeasured(waiting)
             repeats = KNOWN_AT * len(plan.transports) if begins else 0
-            return self.trials + len(waiting) + len(undecided) + repeats
-        return self.trials + sum(plan.runs - self._seen[cell, OK] for cell in waiting)
+            return measured + len(waiting) + len(undecided) + repeats
+        return measured + sum(plan.runs - self._seen[cell, OK] for cell in waiting)
 
     @property
     def is_out_of_time(self) -> bool:
@@ -135,6 +147,29 @@ class Race:
     def not_tried(self) -> list[Cell]:
         """The cells without a trial: the race is over, or the time, and they are not needed."""
         return [cell for cell in self._cells if cell not in self._attempts]
+
+    def _of_existing(self) -> list[Cell]:
+        """The cells of the existing mount that need a run before the grid goes on."""
+        if self._existing_failed:
+            return []
+        if new := [cell for cell in self._existing if cell not in self._attempts]:
+            return new
+        known = self._summaries.of.values()
+        best = max(known, key=lambda s: s.throughput, default=None)
+        if not best:
+            return []
+        runs = min(best.runs, self.plan.runs)
+        same = [cell for cell in self._existing if _load(cell) == _load(best.cell)]
+        return [cell for cell in same if self._attempts[cell] < runs]
+
+    def _of_existing_left(self, waiting: bool) -> int:
+        """Estimate of its trials that are left; ``waiting``: the grid is not measured yet."""
+        due = self._of_existing()
+        if self._existing_failed or not self._existing or not (waiting or due):
+            return 0
+        new = sum(cell not in self._attempts for cell in self._existing)
+        most = max(self._attempts[cell] for cell in self._existing)
+        return max(new + self.plan.runs - max(most, 1), len(due))
 
     def _repeats(self, waiting: Sequence[Cell]) -> bool:
         return self.plan.mode == "racing" and not self._unmeasured(waiting)
@@ -238,6 +273,11 @@ def _with_load(cell: Cell, name: str, value: int) -> Cell:
     return replace(cell, jobs=loads["jobs"], depth=loads["depth"], nconnect=loads["nconnect"])
 
 
+def _load(cell: Cell) -> tuple[int, int, bool]:
+    """The part of a cell that the application chooses, not the mount."""
+    return cell.jobs, cell.depth, cell.direct
+
+
 def _fastest(cells: list[Summary]) -> list[Summary]:
     return sorted(cells, key=lambda s: s.throughput, reverse=True)
 
@@ -289,6 +329,42 @@ def choose(trials: Iterable[Trial], transport: str = "") -> Choice | None:
     tied = tuple(s for s in others if gap(s, winner) <= noise.bound(s, winner, len(others)))
     other_kind = next((s for s in ranked if s.cell.direct != winner.cell.direct), None)
     return Choice(transport, winner, tied, _front(ranked), noise, other_kind)
+
+
+@dataclass(frozen=True)
+class Today:
+    """The existing mount, and the best cell of the grid with the same load.
+
+    ``tied``: they do not differ significantly.
+    """
+
+    existing: Summary
+    best: Summary
+    tied: bool
+
+    @property
+    def gain(self) -> float:
+        """What the best cell gains over the existing mount, relative; below 0 if it loses."""
+        return self.best.throughput / self.existing.throughput - 1
+
+
+def against_today(trials: Sequence[Trial]) -> Today | None:
+    """The best cell against the mount that the host had before; None if that has no figures.
+
+    The load is the application's, so both have the same: that of the best cell, or of the best one
+    with a load that the existing mount has been measured with.
+    """
+    before = {_load(s.cell): s for s in existing(trials)}
+    grid = summaries(trials)
+    ranked = sorted(grid, key=lambda s: (-s.throughput, s.cpu_per_byte, s.cell.key))
+    best = next((s for s in ranked if _load(s.cell) in before), None)
+    if not best:
+        return None
+    today = before[_load(best.cell)]
+    noise = by_transport([*grid, *before.values()])
+    rivals = sum(_load(s.cell) == _load(best.cell) for s in grid)
+    slow, fast = sorted((today, best), key=lambda s: s.throughput)
+    return Today(today, best, gap(slow, fast) <= noise.bound(slow, fast, rivals))
 
 
 def unstable(trials: Iterable[Trial]) -> tuple[Summary, ...]:

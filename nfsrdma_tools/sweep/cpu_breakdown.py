@@ -75,8 +75,8 @@ class Spending:
 
 def spending(trials: Sequence[Trial], direction: str) -> Spending | None:
     """The breakdown of the trials with counts, for "read" or "write"; None without such trials."""
-    kept = [trial for trial in trials if trial.probe_rows and trial.operations]
-    count = sum(trial.operations for trial in kept)
+    kept = [trial for trial in trials if trial.probe_rows and trial.rpc.operations]
+    count = sum(trial.rpc.operations for trial in kept)
     if not count:
         return None
     cpu = _sums(map(_cpu, kept))
@@ -84,7 +84,7 @@ def spending(trials: Sequence[Trial], direction: str) -> Spending | None:
     chunks = _sums(_rows(kept, "chunks", DATA[direction]))
     ways = {name: chunks[key] for key, name in _WAYS[direction].items() if chunks[key]}
     return Spending(
-        bytes=sum(trial.bytes for trial in kept) / count,
+        bytes=sum(trial.transfer.bytes for trial in kept) / count,
         cpu={name: max(ns, 0) / count for name, ns in cpu.items()},
         called=nic[f"{CLIENT}_ns"] / count,
         segments=chunks["write_segments" if direction == "read" else "read_segments"] / count,
@@ -106,7 +106,7 @@ def _cpu(trial: Trial) -> dict[str, int]:
         NIC: sum(row["ns"] for row in rows if row["layer"] in offloaded),
     }
     # the probe set counts the harness as client time; busy time is without it
-    return {CLIENT: trial.busy_ns - sum(by_side.values()), **by_side}
+    return {CLIENT: trial.cpu.busy_ns - sum(by_side.values()), **by_side}
 
 
 def _offloaded(trial: Trial) -> set[str]:

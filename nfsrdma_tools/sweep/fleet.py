@@ -100,7 +100,7 @@ def is_same_grid(one: Plan, other: Plan) -> bool:
 
 
 def _without_names(plan: Plan) -> Plan:
-    return replace(plan, uid="", directory="", seed=0, preset="")
+    return replace(plan, uid="", directory="", seed=0, preset="", existing=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,11 +114,11 @@ class _Span:
 
     @property
     def since(self) -> float:
-        return self.high - self.trial.duration_ns / 1e9
+        return self.high - self.trial.transfer.duration_ns / 1e9
 
     @property
     def until(self) -> float:
-        return self.low + self.trial.duration_ns / 1e9
+        return self.low + self.trial.transfer.duration_ns / 1e9
 
 
 def rounds(
@@ -161,10 +161,10 @@ def enough(all_means: Sequence[RoundMeans]) -> int | None:
 
 def _span(trial: Trial, hosts: Mapping[str, str]) -> _Span | None:
     host = hosts.get(trial.environment, "")
-    if not (trial.ok and host and trial.began and trial.duration_ns):
+    if not (trial.ok and host and trial.began and trial.transfer.duration_ns):
         return None
     low = datetime.fromisoformat(trial.began).timestamp()
-    span = _Span(trial, host, low, low + max(trial.wall_ns, trial.duration_ns) / 1e9)
+    span = _Span(trial, host, low, low + max(trial.cpu.wall_ns, trial.transfer.duration_ns) / 1e9)
     return span if span.until > span.since else None
 
 
@@ -191,12 +191,12 @@ def _common(one: _Span, other: _Span) -> float:
 
 
 def _slack(one: _Span) -> float:
-    return (1 - SHARE) * one.trial.duration_ns / 1e9
+    return (1 - SHARE) * one.trial.transfer.duration_ns / 1e9
 
 
 def _together(group: Sequence[_Span]) -> bool:
     since, until = _proven(group)
-    longest = max(span.trial.duration_ns for span in group) / 1e9
+    longest = max(span.trial.transfer.duration_ns for span in group) / 1e9
     return len(group) == 1 or until - since >= SHARE * longest
 
 
@@ -205,11 +205,11 @@ def _proven(group: Sequence[_Span]) -> tuple[float, float]:
 
 
 def _round(group: Sequence[_Span], load: Sequence[Sample]) -> Round:
-    total = sum(span.trial.bytes for span in group)
+    total = sum(span.trial.transfer.bytes for span in group)
     longest = max(span.high for span in group) - min(span.low for span in group)
     return Round(
         cell=group[0].trial.cell,
-        rates={span.host: span.trial.throughput for span in group},
+        rates={span.host: span.trial.transfer.throughput for span in group},
         least=total / longest / 1e6,
         server=busy(load, *_proven(group)),
     )
@@ -325,10 +325,13 @@ def comparable(store: Store, plan: Plan, trials: Sequence[Trial]) -> list[Trial]
         for name, cells in means.items()
     }
     return [
-        replace(trial, throughput=trial.throughput * level[own] / level[name])
-        for name, mine in blocks.items()
-        for trial in mine
+        _scaled(trial, level[own] / level[name]) for name, mine in blocks.items() for trial in mine
     ]
+
+
+def _scaled(trial: Trial, factor: float) -> Trial:
+    throughput = trial.transfer.throughput * factor
+    return replace(trial, transfer=replace(trial.transfer, throughput=throughput))
 
 
 def load(store: Store, plan: Plan, trials: Sequence[Trial]) -> Fleet | None:

@@ -36,6 +36,7 @@ __all__ = [
     "SIZE_STEP",
     "WARM_UP",
     "Cell",
+    "ExistingMount",
     "Plan",
     "preset",
 ]
@@ -79,6 +80,9 @@ class Cell:
     and ``depth`` are fio's numjobs and iodepth: threads that read a part of the file each, and
     requests that a thread has in flight.  ``direct`` marks O_DIRECT where buffered reads are in the
     same plan; where all cells are O_DIRECT, none is marked.
+
+    ``as_mounted`` marks the mount that the host had before the sweep, which is in no grid: its
+    window is ``read_ahead_kb``, in KiB, because it need not be whole blocks.
     """
 
     transport: str
@@ -89,12 +93,14 @@ class Cell:
     jobs: int = 1
     depth: int = 1
     direct: bool = False
+    as_mounted: bool = False
+    read_ahead_kb: int = 0
 
     @property
     def key(self) -> str:
         """Canonical JSON: equal cells have equal keys, in every process and version."""
         data = asdict(self)
-        for name, before in (("jobs", 1), ("depth", 1), ("direct", False)):
+        for name, before in _OMITTED.items():
             if data[name] == before:
                 del data[name]
         return json.dumps(data, sort_keys=True, separators=(",", ":"))
@@ -127,12 +133,55 @@ class Cell:
 
     def __str__(self) -> str:
         """The name in reports: ``rdma 128k, 4 ahead``."""
-        text = f"{self.transport} {format_size(self.rsize)}, "
-        text += "direct" if self.direct else f"{self.read_ahead} ahead"
+        text = "as mounted today: " if self.as_mounted else ""
+        text += f"{self.transport} {format_size(self.rsize)}, "
+        ahead = f"{self.read_ahead_kb} KiB" if self.as_mounted else f"{self.read_ahead}"
+        text += "direct" if self.direct else f"{ahead} ahead"
         text += f", {self.jobs} jobs" if self.jobs > 1 else ""
         text += f", depth {self.depth}" if self.depth > 1 or self.direct else ""
         text += f", nconnect {self.nconnect}" if self.nconnect > 1 else ""
         return text + "".join(f", {name}={value}" for name, value in self.axes)
+
+
+# fields of a cell that its key has only if they differ from these
+_OMITTED = {"jobs": 1, "depth": 1, "direct": False, "as_mounted": False, "read_ahead_kb": 0}
+
+
+@dataclass(frozen=True)
+class ExistingMount:
+    """The mount of a plan's target that the host had before the sweep: the values in effect.
+
+    Sizes are in bytes.  ``personality`` is that of our module, "" for other transports.
+    """
+
+    directory: str
+    transport: str
+    vers: str
+    rsize: int
+    wsize: int
+    nconnect: int
+    read_ahead_kb: int
+    personality: str = ""
+
+    def __post_init__(self) -> None:
+        for name, known in {"transport": "transports", "vers": "vers"}.items():
+            if getattr(self, name) not in _VALUES[known]:
+                raise UsageError(f"existing mount: unknown {name} {getattr(self, name)!r}")
+        for name, least in {"rsize": 1, "wsize": 1, "nconnect": 1, "read_ahead_kb": 0}.items():
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                what = f"existing mount: {name}: expected {least} or more, found {value!r}"
+                raise UsageError(what)
+        for name in ("directory", "personality"):
+            if not isinstance(getattr(self, name), str):
+                raise UsageError(f"existing mount: expected a text as its {name}")
+
+    def __str__(self) -> str:
+        """``/mnt/data: NFSv4.2 over rdma, rsize 1M, wsize 1M, nconnect 4, read_ahead_kb 128``."""
+        sizes = f"rsize {format_size(self.rsize)}, wsize {format_size(self.wsize)}"
+        text = f"{self.directory}: NFSv{self.vers} over {self.transport}, {sizes}"
+        text += f", nconnect {self.nconnect}, read_ahead_kb {self.read_ahead_kb}"
+        return text + (f", personality {self.personality}" if self.personality else "")
 
 
 @dataclass(frozen=True)
@@ -158,6 +207,9 @@ class Plan:
     Without ``seconds``, a cell with a read-ahead window below ``whole_from`` bytes reads a share of
     the file in proportion to its window, so that all reads take about as long.  0: always the whole
     file.
+
+    ``existing`` is the mount of the target that the host had before the sweep, None without one:
+    its ``existing_cells`` are no part of the grid.
     """
 
     target: str
@@ -185,6 +237,7 @@ class Plan:
     seed: int = 1
     verify: bool = True
     whole_from: int = 0
+    existing: ExistingMount | None = None
     uid: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -201,6 +254,24 @@ class Plan:
     def cells(self) -> tuple[Cell, ...]:
         """The whole grid, in a fixed order."""
         return tuple(cell for transport in self.transports for cell in self._cells_of(transport))
+
+    def existing_cells(self) -> tuple[Cell, ...]:
+        """The existing mount with each load of the grid, the smallest first; () without one."""
+        mount = self.existing
+        if mount is None:
+            return ()
+        axes = ((PERSONALITY, mount.personality),) if mount.personality else ()
+        size = mount.wsize if self.direction == "write" else mount.rsize
+        loads = sorted({(cell.direct, cell.jobs, cell.depth) for cell in self.cells()})
+        return tuple(
+            Cell(mount.transport, size, 0, mount.nconnect, axes, jobs, depth, direct,
+                 as_mounted=True, read_ahead_kb=mount.read_ahead_kb)
+            for direct, jobs, depth in loads
+        )  # fmt: skip
+
+    def vers_of(self, cell: Cell) -> str:
+        """The NFS version of the mount of ``cell``."""
+        return self.existing.vers if cell.as_mounted and self.existing else self.vers
 
     def _cells_of(self, transport: str) -> Iterator[Cell]:
         for direct in (False, True) if self.with_direct else (False,):
@@ -279,7 +350,7 @@ class Plan:
         With ``seconds`` it is the most, unless the trial begins with the file again.  Several jobs
         have equal shares, each at the start of its part.
         """
-        window = max(cell.read_ahead * cell.rsize, _LEAST_WINDOW)
+        window = max(cell.read_ahead * cell.rsize, cell.read_ahead_kb << 10, _LEAST_WINDOW)
         window = cell.rsize if self.is_direct(cell) else window
         if self.direction == "write" or self.seconds or window >= self.whole_from:
             return self.part(cell) * cell.jobs
@@ -322,7 +393,10 @@ class Plan:
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
         """The plan of ``to_json``; UserError when it is not one."""
         try:
-            return cls(**{name: _tuple(value) for name, value in data.items()})
+            values = {name: _tuple(value) for name, value in data.items()}
+            if values.get("existing") is not None:
+                values["existing"] = ExistingMount(**values["existing"])
+            return cls(**values)
         except (TypeError, AttributeError) as error:
             raise UserError(f"this is not a plan: {error}") from error
 

@@ -16,17 +16,16 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import state_dir
 from nfsrdma_tools.host import kernel_modules
-from nfsrdma_tools.host.environment import conditions, lab_facts
+from nfsrdma_tools.host.environment import conditions
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.nfs.readahead import kb_for
-from nfsrdma_tools.host.transports import KERNELS, owner
+from nfsrdma_tools.host.transports import KERNELS
 from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sizes import format_size
@@ -48,9 +47,9 @@ from nfsrdma_tools.sweep.trial import (
     IMMEDIATELY,
     NAMES,
     Bench,
+    Load,
     Rhythm,
     TrialProbes,
-    load_module,
     mounted,
     ready,
     request_for,
@@ -62,12 +61,6 @@ from nfsrdma_tools.undo import Journal, Remove, journal
 __all__ = ["Options", "file_on_server", "file_size", "sweep"]
 
 _STOP_AFTER = 3
-# systemd handles changed mounts at most five times a second, then at the end of the second
-# (RATELIMIT in mount_enumerate of src/core/mount.c).  That costs 7 ms of the only CPU in every
-# third read.  On the instruction clock the wait takes no time.
-_PAUSE = 1.1
-
-
 _MADE, _SIZE = "made", "file size"
 _SAMPLE = 4 * SIZE_STEP
 """Bytes of the first file that estimates how large the plan's file has to be."""
@@ -213,14 +206,24 @@ def _mounted(bench: Bench, transport: str) -> AbstractContextManager[Mount]:
     return mounted(bench, request_for(bench, transport))
 
 
+def _modules(_: Plan) -> AbstractContextManager[Load]:
+    return contextlib.nullcontext(module_swap.ready)
+
+
 @dataclass(frozen=True)
 class Options:
-    """Options of a run that do not change what the plan measures."""
+    """Options of a run that do not change what the plan measures.
+
+    The reader starts at least ``pause`` seconds after the mount.  ``modules`` is entered once a
+    plan exchanges modules, and left before their undo.
+    """
 
     server_ssh: str = ""
     keep_file: bool = False
     probes: bool = True
     rhythm: Rhythm = IMMEDIATELY
+    pause: float = 0.0
+    modules: Callable[[Plan], AbstractContextManager[Load]] = _modules
     measure: Callable[[Bench, Trial, bool], Trial] = run_trial
     prepare: Callable[[Bench, Store, bool], AbstractContextManager[None]] = file_on_server
     size: Callable[[Bench, Store], int] = file_size
@@ -237,15 +240,12 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         if plan.directory:
             stack.enter_context(_only_one(os.path.realpath(plan.directory)))
         changes = stack.enter_context(journal())
-        serves = lab_facts().get("lab shape") == "solo"
+        load: Load = module_swap.ready
         if OURS in plan.transports:
             module_swap.prepare(changes, kernel_modules.in_file(module_build.build().path))
-            if serves:
-                # before the undo, which stops no nfsd
-                before = OURS if owner() == OURS else "rdma"
-                stack.callback(load_module, before, serves)
+            load = stack.enter_context(options.modules(plan))
             # now, to have its facts, too
-            load_module(OURS, serves, plan.personalities)
+            load(OURS)
         probes = TrialProbes(options.probes)
         stack.callback(probes.release)
         facts = {**_conditions(plan), "probe sets": probes.summary}
@@ -257,8 +257,8 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
             options.server_ssh,
             probes=probes,
             rhythm=options.rhythm,
-            pause=_PAUSE if facts.get("lab clock") == "instructions" else 0.0,
-            serves=serves,
+            pause=options.pause,
+            load=load,
         )
         bench = replace(bench, environment=store.add_environment(facts))
         trials = store.trials(plan)
@@ -334,9 +334,12 @@ def _one(bench: Bench, trial: Trial, done: list[Trial], options: Options) -> Tri
 
 def _offered_alike(one: Cell, other: Cell) -> bool:
     """Whether the kernel and the server offer both cells or none."""
-    # these do not change what they offer
-    same: dict[str, Any] = {"read_ahead": 0, "jobs": 1, "depth": 1, "direct": False}
-    return replace(one, **same) == replace(other, **same)
+
+    def offered(cell: Cell) -> Cell:
+        # these do not change what they offer
+        return replace(cell, read_ahead=0, jobs=1, depth=1, direct=False)
+
+    return offered(one) == offered(other)
 
 
 def _stop_if_hopeless(streak: list[Trial]) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "Summaries",
     "Summary",
     "by_transport",
+    "existing",
     "gap",
     "maximum",
     "pooled",
@@ -145,7 +146,7 @@ def _degrees(variances: tuple[float, float], degrees: tuple[int, int]) -> int:
 
 
 class Summaries:
-    """A summary per cell with a successful run, in order of appearance, kept up to date.
+    """A summary per cell of the grid with a successful run, in order of appearance, up to date.
 
     Adding a trial costs the same for the first one and the thousandth.
     """
@@ -156,12 +157,18 @@ class Summaries:
             self.add(trial)
 
     def add(self, trial: Trial) -> None:
-        """Add a trial; one that failed changes nothing."""
-        if trial.ok:
-            per_byte = trial.busy_ns / max(trial.bytes, 1)
-            first = Summary(trial.cell, 0, 0.0, 0.0, 0.0, 0.0)
-            before = self.of.get(trial.cell, first)
-            self.of[trial.cell] = _with(before, trial.throughput, trial.cpu_share, per_byte)
+        """Add a trial; one that failed, or of the existing mount, changes nothing."""
+        if not trial.cell.as_mounted:
+            _add(self.of, trial)
+
+
+def _add(known: dict[Cell, Summary], trial: Trial) -> None:
+    if trial.ok:
+        per_byte = trial.cpu.busy_ns / max(trial.transfer.bytes, 1)
+        first = Summary(trial.cell, 0, 0.0, 0.0, 0.0, 0.0)
+        before = known.get(trial.cell, first)
+        throughput, share = trial.transfer.throughput, trial.cpu.cpu_share
+        known[trial.cell] = _with(before, throughput, share, per_byte)
 
 
 def _with(before: Summary, throughput: float, cpu_share: float, per_byte: float) -> Summary:
@@ -182,8 +189,17 @@ def _with(before: Summary, throughput: float, cpu_share: float, per_byte: float)
 
 
 def summaries(trials: Iterable[Trial]) -> list[Summary]:
-    """A summary per cell with a successful run, in order of appearance."""
+    """A summary per cell of the grid with a successful run, in order of appearance."""
     return list(Summaries(trials).of.values())
+
+
+def existing(trials: Iterable[Trial]) -> list[Summary]:
+    """A summary per load of the existing mount with a successful run."""
+    known: dict[Cell, Summary] = {}
+    for trial in trials:
+        if trial.cell.as_mounted:
+            _add(known, trial)
+    return list(known.values())
 
 
 def by_transport(cells: Sequence[Summary]) -> Noises:

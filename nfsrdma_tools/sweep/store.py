@@ -31,9 +31,13 @@ __all__ = [
     "NOT_OFFERED",
     "OK",
     "VERSION",
+    "CpuUsage",
+    "InEffect",
     "Merged",
+    "RpcStatistics",
     "Store",
     "StoreError",
+    "Transfer",
     "Trial",
     "as_csv",
     "as_facts",
@@ -47,34 +51,27 @@ NOT_OFFERED = "not_offered"
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One run of one cell.  Figures are 0 or empty unless ``status`` is ``ok``.
+class Transfer:
+    """The data that the reader or writer moved.
 
-    ``throughput`` and ``ceiling`` are in MB/s of 1,000,000 bytes; the ceiling is rsize divided by
-    the mean round trip, the limit of one request at a time.  ``duration_ns`` is the reader's,
-    from its first to its last request, within ``wall_ns`` from ``began`` (UTC) on.
-    ``busy_ns`` (not idle), ``task_ns`` (running tasks, by schedstat) and ``cpu_share`` (busy share
-    of all CPUs, 0 to 1) cover the whole host while the reader ran, without ``harness_ns``, the
-    cost of starting and watching it.  ``cpu_modes`` and ``steal_s`` (seconds, in ticks) span
-    ``wall_ns``, start and end included.
-    Round trip, queue and execute times are means per data operation in milliseconds, from
-    mountstats.  ``rdma`` has the sum of each counter of the rdma transports.
-    ``probe_rows`` has the rows of each attached probe set by its name.  ``file_size`` is in bytes:
-    a trial of more ``bytes`` read the file again.  ``total_ns`` is from the first tunable to the
-    unmount.
+    ``duration_ns`` is from its first to its last request, ``throughput`` in MB/s of 1,000,000
+    bytes.  More ``bytes`` than the file has: it read the file again.
     """
 
-    plan: str
-    cell: Cell
-    run: int
-    order: int
-    status: str = OK
-    reason: str = ""
-    environment: str = ""
-    started: str = ""
     duration_ns: int = 0
     bytes: int = 0
     throughput: float = 0.0
+
+
+@dataclass(frozen=True)
+class CpuUsage:
+    """CPU time of the whole host, and of the reader's threads, while the reader ran.
+
+    ``busy_ns`` (not idle), ``task_ns`` (running tasks, by schedstat) and ``cpu_share`` (busy share
+    of all CPUs, 0 to 1) are without ``harness_ns``, the cost of starting and watching the reader.
+    ``cpu_modes`` and ``steal_s`` (seconds, in ticks) span ``wall_ns``, start and end included.
+    """
+
     busy_ns: int = 0
     task_ns: int = 0
     harness_ns: int = 0
@@ -84,6 +81,17 @@ class Trial:
     steal_s: float = 0.0
     reader_user_s: float = 0.0
     reader_system_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class RpcStatistics:
+    """Counts and times of the mount's RPCs, from mountstats.
+
+    ``operations`` are those with data.  Round trip, queue and execute times are their means in
+    milliseconds.  ``ceiling`` is rsize divided by the mean round trip, in MB/s: the limit of one
+    request at a time.  ``rdma`` has the sum of each counter of the rdma transports.
+    """
+
     operations: int = 0
     rpc_counts: dict[str, int] = field(default_factory=dict)
     rtt_ms: float = 0.0
@@ -94,12 +102,44 @@ class Trial:
     retransmits: int = 0
     ceiling: float = 0.0
     rdma: dict[str, int] = field(default_factory=dict)
-    verified: bool = False
+
+
+@dataclass(frozen=True)
+class InEffect:
+    """What the kernel had: options of the mount, read-ahead before and after, values of axes."""
+
     cache: str = ""
     mount: dict[str, str] = field(default_factory=dict)
     read_ahead_kb_before: int = 0
     read_ahead_kb_after: int = 0
     axes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of one cell.  Figures are 0 or empty unless ``status`` is ``ok``.
+
+    The reader ran within ``cpu.wall_ns`` from ``began`` (UTC) on.  ``verified``: its data was
+    compared.  ``probe_rows`` has the rows of each attached probe set by its name.  ``file_size`` is
+    in bytes.  ``total_ns`` is from the first tunable to the unmount.
+
+    A store, CSV and JSON have the fields of ``transfer``, ``cpu``, ``rpc`` and ``in_effect`` beside
+    the others.
+    """
+
+    plan: str
+    cell: Cell
+    run: int
+    order: int
+    status: str = OK
+    reason: str = ""
+    environment: str = ""
+    started: str = ""
+    transfer: Transfer = Transfer()
+    cpu: CpuUsage = CpuUsage()
+    rpc: RpcStatistics = RpcStatistics()
+    verified: bool = False
+    in_effect: InEffect = InEffect()
     probe_rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     began: str = ""
     file_size: int = 0
@@ -112,23 +152,51 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data for JSON."""
-        return asdict(self)
+        data: dict[str, Any] = {}
+        for name, value in asdict(self).items():
+            data |= value if name in _PARTS else {name: value}
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trial:
         """The trial of ``to_json``; UserError when it is not one."""
-        known = {item.name for item in fields(cls)}
-        if not known.issuperset(data) or not {"plan", "cell", "run", "order"}.issubset(data):
+        if not _HINTS.keys() >= data.keys() >= {"plan", "cell", "run", "order"}:
             raise UserError("this is not a trial", "was it written by another version?")
-        return cls(**{**data, "cell": Cell.from_json(data["cell"])})
+        return _assembled({**data, "cell": Cell.from_json(data["cell"])})
+
+
+_PARTS: dict[str, Any] = {
+    name: kind
+    for name, kind in get_type_hints(Trial).items()
+    if kind in (Transfer, CpuUsage, RpcStatistics, InEffect)
+}
+"""The fields of a trial that are records themselves."""
+
+
+def _columns() -> dict[str, Any]:
+    """The type of each column of a trial, by its name, in their order."""
+    columns: dict[str, Any] = {}
+    for name, kind in get_type_hints(Trial).items():
+        columns |= get_type_hints(kind) if name in _PARTS else {name: kind}
+    return columns
+
+
+_HINTS = _columns()
+
+
+def _assembled(values: Mapping[str, Any]) -> Trial:
+    """The trial of these columns; those that lack have their defaults."""
+
+    def picked(kind: Any) -> dict[str, Any]:
+        return {item.name: values[item.name] for item in fields(kind) if item.name in values}
+
+    return Trial(**picked(Trial), **{name: kind(**picked(kind)) for name, kind in _PARTS.items()})
 
 
 T = TypeVar("T")
 VERSION = 5
 APPLICATION = 0x4E465352  # "NFSR"
 _SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL"}
-_HINTS = get_type_hints(Trial)
-_NAMES = [item.name for item in fields(Trial)]
 _NOTE = "INSERT OR REPLACE INTO notes (plan, key, value) VALUES (?, ?, ?)"
 _LOAD = "load of a server"  # instead of a plan's uid
 
@@ -313,7 +381,8 @@ def _environment_row(facts: Mapping[str, str]) -> tuple[str, tuple[Any, ...]]:
 
 
 def _trial_row(trial: Trial) -> tuple[str, tuple[Any, ...]]:
-    return _INSERT, tuple(_encode(getattr(trial, name)) for name in _NAMES)
+    values = trial.to_json() | {"cell": trial.cell.key}
+    return _INSERT, tuple(_encode(values[name]) for name in _HINTS)
 
 
 def _json(value: object) -> str:
@@ -321,14 +390,13 @@ def _json(value: object) -> str:
 
 
 def _encode(value: object) -> object:
-    if isinstance(value, Cell):
-        return value.key
     return _json(value) if isinstance(value, dict) else value
 
 
 def _trial(row: tuple[Any, ...]) -> Trial:
-    values = zip(_NAMES, row, strict=True)
-    return _checked(Trial(**{name: _decode(name, value) for name, value in values}))
+    values = {name: _decode(name, value) for name, value in zip(_HINTS, row, strict=True)}
+    _check(values)
+    return _assembled(values)
 
 
 def _decode(name: str, value: Any) -> Any:
@@ -343,20 +411,18 @@ def _decode(name: str, value: Any) -> Any:
     return decoded
 
 
-def _checked(trial: Trial) -> Trial:
-    """The trial; ValueError for figures that no trial has."""
-    for name in _NAMES:
-        value = getattr(trial, name)
+def _check(values: Mapping[str, Any]) -> None:
+    """Raise ValueError for figures that no trial has."""
+    for name, value in values.items():
         if isinstance(value, int | float) and not 0 <= value < math.inf:
             raise ValueError(f"{name}: expected a finite number of 0 or more, found {value}")
-    if trial.ok and not trial.throughput:
+    if values["status"] == OK and not values["throughput"]:
         raise ValueError("throughput: expected more than 0 MB/s in a successful trial, found 0")
-    if trial.began:
-        datetime.fromisoformat(trial.began).timestamp()
+    if values["began"]:
+        datetime.fromisoformat(values["began"]).timestamp()
     for name in ("cpu_modes", "rpc_counts", "rdma"):
-        if not all(type(value) in (int, float) for value in getattr(trial, name).values()):
-            raise ValueError(f"{name}: expected numbers, found {getattr(trial, name)}")
-    return trial
+        if not all(type(value) in (int, float) for value in values[name].values()):
+            raise ValueError(f"{name}: expected numbers, found {values[name]}")
 
 
 def _checked_cell(cell: Cell) -> Cell:
@@ -365,12 +431,13 @@ def _checked_cell(cell: Cell) -> Cell:
         value = getattr(cell, name)
         if type(value) is not int or value < least:
             raise ValueError(f"cell: {name}: expected {least} or more, found {value!r}")
-    if not isinstance(cell.transport, str) or not isinstance(cell.direct, bool):
+    marks = cell.direct, cell.as_mounted
+    if not isinstance(cell.transport, str) or not all(isinstance(one, bool) for one in marks):
         raise ValueError(f"cell: expected a transport, found {cell.transport!r}")
     return cell
 
 
-_LEAST = {"rsize": 1, "read_ahead": 0, "nconnect": 1, "jobs": 1, "depth": 1}
+_LEAST = {"rsize": 1, "read_ahead": 0, "nconnect": 1, "jobs": 1, "depth": 1, "read_ahead_kb": 0}
 
 
 def _facts(facts: object) -> dict[str, str]:
@@ -380,11 +447,11 @@ def _facts(facts: object) -> dict[str, str]:
 
 
 # "order" is an SQL keyword, so names are quoted; they are fields of Trial, not user input
-_COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
+_COLUMNS = ", ".join(f'"{name}"' for name in _HINTS)
 _SELECT = f"SELECT {_COLUMNS} FROM trials WHERE plan = ifnull(?, plan) ORDER BY rowid"  # noqa: S608
-_INSERT = f"INSERT OR IGNORE INTO trials ({_COLUMNS}) VALUES ({', '.join('?' * len(_NAMES))})"  # noqa: S608
+_INSERT = f"INSERT OR IGNORE INTO trials ({_COLUMNS}) VALUES ({', '.join('?' * len(_HINTS))})"  # noqa: S608
 _TYPED = "\n".join(
-    f'  "{name}" {_SQL_TYPES.get(_HINTS[name], "TEXT")} NOT NULL,' for name in _NAMES
+    f'  "{name}" {_SQL_TYPES.get(_HINTS[name], "TEXT")} NOT NULL,' for name in _HINTS
 )
 _SCHEMA = f"""
 BEGIN IMMEDIATE;

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,7 +27,6 @@ from nfsrdma_tools.host.nfs import mounting, mountstats, readahead
 from nfsrdma_tools.host.nfs.mounting import MountRequest, drop_undo, mount, unmount
 from nfsrdma_tools.host.nfs.mounts import Mount, find
 from nfsrdma_tools.host.nfs.mountstats import MountStats
-from nfsrdma_tools.host.nfs.personality import DEFAULT
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.module_source import OURS
@@ -37,7 +36,15 @@ from nfsrdma_tools.probes.row_filter import of_mount
 from nfsrdma_tools.probes.rpc_clients import clients
 from nfsrdma_tools.sweep import workload
 from nfsrdma_tools.sweep.plan import PERSONALITY, Cell, Plan
-from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, Trial
+from nfsrdma_tools.sweep.store import (
+    FAILED,
+    NOT_OFFERED,
+    CpuUsage,
+    InEffect,
+    RpcStatistics,
+    Transfer,
+    Trial,
+)
 from nfsrdma_tools.sweep.workload import Job
 from nfsrdma_tools.undo import Journal
 
@@ -45,9 +52,9 @@ __all__ = [
     "IMMEDIATELY",
     "NAMES",
     "Bench",
+    "Load",
     "Rhythm",
     "TrialProbes",
-    "load_module",
     "mounted",
     "ready",
     "release_server_pages",
@@ -70,8 +77,8 @@ NAMES = ("cpu", "chunks", "registrations")
 _HOUR, _DAY = 3600.0, 86400.0
 
 
-_ACCEPTED = Path("/sys/module/nfsrdma/parameters/server_personalities")
-_END_GRACE = Path("/proc/fs/nfsd/v4_end_grace")
+Load = Callable[[str], None]
+"""Loads the module of a transport in place of another one's; UserError if that is in use."""
 
 # nfsd's default is 8 threads; it wakes the thread that slept last first
 _THREADS = 8
@@ -183,7 +190,7 @@ class Bench:
 
     ``probes`` are the probe sets of each trial; ``rhythm`` has the start times of the readers.
     ``content`` is the content of the test file, set before the first trial.  The reader starts at
-    least ``pause`` seconds after the mount.  ``serves``: see ``load_module``.
+    least ``pause`` seconds after the mount.
     """
 
     plan: Plan
@@ -195,7 +202,7 @@ class Bench:
     rhythm: Rhythm = IMMEDIATELY
     content: list[bytes | int] = field(default_factory=list)
     pause: float = 0.0
-    serves: bool = False
+    load: Load = module_swap.ready
 
 
 class _NotOfferedError(Exception):
@@ -212,7 +219,7 @@ def run_trial(bench: Bench, trial: Trial, check_data: bool) -> Trial:
     began = time.monotonic_ns()
     try:
         with bench.changes.section():
-            trial = replace(trial, **_measured(bench, trial, check_data))
+            trial = _measured(bench, trial, check_data)
     except _NotOfferedError as error:
         trial = replace(trial, status=NOT_OFFERED, reason=str(error))
     except (UserError, OSError) as error:
@@ -232,7 +239,7 @@ def tunables(bench: Bench, cell: Cell) -> list[tuple[Tunable, str]]:
     ]
 
 
-def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
+def _measured(bench: Bench, trial: Trial, check_data: bool) -> Trial:
     cell = trial.cell
     # first: a tunable may be a parameter of the module
     ready(bench, cell.transport)
@@ -244,7 +251,7 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
             workload.warm_up(bench.directory, bench.plan, cell)
         release_server_pages(bench.directory)
         bench.rhythm.wait(trial.order)
-        figures, first = _run_workload(bench, cell)
+        trial, first = _run_workload(bench, trial)
         after = readahead.verify(nfs_mount.device, kb)
         if cell.personality:
             mounting.verify_personality(cell.personality, nfs_mount.device)
@@ -254,16 +261,12 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
     if check_data and bench.plan.direction == "write":
         with _mounted(bench, cell):
             workload.verify(bench.directory, bench.plan, cell, part)
-    return {
-        **figures,
-        "cache": "server warm, client cold",
-        "file_size": bench.plan.file_size,
-        "axes": axes,
-        "mount": nfs_mount.options,
-        "verified": check_data,
-        "read_ahead_kb_before": kb,
-        "read_ahead_kb_after": after,
-    }
+    return replace(
+        trial,
+        verified=check_data,
+        in_effect=InEffect("server warm, client cold", nfs_mount.options, kb, after, axes),
+        file_size=bench.plan.file_size,
+    )
 
 
 def _set(bench: Bench, cell: Cell) -> dict[str, str]:
@@ -294,28 +297,31 @@ def _mounted(bench: Bench, cell: Cell) -> Iterator[Mount]:
 def _read_ahead(bench: Bench, cell: Cell, nfs_mount: Mount) -> int:
     if not bench.plan.has_read_ahead(cell):
         return readahead.get_kb(nfs_mount.device)
-    return readahead.verify(nfs_mount.device, readahead.kb_for(cell.read_ahead, cell.rsize))
+    blocks = readahead.kb_for(cell.read_ahead, cell.rsize)
+    return readahead.verify(nfs_mount.device, cell.read_ahead_kb if cell.as_mounted else blocks)
 
 
-def _run_workload(bench: Bench, cell: Cell) -> tuple[dict[str, Any], int]:
+def _run_workload(bench: Bench, trial: Trial) -> tuple[Trial, int]:
     """Run the workload once, with probe sets read before and after it.
 
-    Returns its figures, and the bytes from the start of the file on that its first job moved.
+    Returns the trial with its figures, and the bytes from the start of the file on that its first
+    job moved.
     """
     readings = bench.probes.begin()
     stats = mountstats.read(bench.directory)
     began, counters, own = _now(), cpu_time.snapshot(), cpu_time.own_ns()
-    job = _work(bench, cell)
+    job = _work(bench, trial.cell)
     own, times = cpu_time.own_ns() - own, cpu_time.difference(cpu_time.snapshot(), counters)
     stats = mountstats.difference(mountstats.read(bench.directory), stats)
-    figures = {
-        **_of_job(job),
-        **_of_cpu(times, own, job),
-        **_of_rpc(stats, cell, bench.plan.direction),
-        "began": began,
-        "probe_rows": bench.probes.end(readings, str(stats.directory)),
-    }
-    return figures, job.first
+    trial = replace(
+        trial,
+        transfer=_transfer(job),
+        cpu=_cpu_usage(times, own, job),
+        rpc=_rpc_statistics(stats, trial.cell, bench.plan.direction),
+        began=began,
+        probe_rows=bench.probes.end(readings, str(stats.directory)),
+    )
+    return trial, job.first
 
 
 def _work(bench: Bench, cell: Cell) -> Job:
@@ -324,49 +330,45 @@ def _work(bench: Bench, cell: Cell) -> Job:
     return workload.read(bench.directory, bench.plan, cell)
 
 
-def _of_job(job: Job) -> dict[str, Any]:
-    return {
-        "duration_ns": job.duration_ns,
-        "bytes": job.bytes,
-        "throughput": job.throughput / _MEGA,
-        "reader_user_s": job.user_s,
-        "reader_system_s": job.system_s,
-    }
+def _transfer(job: Job) -> Transfer:
+    return Transfer(job.duration_ns, job.bytes, job.throughput / _MEGA)
 
 
-def _of_cpu(times: CpuTimes, own: int, job: Job) -> dict[str, Any]:
+def _cpu_usage(times: CpuTimes, own: int, job: Job) -> CpuUsage:
     # everything but the reading itself: starting, watching and this process are not the mount's
     harness = max(own - round((job.user_s + job.system_s) * 1e9), 0)
     # the time of the process includes its workers, and with them the start of fio
     harness = 0 if job.has_workers else harness
     busy = max(times.busy_ns - harness, 0)
-    return {
-        "busy_ns": busy,
-        "task_ns": max(times.task_ns - harness, 0),
-        "harness_ns": harness,
-        "wall_ns": times.wall_ns,
-        "cpu_share": min(busy / (job.duration_ns * times.cpus), 1.0),
-        "cpu_modes": {mode: round(seconds, 3) for mode, seconds in times.modes.items()},
-        "steal_s": round(times.modes.get("steal", 0.0), 3),
-    }
+    return CpuUsage(
+        busy_ns=busy,
+        task_ns=max(times.task_ns - harness, 0),
+        harness_ns=harness,
+        wall_ns=times.wall_ns,
+        cpu_share=min(busy / (job.duration_ns * times.cpus), 1.0),
+        cpu_modes={mode: round(seconds, 3) for mode, seconds in times.modes.items()},
+        steal_s=round(times.modes.get("steal", 0.0), 3),
+        reader_user_s=job.user_s,
+        reader_system_s=job.system_s,
+    )
 
 
-def _of_rpc(stats: MountStats, cell: Cell, direction: str) -> dict[str, Any]:
+def _rpc_statistics(stats: MountStats, cell: Cell, direction: str) -> RpcStatistics:
     done, data = stats.operations, stats.data(direction)
     count = max(data.operations, 1)
     rtt_ms = data.rtt_ms / count
-    return {
-        "operations": data.operations,
-        "rpc_counts": {name: o.operations for name, o in done.items() if o.operations},
-        "rtt_ms": rtt_ms,
-        "queue_ms": data.queue_ms / count,
-        "execute_ms": data.execute_ms / count,
-        "bytes_sent": sum(o.bytes_sent for o in done.values()),
-        "bytes_received": sum(o.bytes_received for o in done.values()),
-        "retransmits": sum(o.transmissions - o.operations for o in done.values()),
-        "ceiling": cell.rsize / (rtt_ms / 1000) / _MEGA if rtt_ms else 0.0,
-        "rdma": _rdma(stats),
-    }
+    return RpcStatistics(
+        operations=data.operations,
+        rpc_counts={name: o.operations for name, o in done.items() if o.operations},
+        rtt_ms=rtt_ms,
+        queue_ms=data.queue_ms / count,
+        execute_ms=data.execute_ms / count,
+        bytes_sent=sum(o.bytes_sent for o in done.values()),
+        bytes_received=sum(o.bytes_received for o in done.values()),
+        retransmits=sum(o.transmissions - o.operations for o in done.values()),
+        ceiling=cell.rsize / (rtt_ms / 1000) / _MEGA if rtt_ms else 0.0,
+        rdma=_rdma(stats),
+    )
 
 
 def _rdma(stats: MountStats) -> dict[str, int]:
@@ -385,18 +387,21 @@ def request_for(bench: Bench, transport: str, cell: Cell | None = None) -> Mount
     """
     plan = bench.plan
     size = cell.rsize if cell else None
+    vers = plan.vers_of(cell) if cell else plan.vers
+    ahead = cell if cell and plan.has_read_ahead(cell) else None
     return MountRequest(
         target=Target.parse(plan.target),
         directory=bench.directory,
         transport=transport,
-        vers=plan.vers,
+        vers=vers,
         rsize=size if plan.direction == "read" else None,
         wsize=size if plan.direction == "write" else None,
         nconnect=cell.nconnect if cell and cell.nconnect > 1 else None,
-        read_ahead=cell.read_ahead if cell and plan.has_read_ahead(cell) else None,
+        read_ahead=ahead.read_ahead if ahead and not ahead.as_mounted else None,
+        read_ahead_kb=ahead.read_ahead_kb if ahead and ahead.as_mounted else None,
         personality=cell.personality if cell else None,
         # with NFSv3, locks need rpc.statd; a sweep uses no locks
-        options=(*_PATIENCE[plan.direction], *(("nolock",) if plan.vers == "3" else ())),
+        options=(*_PATIENCE[plan.direction], *(("nolock",) if vers == "3" else ())),
     )
 
 
@@ -408,35 +413,7 @@ def ready(bench: Bench, transport: str) -> None:
     if OURS in bench.plan.transports and not module_swap.is_ready(transport):
         # a probe on a module's events holds the module
         bench.probes.release()
-        load_module(transport, bench.serves, bench.plan.personalities)
-
-
-def load_module(transport: str, serves: bool, personalities: Sequence[str] = ()) -> None:
-    """Load the module of ``transport``; call ``module_swap.prepare`` before.
-
-    ``serves``: this machine, a lab's, is the plan's server, too.  Its nfsd listens by the same
-    module; ours then accepts ``personalities``, if there are any, in place of those of before.
-    """
-    if module_swap.is_ready(transport):
-        return
-    with _without_nfsd() if serves else contextlib.nullcontext():
-        module_swap.ready(transport)
-        accepted = [name for name in personalities if name != DEFAULT]
-        if serves and transport == OURS and accepted:
-            _ACCEPTED.write_text(",".join(accepted))
-
-
-@contextlib.contextmanager
-def _without_nfsd() -> Iterator[None]:
-    """Nfsd is stopped during the block, because its listener holds the module."""
-    run("systemctl", "stop", "nfs-server")
-    try:
-        yield
-    finally:
-        run("systemctl", "start", "nfs-server")
-        # in its grace period nfsd opens no file for a client; nobody has state to reclaim
-        with contextlib.suppress(OSError):
-            _END_GRACE.write_text("Y")
+        bench.load(transport)
 
 
 @contextlib.contextmanager

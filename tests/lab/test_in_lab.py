@@ -37,7 +37,7 @@ def test_a_killed_sweep_in_a_lab_has_lost_nothing_and_goes_on(tmp_path: Path) ->
         after = kept.trials()
     assert after[: len(before)] == before
     assert len({t.cell for t in after}) == 8
-    assert all(t.verified and t.throughput > 0 for t in after)
+    assert all(t.verified and t.transfer.throughput > 0 for t in after)
     clocks = {facts["lab clock"] for facts in kept_environments(store)}
     assert clocks == {"instructions"}
     report = (sys.executable, "-m", "nfsrdma_tools", "report", str(store), "--json")
@@ -61,7 +61,7 @@ def test_modules_are_exchanged_in_a_lab_and_a_personality_is_an_axis(tmp_path: P
     used = {(t.cell.transport, t.cell.personality) for t in trials}
     ours = {("nfsrdma", "read-write"), ("nfsrdma", "padded")}
     assert used == {("tcp", None), ("rdma", None)} | ours
-    assert all(bool(t.rdma) == (t.cell.transport != "tcp") for t in trials)
+    assert all(bool(t.rpc.rdma) == (t.cell.transport != "tcp") for t in trials)
 
 
 def plan(store: Path) -> str:

@@ -310,7 +310,7 @@ def swept(lab: Lab) -> dict[tuple[str, str], Trial]:
 @pytest.mark.nightly
 def test_a_sweep_measures_each_personality(accepting: Lab) -> None:
     found = swept(accepting)
-    assert {key: (t.status, t.axes) for key, t in found.items()} == {
+    assert {key: (t.status, t.in_effect.axes) for key, t in found.items()} == {
         ("tcp", ""): ("ok", {}),
         ("nfsrdma", "read-write"): ("ok", {"personality": "read-write"}),
         ("nfsrdma", "cached"): ("ok", {"personality": "cached"}),

@@ -101,27 +101,29 @@ def test_a_tiny_sweep_measures_what_it_asked_for(node: Lab) -> None:
         cell = trial.cell
         # without read-ahead an eighth of the file
         size = 4 << 20 if cell.read_ahead else 4 << 17
-        assert (trial.status, trial.verified, trial.bytes) == ("ok", True, size)
-        assert trial.mount["proto"] == cell.transport
-        assert int(trial.mount["rsize"]) == cell.rsize
+        assert (trial.status, trial.verified, trial.transfer.bytes) == ("ok", True, size)
+        assert trial.in_effect.mount["proto"] == cell.transport
+        assert int(trial.in_effect.mount["rsize"]) == cell.rsize
         window = cell.read_ahead * cell.rsize // 1024
-        assert trial.read_ahead_kb_before == trial.read_ahead_kb_after == window
-        assert trial.throughput == pytest.approx(trial.bytes * 1000 / trial.duration_ns)
-        assert 0 < trial.cpu_share <= 1
-        assert trial.task_ns < trial.wall_ns * 2
-        assert size < trial.bytes_received < size * 1.25
-        assert bool(trial.rdma) == (cell.transport == "rdma")
+        assert trial.in_effect.read_ahead_kb_before == trial.in_effect.read_ahead_kb_after == window
+        assert trial.transfer.throughput == pytest.approx(
+            trial.transfer.bytes * 1000 / trial.transfer.duration_ns
+        )
+        assert 0 < trial.cpu.cpu_share <= 1
+        assert trial.cpu.task_ns < trial.cpu.wall_ns * 2
+        assert size < trial.rpc.bytes_received < size * 1.25
+        assert bool(trial.rpc.rdma) == (cell.transport == "rdma")
     # without read-ahead a page at a time is read, with it whole blocks: so it is in effect
-    reads = {trial.cell: trial.operations for trial in trials}
-    speed = {trial.cell: trial.throughput for trial in trials}
+    reads = {trial.cell: trial.rpc.operations for trial in trials}
+    speed = {trial.cell: trial.transfer.throughput for trial in trials}
     for transport in ("tcp", "rdma"):
         assert reads[Cell(transport, 32768, 0)] == 128
         assert reads[Cell(transport, 8192, 4)] == 512
         assert reads[Cell(transport, 32768, 4)] <= 140
         assert speed[Cell(transport, 32768, 4)] > 3 * speed[Cell(transport, 32768, 0)]
-    for rdma in (trial for trial in trials if trial.rdma):
+    for rdma in (trial for trial in trials if trial.rpc.rdma):
         # a busy machine loses soft-RoCE packets, and RPCs are sent again
-        assert rdma.rdma["sends"] == sum(rdma.rpc_counts.values()) + rdma.retransmits
+        assert rdma.rpc.rdma["sends"] == sum(rdma.rpc.rpc_counts.values()) + rdma.rpc.retransmits
 
 
 @pytest.mark.nightly
@@ -133,13 +135,15 @@ def test_the_store_has_the_probe_sets_of_each_trial(node: Lab, tmp_path: Path) -
     for trial in trials:
         layers = {row["layer"]: row for row in trial.probe_rows["cpu"]}
         # read around the trial: the harness and both readings are in it, too
-        assert layers["busy"]["ns"] >= trial.busy_ns
+        assert layers["busy"]["ns"] >= trial.cpu.busy_ns
         assert layers["busy"]["server_ns"] > 0
         assert ("emulated NIC" in layers) == (trial.cell.transport == "rdma")
-    for trial in (trial for trial in trials if trial.rdma):
+    for trial in (trial for trial in trials if trial.rpc.rdma):
         (reads,) = (row for row in trial.probe_rows["chunks"] if row["procedure"] == "READ")
-        assert reads["rpcs"] == reads["replies_write"] == trial.operations
-        assert reads["write_segments"] >= trial.rdma["write_chunk_count"] >= trial.operations
+        assert reads["rpcs"] == reads["replies_write"] == trial.rpc.operations
+        assert (
+            reads["write_segments"] >= trial.rpc.rdma["write_chunk_count"] >= trial.rpc.operations
+        )
         (regions,) = trial.probe_rows["registrations"]
         assert regions["mapped"] == reads["write_segments"]
     report = build.build(copied(node, tmp_path / "s.db"), tmp_path / "report")
@@ -211,9 +215,12 @@ def test_an_axis_takes_effect_and_is_put_back(node: Lab) -> None:
         "--axis", f"{knobs[0]}=4096,8192", "--axis", f"server:{knobs[1]}=4096,8192",
     )  # fmt: skip
     assert node.run("client", "sysctl", *knobs).stdout == before
-    assert [trial.axes for trial in trials] == [dict(trial.cell.axes) for trial in trials]
+    assert [trial.in_effect.axes for trial in trials] == [dict(trial.cell.axes) for trial in trials]
     # RFC 8166: data goes inline only when both ends have room for it, else by RDMA Write
-    written = {tuple(trial.axes.values()): trial.rdma["write_chunk_count"] for trial in trials}
+    written = {
+        tuple(trial.in_effect.axes.values()): trial.rpc.rdma["write_chunk_count"]
+        for trial in trials
+    }
     assert written.pop(("8192", "8192")) < 10
     assert all(count >= 256 for count in written.values())
 
@@ -246,7 +253,7 @@ def test_the_servers_largest_block_is_an_axis(node: Lab) -> None:
             assert "rsize: requested 131072, got 32768" in trial.reason
         else:
             assert trial.ok, trial.reason
-            assert trial.axes == {"server:nfsd.max_block_size": block}
+            assert trial.in_effect.axes == {"server:nfsd.max_block_size": block}
 
 
 @pytest.mark.nightly
@@ -289,14 +296,16 @@ def test_depth_beside_read_ahead(node: Lab) -> None:
     one, eight = (Cell("rdma", 32768, 0, depth=depth, direct=True) for depth in (1, 8))
     assert set(trials) == {near, far, one, eight}
     for trial in trials.values():
-        assert (trial.status, trial.verified, trial.bytes) == ("ok", True, 4 << 20), trial.reason
+        assert (trial.status, trial.verified, trial.transfer.bytes) == ("ok", True, 4 << 20), (
+            trial.reason
+        )
     # buffered reads fetch a page at a time, or whole blocks; O_DIRECT reads are as large as rsize
-    assert trials[near].operations == 1024
-    assert trials[far].operations <= 140
-    assert trials[one].operations == trials[eight].operations == 128
-    assert [trials[cell].read_ahead_kb_after for cell in (near, far)] == [0, 128]
+    assert trials[near].rpc.operations == 1024
+    assert trials[far].rpc.operations <= 140
+    assert trials[one].rpc.operations == trials[eight].rpc.operations == 128
+    assert [trials[cell].in_effect.read_ahead_kb_after for cell in (near, far)] == [0, 128]
     # eight requests in flight wait for each other
-    assert trials[eight].execute_ms > 2 * trials[one].execute_ms
+    assert trials[eight].rpc.execute_ms > 2 * trials[one].rpc.execute_ms
     best = next(line for line in said.splitlines() if line.startswith("best: rdma 32k, "))
     kinds = ["direct", "buffered"] if "direct, depth" in best else ["buffered", "direct"]
     assert f"\n  {' against '.join(kinds)}: " in said
@@ -307,8 +316,10 @@ def test_writing(node: Lab) -> None:
     assert len(trials) == 4
     for trial in trials:
         assert (trial.status, trial.verified) == ("ok", True)
-        assert int(trial.mount["wsize"]) == trial.cell.rsize
-        assert trial.rpc_counts["WRITE"] == trial.operations >= (4 << 20) // trial.cell.rsize
+        assert int(trial.in_effect.mount["wsize"]) == trial.cell.rsize
+        assert (
+            trial.rpc.rpc_counts["WRITE"] == trial.rpc.operations >= (4 << 20) // trial.cell.rsize
+        )
 
 
 def test_no_space_on_the_server(node: Lab) -> None:
@@ -349,11 +360,11 @@ def test_a_sweep_on_hardware_is_by_time_and_has_loads(rate: str) -> None:
         }
         for trial in trials:
             assert (trial.status, trial.verified) == ("ok", True), trial.reason
-            assert trial.mount["vers"] == "4.2"
-            assert int(trial.mount.get("nconnect", "1")) == trial.cell.nconnect
+            assert trial.in_effect.mount["vers"] == "4.2"
+            assert int(trial.in_effect.mount.get("nconnect", "1")) == trial.cell.nconnect
             # it ends after its time, or with the file
-            assert trial.duration_ns >= 0.49e9 or trial.bytes == trial.file_size
-            assert 0 < trial.bytes <= trial.file_size
+            assert trial.transfer.duration_ns >= 0.49e9 or trial.transfer.bytes == trial.file_size
+            assert 0 < trial.transfer.bytes <= trial.file_size
         assert len({trial.file_size for trial in trials}) == 1
         lab.run("client", "sh", "-c", f"rm -f {STORE}*")
         # O_DIRECT reads begin with the file again
@@ -364,8 +375,8 @@ def test_a_sweep_on_hardware_is_by_time_and_has_loads(rate: str) -> None:
         assert {trial.cell.depth for trial in trials} == {1, 8}
         for trial in trials:
             assert (trial.status, trial.verified) == ("ok", True), trial.reason
-            assert trial.duration_ns >= 0.49e9
-            assert trial.bytes > trial.file_size == 64 << 10
+            assert trial.transfer.duration_ns >= 0.49e9
+            assert trial.transfer.bytes > trial.file_size == 64 << 10
         assert said.count(" times the file") == 2
         assert lab.run("client", "ls", "-A", "/export").stdout == ""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from nfsrdma_tools.sweep.choice import Race, choose, unstable
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.store import Trial
+from nfsrdma_tools.sweep.store import CpuUsage, Transfer, Trial
 
 Surface = dict[Cell, float]
 PLAN = Plan("server:/export", uid="p")
@@ -124,7 +124,9 @@ def sweep(
         speed = surface[cell] * max(0.1, 1 + spread * _draw(luck, shape))
         speed *= 1 + shape.drift * math.sin(2 * math.pi * len(trials) / _PERIOD)
         speed *= luck.uniform(0.5, 0.85) if luck.random() < outliers else 1
-        trials.append(Trial("p", cell, run, len(trials), throughput=speed, bytes=1, busy_ns=1))
+        trials.append(
+            Trial("p", cell, run, len(trials), transfer=Transfer(0, 1, speed), cpu=CpuUsage(1))
+        )
         race.add(trials[-1])
     return trials
 

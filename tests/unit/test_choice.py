@@ -35,7 +35,7 @@ from nfsrdma_tools.sweep.significance import (
     quantile,
     summaries,
 )
-from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, Trial
+from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, CpuUsage, Transfer, Trial
 
 A, B, C = (Cell("tcp", 8192, ahead) for ahead in (0, 1, 4))
 SEEDS = range(15)
@@ -66,7 +66,7 @@ MAXIMUM = {
 
 
 def trial(cell: Cell, run: int, throughput: float, cpu: int = 1, status: str = "ok") -> Trial:
-    return Trial("p", cell, run, 0, status, throughput=throughput, busy_ns=cpu, bytes=1)
+    return Trial("p", cell, run, 0, status, transfer=Transfer(0, 1, throughput), cpu=CpuUsage(cpu))
 
 
 @pytest.mark.parametrize("degrees", [degrees for degrees in STUDENT if degrees >= KNOWN_AT])

@@ -27,6 +27,7 @@ from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep.plan import PRESETS, preset
 
 HEAVY = (
+    "jinja2",
     "matplotlib",
     "numpy",
     "rich",

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from unit import forked
 from unit.surfaces import SURFACES, sweep
+from unit.trials_made import trial_of, with_columns
 
 from nfsrdma_tools.cli import sweep as cli_sweep
 from nfsrdma_tools.cli.sweep_view import Progress, conclusion
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.progress import Planned, Step, TrialDone
-from nfsrdma_tools.sweep.store import Store, Trial
+from nfsrdma_tools.sweep.store import Store
 
 
 def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -163,10 +164,10 @@ def test_a_trial_that_reads_the_file_again_or_ends_with_it_says_so(
 ) -> None:
     plan = Plan("s:/e", uid="p", seconds=5.0)
     cells = plan.cells()
-    again = Trial("p", cells[0], 1, 0, throughput=9.0, bytes=5 << 20, file_size=2 << 20,
+    again = trial_of("p", cells[0], 1, 0, throughput=9.0, bytes=5 << 20, file_size=2 << 20,
                   duration_ns=5 * 10**9)  # fmt: skip
-    short = replace(again, cell=cells[1], bytes=2 << 20, duration_ns=3 * 10**9)
-    cut = replace(again, cell=cells[2], bytes=1 << 20)
+    short = with_columns(again, cell=cells[1], bytes=2 << 20, duration_ns=3 * 10**9)
+    cut = with_columns(again, cell=cells[2], bytes=1 << 20)
     with Store(tmp_path / "s.db") as store, Progress() as view:
         for trial in (again, short, cut):
             store.add_trial(trial)
@@ -180,7 +181,7 @@ def test_a_trial_that_reads_the_file_again_or_ends_with_it_says_so(
 
 def test_a_complete_sweep_says_why_it_did_not_try_cells(tmp_path: Path) -> None:
     plan = Plan("s:/e", uid="p", minutes=2.0)
-    one = Trial("p", plan.cells()[0], 1, 0, throughput=9.0, bytes=1, total_ns=10**9)
+    one = trial_of("p", plan.cells()[0], 1, 0, throughput=9.0, bytes=1, total_ns=10**9)
     with Store(tmp_path / "s.db") as store:
         store.add_trial(one)
         said = "\n".join(conclusion(plan, store, done=True))
@@ -210,8 +211,8 @@ def test_the_conclusion_compares_transports_and_names_the_full_cpu(tmp_path: Pat
         for run in (1, 2, 3):
             for order, (name, (speed, cost)) in enumerate(figures.items()):
                 cell = Cell(name, 8192, 4)
-                made = Trial("p", cell, run, order, throughput=speed + 0.1 * run, bytes=1 << 20)
-                store.add_trial(replace(made, busy_ns=cost << 20, cpu_share=0.99, status="ok"))
+                made = trial_of("p", cell, run, order, throughput=speed + 0.1 * run, bytes=1 << 20)
+                store.add_trial(with_columns(made, busy_ns=cost << 20, cpu_share=0.99, status="ok"))
         lines = conclusion(plan, store, done=True)
     assert "nfsrdma against tcp: 1.50 times as fast, 0.50 of its CPU time per byte" in lines
     assert "nfsrdma against rdma: no significant difference" in lines
@@ -258,8 +259,8 @@ def test_the_conclusion_says_whether_buffered_or_direct_reads_win(
             for order, cell in enumerate(plan.cells()):
                 speed = 25.0 * cell.read_ahead if cell.read_ahead else 10.0
                 speed = deep if cell.depth > 1 else speed
-                made = Trial("p", cell, run, order, throughput=speed + 0.1 * run, bytes=1 << 20)
-                store.add_trial(replace(made, busy_ns=(4 if cell.direct else 8) << 20))
+                made = trial_of("p", cell, run, order, throughput=speed + 0.1 * run, bytes=1 << 20)
+                store.add_trial(with_columns(made, busy_ns=(4 if cell.direct else 8) << 20))
         assert conclusion(plan, store, done=True)[:2] == words
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
+from unit.trials_made import trial_of
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep.choice import compare
@@ -13,7 +14,7 @@ C = Cell("rdma", 8192, 0)
 def trials(**throughputs: float) -> list[Trial]:
     cells = {"a": A, "b": B, "c": C}
     return [
-        Trial("p", cells[name], 0, 0, "ok", throughput=value, busy_ns=1, bytes=1)
+        trial_of("p", cells[name], 0, 0, throughput=value, busy_ns=1, bytes=1)
         for name, value in throughputs.items()
     ]
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.trials_made import trial_of, with_columns
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.cpu_time import CpuCounters
@@ -36,12 +37,12 @@ def trial(
 ) -> Trial:
     """A trial that reads for ``lasts`` seconds; fio runs ``idle`` seconds longer."""
     began = (NOON + timedelta(seconds=second)).isoformat(timespec="milliseconds")
-    made = Trial(
+    made = trial_of(
         f"p{host}", CELL, 1, 0, environment=f"e{host}", started=began, began=began,
         duration_ns=round(lasts * 1e9), wall_ns=round((lasts + idle) * 1e9),
         bytes=megabytes * 10**6, throughput=megabytes / lasts,
     )  # fmt: skip
-    return replace(made, **more)
+    return with_columns(made, **more)
 
 
 def test_jains_index_of_known_values() -> None:

@@ -132,7 +132,7 @@ def test_one_host_has_no_fleet_section(tmp_path: Path) -> None:
     with Store(path, read_only=True) as store:
         made = study.load(store)
     assert made.fleet is None
-    assert fleet.section(made) == []
+    assert fleet.sections(made) == []
     assert fleet.draw(made) is None
 
 

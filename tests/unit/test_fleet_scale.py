@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unit.surfaces import PLAN, SURFACES, sweep
+from unit.trials_made import with_columns
 
 from nfsrdma_tools.report import study
 from nfsrdma_tools.sweep import fleet
@@ -25,7 +26,9 @@ def merged(path: Path, seed: int) -> Store:
         runs = sweep(SURFACES["measured"](), "racing", 0.03, 2 * seed + (host == "fast"))
         for run in runs:
             store.add_trial(
-                replace(run, plan=host, environment=uid, throughput=factor * run.throughput)
+                with_columns(
+                    run, plan=host, environment=uid, throughput=factor * run.transfer.throughput
+                )
             )
     return store
 

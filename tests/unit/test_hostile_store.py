@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from unit.trials_made import trial_of
 
 from nfsrdma_tools.cli import capture
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.report import build
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.store import Store, Trial
+from nfsrdma_tools.sweep.store import Store
 
 PLAN = Plan("server:/export", uid="p", rsizes=(8192, 32768), read_aheads=(0, 1))
 LIMIT = 256 << 20
@@ -27,8 +28,8 @@ def store(path: Path) -> Path:
         uid = opened.add_environment({"host": "a"})
         for order, cell in enumerate(PLAN.cells()):
             opened.add_trial(
-                Trial("p", cell, 1, order, environment=uid, throughput=9.0 + order, bytes=1 << 20,
-                      duration_ns=10**9, began="2026-01-02T03:04:05+00:00")
+                trial_of("p", cell, 1, order, environment=uid, throughput=9.0 + order,
+                         bytes=1 << 20, duration_ns=10**9, began="2026-01-02T03:04:05+00:00")
             )  # fmt: skip
     return path
 

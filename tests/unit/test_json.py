@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from unit.trials_made import trial_of
 
 from nfsrdma_tools.cli import doctor, explain, lab, link, module, mount, results, server, tune
 from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_line
@@ -160,7 +161,7 @@ def sweep(folder: Path) -> Path:
         store.add_plan(plan)
         for order, cell in enumerate(plan.cells()):
             speed = 1.0 + order
-            store.add_trial(Trial("p", cell, 1, order, throughput=speed, bytes=1, busy_ns=1))
+            store.add_trial(trial_of("p", cell, 1, order, throughput=speed, bytes=1, busy_ns=1))
     return folder / "s.db"
 
 
@@ -191,14 +192,15 @@ def event(made: Callable[[Plan, Trial], progress.Event]) -> Callable[[PATCH, Pat
 
 
 PLAN = (
-    "axes block_size depths direct direction directory file_size jobs minutes mode nconnects "
-    "order preset read_ahead_kbs read_aheads rsizes runs seconds seed target transports uid "
-    "verify vers whole_from with_direct"
+    "axes block_size depths direct direction directory existing file_size jobs minutes mode "
+    "nconnects order preset read_ahead_kbs read_aheads rsizes runs seconds seed target "
+    "transports uid verify vers whole_from with_direct"
 )
-CELL = "axes depth direct jobs nconnect read_ahead rsize transport"
+CELL = "as_mounted axes depth direct jobs nconnect read_ahead read_ahead_kb rsize transport"
 TRIAL = (
-    "axes() began busy_ns bytes bytes_received bytes_sent cache ceiling cell(axes "
-    "depth direct jobs nconnect read_ahead rsize transport) cpu_modes() cpu_share duration_ns "
+    "axes() began busy_ns bytes bytes_received bytes_sent cache ceiling "
+    "cell(as_mounted axes depth direct jobs nconnect read_ahead read_ahead_kb rsize transport) "
+    "cpu_modes() cpu_share duration_ns "
     "environment execute_ms file_size harness_ns mount() operations order plan probe_rows() "
     "queue_ms rdma() read_ahead_kb_after read_ahead_kb_before reader_system_s reader_user_s reason "
     "retransmits rpc_counts() rtt_ms run started status steal_s task_ns throughput total_ns "
@@ -274,7 +276,8 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     ),
     "report": (
         report,
-        f"conditions() figures fleet missing page plan recommendation(apply best({SUMMARY}) "
+        "as_mounted_today conditions() figures fleet missing page plan "
+        f"recommendation(apply best({SUMMARY}) "
         f"cheapest_in_cpu({SUMMARY}) default({SUMMARY}) fstab gain_over_default mount "
         f"other_kind pareto_front({SUMMARY}) tied({SUMMARY}) transport vers) target",
     ),

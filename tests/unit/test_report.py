@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -17,11 +18,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.trials_made import trial_of, with_columns
 
 from nfsrdma_tools.cli import results
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.report import build, canvas, captions, comparison, recommendation
-from nfsrdma_tools.report.markup import Markup, tag
+from nfsrdma_tools.report.section import Section, Table, render
 from nfsrdma_tools.report.study import load, machine, merged, wire_speed
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.store import NOT_OFFERED, Store, Trial
@@ -43,12 +45,12 @@ def rate(cell: Cell) -> float:
 def trial(plan: Plan, cell: Cell, run: int, **changes: Any) -> Trial:
     speed = rate(cell) * (1 + 1e-4 * run)
     busy = int(plan.file_size * (3 + 8192 / cell.rsize))
-    made = Trial(
+    made = trial_of(
         plan.uid, cell, run, run, started="2026-11-20T06:00:00+00:00", bytes=plan.file_size,
         throughput=speed, busy_ns=busy, wall_ns=busy * 2, cpu_share=0.5, reader_system_s=0.1,
         rtt_ms=0.2, ceiling=cell.rsize / 200, verified=True,
     )  # fmt: skip
-    return replace(made, **changes)
+    return with_columns(made, **changes)
 
 
 def store(path: Path, plan: Plan, facts: dict[str, str] = LAB, runs: int = 2) -> Path:
@@ -211,7 +213,7 @@ def test_page_has_a_strict_policy_that_fits_its_sheet(made: build.Report) -> Non
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert sheet and policy and text.count("<style") == 1
     digest = base64.b64encode(hashlib.sha256(sheet[1].encode()).digest()).decode()
-    assert "default-src &#x27;none&#x27;" in policy[1] and f"sha256-{digest}" in policy[1]
+    assert "default-src 'none'" in unescape(policy[1]) and f"sha256-{digest}" in policy[1]
     assert "unsafe" not in policy[1]
 
 
@@ -418,11 +420,29 @@ def test_labels_do_not_touch(places: list[float], gap: float) -> None:
     assert all(-1e-9 <= place <= 1 + 1e-9 for place in moved)
 
 
-@given(st.text(), st.text())
-def test_markup_escapes_all_but_itself(text: str, value: str) -> None:
-    found = Reader(tag("p", text, tag("b", "x"), title=value))
-    assert found.tags == ["p", "b"] and len(found.attributes) == 1
-    assert isinstance(tag("p"), Markup)
+def rendered(text: str) -> Reader:
+    """The page with ``text`` in each place."""
+    table = Table((text,), [(text,)])
+    words = ("policy", "title", "css", "note", "wide", "small_print")
+    return Reader(
+        render(
+            **dict.fromkeys(words, text),
+            summary=[text],
+            cards=[{"title": text, "rate": text, "texts": [text]}],
+            persistent=[(text, [text])],
+            figures=[dict.fromkeys(("name", "svg", "alt", "caption"), text)],
+            sections=[Section(text, [text], [table])],
+            plan=table,
+        )
+    )
+
+
+@given(st.text(min_size=1))
+def test_the_template_escapes_each_text(text: str) -> None:
+    found, plain = rendered(text), rendered("x")
+    assert found.tags == plain.tags
+    # a cell of numbers, or a long one, has a class
+    assert {name for _, name, _ in found.attributes} == {name for _, name, _ in plain.attributes}
 
 
 @pytest.mark.parametrize(("whole_from", "amount"), [(0, "1 MiB"), (32 * KIB, "128 KiB to 1 MiB")])

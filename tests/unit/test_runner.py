@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from unit.surfaces import measured
+from unit.trials_made import with_columns
 
 from nfsrdma_tools.errors import CommandError, UserError
 from nfsrdma_tools.sweep import progress, runner
@@ -49,7 +50,7 @@ def no_file(bench: Bench, store: Store, keep: bool) -> Iterator[None]:
 def fake(bench: Bench, trial: Trial, check_data: bool) -> Trial:
     assert (bench.directory / "file").exists()
     speed = SURFACE[trial.cell] * (1 + trial.run / 10000)
-    return replace(trial, throughput=speed, verified=check_data, environment=bench.environment)
+    return with_columns(trial, throughput=speed, verified=check_data, environment=bench.environment)
 
 
 OPTIONS = Options(probes=False, measure=fake, prepare=no_file)
@@ -210,19 +211,16 @@ def test_probes_are_attached_once_between_the_file_and_the_first_trial(
     assert [what.partition(":")[0] for what in steps[1:]] == ["compiling the probes", "32 trials"]
 
 
-@pytest.mark.parametrize(("clock", "waits"), [("instructions", True), ("wall", False)])
-def test_only_where_waiting_takes_no_time_a_reader_waits_for_a_pause(
-    store: Store, monkeypatch: pytest.MonkeyPatch, clock: str, waits: bool
-) -> None:
-    pause = set()
+def test_a_reader_waits_for_the_pause(store: Store) -> None:
+    pauses = set()
 
     def measured(bench: Bench, trial: Trial, check_data: bool) -> Trial:
-        pause.add(bench.pause > 1)
+        pauses.add(bench.pause)
         return fake(bench, trial, check_data)
 
-    monkeypatch.setattr(runner, "conditions", lambda: {"lab clock": clock})
-    list(sweep(replace(PLAN, runs=1), store, replace(OPTIONS, measure=measured)))
-    assert pause == {waits}
+    options = replace(OPTIONS, measure=measured, pause=1.5)
+    list(sweep(replace(PLAN, runs=1), store, options))
+    assert pauses == {1.5}
 
 
 def test_an_emulated_machine_takes_longer() -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import csv
+import io
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.trials_made import trial_of, with_columns
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep.plan import Cell, Plan
@@ -27,7 +29,7 @@ from nfsrdma_tools.sweep.store import (
 )
 
 PLAN = Plan("server:/export", uid="p1")
-TRIAL = Trial(
+TRIAL = trial_of(
     "p1", Cell("rdma", 8192, 4, 2, (("sunrpc.x", "a,b"),)), 1, 0,
     throughput=119.5, rdma={"recvs": 7}, verified=True, cpu_modes={"user": 0.25},
 )  # fmt: skip
@@ -46,7 +48,7 @@ def test_gives_back_what_was_put_in(tmp_path: Path) -> None:
 
 @given(st.text(), st.floats(allow_nan=False), st.integers(0, 2**60))
 def test_json_of_a_trial_is_exact(reason: str, throughput: float, size: int) -> None:
-    trial = replace(TRIAL, reason=reason, throughput=throughput, bytes=size)
+    trial = with_columns(TRIAL, reason=reason, throughput=throughput, bytes=size)
     assert Trial.from_json(json.loads(json.dumps(trial.to_json()))) == trial
 
 
@@ -55,9 +57,12 @@ def test_adding_twice_changes_nothing(tmp_path: Path) -> None:
         store.add_plan(PLAN)
         store.add_plan(PLAN)
         store.add_trial(TRIAL)
-        store.add_trial(replace(TRIAL, throughput=1.0))
+        store.add_trial(with_columns(TRIAL, throughput=1.0))
         store.add_trial(replace(TRIAL, run=2))
-        assert [(t.run, t.throughput) for t in store.trials(PLAN)] == [(1, 119.5), (2, 119.5)]
+        assert [(t.run, t.transfer.throughput) for t in store.trials(PLAN)] == [
+            (1, 119.5),
+            (2, 119.5),
+        ]
         assert store.trials(Plan("other:/x")) == []
 
 
@@ -120,6 +125,35 @@ def test_missing_and_unreachable(tmp_path: Path) -> None:
     refused(tmp_path / "none.db", "no store", read_only=True)
     refused(tmp_path / "no" / "folder.db", "its folder exists")
     refused(tmp_path, "unable to open")
+
+
+COLUMNS = """
+plan TEXT, cell TEXT, run INTEGER, order INTEGER, status TEXT, reason TEXT, environment TEXT,
+started TEXT, duration_ns INTEGER, bytes INTEGER, throughput REAL, busy_ns INTEGER,
+task_ns INTEGER, harness_ns INTEGER, wall_ns INTEGER, cpu_share REAL, cpu_modes TEXT, steal_s REAL,
+reader_user_s REAL, reader_system_s REAL, operations INTEGER, rpc_counts TEXT, rtt_ms REAL,
+queue_ms REAL, execute_ms REAL, bytes_sent INTEGER, bytes_received INTEGER, retransmits INTEGER,
+ceiling REAL, rdma TEXT, verified INTEGER, cache TEXT, mount TEXT, read_ahead_kb_before INTEGER,
+read_ahead_kb_after INTEGER, axes TEXT, probe_rows TEXT, began TEXT, file_size INTEGER,
+total_ns INTEGER
+"""
+
+
+def test_a_store_of_this_version_has_these_columns(tmp_path: Path) -> None:
+    """Other columns need another version: an older nfsrdma reads the store, too."""
+    with Store(tmp_path / "s.db") as store:
+        store.add_trial(TRIAL)
+        columns = [row[1:3] for row in store._db.execute("PRAGMA table_info(trials)")]
+        header, *_ = csv.reader(io.StringIO(as_csv(store)))
+        (facts,) = as_facts(store)["trials"]
+    assert VERSION == 5
+    assert columns == [tuple(words.split()) for words in COLUMNS.split(",")]
+    names = [name for name, _ in columns]
+    assert list(facts) == names
+    cell = ["transport", "rsize", "read_ahead", "nconnect", "axes", "jobs", "depth", "direct",
+            "as_mounted", "read_ahead_kb"]  # fmt: skip
+    names.remove("cell")
+    assert header == [*(f"cell_{name}" for name in cell), *names]
 
 
 def test_torn_file(tmp_path: Path) -> None:

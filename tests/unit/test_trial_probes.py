@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.trials_made import trial_of, with_columns
 
 from nfsrdma_tools.report import build, cpu_figures
 from nfsrdma_tools.report import study as studies
@@ -46,7 +47,7 @@ def trial(cell: Cell, device: str = "emulated NIC") -> Trial:
         "chunks": [chunks, other],
         "registrations": [{"mapped": 2 * count}],
     }
-    return Trial(
+    return trial_of(
         "p1", cell, 1, 0, started="2026-11-20", bytes=PLAN.file_size, operations=count,
         throughput=100.0, cpu_share=0.5, busy_ns=client + server + shared + nic,
         reader_system_s=(client + nic // 3) / 1e9,
@@ -60,7 +61,7 @@ def stored(path: Path, **changes: Any) -> Path:
         made.add_plan(PLAN)
         uid = made.add_environment({"lab link": "1gbit/100us", "lab clock": "wall", "cpus": "1"})
         for cell in PLAN.cells():
-            made.add_trial(replace(trial(cell), environment=uid, **changes))
+            made.add_trial(with_columns(trial(cell), environment=uid, **changes))
     return path
 
 

@@ -2,6 +2,7 @@
 from pathlib import Path
 
 import pytest
+from unit.trials_made import trial_of
 
 from nfsrdma_tools.cli import tune
 from nfsrdma_tools.errors import UserError
@@ -9,7 +10,7 @@ from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.tune.tuning import TuneRequest, require_measured
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.store import Store, Trial
+from nfsrdma_tools.sweep.store import Store
 
 WHERE = Path("/no/such/mount")
 
@@ -23,7 +24,7 @@ def store(path: Path, **changes: object) -> Path:
             speed = cell.rsize * (1 + cell.read_ahead) / 1e6
             if cell.transport == "rdma" and cell.rsize > 128 << 10:
                 speed = 1.0
-            made.add_trial(Trial("p1", cell, 1, order, throughput=speed, bytes=1, busy_ns=1))
+            made.add_trial(trial_of("p1", cell, 1, order, throughput=speed, bytes=1, busy_ns=1))
     return path
 
 
@@ -60,7 +61,7 @@ def test_a_direct_winner_beside_buffered_reads_sets_no_read_ahead(
     with Store(sweep) as opened:
         plan = opened.plan()
         deep = max(plan.cells(), key=lambda cell: (cell.depth, cell.rsize))
-        opened.add_trial(Trial("p1", deep, 2, 99, throughput=99.0, bytes=1, busy_ns=1))
+        opened.add_trial(trial_of("p1", deep, 2, 99, throughput=99.0, bytes=1, busy_ns=1))
     assert tune.request_of_store(sweep, WHERE, "") == TuneRequest(WHERE, rsize=512 << 10)
     assert "the winner also has O_DIRECT with depth 8; set that" in capsys.readouterr().err
 

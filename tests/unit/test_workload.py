@@ -36,8 +36,8 @@ def test_fios_report_of_a_real_run() -> None:
 def test_a_job_too_short_for_fios_clock_is_a_failed_trial() -> None:
     """Writes are timed in whole milliseconds: 0 of them tell no throughput."""
     with pytest.raises(UserError, match="4096 bytes took less than 1 ms"):
-        trial._of_job(Job(4096, 0, 0.0, 0.0))
-    assert trial._of_job(Job(4096, 1_000_000, 0.0, 0.0))["throughput"] == 4.096
+        trial._transfer(Job(4096, 0, 0.0, 0.0))
+    assert trial._transfer(Job(4096, 1_000_000, 0.0, 0.0)).throughput == 4.096
 
 
 def test_a_damaged_block_and_a_missing_file_carry_their_errno() -> None:
@@ -341,8 +341,8 @@ def test_the_workers_of_io_uring_are_work_of_the_mount() -> None:
     """Their time is in the process', and in no thread's: without it no cost of the harness."""
     times = CpuTimes(busy_ns=900, task_ns=900, wall_ns=1000, cpus=1, modes={})
     job = Job(4096, 1000, 1e-7, 2e-7)
-    assert trial._of_cpu(times, 700, job)["busy_ns"] == 500
-    assert trial._of_cpu(times, 700, replace(job, has_workers=True))["busy_ns"] == 900
+    assert trial._cpu_usage(times, 700, job).busy_ns == 500
+    assert trial._cpu_usage(times, 700, replace(job, has_workers=True)).busy_ns == 900
 
 
 def test_a_trial_by_time_verifies_what_came_first() -> None:
