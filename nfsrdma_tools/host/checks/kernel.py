@@ -11,7 +11,8 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_faults, kernel_modules, packages, transports
 from nfsrdma_tools.host.checks.finding import Finding, carry_out
 from nfsrdma_tools.host.kernel_faults import Fault, KernelVersion
-from nfsrdma_tools.host.kernel_log.explain import Explanation, kernel_ring, read_log
+from nfsrdma_tools.host.kernel_log.explain import Explanation, read_log
+from nfsrdma_tools.host.kernel_log.sources import kernel_ring
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.transports import CONF, KERNELS, Circumstances, Origin, client_owners, owner

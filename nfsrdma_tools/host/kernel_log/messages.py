@@ -173,11 +173,11 @@ _CLIENT = (
         "device removed",
         "warning",
         rf"rpcrdma: removing device {_DEVICE} for \S{{1,128}}",
-        "The device was removed, or its driver was reset, while a mount used it. The mount waits"
-        " until a device has the route to the server again.",
+        "The device was removed, or its driver was reset, while a mount used it.",
         "nfsrdma link show",
         "net/sunrpc/xprtrdma/verbs.c, rpcrdma_cm_event_handler() (Linux before 6.11)",
-        doubt="the device may be back",
+        doubt="the mount connects again over a device with the route, unless the kernel lacks"
+        " 4836da219781 (Linux 6.10)",
     ),
 )
 
@@ -312,17 +312,6 @@ _NFS_CLIENT = (
         "The client lost a lock of NFSv3 when the server restarted.",
         "check the data of the program that held the lock",
         "fs/lockd/clntproc.c, nlmclnt_reclaim()",
-    ),
-    KnownMessage(
-        "task blocked",
-        "warning",
-        r"INFO: task (?P<subject>nfsd|lockd|u?mount\.nfs4?|\S{1,64}-manager|nfsv4\.\d-svc"
-        r"|kworker\S{0,40}):\d+ blocked(?: in I/O wait)? for more than \d+ seconds\.",
-        "A task of NFS, or a kernel worker, has waited for minutes in the kernel. The call trace"
-        " after the message shows where.",
-        "read the call trace: functions of rpcrdma or sunrpc point to the connection",
-        "kernel/hung_task.c, check_hung_task()",
-        doubt="it may wait for a disk, and a worker may belong to another subsystem",
     ),
 )
 
