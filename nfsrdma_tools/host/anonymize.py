@@ -24,12 +24,13 @@ from nfsrdma_tools.host import packet_filter
 from nfsrdma_tools.host.bundle import Bundle, LeftOut
 from nfsrdma_tools.host.kernel_log import canonical
 from nfsrdma_tools.host.kernel_log import lines as log_lines
-from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump, with_dumps
+from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
 from nfsrdma_tools.host.kernel_log.explain import WITHHELD
 from nfsrdma_tools.host.kernel_log.lines import LogLine
 from nfsrdma_tools.host.kernel_log.meanings import meaning_of, recognized
 from nfsrdma_tools.host.kernel_log.messages import KnownMessage
-from nfsrdma_tools.host.kernel_log.reports import KernelReport, numbered_records
+from nfsrdma_tools.host.kernel_log.records import Record, records
+from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.machine import Recording
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfsd.configuration import version_order
@@ -821,16 +822,16 @@ class _Anonymizer:
     def log(self, text: str, program: str) -> str:
         """A log by the templates of ``explain``; other lines are counted and removed."""
         lines = [line for line in text.split("\n") if line.strip()]
-        read = [log_lines.parsed(line) for line in lines]
-        found = list[str]()
-        for record, numbers in with_dumps(numbered_records(read)):
+        found, kept = list[str](), 0
+        for record, numbers in records(lines):
+            first = lines[numbers[0]]
             if isinstance(record, LogLine):
-                new = self._log_line(record) or self._of_mount(lines[numbers[0]])
+                new = self._log_line(record) or self._of_mount(first)
             else:
-                new = self._log_record(record, read[numbers[0]])
+                new = self._log_record(record, log_lines.parsed(first))
             found += new
-            if not new:
-                self._dropped()
+            kept += len(numbers) if new else 0
+        self._dropped(len(lines) - kept)
         return "\n".join(found) + "\n" * (bool(found) and text.endswith("\n"))
 
     def _of_mount(self, line: str) -> list[str]:
@@ -862,7 +863,7 @@ class _Anonymizer:
         else:
             texts = []
         new = [log_lines.printed(first, text) for text in texts]
-        again = [one for one, _ in with_dumps(numbered_records(map(log_lines.parsed, new)))]
+        again = [one for one, _ in records(new)]
         if len(again) == 1 and _says(again[0]) == _says(record):
             return new
         self._dropped()
@@ -963,7 +964,7 @@ def _shape(match: re.Match[str]) -> dict[str, str | None]:
     return match.groupdict() | ({"subject": ""} if match.groupdict().get("subject") else {})
 
 
-def _says(record: LogLine | KernelReport | CompletionDump) -> tuple[object, ...]:
+def _says(record: Record) -> tuple[object, ...]:
     """What of a record's meaning its canonical form keeps."""
     meaning = meaning_of(record)
     return (meaning.name, meaning.severity, meaning.number, meaning.fault) if meaning else ()

@@ -82,7 +82,7 @@ def show_findings(patch: PATCH, _: Path) -> None:
 
 def show_messages(patch: PATCH, _: Path) -> None:
     patch.setattr(sources, "boot_log", list)
-    patch.setattr(kernel_log, "read_log", lambda _: kernel_log.Log([filled(Explanation)], 1, 1))
+    patch.setattr(kernel_log, "read_log", lambda _: kernel_log.Log([filled(Explanation)], 1, True))
     explain.explain(as_json=True)
 
 

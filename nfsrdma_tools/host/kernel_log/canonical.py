@@ -38,9 +38,19 @@ _KINDS = (
     (re.compile(r"\S+-manager"), "server-manager"),
 )
 _QUEUES = frozenset(
-    ("xprtiod", "rpciod", "nfsiod", "ib-comp-wq", "ib-comp-unb-wq", "ib_addr", "ib_cm", "rdma_cm")
-    + ("iw_cm_wq", "svcrdma", "svc_rdma_wq", "events", "events_unbound", "events_long", "nfsd4")
-    + ("nfsd4_callbacks", "nfsd_filecache")
+    [
+        *("xprtiod", "rpciod", "nfsiod", "ib-comp-wq", "ib-comp-unb-wq", "ib_addr", "ib_cm"),
+        *(
+            "rdma_cm",
+            "iw_cm_wq",
+            "svcrdma",
+            "svc_rdma_wq",
+            "events",
+            "events_unbound",
+            "events_long",
+        ),
+        *("nfsd4", "nfsd4_callbacks", "nfsd_filecache"),
+    ]
 )
 _SYMBOL = re.compile(r"[A-Za-z_][\w.]{0,127}")
 

@@ -15,7 +15,7 @@ from nfsrdma_tools.host.kernel_log.lines import LogLine, Numbered
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.rdma.completions import COMPLETIONS, Completion
 
-__all__ = ["CompletionDump", "with_dumps"]
+__all__ = ["CompletionDump", "DumpReader"]
 
 _HEAD = re.compile(
     r"(?:\S{1,40} )?(?P<device>[\w.:-]{1,64}): (?:dump_cqe|mlx5_\w{1,40}):\d+:\(pid \d+\):"
@@ -92,17 +92,7 @@ class CompletionDump:
         return (number, COMPLETIONS[number]) if number in COMPLETIONS else None
 
 
-def with_dumps(
-    records: Iterable[Numbered[LogLine | KernelReport]],
-) -> Iterator[Numbered[LogLine | KernelReport | CompletionDump]]:
-    """The records of a log, with the lines of each dump as one record."""
-    reader = _Reader()
-    for numbered in records:
-        yield from reader.feed(numbered)
-    yield from reader.end()
-
-
-class _Reader:
+class DumpReader:
     """Takes records one by one; keeps the dump that is open."""
 
     def __init__(self) -> None:
@@ -110,6 +100,11 @@ class _Reader:
         self._heads: list[Numbered[LogLine]] = []
         self._numbers: list[int] = []
         self._foreign = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether no dump is open."""
+        return not self._heads
 
     def feed(
         self, numbered: Numbered[LogLine | KernelReport]

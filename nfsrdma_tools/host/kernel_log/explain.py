@@ -8,18 +8,17 @@ groups are counted up to a limit, and nothing of a line reaches a terminal witho
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.kernel_log import sources
-from nfsrdma_tools.host.kernel_log.completion_dumps import with_dumps
 from nfsrdma_tools.host.kernel_log.known_reports import Recovery
-from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, LogLine, parsed
+from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, LogLine
 from nfsrdma_tools.host.kernel_log.meanings import Meaning, ReportedNumber, meaning_of
 from nfsrdma_tools.host.kernel_log.messages import Severity
-from nfsrdma_tools.host.kernel_log.reports import numbered_records
+from nfsrdma_tools.host.kernel_log.records import Counts, records
 from nfsrdma_tools.host.machine import Machine
 
 __all__ = [
@@ -107,15 +106,15 @@ class Log(NamedTuple):
     """The recognized messages, the most severe and then the newest first."""
     lines: int
     """The lines that are not blank."""
-    read: int
-    """Those with a time in a known form, and those that are recognized without one."""
+    has_known_form: bool
+    """Whether a line has a time in a known form, or is recognized without one."""
     withheld: int = 0
     """Those that an anonymized bundle has as ``WITHHELD``."""
 
     @property
     def is_unreadable(self) -> bool:
         """Whether it has lines, and none could be read: it tells nothing of the host."""
-        return bool(self.lines) and not self.read
+        return bool(self.lines) and not self.has_known_form
 
 
 def explain(lines: Iterable[str]) -> list[Explanation]:
@@ -126,16 +125,13 @@ def explain(lines: Iterable[str]) -> list[Explanation]:
 def read_log(lines: Iterable[str]) -> Log:
     """Explain the recognized records of a log, and count the lines that could be read."""
     groups: dict[tuple[str, str], _Group] = {}
-    counts = _Counts()
-    for record, numbers in with_dumps(numbered_records(counts.counted(lines))):
-        meaning = meaning_of(record)
-        if isinstance(record, LogLine):
-            counts.read += bool(record.time or meaning)
-            counts.withheld += record.text == WITHHELD
-        else:
-            counts.read += len(numbers)
-        if not meaning:
+    counts = Counts()
+    recognized = withheld = 0
+    for record, numbers in records(lines, counts):
+        withheld += isinstance(record, LogLine) and record.text == WITHHELD
+        if not (meaning := meaning_of(record)):
             continue
+        recognized += 1
         key = (meaning.name, meaning.subject)
         if key not in groups and len(groups) >= _GROUPS:
             key = (meaning.name, _MANY)
@@ -144,29 +140,14 @@ def read_log(lines: Iterable[str]) -> Log:
     ordered = sorted(groups.values(), key=lambda group: -group.last_line)
     explained = [_explanation(group, groups) for group in ordered]
     entries = sorted(explained, key=lambda entry: _SEVERITIES.index(entry.severity))
-    return Log(entries, counts.lines, counts.read, counts.withheld)
-
-
-@dataclass
-class _Counts:
-    lines: int = 0
-    read: int = 0
-    withheld: int = 0
-
-    def counted(self, lines: Iterable[str]) -> Iterator[LogLine]:
-        for text in lines:
-            self.lines += bool(text.strip())
-            yield parsed(text[:LINE_BYTES])
+    return Log(entries, counts.lines, bool(counts.timed or recognized), withheld)
 
 
 def recognized_lines(lines: Iterable[str]) -> list[str]:
     """The lines of the records of a log that ``explain`` explains, as they are."""
     texts = [line[:LINE_BYTES] for line in lines]
     kept = {
-        number
-        for record, numbers in with_dumps(numbered_records(map(parsed, texts)))
-        if meaning_of(record)
-        for number in numbers
+        number for record, numbers in records(texts) if meaning_of(record) for number in numbers
     }
     return [text for number, text in enumerate(texts) if number in kept]
 

@@ -157,8 +157,8 @@ _FAULTS = (
         _REBOOT,
         "CVE-2025-38211",
         "no",
-        ("cm_work_handler|__pwq_activate_work|pwq_activate_first_inactive",),
-        head=r"\biw_cm|\biwcm|iw_cm_wq|_iwcm",
+        at="__pwq_activate_work|pwq_activate_first_inactive|process_one_work|cm_work_handler",
+        head=r"Workqueue: .*\biw_cm_wq",
         fault="6883b680e703",
     ),
     KnownReport(
@@ -466,7 +466,7 @@ def known(report: KernelReport) -> KnownReport | None:
     """What explains a report; None if it has nothing to do with NFS or RDMA, or is unknown."""
     functions = report.functions
     whose = part(report)
-    head = "\n".join(report.lines[:40])
+    head = "\n".join(line for line in report.lines[:40] if not line.startswith("Modules linked"))
     for entry in KNOWN_REPORTS:
         if report.kind in entry.kinds and _fits(entry, report, functions, whose, head):
             return entry

@@ -20,6 +20,7 @@ from nfsrdma_tools.host.kernel_log.messages import (
     KnownMessage,
     Severity,
 )
+from nfsrdma_tools.host.kernel_log.records import Record
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.rdma.completions import COMPLETIONS
 
@@ -57,7 +58,7 @@ class Meaning:
     explained: bool = True
 
 
-def meaning_of(record: LogLine | KernelReport | CompletionDump) -> Meaning | None:
+def meaning_of(record: Record) -> Meaning | None:
     """The meaning of a record; None of a line whose message is not known.
 
     A report of the kernel always has one: if nothing explains it, it is shown whole.

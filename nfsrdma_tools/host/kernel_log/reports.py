@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 from nfsrdma_tools.host.kernel_log.lines import LogLine, Numbered
 
-__all__ = ["Frame", "KernelReport", "Kind", "numbered_records"]
+__all__ = ["HEAD_WORDS", "Frame", "KernelReport", "Kind", "ReportReader"]
 
 Kind = Literal[
     "oops", "bug", "warning", "hung task", "lockup", "stall", "lockdep", "sanitizer", "allocation"
@@ -86,6 +86,12 @@ _HEADS: tuple[tuple[Kind, str], ...] = (
         r"|BUG: stack guard page was hit.{0,120}|BUG: TASK stack guard page was hit.{0,120}",
     ),
     (
+        # complaints of debugging code: the thread goes on
+        "warning",
+        r"BUG: (?:using \w+\(\) in preemptible|sleeping function called|scheduling while atomic"
+        r"|Invalid wait context|.{1,40} still has locks).{0,160}",
+    ),
+    (
         "bug",
         r"kernel BUG at .{1,200}|kernel BUG in .{1,200}|BUG: .{1,160}"
         r"|BUG \S{1,64} \(.{1,80}\): .{1,160}",
@@ -103,25 +109,31 @@ _HEADS: tuple[tuple[Kind, str], ...] = (
     ),
 )
 _HEAD = tuple((kind, re.compile(pattern)) for kind, pattern in _HEADS)
-# What a head must contain: most lines have none of it, and `in` costs little
-_HEAD_WORDS = (
-    *("BUG", "WARNING", "INFO: ", "Oops: ", "fault", "opcode: ", "Internal error", "error: "),
-    *("Unable to handle kernel", "Kernel panic", "kernel_attempted", "allocation", "vmalloc"),
-    *("watchdog", "UBSAN", "ODEBUG", "kmemleak", "LOCKUP", "possible ", "suspicious RCU"),
-    *("inconsistent lock", "Badness", "stack guard", "Kernel attempted", "int3", "segment: "),
-    "still has locks",
-)
 _CUT = "------------[ cut here ]------------"
+HEAD_WORDS = (
+    *("BUG", "WARNING: ", "INFO: ", "Oops: ", "cut here", "fault", "opcode: ", "error: "),
+    *("Unable to handle", "Kernel panic", "allocation", "vmalloc", "LOCKUP", "UBSAN", "ODEBUG"),
+    *("kmemleak", "possible ", "suspicious RCU", "inconsistent lock", "Badness", "stack guard"),
+    *("attempted", "int3", "segment: ", "locks held", "soft lockup", "stack pointer", "Internal"),
+    *("-safe -> ", "unlock balance", "lock held", "lock freed", "Nested lock", "Invalid wait"),
+    *("non-static key", "MAX_LOCK", "traps: "),
+)
+"""Each head of a report has one of these: `in` costs less than a pattern."""
 _RULE = re.compile(r"(?:={20,}|-{20,}|\*{20,})$")
 _ENDS = ("---[ end trace", "---[ end Kernel panic")
 
 _FRAME = re.compile(
-    r"(?:\[ *\d+\.\d+\] ?)?(?:#\d+ )?(?:\[[0-9a-fx]{8,20}\] )?(?:\[<[0-9a-f]{8,16}>\] )?"
-    r"(?:\[[0-9a-f]{8,16}\] )?(?P<unsure>\? )?(?:0x[0-9a-f]{8,16}: )?(?:at )?"
+    r"(?:<\w{1,8}> +)?(?:\[[0-9a-fx]{8,20}\] )?(?:\[<[0-9a-f]{8,16}>\] )?"
+    r"(?:\[[0-9a-f]{8,16}\] )?(?P<unsure>\? )?(?:caller is )?"
     r"(?P<function>[A-Za-z_.$][\w.$]{0,127})"
-    r"(?:\+0x[0-9a-f]{1,8}(?:/0x[0-9a-f]{1,8})?| \([^()]{1,128}(?: \(discriminator \d+\))?\))"
+    r"(?:\+0x[0-9a-f]{1,8}(?:/0x[0-9a-f]{1,8})?(?: \S{1,128}:\d{1,6})?"
+    r"| \S{1,128}:\d{1,6} \[inline\]| \([^()]{1,128}(?: \(discriminator \d+\))?\))"
     r"(?: \[(?P<module>\w{1,64})(?: [0-9a-f]{8,64})?\])?(?: \(\S{1,80}\))*(?: \(unreliable\))?"
     r"(?: \(P\))?(?: \([A-Z]{1,4}\))?"
+)
+# of 32-bit arm: "[<80a88018>] (schedule) from [<8015c138>] (io_schedule+0x14/0x3c)"
+_ARM = re.compile(
+    r"(?:\[<[0-9a-f]{8}>\] )?\(?(?P<function>\w{1,128})(?: \[(?P<module>\w{1,64})\])?\)? from .{1,160}"
 )
 _AT = re.compile(
     r"(?:RIP: (?:[0-9a-f]{4}:)?|(?:pc|PC is at|EIP is at|NIP|epc)[ :]*)"
@@ -146,14 +158,18 @@ _TASK = re.compile(
     r"|[0-9a-f]{8,16})? *\d+ +\d+ +\d+ .{0,60}"
     r"|(?P<older>\S{1,16}) +[DRSTZIX] +0 +\d+ +\d+ .{0,60}"
 )
-_WORKQUEUE = re.compile(r"Workqueue: (?P<queue>\S{1,64})(?: (?P<work>\S{1,128}))?.{0,80}")
+_WORKQUEUE = re.compile(
+    r"Workqueue: +(?:0x0 \((?P<former>\S{1,64})\)|(?P<queue>\S{1,64})(?: (?P<work>\S{1,128}))?.{0,80})"
+)
+_IN_FLIGHT = re.compile(r"in-flight: \d+(?:\(RESCUER\))?:(?P<work>\w{1,128}).*")
 _RELEASE = re.compile(r"(?:Not tainted|Tainted: .{1,80}?) (?P<release>\d+\.\d+\.\d\S{0,80})")
 _STACK = re.compile(
     r"Call [Tt]race:.{0,40}|Backtrace:.{0,40}|</?(?:TASK|IRQ|NMI|SOFTIRQ|#\w+|EOI|EOE)>"
     r"|stack backtrace:|.{0,40}Stack:.{0,20}|=+$|-+$"
 )
 _BODY = re.compile(
-    r"Modules linked in:.*|(?:[a-z0-9_]{2,64}(?:\([A-Z]+\))? ?){4,}|(?:Unl|L)oaded tainted modules:.*|Hardware name:.*|CPU: \d+ .*"
+    r"Modules linked in:.*|(?:[a-z0-9_]{2,64}(?:\([A-Z+]+\))? ?){1,}(?:\[last unloaded: .*\])?"
+    r"|(?:Unl|L)oaded tainted modules:.*|Hardware name:.*|CPU: \d+ .*"
     r"|CPU:? \d+.*"
     r"|(?:RIP|RSP|EIP|CS|DS|CR[0-8]|FS|GS|PKRU|DR\d|R[A-Z0-9]{1,2}|E[A-Z]{2}|EFLAGS|PGD|PUD|P4D|PMD"
     r"|PTE|ORIG_RAX)"
@@ -174,6 +190,9 @@ _BODY = re.compile(
     r"|>?[0-9a-f]{16}: .*|\^.*|page:.*|raw: .*|flags: .*|other info that might help.*"
     r"|Last potentially related work creation:|Second to last potentially related.*"
     r"|which belongs to.*"
+    r"|KASAN: .*|\w+(?:\(\w+\))?:\d+ \w+(?:\(\w+\))?:\d+.*|CPU#\d+ Utilization .*|\S+ cpuset=.*"
+    r"|Showing busy workqueues .*|workqueue \S+: flags=.*|pwq \d+: .*|pending: .*|(?:delayed|inactive): .*"
+    r"|pool \d+: .*|\(?t=\d+ jiffies.*|#011\(t=.*"
     r"|page dumped because:.*|INFO: .* blocked on a .* likely owned by .*|Blocked by coredump\."
 )
 # of lockdep everything up to the end of the stack belongs to the report
@@ -197,7 +216,7 @@ class KernelReport:
     work: str = ""
     release: str = ""
     frames: list[Frame] = field(default_factory=list)
-    """From the innermost function outwards, without those that the kernel marks as unsure."""
+    """From the innermost function outwards; those that the kernel marks as unsure if none else."""
     lines: list[str] = field(default_factory=list)
     complete: bool = False
     """Whether its end was found."""
@@ -231,21 +250,20 @@ class _Open:
     foreign: int = 0
     from_cut: bool = False
     free_text: int = 0
+    ended: bool = False
+    unsure: list[Frame] = field(default_factory=list)
 
 
-def numbered_records(lines: Iterable[LogLine]) -> Iterator[Numbered[LogLine | KernelReport]]:
-    """The records of a log: reports where they end, and each other line as it is."""
-    reader = _Reader()
-    for number, line in enumerate(lines):
-        yield from reader.feed(number, line)
-    yield from reader.rest()
-
-
-class _Reader:
+class ReportReader:
     """Takes lines one by one; keeps the reports that are open."""
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether no report is open: the next line belongs to none."""
+        return not self._open
 
     def feed(self, number: int, line: LogLine) -> Iterator[Numbered[LogLine | KernelReport]]:
         """The records that this line ends, and the line itself unless a report has it."""
@@ -255,16 +273,15 @@ class _Reader:
             return
         yield from self._end_all(one for one in self._open if _late(one, line))
         if taker := self._takes(number, line):
-            if line.text.startswith(_ENDS):
-                taker.report.complete = True
-                yield self._end(taker)
+            # of an oops, the registers come once more after its end
+            taker.ended = taker.report.complete = taker.ended or line.text.startswith(_ENDS)
         elif (kind := _kind(line.text)) or line.text == _CUT:
             yield from self._begin(number, line, kind)
         else:
             yield Numbered(line, (number,))
             yield from self._end_all(one for one in self._open if _is_left(one, line))
 
-    def rest(self) -> Iterator[Numbered[LogLine | KernelReport]]:
+    def end(self) -> Iterator[Numbered[LogLine | KernelReport]]:
         """The reports that the log's end cuts."""
         yield from self._end_all(self._open)
 
@@ -285,7 +302,7 @@ class _Reader:
     def _adds(self, one: _Open, line: LogLine) -> bool:
         """Whether a line is one of the report; its facts are kept."""
         text = line.text
-        if text.startswith(_ENDS):
+        if not text or text.startswith(_ENDS):
             return True
         if text == _CUT:
             return not one.in_body and not one.from_cut
@@ -304,7 +321,9 @@ class _Reader:
             yield self._end(self._open[0])
         report = KernelReport(kind or "warning", line.text if kind else "", line.time)
         report.lines.append(line.text)
-        opened = _Open(report, line.caller, _seconds(line), [number], from_cut=kind is None)
+        # free text follows: the argument of WARN(), what UBSAN found
+        from_cut = kind in (None, "sanitizer")
+        opened = _Open(report, line.caller, _seconds(line), [number], from_cut=from_cut)
         if kind:
             _take_head(report, line.text)
         self._open.append(opened)
@@ -313,6 +332,7 @@ class _Reader:
         self._open.remove(one)
         report = one.report
         report.head = report.head or report.lines[-1]
+        report.frames = report.frames or one.unsure
         if one.in_stack and report.kind in (
             "hung task",
             "lockdep",
@@ -352,7 +372,7 @@ def _takes_head(one: _Open, kind: Kind, text: str) -> bool:
         belongs = not one.in_stack
     else:
         belongs = not one.in_body and kind in ("oops", "bug", "warning", "sanitizer")
-    if not belongs and not text.startswith(("Kernel panic", "Oops: ")):
+    if one.ended or not (belongs or text.startswith(("Kernel panic", "Oops: "))):
         return False
     if not report.head or _says_more(kind, report.kind):
         report.kind, report.head = kind, text
@@ -372,7 +392,7 @@ def _takes_text(one: _Open, text: str) -> bool:
 
 
 def _kind(text: str) -> Kind | None:
-    if not any(word in text for word in _HEAD_WORDS):
+    if not any(word in text for word in HEAD_WORDS):
         return None
     for kind, pattern in _HEAD:
         if pattern.fullmatch(text):
@@ -394,10 +414,10 @@ def _take_head(report: KernelReport, text: str) -> None:
 
 def _take_body(one: _Open, text: str) -> bool:
     """Keep what a line of the body says; False if it is none."""
-    if found := _FRAME.fullmatch(text):
+    if found := _FRAME.fullmatch(text) or _ARM.fullmatch(text):
         one.in_stack = one.in_body = True
-        if not found["unsure"] and len(one.report.frames) < _MOST_LINES:
-            one.report.frames.append(Frame(found["function"], found["module"] or ""))
+        frame = Frame(found["function"], found["module"] or "")
+        (one.unsure if found.groupdict().get("unsure") else one.report.frames).append(frame)
         return True
     if _STACK.fullmatch(text):
         one.in_stack = one.in_stack or text.startswith((_BACKTRACE, _LAST_OF_LOCKDEP))
@@ -417,7 +437,11 @@ def _take_facts(report: KernelReport, text: str) -> bool:
         report.pid = report.pid or int(process["pid"])
         return True
     if queue := _WORKQUEUE.fullmatch(text):
-        report.workqueue, report.work = queue["queue"], queue["work"] or ""
+        report.workqueue = queue["queue"] or queue["former"]
+        report.work = queue["work"] or ""
+        return True
+    if flight := _IN_FLIGHT.fullmatch(text):
+        report.work = report.work or flight["work"]
         return True
     if place := _AT.fullmatch(text):
         report.at = report.at or Frame(place["function"], place["module"] or "")
@@ -442,4 +466,4 @@ def _late(one: _Open, line: LogLine) -> bool:
 def _is_left(one: _Open, line: LogLine) -> bool:
     """Count a line of another; whether there were so many that the report has ended."""
     one.foreign += not _foreign(one, line)
-    return one.foreign > _FOREIGN
+    return one.foreign > (0 if one.ended else _FOREIGN)
