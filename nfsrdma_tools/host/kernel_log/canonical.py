@@ -25,6 +25,7 @@ _HEADS: dict[Kind, str] = {
     "stall": "rcu: INFO: rcu detected stalls on CPUs/tasks: withheld",
     "lockdep": "WARNING: possible circular locking dependency detected",
     "sanitizer": "BUG: KASAN: withheld in {place}",
+    "stack": "CPU: 0 PID: {pid} Comm: {process}",
     "allocation": "{process}: page allocation failure: withheld",
 }
 _KEPT = re.compile(r"refcount_t: [a-z ;-]{1,60}\.?")
@@ -62,7 +63,8 @@ def of_report(report: KernelReport, modules: Collection[str]) -> list[str]:
     lines = [line for line in report.lines if _KEPT.fullmatch(line)]
     head = _HEADS[report.kind].format(pid=report.pid, process=process, place=place)
     lines = ["------------[ cut here ]------------", *lines, head] if lines else [head]
-    lines.append(f"CPU: 0 PID: {report.pid} Comm: {process}")
+    if report.kind != "stack":
+        lines.append(f"CPU: 0 PID: {report.pid} Comm: {process}")
     if report.work or report.workqueue:
         queue = report.workqueue if report.workqueue in _QUEUES else "workqueue"
         work = report.work if _SYMBOL.fullmatch(report.work) else "withheld"

@@ -152,7 +152,7 @@ _FAULTS = (
     KnownReport(
         "iWARP used a connection after its end",
         "error",
-        _FAILED,
+        ("oops", "sanitizer"),
         "The kernel worked on an event of an iWARP connection that had ended.",
         _REBOOT,
         "CVE-2025-38211",
@@ -171,6 +171,7 @@ _FAULTS = (
         "CVE-2026-43469; net/sunrpc/xprtrdma/verbs.c, rpcrdma_xprt_drain()",
         "no",
         ("wait_for_completion", "rpcrdma_xprt_disconnect|rpcrdma_xprt_drain"),
+        ("(?:__)?ib_drain_\\w+",),
         doubt="a driver that loses a flushed Receive leaves the same frames",
         fault="7b6275c80a0c",
     ),
@@ -380,6 +381,16 @@ def _by_part() -> tuple[KnownReport, ...]:
                 part=name,
             ),
             KnownReport(
+                f"stack of the {title}",
+                "warning",
+                ("stack",),
+                f"The log has a stack in code of the {title}, without the lines that say why.",
+                "read the whole log: journalctl -k",
+                kernel,
+                part=name,
+                doubt="what the kernel reported is not in the log",
+            ),
+            KnownReport(
                 f"lock order of the {title}",
                 "warning",
                 ("lockdep",),
@@ -421,9 +432,10 @@ def part(report: KernelReport) -> str:
     The innermost frame that belongs to one of them decides; then the work; then the process.
     """
     places = [(frame.function.partition(".")[0], frame.module) for frame in report.stack]
-    for name, module in (*places, (report.work, "")):
-        if found := _part_of(name, module):
-            return found
+    for rows in (_OWN, _SHARED):
+        for name, module in (*places, (report.work, "")):
+            if found := _part_of(name, module, rows):
+                return found
     return next((name for name, who in _PROCESSES if who.fullmatch(report.process)), "")
 
 
@@ -445,18 +457,22 @@ _PARTS = (
     ("server", r"rpcrdma|xprtrdma", r"rpcrdma_rn_\w+"),
     ("client", r"rpcrdma|xprtrdma", r".+"),
     ("client", r"", r"xprt_rdma_\w+|rpcrdma_\w+|frwr_\w+"),
-    ("nfs", r"sunrpc|auth_rpcgss|rpcsec_gss_krb5|nfs\w*|blocklayoutdriver", r".+"),
+    ("nfs", r"nfs\w*|blocklayoutdriver", r".+"),
+    ("nfs", r"sunrpc", r"call_\w+|_*rpc_\w+|xprt_\w+|xs_\w+"),
     ("nfs", r"", r"_?nfs[34]?_\w+|pnfs_\w+|nlmclnt_\w+|rpc_\w+|xprt_\w+"),
     ("rdma", r"ib_core|rdma_cm|ib_cm|iw_cm|ib_uverbs|rdma_ucm|ib_umad|ib_ipoib", r".+"),
     ("rdma", r"", r"(?:__)?ib_\w+|rdma_\w+|cma_\w+|iw_cm_\w+"),
     ("device", r"", r"(?:mlx[45]|bnxt|irdma|rxe|siw|qedr|efa|erdma)_\w+"),
 )
-_ROWS = tuple((part, re.compile(module), re.compile(name)) for part, module, name in _PARTS)
+_Rows = tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...]
+_OWN: _Rows = tuple((part, re.compile(module), re.compile(name)) for part, module, name in _PARTS)
+_SHARED: _Rows = (("nfs", re.compile(r"sunrpc|auth_rpcgss|rpcsec_gss_krb5"), re.compile(r".+")),)
+"""Code of both client and server: it decides if nothing else does."""
 
 
 @functools.cache
-def _part_of(name: str, module: str) -> str:
-    for found, modules, names in _ROWS:
+def _part_of(name: str, module: str, rows: _Rows) -> str:
+    for found, modules, names in rows:
         if modules.fullmatch(module) and names.fullmatch(name):
             return found
     return ""
@@ -478,7 +494,7 @@ def _fits(
 ) -> bool:
     if entry.part:
         return entry.part == whose
-    at = report.at.function.partition(".")[0] if report.at else ""
+    at = functions[0] if functions else ""
     return (
         (not entry.at or bool(re.fullmatch(entry.at, at)))
         and (not entry.head or bool(re.search(entry.head, head)))

@@ -22,8 +22,18 @@ from nfsrdma_tools.host.kernel_log.lines import LogLine, Numbered
 __all__ = ["HEAD_WORDS", "Frame", "KernelReport", "Kind", "ReportReader"]
 
 Kind = Literal[
-    "oops", "bug", "warning", "hung task", "lockup", "stall", "lockdep", "sanitizer", "allocation"
+    "oops",
+    "bug",
+    "warning",
+    "hung task",
+    "lockup",
+    "stall",
+    "lockdep",
+    "sanitizer",
+    "allocation",
+    "stack",
 ]
+"""``stack``: the beginning is not in the log."""
 
 _MOST_LINES = 400
 """Of one report; a lockdep report of two deep stacks has some 200."""
@@ -116,7 +126,7 @@ HEAD_WORDS = (
     *("kmemleak", "possible ", "suspicious RCU", "inconsistent lock", "Badness", "stack guard"),
     *("attempted", "int3", "segment: ", "locks held", "soft lockup", "stack pointer", "Internal"),
     *("-safe -> ", "unlock balance", "lock held", "lock freed", "Nested lock", "Invalid wait"),
-    *("non-static key", "MAX_LOCK", "traps: "),
+    *("non-static key", "MAX_LOCK", "traps: ", " PID: ", "Call Trace", "Call trace"),
 )
 """Each head of a report has one of these: `in` costs less than a pattern."""
 _RULE = re.compile(r"(?:={20,}|-{20,}|\*{20,})$")
@@ -133,7 +143,8 @@ _FRAME = re.compile(
 )
 # of 32-bit arm: "[<80a88018>] (schedule) from [<8015c138>] (io_schedule+0x14/0x3c)"
 _ARM = re.compile(
-    r"(?:\[<[0-9a-f]{8}>\] )?\(?(?P<function>\w{1,128})(?: \[(?P<module>\w{1,64})\])?\)? from .{1,160}"
+    r"(?:\[<[0-9a-f]{8}>\] )?\(?(?P<function>\w{1,128})(?: \[(?P<module>\w{1,64})\])?\)?"
+    r" from .{1,160}"
 )
 _AT = re.compile(
     r"(?:RIP: (?:[0-9a-f]{4}:)?|(?:pc|PC is at|EIP is at|NIP|epc)[ :]*)"
@@ -159,7 +170,8 @@ _TASK = re.compile(
     r"|(?P<older>\S{1,16}) +[DRSTZIX] +0 +\d+ +\d+ .{0,60}"
 )
 _WORKQUEUE = re.compile(
-    r"Workqueue: +(?:0x0 \((?P<former>\S{1,64})\)|(?P<queue>\S{1,64})(?: (?P<work>\S{1,128}))?.{0,80})"
+    r"Workqueue: +(?:0x0 \((?P<former>\S{1,64})\)"
+    r"|(?P<queue>\S{1,64})(?: (?P<work>\S{1,128}))?.{0,80})"
 )
 _IN_FLIGHT = re.compile(r"in-flight: \d+(?:\(RESCUER\))?:(?P<work>\w{1,128}).*")
 _RELEASE = re.compile(r"(?:Not tainted|Tainted: .{1,80}?) (?P<release>\d+\.\d+\.\d\S{0,80})")
@@ -191,7 +203,8 @@ _BODY = re.compile(
     r"|Last potentially related work creation:|Second to last potentially related.*"
     r"|which belongs to.*"
     r"|KASAN: .*|\w+(?:\(\w+\))?:\d+ \w+(?:\(\w+\))?:\d+.*|CPU#\d+ Utilization .*|\S+ cpuset=.*"
-    r"|Showing busy workqueues .*|workqueue \S+: flags=.*|pwq \d+: .*|pending: .*|(?:delayed|inactive): .*"
+    r"|Showing busy workqueues .*|workqueue \S+: flags=.*|pwq \d+: .*"
+    r"|(?:pending|delayed|inactive): .*"
     r"|pool \d+: .*|\(?t=\d+ jiffies.*|#011\(t=.*"
     r"|page dumped because:.*|INFO: .* blocked on a .* likely owned by .*|Blocked by coredump\."
 )
@@ -275,7 +288,7 @@ class ReportReader:
         if taker := self._takes(number, line):
             # of an oops, the registers come once more after its end
             taker.ended = taker.report.complete = taker.ended or line.text.startswith(_ENDS)
-        elif (kind := _kind(line.text)) or line.text == _CUT:
+        elif (kind := _kind(line.text) or _headless(line.text)) or line.text == _CUT:
             yield from self._begin(number, line, kind)
         else:
             yield Numbered(line, (number,))
@@ -302,7 +315,9 @@ class ReportReader:
     def _adds(self, one: _Open, line: LogLine) -> bool:
         """Whether a line is one of the report; its facts are kept."""
         text = line.text
-        if not text or text.startswith(_ENDS):
+        if not text:
+            return not one.ended
+        if text.startswith(_ENDS):
             return True
         if text == _CUT:
             return not one.in_body and not one.from_cut
@@ -324,13 +339,17 @@ class ReportReader:
         # free text follows: the argument of WARN(), what UBSAN found
         from_cut = kind in (None, "sanitizer")
         opened = _Open(report, line.caller, _seconds(line), [number], from_cut=from_cut)
-        if kind:
+        if kind == "stack":
+            _take_body(opened, line.text)
+        elif kind:
             _take_head(report, line.text)
         self._open.append(opened)
 
     def _end(self, one: _Open) -> Numbered[LogLine | KernelReport]:
         self._open.remove(one)
         report = one.report
+        while not report.lines[-1]:
+            del report.lines[-1], one.numbers[-1]
         report.head = report.head or report.lines[-1]
         report.frames = report.frames or one.unsure
         if one.in_stack and report.kind in (
@@ -346,13 +365,19 @@ class ReportReader:
 
 
 _RANKS: tuple[Kind, ...] = (
+    *("stack",),
     *("allocation", "warning", "stall", "lockup", "hung task", "lockdep"),
     *("bug", "sanitizer", "oops"),
 )
 
 
+def _headless(text: str) -> Kind | None:
+    """The kind of a report whose body begins here, with no head before it."""
+    return "stack" if _PROCESS.fullmatch(text) or text in ("Call Trace:", "Call trace:") else None
+
+
 _SAY_ENOUGH = ("bug", "sanitizer", "hung task", "lockup", "lockdep", "stall")
-_ENDLESS = ("hung task", "lockdep", "lockup", "stall", "allocation")
+_ENDLESS = ("stack", "hung task", "lockdep", "lockup", "stall", "allocation")
 
 
 def _says_more(new: Kind, old: Kind) -> bool:
@@ -372,7 +397,9 @@ def _takes_head(one: _Open, kind: Kind, text: str) -> bool:
         belongs = not one.in_stack
     else:
         belongs = not one.in_body and kind in ("oops", "bug", "warning", "sanitizer")
-    if one.ended or not (belongs or text.startswith(("Kernel panic", "Oops: "))):
+    if one.ended or not (
+        belongs or text.startswith(("Kernel panic", "Oops: ", "Internal error: "))
+    ):
         return False
     if not report.head or _says_more(kind, report.kind):
         report.kind, report.head = kind, text
