@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from nfsrdma_tools.command import Result
 from nfsrdma_tools.host.anonymize import anonymized
 from nfsrdma_tools.host.bundle import Bundle
 from nfsrdma_tools.host.kernel_faults import FAULTS
@@ -24,8 +26,6 @@ from nfsrdma_tools.host.kernel_log.lines import LogLine
 from nfsrdma_tools.host.kernel_log.meanings import meaning_of
 from nfsrdma_tools.host.kernel_log.records import Record, records
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
-
-from nfsrdma_tools.command import Result
 
 FOLDER = Path(__file__).parent / "kernel_records"
 ENTRIES: list[dict[str, Any]] = tomllib.loads((FOLDER / "records.toml").read_text())["record"]
@@ -126,7 +126,8 @@ def test_each_fault_of_a_report_is_in_the_table_and_has_a_log() -> None:
 # ---- records of public reports
 
 _KINDS = {
-    "oops": {"oops", "stack"}, "bug": {"bug", "warning"}, "warning": {"warning"}, "hung task": {"hung task"},
+    "oops": {"oops", "stack"}, "bug": {"bug", "warning"}, "warning": {"warning"},
+    "hung task": {"hung task"},
     "soft lockup": {"lockup", "stack"}, "stall": {"stall", "lockup"}, "lockdep": {"lockdep"},
     "kasan": {"sanitizer"}, "allocation": {"allocation"},
 }  # fmt: skip
@@ -249,9 +250,9 @@ def test_a_dump_that_is_cut_is_not_decoded() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_lines_of_others_change_no_report(seed: int) -> None:
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311 -- repeatable
     whole = chance.choice(list(OF_FAULTS.values())).splitlines()
-    mixed = []
+    mixed: list[str] = []
     in_stack = False
     for line in whole:
         in_stack = in_stack or "Call Trace" in line
@@ -266,7 +267,7 @@ def test_lines_of_others_change_no_report(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_reports_of_two_threads_are_told_apart_by_their_callers(seed: int) -> None:
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311 -- repeatable
     pair = chance.sample(list(OF_FAULTS.values()), 2)
     left = [
         [line.replace("] ", f"] [ T{number}] ", 1) for line in log.splitlines()]
@@ -296,10 +297,10 @@ def test_an_unknown_report_is_shown_whole() -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_no_log_is_too_strange(seed: int) -> None:
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311 -- repeatable
     pool = [line for log in OF_FAULTS.values() for line in log.splitlines()]
     pool += dump(completion(0x13, 8, 5, responder=False)).splitlines()
-    lines = []
+    lines: list[str] = []
     for _ in range(300):
         line = chance.choice(pool)
         at = chance.randrange(len(line) + 1)

@@ -452,10 +452,10 @@ _PARTS = (
     (
         "server",
         r"rpcrdma|xprtrdma|sunrpc|auth_rpcgss|",
-        r"svc_\w+|svcauth_\w+|nfsd\d*_?\w*|nlmsvc_\w+",
+        r"_*svc_\w+|svcauth_\w+|nfsd\d*_?\w*|nlmsvc_\w+",
     ),
     ("server", r"rpcrdma|xprtrdma", r"rpcrdma_rn_\w+"),
-    ("client", r"rpcrdma|xprtrdma", r".+"),
+    ("client", r"rpcrdma|xprtrdma", r"(?!rpcrdma_pool_).+"),
     ("client", r"", r"xprt_rdma_\w+|rpcrdma_\w+|frwr_\w+"),
     ("nfs", r"nfs\w*|blocklayoutdriver", r".+"),
     ("nfs", r"sunrpc", r"call_\w+|_*rpc_\w+|xprt_\w+|xs_\w+"),

@@ -59,6 +59,13 @@ _BRACKETED_TIME = re.compile(
     r"|\d{1,12}\.\d{1,9})?(?: ?<? *\+?\d{1,12}\.\d{1,9}>?)?"
 )
 _COLOUR = re.compile(r"\x1b\[[\d;]{0,16}m")
+_KMSG = re.compile(r"\d{1,5},\d{1,12},(?P<us>\d{1,15}),[^;]{1,64};")
+"""Of /dev/kmsg (Documentation/ABI/testing/dev-kmsg): priority, number, microseconds, flags."""
+_SYSLOG = re.compile(
+    r"1 (?P<time>\d{4}-\d\d-\d\dT\S{8,24}) \S{1,255} (?P<tag>\S{1,48}) \S{1,128} \S{1,32}"
+    r" (?:-|\[[^]]{0,512}\]) ?\ufeff?"
+)
+"""RFC 5424, after the priority."""
 _LEVEL = re.compile(
     r"<\d{1,3}>|(?:kern|user|daemon|syslog) *: ?(?:emerg|alert|crit|err|warn|notice|info|debug) *: "
 )
@@ -76,17 +83,26 @@ _FIELD = re.compile(
 
 def parsed(line: str) -> LogLine:
     """A line of dmesg, journalctl or a file of syslog without what stands before the text."""
-    rest, time, tag = _COLOUR.sub("", line).strip(), "", ""
+    rest = _COLOUR.sub("", line).strip(" \t\r\n\0\ufeff")
     if rest.startswith(("{", "data: {", "\x1e{")):
         return _of_json(rest.removeprefix("data: ").removeprefix("\x1e"))
     if field := _FIELD.match(rest):
         text = field["export"] if field["json"] is None else _unquoted(field["json"])
         return LogLine("", "", text)
+    if kmsg := _KMSG.match(rest):
+        return LogLine(f"{int(kmsg['us']) / 1e6:.6f} s", "", rest[kmsg.end() :].strip())
     if level := _LEVEL.match(rest):
         rest = rest[level.end() :]
+    if syslog := _SYSLOG.match(rest):
+        return LogLine(syslog["time"], syslog["tag"], rest[syslog.end() :].strip())
+    return _with_time(rest)
+
+
+def _with_time(rest: str) -> LogLine:
+    """A line that begins with a time."""
     if not (found := _TIME.match(rest)):
         return LogLine("", "", rest)
-    rest = rest[found.end() :]
+    rest, tag = rest[found.end() :], ""
     time = f"{found['boot']} s" if found["boot"] else next(filter(None, found.groups()))
     if caller := _CALLER.match(rest):
         rest = rest[caller.end() :]
@@ -157,9 +173,20 @@ def _names_host(time: re.Match[str], host: re.Match[str]) -> bool:
     return not (time["boot"] or time["bracketed"])
 
 
+_BLOCK = 1 << 16
+
+
 def lines_of(file: BinaryIO) -> Iterator[str]:
     """The lines of a file, cut at a limit, with ``?`` for what is no UTF-8."""
-    while piece := file.readline(LINE_BYTES):
-        yield piece.decode(errors="replace").replace("\ufffd", "?")
-        while piece and not piece.endswith(b"\n"):
-            piece = file.readline(LINE_BYTES)
+    rest = b""
+    while block := file.read(_BLOCK):
+        *whole, rest = (rest + block).replace(b"\r", b"\n").split(b"\n")
+        rest = rest[:LINE_BYTES]
+        for line in whole:
+            yield _decoded(line)
+    if rest:
+        yield _decoded(rest)
+
+
+def _decoded(line: bytes) -> str:
+    return line[:LINE_BYTES].decode(errors="replace").replace("\ufffd", "?")

@@ -17,6 +17,7 @@ Record = LogLine | KernelReport | CompletionDump
 _WORDS = (
     *("nfs", "NFS", "rpc", "RPC", "rdma", "RDMA", "svc", "lockd", "mlx", "infiniband", "siw"),
     *("cxgb", "qedr", "bnxt", "rxe", "module", "symbol", "mount", "device", "cm_destroy_id"),
+    *("AMD-Vi", "DMAR", "netdevice", "_t:s0"),
     *HEAD_WORDS,
 )
 """Each line that begins or is a record has one of these."""

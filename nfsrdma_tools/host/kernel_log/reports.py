@@ -159,7 +159,7 @@ _IN = re.compile(
 # of dump_stack_print_info(): "CPU: 4 UID: 0 PID: 87 Comm: kworker/u65:1 ..."
 _PROCESS = re.compile(
     r"CPU: \d+ (?:UID: \d+ )?PID: (?P<pid>\d+) (?:Comm: (?P<comm>.{1,32}?)"
-    r"(?= Kdump:| Not tainted| Tainted:|$| \d+\.\d+)).{0,240}"
+    r"(?= ve: | Kdump:| Not tainted| Tainted:|$| \d+\.\d+)).{0,240}"
 )
 _WARNING_BY = re.compile(r", CPU#\d+: (?P<comm>.{1,32})/(?P<pid>\d+)$")
 _TASK = re.compile(
