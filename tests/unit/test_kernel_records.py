@@ -33,7 +33,8 @@ class Record(NamedTuple):
 RECORDS = [
     Record(
         entry["file"],
-        *entry["lines"],
+        entry["lines"][0],
+        entry["lines"][1],
         entry.get("foreign", []),
         entry["process"],
         entry["fault"],
