@@ -18,6 +18,7 @@ import pytest
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.host.anonymize import anonymized
 from nfsrdma_tools.host.bundle import Bundle
+from nfsrdma_tools.host.checks.kernel import judge_log
 from nfsrdma_tools.host.kernel_faults import FAULTS
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
 from nfsrdma_tools.host.kernel_log.explain import explain, recognized_lines
@@ -121,6 +122,14 @@ def test_each_fault_of_a_report_is_in_the_table_and_has_a_log() -> None:
     named = {entry.fault for entry in KNOWN_REPORTS if entry.fault}
     assert named == set(OF_FAULTS)
     assert named <= {fault.commit for fault in FAULTS}
+
+
+def test_doctor_takes_a_fault_that_a_log_shows_for_an_error() -> None:
+    log = OF_FAULTS["e5248a742603"].split("\n")
+    (found,) = judge_log(explain(log))
+    assert (found.status, "e5248a742603" in found.found) == ("error", True)
+    (found,) = judge_log(explain(dump(completion(0x13, 8, 5, responder=False)).split("\n")))
+    assert found.status == "warning"
 
 
 # ---- records of public reports

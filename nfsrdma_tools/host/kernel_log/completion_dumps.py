@@ -26,7 +26,7 @@ _ROW = re.compile(r"(?:.{0,80}: )?000000[0-3]0: (?P<bytes>[0-9a-f]{2}(?: [0-9a-f
 _WORDS = re.compile(r"(?P<words>[0-9a-f]{8}(?: [0-9a-f]{8}){3})")
 """Of kernels before 4.11: four words of 32 bits a line."""
 _FOREIGN = 40
-"""So many lines of others end a dump that is not complete."""
+"""This number of lines of others ends a dump that is not complete."""
 
 # the second half of enum ib_wc_status by the byte of the device
 _STATUS = {

@@ -191,7 +191,7 @@ _FAULTS = (
         "device removed while a connection began",
         "error",
         _FAILED,
-        "A device was removed before a new connection over it was ready to be told.",
+        "A device was removed before a new connection over it could learn of it.",
         _REBOOT,
         "CVE-2026-89798",
         "no",

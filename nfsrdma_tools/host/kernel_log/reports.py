@@ -40,9 +40,9 @@ _MOST_LINES = 400
 _MOST_OPEN = 8
 """Reports that several processors print at once; with more, the oldest ends."""
 _FOREIGN = 12
-"""So many lines of others in a row end a report without an end of its own."""
+"""This number of lines of others in a row ends a report without an end of its own."""
 _GAP = 5.0
-"""So many seconds without a line of the report end it, too."""
+"""Seconds without a line of the report that end it, too."""
 _HEAD_TEXT = 6
 """Lines of free text between "cut here" and the head: the argument of WARN()."""
 
