@@ -67,7 +67,13 @@ def meaning_of(record: Record) -> Meaning | None:
         return _of_report(record)
     if isinstance(record, CompletionDump):
         return _of_dump(record)
-    if not (found := recognized(record)):
+    return _of_line(record.tag, record.text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_line(tag: str, text: str) -> Meaning | None:
+    # logs repeat their lines
+    if not (found := recognized(LogLine("", tag, text))):
         return None
     message, match = found
     return Meaning(
@@ -77,7 +83,7 @@ def meaning_of(record: Record) -> Meaning | None:
         message.meaning,
         message.next_step,
         message.source,
-        printable(record.text),
+        printable(text),
         message.doubt,
         message.ended_by,
         _number(message, match.groupdict()),
