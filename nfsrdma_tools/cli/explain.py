@@ -53,7 +53,9 @@ def explain(
 def _explained(name: str) -> list[Explanation]:
     import sys
 
-    from nfsrdma_tools.host.kernel_log.explain import boot_log, lines_of, read_log
+    from nfsrdma_tools.host.kernel_log.explain import read_log
+    from nfsrdma_tools.host.kernel_log.lines import lines_of
+    from nfsrdma_tools.host.kernel_log.sources import boot_log
 
     if not name:
         log = read_log(boot_log())
@@ -88,19 +90,31 @@ def _times(entry: Explanation) -> str:
 
 
 def _details(entry: Explanation) -> list[tuple[str, str]]:
+    whole = [] if entry.explained else [("record", line) for line in entry.lines]
     if entry.severity == "information":
         # what is normal takes two lines; --json has the others
-        return [("meaning", entry.meaning)]
+        return [("meaning", entry.meaning), *whole]
     numbers = [(str(error.number), f"{error.name}: {error.meaning}") for error in entry.numbers]
     details = [
         ("line", entry.example),
+        ("process", entry.process),
+        ("code", entry.code),
         ("meaning", entry.meaning),
         *numbers,
         ("doubt", entry.doubt),
+        ("known fault", _fault_text(entry.fault)),
+        ("recovers by itself", entry.recovers or ""),
         ("next step", entry.next_step),
         ("source", entry.source),
     ]
-    return [(label, text) for label, text in details if text]
+    return [(label, text) for label, text in [*details, *whole] if text]
+
+
+def _fault_text(commit: str) -> str:
+    from nfsrdma_tools.host.kernel_faults import FAULTS
+
+    found = next((fault for fault in FAULTS if fault.commit == commit), None)
+    return f"{found.subject}: commit {commit}, fixed in {found.fixes}" if found else ""
 
 
 def _count(explained: Sequence[Explanation], severity: str) -> int:

@@ -22,8 +22,15 @@ from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packet_filter
 from nfsrdma_tools.host.bundle import Bundle, LeftOut
-from nfsrdma_tools.host.kernel_log import explain
+from nfsrdma_tools.host.kernel_log import canonical
+from nfsrdma_tools.host.kernel_log import lines as log_lines
+from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
+from nfsrdma_tools.host.kernel_log.explain import WITHHELD
+from nfsrdma_tools.host.kernel_log.lines import LogLine
+from nfsrdma_tools.host.kernel_log.meanings import meaning_of, recognized
 from nfsrdma_tools.host.kernel_log.messages import KnownMessage
+from nfsrdma_tools.host.kernel_log.records import Record, records
+from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.machine import Recording
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfsd.configuration import version_order
@@ -814,34 +821,53 @@ class _Anonymizer:
 
     def log(self, text: str, program: str) -> str:
         """A log by the templates of ``explain``; other lines are counted and removed."""
-        found = []
-        for line in text.split("\n"):
-            if not line.strip():
-                continue
-            new = self._log_line(line)
-            if not new and (printed := re.match(r"(mount(?:\.nfs4?)?): ", line)):
-                new = f"{printed[1]}: withheld"
-                self._dropped()
-            if new:
-                found.append(new)
+        lines = [line for line in text.split("\n") if line.strip()]
+        found, kept = list[str](), 0
+        for record, numbers in records(lines):
+            first = lines[numbers[0]]
+            if isinstance(record, LogLine):
+                new = self._log_line(record) or self._of_mount(first)
             else:
-                self._dropped()
+                new = self._log_record(record, log_lines.parsed(first))
+            found += new
+            kept += len(numbers) if new else 0
+        self._dropped(len(lines) - kept)
         return "\n".join(found) + "\n" * (bool(found) and text.endswith("\n"))
 
-    def _log_line(self, line: str) -> str:
-        parsed = explain.parsed(line)
-        known = explain.recognized(parsed)
+    def _of_mount(self, line: str) -> list[str]:
+        """Of a message of mount.nfs that is not known, that there was one."""
+        if not (program := re.match(r"(mount(?:\.nfs4?)?): ", line)):
+            return []
+        self._dropped()
+        return [f"{program[1]}: withheld"]
+
+    def _log_line(self, line: LogLine) -> list[str]:
+        known = recognized(line)
         if not known:
-            return ""
+            return []
         message, match = known
-        tag = parsed.tag if parsed.tag in _TAGS or not parsed.tag else "program"
-        parsed = parsed._replace(tag=tag)
-        new = explain.printed(parsed, self._message(message, match))
-        again = explain.recognized(explain.parsed(new))
+        line = line._replace(tag=line.tag if line.tag in _TAGS or not line.tag else "program")
+        new = log_lines.printed(line, self._message(message, match))
+        again = recognized(log_lines.parsed(new))
         if again and again[0] == message and _shape(again[1]) == _shape(match):
+            return [new]
+        self._dropped()
+        return [log_lines.printed(line, WITHHELD)]
+
+    def _log_record(self, record: KernelReport | CompletionDump, first: LogLine) -> list[str]:
+        """A report or a dump in its canonical form, if that keeps its meaning."""
+        if isinstance(record, KernelReport):
+            texts = canonical.of_report(record, MODULES)
+        elif record.complete:
+            texts = canonical.of_dump(record, self._p.device(record.device))
+        else:
+            texts = []
+        new = [log_lines.printed(first, text) for text in texts]
+        again = [one for one, _ in records(new)]
+        if len(again) == 1 and _says(again[0]) == _says(record):
             return new
         self._dropped()
-        return explain.printed(parsed, explain.WITHHELD)
+        return [log_lines.printed(first, WITHHELD)]
 
     def _message(self, message: KnownMessage, match: re.Match[str]) -> str:
         """The literal text of a message's template, and each variable part by its type."""
@@ -936,6 +962,12 @@ def _template(pattern: str) -> _Template | None:
 def _shape(match: re.Match[str]) -> dict[str, str | None]:
     """The groups of a message that decide its meaning; of a subject, only whether it has one."""
     return match.groupdict() | ({"subject": ""} if match.groupdict().get("subject") else {})
+
+
+def _says(record: Record) -> tuple[object, ...]:
+    """What of a record's meaning its canonical form keeps."""
+    meaning = meaning_of(record)
+    return (meaning.name, meaning.severity, meaning.number, meaning.fault) if meaning else ()
 
 
 def _one_of(text: str, known: Iterable[str]) -> str:

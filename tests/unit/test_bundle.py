@@ -25,7 +25,8 @@ from nfsrdma_tools.host import recorded
 from nfsrdma_tools.host.anonymize import anonymized
 from nfsrdma_tools.host.bundle import Bundle, LeftOut
 from nfsrdma_tools.host.checks import examine
-from nfsrdma_tools.host.kernel_log.explain import explain, kernel_ring
+from nfsrdma_tools.host.kernel_log.explain import explain
+from nfsrdma_tools.host.kernel_log.sources import kernel_ring
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mounts
 from nfsrdma_tools.host.pseudonyms import Pseudonyms

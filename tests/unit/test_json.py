@@ -20,6 +20,7 @@ from nfsrdma_tools.cli.trace import JsonIntervals
 from nfsrdma_tools.host import checks
 from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_log import explain as kernel_log
+from nfsrdma_tools.host.kernel_log import sources
 from nfsrdma_tools.host.kernel_log.explain import Explanation
 from nfsrdma_tools.host.module import status as module_status
 from nfsrdma_tools.host.module.status import Status
@@ -81,8 +82,8 @@ def show_findings(patch: PATCH, _: Path) -> None:
 
 
 def show_messages(patch: PATCH, _: Path) -> None:
-    patch.setattr(kernel_log, "boot_log", list)
-    patch.setattr(kernel_log, "read_log", lambda _: kernel_log.Log([filled(Explanation)], 1, 1))
+    patch.setattr(sources, "boot_log", list)
+    patch.setattr(kernel_log, "read_log", lambda _: kernel_log.Log([filled(Explanation)], 1, True))
     explain.explain(as_json=True)
 
 
@@ -224,8 +225,8 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     "doctor": (show_findings, "findings(expected found name remedy status)"),
     "explain": (
         show_messages,
-        "messages(count doubt example first last meaning name next_step numbers(meaning name "
-        "number) severity source subject)",
+        "messages(code count doubt example explained fault first last lines meaning name next_step "
+        "numbers(meaning name number) process recovers severity source subject)",
     ),
     "mounts": (show_mounts, f"mounts({MOUNT_AND_MODULE})"),
     "mounts --require": (

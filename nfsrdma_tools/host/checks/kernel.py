@@ -9,9 +9,10 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_faults, kernel_modules, packages, transports
-from nfsrdma_tools.host.checks.finding import Finding, carry_out
+from nfsrdma_tools.host.checks.finding import Finding, Status, carry_out
 from nfsrdma_tools.host.kernel_faults import Fault, KernelVersion
-from nfsrdma_tools.host.kernel_log.explain import Explanation, kernel_ring, read_log
+from nfsrdma_tools.host.kernel_log.explain import Explanation, read_log
+from nfsrdma_tools.host.kernel_log.sources import kernel_ring
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.transports import CONF, KERNELS, Circumstances, Origin, client_owners, owner
@@ -328,21 +329,26 @@ def kernel_log(machine: Machine) -> Iterator[Finding]:
 
 
 def judge_log(explained: list[Explanation]) -> Iterator[Finding]:
-    """Judge the messages of a log.
+    """Judge the records of a log of this boot.
 
-    A log tells what was broken, not what is: an error in it is a warning here.
+    A log tells what was broken, not what is: an error in it is a warning here, unless the host
+    does not recover from it before it boots again.
     """
     serious = [entry for entry in explained if entry.severity != "information"]
     if not serious:
         found = f"{len(explained)} kinds of messages recognized, all of them normal"
         yield Finding(_LOG, "ok", found if explained else "no message of NFS or RDMA")
-    for entry in serious[:_MOST]:
+    # what stays broken comes first
+    for entry in sorted(serious, key=lambda entry: entry.recovers != "no")[:_MOST]:
         about = f" {entry.subject}" if entry.subject else ""
         times = "once" if entry.count == 1 else f"{entry.count} times, last"
         at = f" at {entry.last}" if entry.last else ""
-        found = f"{entry.name}{about}, {times}{at}: {entry.meaning}"
+        known = f" This is {entry.fault} of nfsrdma explain --faults." if entry.fault else ""
+        found = f"{entry.name}{about}, {times}{at}: {entry.meaning}{known}"
         remedy = entry.next_step or "nfsrdma explain"
-        yield Finding(_LOG, "warning", found, entry.doubt or "no such message", remedy)
+        stays = entry.recovers == "no" and entry.severity == "error"
+        status: Status = "error" if stays else "warning"
+        yield Finding(_LOG, status, found, entry.doubt or "no such message", remedy)
 
 
 def known_faults(machine: Machine) -> Iterator[Finding]:
@@ -359,26 +365,27 @@ def known_faults(machine: Machine) -> Iterator[Finding]:
 
 
 def judge_known_faults(kernel: KernelVersion, found: list[Fault]) -> Iterator[Finding]:
-    """Judge the faults that a kernel may have.
+    """Judge the faults that a kernel may have, in one line.
 
     A release such as 5.14.0-570.el9 does not tell which fixes the distribution has backported:
-    its faults are unknown.
+    its faults are unknown.  Debian's and Ubuntu's name the stable release that they are based on,
+    and may have more fixes.  A release of kernel.org has the faults; a log tells whether it met one
+    (``judge_log``).
     """
     if kernel.number == (0, 0, 0):
         raise UserError(f"{kernel.release} is no release of Linux")
     if not found:
         yield Finding(_FAULTS, "ok", f"none known in the loaded modules of Linux {kernel.text}")
         return
+    count = f"{len(found)} known fault{'s' * (len(found) > 1)}"
     remedy = "nfsrdma explain --faults"
     if kernel.suffix and kernel.number[2] == 0:
         text = f"{kernel.release}: the distribution decides which fixes it has"
-        yield Finding(_FAULTS, "unknown", text, f"fixes of {len(found)} known faults", remedy)
-        return
-    ask = "ask the distribution whether its kernel has the fix" if kernel.suffix else "update"
-    # the newest fixes come last, and are those that a distribution is most likely to lack
-    for fault in reversed(found[-_MOST:]):
-        text = f"possible in {kernel.text}: {fault.seen}"
-        fix = f"{fault.commit} ({fault.fixes})"
-        yield Finding(_FAULTS, "warning", text, fix, f"{ask}: {fault.subject}")
-    if len(found) > _MOST:
-        yield Finding(_FAULTS, "warning", f"possible: {len(found) - _MOST} more", "", remedy)
+        yield Finding(_FAULTS, "unknown", text, f"fixes of {count}", remedy)
+    elif kernel.suffix:
+        text = f"{count} possible in Linux {kernel.text} by its version, see the kernel log"
+        yield Finding(_FAULTS, "ok", text, "", remedy)
+    else:
+        # the newest fixes come last
+        text = f"{count} in Linux {kernel.text}; the newest: {found[-1].seen}"
+        yield Finding(_FAULTS, "warning", text, f"Linux {found[-1].fixes} or later", remedy)

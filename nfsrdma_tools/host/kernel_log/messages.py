@@ -170,14 +170,32 @@ _CLIENT = (
         "net/sunrpc/xprtrdma/transport.c, xprt_rdma_format_addresses()",
     ),
     KnownMessage(
+        "connection begins",
+        "information",
+        rf"rpcrdma: connection to {_PEER} on \S{{1,64}}, (?:memreg \S{{1,24}}|.{{1,24}}) .{{1,64}}",
+        "A mount connected to its server (kernels before 5.1 print it).",
+        "",
+        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_conn_upcall() (Linux before 5.1)",
+    ),
+    KnownMessage(
+        "connection closed",
+        "warning",
+        rf"rpcrdma: connection to {_PEER} closed \({_ERROR}\)",
+        "The connection of a mount ended. The client connects again.",
+        "nfsrdma doctor {subject}",
+        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_conn_upcall() (Linux before 5.1)",
+        doubt="an idle mount closes its connection, too; many in a row are a fault of link or peer",
+        numbers=((103, "this host or the peer ended the connection"),),
+    ),
+    KnownMessage(
         "device removed",
         "warning",
         rf"rpcrdma: removing device {_DEVICE} for \S{{1,128}}",
-        "The device was removed, or its driver was reset, while a mount used it. The mount waits"
-        " until a device has the route to the server again.",
+        "The device was removed, or its driver was reset, while a mount used it.",
         "nfsrdma link show",
         "net/sunrpc/xprtrdma/verbs.c, rpcrdma_cm_event_handler() (Linux before 6.11)",
-        doubt="the device may be back",
+        doubt="the mount connects again over a device with the route, unless the kernel lacks"
+        " 4836da219781 (Linux 6.10)",
     ),
 )
 
@@ -280,13 +298,22 @@ _NFS_CLIENT = (
     KnownMessage(
         "mount option refused",
         "error",
-        r"NFS4?: (?:Bad (?:mount option value|IP address) specified|Value for '\S{1,64}' out of"
-        r" range|Unrecognized transport protocol|Unsupported (?:transport protocol udp|NFS version)"
+        r"(?:NFS4?|nfs4?): (?:[Bb]ad (?:mount option value|IP address) specified(?:: \S{1,64})?"
+        r"|Value for '\S{1,64}' out of range|Unrecognized transport protocol"
+        r"|Unsupported (?:transport protocol udp|NFS version)"
         r"|Server address does not match proto= option|NFSv4 is not compiled into kernel"
         r"|Version unavailable|sec=\S{1,64} option not recognized)",
         "The kernel refused a mount because of its options.",
         "nfsrdma mount --help",
         "fs/nfs/fs_context.c, nfs_fs_context_parse_param(), nfs_fs_context_validate()",
+    ),
+    KnownMessage(
+        "transport not there",
+        "error",
+        r"RPC: transport \((?P<subject>\d{1,5})\) not supported",
+        "A mount asked for a transport of RPC that no loaded module has; 256 is RDMA.",
+        "modprobe rpcrdma",
+        "net/sunrpc/xprt.c, xprt_create_transport()",
     ),
     KnownMessage(
         "session trunking",
@@ -312,17 +339,6 @@ _NFS_CLIENT = (
         "The client lost a lock of NFSv3 when the server restarted.",
         "check the data of the program that held the lock",
         "fs/lockd/clntproc.c, nlmclnt_reclaim()",
-    ),
-    KnownMessage(
-        "task blocked",
-        "warning",
-        r"INFO: task (?P<subject>nfsd|lockd|u?mount\.nfs4?|\S{1,64}-manager|nfsv4\.\d-svc"
-        r"|kworker\S{0,40}):\d+ blocked(?: in I/O wait)? for more than \d+ seconds\.",
-        "A task of NFS, or a kernel worker, has waited for minutes in the kernel. The call trace"
-        " after the message shows where.",
-        "read the call trace: functions of rpcrdma or sunrpc point to the connection",
-        "kernel/hung_task.c, check_hung_task()",
-        doubt="it may wait for a disk, and a worker may belong to another subsystem",
     ),
 )
 
@@ -515,6 +531,95 @@ _CONNECTION = (
         "search the vendor's documentation for the syndrome",
         "drivers/net/ethernet/mellanox/mlx5/core/cmd.c, mlx5_cmd_out_err()",
         doubt="the driver tries some commands that a device may not have",
+    ),
+    KnownMessage(
+        "IOMMU stopped the device",
+        "warning",
+        rf"(?:mlx[45]_core|bnxt_en|ice|irdma|i40e|qede?|cxgb4|hns3|hfi1|efa|mana|ionic) {_DEVICE}:"
+        r" AMD-Vi: Event logged \[IO_PAGE_FAULT .{1,120}\]",
+        "The device used an address that the IOMMU does not have: memory that was unmapped too"
+        " early, or a fault of the driver. The work failed.",
+        "look for completions with errors at that time; boot with iommu=pt to see whether it ends",
+        "drivers/iommu/amd/iommu.c, amd_iommu_report_page_fault()",
+        doubt="the memory may be of another user of the device than NFS",
+    ),
+    KnownMessage(
+        "IOMMU stopped a device",
+        "warning",
+        r"DMAR: \[(?:DMA (?:Read|Write)|INTR-REMAP|[A-Z ]{1,24}).{0,16}\] Request device"
+        r" \[(?P<subject>[0-9a-f:.]{5,16})\](?: PASID \w{1,8})?,? .{1,160}",
+        "A device used an address that the IOMMU does not have. The work failed.",
+        "lspci -s {subject} names the device",
+        "drivers/iommu/intel/dmar.c, dmar_fault_do_one()",
+        doubt="the line names no driver: the device may have nothing to do with NFS",
+    ),
+    KnownMessage(
+        "network device held",
+        "warning",
+        r"unregister_netdevice: waiting for (?P<subject>\S{1,32}) to become free\."
+        r" Usage count = -?\d+",
+        "A network device is removed and waits for its users, such as an RDMA device on it. Its"
+        " namespace or container does not end.",
+        "nfsrdma link show; nfsrdma mounts",
+        "net/core/dev.c, netdev_wait_allrefs_any()",
+        doubt="the user may be another one than RDMA",
+    ),
+    KnownMessage(
+        "denied by SELinux",
+        "warning",
+        r"(?:audit: type=1400 audit\(\d+\.\d+:\d+\): |type=AVC msg=audit\([\d.: ]{1,60}\) ?: )"
+        r"avc: {1,2}denied {1,2}\{ [\w ]{1,80} \} for {1,2}.{0,400}\b"
+        r"(?P<subject>nfs\w{0,16}_t|rpc\w{0,16}_t|gss\w{0,8}_t|infiniband\w{0,24}|rdma\w{0,16})\b.{0,200}",
+        "SELinux denied a program something about NFS or RDMA.",
+        "ausearch -m avc -ts boot | audit2why",
+        "security/selinux/avc.c; rpc_selinux(8), nfsd_selinux(8)",
+        doubt="the program may go on without it",
+    ),
+    KnownMessage(
+        "GPUDirect Storage does not use NFS",
+        "warning",
+        r"failing symbol_get of non-GPLONLY symbol (?P<subject>rpcrdma\w{0,64})\.",
+        "nvidia_fs did not connect to the transport module: the kernel gives the module's functions"
+        " to modules under the GPL only. The mount works; data goes through the host's memory.",
+        "ask the vendor of rpcrdma for a build that fits this kernel",
+        "kernel/module/main.c, __symbol_get()",
+        doubt="whether a program needs GPUDirect Storage is not known",
+    ),
+    KnownMessage(
+        "mlx5 command not answered",
+        "warning",
+        rf"{_PCI}\w{{1,64}}\(0x\w{{1,8}}\) timeout\. Will cause a leak of a command resource",
+        "The device's firmware did not answer a command in time.",
+        "devlink health show",
+        "drivers/net/ethernet/mellanox/mlx5/core/cmd.c, wait_func()",
+        doubt="the answer may come later: a message says so",
+        ended_by="mlx5 command answered late",
+    ),
+    KnownMessage(
+        "mlx5 command answered late",
+        "information",
+        rf"{_PCI}Command completion arrived after timeout \(entry idx = \d+\)\.",
+        "The device's firmware answered a command after the driver had given it up.",
+        "",
+        "drivers/net/ethernet/mellanox/mlx5/core/cmd.c, mlx5_cmd_comp_handler()",
+    ),
+    KnownMessage(
+        "mlx5 device recovers",
+        "warning",
+        rf"{_PCI}(?:starting health recovery flow|handling bad device here)",
+        "The device or its firmware stopped, and the driver resets it. Its connections ended.",
+        "devlink health show",
+        "drivers/net/ethernet/mellanox/mlx5/core/health.c, mlx5_health_try_recover()",
+        doubt="no message says that the recovery succeeded",
+        ended_by="mlx5 device recovered",
+    ),
+    KnownMessage(
+        "mlx5 device recovered",
+        "information",
+        rf"{_PCI}health recovery succeeded",
+        "The driver reset the device, and it works again.",
+        "",
+        "drivers/net/ethernet/mellanox/mlx5/core/health.c",
     ),
     KnownMessage(
         "mlx5 device failed",
@@ -818,7 +923,8 @@ _PROGRAMS = (
     KnownMessage(
         "mount refused",
         "error",
-        rf"mount\.nfs4?: (?:Connection refused|Connection timed out|No route to host){_FOR}",
+        rf"mount\.nfs4?: (?:mount\(2\): )?(?:Connection refused|Connection timed out"
+        rf"|No route to host|Network is unreachable|Host is down){_FOR}",
         "The client reached no NFS server at the address and port.",
         "nfsrdma doctor SERVER",
         "nfs-utils, utils/mount/error.c, mount_error()",
@@ -840,11 +946,40 @@ _PROGRAMS = (
         "mount protocol missing",
         "error",
         r"mount\.nfs4?: (?:requested NFS version or transport protocol is not supported"
-        rf"(?: for \S{{1,256}})?|(?:Protocol not supported|No such device){_FOR})",
+        rf"(?: for \S{{1,256}})?|(?:mount\(2\): )?(?:Protocol not supported|No such device){_FOR})",
         "The server does not offer the NFS version or transport, or this kernel has no module for"
         " it.",
         "modprobe rpcrdma",
         "nfs-utils, utils/mount/error.c, mount_error()",
+        program=True,
+    ),
+    KnownMessage(
+        "mount refused by the server",
+        "error",
+        rf"mount\.nfs4?: (?:mount\(2\): )?(?:Protocol error|Operation not permitted){_FOR}",
+        "The server or this kernel refused the mount. Over RDMA, Protocol error is a server that"
+        " does not speak RDMA at this port; Operation not permitted is often a port above 1023"
+        " without the export option insecure.",
+        "nfsrdma doctor SERVER",
+        "nfs-utils, utils/mount/error.c, mount_error()",
+        program=True,
+    ),
+    KnownMessage(
+        "mount without rpcbind",
+        "error",
+        r"mount\.nfs4?: portmap query failed: .{1,80}",
+        "An NFSv3 mount found no port of the server at its rpcbind.",
+        "name the port: nfsrdma mount --port, or proto=rdma,port=20049",
+        "nfs-utils, utils/mount/network.c, nfs_probe_port()",
+        program=True,
+    ),
+    KnownMessage(
+        "mount attempt",
+        "information",
+        r"mount\.nfs4?: (?:trying text-based options '.{1,400}'|timeout set for .{1,60})",
+        "mount.nfs -v prints the options of each attempt.",
+        "",
+        "nfs-utils, utils/mount/stropts.c",
         program=True,
     ),
     KnownMessage(

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lines of a log, as dmesg(1), journalctl(1) and syslog write them: time, program, text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import BinaryIO, Generic, NamedTuple, TypeVar
+
+__all__ = ["LINE_BYTES", "LogLine", "Numbered", "lines_of", "parsed", "printed"]
+
+LINE_BYTES = 2048
+"""Longer lines are cut: the kernel's own limit is about 1000 (printk(), LOG_LINE_MAX)."""
+
+
+class LogLine(NamedTuple):
+    """A line without what stands before the text."""
+
+    time: str
+    tag: str
+    """The program that printed it; empty if the line does not say."""
+    text: str
+    caller: str = ""
+    """The thread or CPU that printed it (CONFIG_PRINTK_CALLER), as "T155" or "C3"."""
+
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Numbered(NamedTuple, Generic[R_co]):
+    """A record of a log, and the numbers of its lines, from 0."""
+
+    record: R_co
+    numbers: tuple[int, ...]
+
+
+# Times as dmesg(1) and journalctl(1) print them, with the names of days and months of any language:
+# in brackets, or before the host.
+_TIME = re.compile(
+    r"\[ *(?P<boot>\d{1,12}\.\d{1,9})\] ?"
+    # dmesg --ctime, --reltime, --show-delta; [drm] and [ T155] are no times
+    r"|\[ *(?P<bracketed>(?=[^]]*\d[.:]\d)[^][]{1,64})\] ?"
+    r"|(?P<short>[^\W\d]\S{0,15} [ \d]?\d \d\d:\d\d:\d\d(?:\.\d{1,9})?) "
+    # Japanese, Chinese and Korean months begin with a digit
+    r"|(?P<month>\d{1,2}[^\W\d]{1,2} [ \d]?\d \d\d:\d\d:\d\d(?:\.\d{1,9})?) "
+    r"|(?P<full>[^\W\d]\S{0,15} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})? [\w:+-]{1,9}) "
+    r"|(?P<unix>\d{9,11}\.\d{6}) "
+    r"|(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[+-]\d\d:?\d\d|Z)?) "
+)
+_CLOCK = r"[ \d]?\d \d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?"
+_PLAIN_TIME = re.compile(
+    r"\d{9,11}\.\d{6}|"
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[+-]\d\d:?\d\d|Z)?"
+)
+_BRACKETED_TIME = re.compile(
+    r"(?:(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?"
+    rf"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ?{_CLOCK}(?: \d{{4}})?"
+    r"|\d{1,12}\.\d{1,9})?(?: ?<? *\+?\d{1,12}\.\d{1,9}>?)?"
+)
+_COLOUR = re.compile(r"\x1b\[[\d;]{0,16}m")
+_KMSG = re.compile(r"\d{1,5},\d{1,12},(?P<us>\d{1,15}),[^;]{1,64};")
+"""Of /dev/kmsg (Documentation/ABI/testing/dev-kmsg): priority, number, microseconds, flags."""
+_SYSLOG = re.compile(
+    r"1 (?P<time>\d{4}-\d\d-\d\dT\S{8,24}) \S{1,255} (?P<tag>\S{1,48}) \S{1,128} \S{1,32}"
+    r" (?:-|\[[^]]{0,512}\]) ?\ufeff?"
+)
+"""RFC 5424, after the priority."""
+_LEVEL = re.compile(
+    r"<\d{1,3}>|(?:kern|user|daemon|syslog) *: ?(?:emerg|alert|crit|err|warn|notice|info|debug) *: "
+)
+"""Of the raw buffer, and of dmesg --decode."""
+_CALLER = re.compile(r"\[ *(?P<caller>[TC]\d{1,9})\] ?")
+"""CONFIG_PRINTK_CALLER: the thread or CPU, after the time."""
+_HOST_TAG = re.compile(r"[\w.-]{1,255} (?P<tag>[\w./@-]{1,64})(?P<pid>\[\d{1,10}\])?: ")
+_TAG = re.compile(r"(?P<tag>kernel|[\w./@-]{1,64}(?=\[))(?P<pid>\[\d{1,10}\])?: ")
+"""Of journalctl --no-hostname."""
+_FIELD = re.compile(
+    r'(?:MESSAGE=(?P<export>.*)|"(?:MESSAGE|msg)" ?: ?(?P<json>"(?:[^"\\]|\\.)*"),?)$'
+)
+"""Of journalctl --output=export, verbose and json-pretty, and of dmesg --json."""
+
+
+def parsed(line: str) -> LogLine:
+    """A line of dmesg, journalctl or a file of syslog without what stands before the text."""
+    rest = _COLOUR.sub("", line).strip(" \t\r\n\0\ufeff")
+    if rest.startswith(("{", "data: {", "\x1e{")):
+        return _of_json(rest.removeprefix("data: ").removeprefix("\x1e"))
+    if field := _FIELD.match(rest):
+        text = field["export"] if field["json"] is None else _unquoted(field["json"])
+        return LogLine("", "", text)
+    if kmsg := _KMSG.match(rest):
+        return LogLine(f"{int(kmsg['us']) / 1e6:.6f} s", "", rest[kmsg.end() :].strip())
+    if level := _LEVEL.match(rest):
+        rest = rest[level.end() :]
+    if syslog := _SYSLOG.match(rest):
+        return LogLine(syslog["time"], syslog["tag"], rest[syslog.end() :].strip())
+    return _with_time(rest)
+
+
+def _with_time(rest: str) -> LogLine:
+    """A line that begins with a time."""
+    if not (found := _TIME.match(rest)):
+        return LogLine("", "", rest)
+    rest, tag = rest[found.end() :], ""
+    time = f"{found['boot']} s" if found["boot"] else next(filter(None, found.groups()))
+    if caller := _CALLER.match(rest):
+        rest = rest[caller.end() :]
+    by = caller["caller"] if caller else ""
+    host = _TAG.match(rest) or _HOST_TAG.match(rest)
+    if host and _names_host(found, host):
+        tag, rest = host["tag"], rest[host.end() :]
+        # rsyslog keeps the kernel's own time: "host kernel: [   12.3] text"
+        if tag == "kernel" and (inner := _TIME.match(rest)) and inner["boot"]:
+            rest = rest[inner.end() :]
+    return LogLine(time, tag, rest.strip(), by)
+
+
+def _of_json(text: str) -> LogLine:
+    """A line of journalctl --output=json, with the time of the entry."""
+    try:
+        entry = json.loads(text)
+    except (ValueError, RecursionError):
+        return LogLine("", "", "")
+    if not isinstance(entry, dict) or not isinstance(entry.get("MESSAGE"), str):
+        return LogLine("", "", "")
+    tag = str(entry.get("SYSLOG_IDENTIFIER") or "")
+    if entry.get("_TRANSPORT") == "kernel":
+        tag = "kernel"
+    elif tag == "kernel":
+        tag = "a program"
+    stamp = str(entry.get("__REALTIME_TIMESTAMP") or "")
+    seconds = f"{stamp[:-6]}.{stamp[-6:]}" if stamp.isdecimal() and len(stamp) > 6 else ""
+    return LogLine(seconds, tag, entry["MESSAGE"].strip())
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return str(json.loads(text)).strip()
+    except ValueError:
+        return ""
+
+
+def printed(line: LogLine, text: str) -> str:
+    """A line with another text, whose time has no words but English days and months.
+
+    Other texts in the place of a time are left out: they may be a name or an address.
+    """
+    if line.time.endswith(" s"):
+        time = f"[{line.time.removesuffix(' s'):>12}] "
+    elif plain := _PLAIN_TIME.search(line.time):
+        time = f"{plain[0]} "
+    elif line.time and _BRACKETED_TIME.fullmatch(line.time):
+        time = f"[{line.time}] "
+    else:
+        # of another language
+        time = f"[month {clock[0]}] " if (clock := re.search(_CLOCK, line.time)) else ""
+    if not line.tag or not time:
+        return f"{time}{text}"
+    return f"{time}host {line.tag}{'' if line.tag == 'kernel' else '[1]'}: {text}"
+
+
+def _names_host(time: re.Match[str], host: re.Match[str]) -> bool:
+    """Whether "word word: " after a time is a host and a program, and not the kernel's text.
+
+    The kernel prints "infiniband rxe0: ...", too.  dmesg names no host; of its times, only that of
+    --time-format iso looks like a journal's, but has a comma.
+    """
+    if host["tag"] == "kernel" or host["pid"]:
+        return True
+    if time["iso"]:
+        return "," not in time["iso"]
+    return not (time["boot"] or time["bracketed"])
+
+
+_BLOCK = 1 << 16
+
+
+def lines_of(file: BinaryIO) -> Iterator[str]:
+    """The lines of a file, cut at a limit, with ``?`` for what is no UTF-8."""
+    rest = b""
+    while block := file.read(_BLOCK):
+        *whole, rest = (rest + block).replace(b"\r", b"\n").split(b"\n")
+        rest = rest[:LINE_BYTES]
+        for line in whole:
+            yield _decoded(line)
+    if rest:
+        yield _decoded(rest)
+
+
+def _decoded(line: bytes) -> str:
+    return line[:LINE_BYTES].decode(errors="replace").replace("\ufffd", "?")

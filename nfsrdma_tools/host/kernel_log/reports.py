@@ -1,0 +1,496 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find the kernel's reports of its own errors in a log: records of many lines.
+
+An oops, a warning, a hung task or a lockdep report begins with a head, which says what happened,
+and has a body: the process, the registers, the stack.  The meaning is in the stack.  The forms are
+those of Linux 3.10 to 7.x on x86, arm64 and powerpc: lib/bug.c, kernel/panic.c, kernel/hung_task.c,
+kernel/watchdog.c, kernel/rcu/tree_stall.h, kernel/locking/lockdep.c, mm/kasan/report.c,
+mm/page_alloc.c, arch/*/kernel/traps.c, arch/*/mm/fault.c and dumpstack.c.
+
+Lines of other processors may stand between the lines of a report; those do not end it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from nfsrdma_tools.host.kernel_log.lines import LogLine, Numbered
+
+__all__ = ["HEAD_WORDS", "Frame", "KernelReport", "Kind", "ReportReader"]
+
+Kind = Literal[
+    "oops",
+    "bug",
+    "warning",
+    "hung task",
+    "lockup",
+    "stall",
+    "lockdep",
+    "sanitizer",
+    "allocation",
+    "stack",
+]
+"""``stack``: the beginning is not in the log."""
+
+_MOST_LINES = 400
+"""Of one report; a lockdep report of two deep stacks has some 200."""
+_MOST_OPEN = 8
+"""Reports that several processors print at once; with more, the oldest ends."""
+_FOREIGN = 12
+"""This number of lines of others in a row ends a report without an end of its own."""
+_GAP = 5.0
+"""Seconds without a line of the report that end it, too."""
+_HEAD_TEXT = 6
+"""Lines of free text between "cut here" and the head: the argument of WARN()."""
+
+
+class Frame(NamedTuple):
+    """A function of the stack, and its module; "" for a part of vmlinux."""
+
+    function: str
+    module: str
+
+
+# The first line of a report, in order: a line may fit several.
+_HEADS: tuple[tuple[Kind, str], ...] = (
+    ("sanitizer", r"BUG: K(?:AS|CS|MS|FENCE)\w*:? .+|UBSAN: .+|ODEBUG: .+|kmemleak: \d+ new .+"),
+    (
+        "lockdep",
+        r"(?:WARNING: |INFO: |BUG: )?(?:possible (?:circular|recursive|irq lock inversion|irq-"
+        r"unsafe).{0,80}|\[ ?INFO: .{0,80} \]|suspicious RCU usage.{0,20}|inconsistent lock state"
+        r"|bad unlock balance.{0,40}|held lock freed!|lock held when returning.{0,40}"
+        r"|Nested lock was not taken|Invalid wait context|trying to register non-static key\."
+        r"|MAX_LOCK\w+ too low!|[\w-]{1,32}-safe -> [\w-]{1,32}-unsafe.{0,40}"
+        r"|.{1,40} still has locks held!)",
+    ),
+    (
+        "hung task",
+        r"INFO: task (?P<comm>.{1,32}):(?P<pid>\d+) (?:<\S+> )?blocked (?:on a .{1,80} )?"
+        r"(?:in .{1,40} )?for more than \d+ seconds\.?.{0,80}",
+    ),
+    (
+        "lockup",
+        r"(?:(?:NMI )?watchdog: )?(?:BUG: soft lockup - CPU#\d+ stuck for \d+s!"
+        r"|Watchdog detected hard"
+        r" LOCKUP on cpu \d+|BUG: workqueue lockup - pool|CPU \d+ (?:self-detected hard LOCKUP"
+        r"|detected hard LOCKUP on other CPUs).{0,80})"
+        r"(?: \[(?P<comm>.{1,32}):(?P<pid>\d+)\])?.{0,120}",
+    ),
+    (
+        "stall",
+        r"(?:rcu: )?INFO: rcu\w{0,24}(?: \S{1,24})? (?:self-)?detected (?:expedited )?stalls?"
+        r" (?:on|in).{0,160}",
+    ),
+    (
+        "oops",
+        r"BUG: unable to handle .{1,120}|BUG: kernel NULL pointer dereference.{0,80}"
+        r"|general protection fault.{0,160}|Oops: .{1,120}|invalid opcode: \d+ .{0,80}"
+        r"|traps: .{1,80}|Internal error: .{1,120}|Unable to handle kernel .{1,120}"
+        r"|double fault: .{1,80}|divide error: .{1,80}|stack segment: .{1,80}"
+        r"|Kernel panic - not syncing: .{1,160}|PANIC: double fault.{0,80}"
+        r"|Kernel attempted to \w+ .{1,80}|Bad kernel stack pointer .{1,80}"
+        r"|int3: .{1,80}|stack guard page was hit.{0,120}"
+        r"|BUG: stack guard page was hit.{0,120}|BUG: TASK stack guard page was hit.{0,120}",
+    ),
+    (
+        # complaints of debugging code: the thread goes on
+        "warning",
+        r"BUG: (?:using \w+\(\) in preemptible|sleeping function called|scheduling while atomic"
+        r"|Invalid wait context|.{1,40} still has locks).{0,160}",
+    ),
+    (
+        "bug",
+        r"kernel BUG at .{1,200}|kernel BUG in .{1,200}|BUG: .{1,160}"
+        r"|BUG \S{1,64} \(.{1,80}\): .{1,160}",
+    ),
+    (
+        "warning",
+        # of lib/bug.c: since Linux 7.0 the place comes first, and the processor last
+        r"WARNING: (?:CPU: \d+ PID: (?P<pid>\d+) at |at |\S{1,200}:\d+ at ).{1,240}"
+        r"|Badness at .{1,160}",
+    ),
+    (
+        "allocation",
+        r"(?P<comm>.{1,32}?): (?:vmalloc error|vmalloc: .{0,40}allocation failure|page allocation"
+        r" (?:failure|stall)s?)[:,. ].{0,200}",
+    ),
+)
+_HEAD = tuple((kind, re.compile(pattern)) for kind, pattern in _HEADS)
+_CUT = "------------[ cut here ]------------"
+HEAD_WORDS = (
+    *("BUG", "WARNING: ", "INFO: ", "Oops: ", "cut here", "fault", "opcode: ", "error: "),
+    *("Unable to handle", "Kernel panic", "allocation", "vmalloc", "LOCKUP", "UBSAN", "ODEBUG"),
+    *("kmemleak", "possible ", "suspicious RCU", "inconsistent lock", "Badness", "stack guard"),
+    *("attempted", "int3", "segment: ", "locks held", "soft lockup", "stack pointer", "Internal"),
+    *("-safe -> ", "unlock balance", "lock held", "lock freed", "Nested lock", "Invalid wait"),
+    *("non-static key", "MAX_LOCK", "traps: ", " PID: ", "Call Trace", "Call trace"),
+)
+"""Each head of a report has one of these: `in` costs less than a pattern."""
+_RULE = re.compile(r"(?:={20,}|-{20,}|\*{20,})$")
+_ENDS = ("---[ end trace", "---[ end Kernel panic")
+
+_FRAME = re.compile(
+    r"(?:<\w{1,8}> +)?(?:\[[0-9a-fx]{8,20}\] )?(?:\[<[0-9a-f]{8,16}>\] )?"
+    r"(?:\[[0-9a-f]{8,16}\] )?(?P<unsure>\? )?(?:caller is )?"
+    r"(?P<function>[A-Za-z_.$][\w.$]{0,127})"
+    r"(?:\+0x[0-9a-f]{1,8}(?:/0x[0-9a-f]{1,8})?(?: \S{1,128}:\d{1,6})?"
+    r"| \S{1,128}:\d{1,6} \[inline\]| \([^()]{1,128}(?: \(discriminator \d+\))?\))"
+    r"(?: \[(?P<module>\w{1,64})(?: [0-9a-f]{8,64})?\])?(?: \(\S{1,80}\))*(?: \(unreliable\))?"
+    r"(?: \(P\))?(?: \([A-Z]{1,4}\))?"
+)
+# of 32-bit arm: "[<80a88018>] (schedule) from [<8015c138>] (io_schedule+0x14/0x3c)"
+_ARM = re.compile(
+    r"(?:\[<[0-9a-f]{8}>\] )?\(?(?P<function>\w{1,128})(?: \[(?P<module>\w{1,64})\])?\)?"
+    r" from .{1,160}"
+)
+_AT = re.compile(
+    r"(?:RIP: (?:[0-9a-f]{4}:)?|(?:pc|PC is at|EIP is at|NIP|epc)[ :]*)"
+    r"(?:\[<[0-9a-f]+>\] ?)*(?:\[[0-9a-f]+\] ?)?"
+    r"(?P<function>[A-Za-z_.$][\w.$]{0,127})\+0x[0-9a-f]+/0x[0-9a-f]+"
+    r"(?: \[(?P<module>\w{1,64})(?: [0-9a-f]{8,64})?\])?.{0,40}"
+)
+_IN = re.compile(
+    r" (?:in|at) (?:\S{1,200}:\d+ )?(?P<function>[A-Za-z_][\w.]{1,127})"
+    r"\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[(?P<module>\w{1,64})(?: [0-9a-f]+)?\])?"
+)
+# of dump_stack_print_info(): "CPU: 4 UID: 0 PID: 87 Comm: kworker/u65:1 ..."
+_PROCESS = re.compile(
+    r"CPU: \d+ (?:UID: \d+ )?PID: (?P<pid>\d+) (?:Comm: (?P<comm>.{1,32}?)"
+    r"(?= ve: | Kdump:| Not tainted| Tainted:|$| \d+\.\d+)).{0,240}"
+)
+_WARNING_BY = re.compile(r", CPU#\d+: (?P<comm>.{1,32})/(?P<pid>\d+)$")
+_TASK = re.compile(
+    r"task:(?P<comm>.{1,32}?) *state:\S(?: \([^)]{1,24}\))? *stack: *\d+ +pid: *(?P<pid>\d+)"
+    r" .{0,120}"
+    r"|(?P<old>\S{1,16}) +[DRSTZIX] (?:ffff[0-9a-f]+|0x[0-9a-f]+"
+    r"|[0-9a-f]{8,16})? *\d+ +\d+ +\d+ .{0,60}"
+    r"|(?P<older>\S{1,16}) +[DRSTZIX] +0 +\d+ +\d+ .{0,60}"
+)
+_WORKQUEUE = re.compile(
+    r"Workqueue: +(?:0x0 \((?P<former>\S{1,64})\)"
+    r"|(?P<queue>\S{1,64})(?: (?P<work>\S{1,128}))?.{0,80})"
+)
+_IN_FLIGHT = re.compile(r"in-flight: \d+(?:\(RESCUER\))?:(?P<work>\w{1,128}).*")
+_RELEASE = re.compile(r"(?:Not tainted|Tainted: .{1,80}?) (?P<release>\d+\.\d+\.\d\S{0,80})")
+_STACK = re.compile(
+    r"Call [Tt]race:.{0,40}|Backtrace:.{0,40}|</?(?:TASK|IRQ|NMI|SOFTIRQ|#\w+|EOI|EOE)>"
+    r"|stack backtrace:|.{0,40}Stack:.{0,20}|=+$|-+$"
+)
+_BODY = re.compile(
+    r"Modules linked in:.*|(?:[a-z0-9_]{2,64}(?:\([A-Z+]+\))? ?){1,}(?:\[last unloaded: .*\])?"
+    r"|(?:Unl|L)oaded tainted modules:.*|Hardware name:.*|CPU: \d+ .*"
+    r"|CPU:? \d+.*"
+    r"|(?:RIP|RSP|EIP|CS|DS|CR[0-8]|FS|GS|PKRU|DR\d|R[A-Z0-9]{1,2}|E[A-Z]{2}|EFLAGS|PGD|PUD|P4D|PMD"
+    r"|PTE|ORIG_RAX)"
+    r"[ :].*|Code: .*|Call Code: .*|#PF: .*|Kernel panic .*|Kernel Offset: .*"
+    r"|note: .* exited with .*"
+    r"|(?:pc|lr|sp|x\d{1,2}|pstate|Mem abort info|ESR|EC|SET|EA|FSC|WnR|Data abort info|ISV|CM|GCS"
+    r"|user pgtable|swapper pgtable|SError)\b ?[:=,].*|\[[0-9a-f]{16}\] (?:pgd|p4d)=.*"
+    r"|(?:NIP|LR|GPR\d\d|REGS|MSR|CTR|XER|CFAR|IRQMASK|LE|NIP \[).*|Instruction dump:.*"
+    r"|[0-9a-f ]{20,}"
+    r"|Workqueue: .*|Call Trace.*|Stack:.*|Tainted: .*|Not tainted.*|task: ?\S+ .*|task:.* state:.*"
+    r"|\"echo 0 > /proc/sys/kernel/hung_task.*|Modules linked.*|[0-9a-f]{16}(?: [0-9a-f]{16})*.*"
+    r"|Showing all locks held in the system:.*|\d+ locks? held by .*|no locks held by .*"
+    r"|#\d+: .*|Sending NMI .*|NMI backtrace for cpu.*|\(?t=\d+ jiffies.*|rcu: .*"
+    r"|last \w+ at .*|irq event stamp: .*|(?:hard|soft)irqs last .*|hardirqs last.*|softirqs last.*"
+    r"|Mem-Info:.*|active_anon:.*|Node \d.*|lowmem_reserve.*|\d+ total pagecache pages.*"
+    r"|\d+ pages .*|Swap cache .*|Total swap .*|Free swap .*|dump_stack\+.*|Allocated by task .*"
+    r"|Freed by task .*|(?:Read|Write) of size \d+ .*|The buggy address .*|Memory state around.*"
+    r"|>?[0-9a-f]{16}: .*|\^.*|page:.*|raw: .*|flags: .*|other info that might help.*"
+    r"|Last potentially related work creation:|Second to last potentially related.*"
+    r"|which belongs to.*"
+    r"|KASAN: .*|\w+(?:\(\w+\))?:\d+ \w+(?:\(\w+\))?:\d+.*|CPU#\d+ Utilization .*|\S+ cpuset=.*"
+    r"|Showing busy workqueues .*|workqueue \S+: flags=.*|pwq \d+: .*"
+    r"|(?:pending|delayed|inactive): .*"
+    r"|pool \d+: .*|\(?t=\d+ jiffies.*|#011\(t=.*"
+    r"|page dumped because:.*|INFO: .* blocked on a .* likely owned by .*|Blocked by coredump\."
+)
+# of lockdep everything up to the end of the stack belongs to the report
+_LAST_OF_LOCKDEP = "stack backtrace:"
+_BACKTRACE = "Call Trace"
+
+
+@dataclass
+class KernelReport:
+    """One report of a kernel."""
+
+    kind: Kind
+    head: str
+    """The line that says most of what happened."""
+    time: str
+    process: str = ""
+    pid: int = 0
+    at: Frame | None = None
+    """The function that failed."""
+    workqueue: str = ""
+    work: str = ""
+    release: str = ""
+    frames: list[Frame] = field(default_factory=list)
+    """From the innermost function outwards; those that the kernel marks as unsure if none else."""
+    lines: list[str] = field(default_factory=list)
+    complete: bool = False
+    """Whether its end was found."""
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The functions: where it failed, then the stack, without suffixes of the compiler."""
+        return tuple(frame.function.partition(".")[0] for frame in self.stack)
+
+    @property
+    def stack(self) -> tuple[Frame, ...]:
+        """Where it failed, then the frames."""
+        return (*((self.at,) if self.at else ()), *self.frames)
+
+    @property
+    def text(self) -> str:
+        """Its lines."""
+        return "\n".join(self.lines)
+
+
+@dataclass
+class _Open:
+    """A report whose end was not read yet."""
+
+    report: KernelReport
+    caller: str
+    seconds: float | None
+    numbers: list[int]
+    in_body: bool = False
+    in_stack: bool = False
+    foreign: int = 0
+    from_cut: bool = False
+    free_text: int = 0
+    ended: bool = False
+    unsure: list[Frame] = field(default_factory=list)
+
+
+class ReportReader:
+    """Takes lines one by one; keeps the reports that are open."""
+
+    def __init__(self) -> None:
+        self._open: list[_Open] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether no report is open: the next line belongs to none."""
+        return not self._open
+
+    def feed(self, number: int, line: LogLine) -> Iterator[Numbered[LogLine | KernelReport]]:
+        """The records that this line ends, and the line itself unless a report has it."""
+        if line.tag not in ("", "kernel"):
+            # a program can print any text: it must not pass for the kernel
+            yield Numbered(line, (number,))
+            return
+        yield from self._end_all(one for one in self._open if _late(one, line))
+        if taker := self._takes(number, line):
+            # of an oops, the registers come once more after its end
+            taker.ended = taker.report.complete = taker.ended or line.text.startswith(_ENDS)
+        elif (kind := _kind(line.text) or _headless(line.text)) or line.text == _CUT:
+            yield from self._begin(number, line, kind)
+        else:
+            yield Numbered(line, (number,))
+            yield from self._end_all(one for one in self._open if _is_left(one, line))
+
+    def end(self) -> Iterator[Numbered[LogLine | KernelReport]]:
+        """The reports that the log's end cuts."""
+        yield from self._end_all(self._open)
+
+    def _end_all(self, some: Iterable[_Open]) -> Iterator[Numbered[LogLine | KernelReport]]:
+        for one in tuple(some):
+            yield self._end(one)
+
+    def _takes(self, number: int, line: LogLine) -> _Open | None:
+        for one in reversed(self._open):
+            if not _foreign(one, line) and self._adds(one, line):
+                if len(one.report.lines) < _MOST_LINES:
+                    one.report.lines.append(line.text)
+                    one.numbers.append(number)
+                one.foreign, one.seconds = 0, _seconds(line) or one.seconds
+                return one
+        return None
+
+    def _adds(self, one: _Open, line: LogLine) -> bool:
+        """Whether a line is one of the report; its facts are kept."""
+        text = line.text
+        if not text:
+            return not one.ended
+        if text.startswith(_ENDS):
+            return True
+        if text == _CUT:
+            return not one.in_body and not one.from_cut
+        if kind := _kind(text):
+            return _takes_head(one, kind, text)
+        return _take_body(one, text) or _takes_text(one, text)
+
+    def _begin(
+        self, number: int, line: LogLine, kind: Kind | None
+    ) -> Iterator[Numbered[LogLine | KernelReport]]:
+        same = [one for one in self._open if one.caller == line.caller]
+        for one in same:
+            # the same thread prints another report: the one before has no more lines
+            yield self._end(one)
+        while len(self._open) >= _MOST_OPEN:
+            yield self._end(self._open[0])
+        report = KernelReport(kind or "warning", line.text if kind else "", line.time)
+        report.lines.append(line.text)
+        # free text follows: the argument of WARN(), what UBSAN found
+        from_cut = kind in (None, "sanitizer")
+        opened = _Open(report, line.caller, _seconds(line), [number], from_cut=from_cut)
+        if kind == "stack":
+            _take_body(opened, line.text)
+        elif kind:
+            _take_head(report, line.text)
+        self._open.append(opened)
+
+    def _end(self, one: _Open) -> Numbered[LogLine | KernelReport]:
+        self._open.remove(one)
+        report = one.report
+        while not report.lines[-1]:
+            del report.lines[-1], one.numbers[-1]
+        report.head = report.head or report.lines[-1]
+        report.frames = report.frames or one.unsure
+        if one.in_stack and report.kind in (
+            "hung task",
+            "lockdep",
+            "lockup",
+            "stall",
+            "allocation",
+        ):
+            # these have no end of their own
+            report.complete = True
+        return Numbered(report, tuple(one.numbers))
+
+
+_RANKS: tuple[Kind, ...] = (
+    *("stack",),
+    *("allocation", "warning", "stall", "lockup", "hung task", "lockdep"),
+    *("bug", "sanitizer", "oops"),
+)
+
+
+def _headless(text: str) -> Kind | None:
+    """The kind of a report whose body begins here, with no head before it."""
+    return "stack" if _PROCESS.fullmatch(text) or text in ("Call Trace:", "Call trace:") else None
+
+
+_SAY_ENOUGH = ("bug", "sanitizer", "hung task", "lockup", "lockdep", "stall")
+_ENDLESS = ("stack", "hung task", "lockdep", "lockup", "stall", "allocation")
+
+
+def _says_more(new: Kind, old: Kind) -> bool:
+    # a BUG() is followed by "invalid opcode" or "Oops", which say less
+    if (
+        old in ("bug", "sanitizer", "hung task", "lockup", "lockdep", "stall")
+        or new == "allocation"
+    ):
+        return False
+    return _RANKS.index(new) > _RANKS.index(old)
+
+
+def _takes_head(one: _Open, kind: Kind, text: str) -> bool:
+    """Whether a head continues the report instead of beginning another; its facts are kept."""
+    report = one.report
+    if report.kind == "lockdep" and kind == "lockdep":
+        belongs = not one.in_stack
+    else:
+        belongs = not one.in_body and kind in ("oops", "bug", "warning", "sanitizer")
+    if one.ended or not (
+        belongs or text.startswith(("Kernel panic", "Oops: ", "Internal error: "))
+    ):
+        return False
+    if not report.head or _says_more(kind, report.kind):
+        report.kind, report.head = kind, text
+    _take_head(report, text)
+    return True
+
+
+def _takes_text(one: _Open, text: str) -> bool:
+    """Whether free text is part of the report: all of lockdep's, and the argument of WARN()."""
+    if one.report.kind == "lockdep":
+        return not one.in_stack
+    if one.from_cut and not one.in_body and one.free_text < _HEAD_TEXT:
+        one.free_text += 1
+        one.report.head = one.report.head or text
+        return True
+    return False
+
+
+def _kind(text: str) -> Kind | None:
+    if not any(word in text for word in HEAD_WORDS):
+        return None
+    for kind, pattern in _HEAD:
+        if pattern.fullmatch(text):
+            return kind
+    return None
+
+
+def _take_head(report: KernelReport, text: str) -> None:
+    for pattern in (*(pattern for _, pattern in _HEAD), _WARNING_BY):
+        found = pattern.search(text)
+        groups = found.groupdict() if found else {}
+        if groups.get("comm") and not report.process:
+            report.process = groups["comm"] or ""
+        if groups.get("pid") and not report.pid:
+            report.pid = int(groups["pid"] or 0)
+    if not report.at and (found := _IN.search(text)):
+        report.at = Frame(found["function"], found["module"] or "")
+
+
+def _take_body(one: _Open, text: str) -> bool:
+    """Keep what a line of the body says; False if it is none."""
+    if found := _FRAME.fullmatch(text) or _ARM.fullmatch(text):
+        one.in_stack = one.in_body = True
+        frame = Frame(found["function"], found["module"] or "")
+        (one.unsure if found.groupdict().get("unsure") else one.report.frames).append(frame)
+        return True
+    if _STACK.fullmatch(text):
+        one.in_stack = one.in_stack or text.startswith((_BACKTRACE, _LAST_OF_LOCKDEP))
+        return True
+    if not (_take_facts(one.report, text) or _TASK.fullmatch(text) or _BODY.fullmatch(text)):
+        return False
+    one.in_body = True
+    return True
+
+
+def _take_facts(report: KernelReport, text: str) -> bool:
+    """Keep the process, the release, the work and the place of a line; False if it has no such."""
+    if not report.release and (release := _RELEASE.search(text)):
+        report.release = release["release"]
+    if process := _PROCESS.fullmatch(text):
+        report.process = report.process or process["comm"]
+        report.pid = report.pid or int(process["pid"])
+        return True
+    if queue := _WORKQUEUE.fullmatch(text):
+        report.workqueue = queue["queue"] or queue["former"]
+        report.work = queue["work"] or ""
+        return True
+    if flight := _IN_FLIGHT.fullmatch(text):
+        report.work = report.work or flight["work"]
+        return True
+    if place := _AT.fullmatch(text):
+        report.at = report.at or Frame(place["function"], place["module"] or "")
+        return True
+    return False
+
+
+def _foreign(one: _Open, line: LogLine) -> bool:
+    """Whether another thread printed the line; without callers nobody knows."""
+    return bool(one.caller and line.caller and one.caller != line.caller)
+
+
+def _seconds(line: LogLine) -> float | None:
+    return float(line.time[:-2]) if line.time.endswith(" s") else None
+
+
+def _late(one: _Open, line: LogLine) -> bool:
+    now = _seconds(line)
+    return now is not None and one.seconds is not None and now - one.seconds > _GAP
+
+
+def _is_left(one: _Open, line: LogLine) -> bool:
+    """Count a line of another; whether there were so many that the report has ended."""
+    one.foreign += not _foreign(one, line)
+    return one.foreign > (0 if one.ended else _FOREIGN)
