@@ -33,7 +33,7 @@ LOOKS = {
         for name, mark in zip(PERSONALITIES, "DvpPXh", strict=True)
     },
 }
-# what has no kernel at the client, and that beside a mount
+# the user-space client, and that beside a mount
 LIBRARY = (papers.NFSD, papers.DAFS)
 USERS = {
     "read-write": LOOKS["read-write"],
@@ -265,7 +265,7 @@ def said_records(store: Store) -> list[str]:
             "", *page.table(rows)]  # fmt: skip
 
 
-# --- the client without a kernel ---
+# --- the user-space client ---
 
 
 def own_share(found: Found) -> float:

@@ -246,7 +246,7 @@ def _front(study: Study, one: Advice) -> Markup:
 
 
 def _legend(study: Study) -> str:
-    marks = "best: of its transport; tied: no significant difference from best; front: see above"
+    marks = "best: of its transport; tied: no significant difference from best; Pareto front: see above"
     restless = f"; unstable: the standard error of the mean is above {UNSTEADY:.0%}"
     some = any(point.unstable for point in study.points)
     return f"Means of the runs; CPU of the whole host. {marks}{restless if some else ''}."
@@ -262,7 +262,7 @@ def _cells(study: Study) -> Markup:
 
 
 def _row(study: Study, point: Point, variant: bool) -> tuple[str, ...]:
-    marks = {"best": point.best, "tied": point.tied, "front": point.pareto,
+    marks = {"best": point.best, "tied": point.tied, "Pareto front": point.pareto,
              "unstable": point.unstable, "data not verified": not point.verified}  # fmt: skip
     speed = point.throughput
     return (

@@ -28,7 +28,7 @@ export function together(frame, who, key) {
 const perSecond = (frames, values) => values.map((v, i) => (v === null ? null : frames[i].seconds ? v / frames[i].seconds : 0));
 export const rate = (frames, who, key) => perSecond(frames, sum(frames, who, key));
 
-const PHASES = ["slot", "queue", "marshal", "wire", "reply", "wake_up", "decode", "read_in", "nfsd", "write_out", "send",
+const PHASES = ["slot", "queue", "marshal", "network_and_server", "reply", "wake_up", "decode", "read_in", "nfsd", "write_out", "send",
   "RTT", "rest of exe"];
 
 // mean microseconds per RPC by phase: from probes if there are any, else nfsiostat's times from mountstats
