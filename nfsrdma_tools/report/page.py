@@ -246,7 +246,8 @@ def _front(study: Study, one: Advice) -> Markup:
 
 
 def _legend(study: Study) -> str:
-    marks = "best: of its transport; tied: no significant difference from best; Pareto front: see above"
+    marks = "best: of its transport; tied: no significant difference from best"
+    marks += "; Pareto front: see above"
     restless = f"; unstable: the standard error of the mean is above {UNSTEADY:.0%}"
     some = any(point.unstable for point in study.points)
     return f"Means of the runs; CPU of the whole host. {marks}{restless if some else ''}."
