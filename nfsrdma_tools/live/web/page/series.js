@@ -77,9 +77,9 @@ export function layers(frames) {
   return [...lines].sort(([a], [b]) => order(a) - order(b));
 }
 
-// the same names in the same order as probes/cpu_layers.py
-const LAYERS = ["application", "VFS and page cache", "nfs", "sunrpc", "transport", "RDMA core", "NIC driver", "emulated NIC",
-  "TCP/IP", "copies", "nfsd", "export file system", "scheduling", "interrupts", "memory", "other kernel", "tracing", "unattributed"];
+// the same names in the same order as probes/cpu_layers.py, without idle, which is no work
+export const LAYERS = ["application", "VFS and page cache", "nfs", "sunrpc", "transport", "RDMA core", "NIC driver", "emulated NIC",
+  "card model", "TCP/IP", "copies", "nfsd", "export file system", "scheduling", "interrupts", "memory", "other kernel", "tracing", "unattributed"];
 
 // the sum over these connections, or over all if numbers is null; mounts may share a connection
 export function credits(frames, numbers, key) {
