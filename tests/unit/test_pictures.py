@@ -15,6 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from unit.test_papers import fill
+from unit.test_report import plan as made_plan
+from unit.test_report import store as made_store
 
 from bench import (
     loader,
@@ -27,8 +29,10 @@ from bench import (
 from bench.figures import plot
 from bench.papers import Store
 from nfsrdma_tools.probes.cpu_layers import LAYERS
-from nfsrdma_tools.report import canvas, cpu_figures
+from nfsrdma_tools.report import canvas, cpu_figures, throughput
 from nfsrdma_tools.report.canvas import Drawing, name_line, panels
+from nfsrdma_tools.report.study import load
+from nfsrdma_tools.sweep.store import Store as SweepStore
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +116,20 @@ def test_a_name_of_a_line_avoids_lines_and_texts() -> None:
         ax.plot((0, 10), (y, y))
     name_line(ax, limit, "rsize / round trip")
     assert not crossed(ax, "rsize / round trip")
+
+
+def test_no_line_of_a_report_passes_below_the_name_of_the_dotted_one(tmp_path: Path) -> None:
+    with SweepStore(made_store(tmp_path / "s.db", made_plan()), read_only=True) as opened:
+        study = load(opened)
+    named = 0
+    for transport in study.transports:
+        drawing = throughput.draw_lines(study, transport)
+        assert overprinted(drawing.figure) == []
+        for ax in drawing.figure.axes:
+            if any(each.get_text() == "rsize / round trip" for each in ax.texts):
+                named += 1
+                assert not crossed(ax, "rsize / round trip")
+    assert named
 
 
 def test_a_line_without_room_has_no_name() -> None:
