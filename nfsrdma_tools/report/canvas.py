@@ -300,32 +300,21 @@ def name_line(ax: Axes, line: Sequence[tuple[float, float]], name: str) -> None:
     """
     box = ax.get_window_extent()
     drawn = [each for each in ax.lines if each.get_linestyle() not in ("None", "")]
-    covered = [spot for each in drawn for spot in _pixels(ax, each.get_xydata())]
+    paths = [each.get_path().transformed(ax.transData) for each in drawn]
     texts = [each.get_window_extent() for each in ax.texts]
     for x, y in line[:: max(1, len(line) // 40)]:
         for offset, side in (((8, -4), "left"), ((-8, 4), "right")):
             text = ax.annotate(name, (x, y), offset, textcoords="offset points", ha=side,
                                va="center", fontsize=8.5, color=MUTED)  # fmt: skip
             mine = text.get_window_extent()
-            inside = (
-                box.x0 <= mine.x0 and mine.x1 <= box.x1 and box.y0 <= mine.y0 <= mine.y1 <= box.y1
-            )
+            corners = (mine.p0, mine.p1)
             if (
-                inside
-                and not any(mine.contains(*each) for each in covered)
-                and not any(mine.overlaps(each) for each in texts)
+                all(box.contains(*corner) for corner in corners)
+                and not any(path.intersects_bbox(mine, filled=False) for path in paths)
+                and not mine.count_overlaps(texts)
             ):
                 return
             text.remove()
-
-
-def _pixels(ax: Axes, data: Any) -> Iterator[tuple[float, float]]:
-    """Pixels of a line, at most three apart."""
-    corners = [(float(x), float(y)) for x, y in ax.transData.transform(data)]
-    for (x0, y0), (x1, y1) in pairwise(corners):
-        steps = int(max(abs(x1 - x0), abs(y1 - y0)) / 3) + 1
-        for i in range(steps + 1):
-            yield x0 + (x1 - x0) * i / steps, y0 + (y1 - y0) * i / steps
 
 
 Spot = tuple[float, float, float, float]
