@@ -56,7 +56,7 @@ export class Chart {
       padding: [8, 30, 0, 0],
       cursor: { y: false, drag: { x: false, y: false } },
       scales: { y: { range } },
-      axes: [{ ...axis, size: 26, gap: 3, space: 70, values: (u, at) => at.map((t) => hours(t)) },
+      axes: [{ ...axis, size: 32, gap: 10, space: 70, values: (u, at) => at.map((t) => hours(t)) },
         { ...axis, size: 72, values: (u, at) => at.map((v) => this.format(v)) }],
       series: [{}, ...this.series()],
       hooks: { setCursor: [(u) => { this.cursor = u.cursor.idx; this.showValues(); }] },
