@@ -200,10 +200,10 @@ PROBE(sunrpc, rpc_stats_latency)
 	return 0;
 }
 
-/* over TCP no event reports a Reply: phase WAKE_UP includes NETWORK_AND_SERVER and REPLY_HANDLED */
+/* over TCP no event reports a Reply: WAKE_UP includes NETWORK_AND_SERVER and REPLY_HANDLED */
 PROBE(rpcrdma, xprtrdma_reply) { PHASE(NETWORK_AND_SERVER); return 0; }
 
-/* nfsrdma reports a Reply after invalidating its memory: NETWORK_AND_SERVER includes REPLY_HANDLED */
+/* nfsrdma reports a Reply after it invalidated memory: REPLY_HANDLED has no time */
 PROBE(nfsrdma, nfsrdma_reply)
 {
 	phase_ends(args->client, args->task, NETWORK_AND_SERVER);
