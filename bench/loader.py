@@ -114,7 +114,7 @@ def middle(results: list[Result], which: int) -> float:
 def draw(found: dict[str, list[Result]], about: str) -> Drawing:
     """Time and CPU time of an epoch, a bar for each way."""
     figure, axes = panels(["time of an epoch", "CPU time, both ends"], room=False)
-    figure.subplots_adjust(left=0.26)
+    figure.subplots_adjust(left=0.26, wspace=0.18)
     # both panels have one scale
     axes[0].invert_yaxis()
     for which, ax in enumerate(axes):

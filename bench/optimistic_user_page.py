@@ -23,11 +23,16 @@ SYSTEMS = {INLINE: "DAFS, inline", DIRECT: "DAFS, direct", OPTIMISTIC: "ODAFS"}
 MOUNTS = {
     INLINE: optimistic.INLINE, DIRECT: optimistic.DIRECT, OPTIMISTIC: optimistic.OURS_NAME,
 }  # fmt: skip
+# a colour for each way; dashed: that of a mount
+COLOURS = {
+    INLINE: canvas.personality_colour("pre-posted"),
+    DIRECT: canvas.personality_colour("cached"),
+    OPTIMISTIC: canvas.personality_colour("optimistic"),
+}
+MARKS = {INLINE: "D", DIRECT: "s", OPTIMISTIC: "h"}
 LOOKS: dict[str, Look] = {
-    SYSTEMS[INLINE]: (canvas.INK, "D"),
-    SYSTEMS[DIRECT]: (canvas.INK, "s"),
-    SYSTEMS[OPTIMISTIC]: (canvas.personality_colour("optimistic"), "*"),
-    **{f"mount: {name}": optimistic_page.LOOKS[name] for name in MOUNTS.values()},
+    **{SYSTEMS[way]: (COLOURS[way], MARKS[way]) for way in WAYS},
+    **{f"mount: {MOUNTS[way]}": (COLOURS[way], f"{MARKS[way]}-") for way in WAYS},
 }
 # what was in memory of a session, and what a read of a session with a cache filled
 TEXTS = {"direct": "into registered memory", "buffered": "into the session's cache"}
@@ -135,7 +140,8 @@ def draw_files(stores: Stores) -> Drawing:
         ax.set(xlabel="hits in the client's cache (%)", ylabel="thousands of transactions a second")
         ax.set_xticks(HITS)
     title = "6: files of 4 KiB, read without a mount"
-    describe(figure, title, "One CPU of 1 GIPS is client and server", stores.own.small_print)
+    describe(figure, title, "One CPU of 1 GIPS is client and server. Dashed: over a mount",
+             stores.own.small_print)  # fmt: skip
     return Drawing("optimistic-user-files", title, "", "", figure)
 
 
@@ -175,7 +181,7 @@ def draw_streams(stores: Stores) -> Drawing:
     found = published.point("7", "DAFS, 4 KiB blocks, polling")["rate"]
     ax.plot(BLOCKS[0], found, "*", color=canvas.MUTED, ms=11, zorder=5)
     title = "7: two clients without a mount stream a file"
-    finding = "Dashed: the rate of the wire. Star: the paper's DAFS with blocks of 4 KiB, polling"
+    finding = "Dashed: over a mount, and the wire's rate. Star: the paper's DAFS, blocks of 4 KiB"
     describe(figure, title, finding, stores.own.small_print)
     return Drawing("optimistic-user-streams", title, "", "", figure)
 

@@ -76,7 +76,7 @@ class Curve:
     sets: Sequence[str] = ()
 
 
-# the client without a kernel, and the server of DAFS's authors: an answer needs no thread
+# the user-space client, and the server of DAFS's authors: an answer needs no thread
 NFSD, DAFS = "libnfsrdma, nfsd", "libnfsrdma, threadless"
 # the largest READ that our server answers so
 THREADLESS = 128 * KIB
@@ -128,7 +128,7 @@ SMALL = ("read-write", COPIED, PADDED)
 SMALLS = tuple(size * KIB for size in (4, 8, 12, 16, 24, 32, 48, 60))
 # what cached is compared with, for reads into the same memory
 KEEPERS = ("read-write", "pre-posted", "cached")
-# what the client without a kernel is compared with
+# what the user-space client is compared with
 USERS = ("read-write", NFSD, DAFS)
 ALONE, TOGETHER = 1, 64
 ONE, DEEP = cell(), cell(depth=8, total=2 * MIB)

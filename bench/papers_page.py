@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 
 from bench import figures, page, papers, published
 from bench.cells import KIB, Cell, Found, named
-from bench.figures import Lines, Place, Point, Section, plot, sizes
+from bench.figures import Lines, Look, Place, Point, Section, plot, sizes
 from bench.paper import OLD, TODAY
 from bench.papers import KERNELS, Part, Steps, Store
 from nfsrdma_tools.host.nfs.personality import PERSONALITIES
@@ -33,7 +33,7 @@ LOOKS = {
         for name, mark in zip(PERSONALITIES, "DvpPXh", strict=True)
     },
 }
-# what has no kernel at the client, and that beside a mount
+# the user-space client, and that beside a mount
 LIBRARY = (papers.NFSD, papers.DAFS)
 USERS = {
     "read-write": LOOKS["read-write"],
@@ -115,18 +115,19 @@ def over_ahead(ax: Axes, store: Store, name: str, figure: str, label: str) -> No
 
 
 def draw_2003(store: Store) -> Drawing:
-    heads = (f"15: {OLD}", "16: read-read", "17: CPU against throughput, 4 reads ahead")
+    heads = (f"15: {OLD}", "16: read-read", "17: CPU, 4 reads ahead")
     figure, axes = panels(heads, one_scale=False)
     figure.subplots_adjust(wspace=0.72)
     over_ahead(axes[0], store, OLD, "15", "TCP")
     over_ahead(axes[1], store, "read-read", "16", "RDMA")
     lines = {}
     for name in part("ahead").curves:
+        # over throughput, as in the paper, all lines end in one: the wire's rate
         cells = ahead(4)
-        values = [tuple(store.value("ahead", name, c, of) for of in (rate, share)) for c in cells]
-        lines[name] = sorted((x, y) for x, y in values)
+        lines[name] = [(c["rsize"], store.value("ahead", name, c, share)) for c in cells]
     plot(axes[2], lines, LOOKS)
-    axes[2].set(xlabel="MB/s", ylabel="CPU of both ends (%)", xlim=(0, None))
+    sizes(axes[2], papers.SIZES, "rsize")
+    axes[2].set_ylabel("CPU of both ends (%)")
     title = 'Figures 15 to 17 of "NFS over RDMA" (2003)'
     describe(figure, title, "Stars: the paper's results. CPU with the card model's work",
              store.small_print)  # fmt: skip
@@ -195,13 +196,30 @@ def said_direct(store: Store) -> list[str]:
 # --- 2: figures 3 and 4 of the FAST paper ---
 
 
+def cpu_of(
+    ax: Axes, store: Store, one: Part, x: str, names: Sequence[str], looks: Mapping[str, Look]
+) -> None:
+    """The CPU of both ends: where the wire is the limit, the curves differ in this alone."""
+    plot(ax, {name: curve(store, one, name, x, share) for name in names}, looks)
+    ax.set_ylabel("%")
+
+
+def copies(ax: Axes) -> None:
+    """The axis of the bytes that are copied of a record."""
+    ax.set_xticks(papers.COPIES, [f"{value / KIB:g}" for value in papers.COPIES])
+    ax.set_xlabel("copied of each record (KiB)")
+
+
 def draw_blocks(store: Store) -> Drawing:
     one = part("blocks")
-    figure, (ax,) = panels([""])
+    figure, (ax, beside) = panels(("throughput", "CPU of both ends"), one_scale=False)
+    figure.subplots_adjust(wspace=0.72)
     # the labels of curves that end together need room
     plot(ax, {n: curve(store, one, n, "record", rate) for n in one.curves}, LOOKS, room=1.35)
     ax.set_ylabel("MB/s")
     sizes(ax, papers.BLOCKS, "block")
+    cpu_of(beside, store, one, "record", one.curves, LOOKS)
+    sizes(beside, papers.BLOCKS, "block")
     for found in published.points():
         if found["figure"] == "3":
             dashed(ax, found.get("from", papers.BLOCKS[0]), found["rate"])
@@ -209,7 +227,8 @@ def draw_blocks(store: Store) -> Drawing:
     note(ax, "paper: pre-posting\nand hybrid", (64 * KIB, 230), -36)
     note(ax, "paper: NFS", (64 * KIB, published.point("3", "NFS")["rate"]))
     title = "3: asynchronous direct reads, 8 at a time"
-    describe(figure, title, "Dashed: the paper's results", store.small_print)
+    describe(figure, title, "Dashed: the paper's results. CPU with the card model's work",
+             store.small_print)  # fmt: skip
     return Drawing("papers-blocks", title, "", "", figure)
 
 
@@ -241,12 +260,16 @@ def checks(store: Store, one: Part) -> str:
 
 def draw_records(store: Store) -> Drawing:
     one = part("records")
-    figure, (ax,) = panels([""])
+    figure, (ax, beside) = panels(("throughput", "CPU of both ends"), one_scale=False)
+    figure.subplots_adjust(wspace=0.72)
     plot(ax, {n: curve(store, one, n, "copy", rate) for n in one.curves}, LOOKS, room=1.3)
-    ax.set_xticks(papers.COPIES, [f"{value / KIB:g}" for value in papers.COPIES])
-    ax.set(xlabel="copied of each record of 60 KiB (KiB)", ylabel="MB/s")
-    title = "An application that copies a part of each record"
-    describe(figure, title, "One CPU is client and server", store.small_print)
+    ax.set_ylabel("MB/s")
+    cpu_of(beside, store, one, "copy", one.curves, LOOKS)
+    for each in (ax, beside):
+        copies(each)
+    title = "An application that copies a part of each record of 60 KiB"
+    describe(figure, title, "One CPU is client and server. CPU with the card model's work",
+             store.small_print)  # fmt: skip
     return Drawing("papers-records", title, "", "", figure)
 
 
@@ -265,7 +288,7 @@ def said_records(store: Store) -> list[str]:
             "", *page.table(rows)]  # fmt: skip
 
 
-# --- the client without a kernel ---
+# --- the user-space client ---
 
 
 def own_share(found: Found) -> float:
@@ -290,7 +313,11 @@ def over_blocks(
 
 def draw_user(store: Store) -> Drawing:
     blocks, records = part("user"), part("user-records")
-    heads = ("3: 8 reads in flight", "4: CPU of the application", "5: records of 60 KiB, copied")
+    heads = (
+        "3: 8 reads in flight",
+        "4: CPU of the application",
+        "5: CPU of both ends, records of 60 KiB",
+    )
     figure, axes = panels(heads, one_scale=False)
     figure.subplots_adjust(wspace=0.72)
     over_blocks(axes[0], store, blocks.name, blocks.cells, "3", "DAFS")
@@ -299,9 +326,9 @@ def draw_user(store: Store) -> Drawing:
     dashed(axes[1], found["from"], 100 * found["cpu"])
     axes[1].set_ylabel("%")
     sizes(axes[1], papers.BLOCKS, "block")
-    plot(axes[2], {n: curve(store, records, n, "copy", rate) for n in USERS}, USERS, room=1.3)
-    axes[2].set_xticks(papers.COPIES, [f"{value / KIB:g}" for value in papers.COPIES])
-    axes[2].set(xlabel="copied of each record (KiB)", ylabel="MB/s")
+    # all three have the rate of the wire
+    cpu_of(axes[2], store, records, "copy", list(USERS), USERS)
+    copies(axes[2])
     title = "A user-space client, figures 3 to 5 of 2003"
     describe(figure, title, "Dashed: the paper's DAFS", store.small_print)
     return Drawing("papers-user", title, "", "", figure)
@@ -380,14 +407,38 @@ def both_us(store: Store, of_part: str, name: str, one: Cell) -> float:
     return ms * 1e3 * float(one["record"] / (1 << 20))
 
 
+def runs_us(store: Store, of_part: str, name: str, one: Cell) -> list[float]:
+    """Microseconds of CPU time of both ends for a read, of each run."""
+    found = store.rounds(of_part, name, one)
+    return [papers.time_of_both(each) * 1e3 * float(one["record"] / (1 << 20)) for each in found]
+
+
+def said_runs(store: Store, one: Part) -> str:
+    """How many runs a point has, and what its bar is."""
+    runs = min(len(store.rounds(one.name, name, c)) for name in one.curves for c in one.cells)
+    return f"Points: medians of {runs} runs; bars: all runs" if runs > 1 else "Points: one run each"
+
+
 def draw_padded(store: Store) -> Drawing:
     figure, (ax,) = panels([""])
-    plot(ax, ways_of_small_data(store), WAYS)
+    lines = ways_of_small_data(store)
+    one = part("padded")
+    # the cells of a curve differ less than the runs of one cell do: points, not a line
+    for name, points in lines.items():
+        spread = [runs_us(store, one.name, name, each) for each in one.cells]
+        xs, ys = zip(*points, strict=True)
+        below = [y - min(runs) for y, runs in zip(ys, spread, strict=True)]
+        above = [max(runs) - y for y, runs in zip(ys, spread, strict=True)]
+        color, mark = WAYS[name]
+        ax.errorbar(xs, ys, yerr=[below, above], fmt=mark[0], color=color, label=name,
+                    mfc=canvas.PAPER if mark.endswith("-") else color)  # fmt: skip
+    ax.set_ylim(0, 1.12 * max(y for points in lines.values() for _, y in points))
+    ax.legend(frameon=False, fontsize=9.5, loc="lower right")
     sizes(ax, papers.SMALLS, "direct reads, one at a time")
     ax.set_ylabel("CPU time of a read, both ends (us)")
     title = "A copy, a chunk, or padding"
-    describe(figure, title, "read-write: inline up to 8 KiB, then in a chunk. Without the card "
-             "model's work", store.small_print)  # fmt: skip
+    describe(figure, title, f"read-write: inline up to 8 KiB, then in a chunk. Without the card "
+             f"model's work. {said_runs(store, one)}", store.small_print)  # fmt: skip
     return Drawing("papers-padded", title, "", "", figure)
 
 
@@ -396,8 +447,8 @@ def said_padded(store: Store) -> list[str]:
     rows = [["read", *(f"{name}, us" for name in lines)]]
     for size in papers.SMALLS:
         rows.append([size_label(size), *(f"{values[size]:.1f}" for values in lines.values())])
-    return ["CPU time of both ends for a read, without the card model's work:", "",
-            *page.table(rows)]  # fmt: skip
+    return ["CPU time of both ends for a read, without the card model's work. "
+            f"{said_runs(store, part('padded'))}.", "", *page.table(rows)]  # fmt: skip
 
 
 # --- 5: why read-write replaced read-read ---
@@ -444,26 +495,36 @@ def grouped(ax: Axes, heads: Sequence[str], values: Mapping[str, Sequence[float]
     ax.legend(frameon=False, fontsize=8.5, loc="upper left", ncols=2)
 
 
+def ranked(ax: Axes, heads: Sequence[str], values: Mapping[str, Sequence[float]]) -> None:
+    """Horizontal bars, a row for each head, with their values."""
+    for at, (name, xs) in enumerate(values.items()):
+        ys = [each + 0.38 * at - 0.19 for each in range(len(heads))]
+        bars = ax.barh(ys, xs, 0.36, color=LOOKS[name][0], label=name)
+        ax.bar_label(bars, [f"{x:.2g}" for x in xs], fontsize=7.5, padding=2)
+    ax.set_yticks(range(len(heads)), heads, fontsize=8.5)
+    ax.invert_yaxis()
+    ax.grid(visible=False)
+    ax.set_xlim(0, 1.15 * max(max(xs) for xs in values.values()))
+    ax.tick_params(axis="y", length=0)
+
+
 def draw_why(store: Store) -> Drawing:
     heads = ("Counts of a read", "CPU time of a read, both ends (us)",
-             "Exposed memory, 8 reads at a time", "Time of a read (us)")  # fmt: skip
+             "Exposed memory, 8 reads at a time (KiB)",
+             "Time of a read (us)")  # fmt: skip
     figure, axes = panels(heads, one_scale=False, room=False)
-    figure.subplots_adjust(wspace=0.24, hspace=0.42)
+    figure.subplots_adjust(left=0.13, wspace=0.24, hspace=0.3)
     names = papers.DESIGNS
     counts = {n: [trips(store, n), dones(store, n), *(of_card(store, n, what) for what in COUNTED)]
               for n in names}  # fmt: skip
-    grouped(axes[0], ("round trips", "DONEs", *COUNTED), counts)
-    axes[0].tick_params(axis="x", rotation=30)
+    ranked(axes[0], ("round trips", "DONEs", *COUNTED), counts)
     grouped(axes[1], ("without the card model's work",),
             {n: [both_us(store, "near", n, papers.ONE)] for n in names})  # fmt: skip
-    for name in names:
-        xs, ys = zip(*steps(store, name), strict=True)
-        of = "client" if name == "read-write" else "server"
-        axes[2].step(xs, [y / KIB for y in ys], where="post", color=LOOKS[name][0], lw=1.2,
-                     label=f"{name}: memory of the {of}")  # fmt: skip
-    axes[2].set(xlabel="us", ylabel="KiB that the peer may access")
-    axes[2].set_ylim(0, 1.3 * axes[2].get_ylim()[1])
-    axes[2].legend(frameon=False, fontsize=8.5, loc="upper left")
+    means = {n: papers.mean_exposed(steps(store, n)) / KIB for n in names}
+    # with read-write, the server's memory is not exposed; with read-read, the client's is not
+    of_server = {n: means[n] if n == "read-read" else 0.0 for n in names}
+    grouped(axes[2], ("the server's", "the client's"),
+            {n: [of_server[n], means[n] - of_server[n]] for n in names})  # fmt: skip
     times = {n: [store.value(p, n, papers.ONE, latency) for p in ("near", "far")] for n in names}
     grouped(axes[3], (papers.NEAR, papers.FAR), times)
     title = "Why read-write replaced read-read: direct reads of 64 KiB"

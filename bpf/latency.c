@@ -9,7 +9,7 @@ enum phase {
 	SLOT,		/* wait for an RPC slot */
 	QUEUE,		/* wait for a credit and for its turn, encode */
 	MARSHAL,	/* register memory, build the header, post */
-	WIRE,		/* network and server */
+	NETWORK_AND_SERVER,	/* until the Reply */
 	REPLY_HANDLED,	/* handle the Reply, invalidate memory */
 	WAKE_UP,	/* wake the task until it runs */
 	DECODE,		/* decode the result, end the RPC */
@@ -186,7 +186,7 @@ PROBE(sunrpc, rpc_task_wakeup)
 {
 	struct timing *timing = timing_of(args->client_id, args->task_id);
 
-	if (timing && timing->ended == WIRE)
+	if (timing && timing->ended == NETWORK_AND_SERVER)
 		PHASE(REPLY_HANDLED);
 	return 0;
 }
@@ -200,12 +200,12 @@ PROBE(sunrpc, rpc_stats_latency)
 	return 0;
 }
 
-/* over TCP no event reports a Reply: phase WAKE_UP includes WIRE and REPLY_HANDLED */
-PROBE(rpcrdma, xprtrdma_reply) { PHASE(WIRE); return 0; }
+/* over TCP no event reports a Reply: WAKE_UP includes NETWORK_AND_SERVER and REPLY_HANDLED */
+PROBE(rpcrdma, xprtrdma_reply) { PHASE(NETWORK_AND_SERVER); return 0; }
 
-/* nfsrdma reports a Reply after invalidating its memory: WIRE includes REPLY_HANDLED */
+/* nfsrdma reports a Reply after it invalidated memory: REPLY_HANDLED has no time */
 PROBE(nfsrdma, nfsrdma_reply)
 {
-	phase_ends(args->client, args->task, WIRE);
+	phase_ends(args->client, args->task, NETWORK_AND_SERVER);
 	return 0;
 }

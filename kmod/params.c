@@ -88,7 +88,7 @@ NFR_NUMBER(padded_max, 16384, 4096, 65536, 4096,
 NFR_NUMBER(server_connections, 1024, 1, 65536, 1,
 	   "Maximum number of server connections");
 NFR_NUMBER(server_memory, 16, 4, 65536, 1,
-	   "Memory for RDMA Reads of the server, and the same for its replies, in MiB; a client borrows up to a quarter");
+	   "Memory for RDMA Reads of the server, and the same for its replies, in MiB; a client uses up to a quarter beyond its floor");
 NFR_NUMBER(server_floors, 64, 1, 65536, 1,
 	   "Memory beyond server_memory for one message of each client, which no other client can take, in MiB; the same for replies");
 NFR_NUMBER(server_ack_timeout, 5, 1, 3600, 1,

@@ -40,6 +40,7 @@ __all__ = [
     "describe",
     "inline_svg",
     "label_ends",
+    "name_line",
     "name_points",
     "ordered_colours",
     "panels",
@@ -290,6 +291,30 @@ def _bottom(group: Sequence[float], gap: float) -> float:
 
 def _top(group: Sequence[float], gap: float) -> float:
     return _bottom(group, gap) + gap * (len(group) - 1)
+
+
+def name_line(ax: Axes, line: Sequence[tuple[float, float]], name: str) -> None:
+    """Write the name of a line beside it, where it covers no other line and no text.
+
+    Call it when all else is drawn.  Without room, there is no name: the caption explains the line.
+    """
+    box = ax.get_window_extent()
+    drawn = [each for each in ax.lines if each.get_linestyle() not in ("None", "")]
+    paths = [each.get_path().transformed(ax.transData) for each in drawn]
+    texts = [each.get_window_extent() for each in ax.texts]
+    for x, y in line[:: max(1, len(line) // 40)]:
+        for offset, side in (((8, -4), "left"), ((-8, 4), "right")):
+            text = ax.annotate(name, (x, y), offset, textcoords="offset points", ha=side,
+                               va="center", fontsize=8.5, color=MUTED)  # fmt: skip
+            mine = text.get_window_extent()
+            corners = (mine.p0, mine.p1)
+            if (
+                all(box.contains(*corner) for corner in corners)
+                and not any(path.intersects_bbox(mine, filled=False) for path in paths)
+                and not mine.count_overlaps(texts)
+            ):
+                return
+            text.remove()
 
 
 Spot = tuple[float, float, float, float]

@@ -45,6 +45,7 @@ __all__ = [
     "Fit",
     "Line",
     "against_throughput",
+    "draw_line",
     "fit",
     "lines",
     "nearest",
@@ -247,7 +248,8 @@ def per_operation(study: Study) -> Drawing | None:
     alt = "; ".join(f"{line.whose}, {captions.transport(line.transport)}: {formula(line.fit)}"
                     for line in fitted)  # fmt: skip
     caption = (
-        f"Points are cells, lines are fitted: o(m) = m × o_byte + o_io.{_left_out(study)} All "
+        f"Points are cells, lines are fitted: o(m) = m × o_byte + o_io.{_left_out(study)} A hollow "
+        "point at the bottom is below the scale: samples found next to nothing. All "
         f"exclude the CPU time of the {captions.nic(study)}."
     )
     return Drawing("overhead", title, caption, f"Charts, both scales logarithmic. {alt}.", figure)
@@ -293,18 +295,27 @@ def _panel(ax: Axes, study: Study, fitted: list[Line]) -> None:
     sizes = sorted({point.cell.rsize for point in study.points})
     ax.set_xticks(sizes, [f"{size / 1024:g}" for size in sizes])
     ax.minorticks_off()
-    ends = []
-    for line in fitted:
-        color = canvas.transport_colour(line.transport)
-        mark = canvas.marker_of(study.transports, line.transport)
-        xs, ys = (np.array(values) for values in zip(*line.points, strict=True))
-        ax.plot(xs, ys / 1e3, mark, color=color, mec=canvas.PAPER, mew=0.7, zorder=3)
-        grid = np.geomspace(min(xs), max(xs), 60)
-        ax.plot(grid, [line.fit.at(x) / 1e3 for x in grid], color=color, zorder=2)
-        ends.append(
-            (max(xs), line.fit.at(max(xs)) / 1e3, captions.transport(line.transport), color)
-        )
-    label_ends(ax, ends)
+    marks = {name: canvas.marker_of(study.transports, name) for name in study.transports}
+    label_ends(ax, [draw_line(ax, line, marks[line.transport]) for line in fitted])
+
+
+def draw_line(ax: Axes, line: Line, mark: str) -> tuple[float, float, str, str]:
+    """Draw the points and the fit of a line; returns x, y, name and colour of its end.
+
+    The scales are logarithmic and have their limits.
+    """
+    color = canvas.transport_colour(line.transport)
+    xs, ys = (np.array(values) for values in zip(*line.points, strict=True))
+    floor = ax.get_ylim()[0]
+    shown = ys / 1e3 >= floor
+    ax.plot(xs[shown], ys[shown] / 1e3, mark, color=color, mec=canvas.PAPER, mew=0.7, zorder=3)
+    # a logarithmic scale has no place for 0 and less
+    ax.plot(xs[~shown], np.full(np.sum(~shown), floor), mark, mfc=canvas.PAPER, mec=color,
+            mew=1.3, zorder=4, clip_on=False)  # fmt: skip
+    grid = np.geomspace(min(xs), max(xs), 60)
+    ax.plot(grid, [line.fit.at(x) / 1e3 for x in grid], color=color, zorder=2)
+    end = max(line.fit.at(max(xs)) / 1e3, floor)
+    return max(xs), end, captions.transport(line.transport), color
 
 
 def _finding(study: Study, fitted: list[Line]) -> str:

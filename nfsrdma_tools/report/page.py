@@ -208,7 +208,8 @@ def _front(study: Study, one: Advice) -> Table:
 
 
 def _legend(study: Study) -> str:
-    marks = "best: of its transport; tied: no significant difference from best; front: see above"
+    marks = "best: of its transport; tied: no significant difference from best"
+    marks += "; Pareto front: see above"
     restless = f"; unstable: the standard error of the mean is above {UNSTEADY:.0%}"
     some = any(point.unstable for point in study.points)
     return f"Means of the runs; CPU of the whole host. {marks}{restless if some else ''}."
@@ -224,7 +225,7 @@ def _cells(study: Study) -> Table:
 
 
 def _row(study: Study, point: Point, variant: bool) -> tuple[str, ...]:
-    marks = {"best": point.best, "tied": point.tied, "front": point.pareto,
+    marks = {"best": point.best, "tied": point.tied, "Pareto front": point.pareto,
              "unstable": point.unstable, "data not verified": not point.verified}  # fmt: skip
     speed = point.throughput
     return (

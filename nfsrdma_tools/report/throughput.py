@@ -17,7 +17,15 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from nfsrdma_tools.report import canvas, captions
-from nfsrdma_tools.report.canvas import Drawing, bars, describe, label_ends, panels, rsize_axis
+from nfsrdma_tools.report.canvas import (
+    Drawing,
+    bars,
+    describe,
+    label_ends,
+    name_line,
+    panels,
+    rsize_axis,
+)
 from nfsrdma_tools.report.study import Point, Study
 
 __all__ = ["draw_heat_map", "draw_lines"]
@@ -34,9 +42,11 @@ def draw_lines(study: Study, transport: str) -> Drawing:
         ax.set_ylabel("MB/s")
         rsize_axis(ax, study)
         points = study.of(transport, variant)
-        _limits(ax, study, points)
+        _limit(ax, study)
+        ceilings = _ceiling(ax, study, points)
         _lines(ax, study, points)
         _ring(ax, points)
+        name_line(ax, ceilings, "rsize / round trip")
     title = captions.title(study, transport)
     describe(figure, title, captions.best_of(study, transport), captions.small_print(study))
     return Drawing(
@@ -75,18 +85,20 @@ def _ring(ax: Axes, points: list[Point]) -> None:
                 mew=1.2, zorder=5, clip_on=False)  # fmt: skip
 
 
-def _limits(ax: Axes, study: Study, points: list[Point]) -> None:
+def _limit(ax: Axes, study: Study) -> None:
     if study.visible_wire:
         ax.axhline(study.visible_wire, color=canvas.MUTED, lw=1.1, ls=(0, (5, 3)), zorder=1)
         ax.annotate(f"link rate: {study.visible_wire:.4g} MB/s", (0.012, study.visible_wire),
                     (0, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
                     fontsize=8.5, color=canvas.MUTED)  # fmt: skip
+
+
+def _ceiling(ax: Axes, study: Study, points: list[Point]) -> list[tuple[float, float]]:
+    """Draw the throughput of one request at a time; returns the points of the line."""
     sizes, ceilings = _one_at_a_time(study, points)
     if sizes:
         ax.plot(sizes, ceilings, color=canvas.MUTED, lw=1.3, ls=":", zorder=1)
-        at = int(np.argmin(np.abs(np.array(ceilings) - 0.3 * _top(study))))
-        ax.annotate("rsize / round trip", (sizes[at], ceilings[at]), (7, -3), fontsize=8.5,
-                    textcoords="offset points", color=canvas.MUTED)  # fmt: skip
+    return list(zip(sizes, ceilings, strict=True))
 
 
 def _one_at_a_time(study: Study, points: list[Point]) -> tuple[list[float], list[float]]:

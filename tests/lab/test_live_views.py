@@ -114,7 +114,7 @@ def dashboard_shows(found: Scene, since: float, job: dict[str, Any]) -> None:
     # both count every RPC, but not always in the same interval
     assert probed == pytest.approx(rpcs, rel=0.02)
     assert sum(each.get("regions", {}).get("mapped", 0) for each in mine) > 0
-    assert sum(each.get("phases", {}).get("wire", 0) for each in mine) > 0
+    assert sum(each.get("phases", {}).get("network_and_server", 0) for each in mine) > 0
     credits = [each for frame in frames for each in frame["credits"].values()]
     assert all(0 <= each["used"] <= each["granted"] for each in credits)
     assert credits

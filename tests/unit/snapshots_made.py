@@ -51,7 +51,7 @@ def mount(directory: str = "/mnt", **more: Any) -> Mount:
             "timings": (
                 Timing(
                     "READ", 100, 200_000_000,
-                    {"slot": 1_000_000, "queue": 9_000_000, "wire": 190_000_000},
+                    {"slot": 1_000_000, "queue": 9_000_000, "network_and_server": 190_000_000},
                     ((30, 20), (40, 75), (52, 5)),
                 ),
             ),

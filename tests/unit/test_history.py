@@ -17,7 +17,7 @@ def test_a_frame_has_the_figures_of_the_charts() -> None:
     found = frame(snapshot(server=served()))
     mount = found["subjects"]["mount:/mnt"]
     assert (mount["read"], mount["rpcs"], mount["execute_ms"]) == (6553600, 105, 205)
-    assert mount["phases"]["wire"] == 190_000_000
+    assert mount["phases"]["network_and_server"] == 190_000_000
     # slots 30 and 40 begin at 384 and 2048 units of 1024 ns
     assert mount["times"] == {"9": 20, "12": 75, "15": 5}
     assert mount["sizes"] == {"17": 100}

@@ -614,7 +614,9 @@ def test_counts_of_probes_are_assigned_to_mounts() -> None:
     )
     known = RpcClients({"/a": 3, "/b": 4, "/c": 5, "/d": 6}, {"/a": (3,), "/b": (7,), "/d": (3,)})
     kernels, ours, ahead, idle = on_mounts(mounts, counted_found(), known)
-    assert kernels.timings == (Timing("READ", 2, 900, {"slot": 1, "wire": 800}, ((1, 2),)),)
+    assert kernels.timings == (
+        Timing("READ", 2, 900, {"slot": 1, "network_and_server": 800}, ((1, 2),)),
+    )
     assert kernels.chunks[0].sizes == {"write": ((1, 2),)}
     # sysfs has the credits of the kernel's transport, the probes have those of our module
     assert kernels.xprts[0].credits == mounts[0].xprts[0].credits

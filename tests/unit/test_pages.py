@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import typer.main
+import yaml
 from pages import PAGES, ROOT, Step, blocks, calls, spans
 
 from nfsrdma_tools.cli.main import app
@@ -197,12 +198,12 @@ def test_the_client_loads_the_module_before_it_requests_a_personality(page: Path
 GLOSSARY = ROOT / "docs" / "glossary.md"
 # general words, names of errors, signals, variables and products, and words in capitals of options
 NO_TERMS = """
-    ACTIVE CAP_NET_BIND_SERVICE CAP_SYS_PTRACE CONFIG_SUNRPC_XPRT_RDMA COUNT CPU CRC CSI CSV DB
-    DESTROY_SESSION DIR DOWN ECONNABORTED EIO ERESTARTSYS ETIMEDOUT FAST FUSE GB GET GPL GRANT
+    ACTIVE CAP_NET_BIND_SERVICE CAP_SYS_PTRACE CONFIG_SUNRPC_XPRT_RDMA COUNT CPU CRC CSI CSV CUDA
+    DB DESTROY_SESSION DIR DOWN ECONNABORTED EIO ERESTARTSYS ETIMEDOUT FAST FUSE GB GET GPL GRANT
     HASH HEAD HTTP ID IN IO IP JSON KB LINK_UP MB MINOR MIT MPI NAME NFS NFSRDMA_CACHE
     NFSRDMA_STATE NICELI NTP NVIDIA OK PATH PID PNG POSIX_FADV_SEQUENTIAL PROGRAM READ READDIR
-    READLINK README RFC RPC RTT SECURITY SERVER SIGCOMM SIGKILL SIGTERM SUSE SVG SYMLINK TCP TLS
-    UDP UNIT URL USE USENIX UTC VE VERSION WRITE XDG_RUNTIME_DIR XFS XID ZFS
+    READLINK README RFC RHEL RPC RTT SECURITY SERVER SIGCOMM SIGKILL SIGTERM SUSE SVG SYMLINK TCP
+    TLS UDP UNIT URL USE USENIX UTC VE VERSION WRITE XDG_RUNTIME_DIR XFS XID ZFS
 """
 
 
@@ -248,3 +249,36 @@ def test_headings_that_a_link_names_exist(page: Path) -> None:
         if anchor not in anchors((page.parent / target) if target else page)
     ]
     assert missing == []
+
+
+def yaml_blocks(page: Path) -> list[str]:
+    return re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.M | re.S)
+
+
+@pytest.mark.parametrize("page", HAND_WRITTEN, ids=name)
+def test_yaml_of_a_page_parses(page: Path) -> None:
+    for text in yaml_blocks(page):
+        assert all(document is not None for document in yaml.safe_load_all(text))
+
+
+def test_manifests_mount_over_rdma_and_name_what_they_define() -> None:
+    page = ROOT / "docs" / "how-to" / "kubernetes.md"
+    documents = [each for text in yaml_blocks(page) for each in yaml.safe_load_all(text)]
+    kinds = {each["kind"]: each for each in documents}
+    options = {"nfsvers=4.2", "proto=rdma", "port=20049"}
+    volume, storage, secret = (
+        kinds[kind] for kind in ("PersistentVolume", "StorageClass", "Secret")
+    )
+    assert set(volume["spec"]["mountOptions"]) == options
+    assert set(storage["mountOptions"]) == options
+    assert set(secret["stringData"]["mountOptions"].split(",")) == options
+    found = {
+        key.rpartition("-")[2]: value
+        for key, value in storage["parameters"].items()
+        if key.startswith("csi.storage.k8s.io/provisioner-secret-")
+    }
+    assert found == {each: secret["metadata"][each] for each in ("name", "namespace")}
+    claim = kinds["PersistentVolumeClaim"]["spec"]
+    assert claim["volumeName"] == volume["metadata"]["name"]
+    assert claim["storageClassName"] == volume["spec"]["storageClassName"]
+    assert claim["resources"]["requests"]["storage"] == volume["spec"]["capacity"]["storage"]

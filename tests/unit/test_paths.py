@@ -166,7 +166,7 @@ class Trace:
 
     @property
     def files(self) -> set[str]:
-        """The files with functions that ran, without the ground floor and ``__init__.py``."""
+        """The files of folders with functions that ran, without ``__init__.py``."""
         return {file for file, _ in self.calls if "/" in file and not file.endswith("__init__.py")}
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:

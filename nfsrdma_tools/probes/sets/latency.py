@@ -27,7 +27,7 @@ FILTERS = ("mount", "pid", "procedures")
 """Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
 
 # enum phase of bpf/latency.c
-PHASES = ("slot", "queue", "marshal", "wire", "reply", "wake_up", "decode")
+PHASES = ("slot", "queue", "marshal", "network_and_server", "reply", "wake_up", "decode")
 """Wait for a slot; for a credit and the turn; register, build and post; wire and server; read the
 reply and invalidate memory; wake the task; decode the result."""
 _Counts = tuple[int, ...]

@@ -3,7 +3,8 @@
 // A card with a uPlot chart. Its legend follows the cursor; an empty chart shows the reason.
 import { css, element, plain, short } from "./dom.js";
 
-const COLOURS = 16;
+// as many as style.css has: layers of the CPU, and "busy"
+const COLOURS = 20;
 export const colour = (i) => css(`--c${i % COLOURS}`);
 
 export function card(where, title) {
@@ -52,10 +53,10 @@ export class Chart {
     this.uplot = new uPlot({
       ...size,
       legend: { show: false },
-      padding: [8, 10, 0, 0],
+      padding: [8, 30, 0, 0],
       cursor: { y: false, drag: { x: false, y: false } },
       scales: { y: { range } },
-      axes: [{ ...axis, size: 26, gap: 3, space: 70, values: (u, at) => at.map((t) => hours(t)) },
+      axes: [{ ...axis, size: 32, gap: 10, space: 70, values: (u, at) => at.map((t) => hours(t)) },
         { ...axis, size: 72, values: (u, at) => at.map((v) => this.format(v)) }],
       series: [{}, ...this.series()],
       hooks: { setCursor: [(u) => { this.cursor = u.cursor.idx; this.showValues(); }] },

@@ -28,7 +28,7 @@ export function together(frame, who, key) {
 const perSecond = (frames, values) => values.map((v, i) => (v === null ? null : frames[i].seconds ? v / frames[i].seconds : 0));
 export const rate = (frames, who, key) => perSecond(frames, sum(frames, who, key));
 
-const PHASES = ["slot", "queue", "marshal", "wire", "reply", "wake_up", "decode", "read_in", "nfsd", "write_out", "send",
+const PHASES = ["slot", "queue", "marshal", "network_and_server", "reply", "wake_up", "decode", "read_in", "nfsd", "write_out", "send",
   "RTT", "rest of exe"];
 
 // mean microseconds per RPC by phase: from probes if there are any, else nfsiostat's times from mountstats
@@ -77,9 +77,9 @@ export function layers(frames) {
   return [...lines].sort(([a], [b]) => order(a) - order(b));
 }
 
-// the same names in the same order as probes/cpu_layers.py
-const LAYERS = ["application", "VFS and page cache", "nfs", "sunrpc", "transport", "RDMA core", "NIC driver", "emulated NIC",
-  "TCP/IP", "copies", "nfsd", "export file system", "scheduling", "interrupts", "memory", "other kernel", "tracing", "unattributed"];
+// the same names in the same order as probes/cpu_layers.py, without idle, which is no work
+export const LAYERS = ["application", "VFS and page cache", "nfs", "sunrpc", "transport", "RDMA core", "NIC driver", "emulated NIC",
+  "card model", "TCP/IP", "copies", "nfsd", "export file system", "scheduling", "interrupts", "memory", "other kernel", "tracing", "unattributed"];
 
 // the sum over these connections, or over all if numbers is null; mounts may share a connection
 export function credits(frames, numbers, key) {
