@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -29,14 +30,14 @@ from unit.package_stand_in import ARCHIVE, Packages, Said, closure
 
 from nfsrdma_tools import etab, undo
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.nfs import mountinfo, mounting, mounts, readahead
-from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.nfs import mountinfo, mounting, mounts, mountstats, readahead
+from nfsrdma_tools.host.nfs.mounting import MountRequest
+from nfsrdma_tools.host.nfs.mounts import Mount, Target
 from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl, serving
 from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.exports import Export
 from nfsrdma_tools.host.tune import definition, tuning
 from nfsrdma_tools.host.tune.tuning import TuneRequest
-from nfsrdma_tools.identity import MountIdentity
 
 COUNT = int(os.environ.get("UNDO_SEQUENCES", "25"))
 # with those that failed once
@@ -48,7 +49,7 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Steps:
     monkeypatch.setenv("NFSRDMA_LIB", str(tmp_path / "lib"))
     monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "run"))
     (tmp_path / "run").mkdir()
-    counted = Steps()
+    counted = Steps(tmp_path / "run/refusal")
     patch_files(counted, monkeypatch)
     return counted
 
@@ -188,16 +189,16 @@ def client(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Cli
     entries = partial(mountinfo.read, tmp_path / "mountinfo")
     monkeypatch.setattr(mountinfo, "read", lambda *_: entries())
 
-    def mounts_on(directory: str) -> list[MountIdentity]:
-        return [MountIdentity(line, int(line.split()[0])) for line in machine.lines(directory)]
-
     def find(directory: Path) -> Mount | None:
         found = [e for e in mountinfo.read() if e.directory == directory and e.is_nfs]
         return Mount.of(found[-1], "rpcrdma") if found else None
 
-    for module in (undo, tuning):
-        monkeypatch.setattr(module, "mounts_on", mounts_on)
+    for module in (undo, tuning, mounting):
+        monkeypatch.setattr(module, "mounts_on", machine.identities)
     monkeypatch.setattr(mounts, "find", find)
+    read_at = partial(mountstats.read_at, path=tmp_path / "mountstats")
+    monkeypatch.setattr(mountstats, "read_at", read_at)
+    monkeypatch.setattr(mounts, "_read_ahead_kb", lambda device, _: readahead.get_kb(device))
     monkeypatch.setattr(mounts, "mounts", list)
     return machine
 
@@ -218,6 +219,17 @@ def others_of_client(machine: Client, dice: random.Random) -> None:
         machine.mount(["-t", "nfs4", "-o", "ro", "--", "server:/other", "/mnt/other"])
     elif machine.lines("/mnt/other"):
         machine.umount_nfs(["/mnt/other"])
+
+
+def after_all_of(action: Callable[[], object], machine: Client, steps: Steps) -> dict[str, Any]:
+    """The state after ``action`` without failure or kill; the machine is then as before."""
+    saved = machine.root.with_name(f"{machine.root.name}.saved")
+    shutil.copytree(machine.root, saved)
+    in_child(action, steps)
+    state = machine.state()
+    shutil.rmtree(machine.root)
+    saved.replace(machine.root)
+    return state
 
 
 def with_changes(
@@ -265,24 +277,140 @@ def test_a_tuning_that_fails_or_is_killed_leaves_the_mount_as_it_was(
         before = client.state()
         values = dice.choice([(131072, None), (None, 256), (131072, 512)])
         action = partial(apply_tuning, client, *values, remount=dice.random() < 0.6)
+        applied = after_all_of(action, client, steps)
         commands = ["mount --target", "udevadm control", "systemctl daemon"]
         client.fails = {dice.choice(commands)} if dice.random() < 0.3 else set()
         status = in_child(action, steps, dice.choice([0, dice.randint(1, 90)]))
         assert status != BROKEN, seed
         client.fails = set()
         journals = [each.read_text() for each in (client.root / "run").glob("*.undo")]
-        is_kept = journals in ([], ["[]"]) and '"mounts"' in client.text("lib/tune.json")
-        expected = with_changes(client, before, partial(others_of_client, client, dice))
+        was = before
+        if status == 0 or (status == KILLED and journals in ([], ["[]"])):
+            # a kill before the first record, or after keep() emptied the journal
+            was = client.state()
+            assert was in ([applied] if status == 0 else [before, applied]), seed
+        expected = with_changes(client, was, partial(others_of_client, client, dice))
         assert not undo.recover(), seed
-        # a kill after keep() emptied the journal is one after the change
-        if status and not (status == KILLED and is_kept):
-            assert client.state() == expected, seed
+        assert client.state() == expected, seed
         assert not undo.recover()
     for _ in range(2):
         assert in_child(partial(tuning.undo, None, client.root), steps) != BROKEN
     fstab = client.text("etc/fstab")
     assert fstab.startswith(FSTAB), seed
     assert set(client.state()["files"]) == {"etc/fstab", "usr/bin/python3"}
+
+
+SOURCE = "10.0.0.1:/export"
+
+
+def make_mount(directory: Path, rsize: int | None, kb: int | None) -> None:
+    """`nfsrdma mount`."""
+    target = Target.parse(SOURCE)
+    request = MountRequest(target, directory, "tcp", rsize=rsize, read_ahead_kb=kb)
+    with undo.journal() as changes:
+        mounting.mount(request, changes)
+        changes.keep()
+
+
+def others_at(machine: Client, directory: Path, dice: random.Random, *sources: str) -> None:
+    """Somebody else mounts over a mount point, unmounts what is there, or edits fstab."""
+    what = dice.choice(["mount", "umount", "fstab", "nothing"])
+    if what == "mount":
+        source = dice.choice(["10.0.0.9:/other", "none", *sources])
+        fstype = "tmpfs" if source == "none" else "nfs4"
+        words = ["-t", fstype, "-o", "ro,soft", "--", source, str(directory)]
+        machine.by_others(partial(machine.mount, words))
+    elif what == "umount" and machine.lines(str(directory)):
+        machine.by_others(partial(machine.umount, [str(directory)]))
+    elif what == "fstab":
+        line = f"server:/{dice.randrange(100)} {directory} nfs ro 0 0\n"
+        machine.put("etc/fstab", machine.text("etc/fstab") + line)
+
+
+@pytest.mark.parametrize("rsize", [65536, 1 << 20])
+@pytest.mark.parametrize("source", ["10.0.0.9:/other", "none"])
+def test_what_others_mount_over_a_new_mount_stays(
+    client: Client, steps: Steps, rsize: int, source: str
+) -> None:
+    """Before each effect; the server refuses one of the sizes."""
+    client.start(FSTAB)
+    client.most_rsize = 131072
+    directory = client.root / "mnt"
+    directory.mkdir()
+    words = [
+        "-t",
+        "tmpfs" if source == "none" else "nfs4",
+        "-o",
+        "ro",
+        "--",
+        source,
+        str(directory),
+    ]
+    meanwhile = partial(client.by_others, partial(client.mount, words))
+    at, covered = 0, 0
+    while at < 12:
+        at += 1
+        client.put_theirs([])
+        status = in_child(partial(make_mount, directory, rsize, 256), steps, 0, meanwhile, at)
+        assert client.made_by("others") == client.theirs(), at
+        ours, refusal = client.made_by("ours"), steps.refusal
+        if status == REFUSED and ours:
+            covered += 1
+            assert f"a mount of {source} covers it" in refusal.read_text(), at
+        while client.lines(str(directory)):
+            client.umount([str(directory)])
+    # below what is not NFS, the values in effect are those of the request
+    assert covered or (source, rsize) == ("none", 65536)
+
+
+@seeds
+def test_a_mount_that_fails_or_is_killed_is_unmounted_and_no_other(
+    client: Client, steps: Steps, seed: int
+) -> None:
+    dice = random.Random(f"mount {seed}")  # noqa: S311
+    client.start(FSTAB)
+    client.has_unique_ids = dice.random() < 0.7
+    client.most_rsize = 131072
+    directory = client.root / "mnt"
+    directory.mkdir()
+    # what the user has been told of: kept mounts, and mounts that others cover
+    known: set[int] = set()
+    for _ in range(dice.randint(1, 4)):
+        verb = dice.choice(["mount", "mount", "umount"])
+        rsize, kb = dice.choice([None, 65536, 1 << 20]), dice.choice([None, 256])
+        mount = partial(make_mount, directory, rsize, kb)
+        action = mount if verb == "mount" else partial(mounting.unmount, directory)
+        refusals = ["setpriv", "umount.nfs"]
+        client.fails = {dice.choice(refusals)} if dice.random() < 0.3 else set()
+        # nothing in the kernel unmounts one mount of several by its id
+        others = partial(others_at, client, directory, dice)
+        meanwhile = others if verb == "mount" and dice.random() < 0.5 else None
+        top = client.mounted(str(directory))[-1:]
+        kill_at, at = dice.choice([0, dice.randint(1, 15)]), dice.randint(1, 12)
+        status = in_child(action, steps, kill_at, meanwhile, at)
+        assert status != BROKEN, seed
+        client.fails = set()
+        text = "".join(each.read_text() for each in (client.root / "run").glob("*.undo"))
+        # until mount.nfs returns, the journal has the source of our mount alone
+        others_at(client, directory, dice, *([] if '"line": ""' in text else [SOURCE]))
+        failures = undo.recover()
+        if status == REFUSED and "cannot undo" in steps.refusal.read_text():
+            failures.append(steps.refusal.read_text())
+        gone = [row[1] for row in top if row[1] not in [r[1] for r in client.mounted()]]
+        if verb == "umount":
+            # as requested, whoever mounted it
+            client.put_theirs([one for one in client.theirs() if one not in gone])
+        assert client.made_by("others") == client.theirs(), seed
+        made = {*client.made_by("ours")} - known
+        if status == 0 and verb == "umount":
+            assert gone == [row[1] for row in top], seed
+        if status == 0 or (status == KILLED and text in ("", "[]")) or failures:
+            known |= made
+            made = set()
+        assert not made, (seed, failures, status)
+        assert not undo.recover(), seed
+    assert client.text("etc/fstab").startswith(FSTAB)
+    assert set(client.state()["files"]) == {"etc/fstab", "usr/bin/python3"}, seed
 
 
 class Module:
