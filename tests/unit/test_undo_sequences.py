@@ -7,6 +7,8 @@ changes nothing.  UNDO_SEQUENCES is the number of sequences of each command.
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import random
 import shutil
@@ -414,13 +416,163 @@ def test_a_mount_that_fails_or_is_killed_is_unmounted_and_no_other(
 
 
 class Module:
-    """AnsibleModule as nfsrdma_packages uses it, without a process and its import for each run."""
+    """AnsibleModule as the collection uses it, without a process and its import for each run."""
 
     check_mode = False
 
+    def __init__(self, folder: Path, **params: object) -> None:
+        self.params, self.tmpdir = params, str(folder)
+
+    def atomic_move(self, source: str, path: str) -> None:
+        Path(source).replace(path)
+
+    def fail_json(self, **result: object) -> Said:
+        raise UserError(str(result["msg"]))
+
+    def exit_json(self, **_: object) -> None: ...
+
+    def warn(self, _: str) -> None: ...
+
+
+class MountModule(Module):
+    """It runs `nfsrdma` and mount(8) of a machine; an effect is also what Python does to files."""
+
+    def __init__(self, machine: Client, **params: object) -> None:
+        given: dict[str, object]
+        given = {"transport": "tcp", "vers": "4.2", "nconnect": None, "port": None, "wsize": None,
+                 "rsize": None, "opts": [], "remove_directory": "", "timeout": 60,
+                 "command": "/bin/sh"}  # fmt: skip
+        super().__init__(machine.root, **{**given, **params})
+        self.machine = machine
+
+    def run_command(self, argv: list[str], check_rc: bool = False, **_: object) -> Said:
+        self.machine.steps()
+        if argv[0] == "mount":
+            done = self.machine.run(*argv, check=False)
+            return Said(done.returncode, done.stdout, done.stderr)
+        if argv[0] == "systemctl":
+            return Said()
+        try:
+            return Said(out=self._nfsrdma(argv[1:]))
+        except UserError as error:
+            return Said(1, err=f"nfsrdma: {error}\n")
+
+    def _nfsrdma(self, words: list[str]) -> str:
+        rows: list[object] = []
+        if words[0] == "mount":
+            flags = dict(itertools.pairwise(words))
+            assert flags["--transport"] == "tcp"
+            make_mount(Path(words[-1]), int(flags["--rsize"]), None)
+        elif words[0] == "umount":
+            mounting.unmount(Path(words[-1]))
+        elif words[0] == "mounts":
+            for each in mounts.nfs_mounts(mountinfo.read()):
+                counters = mountstats.read_at(each.directory)
+                rows.append(mounts.state(each, counters, []).facts())
+        return json.dumps({"schema_version": 1, "mounts": rows})
+
+
+def edited(machine: Client, path: str, expected: str, dice: random.Random) -> str:
+    """Somebody adds an option to the line of a mount, and a line of another one.
+
+    Returns the expected text of fstab; a line that somebody has edited stays.
+    """
+    number, old = dice.randrange(100), machine.text("etc/fstab")
+    lines, is_edited = old.splitlines(), dice.random() < 0.5 and path in old
+    if is_edited:
+        lines = [x.replace(" 0 0", ",noatime 0 0") if path in x else x for x in lines]
+    line = f"server:/{number} /mnt/{number} nfs ro 0 0\n"
+    machine.put("etc/fstab", "\n".join([*lines, line]))
+    return machine.text("etc/fstab") if is_edited else expected + line
+
+
+Play = Callable[[str, int | None, bool], None]
+
+
+@pytest.fixture
+def play(client: Client, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """The module nfsrdma_mount; whether it removes what it made."""
+    pytest.importorskip("ansible", reason="ansible-core is not installed")
+    from unit.ansible_modules import imported
+
+    module, root = imported("modules.nfsrdma_mount"), client.root
+    monkeypatch.setattr(imported("module_utils.place"), "FSTAB", str(root / "etc/fstab"))
+    monkeypatch.setattr(imported("module_utils.records"), "FOLDER", str(root / "records"))
+    monkeypatch.setattr(module, "BDI", str(root / "bdi"))
+    device = lambda path: tuple(map(int, client.lines(path)[-1].split()[2].split(":")))  # noqa: E731
+    monkeypatch.setattr(module, "_device", device)
+    client.start(FSTAB)
+    client.most_rsize = 131072
+
+    def play(boot: str, rsize: int | None, removes: bool = False) -> None:
+        state = "mounted" if rsize else "absent"
+        top = str(root / "mnt") if removes else ""
+        it = MountModule(client, src=SOURCE, path=str(root / "mnt/data"), boot=boot, rsize=rsize,
+                         state=state, remove_directory=top)  # fmt: skip
+        monkeypatch.setattr(module, "AnsibleModule", lambda **_: it)
+        module.main()
+
+    return play
+
+
+def mount_by_hand(machine: Client, path: str, has_line: bool) -> None:
+    """Somebody else has mounted there, with a line of fstab or without."""
+    os.makedirs(path)  # noqa: PTH103 -- Path.mkdir is counted
+    machine.mount(["-t", "nfs4", "-o", "ro,vers=4.1,rsize=32768,soft", "--", SOURCE, path])
+    if has_line:
+        line = f"{SOURCE} {path} nfs4 vers=4.1,soft 0 0\n"
+        machine.put("etc/fstab", machine.text("etc/fstab") + line)
+
+
+@seeds
+def test_a_play_that_fails_or_is_killed_restores_the_mount(
+    client: Client, steps: Steps, play: Play, seed: int
+) -> None:
+    """The module is killed, fails, or is killed and then fails; at last a rollback."""
+    dice, path = random.Random(f"play {seed}"), str(client.root / "mnt/data")  # noqa: S311
+    is_theirs, boot = dice.random() < 0.5, dice.choice(["fstab", "none"])
+    if is_theirs:
+        mount_by_hand(client, path, dice.random() < 0.5)
+
+    def mounted() -> dict[str, Any]:
+        return {part: client.state()[part] for part in ("mounts", "read-ahead")}
+
+    was, fstab = mounted(), client.text("etc/fstab")
+    for _ in range(dice.randint(1, 4)):
+        rsize = dice.choice([65536, 131072, 1 << 20])
+        client.fails = {dice.choice(["setpriv", "umount.nfs"])} if dice.random() < 0.5 else set()
+        action = partial(play, boot, rsize)
+        status = in_child(action, steps, dice.choice([0, dice.randint(1, 30)]))
+        assert status != BROKEN, seed
+        client.fails = set()
+        # nfsrdma, which is killed with the module, undoes what it did at its next start
+        assert not undo.recover(), seed
+        refusal = steps.refusal.read_text() if status == REFUSED else ""
+        has_size = f"rsize={rsize}," in "".join(client.lines(path)[-1:])
+        assert status or has_size, seed
+        if (has_size and status != REFUSED) or "cannot undo" in refusal:
+            # done, maybe killed after that; or what is to be done by hand is in the message
+            was, fstab = mounted(), client.text("etc/fstab")
+        if status == REFUSED:
+            # as before the first of the runs that did not end
+            assert (mounted(), client.text("etc/fstab")) == (was, fstab), (seed, refusal)
+        if dice.random() < 0.5:
+            fstab = edited(client, path, fstab, dice)
+    for _ in range(2):
+        assert in_child(partial(play, boot, None, not is_theirs), steps) == 0, seed
+    assert not client.lines(path), seed
+    rest = [line for line in fstab.splitlines() if path not in line or boot == "none"]
+    assert client.text("etc/fstab").splitlines() == rest, seed
+    assert Path(path).exists() == is_theirs, seed
+    assert not (client.root / "records").exists(), seed
+
+
+class PackagesModule(Module):
+    """It runs the package manager of a machine."""
+
     def __init__(self, machine: Packages, role: str, names: list[str]) -> None:
-        self.machine, self.params = machine, {"role": role, "names": names}
-        self.tmpdir = str(machine.file.parent)
+        super().__init__(machine.file.parent, role=role, names=names)
+        self.machine = machine
 
     def run_command(self, argv: list[str], check_rc: bool = False, **_: object) -> Said:
         if argv[0] == "systemctl":
@@ -430,14 +582,6 @@ class Module:
 
     def get_bin_path(self, name: str) -> str:
         return "/usr/bin/apt-get" if name == "apt-get" else ""
-
-    def atomic_move(self, source: str, path: str) -> None:
-        Path(source).replace(path)
-
-    def fail_json(self, **result: object) -> Said:
-        raise UserError(str(result["msg"]))
-
-    def warn(self, _: str) -> None: ...
 
 
 @seeds
@@ -457,7 +601,7 @@ def test_the_rollback_of_packages_removes_what_roles_brought_alone(
     def bring(state: str, role: str) -> None:
         record = module.records.one("packages") or {"wanted": {}, "added": []}
         names = wanted[role] if state == "present" else []
-        getattr(module, f"_{state}")(Module(machine, role, names), record)
+        getattr(module, f"_{state}")(PackagesModule(machine, role, names), record)
 
     for _ in range(dice.randint(1, 5)):
         role = dice.choice([*wanted])
