@@ -375,7 +375,7 @@ def test_a_mount_that_fails_or_is_killed_is_unmounted_and_no_other(
     client.most_rsize = 131072
     directory = client.root / "mnt"
     directory.mkdir()
-    # what the user has been told of: kept mounts, and mounts that others cover
+    # kept mounts, and those whose undo failed with a message, as others cover them
     known: set[int] = set()
     for _ in range(dice.randint(1, 4)):
         verb = dice.choice(["mount", "mount", "umount"])
@@ -400,7 +400,7 @@ def test_a_mount_that_fails_or_is_killed_is_unmounted_and_no_other(
             failures.append(steps.refusal.read_text())
         gone = [row[1] for row in top if row[1] not in [r[1] for r in client.mounted()]]
         if verb == "umount":
-            # as requested, whoever mounted it
+            # the request names the directory alone
             client.put_theirs([one for one in client.theirs() if one not in gone])
         assert client.made_by("others") == client.theirs(), seed
         made = {*client.made_by("ours")} - known
