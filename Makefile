@@ -60,8 +60,8 @@ lint-kernel: dev ## checkpatch --strict and sparse over kmod/; names what it mis
 unit: dev ## Tests that need nothing but Python
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations $(or $(DURATIONS),5) --durations-min 0.01 tests/unit
 
-undo-sequences: dev ## Random failures, kills and changes of others, then the undo: COUNT=2000 of them over server, tune, their remount and packages
-	UNDO_SEQUENCES=$$(( ($(or $(COUNT),2000) + 2) / 3 )) $(BIN)/python -m pytest -q -n 2 --dist worksteal tests/unit/test_undo_sequences.py
+undo-sequences: dev ## Random failures, kills and changes of others, then the undo: COUNT=2000 of them over server, tune, mount, packages and the mounts of playbooks
+	UNDO_SEQUENCES=$$(( ($(or $(COUNT),2000) + 4) / 5 )) $(BIN)/python -m pytest -q -n 2 --dist worksteal tests/unit/test_undo_sequences.py
 
 image: setup ## The image and the kernel that the tests start from (three minutes, then cached)
 	@$(BIN)/nfsrdma lab build --extras

@@ -24,6 +24,7 @@ __all__ = [
     "EXPORTS_D",
     "Exported",
     "add",
+    "add_command",
     "argument",
     "effective",
     "is_client",
@@ -32,6 +33,7 @@ __all__ = [
     "of_file",
     "parse",
     "remove",
+    "remove_command",
 ]
 
 ETAB = Path("/var/lib/nfs/etab")
@@ -83,7 +85,16 @@ def add(exports: Iterable[Exported]) -> None:
     for each in exports:
         groups.setdefault(each.options, []).append(argument(each.client, each.path))
     for options, arguments in groups.items():
-        run("exportfs", "-i", "-o", ",".join(options), *arguments)
+        run(*_adding(options, arguments))
+
+
+def add_command(export: Exported) -> tuple[str, ...]:
+    """The command that ``add`` runs for one export."""
+    return _adding(export.options, [_joined(export.client, export.path)])
+
+
+def _adding(options: Iterable[str], arguments: Iterable[str]) -> tuple[str, ...]:
+    return ("exportfs", "-i", "-o", ",".join(options), *arguments)
 
 
 def remove(exports: Iterable[Exported], own: Path | None = None) -> None:
@@ -91,10 +102,16 @@ def remove(exports: Iterable[Exported], own: Path | None = None) -> None:
 
     One that a file other than ``own`` has gets the options of that file.
     """
-    there, elsewhere = effective(), named(own)
+    there = effective()
     for each in (each for each in exports if each in there):
-        words = () if is_named(each, elsewhere) else ("-u",)
-        run("exportfs", *words, argument(each.client, each.path))
+        argument(each.client, each.path)
+        run(*remove_command(each, own))
+
+
+def remove_command(export: Exported, own: Path | None = None) -> tuple[str, ...]:
+    """The command that ``remove`` runs for one export."""
+    words = () if is_named(export, named(own)) else ("-u",)
+    return ("exportfs", *words, _joined(export.client, export.path))
 
 
 def named(without: Path | None = None) -> list[Exported]:
@@ -126,6 +143,10 @@ def argument(client: str, path: str) -> str:
     if client.startswith("["):
         what = f"exportfs cannot export {path} to {client} without all other exports"
         raise UserError(what, "begin the name of the client with a letter, a digit, * or ?")
+    return _joined(client, path)
+
+
+def _joined(client: str, path: str) -> str:
     name = _plain(client) if "/" in client else client
     return f"[{name}]:{path}" if ":" in name else f"{name}:{path}"
 

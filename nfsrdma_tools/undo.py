@@ -248,41 +248,31 @@ class Mount:
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(Exported):
     """Undo by exporting ``path`` to ``client`` with ``options`` again, as exportfs prints them."""
-
-    path: str
-    client: str
-    options: tuple[str, ...]
 
     def undo(self) -> None:
         """Export it, unless it is in effect."""
-        wanted = Exported(self.path, self.client, self.options)
-        if wanted not in etab.effective():
-            etab.add([wanted])
+        if Exported(self.path, self.client, self.options) not in etab.effective():
+            etab.add([self])
 
     def __str__(self) -> str:
         """The command, for a user who has to run it by hand."""
-        words = ("exportfs", "-o", ",".join(self.options), f"{self.client}:{self.path}")
-        return shlex.join(words)
+        return shlex.join(etab.add_command(self))
 
 
 @dataclass(frozen=True)
-class Unexport:
+class Unexport(Exported):
     """Undo by no longer exporting ``path`` to ``client``; ``options`` are those of the export.
 
     ``file`` is the file of the export: it does not keep the export in effect.
     """
 
-    path: str
-    client: str
-    options: tuple[str, ...]
     file: str
 
     def undo(self) -> None:
         """Unexport it, if it is in effect; UserError if somebody changed its options after us."""
-        same = Exported(self.path, self.client, self.options)
-        found = [each for each in etab.effective() if etab.is_named(each, [same])]
+        found = [each for each in etab.effective() if etab.is_named(each, [self])]
         ours = [each for each in found if set(self.options) <= set(each.options)]
         etab.remove(ours, Path(self.file))
         if len(ours) < len(found):
@@ -290,7 +280,7 @@ class Unexport:
 
     def __str__(self) -> str:
         """The command, for a user who has to run it by hand."""
-        return shlex.join(("exportfs", "-u", f"{self.client}:{self.path}"))
+        return shlex.join(etab.remove_command(self, Path(self.file)))
 
 
 @dataclass(frozen=True)

@@ -379,11 +379,6 @@ def _of_protocol(*protocols: str) -> _Compare:
     return lambda value, flow: _port(value, flow) if flow.protocol in protocols else Answer.NO
 
 
-def _source_port(value: str, flow: Flow) -> Answer:
-    del value, flow
-    return Answer.SOME
-
-
 def _protocol(value: str, flow: Flow) -> Answer:
     return _yes(value == "all" or _PROTOCOLS.get(value, value) == flow.protocol)
 
@@ -429,8 +424,8 @@ def _some(value: str, flow: Flow) -> Answer:
 _SELECTORS: dict[tuple[str, ...], tuple[str, _Compare]] = {
     ("tcp", "dport"): ("tcp", _port), ("udp", "dport"): ("udp", _port),
     ("th", "dport"): ("", _of_protocol("tcp", "udp")),
-    ("tcp", "sport"): ("tcp", _source_port), ("udp", "sport"): ("udp", _source_port),
-    ("th", "sport"): ("", _source_port),
+    ("tcp", "sport"): ("tcp", _some), ("udp", "sport"): ("udp", _some),
+    ("th", "sport"): ("", _some),
     ("meta", "l4proto"): ("", _protocol), ("ip", "protocol"): ("ip", _protocol),
     ("ip6", "nexthdr"): ("ip6", _protocol), ("meta", "nfproto"): ("", _nfproto),
     ("ip", "saddr"): ("ip", _address), ("ip", "daddr"): ("ip", _address),

@@ -8,6 +8,7 @@ mount.nfs(8), umount.nfs(8).  All state is in files, so that a killed process le
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import shlex
@@ -22,21 +23,33 @@ import pytest
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import CommandError, UserError
+from nfsrdma_tools.identity import MountIdentity
 
 KILLED, REFUSED, BROKEN = 137, 1, 2
 
 
 class Steps:
-    """Counts effects; the process ends as by SIGKILL before effect number ``kill_at``."""
+    """Counts effects; the process ends as by SIGKILL before effect number ``kill_at``.
 
-    def __init__(self) -> None:
-        self.kill_at, self.count = 0, 0
+    ``meanwhile`` is what somebody else does before effect number ``meanwhile_at``.  ``refusal`` is
+    the file that has the message of a process that was refused.
+    """
 
-    def __call__(self) -> None:
-        """An effect follows."""
+    def __init__(self, refusal: Path) -> None:
+        self.kill_at, self.count, self.refusal = 0, 0, refusal
+        self.meanwhile: Callable[[], object] | None = None
+        self.meanwhile_at = 0
+
+    def __call__(self, alone: bool = False) -> None:
+        """An effect follows; if ``alone``, nobody acts between it and what decided on it."""
         self.count += 1
         if self.count == self.kill_at:
             os._exit(KILLED)
+        if self.meanwhile and self.count == self.meanwhile_at and not alone:
+            # effects of others are not counted
+            count, self.count = self.count, -1 << 30
+            self.meanwhile()
+            self.count = count
 
 
 def patch_files(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,17 +64,26 @@ def patch_files(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Path, name, functools.wraps(real)(counted))
 
 
-def in_child(action: Callable[[], object], steps: Steps, kill_at: int = 0) -> int:
+def in_child(
+    action: Callable[[], object],
+    steps: Steps,
+    kill_at: int = 0,
+    meanwhile: Callable[[], object] | None = None,
+    meanwhile_at: int = 0,
+) -> int:
     """Run ``action`` in a process of its own; 0, REFUSED for a UserError, KILLED."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     steps.count, steps.kill_at = 0, kill_at
+    steps.meanwhile, steps.meanwhile_at = meanwhile, meanwhile_at
     status = 0
     try:
         action()
     except UserError as error:
         status = REFUSED
+        with steps.refusal.open("w") as file:
+            file.write(str(error))
         if os.environ.get("SHOW"):
             print(f"refused: {error}", file=sys.stderr)
     except BaseException:
@@ -82,6 +104,9 @@ class Programs:
     def put(self, name: str, text: str) -> None:
         """Replace a file of the machine."""
         self.steps()
+        self._write(name, text)
+
+    def _write(self, name: str, text: str) -> None:
         path = self.root / name
         draft = path.with_name(f"{path.name}.draft")
         with draft.open("w") as file:
@@ -99,6 +124,8 @@ class Programs:
         status, out, err = 1, "", f"{words[0]} fails"
         if not any(shlex.join(words).startswith(text) for text in self.fails):
             status, out, err = getattr(self, words[0].replace(".", "_"))(words[1:])
+            # others act before the caller reads what the program did
+            self.steps()
         if check and status:
             raise CommandError(tuple(words), status, err, hint)
         return Result(tuple(words), out, err, status)
@@ -201,7 +228,17 @@ class Server(Programs):
 
 
 class Client(Programs):
-    """mount(8), umount.nfs(8), udev and the read-ahead of bdi's; fstab and a table of mounts."""
+    """mount(8), mount.nfs(8), umount.nfs(8), udev and the read-ahead of bdi's; fstab.
+
+    ``mounted`` has the mounts: the line of mountinfo, the unique id, and who made it.  As in
+    Linux, the id of a mount and its device are reused at once.
+    """
+
+    def __init__(self, root: Path, steps: Steps) -> None:
+        super().__init__(root, steps)
+        self.who, self.has_unique_ids = "ours", True
+        # the server's limit
+        self.most_rsize = 1 << 20
 
     def start(self, fstab: str) -> None:
         """Make the machine as it boots."""
@@ -209,12 +246,29 @@ class Client(Programs):
             (self.root / folder).mkdir()
         self.put("usr/bin/python3", "")
         self.put("etc/fstab", fstab)
-        self.put("mountinfo", "22 1 254:1 / / rw,relatime - ext4 /dev/vda rw\n")
+        self._put_mounts([["22 1 254:1 / / rw,relatime - ext4 /dev/vda rw", 1, "boot"]])
+
+    def _put_mounts(self, rows: list[list[Any]]) -> None:
+        self._write("mounted", json.dumps(rows))
+        # the kernel's two views of them
+        lines = [line for line, *_ in rows]
+        self._write("mountinfo", "".join(f"{line}\n" for line in lines))
+        self._write("mountstats", "".join(map(_mountstats, lines)))
+
+    def mounted(self, directory: str = "") -> list[list[Any]]:
+        """The mounts, those on one mount point if it is given."""
+        rows: list[list[Any]] = json.loads(self.text("mounted"))
+        return [row for row in rows if directory in ("", row[0].split()[4])]
 
     def lines(self, directory: str = "") -> list[str]:
         """The lines of mountinfo, those of one mount point if it is given."""
-        found = self.text("mountinfo").splitlines()
-        return [line for line in found if directory in ("", line.split()[4])]
+        return [line for line, *_ in self.mounted(directory)]
+
+    def identities(self, directory: str) -> list[MountIdentity]:
+        """In place of ``mounts_on``: statx(2) gives the unique id of the topmost alone."""
+        rows = self.mounted(directory)
+        uniques = [0] * (len(rows) - 1) + [row[1] * self.has_unique_ids for row in rows[-1:]]
+        return [MountIdentity(row[0], unique) for row, unique in zip(rows, uniques, strict=True)]
 
     def mount(self, words: list[str]) -> Said:
         """mount(8): --target DIR by fstab, or -t TYPE -o OPTIONS -- SOURCE DIR."""
@@ -228,15 +282,23 @@ class Client(Programs):
             _, fstype, _, options, _, source, directory = words
         given = dict(word.partition("=")[::2] for word in options.split(","))
         flags = [given.pop(name) or name for name in ("ro", "rw", "relatime") if name in given]
+        given = {k: v for k, v in given.items() if k not in ("retry", "_netdev")}
         effect = {"vers": "4.2", "rsize": "1048576", "wsize": "1048576", "proto": "tcp", **given}
+        effect["rsize"] = str(min(int(effect["rsize"]), self.most_rsize))
         shown = ",".join(f"{k}={v}" if v else k for k, v in sorted(effect.items()))
-        number = int(self.text("mounted") or 60) + 1
-        self.put("mounted", str(number))
-        (self.root / f"bdi/0:{number}").mkdir(exist_ok=True)
-        self.put(f"bdi/0:{number}/read_ahead_kb", f"{self._by_rule(directory) or 128}\n")
+        # the kernel makes a mount at once
+        self.steps()
+        rows_ = self.mounted()
+        taken = {row[0].split()[0] for row in rows_}
+        number = next(n for n in itertools.count(61) if str(n) not in taken)
+        # Path.mkdir is counted
+        os.makedirs(self.root / f"bdi/0:{number}", exist_ok=True)  # noqa: PTH103
+        self._write(f"bdi/0:{number}/read_ahead_kb", f"{self._by_rule(directory) or 128}\n")
         line = (f"{number} 22 0:{number} / {directory} {','.join(flags or ['rw'])} - "
                 f"{fstype} {source} {shown},addr=10.0.0.1")  # fmt: skip
-        self.put("mountinfo", "\n".join([*self.lines(), line, ""]))
+        unique = int(self.text("unique") or 100) + 1
+        self._write("unique", str(unique))
+        self._put_mounts([*rows_, [line, unique, self.who]])
         return 0, "", ""
 
     def _by_rule(self, directory: str) -> int:
@@ -246,14 +308,52 @@ class Client(Programs):
         found = [row["read_ahead_kb"] for row in rows if row["directory"] == directory]
         return int(found[0] or 0) if found else 0
 
+    def setpriv(self, words: list[str]) -> Said:
+        """setpriv(1) --pdeathsig KILL -- mount.nfs SOURCE DIR -o OPTIONS."""
+        source, directory, _, options = words[words.index("mount.nfs") + 1 :]
+        return self.mount(["-t", "nfs4", "-o", f"rw,relatime,{options}", "--", source, directory])
+
     def umount_nfs(self, words: list[str]) -> Said:
-        """umount.nfs(8)."""
-        mine = self.lines(words[0])
+        """umount.nfs(8): the topmost mount, if it is one of NFS."""
+        directory = os.fspath(words[0])
+        # Linux unmounts the topmost mount, and none by its id
+        self.steps(alone=True)
+        mine = self.mounted(directory)
         if not mine:
-            return 1, "", f"umount.nfs: {words[0]}: not mounted"
-        self.put("mountinfo", "".join(f"{x}\n" for x in self.lines() if x != mine[-1]))
-        shutil.rmtree(self.root / f"bdi/{mine[-1].split()[2]}")
+            return 1, "", f"umount.nfs: {directory}: not mounted"
+        if " - nfs" not in mine[-1][0]:
+            return 1, "", f"umount.nfs: {directory} is not an NFS filesystem"
+        self._unmount(mine[-1])
         return 0, "", ""
+
+    def umount(self, words: list[str]) -> Said:
+        """umount(8): the topmost mount, of any type."""
+        self._unmount(self.mounted(words[0])[-1])
+        return 0, "", ""
+
+    def by_others(self, action: Callable[[], object]) -> None:
+        """Have somebody else do something; ``theirs`` then has the unique ids of their mounts."""
+        self.who = "others"
+        action()
+        self.who = "ours"
+        self.put_theirs(self.made_by("others"))
+
+    def put_theirs(self, uniques: list[int]) -> None:
+        """Write which mounts others made."""
+        self.put("theirs", json.dumps(uniques))
+
+    def made_by(self, who: str) -> list[int]:
+        """The unique ids of the mounts that somebody made."""
+        return [unique for _, unique, maker in self.mounted() if maker == who]
+
+    def theirs(self) -> list[int]:
+        """The unique ids of the mounts that others made, and did not unmount."""
+        found: list[int] = json.loads(self.text("theirs") or "[]")
+        return found
+
+    def _unmount(self, gone: list[Any]) -> None:
+        self._put_mounts([row for row in self.mounted() if row != gone])
+        shutil.rmtree(self.root / f"bdi/{gone[0].split()[2]}")
 
     def systemctl(self, words: list[str]) -> Said:
         """systemctl(1): no unit is written by hand."""
@@ -270,7 +370,7 @@ class Client(Programs):
 
     def state(self) -> dict[str, Any]:
         """What the machine is, without the numbers of mounts."""
-        skip = ("bdi/", "mountinfo", "mounted", "run/")
+        skip = ("bdi/", "mountinfo", "mountstats", "mounted", "unique", "theirs", "run/")
         found = {str(f.relative_to(self.root)): f.read_text()
                  for f in self.root.rglob("*") if f.is_file()}  # fmt: skip
         files = {name: text for name, text in found.items() if not name.startswith(skip)}
@@ -278,6 +378,20 @@ class Client(Programs):
                 for line in self.lines()}  # fmt: skip
         return {"files": files, "mounts": rows,
                 "read-ahead": {each: self.read_ahead(each) for each in rows}}  # fmt: skip
+
+
+def _mountstats(line: str) -> str:
+    """A record of mountstats as Linux 6.12 writes it, of one mount with one connection."""
+    fstype, source, options = line.partition(" - ")[2].split()
+    head = f"device {source} mounted on {line.split()[4]} with fstype {fstype}"
+    if not fstype.startswith("nfs"):
+        return f"{head}\n"
+    return (
+        f"{head} statvers=1.1\n\topts:\t{options}\n\tage:\t2\n\tbytes:\t0 0 0 0 0 0 0 0 \n"
+        "\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)\n"
+        "\txprt:\ttcp 738 1 2 0 4 12 12 0 12 0 2 0 0\n"
+        "\tper-op statistics\n\t        NULL: 1 1 0 44 24 242 157 400 0\n\n"
+    )
 
 
 def _all(options: str) -> str:

@@ -11,8 +11,10 @@ import pytest
 
 pytest.importorskip("ansible", reason="ansible-core is not installed")
 
-from unit.ansible_modules import program, run_module
+from unit.ansible_modules import imported, program, run_module
 
+from nfsrdma_tools.host.nfs import mountinfo, mounting
+from nfsrdma_tools.host.nfs.mounts import Mount, MountState
 from nfsrdma_tools.host.nfs.readahead import kb_for
 
 Run = Callable[..., dict[str, Any]]
@@ -190,6 +192,21 @@ def test_a_failed_mount_restores_the_options_that_were_in_effect(
     assert failed["restored"] == "restored the previous mount"
     words = f"mount -t nfs -o ro,nosuid,nconnect=2,proto=tcp,soft,vers=3 -- old:/x {root}/data"
     assert (root / "ran").read_text().splitlines()[-1] == words
+
+
+@pytest.mark.parametrize("kernel", ["6.1", "6.12", "7.2"])
+def test_a_mount_is_restored_with_the_options_that_tune_restores(kernel: str) -> None:
+    """The module cannot import the package: it has the options from `nfsrdma mounts --json`."""
+    module = imported("modules.nfsrdma_mount")
+    entries = mountinfo.read(Path(__file__).with_name("data") / f"mountinfo-{kernel}.txt")
+    found = [Mount.of(entry, "rpcrdma") for entry in entries if entry.is_nfs]
+    assert found
+    for mount in found:
+        rows = json.loads(json.dumps(MountState(mount, (), 128, ()).facts()))
+        words = module._as_mounted(rows)
+        assert words[-2:] == [str(mount.target), str(mount.directory)]
+        assert words[:4] == ["mount", "-t", mount.fstype, "-o"]
+        assert sorted(words[4].split(",")) == sorted(mounting.as_mounted(mount).split(","))
 
 
 def test_absent_unmounts_and_removes_the_definition(root: Path, mount: Run) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("ansible", reason="ansible-core is not installed")
 
-from unit.ansible_modules import program, run_module
+from unit.ansible_modules import imported, program, run_module
 from unit.package_stand_in import Packages
 
 STAND_IN = """\
@@ -142,6 +142,21 @@ def test_an_installation_that_apt_does_not_log_is_not_removed(root: Path) -> Non
     assert "the log of apt has no entry" in str(done["warnings"])
     packages(root, "client", state="absent")
     assert "nfs-common" in there(root)
+
+
+def test_the_log_of_a_real_apt_is_read() -> None:
+    """Of apt 3.0 in Debian 13, as roles client and server installed their packages."""
+    module = imported("modules.nfsrdma_packages")
+    log = Path(__file__).with_name("data") / "apt-history-13.log"
+    apt = module.Apt(module=None)
+    apt._logs = lambda: [str(log)]
+    server, client, purge = apt.transactions()
+    assert module._mark("f280e461360a4f2e9154493350741233") in server[0]
+    assert server[1] == {"nfs-kernel-server": False}
+    assert module._mark("a53b06cab5ac495dbd76c86e4d1357e5") in client[0]
+    dependencies = dict.fromkeys(("keyutils", "rpcbind", "libnfsidmap1"), True)
+    assert client[1] == {"nfs-common": False, **dependencies}
+    assert purge == ("apt-get purge -y nfs-common rpcbind libnfsidmap1 keyutils", {})
 
 
 def test_an_empty_list_does_nothing(root: Path) -> None:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import shlex
 import signal
 import subprocess
 import sys
@@ -6,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools import etab
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.undo import Remove, Run, Write, journal, recover
+from nfsrdma_tools.undo import Export, Remove, Run, Unexport, Write, journal, recover
 
 
 @pytest.fixture(autouse=True)
@@ -147,6 +149,39 @@ def test_a_failure_names_the_change_as_a_user_would_make_it(
         book.add(action)
     assert f"cannot undo a change {message}" in str(failed.value)
     assert type(action).__name__ not in str(failed.value)
+
+
+def test_the_command_for_a_user_is_the_one_that_runs(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With brackets around IPv6, and without the options of exports(5) files."""
+    ran: list[str] = []
+    monkeypatch.setattr(etab, "run", lambda *argv: ran.append(shlex.join(map(str, argv))))
+    files = state / "exports", state / "exports.d"
+    for name, path in zip(("EXPORTS", "EXPORTS_D"), files, strict=True):
+        monkeypatch.setattr(etab, name, path)
+    monkeypatch.setattr(etab, "ETAB", state / "etab")
+    for client in ("2001:db8::/32", "fe80::1", "10.0.0.0/255.0.0.0", "*.lab"):
+        export = Export("/srv/a b", client, ("rw", "sync"))
+        files[0].write_text("")
+        (state / "etab").write_text("")
+        export.undo()
+        assert ran[-1] == str(export)
+        (state / "etab").write_text(f"/srv/a\\040b\t{client}(rw,sync)\n")
+        for others in ("", f'"/srv/a b" {client}(ro)\n'):
+            files[0].write_text(others)
+            unexport = Unexport("/srv/a b", client, ("rw", "sync"), str(state / "ours"))
+            unexport.undo()
+            assert ran[-1] == str(unexport)
+    assert "exportfs -i -o rw,sync '[2001:db8::/32]:/srv/a b'" in ran
+    assert "exportfs -u '[fe80::1]:/srv/a b'" in ran
+
+
+def test_a_failure_names_an_export_that_exportfs_does_not_take(state: Path) -> None:
+    action = Export("/srv", "[a-c].lab", ("rw",))
+    refused = r"exportfs -i -o rw '\[a-c\].lab:/srv'\): exportfs cannot"
+    with pytest.raises(UserError, match=refused), journal() as book:
+        book.add(action)
 
 
 GOOD = '[{"kind": "remove", "path": "%s"}]'

@@ -7,8 +7,11 @@ changes nothing.  UNDO_SEQUENCES is the number of sequences of each command.
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import random
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -29,14 +32,14 @@ from unit.package_stand_in import ARCHIVE, Packages, Said, closure
 
 from nfsrdma_tools import etab, undo
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.nfs import mountinfo, mounting, mounts, readahead
-from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.nfs import mountinfo, mounting, mounts, mountstats, readahead
+from nfsrdma_tools.host.nfs.mounting import MountRequest
+from nfsrdma_tools.host.nfs.mounts import Mount, Target
 from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl, serving
 from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.exports import Export
 from nfsrdma_tools.host.tune import definition, tuning
 from nfsrdma_tools.host.tune.tuning import TuneRequest
-from nfsrdma_tools.identity import MountIdentity
 
 COUNT = int(os.environ.get("UNDO_SEQUENCES", "25"))
 # with those that failed once
@@ -48,7 +51,7 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Steps:
     monkeypatch.setenv("NFSRDMA_LIB", str(tmp_path / "lib"))
     monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "run"))
     (tmp_path / "run").mkdir()
-    counted = Steps()
+    counted = Steps(tmp_path / "run/refusal")
     patch_files(counted, monkeypatch)
     return counted
 
@@ -188,16 +191,16 @@ def client(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Cli
     entries = partial(mountinfo.read, tmp_path / "mountinfo")
     monkeypatch.setattr(mountinfo, "read", lambda *_: entries())
 
-    def mounts_on(directory: str) -> list[MountIdentity]:
-        return [MountIdentity(line, int(line.split()[0])) for line in machine.lines(directory)]
-
     def find(directory: Path) -> Mount | None:
         found = [e for e in mountinfo.read() if e.directory == directory and e.is_nfs]
         return Mount.of(found[-1], "rpcrdma") if found else None
 
-    for module in (undo, tuning):
-        monkeypatch.setattr(module, "mounts_on", mounts_on)
+    for module in (undo, tuning, mounting):
+        monkeypatch.setattr(module, "mounts_on", machine.identities)
     monkeypatch.setattr(mounts, "find", find)
+    read_at = partial(mountstats.read_at, path=tmp_path / "mountstats")
+    monkeypatch.setattr(mountstats, "read_at", read_at)
+    monkeypatch.setattr(mounts, "_read_ahead_kb", lambda device, _: readahead.get_kb(device))
     monkeypatch.setattr(mounts, "mounts", list)
     return machine
 
@@ -218,6 +221,17 @@ def others_of_client(machine: Client, dice: random.Random) -> None:
         machine.mount(["-t", "nfs4", "-o", "ro", "--", "server:/other", "/mnt/other"])
     elif machine.lines("/mnt/other"):
         machine.umount_nfs(["/mnt/other"])
+
+
+def after_all_of(action: Callable[[], object], machine: Client, steps: Steps) -> dict[str, Any]:
+    """The state after ``action`` without failure or kill; the machine is then as before."""
+    saved = machine.root.with_name(f"{machine.root.name}.saved")
+    shutil.copytree(machine.root, saved)
+    in_child(action, steps)
+    state = machine.state()
+    shutil.rmtree(machine.root)
+    saved.replace(machine.root)
+    return state
 
 
 def with_changes(
@@ -265,18 +279,21 @@ def test_a_tuning_that_fails_or_is_killed_leaves_the_mount_as_it_was(
         before = client.state()
         values = dice.choice([(131072, None), (None, 256), (131072, 512)])
         action = partial(apply_tuning, client, *values, remount=dice.random() < 0.6)
+        applied = after_all_of(action, client, steps)
         commands = ["mount --target", "udevadm control", "systemctl daemon"]
         client.fails = {dice.choice(commands)} if dice.random() < 0.3 else set()
         status = in_child(action, steps, dice.choice([0, dice.randint(1, 90)]))
         assert status != BROKEN, seed
         client.fails = set()
         journals = [each.read_text() for each in (client.root / "run").glob("*.undo")]
-        is_kept = journals in ([], ["[]"]) and '"mounts"' in client.text("lib/tune.json")
-        expected = with_changes(client, before, partial(others_of_client, client, dice))
+        was = before
+        if status == 0 or (status == KILLED and journals in ([], ["[]"])):
+            # a kill before the first record, or after keep() emptied the journal
+            was = client.state()
+            assert was in ([applied] if status == 0 else [before, applied]), seed
+        expected = with_changes(client, was, partial(others_of_client, client, dice))
         assert not undo.recover(), seed
-        # a kill after keep() emptied the journal is one after the change
-        if status and not (status == KILLED and is_kept):
-            assert client.state() == expected, seed
+        assert client.state() == expected, seed
         assert not undo.recover()
     for _ in range(2):
         assert in_child(partial(tuning.undo, None, client.root), steps) != BROKEN
@@ -285,14 +302,277 @@ def test_a_tuning_that_fails_or_is_killed_leaves_the_mount_as_it_was(
     assert set(client.state()["files"]) == {"etc/fstab", "usr/bin/python3"}
 
 
+SOURCE = "10.0.0.1:/export"
+
+
+def make_mount(directory: Path, rsize: int | None, kb: int | None) -> None:
+    """`nfsrdma mount`."""
+    target = Target.parse(SOURCE)
+    request = MountRequest(target, directory, "tcp", rsize=rsize, read_ahead_kb=kb)
+    with undo.journal() as changes:
+        mounting.mount(request, changes)
+        changes.keep()
+
+
+def others_at(machine: Client, directory: Path, dice: random.Random, *sources: str) -> None:
+    """Somebody else mounts over a mount point, unmounts what is there, or edits fstab."""
+    what = dice.choice(["mount", "umount", "fstab", "nothing"])
+    if what == "mount":
+        source = dice.choice(["10.0.0.9:/other", "none", *sources])
+        fstype = "tmpfs" if source == "none" else "nfs4"
+        words = ["-t", fstype, "-o", "ro,soft", "--", source, str(directory)]
+        machine.by_others(partial(machine.mount, words))
+    elif what == "umount" and machine.lines(str(directory)):
+        machine.by_others(partial(machine.umount, [str(directory)]))
+    elif what == "fstab":
+        line = f"server:/{dice.randrange(100)} {directory} nfs ro 0 0\n"
+        machine.put("etc/fstab", machine.text("etc/fstab") + line)
+
+
+@pytest.mark.parametrize("rsize", [65536, 1 << 20])
+@pytest.mark.parametrize("source", ["10.0.0.9:/other", "none"])
+def test_what_others_mount_over_a_new_mount_stays(
+    client: Client, steps: Steps, rsize: int, source: str
+) -> None:
+    """Before each effect; the server refuses one of the sizes."""
+    client.start(FSTAB)
+    client.most_rsize = 131072
+    directory = client.root / "mnt"
+    directory.mkdir()
+    words = [
+        "-t",
+        "tmpfs" if source == "none" else "nfs4",
+        "-o",
+        "ro",
+        "--",
+        source,
+        str(directory),
+    ]
+    meanwhile = partial(client.by_others, partial(client.mount, words))
+    at, covered = 0, 0
+    while at < 12:
+        at += 1
+        client.put_theirs([])
+        status = in_child(partial(make_mount, directory, rsize, 256), steps, 0, meanwhile, at)
+        assert client.made_by("others") == client.theirs(), at
+        ours, refusal = client.made_by("ours"), steps.refusal
+        if status == REFUSED and ours:
+            covered += 1
+            assert f"a mount of {source} covers it" in refusal.read_text(), at
+        while client.lines(str(directory)):
+            client.umount([str(directory)])
+    # below what is not NFS, the values in effect are those of the request
+    assert covered or (source, rsize) == ("none", 65536)
+
+
+@seeds
+def test_a_mount_that_fails_or_is_killed_is_unmounted_and_no_other(
+    client: Client, steps: Steps, seed: int
+) -> None:
+    dice = random.Random(f"mount {seed}")  # noqa: S311
+    client.start(FSTAB)
+    client.has_unique_ids = dice.random() < 0.7
+    client.most_rsize = 131072
+    directory = client.root / "mnt"
+    directory.mkdir()
+    # kept mounts, and those whose undo failed with a message, as others cover them
+    known: set[int] = set()
+    for _ in range(dice.randint(1, 4)):
+        verb = dice.choice(["mount", "mount", "umount"])
+        rsize, kb = dice.choice([None, 65536, 1 << 20]), dice.choice([None, 256])
+        mount = partial(make_mount, directory, rsize, kb)
+        action = mount if verb == "mount" else partial(mounting.unmount, directory)
+        refusals = ["setpriv", "umount.nfs"]
+        client.fails = {dice.choice(refusals)} if dice.random() < 0.3 else set()
+        # nothing in the kernel unmounts one mount of several by its id
+        others = partial(others_at, client, directory, dice)
+        meanwhile = others if verb == "mount" and dice.random() < 0.5 else None
+        top = client.mounted(str(directory))[-1:]
+        kill_at, at = dice.choice([0, dice.randint(1, 15)]), dice.randint(1, 12)
+        status = in_child(action, steps, kill_at, meanwhile, at)
+        assert status != BROKEN, seed
+        client.fails = set()
+        text = "".join(each.read_text() for each in (client.root / "run").glob("*.undo"))
+        # until mount.nfs returns, the journal has the source of our mount alone
+        others_at(client, directory, dice, *([] if '"line": ""' in text else [SOURCE]))
+        failures = undo.recover()
+        if status == REFUSED and "cannot undo" in steps.refusal.read_text():
+            failures.append(steps.refusal.read_text())
+        gone = [row[1] for row in top if row[1] not in [r[1] for r in client.mounted()]]
+        if verb == "umount":
+            # the request names the directory alone
+            client.put_theirs([one for one in client.theirs() if one not in gone])
+        assert client.made_by("others") == client.theirs(), seed
+        made = {*client.made_by("ours")} - known
+        if status == 0 and verb == "umount":
+            assert gone == [row[1] for row in top], seed
+        if status == 0 or (status == KILLED and text in ("", "[]")) or failures:
+            known |= made
+            made = set()
+        assert not made, (seed, failures, status)
+        assert not undo.recover(), seed
+    assert client.text("etc/fstab").startswith(FSTAB)
+    assert set(client.state()["files"]) == {"etc/fstab", "usr/bin/python3"}, seed
+
+
 class Module:
-    """AnsibleModule as nfsrdma_packages uses it, without a process and its import for each run."""
+    """AnsibleModule as the collection uses it, without a process and its import for each run."""
 
     check_mode = False
 
+    def __init__(self, folder: Path, **params: object) -> None:
+        self.params, self.tmpdir = params, str(folder)
+
+    def atomic_move(self, source: str, path: str) -> None:
+        Path(source).replace(path)
+
+    def fail_json(self, **result: object) -> Said:
+        raise UserError(str(result["msg"]))
+
+    def exit_json(self, **_: object) -> None: ...
+
+    def warn(self, _: str) -> None: ...
+
+
+class MountModule(Module):
+    """It runs `nfsrdma` and mount(8) of a machine; an effect is also what Python does to files."""
+
+    def __init__(self, machine: Client, **params: object) -> None:
+        given: dict[str, object]
+        given = {"transport": "tcp", "vers": "4.2", "nconnect": None, "port": None, "wsize": None,
+                 "rsize": None, "opts": [], "remove_directory": "", "timeout": 60,
+                 "command": "/bin/sh"}  # fmt: skip
+        super().__init__(machine.root, **{**given, **params})
+        self.machine = machine
+
+    def run_command(self, argv: list[str], check_rc: bool = False, **_: object) -> Said:
+        self.machine.steps()
+        if argv[0] == "mount":
+            done = self.machine.run(*argv, check=False)
+            return Said(done.returncode, done.stdout, done.stderr)
+        if argv[0] == "systemctl":
+            return Said()
+        try:
+            return Said(out=self._nfsrdma(argv[1:]))
+        except UserError as error:
+            return Said(1, err=f"nfsrdma: {error}\n")
+
+    def _nfsrdma(self, words: list[str]) -> str:
+        rows: list[object] = []
+        if words[0] == "mount":
+            flags = dict(itertools.pairwise(words))
+            assert flags["--transport"] == "tcp"
+            make_mount(Path(words[-1]), int(flags["--rsize"]), None)
+        elif words[0] == "umount":
+            mounting.unmount(Path(words[-1]))
+        elif words[0] == "mounts":
+            for each in mounts.nfs_mounts(mountinfo.read()):
+                counters = mountstats.read_at(each.directory)
+                rows.append(mounts.state(each, counters, []).facts())
+        return json.dumps({"schema_version": 1, "mounts": rows})
+
+
+def edited(machine: Client, path: str, expected: str, dice: random.Random) -> str:
+    """Somebody adds an option to the line of a mount, and a line of another one.
+
+    Returns the expected text of fstab; a line that somebody has edited stays.
+    """
+    number, old = dice.randrange(100), machine.text("etc/fstab")
+    lines, is_edited = old.splitlines(), dice.random() < 0.5 and path in old
+    if is_edited:
+        lines = [x.replace(" 0 0", ",noatime 0 0") if path in x else x for x in lines]
+    line = f"server:/{number} /mnt/{number} nfs ro 0 0\n"
+    machine.put("etc/fstab", "\n".join([*lines, line]))
+    return machine.text("etc/fstab") if is_edited else expected + line
+
+
+Play = Callable[[str, int | None, bool], None]
+
+
+@pytest.fixture
+def play(client: Client, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """The module nfsrdma_mount; whether it removes what it made."""
+    pytest.importorskip("ansible", reason="ansible-core is not installed")
+    from unit.ansible_modules import imported
+
+    module, root = imported("modules.nfsrdma_mount"), client.root
+    monkeypatch.setattr(imported("module_utils.place"), "FSTAB", str(root / "etc/fstab"))
+    monkeypatch.setattr(imported("module_utils.records"), "FOLDER", str(root / "records"))
+    monkeypatch.setattr(module, "BDI", str(root / "bdi"))
+    device = lambda path: tuple(map(int, client.lines(path)[-1].split()[2].split(":")))  # noqa: E731
+    monkeypatch.setattr(module, "_device", device)
+    client.start(FSTAB)
+    client.most_rsize = 131072
+
+    def play(boot: str, rsize: int | None, removes: bool = False) -> None:
+        state = "mounted" if rsize else "absent"
+        top = str(root / "mnt") if removes else ""
+        it = MountModule(client, src=SOURCE, path=str(root / "mnt/data"), boot=boot, rsize=rsize,
+                         state=state, remove_directory=top)  # fmt: skip
+        monkeypatch.setattr(module, "AnsibleModule", lambda **_: it)
+        module.main()
+
+    return play
+
+
+def mount_by_hand(machine: Client, path: str, has_line: bool) -> None:
+    """Somebody else has mounted there, with a line of fstab or without."""
+    os.makedirs(path)  # noqa: PTH103 -- Path.mkdir is counted
+    machine.mount(["-t", "nfs4", "-o", "ro,vers=4.1,rsize=32768,soft", "--", SOURCE, path])
+    if has_line:
+        line = f"{SOURCE} {path} nfs4 vers=4.1,soft 0 0\n"
+        machine.put("etc/fstab", machine.text("etc/fstab") + line)
+
+
+@seeds
+def test_a_play_that_fails_or_is_killed_restores_the_mount(
+    client: Client, steps: Steps, play: Play, seed: int
+) -> None:
+    """The module is killed, fails, or is killed and then fails; at last a rollback."""
+    dice, path = random.Random(f"play {seed}"), str(client.root / "mnt/data")  # noqa: S311
+    is_theirs, boot = dice.random() < 0.5, dice.choice(["fstab", "none"])
+    if is_theirs:
+        mount_by_hand(client, path, dice.random() < 0.5)
+
+    def mounted() -> dict[str, Any]:
+        return {part: client.state()[part] for part in ("mounts", "read-ahead")}
+
+    was, fstab = mounted(), client.text("etc/fstab")
+    for _ in range(dice.randint(1, 4)):
+        rsize = dice.choice([65536, 131072, 1 << 20])
+        client.fails = {dice.choice(["setpriv", "umount.nfs"])} if dice.random() < 0.5 else set()
+        action = partial(play, boot, rsize)
+        status = in_child(action, steps, dice.choice([0, dice.randint(1, 30)]))
+        assert status != BROKEN, seed
+        client.fails = set()
+        # nfsrdma, which is killed with the module, undoes what it did at its next start
+        assert not undo.recover(), seed
+        refusal = steps.refusal.read_text() if status == REFUSED else ""
+        has_size = f"rsize={rsize}," in "".join(client.lines(path)[-1:])
+        assert status or has_size, seed
+        if (has_size and status != REFUSED) or "cannot undo" in refusal:
+            # done, maybe killed after that; or what is to be done by hand is in the message
+            was, fstab = mounted(), client.text("etc/fstab")
+        if status == REFUSED:
+            # as before the first of the runs that did not end
+            assert (mounted(), client.text("etc/fstab")) == (was, fstab), (seed, refusal)
+        if dice.random() < 0.5:
+            fstab = edited(client, path, fstab, dice)
+    for _ in range(2):
+        assert in_child(partial(play, boot, None, not is_theirs), steps) == 0, seed
+    assert not client.lines(path), seed
+    rest = [line for line in fstab.splitlines() if path not in line or boot == "none"]
+    assert client.text("etc/fstab").splitlines() == rest, seed
+    assert Path(path).exists() == is_theirs, seed
+    assert not (client.root / "records").exists(), seed
+
+
+class PackagesModule(Module):
+    """It runs the package manager of a machine."""
+
     def __init__(self, machine: Packages, role: str, names: list[str]) -> None:
-        self.machine, self.params = machine, {"role": role, "names": names}
-        self.tmpdir = str(machine.file.parent)
+        super().__init__(machine.file.parent, role=role, names=names)
+        self.machine = machine
 
     def run_command(self, argv: list[str], check_rc: bool = False, **_: object) -> Said:
         if argv[0] == "systemctl":
@@ -302,14 +582,6 @@ class Module:
 
     def get_bin_path(self, name: str) -> str:
         return "/usr/bin/apt-get" if name == "apt-get" else ""
-
-    def atomic_move(self, source: str, path: str) -> None:
-        Path(source).replace(path)
-
-    def fail_json(self, **result: object) -> Said:
-        raise UserError(str(result["msg"]))
-
-    def warn(self, _: str) -> None: ...
 
 
 @seeds
@@ -329,7 +601,7 @@ def test_the_rollback_of_packages_removes_what_roles_brought_alone(
     def bring(state: str, role: str) -> None:
         record = module.records.one("packages") or {"wanted": {}, "added": []}
         names = wanted[role] if state == "present" else []
-        getattr(module, f"_{state}")(Module(machine, role, names), record)
+        getattr(module, f"_{state}")(PackagesModule(machine, role, names), record)
 
     for _ in range(dice.randint(1, 5)):
         role = dice.choice([*wanted])

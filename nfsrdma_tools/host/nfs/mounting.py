@@ -42,6 +42,7 @@ __all__ = [
     "User",
     "as_mounted",
     "drop_undo",
+    "identified",
     "inner_mounts",
     "mount",
     "mount_nfs",
@@ -275,13 +276,32 @@ def mount(request: MountRequest, journal: Journal, timeout: float = _TIMEOUT_S) 
             journal.add(undo)
             try:
                 mount_nfs(request, directory, timeout)
-                for made in mounts_on(undo.directory)[-1:]:
-                    journal.replace(undo, replace(undo, line=made.line, unique=made.unique))
+                undo = identified(undo, journal)
                 return _verified(request, directory, earlier)
             except BaseException:
-                if _is_unmounted(directory):
-                    drop_undo(directory, journal)
+                # if it fails, it stays in the journal, which tries again and reports it
+                with contextlib.suppress(UserError, OSError):
+                    undo.undo()
+                    journal.drop(undo)
                 raise
+
+
+def identified(undo: Unmount, journal: Journal) -> Unmount:
+    """Record in ``journal`` which mount was made; return its undo.
+
+    It is the mount of the source, as somebody else may have mounted over it since.  A server may
+    refer to another one; then it is the topmost mount.
+    """
+    found = mounts_on(undo.directory)
+    # the kernel prints no slash at the end (nfs_path in fs/nfs/namespace.c)
+    source = undo.source.rstrip("/")
+    made = [mount for mount in found if mount.source.rstrip("/") == source] or found
+    if not made:
+        return undo
+    last = made[-1]
+    known = replace(undo, source=last.source, line=last.line, unique=last.unique)
+    journal.replace(undo, known)
+    return known
 
 
 def mounting(request: MountRequest) -> list[str]:
@@ -477,13 +497,6 @@ def verify_personality(
         raise MismatchError("personality of a shared transport", name, got, hint)
     hint = f"the server does not accept it; nfsrdma does with server_personalities={name}"
     raise MismatchError("personality", name, got, hint)
-
-
-def _is_unmounted(directory: Path) -> bool:
-    """Unmount what a failed mount has left; True if nothing is left."""
-    if _nfs_entry(directory):
-        _umount_nfs(directory, _TIMEOUT_S)
-    return not _nfs_entry(directory)
 
 
 def _nfs_entry(directory: Path) -> Entry | None:

@@ -494,10 +494,7 @@ def _mount_as_defined(directory: Path, source: str, changes: Journal) -> None:
         run("systemctl", "start", "--", unit)
     else:
         run("mount", "--target", directory)
-    made = mounts_on(str(directory))
-    if made:
-        found = Unmount(str(directory), made[-1].source, made[-1].line, made[-1].unique)
-        changes.replace(undo_mount, found)
+    mounting.identified(undo_mount, changes)
 
 
 def _verify(tuned: Tuned) -> None:

@@ -18,23 +18,23 @@ class Place:
     def __init__(self, module, options):
         p = module.params
         self._module = module
-        self._path = p["path"]
+        self.path = p["path"]
         self.kind = p["boot"]
         wanted = p["state"] == "mounted"
         if self.kind == "unit":
             self.unit = _unit_name(module)
             self.file = os.path.join(UNITS, self.unit)
-            self.now = read(self.file) or None
             self.wanted = definition.unit_text(p["src"], p["path"], options) if wanted else None
         elif self.kind == "fstab":
             self.file = FSTAB
-            self.now, count = definition.fstab_entry(read(FSTAB), p["path"])
+            _, count = definition.fstab_entry(read(FSTAB), p["path"])
             if count > 1:
                 module.fail_json(msg="%s: %d lines of fstab mount here, remove all but one"
                                  % (p["path"], count))  # fmt: skip
             self.wanted = definition.fstab_line(p["src"], p["path"], options) if wanted else None
         else:
-            self.file, self.now, self.wanted = "", None, None
+            self.file, self.wanted = "", None
+        self.now = self.read()
         if p["state"] == "unmounted":
             self.wanted = self.now
 
@@ -48,10 +48,16 @@ class Place:
         """Whether the definition has to change."""
         return self.now != self.wanted
 
+    def read(self):
+        """The text of the definition now; None without one."""
+        if self.kind == "fstab":
+            return definition.fstab_entry(read(FSTAB), self.path)[0]
+        return (read(self.file) or None) if self.kind == "unit" else None
+
     def put(self, text):
         """Write ``text`` as the definition; None removes the definition."""
         if self.kind == "fstab":
-            here, _ = definition.fstab_entry(read(FSTAB), self._path)
+            here = self.read()
             if here != text:
                 write(self._module, FSTAB, definition.fstab_with(read(FSTAB), here, text))
         elif self.kind == "unit":

@@ -13,6 +13,7 @@ description:
     module unmounts it again and fails with both values.
   - C(mount -o remount) never changes the transfer size of NFS. Therefore the module unmounts and mounts again to change a mount. If the
     mount is in use, the module keeps it and its definition, and fails with the processes that use it.
+  - Before it changes a mount, the module records it. If the module is killed and the next run fails, that run restores the recorded one.
   - Sizes that C(nfsrdma tune) set for this mount take precedence over O(rsize) and O(wsize).
 extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program, nfsrdma.tools.nfsrdma.sizes]
 options:
@@ -106,7 +107,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 # isort: split
-from ansible_collections.nfsrdma.tools.plugins.module_utils import definition
+from ansible_collections.nfsrdma.tools.plugins.module_utils import definition, records
 from ansible_collections.nfsrdma.tools.plugins.module_utils.place import Place
 from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
     NOT_INSTALLED,
@@ -118,6 +119,7 @@ from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
 )
 
 BDI = "/sys/class/bdi"
+RECORD = "mounts"
 
 
 def main():
@@ -216,26 +218,63 @@ def _empty(path, here):
 
 
 def _carry_out(module, toolkit, place, here, actions):
-    p = module.params
+    """Act, and on a failure restore the state before the first of the runs that did not end."""
+    was = _before(place, here)
+    if actions:
+        _keep(module, was)
+    status, error = _act(module.params, toolkit, place, actions)
+    restored = _restore(module, toolkit, place, was) if status else ""
+    _keep(module, None)
+    if status:
+        module.fail_json(msg=error, restored=restored, rc=status)
+
+
+def _act(p, toolkit, place, actions):
+    """Return the status and the message of the program that failed; 0 without one."""
     if "unmount" in actions:
         # first: if the mount is in use, the module fails before it changes anything
-        toolkit.run("umount", "--timeout", str(p["timeout"]), "--", p["path"])
+        words = ["umount", "--timeout", str(p["timeout"]), "--", p["path"]]
+        status, _, error = toolkit.attempt(*words)
+        if status:
+            return status, error
     if place.differs:
         place.put(place.wanted)
     if "mount" in actions:
-        _mount(module, toolkit, place, here)
+        os.makedirs(p["path"], 0o755, exist_ok=True)
+        status, _, error = toolkit.attempt(*arguments(p))
+        if status:
+            return status, error
     if "remove the directory" in actions:
         remove_empty(p["path"], p["remove_directory"])
+    return 0, ""
 
 
-def _mount(module, toolkit, place, here):
-    p = module.params
-    created = missing(p["path"])
-    os.makedirs(p["path"], 0o755, exist_ok=True)
-    status, _, error = toolkit.attempt(*arguments(p))
-    if status:
-        restored = _restore(module, toolkit, place, here, created)
-        module.fail_json(msg=error, restored=restored, rc=status)
+def _before(place, here):
+    """The mount, its definition and the missing directory, of this run or of a killed one."""
+    was = (records.one(RECORD) or {}).get(place.path)
+    if was is None or here:
+        # the mount of a killed run, or of somebody else, is the one to restore
+        was = {"mount": here, "definition": place.now, "wrote": [], "created": missing(place.path)}
+    elif place.now not in was["wrote"]:
+        # somebody has changed it since
+        was["definition"] = place.now
+    if place.differs:
+        was["wrote"].append(place.wanted)
+    return {place.path: was}
+
+
+def _keep(module, was):
+    """Record the state before the change; without it (None), forget that of this mount."""
+    rows = records.one(RECORD) or {}
+    if was:
+        records.keep(module, RECORD, {**rows, **was})
+    elif rows.pop(module.params["path"], None):
+        if rows:
+            records.keep(module, RECORD, rows)
+        else:
+            records.forget(RECORD)
+    else:
+        records.remove_empty()
 
 
 def arguments(p):
@@ -247,12 +286,16 @@ def arguments(p):
     return ["mount", *flags, "--", p["src"], p["path"]]
 
 
-def _restore(module, toolkit, place, here, created):
-    """After a failed mount, restore the definition, the mount and the directory; return a message."""
-    if place.differs:
-        place.put(place.now)
-    if created:
-        remove_empty(module.params["path"], created)
+def _restore(module, toolkit, place, rows):
+    """Restore the definition, the mount and the directory; return a message."""
+    was = rows[place.path]
+    if place.read() in was["wrote"]:
+        place.put(was["definition"])
+    if _of(toolkit.facts("mounts"), place.path):
+        return "kept the mount"
+    if was["created"] and os.path.isdir(place.path):
+        remove_empty(place.path, was["created"])
+    here = was["mount"]
     if not here:
         return "restored the previous state: not mounted"
     status, _, error = run(module, _as_mounted(here))

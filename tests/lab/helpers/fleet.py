@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from unit.ansible_modules import collections
+
 from nfsrdma_tools.lab.nodes import Nodes, inventory
 
 ROOT = Path(__file__).parents[3]
@@ -97,7 +99,8 @@ def environment(folder: Path) -> dict[str, str]:
     programs = Path(sys.executable).parent
     return {
         **os.environ,
-        "ANSIBLE_COLLECTIONS_PATH": str(programs.parent / "collections"),
+        # the collection of this working tree, which may not be the one of the virtual environment
+        "ANSIBLE_COLLECTIONS_PATH": f"{collections(folder)}:{programs.parent / 'collections'}",
         "ANSIBLE_NOCOLOR": "1",
         # a third of the connections, which take most of the time on emulated hosts
         "ANSIBLE_PIPELINING": "1",
