@@ -14,7 +14,8 @@ pytest.importorskip("ansible", reason="ansible-core is not installed")
 from unit.ansible_modules import imported, program, run_module
 
 from nfsrdma_tools.host.nfs import mountinfo, mounting
-from nfsrdma_tools.host.nfs.mounts import Mount, MountState
+from nfsrdma_tools.host.nfs.mount_state import MountState
+from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.nfs.readahead import kb_for
 
 Run = Callable[..., dict[str, Any]]

@@ -32,9 +32,10 @@ from unit.package_stand_in import ARCHIVE, Packages, Said, closure
 
 from nfsrdma_tools import etab, undo
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.nfs import mountinfo, mounting, mounts, mountstats, readahead
+from nfsrdma_tools.host.nfs import mount_state, mountinfo, mounting, mounts, mountstats, readahead
 from nfsrdma_tools.host.nfs.mounting import MountRequest
-from nfsrdma_tools.host.nfs.mounts import Mount, Target
+from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl, serving
 from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.exports import Export
@@ -200,7 +201,7 @@ def client(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Cli
     monkeypatch.setattr(mounts, "find", find)
     read_at = partial(mountstats.read_at, path=tmp_path / "mountstats")
     monkeypatch.setattr(mountstats, "read_at", read_at)
-    monkeypatch.setattr(mounts, "_read_ahead_kb", lambda device, _: readahead.get_kb(device))
+    monkeypatch.setattr(mount_state, "_read_ahead_kb", lambda device, _: readahead.get_kb(device))
     monkeypatch.setattr(mounts, "mounts", list)
     return machine
 
@@ -468,7 +469,7 @@ class MountModule(Module):
         elif words[0] == "mounts":
             for each in mounts.nfs_mounts(mountinfo.read()):
                 counters = mountstats.read_at(each.directory)
-                rows.append(mounts.state(each, counters, []).facts())
+                rows.append(mount_state.state(each, counters, []).facts())
         return json.dumps({"schema_version": 1, "mounts": rows})
 
 
