@@ -29,15 +29,21 @@ _Source = TypeVar("_Source")
 Section = tuple[str, Callable[[_Source], Drawing] | None, Callable[[_Source], list[str]], str]
 
 
-def plot(ax: Axes, lines: Lines, looks: Mapping[str, Look], room: float = 1.12) -> None:
-    """Lines with labels at their ends; the scale ends at ``room`` times the largest value."""
+def plot(
+    ax: Axes, lines: Lines, looks: Mapping[str, Look], room: float = 1.12, least: float = 0.0
+) -> None:
+    """Lines with labels at their ends; the scale ends at ``room`` times the largest value.
+
+    It includes ``least``, which is drawn later: labels have their places by the scale.
+    """
     ends = []
     for name, places in lines.items():
         color, mark = looks.get(name, (canvas.INK, "*"))
         xs, ys = zip(*places, strict=True)
         ax.plot(xs, ys, f"{mark}-", color=color, mec=canvas.PAPER, mew=0.7, clip_on=False)
         ends.append((xs[-1], ys[-1], name, color))
-    ax.set_ylim(0, room * max(y for places in lines.values() for _, y in places))
+    largest = max(y for places in lines.values() for _, y in places)
+    ax.set_ylim(0, max(room * largest, 1.2 * least))
     label_ends(ax, ends)
 
 

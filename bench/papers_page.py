@@ -77,17 +77,15 @@ def note(ax: Axes, text: str, place: Point, above: int = 4) -> None:
 
 
 def star(ax: Axes, x: float, y: float, text: str) -> None:
-    """A value of a paper; the scale includes it."""
+    """A value of a paper."""
     ax.plot(x, y, "*", color=canvas.INK, ms=11, zorder=5)
     ax.annotate(text, (x, y), (0, -17), textcoords="offset points", ha="center", fontsize=8.5)
-    ax.set_ylim(0, max(ax.get_ylim()[1], 1.2 * y))
 
 
 def dashed(ax: Axes, begin: float, y: float) -> None:
-    """A result of a paper for blocks of a size and larger ones; the scale includes it."""
+    """A result of a paper for blocks of a size and larger ones."""
     ends = (begin, papers.BLOCKS[-1])
     ax.plot(ends, [y] * 2, color=canvas.MUTED, ls=(0, (5, 3)), lw=1.1)
-    ax.set_ylim(0, max(ax.get_ylim()[1], 1.2 * y))
 
 
 # --- 1: figures 15 to 18 of 2003 ---
@@ -107,10 +105,10 @@ def over_ahead(ax: Axes, store: Store, name: str, figure: str, label: str) -> No
         ]
         for count in papers.AHEAD
     }
-    plot(ax, lines, looks)
+    found = published.point(figure, label)
+    plot(ax, lines, looks, least=found["rate"])
     sizes(ax, papers.SIZES, "rsize")
     ax.set_ylabel("MB/s")
-    found = published.point(figure, label)
     star(ax, found["size"], found["rate"], f"paper, {found['ahead']} ahead")
 
 
@@ -215,7 +213,13 @@ def draw_blocks(store: Store) -> Drawing:
     figure, (ax, beside) = panels(("throughput", "CPU of both ends"), one_scale=False)
     figure.subplots_adjust(wspace=0.72)
     # the labels of curves that end together need room
-    plot(ax, {n: curve(store, one, n, "record", rate) for n in one.curves}, LOOKS, room=1.35)
+    plot(
+        ax,
+        {n: curve(store, one, n, "record", rate) for n in one.curves},
+        LOOKS,
+        room=1.35,
+        least=max(found["rate"] for found in published.points() if found["figure"] == "3"),
+    )
     ax.set_ylabel("MB/s")
     sizes(ax, papers.BLOCKS, "block")
     cpu_of(beside, store, one, "record", one.curves, LOOKS)
@@ -304,10 +308,10 @@ def over_blocks(
         user: [(one["record"], store.value(name, user, one, rate)) for one in cells]
         for user in part(name).curves
     }
-    plot(ax, lines, USERS, room=1.3)
+    found = published.point(figure, label)
+    plot(ax, lines, USERS, room=1.3, least=found["rate"])
     ax.set_ylabel("MB/s")
     sizes(ax, papers.BLOCKS, "block")
-    found = published.point(figure, label)
     dashed(ax, found["from"], found["rate"])
 
 
@@ -321,8 +325,9 @@ def draw_user(store: Store) -> Drawing:
     figure, axes = panels(heads, one_scale=False)
     figure.subplots_adjust(wspace=0.72)
     over_blocks(axes[0], store, blocks.name, blocks.cells, "3", "DAFS")
-    plot(axes[1], {n: curve(store, blocks, n, "record", own_share) for n in LIBRARY}, USERS)
     found = published.point("4", "DAFS")
+    plot(axes[1], {n: curve(store, blocks, n, "record", own_share) for n in LIBRARY}, USERS,
+         least=100 * found["cpu"])  # fmt: skip
     dashed(axes[1], found["from"], 100 * found["cpu"])
     axes[1].set_ylabel("%")
     sizes(axes[1], papers.BLOCKS, "block")

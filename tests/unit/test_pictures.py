@@ -107,6 +107,17 @@ def test_no_text_of_a_papers_figure_covers_another(
     assert overprinted(draw(store).figure) == []
 
 
+def test_labels_stand_at_the_ends_of_their_lines_below_a_high_star(store: Store) -> None:
+    figure = papers_page.draw_2003(store).figure
+    FigureCanvasAgg(figure).draw()
+    for ax in figure.axes[:2]:
+        (height,) = {points(line)[-1][1] for line in ax.lines if len(points(line)) > 1}
+        end = ax.transData.transform((1, height))[1]
+        labels = [each for each in ax.texts if each.get_text().endswith("ahead")]
+        nearest = min(abs(Text.get_window_extent(each).y0 - end) for each in labels[:3])
+        assert nearest < 30
+
+
 def test_a_name_of_a_line_avoids_lines_and_texts() -> None:
     _, (ax,) = panels([""])
     ax.set(xlim=(0, 10), ylim=(0, 10))
