@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -322,6 +323,54 @@ def test_no_log_is_too_strange(seed: int) -> None:
     for entry in explain(lines):
         assert all(text.isprintable() for text in (entry.example, entry.process, *entry.lines))
         assert len(entry.lines) <= 400
+
+
+def test_no_line_of_a_report_takes_long() -> None:
+    parts = (
+        *(
+            "a",
+            "a ",
+            "a_",
+            "ab(O) ",
+            "(",
+            "[<",
+            "[ffffffff81] ",
+            "0x",
+            "+0x1",
+            "? ",
+            " (P)",
+            "<A> ",
+        ),
+        *(
+            "A",
+            "A: ",
+            "00 ",
+            "ffffffff81000000 ",
+            "task:",
+            "INFO: task ",
+            "WARNING: ",
+            "at ",
+            "in ",
+        ),
+        *(
+            "CPU: 1 ",
+            "PID: 1 ",
+            "Comm: ",
+            "Workqueue: ",
+            "from ",
+            "#1: ",
+            "x:1 ",
+            "BUG: ",
+            "\t",
+            ".",
+        ),
+    )
+    start = time.process_time()
+    for part_ in parts:
+        for ends in ("", "!", "\0", "+0x1/0x2 [", " (file.c:1"):
+            line = (part_ * 2000)[:2000] + ends
+            explain(["------------[ cut here ]------------", line, "CPU: 1 PID: 2 Comm: a", line])
+    assert time.process_time() - start < 30
 
 
 # ---- bundles

@@ -180,7 +180,9 @@ _STACK = re.compile(
     r"|stack backtrace:|.{0,40}Stack:.{0,20}|=+$|-+$"
 )
 _BODY = re.compile(
-    r"Modules linked in:.*|(?:[a-z0-9_]{2,64}(?:\([A-Z+]+\))? ?){1,}(?:\[last unloaded: .*\])?"
+    # a space before each further module: no text matches in two ways
+    r"Modules linked in:.*|[a-z0-9_]{2,64}(?:\([A-Z+]+\))?(?: [a-z0-9_]{2,64}(?:\([A-Z+]+\))?)*"
+    r"(?: \[last unloaded: .*\])?"
     r"|(?:Unl|L)oaded tainted modules:.*|Hardware name:.*|CPU: \d+ .*"
     r"|CPU:? \d+.*"
     r"|(?:RIP|RSP|EIP|CS|DS|CR[0-8]|FS|GS|PKRU|DR\d|R[A-Z0-9]{1,2}|E[A-Z]{2}|EFLAGS|PGD|PUD|P4D|PMD"
