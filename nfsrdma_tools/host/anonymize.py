@@ -697,7 +697,7 @@ class _Anonymizer:
             text = self._ip(printed)
         elif program == "systemctl":
             text = self._unit_states(printed)
-        elif program in ("nft", "iptables-legacy-save"):
+        elif program in ("nft", "iptables-legacy-save", "ip6tables-legacy-save"):
             text = self._filter(printed)
         elif program == "dcb":
             text = self._json(printed, _DCB)
