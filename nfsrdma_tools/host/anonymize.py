@@ -50,6 +50,42 @@ def anonymized(bundle: Bundle) -> Bundle:
     return _Anonymizer(Pseudonyms(os.urandom(32))).bundle(bundle)
 
 
+# of udev(7): a rule with a key that udev does not know has no effect
+_UDEV_KEYS = frozenset(
+    [
+        "ACTION",
+        "DEVPATH",
+        "KERNEL",
+        "KERNELS",
+        "NAME",
+        "SYMLINK",
+        "SUBSYSTEM",
+        "SUBSYSTEMS",
+        "DRIVER",
+        "DRIVERS",
+        "ATTR",
+        "ATTRS",
+        "SYSCTL",
+        "ENV",
+        "CONST",
+        "TAG",
+        "TAGS",
+        "TEST",
+        "PROGRAM",
+        "RESULT",
+        "OWNER",
+        "GROUP",
+        "MODE",
+        "SECLABEL",
+        "RUN",
+        "LABEL",
+        "GOTO",
+        "IMPORT",
+        "OPTIONS",
+    ]
+)
+
+
 class _Anonymizer:
     """The grammars of one bundle's files; they share the placeholders."""
 
@@ -446,7 +482,7 @@ class _Anonymizer:
                 key,
             ):
                 return None
-            return f"{key}={self._p.words(value)}"
+            return f"{key}={self._p.words(value, self._argument_word)}"
 
         return self._lines(text.replace("\\\n", " "), line)
 
@@ -456,9 +492,13 @@ class _Anonymizer:
             if not match or match[1] not in WORDS:
                 return None
             value = re.split(r"\s#", match[2])[0]
-            return f"{match[1]}={self._p.words(value)}"
+            return f"{match[1]}={self._p.words(value, self._argument_word)}"
 
         return self._lines(text, line)
+
+    def _argument_word(self, word: str) -> str:
+        # -r of rpc.nfsd decides what it listens on; one letter is no name
+        return word if re.fullmatch("-[A-Za-z]", word) else self._p.word(word)
 
     def _nfs_conf(self, text: str) -> str:
         section = ""
@@ -577,6 +617,7 @@ class _Anonymizer:
             word
             if word
             in ("\\", "+", ":", "==", "%k", "$kernel", "%p", "+", "-n", "?", "$1", "[0-9]", "0:")
+            or word.rstrip("+-:!") in _UDEV_KEYS
             else self._p.word(word)
         )
 
@@ -663,7 +704,7 @@ class _Anonymizer:
             text = self._ip(printed)
         elif program == "systemctl":
             text = self._unit_states(printed)
-        elif program in ("nft", "iptables-legacy-save"):
+        elif program in ("nft", "iptables-legacy-save", "ip6tables-legacy-save"):
             text = self._filter(printed)
         elif program == "dcb":
             text = self._json(printed, _DCB)

@@ -343,6 +343,8 @@ def _shortened(
         text = "\n".join(recognized_lines(text.split("\n")))
     elif argv[0] in ("nft", "iptables-legacy-save"):
         text = packet_filter.rules_of_input(text)
+    elif argv[0] == "ip6tables-legacy-save":
+        text = packet_filter.rules_of_input(text, "ip6")
     return argv, result._replace(stdout=text)
 
 

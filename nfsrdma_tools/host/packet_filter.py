@@ -110,8 +110,11 @@ Ruleset = list[Table]
 _TOKEN = re.compile(r'"[^"\n]*"|[{},;\n]|[^\s{},;"]+')
 
 
-def parse(text: str) -> Ruleset:
-    """The tables in the output of ``nft list ruleset`` and ``iptables-save``, one after another."""
+def parse(text: str, family: str = "ip") -> Ruleset:
+    """The tables in the output of ``nft list ruleset`` and ``iptables-save``, one after another.
+
+    ``family`` is that of iptables: ``ip6`` for the output of ``ip6tables-save``.
+    """
     nft: list[str] = []
     saved: list[str] = []
     for line in text.split("\n"):
@@ -122,7 +125,7 @@ def parse(text: str) -> Ruleset:
         if not stripped.startswith("#"):
             (saved if is_saved else nft).append(stripped)
     tokens = _Tokens(_TOKEN.findall("\n".join(nft)))
-    return [*tokens.tables(), *_of_iptables(saved)]
+    return [*tokens.tables(), *_of_iptables(saved, family)]
 
 
 class _Tokens:
@@ -259,12 +262,12 @@ _GOES_ON = frozenset(("LOG", "NFLOG", "ULOG", "MARK", "CONNMARK", "AUDIT", "TRAC
 _PASSES = {"INPUT": "input", "PREROUTING": "prerouting"}
 
 
-def _of_iptables(lines: Sequence[str]) -> Iterator[Table]:
+def _of_iptables(lines: Sequence[str], family: str) -> Iterator[Table]:
     tables: dict[str, Table] = {}
-    table = tables.setdefault("filter", Table("ip", "filter (iptables)"))
+    table = tables.setdefault("filter", Table(family, "filter (iptables)"))
     for line in lines:
         if line.startswith("*"):
-            table = tables.setdefault(line[1:], Table("ip", f"{line[1:]} (iptables)"))
+            table = tables.setdefault(line[1:], Table(family, f"{line[1:]} (iptables)"))
         elif line.startswith((":", "-P ")):
             name, _, policy = line.removeprefix("-P ").removeprefix(":").partition(" ")
             _saved_chain(table, name).policy = policy.partition(" ")[0].lower()
@@ -275,7 +278,7 @@ def _of_iptables(lines: Sequence[str]) -> Iterator[Table]:
                 words = [*line.split(), "--unreadable"]
             chain = _saved_chain(table, words[1] if len(words) > 1 else "")
             if words[0] == "-A":
-                chain.rules.append(Rule(_translated(words[2:])))
+                chain.rules.append(Rule(_translated(words[2:], family)))
     return iter(tables.values())
 
 
@@ -300,7 +303,7 @@ _SKIPPED = {"-m": 1, "--match": 1, "--comment": 1, "--log-prefix": 1, "--log-lev
 """Options of iptables that do not affect the verdict, with the number of their arguments."""
 
 
-def _translated(words: Sequence[str]) -> list[object]:
+def _translated(words: Sequence[str], family: str) -> list[object]:
     """A rule of iptables as one of nft."""
     made: list[object] = []
     waiting, negated = list(reversed(words)), False
@@ -314,7 +317,8 @@ def _translated(words: Sequence[str]) -> list[object]:
         negated = False
         if word in _SAME:
             elements = [[_element(part, word)] for part in argument.split(",")]
-            made += [*_SAME[word], *operator, elements]
+            selector = (family if part == "ip" else part for part in _SAME[word])
+            made += [*selector, *operator, elements]
             del waiting[-1:]
         elif word in _SKIPPED:
             del waiting[len(waiting) - min(_SKIPPED[word], len(waiting)) :]
@@ -695,14 +699,14 @@ def fate(rules: Ruleset, flow: Flow) -> Fate:
 # ---- keep what decides
 
 
-def rules_of_input(text: str) -> str:
-    """The rules that packets to this host may meet, as nft prints them.
+def rules_of_input(text: str, family: str = "ip") -> str:
+    """The rules that packets to this host may meet, as nft prints them; ``family`` is of iptables.
 
     Comments, counters and the elements of sets of addresses are left out.  ``fate`` of the result
     is that of ``text``.
     """
     lines = []
-    for table in parse(text):
+    for table in parse(text, family):
         chains = _met(table)
         if not chains or table.family not in _FAMILIES:
             continue

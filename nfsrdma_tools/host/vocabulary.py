@@ -149,7 +149,8 @@ _PROGRAMS = _words(
     active active_mtu address all autostart bad-setting bcc bcc.BPF bcc.__version__ bin board_id
     boot buffer cat code dcb deactivating dead denied dev disabled dmesg echo enabled
     enabled-runtime env error exit exit-code exportfs failed found fw_ver generated get hca_id
-    hw_ver iWARP ibv_devinfo import inactive indirect ip iptables-legacy-save journalctl libbcc
+    hw_ver iWARP ibv_devinfo import inactive indirect ip ip6tables-legacy-save iptables-legacy-save
+    journalctl libbcc
     libexec lines link link_layer linked linux list listener loaded local masked max_mtu modinfo
     modprobe module mount mount.nfs mounted named needs nfs-utils nfs.conf nfsconf nfsdctl nft
     no-pager node_guid not-found output permitted pfc phys_port_cnt pool-threads port port_lid

@@ -11,6 +11,7 @@ colour of a light figure has a counterpart for dark pages, and the page maps one
 from __future__ import annotations
 
 import io
+import math
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -216,13 +217,18 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join(textwrap.wrap(printable(text), width))
 
 
+# there is no room for more
+_MOST_TICKS = 32
+
+
 def rsize_axis(ax: Axes, study: Study) -> None:
     """A logarithmic axis with the measured sizes in KiB."""
     sizes = sorted({point.cell.rsize for point in study.points})
+    named = sizes[:: -(-len(sizes) // _MOST_TICKS)]
     ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_locator(FixedLocator(sizes))
+    ax.xaxis.set_major_locator(FixedLocator(named))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xticklabels([f"{size / 1024:g}" for size in sizes])
+    ax.set_xticklabels([f"{size / 1024:g}" for size in named])
     ax.tick_params(length=3, color=GRID)
     ax.set_xlabel(f"{captions.size_word(study)} (KiB)")
     if len(sizes) > 1:
@@ -370,15 +376,19 @@ def _touch(one: Spot, other: Spot) -> bool:
 
 # leave out time and library version, which are not results
 _PNG = {"Software": None}
+# a figure of many panels is tall
+_MOST_PIXELS = 8_000_000
 _SVG = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 def save(drawing: Drawing, out: Path) -> list[Path]:
-    """Write ``out``/NAME.png (for slides, 200 dpi) and .svg; returns both paths."""
+    """Write ``out``/NAME.png (for slides, up to 200 dpi) and .svg; returns both paths."""
     FigureCanvasAgg(drawing.figure)
     png, svg = out / f"{drawing.name}.png", out / f"{drawing.name}.svg"
     image = io.BytesIO()
-    drawing.figure.savefig(image, dpi=200, bbox_inches="tight", pad_inches=0.12, metadata=_PNG)
+    area = drawing.figure.get_figwidth() * drawing.figure.get_figheight()
+    dpi = min(200.0, math.sqrt(_MOST_PIXELS / area))
+    drawing.figure.savefig(image, dpi=dpi, bbox_inches="tight", pad_inches=0.12, metadata=_PNG)
     write_fresh(png, image.getvalue())
     write_fresh(svg, _svg(drawing.figure).encode())
     return [png, svg]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.sweep import fleet
 from nfsrdma_tools.sweep.choice import Choice, Today, against_today, choose, unstable
 from nfsrdma_tools.sweep.cpu_breakdown import Spending, spending
@@ -182,6 +182,7 @@ def load(store: Store, uid: str = "") -> Study:
     if not good:
         raise UserError(f"{store.path}: none of {len(trials)} trials has a result",
                         _first_reason(trials))  # fmt: skip
+    _check_drawn(plan, good)
     facts = merged(store.environments(), good)
     judged = fleet.comparable(store, plan, good)
     return Study(
@@ -197,6 +198,32 @@ def load(store: Store, uid: str = "") -> Study:
         read_again=any(trial.transfer.bytes > trial.file_size > 0 for trial in good),
         today=against_today([trial for trial in trials if trial.plan == plan.uid]),
     )
+
+
+# what figures have room for; a store of some hundred KiB may have more
+_MOST_CELLS, _MOST_AHEADS, _MOST_VARIANTS, _LONGEST_NAME = 1000, 32, 36, 300
+
+
+def _check_drawn(plan: Plan, trials: Sequence[Trial]) -> None:
+    """UserError if the trials are not of the plan, or are of more cells than a report draws."""
+    cells = {trial.cell for trial in trials}
+    foreign = next(iter(sorted(cells.difference(plan.cells()))), None)
+    if foreign:
+        what = f"a trial is of a cell that the plan does not have: {str(foreign)[:_LONGEST_NAME]}"
+        raise UserError(printable(what), "the store is damaged; give another file")
+    longest = max(len(str(cell)) for cell in cells)
+    if longest > _LONGEST_NAME:
+        what = f"a cell has a name of {longest} characters, a report prints {_LONGEST_NAME}"
+        raise UserError(what, "name fewer axes; nfsrdma results export has all of them")
+    counts = {
+        "cells": (len(cells), _MOST_CELLS),
+        "read-aheads": (len({cell.read_ahead for cell in cells}), _MOST_AHEADS),
+        "sets of axes": (len({_variant(plan, cell, cell.axes) for cell in cells}), _MOST_VARIANTS),
+    }
+    for name, (found, most) in counts.items():
+        if found > most:
+            what = f"the plan has {found} measured {name}, a report draws at most {most}"
+            raise UserError(what, "use nfsrdma results export")
 
 
 def _first_reason(trials: Sequence[Trial]) -> str:

@@ -150,6 +150,10 @@ def _tile_axes(ax: Axes, study: Study, sizes: list[int], aheads: list[int]) -> N
     ax.set_ylabel("reads ahead")
 
 
+# of a font of 10 points: nobody reads a smaller one
+_LEAST_SCALE = 0.4
+
+
 def _tile(
     ax: Axes, position: tuple[int, int], point: Point | None, top: float, scale: float
 ) -> None:
@@ -163,6 +167,8 @@ def _tile(
     if point.best or point.tied:
         line = "-" if point.best else (0, (2, 1.5))
         ax.add_patch(Rectangle(corner, 0.96, 0.92, fc="none", ec=ink, lw=2.2 * scale, ls=line))
+    if scale < _LEAST_SCALE:
+        return
     mark = "~" if point.unstable else ""
     said = f"{mark}{captions.figure(point.throughput.mean)}"
     ax.text(*position, said, color=ink, fontsize=10 * scale,

@@ -14,7 +14,6 @@ import csv
 import hashlib
 import io
 import json
-import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -214,6 +213,9 @@ class Store:
             raise StoreError(f"no store {path}", "run a sweep first, or give the path of its store")
         with self._explained():
             self._db = sqlite3.connect(_uri(path, read_only), uri=True, timeout=10)
+            if read_only:
+                # a row of a store is not longer than the store
+                self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(_size(path), _LEAST_LENGTH))
             self._check(read_only)
             if not read_only:
                 # only after the check: a foreign file must not change
@@ -313,6 +315,23 @@ class Store:
                 f"{self.path}: expected a store of version {VERSION}, found {version}",
                 "use the nfsrdma that wrote it",
             )
+        self._check_schema()
+        if read_only:
+            self._check_pages()
+
+    def _check_schema(self) -> None:
+        """Refuse a file that computes what is read: views, triggers, generated columns."""
+        for kind, name, sql in self._db.execute("SELECT type, name, sql FROM sqlite_master"):
+            if (sql or kind != "index") and _words(str(sql)) not in _TABLES:
+                what = f"{self.path}: {kind} {name} is not of a store of version {VERSION}"
+                raise StoreError(what, "the store is damaged; give another file")
+
+    def _check_pages(self) -> None:
+        """Refuse a file in which rows share pages: a small one may have rows without end."""
+        result = str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
+        if result != "ok":
+            what = f"{self.path}: PRAGMA quick_check found {result.splitlines()[-1]}"
+            raise StoreError(what, "the store is damaged; give another file")
 
     def _empty(self) -> bool:
         return not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -339,6 +358,8 @@ class Store:
             yield
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self.path}: {error}", _hint(str(error))) from error
+        except RecursionError as error:
+            raise StoreError(f"{self.path}: JSON of too many levels", _hint("")) from error
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise StoreError(f"{self.path}: {error}", "the store is damaged") from error
 
@@ -352,6 +373,16 @@ def _uri(path: Path, read_only: bool) -> str:
     # without a log nobody writes to it; then a read-only folder is no obstacle
     unused = read_only and not path.with_name(f"{path.name}-wal").exists()
     return f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}&immutable={unused:d}"
+
+
+def _size(path: Path) -> int:
+    """Bytes of the store with its write-ahead log."""
+    log = path.with_name(f"{path.name}-wal")
+    return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
+
+
+def _words(sql: str) -> str:
+    return " ".join(sql.split())
 
 
 def _hint(message: str) -> str:
@@ -414,8 +445,8 @@ def _decode(name: str, value: Any) -> Any:
 def _check(values: Mapping[str, Any]) -> None:
     """Raise ValueError for figures that no trial has."""
     for name, value in values.items():
-        if isinstance(value, int | float) and not 0 <= value < math.inf:
-            raise ValueError(f"{name}: expected a finite number of 0 or more, found {value}")
+        if isinstance(value, int | float) and not 0 <= value < _MOST:
+            raise ValueError(f"{name}: expected a number of 0 to {_MOST:g}, found {value}")
     if values["status"] == OK and not values["throughput"]:
         raise ValueError("throughput: expected more than 0 MB/s in a successful trial, found 0")
     if values["began"]:
@@ -437,6 +468,8 @@ def _checked_cell(cell: Cell) -> Cell:
     return cell
 
 
+# of nanoseconds, SQLite's largest number
+_MOST = 1e19
 _LEAST = {"rsize": 1, "read_ahead": 0, "nconnect": 1, "jobs": 1, "depth": 1, "read_ahead_kb": 0}
 
 
@@ -466,7 +499,9 @@ PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 COMMIT;
 """
-
+_TABLES = {_words(sql) for sql in _SCHEMA.split(";") if "CREATE TABLE" in sql}
+# of statements and of the tables' definitions, which have this limit, too
+_LEAST_LENGTH = 1 << 16
 
 _Key = tuple[str, Cell, int]
 

@@ -23,6 +23,8 @@ __all__ = ["KINDS", "Host", "forms"]
 KINDS = (
     "debian client", "rhel client", "ubuntu server", "container host", "zfs server", "lvm client",
     "autofs and ldap", "kerberos", "bond and vlan", "infiniband cluster", "proxmox", "cluster manager",
+    "kubernetes node", "ganesha server", "sles client", "nixos client", "other filesystems", "drop-ins",
+    "cloud host",
 )  # fmt: skip
 _RELEASES = {
     "debian client": "6.1.0-18-amd64", "rhel client": "5.14.0-427.13.1.el9_4.x86_64",
@@ -120,6 +122,12 @@ class Host:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode(errors="surrogateescape"))
 
+    def add(self, name: str, *lines: str) -> None:
+        """Add lines to a file below the root, which may be new."""
+        path = self.root / name
+        before = path.read_text(errors="surrogateescape") if path.exists() else ""
+        self.write(name, before + "".join(f"{line}\n" for line in lines))
+
     def said(self, *argv: str, text: str = "", stderr: str = "", status: int = 0) -> None:
         """Record the output of a program."""
         self.programs.append({"argv": argv, "status": status, "stdout": text, "stderr": stderr})
@@ -136,6 +144,7 @@ class Host:
         self._units()
         self._server()
         self._logs()
+        getattr(self, f"_{self.kind.replace(' ', '_').replace('-', '_')}", lambda: None)()
         self.write("commands.json", json.dumps(self.programs))
         manifest = {
             "format": 1, "root": True,
@@ -627,3 +636,241 @@ class Host:
             "SYSLOG_IDENTIFIER=systemd-modules-load",
             text="\n".join(rows) + "\n",
         )
+
+    # ---- what each kind has in addition
+
+    def _mounted(
+        self, number: int, what: str, where: str, options: str, kind: str = "nfs4"
+    ) -> None:
+        """A mount with its record in mountstats."""
+        self.add(
+            "proc/self/mountinfo",
+            f"{number} 22 0:{number} / {where} rw - {kind} {what} rw,{options}",
+        )
+        if kind.startswith("nfs"):
+            self.add(
+                "proc/self/mountstats",
+                f"device {what} mounted on {where} with fstype {kind} statvers=1.1",
+                f"\topts:\trw,{options}", "\tage:\t10", "\tevents:\t1 2 3", "\tbytes:\t1 2 3 4 5 6 7 8",
+                "\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)", "\txprt:\ttcp 800 1 1 0 0 10 10 0 10 0 2 0 0",
+                "\tper-op statistics", "\t        READ: 1 1 0 44 24 0 0 0 0", "",
+            )  # fmt: skip
+            self.write(f"sys/class/bdi/0:{number}/read_ahead_kb", "128\n")
+
+    def _options(self, proto: str = "tcp") -> str:
+        address = self.ipv4("addr")
+        return f"vers=4.2,rsize=1048576,wsize=1048576,hard,proto={proto},timeo=600,retrans=2,sec=sys,clientaddr={self.ipv4('clientaddr')},local_lock=none,addr={address}"
+
+    def _link(self, name: str, number: int, **files: str) -> None:
+        for key, value in {"mtu": "1500", "operstate": "up", "type": "1", "ifindex": str(number), **files}.items():  # fmt: skip
+            self.write(f"sys/class/net/{name}/{key}", f"{value}\n")
+
+    def _uid(self, where: str) -> str:
+        digits = self.random.randbytes(16).hex()
+        text = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+        self.canaries[text] = where
+        return text
+
+    def _debian_client(self) -> None:
+        n = self.name
+        self.write("etc/default/nfs-kernel-server", f"# {n('comment')}\nRPCNFSDCOUNT=8\nRPCNFSDPRIORITY=0\nRPCMOUNTDOPTS=\"--manage-gids -H {n('host')}\"\nNEED_SVCGSSD=\"{n('text')}\"\nRPCSVCGSSDOPTS=\"-n -p nfs/{n('principal')}@{n('realm')}\"\n")  # fmt: skip
+        self.write("etc/modprobe.d/mlx.conf", f"options mlx5_core prof_sel=2 # {n('comment')}\nblacklist {n('module')}\nsoftdep nfs pre: {n('module')}\n")  # fmt: skip
+
+    def _rhel_client(self) -> None:
+        n = self.name
+        self.write("etc/sysconfig/nfs-utils", f"RPCGSSDARGS=\"-k /etc/{n('keytab')}.keytab\"\nSTATDARG=\"--name {n('statd')} -H /usr/sbin/{n('callout')}\"\n")  # fmt: skip
+        self.write(f"lib/modules/{self.release}/config", f"CONFIG_NFS_V4=m\nCONFIG_SUNRPC_{n('config')}=m\n")  # fmt: skip
+        self.write("proc/version_signature", f"{n('signature')} {n('signature')}\n")
+
+    def _sles_client(self) -> None:
+        n = self.name
+        self.write(
+            "usr/etc/nfs.conf", f"[nfsd]\nrdma=n\nhost={n('host')}\n[lockd]\nport={n('port')}\n"
+        )
+        self.write(
+            f"usr/etc/nfs.conf.d/{n('file')}.conf", f"[statd]\nname={n('statd')}.{n('zone')}\n"
+        )
+        self.write(
+            "etc/nfs.conf.local",
+            f"[nfsd]\n# {n('comment')}\nname={n('name')}\n{n('key')}={n('value')}\n",
+        )
+        self.write("etc/sysconfig/nfs", f"## Path: Network/{n('path')}\n## Description: {n('text')}\nUSE_KERNEL_NFSD_NUMBER=\"4\"\nNFS3_SERVER_SUPPORT=\"yes\"\nRPC_PIPEFS_DIR=\"/run/{n('pipefs')}\"\nNFSD_OPTIONS=\"--host {n('host')}\"\n")  # fmt: skip
+
+    def _nixos_client(self) -> None:
+        n = self.name
+        store = f"/nix/store/{n('hash')}-nfs-utils-2.6"
+        self.write("usr/lib/systemd/system/nfs-server.service", f"[Unit]\nX-Restart-Triggers=/nix/store/{n('hash')}-{n('unit')}\n[Service]\nEnvironment=PATH={store}/bin:/nix/store/{n('hash')}-coreutils/bin\nExecStart={store}/sbin/rpc.nfsd -r -H {n('host')}\n")  # fmt: skip
+        self.add(
+            "etc/fstab",
+            f"# generated by {n('generator')}",
+            f"{n('server')}:/{n('export')} /{n('folder')} nfs x-initrd.mount,proto=rdma,x-systemd.device-timeout={n('timeout')},X-{n('option')} 0 2",
+        )
+        self._mounted(300, f"{n('server')}:/{n('export')}", f"/nix/{n('folder')}", self._options())
+
+    def _container_host(self) -> None:
+        n = self.name
+        for number in range(100, 140):
+            layers = ":".join(f"/var/lib/docker/overlay2/l/{n('layer')}" for _ in range(3))
+            self.add("proc/self/mountinfo", f"{number} 22 0:{number} / /var/lib/docker/overlay2/{n('layer')}/merged rw - overlay overlay rw,lowerdir={layers},upperdir=/{n('upper')}/diff,workdir=/{n('work')}")  # fmt: skip
+        for number in range(300, 303):
+            self._mounted(number, f"{n('server')}.{self.domain}:/{n('volume')}", f"/var/lib/docker/volumes/{n('project')}_{n('volume')}/_data", self._options())  # fmt: skip
+        self._link(f"veth{n('veth')}", 40, address=self.mac("veth"), ifalias=n("alias"))
+        self._link(f"br-{n('bridge')}", 41, address=self.mac("bridge"))
+        self.write(f"sys/class/net/br-{n('bridge')}/bridge/bridge_id", f"8000.{n('bridge id')}\n")
+
+    def _kubernetes_node(self) -> None:
+        n = self.name
+        for number, kind in enumerate(("nfs", "csi", "nfs", "csi"), 300):
+            pod, volume = self._uid("pod"), self._uid("volume")
+            below = f"/var/lib/kubelet/pods/{pod}/volumes/kubernetes.io~{kind}"
+            where = f"{below}/pvc-{volume}/mount" if kind == "csi" else f"{below}/{n('volume')}"
+            what = f"{self.random.choice((self.servers[1], n('server')))}:/{n('share')}/{n('namespace')}-{n('claim')}-pvc-{self._uid('claim')}"
+            self._mounted(number, what, where, self._options(self.random.choice(("tcp", "rdma"))))
+            self._mounted(number + 40, what, f"{below}/subpath/{n('subpath')}/0", self._options())
+        handle = n("service")
+        self._mounted(360, f"{n('server')}:/{n('share')}", f"/var/lib/kubelet/plugins/kubernetes.io/csi/{n('driver')}.csi.{n('vendor')}.io/{handle}/globalmount", self._options())  # fmt: skip
+        self.add("proc/self/mountinfo", f"380 22 0:380 / /var/lib/kubelet/pods/{self._uid('pod')}/volumes/kubernetes.io~projected/{n('token')} rw - tmpfs tmpfs rw,size={n('size')}")  # fmt: skip
+        self._link(f"cali{n('calico')}", 50, address=self.mac("cali"))
+        self._link("vxlan.calico", 51, address=self.mac("vxlan"))
+        self.write(
+            "etc/hosts",
+            f"# {n('comment')}\n{self.ipv4('pod')} {n('pod')} {n('pod')}.{n('namespace')}.svc.cluster.local\n",
+        )
+
+    def _ganesha_server(self) -> None:
+        n = self.name
+        for name in ("portlist", "threads", "versions"):
+            (self.root / f"proc/fs/nfsd/{name}").unlink()
+        self.write("var/lib/nfs/etab", "")
+        self.write("etc/exports", f"# {n('comment')}: {n('text')}\n")
+        self.add("proc/self/mountinfo", f"310 22 0:310 / /{n('gluster')} rw - fuse.glusterfs {n('server')}:/{n('volume')} rw,user_id={n('user')}", f"311 22 0:311 / /srv/{n('folder')} rw - fuse.{n('fuse')} {n('source')} rw")  # fmt: skip
+        self._mounted(312, f"localhost:/{n('pseudo')}", f"/{n('loop')}", self._options())
+        self._mounted(313, f"{self.host}:/{n('pseudo')}", f"/{n('loop')}", self._options())
+
+    def _autofs_and_ldap(self) -> None:
+        n, below = self.name, "etc/systemd/system"
+        for number, source in enumerate((f"/etc/auto.{n('map')}", f"ldap://{n('ldap')}.{n('zone')}/ou={n('ou')},dc={n('dc')}", f"ldaps:automountMapName={n('map')},cn={n('cn')}", f"sss,{n('map')}", f"program:/etc/{n('program')}", "-hosts", f"yp:{n('yp')}", f"systemd-1:{n('unit')}"), 320):  # fmt: skip
+            self.add("proc/self/mountinfo", f"{number} 22 0:{number} / /{n('net')}/{n('key')} rw - autofs {source} rw,fd={number},pgrp=1,timeout=60,minproto=5,maxproto=5,direct,pipe_ino={number}")  # fmt: skip
+        self._mounted(
+            340,
+            f"{n('server')}.{self.domain}:/home/{n('user')}",
+            f"/home/{n('user')}",
+            self._options("rdma"),
+            "nfs4",
+        )
+        self._mounted(
+            341, f"{n('server')}:/{n('multi')}", f"/net/{n('server')}/{n('multi')}", self._options()
+        )
+        word = n("unit")
+        self.write(
+            f"{below}/{word}.automount",
+            f"[Automount]\nWhere=/{word}\nDirectoryMode={n('mode')}\nExtraOptions={n('extra')}\n",
+        )
+        self.write(
+            f"{below}/{word}.mount",
+            f"[Mount]\nWhat={n('server')}:/{n('export')}\nWhere=/{word}\nType=nfs\nOptions=proto=rdma,{n('option')}\n",
+        )
+
+    def _kerberos(self) -> None:
+        n = self.name
+        self.write(f"etc/nfs.conf.d/{n('file')}.conf", f"[gssd]\nuse-machine-creds=1\navoid-dns={n('text')}\npreferred-realm={n('realm')}\nallowed-enctypes={n('enctype')}\n[svcgssd]\nprincipal=nfs/{n('principal')}.{n('zone')}@{n('realm')}\n")  # fmt: skip
+        for number, flavour in enumerate(("krb5", "krb5i", "krb5p"), 330):
+            options = self._options("rdma").replace("sec=sys", f"sec={flavour}")
+            self._mounted(
+                number, f"{n('server')}.{n('realm')}:/{n('home')}", f"/{n('folder')}", options
+            )
+            self.add(
+                "etc/exports",
+                f"/{n('export')} gss/{flavour}({n('option')}) *.{n('realm')}(sec={flavour}:{n('flavour')})",
+            )
+        self.add(
+            "etc/fstab",
+            f"{n('server')}:/{n('x')} /{n('y')} nfs4 sec=krb5p,proto=rdma,gssname={n('principal')} 0 0",
+        )
+
+    def _bond_and_vlan(self) -> None:
+        n = self.name
+        members = [n("member"), n("member")]
+        bond = n("bond")
+        self._link(bond, 60, address=self.mac("bond"))
+        self.write(f"sys/class/net/{bond}/bonding/slaves", " ".join(members) + "\n")
+        self.write(f"sys/class/net/{bond}/bonding/mode", "802.3ad 4\n")
+        self.write(f"sys/class/net/{bond}/bonding/active_slave", f"{members[0]}\n")
+        for number, member in enumerate(members, 61):
+            self._link(
+                member,
+                number,
+                address=self.mac("member"),
+                ifalias=n("alias"),
+                phys_port_name=n("port"),
+            )
+            self.write(f"sys/class/net/{member}/master/ifindex", "60\n")
+            for half, priority in (("rp", 3), ("np", 3)):
+                self.write(f"sys/class/net/{member}/ecn/roce_{half}/enable/{priority}", "1\n")
+        for tag in (100, 200):
+            name = f"{n('vlan')}.{tag}"
+            self._link(name, tag, address=self.mac("vlan"))
+            self.write(
+                f"proc/net/vlan/{name}", f"{name}  VID: {tag}\t REORDER_HDR: 1\nDevice: {bond}\n"
+            )
+
+    def _infiniband_cluster(self) -> None:
+        n = self.name
+        for number in range(3):
+            device = n("rdma device")
+            below = f"sys/class/infiniband/{device}"
+            for key, value in {"node_guid": self.guid("node"), "sys_image_guid": self.guid("image"), "hca_type": f"MT{n('type')}", "board_id": n("board"), "fw_ver": f"16.{n('firmware')}", "node_desc": f"{n('description')} HCA-1"}.items():  # fmt: skip
+                self.write(f"{below}/{key}", f"{value}\n")
+            port = f"{below}/ports/1"
+            for key, value in {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": f"100 Gb/sec ({n('rate')})", "link_layer": "InfiniBand", "cap_mask": f"0x{n('mask')}", "lid": n("lid"), "sm_lid": n("lid")}.items():  # fmt: skip
+                self.write(f"{port}/{key}", f"{value}\n")
+            self.write(f"{port}/gids/0", f"fe80:0000:0000:0000:{self.guid('gid')}\n")
+            self.write(f"{port}/gids/1", f"fec0:0000:0000:{n('bad')}\n")
+            self.write(f"{port}/counters/{n('counter')}", "1\n")
+            address = ":".join(f"{one:02x}" for one in self.random.randbytes(20))
+            self.canaries[address] = "hardware address"
+            self._link(f"ib{n('ipoib')}", 70 + number, type="32", address=address)
+
+    def _other_filesystems(self) -> None:
+        n = self.name
+        self.add("proc/self/mountinfo",
+            f"350 22 0:350 / /{n('ceph')} rw - ceph {n('user')}@{self._uid('fsid')}.{n('fs')}=/{n('path')} rw,name={n('user')},secret={n('secret')},mon_addr={self.ipv4('mon')}/{self.ipv4('mon')}",
+            f"351 22 0:351 / /{n('smb')} rw - cifs //{n('server')}/{n('share')} rw,username={n('user')},domain={n('domain')},addr={self.ipv4('smb')}",
+            f"352 22 0:352 / /{n('lustre')} rw - lustre {self.ipv4('mgs')}@o2ib:{self.ipv4('mgs')}@o2ib:/{n('fsname')} rw,flock,user_xattr",
+            f"353 22 0:353 / /{n('gpfs')} rw - gpfs {n('gpfs')} rw,dev={n('cluster')}.{n('zone')}:{n('fs')}",
+            f"354 22 0:354 / /{n('ssh')} rw - fuse.sshfs {n('user')}@{n('host')}:/{n('path')} rw",
+            f"355 22 0:355 / /{n('nine')} rw - 9p {n('tag')} rw,aname=/{n('path')}")  # fmt: skip
+        self.write(f"sys/class/bdi/lustre-{n('bdi')}/read_ahead_kb", "512\n")
+        self.add("etc/fstab", f"{self.ipv4('mgs')}@o2ib:/{n('fsname')} /{n('lustre')} lustre flock,_netdev 0 0", f"{n('user')}@.{n('fs')}=/ /{n('ceph')} ceph secretfile=/etc/{n('secret file')},_netdev 0 0", f"//{n('server')}/{n('share')} /{n('smb')} cifs credentials=/root/{n('credentials')} 0 0")  # fmt: skip
+
+    def _cluster_manager(self) -> None:
+        n = self.name
+        options = f"rw,sync,wdelay,hide,no_subtree_check,fsid={self._uid('fsid')},sec=sys,secure,no_root_squash,no_all_squash"
+        self.add("var/lib/nfs/etab", *(f"/srv/{n('resource')}\t{client}({options})" for client in (self.ipv4("client"), f"{n('client')}.{n('zone')}", f"{self.ipv4('net')}/22")))  # fmt: skip
+        self.write(f"usr/lib/systemd/system/nfs-server.service.d/50-{n('pacemaker')}.conf", f"[Unit]\nBefore=pacemaker.service {n('unit')}.service\n[Service]\nExecStartPre=/usr/lib/ocf/{n('agent')} -r {n('argument')} start\n")  # fmt: skip
+        self.write(f"etc/nfs.conf.d/{n('ha')}.conf", f"[nfsd]\nscope={n('scope')}\nhost={self.ipv4('floating')},{self.ipv6('floating')}\n[statd]\nname={n('floating')}.{n('zone')}\nha-callout=/usr/share/{n('callout')}\n")  # fmt: skip
+        self.add("proc/self/mountinfo", f"395 22 147:0 / /srv/{n('drbd')} rw - xfs /dev/drbd/by-res/{n('resource')}/0 rw", f"396 22 253:7 / /srv/{n('lv')} rw - ext4 /dev/mapper/{n('vg')}-{n('lv')} rw")  # fmt: skip
+
+    def _drop_ins(self) -> None:
+        n = self.name
+        for number in range(12):
+            self.write(f"etc/nfs.conf.d/{number:02}-{n('file')}.conf", f"[nfsd]\nthreads={number + 8}\nvers4.{number % 3}={self.random.choice('yn')}\nrdma={self.random.choice('yn')}\nport={n('port')}\n[{n('section')} \"{n('argument')}\"]\n{n('key')} = {n('value')} # {n('comment')}\ninclude = /etc/{n('folder')}/{n('include')}\n")  # fmt: skip
+            self.write(f"etc/nfsmount.conf.d/{number:02}-{n('file')}.conf", f"[ NFSMount_Global_Options ]\nProto={self.random.choice(('tcp', 'rdma'))}\nSec={n('sec')}\n[ Server \"{n('server')}\" ]\nNconnect=4\n[ MountPoint \"/{n('mount point')}\" ]\nRsize={n('size')}\n")  # fmt: skip
+            self.write(f"etc/exports.d/{number:02}-{n('file')}.exports", f"/{n('export')} {n('client')}(rw,{n('option')}) @{n('netgroup')}(ro) {self.ipv4('net')}/255.255.0.0(sync)\n")  # fmt: skip
+            self.write(f"etc/udev/rules.d/{number:02}-{n('rule')}.rules", f'SUBSYSTEM=="bdi", ACTION=="add", KERNEL=="{self.random.choice(("0:*", "[0-9]*", n("kernel")))}", PROGRAM="/usr/{n("program")} %k", ATTR{{read_ahead_kb}}="{256 << number % 4}", SYMLINK+="{n("link")}", TAG+="{n("tag")}", OWNER="{n("owner")}", {n("key").upper()}="{n("value")}"\n' if number % 2 else f'SUBSYSTEM=="bdi", ATTR{{read_ahead_kb}}="{512 << number % 3}", NAME="{n("name")}", GOTO="{n("label")}"\n')  # fmt: skip
+            self.write(f"etc/modprobe.d/{number:02}-{n('file')}.conf", f"options sunrpc tcp_max_slot_table_entries=128 {n('key')}={n('value')}\noptions rpcrdma {n('key')}\n")  # fmt: skip
+
+    def _cloud_host(self) -> None:
+        n = self.name
+        region = n("region")
+        self.write("proc/version_signature", f"Ubuntu {self.release}-{n('cloud')} 6.8.4\n")
+        self._mounted(400, f"fs-{n('file system')}.efs.{region}.{n('cloud')}.com:/", f"/mnt/{n('efs')}", self._options())  # fmt: skip
+        self._mounted(401, f"127.0.0.1:/{n('access point')}", f"/mnt/{n('tunnel')}", self._options() + f",port=20{self.random.randrange(100, 999)}")  # fmt: skip
+        self._mounted(402, f"{n('account')}.file.core.{n('zone')}.net:/{n('account')}/{n('share')}", f"/mnt/{n('azure')}", self._options())  # fmt: skip
+        self.add("etc/fstab", f"{n('filer')}.{region}.{n('cloud')}.internal:/{n('vol')} /{n('fsx')} nfs nconnect=16,proto=rdma,_netdev,noresvport,tls={n('tls')},accesspoint={n('access point')} 0 0")  # fmt: skip
+        device = n("efa")
+        self.write(f"sys/class/infiniband/{device}/node_type", "7: <unknown>\n")
+        self.write(f"sys/class/infiniband/{device}/device/vendor", "0x1d0f\n")
+        self.write(f"sys/class/infiniband/{device}/ports/1/state", "4: ACTIVE\n")
+        self.write(f"sys/class/infiniband/{device}/ports/1/link_layer", "Unspecified\n")
+        self.write("etc/hosts", f"{self.ipv4('internal')} ip-{n('internal')}.{region}.compute.internal {n('instance')} # {n('metadata')}\n169.254.169.254 {n('metadata')}.{n('cloud')}.internal\n")  # fmt: skip

@@ -3,6 +3,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 import zlib
 from dataclasses import replace
 
@@ -117,6 +119,37 @@ def test_an_hour_of_many_mounts_is_small() -> None:
     rpcs = sum(row["rpcs"] for one in found for row in one["subjects"].values())
     per_second = sum(row["rpcs"] for row in frames[0]["subjects"].values())
     assert rpcs == per_second * round(sum(one["seconds"] for one in found))
+
+
+RESIDENT = """
+import pathlib, random, re
+from unit.test_history import many
+from nfsrdma_tools.live.web.broadcast import Hub
+
+def status(name):
+    text = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(name + r":\\s+([0-9]+) kB", text)[1])
+
+hub, frames, rng = Hub(), [many(number) for number in range(5)], random.Random(1)
+hub.past()
+before = status("VmRSS")
+for number in range(900):
+    new = frames[number % 5]
+    for row in new["subjects"].values():
+        row["read"] = rng.randrange(1 << 31)
+    hub._history.add(1.0, {**new, "time": float(number)})
+past = hub.past()
+print(len(hub._history.kept()), len(past), status("VmHWM") - before)
+"""
+
+
+def test_the_history_of_many_mounts_is_small_in_memory() -> None:
+    done = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True,
+                          check=True)  # fmt: skip
+    kept, text, peak_kb = map(int, done.stdout.split())
+    # an hour has 300 more frames than these; past() is the larger part of the peak
+    assert (kept + 300) / kept * peak_kb < 40 << 10
+    assert peak_kb << 10 > text
 
 
 def test_names_that_come_and_go_take_no_memory() -> None:

@@ -205,7 +205,18 @@ def firewall(machine: Machine) -> Iterator[Finding]:
         texts.append(_rules(machine, "nft", "list", "ruleset"))
     if "iptable_filter" in loaded:
         texts.append(_rules(machine, "iptables-legacy-save"))
+    is_known = True
+    if "ip6table_filter" in loaded:
+        try:
+            six = _rules(machine, "ip6tables-legacy-save")
+            texts.append(packet_filter.rules_of_input(six, "ip6"))
+        except NotRecordedError:
+            # a bundle of an older version
+            is_known = False
     found = judge_filter("\n".join(texts))
+    if found.status == "ok" and not is_known:
+        text = f"{found.found}; the rules of ip6tables were not recorded"
+        found = Finding(found.name, "unknown", text, remedy="ip6tables-legacy-save, on the host")
     if found.status != "ok" and not _takes_connections(machine):
         text = f"{found.found}; this host has neither an NFS server nor a soft link, and needs none"
         found = Finding(found.name, "ok", text)
