@@ -266,6 +266,30 @@ def test_the_undo_of_a_remount_may_be_killed_at_any_effect(client: Client, steps
     assert kill_at > 20
 
 
+@pytest.mark.parametrize("rsize", [131072, 1 << 20])
+def test_what_others_mount_during_a_remount_stays(client: Client, steps: Steps, rsize: int) -> None:
+    """Before each effect; the server refuses one of the sizes."""
+    client.start(FSTAB)
+    client.most_rsize = 131072
+    words = ["-t", "nfs4", "-o", "ro", "--", "10.0.0.9:/other", DATA]
+    meanwhile = partial(client.by_others, partial(client.mount, words))
+    fstab = client.text("etc/fstab")
+    # before that, tune waits for its lock, and finds their mount
+    for at in range(4, 45):
+        client.put_theirs([])
+        client.mount(["-t", "nfs4", "-o", "rw,soft,vers=4.1", "--", "server:/export", DATA])
+        action = partial(apply_tuning, client, rsize, 512, True)
+        status = in_child(action, steps, 0, meanwhile, at)
+        assert status != BROKEN, at
+        assert client.made_by("others") == client.theirs(), at
+        if status == REFUSED:
+            assert client.text("etc/fstab") == fstab, at
+        else:
+            tuning.undo(None, client.root)
+        while client.lines(DATA):
+            client.umount([DATA])
+
+
 @seeds
 def test_a_tuning_that_fails_or_is_killed_leaves_the_mount_as_it_was(
     client: Client, steps: Steps, seed: int

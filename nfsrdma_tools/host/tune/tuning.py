@@ -34,7 +34,7 @@ from nfsrdma_tools.host.transports import family
 from nfsrdma_tools.host.tune import definition as tune_definition
 from nfsrdma_tools.host.tune import udev_helper
 from nfsrdma_tools.host.tune.definition import Edit
-from nfsrdma_tools.identity import mounts_on
+from nfsrdma_tools.identity import MountIdentity, mounts_on
 from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.undo import Journal, Line, Remove, Run, Unmount, Write, journal, restoring
 
@@ -127,14 +127,16 @@ def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> Tu
     """
     with tune_state.locked(), journal() as changes:
         old, mount = _known(request.directory, root), _mount(request.directory, root)
+        identity = _topmost(mount)
         was = old.read_ahead_was_kb if old else _read_ahead(mount)
         try:
             tuned = _plan(request, mount, was, root, _edit(old) if old else None)
             _note_undo(old, tuned, mount, root, changes)
             if remount:
-                _note_mount(request.directory, mount, changes)
+                if mount and identity:
+                    _note_mount(mount, identity, changes)
                 # unmount first: a busy mount fails before anything is changed
-                _unmount(request.directory)
+                _unmount(request.directory, identity)
             if old and (pending := _restore(old, root, by=tuned)):
                 raise UserError("; ".join(pending))
             _put(tuned, root)
@@ -180,14 +182,18 @@ def _note_undo(
         changes.add(Line(str(later.file), later.before, (later.after,)))
 
 
-def _note_mount(directory: Path, mount: Mount | None, changes: Journal) -> None:
+def _note_mount(mount: Mount, identity: MountIdentity, changes: Journal) -> None:
     """Record the mount as it is: with the options in effect, which its definition may not have."""
-    if mount is None:
-        return
-    identity, kb = mounts_on(str(directory))[-1], str(readahead.get_kb(mount.device))
-    where = (str(directory), str(mount.target), mount.fstype)
+    kb = str(readahead.get_kb(mount.device))
+    where = (str(mount.directory), str(mount.target), mount.fstype)
     changes.add(undo_actions.Mount(*where, mounting.as_mounted(mount), kb,
                                    identity.line, identity.unique))  # fmt: skip
+
+
+def _topmost(mount: Mount | None) -> MountIdentity | None:
+    """What is mounted on the mount point of ``mount``; None if nothing is."""
+    found = mounts_on(str(mount.directory)) if mount else []
+    return found[-1] if found else None
 
 
 def _source(tuned: Tuned, mount: Mount | None) -> str:
@@ -479,10 +485,15 @@ def _set_read_ahead(directory: Path, kb: int) -> None:
         readahead.set_kb(found.device, kb)
 
 
-def _unmount(directory: Path) -> None:
-    """Unmount, if mounted.  UserError that names the users of a busy mount."""
-    if mounts.find(directory) is not None:
-        mounting.unmount(directory)
+def _unmount(directory: Path, was: MountIdentity | None) -> None:
+    """Unmount ``was``, if mounted.  UserError for another mount, or naming the users of a mount."""
+    top = _topmost(mounts.find(directory))
+    if top is None:
+        return
+    if was is None or not top.is_same(was):
+        what = f"{top.source} has been mounted on {directory} meanwhile, and is kept"
+        raise UserError(what, "unmount it, or tune again")
+    mounting.unmount(directory)
 
 
 def _mount_as_defined(directory: Path, source: str, changes: Journal) -> None:
