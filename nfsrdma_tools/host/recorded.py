@@ -29,6 +29,7 @@ from nfsrdma_tools.files import opened_regular
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.rdma.ports import Device, Link, parse_links
 from nfsrdma_tools.host.rdma_routes import parse_routes
+from nfsrdma_tools.json_records import INVALID, fault, record
 
 if TYPE_CHECKING:
     import tarfile
@@ -68,6 +69,7 @@ _PROGRAMS = {
 }
 """Names of pasted outputs, and the programs whose output they are."""
 _NUMBERS = ("index", "port", "ports")
+_ERROR_PARTS = 2
 _MODINFO = re.compile(r"modinfo-([A-Za-z0-9_-]{1,55})")
 _RULE = re.compile(r"(?:(etc|run|usr-local-lib|usr-lib|lib)-udev-)?([\w.+-]{1,200}\.rules)")
 # "[root@node ~]# cat /etc/fstab" above what it prints, and the next prompt below
@@ -85,6 +87,7 @@ _MOST_HEADER = 64 << 10
 """Bytes of a header of pax or GNU tar, such as a long name."""
 _MOST_UNPACKED = _MOST_BYTES + _MOST_FILES * 1024
 """Bytes of an archive, with its headers."""
+_CUT_ARCHIVE = "it ends in the middle"
 _TOO_MUCH = f"more than {_MOST_FILES} files or {_MOST_BYTES >> 20} MiB"
 _MAKE = "make one with: nfsrdma collect -o FILE"
 _FEW = 16 << 10
@@ -101,6 +104,8 @@ def opened(path: Path, server: str = "") -> Iterator[Machine]:
         else:
             copy.archive(path)
         copy.make_links()
+        if not any(Path(folder).iterdir()):
+            raise UserError(f"{path} is no bundle: it has no files", _MAKE)
         yield Machine(Path(folder), server, _recording(Path(folder)))
 
 
@@ -110,6 +115,8 @@ class _Unpacked:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._next = file.read(_FEW)
+        if not self._next:
+            raise EOFError("it is empty")
         packed = self._next[:2] == b"\x1f\x8b"
         self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16) if packed else None
         self._count = 0
@@ -130,7 +137,7 @@ class _Unpacked:
                     if not found:
                         break
         if self._unpacker is not None and not found and not self._unpacker.eof and self._count:
-            raise EOFError("it ends in the middle")
+            raise EOFError(_CUT_ARCHIVE)
         self._count += len(found)
         if self._count > _MOST_UNPACKED:
             raise UserError(_TOO_MUCH, _MAKE)
@@ -146,8 +153,19 @@ def _member() -> type[tarfile.TarInfo]:
 
         @classmethod
         def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-            """The member that a block describes; ReadError if it is a long header, or sparse."""
-            found = super().frombuf(buf, encoding, errors)
+            """The member that a block describes; ReadError if it is a long header, or sparse.
+
+            TarFile takes the end of the file, and an invalid block, for the end of the archive,
+            which is a block of zeros.
+            """
+            try:
+                found = super().frombuf(buf, encoding, errors)
+            except tarfile.HeaderError as error:
+                if len(buf) < tarfile.BLOCKSIZE:
+                    raise tarfile.ReadError(_CUT_ARCHIVE) from error
+                if any(buf):
+                    raise tarfile.ReadError(f"a header is invalid: {error}") from error
+                raise
             if found.type in _HEADERS and not 0 <= found.size <= _MOST_HEADER:
                 what = f"a header has {found.size} bytes, expected {_MOST_HEADER}"
                 raise tarfile.ReadError(what)
@@ -210,6 +228,9 @@ class _Copy:
                     for count, member in enumerate(tar):
                         if count >= _MOST_FILES:
                             raise UserError(_TOO_MUCH, _MAKE)
+                        if member.size < 0:
+                            # by a header of pax, which frombuf does not see
+                            raise tarfile.ReadError(f"a member has {member.size} bytes")
                         if member.issym():
                             self._links.append((member.name, member.linkname))
                         elif member.isreg() and (data := tar.extractfile(member)):
@@ -289,16 +310,20 @@ def _inside(parts: Sequence[str], target: str) -> str | None:
 
 
 def _recording(folder: Path) -> Recording:
-    manifest = _document(folder / MANIFEST, dict) or {}
+    with _read(MANIFEST):
+        manifest = _document(folder / MANIFEST, dict) or {}
     if manifest.get("format", FORMAT) != FORMAT:
         what = f"the bundle has format {manifest['format']!r}, expected {FORMAT}"
         raise UserError(what, "read it with the version of nfsrdma that wrote it")
-    try:
+    with _read(COMMANDS):
+        rows = _document(folder / COMMANDS, list) or []
+        programs = {tuple(row["argv"]): _result(row) for row in rows}
+    with _read(NETLINK):
+        links = _links(_document(folder / NETLINK, dict) or {})
+    with _read(MANIFEST):
         found = Recording(
-            programs={
-                tuple(row["argv"]): _result(row) for row in _document(folder / COMMANDS, list) or []
-            },
-            links=_links(_document(folder / NETLINK, dict) or {}),
+            programs=programs,
+            links=links,
             addresses=_addresses(manifest.get("addresses", {})),
             facts={str(name): str(value) for name, value in manifest.get("facts", {}).items()},
             complete=bool(manifest),
@@ -309,21 +334,25 @@ def _recording(folder: Path) -> Recording:
                 if row["why"] == CUT
             ),
         )
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        raise UserError(f"the bundle has an invalid document: {one_line(repr(error))}") from error
     _add_pasted(folder, found)
     return found
+
+
+@contextlib.contextmanager
+def _read(name: str) -> Iterator[None]:
+    """Raise UserError with the document's name if it has another form."""
+    try:
+        yield
+    except INVALID as error:
+        raise UserError(f"{name} of the bundle is invalid: {fault(error)}", _MAKE) from error
 
 
 def _document(path: Path, kind: type) -> Any:
     if not path.is_file():
         return None
-    try:
-        document = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path.name} of the bundle is not JSON: {one_line(str(error))}") from error
+    document = json.loads(path.read_bytes())
     if not isinstance(document, kind):
-        raise UserError(f"{path.name} of the bundle: expected a JSON {kind.__name__}")
+        raise ValueError(f"expected a JSON {'array' if kind is list else 'object'}")
     return document
 
 
@@ -333,25 +362,28 @@ def _result(row: dict[str, Any]) -> Result | None:
     argv, status = row["argv"], row["status"]
     texts = row["stdout"], row["stderr"], *argv
     if not isinstance(argv, list) or not isinstance(status, int):
-        raise TypeError(f"status {status!r} of {argv!r}")
+        raise ValueError(f"status {status!r} of {argv!r}")
     if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"an output of {argv!r} is no text")
+        raise ValueError(f"an output of {argv!r} is no text")
     return Result(tuple(argv), row["stdout"], row["stderr"], status)
 
 
 def _links(document: dict[str, Any]) -> list[Link] | UserError | None:
     if "rdma_error" in document:
-        message, hint = document["rdma_error"]
+        error = document["rdma_error"]
+        if not isinstance(error, list) or len(error) != _ERROR_PARTS:
+            raise ValueError(f"rdma_error is {error!r}, expected a message and a hint")
+        message, hint = error
         return UserError(str(message), str(hint))
     if "rdma_links" not in document:
         return None
     found = []
     for row in document["rdma_links"]:
-        device = Device(**row["device"])
-        found.append(Link(**{**row, "device": device}))
+        device = record(Device, row["device"])
+        found.append(record(Link, {**row, "device": device}))
         for name, value in (vars(found[-1]) | {"device": ""} | vars(device)).items():
             if not isinstance(value, int if name in _NUMBERS else str):
-                raise TypeError(f"{name} of an RDMA link is {value!r}")
+                raise ValueError(f"{name} of an RDMA link is {value!r}")
     return found
 
 

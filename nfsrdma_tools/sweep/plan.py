@@ -24,6 +24,7 @@ from nfsrdma_tools.host.nfs.personality import (
     PERSONALITIES,
     default_vers,
 )
+from nfsrdma_tools.json_records import INVALID, fault, record
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sizes import format_size
 
@@ -395,10 +396,10 @@ class Plan:
         try:
             values = {name: _tuple(value) for name, value in data.items()}
             if values.get("existing") is not None:
-                values["existing"] = ExistingMount(**values["existing"])
-            return cls(**values)
-        except (TypeError, AttributeError) as error:
-            raise UserError(f"this is not a plan: {error}") from error
+                values["existing"] = record(ExistingMount, values["existing"])
+            return record(cls, values)
+        except INVALID as error:
+            raise UserError(f"this is not a plan: {fault(error)}") from error
 
 
 _KB = 1 << 10

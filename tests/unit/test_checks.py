@@ -827,7 +827,10 @@ def test_a_mount_that_is_not_there(
         ("server:/export/../export/.", "rw", [("ok", "as requested")]),
         # another name of the server: mountinfo has that of the first mount
         ("alias:/export", "rw", [("ok", "as requested")]),
-        ("unknown:/export", "rw", [("ok", "as requested")]),
+        ("unknown:/export", "rw", [("unknown", "whether unknown is the same server")]),
+        ("unknown:/export", "vers=3", [("unknown", "whether"), ("warning", "vers: ")]),
+        ("unknown:/old", "rw", [("warning", "source: server:/export; the definition changed")]),
+        ("alias:/old", "rw", [("warning", "source: server:/export; the definition changed")]),
         ("server:/old", "rw", [("warning", "source: server:/export; the definition changed")]),
         ("other:/export", "rw", [("warning", "source: server:/export; the definition changed")]),
         ("other:/export", "noauto", [("ok", "not mounted: server:/export is mounted there")]),
@@ -1207,6 +1210,24 @@ def test_a_check_that_fails_is_unknown(machine: Machine, error: Exception, words
     assert first.status == "ok"
     assert (second.name, second.status) == ("name", "unknown")
     assert words in second.found
+
+
+def test_a_file_that_cannot_be_read_has_its_name_on_that_host(machine: Machine) -> None:
+    (machine.root / "etc").mkdir(exist_ok=True)
+    (machine.root / "etc/fstab").symlink_to("fstab")
+    (found,) = carry_out("fstab", checks.mount_definitions.requested, machine)
+    expected = "cannot read /etc/fstab: Too many levels of symbolic links"
+    assert (found.status, found.found) == ("unknown", expected)
+
+
+@pytest.mark.parametrize("release", ["9" * 3000, "x y z\n" * 3000], ids=["digits", "lines"])
+def test_a_long_release_is_none_of_a_kernel(machine: Machine, release: str) -> None:
+    write(machine.root, "proc/sys/kernel/osrelease", release)
+    found = {one.name: one for one in examine(machine)}
+    for name in ("kernel", "headers"):
+        assert found[name].status == "unknown"
+        assert "is no release of a kernel" in found[name].found
+        assert len(found[name].found) < 200
 
 
 def test_an_empty_tree_crashes_no_check(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ LINK: dict[str, Any] = {
     "device": asdict(Device(0, "mlx5_0", 1, "ca", "roce", "mlx5", "", "")),
     "port": 1, "state": "ACTIVE", "physical_state": "LINK_UP", "netdev": "e0",
 }  # fmt: skip
+RESULT = {"argv": ["dmesg"], "status": 0, "stdout": "", "stderr": ""}
 
 
 def names(findings: list[Finding], status: str) -> list[str]:
@@ -103,6 +104,7 @@ def test_no_file_of_this_host_is_read_through_a_link(
     if form == "folder":
         source = tmp_path / "source"
         (source / "etc").mkdir(parents=True)
+        (source / "etc/hosts").write_text("")
         (source / "etc/up").symlink_to(".")
         (source / "etc/fstab").symlink_to(target)
     else:
@@ -110,6 +112,7 @@ def test_no_file_of_this_host_is_read_through_a_link(
             tmp_path / "bundle.tar.gz",
             (member("etc/up", tarfile.SYMTYPE, "."), b""),
             (member("etc/fstab", tarfile.SYMTYPE, target), b""),
+            (member("etc/hosts"), b"# text\n"),
         )
     with recorded.opened(source) as machine:
         assert machine.text("etc/fstab") == ""
@@ -265,27 +268,62 @@ def test_the_error_of_a_shell_is_no_output(
 
 
 @pytest.mark.parametrize(
-    ("name", "document"),
+    ("name", "document", "said"),
     [
-        ("commands.json", [{"argv": ["dmesg"], "status": "x", "stdout": "", "stderr": ""}]),
-        ("commands.json", [{"argv": ["dmesg"], "status": 1e999, "stdout": "", "stderr": ""}]),
-        ("commands.json", [{"argv": ["dmesg"], "status": 0, "stdout": [], "stderr": ""}]),
-        ("commands.json", [{"argv": "dmesg", "status": 0, "stdout": "", "stderr": ""}]),
-        ("commands.json", [3]),
-        ("manifest.json", {"facts": []}),
-        ("manifest.json", {"addresses": {"a": 3}}),
-        ("manifest.json", {"left_out": [3]}),
-        ("netlink.json", {"rdma_links": [{**LINK, "port": "1/.."}]}),
-        ("netlink.json", {"rdma_links": [{**LINK, "state": ["ACTIVE"]}]}),
-        ("netlink.json", {"rdma_links": [{**LINK, "device": {**LINK["device"], "name": 5}}]}),
+        ("commands.json", [{**RESULT, "status": "x"}], "status 'x' of ['dmesg']"),
+        ("commands.json", [{**RESULT, "status": 1e999}], "status inf of ['dmesg']"),
+        ("commands.json", [{**RESULT, "stdout": []}], "an output of ['dmesg'] is no text"),
+        ("commands.json", [{**RESULT, "argv": "dmesg"}], "status 0 of 'dmesg'"),
+        ("commands.json", [{**RESULT, "argv": 1}], "another type"),
+        ("commands.json", [{"argv": ["dmesg"], "status": 0, "stdout": ""}], "'stderr' is missing"),
+        ("commands.json", [3], "another type"),
+        ("commands.json", {}, "expected a JSON array"),
+        ("manifest.json", [], "expected a JSON object"),
+        ("manifest.json", {"facts": []}, "another type"),
+        ("manifest.json", {"addresses": {"a": 3}}, "another type"),
+        ("manifest.json", {"left_out": [3]}, "another type"),
+        ("netlink.json", {"rdma_error": ["a"]}, "rdma_error is ['a'], expected a message"),
+        ("netlink.json", {"rdma_links": [{**LINK, "port": "1/.."}]}, "port of an RDMA link"),
+        ("netlink.json", {"rdma_links": [{**LINK, "state": ["ACTIVE"]}]}, "state of an RDMA link"),
+        (
+            "netlink.json",
+            {"rdma_links": [{**LINK, "device": {**LINK["device"], "name": 5}}]},
+            "name of an RDMA link",
+        ),
+        ("netlink.json", {"rdma_links": [{**LINK, "x": 1}]}, "unknown key 'x'"),
     ],
 )
-def test_a_document_with_other_types_is_invalid(
-    name: str, document: object, tmp_path: Path
+def test_a_document_of_another_form_is_named_in_plain_words(
+    name: str, document: object, said: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(json.dumps(document))
-    with pytest.raises(UserError, match="invalid document"), recorded.opened(tmp_path):
+    text = error_of(tmp_path)
+    assert text.startswith(f"{name} of the bundle is invalid: ")
+    assert said in text
+    assert not any(word in text for word in ("Error", "NoneType", "iterable", "codec", "\n"))
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (b"", "not JSON at line 1, column 1"),
+        (b"{", "not JSON at line 1, column 2"),
+        (b"\xff\xfe\0", "not a text in UTF-8"),
+        pytest.param(b"[" * 100_000, "JSON is nested too deeply", id="deep"),
+    ],
+)
+@pytest.mark.parametrize("name", ["commands.json", "manifest.json", "netlink.json"])
+def test_a_document_that_is_no_json_is_named_in_plain_words(
+    name: str, document: bytes, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(document)
+    assert error_of(tmp_path).startswith(f"{name} of the bundle is invalid: {said}")
+
+
+def error_of(bundle: Path) -> str:
+    with pytest.raises(UserError) as error, recorded.opened(bundle):
         pass
+    return str(error.value)
 
 
 def test_no_text_of_a_bundle_leads_out_of_it(tmp_path: Path) -> None:
@@ -406,3 +444,61 @@ def test_an_archive_that_expands_is_one_line(what: str, tmp_path: Path) -> None:
     assert "neither a folder nor a bundle" in done.stdout or "more than" in done.stdout
     # KiB of this program: ru_maxrss is its parent's if that is larger
     assert int(done.stderr) < 256 << 10
+
+
+def plain_archive() -> bytes:
+    """Three members, the first with a long name, and the end that GNU tar and Python write."""
+    found = io.BytesIO()
+    with tarfile.open(fileobj=found, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for name in (f"etc/{'x' * 200}", "etc/fstab", "etc/hosts"):
+            info = member(name)
+            info.size = 700
+            tar.addfile(info, io.BytesIO(b"#" * info.size))
+    return found.getvalue()
+
+
+@pytest.mark.parametrize("size", range(0, len(plain_archive().rstrip(b"\0")) + 400, 256))
+def test_an_archive_that_was_cut_is_no_bundle(size: int, tmp_path: Path) -> None:
+    """An archive that ends between two members was cut, too: its end is a block of zeros."""
+    file = tmp_path / "bundle.tar"
+    file.write_bytes(plain_archive()[:size])
+    with pytest.raises(UserError) as error, recorded.opened(file):
+        pass
+    expected = ("it ends in the middle", "unexpected end of data") if size else "it is empty"
+    assert error.value.message.endswith(expected)
+
+
+def test_an_archive_with_a_damaged_header_is_no_bundle(tmp_path: Path) -> None:
+    whole = plain_archive()
+    file = tmp_path / "bundle.tar"
+    at = whole.index(b"etc/hosts")
+    file.write_bytes(whole[:at] + b"ETC" + whole[at + 3 :])
+    with pytest.raises(UserError, match="a header is invalid"), recorded.opened(file):
+        pass
+    file.write_bytes(whole)
+    with recorded.opened(file) as machine:
+        assert len(machine.read("etc/hosts")) == 700
+
+
+@pytest.mark.parametrize("what", ["empty folder", "folder of folders", "zeros", "empty archive"])
+def test_no_files_are_no_bundle(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "bundle"
+    if "folder" in what:
+        (path / "etc" if "folders" in what else path).mkdir(parents=True)
+    elif what == "zeros":
+        path.write_bytes(bytes(1 << 17))
+    else:
+        with tarfile.open(path, "w:gz") as tar:
+            tar.addfile(member("../fstab"))
+    with pytest.raises(UserError) as error, recorded.opened(path):
+        pass
+    assert error.value.message == f"{path} is no bundle: it has no files"
+
+
+def test_a_member_of_negative_size_is_one_line(tmp_path: Path) -> None:
+    info = member("etc/fstab")
+    info.size = -5
+    path = tmp_path / "bundle"
+    path.write_bytes(info.tobuf(tarfile.PAX_FORMAT) + bytes(1024))
+    with pytest.raises(UserError, match="a member has -5 bytes"), recorded.opened(path):
+        pass
