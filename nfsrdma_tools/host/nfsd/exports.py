@@ -7,6 +7,7 @@ in support/nfs/xio.c.  So ``render`` writes every byte that may be special as an
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import uuid
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools import etab
-from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 from nfsrdma_tools.etab import EXPORTS_D, Exported
 
 __all__ = [
@@ -31,6 +32,9 @@ _OPTIONS = ("sync", "root_squash", "no_subtree_check", "insecure")
 _HARMLESS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")
 # a host, network, wildcard or netgroup of exports(5), without characters that end the word
 _CLIENT = re.compile(r"[A-Za-z0-9*?@\[:][A-Za-z0-9.:/*?@_\[\]-]{0,254}")
+_NETGROUP = re.compile(r"@[A-Za-z0-9][A-Za-z0-9._-]*")
+# the security flavors that exports(5) once had as clients
+_FLAVORS = ("gss/krb5", "gss/krb5i", "gss/krb5p")
 
 
 @dataclass(frozen=True)
@@ -62,19 +66,19 @@ class Export:
         return [Exported(os.fspath(self.path), client, options) for client in self.clients]
 
     def check(self) -> None:
-        """UserError unless the export can be written safely and served."""
+        """UsageError unless the export can be written safely and served."""
         _check_path(self.path)
         if not self.clients:
-            raise UserError(
+            raise UsageError(
                 "no clients given", "give the clients that may mount it: --client 192.0.2.0/24"
             )
         for client in self.clients:
-            if not _CLIENT.fullmatch(client):
-                raise UserError(
-                    f"client {client!r}: expected a host, a network or a wildcard",
-                    "see: man 5 exports",
-                )
-            etab.argument(client, os.fspath(self.path))
+            if fault := _fault(client):
+                raise UsageError(f"client {client!r}: {fault}", "see: man 5 exports")
+            try:
+                etab.argument(client, os.fspath(self.path))
+            except UserError as error:
+                raise UsageError(error.message, error.hint) from error
 
 
 def file_of(path: Path) -> Path:
@@ -125,6 +129,28 @@ def verify(export: Export, hint: str = "", table: Path | None = None) -> None:
             shown = " ".join(f"{e.client}({','.join(e.options)})" for e in known)
             wanted = f"{client}({','.join(export.options)})"
             raise MismatchError(f"export {export.path}", wanted, shown or "no export", hint)
+
+
+def _fault(client: str) -> str:
+    """Why exportfs cannot export to ``client``; "" if it can."""
+    if not _CLIENT.fullmatch(client):
+        return "expected a host, a network or a wildcard"
+    if client.startswith("@"):
+        return "" if _NETGROUP.fullmatch(client) else "expected @ and the name of a netgroup"
+    name, slash, mask = client.partition("/")
+    try:
+        if slash and client not in _FLAVORS:
+            network = ipaddress.ip_network(client, strict=False)
+            # ipaddress also takes the inverse of a mask, 0.0.0.255
+            if "." in mask and str(network.netmask) != mask:
+                return f"{mask!r} is not a netmask"
+        # a name of a host has no colon, and its last label is no number (RFC 1123, section 2.1)
+        elif ":" in name or re.fullmatch(r"[0-9.]+", name):
+            ipaddress.ip_address(name)
+    except ValueError:
+        example = "a network such as 192.0.2.0/24" if slash else "an address such as 192.0.2.1"
+        return f"expected {example}"
+    return ""
 
 
 def _check_path(path: Path) -> None:
