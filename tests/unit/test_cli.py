@@ -153,6 +153,18 @@ def test_h_prints_the_help(words: tuple[str, ...], tmp_path: Path) -> None:
         (("link", "add", "rxe0", "type", "rxe"), 2, "the network device is missing"),
         (("link", "add", "rxe0", "mtu", "9000"), 2, "cannot parse 'mtu 9000'"),
         (("tune", "apply"), 2, "needs either a STORE, or --mount"),
+        (("server", "enable", "/", "--client", "a b"), 2, "client 'a b': expected a host"),
+        (("server", "enable", "/", "--client", "[a]"), 2, "exportfs cannot export / to [a]"),
+        (("server", "enable", "/", "--client", "a", "--vers", "4"), 2, "NFS version '4'"),
+        (("server", "enable", "b", "--client", "a"), 2, "'b': expected an absolute path"),
+        (("server", "enable", "/b\\", "--client", "a"), 2, "has a backslash"),
+        (("server", "enable", "/no/such", "--client", "a"), 1, "'/no/such' is not a directory"),
+        (("link", "add", "a/b", "--netdev", "lo", "--dry-run"), 2, "link name 'a/b': expected"),
+        (("link", "add", "a", "--netdev", "l/o", "--dry-run"), 2, "'l/o': invalid name"),
+        (("link", "add", "a", "netdev", "lo", "type", "x", "--dry-run"), 2, "link type 'x'"),
+        (("module", "build", "--kernel", "../x"), 2, "'../x' is not a kernel release"),
+        (("exporter", "--web.listen-address", "x"), 2, "the port is missing"),
+        (("exporter", "--web.listen-address", "a:b:1"), 2, "only IPv6 addresses have brackets"),
     ],
 )
 def test_an_error_is_one_line_and_a_status_without_a_traceback(

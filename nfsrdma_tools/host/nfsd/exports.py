@@ -66,7 +66,7 @@ class Export:
         return [Exported(os.fspath(self.path), client, options) for client in self.clients]
 
     def check(self) -> None:
-        """UsageError unless the export can be written safely and served."""
+        """UserError unless the export can be written safely and served."""
         _check_path(self.path)
         if not self.clients:
             raise UsageError(
@@ -157,9 +157,9 @@ def _check_path(path: Path) -> None:
     text = os.fspath(path)
     if not text.isprintable() or "\\" in text:
         # mountd and the kernel pass paths as text: refuse characters that would be decoded twice
-        raise UserError(f"export path {text!r} has a backslash or control characters", "rename it")
+        raise UsageError(f"export path {text!r} has a backslash or control characters", "rename it")
     if not path.is_absolute():
-        raise UserError(f"export path {text!r}: expected an absolute path")
+        raise UsageError(f"export path {text!r}: expected an absolute path")
     if not path.is_dir():
         raise UserError(f"export path {text!r} is not a directory", "create it first")
     if path.resolve() != path:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nfsrdma_tools import etab, files, undo
 from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 from nfsrdma_tools.etab import EXPORTS_D, Exported
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl, threadless
@@ -168,7 +168,7 @@ def _check(export: Export, versions: tuple[str, ...], limit: int | None) -> None
     if limit is not None:
         threadless.check(limit)
     if unknown := set(versions) - set(_VERSIONS):
-        raise UserError(f"NFS version {min(unknown)!r}: expected one of {', '.join(_VERSIONS)}")
+        raise UsageError(f"NFS version {min(unknown)!r}: expected one of {', '.join(_VERSIONS)}")
 
 
 def enabling(
