@@ -112,6 +112,32 @@ def test_nobody_is_served_by_default(tmp_path: Path) -> None:
         Export(tmp_path.resolve(), ()).check()
 
 
+def test_a_host_without_an_nfs_server_is_refused_before_the_first_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFSRDMA_LIB", str(tmp_path / "lib"))
+    monkeypatch.setattr(serving, "is_installed", lambda _: False)
+    export, journal = Export(tmp_path.resolve(), ("client",)), Journal(tmp_path / "x.undo")
+    for request in (lambda: serving.enable(export, journal), lambda: serving.enabling(export)):
+        with pytest.raises(UserError, match="found no program exportfs"):
+            request()
+    assert not (tmp_path / "lib").exists()
+
+
+def test_a_kernel_without_nfsd_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "is_installed", lambda _: True)
+    argv = ("modinfo", "-0", "--", "nfsd")
+    recording = Recording()
+    recording.programs[argv] = Result(argv, "", "modinfo: ERROR: Module nfsd not found.", 1)
+    machine = Machine(tmp_path, recording=recording)
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/osrelease").write_text("6.12-cloud\n")
+    with pytest.raises(UserError, match=r"kernel 6\.12-cloud has no module nfsd"):
+        serving._require_server(machine)
+    (tmp_path / "sys/module/nfsd").mkdir(parents=True)
+    serving._require_server(machine)
+
+
 def test_the_options_are_safe_and_let_rdma_in(tmp_path: Path) -> None:
     assert {"rw", "root_squash", "insecure"} <= set(Export(tmp_path, ("a",)).options)
     assert "ro" in Export(tmp_path, ("a",), read_only=True).options
