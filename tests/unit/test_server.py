@@ -112,6 +112,12 @@ def test_nobody_is_served_by_default(tmp_path: Path) -> None:
         Export(tmp_path.resolve(), ()).check()
 
 
+@pytest.mark.parametrize("path", ["/proc", "/proc/sys/kernel", "/sys", "/sys/kernel"])
+def test_a_pseudo_file_system_is_refused(path: str) -> None:
+    with pytest.raises(UsageError, match=f"'{path}' is on a pseudo file system, (proc|sysfs)"):
+        Export(Path(path), ("host",)).check()
+
+
 def test_a_host_without_an_nfs_server_is_refused_before_the_first_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

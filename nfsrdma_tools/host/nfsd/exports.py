@@ -17,6 +17,7 @@ from pathlib import Path
 from nfsrdma_tools import etab
 from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 from nfsrdma_tools.etab import EXPORTS_D, Exported
+from nfsrdma_tools.host.nfs import mountinfo
 
 __all__ = [
     "Export",
@@ -29,6 +30,12 @@ __all__ = [
 
 _OPTIONS = ("sync", "root_squash", "no_subtree_check", "insecure")
 """Those of each export of ours."""
+_PSEUDO = frozenset((
+    "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts",
+    "devtmpfs", "efivarfs", "fusectl", "hugetlbfs", "mqueue", "nfsd", "proc", "pstore",
+    "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tracefs",
+))  # fmt: skip
+"""File systems that show or control the kernel, and have no files of users."""
 _HARMLESS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")
 # a host, network, wildcard or netgroup of exports(5), without characters that end the word
 _CLIENT = re.compile(r"[A-Za-z0-9*?@\[:][A-Za-z0-9.:/*?@_\[\]-]{0,254}")
@@ -166,6 +173,16 @@ def _check_path(path: Path) -> None:
         raise UserError(
             f"export path {text!r} resolves to {os.fspath(path.resolve())!r}", "give that path"
         )
+    if (fstype := _fstype(path)) in _PSEUDO:
+        what = f"export path {text!r} is on a pseudo file system, {fstype}"
+        raise UsageError(what, "export a directory with files")
+
+
+def _fstype(path: Path) -> str:
+    """The type of the file system of ``path``; "" if no mount has its device, as on btrfs."""
+    number = path.stat().st_dev
+    device = f"{os.major(number)}:{os.minor(number)}"
+    return next((entry.fstype for entry in mountinfo.read() if entry.device == device), "")
 
 
 def _escape(path: Path) -> str:
