@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import ipaddress
 import json
 import os
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from nfsrdma_tools.cli import collect as command
 from nfsrdma_tools.command import Result
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.host import bundle as bundles
 from nfsrdma_tools.host import recorded
 from nfsrdma_tools.host.anonymize import anonymized
@@ -168,6 +169,24 @@ def test_the_file_is_new_and_private(
         command.collect(output=file)
     assert not (tmp_path / "elsewhere").exists()
     assert "--anonymize" in capsys.readouterr().out
+
+
+def test_a_bundle_goes_to_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(bundles, "collect", lambda _: Bundle(files={"etc/fstab": b""}))
+    monkeypatch.chdir(tmp_path)
+    command.collect(output=Path("-"))
+    said = capsysbinary.readouterr()
+    with tarfile.open(fileobj=io.BytesIO(said.out)) as tar:
+        assert "etc/fstab" in tar.getnames()
+    assert said.err.startswith(b"wrote the bundle: 1 files\n")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UsageError, match="both the bundle and JSON"):
+        command.collect(output=Path("-"), as_json=True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with pytest.raises(UsageError, match="a bundle is no text for a terminal"):
+        command.collect(output=Path("-"))
 
 
 def test_the_summary_as_json(
