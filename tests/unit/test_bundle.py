@@ -30,6 +30,7 @@ from nfsrdma_tools.host.kernel_log.explain import explain, kernel_ring
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mounts
 from nfsrdma_tools.host.pseudonyms import Pseudonyms
+from nfsrdma_tools.host.rdma.ports import NoRdmaError
 
 FIELD = Path(__file__).parents[1] / "field"
 KEY = b"k" * 32
@@ -187,6 +188,45 @@ def test_a_bundle_goes_to_standard_output(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     with pytest.raises(UsageError, match="a bundle is no text for a terminal"):
         command.collect(output=Path("-"))
+
+
+def test_texts_of_the_program_stay_whole_in_an_anonymized_bundle() -> None:
+    traceback = (
+        'Traceback (most recent call last):\n  File "/home/kim/x.py", line 1, in <module>\n{}\n'
+    )
+    errors = {
+        "ModuleNotFoundError: No module named 'bcc'": "ModuleNotFoundError: No module named 'bcc'",
+        "AttributeError: module 'bcc' at kim has no BPF": "AttributeError: withheld",
+        "kim.Error: no": "withheld",
+    }
+    reasons = {
+        "needs root": "needs root",
+        recorded.CUT: recorded.CUT,
+        "cannot read the read-ahead of kim: [Errno 2] No such file or directory: '/kim'": (
+            "the reader failed: No such file or directory"
+        ),
+        "cannot parse mountstats: kim (report this kernel version)": "the reader failed",
+    }
+    for before, after in errors.items():
+        made = Bundle(left_out=[LeftOut("states", reason) for reason in reasons])
+        argv = ("python3", "-c", "import bcc")
+        # as a bundle notes it: "python3" for the interpreter of any path
+        said = Result(("/opt/kim/bin/python3.13", *argv[1:]), "", traceback.format(before), 1)
+        made.notes.programs[argv] = said
+        made.notes.links = NoRdmaError("Protocol not supported")
+        changed = anonymized(made)
+        result = changed.notes.programs[argv]
+        assert result
+        assert (result.argv, result.stderr) == (argv, f"{after}\n")
+        assert [one.why for one in changed.left_out] == list(reasons.values())
+        assert str(changed.notes.links) == str(made.notes.links)
+
+
+@pytest.mark.parametrize("error", [UserError("kim is away"), NoRdmaError("kim is away")])
+def test_an_unknown_error_of_links_leaves_no_text(error: UserError) -> None:
+    made = Bundle()
+    made.notes.links = error
+    assert "kim" not in repr(anonymized(made).notes.links)
 
 
 def test_the_summary_as_json(
