@@ -503,8 +503,10 @@ class _Anonymizer:
         if key in ("host", "name", "scope"):
             return re.sub(r"[^,\s]+", lambda match: p.host(match[0]), plain)
         if key == "include":
-            return p.file(plain)
-        return p.words(plain)
+            # "-" before the name: the file may be missing
+            optional = "-" * plain.startswith("-")
+            return optional + p.file(plain.removeprefix("-"))
+        return p.path(plain) if plain.startswith("/") else p.words(plain)
 
     def _exports(self, text: str) -> str:
         def line(row: str) -> str | None:
@@ -1057,6 +1059,7 @@ _SECTIONS = frozenset(
         "statd",
         "lockd",
         "general",
+        "exports",
         "exportfs",
         "gssd",
         "svcgssd",
@@ -1119,6 +1122,22 @@ _KEYS = frozenset(
         "preferred-realm",
         "cancel-timed-out-upcalls",
         "apple-tls",
+        "allowed-enctypes",
+        "apply-root-cred",
+        "fh-key-file",
+        "force",
+        "idmap-verbosity",
+        "lift-grace",
+        "nfsv4",
+        "no-netlink",
+        "principal",
+        "retry-time",
+        "rootdir",
+        "rpc-verbosity",
+        "set-home",
+        "storagedir",
+        "upcall-timeout",
+        "verbosity",
     ]
 )
 _IP = {
