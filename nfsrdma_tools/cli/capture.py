@@ -138,6 +138,7 @@ def line(exchange: Exchange) -> str:
 
 
 def _print(path: Path) -> None:
+    from nfsrdma_tools.capture.examine import AGAIN
     from nfsrdma_tools.capture.follow import Follower, exchanges
 
     follower = Follower()
@@ -146,6 +147,11 @@ def _print(path: Path) -> None:
             print(printable(line(exchange)))
     if follower.dropped:
         print(f"nfsrdma: the capture lost {follower.dropped} messages", file=sys.stderr)
+    if follower.unfinished:
+        text = f"{path} ends in the middle of frame {follower.unfinished}"
+        print(f"nfsrdma: {printable(text)}", file=sys.stderr)
+    if follower.fault:
+        raise UserError(f"{path}: {follower.fault}", AGAIN)
 
 
 _Filter = Callable[["Message"], bool]
