@@ -7,6 +7,7 @@ import contextlib
 import os
 import select
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from typing import IO, NamedTuple
 
 from nfsrdma_tools.errors import CommandError, ProgramMissingError, UserError, printable
 
-__all__ = ["Result", "kill", "run", "stream"]
+__all__ = ["Result", "is_installed", "kill", "run", "stream"]
 
 _WATCH_SECONDS = 0.2
 _KILL_SECONDS = 5.0
@@ -128,6 +129,11 @@ def _running(
         for pipe in (process.stdout, process.stderr):
             if pipe:
                 pipe.close()
+
+
+def is_installed(program: str) -> bool:
+    """Whether ``run`` finds a program."""
+    return shutil.which(program, path=_environment(None)["PATH"]) is not None
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

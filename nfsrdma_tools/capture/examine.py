@@ -11,10 +11,12 @@ from nfsrdma_tools.capture.follow import Connection, Exchange, Follower, exchang
 from nfsrdma_tools.host.checks import Finding, Status
 from nfsrdma_tools.sizes import format_size
 
-__all__ = ["SLOW", "examine"]
+__all__ = ["AGAIN", "SLOW", "examine"]
 
 SLOW = 0.1
 """Seconds between Call and Reply beyond which ``examine`` warns."""
+AGAIN = "capture on the RDMA device (tcpdump -i mlx5_0), or with nfsrdma capture"
+"""The remedy for a capture without RDMA."""
 _SLOWEST = 3
 _DEFAULT_INLINE = 1024
 _REFUSED = {
@@ -58,11 +60,14 @@ def _whole(follower: Follower) -> Finding:
     if follower.other_messages:
         text += f", {follower.other_messages} Sends without RPC-over-RDMA"
     if not follower.rdma:
-        remedy = "capture on the RDMA device (tcpdump -i mlx5_0), or with nfsrdma capture"
-        return Finding("capture", "error", text, "packets of RoCE or InfiniBand", remedy)
+        return Finding("capture", "error", follower.fault, "packets of RoCE or InfiniBand", AGAIN)
+    if follower.unfinished:
+        text += f", the file ends in the middle of frame {follower.unfinished}"
     if follower.cut:
         text += f", {follower.cut} cut"
         return Finding("capture", "warning", text, "whole frames", "tcpdump -s 0")
+    if follower.unfinished:
+        return Finding("capture", "warning", text, "a whole file", "capture again")
     return Finding("capture", "ok", text)
 
 

@@ -14,14 +14,14 @@ from typing import BinaryIO, NamedTuple
 from nfsrdma_tools.errors import UserError
 
 __all__ = [
-    "ETHERNET", "INBOUND", "INFINIBAND", "OUTBOUND", "STATISTICS", "CapturedFrame", "Writer",
-    "frames",
+    "ETHERNET", "INBOUND", "INFINIBAND", "OUTBOUND", "STATISTICS", "UNFINISHED", "CapturedFrame",
+    "Writer", "frames",
 ]  # fmt: skip
 
 ETHERNET, INFINIBAND = 1, 247
 """Link types."""
-STATISTICS = -1
-"""In place of a link type: the frame is none, but has counts."""
+STATISTICS, UNFINISHED = -1, -2
+"""In place of a link type: the frame is none, but has counts; or the file ends within it."""
 INBOUND, OUTBOUND = 1, 2
 """Directions of a frame (epb_flags)."""
 
@@ -117,7 +117,8 @@ def frames(file: BinaryIO) -> Iterator[CapturedFrame]:
     """Yield the frames of a capture file.
 
     Raises UserError if it is no capture file, or where it is damaged.  A file that ends within a
-    block is read up to there: the program that wrote it was killed.
+    block is read up to there: the program that wrote it was killed.  The last frame is then
+    UNFINISHED.
     """
     magic = file.read(4)
     if magic in _PCAP:
@@ -130,20 +131,27 @@ def frames(file: BinaryIO) -> Iterator[CapturedFrame]:
 
 def _pcap(file: BinaryIO, order: str, units: int) -> Iterator[CapturedFrame]:
     rest = file.read(20)
-    if len(rest) < 20:
-        return
+    _check(len(rest) == 20, "the file ends in the middle of its header")
     # the upper bits of the link type are the length of a frame check sequence
     link = struct.unpack_from(f"{order}I", rest, 16)[0] & 0xFFFF
     number = 0
-    while len(head := file.read(16)) == 16:
-        seconds, fraction, captured, length = struct.unpack(f"{order}4I", head)
+    while head := file.read(16):
         number += 1
+        if len(head) < 16:
+            yield _unfinished(number)
+            return
+        seconds, fraction, captured, length = struct.unpack(f"{order}4I", head)
         _check(captured <= _LONGEST, f"frame {number} has {captured} bytes")
         data = file.read(captured)
         if len(data) < captured:
+            yield _unfinished(number)
             return
         time = seconds * 1_000_000_000 + fraction * (1_000_000_000 // units)
         yield CapturedFrame(number, time, link, data, length)
+
+
+def _unfinished(number: int) -> CapturedFrame:
+    return CapturedFrame(number, 0, UNFINISHED, b"", 0)
 
 
 class _Interface(NamedTuple):
@@ -168,11 +176,14 @@ class _PcapNg:
                 kind = _SECTION
             body = self._body(kind)
             if body is None:
-                return
+                break
             frame = self._read(kind, body)
             if frame:
                 yield frame
             head = self.file.read(4)
+        if head:
+            # of a frame, or of a block behind the last frame
+            yield _unfinished(self.number + 1)
 
     def _body(self, kind: int) -> bytes | None:
         size = self.file.read(4)

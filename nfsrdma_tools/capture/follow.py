@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from nfsrdma_tools.capture.files import STATISTICS, CapturedFrame
+from nfsrdma_tools.capture.files import ETHERNET, INFINIBAND, STATISTICS, UNFINISHED, CapturedFrame
 from nfsrdma_tools.capture.header import (
     DONE,
     ERR_VERS,
@@ -159,6 +159,9 @@ class Follower:
         self.dropped = 0
         self.other_messages = 0
         self.rejects = 0
+        self.unfinished = 0
+        """The frame within which the file ends; 0: it ends behind a frame."""
+        self._other_links: set[int] = set()
         self._streams: OrderedDict[tuple[str, str, int], _Stream] = OrderedDict()
         self._pending: OrderedDict[tuple[str, str, int], Exchange] = OrderedDict()
         self._requests: OrderedDict[tuple[str, int], str] = OrderedDict()
@@ -169,10 +172,15 @@ class Follower:
             # of all frames so far, so the counts in front of frames are part of it
             self.dropped = max(self.dropped, frame.dropped)
             return
+        if frame.link == UNFINISHED:
+            self.unfinished = frame.number
+            return
         self.frames += 1
         self.dropped += frame.dropped
         found = packet(frame.link, frame.data, frame.length)
         if found is None:
+            if frame.link not in (ETHERNET, INFINIBAND):
+                self._other_links.add(frame.link)
             return
         self.rdma += 1
         if len(found.payload) < found.length:
@@ -183,6 +191,16 @@ class Follower:
             self._acknowledge(found)
         else:
             yield from self._transport(frame, found)
+
+    @property
+    def fault(self) -> str:
+        """Why there is nothing to follow; "" if frames of RDMA were found."""
+        if self.rdma:
+            return ""
+        if self._other_links:
+            links = f"{ETHERNET} (Ethernet) or {INFINIBAND} (InfiniBand)"
+            return f"link type {min(self._other_links)} is not supported, expected {links}"
+        return f"no RDMA frame among {self.frames} frames"
 
     def rest(self) -> Iterator[Exchange]:
         """The Calls without a Reply."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 from nfsrdma_tools.cli.options import OneMount, option
+from nfsrdma_tools.cli.output import refuse_terminal
 from nfsrdma_tools.errors import UsageError, UserError, printable
 
 if TYPE_CHECKING:
@@ -89,8 +90,8 @@ def capture(
             raise UsageError("capture --read has no other options", "filter with tshark -Y")
         _print(read)
         return
-    if write == "-" and sys.stdout.isatty():
-        raise UsageError("a capture is no text for a terminal", "use -w FILE, or a pipe")
+    if write == "-":
+        refuse_terminal("a capture", "-w")
     from nfsrdma_tools.capture.probes import listening
 
     wanted = _filter(mount, client, xprt)
@@ -137,6 +138,7 @@ def line(exchange: Exchange) -> str:
 
 
 def _print(path: Path) -> None:
+    from nfsrdma_tools.capture.examine import AGAIN
     from nfsrdma_tools.capture.follow import Follower, exchanges
 
     follower = Follower()
@@ -145,6 +147,11 @@ def _print(path: Path) -> None:
             print(printable(line(exchange)))
     if follower.dropped:
         print(f"nfsrdma: the capture lost {follower.dropped} messages", file=sys.stderr)
+    if follower.unfinished:
+        text = f"{path} ends in the middle of frame {follower.unfinished}"
+        print(f"nfsrdma: {printable(text)}", file=sys.stderr)
+    if follower.fault:
+        raise UserError(f"{path}: {follower.fault}", AGAIN)
 
 
 _Filter = Callable[["Message"], bool]

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import os
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from nfsrdma_tools.cli.options import Json, argument, flag, host_name, option
-from nfsrdma_tools.cli.output import print_json
-from nfsrdma_tools.errors import UserError, printable
+from nfsrdma_tools.cli.output import print_json, refuse_terminal
+from nfsrdma_tools.errors import UsageError, UserError, printable
 
 __all__ = ["collect"]
 
@@ -22,7 +24,8 @@ def collect(
         Path | None,
         option(
             "FILE",
-            "File to write; must not exist (default: nfsrdma-HOST-TIME.tar.gz).",
+            "File to write, - for standard output; must not exist "
+            "(default: nfsrdma-HOST-TIME.tar.gz).",
             "--output",
             "-o",
         ),
@@ -41,27 +44,36 @@ def collect(
     """
     from nfsrdma_tools.host import bundle as bundles
 
+    to_output = output == Path("-")
+    if to_output and as_json:
+        raise UsageError("standard output cannot have both the bundle and JSON", "use -o FILE")
+    if to_output:
+        refuse_terminal("a bundle", "-o")
     bundle = bundles.collect(host_name(server))
     if anonymize:
         from nfsrdma_tools.host.anonymize import anonymized
 
         bundle = anonymized(bundle)
     path = output or _default(anonymize)
-    _write(path, bundle.archive())
+    if to_output:
+        sys.stdout.buffer.write(bundle.archive())
+    else:
+        _write(path, bundle.archive())
     left_out = [vars(entry) for entry in bundle.left_out]
     if as_json:
         count = len(bundle.files)
         withheld = {"withheld": bundle.withheld} if anonymize else {}
         print_json({"file": str(path), "files": count, "left_out": left_out, **withheld})
         return
-    print(f"wrote {printable(str(path))}: {len(bundle.files)} files")
+    say = partial(print, file=sys.stderr if to_output else sys.stdout)
+    say(f"wrote {'the bundle' if to_output else printable(str(path))}: {len(bundle.files)} files")
     for entry in bundle.left_out:
-        print(printable(f"  left out: {entry.what}: {entry.why}"))
+        say(printable(f"  left out: {entry.what}: {entry.why}"))
     if anonymize:
         count = sum(bundle.withheld.values())
-        print(f"  withheld: {count} values in {len(bundle.withheld)} files, see manifest.json")
+        say(f"  withheld: {count} values in {len(bundle.withheld)} files, see manifest.json")
     else:
-        print("  it has host names, addresses and paths; --anonymize replaces them")
+        say("  it has host names, addresses and paths; --anonymize replaces them")
 
 
 def _default(anonymous: bool) -> Path:

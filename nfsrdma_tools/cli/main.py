@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from nfsrdma_tools import __version__
-from nfsrdma_tools.cli.options import SectionedCommand, Verbose
+from nfsrdma_tools.cli.options import SectionedCommand, Verbose, refuse_empty_paths
 from nfsrdma_tools.cli.output import checked_output
 from nfsrdma_tools.errors import UserError, printable
 
@@ -119,6 +119,7 @@ def _load(name: str) -> Any:
     else:
         parent.command(name, cls=SectionedCommand)(command)
     group: Any = typer.main.get_command(parent)
+    refuse_empty_paths(group.commands[name])
     return group.commands[name]
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from nfsrdma_tools.errors import UsageError
+
 if TYPE_CHECKING:
     from nfsrdma_tools.host.machine import Machine
 
@@ -37,6 +39,7 @@ __all__ = [
     "option",
     "read_ahead_kb_option",
     "read_ahead_option",
+    "refuse_empty_paths",
     "rsize_option",
     "vers_option",
     "wsize_option",
@@ -115,6 +118,32 @@ class SectionedCommand(TyperCommand):
             if records:
                 with formatter.section(name):
                     formatter.write_dl(records)
+
+
+# not of typer: those that are no Path, because typer checks paths and hangs without the server
+_PATHS = ("DIR", "EXPORT", "FILE")
+
+
+def refuse_empty_paths(command: Any) -> None:
+    """Have a command, or all commands of a group, refuse "" as a path: Path("") is "."."""
+    for child in getattr(command, "commands", {}).values():
+        refuse_empty_paths(child)
+    for param in command.params:
+        if param.type.name == "path" or param.metavar in _PATHS:
+            param.callback = _refusing_empty(param.callback)
+
+
+def _refusing_empty(callback: Callable[..., Any] | None) -> Callable[..., Any]:
+    # Any: the classes of click, or of typer's own copy of click
+    def check(context: Any, param: Any, value: Any) -> Any:
+        given = context.get_parameter_source(param.name).name != "DEFAULT"
+        if given and "" in (value if isinstance(value, (list, tuple)) else [value]):
+            is_argument = param.param_type_name == "argument"
+            name = param.metavar.rstrip(".") if is_argument else param.opts[0]
+            raise UsageError(f"{name} is empty", "give a path; . is the current directory")
+        return callback(context, param, value) if callback else value
+
+    return check
 
 
 def _states_no_default(text: str) -> bool:

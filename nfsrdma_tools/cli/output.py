@@ -11,7 +11,7 @@ import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nfsrdma_tools.errors import UserError, printable
+from nfsrdma_tools.errors import UsageError, UserError, printable
 
 if TYPE_CHECKING:
     from nfsrdma_tools.files import FileChange
@@ -26,6 +26,7 @@ __all__ = [
     "print_json",
     "print_line",
     "print_table",
+    "refuse_terminal",
 ]
 
 SCHEMA_VERSION = 1
@@ -87,6 +88,12 @@ def _finish(descriptor: int) -> None:
             # a reader such as head(1) has enough
             sys.exit(128 + signal.SIGPIPE)
         raise
+
+
+def refuse_terminal(what: str, option: str) -> None:
+    """UsageError if standard output is a terminal, for a command that writes bytes to it."""
+    if sys.stdout.isatty():
+        raise UsageError(f"{what} is no text for a terminal", f"use {option} FILE, or a pipe")
 
 
 def print_json(facts: Mapping[str, object]) -> None:

@@ -9,6 +9,7 @@ searched for known names: a name that nobody thought of has no way out.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import gzip
 import json
@@ -19,9 +20,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from nfsrdma_tools.command import Result
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host import packet_filter
-from nfsrdma_tools.host.bundle import Bundle, LeftOut
+from nfsrdma_tools.host.bundle import NEEDS_ROOT, Bundle, LeftOut
+from nfsrdma_tools.host.checks.probe_requirements import NO_BCC
 from nfsrdma_tools.host.kernel_log import canonical
 from nfsrdma_tools.host.kernel_log import lines as log_lines
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
@@ -35,7 +37,7 @@ from nfsrdma_tools.host.machine import Recording
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfsd.configuration import version_order
 from nfsrdma_tools.host.pseudonyms import Pseudonyms
-from nfsrdma_tools.host.rdma.ports import Device, Link
+from nfsrdma_tools.host.rdma.ports import Device, Link, NoRdmaError
 from nfsrdma_tools.host.recorded import CUT
 from nfsrdma_tools.host.vocabulary import CONFIG, MODULES, OPTIONS, WORDS
 
@@ -43,6 +45,7 @@ __all__ = ["anonymized"]
 
 _Json = bool | int | float | str | list["_Json"] | dict[str, "_Json"] | None
 _STRERROR = frozenset(os.strerror(number) for number in range(1, 134))
+_OF_ERRNO = re.compile(f"({'|'.join(map(re.escape, sorted(_STRERROR, key=len, reverse=True)))})")
 
 
 def anonymized(bundle: Bundle) -> Bundle:
@@ -127,8 +130,7 @@ class _Anonymizer:
                 facts={name: self._fact(name, value) for name, value in notes.facts.items()},
             ),
             left_out=[
-                LeftOut(self._what(one.what), one.why if one.why == CUT else p.words(one.why))
-                for one in bundle.left_out
+                LeftOut(self._what(one.what), self._reason(one.why)) for one in bundle.left_out
             ],
             withheld=withheld,
         )
@@ -152,6 +154,14 @@ class _Anonymizer:
     def _what(self, text: str) -> str:
         return self._p.file(text) if text.startswith("/") else self._p.word(text)
 
+    def _reason(self, text: str) -> str:
+        """Why something is left out; of another error its kind, without its text."""
+        if text in (CUT, NEEDS_ROOT):
+            return text
+        self._dropped()
+        kind = max((one for one in _STRERROR if one in text), key=len, default="")
+        return f"the reader failed: {kind}" if kind else "the reader failed"
+
     def _fact(self, name: str, value: str) -> str:
         if name == "module build":
             return self._module_path(value)
@@ -159,7 +169,10 @@ class _Anonymizer:
 
     def _links(self, notes: Recording) -> list[Link] | UserError | None:
         if isinstance(notes.links, UserError):
-            return UserError(self._sentence(notes.links.message), "")
+            if not isinstance(notes.links, NoRdmaError):
+                self._dropped()
+                return UserError("the list of RDMA links failed")
+            return NoRdmaError(_one_of(notes.links.reason, _STRERROR) or "withheld")
         if notes.links is None:
             return None
         return [self._rdma_link(link) for link in notes.links]
@@ -537,8 +550,10 @@ class _Anonymizer:
         if key in ("host", "name", "scope"):
             return re.sub(r"[^,\s]+", lambda match: p.host(match[0]), plain)
         if key == "include":
-            return p.file(plain)
-        return p.words(plain)
+            # "-" before the name: the file may be missing
+            optional = "-" * plain.startswith("-")
+            return optional + p.file(plain.removeprefix("-"))
+        return p.path(plain) if plain.startswith("/") else p.words(plain)
 
     def _exports(self, text: str) -> str:
         def line(row: str) -> str | None:
@@ -714,11 +729,25 @@ class _Anonymizer:
             text = self._devinfo(printed)
         else:
             text = self._p.words(printed)
-        return result._replace(argv=argv, stdout=text, stderr=self._sentence(result.stderr))
+        said = self._traceback if argv[0] == "python3" else self._sentence
+        return result._replace(argv=argv, stdout=text, stderr=said(result.stderr))
 
     def _sentence(self, text: str) -> str:
-        """The message of a program, by its words."""
-        return self._p.words(text)
+        """The message of a program, by its words and by the texts of errno."""
+        return "".join(
+            part if part in _STRERROR else self._p.words(part) for part in _OF_ERRNO.split(text)
+        )
+
+    def _traceback(self, text: str) -> str:
+        """The last line of a traceback of Python: the exception, and its text if that is known."""
+        if not text.strip():
+            return ""
+        last = one_line(text)
+        name = last.partition(":")[0]
+        if last == NO_BCC:
+            return f"{last}\n"
+        self._dropped()
+        return f"{name}: withheld\n" if hasattr(builtins, name) else "withheld\n"
 
     def _module_path(self, path: str) -> str:
         parts = path.split("/")
@@ -1103,6 +1132,7 @@ _SECTIONS = frozenset(
         "statd",
         "lockd",
         "general",
+        "exports",
         "exportfs",
         "gssd",
         "svcgssd",
@@ -1165,6 +1195,22 @@ _KEYS = frozenset(
         "preferred-realm",
         "cancel-timed-out-upcalls",
         "apple-tls",
+        "allowed-enctypes",
+        "apply-root-cred",
+        "fh-key-file",
+        "force",
+        "idmap-verbosity",
+        "lift-grace",
+        "nfsv4",
+        "no-netlink",
+        "principal",
+        "retry-time",
+        "rootdir",
+        "rpc-verbosity",
+        "set-home",
+        "storagedir",
+        "upcall-timeout",
+        "verbosity",
     ]
 )
 _IP = {

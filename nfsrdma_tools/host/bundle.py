@@ -32,7 +32,7 @@ from nfsrdma_tools.host.nfs import fstab, mount_state, mountinfo, udev_rules, un
 from nfsrdma_tools.host.nfsd import serving
 from nfsrdma_tools.host.recorded import CUT, MANIFEST, to_facts
 
-__all__ = ["CONTENTS", "Bundle", "LeftOut", "collect"]
+__all__ = ["CONTENTS", "NEEDS_ROOT", "Bundle", "LeftOut", "collect"]
 
 _AT_ONCE = 16 << 10
 _MOST_READ = 64 << 20
@@ -224,6 +224,10 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("{run,var/run}/secrets/kubernetes.io/serviceaccount/namespace", _nothing),
 )
 """Patterns of files below the root, and which of their lines are kept; of GIDs, see _add_gids."""
+
+
+NEEDS_ROOT = "needs root"
+"""The reason of a file that this user may not read."""
 
 
 @dataclass(frozen=True)
@@ -425,7 +429,7 @@ def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> bool:
     try:
         data, whole = (b"", True) if keep is _nothing else _beginning(path)
     except PermissionError:
-        bundle.left_out.append(LeftOut(f"/{name}", "needs root"))
+        bundle.left_out.append(LeftOut(f"/{name}", NEEDS_ROOT))
         return True
     except OSError:
         # such as EINVAL for an attribute without a value

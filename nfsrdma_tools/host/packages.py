@@ -11,19 +11,21 @@ from nfsrdma_tools import files
 __all__ = ["install"]
 
 _HEADERS, _BCC, _NFS, _RPCRDMA = "headers", "bcc", "nfs-utils", "rpcrdma"
+_SERVER = "nfs-server"
 # prefixes of ID or ID_LIKE, the install command, the package names
 _FAMILIES = (
     (
         ("ubuntu",), "apt install",
         {
             _HEADERS: "linux-headers-{release}", _BCC: "python3-bpfcc", _NFS: "nfs-common",
-            _RPCRDMA: "linux-modules-extra-{release}",
+            _SERVER: "nfs-kernel-server", _RPCRDMA: "linux-modules-extra-{release}",
         },
     ),
     (
         ("debian",), "apt install",
         {
             _HEADERS: "linux-headers-{release}", _BCC: "python3-bpfcc", _NFS: "nfs-common",
+            _SERVER: "nfs-kernel-server",
             _RPCRDMA: "linux-image-{plain}, then boot it (cloud kernels lack rpcrdma)",
         },
     ),
@@ -31,20 +33,21 @@ _FAMILIES = (
         ("rhel", "fedora", "centos"), "dnf install",
         {
             _HEADERS: "kernel-devel-{release}", _BCC: "python3-bcc", _NFS: "nfs-utils",
-            _RPCRDMA: "kernel-modules-{release}",
+            _SERVER: "nfs-utils", _RPCRDMA: "kernel-modules-{release}",
         },
     ),
     (
         ("suse", "opensuse"), "zypper install",
         {
             _HEADERS: "kernel-default-devel", _BCC: "python3-bcc", _NFS: "nfs-client",
-            _RPCRDMA: "kernel-default (kernel-default-base lacks it)",
+            _SERVER: "nfs-kernel-server", _RPCRDMA: "kernel-default (kernel-default-base lacks it)",
         },
     ),
     (
         ("arch",), "pacman -S",
         {
-            _HEADERS: "linux-headers", _BCC: "python-bcc", _NFS: "nfs-utils", _RPCRDMA: "linux",
+            _HEADERS: "linux-headers", _BCC: "python-bcc", _NFS: "nfs-utils",
+            _SERVER: "nfs-utils", _RPCRDMA: "linux",
         },
     ),
 )  # fmt: skip
@@ -57,12 +60,13 @@ _ELSEWHERE = {
     _HEADERS: "install the headers of kernel {release}",
     _BCC: "install BCC's Python module",
     _NFS: "install nfs-utils",
+    _SERVER: "install nfs-utils with the NFS server",
     _RPCRDMA: "install the package that has module rpcrdma for kernel {release}",
 }
 
 
 def install(what: str, release: str = "", root: Path = Path("/")) -> str:
-    """The command that installs "bcc", "nfs-utils", or "headers" and "rpcrdma" of a release.
+    """The command for "bcc", "nfs-utils", "nfs-server", or "headers" and "rpcrdma" of a release.
 
     On an unknown distribution, or for a kernel of another one: a sentence that names what to
     install.

@@ -66,7 +66,7 @@ class Tunable:
             return self
         if not _HOST.fullmatch(ssh):
             hint = "name a host for ssh: --server-ssh HOST"
-            raise UserError(f"{self} is a tunable of another host, {server}", hint)
+            raise UsageError(f"{self} is a tunable of another host, {server}", hint)
         return replace(self, ssh=ssh)
 
     def __str__(self) -> str:

@@ -91,23 +91,23 @@ OPTIONS = _words(
     hide indirect insecure insecure_locks intr lazytime local_lock localports lock lookupcache mand
     max_connect maxproto mdconnect migration minorversion minproto mountaddr mounthost mountport
     mountproto mountvers namlen nconnect nfsvers no_acl no_all_squash no_auth_nlm no_pnfs
-    no_root_squash no_subtree_check no_wdelay noac noacl noalignwrite noatime noauto nocto nodev
-    nodiratime noexec noextend nofail nofsc nohide nointr nolock nolocks nomand nomigration noposix
-    nordirplus norelatime noresvport nosharecache nosoftreval nosuid notrunkdiscovery nouser offset
-    owner pconnect pgrp pipe_ino pnfs port posix proto rdirplus rdma relatime remoteports remount
-    resvport retrans retry ro root_squash rootcontext rsize rw sec seclabel secure secure_locks
-    security_label sharecache soft softerr softreval spread strictatime strictexpire subtree_check
-    suid sync sync_all tcp timeo timeout trunkdiscovery trunking udp user users v2 v3 v4 v4.0 v4.1
-    v4.2 vers wdelay write wsize x-systemd.automount x-systemd.device-timeout x-systemd.idle-timeout
-    x-systemd.mount-timeout xprtsec
+    no_root_squash no_subtree_check no_wdelay noac noacl noalignwrite noatime noauto nocrossmnt
+    nocto nodev nodiratime noexec noextend nofail nofsc nohide nointr nolock nolocks nomand
+    nomigration noposix nordirplus norelatime noresvport nosharecache nosoftreval nosuid
+    notrunkdiscovery nouser offset owner pconnect pgrp pipe_ino pnfs port posix proto rdirplus rdma
+    reexport relatime remoteports remount resvport retrans retry ro root_squash rootcontext rsize rw
+    sec seclabel secure secure_locks security_label sharecache sign_fh soft softerr softreval spread
+    strictatime strictexpire subtree_check suid sync sync_all tcp timeo timeout trunkdiscovery
+    trunking udp user users v2 v3 v4 v4.0 v4.1 v4.2 vers wdelay write wsize x-systemd.automount
+    x-systemd.device-timeout x-systemd.idle-timeout x-systemd.mount-timeout xprtsec
     """
 )
 """Options of nfs(5), mount(8), exports(5) and autofs."""
 _VALUES = _words(
     """
-    2 3 4 4.0 4.1 4.2 N Y all always auto default eager false flock gss kernel krb5 krb5i krb5p lazy
-    lkey lkeyi lkeyp mtls n no none null off on pos positive posix rdma rdma6 root spkm spkmi spkmp
-    sys tcp tcp6 tls true udp udp6 wait y yes
+    2 3 4 4.0 4.1 4.2 N Y all always auto auto-fsidnum default eager false flock gss kernel krb5
+    krb5i krb5p lazy lkey lkeyi lkeyp mtls n no none null off on pos positive posix
+    predefined-fsidnum rdma rdma6 root spkm spkmi spkmp sys tcp tcp6 tls true udp udp6 wait y yes
     """
 )
 _KERNEL = _words(

@@ -54,8 +54,7 @@ class Feed:
     """Delivers snapshots until ``stop``; ``failure`` is the error that ended it, if one did."""
 
     def __init__(self, options: FeedOptions, deliver: Deliver, failed: Callable[[], None]) -> None:
-        if options.replay and options.record:
-            raise UserError("--record and --replay exclude each other", "use only one of them")
+        _check(options)
         sets = options.probe_sets if options.probes else ()
         self.sampler = Sampler(options.interval, sets, options.machine)
         self._finder = EventFinder(options.patience)
@@ -134,8 +133,7 @@ def snapshots(options: FeedOptions, count: int | None = None) -> Iterator[Snapsh
 
     Raises UserError when the sampler fails or the recording cannot be read.
     """
-    if options.record and options.replay:
-        raise UsageError("--record and --replay exclude each other", "omit one of them")
+    _check(options)
     source = snapshot_json.read(options.replay) if options.replay else _sampled(options)
     return itertools.islice(source, count)
 
@@ -145,3 +143,8 @@ def _sampled(options: FeedOptions) -> Iterator[Snapshot]:
     with fed(options, waiting.put, lambda: waiting.put(None)):
         while snapshot := waiting.get():
             yield snapshot
+
+
+def _check(options: FeedOptions) -> None:
+    if options.record and options.replay:
+        raise UsageError("--record and --replay exclude each other", "omit one of them")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import ipaddress
 import json
 import os
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from nfsrdma_tools.cli import collect as command
 from nfsrdma_tools.command import Result
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.host import bundle as bundles
 from nfsrdma_tools.host import recorded
 from nfsrdma_tools.host.anonymize import anonymized
@@ -30,6 +31,7 @@ from nfsrdma_tools.host.kernel_log.sources import kernel_ring
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mounts
 from nfsrdma_tools.host.pseudonyms import Pseudonyms
+from nfsrdma_tools.host.rdma.ports import NoRdmaError
 
 FIELD = Path(__file__).parents[1] / "field"
 KEY = b"k" * 32
@@ -169,6 +171,134 @@ def test_the_file_is_new_and_private(
         command.collect(output=file)
     assert not (tmp_path / "elsewhere").exists()
     assert "--anonymize" in capsys.readouterr().out
+
+
+def test_a_bundle_goes_to_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(bundles, "collect", lambda _: Bundle(files={"etc/fstab": b""}))
+    monkeypatch.chdir(tmp_path)
+    command.collect(output=Path("-"))
+    said = capsysbinary.readouterr()
+    with tarfile.open(fileobj=io.BytesIO(said.out)) as tar:
+        assert "etc/fstab" in tar.getnames()
+    assert said.err.startswith(b"wrote the bundle: 1 files\n")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UsageError, match="both the bundle and JSON"):
+        command.collect(output=Path("-"), as_json=True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with pytest.raises(UsageError, match="a bundle is no text for a terminal"):
+        command.collect(output=Path("-"))
+
+
+def test_texts_of_the_program_stay_whole_in_an_anonymized_bundle() -> None:
+    traceback = (
+        'Traceback (most recent call last):\n  File "/home/kim/x.py", line 1, in <module>\n{}\n'
+    )
+    errors = {
+        "ModuleNotFoundError: No module named 'bcc'": "ModuleNotFoundError: No module named 'bcc'",
+        "AttributeError: module 'bcc' at kim has no BPF": "AttributeError: withheld",
+        "kim.Error: no": "withheld",
+    }
+    reasons = {
+        "needs root": "needs root",
+        recorded.CUT: recorded.CUT,
+        "cannot read the read-ahead of kim: [Errno 2] No such file or directory: '/kim'": (
+            "the reader failed: No such file or directory"
+        ),
+        "cannot parse mountstats: kim (report this kernel version)": "the reader failed",
+    }
+    for before, after in errors.items():
+        made = Bundle(left_out=[LeftOut("states", reason) for reason in reasons])
+        argv = ("python3", "-c", "import bcc")
+        # as a bundle notes it: "python3" for the interpreter of any path
+        said = Result(("/opt/kim/bin/python3.13", *argv[1:]), "", traceback.format(before), 1)
+        made.notes.programs[argv] = said
+        made.notes.links = NoRdmaError("Protocol not supported")
+        changed = anonymized(made)
+        result = changed.notes.programs[argv]
+        assert result
+        assert (result.argv, result.stderr) == (argv, f"{after}\n")
+        assert [one.why for one in changed.left_out] == list(reasons.values())
+        assert str(changed.notes.links) == str(made.notes.links)
+
+
+@pytest.mark.parametrize("error", [UserError("kim is away"), NoRdmaError("kim is away")])
+def test_an_unknown_error_of_links_leaves_no_text(error: UserError) -> None:
+    made = Bundle()
+    made.notes.links = error
+    assert "kim" not in repr(anonymized(made).notes.links)
+
+
+# exports(5) of nfs-utils 2.9.1, and what exportfs writes to etab
+EXPORT_OPTIONS = (
+    "secure insecure rw ro async sync no_wdelay wdelay nohide hide crossmnt nocrossmnt "
+    "no_subtree_check subtree_check sign_fh insecure_locks secure_locks no_auth_nlm auth_nlm "
+    "mountpoint mountpoint=/srv mp mp=/srv fsid=root fsid=0 nordirplus refer=/srv@localhost "
+    "replicas=/srv@localhost pnfs no_pnfs security_label reexport=auto-fsidnum "
+    "reexport=predefined-fsidnum root_squash no_root_squash all_squash no_all_squash anonuid=65534 "
+    "anongid=65534 acl no_acl sec=sys:krb5:krb5i:krb5p xprtsec=none:tls:mtls"
+)
+# nfs.conf(5) and the nfs.conf of nfs-utils 2.9.1
+NFS_CONF = {
+    "general": "pipefs-directory",
+    "exports": "rootdir",
+    "exportd": "debug manage-gids threads cache-use-ipaddr ttl state-directory-path no-netlink",
+    "nfsd": "debug threads min-threads host scope port grace-time lease-time udp tcp vers3 vers4 "
+    "vers4.0 vers4.1 vers4.2 rdma rdma-port fh-key-file",
+    "mountd": "debug manage-gids descriptors port threads reverse-lookup cache-use-ipaddr ttl "
+    "state-directory-path ha-callout apply-root-cred no-netlink",
+    "statd": "debug port outgoing-port name state-directory-path ha-callout no-notify",
+    "lockd": "port udp-port",
+    "sm-notify": "debug force retry-time outgoing-port outgoing-addr lift-grace",
+    "gssd": "verbosity rpc-verbosity use-memcache use-machine-creds use-gss-proxy avoid-dns "
+    "allowed-enctypes context-timeout rpc-timeout keytab-file cred-cache-directory "
+    "preferred-realm set-home upcall-timeout cancel-timed-out-upcalls",
+    "svcgssd": "principal verbosity rpc-verbosity idmap-verbosity",
+    "exportfs": "debug",
+    "nfsdcld": "debug storagedir",
+    "nfsdcltrack": "debug storagedir",
+    "nfsrahead": "nfs nfs4 nfsv4 default",
+}
+
+
+def test_all_options_of_exports_stay() -> None:
+    options = EXPORT_OPTIONS.replace(" ", ",")
+    made = Bundle(files={
+        "etc/exports": f"/srv *({options})\n".encode(),
+        "var/lib/nfs/etab": f"/srv\t*({options})\n".encode(),
+    })  # fmt: skip
+    changed = anonymized(made)
+    assert changed.files == made.files
+    assert changed.withheld == {}
+
+
+def test_all_keys_of_nfs_conf_stay() -> None:
+    lines = []
+    for section, keys in NFS_CONF.items():
+        lines += [f"[{section}]", *(f"{key}=1" for key in keys.split())]
+    made = Bundle(files={"etc/nfs.conf": ("\n".join(lines) + "\n").encode()})
+    said = anonymized(made).files["etc/nfs.conf"].decode().split("\n")[:-1]
+    # the values of some keys are names
+    named = ("host=", "scope=", "name=")
+    assert [one for one in said if not one.startswith(named)] == [
+        one for one in lines if not one.startswith(named)
+    ]
+    assert [one.partition("=")[0] for one in said] == [one.partition("=")[0] for one in lines]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("-/etc/kim", "-/etc/dir-1"),
+        ("/etc/kim.conf", "/etc/file-1.conf"),
+        ('"-/etc/nfs.conf.local"', '"-/etc/nfs.conf.local"'),
+    ],
+)
+def test_an_include_of_nfs_conf_keeps_its_form(value: str, expected: str) -> None:
+    made = Bundle(files={"etc/nfs.conf": f"[nfsd]\ninclude={value}\n".encode()})
+    said = anonymized(made).files["etc/nfs.conf"].decode()
+    assert said == f"[nfsd]\ninclude={expected}\n"
 
 
 def test_the_summary_as_json(

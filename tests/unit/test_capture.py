@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
+from unit.forked import nfsrdma
 from wire import conversations, rdma2003, rdma5666, rpcrdma
 from wire.headers import CHUNKS, READS, WORDS, mutations
 from wire.rpcrdma import RefusedError
@@ -540,6 +541,49 @@ def test_commands_print_a_capture(file: Path) -> None:
     assert found.exit_code == 0
     names = {one["name"] for one in json.loads(found.output)["findings"]}
     assert names == {"capture", f"{conversations.CLIENT} to {conversations.SERVER}"}
+
+
+def pcap(link: int, *data: bytes) -> bytes:
+    """A pcap file with whole frames."""
+    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 0xFFFF, link)
+    return head + b"".join(struct.pack("<IIII", 0, 0, len(one), len(one)) + one for one in data)
+
+
+def printed_of(capture: bytes, folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "file").write_bytes(capture)
+    return nfsrdma("capture", "-r", "file", cwd=folder)
+
+
+def test_a_capture_that_ends_within_a_frame_is_read_up_to_there(tmp_path: Path) -> None:
+    data = [frame.data for frame in read(CAPTURE)]
+    for whole in (pcap(ETHERNET, *data), CAPTURE[: CAPTURE.index(data[-1]) + len(data[-1]) + 8]):
+        # behind the frame in front of the last one, and within the last one
+        end = whole.index(data[-1])
+        for cut in (end - 3, end + 1):
+            said = printed_of(whole[:cut], tmp_path)
+            assert (said.returncode, len(said.stdout.splitlines())) == (0, conversations.CALLS)
+            assert said.stderr == f"nfsrdma: file ends in the middle of frame {len(data)}\n"
+            found = examine.examine(frames(io.BytesIO(whole[:cut])))
+            assert found[0].status == "warning"
+            assert f"the file ends in the middle of frame {len(data)}" in found[0].found
+    for whole in (pcap(ETHERNET, *data), CAPTURE):
+        assert printed_of(whole, tmp_path).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("capture", "said"),
+    [
+        (pcap(147, b"user"), "file: link type 147 is not supported, expected 1 (Ethernet) or 247"),
+        (pcap(ETHERNET), "file: no RDMA frame among 0 frames"),
+        (pcap(ETHERNET, bytes(60), bytes(60)), "file: no RDMA frame among 2 frames"),
+        (pcap(ETHERNET)[:23], "the file ends in the middle of its header"),
+    ],
+    ids=["link-type", "no-frame", "no-rdma", "header"],
+)
+def test_a_capture_without_rdma_is_refused(capture: bytes, said: str, tmp_path: Path) -> None:
+    printed = printed_of(capture, tmp_path)
+    assert (printed.returncode, printed.stdout) == (1, "")
+    assert said in printed.stderr
 
 
 @pytest.mark.parametrize(

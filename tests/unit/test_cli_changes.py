@@ -92,6 +92,7 @@ class Nfsd:
 def nfsd(monkeypatch: pytest.MonkeyPatch) -> Nfsd:
     """An nfsd that a test can set, and that no test may change."""
     fake = Nfsd()
+    monkeypatch.setattr(serving, "_require_server", lambda: None)
     monkeypatch.setattr(serving, "_is_active", lambda: fake.active)
     monkeypatch.setattr(serving, "_starts_at_boot", lambda: fake.boot)
     monkeypatch.setattr(configuration, "requested", lambda: fake.asked)

@@ -12,7 +12,7 @@ from nfsrdma_tools.live.collect import namespace
 from nfsrdma_tools.live.feed import FeedOptions
 from nfsrdma_tools.live.prometheus.families import COLLECTORS, MOST_SERIES, NAMES
 from nfsrdma_tools.live.web import server
-from nfsrdma_tools.live.web.server import Address, Service
+from nfsrdma_tools.live.web.server import Address, Patient, Service
 from nfsrdma_tools.probes import probe_sets
 
 Called = list[tuple[FeedOptions, Service]]
@@ -123,3 +123,9 @@ def test_in_a_container_the_way_to_the_hosts_mounts_is_said(
     text = namespace.described_namespace()
     assert text.startswith("the mounts are those in /proc/self/mountinfo, mount namespace 7")
     assert ("--path.procfs" in text) == hint
+
+
+def test_the_page_of_the_exporter_has_its_limits() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/exporter.md").read_text()
+    limits = f"at most {Patient.most} connections, and a client has {Patient.patience:g} s"
+    assert limits in page

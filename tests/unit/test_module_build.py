@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools import __version__, module_source
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.host.kernel_modules import parse_modinfo
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module.build import build, checked_release, first_error
@@ -235,7 +235,7 @@ def test_switches_and_names_have_no_bounds() -> None:
     ],
 )
 def test_a_setting_the_module_does_not_take_is_refused(setting: str, words: str) -> None:
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(UsageError, match=words):
         checked([setting], parse_modinfo(INFO))
 
 

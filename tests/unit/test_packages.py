@@ -14,15 +14,27 @@ from nfsrdma_tools.probes import session
 RELEASE = "6.12.48+deb13-amd64"
 SYSTEMS = {
     "ID=debian\n": (
-        *("apt install", f"linux-headers-{RELEASE}", "python3-bpfcc", "nfs-common"),
+        *(
+            "apt install",
+            f"linux-headers-{RELEASE}",
+            "python3-bpfcc",
+            "nfs-common",
+            "nfs-kernel-server",
+        ),
         f"linux-image-{RELEASE}, then boot it (cloud kernels lack rpcrdma)",
     ),
     'ID=ubuntu\nID_LIKE="debian"\n': (
-        *("apt install", f"linux-headers-{RELEASE}", "python3-bpfcc", "nfs-common"),
+        *(
+            "apt install",
+            f"linux-headers-{RELEASE}",
+            "python3-bpfcc",
+            "nfs-common",
+            "nfs-kernel-server",
+        ),
         f"linux-modules-extra-{RELEASE}",
     ),
     'ID="rocky"\nID_LIKE="rhel centos fedora"\n': (
-        *("dnf install", f"kernel-devel-{RELEASE}", "python3-bcc", "nfs-utils"),
+        *("dnf install", f"kernel-devel-{RELEASE}", "python3-bcc", "nfs-utils", "nfs-utils"),
         f"kernel-modules-{RELEASE}",
     ),
     "ID=fedora\n": (
@@ -31,14 +43,21 @@ SYSTEMS = {
             f"kernel-devel-{RELEASE}",
             "python3-bcc",
             "nfs-utils",
+            "nfs-utils",
             f"kernel-modules-{RELEASE}",
         ),
     ),
     'ID="opensuse-leap"\nID_LIKE="suse opensuse"\n': (
-        *("zypper install", "kernel-default-devel", "python3-bcc", "nfs-client"),
+        *(
+            "zypper install",
+            "kernel-default-devel",
+            "python3-bcc",
+            "nfs-client",
+            "nfs-kernel-server",
+        ),
         "kernel-default (kernel-default-base lacks it)",
     ),
-    "ID=arch\n": ("pacman -S", "linux-headers", "python-bcc", "nfs-utils", "linux"),
+    "ID=arch\n": ("pacman -S", "linux-headers", "python-bcc", "nfs-utils", "nfs-utils", "linux"),
 }
 
 
@@ -53,7 +72,7 @@ def system(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Machine, tup
 
 def test_each_distribution_has_its_own_names(system: tuple[Machine, tuple[str, ...]]) -> None:
     machine, (command, *names) = system
-    wanted = ("headers", "bcc", "nfs-utils", "rpcrdma")
+    wanted = ("headers", "bcc", "nfs-utils", "nfs-server", "rpcrdma")
     found = [packages.install(name, RELEASE, machine.root) for name in wanted]
     assert found == [f"{command} {name}" for name in names]
 
@@ -61,7 +80,7 @@ def test_each_distribution_has_its_own_names(system: tuple[Machine, tuple[str, .
 def test_doctor_names_them(
     system: tuple[Machine, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine, (command, headers, bcc, nfs, _rpcrdma) = system
+    machine, (command, headers, bcc, nfs, *_) = system
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert [each.remedy for each in kernel.headers(machine)] == [f"{command} {headers}"]
     assert [each.remedy for each in nfs_mounts.utils(machine)] == [f"{command} {nfs}"]

@@ -11,7 +11,7 @@ import pytest
 from nfsrdma_tools import etab
 from nfsrdma_tools.cli import server as command
 from nfsrdma_tools.command import Result
-from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 from nfsrdma_tools.etab import Exported
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfsd import exports, nfsctl, serving
@@ -65,13 +65,44 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
     ["", "-x", "[abc]*", "a b", "a(rw)", "a,b", "a\nb", "#a", "a\\040b", '"a"', "$(id)", "ä"],
 )
 def test_a_client_that_is_no_client_is_refused(tmp_path: Path, client: str) -> None:
-    with pytest.raises(UserError, match="client"):
+    with pytest.raises(UsageError, match="client"):
         Export(tmp_path.resolve(), (client,)).check()
 
 
 @pytest.mark.parametrize(
-    "client", ["host", "*", "*.example.org", "10.0.0.0/24", "fe80::/10", "@group"]
+    ("client", "fault"),
+    [
+        ("10.0.0.0/255.0.255.0", "network"),
+        ("10.0.0.0/0.0.0.255", "'0.0.0.255' is not a netmask"),
+        ("10.0.0.0/33", "network"),
+        ("10.0.0.0/-1", "network"),
+        ("10.0.0.0/", "network"),
+        ("fd00::/129", "network"),
+        ("fd00::/ffff::", "network"),
+        ("999.1.1.1/8", "network"),
+        ("host/24", "network"),
+        ("*.example.org/24", "network"),
+        ("999.1.1.1", "address"),
+        ("10.0.0", "address"),
+        ("fd00:::1", "address"),
+        ("host:1", "address"),
+        ("@", "netgroup"),
+        ("@a/b", "netgroup"),
+    ],
 )
+def test_an_address_or_netgroup_out_of_range_is_refused(
+    tmp_path: Path, client: str, fault: str
+) -> None:
+    with pytest.raises(UsageError, match=f"client '{re.escape(client)}': .*{fault}.*man 5 exports"):
+        Export(tmp_path.resolve(), (client,)).check()
+
+
+@pytest.mark.parametrize(
+    "client",
+    ["host", "3com", "a.example.org", "*", "*.example.org", "10.0.0.*", "10.0.0.0/24", "fe80::/10",
+     "10.0.0.5/8", "10.0.0.0/255.0.0.0", "0.0.0.0/0", "::/0", "192.0.2.1", "fd00::1", "@group",
+     "gss/krb5p"],
+)  # fmt: skip
 def test_a_client_of_exports_5_is_taken(tmp_path: Path, client: str) -> None:
     Export(tmp_path.resolve(), (client,)).check()
 
@@ -79,6 +110,38 @@ def test_a_client_of_exports_5_is_taken(tmp_path: Path, client: str) -> None:
 def test_nobody_is_served_by_default(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no clients given"):
         Export(tmp_path.resolve(), ()).check()
+
+
+@pytest.mark.parametrize("path", ["/proc", "/proc/sys/kernel", "/sys", "/sys/kernel"])
+def test_a_pseudo_file_system_is_refused(path: str) -> None:
+    with pytest.raises(UsageError, match=f"'{path}' is on a pseudo file system, (proc|sysfs)"):
+        Export(Path(path), ("host",)).check()
+
+
+def test_a_host_without_an_nfs_server_is_refused_before_the_first_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFSRDMA_LIB", str(tmp_path / "lib"))
+    monkeypatch.setattr(serving, "is_installed", lambda _: False)
+    export, journal = Export(tmp_path.resolve(), ("client",)), Journal(tmp_path / "x.undo")
+    for request in (lambda: serving.enable(export, journal), lambda: serving.enabling(export)):
+        with pytest.raises(UserError, match="found no program exportfs"):
+            request()
+    assert not (tmp_path / "lib").exists()
+
+
+def test_a_kernel_without_nfsd_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "is_installed", lambda _: True)
+    argv = ("modinfo", "-0", "--", "nfsd")
+    recording = Recording()
+    recording.programs[argv] = Result(argv, "", "modinfo: ERROR: Module nfsd not found.", 1)
+    machine = Machine(tmp_path, recording=recording)
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/osrelease").write_text("6.12-cloud\n")
+    with pytest.raises(UserError, match=r"kernel 6\.12-cloud has no module nfsd"):
+        serving._require_server(machine)
+    (tmp_path / "sys/module/nfsd").mkdir(parents=True)
+    serving._require_server(machine)
 
 
 def test_the_options_are_safe_and_let_rdma_in(tmp_path: Path) -> None:

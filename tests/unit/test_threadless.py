@@ -224,6 +224,7 @@ def nfsd(tmp_path: Path, parameter: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """An nfsd that runs at boot and listens with our module; etab has what is exported."""
     monkeypatch.setenv("NFSRDMA_LIB", str(tmp_path / "lib"))
     monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path))
+    monkeypatch.setattr(serving, "_require_server", lambda: None)
     monkeypatch.setattr(serving, "CONF", tmp_path / "nfs.conf.d/nfsrdma.conf")
     monkeypatch.setattr(exports, "file_of", lambda path: tmp_path / f"{path.name}.exports")
     for name in ("_is_active", "_starts_at_boot", "_requests"):

@@ -66,6 +66,7 @@ def server(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Ser
         monkeypatch.setattr(module, "EXPORTS_D", folder)
     monkeypatch.setattr(etab, "ETAB", tmp_path / "etab")
     monkeypatch.setattr(etab, "EXPORTS", tmp_path / "exports")
+    monkeypatch.setattr(serving, "_require_server", lambda: None)
     monkeypatch.setattr(serving, "CONF", tmp_path / "conf.d/nfsrdma.conf")
     for name in ("listeners", "versions", "threads"):
         monkeypatch.setattr(nfsctl, name, partial(getattr(nfsctl, name), nfsd))

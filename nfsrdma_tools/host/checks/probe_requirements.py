@@ -13,11 +13,13 @@ from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.machine import Machine
 
-__all__ = ["bcc", "judge_bcc", "memlock"]
+__all__ = ["NO_BCC", "bcc", "judge_bcc", "memlock"]
 
 _ENOUGH_BYTES = 1 << 30
 # capabilities(7)
 _CAP_IPC_LOCK = 1 << 14
+NO_BCC = "ModuleNotFoundError: No module named 'bcc'"
+"""The last line that Python prints without bcc."""
 _IMPORT = "import bcc; bcc.BPF; print(bcc.__version__)"
 
 
@@ -44,7 +46,7 @@ def judge_bcc(status: int, stdout: str, stderr: str, root: Path = Path("/")) -> 
         )
     remedy = f"{get}, and a venv with --system-site-packages"
     found = one_line(stderr) or f"status {status}"
-    if found == "ModuleNotFoundError: No module named 'bcc'":
+    if found == NO_BCC:
         found = "this Python has no module bcc"
     return Finding("bcc", "warning", found, expected, remedy)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from nfsrdma_tools import module_source
 from nfsrdma_tools.command import Result, run
-from nfsrdma_tools.errors import UserError, one_line
+from nfsrdma_tools.errors import UsageError, UserError, one_line
 from nfsrdma_tools.host import kernel_modules, packages
 from nfsrdma_tools.lock import file_lock
 from nfsrdma_tools.module_source import CARD, OURS, Source
@@ -96,9 +96,9 @@ def all_cached(release: str, module: str = OURS) -> list[Path]:
 
 
 def checked_release(release: str) -> str:
-    """Check a kernel release; "" means the running one.  UserError if it cannot be a release."""
+    """Check a kernel release; "" means the running one.  UsageError if it cannot be a release."""
     if release and not _RELEASE.fullmatch(release):
-        raise UserError(f"{release!r} is not a kernel release", "write it as `uname -r` prints it")
+        raise UsageError(f"{release!r} is not a kernel release", "write it as `uname -r` prints it")
     return release or platform.release()
 
 

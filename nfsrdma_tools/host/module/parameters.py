@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.nfs.personality import PERSONALITIES, TABLE
 
@@ -82,24 +82,26 @@ def known(file: ModuleFile) -> dict[str, Parameter]:
 def checked(settings: Iterable[str], file: ModuleFile) -> dict[str, str]:
     """Parse ``name=value`` settings; returns the values as the kernel prints them.
 
-    UserError if ``file`` does not accept a setting.  A name may be empty, such as the server's.
+    UsageError if ``file`` does not accept a setting.  A name may be empty, such as the server's.
     """
     parameters, values = known(file), {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if name not in parameters:
             hint = f"use one of {', '.join(parameters)}"
-            raise UserError(f"the module has no parameter {name!r}", hint)
+            raise UsageError(f"the module has no parameter {name!r}", hint)
         empty = not value and parameters[name].kind != "charp"
         if not equals or empty or not _VALUE.fullmatch(value):
-            raise UserError(f"{setting!r} is not a setting", "write NAME=VALUE, such as credits=64")
+            raise UsageError(
+                f"{setting!r} is not a setting", "write NAME=VALUE, such as credits=64"
+            )
         if name == _TABLE:
             hint = f"use nfsrdma mount --personality, or write it to {TABLE} of the loaded module"
-            raise UserError(f"{name} is a table, which has no value at load", hint)
+            raise UsageError(f"{name} is a table, which has no value at load", hint)
         if not parameters[name].takes(value):
             default = parameters[name].default or "(empty)"
             hint = f"use {parameters[name].bounds}; the default is {default}"
-            raise UserError(f"{name}={value} is invalid", hint)
+            raise UsageError(f"{name}={value} is invalid", hint)
         values[name] = parameters[name].shown(value)
     return values
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nfsrdma_tools import files
 from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
+from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UsageError, UserError
 
 __all__ = ["blocks_for", "get_kb", "kb_for", "path_of", "set_kb", "verify"]
 
@@ -29,7 +29,7 @@ _TRIES = 3
 def kb_for(blocks: int, rsize: int) -> int:
     """The window in KiB for ``blocks`` of ``rsize`` bytes, rounded up to a page."""
     if blocks < 0 or rsize <= 0:
-        raise UserError(f"read-ahead of {blocks} blocks of {rsize} bytes is not possible")
+        raise UsageError(f"read-ahead of {blocks} blocks of {rsize} bytes is not possible")
     page = os.sysconf("SC_PAGE_SIZE")
     return -(-blocks * rsize // page) * page // 1024
 

@@ -7,6 +7,7 @@ in support/nfs/xio.c.  So ``render`` writes every byte that may be special as an
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import uuid
@@ -14,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools import etab
-from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 from nfsrdma_tools.etab import EXPORTS_D, Exported
+from nfsrdma_tools.host.nfs import mountinfo
 
 __all__ = [
     "Export",
@@ -28,9 +30,18 @@ __all__ = [
 
 _OPTIONS = ("sync", "root_squash", "no_subtree_check", "insecure")
 """Those of each export of ours."""
+_PSEUDO = frozenset((
+    "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts",
+    "devtmpfs", "efivarfs", "fusectl", "hugetlbfs", "mqueue", "nfsd", "proc", "pstore",
+    "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tracefs",
+))  # fmt: skip
+"""File systems that show or control the kernel, and have no files of users."""
 _HARMLESS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")
 # a host, network, wildcard or netgroup of exports(5), without characters that end the word
 _CLIENT = re.compile(r"[A-Za-z0-9*?@\[:][A-Za-z0-9.:/*?@_\[\]-]{0,254}")
+_NETGROUP = re.compile(r"@[A-Za-z0-9][A-Za-z0-9._-]*")
+# the security flavors that exports(5) once had as clients
+_FLAVORS = ("gss/krb5", "gss/krb5i", "gss/krb5p")
 
 
 @dataclass(frozen=True)
@@ -65,16 +76,16 @@ class Export:
         """UserError unless the export can be written safely and served."""
         _check_path(self.path)
         if not self.clients:
-            raise UserError(
+            raise UsageError(
                 "no clients given", "give the clients that may mount it: --client 192.0.2.0/24"
             )
         for client in self.clients:
-            if not _CLIENT.fullmatch(client):
-                raise UserError(
-                    f"client {client!r}: expected a host, a network or a wildcard",
-                    "see: man 5 exports",
-                )
-            etab.argument(client, os.fspath(self.path))
+            if fault := _fault(client):
+                raise UsageError(f"client {client!r}: {fault}", "see: man 5 exports")
+            try:
+                etab.argument(client, os.fspath(self.path))
+            except UserError as error:
+                raise UsageError(error.message, error.hint) from error
 
 
 def file_of(path: Path) -> Path:
@@ -127,19 +138,51 @@ def verify(export: Export, hint: str = "", table: Path | None = None) -> None:
             raise MismatchError(f"export {export.path}", wanted, shown or "no export", hint)
 
 
+def _fault(client: str) -> str:
+    """Why exportfs cannot export to ``client``; "" if it can."""
+    if not _CLIENT.fullmatch(client):
+        return "expected a host, a network or a wildcard"
+    if client.startswith("@"):
+        return "" if _NETGROUP.fullmatch(client) else "expected @ and the name of a netgroup"
+    name, slash, mask = client.partition("/")
+    try:
+        if slash and client not in _FLAVORS:
+            network = ipaddress.ip_network(client, strict=False)
+            # ipaddress also takes the inverse of a mask, 0.0.0.255
+            if "." in mask and str(network.netmask) != mask:
+                return f"{mask!r} is not a netmask"
+        # a name of a host has no colon, and its last label is no number (RFC 1123, section 2.1)
+        elif ":" in name or re.fullmatch(r"[0-9.]+", name):
+            ipaddress.ip_address(name)
+    except ValueError:
+        example = "a network such as 192.0.2.0/24" if slash else "an address such as 192.0.2.1"
+        return f"expected {example}"
+    return ""
+
+
 def _check_path(path: Path) -> None:
     text = os.fspath(path)
     if not text.isprintable() or "\\" in text:
         # mountd and the kernel pass paths as text: refuse characters that would be decoded twice
-        raise UserError(f"export path {text!r} has a backslash or control characters", "rename it")
+        raise UsageError(f"export path {text!r} has a backslash or control characters", "rename it")
     if not path.is_absolute():
-        raise UserError(f"export path {text!r}: expected an absolute path")
+        raise UsageError(f"export path {text!r}: expected an absolute path")
     if not path.is_dir():
         raise UserError(f"export path {text!r} is not a directory", "create it first")
     if path.resolve() != path:
         raise UserError(
             f"export path {text!r} resolves to {os.fspath(path.resolve())!r}", "give that path"
         )
+    if (fstype := _fstype(path)) in _PSEUDO:
+        what = f"export path {text!r} is on a pseudo file system, {fstype}"
+        raise UsageError(what, "export a directory with files")
+
+
+def _fstype(path: Path) -> str:
+    """The type of the file system of ``path``; "" if no mount has its device, as on btrfs."""
+    number = path.stat().st_dev
+    device = f"{os.major(number)}:{os.minor(number)}"
+    return next((entry.fstype for entry in mountinfo.read() if entry.device == device), "")
 
 
 def _escape(path: Path) -> str:

@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfsrdma_tools import etab, files, undo
-from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.command import is_installed, run
+from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 from nfsrdma_tools.etab import EXPORTS_D, Exported
+from nfsrdma_tools.host import kernel_modules, packages
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl, threadless
 from nfsrdma_tools.host.nfsd.configuration import Requested
@@ -169,7 +170,20 @@ def _check(export: Export, versions: tuple[str, ...], limit: int | None) -> None
     if limit is not None:
         threadless.check(limit)
     if unknown := set(versions) - set(_VERSIONS):
-        raise UserError(f"NFS version {min(unknown)!r}: expected one of {', '.join(_VERSIONS)}")
+        raise UsageError(f"NFS version {min(unknown)!r}: expected one of {', '.join(_VERSIONS)}")
+    _require_server()
+
+
+def _require_server(machine: Machine = LIVE) -> None:
+    """UserError unless nfs-utils' server and the kernel's nfsd are installed."""
+    if not is_installed("exportfs"):
+        what = "the NFS server is not installed: found no program exportfs"
+        raise UserError(what, packages.install("nfs-server", root=machine.root))
+    if machine.path("sys/module/nfsd").exists() or not is_installed("modinfo"):
+        return
+    if kernel_modules.on_disk("nfsd", machine) is None:
+        what = f"kernel {machine.release} has no module nfsd"
+        raise UserError(what, "boot a kernel with CONFIG_NFSD")
 
 
 def enabling(

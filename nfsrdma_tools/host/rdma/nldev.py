@@ -20,7 +20,7 @@ from pyroute2.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, nla, nlmsg
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nlsocket import NetlinkSocket
 
-from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 from nfsrdma_tools.host.rdma.ports import (
     NETLINK_RDMA,
     SOFT_KINDS,
@@ -372,12 +372,12 @@ def _type(kind: str) -> str:
 
 def _check_names(kind: str, name: str, netdev: str) -> None:
     if kind not in SOFT_KINDS:
-        raise UserError(f"link type {kind!r}: expected {', '.join(SOFT_KINDS)}")
+        raise UsageError(f"link type {kind!r}: expected {', '.join(SOFT_KINDS)}")
     # the kernel accepts any name without %; refuse those that are no file name or look like options
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}", name):
-        raise UserError(f"link name {name!r}: expected letters, digits, _ . : - (63 at most)")
+        raise UsageError(f"link name {name!r}: expected letters, digits, _ . : - (63 at most)")
     if not re.fullmatch(r"[^\s/%\x00-\x1f\x7f]{1,15}", netdev):
-        raise UserError(f"network device {netdev!r}: invalid name", "see: ip link")
+        raise UsageError(f"network device {netdev!r}: invalid name", "see: ip link")
 
 
 def _refused(what: str, error: NetlinkError) -> UserError:

@@ -37,7 +37,12 @@ _SYSFS = Path("/sys/class/infiniband")
 
 
 class NoRdmaError(UserError):
-    """ib_core is not loaded, or the kernel has none."""
+    """ib_core is not loaded, or the kernel has none; ``reason`` is the text of the errno."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        hint = "load the NIC's driver, or: modprobe ib_core; nfsrdma link add rxe0 --netdev DEVICE"
+        super().__init__(f"no RDMA link: ib_core is not loaded ({reason})", hint)
 
 
 def require_netlink() -> None:
@@ -47,9 +52,7 @@ def require_netlink() -> None:
     try:
         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA).close()
     except OSError as error:
-        hint = "load the NIC's driver, or: modprobe ib_core; nfsrdma link add rxe0 --netdev DEVICE"
-        message = f"no RDMA link: ib_core is not loaded ({error.strerror})"
-        raise NoRdmaError(message, hint) from error
+        raise NoRdmaError(error.strerror or str(error)) from error
 
 
 @dataclass(frozen=True)

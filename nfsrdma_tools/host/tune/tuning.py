@@ -384,7 +384,8 @@ def _kb(request: TuneRequest, mount: Mount | None) -> int | None:
         return request.read_ahead_kb
     rsize = request.rsize or (mount.rsize if mount else None)
     if rsize is None:
-        raise UserError(f"the rsize of {request.directory} is unknown", "give --rsize or mount it")
+        what = f"no NFS mount at {request.directory}, so its rsize is unknown"
+        raise UserError(what, "give --rsize or mount it")
     return readahead.kb_for(request.read_ahead, rsize)
 
 

@@ -29,7 +29,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.live.collect.namespace import mount_namespace
 from nfsrdma_tools.live.feed import FeedOptions, fed
 from nfsrdma_tools.live.prometheus.families import MOST_SERIES, NAMES
@@ -89,14 +89,14 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """The address in ``text``; UserError if it has another form."""
+    """The address in ``text``; UsageError if it has another form."""
     host, colon, port = text.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
     bracketed = host == f"[{bare}]"
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise UserError(f"--web.listen-address {text}: the port is missing or not a port", _FORM)
+        raise UsageError(f"--web.listen-address {text}: the port is missing or not a port", _FORM)
     if (":" in bare) != bracketed:
-        raise UserError(f"--web.listen-address {text}: only IPv6 addresses have brackets", _FORM)
+        raise UsageError(f"--web.listen-address {text}: only IPv6 addresses have brackets", _FORM)
     return Address(bare, int(port))
 
 
