@@ -131,7 +131,8 @@ def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> Tu
         was = old.read_ahead_was_kb if old else _read_ahead(mount)
         try:
             tuned = _plan(request, mount, was, root, _edit(old) if old else None)
-            _note_undo(old, tuned, mount, root, changes)
+            # a remount frees the device, which may be that of another mount by the undo
+            _note_undo(old, tuned, None if remount else mount, root, changes)
             if remount:
                 if mount and identity:
                     _note_mount(mount, identity, changes)
