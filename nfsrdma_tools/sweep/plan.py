@@ -24,6 +24,7 @@ from nfsrdma_tools.host.nfs.personality import (
     PERSONALITIES,
     default_vers,
 )
+from nfsrdma_tools.json_records import INVALID, fault, record
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sizes import format_size
 
@@ -322,9 +323,9 @@ class Plan:
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
         """The plan of ``to_json``; UserError when it is not one."""
         try:
-            return cls(**{name: _tuple(value) for name, value in data.items()})
-        except (TypeError, AttributeError) as error:
-            raise UserError(f"this is not a plan: {error}") from error
+            return record(cls, {name: _tuple(value) for name, value in data.items()})
+        except INVALID as error:
+            raise UserError(f"this is not a plan: {fault(error)}") from error
 
 
 _KB = 1 << 10

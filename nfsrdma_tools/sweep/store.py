@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.json_records import INVALID, fault
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.server_cpu import Sample, as_sample
 
@@ -271,8 +272,13 @@ class Store:
             yield
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self.path}: {error}", _hint(str(error))) from error
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise StoreError(f"{self.path}: {error}", "the store is damaged") from error
+        except StoreError:
+            raise
+        except UserError as error:
+            # of a plan: its hint is for the command line of a sweep
+            raise StoreError(f"{self.path}: {error.message}", "the store is damaged") from error
+        except INVALID as error:
+            raise StoreError(f"{self.path}: {fault(error)}", "the store is damaged") from error
 
 
 def environment_uid(facts: Mapping[str, str]) -> str:

@@ -120,3 +120,34 @@ def test_a_capture_does_not_follow_a_link(tmp_path: Path) -> None:
     ):
         pass
     assert victim.read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ("", "not JSON at line 1, column 1"),
+        ("{}", "'target' is missing"),
+        ("[]", "another type"),
+        ("null", "another type"),
+        ('{"target": "s:/e", "zqskey": 1}', "unknown key 'zqskey'"),
+        ('{"target": "s:/e", "runs": "x"}', "another type"),
+        ('{"target": "s:/e", "transports": []}', "no transports"),
+        pytest.param("[" * 100_000, "nested too deeply", id="deep"),
+    ],
+)
+def test_a_damaged_plan_is_one_line_with_the_name_of_the_store(
+    tmp_path: Path, plan: str, said: str
+) -> None:
+    path = store(tmp_path / "s.db")
+    db = sqlite3.connect(path)
+    with db:
+        db.execute("UPDATE plans SET plan = ?", (plan,))
+    db.close()
+    with pytest.raises(UserError) as error:
+        build.build(path, tmp_path / "report")
+    text = str(error.value)
+    assert text.startswith(f"{path}: ")
+    assert text.endswith("the store is damaged)")
+    assert said in text
+    assert error.value.status == 1
+    assert not any(word in text for word in ("__", "NoneType", "object has", "argument", "\n"))
