@@ -29,6 +29,7 @@ from nfsrdma_tools.files import opened_regular
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.rdma.ports import Device, Link, parse_links
 from nfsrdma_tools.host.rdma_routes import parse_routes
+from nfsrdma_tools.json_records import INVALID, fault, record
 
 if TYPE_CHECKING:
     import tarfile
@@ -68,6 +69,7 @@ _PROGRAMS = {
 }
 """Names of pasted outputs, and the programs whose output they are."""
 _NUMBERS = ("index", "port", "ports")
+_ERROR_PARTS = 2
 _MODINFO = re.compile(r"modinfo-([A-Za-z0-9_-]{1,55})")
 _RULE = re.compile(r"(?:(etc|run|usr-local-lib|usr-lib|lib)-udev-)?([\w.+-]{1,200}\.rules)")
 # "[root@node ~]# cat /etc/fstab" above what it prints, and the next prompt below
@@ -289,16 +291,20 @@ def _inside(parts: Sequence[str], target: str) -> str | None:
 
 
 def _recording(folder: Path) -> Recording:
-    manifest = _document(folder / MANIFEST, dict) or {}
+    with _read(MANIFEST):
+        manifest = _document(folder / MANIFEST, dict) or {}
     if manifest.get("format", FORMAT) != FORMAT:
         what = f"the bundle has format {manifest['format']!r}, expected {FORMAT}"
         raise UserError(what, "read it with the version of nfsrdma that wrote it")
-    try:
+    with _read(COMMANDS):
+        rows = _document(folder / COMMANDS, list) or []
+        programs = {tuple(row["argv"]): _result(row) for row in rows}
+    with _read(NETLINK):
+        links = _links(_document(folder / NETLINK, dict) or {})
+    with _read(MANIFEST):
         found = Recording(
-            programs={
-                tuple(row["argv"]): _result(row) for row in _document(folder / COMMANDS, list) or []
-            },
-            links=_links(_document(folder / NETLINK, dict) or {}),
+            programs=programs,
+            links=links,
             addresses=_addresses(manifest.get("addresses", {})),
             facts={str(name): str(value) for name, value in manifest.get("facts", {}).items()},
             complete=bool(manifest),
@@ -309,21 +315,25 @@ def _recording(folder: Path) -> Recording:
                 if row["why"] == CUT
             ),
         )
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        raise UserError(f"the bundle has an invalid document: {one_line(repr(error))}") from error
     _add_pasted(folder, found)
     return found
+
+
+@contextlib.contextmanager
+def _read(name: str) -> Iterator[None]:
+    """Raise UserError with the document's name if it has another form."""
+    try:
+        yield
+    except INVALID as error:
+        raise UserError(f"{name} of the bundle is invalid: {fault(error)}", _MAKE) from error
 
 
 def _document(path: Path, kind: type) -> Any:
     if not path.is_file():
         return None
-    try:
-        document = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path.name} of the bundle is not JSON: {one_line(str(error))}") from error
+    document = json.loads(path.read_bytes())
     if not isinstance(document, kind):
-        raise UserError(f"{path.name} of the bundle: expected a JSON {kind.__name__}")
+        raise ValueError(f"expected a JSON {'array' if kind is list else 'object'}")
     return document
 
 
@@ -333,25 +343,28 @@ def _result(row: dict[str, Any]) -> Result | None:
     argv, status = row["argv"], row["status"]
     texts = row["stdout"], row["stderr"], *argv
     if not isinstance(argv, list) or not isinstance(status, int):
-        raise TypeError(f"status {status!r} of {argv!r}")
+        raise ValueError(f"status {status!r} of {argv!r}")
     if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"an output of {argv!r} is no text")
+        raise ValueError(f"an output of {argv!r} is no text")
     return Result(tuple(argv), row["stdout"], row["stderr"], status)
 
 
 def _links(document: dict[str, Any]) -> list[Link] | UserError | None:
     if "rdma_error" in document:
-        message, hint = document["rdma_error"]
+        error = document["rdma_error"]
+        if not isinstance(error, list) or len(error) != _ERROR_PARTS:
+            raise ValueError(f"rdma_error is {error!r}, expected a message and a hint")
+        message, hint = error
         return UserError(str(message), str(hint))
     if "rdma_links" not in document:
         return None
     found = []
     for row in document["rdma_links"]:
-        device = Device(**row["device"])
-        found.append(Link(**{**row, "device": device}))
+        device = record(Device, row["device"])
+        found.append(record(Link, {**row, "device": device}))
         for name, value in (vars(found[-1]) | {"device": ""} | vars(device)).items():
             if not isinstance(value, int if name in _NUMBERS else str):
-                raise TypeError(f"{name} of an RDMA link is {value!r}")
+                raise ValueError(f"{name} of an RDMA link is {value!r}")
     return found
 
 

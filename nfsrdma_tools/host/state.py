@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.json_records import INVALID, fault, record
 from nfsrdma_tools.lock import host_lock
 
 __all__ = [
@@ -66,9 +67,9 @@ class StateFile(Generic[_T]):
             return None
         except PermissionError as error:
             raise UserError(f"cannot read {path}: {error.strerror}", "run this as root") from error
-        except (ValueError, TypeError, KeyError) as error:
+        except INVALID as error:
             hint = "correct it, or move it away: the changes that it records cannot be undone then"
-            raise UserError(f"{path} is damaged: {error}", hint) from error
+            raise UserError(f"{path} is damaged: {fault(error)}", hint) from error
 
     def save(self, state: _T | None, root: Path = Path("/")) -> None:
         """Write the file in one step; for None remove it, and its folder if that is empty then."""
@@ -163,11 +164,11 @@ class Tuned:
 def _server(row: dict[str, Any]) -> ServerState:
     lists = ("made", "versions", "listeners")
     values: dict[str, Any] = {key: tuple(row[key]) if key in lists else row[key] for key in row}
-    return ServerState(**values)
+    return record(ServerState, values)
 
 
 def _tuned(data: dict[str, Any]) -> list[Tuned]:
-    return [Tuned(**row) for row in data["mounts"]]
+    return [record(Tuned, row) for row in data["mounts"]]
 
 
 def _tuned_json(mounts: list[Tuned]) -> dict[str, Any]:
@@ -176,7 +177,7 @@ def _tuned_json(mounts: list[Tuned]) -> dict[str, Any]:
 
 module_state = StateFile(
     "module",
-    lambda row: ModuleState(**row),
+    lambda row: record(ModuleState, row),
     asdict,
     until_reboot=True,
     busy="another nfsrdma is changing modules",

@@ -38,6 +38,7 @@ LINK: dict[str, Any] = {
     "device": asdict(Device(0, "mlx5_0", 1, "ca", "roce", "mlx5", "", "")),
     "port": 1, "state": "ACTIVE", "physical_state": "LINK_UP", "netdev": "e0",
 }  # fmt: skip
+RESULT = {"argv": ["dmesg"], "status": 0, "stdout": "", "stderr": ""}
 
 
 def names(findings: list[Finding], status: str) -> list[str]:
@@ -265,27 +266,62 @@ def test_the_error_of_a_shell_is_no_output(
 
 
 @pytest.mark.parametrize(
-    ("name", "document"),
+    ("name", "document", "said"),
     [
-        ("commands.json", [{"argv": ["dmesg"], "status": "x", "stdout": "", "stderr": ""}]),
-        ("commands.json", [{"argv": ["dmesg"], "status": 1e999, "stdout": "", "stderr": ""}]),
-        ("commands.json", [{"argv": ["dmesg"], "status": 0, "stdout": [], "stderr": ""}]),
-        ("commands.json", [{"argv": "dmesg", "status": 0, "stdout": "", "stderr": ""}]),
-        ("commands.json", [3]),
-        ("manifest.json", {"facts": []}),
-        ("manifest.json", {"addresses": {"a": 3}}),
-        ("manifest.json", {"left_out": [3]}),
-        ("netlink.json", {"rdma_links": [{**LINK, "port": "1/.."}]}),
-        ("netlink.json", {"rdma_links": [{**LINK, "state": ["ACTIVE"]}]}),
-        ("netlink.json", {"rdma_links": [{**LINK, "device": {**LINK["device"], "name": 5}}]}),
+        ("commands.json", [{**RESULT, "status": "x"}], "status 'x' of ['dmesg']"),
+        ("commands.json", [{**RESULT, "status": 1e999}], "status inf of ['dmesg']"),
+        ("commands.json", [{**RESULT, "stdout": []}], "an output of ['dmesg'] is no text"),
+        ("commands.json", [{**RESULT, "argv": "dmesg"}], "status 0 of 'dmesg'"),
+        ("commands.json", [{**RESULT, "argv": 1}], "another type"),
+        ("commands.json", [{"argv": ["dmesg"], "status": 0, "stdout": ""}], "'stderr' is missing"),
+        ("commands.json", [3], "another type"),
+        ("commands.json", {}, "expected a JSON array"),
+        ("manifest.json", [], "expected a JSON object"),
+        ("manifest.json", {"facts": []}, "another type"),
+        ("manifest.json", {"addresses": {"a": 3}}, "another type"),
+        ("manifest.json", {"left_out": [3]}, "another type"),
+        ("netlink.json", {"rdma_error": ["a"]}, "rdma_error is ['a'], expected a message"),
+        ("netlink.json", {"rdma_links": [{**LINK, "port": "1/.."}]}, "port of an RDMA link"),
+        ("netlink.json", {"rdma_links": [{**LINK, "state": ["ACTIVE"]}]}, "state of an RDMA link"),
+        (
+            "netlink.json",
+            {"rdma_links": [{**LINK, "device": {**LINK["device"], "name": 5}}]},
+            "name of an RDMA link",
+        ),
+        ("netlink.json", {"rdma_links": [{**LINK, "x": 1}]}, "unknown key 'x'"),
     ],
 )
-def test_a_document_with_other_types_is_invalid(
-    name: str, document: object, tmp_path: Path
+def test_a_document_of_another_form_is_named_in_plain_words(
+    name: str, document: object, said: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(json.dumps(document))
-    with pytest.raises(UserError, match="invalid document"), recorded.opened(tmp_path):
+    text = error_of(tmp_path)
+    assert text.startswith(f"{name} of the bundle is invalid: ")
+    assert said in text
+    assert not any(word in text for word in ("Error", "NoneType", "iterable", "codec", "\n"))
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (b"", "not JSON at line 1, column 1"),
+        (b"{", "not JSON at line 1, column 2"),
+        (b"\xff\xfe\0", "not a text in UTF-8"),
+        pytest.param(b"[" * 100_000, "JSON is nested too deeply", id="deep"),
+    ],
+)
+@pytest.mark.parametrize("name", ["commands.json", "manifest.json", "netlink.json"])
+def test_a_document_that_is_no_json_is_named_in_plain_words(
+    name: str, document: bytes, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(document)
+    assert error_of(tmp_path).startswith(f"{name} of the bundle is invalid: {said}")
+
+
+def error_of(bundle: Path) -> str:
+    with pytest.raises(UserError) as error, recorded.opened(bundle):
         pass
+    return str(error.value)
 
 
 def test_no_text_of_a_bundle_leads_out_of_it(tmp_path: Path) -> None:

@@ -276,14 +276,29 @@ def test_the_state_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not (tmp_path / "lib").exists()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"made": [], "versions": [], "x": 1}', "\xff"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not JSON at line 1, column 1"),
+        ("[]", "'was_active' is missing"),
+        ("[1]", "another type"),
+        ("{}", "'was_active' is missing"),
+        ('{"made": [], "versions": [], "zqskey": 1}', "unknown key 'zqskey'"),
+        ("\xff", "not a text in UTF-8"),
+        pytest.param("[" * 100_000, "nested too deeply", id="deep"),
+    ],
+)
 def test_a_damaged_state_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
     monkeypatch.setenv("NFSRDMA_LIB", str(tmp_path))
-    (tmp_path / "server.json").write_text(text, encoding="latin-1")
-    with pytest.raises(UserError, match="damaged"):
+    path = tmp_path / "server.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(UserError) as error:
         server_state.load()
+    assert str(error.value).startswith(f"{path} is damaged: ")
+    assert said in error.value.message
+    assert not any(word in error.value.message for word in ("__", "argument", "codec", "\n"))
 
 
 def test_one_change_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
