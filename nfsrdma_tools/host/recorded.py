@@ -87,6 +87,7 @@ _MOST_HEADER = 64 << 10
 """Bytes of a header of pax or GNU tar, such as a long name."""
 _MOST_UNPACKED = _MOST_BYTES + _MOST_FILES * 1024
 """Bytes of an archive, with its headers."""
+_CUT_ARCHIVE = "it ends in the middle"
 _TOO_MUCH = f"more than {_MOST_FILES} files or {_MOST_BYTES >> 20} MiB"
 _MAKE = "make one with: nfsrdma collect -o FILE"
 _FEW = 16 << 10
@@ -132,7 +133,7 @@ class _Unpacked:
                     if not found:
                         break
         if self._unpacker is not None and not found and not self._unpacker.eof and self._count:
-            raise EOFError("it ends in the middle")
+            raise EOFError(_CUT_ARCHIVE)
         self._count += len(found)
         if self._count > _MOST_UNPACKED:
             raise UserError(_TOO_MUCH, _MAKE)
@@ -148,8 +149,19 @@ def _member() -> type[tarfile.TarInfo]:
 
         @classmethod
         def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-            """The member that a block describes; ReadError if it is a long header, or sparse."""
-            found = super().frombuf(buf, encoding, errors)
+            """The member that a block describes; ReadError if it is a long header, or sparse.
+
+            TarFile takes the end of the file, and an invalid block, for the end of the archive,
+            which is a block of zeros.
+            """
+            try:
+                found = super().frombuf(buf, encoding, errors)
+            except tarfile.HeaderError as error:
+                if len(buf) < tarfile.BLOCKSIZE:
+                    raise tarfile.ReadError(_CUT_ARCHIVE) from error
+                if any(buf):
+                    raise tarfile.ReadError(f"a header is invalid: {error}") from error
+                raise
             if found.type in _HEADERS and not 0 <= found.size <= _MOST_HEADER:
                 what = f"a header has {found.size} bytes, expected {_MOST_HEADER}"
                 raise tarfile.ReadError(what)

@@ -442,3 +442,37 @@ def test_an_archive_that_expands_is_one_line(what: str, tmp_path: Path) -> None:
     assert "neither a folder nor a bundle" in done.stdout or "more than" in done.stdout
     # KiB of this program: ru_maxrss is its parent's if that is larger
     assert int(done.stderr) < 256 << 10
+
+
+def plain_archive() -> bytes:
+    """Three members, the first with a long name, and the end that GNU tar and Python write."""
+    found = io.BytesIO()
+    with tarfile.open(fileobj=found, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for name in (f"etc/{'x' * 200}", "etc/fstab", "etc/hosts"):
+            info = member(name)
+            info.size = 700
+            tar.addfile(info, io.BytesIO(b"#" * info.size))
+    return found.getvalue()
+
+
+@pytest.mark.parametrize("size", range(0, len(plain_archive().rstrip(b"\0")) + 400, 256))
+def test_an_archive_that_was_cut_is_no_bundle(size: int, tmp_path: Path) -> None:
+    """An archive that ends between two members was cut, too: its end is a block of zeros."""
+    file = tmp_path / "bundle.tar"
+    file.write_bytes(plain_archive()[:size])
+    with pytest.raises(UserError) as error, recorded.opened(file):
+        pass
+    expected = ("it ends in the middle", "unexpected end of data", "empty file")
+    assert error.value.message.endswith(expected)
+
+
+def test_an_archive_with_a_damaged_header_is_no_bundle(tmp_path: Path) -> None:
+    whole = plain_archive()
+    file = tmp_path / "bundle.tar"
+    at = whole.index(b"etc/hosts")
+    file.write_bytes(whole[:at] + b"ETC" + whole[at + 3 :])
+    with pytest.raises(UserError, match="a header is invalid"), recorded.opened(file):
+        pass
+    file.write_bytes(whole)
+    with recorded.opened(file) as machine:
+        assert len(machine.read("etc/hosts")) == 700
