@@ -104,6 +104,8 @@ def opened(path: Path, server: str = "") -> Iterator[Machine]:
         else:
             copy.archive(path)
         copy.make_links()
+        if not any(Path(folder).iterdir()):
+            raise UserError(f"{path} is no bundle: it has no files", _MAKE)
         yield Machine(Path(folder), server, _recording(Path(folder)))
 
 
@@ -113,6 +115,8 @@ class _Unpacked:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._next = file.read(_FEW)
+        if not self._next:
+            raise EOFError("it is empty")
         packed = self._next[:2] == b"\x1f\x8b"
         self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16) if packed else None
         self._count = 0
@@ -224,6 +228,9 @@ class _Copy:
                     for count, member in enumerate(tar):
                         if count >= _MOST_FILES:
                             raise UserError(_TOO_MUCH, _MAKE)
+                        if member.size < 0:
+                            # by a header of pax, which frombuf does not see
+                            raise tarfile.ReadError(f"a member has {member.size} bytes")
                         if member.issym():
                             self._links.append((member.name, member.linkname))
                         elif member.isreg() and (data := tar.extractfile(member)):

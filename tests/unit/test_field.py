@@ -104,6 +104,7 @@ def test_no_file_of_this_host_is_read_through_a_link(
     if form == "folder":
         source = tmp_path / "source"
         (source / "etc").mkdir(parents=True)
+        (source / "etc/hosts").write_text("")
         (source / "etc/up").symlink_to(".")
         (source / "etc/fstab").symlink_to(target)
     else:
@@ -111,6 +112,7 @@ def test_no_file_of_this_host_is_read_through_a_link(
             tmp_path / "bundle.tar.gz",
             (member("etc/up", tarfile.SYMTYPE, "."), b""),
             (member("etc/fstab", tarfile.SYMTYPE, target), b""),
+            (member("etc/hosts"), b"# text\n"),
         )
     with recorded.opened(source) as machine:
         assert machine.text("etc/fstab") == ""
@@ -462,7 +464,7 @@ def test_an_archive_that_was_cut_is_no_bundle(size: int, tmp_path: Path) -> None
     file.write_bytes(plain_archive()[:size])
     with pytest.raises(UserError) as error, recorded.opened(file):
         pass
-    expected = ("it ends in the middle", "unexpected end of data", "empty file")
+    expected = ("it ends in the middle", "unexpected end of data") if size else "it is empty"
     assert error.value.message.endswith(expected)
 
 
@@ -476,3 +478,27 @@ def test_an_archive_with_a_damaged_header_is_no_bundle(tmp_path: Path) -> None:
     file.write_bytes(whole)
     with recorded.opened(file) as machine:
         assert len(machine.read("etc/hosts")) == 700
+
+
+@pytest.mark.parametrize("what", ["empty folder", "folder of folders", "zeros", "empty archive"])
+def test_no_files_are_no_bundle(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "bundle"
+    if "folder" in what:
+        (path / "etc" if "folders" in what else path).mkdir(parents=True)
+    elif what == "zeros":
+        path.write_bytes(bytes(1 << 17))
+    else:
+        with tarfile.open(path, "w:gz") as tar:
+            tar.addfile(member("../fstab"))
+    with pytest.raises(UserError) as error, recorded.opened(path):
+        pass
+    assert error.value.message == f"{path} is no bundle: it has no files"
+
+
+def test_a_member_of_negative_size_is_one_line(tmp_path: Path) -> None:
+    info = member("etc/fstab")
+    info.size = -5
+    path = tmp_path / "bundle"
+    path.write_bytes(info.tobuf(tarfile.PAX_FORMAT) + bytes(1024))
+    with pytest.raises(UserError, match="a member has -5 bytes"), recorded.opened(path):
+        pass
