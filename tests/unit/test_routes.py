@@ -432,3 +432,17 @@ def test_the_family_of_the_server_is_that_of_the_mount(tmp_path: Path) -> None:
         "route to nas",
         "route to nas (2001:db8::5)",
     ]
+
+
+@pytest.mark.parametrize("addresses", [{}, {"nas": []}])
+def test_a_mount_proves_the_route_to_a_name_without_an_address(
+    addresses: dict[str, list[str]], tmp_path: Path
+) -> None:
+    entry = "61 1 0:52 / /a rw - nfs4 nas:/a rw,vers=4.2,proto=rdma,addr=192.0.2.5\n"
+    write(tmp_path, "proc/self/mountinfo", entry)
+    write(tmp_path, "etc/fstab", "nas:/a /a nfs proto=rdma 0 0\nother:/a /b nfs proto=rdma 0 0\n")
+    host = machine(tmp_path, link(netdev="eth0"))
+    assert host.recording
+    host.recording.addresses.update(addresses)
+    found = [(one.name, one.status) for one in routes(host) if one.name.startswith("route")]
+    assert found == [("route to nas", "ok"), ("route to other", "unknown")]

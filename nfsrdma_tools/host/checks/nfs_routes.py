@@ -132,7 +132,7 @@ class _Routes:
             found = f"{host} has no IPv{version} address, but {addresses[0]}"
             remedy = f"request proto={netid}, or give the name an IPv{version} address"
             yield Finding(name, "error", found, f"an IPv{version} address", remedy)
-        else:
+        elif not self._has_judged(host, version):
             yield Finding(name, "unknown", f"{host} has no address now")
 
     def _has_judged(self, host: str, version: int) -> bool:
