@@ -775,7 +775,10 @@ def test_a_mount_that_is_not_there(
         ("server:/export/../export/.", "rw", [("ok", "as requested")]),
         # another name of the server: mountinfo has that of the first mount
         ("alias:/export", "rw", [("ok", "as requested")]),
-        ("unknown:/export", "rw", [("ok", "as requested")]),
+        ("unknown:/export", "rw", [("unknown", "whether unknown is the same server")]),
+        ("unknown:/export", "vers=3", [("unknown", "whether"), ("warning", "vers: ")]),
+        ("unknown:/old", "rw", [("warning", "source: server:/export; the definition changed")]),
+        ("alias:/old", "rw", [("warning", "source: server:/export; the definition changed")]),
         ("server:/old", "rw", [("warning", "source: server:/export; the definition changed")]),
         ("other:/export", "rw", [("warning", "source: server:/export; the definition changed")]),
         ("other:/export", "noauto", [("ok", "not mounted: server:/export is mounted there")]),

@@ -281,9 +281,14 @@ def _found_there(
 ) -> Iterator[Finding]:
     """Judge a definition whose mount point has NFS mounts, the topmost one last."""
     directory, top = _quoted(wanted.directory), here[-1]
-    own = [entry for entry in here if entry.is_nfs and _has_source(machine, wanted, entry)]
+    of_source = [
+        (entry, same)
+        for entry in here
+        if entry.is_nfs and (same := _same_source(machine, wanted, entry)) is not False
+    ]
+    own = [entry for entry, _ in of_source]
     if own:
-        yield from _compared(machine, wanted, own[-1], nfs)
+        yield from _compared(machine, wanted, own[-1], nfs, of_source[-1][1])
     elif not wanted.automatic:
         yield Finding(wanted.name, "ok", f"not mounted: {top.source} is mounted there")
     else:
@@ -296,35 +301,46 @@ def _found_there(
         yield Finding(wanted.name, "warning", found, "the NFS mount on top", remedy)
 
 
-def _has_source(machine: Machine, wanted: _Definition, entry: Entry) -> bool:
-    """Whether a mount may be of the source of a definition; a doubt counts as yes.
+def _same_source(machine: Machine, wanted: _Definition, entry: Entry) -> bool | None:
+    """Whether a mount is of the source of a definition; None if no address decides.
 
     Mounts by several names of a server share a superblock, and mountinfo has the first name.
     """
     asked, found = Target.of(wanted.source), Target.of(entry.source)
-    # mount.nfs uses the first of several hosts
-    host, other = (target.host.partition(",")[0] for target in (asked, found))
-    if host.lower() == other.lower():
-        paths = (posixpath.normpath(target.path.lstrip("/")) for target in (asked, found))
-        return len(set(paths)) == 1
+    paths = (posixpath.normpath(target.path.lstrip("/")) for target in (asked, found))
+    if len(set(paths)) > 1:
+        return False
+    host = _first_host(wanted.source)
+    if host.lower() == _first_host(entry.source).lower():
+        return True
     address = entry.options.get("addr", "").partition("%")[0]
     try:
         known = machine.addresses(host)
     except NotRecordedError:
-        return True
-    return not address or not known or address in known
+        return None
+    return address in known if address and known else None
+
+
+def _first_host(source: str) -> str:
+    # mount.nfs uses the first of several hosts
+    return Target.of(source).host.partition(",")[0]
 
 
 def _compared(
-    machine: Machine, wanted: _Definition, entry: Entry, nfs: _Clients
+    machine: Machine, wanted: _Definition, entry: Entry, nfs: _Clients, same: bool | None
 ) -> Iterator[Finding]:
-    """Compare what a definition requests with what is in effect."""
+    """Compare what a definition requests with what is in effect; ``same`` as of _same_source."""
+    if same is None:
+        host, other = map(_first_host, (wanted.source, entry.source))
+        found = f"source: {entry.source}; no address shows whether {host} is the same server"
+        remedy = f"compare: getent ahosts {_quoted(host)}; getent ahosts {_quoted(other)}"
+        yield Finding(wanted.name, "unknown", found, wanted.source, remedy)
     differences = list(_differences(machine, wanted.requested, entry, nfs))
     for status, found, expected, remedy in differences:
         directory = _quoted(entry.directory)
         again = f"umount {directory}; mount {directory}"
         yield Finding(wanted.name, status, found, expected, remedy or again)
-    if not differences:
+    if same and not differences:
         proto, vers = entry.options.get("proto", ""), entry.options.get("vers", "")
         shown = str(wanted.requested) or f"no transport named; {proto}, vers {vers}"
         yield Finding(wanted.name, "ok", f"mounted as requested: {shown}")
