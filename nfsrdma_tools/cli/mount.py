@@ -387,6 +387,7 @@ def _with_states(
     if required.keys().isdisjoint(requirements.OF_STATE):
         yield from ((mount, mount) for mount in chosen)
         return
+    why = "was not recorded" if machine.recording else "cannot be read"
     states = {_place(state.mount): state for state in mount_state.states(machine)}
     for mount in chosen:
         if _place(mount) not in states:
@@ -394,7 +395,7 @@ def _with_states(
         state = states[_place(mount)]
         for name in ("connections", "read_ahead_kb"):
             if name in required and getattr(state, name) is None:
-                raise UserError(f"{name} of {mount.directory} was not recorded")
+                raise UserError(f"{name} of {mount.directory} {why}")
         yield mount, state
 
 

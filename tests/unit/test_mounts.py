@@ -183,18 +183,24 @@ def test_a_mount_that_vanishes_is_not_listed(
     assert counted == ["read"]
 
 
-def test_what_cannot_be_read_of_a_mount_that_is_there_is_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def get_kb(_: str, __: Path) -> int:
-        raise UserError("read-ahead cannot be read")
-
-    line, text = LINE.format(id=41, device="0:41", where="/mnt/41"), STATS.format(where="/mnt/41")
-    monkeypatch.setattr(mountinfo, "read", lambda _: mountinfo.parse(line))
-    monkeypatch.setattr(mountstats, "read_all", lambda _: mountstats.parse(text))
-    monkeypatch.setattr(readahead, "get_kb", get_kb)
-    with pytest.raises(UserError, match="cannot be read"):
-        states()
+@pytest.mark.parametrize("text", [None, "", "much"])
+def test_a_mount_without_a_read_ahead_hides_no_other_one(tmp_path: Path, text: str | None) -> None:
+    """The kernel's files are there, but the read-ahead of one mount is missing or no number."""
+    proc, bdi = tmp_path / "proc/self", tmp_path / "sys/class/bdi"
+    proc.mkdir(parents=True)
+    numbers = (41, 42)
+    for name, line in (("mountinfo", LINE), ("mountstats", STATS)):
+        lines = (line.format(id=n, device=f"0:{n}", where=f"/mnt/{n}") for n in numbers)
+        (proc / name).write_text("".join(lines))
+    for number, kb in zip(numbers, (text, "1024"), strict=True):
+        (bdi / f"0:{number}").mkdir(parents=True)
+        if kb is not None:
+            (bdi / f"0:{number}/read_ahead_kb").write_text(f"{kb}\n")
+    found = states(Machine(tmp_path))
+    assert [(str(one.mount.directory), one.read_ahead_kb, one.connections) for one in found] == [
+        ("/mnt/41", None, 1),
+        ("/mnt/42", 1024, 1),
+    ]
 
 
 def test_a_mount_whose_optimistic_reads_pause_is_marked() -> None:

@@ -29,10 +29,10 @@ SPREAD = frozenset(
 class MountState(NamedTuple):
     """A mount, with the values that mountinfo lacks.
 
-    ``xprts`` are its connections, from mountstats, () if nobody recorded them; the same holds for
-    a ``read_ahead_kb`` of None.  ``shares_with`` are the mount points that use the same
-    connections.  ``transports`` are those of our module, for root only.  ``addresses`` is
-    the number of its connections by the server's address; None if it is unknown.
+    ``xprts`` are its connections, from mountstats, () if nobody recorded them.
+    ``read_ahead_kb`` is None if it cannot be read.  ``shares_with`` are the mount points that use
+    the same connections.  ``transports`` are those of our module, for root only.  ``addresses``
+    is the number of its connections by the server's address; None if it is unknown.
     """
 
     mount: Mount
@@ -86,7 +86,7 @@ class MountState(NamedTuple):
 def states(machine: Machine = LIVE) -> list[MountState]:
     """All NFS mounts with all values in effect; mounts that disappear meanwhile are left out.
 
-    Values that a recording lacks are unknown.
+    Values that a recording lacks, or that cannot be read, are unknown.
     """
     machine = machine.once()
     everything = mounts.mounts(machine)
@@ -95,15 +95,14 @@ def states(machine: Machine = LIVE) -> list[MountState]:
     ours = _our_transports(everything, machine)
     found = []
     for mount in everything:
-        try:
-            counted = counters.get(mount.directory)
-            if counted is None and machine.recording:
-                counted = MountStats(mount.directory, str(mount.target), mount.fstype)
-            if counted:
-                found.append(_state(mount, counted, sharing, ours, machine))
-        except UserError:
-            if mount in mounts.mounts(machine):
-                raise
+        counted = counters.get(mount.directory)
+        if counted is None and machine.recording:
+            counted = MountStats(mount.directory, str(mount.target), mount.fstype)
+        if counted:
+            found.append(_state(mount, counted, sharing, ours, machine))
+    if machine.recording is None and any(one.read_ahead_kb is None for one in found):
+        there = mounts.mounts(machine)
+        found = [one for one in found if one.read_ahead_kb is not None or one.mount in there]
     return found
 
 
@@ -145,8 +144,7 @@ def _read_ahead_kb(device: str, machine: Machine) -> int | None:
     try:
         return readahead.get_kb(device, machine.path("sys/class/bdi"))
     except UserError:
-        if machine.recording is None:
-            raise
+        # the other values of this mount, and the other mounts, can still be read
         return None
 
 
