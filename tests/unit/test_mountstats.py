@@ -190,6 +190,27 @@ def test_a_transport_nobody_knows_has_no_counters() -> None:
     assert (xprt.proto, xprt.counters) == ("pigeon", {})
 
 
+@pytest.mark.parametrize("odd", ["xprt:\trdma odd ", "xprt:\trdma 0 0 1 x "])
+def test_a_word_among_the_numbers_of_a_connection_hides_no_mount(odd: str) -> None:
+    text = (DATA / "mountstats-6.12.txt").read_text()
+    changed = text.replace("xprt:\trdma ", odd, 1)
+    assert changed != text
+    found, expected = parse(changed), parse(text)
+    assert [one.directory for one in found] == [one.directory for one in expected]
+    xprts = [xprt for one in found for xprt in one.xprts]
+    assert [xprt.counters for xprt in xprts].count({}) == 1
+    assert [xprt.proto for xprt in xprts] == [xprt.proto for one in expected for xprt in one.xprts]
+
+
+def test_an_error_names_the_mount_and_no_text_of_python() -> None:
+    text = (DATA / "mountstats-6.12.txt").read_text().replace("\tbytes:\t", "\tbytes:\tx ", 1)
+    with pytest.raises(UserError) as error:
+        parse(text)
+    (first, *_) = parse(text.replace("\tbytes:\tx ", "\tbytes:\t"))
+    expected = f"cannot parse mountstats: a line of {first.directory} has other columns"
+    assert error.value.message == expected
+
+
 @settings(deadline=None)
 @given(st.data())
 def test_a_broken_file_ends_in_one_clear_error(data: st.DataObject) -> None:

@@ -134,7 +134,8 @@ class Xprt(NamedTuple):
     """One connection: "tcp", "rdma" or "udp", and its columns by their names in the kernel.
 
     Times are in seconds, ``req_u``, ``bklog_u``, ``sending_u`` and ``pending_u`` are sums of
-    queue lengths, one sample per send.  An unknown transport has no counters.
+    queue lengths, one sample per send.  An unknown transport has no counters, and neither has a
+    line with a column that is no number.
     """
 
     proto: str
@@ -247,15 +248,14 @@ def _parsed(
     """The mounts, and their operations for the next reading."""
     found: list[MountStats] = []
     known: _Known = {}
-    try:
-        for record in _records(text, entries):
-            head, _, rest = record.below.partition("per-op statistics\n")
+    for record in _records(text, entries):
+        head, _, rest = record.below.partition("per-op statistics\n")
+        try:
             known[record.mount] = _operations(rest, before.get(record.mount))
             found.append(_stats(record, head, known[record.mount].by_name))
-    except (ValueError, TypeError) as error:
-        raise UserError(
-            f"cannot parse mountstats: {error}", "report this kernel version"
-        ) from error
+        except (ValueError, TypeError) as error:
+            what = f"cannot parse mountstats: a line of {record.mount[1]} has other columns"
+            raise UserError(what, "report this kernel version") from error
     return found, known
 
 
@@ -428,8 +428,12 @@ def _stats(record: _Record, lines: str, operations: dict[str, Operation]) -> Mou
 def _xprt(text: str) -> Xprt:
     proto, *values = text.split()
     names = COLUMNS.get(proto, ())
-    # a later kernel may add columns at the end, an earlier one may have fewer
-    return Xprt(proto, dict(zip(names, map(int, values), strict=False)))
+    try:
+        # a later kernel may add columns at the end, an earlier one may have fewer
+        return Xprt(proto, dict(zip(names, map(int, values), strict=False)))
+    except ValueError:
+        # a word among the numbers: which column is which is unknown
+        return Xprt(proto, {})
 
 
 def _operations(text: str, before: _Operations | None) -> _Operations:
