@@ -35,6 +35,8 @@ _CONTAINER = (
 """What podman, CRI-O, Docker, systemd and Kubernetes leave in a container."""
 
 
+_MOST_IN_RELEASE = 64
+"""__NEW_UTS_LEN in include/uapi/linux/utsname.h."""
 _Read = TypeVar("_Read")
 
 
@@ -143,16 +145,23 @@ class Machine:
 
     def missing(self, error: FileNotFoundError) -> str:
         """The text of an error about a file below the root, with the file's name on that host."""
-        name = Path(str(error.filename))
-        if name.is_relative_to(self.root):
-            name = "/" / name.relative_to(self.root)
+        name = self._name_of(error)
         return f"{name} does not exist" if self.live else f"{name} was not recorded"
+
+    def unreadable(self, error: OSError) -> str:
+        """The text of another error about a file below the root, with that name."""
+        what = f"cannot read {self._name_of(error)}: " if error.filename else ""
+        return f"{what}{error.strerror or error}"
+
+    def _name_of(self, error: OSError) -> Path:
+        name = Path(str(error.filename))
+        return "/" / name.relative_to(self.root) if name.is_relative_to(self.root) else name
 
     @property
     def release(self) -> str:
         """The running kernel's release, a part of paths.  UserError if it cannot be one."""
         text = self.kernel_text("proc/sys/kernel/osrelease").strip()
-        if "/" in text or "\0" in text:
+        if "/" in text or "\0" in text or len(text) > _MOST_IN_RELEASE:
             raise UserError(f"{text[:80]!r} is no release of a kernel")
         return text
 

@@ -1160,6 +1160,24 @@ def test_a_check_that_fails_is_unknown(machine: Machine, error: Exception, words
     assert words in second.found
 
 
+def test_a_file_that_cannot_be_read_has_its_name_on_that_host(machine: Machine) -> None:
+    (machine.root / "etc").mkdir(exist_ok=True)
+    (machine.root / "etc/fstab").symlink_to("fstab")
+    (found,) = carry_out("fstab", checks.mount_definitions.requested, machine)
+    expected = "cannot read /etc/fstab: Too many levels of symbolic links"
+    assert (found.status, found.found) == ("unknown", expected)
+
+
+@pytest.mark.parametrize("release", ["9" * 3000, "x y z\n" * 3000], ids=["digits", "lines"])
+def test_a_long_release_is_none_of_a_kernel(machine: Machine, release: str) -> None:
+    write(machine.root, "proc/sys/kernel/osrelease", release)
+    found = {one.name: one for one in examine(machine)}
+    for name in ("kernel", "headers"):
+        assert found[name].status == "unknown"
+        assert "is no release of a kernel" in found[name].found
+        assert len(found[name].found) < 200
+
+
 def test_an_empty_tree_crashes_no_check(tmp_path: Path) -> None:
     found = examine(Machine(root=tmp_path))
     assert len(found) >= len(CHECKS) - 5

@@ -46,6 +46,8 @@ def carry_out(name: str, check: Check, machine: Machine) -> list[Finding]:
         found.append(Finding(name, "unknown", "needs root", remedy="run this as root"))
     except FileNotFoundError as error:
         found.append(Finding(name, "unknown", machine.missing(error)))
+    except OSError as error:
+        found.append(Finding(name, "unknown", one_line(machine.unreadable(error))))
     except UserError as error:
         found.append(Finding(name, "unknown", one_line(error.message), remedy=error.hint))
     except Exception as error:
