@@ -406,7 +406,7 @@ def test_a_mount_has_the_transport_that_its_definition_requests(
 def test_a_definition_that_cannot_be_read_hides_no_mount(
     reader: HostReader, tmp_path: Path
 ) -> None:
-    """Of another user's host, /proc/1/root cannot be read; here, a folder stands in for fstab."""
+    """A container may not read /proc/1/root; here, a folder stands in for fstab."""
     (tmp_path / "etc/fstab").unlink()
     (tmp_path / "etc/fstab").mkdir()
     now = Readings()
