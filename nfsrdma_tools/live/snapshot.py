@@ -178,7 +178,7 @@ class Mount:
     fstype: str = "nfs"
     transport: str = ""
     asked: str = ""
-    """The transport that fstab or the port in the mount's options requests; "" if neither does."""
+    """The transport that fstab, a mount unit or the port in the mount's options requests, or ""."""
     vers: str = ""
     rsize: int = 0
     wsize: int = 0

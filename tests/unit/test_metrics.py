@@ -420,6 +420,48 @@ def test_each_alert_is_tested_with_and_without_its_fault() -> None:
     assert any(set(series["values"]) <= set("0x4") for series in ports)
 
 
+VOLUME = "/var/lib/kubelet/pods/4b1f/volumes/kubernetes.io~csi/scratch/mount"
+
+
+def test_the_rules_of_the_page_select_mounts_over_tcp() -> None:
+    text = (MONITORING.parents[1] / "docs/how-to/rdma-in-use.md").read_text()
+    (block,) = re.findall(r"```yaml\n(groups:.*?)```", text, re.DOTALL)
+    rules = yaml.safe_load(block)["groups"][0]["rules"]
+    metrics = Metrics()
+    metrics.add(
+        snapshot(
+            mounts=(
+                mount(VOLUME, device="0:1", target="other:/x", transport="tcp"),
+                mount(VOLUME.replace("scratch", "fast"), device="0:2"),
+                mount("/home/anna", device="0:3", target="other:/home/anna", transport="tcp"),
+                mount("/mnt/data", device="0:4", transport="tcp"),
+                mount("/mnt/other", device="0:5", target="other:/y", transport="tcp"),
+            )
+        )
+    )
+    assert {rule["alert"]: selected(rule["expr"], metrics) for rule in rules} == {
+        "VolumeOverTcp": {"/mnt/data"},
+        "PathOverTcp": {VOLUME, "/home/anna"},
+    }
+
+
+def selected(expression: str, metrics: Metrics) -> set[str]:
+    """The mounts of the series that a selector matches; regular expressions match a whole value."""
+    match = re.fullmatch(r"(\w+)\{(.+)\} == 1", expression)
+    assert match
+    wanted = re.findall(r'(\w+)(=~?)"([^"]*)"', match[2])
+    return {
+        labels["mount"]
+        for (name, pairs), value in samples(metrics).items()
+        if name == match[1] and value == 1
+        for labels in [dict(pairs)]
+        if all(
+            re.fullmatch(pattern if operation == "=~" else re.escape(pattern), labels[label])
+            for label, operation, pattern in wanted
+        )
+    }
+
+
 def test_the_manifest_of_kubernetes_names_options_and_folders_that_exist() -> None:
     (document,) = yaml.safe_load_all((MONITORING / "daemonset.yml").read_text())
     pod = document["spec"]["template"]["spec"]

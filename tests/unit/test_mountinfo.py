@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mountinfo
-from nfsrdma_tools.host.nfs.fstab import asked_transports, find
+from nfsrdma_tools.host.nfs.fstab import find, nfs_lines, transport
 from nfsrdma_tools.host.nfs.mountinfo import (
     at,
     canonical,
@@ -70,7 +70,9 @@ def test_bytes_beyond_ascii_are_one_name_in_fstab(written: str) -> None:
     line = f"server:/x\t/mnt/{written}\u00a0a nfs  proto=rdma 0 0\n"
     directory = Path("/mnt/für\u00a0a")
     assert unescape(f"/mnt/{written}\u00a0a") == str(directory)
-    assert asked_transports(line) == {directory: "rdma"}
+    assert [(one.directory, transport(one.options)) for one in nfs_lines(line)] == [
+        (directory, "rdma")
+    ]
     assert find(line, directory) == line.rstrip("\n")
     # Ansible's module runs without this package, and has a copy
     definition = runpy.run_path(str(PLUGINS / "module_utils/definition.py"))
@@ -78,7 +80,7 @@ def test_bytes_beyond_ascii_are_one_name_in_fstab(written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "transport"),
+    ("options", "expected"),
     [
         ("defaults", "tcp"),
         ("udp", "udp"),
@@ -91,8 +93,9 @@ def test_bytes_beyond_ascii_are_one_name_in_fstab(written: str) -> None:
         ('context="a:c1,udp"', "tcp"),
     ],
 )
-def test_the_transport_of_a_line_is_the_one_that_mount_uses(options: str, transport: str) -> None:
-    assert asked_transports(f"server:/x /mnt nfs {options} 0 0\n") == {Path("/mnt"): transport}
+def test_the_transport_of_a_line_is_the_one_that_mount_uses(options: str, expected: str) -> None:
+    (line,) = nfs_lines(f"server:/x /mnt nfs {options} 0 0\n")
+    assert transport(line.options) == expected
 
 
 def test_links_are_followed_up_to_a_mount_that_may_hang(tmp_path: Path) -> None:

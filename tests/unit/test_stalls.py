@@ -89,10 +89,10 @@ def test_credits_all_used_for_a_while() -> None:
     assert not any(map(finder.add, full[:2]))
 
 
-def test_another_transport_than_fstab_asks_for() -> None:
+def test_another_transport_than_the_requested_one() -> None:
     finder = EventFinder()
     (event,) = finder.add(changed(1, asked="rdma", transport="tcp"))
-    assert event.what == "fstab requests rdma, the mount uses tcp"
+    assert event.what == "transport: requested rdma, got tcp"
     assert finder.add(changed(2, asked="rdma", transport="tcp")) == ()
     assert finder.add(changed(3, asked="rdma", transport="nfsrdma")) == ()
 

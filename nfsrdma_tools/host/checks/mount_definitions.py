@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from nfsrdma_tools import files
 from nfsrdma_tools.host import kernel_faults
 from nfsrdma_tools.host.checks import nfs_mounts, rdma_links
 from nfsrdma_tools.host.checks.finding import Finding, Status
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
-from nfsrdma_tools.host.nfs import fstab, mountinfo, mounts, sharing, units
+from nfsrdma_tools.host.nfs import definitions, fstab, mountinfo, mounts, sharing, units
+from nfsrdma_tools.host.nfs.definitions import Definition
 from nfsrdma_tools.host.nfs.fstab import RequestedOptions
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 from nfsrdma_tools.host.nfs.target import Target
@@ -26,7 +24,6 @@ from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT
 __all__ = ["referrals", "requested"]
 
 _Difference = tuple[Status, str, str, str]
-_GENERATED = f"/{units.GENERATED}/"
 _LOCAL = "not mounted: programs write to the local disk"
 _CHANGED = "the definition changed after the mount, or another program made it"
 _SHOWN = 3
@@ -41,7 +38,7 @@ def requested(machine: Machine) -> Iterator[Finding]:
     mount(8) and systemd print no error if another mount's connections are used: a second NFSv4
     mount of a server has the transport and the connections of the first one, whatever it requests.
     """
-    defined = list(_defined(machine))
+    defined = list(definitions.defined(machine))
     if not defined:
         return
     entries = mountinfo.of(machine)
@@ -92,7 +89,9 @@ def referrals(machine: Machine) -> Iterator[Finding]:
         and fstab.family(entry.options.get("proto", "")) == "tcp"
     ]
     # with neither fstab nor a unit recorded it is unknown who mounted it
-    defined = {definition.directory for definition in _defined(machine)} if below else set()
+    defined = (
+        {definition.directory for definition in definitions.defined(machine)} if below else set()
+    )
     for entry, above in below:
         if entry.directory in defined:
             continue
@@ -113,7 +112,7 @@ def _by_directory(entries: list[Entry]) -> dict[Path, list[Entry]]:
     return found
 
 
-def _cause(machine: Machine, definition: _Definition) -> str:
+def _cause(machine: Machine, definition: Definition) -> str:
     """The error of another check that keeps this mount from being made; "" if none is known."""
     with contextlib.suppress(NotRecordedError):
         if not nfs_mounts.installed(machine):
@@ -121,67 +120,7 @@ def _cause(machine: Machine, definition: _Definition) -> str:
     return rdma_links.fault(machine) if definition.requested.transport == "rdma" else ""
 
 
-class _Definition(NamedTuple):
-    """A mount that fstab or a unit defines, and whether anything mounts it without being asked."""
-
-    name: str
-    directory: Path
-    source: str
-    unit: str
-    requested: RequestedOptions
-    automatic: bool
-    automounted: bool
-    nofail: bool
-    overridden: str = ""
-    """The unit file that systemd uses in place of this line."""
-
-    @property
-    def automount(self) -> str:
-        return f"{self.unit.removesuffix('.mount')}.automount"
-
-
-def _defined(machine: Machine) -> Iterator[_Definition]:
-    found, wanted = units.nfs_units(machine), units.wanted(machine)
-    by_hand = {unit.name: unit for unit in found if not unit.file.startswith(_GENERATED)}
-    path = machine.path("etc/fstab")
-    text = files.read(path)
-    for line in fstab.nfs_lines(text):
-        if not line.directory.is_absolute():
-            # "none", as for swap
-            continue
-        words = mountinfo.options(line.options)
-        name = units.unit_name(line.directory)
-        yield _Definition(
-            name=f"fstab {line.directory}",
-            directory=line.directory,
-            source=line.source,
-            unit=name,
-            requested=RequestedOptions.of(line.options, line.fstype),
-            automatic="noauto" not in words,
-            automounted="x-systemd.automount" in words
-            or words.get("comment") == "systemd.automount",
-            nofail="nofail" in words,
-            overridden=by_hand[name].file if name in by_hand else "",
-        )
-    for unit in found:
-        # its line was removed, or is judged above
-        if unit.from_fstab and path.exists():
-            continue
-        yield _Definition(
-            name=f"unit {unit.name}",
-            directory=unit.directory,
-            source=unit.source,
-            unit=unit.name,
-            requested=RequestedOptions.of(unit.options, unit.fstype),
-            automatic=unit.name in wanted,
-            automounted=unit.automount in wanted and units.has_file(machine, unit.automount),
-            nofail=False,
-        )
-    if not text and not found:
-        machine.require("etc/fstab")
-
-
-def _waiting(machine: Machine, wanted: _Definition, unit: UnitState | None) -> Finding:
+def _waiting(machine: Machine, wanted: Definition, unit: UnitState | None) -> Finding:
     """Judge a mount that automount or autofs makes at the first access."""
     found = "not mounted: automount waits for the first access"
     if not unit or unit.active != "failed":
@@ -193,7 +132,7 @@ def _waiting(machine: Machine, wanted: _Definition, unit: UnitState | None) -> F
 
 
 def _not_mounted(
-    machine: Machine, wanted: _Definition, unit: UnitState | None, automount: UnitState | None
+    machine: Machine, wanted: Definition, unit: UnitState | None, automount: UnitState | None
 ) -> Finding:
     """Judge a mount that is defined and not there."""
     reason = _reason(machine, wanted, unit)
@@ -207,9 +146,7 @@ def _not_mounted(
     return Finding(wanted.name, status, found, "mounted", remedy)
 
 
-def _fault(
-    machine: Machine, wanted: _Definition, unit: UnitState | None
-) -> tuple[Status, str, str]:
+def _fault(machine: Machine, wanted: Definition, unit: UnitState | None) -> tuple[Status, str, str]:
     """Status, found and remedy of a mount that should be there."""
     if not unit:
         return "error", _LOCAL, f"mount -v {_quoted(wanted.directory)}"
@@ -226,7 +163,7 @@ def _fault(
     return "warning" if wanted.nofail else "error", found, f"systemctl start {_quoted(wanted.unit)}"
 
 
-def _reason(machine: Machine, wanted: _Definition, unit: UnitState | None) -> Finding | None:
+def _reason(machine: Machine, wanted: Definition, unit: UnitState | None) -> Finding | None:
     """A finding if the mount need not be there."""
     if units.is_masked(machine, wanted.unit):
         return Finding(wanted.name, "ok", f"not mounted: {wanted.unit} is masked")
@@ -243,7 +180,7 @@ def _reason(machine: Machine, wanted: _Definition, unit: UnitState | None) -> Fi
 
 
 def _no_automount(
-    machine: Machine, wanted: _Definition, unit: UnitState | None, automount: UnitState | None
+    machine: Machine, wanted: Definition, unit: UnitState | None, automount: UnitState | None
 ) -> Finding:
     if automount and automount.active == "active":
         return _unseen(wanted.name, wanted.automount, automount)
@@ -262,12 +199,12 @@ def _unseen(name: str, unit: str, state: UnitState) -> Finding:
     return Finding(name, "unknown", found, remedy="run this outside of containers")
 
 
-def _why(machine: Machine, wanted: _Definition, unit: UnitState) -> str:
+def _why(machine: Machine, wanted: Definition, unit: UnitState) -> str:
     printed = units.last_error(machine, wanted.unit) if unit.active == "failed" else ""
     return f"; {wanted.unit} is {unit}{': ' if printed else ''}{printed}"
 
 
-def _log(wanted: _Definition) -> str:
+def _log(wanted: Definition) -> str:
     unit = _quoted(wanted.unit)
     return f"see journalctl -b -u {unit}, then: systemctl restart {unit}"
 
@@ -277,7 +214,7 @@ def _quoted(*words: Path | str) -> str:
 
 
 def _found_there(
-    machine: Machine, wanted: _Definition, here: list[Entry], nfs: _Clients
+    machine: Machine, wanted: Definition, here: list[Entry], nfs: _Clients
 ) -> Iterator[Finding]:
     """Judge a definition whose mount point has NFS mounts, the topmost one last."""
     directory, top = _quoted(wanted.directory), here[-1]
@@ -301,7 +238,7 @@ def _found_there(
         yield Finding(wanted.name, "warning", found, "the NFS mount on top", remedy)
 
 
-def _same_source(machine: Machine, wanted: _Definition, entry: Entry) -> bool | None:
+def _same_source(machine: Machine, wanted: Definition, entry: Entry) -> bool | None:
     """Whether a mount is of the source of a definition; None if no address decides.
 
     Mounts by several names of a server share a superblock, and mountinfo has the first name.
@@ -327,7 +264,7 @@ def _first_host(source: str) -> str:
 
 
 def _compared(
-    machine: Machine, wanted: _Definition, entry: Entry, nfs: _Clients, same: bool | None
+    machine: Machine, wanted: Definition, entry: Entry, nfs: _Clients, same: bool | None
 ) -> Iterator[Finding]:
     """Compare what a definition requests with what is in effect; ``same`` as of _same_source."""
     if same is None:
@@ -392,7 +329,7 @@ def _transport_difference(
         mounted += f", as {others}"
     remedy = "unmount all mounts of that server, then mount this one first"
     if not asked.transport:
-        if not entry.over_rdma or _configured(machine):
+        if not entry.over_rdma or definitions.transport_configured(machine):
             return None
         return "warning", f"{mounted}; the definition names no transport", "tcp", remedy
     if fstab.family(proto) != asked.transport:
@@ -401,13 +338,6 @@ def _transport_difference(
         status: Status = "error" if asked.proto.endswith("6") else "warning"
         return status, f"{mounted}: another address family", asked.proto, remedy
     return None
-
-
-def _configured(machine: Machine) -> bool:
-    """Whether nfsmount.conf requests RDMA for some mounts."""
-    drop_ins = machine.path("etc/nfsmount.conf.d").glob("*.conf")
-    texts = [machine.text("etc/nfsmount.conf"), *map(files.readable, sorted(drop_ins))]
-    return any(re.search(r"(?im)^\s*(default)?(proto\s*=\s*)?rdma", text) for text in texts)
 
 
 class _Clients:

@@ -21,7 +21,6 @@ from nfsrdma_tools.host.nfs import mountinfo
 __all__ = [
     "Line",
     "RequestedOptions",
-    "asked_transports",
     "family",
     "find",
     "line_with_sizes",
@@ -150,11 +149,6 @@ class RequestedOptions(NamedTuple):
 def _number(text: str) -> int | None:
     # 0 leaves the value to the kernel
     return int(text) or None if re.fullmatch(r"[0-9]{1,10}", text) else None
-
-
-def asked_transports(text: str) -> dict[Path, str]:
-    """The requested transports by mount point: "rdma", "tcp" or "udp" (nfs(5))."""
-    return {line.directory: transport(line.options) for line in nfs_lines(text)}
 
 
 def transport(text: str) -> str:

@@ -194,7 +194,7 @@ def _transport(mount: Mount, memory: _Memory, now: Snapshot) -> Iterable[Event]:
     if not mount.has_another:
         memory.reported.discard("transport")
     elif _begins("transport", memory):
-        what = f"fstab requests {mount.asked}, the mount uses {mount.transport}"
+        what = f"transport: requested {mount.asked}, got {mount.transport}"
         advice = "unmount all mounts of that server, and mount this one first"
         return (Event(now.time, "other transport", mount.directory, what, advice, "error"),)
     return ()

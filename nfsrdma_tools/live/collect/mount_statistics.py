@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.machine import Machine
-from nfsrdma_tools.host.nfs import fstab, mountinfo, mountstats, readahead, sunrpc
+from nfsrdma_tools.host.nfs import definitions, mountinfo, mountstats, readahead, sunrpc
 from nfsrdma_tools.host.nfs.mounts import Mount as Effect
 from nfsrdma_tools.host.nfs.mounts import nfs_mounts
 from nfsrdma_tools.live.collect.client_finder import ClientFinder, RpcClients
@@ -64,9 +63,9 @@ class MountReader:
         """Update the lists of mounts and connections if they changed, and some of the settings."""
         self._turn += 1
         if self._watch.changed():
-            mounts = nfs_mounts(mountinfo.read(self._info), self._machine)
-            fstab_text = files.readable(self._machine.path("etc/fstab"))
-            grouped = _grouped(mounts, fstab.asked_transports(fstab_text))
+            entries = mountinfo.read(self._info)
+            requested = _requested(self._machine, entries)
+            grouped = _grouped(nfs_mounts(entries, self._machine), requested)
             self._mounts = [_with_read_ahead(mount, self._bdi) for mount in grouped]
             self._clients.look_up()
         elif self._clients.has_failed:
@@ -90,13 +89,25 @@ def _watch(path: Path) -> mountinfo.Watch:
         raise UserError(f"cannot read {path}: {error.strerror}", hint) from error
 
 
-def _grouped(mounts: Iterable[Effect], asked: Mapping[Path, str]) -> list[Mount]:
+def _requested(machine: Machine, entries: Sequence[mountinfo.Entry]) -> dict[Path, str]:
+    """The requested transports by mount point; {} if the host's files cannot be read."""
+    try:
+        return definitions.requested_transports(machine, mountinfo.closed(entries))
+    except OSError:
+        # in a container without the host's root, /proc/1/root needs CAP_SYS_PTRACE
+        return {}
+
+
+def _grouped(mounts: Iterable[Effect], requested: Mapping[Path, str]) -> list[Mount]:
     by_device: dict[str, Mount] = {}
     for mount in mounts:
         directory = str(mount.directory)
+        asked = requested.get(mount.directory) or _asked_by_port(mount)
         first = by_device.get(mount.device)
         if first:
-            by_device[mount.device] = replace(first, also=(*first.also, directory))
+            # a request that is not met, of any mount point, is the one to report
+            asked = first.asked if first.has_another else asked or first.asked
+            by_device[mount.device] = replace(first, also=(*first.also, directory), asked=asked)
             continue
         by_device[mount.device] = Mount(
             device=mount.device,
@@ -104,7 +115,7 @@ def _grouped(mounts: Iterable[Effect], asked: Mapping[Path, str]) -> list[Mount]
             target=str(mount.target),
             fstype=mount.fstype,
             transport=mount.transport,
-            asked=asked.get(mount.directory) or _asked_by_port(mount),
+            asked=asked,
             vers=mount.vers,
             rsize=mount.rsize,
             wsize=mount.wsize,
@@ -115,7 +126,7 @@ def _grouped(mounts: Iterable[Effect], asked: Mapping[Path, str]) -> list[Mount]
 
 
 def _asked_by_port(mount: Effect) -> str:
-    """RDMA, if the mount has its port: also of mounts by units, autofs or a CSI driver.
+    """RDMA, if the mount has its port: also of mounts by autofs or a CSI driver.
 
     The options in effect have the port that was requested, and the transport of the connection,
     which may be that of an earlier mount (nfs_show_mount_options() in fs/nfs/super.c).

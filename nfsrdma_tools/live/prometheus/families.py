@@ -186,7 +186,8 @@ FAMILIES: dict[str, Family] = {
     "nfsrdma_mount_read_ahead_bytes": Family("gauge", "Read-ahead window.", _MOUNT, "mount"),
     "nfsrdma_mount_other_transport": Family(
         "gauge",
-        "1 if the mount uses another transport than fstab, or its port option, requests, else 0.",
+        "1 if the mount uses another transport than fstab, its mount unit or its port option "
+        "requests, else 0.",
         (*_MOUNT, "asked"), "mount",
     ),
     "nfsrdma_mount_oldest_rpc_seconds": Family(
