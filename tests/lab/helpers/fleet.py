@@ -22,8 +22,8 @@ PROGRAM = "/usr/local/sbin/nfsrdma"
 MOUNT = "/mnt/fleet/data"
 
 # packages, files, modules, mounts, units and devices, without logs, caches and counters of daemons
-# network-pre.target starts nothing: systemd.special(7). A unit that wants it makes it active, and it
-# stays so until the next boot.
+# network-pre.target starts nothing (systemd.special(7)): once a unit wanted it, it stays active until
+# the next boot.
 LOOK = r"""
 dpkg-query -W
 find /etc /opt /usr/local /var/lib /var/tmp /srv /mnt /root /export -xdev \
