@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
@@ -304,15 +304,18 @@ def name_line(ax: Axes, line: Sequence[tuple[float, float]], name: str) -> None:
 
     Call it when all else is drawn.  Without room, there is no name: the caption explains the line.
     """
-    box = ax.get_window_extent()
+    figure = ax.get_figure(root=True)
+    # one that only measures: that of the figure has memory for each of its pixels
+    measure = RendererAgg(1, 1, figure.dpi if figure else 72)
+    box = ax.get_window_extent(measure)
     drawn = [each for each in ax.lines if each.get_linestyle() not in ("None", "")]
     paths = [each.get_path().transformed(ax.transData) for each in drawn]
-    texts = [each.get_window_extent() for each in ax.texts]
+    texts = [each.get_window_extent(measure) for each in ax.texts]
     for x, y in line[:: max(1, len(line) // 40)]:
         for offset, side in (((8, -4), "left"), ((-8, 4), "right")):
             text = ax.annotate(name, (x, y), offset, textcoords="offset points", ha=side,
                                va="center", fontsize=8.5, color=MUTED)  # fmt: skip
-            mine = text.get_window_extent()
+            mine = text.get_window_extent(measure)
             corners = (mine.p0, mine.p1)
             if (
                 all(box.contains(*corner) for corner in corners)

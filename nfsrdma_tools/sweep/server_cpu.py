@@ -42,7 +42,7 @@ def as_sample(pair: Sequence[object]) -> Sample:
     """A sample from JSON; ValueError or TypeError when it is not one."""
     at, spent = pair
     if not isinstance(at, int | float) or not isinstance(spent, int | float):
-        raise TypeError(f"{pair!r} is no sample")
+        raise ValueError(f"{pair!r} is no sample")
     return Sample(float(at), float(spent))
 
 

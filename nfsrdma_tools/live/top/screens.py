@@ -137,7 +137,9 @@ def _times(mount: Mount) -> list[Text]:
 
 def _bar(name: str, ns: int, whole: int, count: int) -> Text:
     length = round(ns / whole * _PHASE_BAR) if whole else 0
-    return Text(f"  {name:9}{span(ns / count / 1e6):>9} ") + Text("#" * length, "cyan")
+    return Text(f"  {name.replace('_', ' '):18}{span(ns / count / 1e6):>9} ") + Text(
+        "#" * length, "cyan"
+    )
 
 
 def _operations(mount: Mount, taken: Snapshot) -> list[Text]:

@@ -22,8 +22,7 @@ PROGRAM = "/usr/local/sbin/nfsrdma"
 MOUNT = "/mnt/fleet/data"
 
 # packages, files, modules, mounts, units and devices, without logs, caches and counters of daemons
-# network-pre.target starts nothing (systemd.special(7)): once a unit wanted it, it stays active until
-# the next boot.
+# network-pre.target starts nothing (systemd.special(7)), and stays active once a unit wanted it
 LOOK = r"""
 dpkg-query -W
 find /etc /opt /usr/local /var/lib /var/tmp /srv /mnt /root /export -xdev \
