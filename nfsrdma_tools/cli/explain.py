@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from nfsrdma_tools.host.kernel_faults import Fault
     from nfsrdma_tools.host.kernel_log.explain import Explanation
+    from nfsrdma_tools.host.kernel_log.story import Event, Story
 
 __all__ = ["explain"]
 
@@ -22,10 +23,14 @@ _SYMBOLS = {"information": "i", "warning": "!", "error": "x"}
 
 
 def explain(
-    file: Annotated[
-        str,
-        argument("FILE", "A log, or - for standard input (default: the log of this boot)."),
-    ] = "",
+    files: Annotated[
+        list[str] | None,
+        argument(
+            "FILE...",
+            "A log, or - for standard input; two logs or more are put side by side"
+            " (default: the log of this boot).",
+        ),
+    ] = None,
     faults: Annotated[
         bool, flag("List known faults that this kernel may have, instead of messages.", "--faults")
     ] = False,
@@ -34,14 +39,18 @@ def explain(
     """Explain the kernel's messages about NFS and RDMA.
 
     FILE has lines of dmesg, journalctl or syslog.  The log of this boot needs root, or membership
-    in the group that may read the journal.
+    in the group that may read the journal.  Logs of two hosts are put side by side by time: what
+    one host did, and what the other met because of it.
     """
     if faults:
-        if file:
+        if files:
             raise UsageError("--faults reads no log", "give either FILE or --faults")
         _faults(as_json)
         return
-    explained = _explained(file)
+    if files and len(files) > 1:
+        _side_by_side(files, as_json)
+        return
+    explained = _explained(files[0] if files else "")
     if as_json:
         from dataclasses import asdict
 
@@ -68,6 +77,58 @@ def _explained(name: str) -> list[Explanation]:
         what = f"none of the log's {log.lines} lines has a time that nfsrdma can read"
         raise UserError(what, "write it with: journalctl -k -o short-iso")
     return log.entries
+
+
+def _side_by_side(names: Sequence[str], as_json: bool) -> None:
+    from nfsrdma_tools.host.kernel_log import story
+    from nfsrdma_tools.host.kernel_log.lines import lines_of
+
+    if len(set(names)) < len(names) or "-" in names:
+        raise UsageError("two logs are compared by their names", "give different files")
+    logs = {}
+    for name in names:
+        with Path(name).open("rb") as file:
+            logs[name] = story.events(name, lines_of(file))
+    found = story.stories(logs)
+    if as_json:
+        everything = [_event_facts(one) for one in story.timeline(logs.values())]
+        print_json({"stories": [_story_facts(one) for one in found], "events": everything})
+        return
+    for one in found:
+        times = "once" if one.effects == 1 else f"{one.effects} times"
+        print(printable(f"{one.text}, {times}"))
+        for label, event in (("cause", one.cause), ("effect", one.effect)):
+            print(printable(f"    {label}: {event.log}, {event.time}: {event.meaning.name}"))
+    events = story.timeline(logs.values())
+    for event in events:
+        if event.meaning.severity != "information":
+            symbol = _SYMBOLS[event.meaning.severity]
+            about = f" {event.meaning.subject}" if event.meaning.subject else ""
+            print(printable(f"{symbol} {event.log}  {event.time}  {event.meaning.name}{about}"))
+    stories = "story" if len(found) == 1 else "stories"
+    print(f"{len(found)} {stories} of {len(events)} events in {len(logs)} logs")
+
+
+def _event_facts(event: Event) -> dict[str, object]:
+    meaning = event.meaning
+    return {
+        "file": event.log,
+        "time": event.time,
+        "seconds": event.at,
+        "name": meaning.name,
+        "severity": meaning.severity,
+        "subject": meaning.subject,
+        "meaning": meaning.text,
+    }
+
+
+def _story_facts(story: Story) -> dict[str, object]:
+    return {
+        "text": story.text,
+        "effects": story.effects,
+        "cause": _event_facts(story.cause),
+        "effect": _event_facts(story.effect),
+    }
 
 
 def _show(explained: Sequence[Explanation]) -> None:

@@ -363,7 +363,7 @@ def test_a_log_of_which_no_line_can_be_read_is_unknown(
     assert found.status == "unknown"
     (tmp_path / "log").write_text("\n".join(lines))
     with pytest.raises(UserError, match="none of the log's 3 lines has a time"):
-        command.explain(str(tmp_path / "log"))
+        command.explain([str(tmp_path / "log")])
 
 
 @pytest.mark.parametrize(("name", "subject", "program", "text"), PROGRAM)
@@ -580,10 +580,10 @@ def test_a_file_and_standard_input_are_read(
 ) -> None:
     path = tmp_path / "log"
     path.write_text("Mar 03 07:05:09 client4 kernel: NFS: store7: lost 2 locks\n")
-    command.explain(str(path))
+    command.explain([str(path)])
     from_file = capsys.readouterr().out
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
-    command.explain("-")
+    command.explain(["-"])
     assert capsys.readouterr().out == from_file
     assert from_file.splitlines() == [
         "x error  locks lost store7, once, Mar 03 07:05:09",
@@ -598,13 +598,13 @@ def test_a_file_and_standard_input_are_read(
 
 def test_a_missing_file_is_an_error_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        command.explain(str(tmp_path / "none"))
+        command.explain([str(tmp_path / "none")])
 
 
 def test_json_has_these_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "log"
     path.write_text("[    9.000001] nfs: RPC call returned error 103\n")
-    command.explain(str(path), as_json=True)
+    command.explain([str(path)], as_json=True)
     facts = json.loads(capsys.readouterr().out)
     assert facts == {
         "schema_version": 1,
@@ -642,7 +642,7 @@ def test_json_has_these_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_faults_read_no_log() -> None:
     with pytest.raises(UsageError):
-        command.explain("-", faults=True)
+        command.explain(["-"], faults=True)
 
 
 # ---- the log of this boot

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of two hosts side by side: one event, two clocks."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.cli import explain as command
+from nfsrdma_tools.errors import UsageError, UserError
+from nfsrdma_tools.host.kernel_log.story import CLOCKS, Story, events, stories
+
+BEGIN = datetime(2026, 3, 7, 7, 5, 0, tzinfo=UTC)
+ROW = "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
+REMOTE_ACCESS = (
+    "infiniband mlx5_1: dump_cqe:272:(pid 9): dump error cqe",
+    *(f"000000{at}0: {ROW}" for at in range(3)),
+    "00000030: 00 00 00 00 00 00 88 13 08 00 02 2a 11 22 33 d2",
+)
+GAVE_UP = ("nfs: server store7 not responding, timed out",)
+WAITS = ("nfs: server store7 not responding, still trying",)
+CRASH = (
+    "BUG: kernel NULL pointer dereference, address: 0000000000000010",
+    "CPU: 1 PID: 700 Comm: nfsd Not tainted 6.12.0 #1",
+    "RIP: 0010:nfsd4_encode_fattr4+0x11/0x900 [nfsd]",
+    "Call Trace:",
+    " nfsd4_encode_operation+0x1/0x2 [nfsd]",
+    "---[ end trace 0000000000000000 ]---",
+)
+FORMS = ("%Y-%m-%dT%H:%M:%S+0000 {host} kernel: {text}", "[%a %b %d %H:%M:%S %Y] {text}",
+         "%Y-%m-%dT%H:%M:%S.%f+00:00 {host} kernel: {text}")  # fmt: skip
+
+
+def log(form: str, host: str, *parts: tuple[float, tuple[str, ...]]) -> list[str]:
+    """The lines of records by their second since ``BEGIN``."""
+    return [
+        (BEGIN + timedelta(seconds=at)).strftime(form).format(host=host, text=text)
+        for at, texts in parts
+        for text in texts
+    ]
+
+
+def told(client: list[str], server: list[str]) -> list[Story]:
+    return stories({"client": events("client", client), "server": events("server", server)})
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("difference", [-3.0, 0.0, 3.0])
+def test_one_event_of_two_clocks_is_one_story(form: str, difference: float) -> None:
+    client = log(form, "c", (600, GAVE_UP))
+    server = log(form, "s", (601 + difference, REMOTE_ACCESS))
+    (story,) = told(client, server)
+    assert story.text == (
+        "server: an RDMA operation failed, because client had withdrawn its memory"
+    )
+    assert (story.cause.log, story.cause.meaning.name) == ("client", "request timed out")
+    assert story.effect.meaning.name == "RDMA Write failed: remote access error"
+
+
+def test_a_client_that_waits_for_a_crashed_server_is_one_story() -> None:
+    client = log(FORMS[0], "c", (20, WAITS), (25, WAITS))
+    server = log(FORMS[1], "s", (7, CRASH))
+    (story,) = told(client, server)
+    assert (story.effects, story.cause.meaning.name) == (2, "NFS server crashed")
+    assert story.text == "client waits for server, whose kernel reported an error"
+
+
+def test_events_of_one_log_and_those_far_apart_are_no_story() -> None:
+    apart = log(FORMS[0], "s", (100 + CLOCKS + 1, REMOTE_ACCESS))
+    assert told(log(FORMS[0], "c", (100, GAVE_UP)), apart) == []
+    both = log(FORMS[0], "c", (100, GAVE_UP), (101, REMOTE_ACCESS))
+    assert told(both, log(FORMS[0], "s", (0, ("a line without a meaning",)))) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_nearest_cause_is_taken_whatever_else_happened(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 -- repeatable
+    at = chance.uniform(0, 5000)
+    far = [(at + chance.choice((-1, 1)) * chance.uniform(4, CLOCKS), GAVE_UP) for _ in range(5)]
+    client = log(FORMS[2], "c", *sorted([*far, (at + chance.uniform(-3, 3), GAVE_UP)]))
+    (story,) = told(client, log(FORMS[2], "s", (at, REMOTE_ACCESS)))
+    assert abs(story.cause.at - story.effect.at) <= 3.01
+
+
+def test_times_since_the_boot_cannot_be_compared() -> None:
+    with pytest.raises(UserError, match="times since the boot of its host only"):
+        events("a.txt", [f"[   77.0] {GAVE_UP[0]}"])
+
+
+def test_the_command_shows_stories_and_events(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client, server = tmp_path / "client", tmp_path / "server"
+    client.write_text("\n".join(log(FORMS[0], "c", (600, GAVE_UP))))
+    server.write_text("\n".join(log(FORMS[0], "s", (603, REMOTE_ACCESS))))
+    command.explain([str(client), str(server)])
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].endswith("had withdrawn its memory, once")
+    assert shown[-1] == "1 story of 2 events in 2 logs"
+    command.explain([str(client), str(server)], as_json=True)
+    facts = json.loads(capsys.readouterr().out)
+    assert set(facts) == {"schema_version", "stories", "events"}
+    assert facts["stories"][0]["cause"]["file"] == str(client)
+    assert [one["file"] for one in facts["events"]] == [str(client), str(server)]
+    with pytest.raises(UsageError):
+        command.explain([str(client), str(client)])
