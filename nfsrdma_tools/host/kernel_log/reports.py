@@ -12,6 +12,7 @@ Lines of other processors may stand between the lines of a report; those do not 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -420,7 +421,9 @@ def _takes_text(one: _Open, text: str) -> bool:
     return False
 
 
+@functools.lru_cache(maxsize=4096)
 def _kind(text: str) -> Kind | None:
+    # logs repeat their lines
     if not any(word in text for word in HEAD_WORDS):
         return None
     for kind, pattern in _HEAD:
