@@ -17,17 +17,14 @@ import os
 import platform
 import shutil
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 from device import FOLDER, Device, build
 
-from bench import page
+from bench import callgrind, page
 from bench.commits import program
 from nfsrdma_tools.client import File, Session, connect
 
@@ -182,7 +179,7 @@ def measure(turns: int) -> list[Cost]:
 
 
 def run_counted() -> None:
-    """Each call of getppid() ends a part of Valgrind's count."""
+    """Two calls of getppid() mark each part of Valgrind's count."""
     with loads() as made:
         for load in made:
             for way in (load.client, load.library):
@@ -196,26 +193,13 @@ def run_counted() -> None:
 
 def count(number: int) -> list[float]:
     """Instructions of the calling thread that Python adds to an operation of each load."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "count"
-        # the order of sets, too, is that of each run
-        program("env", "PYTHONHASHSEED=0", "valgrind", "-q", "--tool=callgrind",
-                "--separate-threads=yes", "--fair-sched=yes", "--dump-before=getppid",
-                f"--callgrind-out-file={out}", sys.executable, "-m", "bench.client_python",
-                "--counted")  # fmt: skip
-        # each second part is between two loads
-        parts = [total(Path(f"{out}.{part}-01")) for part in range(2, 8 * number + 1, 2)]
+    parts = callgrind.parts(4 * number, ("-m", "bench.client_python", "--counted"))
     costs = []
     for first in range(0, len(parts), 4):
         client_few, client_many, library_few, library_many = parts[first : first + 4]
         added = (client_many - client_few) - (library_many - library_few)
         costs.append(added / (RUNS[1] - RUNS[0]) / COUNT)
     return costs
-
-
-def total(file: Path) -> int:
-    """The instructions of a part."""
-    return next(int(line.split()[1]) for line in file.open() if line.startswith("totals:"))
 
 
 def table(costs: Sequence[Cost]) -> list[str]:

@@ -21,6 +21,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from operator import sub
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -441,11 +442,10 @@ def _operations(text: str, before: _Operations | None) -> _Operations:
     if before and before.text == text:
         return before
     lines = text.split("\n")
-    same = before.lines if before else []
-    parsed = [
-        before.parsed[n] if before and n < len(same) and same[n] == line else _operation(line)
-        for n, line in enumerate(lines)
-    ]
+    same, done = (before.lines, before.parsed) if before else ([], [])
+    # without an index: this runs for each line of each busy mount in each interval
+    known = zip(lines, chain(same, repeat(None)), chain(done, repeat(None)), strict=False)
+    parsed = [one if line == was else _operation(line) for line, was, one in known]
     return _Operations(text, lines, parsed, dict(filter(None, parsed)))
 
 
