@@ -33,6 +33,9 @@ DRAWN = (
 )  # fmt: skip
 
 
+_WARNING = re.compile(r"ends in the middle of frame \d+$|the capture lost \d+ messages$")
+
+
 def run(tmp_path: Path, *words: object) -> None:
     """Run a command; fails if it is killed, has a traceback, or has more than one line of error."""
     peak = tmp_path / "peak"
@@ -41,7 +44,9 @@ def run(tmp_path: Path, *words: object) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
     assert done.returncode in (0, 1, 2), (words, done.returncode, done.stderr[-2000:])
     assert "Traceback" not in done.stderr
-    assert done.stderr.count("\n") <= 1, done.stderr[-2000:]
+    errors = [line for line in done.stderr.splitlines() if not _WARNING.search(line)]
+    assert len(errors) <= 1, done.stderr[-2000:]
+    assert len(done.stderr.splitlines()) <= 2, done.stderr[-2000:]
     said = re.search(r"VmHWM:\s+(\d+) kB", peak.read_text())
     assert said
     assert int(said[1]) <= PEAK_KB, words
