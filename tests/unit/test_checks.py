@@ -5,7 +5,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -437,6 +437,16 @@ RULES
 """
 
 
+# without the chains that set marks, as people shorten it
+FIREWALLD_CUT = """table inet firewalld {
+chain mangle_PREROUTING {
+type filter hook prerouting priority mangle + 10; policy accept;
+jump mangle_PREROUTING_ZONES
+}
+}
+"""
+
+
 @pytest.mark.parametrize(
     ("rules", "status", "words"),
     [
@@ -506,23 +516,26 @@ RULES
         (chain_of_input("ip saddr . tcp dport { 192.0.2.1 . 22 } drop"), "unknown", "ip saddr ."),
         (chain_of_input("tcp dport 2049 queue to 1"), "unknown", "tcp dport 2049 queue"),
         (chain_of_input("jump gone"), "unknown", "chain gone"),
+        (FIREWALLD_CUT, "ok", "no rule"),
+        (FIREWALLD_CUT.replace("mangle_PREROUTING_ZONES", "filter_PREROUTING"), "unknown", "chain"),
+        (FIREWALLD_CUT.replace("firewalld", "other"), "unknown", "chain mangle_PREROUTING_ZONES"),
         # of IPv6 alone
         (chain_of_input(policy="drop").replace("inet", "ip6"), "unknown", "IPv4, not IPv6 (policy"),
     ],
 )  # fmt: skip
 def test_the_packet_filter_is_judged(rules: str, status: str, words: str) -> None:
-    found = checks.nfs_server.judge_filter(rules)
+    found = checks.firewall.judge_filter(rules)
     assert (found.status, words in found.found) == (status, True), found
     # what a bundle keeps of the rules is judged the same
     kept = packet_filter.rules_of_input(rules)
-    assert checks.nfs_server.judge_filter(kept) == found, kept
+    assert checks.firewall.judge_filter(kept) == found, kept
     assert packet_filter.rules_of_input(kept) == kept
     made = Bundle()
     made.notes.programs[NFT_LIST] = Result(NFT_LIST, kept, "", 0)
     result = anonymized(made).notes.programs[NFT_LIST]
     assert result
     assert "192.0.2." not in result.stdout
-    anonymous = checks.nfs_server.judge_filter(result.stdout)
+    anonymous = checks.firewall.judge_filter(result.stdout)
     assert anonymous.status == found.status, result.stdout
 
 
@@ -566,14 +579,14 @@ def test_the_rules_of_ip6tables_are_judged(
         text = SIX.replace("POLICY", policy).replace("RULES", rules)
         recording.programs[SIX_SAVE] = Result(SIX_SAVE, text, "", 0)
     host = Machine(machine.root, recording=recording)
-    (found,) = carry_out("firewall", checks.nfs_server.firewall, host)
+    (found,) = carry_out("firewall", checks.firewall.firewall, host)
     assert (found.status, words in found.found) == (status, True), found
     # a bundle, and an anonymized one, have the same rules
     made = Bundle()
     made.notes.programs.update(map(bundles._shortened, recording.programs.items()))
     for one_ in (made, anonymized(made)):
         again = Machine(machine.root, recording=one_.notes)
-        (judged,) = carry_out("firewall", checks.nfs_server.firewall, again)
+        (judged,) = carry_out("firewall", checks.firewall.firewall, again)
         assert judged.status == found.status
 
 
@@ -586,14 +599,81 @@ def test_an_anonymized_bundle_keeps_the_words_of_the_packet_filter() -> None:
 
 
 @given(st.lists(st.sampled_from(
-    ["table inet f {", "chain input {", "type filter hook input priority 0;", "policy drop;", "}",
+    ["table inet firewalld {", "chain input {", "type filter hook input priority 0;", "policy drop;", "}",
      "{", "\n", ";", ",", "tcp dport", "2049", "vmap", ":", "accept", "drop", "jump", "input", "@x",
      "set x {", "elements =", "type inet_service", "-A INPUT", "-j", "!", "--dport", '"', "."]
 ), max_size=40))  # fmt: skip
 def test_rules_of_anything_are_judged(words: list[str]) -> None:
     rules = " ".join(words)
-    assert checks.nfs_server.judge_filter(rules).found
+    assert checks.firewall.judge_filter(rules).found
     assert len(packet_filter.rules_of_input(rules)) <= 20 * len(rules) + 200
+
+
+SERVED = "rdma 20049\ntcp 2049\n"
+CARD = "passes the packet filter by, as of any card"
+
+
+@pytest.mark.parametrize(
+    ("device", "loaded", "status", "words"),
+    [
+        # offloaded by a card, whatever its protocol
+        ({"driver": "bnxt_re"}, "", "ok", CARD),
+        ({"driver": "irdma"}, "", "ok", CARD),
+        ({"driver": "irdma", "protocol": "iw"}, "", "ok", CARD),
+        ({"driver": "cxgb4", "protocol": "iw"}, "", "ok", CARD),
+        ({"driver": "hfi1", "protocol": "opa"}, "", "ok", CARD),
+        ({"driver": "card"}, "", "ok", CARD),
+        ({"driver": "rxe"}, "", "warning", "udp 4791 dropped by: policy"),
+        ({"driver": "siw", "protocol": "iw"}, "", "warning", "tcp 20049 dropped by: policy"),
+        # no driver: rdma(8) prints none, and kernels before 5.2 report none
+        ({"driver": "", "protocol": ""}, "", "ok", CARD),
+        ({"driver": "", "protocol": "ib"}, "rdma_rxe", "ok", CARD),
+        ({"driver": "", "protocol": ""}, "rdma_rxe", "warning",
+         "tcp 20049, udp 4791 dropped by: policy drop of chain input; rxe0 may be a card"),
+        ({"driver": "", "protocol": "roce"}, "rdma_rxe", "warning", "udp 4791 dropped by: policy"),
+        ({"driver": "unknown", "protocol": "iw"}, "siw", "warning", "tcp 20049 dropped by: policy"),
+    ],
+)  # fmt: skip
+def test_a_card_passes_the_packet_filter_by(
+    machine: Machine, device: dict[str, str], loaded: str, status: str, words: str
+) -> None:
+    modules = "".join(f"{name} 1 0 - Live 0x0\n" for name in ("nf_tables", *loaded.split()))
+    found = filter_finding(machine, SERVED, [device], modules, ports="2049")
+    assert (found.status, words in found.found) == (status, True), found
+    # a server without TCP needs the filter for a soft link only
+    alone = filter_finding(machine, "rdma 20049\n", [device], modules, ports="22")
+    assert (alone.status, "tcp 2049" in alone.expected) == (status, False), alone
+
+
+def test_a_soft_link_in_the_kernel_is_no_module(machine: Machine) -> None:
+    write(machine.root, f"boot/config-{RELEASE}", "CONFIG_RDMA_RXE=y\n")
+    modules = "nf_tables 1 0 - Live 0x0\n"
+    device = {"driver": "", "protocol": ""}
+    assert filter_finding(machine, SERVED, [device], modules, ports="2049").status == "warning"
+
+
+def test_unknown_devices_are_a_doubt_of_the_packet_filter(machine: Machine) -> None:
+    modules = "nf_tables 1 0 - Live 0x0\n"
+    for known, words in ((None, "no RDMA device was recorded"), ([], "no RDMA device is visible")):
+        found = filter_finding(machine, SERVED, known, modules, ports="2049")
+        assert (found.status, words in found.found) == ("warning", True), found
+        ports = "2049, 20049 } accept\nudp dport { 4791"
+        fine = filter_finding(machine, SERVED, known, modules, ports)
+        assert (fine.status, words in fine.found) == ("ok", False), fine
+
+
+def filter_finding(
+    machine: Machine, portlist: str, devices: list[dict[str, str]] | None, modules: str, ports: str
+) -> Finding:
+    """The judgement of a filter that drops all TCP connections but those to ``ports``."""
+    write(machine.root, "proc/modules", modules)
+    write(machine.root, "proc/fs/nfsd/portlist", portlist)
+    said = Result(NFT_LIST, NFT % ports, "", 0)
+    recording = Recording(programs={NFT_LIST: said})
+    if devices is not None:
+        records = [asdict(link().device) | changes for changes in devices]
+        recording.links = [link(device=Device(**values)) for values in records]
+    return one(checks.firewall.firewall(Machine(machine.root, recording=recording)))
 
 
 @pytest.mark.parametrize(
@@ -602,6 +682,10 @@ def test_rules_of_anything_are_judged(words: list[str]) -> None:
         ("", [], "ok"),
         ("", ["mlx5"], "ok"),
         ("", ["mlx5", "rxe"], "warning"),
+        # a client of iWARP connects to its server
+        ("", ["siw"], "ok"),
+        ("rdma 20049\n", ["siw"], "warning"),
+        ("rdma 20049\n", ["mlx5"], "ok"),
         ("tcp 2049\n", ["mlx5"], "warning"),
         ("", None, "warning"),
         ("", UserError("no ib_core"), "ok"),
@@ -618,7 +702,7 @@ def test_a_filter_matters_to_servers_and_soft_links(
     write(machine.root, "proc/fs/nfsd/portlist", portlist)
     said = Result(("nft",), NFT % "22", "", 0)
     recording = Recording(programs={("nft", "list", "ruleset"): said}, links=known)
-    found = one(checks.nfs_server.firewall(Machine(machine.root, recording=recording)))
+    found = one(checks.firewall.firewall(Machine(machine.root, recording=recording)))
     assert found.status == status
 
 
@@ -641,7 +725,7 @@ def test_a_filter_in_the_kernel_is_no_module(
     write(machine.root, f"boot/config-{RELEASE}", config)
     write(machine.root, "proc/fs/nfsd/portlist", TCP)
     host = replace(machine, recording=Recording(programs={NFT_LIST: result}))
-    (found,) = carry_out("firewall", checks.nfs_server.firewall, host)
+    (found,) = carry_out("firewall", checks.firewall.firewall, host)
     assert (found.status, words in found.found) == (status, True)
 
 
@@ -650,7 +734,7 @@ def test_rules_that_root_of_a_container_cannot_list_are_unknown(machine: Machine
     write(machine.root, ".dockerenv", "")
     refused = Result(NFT_LIST, "", "Operation not permitted (you must be root)\n", 1)
     host = replace(machine, recording=Recording(programs={NFT_LIST: refused}, root_user=True))
-    (found,) = carry_out("firewall", checks.nfs_server.firewall, host)
+    (found,) = carry_out("firewall", checks.firewall.firewall, host)
     assert found.status == "unknown"
     assert found.found == "cannot list the rules: Operation not permitted (you must be root)"
     assert found.remedy == "run this on the host"
