@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nfsrdma_tools import files
-from nfsrdma_tools.command import Result, run
+from nfsrdma_tools.command import Result, is_installed, run
 from nfsrdma_tools.errors import ProgramMissingError, UserError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _CONTAINER = (
 """What podman, CRI-O, Docker, systemd and Kubernetes leave in a container."""
 
 
+_SBIN = ("sbin", "usr/sbin", "usr/local/sbin")
 _MOST_IN_RELEASE = 64
 """__NEW_UTS_LEN in include/uapi/linux/utsname.h."""
 _Read = TypeVar("_Read")
@@ -200,6 +201,20 @@ class Machine:
         if result is None:
             raise ProgramMissingError(argv[0])
         return result
+
+    def has_program(self, name: str) -> bool:
+        """Whether a program is installed: in PATH, recorded with its output, or in a usual folder.
+
+        Distributions have programs elsewhere, too: NixOS in /nix/store.  Raises NotRecordedError.
+        """
+        results = [result for argv, result in self._answers.programs.items() if argv[0] == name]
+        if any(results) or (self.live and is_installed(name)):
+            return True
+        paths = [f"{folder}/{name}" for folder in _SBIN]
+        if any(self.path(path).exists() for path in paths):
+            return True
+        # None: somebody looked for it, in vain
+        return not results and self.has(paths[0])
 
     @property
     def _answers(self) -> Recording:

@@ -599,7 +599,8 @@ def test_an_anonymized_bundle_keeps_the_words_of_the_packet_filter() -> None:
 
 
 @given(st.lists(st.sampled_from(
-    ["table inet firewalld {", "chain input {", "type filter hook input priority 0;", "policy drop;", "}",
+    ["table inet firewalld {", "chain input {", "type filter hook input priority 0;", "}",
+     "policy drop;",
      "{", "\n", ";", ",", "tcp dport", "2049", "vmap", ":", "accept", "drop", "jump", "input", "@x",
      "set x {", "elements =", "type inet_service", "-A INPUT", "-j", "!", "--dport", '"', "."]
 ), max_size=40))  # fmt: skip
@@ -901,6 +902,50 @@ def test_a_mount_that_is_not_there(
     write(machine.root, "sbin/mount.nfs", "")
     found = one(checks.mount_definitions.requested(recording))
     assert (found.status, words in found.found) == (status, True), found
+
+
+VERSION = Result(("mount.nfs", "-V"), "mount.nfs: (linux nfs-utils 2.6.4)\n", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "file", "complete", "status", "words"),
+    [
+        # wherever the program is: /nix/store, /usr/local/bin
+        (VERSION, "", True, "ok", "nfs-utils 2.6.4"),
+        (VERSION, "", False, "ok", "nfs-utils 2.6.4"),
+        (None, "", True, "error", "not installed"),
+        (None, "", False, "error", "not installed"),
+        ("", "", True, "error", "not installed"),
+        ("", "", False, "unknown", "/sbin/mount.nfs was not recorded"),
+        ("", "usr/sbin/mount.nfs", False, "unknown", "no output of mount.nfs -V was recorded"),
+    ],
+)
+def test_a_program_that_printed_its_version_is_installed(
+    machine: Machine, version: Result | str | None, file: str, complete: bool, status: str,
+    words: str,
+) -> None:  # fmt: skip
+    write(machine.root, "etc/fstab", "server:/x /srv nfs rw 0 0\n")
+    if file:
+        write(machine.root, file, "")
+    recording = Recording(complete=complete)
+    if not isinstance(version, str):
+        recording.programs["mount.nfs", "-V"] = version
+    host = Machine(machine.root, recording=recording)
+    (found,) = carry_out("mount.nfs", checks.nfs_mounts.utils, host)
+    assert (found.status, words in found.found) == (status, True), found
+
+
+def test_a_program_of_this_host_is_looked_up_in_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "nfsrdma-no-such-program"
+    assert not Machine().has_program(name)
+    write(tmp_path, name, "#!/bin/sh\n")
+    (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert Machine().has_program(name)
+    # of another host, PATH tells nothing
+    assert not Machine(tmp_path / "root").has_program(name)
 
 
 @pytest.mark.parametrize(
