@@ -57,6 +57,8 @@ class Recording:
     """By host name; an empty list for a name without an address."""
     complete: bool = True
     """Whether a missing file is missing on that host, too; False for a folder of pasted files."""
+    collected: bool = True
+    """Whether ``nfsrdma collect`` made it, which looks for all files that readers want."""
     facts: dict[str, str] = field(default_factory=dict)
     """Facts that only this program, on that host, can find out, by name."""
     root_user: bool | None = None
@@ -144,6 +146,15 @@ class Machine:
         if incomplete and not self.path(name).exists():
             raise NotRecordedError(f"/{name} was not recorded")
 
+    def has_optional(self, name: str) -> bool:
+        """The same for a file that proves nothing if a recording made by hand lacks it.
+
+        Only ``nfsrdma collect`` looks for the files of installed packages.
+        """
+        if self.recording and not self.recording.collected and not self.path(name).exists():
+            raise NotRecordedError(f"/{name} was not recorded")
+        return self.has(name)
+
     def missing(self, error: FileNotFoundError) -> str:
         """The text of an error about a file below the root, with the file's name on that host."""
         name = self._name_of(error)
@@ -214,7 +225,7 @@ class Machine:
         if any(self.path(path).exists() for path in paths):
             return True
         # None: somebody looked for it, in vain
-        return not results and self.has(paths[0])
+        return not results and self.has_optional(paths[0])
 
     @property
     def _answers(self) -> Recording:

@@ -136,6 +136,15 @@ def test_a_module_that_the_first_mount_loads_need_not_be_loaded(machine: Machine
 def test_headers_and_btf(machine: Machine) -> None:
     assert one(checks.kernel.headers(machine)).status == "warning"
     assert one(checks.kernel.btf(machine)).status == "warning"
+    # collect looks for both; who writes a manifest by hand does not
+    for by_hand in (Recording(collected=False), Recording(complete=False, collected=False)):
+        host = replace(machine, recording=by_hand)
+        for name, check in (("headers", checks.kernel.headers), ("btf", checks.kernel.btf)):
+            (found,) = carry_out(name, check, host)
+            assert (found.status, "was not recorded" in found.found) == ("unknown", True), found
+    host = replace(machine, recording=Recording())
+    assert one(checks.kernel.headers(host)).status == "warning"
+    assert one(checks.kernel.btf(host)).status == "warning"
     write(machine.root, f"lib/modules/{RELEASE}/build/Makefile", "")
     write(machine.root, "sys/kernel/btf/vmlinux", b"")
     assert one(checks.kernel.headers(machine)).status == "ok"
@@ -927,7 +936,7 @@ def test_a_program_that_printed_its_version_is_installed(
     write(machine.root, "etc/fstab", "server:/x /srv nfs rw 0 0\n")
     if file:
         write(machine.root, file, "")
-    recording = Recording(complete=complete)
+    recording = Recording(complete=complete, collected=complete)
     if not isinstance(version, str):
         recording.programs["mount.nfs", "-V"] = version
     host = Machine(machine.root, recording=recording)

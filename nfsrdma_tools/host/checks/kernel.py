@@ -223,7 +223,7 @@ def netid(machine: Machine) -> Iterator[Finding]:
 def headers(machine: Machine) -> Iterator[Finding]:
     """The kernel headers for building a module are installed."""
     name = f"lib/modules/{machine.release}/build"
-    if machine.has(f"{name}/Makefile"):
+    if machine.has_optional(f"{name}/Makefile"):
         yield Finding("headers", "ok", f"/{name}")
     elif machine.in_container:
         found = f"no /{name} in this container"
@@ -237,7 +237,7 @@ def headers(machine: Machine) -> Iterator[Finding]:
 
 def btf(machine: Machine) -> Iterator[Finding]:
     """The kernel has the type information (BTF) from which probes take structure offsets."""
-    if machine.has("sys/kernel/btf/vmlinux"):
+    if machine.has_optional("sys/kernel/btf/vmlinux"):
         yield Finding("btf", "ok", "/sys/kernel/btf/vmlinux")
     else:
         remedy = "boot a kernel with CONFIG_DEBUG_INFO_BTF"
