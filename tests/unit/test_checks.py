@@ -208,6 +208,8 @@ def test_a_small_mtu_is_reported_with_its_payload(size: int, payload: int, statu
         (9000, 1024, "warning", "MTU 9000, but RoCE packets carry 1024"),
         # the network device is the limit
         (1500, 4096, "warning", "carry 1024"),
+        # both agree: nothing is wrong
+        (1500, 1024, "ok", "MTU 1500: RoCE packets carry 1024 bytes, which is the active_mtu"),
         (1500, 256, "warning", "carry 256 bytes (active_mtu)"),
     ],
 )
@@ -215,6 +217,68 @@ def test_the_mtu_in_use_may_be_smaller(size: int, active: int, status: str, word
     found = checks.rdma_links.judge_mtu("rxe0/1", "eth1", size, active)
     assert found.status == status
     assert words in found.found
+
+
+VERBS = """hca_id:	{device}
+	transport:			{transport}
+	fw_ver:				20.42.1000
+	node_guid:			b83f:d203:0077:3120
+	phys_port_cnt:			1
+		port:	1
+			state:			PORT_ACTIVE (4)
+			max_mtu:		{most} (5)
+			active_mtu:		{active} (3)
+			link_layer:		{layer}
+"""
+ETHERNET = (
+    "4: eth1: <BROADCAST,UP,LOWER_UP> mtu {} qdisc mq state UP\n    link/ether 02:00:00:00:00:01\n"
+)
+IB, IWARP = "InfiniBand (0)", "iWARP (1)"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "files", "size", "verbs", "found"),
+    [
+        # as people paste it: `rdma link` has no protocol, and there is no sysfs
+        ("", {}, 1500, (IB, 4096, 1024, "Ethernet"), ("ok", "carry 1024 bytes, which is the act")),
+        ("", {}, 9000, (IB, 4096, 1024, "Ethernet"), ("warning", "but RoCE packets carry 1024")),
+        ("", {}, 9000, (IB, 2048, 2048, "Ethernet"), ("ok", "RoCE packets carry 2048 bytes")),
+        ("", {}, None, (IB, 4096, 4096, "Ethernet"), ("ok", "4096 bytes (active_mtu); the MTU of")),
+        ("", {}, None, (IB, 4096, 1024, "Ethernet"), ("unknown", "1024 bytes (active_mtu)")),
+        ("roce", {}, 1500, None, ("warning", "eth1 has MTU 1500")),
+        ("roce", {}, None, None, ("unknown", "the MTU of eth1 is not visible")),
+        # of a kernel before 5.2
+        ("", {"node_type": "1: CA"}, 1500, None, ("warning", "eth1 has MTU 1500")),
+        # iWARP, InfiniBand, and what may be either
+        ("", {}, 1500, (IWARP, 4096, 1024, "Ethernet"), None),
+        ("", {"node_type": "4: RNIC"}, 1500, None, None),
+        ("", {}, 2044, (IB, 4096, 2048, "InfiniBand"), None),
+        ("", {"node_type": "1: CA", "ports/1/link_layer": "InfiniBand"}, 2044, None, None),
+        ("", {}, 1500, None, None),
+        ("ib", {}, 2044, (IB, 4096, 2048, "InfiniBand"), None),
+        ("iw", {}, 1500, (IWARP, 4096, 1024, "Ethernet"), None),
+    ],
+)
+def test_the_mtu_is_that_of_all_sources(
+    machine: Machine, protocol: str, files: dict[str, str], size: int | None,
+    verbs: tuple[str, int, int, str] | None, found: tuple[str, str] | None,
+) -> None:  # fmt: skip
+    device = replace(link().device, name="roce1", protocol=protocol, node_type="", driver="")
+    for name, text in files.items():
+        write(machine.root, f"sys/class/infiniband/roce1/{name}", f"{text}\n")
+    recording = Recording(links=[link(device=device)])
+    if size:
+        argv = ("ip", "-d", "-j", "link", "show")
+        recording.programs[argv] = Result(argv, ETHERNET.format(size), "", 0)
+    if verbs:
+        keys = dict(zip(("transport", "most", "active", "layer"), verbs, strict=True))
+        said = VERBS.format(device="roce1", **keys)
+        recording.programs["ibv_devinfo",] = Result(("ibv_devinfo",), said, "", 0)
+    host = Machine(machine.root, recording=recording)
+    judged = list(checks.rdma_links.mtus(host, {}, everywhere=True))
+    assert [one.name for one in judged] == (["mtu roce1/1"] if found else []), judged
+    for one, (status, words) in zip(judged, [found] if found else [], strict=True):
+        assert (one.status, words in one.found) == (status, True), one
 
 
 def test_a_small_mtu_matters_on_the_routes_of_nfs(machine: Machine) -> None:
