@@ -142,6 +142,12 @@ def test_headers_and_btf(machine: Machine) -> None:
         for name, check in (("headers", checks.kernel.headers), ("btf", checks.kernel.btf)):
             (found,) = carry_out(name, check, host)
             assert (found.status, "was not recorded" in found.found) == ("unknown", True), found
+            # the kernel's configuration tells, too
+            for config, status in (("CONFIG_X=y", "unknown"), ("CONFIG_DEBUG_INFO_BTF=y", "ok"),
+                                   ("# CONFIG_DEBUG_INFO_BTF is not set", "warning")):  # fmt: skip
+                write(machine.root, f"boot/config-{RELEASE}", f"{config}\n")
+                assert [one.status for one in carry_out("btf", checks.kernel.btf, host)] == [status]
+            (machine.root / f"boot/config-{RELEASE}").unlink()
     host = replace(machine, recording=Recording())
     assert one(checks.kernel.headers(host)).status == "warning"
     assert one(checks.kernel.btf(host)).status == "warning"
