@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from nfsrdma_tools import __version__
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import checks, packet_filter, rdma_routes
@@ -273,7 +272,6 @@ class Bundle:
         documents = to_facts(self.notes)
         documents[MANIFEST] |= {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
-            "toolkit": __version__,
             "left_out": [vars(entry) for entry in self.left_out],
             "withheld": self.withheld,
         }

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nfsrdma_tools import files
-from nfsrdma_tools.command import Result, run
+from nfsrdma_tools.command import Result, is_installed, run
 from nfsrdma_tools.errors import ProgramMissingError, UserError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _CONTAINER = (
 """What podman, CRI-O, Docker, systemd and Kubernetes leave in a container."""
 
 
+_SBIN = ("sbin", "usr/sbin", "usr/local/sbin")
 _MOST_IN_RELEASE = 64
 """__NEW_UTS_LEN in include/uapi/linux/utsname.h."""
 _Read = TypeVar("_Read")
@@ -56,6 +57,8 @@ class Recording:
     """By host name; an empty list for a name without an address."""
     complete: bool = True
     """Whether a missing file is missing on that host, too; False for a folder of pasted files."""
+    collected: bool = True
+    """Whether ``nfsrdma collect`` made it, which looks for all files that readers want."""
     facts: dict[str, str] = field(default_factory=dict)
     """Facts that only this program, on that host, can find out, by name."""
     root_user: bool | None = None
@@ -143,6 +146,15 @@ class Machine:
         if incomplete and not self.path(name).exists():
             raise NotRecordedError(f"/{name} was not recorded")
 
+    def has_optional(self, name: str) -> bool:
+        """The same for a file that proves nothing if a recording made by hand lacks it.
+
+        Only ``nfsrdma collect`` looks for the files of installed packages.
+        """
+        if self.recording and not self.recording.collected and not self.path(name).exists():
+            raise NotRecordedError(f"/{name} was not recorded")
+        return self.has(name)
+
     def missing(self, error: FileNotFoundError) -> str:
         """The text of an error about a file below the root, with the file's name on that host."""
         name = self._name_of(error)
@@ -200,6 +212,20 @@ class Machine:
         if result is None:
             raise ProgramMissingError(argv[0])
         return result
+
+    def has_program(self, name: str) -> bool:
+        """Whether a program is installed: in PATH, recorded with its output, or in a usual folder.
+
+        Distributions have programs elsewhere, too: NixOS in /nix/store.  Raises NotRecordedError.
+        """
+        results = [result for argv, result in self._answers.programs.items() if argv[0] == name]
+        if any(results) or (self.live and is_installed(name)):
+            return True
+        paths = [f"{folder}/{name}" for folder in _SBIN]
+        if any(self.path(path).exists() for path in paths):
+            return True
+        # None: somebody looked for it, in vain
+        return not results and self.has_optional(paths[0])
 
     @property
     def _answers(self) -> Recording:

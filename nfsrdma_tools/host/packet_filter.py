@@ -205,6 +205,9 @@ class _Tokens:
                     table.chains[words[-1]] = self._chain(Chain(words[-1]))
                 else:
                     self._named_set(table, words[-1])
+        if table.name == "firewalld":
+            for chain in table.chains.values():
+                chain.rules = [rule for rule in chain.rules if not _is_cut(rule, table)]
         return table
 
     def _chain(self, chain: Chain) -> Chain:
@@ -228,6 +231,16 @@ class _Tokens:
                 table.typed[name] = " ".join(map(str, words[1:])).partition(" : ")[0]
             elif words[:2] == ["elements", "="] and isinstance(words[-1], list):
                 table.sets[name] = words[-1]
+
+
+_FIREWALLD_KEEPS = ("mangle_", "nat_")
+"""Beginnings of names of firewalld's chains that drop nothing: they set marks and addresses."""
+
+
+def _is_cut(rule: Rule, table: Table) -> bool:
+    """Whether a rule of firewalld jumps to such a chain, which is not in a shortened text."""
+    target = str(rule.words[-1]) if rule.words[:1] == ["jump"] else ""
+    return target.startswith(_FIREWALLD_KEEPS) and target not in table.chains
 
 
 _ARGUMENTS_OF_LOG = ("prefix", "level", "flags", "group", "snaplen", "queue-threshold")

@@ -32,7 +32,16 @@ from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.rdma.ports import Link
 
-__all__ = ["NoRouteError", "Route", "RoutePorts", "folder", "parse_routes", "ports_of", "route_to"]
+__all__ = [
+    "NoRouteError",
+    "Route",
+    "RoutePorts",
+    "folder",
+    "mtu_of",
+    "parse_routes",
+    "ports_of",
+    "route_to",
+]
 
 _ROUTES = ("ip", "-j", "route", "show", "table", "all")
 _ADDRESSES = ("ip", "-j", "address", "show")
@@ -493,6 +502,16 @@ def _from_sysfs(machine: Machine, name: str) -> _NetDevice | None:
     return _NetDevice(name, _KINDS.get(kind, kind), address, tuple(below), elsewhere)
 
 
+def mtu_of(machine: Machine, device: str) -> int:
+    """The MTU of a network device in bytes, from sysfs or ``ip link``; 0 if it is unknown."""
+    path = folder(machine, "net", device)
+    text = files.readable(path / "mtu").strip() if path else ""
+    if not text:
+        rows = (row for row in _link_rows(machine) if _word(row, "ifname") == device)
+        text = str(next(rows, {}).get("mtu", ""))
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
+
+
 def _link_rows(machine: Machine) -> list[dict[str, Any]]:
     """The devices of ``ip -d link`` of another host, for a recording without sysfs."""
     if machine.live:
@@ -509,8 +528,8 @@ def _link_row(match: re.Match[str]) -> dict[str, Any]:
     other = match["other"] or ""
     row = {"ifname": match["name"], "link_type": match["type"], "address": match["address"]}
     row |= {"link_index": other} if re.fullmatch(r"if\d+", other) else {"link": other}
-    master = re.search(r" master (\S+)", match["words"])
-    return row | ({"master": master[1]} if master else {})
+    words = re.findall(r" (master|mtu) (\S+)", match["words"])
+    return row | dict(words)
 
 
 def _from_link_row(name: str, rows: list[dict[str, Any]]) -> _NetDevice | None:

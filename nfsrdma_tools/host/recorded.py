@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
+from nfsrdma_tools import __version__
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.files import opened_regular
@@ -327,6 +328,7 @@ def _recording(folder: Path) -> Recording:
             addresses=_addresses(manifest.get("addresses", {})),
             facts={str(name): str(value) for name, value in manifest.get("facts", {}).items()},
             complete=bool(manifest),
+            collected="toolkit" in manifest,
             root_user=manifest.get("root"),
             cut=frozenset(
                 str(row["what"]).removeprefix("/")
@@ -414,6 +416,7 @@ def to_facts(recording: Recording) -> dict[str, Any]:
     ]
     manifest = {
         "format": FORMAT,
+        **({"toolkit": __version__} if recording.collected else {}),
         "root": recording.root_user,
         "addresses": recording.addresses,
         "facts": recording.facts,

@@ -113,6 +113,11 @@ out = {
         between(filter + " add rule ip lab7 in tcp dport 20049 drop'", "nft delete table ip lab7"),
         "firewall",
     ),
+    # nothing is mounted meanwhile
+    "filter of soft-RoCE": seen(
+        between(filter + " add rule ip lab7 in udp dport 4791 drop'", "nft delete table ip lab7"),
+        "firewall",
+    ),
     "filter of a link": seen(
         between(filter + " add rule ip lab7 in iifname none7 drop'", "nft delete table ip lab7"),
         "firewall",
@@ -161,8 +166,9 @@ def faults(solo_file: Lab) -> dict[str, list[dict[str, Any]]]:
         ("no link", "links", "error", "no RDMA link", "nfsrdma link add"),
         ("no link", "route to server", "unknown", "not judged", ""),
         ("link down", "link rxe7/1", "ok", "idle: DOWN", ""),
-        ("mtu", "mtu rxe0/1", "warning", "carry 1024 bytes", "ip link set v0 mtu 9000"),
-        ("filter", "firewall", "warning", "tcp 20049 dropped by", "accept them"),
+        ("mtu", "mtu rxe0/1", "ok", "carry 1024 bytes", "ip link set v0 mtu 9000"),
+        ("filter", "firewall", "ok", "no rule drops tcp 2049 or udp 4791", ""),
+        ("filter of soft-RoCE", "firewall", "warning", "udp 4791 dropped by", "for RoCE of rxe"),
         ("filter of a link", "firewall", "ok", 'except by: iifname "none7" drop', ""),
         ("dummy module", "rpcrdma", "error", "is not the real module", "reinstall"),
         ("mounts", "read-ahead /mnt/a", "warning", "128 KiB, 0.25 blocks", "nfsrdma sweep"),

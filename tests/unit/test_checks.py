@@ -5,7 +5,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,21 @@ def test_a_module_that_the_first_mount_loads_need_not_be_loaded(machine: Machine
 def test_headers_and_btf(machine: Machine) -> None:
     assert one(checks.kernel.headers(machine)).status == "warning"
     assert one(checks.kernel.btf(machine)).status == "warning"
+    # collect looks for both; who writes a manifest by hand does not
+    for by_hand in (Recording(collected=False), Recording(complete=False, collected=False)):
+        host = replace(machine, recording=by_hand)
+        for name, check in (("headers", checks.kernel.headers), ("btf", checks.kernel.btf)):
+            (found,) = carry_out(name, check, host)
+            assert (found.status, "was not recorded" in found.found) == ("unknown", True), found
+            # the kernel's configuration tells, too
+            for config, status in (("CONFIG_X=y", "unknown"), ("CONFIG_DEBUG_INFO_BTF=y", "ok"),
+                                   ("# CONFIG_DEBUG_INFO_BTF is not set", "warning")):  # fmt: skip
+                write(machine.root, f"boot/config-{RELEASE}", f"{config}\n")
+                assert [one.status for one in carry_out("btf", checks.kernel.btf, host)] == [status]
+            (machine.root / f"boot/config-{RELEASE}").unlink()
+    host = replace(machine, recording=Recording())
+    assert one(checks.kernel.headers(host)).status == "warning"
+    assert one(checks.kernel.btf(host)).status == "warning"
     write(machine.root, f"lib/modules/{RELEASE}/build/Makefile", "")
     write(machine.root, "sys/kernel/btf/vmlinux", b"")
     assert one(checks.kernel.headers(machine)).status == "ok"
@@ -199,6 +214,8 @@ def test_a_small_mtu_is_reported_with_its_payload(size: int, payload: int, statu
         (9000, 1024, "warning", "MTU 9000, but RoCE packets carry 1024"),
         # the network device is the limit
         (1500, 4096, "warning", "carry 1024"),
+        # both agree: nothing is wrong
+        (1500, 1024, "ok", "MTU 1500: RoCE packets carry 1024 bytes, which is the active_mtu"),
         (1500, 256, "warning", "carry 256 bytes (active_mtu)"),
     ],
 )
@@ -206,6 +223,68 @@ def test_the_mtu_in_use_may_be_smaller(size: int, active: int, status: str, word
     found = checks.rdma_links.judge_mtu("rxe0/1", "eth1", size, active)
     assert found.status == status
     assert words in found.found
+
+
+VERBS = """hca_id:	{device}
+	transport:			{transport}
+	fw_ver:				20.42.1000
+	node_guid:			b83f:d203:0077:3120
+	phys_port_cnt:			1
+		port:	1
+			state:			PORT_ACTIVE (4)
+			max_mtu:		{most} (5)
+			active_mtu:		{active} (3)
+			link_layer:		{layer}
+"""
+ETHERNET = (
+    "4: eth1: <BROADCAST,UP,LOWER_UP> mtu {} qdisc mq state UP\n    link/ether 02:00:00:00:00:01\n"
+)
+IB, IWARP = "InfiniBand (0)", "iWARP (1)"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "files", "size", "verbs", "found"),
+    [
+        # as people paste it: `rdma link` has no protocol, and there is no sysfs
+        ("", {}, 1500, (IB, 4096, 1024, "Ethernet"), ("ok", "carry 1024 bytes, which is the act")),
+        ("", {}, 9000, (IB, 4096, 1024, "Ethernet"), ("warning", "but RoCE packets carry 1024")),
+        ("", {}, 9000, (IB, 2048, 2048, "Ethernet"), ("ok", "RoCE packets carry 2048 bytes")),
+        ("", {}, None, (IB, 4096, 4096, "Ethernet"), ("ok", "4096 bytes (active_mtu); the MTU of")),
+        ("", {}, None, (IB, 4096, 1024, "Ethernet"), ("unknown", "1024 bytes (active_mtu)")),
+        ("roce", {}, 1500, None, ("warning", "eth1 has MTU 1500")),
+        ("roce", {}, None, None, ("unknown", "the MTU of eth1 is not visible")),
+        # of a kernel before 5.2
+        ("", {"node_type": "1: CA"}, 1500, None, ("warning", "eth1 has MTU 1500")),
+        # iWARP, InfiniBand, and what may be either
+        ("", {}, 1500, (IWARP, 4096, 1024, "Ethernet"), None),
+        ("", {"node_type": "4: RNIC"}, 1500, None, None),
+        ("", {}, 2044, (IB, 4096, 2048, "InfiniBand"), None),
+        ("", {"node_type": "1: CA", "ports/1/link_layer": "InfiniBand"}, 2044, None, None),
+        ("", {}, 1500, None, None),
+        ("ib", {}, 2044, (IB, 4096, 2048, "InfiniBand"), None),
+        ("iw", {}, 1500, (IWARP, 4096, 1024, "Ethernet"), None),
+    ],
+)
+def test_the_mtu_is_that_of_all_sources(
+    machine: Machine, protocol: str, files: dict[str, str], size: int | None,
+    verbs: tuple[str, int, int, str] | None, found: tuple[str, str] | None,
+) -> None:  # fmt: skip
+    device = replace(link().device, name="roce1", protocol=protocol, node_type="", driver="")
+    for name, text in files.items():
+        write(machine.root, f"sys/class/infiniband/roce1/{name}", f"{text}\n")
+    recording = Recording(links=[link(device=device)])
+    if size:
+        argv = ("ip", "-d", "-j", "link", "show")
+        recording.programs[argv] = Result(argv, ETHERNET.format(size), "", 0)
+    if verbs:
+        keys = dict(zip(("transport", "most", "active", "layer"), verbs, strict=True))
+        said = VERBS.format(device="roce1", **keys)
+        recording.programs["ibv_devinfo",] = Result(("ibv_devinfo",), said, "", 0)
+    host = Machine(machine.root, recording=recording)
+    judged = list(checks.rdma_links.mtus(host, {}, everywhere=True))
+    assert [one.name for one in judged] == (["mtu roce1/1"] if found else []), judged
+    for one, (status, words) in zip(judged, [found] if found else [], strict=True):
+        assert (one.status, words in one.found) == (status, True), one
 
 
 def test_a_small_mtu_matters_on_the_routes_of_nfs(machine: Machine) -> None:
@@ -437,6 +516,16 @@ RULES
 """
 
 
+# without the chains that set marks, as people shorten it
+FIREWALLD_CUT = """table inet firewalld {
+chain mangle_PREROUTING {
+type filter hook prerouting priority mangle + 10; policy accept;
+jump mangle_PREROUTING_ZONES
+}
+}
+"""
+
+
 @pytest.mark.parametrize(
     ("rules", "status", "words"),
     [
@@ -506,23 +595,26 @@ RULES
         (chain_of_input("ip saddr . tcp dport { 192.0.2.1 . 22 } drop"), "unknown", "ip saddr ."),
         (chain_of_input("tcp dport 2049 queue to 1"), "unknown", "tcp dport 2049 queue"),
         (chain_of_input("jump gone"), "unknown", "chain gone"),
+        (FIREWALLD_CUT, "ok", "no rule"),
+        (FIREWALLD_CUT.replace("mangle_PREROUTING_ZONES", "filter_PREROUTING"), "unknown", "chain"),
+        (FIREWALLD_CUT.replace("firewalld", "other"), "unknown", "chain mangle_PREROUTING_ZONES"),
         # of IPv6 alone
         (chain_of_input(policy="drop").replace("inet", "ip6"), "unknown", "IPv4, not IPv6 (policy"),
     ],
 )  # fmt: skip
 def test_the_packet_filter_is_judged(rules: str, status: str, words: str) -> None:
-    found = checks.nfs_server.judge_filter(rules)
+    found = checks.firewall.judge_filter(rules)
     assert (found.status, words in found.found) == (status, True), found
     # what a bundle keeps of the rules is judged the same
     kept = packet_filter.rules_of_input(rules)
-    assert checks.nfs_server.judge_filter(kept) == found, kept
+    assert checks.firewall.judge_filter(kept) == found, kept
     assert packet_filter.rules_of_input(kept) == kept
     made = Bundle()
     made.notes.programs[NFT_LIST] = Result(NFT_LIST, kept, "", 0)
     result = anonymized(made).notes.programs[NFT_LIST]
     assert result
     assert "192.0.2." not in result.stdout
-    anonymous = checks.nfs_server.judge_filter(result.stdout)
+    anonymous = checks.firewall.judge_filter(result.stdout)
     assert anonymous.status == found.status, result.stdout
 
 
@@ -566,14 +658,14 @@ def test_the_rules_of_ip6tables_are_judged(
         text = SIX.replace("POLICY", policy).replace("RULES", rules)
         recording.programs[SIX_SAVE] = Result(SIX_SAVE, text, "", 0)
     host = Machine(machine.root, recording=recording)
-    (found,) = carry_out("firewall", checks.nfs_server.firewall, host)
+    (found,) = carry_out("firewall", checks.firewall.firewall, host)
     assert (found.status, words in found.found) == (status, True), found
     # a bundle, and an anonymized one, have the same rules
     made = Bundle()
     made.notes.programs.update(map(bundles._shortened, recording.programs.items()))
     for one_ in (made, anonymized(made)):
         again = Machine(machine.root, recording=one_.notes)
-        (judged,) = carry_out("firewall", checks.nfs_server.firewall, again)
+        (judged,) = carry_out("firewall", checks.firewall.firewall, again)
         assert judged.status == found.status
 
 
@@ -586,14 +678,82 @@ def test_an_anonymized_bundle_keeps_the_words_of_the_packet_filter() -> None:
 
 
 @given(st.lists(st.sampled_from(
-    ["table inet f {", "chain input {", "type filter hook input priority 0;", "policy drop;", "}",
+    ["table inet firewalld {", "chain input {", "type filter hook input priority 0;", "}",
+     "policy drop;",
      "{", "\n", ";", ",", "tcp dport", "2049", "vmap", ":", "accept", "drop", "jump", "input", "@x",
      "set x {", "elements =", "type inet_service", "-A INPUT", "-j", "!", "--dport", '"', "."]
 ), max_size=40))  # fmt: skip
 def test_rules_of_anything_are_judged(words: list[str]) -> None:
     rules = " ".join(words)
-    assert checks.nfs_server.judge_filter(rules).found
+    assert checks.firewall.judge_filter(rules).found
     assert len(packet_filter.rules_of_input(rules)) <= 20 * len(rules) + 200
+
+
+SERVED = "rdma 20049\ntcp 2049\n"
+CARD = "passes the packet filter by, as of any card"
+
+
+@pytest.mark.parametrize(
+    ("device", "loaded", "status", "words"),
+    [
+        # offloaded by a card, whatever its protocol
+        ({"driver": "bnxt_re"}, "", "ok", CARD),
+        ({"driver": "irdma"}, "", "ok", CARD),
+        ({"driver": "irdma", "protocol": "iw"}, "", "ok", CARD),
+        ({"driver": "cxgb4", "protocol": "iw"}, "", "ok", CARD),
+        ({"driver": "hfi1", "protocol": "opa"}, "", "ok", CARD),
+        ({"driver": "card"}, "", "ok", CARD),
+        ({"driver": "rxe"}, "", "warning", "udp 4791 dropped by: policy"),
+        ({"driver": "siw", "protocol": "iw"}, "", "warning", "tcp 20049 dropped by: policy"),
+        # no driver: rdma(8) prints none, and kernels before 5.2 report none
+        ({"driver": "", "protocol": ""}, "", "ok", CARD),
+        ({"driver": "", "protocol": "ib"}, "rdma_rxe", "ok", CARD),
+        ({"driver": "", "protocol": ""}, "rdma_rxe", "warning",
+         "tcp 20049, udp 4791 dropped by: policy drop of chain input; rxe0 may be a card"),
+        ({"driver": "", "protocol": "roce"}, "rdma_rxe", "warning", "udp 4791 dropped by: policy"),
+        ({"driver": "unknown", "protocol": "iw"}, "siw", "warning", "tcp 20049 dropped by: policy"),
+    ],
+)  # fmt: skip
+def test_a_card_passes_the_packet_filter_by(
+    machine: Machine, device: dict[str, str], loaded: str, status: str, words: str
+) -> None:
+    modules = "".join(f"{name} 1 0 - Live 0x0\n" for name in ("nf_tables", *loaded.split()))
+    found = filter_finding(machine, SERVED, [device], modules, ports="2049")
+    assert (found.status, words in found.found) == (status, True), found
+    # a server without TCP needs the filter for a soft link only
+    alone = filter_finding(machine, "rdma 20049\n", [device], modules, ports="22")
+    assert (alone.status, "tcp 2049" in alone.expected) == (status, False), alone
+
+
+def test_a_soft_link_in_the_kernel_is_no_module(machine: Machine) -> None:
+    write(machine.root, f"boot/config-{RELEASE}", "CONFIG_RDMA_RXE=y\n")
+    modules = "nf_tables 1 0 - Live 0x0\n"
+    device = {"driver": "", "protocol": ""}
+    assert filter_finding(machine, SERVED, [device], modules, ports="2049").status == "warning"
+
+
+def test_unknown_devices_are_a_doubt_of_the_packet_filter(machine: Machine) -> None:
+    modules = "nf_tables 1 0 - Live 0x0\n"
+    for known, words in ((None, "no RDMA device was recorded"), ([], "no RDMA device is visible")):
+        found = filter_finding(machine, SERVED, known, modules, ports="2049")
+        assert (found.status, words in found.found) == ("warning", True), found
+        ports = "2049, 20049 } accept\nudp dport { 4791"
+        fine = filter_finding(machine, SERVED, known, modules, ports)
+        assert (fine.status, words in fine.found) == ("ok", False), fine
+
+
+def filter_finding(
+    machine: Machine, portlist: str, devices: list[dict[str, str]] | None, modules: str, ports: str
+) -> Finding:
+    """The judgement of a filter that drops all TCP connections but those to ``ports``."""
+    write(machine.root, "proc/modules", modules)
+    write(machine.root, "proc/fs/nfsd/portlist", portlist)
+    said = Result(NFT_LIST, NFT % ports, "", 0)
+    recording = Recording(programs={NFT_LIST: said})
+    if devices is not None:
+        records = [asdict(link().device) | changes for changes in devices]
+        recording.links = [link(device=Device(**values)) for values in records]
+    return one(checks.firewall.firewall(Machine(machine.root, recording=recording)))
 
 
 @pytest.mark.parametrize(
@@ -602,6 +762,10 @@ def test_rules_of_anything_are_judged(words: list[str]) -> None:
         ("", [], "ok"),
         ("", ["mlx5"], "ok"),
         ("", ["mlx5", "rxe"], "warning"),
+        # a client of iWARP connects to its server
+        ("", ["siw"], "ok"),
+        ("rdma 20049\n", ["siw"], "warning"),
+        ("rdma 20049\n", ["mlx5"], "ok"),
         ("tcp 2049\n", ["mlx5"], "warning"),
         ("", None, "warning"),
         ("", UserError("no ib_core"), "ok"),
@@ -618,7 +782,7 @@ def test_a_filter_matters_to_servers_and_soft_links(
     write(machine.root, "proc/fs/nfsd/portlist", portlist)
     said = Result(("nft",), NFT % "22", "", 0)
     recording = Recording(programs={("nft", "list", "ruleset"): said}, links=known)
-    found = one(checks.nfs_server.firewall(Machine(machine.root, recording=recording)))
+    found = one(checks.firewall.firewall(Machine(machine.root, recording=recording)))
     assert found.status == status
 
 
@@ -641,7 +805,7 @@ def test_a_filter_in_the_kernel_is_no_module(
     write(machine.root, f"boot/config-{RELEASE}", config)
     write(machine.root, "proc/fs/nfsd/portlist", TCP)
     host = replace(machine, recording=Recording(programs={NFT_LIST: result}))
-    (found,) = carry_out("firewall", checks.nfs_server.firewall, host)
+    (found,) = carry_out("firewall", checks.firewall.firewall, host)
     assert (found.status, words in found.found) == (status, True)
 
 
@@ -650,7 +814,7 @@ def test_rules_that_root_of_a_container_cannot_list_are_unknown(machine: Machine
     write(machine.root, ".dockerenv", "")
     refused = Result(NFT_LIST, "", "Operation not permitted (you must be root)\n", 1)
     host = replace(machine, recording=Recording(programs={NFT_LIST: refused}, root_user=True))
-    (found,) = carry_out("firewall", checks.nfs_server.firewall, host)
+    (found,) = carry_out("firewall", checks.firewall.firewall, host)
     assert found.status == "unknown"
     assert found.found == "cannot list the rules: Operation not permitted (you must be root)"
     assert found.remedy == "run this on the host"
@@ -817,6 +981,50 @@ def test_a_mount_that_is_not_there(
     write(machine.root, "sbin/mount.nfs", "")
     found = one(checks.mount_definitions.requested(recording))
     assert (found.status, words in found.found) == (status, True), found
+
+
+VERSION = Result(("mount.nfs", "-V"), "mount.nfs: (linux nfs-utils 2.6.4)\n", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "file", "complete", "status", "words"),
+    [
+        # wherever the program is: /nix/store, /usr/local/bin
+        (VERSION, "", True, "ok", "nfs-utils 2.6.4"),
+        (VERSION, "", False, "ok", "nfs-utils 2.6.4"),
+        (None, "", True, "error", "not installed"),
+        (None, "", False, "error", "not installed"),
+        ("", "", True, "error", "not installed"),
+        ("", "", False, "unknown", "/sbin/mount.nfs was not recorded"),
+        ("", "usr/sbin/mount.nfs", False, "unknown", "no output of mount.nfs -V was recorded"),
+    ],
+)
+def test_a_program_that_printed_its_version_is_installed(
+    machine: Machine, version: Result | str | None, file: str, complete: bool, status: str,
+    words: str,
+) -> None:  # fmt: skip
+    write(machine.root, "etc/fstab", "server:/x /srv nfs rw 0 0\n")
+    if file:
+        write(machine.root, file, "")
+    recording = Recording(complete=complete, collected=complete)
+    if not isinstance(version, str):
+        recording.programs["mount.nfs", "-V"] = version
+    host = Machine(machine.root, recording=recording)
+    (found,) = carry_out("mount.nfs", checks.nfs_mounts.utils, host)
+    assert (found.status, words in found.found) == (status, True), found
+
+
+def test_a_program_of_this_host_is_looked_up_in_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "nfsrdma-no-such-program"
+    assert not Machine().has_program(name)
+    write(tmp_path, name, "#!/bin/sh\n")
+    (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert Machine().has_program(name)
+    # of another host, PATH tells nothing
+    assert not Machine(tmp_path / "root").has_program(name)
 
 
 @pytest.mark.parametrize(

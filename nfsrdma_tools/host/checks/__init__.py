@@ -7,6 +7,7 @@ A check is a small function of a Machine that yields findings, each with a remed
 from __future__ import annotations
 
 from nfsrdma_tools.host.checks import (
+    firewall,
     kernel,
     mount_definitions,
     nfs_mounts,
@@ -30,7 +31,7 @@ CHECKS: dict[str, Check] = {
     "wire": rdma_links.wire,
     "portlist": nfs_server.listeners,
     "server": nfs_server.reach,
-    "firewall": nfs_server.firewall,
+    "firewall": firewall.firewall,
     "mount.nfs": nfs_mounts.utils,
     "read-ahead": nfs_mounts.read_ahead,
     "udev rule": nfs_mounts.udev_rule,

@@ -14,7 +14,7 @@ from nfsrdma_tools.host.kernel_faults import Fault, KernelVersion
 from nfsrdma_tools.host.kernel_log.explain import Explanation, read_log
 from nfsrdma_tools.host.kernel_log.sources import kernel_ring
 from nfsrdma_tools.host.kernel_modules import ModuleFile
-from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.transports import CONF, KERNELS, Circumstances, Origin, client_owners, owner
 from nfsrdma_tools.module_source import OURS
 
@@ -38,6 +38,8 @@ __all__ = [
 ]
 
 _OPTION = "CONFIG_SUNRPC_XPRT_RDMA"
+_BTF = "CONFIG_DEBUG_INFO_BTF"
+_TYPES = "sys/kernel/btf/vmlinux"
 # a file of 8 MiB may have 8 GiB of zeros
 _MOST_CONFIG = 4 << 20
 _LACKING = "the kernel has no RPC over RDMA"
@@ -223,7 +225,7 @@ def netid(machine: Machine) -> Iterator[Finding]:
 def headers(machine: Machine) -> Iterator[Finding]:
     """The kernel headers for building a module are installed."""
     name = f"lib/modules/{machine.release}/build"
-    if machine.has(f"{name}/Makefile"):
+    if machine.has_optional(f"{name}/Makefile"):
         yield Finding("headers", "ok", f"/{name}")
     elif machine.in_container:
         found = f"no /{name} in this container"
@@ -237,8 +239,18 @@ def headers(machine: Machine) -> Iterator[Finding]:
 
 def btf(machine: Machine) -> Iterator[Finding]:
     """The kernel has the type information (BTF) from which probes take structure offsets."""
-    if machine.has("sys/kernel/btf/vmlinux"):
-        yield Finding("btf", "ok", "/sys/kernel/btf/vmlinux")
+    source = f"/{_TYPES}"
+    try:
+        there = machine.has_optional(_TYPES)
+    except NotRecordedError:
+        text = config(machine) or ""
+        said = re.search(rf"^(?:{_BTF}=y|# {_BTF} is not set)$", text, re.MULTILINE)
+        if not said:
+            raise
+        source = f"{machine.release} has {said[0]}"
+        there = said[0] == f"{_BTF}=y"
+    if there:
+        yield Finding("btf", "ok", source)
     else:
         remedy = "boot a kernel with CONFIG_DEBUG_INFO_BTF"
         yield Finding("btf", "warning", "no type information", "BTF, for some probes", remedy)

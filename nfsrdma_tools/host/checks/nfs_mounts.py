@@ -28,7 +28,6 @@ from nfsrdma_tools.host.tune import udev_helper
 
 __all__ = ["history", "installed", "read_ahead", "udev_rule", "utils"]
 
-_SBIN = ("sbin", "usr/sbin", "usr/local/sbin")
 _BDI = "sys/class/bdi"
 _KERNEL = "none: each mount gets the kernel's 128 KiB"
 _CONTROL = Path("/run/udev/control")
@@ -52,8 +51,7 @@ def utils(machine: Machine) -> Iterator[Finding]:
 
 def installed(machine: Machine) -> bool:
     """Whether mount.nfs is installed; NotRecordedError if that is unknown."""
-    paths = [f"{folder}/mount.nfs" for folder in _SBIN]
-    return any(machine.path(path).exists() for path in paths) or machine.has(paths[0])
+    return machine.has_program("mount.nfs")
 
 
 def read_ahead(machine: Machine) -> Iterator[Finding]:

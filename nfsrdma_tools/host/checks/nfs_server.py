@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of NFS servers: nfsd's listeners, a remote server's TCP port, the packet filter."""
+"""Checks of NFS servers: nfsd's listeners, and a remote server's TCP port."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import ipaddress
 import json
 from collections.abc import Iterator
 
-from nfsrdma_tools.errors import UserError, one_line
-from nfsrdma_tools.host import kernel_modules, packet_filter
-from nfsrdma_tools.host.checks import kernel, rdma_links
-from nfsrdma_tools.host.checks.finding import Finding, Status
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.checks import rdma_links
+from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_log.explain import boot_messages
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import fstab, mountinfo
@@ -20,12 +19,10 @@ from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.nfsd import configuration, nfsctl
 from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
-from nfsrdma_tools.host.packet_filter import Flow
-from nfsrdma_tools.host.rdma.ports import SOFT_KINDS
 from nfsrdma_tools.host.transports import KERNELS
-from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT, ROCE_PORT
+from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT
 
-__all__ = ["firewall", "judge_filter", "listeners", "reach"]
+__all__ = ["listeners", "reach"]
 
 _PORTLIST = "portlist"
 _RESTART = "systemctl restart nfs-server"
@@ -193,116 +190,3 @@ def reach(machine: Machine) -> Iterator[Finding]:
         yield Finding(name, "error", found, "a connection", remedy)
         return
     yield Finding(name, "ok", f"{address} answers on TCP {NFS_PORT}")
-
-
-def firewall(machine: Machine) -> Iterator[Finding]:
-    """The packet filter accepts NFS over RDMA."""
-    machine.require("proc/modules")
-    loaded = kernel_modules.loaded(machine.path("proc"))
-    texts = []
-    # calling nft or iptables loads their modules, so call them only if those are there
-    if "nf_tables" in loaded or _has_built_in_tables(machine):
-        texts.append(_rules(machine, "nft", "list", "ruleset"))
-    if "iptable_filter" in loaded:
-        texts.append(_rules(machine, "iptables-legacy-save"))
-    is_known = True
-    if "ip6table_filter" in loaded:
-        try:
-            six = _rules(machine, "ip6tables-legacy-save")
-            texts.append(packet_filter.rules_of_input(six, "ip6"))
-        except NotRecordedError:
-            # a bundle of an older version
-            is_known = False
-    found = judge_filter("\n".join(texts))
-    if found.status == "ok" and not is_known:
-        text = f"{found.found}; the rules of ip6tables were not recorded"
-        found = Finding(found.name, "unknown", text, remedy="ip6tables-legacy-save, on the host")
-    if found.status != "ok" and not _takes_connections(machine):
-        text = f"{found.found}; this host has neither an NFS server nor a soft link, and needs none"
-        found = Finding(found.name, "ok", text)
-    yield found
-
-
-def _has_built_in_tables(machine: Machine) -> bool:
-    """Whether nf_tables is known to be a part of the kernel, which /proc/modules does not list."""
-    with contextlib.suppress(OSError, UserError):
-        return "CONFIG_NF_TABLES=y\n" in (kernel.config(machine) or "")
-    return False
-
-
-def _takes_connections(machine: Machine) -> bool:
-    """Whether peers send NFS over RDMA through the packet filter; a doubt counts as yes."""
-    served = False
-    try:
-        machine.require("proc/fs/nfsd/portlist")
-        served = bool(nfsctl.listeners(machine.path("proc/fs/nfsd")))
-        return served or any(link.device.driver in (*SOFT_KINDS, "") for link in machine.links())
-    except NotRecordedError:
-        return True
-    except (OSError, UserError):
-        # without ib_core there is no link
-        return served
-
-
-def _rules(machine: Machine, *argv: str) -> str:
-    result = machine.run(*argv)
-    if result.returncode and not machine.root_user:
-        raise PermissionError(result.stderr)
-    if result.returncode:
-        # such as root in a container, without CAP_NET_ADMIN
-        what = f"cannot list the rules: {one_line(result.stderr) or f'status {result.returncode}'}"
-        raise UserError(what, "run this on the host" if machine.in_container else "")
-    return result.stdout
-
-
-def judge_filter(rules: str) -> Finding:
-    """Judge the text of ``nft list ruleset`` or ``iptables-save``.
-
-    RoCE arrives as UDP 4791 and iWARP as TCP 20049.  Hardware NICs bypass the packet filter with
-    both, soft links do not.
-    """
-    tables = packet_filter.parse(rules)
-    found = {str(flow): _fate(tables, flow) for flow in _FLOWS}
-    for kind, status, words in _JUDGED:
-        named = {port: one.rule for port, one in found.items() if one.kind == kind and one.rule}
-        if named:
-            # one rule often decides for all ports
-            by_rule: dict[str, list[str]] = {}
-            for port, rule in named.items():
-                by_rule.setdefault(rule, []).append(port)
-            text = "; ".join(
-                f"{', '.join(ports)} {words}: {_cut(rule)}" for rule, ports in by_rule.items()
-            )
-            accepted = f"tcp {NFS_PORT}, tcp {RDMA_PORT} (iWARP), udp {ROCE_PORT} (RoCE)"
-            expected = f"{accepted} accepted from the peers"
-            if status == "ok":
-                return Finding("firewall", "ok", text)
-            remedy = "accept them on NFS servers and on hosts with soft links"
-            remedy = f"compare the rules with the peers' addresses; {remedy}"
-            return Finding("firewall", status, text, expected, remedy)
-    text = f"no rule drops tcp {NFS_PORT}, tcp {RDMA_PORT} or udp {ROCE_PORT}"
-    return Finding("firewall", "ok", text)
-
-
-_FLOWS = (Flow("tcp", NFS_PORT), Flow("tcp", RDMA_PORT), Flow("udp", ROCE_PORT))
-_JUDGED: tuple[tuple[str, Status, str], ...] = (
-    ("dropped", "warning", "dropped by"),
-    ("unknown", "unknown", "depend on a rule that nfsrdma cannot interpret"),
-    ("partly", "unknown", "accepted from some peers only, by"),
-    ("accepted", "ok", "accepted, except by"),
-)
-"""Fates, the worst first."""
-_LONGEST_RULE = 120
-
-
-def _cut(rule: str) -> str:
-    return rule if len(rule) <= _LONGEST_RULE else f"{rule[:_LONGEST_RULE]}..."
-
-
-def _fate(tables: packet_filter.Ruleset, flow: Flow) -> packet_filter.Fate:
-    """The fate over IPv4; a filter that drops IPv6 alone may be on a host without IPv6."""
-    four = packet_filter.fate(tables, flow)
-    six = packet_filter.fate(tables, flow._replace(family="ip6"))
-    if four.kind == "accepted" and six.kind in ("dropped", "unknown"):
-        return packet_filter.Fate("partly", f"IPv4, not IPv6 ({six.rule})")
-    return four

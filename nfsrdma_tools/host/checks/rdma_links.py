@@ -6,14 +6,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.checks import kernel
-from nfsrdma_tools.host.checks.finding import Finding, carry_out
+from nfsrdma_tools.host.checks.finding import Finding, Status, carry_out
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.rdma.ports import Link
-from nfsrdma_tools.host.rdma_routes import folder
+from nfsrdma_tools.host.rdma_routes import folder, mtu_of
 
 __all__ = ["fault", "judge_links", "judge_mtu", "judge_wire", "links", "mtus", "wire"]
 
@@ -21,6 +22,7 @@ _EXPECTED = "ACTIVE, LINK_UP"
 _ON_HOST = "run this on the host"
 _MOST_SHOWN = 4
 # a RoCE packet has a power of two up to 4096 bytes of data and 60 to 70 of headers and CRC
+_MOST_PAYLOAD = 4096
 _WANTED_MTU = 4200
 _IDLE = ("DOWN", "NOP")
 
@@ -100,37 +102,72 @@ def mtus(
     on the other links only if ``everywhere`` is set.
     """
     try:
-        roce = [link for link in machine.links() if _is_active_roce(link)]
+        active = [link for link in machine.links() if link.active]
     except UserError:
         return  # links has reported it
-    active = _active_mtus(machine) if roce else {}
-    for link in roce:
+    active = [link for link in active if link.device.protocol in ("roce", "")]
+    ports = _verbs_ports(machine) if active else {}
+    for link in active:
+        port = ports.get(link.name, _UNKNOWN)
+        if not _is_roce(machine, link, port):
+            continue
         mine = devices.get(link.name, set())
         if link.netdev:
             used = everywhere or bool(mine)
-            yield _mtu(machine, link.name, link.netdev, active.get(link.name, 0), used)
+            yield _mtu(machine, link.name, link.netdev, port, used)
         for device in sorted(mine - {link.netdev}):
-            yield _mtu(machine, device, device, 0, used=True)
+            yield _mtu(machine, device, device, _UNKNOWN, used=True)
 
 
-def _is_active_roce(link: Link) -> bool:
-    return link.active and link.device.protocol == "roce"
+class _VerbsPort(NamedTuple):
+    """A port in the output of ``ibv_devinfo``; "" and 0 for what it does not name."""
+
+    transport: str = ""
+    """``InfiniBand``, of RoCE too, or ``iWARP``."""
+    link_layer: str = ""
+    max_mtu: int = 0
+    active_mtu: int = 0
 
 
-def _mtu(machine: Machine, name: str, netdev: str, active: int, used: bool) -> Finding:
-    path = folder(machine, "net", netdev)
-    text = files.readable(path / "mtu").strip() if path else ""
-    if not re.fullmatch(r"[0-9]{1,9}", text):
+_UNKNOWN = _VerbsPort()
+_VERBS = re.compile(r"^\s*(transport|max_mtu|active_mtu|link_layer):\s*(\S{1,64})", re.MULTILINE)
+
+
+def _is_roce(machine: Machine, link: Link, port: _VerbsPort) -> bool:
+    """Whether a link is known to be one of RoCE, by netlink, ``ibv_devinfo`` or sysfs."""
+    if link.device.protocol:
+        return link.device.protocol == "roce"
+    device = folder(machine, "infiniband", link.device.name)
+    node, layer = link.device.node_type, port.link_layer
+    if device:
+        # "1: CA", "4: RNIC"
+        node = node or files.readable(device / "node_type").strip().partition(": ")[2].lower()
+        layer = layer or files.readable(device / f"ports/{link.port}/link_layer").strip()
+    is_infiniband = layer == "InfiniBand" or not (layer or link.netdev)
+    return not is_infiniband and (port.transport == "InfiniBand" or node == "ca")
+
+
+def _mtu(machine: Machine, name: str, netdev: str, port: _VerbsPort, used: bool) -> Finding:
+    size = mtu_of(machine, netdev)
+    if not size and not port.active_mtu:
         return Finding(f"mtu {name}", "unknown", f"the MTU of {netdev} is not visible")
-    finding = judge_mtu(name, netdev, int(text), active)
+    if not size:
+        found = f"RoCE packets carry {port.active_mtu} bytes (active_mtu)"
+        status: Status = "ok" if port.active_mtu >= _MOST_PAYLOAD else "unknown"
+        return Finding(f"mtu {name}", status, f"{found}; the MTU of {netdev} is not visible")
+    finding = judge_mtu(name, netdev, size, port.active_mtu, port.max_mtu)
     if finding.status == "ok" or used:
         return finding
     return Finding(finding.name, "ok", f"{finding.found}; no route of NFS uses it")
 
 
-def judge_mtu(link: str, netdev: str, size: int, active: int = 0) -> Finding:
-    """Judge the MTU (bytes) of ``netdev`` below a RoCE link, and the link's ``active`` one."""
-    payload = next((p for p in (4096, 2048, 1024, 512) if size >= p + _WANTED_MTU - 4096), 256)
+def judge_mtu(link: str, netdev: str, size: int, active: int = 0, most: int = 0) -> Finding:
+    """Judge the MTU (bytes) of ``netdev`` below a RoCE link, and the link's ``active`` one.
+
+    ``most`` is the largest that the RDMA device has; 0 is unknown.
+    """
+    fits = (p for p in (4096, 2048, 1024, 512) if size >= p + _WANTED_MTU - _MOST_PAYLOAD)
+    payload = min(next(fits, 256), most or _MOST_PAYLOAD)
     name = f"mtu {link}"
     if 0 < active < payload:
         found = f"{netdev} has MTU {size}, but RoCE packets carry {active} bytes (active_mtu)"
@@ -140,28 +177,37 @@ def judge_mtu(link: str, netdev: str, size: int, active: int = 0) -> Finding:
     if size >= _WANTED_MTU:
         return Finding(name, "ok", found)
     remedy = f"ip link set {netdev} mtu 9000 (on switch and peer too), then add the link again"
+    if active == payload:
+        found = f"{found}, which is the active_mtu of {link}"
+        return Finding(name, "ok", found, remedy=f"for larger packets: {remedy}")
     return Finding(name, "warning", found, f"{_WANTED_MTU} or more for 4096 bytes", remedy)
 
 
-def _active_mtus(machine: Machine) -> dict[str, int]:
-    """The active MTU by link, from ``ibv_devinfo``; {} if that is not installed.
+def _verbs_ports(machine: Machine) -> dict[str, _VerbsPort]:
+    """The ports by link, from ``ibv_devinfo``; {} if that is not installed.
 
-    Neither sysfs nor RDMA netlink has it.
+    Neither sysfs nor RDMA netlink has the active MTU.
     """
     try:
         text = machine.run("ibv_devinfo", timeout=10).stdout
     except UserError:
         return {}
-    found: dict[str, int] = {}
-    device = port = ""
-    for key, value in re.findall(r"^\s*(hca_id|port|active_mtu):\s*(\S{1,64})", text, re.MULTILINE):
-        if key == "hca_id":
-            device = value
-        elif key == "port":
-            port = value
-        elif re.fullmatch(r"[0-9]{1,5}", value):
-            found[f"{device}/{port}"] = int(value)
+    found: dict[str, _VerbsPort] = {}
+    for device in re.split(r"^\s*hca_id:", text, flags=re.MULTILINE)[1:]:
+        head, *ports = re.split(r"^\s*port:", device, flags=re.MULTILINE)
+        for port in ports:
+            name = "/".join((*head.split()[:1], *port.split()[:1]))
+            found[name] = _verbs_port(dict(_VERBS.findall(head + port)))
     return found
+
+
+def _verbs_port(values: Mapping[str, str]) -> _VerbsPort:
+    sizes = (values.get(key, "") for key in ("max_mtu", "active_mtu"))
+    return _VerbsPort(
+        values.get("transport", ""),
+        values.get("link_layer", ""),
+        *(int(size) if re.fullmatch(r"[0-9]{1,5}", size) else 0 for size in sizes),
+    )
 
 
 # ---- the wire
