@@ -179,6 +179,8 @@ def status(source: From = None, as_json: Json = False) -> None:
     unknown = f"unknown ({why})"
     listeners = unknown if found.listeners is None else ", ".join(map(str, found.listeners))
     versions = unknown if found.versions is None else ", ".join(found.versions) or "none"
+    if found.other:
+        print(printable(f"server     {found.other}, in place of the kernel's"))
     print(f"threads    {unknown if found.threads is None else _threads(found)}")
     print(f"listeners  {listeners or 'none'}")
     print(f"versions   {versions}")

@@ -35,6 +35,7 @@ from nfsrdma_tools.host.kernel_log.records import Record, records
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.machine import Recording
 from nfsrdma_tools.host.nfs import mountinfo
+from nfsrdma_tools.host.nfsd import other_servers
 from nfsrdma_tools.host.nfsd.configuration import version_order
 from nfsrdma_tools.host.pseudonyms import Pseudonyms
 from nfsrdma_tools.host.rdma.ports import Device, Link, NoRdmaError
@@ -165,7 +166,8 @@ class _Anonymizer:
     def _fact(self, name: str, value: str) -> str:
         if name == "module build":
             return self._module_path(value)
-        return value if value in ("runs", "missing") else self._p.unknown(value)
+        known = ("runs", "missing", *other_servers.PROGRAMS)
+        return value if not value or value in known else self._p.unknown(value)
 
     def _links(self, notes: Recording) -> list[Link] | UserError | None:
         if isinstance(notes.links, UserError):
@@ -653,6 +655,10 @@ class _Anonymizer:
 
     def _devices(self, text: str) -> str:
         return re.sub(r"\S+", lambda match: self._p.device(match[0]), text)
+
+    def _tcp(self, text: str) -> str:
+        # a bundle has the listeners in this form already
+        return self._lines(text, lambda row: other_servers.listening_lines(row).strip() or None)
 
     def _vlan(self, text: str) -> str:
         return self._p.words(
@@ -1278,6 +1284,7 @@ _FILES: tuple[tuple[str, _Grammar], ...] = (
     (r"sys/.*/address|sys/.*/node_guid|sys/.*/gids/\d+", _A._hardware_file),
     (r"sys/.*/(?:ndevs/\d+|slaves|active_slave)", _A._devices),
     (r"proc/net/vlan/.*", _A._vlan),
+    (r"proc/(?:self/)?net/tcp6?", _A._tcp),
     (r"proc/.*|sys/.*|(?:run|var)/.*", _A._words),
 )
 """The grammar of each file by its name; a file without one leaves empty."""

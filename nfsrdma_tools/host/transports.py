@@ -43,6 +43,7 @@ __all__ = [
     "dummy_marks",
     "family",
     "gpudirect_loss",
+    "gpudirect_modules",
     "loaded_origin",
     "named",
     "offers",
@@ -146,6 +147,7 @@ Kind = Literal["kernel", "rdma stack", "nfs stack", "dkms", "dummy", "other"]
 _STACK = {"ib_core", "rdma_cm", "sunrpc", "mlx_compat", KERNELS, "xprtrdma", "svcrdma"}
 """The modules whose refusal by the kernel keeps rpcrdma from loading."""
 _NFS_STACK = re.compile(r"/(\w{1,32})/bundle/net/sunrpc/")
+_NVFS_MODULES = "proc/driver/nvidia-fs/modules"
 _BUNDLE = "sys/module/sunrpc/parameters/nfs_bundle_version"
 
 
@@ -282,14 +284,25 @@ def signature_rule(machine: Machine) -> str:
     return f"lockdown is {mode[1]}" if mode and mode[1] != "none" else ""
 
 
+def gpudirect_modules(machine: Machine = LIVE) -> list[str] | None:
+    """The modules that nvidia_fs registered with, in its order; None if it has no such list.
+
+    Each line is ``NAME: VERSION`` (nvfs_modules_show in nvfs-mod.c).
+    """
+    if not machine.path(_NVFS_MODULES).exists():
+        return None
+    lines = machine.text(_NVFS_MODULES).splitlines()
+    return [name for line in lines if (name := line.partition(":")[0].strip())]
+
+
 def gpudirect_loss(machine: Machine = LIVE) -> str:
     """What GPUDirect Storage loses if another module replaces rpcrdma; "" if nothing.
 
     nvidia_fs registers with a vendor's rpcrdma by rpcrdma_register_nvfs_dma_ops(), which neither
     the kernel's nor ours has.  /proc/driver/nvidia-fs/modules lists what it registered with.
     """
-    registered = machine.text("proc/driver/nvidia-fs/modules")
-    if re.search(rf"\b{KERNELS}\b", registered):
+    registered = gpudirect_modules(machine)
+    if registered and KERNELS in registered:
         return "GPUDirect Storage uses this rpcrdma: without it, data for GPU memory is copied"
     if registered or "nvidia_fs" not in kernel_modules.loaded(machine.path("proc")):
         return ""

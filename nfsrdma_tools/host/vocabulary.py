@@ -63,7 +63,8 @@ _FILES = _words(
     link_downed link_error_recovery link_layer local-fs.target.wants local_ack_timeout_err
     local_link_integrity_errors lockdown manifest.json max_block_size mode mount.nfs mountinfo
     mountstats mtu multi-user.target.wants namespace netlink.json nfs-client.target.wants nfs-common
-    nfs-kernel-server nfs-server.service nfs-server.service.d nfs-utils nfs.conf nfs.conf.local
+    nfs-ganesha.service nfs-kernel-server nfs-server.service nfs-server.service.d nfs-utils nfs.conf
+    nfs.conf.local
     nfs_bundle_git_version nfs_bundle_version nfsmount.conf nfsrdma.conf node_guid node_type
     np_cnp_sent np_ecn_marked_roce_packets operstate os-release osrelease out_of_seq_request
     out_of_sequence packet_seq_err phys_state pool_mode pool_threads port_rcv_errors

@@ -1440,7 +1440,7 @@ def test_a_long_release_is_none_of_a_kernel(machine: Machine, release: str) -> N
 
 def test_an_empty_tree_crashes_no_check(tmp_path: Path) -> None:
     found = examine(Machine(root=tmp_path))
-    assert len(found) >= len(CHECKS) - 5
+    assert len(found) >= len(CHECKS) - 6
     assert all(each.remedy for each in found if each.status in ("warning", "error"))
 
 

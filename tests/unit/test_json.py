@@ -254,7 +254,7 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     "server status": (
         show_server,
         "exports(client options path) io_cache_read io_cache_write listeners(port transport) "
-        "max_block_size min_threads own pool_mode pool_threads splice_read "
+        "max_block_size min_threads other(ports program) own pool_mode pool_threads splice_read "
         "threadless(bytes entries entries_max hits limit missed(x) nfsd_reads reads) threads "
         "versions",
     ),

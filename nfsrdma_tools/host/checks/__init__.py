@@ -25,6 +25,7 @@ CHECKS: dict[str, Check] = {
     "kernel": kernel.feature,
     "rpcrdma": kernel.module,
     "netid rdma": kernel.netid,
+    "gpudirect": kernel.gpudirect,
     "nfsrdma": kernel.our_module,
     "links": rdma_links.links,
     "routes": nfs_routes.routes,

@@ -19,6 +19,7 @@ from nfsrdma_tools.host.checks.finding import Finding, Status
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
+from nfsrdma_tools.host.nfsd.other_servers import other_server
 from nfsrdma_tools.host.packet_filter import Flow
 from nfsrdma_tools.host.rdma.ports import Link
 from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT, ROCE_PORT
@@ -137,10 +138,11 @@ def _use(machine: Machine) -> _Use:
 
 
 def _listeners(machine: Machine) -> list[Listener] | None:
-    """The listeners of this host's nfsd; None if they are unknown."""
+    """The listeners of this host's nfsd; None if they are unknown, as those of another server."""
     try:
         machine.require("proc/fs/nfsd/portlist")
-        return nfsctl.listeners(machine.path("proc/fs/nfsd"))
+        found = nfsctl.listeners(machine.path("proc/fs/nfsd"))
+        return None if not found and other_server(machine) else found
     except NotRecordedError:
         return None
     except (OSError, UserError):

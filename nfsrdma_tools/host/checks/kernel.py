@@ -15,6 +15,7 @@ from nfsrdma_tools.host.kernel_log.explain import Explanation, read_log
 from nfsrdma_tools.host.kernel_log.sources import kernel_ring
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
+from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.transports import CONF, KERNELS, Circumstances, Origin, client_owners, owner
 from nfsrdma_tools.module_source import OURS
 
@@ -23,6 +24,7 @@ __all__ = [
     "config",
     "fault",
     "feature",
+    "gpudirect",
     "headers",
     "judge_known_faults",
     "judge_log",
@@ -220,6 +222,45 @@ def netid(machine: Machine) -> Iterator[Finding]:
         found = f"used by {', '.join(owners)}"
         remedy = "unload the others: the first module to register owns the netid"
         yield Finding("netid rdma", "warning", found, "rpcrdma alone", remedy)
+
+
+def gpudirect(machine: Machine) -> Iterator[Finding]:
+    """GPUDirect Storage uses the transport module of the mounts over RDMA, if nvidia_fs is loaded.
+
+    A mount works either way: without it, data for a GPU goes through the host's memory.
+    """
+    name, module = "gpudirect", owner(machine)
+    if not module or "nvidia_fs" not in kernel_modules.loaded(machine.path("proc")):
+        return
+    mounts = dict.fromkeys(
+        str(entry.directory) for entry in mountinfo.of(machine) if entry.is_nfs and entry.over_rdma
+    )
+    if not mounts:
+        return
+    registered = transports.gpudirect_modules(machine)
+    if not registered:
+        found = (
+            "/proc/driver/nvidia-fs/modules was not recorded"
+            if registered is None
+            else "nvidia_fs lists no module: no program uses GPUDirect Storage now"
+        )
+        yield Finding(name, "unknown", found, remedy="while a program uses it: gdscheck -p")
+        return
+    shown = f"nvidia_fs is registered with {', '.join(registered)}"
+    if module in registered:
+        yield Finding(name, "ok", shown)
+        return
+    first, *others = mounts
+    more = f" and {len(others)} more" if others else ""
+    found = (
+        f"{shown}, not with {module}: GPUDirect Storage does not use {first}{more}: "
+        "the mount itself works; data goes through the host's memory"
+    )
+    remedy = (
+        f"see gdscheck -p; NFS needs an {KERNELS} that offers rpcrdma_register_nvfs_dma_ops() to "
+        "nvidia_fs: a vendor's that fits it"
+    )
+    yield Finding(name, "warning", found, f"{KERNELS} in the list of nvidia_fs", remedy)
 
 
 def headers(machine: Machine) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.nfsd import configuration, nfsctl
 from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
+from nfsrdma_tools.host.nfsd.other_servers import OtherServer, other_server
 from nfsrdma_tools.host.transports import KERNELS
 from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT
 
@@ -40,7 +41,7 @@ def listeners(machine: Machine) -> Iterator[Finding]:
         yield Finding(_PORTLIST, "unknown", text, remedy="run this on the host")
         return
     if not found:
-        yield Finding(_PORTLIST, "ok", "no NFS server runs here")
+        yield _judge_other(other_server(machine))
         return
     try:
         asked = configuration.requested(machine)
@@ -61,6 +62,18 @@ def listeners(machine: Machine) -> Iterator[Finding]:
     else:
         text = f"{shown}, and its configuration requests no RDMA"
         yield Finding(_PORTLIST, "ok", text, remedy=f"for RDMA: {_ENABLE}")
+
+
+def _judge_other(other: OtherServer | None) -> Finding:
+    """Judge a host whose kernel serves no NFS."""
+    if other is None:
+        return Finding(_PORTLIST, "ok", "no NFS server runs here")
+    text = f"{other}, in place of the kernel's NFS server"
+    if other.program:
+        remedy = "whether it uses RDMA: rdma resource show cm_id, and its own configuration"
+        return Finding(_PORTLIST, "ok", text, remedy=remedy)
+    remedy = f"see which, as root: ss -ltnp 'sport = :{other.ports[0]}'"
+    return Finding(_PORTLIST, "unknown", text, remedy=remedy)
 
 
 def _judge_rdma(

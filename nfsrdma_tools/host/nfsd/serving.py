@@ -26,6 +26,7 @@ from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl, threadless
 from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.exports import Export
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
+from nfsrdma_tools.host.nfsd.other_servers import OtherServer, other_server
 from nfsrdma_tools.host.nfsd.threadless import Threadless
 from nfsrdma_tools.host.state import ServerState, server_state
 from nfsrdma_tools.nfs_ports import RDMA_PORT
@@ -76,6 +77,8 @@ class Serving:
     io_cache_write: str | None = None
     splice_read: bool | None = None
     """Whether a READ may send pages of the page cache, without a copy."""
+    other: OtherServer | None = None
+    """The server that runs in place of the kernel's; None: none, or nobody recorded one."""
     threadless: Threadless | None = None
     """READs that module nfsrdma answers without nfsd; None: it is not loaded, or is too old."""
 
@@ -104,6 +107,7 @@ def serving(machine: Machine = LIVE) -> Serving:
         io_cache_read=nfsctl.io_mode(machine, "io_cache_read"),
         io_cache_write=nfsctl.io_mode(machine, "io_cache_write"),
         splice_read=nfsctl.splice_read(machine),
+        other=other_server(machine),
         threadless=threadless.status(machine),
     )
 
@@ -179,6 +183,8 @@ def _require_server(machine: Machine = LIVE) -> None:
     if not is_installed("exportfs"):
         what = "the NFS server is not installed: found no program exportfs"
         raise UserError(what, packages.install("nfs-server", root=machine.root))
+    if (other := other_server(machine)) and other.program:
+        raise UserError(f"{other}: the kernel's server cannot", "stop that server first")
     if machine.path("sys/module/nfsd").exists() or not is_installed("modinfo"):
         return
     if kernel_modules.on_disk("nfsd", machine) is None:

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An NFS server of this host that is not the kernel's, such as nfs-ganesha.
+
+It shows in the TCP listeners on the ports of NFS (/proc/net/tcp, net/ipv4/tcp_ipv4.c) while the
+kernel's server has no listener.  Only root sees whose sockets these are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.nfs import units
+from nfsrdma_tools.host.nfsd import nfsctl
+from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT
+
+__all__ = ["FACT", "PROGRAMS", "OtherServer", "listening_lines", "other_server"]
+
+FACT = "nfs server program"
+"""The name of the fact: only on its own host can the process of a socket be found."""
+PROGRAMS = frozenset({"ganesha.nfsd", "unfsd", "glusterfs", "haproxy", "nginx", "envoy", "ssh"})
+"""The programs whose names an anonymized bundle may have."""
+_UNIT = "nfs-ganesha.service"
+_FILES = ("proc/net/tcp", "proc/net/tcp6")
+_LISTEN = "0A"
+_INODE = 9
+
+
+@dataclass(frozen=True)
+class OtherServer:
+    """A server in place of the kernel's."""
+
+    ports: tuple[int, ...]
+    program: str
+    """The name of its process, or of its unit; "" if neither is known."""
+
+    def __str__(self) -> str:
+        where = " and ".join(f"TCP {port}" for port in self.ports)
+        return f"{self.program or 'another program'} listens on {where}"
+
+
+class _Socket(NamedTuple):
+    port: int
+    inode: str
+    """"" if it was not recorded."""
+
+
+def other_server(machine: Machine) -> OtherServer | None:
+    """The server; None if the kernel's has listeners, or no other one listens or was recorded."""
+    if nfsctl.listeners(machine.path("proc/fs/nfsd")):
+        return None
+    sockets = [one for name in _FILES for one in _sockets(machine.text(name))]
+    if not sockets:
+        return None
+    inodes = frozenset(one.inode for one in sockets if one.inode)
+    program = machine.fact(FACT, lambda: _program(machine.path("proc"), inodes))
+    return OtherServer(tuple(sorted({one.port for one in sockets})), program or _unit(machine))
+
+
+def _unit(machine: Machine) -> str:
+    found = units.states(machine, [_UNIT]).get(_UNIT)
+    return _UNIT if found and found.active == "active" else ""
+
+
+def _sockets(text: str) -> Iterator[_Socket]:
+    """The listeners on the ports of NFS."""
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) > 3 and words[3] == _LISTEN:
+            port = words[1].rpartition(":")[2]
+            if re.fullmatch("[0-9A-F]{4}", port) and int(port, 16) in (NFS_PORT, RDMA_PORT):
+                yield _Socket(int(port, 16), words[_INODE] if len(words) > _INODE else "")
+
+
+def listening_lines(text: str) -> str:
+    """The listeners on the ports of NFS in the form of /proc/net/tcp: port and state alone."""
+    ports = sorted({one.port for one in _sockets(text)})
+    return "".join(f"{n}: 0:{port:04X} 0:0000 {_LISTEN}\n" for n, port in enumerate(ports))
+
+
+def _program(proc: Path, inodes: frozenset[str]) -> str:
+    """The name of the process that has one of these sockets; "" if this user sees none."""
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    for process in proc.glob("[0-9]*"):
+        # processes come and go, and others' descriptors need root
+        with contextlib.suppress(OSError):
+            for descriptor in os.scandir(process / "fd"):
+                with contextlib.suppress(OSError):
+                    if os.readlink(descriptor.path) in wanted:  # noqa: PTH115 -- the text
+                        return (process / "comm").read_text(errors="replace").strip()
+    return ""

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server in place of the kernel's: whose socket it is, and what a bundle has of it."""
+
+import os
+import socket
+from pathlib import Path
+
+from nfsrdma_tools.host import bundle as bundles
+from nfsrdma_tools.host import recorded
+from nfsrdma_tools.host.anonymize import anonymized
+from nfsrdma_tools.host.checks import nfs_server
+from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.nfsd import other_servers
+from nfsrdma_tools.host.nfsd.other_servers import other_server
+
+ESTABLISHED = "   2: 076433C6:0801 086433C6:0301 01 0:0 0:0 0 0 0 4711 1\n"
+LISTENING = (
+    "   1: 076433C6:4E51 00000000:0000 0A 00000000:00000000 00:00000000 00000000 993 0 4712 1\n"
+)
+
+
+def test_the_process_of_a_socket_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        inode = str(os.fstat(held.fileno()).st_ino)
+        name = other_servers._program(Path("/proc"), frozenset({inode}))
+    assert name == Path("/proc/self/comm").read_text().strip()
+    assert other_servers._program(Path("/proc"), frozenset({inode})) == ""
+
+
+def test_a_bundle_has_the_port_and_neither_address_nor_user(tmp_path: Path) -> None:
+    (tmp_path / "proc/net").mkdir(parents=True)
+    (tmp_path / "proc/net/tcp").write_text(ESTABLISHED + LISTENING)
+    bundle = bundles.collect(root=tmp_path)
+    assert bundle.files["proc/net/tcp"] == b"0: 0:4E51 0:0000 0A\n"
+    bundle.notes.facts[other_servers.FACT] = "acme-nfsd"
+    for known in (bundle, anonymized(bundle)):
+        file = tmp_path / "bundle"
+        file.write_bytes(known.archive())
+        with recorded.opened(file) as machine:
+            found = other_server(machine)
+            assert found is not None
+            assert found.ports == (20049,)
+            assert (found.program == "acme-nfsd") == (known is bundle)
+    assert b"acme" not in repr(anonymized(bundle)).encode()
+
+
+def test_the_kernels_server_stands_for_itself(tmp_path: Path) -> None:
+    (tmp_path / "proc/net").mkdir(parents=True)
+    (tmp_path / "proc/net/tcp").write_text(ESTABLISHED + LISTENING)
+    (tmp_path / "proc/fs/nfsd").mkdir(parents=True)
+    (tmp_path / "proc/fs/nfsd/portlist").write_text("tcp 2049\n")
+    assert other_server(Machine(tmp_path)) is None
+    (tmp_path / "proc/fs/nfsd/portlist").write_text("")
+    assert other_server(Machine(tmp_path)) is not None
+
+
+def test_a_connection_to_a_server_elsewhere_is_no_server(tmp_path: Path) -> None:
+    (tmp_path / "proc/net").mkdir(parents=True)
+    (tmp_path / "proc/net/tcp").write_text(ESTABLISHED)
+    (found,) = nfs_server.listeners(Machine(tmp_path))
+    assert found.found == "no NFS server runs here"
