@@ -2,7 +2,7 @@
 """Put the logs of two or more hosts side by side, and join what belongs together.
 
 A cause in one log and its effect in another are one story if they are at most ``CLOCKS`` seconds
-apart: the clocks of hosts differ, so no order is asked of them.
+apart: the clocks of hosts differ, so the order of the two does not count.
 """
 
 from __future__ import annotations
