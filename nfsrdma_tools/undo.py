@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools import etab, files, identity
+from nfsrdma_tools import etab, files, identity, udev
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.etab import Exported
@@ -236,6 +236,8 @@ class Mount:
                 raise UserError(f"{found[-1].source} is mounted there, and is kept")
             run(*self._argv())
         made = mounts_on(self.directory)[-1]
+        # the rule of nfs-utils (nfsrahead) sets it some time after a mount
+        udev.settle()
         (_BDI / made.device / "read_ahead_kb").write_text(self.read_ahead_kb)
 
     def _argv(self) -> tuple[str, ...]:

@@ -293,7 +293,8 @@ class Client(Programs):
         number = next(n for n in itertools.count(61) if str(n) not in taken)
         # Path.mkdir is counted
         os.makedirs(self.root / f"bdi/0:{number}", exist_ok=True)  # noqa: PTH103
-        self._write(f"bdi/0:{number}/read_ahead_kb", f"{self._by_rule(directory) or 128}\n")
+        self._write(f"bdi/0:{number}/read_ahead_kb", "128\n")
+        self._write("udev", f"{self.text('udev')}{number} {directory}\n")
         line = (f"{number} 22 0:{number} / {directory} {','.join(flags or ['rw'])} - "
                 f"{fstype} {source} {shown},addr=10.0.0.1")  # fmt: skip
         unique = int(self.text("unique") or 100) + 1
@@ -359,18 +360,30 @@ class Client(Programs):
         """systemctl(1): no unit is written by hand."""
         return int(words[0] == "cat"), "", ""
 
-    def udevadm(self, _: list[str]) -> Said:
+    def udevadm(self, words: list[str]) -> Said:
         """udevadm(8)."""
+        if words[0] == "settle":
+            self._run_rules()
         return 0, "", ""
 
+    def _run_rules(self) -> None:
+        """The rules of nfs-utils and of tune, which run some time after a mount."""
+        for line in self.text("udev").splitlines():
+            number, directory = line.split(" ", 1)
+            name = f"bdi/0:{number}/read_ahead_kb"
+            if (self.root / name).exists():
+                self._write(name, f"{self._by_rule(directory) or 128}\n")
+        self._write("udev", "")
+
     def read_ahead(self, directory: str) -> str:
-        """In KiB; "" if nothing is mounted."""
+        """In KiB, after the rules of udev; "" if nothing is mounted."""
+        self._run_rules()
         found = self.lines(directory)
         return self.text(f"bdi/{found[-1].split()[2]}/read_ahead_kb").strip() if found else ""
 
     def state(self) -> dict[str, Any]:
         """What the machine is, without the numbers of mounts."""
-        skip = ("bdi/", "mountinfo", "mountstats", "mounted", "unique", "theirs", "run/")
+        skip = ("bdi/", "mountinfo", "mountstats", "mounted", "unique", "theirs", "run/", "udev")
         found = {str(f.relative_to(self.root)): f.read_text()
                  for f in self.root.rglob("*") if f.is_file()}  # fmt: skip
         files = {name: text for name, text in found.items() if not name.startswith(skip)}

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools import etab
+from nfsrdma_tools import etab, udev, undo
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.identity import MountIdentity
 from nfsrdma_tools.undo import Export, Remove, Run, Unexport, Write, journal, recover
 
 
@@ -224,3 +225,30 @@ def test_a_file_that_nobody_of_us_named_is_set_aside(state: Path, name: str) -> 
     (said,) = recover()
     assert ".damaged" in said
     assert recover() == []
+
+
+def test_a_mount_that_is_restored_keeps_its_read_ahead_after_udev(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rule of nfs-utils sets the read-ahead of a new mount some time after the mount."""
+    line = "61 22 0:61 / /mnt/a rw - nfs4 server:/e rw,vers=4.2"
+    bdi = tmp_path / "0:61/read_ahead_kb"
+    bdi.parent.mkdir()
+    found, waiting = list[MountIdentity](), list[Path]()
+
+    def mount(*_: str, **_more: object) -> None:
+        found.append(MountIdentity(line, 8))
+        bdi.write_text("128")
+        waiting.append(bdi)
+
+    def rules() -> None:
+        while waiting:
+            waiting.pop().write_text("15360")
+
+    monkeypatch.setattr(undo, "mounts_on", lambda _: found)
+    monkeypatch.setattr(undo, "run", mount)
+    monkeypatch.setattr(undo, "_BDI", tmp_path)
+    monkeypatch.setattr(udev, "settle", rules)
+    undo.Mount("/mnt/a", "server:/e", "nfs4", "rw,vers=4.2", "512", line, 7).undo()
+    rules()
+    assert bdi.read_text() == "512"

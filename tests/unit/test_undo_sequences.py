@@ -30,7 +30,7 @@ from unit.machine_stand_in import (
 )
 from unit.package_stand_in import ARCHIVE, Packages, Said, closure
 
-from nfsrdma_tools import etab, undo
+from nfsrdma_tools import etab, udev, undo
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mount_state, mountinfo, mounting, mounts, mountstats, readahead
 from nfsrdma_tools.host.nfs.mounting import MountRequest
@@ -181,7 +181,7 @@ server:/export {DATA} nfs4 vers=4.2,proto=rdma,rsize=65536,hard 0 0
 @pytest.fixture
 def client(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Client:
     machine = Client(tmp_path, steps)
-    machine.patch(monkeypatch, undo, tuning, definition, readahead, mounting)
+    machine.patch(monkeypatch, undo, tuning, definition, udev, mounting)
     monkeypatch.setattr(tuning, "SLASH", tmp_path)
     monkeypatch.setattr(definition, "SYSTEMD", tmp_path)
     monkeypatch.setattr(mounting, "_require_root", lambda _: None)

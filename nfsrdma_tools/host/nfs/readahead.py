@@ -16,9 +16,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nfsrdma_tools import files
-from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UsageError, UserError
+from nfsrdma_tools import files, udev
+from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 
 __all__ = ["blocks_for", "get_kb", "kb_for", "path_of", "set_kb", "verify"]
 
@@ -58,10 +57,10 @@ def set_kb(device: str, kb: int, bdi: Path = _BDI) -> int:
     Raises MismatchError if another value is in effect afterwards, UserError if it cannot be
     written.
     """
-    settle()
+    udev.settle()
     for _ in range(_TRIES):
         _write(device, kb, bdi)
-        settle()
+        udev.settle()
         if get_kb(device, bdi) == kb:
             break
     return verify(device, kb, bdi)
@@ -74,14 +73,6 @@ def verify(device: str, kb: int, bdi: Path = _BDI) -> int:
         hint = "a udev rule may set it (99-nfs.rules), and the kernel rounds down to whole pages"
         raise MismatchError(f"read-ahead of device {device} in KiB", kb, found, hint)
     return found
-
-
-def settle(timeout: float = 30) -> None:
-    """Wait until udev has run its rules; return at once on a host without udev."""
-    try:
-        run("udevadm", "settle", f"--timeout={timeout:g}", timeout=timeout + 10, check=False)
-    except ProgramMissingError:
-        return
 
 
 def _write(device: str, kb: int, bdi: Path) -> None:

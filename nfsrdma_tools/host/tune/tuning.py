@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from nfsrdma_tools import files
+from nfsrdma_tools import files, udev
 from nfsrdma_tools import undo as undo_actions
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
@@ -529,7 +529,7 @@ def _verify(tuned: Tuned) -> None:
 
 
 def _settled_read_ahead(device: str) -> int:
-    readahead.settle()
+    udev.settle()
     return readahead.get_kb(device)
 
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from nfsrdma_tools import udev
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.files import make_state_dir
@@ -108,7 +109,7 @@ def measured(book: Journal, transport: str, vers: str, asked: dict[str, int]) ->
         elsewhere, before = count_elsewhere(), mountstats.read(HERE)
         work(made)
         after, now = mountstats.read(HERE), count_elsewhere()
-        readahead.settle()
+        udev.settle()
         delta = mountstats.difference(after, before)
         return {
             "asked": [transport, vers],
