@@ -298,6 +298,12 @@ def test_a_program_forges_no_report() -> None:
     assert explain(log) == []
 
 
+def test_a_message_that_follows_a_cut_report_is_no_part_of_it() -> None:
+    cut = OF_FAULTS["773f91b2cf3f"].splitlines()[:3]
+    names = {one.name for one in explain([*cut, "[   77.4] RPC: transport (256) not supported"])}
+    assert names == {"deferred request crashed the server", "transport not there"}
+
+
 def test_an_unknown_report_is_shown_whole() -> None:
     log = report(_NULL, "amdgpu_job_run", "drm_sched_main")
     (entry,) = explain(log.split("\n"))

@@ -186,7 +186,7 @@ _BODY = re.compile(
     r"(?: \[last unloaded: .*\])?"
     r"|(?:Unl|L)oaded tainted modules:.*|Hardware name:.*|CPU: \d+ .*"
     r"|CPU:? \d+.*"
-    r"|(?:RIP|RSP|EIP|CS|DS|CR[0-8]|FS|GS|PKRU|DR\d|R[A-Z0-9]{1,2}|E[A-Z]{2}|EFLAGS|PGD|PUD|P4D|PMD"
+    r"|(?:RIP|RSP|EIP|CS|DS|CR[0-8]|FS|GS|PKRU|DR\d|[RE](?:[A-D]X|[SD]I|[BSI]P)|R\d{1,2}|EFLAGS|PGD|PUD|P4D|PMD"
     r"|PTE|ORIG_RAX)"
     r"[ :].*|Code: .*|Call Code: .*|#PF: .*|Kernel panic .*|Kernel Offset: .*"
     r"|note: .* exited with .*"
