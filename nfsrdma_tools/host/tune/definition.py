@@ -69,9 +69,23 @@ def requested(directory: Path, root: Path) -> fstab.RequestedOptions | None:
         text = cat_unit(units.unit_name(directory))
         if is_written_by_hand(text):
             return fstab.RequestedOptions.of(units.setting(text, "Mount", "Options"))
-    lines = fstab.nfs_lines(files.readable(root / "etc/fstab"))
-    found = next((line for line in lines if line.directory == directory), None)
+    found = _line(directory, root)
     return fstab.RequestedOptions.of(found.options, found.fstype) if found else None
+
+
+def source(directory: Path, root: Path) -> str:
+    """What a mount unit or fstab mounts on ``directory``; "" without either."""
+    if root == Path("/") and SYSTEMD.is_dir():
+        text = cat_unit(units.unit_name(directory))
+        if is_written_by_hand(text):
+            return units.setting(text, "Mount", "What")
+    found = _line(directory, root)
+    return found.source if found else ""
+
+
+def _line(directory: Path, root: Path) -> fstab.Line | None:
+    lines = fstab.nfs_lines(files.readable(root / "etc/fstab"))
+    return next((line for line in lines if line.directory == directory), None)
 
 
 def _unit_edit(

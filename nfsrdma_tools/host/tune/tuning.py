@@ -142,7 +142,7 @@ def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> Tu
                 raise UserError("; ".join(pending))
             _put(tuned, root)
             if remount:
-                _mount_as_defined(request.directory, _source(tuned, mount), changes)
+                _mount_as_defined(request.directory, _source(tuned, mount, root), changes)
                 _verify(tuned)
         except UserError as error:
             failures = [text for text in changes.undo() if error.message not in text]
@@ -197,11 +197,15 @@ def _topmost(mount: Mount | None) -> MountIdentity | None:
     return found[-1] if found else None
 
 
-def _source(tuned: Tuned, mount: Mount | None) -> str:
+def _source(tuned: Tuned, mount: Mount | None, root: Path) -> str:
     """What the definition mounts; that of the mount if the definition is not known."""
     edit = _edit(tuned)
     lines = fstab.nfs_lines(edit.after) if edit and edit.before is not None else ()
-    return lines[0].source if lines else str(mount.target) if mount else ""
+    if lines:
+        return lines[0].source
+    # by this source, a later start knows the mount of a process that was killed
+    defined = tune_definition.source(Path(tuned.directory), root)
+    return defined or (str(mount.target) if mount else "")
 
 
 def applying(
