@@ -28,7 +28,7 @@ _WORDS = re.compile(r"(?P<words>[0-9a-f]{8}(?: [0-9a-f]{8}){3})")
 _FOREIGN = 40
 """This number of lines of others ends a dump that is not complete."""
 
-# the second half of enum ib_wc_status by the byte of the device
+# the number in enum ib_wc_status by the syndrome
 _STATUS = {
     0x01: 1, 0x02: 2, 0x04: 4, 0x05: 5, 0x06: 6, 0x10: 7, 0x11: 8,
     0x12: 9, 0x13: 10, 0x14: 11, 0x15: 12, 0x16: 13, 0x22: 16,
@@ -41,7 +41,7 @@ _WORK = {
     0x11: "an atomic operation", 0x12: "an atomic operation", 0x1B: "a local invalidation",
     0x25: "a memory registration",
 }  # fmt: skip
-_REQUESTER, _RESPONDER = 0xD, 0xE
+_RESPONDER = 0xE
 
 
 @dataclass

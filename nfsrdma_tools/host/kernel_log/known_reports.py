@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's reports of its own errors mean for mounts and servers, by their frames.
+"""The meaning of the kernel's reports of its own errors for mounts and servers, by their frames.
 
 The first entry that fits a report explains it.  Entries with ``fault`` name a fault of the table
 (host/kernel_faults.py): their frames are those of its commit's message or of its reports.
@@ -42,7 +42,6 @@ class KnownReport(NamedTuple):
     """A pattern of the function that failed."""
     head: str = ""
     """A pattern that is found in the lines before the stack."""
-    process: str = ""
     part: str = ""
     """The part whose code it is; see ``part``."""
     doubt: str = ""
@@ -326,7 +325,7 @@ _KINDS = (
 
 
 def _by_part() -> tuple[KnownReport, ...]:
-    """What is left: judged by the kind of the report, and by whose code it is."""
+    """The entries for all other reports: one for each kind and each part of the kernel."""
     kernel = "kernel/panic.c, lib/bug.c"
     rows: list[KnownReport] = []
     subjects = {
@@ -478,27 +477,26 @@ def _part_of(name: str, module: str, rows: _Rows) -> str:
     return ""
 
 
-def known(report: KernelReport) -> KnownReport | None:
-    """What explains a report; None if it has nothing to do with NFS or RDMA, or is unknown."""
+def known(report: KernelReport, whose: str) -> KnownReport | None:
+    """The entry that explains a report of this ``part``; None if there is none.
+
+    Reports of code that has nothing to do with NFS or RDMA have none.
+    """
     functions = report.functions
-    whose = part(report)
     head = "\n".join(line for line in report.lines[:40] if not line.startswith("Modules linked"))
     for entry in KNOWN_REPORTS:
-        if report.kind in entry.kinds and _fits(entry, report, functions, whose, head):
+        if report.kind in entry.kinds and _fits(entry, functions, whose, head):
             return entry
     return None
 
 
-def _fits(
-    entry: KnownReport, report: KernelReport, functions: tuple[str, ...], whose: str, head: str
-) -> bool:
+def _fits(entry: KnownReport, functions: tuple[str, ...], whose: str, head: str) -> bool:
     if entry.part:
         return entry.part == whose
     at = functions[0] if functions else ""
     return (
         (not entry.at or bool(re.fullmatch(entry.at, at)))
         and (not entry.head or bool(re.search(entry.head, head)))
-        and (not entry.process or bool(re.fullmatch(entry.process, report.process)))
         and all(_any(pattern, functions) for pattern in entry.functions)
         and not any(_any(pattern, functions) for pattern in entry.none_of)
     )

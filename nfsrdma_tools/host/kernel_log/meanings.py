@@ -179,8 +179,8 @@ _MINOR = ("warning", "hung task", "allocation", "lockdep", "stall")
 
 
 def _of_report(report: KernelReport) -> Meaning:
-    entry = explained = known_reports.known(report)
     whose = known_reports.part(report)
+    entry = explained = known_reports.known(report, whose)
     if not entry and not report.functions:
         entry = _NO_STACK
     elif not entry:

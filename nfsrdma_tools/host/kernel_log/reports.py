@@ -130,7 +130,6 @@ HEAD_WORDS = (
     *("non-static key", "MAX_LOCK", "traps: ", " PID: ", "Call Trace", "Call trace"),
 )
 """Each head of a report has one of these: `in` costs less than a pattern."""
-_RULE = re.compile(r"(?:={20,}|-{20,}|\*{20,})$")
 _ENDS = ("---[ end trace", "---[ end Kernel panic")
 
 _FRAME = re.compile(
@@ -164,18 +163,16 @@ _PROCESS = re.compile(
 )
 _WARNING_BY = re.compile(r", CPU#\d+: (?P<comm>.{1,32})/(?P<pid>\d+)$")
 _TASK = re.compile(
-    r"task:(?P<comm>.{1,32}?) *state:\S(?: \([^)]{1,24}\))? *stack: *\d+ +pid: *(?P<pid>\d+)"
-    r" .{0,120}"
-    r"|(?P<old>\S{1,16}) +[DRSTZIX] (?:ffff[0-9a-f]+|0x[0-9a-f]+"
+    r"task:.{1,32}? *state:\S(?: \([^)]{1,24}\))? *stack: *\d+ +pid: *\d+ .{0,120}"
+    r"|\S{1,16} +[DRSTZIX] (?:ffff[0-9a-f]+|0x[0-9a-f]+"
     r"|[0-9a-f]{8,16})? *\d+ +\d+ +\d+ .{0,60}"
-    r"|(?P<older>\S{1,16}) +[DRSTZIX] +0 +\d+ +\d+ .{0,60}"
+    r"|\S{1,16} +[DRSTZIX] +0 +\d+ +\d+ .{0,60}"
 )
 _WORKQUEUE = re.compile(
     r"Workqueue: +(?:0x0 \((?P<former>\S{1,64})\)"
     r"|(?P<queue>\S{1,64})(?: (?P<work>\S{1,128}))?.{0,80})"
 )
 _IN_FLIGHT = re.compile(r"in-flight: \d+(?:\(RESCUER\))?:(?P<work>\w{1,128}).*")
-_RELEASE = re.compile(r"(?:Not tainted|Tainted: .{1,80}?) (?P<release>\d+\.\d+\.\d\S{0,80})")
 _STACK = re.compile(
     r"Call [Tt]race:.{0,40}|Backtrace:.{0,40}|</?(?:TASK|IRQ|NMI|SOFTIRQ|#\w+|EOI|EOE)>"
     r"|stack backtrace:|.{0,40}Stack:.{0,20}|=+$|-+$"
@@ -186,8 +183,8 @@ _BODY = re.compile(
     r"(?: \[last unloaded: .*\])?"
     r"|(?:Unl|L)oaded tainted modules:.*|Hardware name:.*|CPU: \d+ .*"
     r"|CPU:? \d+.*"
-    r"|(?:RIP|RSP|EIP|CS|DS|CR[0-8]|FS|GS|PKRU|DR\d|[RE](?:[A-D]X|[SD]I|[BSI]P)|R\d{1,2}|EFLAGS|PGD|PUD|P4D|PMD"
-    r"|PTE|ORIG_RAX)"
+    r"|(?:RIP|RSP|EIP|CS|DS|CR[0-8]|FS|GS|PKRU|DR\d|[RE](?:[A-D]X|[SD]I|[BSI]P)|R\d{1,2}|EFLAGS"
+    r"|PGD|PUD|P4D|PMD|PTE|ORIG_RAX)"
     r"[ :].*|Code: .*|Call Code: .*|#PF: .*|Kernel panic .*|Kernel Offset: .*"
     r"|note: .* exited with .*"
     r"|(?:pc|lr|sp|x\d{1,2}|pstate|Mem abort info|ESR|EC|SET|EA|FSC|WnR|Data abort info|ISV|CM|GCS"
@@ -230,12 +227,9 @@ class KernelReport:
     """The function that failed."""
     workqueue: str = ""
     work: str = ""
-    release: str = ""
     frames: list[Frame] = field(default_factory=list)
     """From the innermost function outwards; those that the kernel marks as unsure if none else."""
     lines: list[str] = field(default_factory=list)
-    complete: bool = False
-    """Whether its end was found."""
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -246,11 +240,6 @@ class KernelReport:
     def stack(self) -> tuple[Frame, ...]:
         """Where it failed, then the frames."""
         return (*((self.at,) if self.at else ()), *self.frames)
-
-    @property
-    def text(self) -> str:
-        """Its lines."""
-        return "\n".join(self.lines)
 
 
 @dataclass
@@ -290,7 +279,7 @@ class ReportReader:
         yield from self._end_all(one for one in self._open if _late(one, line))
         if taker := self._takes(number, line):
             # of an oops, the registers come once more after its end
-            taker.ended = taker.report.complete = taker.ended or line.text.startswith(_ENDS)
+            taker.ended = taker.ended or line.text.startswith(_ENDS)
         elif (kind := _kind(line.text) or _headless(line.text)) or line.text == _CUT:
             yield from self._begin(number, line, kind)
         else:
@@ -355,15 +344,6 @@ class ReportReader:
             del report.lines[-1], one.numbers[-1]
         report.head = report.head or report.lines[-1]
         report.frames = report.frames or one.unsure
-        if one.in_stack and report.kind in (
-            "hung task",
-            "lockdep",
-            "lockup",
-            "stall",
-            "allocation",
-        ):
-            # these have no end of their own
-            report.complete = True
         return Numbered(report, tuple(one.numbers))
 
 
@@ -380,7 +360,6 @@ def _headless(text: str) -> Kind | None:
 
 
 _SAY_ENOUGH = ("bug", "sanitizer", "hung task", "lockup", "lockdep", "stall")
-_ENDLESS = ("stack", "hung task", "lockdep", "lockup", "stall", "allocation")
 
 
 def _says_more(new: Kind, old: Kind) -> bool:
@@ -461,9 +440,7 @@ def _take_body(one: _Open, text: str) -> bool:
 
 
 def _take_facts(report: KernelReport, text: str) -> bool:
-    """Keep the process, the release, the work and the place of a line; False if it has no such."""
-    if not report.release and (release := _RELEASE.search(text)):
-        report.release = release["release"]
+    """Keep the process, the work and the place of a line; False if it has no such."""
     if process := _PROCESS.fullmatch(text):
         report.process = report.process or process["comm"]
         report.pid = report.pid or int(process["pid"])
@@ -496,6 +473,6 @@ def _late(one: _Open, line: LogLine) -> bool:
 
 
 def _is_left(one: _Open, line: LogLine) -> bool:
-    """Count a line of another; whether there were so many that the report has ended."""
+    """Count a line that is not of the report; return whether so many of them end it."""
     one.foreign += not _foreign(one, line)
     return one.foreign > (0 if one.ended else _FOREIGN)
