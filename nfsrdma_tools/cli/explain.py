@@ -118,7 +118,7 @@ def _event_facts(event: Event) -> dict[str, object]:
         "name": meaning.name,
         "severity": meaning.severity,
         "subject": meaning.subject,
-        "meaning": meaning.text,
+        "meaning": meaning.meaning,
     }
 
 

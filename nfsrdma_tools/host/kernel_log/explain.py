@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.kernel_log import sources
-from nfsrdma_tools.host.kernel_log.known_reports import Recovery
 from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, LogLine
-from nfsrdma_tools.host.kernel_log.meanings import Meaning, ReportedNumber, meaning_of
+from nfsrdma_tools.host.kernel_log.meanings import Described, Meaning, ReportedNumber, meaning_of
 from nfsrdma_tools.host.kernel_log.messages import Severity
 from nfsrdma_tools.host.kernel_log.records import Counts, records
 from nfsrdma_tools.host.machine import Machine
@@ -40,38 +39,15 @@ _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "information")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """The meaning and the count of one kind of message about one subject."""
+@dataclass(frozen=True, kw_only=True)
+class Explanation(Described):
+    """The meaning and the count of one kind of record about one subject."""
 
-    name: str
-    severity: Severity
-    subject: str
-    """The server, device or module; empty if the message has none."""
     count: int
     first: str
     """Time as the log has it; empty if the lines have no time."""
     last: str
-    meaning: str
-    doubt: str
-    """Of a warning: what the message does not tell."""
-    next_step: str
     numbers: tuple[ReportedNumber, ...]
-    example: str
-    """The last such line."""
-    source: str
-    process: str = ""
-    """Of a report: the process and its number, as "nfsd:1234"."""
-    code: str = ""
-    """Of a report: whose code it is in by its frames, as "NFS client, rpcrdma_ep_put [rpcrdma]"."""
-    recovers: Recovery | None = None
-    """Of a report: whether the host recovers without a restart."""
-    fault: str = ""
-    """The commit that fixed it, of the table of known faults."""
-    lines: tuple[str, ...] = ()
-    """Of a report or a dump: the lines of the last one."""
-    explained: bool = True
-    """False of a report whose meaning is not known."""
 
 
 WITHHELD = "a message that nfsrdma recognizes is withheld"
@@ -157,25 +133,18 @@ def _explanation(group: _Group, groups: dict[tuple[str, str], _Group]) -> Explan
     end = groups.get((meaning.ended_by, group.subject))
     ended = end is not None and end.last_line > group.last_line
     subject = group.subject if _SAFE.fullmatch(group.subject) else "SERVER"
+    described = {one.name: getattr(meaning, one.name) for one in fields(Described)}
+    if ended:
+        described |= {"severity": "information", "doubt": "", "next_step": ""}
+    # one subject stands for all that are counted together
+    described["subject"] = group.subject
+    described["next_step"] = described["next_step"].replace("{subject}", subject)
     return Explanation(
-        name=meaning.name,
-        severity="information" if ended else meaning.severity,
-        subject=group.subject,
+        **described,
         count=group.count,
         first=group.first,
         last=group.last,
-        meaning=meaning.text,
-        doubt="" if ended else meaning.doubt,
-        next_step="" if ended else meaning.next_step.replace("{subject}", subject),
         numbers=tuple(group.numbers.values()),
-        example=meaning.example,
-        source=meaning.source,
-        process=meaning.process,
-        code=meaning.code,
-        recovers=meaning.recovers,
-        fault=meaning.fault,
-        lines=meaning.lines,
-        explained=meaning.explained,
     )
 
 

@@ -24,7 +24,7 @@ from nfsrdma_tools.host.kernel_log.records import Record
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.rdma.completions import COMPLETIONS
 
-__all__ = ["Meaning", "ReportedNumber", "meaning_of", "recognized"]
+__all__ = ["Described", "Meaning", "ReportedNumber", "meaning_of", "recognized"]
 
 
 @dataclass(frozen=True)
@@ -36,26 +36,41 @@ class ReportedNumber:
     meaning: str
 
 
-@dataclass(frozen=True)
-class Meaning:
-    """What a record means; the fields are those of ``Explanation``."""
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """The name and the words for one kind of record about one subject."""
 
     name: str
     severity: Severity
     subject: str
-    text: str
+    """The server, device or module; empty if the record has none."""
+    meaning: str
     next_step: str
     source: str
     example: str
+    """The last such line."""
     doubt: str = ""
+    """Of a warning: what the record does not tell."""
+    process: str = ""
+    """Of a report: the process and its number, as "nfsd:1234"."""
+    code: str = ""
+    """Of a report: whose code it is in by its frames, as "NFS client, rpcrdma_ep_put [rpcrdma]"."""
+    recovers: Recovery | None = None
+    """Of a report: whether the host recovers without a restart."""
+    fault: str = ""
+    """The commit that fixed it, of the table of known faults."""
+    lines: tuple[str, ...] = ()
+    """Of a report or a dump: the lines of the last one."""
+    explained: bool = True
+    """False of a report whose meaning is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meaning(Described):
+    """The meaning of one record."""
+
     ended_by: str = ""
     number: ReportedNumber | None = None
-    process: str = ""
-    code: str = ""
-    recovers: Recovery | None = None
-    fault: str = ""
-    lines: tuple[str, ...] = ()
-    explained: bool = True
 
 
 def meaning_of(record: Record) -> Meaning | None:
@@ -77,16 +92,16 @@ def _of_line(tag: str, text: str) -> Meaning | None:
         return None
     message, match = found
     return Meaning(
-        message.name,
-        message.severity,
-        printable(match.groupdict().get("subject") or ""),
-        message.meaning,
-        message.next_step,
-        message.source,
-        printable(text),
-        message.doubt,
-        message.ended_by,
-        _number(message, match.groupdict()),
+        name=message.name,
+        severity=message.severity,
+        subject=printable(match.groupdict().get("subject") or ""),
+        meaning=message.meaning,
+        next_step=message.next_step,
+        source=message.source,
+        example=printable(text),
+        doubt=message.doubt,
+        ended_by=message.ended_by,
+        number=_number(message, match.groupdict()),
     )
 
 
@@ -189,14 +204,14 @@ def _of_report(report: KernelReport) -> Meaning:
     where = f"{at.function} [{at.module}]" if at and at.module else at.function if at else ""
     code = ", ".join(filter(None, (_PARTS.get(whose, ""), printable(where))))
     return Meaning(
-        entry.name,
-        entry.severity,
-        printable(report.process) if report.kind == "hung task" else "",
-        entry.meaning,
-        entry.next_step,
-        entry.source,
-        printable(report.head),
-        entry.doubt,
+        name=entry.name,
+        severity=entry.severity,
+        subject=printable(report.process) if report.kind == "hung task" else "",
+        meaning=entry.meaning,
+        next_step=entry.next_step,
+        source=entry.source,
+        example=printable(report.head),
+        doubt=entry.doubt,
         process=printable(f"{report.process}:{report.pid}" if report.pid else report.process),
         code=code,
         recovers=entry.recovers,
@@ -249,14 +264,14 @@ def _of_dump(dump: CompletionDump) -> Meaning:
             f"syndrome {dump.syndrome:#04x}" if dump.complete else "its 64 bytes are not all here"
         )
         return Meaning(
-            "error completion, not decoded",
-            "warning",
-            printable(dump.device),
-            f"The device reported failed work; {known}.",
-            "read the messages before and after it",
-            source,
-            example,
-            "which work failed is not known",
+            name="error completion, not decoded",
+            severity="warning",
+            subject=printable(dump.device),
+            meaning=f"The device reported failed work; {known}.",
+            next_step="read the messages before and after it",
+            source=source,
+            example=example,
+            doubt="which work failed is not known",
             lines=lines,
             explained=False,
         )
@@ -270,14 +285,16 @@ def _of_dump(dump: CompletionDump) -> Meaning:
         f" {status.name} (vendor syndrome {dump.vendor_syndrome:#04x})."
     )
     return Meaning(
-        f"{dump.work.split(' ', 1)[1]} failed: {status.name}",
-        "information" if number == 5 else "warning",
-        printable(dump.device),
-        f"{what} {text.format(withdrawn=_WITHDRAWN)}",
-        step,
-        source,
-        example,
-        "" if number == 5 else "the client or the server connects again; requests are repeated",
+        name=f"{dump.work.split(' ', 1)[1]} failed: {status.name}",
+        severity="information" if number == 5 else "warning",
+        subject=printable(dump.device),
+        meaning=f"{what} {text.format(withdrawn=_WITHDRAWN)}",
+        next_step=step,
+        source=source,
+        example=example,
+        doubt=""
+        if number == 5
+        else "the client or the server connects again; requests are repeated",
         number=ReportedNumber(number, status.constant, status.cause),
         recovers="yes",
         lines=lines,
