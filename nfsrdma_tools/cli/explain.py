@@ -89,17 +89,17 @@ def _side_by_side(names: Sequence[str], as_json: bool) -> None:
     for name in names:
         with Path(name).open("rb") as file:
             logs[name] = story.events(name, lines_of(file))
-    found = story.stories(logs)
+    events = story.timeline(logs.values())
+    found = story.stories(events)
     if as_json:
-        everything = [_event_facts(one) for one in story.timeline(logs.values())]
-        print_json({"stories": [_story_facts(one) for one in found], "events": everything})
+        facts = [_event_facts(event) for event in events]
+        print_json({"stories": [_story_facts(one) for one in found], "events": facts})
         return
     for one in found:
         times = "once" if one.effects == 1 else f"{one.effects} times"
         print(printable(f"{one.text}, {times}"))
         for label, event in (("cause", one.cause), ("effect", one.effect)):
             print(printable(f"    {label}: {event.log}, {event.time}: {event.meaning.name}"))
-    events = story.timeline(logs.values())
     for event in events:
         if event.meaning.severity != "information":
             symbol = _SYMBOLS[event.meaning.severity]

@@ -12,7 +12,7 @@ import pytest
 
 from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.errors import UsageError, UserError
-from nfsrdma_tools.host.kernel_log.story import CLOCKS, Story, events, stories
+from nfsrdma_tools.host.kernel_log.story import CLOCKS, Story, events, stories, timeline
 
 BEGIN = datetime(2026, 3, 7, 7, 5, 0, tzinfo=UTC)
 ROW = "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
@@ -45,7 +45,7 @@ def log(form: str, host: str, *parts: tuple[float, tuple[str, ...]]) -> list[str
 
 
 def told(client: list[str], server: list[str]) -> list[Story]:
-    return stories({"client": events("client", client), "server": events("server", server)})
+    return stories(timeline([events("client", client), events("server", server)]))
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -7,8 +7,10 @@ apart: the clocks of hosts differ, so the order of the two does not count.
 
 from __future__ import annotations
 
+import bisect
+import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -117,15 +119,12 @@ def timeline(logs: Iterable[Sequence[Event]]) -> list[Event]:
     return sorted((event for log in logs for event in log), key=lambda event: event.at)
 
 
-def stories(logs: Mapping[str, Sequence[Event]]) -> list[Story]:
-    """What belongs together, in the order of the effects."""
+def stories(everything: Sequence[Event]) -> list[Story]:
+    """The causes and their effects in a ``timeline``, in the order of the effects."""
     found: dict[tuple[str, str, str, str], Story] = {}
-    everything = timeline(logs.values())
-    first = 0
+    causes = [_Causes(rule, everything) for rule in _RULES]
     for effect in everything:
-        while everything[first].at < effect.at - CLOCKS:
-            first += 1
-        if story := _of(effect, everything, first):
+        if story := _of(effect, causes):
             key = (story.text, story.cause.log, story.cause.time, effect.meaning.name)
             known = found.setdefault(key, story)
             found[key] = known._replace(effects=known.effects + (known is not story))
@@ -134,23 +133,46 @@ def stories(logs: Mapping[str, Sequence[Event]]) -> list[Story]:
     return list(found.values())
 
 
-def _of(effect: Event, everything: Sequence[Event], first: int) -> Story | None:
-    """The story with the nearest cause of another log, by the first rule that has one."""
-    near = list[Event]()
-    for other in everything[first:]:
-        if other.at > effect.at + CLOCKS:
-            break
-        if other.log != effect.log:
-            near.append(other)
-    near.sort(key=lambda other: abs(other.at - effect.at))
-    for rule in _RULES:
-        if not re.fullmatch(rule.effect, _kind(effect.meaning)):
-            continue
-        for cause in near:
-            if re.fullmatch(rule.cause, _kind(cause.meaning)):
-                text = rule.text.format(cause_log=cause.log, effect_log=effect.log)
-                return Story(text, cause, effect, 1)
+class _Causes:
+    """The events that may be a rule's cause, of each log by time."""
+
+    def __init__(self, rule: _Rule, everything: Sequence[Event]) -> None:
+        self.rule = rule
+        self._of_logs: dict[str, list[Event]] = {}
+        for event in everything:
+            if _fits(rule.cause, event.meaning):
+                self._of_logs.setdefault(event.log, []).append(event)
+
+    def nearest(self, effect: Event) -> Event | None:
+        """The nearest cause of another log; None if none is near."""
+        near = [
+            one
+            for log, events_ in self._of_logs.items()
+            if log != effect.log
+            for at in [bisect.bisect_left(events_, effect.at, key=lambda event: event.at)]
+            for one in events_[max(at - 1, 0) : at + 1]
+            if abs(one.at - effect.at) <= CLOCKS
+        ]
+        return min(near, key=lambda one: abs(one.at - effect.at), default=None)
+
+
+def _of(effect: Event, causes: Sequence[_Causes]) -> Story | None:
+    """The story of an effect, by the first rule that has a cause."""
+    for each in causes:
+        if _fits(each.rule.effect, effect.meaning) and (cause := each.nearest(effect)):
+            text = each.rule.text.format(cause_log=cause.log, effect_log=effect.log)
+            return Story(text, cause, effect, 1)
     return None
+
+
+def _fits(pattern: str, meaning: Meaning) -> bool:
+    return _matches(pattern, _kind(meaning))
+
+
+@functools.cache
+def _matches(pattern: str, kind: str) -> bool:
+    # the names of meanings are those of our tables
+    return bool(re.fullmatch(pattern, kind))
 
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
