@@ -26,7 +26,7 @@ RUNS = (1, 3)
 
 
 def sampled(host: Path, load: str) -> Callable[[], None]:
-    """What takes a sample of this load, and counts it for a scrape; the next one each time."""
+    """A function that takes the next sample of this load and counts it for a scrape."""
     texts = [file.read_bytes() for file in sorted((host / load).iterdir())]
     mountstats, position = host / "proc/self/mountstats", iter(texts)
     mountstats.write_bytes(texts[0])

@@ -54,7 +54,7 @@ def ping(
 
 
 def remedy(error: OSError, server: str) -> str:
-    """What to do if no connection to SERVER[:PORT] was tried; "" if one was."""
+    """The remedy if ping tried no connection to SERVER[:PORT]; "" if it tried one."""
     if error.errno not in _NOT_TRIED:
         return ""
     if not _RDMA_UCM.exists():

@@ -1041,7 +1041,7 @@ def _shape(match: re.Match[str]) -> dict[str, str | None]:
 
 
 def _says(record: Record) -> tuple[object, ...]:
-    """What of a record's meaning its canonical form keeps."""
+    """The parts of a record's meaning that its canonical form keeps."""
     meaning = meaning_of(record)
     return (meaning.name, meaning.severity, meaning.number, meaning.fault) if meaning else ()
 

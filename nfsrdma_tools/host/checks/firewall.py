@@ -50,7 +50,7 @@ _LONGEST_RULE = 120
 
 
 class _Use(NamedTuple):
-    """What this host uses the packet filter for."""
+    """The flows that this host needs from the packet filter, and the devices that need none."""
 
     needs: tuple[Need, ...] = ()
     cards: str = ""
