@@ -65,22 +65,27 @@ def plan(
 
 def requested(directory: Path, root: Path) -> fstab.RequestedOptions | None:
     """The options that a mount unit or fstab requests for the mount; None without either."""
-    if root == Path("/") and SYSTEMD.is_dir():
-        text = cat_unit(units.unit_name(directory))
-        if is_written_by_hand(text):
-            return fstab.RequestedOptions.of(units.setting(text, "Mount", "Options"))
+    if unit := _unit(directory, root):
+        return fstab.RequestedOptions.of(units.setting(unit, "Mount", "Options"))
     found = _line(directory, root)
     return fstab.RequestedOptions.of(found.options, found.fstype) if found else None
 
 
 def source(directory: Path, root: Path) -> str:
-    """What a mount unit or fstab mounts on ``directory``; "" without either."""
-    if root == Path("/") and SYSTEMD.is_dir():
-        text = cat_unit(units.unit_name(directory))
-        if is_written_by_hand(text):
-            return units.setting(text, "Mount", "What")
+    """The source that a mount unit or fstab mounts on ``directory``; "" without either."""
+    if unit := _unit(directory, root):
+        return units.setting(unit, "Mount", "What")
     found = _line(directory, root)
     return found.source if found else ""
+
+
+def _unit(directory: Path, root: Path, ours: str = "") -> str:
+    """The text of a unit written by hand, without our drop-in ``ours``; "" if there is none."""
+    if root != Path("/") or not SYSTEMD.is_dir():
+        return ""
+    # systemctl cat prints the unit and all its drop-ins, each as it is
+    text = cat_unit(units.unit_name(directory)).replace(ours, "")
+    return text if is_written_by_hand(text) else ""
 
 
 def _line(directory: Path, root: Path) -> fstab.Line | None:
@@ -91,16 +96,10 @@ def _line(directory: Path, root: Path) -> fstab.Line | None:
 def _unit_edit(
     directory: Path, sizes: tuple[int | None, int | None], root: Path, old: Edit | None
 ) -> Edit | None:
-    if root != Path("/") or not SYSTEMD.is_dir():
+    text = _unit(directory, root, old.after if old and old.before is None else "")
+    if not text:
         return None
-    unit = units.unit_name(directory)
-    text = cat_unit(unit)
-    if old and old.before is None:
-        # systemctl cat prints the unit and all its drop-ins, each as it is
-        text = text.replace(old.after, "")
-    if not is_written_by_hand(text):
-        return None
-    return Edit(_dropin(unit, root), None, dropin_text(text, *sizes))
+    return Edit(_dropin(units.unit_name(directory), root), None, dropin_text(text, *sizes))
 
 
 def _fstab_edit(
