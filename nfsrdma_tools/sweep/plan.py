@@ -39,6 +39,7 @@ __all__ = [
     "Cell",
     "ExistingMount",
     "Plan",
+    "integer_fault",
     "preset",
 ]
 
@@ -148,6 +149,15 @@ class Cell:
 _OMITTED = {"jobs": 1, "depth": 1, "direct": False, "as_mounted": False, "read_ahead_kb": 0}
 
 
+def integer_fault(row: object, least: Mapping[str, int]) -> str:
+    """The first of these fields that is no integer, or below its least value; "" if none is."""
+    for name, smallest in least.items():
+        value = getattr(row, name)
+        if type(value) is not int or value < smallest:
+            return f"{name}: expected {smallest} or more, found {value!r}"
+    return ""
+
+
 @dataclass(frozen=True)
 class ExistingMount:
     """The mount of a plan's target that the host had before the sweep: the values in effect.
@@ -168,11 +178,9 @@ class ExistingMount:
         for name, known in {"transport": "transports", "vers": "vers"}.items():
             if getattr(self, name) not in _VALUES[known]:
                 raise UsageError(f"existing mount: unknown {name} {getattr(self, name)!r}")
-        for name, least in {"rsize": 1, "wsize": 1, "nconnect": 1, "read_ahead_kb": 0}.items():
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                what = f"existing mount: {name}: expected {least} or more, found {value!r}"
-                raise UsageError(what)
+        least = {"rsize": 1, "wsize": 1, "nconnect": 1, "read_ahead_kb": 0}
+        if wrong := integer_fault(self, least):
+            raise UsageError(f"existing mount: {wrong}")
         for name in ("directory", "personality"):
             if not isinstance(getattr(self, name), str):
                 raise UsageError(f"existing mount: expected a text as its {name}")

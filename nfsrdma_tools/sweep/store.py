@@ -23,7 +23,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.json_records import INVALID, fault
-from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.plan import Cell, Plan, integer_fault
 from nfsrdma_tools.sweep.server_cpu import Sample, as_sample
 
 __all__ = [
@@ -462,10 +462,8 @@ def _check(values: Mapping[str, Any]) -> None:
 
 def _checked_cell(cell: Cell) -> Cell:
     """The cell; ValueError for values of other types, or below the least."""
-    for name, least in _LEAST.items():
-        value = getattr(cell, name)
-        if type(value) is not int or value < least:
-            raise ValueError(f"cell: {name}: expected {least} or more, found {value!r}")
+    if wrong := integer_fault(cell, _LEAST):
+        raise ValueError(f"cell: {wrong}")
     marks = cell.direct, cell.as_mounted
     if not isinstance(cell.transport, str) or not all(isinstance(one, bool) for one in marks):
         raise ValueError(f"cell: expected a transport, found {cell.transport!r}")
