@@ -9,13 +9,13 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from unit.bundles_made import anonymous
 
 from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import ProgramMissingError, UsageError, UserError
 from nfsrdma_tools.host import machine
-from nfsrdma_tools.host.anonymize import _Anonymizer, anonymized
-from nfsrdma_tools.host.bundle import Bundle
+from nfsrdma_tools.host.anonymize import _Anonymizer
 from nfsrdma_tools.host.checks import kernel
 from nfsrdma_tools.host.checks.finding import carry_out
 from nfsrdma_tools.host.kernel_log import explain as log
@@ -728,15 +728,6 @@ def test_each_message_has_one_meaning() -> None:
     for message in MESSAGES:
         same = meanings.setdefault(message.name, message)
         assert (same.severity, same.meaning) == (message.severity, message.meaning)
-
-
-def anonymous(text: str) -> str:
-    """A log as an anonymized bundle has it."""
-    made = Bundle()
-    made.notes.programs["dmesg",] = Result(("dmesg",), text, "", 0)
-    result = anonymized(made).notes.programs["dmesg",]
-    assert result
-    return result.stdout
 
 
 def meanings(text: str) -> list[tuple[str, str, object]]:

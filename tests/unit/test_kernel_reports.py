@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.bundles_made import anonymous
 
-from nfsrdma_tools.command import Result
-from nfsrdma_tools.host.anonymize import anonymized
-from nfsrdma_tools.host.bundle import Bundle
 from nfsrdma_tools.host.checks.kernel import judge_log
 from nfsrdma_tools.host.kernel_faults import FAULTS
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
@@ -387,15 +385,6 @@ def test_a_bundle_keeps_the_whole_report(entry: dict[str, Any]) -> None:
     log = (FOLDER / entry["file"]).read_text()
     kept = recognized_lines(log.split("\n"))
     assert reports("\n".join(kept)) == reports(log)
-
-
-def anonymous(text: str) -> str:
-    """A log as an anonymized bundle has it."""
-    made = Bundle()
-    made.notes.programs["dmesg",] = Result(("dmesg",), text, "", 0)
-    result = anonymized(made).notes.programs["dmesg",]
-    assert result
-    return result.stdout
 
 
 @pytest.mark.parametrize("commit", OF_FAULTS)
