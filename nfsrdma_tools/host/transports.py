@@ -83,12 +83,12 @@ def client_owners(loaded: dict[str, Module], ours: Mapping[str, str]) -> list[st
     return [name for name in found if name != OURS or ours.get("client", "Y") == "Y"]
 
 
-def serves_as(name: str) -> str:
+def serves_as(name: str, machine: Machine = LIVE) -> str:
     """The transport name by which nfsd listens on a loaded module; "" if it is not a server."""
     # versions of our module without a server have no such parameter
     ours = (
-        kernel_modules.parameters(OURS).get("server_name", "")
-        if OURS in kernel_modules.loaded()
+        kernel_modules.parameters(OURS, machine.path("sys")).get("server_name", "")
+        if OURS in kernel_modules.loaded(machine.path("proc"))
         else ""
     )
     if name == OURS:

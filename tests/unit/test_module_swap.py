@@ -18,6 +18,7 @@ from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.kernel_modules import Module, ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import swap as module_swap
+from nfsrdma_tools.host.module import users as module_users
 from nfsrdma_tools.host.module.build import Build
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
@@ -104,8 +105,8 @@ def boot(kernel: Kernel, tmp_path: Path, patch: pytest.MonkeyPatch) -> Kernel:
         patch.setattr(kernel_modules, name, answer)
     patch.setattr("os.uname", lambda: type("U", (), {"release": RELEASE}))
     patch.setattr("os.geteuid", lambda: 0)
-    patch.setattr(module_swap, "mounts", list)
-    patch.setattr(nfsctl, "listeners", list)
+    patch.setattr(module_users, "mounts", lambda _: [])
+    patch.setattr(nfsctl, "listeners", lambda _=None: [])
     patch.setattr(module_swap, "_PATIENCE_S", 0)
     patch.setattr(module_build, "build", lambda: Build(RELEASE, Path(FILE.path), fresh=False))
     return kernel
@@ -290,7 +291,7 @@ def test_nfsd_is_a_user_and_is_told_how_to_get_ours(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = [Listener("nfr", 20050), Listener("rdma", 20049), Listener("tcp", 2049)]
-    monkeypatch.setattr(nfsctl, "listeners", lambda: heard)
+    monkeypatch.setattr(nfsctl, "listeners", lambda _: heard)
     with pytest.raises(UserError) as error:
         module_swap.check_room({})
     assert str(error.value) == (

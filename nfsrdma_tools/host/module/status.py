@@ -18,7 +18,7 @@ from nfsrdma_tools.host.module import server_debugfs
 from nfsrdma_tools.host.module.install import Registered
 from nfsrdma_tools.host.module.parameters import Parameter, known
 from nfsrdma_tools.host.module.server_debugfs import ServerTransport
-from nfsrdma_tools.host.module.swap import users
+from nfsrdma_tools.host.module.users import users
 from nfsrdma_tools.host.nfs.personality import ClientTransport, client_transports
 from nfsrdma_tools.host.transports import owner
 from nfsrdma_tools.module_source import OURS

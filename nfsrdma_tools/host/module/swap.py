@@ -15,7 +15,6 @@ the addresses of its server.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import time
@@ -30,8 +29,7 @@ from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module.parameters import checked, is_off
-from nfsrdma_tools.host.nfs.mounts import mounts
-from nfsrdma_tools.host.nfsd import nfsctl
+from nfsrdma_tools.host.module.users import STOP, UNSEEN, ending, users
 from nfsrdma_tools.host.state import ModuleState, module_state
 from nfsrdma_tools.host.transports import (
     KERNELS,
@@ -39,7 +37,6 @@ from nfsrdma_tools.host.transports import (
     TRANSPORT_MODULES,
     alias_target,
     owner,
-    serves_as,
 )
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.module_source import OURS
@@ -55,7 +52,6 @@ __all__ = [
     "ready",
     "unload",
     "unloading",
-    "users",
 ]
 
 _SYS = Path("/sys/module")
@@ -65,7 +61,6 @@ _SWITCHES = Path("/sys/kernel/sunrpc/xprt-switches")
 # after the last unmount the kernel closes its connections asynchronously
 _PATIENCE_S = 10.0
 _STEP_S = 0.1
-_NFSD = "nfsd listening on "
 
 
 def beside(settings: Mapping[str, str]) -> bool:
@@ -347,20 +342,6 @@ def _last_message_since(log: list[str]) -> str:
     return last and f" (the kernel: {last.partition('] ')[2] or last})"
 
 
-def users(name: str) -> list[str]:
-    """The visible users of the transport module ``name``."""
-    module = kernel_modules.loaded().get(name)
-    if module is None:
-        return []
-    found: list[str] = []
-    if name == owner():
-        found += [f"mount {m.directory} of {m.target}" for m in mounts() if _is_rdma(m.options)]
-    with contextlib.suppress(PermissionError):
-        here = serves_as(name)
-        found += [f"{_NFSD}{each}" for each in nfsctl.listeners() if each.transport == here]
-    return found + [f"module {each}" for each in module.used_by]
-
-
 def _refuse_used(name: str) -> None:
     """UserError that names the users of a module; waits while connections are closing."""
     end = time.monotonic() + _PATIENCE_S
@@ -374,16 +355,9 @@ def _refuse_used(name: str) -> None:
 
 
 def _way_out(found: list[str]) -> str:
-    serves = any(user.startswith(_NFSD) for user in found)
-    others = not all(user.startswith(_NFSD) for user in found)
-    if not serves:
-        return "unmount, then try again"
-    first = "unmount, then " if others else ""
-    return f"{first}systemctl stop nfs-server, try again, then systemctl start nfs-server"
-
-
-def _is_rdma(options: dict[str, str]) -> bool:
-    return options.get("proto", "").startswith("rdma")
+    steps = ", then ".join(ending(found))
+    again = ", try again, then systemctl start nfs-server" if STOP in steps else ", then try again"
+    return steps + again
 
 
 def _references(name: str) -> int:
@@ -394,8 +368,7 @@ def _references(name: str) -> int:
 def _unseen(name: str) -> str:
     to = f" to {', '.join(servers)}" if (servers := _servers()) else ""
     count = _references(name)
-    where = f"connections{to} of another mount namespace, or of a lazy unmount"
-    return f"{count} reference{'s' * (count > 1)}: {where}"
+    return f"{count} reference{'s' * (count > 1)}: {UNSEEN.format(to=to)}"
 
 
 def _servers() -> list[str]:
