@@ -7,9 +7,12 @@ import contextlib
 import errno
 import ipaddress
 import json
+import re
 from collections.abc import Iterator
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import boot_files
+from nfsrdma_tools.host.boot_files import SERVERS, BootCommand
 from nfsrdma_tools.host.checks import rdma_links
 from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_log.explain import boot_messages
@@ -17,7 +20,7 @@ from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import fstab, mountinfo
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.nfsd import configuration, nfsctl
-from nfsrdma_tools.host.nfsd.configuration import Requested
+from nfsrdma_tools.host.nfsd.configuration import UNIT, Requested
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
 from nfsrdma_tools.host.nfsd.other_servers import OtherServer, other_server
 from nfsrdma_tools.host.transports import KERNELS
@@ -86,17 +89,53 @@ def _judge_rdma(
         expected = "one port; the configuration may have changed since nfsd started"
         return Finding(_PORTLIST, "warning", text, expected, _RESTART)
     if asked and not asked.rdma_port:
-        text = f"{shown}; {asked.fault or 'its configuration does not request RDMA'}"
-        expected = "a request in nfs.conf: at the next start, only a script would add the listener"
-        return Finding(_PORTLIST, "warning", text, expected, _ENABLE)
+        return _judge_unrequested(machine, ports, shown, asked)
     if RDMA_PORT in ports:
-        return Finding(_PORTLIST, "ok", shown)
+        return _with_unread(machine, Finding(_PORTLIST, "ok", shown), asked)
     text = f"{shown}: RDMA has not the default port, so clients need port={ports[0]}"
     if lines := _own_mounts(machine, RDMA_PORT):
         text = f"{shown}; fstab mounts {', '.join(lines)} of this host from port {RDMA_PORT}"
         remedy = f"set port={ports[0]} in fstab"
         return Finding(_PORTLIST, "warning", text, f"port {ports[0]}", remedy)
     return Finding(_PORTLIST, "ok", text)
+
+
+def _judge_unrequested(machine: Machine, ports: list[int], shown: str, asked: Requested) -> Finding:
+    """Judge listeners on RDMA that nfsd's configuration does not request; a unit may add them."""
+    adding = _adding(machine, ports)
+    if adding and adding.starts is not False:
+        text = f"{shown}; {adding.source} adds RDMA port {ports[0]}"
+        return _with_unread(machine, Finding(_PORTLIST, "ok", text), asked)
+    if adding:
+        text = f"{shown}; {adding.source} adds RDMA port {ports[0]}, and no unit starts it"
+        remedy = f"systemctl enable {adding.unit}"
+        return Finding(_PORTLIST, "warning", text, "a unit that is enabled", remedy)
+    text = f"{shown}; {asked.fault or 'its configuration does not request RDMA'}"
+    expected = "a request in nfs.conf: at the next start, only a script would add the listener"
+    return Finding(_PORTLIST, "warning", text, expected, _ENABLE)
+
+
+def _adding(machine: Machine, ports: list[int]) -> BootCommand | None:
+    """The command beside nfsd's unit that adds a listener on one of these ports."""
+    found = [
+        one
+        for one in boot_files.commands(machine)
+        if one.unit not in SERVERS and configuration.added_port(one.text) in ports
+    ]
+    return next((one for one in found if one.starts), next(iter(found), None))
+
+
+def _with_unread(machine: Machine, finding: Finding, asked: Requested | None) -> Finding:
+    """The same finding, with a number of threads that no program reads."""
+    with contextlib.suppress(OSError, UserError):
+        now = nfsctl.threads(machine.path("proc/fs/nfsd"))
+        if now and asked and (setting := asked.unread_number(str(now))):
+            found = (
+                f"{finding.found}; {setting.source} is {setting.value}, which {UNIT} does not use"
+            )
+            remedy = f"set threads={setting.value} in [nfsd] of nfs.conf"
+            return finding._replace(found=found, remedy=remedy)
+    return finding
 
 
 def _own_mounts(machine: Machine, port: int) -> list[str]:
@@ -138,7 +177,9 @@ def _judge_failure(machine: Machine, shown: str, asked: Requested) -> Finding:
         return Finding(_PORTLIST, "unknown", text, remedy=f"after that is mended: {_RESTART}")
     cause, remedy = _cause(machine, asked)
     text = f"{text}: {cause}"
-    remedy = f"{remedy}; or set rdma=n there, if TCP is enough"
+    is_conf = re.fullmatch(r"(?:/usr)?/etc/nfs\.conf(?:\..+)?", asked.rdma_source)
+    off = "set rdma=n there" if is_conf else f"remove that request from {asked.rdma_source}"
+    remedy = f"{remedy}; or {off}, if TCP is enough"
     return Finding(_PORTLIST, "error", text, f"rdma {port}", remedy)
 
 

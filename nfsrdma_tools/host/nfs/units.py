@@ -23,6 +23,7 @@ __all__ = [
     "Unit",
     "UnitState",
     "by_name",
+    "drop_ins",
     "has_file",
     "is_masked",
     "is_nfs",
@@ -105,25 +106,28 @@ def _hexadecimal(byte: int) -> str:
 def nfs_units(machine: Machine) -> list[Unit]:
     """The mount units of NFS in all folders, with their drop-ins, by name."""
     paths = by_name(machine, "*.mount")
-    added = _drop_ins(machine) if paths else {}
+    added = drop_ins(machine, "mount") if paths else {}
     found = (_unit(machine, path, added.get(path.name, [])) for path in paths)
     return [unit for unit in found if unit]
 
 
-def _drop_ins(machine: Machine) -> dict[str, list[Path]]:
-    """The drop-ins of mount units by the unit's name, one of each name, in their order."""
+def drop_ins(machine: Machine, kind: str) -> dict[str, list[Path]]:
+    """The drop-ins of units of a kind by the unit's name, one of each name, in their order."""
     known: dict[str, dict[str, Path]] = {}
     for folder in FOLDERS:
-        for path in machine.path(folder).glob("*.mount.d/*.conf"):
+        for path in machine.path(folder).glob(f"*.{kind}.d/*.conf"):
             of_unit = known.setdefault(path.parent.name.removesuffix(".d"), {})
             of_unit.setdefault(path.name, path)
     return {unit: [paths[name] for name in sorted(paths)] for unit, paths in known.items()}
 
 
-def by_name(machine: Machine, pattern: str) -> list[Path]:
-    """The files that match in the folders of units, one of each name."""
+def by_name(machine: Machine, pattern: str, folders: Iterable[str] = FOLDERS) -> list[Path]:
+    """The files that match in the folders of units, or in others; one of each name, in order.
+
+    The first folder that has a name decides, as for sysctl.d(5) and its like.
+    """
     known: dict[str, Path] = {}
-    for folder in FOLDERS:
+    for folder in folders:
         for path in machine.path(folder).glob(pattern):
             known.setdefault(path.name, path)
     return [known[name] for name in sorted(known)]

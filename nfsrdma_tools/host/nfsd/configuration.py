@@ -24,13 +24,22 @@ from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import units
 from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT
 
-__all__ = ["NfsConf", "Requested", "Setting", "is_on", "requested", "version_order"]
+__all__ = [
+    "UNIT",
+    "NfsConf",
+    "Requested",
+    "Setting",
+    "added_port",
+    "is_on",
+    "requested",
+    "version_order",
+]
 
 _ON = frozenset({"1", "t", "true", "y", "yes", "on"})
 _OFF = frozenset({"0", "f", "false", "n", "no", "off"})
 _SERVICES = {"nfsrdma": RDMA_PORT, "nfs": NFS_PORT}
 _MOST_FILES = 64
-_UNIT = "nfs-server.service"
+UNIT = "nfs-server.service"
 _SYSCONFIG, _DEFAULT = "etc/sysconfig/nfs", "etc/default/nfs-kernel-server"
 _GENERATED = "run/sysconfig/nfs-utils"
 """What nfs-config.service makes of the two for RPCNFSDARGS (nfs-utils_env.sh)."""
@@ -62,6 +71,14 @@ class Requested(NamedTuple):
     """Why nothing can come of the request for RDMA, as a clause; "" if nothing is known."""
     ignored: tuple[str, ...] = ()
     """Requests for RDMA that no program reads, as clauses."""
+    unread_threads: Setting | None = None
+    """A number of threads that no program reads."""
+
+    def unread_number(self, *others: str) -> Setting | None:
+        """The number of threads that no program reads, if it is none of these, nor requested."""
+        setting = self.unread_threads
+        known = (*others, str(self.threads))
+        return setting if setting and setting.value not in known else None
 
     @property
     def rdma(self) -> bool:
@@ -81,7 +98,15 @@ def requested(machine: Machine = LIVE) -> Requested:
     if conf.has_port_for_rdma() and commands.use("nfsdctl") and commands.options is None:
         # configure_listeners() of utils/nfsdctl/nfsdctl.c wants a boolean
         found = found._replace(fault="nfsdctl takes a port as the value of rdma for no")
-    return found._replace(ignored=(*conf.ignored, *commands.ignored))
+    return found._replace(
+        ignored=(*conf.ignored, *commands.ignored), unread_threads=commands.unread_threads
+    )
+
+
+def added_port(text: str) -> int | None:
+    """The RDMA port that a command adds to a running nfsd; 0 for an invalid one, None for none."""
+    match = _ADDED.search(text)
+    return _port(match[1] or match[2]) if match else None
 
 
 def is_on(value: str, default: bool = False) -> bool:
@@ -248,6 +273,8 @@ class _Commands:
     variables: dict[str, Setting] = field(default_factory=dict)
     added: Setting | None = None
     """The RDMA port that a command adds to a running nfsd."""
+    has_unit: bool = False
+    """Whether the unit is known."""
 
     def __post_init__(self) -> None:
         unit = list(_unit_lines(self.machine, self.files))
@@ -259,13 +286,14 @@ class _Commands:
             if key == "ExecStart":
                 # an empty assignment resets the list
                 self.lines = [*self.lines, setting] if setting.value else []
+        self.has_unit = bool(self.lines)
         if not self.lines:
             # the unit was not recorded: its variables have these names
             self.variables = _variables(self.machine, self.files)
             line = "rpc.nfsd $RPCNFSDARGS $NFSD_OPTIONS"
             if "NFSD_PORT" in self.variables:
                 line += " --port $NFSD_PORT"
-            self.lines = [Setting(line, _UNIT)]
+            self.lines = [Setting(line, UNIT)]
 
     @property
     def argvs(self) -> list[list[str]]:
@@ -289,18 +317,31 @@ class _Commands:
             if word in setting.value.split():
                 return setting.source
         named = (line.source for line in self.lines if word in line.value)
-        return next(named, _UNIT)
+        return next(named, UNIT)
 
     @property
     def ignored(self) -> list[str]:
         """Requests for RDMA in variables that the unit does not use."""
-        text = " ".join(line.value for line in self.lines)
-        used = {match[1] or match[2] for match in _VARIABLE.finditer(text)}
         return [
-            f"{setting.source} is {setting.value}, which {_UNIT} does not use"
+            f"{setting.source} is {setting.value}, which {UNIT} does not use"
             for name, setting in _variables(self.machine, []).items()
-            if name not in used and _asks_for_rdma(name, setting.value)
+            if name not in self._used and _asks_for_rdma(name, setting.value)
         ]
+
+    @property
+    def unread_threads(self) -> Setting | None:
+        """RPCNFSDCOUNT, if the unit was recorded and uses neither it nor what is made of it."""
+        if not self.has_unit or {"RPCNFSDARGS", "RPCNFSDCOUNT"} & self._used:
+            return None
+        found = (_shell_file(self.machine, name, []) for name in (_DEFAULT, _SYSCONFIG))
+        counts = (one["RPCNFSDCOUNT"] for one in found if "RPCNFSDCOUNT" in one)
+        return next((count for count in counts if _number(count.value)), None)
+
+    @property
+    def _used(self) -> set[str]:
+        """The names of the variables on the command lines."""
+        text = " ".join(line.value for line in self.lines)
+        return {match[1] or match[2] for match in _VARIABLE.finditer(text)}
 
     def _variables_of(self, unit: list[tuple[str, Setting]]) -> dict[str, Setting]:
         found: dict[str, Setting] = {}
@@ -330,7 +371,7 @@ def _asks_for_rdma(name: str, value: str) -> bool:
 
 def _unit_lines(machine: Machine, files: list[str]) -> Iterator[tuple[str, Setting]]:
     """The assignments of the section [Service] of the unit and its drop-ins, in order."""
-    for path in (*units.by_name(machine, _UNIT), *units.by_name(machine, f"{_UNIT}.d/*.conf")):
+    for path in (*units.by_name(machine, UNIT), *units.by_name(machine, f"{UNIT}.d/*.conf")):
         name = str(path.relative_to(machine.root))
         files.append(name)
         section = ""
