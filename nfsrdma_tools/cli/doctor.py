@@ -44,6 +44,14 @@ def doctor(
             "this machine (default: none).",
         ),
     ] = None,
+    after_reboot: Annotated[
+        bool,
+        flag(
+            "Instead, compare what is in effect with the files that a boot reads, and list what "
+            "would end if the transport module or a driver were replaced now.",
+            "--after-reboot",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check this machine for NFS over RDMA; print remedies.
@@ -51,10 +59,15 @@ def doctor(
     Exit status: 0 when no check found an error, 1 otherwise.  Run it as root: checks that need
     root are unknown for other users.
     """
+    if after_reboot and server:
+        raise UsageError("doctor --after-reboot has no SERVER")
     if capture:
-        if server or source:
-            raise UsageError("doctor --capture has no SERVER and no option --from")
+        if server or source or after_reboot:
+            what = "doctor --capture has no SERVER, and no option --from or --after-reboot"
+            raise UsageError(what)
         findings = _examined(capture)
+    elif after_reboot:
+        findings = _after_reboot(source)
     else:
         findings = _checked(source, host_name(server))
     if as_json:
@@ -72,6 +85,13 @@ def _checked(source: Path | None, server: str) -> list[Finding]:
     with machine_of(source, server) as machine:
         findings = examine(machine)
     return findings if source else _with_ping(findings, server)
+
+
+def _after_reboot(source: Path | None) -> list[Finding]:
+    from nfsrdma_tools.host.checks import AFTER_REBOOT, examine
+
+    with machine_of(source) as machine:
+        return examine(machine, AFTER_REBOOT)
 
 
 def _examined(path: Path) -> list[Finding]:

@@ -21,9 +21,11 @@ from typing import NamedTuple
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError, one_line
-from nfsrdma_tools.host import packet_filter
+from nfsrdma_tools.host import boot_files, packet_filter
 from nfsrdma_tools.host.bundle import NEEDS_ROOT, Bundle, LeftOut
 from nfsrdma_tools.host.checks.probe_requirements import NO_BCC
+from nfsrdma_tools.host.checks.reboot_mounts import SYSCTLS
+from nfsrdma_tools.host.checks.replacement import CONTEXTS
 from nfsrdma_tools.host.kernel_log import canonical
 from nfsrdma_tools.host.kernel_log import lines as log_lines
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
@@ -148,7 +150,7 @@ class _Anonymizer:
     def _link(self, text: str, name: str = "") -> str:
         """The name or the target of a link: one to a file of the bundle, or to a mount point."""
         first = (name or text).lstrip("/").partition("/")[0]
-        if first in ("sys", "proc", "etc", "lib", "lib64", "boot", "sbin", "usr", "run"):
+        if first in ("sys", "proc", "etc", "lib", "lib64", "boot", "sbin", "usr", "run", "nix"):
             return self._p.file(text)
         return self._p.path(text)
 
@@ -166,7 +168,10 @@ class _Anonymizer:
     def _fact(self, name: str, value: str) -> str:
         if name == "module build":
             return self._module_path(value)
-        known = ("runs", "missing", *other_servers.PROGRAMS)
+        if name == CONTEXTS:
+            rows = (line.rpartition(" ") for line in value.splitlines())
+            return "\n".join(f"{self._p.device(one)} {int(count)}" for one, _, count in rows)
+        known = ("runs", "missing", boot_files.READ, *other_servers.PROGRAMS)
         return value if not value or value in known else self._p.unknown(value)
 
     def _links(self, notes: Recording) -> list[Link] | UserError | None:
@@ -491,15 +496,42 @@ class _Anonymizer:
             if re.fullmatch(r"\[(?:Unit|Service|Install)\]", row.strip()):
                 return row.strip()
             key, equals, value = (part.strip() for part in row.partition("="))
+            if key in ("Wants", "Requires", "BindsTo", "Upholds", "WantedBy"):
+                return f"{key}={' '.join(map(self._p.unit, value.split()))}"
             if not equals or not re.fullmatch(
                 r"Exec(?:Start|StartPre|StartPost|Stop|Reload)"
                 r"|Environment(?:File)?",
                 key,
             ):
                 return None
-            return f"{key}={self._p.words(value, self._argument_word)}"
+            return f"{key}={self._command(value)}"
 
         return self._lines(text.replace("\\\n", " "), line)
+
+    def _command(self, text: str) -> str:
+        word = self._link_word if re.search(r"\blink\s+add\b", text) else self._argument_word
+        return self._p.words(text, word)
+
+    def _link_word(self, word: str) -> str:
+        """A word of a command that adds a soft link: its names are those of devices."""
+        if word in WORDS or word == "%i" or not re.fullmatch(r"\w[\w.-]*", word):
+            return word if word == "%i" else self._argument_word(word)
+        return self._p.device(word)
+
+    def _script(self, text: str) -> str:
+        return self._lines(text, self._command)
+
+    def _module_list(self, text: str) -> str:
+        # a bundle has known modules only
+        return self._lines(text, lambda row: self._module(row.strip().replace("-", "_")))
+
+    def _sysctl(self, text: str) -> str:
+        def line(row: str) -> str | None:
+            key, _, value = (part.strip() for part in row.partition("="))
+            name = key.removeprefix("-").replace("/", ".")
+            return f"{name} = {self._p.words(value)}" if name in SYSCTLS else None
+
+        return self._lines(text, line)
 
     def _shell(self, text: str) -> str:
         def line(row: str) -> str | None:
@@ -513,7 +545,13 @@ class _Anonymizer:
 
     def _argument_word(self, word: str) -> str:
         # -r of rpc.nfsd decides what it listens on; one letter is no name
-        return word if re.fullmatch("-[A-Za-z]", word) else self._p.word(word)
+        if re.fullmatch("-[A-Za-z]", word):
+            return word
+        folder, slash, program = word.rpartition("/")
+        # NixOS has each program in a folder of its own
+        if slash and word.startswith("/nix/store/") and program in WORDS:
+            return f"{self._p.path(folder)}/{program}"
+        return self._p.word(word)
 
     def _nfs_conf(self, text: str) -> str:
         section = ""
@@ -530,8 +568,8 @@ class _Anonymizer:
             if not equals or head[0] in "#;":
                 return None
             name = key.lower()
-            if section == "environment":
-                return f"{self._p.of('variable', name)}={self._setting('', value)}"
+            if section == "environment" and name != "include":
+                return f"{self._variable_of_conf(name)}={self._setting('', value)}"
             if name not in _KEYS:
                 return None
             return f"{key}={self._setting(name, value)}"
@@ -548,7 +586,7 @@ class _Anonymizer:
             return f"{value[0]}withheld"
         plain = re.split(r"[#;]", value, maxsplit=1)[0].strip()
         if plain.startswith("$"):
-            return f"${p.of('variable', plain[1:].lower())}"
+            return f"${self._variable_of_conf(plain[1:])}"
         if key in ("host", "name", "scope"):
             return re.sub(r"[^,\s]+", lambda match: p.host(match[0]), plain)
         if key == "include":
@@ -556,6 +594,10 @@ class _Anonymizer:
             optional = "-" * plain.startswith("-")
             return optional + p.file(plain.removeprefix("-"))
         return p.path(plain) if plain.startswith("/") else p.words(plain)
+
+    def _variable_of_conf(self, name: str) -> str:
+        # those of /etc/sysconfig/nfs, which nfs.conf of SUSE includes; case does not count
+        return name.upper() if name.upper() in WORDS else self._p.of("variable", name.lower())
 
     def _exports(self, text: str) -> str:
         def line(row: str) -> str | None:
@@ -624,10 +666,17 @@ class _Anonymizer:
 
     def _rules(self, text: str) -> str:
         # a number of lines counts: findings name them
-        return "\n".join(
-            "#" if line.lstrip().startswith("#") else self._p.words(line, self._rule_word)
-            for line in text.split("\n")
-        )
+        return "\n".join(map(self._rule, text.split("\n")))
+
+    def _rule(self, line: str) -> str:
+        if line.lstrip().startswith("#"):
+            return "#"
+        adds = re.search(r"\blink\s+add\b", line)
+        return self._p.words(line, self._adding_rule_word if adds else self._rule_word)
+
+    def _adding_rule_word(self, word: str) -> str:
+        is_key = word.rstrip("+-:!") in _UDEV_KEYS or word.startswith("%")
+        return self._rule_word(word) if is_key else self._link_word(word)
 
     def _rule_word(self, word: str) -> str:
         return (
@@ -1270,14 +1319,17 @@ _FILES: tuple[tuple[str, _Grammar], ...] = (
     (r"proc/fs/nfsfs/(?:volumes|servers)", _A._nfsfs),
     (r"etc/fstab", _A._fstab),
     (r"(?:usr/)?etc/nfsmount\.conf(?:\.d/.*)?", _A._nfsmount_conf),
-    (r".*/systemd/.*nfs-server\.service(?:\.d/.*)?", _A._service),
+    (r".*\.service(?:\.d/.*)?", _A._service),
     (r".*\.(?:mount|automount)(?:\.d/.*)?", _A._unit),
     (r"(?:usr/)?etc/nfs\.conf.*", _A._nfs_conf),
     (r"etc/exports|etc/exports\.d/.*|var/lib/nfs/etab", _A._exports),
     (r"(?:etc|run)/(?:sysconfig|default)/.*", _A._shell),
     (r"etc/hosts", _A._hosts),
     (r".*/os-release", _A._os_release),
-    (r"etc/modprobe\.d/.*", _A._modprobe),
+    (r".*/modprobe\.d/.*", _A._modprobe),
+    (r".*/modules-load\.d/.*|etc/rdma/modules/.*", _A._module_list),
+    (r".*/sysctl\.d/.*|etc/sysctl\.conf", _A._sysctl),
+    ("|".join(map(re.escape, boot_files.RC_LOCAL)), _A._script),
     (r".*\.rules", _A._rules),
     (r"var/lib/nfsrdma/tune\.json", _A._tuned),
     (r"sys/.*/(?:dstaddr|srcaddr)", _A._address_file),

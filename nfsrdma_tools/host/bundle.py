@@ -24,12 +24,14 @@ from pathlib import Path, PurePosixPath
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import checks, packet_filter, rdma_routes
+from nfsrdma_tools.host import boot_files, checks, packet_filter, rdma_routes
+from nfsrdma_tools.host.checks.reboot_mounts import SYSCTLS
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import fstab, mount_state, mountinfo, udev_rules, units
 from nfsrdma_tools.host.nfsd import other_servers, serving
 from nfsrdma_tools.host.recorded import CUT, MANIFEST, to_facts
+from nfsrdma_tools.host.vocabulary import MODULES
 
 __all__ = ["CONTENTS", "NEEDS_ROOT", "Bundle", "LeftOut", "collect"]
 
@@ -108,6 +110,20 @@ def _nfs_unit(text: str) -> str | None:
     return _without_secrets(text) if units.is_nfs(text) or not text else None
 
 
+def _modules(text: str) -> str:
+    words = (line.strip() for line in text.splitlines())
+    return "".join(f"{word}\n" for word in words if word.replace("-", "_") in MODULES)
+
+
+def _sysctls(text: str) -> str:
+    pairs = (line.partition("=") for line in text.splitlines())
+    return "".join(
+        f"{key.strip()} = {value.strip()}\n"
+        for key, equals, value in pairs
+        if equals and key.strip().removeprefix("-").replace("/", ".") in SYSCTLS
+    )
+
+
 _SECRET = re.compile(r"pass|secret|user|cred|key|token|domain", re.IGNORECASE)
 
 
@@ -121,9 +137,17 @@ def _without_secrets(text: str) -> str:
 _VALUES_OF_TYPE = re.compile(r"\bno(?:user|users)\b|\busers?\b(?!\w*=)|multi-user\.target")
 
 
-def _read_ahead_rules(text: str) -> str:
-    # other files count by their names: one of these may mask one that has such rules
-    return text if "read_ahead_kb" in text else ""
+def _rules(text: str) -> str:
+    """The rules for the read-ahead, or those that run a command of interest.
+
+    Other files count by their names: one of these may mask one that has such rules.
+    """
+    return text if "read_ahead_kb" in text else _commands(text)
+
+
+def _service(text: str) -> str | None:
+    kept = boot_files.kept_lines(text)
+    return kept and _without_secrets(kept)
 
 
 def _tuned(text: str) -> str | None:
@@ -135,9 +159,11 @@ def _tuned(text: str) -> str | None:
     return json.dumps({"mounts": kept})
 
 
+_commands = _lines(boot_files.COMMAND.pattern)
 _CONFIG = _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF|NF_TABLES=)")
 _UNITS = f"{{{','.join(units.FOLDERS)}}}"
-_NAMES = r"nfs|sunrpc|rpcrdma|svcrdma|xprtrdma|lockd|rdma|mlx"
+_NAMES = r"nfs|sunrpc|rpcrdma|svcrdma|xprtrdma|lockd|rdma|mlx|siw"
+_STARTING = f"{_UNITS}/*.{{wants,requires}}"
 _RELEASE = "proc/sys/kernel/osrelease"
 _INFINIBAND = "sys/class/infiniband/*"
 _PORT = f"{_INFINIBAND}/ports/*"
@@ -164,7 +190,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     (f"{_MODULE}/initstate", _all),
     (f"{_MODULE}/parameters/*", _all),
     ("proc/driver/nvidia-fs/modules", _all),
-    ("etc/modprobe.d/*.conf", _lines(_NAMES)),
+    (f"{{{','.join(boot_files.MODPROBE)}}}/*.conf", _lines(_NAMES)),
     ("etc/os-release", _all),
     # mounts
     ("proc/self/mountinfo", _nfs_mounts),
@@ -186,7 +212,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("sys/class/bdi/*/read_ahead_kb", _all),
     ("sys/fs/nfs/*/nfs_client/switch/xprt-*/*", _all),
     ("sys/kernel/debug/nfsrdma/*/*", _all),
-    (f"{{{','.join(udev_rules.FOLDERS)}}}/*.rules", _read_ahead_rules),
+    (f"{{{','.join(udev_rules.FOLDERS)}}}/*.rules", _rules),
     ("var/lib/nfsrdma/tune.json", _tuned),
     # the server
     ("proc/fs/nfsd/{portlist,threads,versions,max_block_size,pool_threads,pool_mode}", _all),
@@ -205,6 +231,18 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     (f"{_UNITS}/nfs-server.service.d/*.conf", _all),
     ("etc/default/{nfs-kernel-server,nfs-common}", _all),
     ("etc/hosts", _all),
+    # what a boot reads
+    (f"{_STARTING}/{{{','.join(sorted(boot_files.SERVERS))}}}", _all),
+    (f"{_STARTING}/autofs.service", _nothing),
+    (f"{_STARTING}/*.timer", _nothing),
+    (f"{_UNITS}/*.service", _service),
+    (f"{_UNITS}/*.service.d/*.conf", _service),
+    (f"{_STARTING}/*.service", _service),
+    (f"{{{','.join(boot_files.RC_LOCAL)}}}", _commands),
+    (f"{{{','.join((*boot_files.MODULES_LOAD, boot_files.DEVICE_MODULES))}}}/*.conf", _modules),
+    (f"{{{','.join(boot_files.SYSCTL)}}}/*.conf", _sysctls),
+    ("etc/sysctl.conf", _sysctls),
+    (f"proc/sys/{{{','.join(name.replace('.', '/') for name in SYSCTLS)}}}", _all),
     # RDMA devices, their ports, and the network devices
     (f"{_INFINIBAND}/{{fw_ver,hca_type,board_id,node_guid,node_type}}", _all),
     (f"{_INFINIBAND}/device/{{vendor,device}}", _all),
@@ -285,6 +323,7 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
     machine = Machine(root, server, notes=bundle.notes).once()
     # the readers themselves: what they ask programs and netlink is recorded
     checks.examine(machine)
+    checks.examine(machine, checks.AFTER_REBOOT)
     for reader in (mount_state.states, serving.serving):
         try:
             reader(machine)
@@ -292,13 +331,21 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
             bundle.left_out.append(LeftOut(reader.__name__, str(error)))
     bundle.notes.programs = dict(map(_shortened, bundle.notes.programs.items()))
     nfs = {unit.name.removesuffix(".mount") for unit in units.nfs_units(machine)}
+    services = {*boot_files.services(machine), *boot_files.SERVERS, "autofs.service"}
     for pattern, keep in CONTENTS:
         for name in _matching(machine, pattern):
-            if not _of_other_mount(machine, nfs, name):
+            if (
+                not _of_other_mount(machine, nfs, name)
+                and not _of_other_service(services, name)
+                and (name not in boot_files.RC_LOCAL or boot_files.is_run(machine, name))
+            ):
                 _add(bundle, machine.root, name, keep)
     for port in _matching(machine, _PORT):
         _add_gids(bundle, machine.root, port)
     _add_links(machine, bundle)
+    hidden = (one.what.lstrip("/") for one in bundle.left_out if one.why == NEEDS_ROOT)
+    if not any(one.startswith(("etc/", "usr/", "lib/", "run/")) for one in hidden):
+        bundle.notes.facts[boot_files.FACT] = boot_files.READ
     return bundle
 
 
@@ -313,6 +360,18 @@ def _of_other_mount(machine: Machine, nfs: set[str], name: str) -> bool:
     """
     match = _OF_MOUNT.fullmatch(name)
     return bool(match and match["unit"] not in nfs and machine.text(name))
+
+
+_OF_SERVICE = re.compile(r".*/(?P<unit>[^/]+)\.(?:service(?:\.d/[^/]+)?|timer)")
+
+
+def _of_other_service(services: set[str], name: str) -> bool:
+    """Whether a file belongs to a service, or its timer, that starts nothing of interest."""
+    match = _OF_SERVICE.fullmatch(name)
+    if not match:
+        return False
+    stem, at, _ = match["unit"].partition("@")
+    return f"{stem}{at}.service" not in services
 
 
 def _add_gids(bundle: Bundle, root: Path, port: str) -> None:

@@ -122,7 +122,11 @@ class Pseudonyms:
         )
 
     def unit(self, name: str) -> str:
-        """The name of a mount or automount unit; another unit's name has to be known."""
+        """The name of a unit: of a mount its path, of a service its words if they are known."""
+        if (service := re.fullmatch(r"(.+)\.(service|timer)", name)) and name not in WORDS:
+            stem, at, instance = service[1].partition("@")
+            shown = stem if _is_known(stem) else self.of("unit", stem)
+            return f"{shown}{at}{self.device(instance)}.{service[2]}"
         match = re.fullmatch(r"(.+)\.(mount|automount)", name)
         if not match:
             return name if name in WORDS else self.of("unit", name)
@@ -156,7 +160,7 @@ class Pseudonyms:
                 return prefix + self.device(part[len(prefix) :])
         if above in ("net", "infiniband", "vlan"):
             return self.device(part)
-        if above == "modules" or part.startswith("config-"):
+        if part.startswith("config-") or (above == "modules" and not part.endswith(".conf")):
             head, dash, release = (
                 part.rpartition("config-") if "config-" in part else ("", "", part)
             )
@@ -164,7 +168,7 @@ class Pseudonyms:
         for suffix in (".d", ".wants", ".requires"):
             if part.endswith(suffix):
                 return self.unit(part.removesuffix(suffix)) + suffix
-        if part.endswith((".mount", ".automount")):
+        if part.endswith((".mount", ".automount", ".service", ".timer")):
             return self.unit(part)
         match = re.search(r"\.(conf|rules|exports)$", part)
         return self.of("file", part) + match[0] if match else self.of("dir", part)

@@ -47,33 +47,39 @@ RELEASE_WORDS = _words(
 _LAYOUT = _words(
     """
     bdi bonding boot bridge btf class config counters debug dev device devices driver ecn enable etc
-    exports.d fs generator gid_attrs gids hw_counters infiniband kernel kubernetes.io lib lib64
-    local master modprobe.d module modules ndevs net nfs nfs.conf.d nfs_client nfsd nfsfs
-    nfsmount.conf.d nfsrdma nfsrdma-server nvidia-fs parameters pci platform ports proc roce_np
-    roce_rp rpc rules.d run sbin secrets security serviceaccount share subsystem sunrpc switch sys
-    sysconfig system systemd types udev usr var virtual vlan
+    exports.d fs generator gid_attrs gids hw_counters infiniband init.d kernel kubernetes.io lib
+    lib64 local master modprobe.d module modules modules-load.d ndevs net nfs nfs.conf.d nfs_client
+    nfsd nfsfs nfsmount.conf.d nfsrdma nfsrdma-server nvidia-fs parameters pci platform ports proc
+    rc.d roce_np roce_rp rpc rules.d run sbin secrets security serviceaccount share subsystem sunrpc
+    svc_rdma switch sys sysconfig sysctl.d system systemd types udev usr var virtual vlan
     """
 )
 _FILES = _words(
     """
-    . .. .containerenv .dockerenv Makefile active_slave address board_id bridge_id build cap_mask
-    commands.json config.gz container default dev_id dev_port disable-splice-read dstaddr
-    etab excessive_buffer_overrun_errors exports flags fstab fw_ver hca_type hostname hosts ifindex
-    iflink implied_nak_seq_err initstate io_cache_read io_cache_write kernel-default limits
-    link_downed link_error_recovery link_layer local-fs.target.wants local_ack_timeout_err
-    local_link_integrity_errors lockdown manifest.json max_block_size mode mount.nfs mountinfo
-    mountstats mtu multi-user.target.wants namespace netlink.json nfs-client.target.wants nfs-common
+    . .. .containerenv .dockerenv Makefile active_slave address autofs.service board_id boot.local
+    bridge_id build callback_nr_threads callback_tcpport cap_mask commands.json config.gz container
+    default delay_retrans dev_id dev_port disable-splice-read dstaddr etab
+    excessive_buffer_overrun_errors exports flags fstab fw_ver hca_type hostname hosts ifindex
+    iflink implied_nak_seq_err initstate inter_copy_offload_enable io_cache_read io_cache_write
+    kernel-default limits link_downed link_error_recovery link_layer local-fs.target.wants
+    local_ack_timeout_err local_link_integrity_errors lockdown manifest.json max_bc_requests
+    max_block_size max_req_size max_requests max_session_cb_slots max_session_slots mode mount.nfs
+    mountinfo mountstats mtu multi-user.target multi-user.target.wants namespace netlink.json
+    network-online.target network-pre.target network.target nfs-client.target.wants nfs-common
     nfs-ganesha.service nfs-kernel-server nfs-server.service nfs-server.service.d nfs-utils nfs.conf
-    nfs.conf.local
-    nfs_bundle_git_version nfs_bundle_version nfsmount.conf nfsrdma.conf node_guid node_type
-    np_cnp_sent np_ecn_marked_roce_packets operstate os-release osrelease out_of_seq_request
-    out_of_sequence packet_seq_err phys_state pool_mode pool_threads port_rcv_errors
-    port_rcv_packets port_xmit_discards port_xmit_packets portlist rate rcvd_pkts rcvd_rnr_err
-    rcvd_seq_err read_ahead_kb remote-fs-pre.target.wants remote-fs.target.requires
-    remote-fs.target.wants retry_exceeded_err rnr_nak_retry_err rnr_naks_rcvd rp_cnp_handled rx_pkts
-    rx_roce_discards self sent_pkts seq_err_naks_rcvd servers sig_enforce slaves speed srcaddr
-    srcversion state status symbol_error taint threads to_retransmits totals tune.json tx_pkts type
-    vendor version version_signature versions vmlinux volumes xprt_info xprt_state
+    nfs.conf.local nfs4_disable_idmapping nfs_bundle_git_version nfs_bundle_version nfsmount.conf
+    nfsrdma.conf node_guid node_type np_cnp_sent np_ecn_marked_roce_packets operstate os-release
+    osrelease out_of_seq_request out_of_sequence packet_seq_err phys_state pool_mode pool_threads
+    port_rcv_errors port_rcv_packets port_xmit_discards port_xmit_packets portlist rate rc.local
+    rcvd_pkts rcvd_rnr_err rcvd_seq_err rdma_max_inline_read rdma_max_inline_write
+    rdma_slot_table_entries read_ahead_kb recover_lost_locks remote-fs-pre.target.wants
+    remote-fs.target remote-fs.target.requires remote-fs.target.wants retry_exceeded_err
+    rnr_nak_retry_err rnr_naks_rcvd rp_cnp_handled rx_pkts rx_roce_discards self
+    send_implementation_id sent_pkts seq_err_naks_rcvd servers sig_enforce slaves speed srcaddr
+    srcversion state status symbol_error sysctl.conf taint tcp_max_slot_table_entries
+    tcp_slot_table_entries threads timers.target.wants to_retransmits totals tune.json tx_pkts type
+    udp_slot_table_entries vendor version version_signature versions vmlinux volumes xprt_info
+    xprt_state
     """
 )
 FILES = _FILES | _LAYOUT | MODULES | {"carrier"}
@@ -192,12 +198,13 @@ _FILTERS = _words(
 )
 _CONFIGURATION = _words(
     """
-    ACTION ATTR ATTRS Automount ENV Environment EnvironmentFile ExecStart ExecStartPost ExecStartPre
-    GOTO IMPORT Install KERNEL KERNELS LABEL Mount NFSD_OPTIONS NFSD_PORT NFS_RDMA Options PROGRAM
-    RDMA_PORT RESULT RPCNFSDARGS RPCNFSDCOUNT RPCNFSDOPTS RUN SUBSYSTEM SUBSYSTEMS Service
-    SourcePath Type USE_KERNEL_NFSD_NUMBER Unit What Where Y add alias awk bdi blacklist c change
-    echo etc force fs install k libexec nfs-mount-read-ahead nfsrahead nfsrdma options portlist post
-    pre proc program read_ahead_kb readahead s sh softdep sysconfig value
+    ACTION ATTR ATTRS Automount BindsTo ENV Environment EnvironmentFile ExecStart ExecStartPost
+    ExecStartPre GOTO IMPORT Install KERNEL KERNELS LABEL Mount NFSD_OPTIONS NFSD_PORT NFS_RDMA
+    Options PROGRAM RDMA_PORT RESULT RPCNFSDARGS RPCNFSDCOUNT RPCNFSDOPTS RUN Requires SUBSYSTEM
+    SUBSYSTEMS Service SourcePath Type USE_KERNEL_NFSD_NUMBER Unit Upholds WantedBy Wants What Where
+    Y add alias autofs awk bash bdi blacklist c card change echo etc force fs install k libexec
+    nfs-mount-read-ahead nfsrahead nfsrdma options portlist post pre proc program read_ahead_kb
+    readahead rxe rxe_cfg s sh siw sleep softdep sysconfig tee value
     """
 )
 _OS_RELEASE = _words(

@@ -209,6 +209,58 @@ def test_a_lattice_library_is_not_taken_for_bcc(solo: Lab) -> None:
     assert "not the BPF compiler" in line
 
 
+# a link by hand, then the same link by a unit: without it, not enabled, enabled
+LINK = """
+ip link add lab8 type dummy
+rdma link add rxe8 type rxe netdev lab8
+nfsrdma doctor --after-reboot --json > /run/by-hand
+cat > /etc/systemd/system/rxe8.service <<END
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=rdma link add rxe8 type rxe netdev lab8
+[Install]
+WantedBy=multi-user.target
+END
+systemctl daemon-reload
+nfsrdma doctor --after-reboot --json > /run/not-enabled
+systemctl enable --quiet rxe8
+nfsrdma doctor --after-reboot --json > /run/enabled
+rm -f /run/b; nfsrdma collect -o /run/b > /dev/null
+nfsrdma doctor --after-reboot --json --from /run/b > /run/collected
+rdma link delete rxe8; systemctl start rxe8; rdma link show rxe8/1 > /dev/null
+"""
+
+
+def test_a_link_by_hand_is_gone_after_a_reboot(solo: Lab) -> None:
+    """The unit is started in place of a reboot, and adds the link."""
+    mend = "systemctl disable --quiet --now rxe8; rm -f /etc/systemd/system/rxe8.service; "
+    try:
+        solo.run("client", "sh", "-ec", LINK, timeout=300)
+        texts = {
+            name: solo.run("client", "cat", f"/run/{name}").stdout
+            for name in ("by-hand", "not-enabled", "enabled", "collected")
+        }
+    finally:
+        solo.run("client", "sh", "-c", f"{mend}ip link delete lab8", check=False)
+    found = {
+        name: {row["name"]: row for row in json.loads(text)["findings"]}
+        for name, text in texts.items()
+    }
+    rows = {name: findings["reboot link rxe8"] for name, findings in found.items()}
+    assert "gone after a reboot: no unit" in rows["by-hand"]["found"]
+    assert rows["not-enabled"]["remedy"] == "systemctl enable rxe8.service"
+    statuses = {name: row["status"] for name, row in rows.items()}
+    assert statuses == {
+        "by-hand": "warning", "not-enabled": "warning", "enabled": "ok", "collected": "ok",
+    }  # fmt: skip
+    assert found["enabled"]["replace rpcrdma"]["status"] == "ok"
+    assert "nfsd listening on rdma 20049" in found["enabled"]["replace rpcrdma"]["found"]
+    here, there = ([(name, row["status"]) for name, row in found[key].items()]
+                   for key in ("enabled", "collected"))  # fmt: skip
+    assert there == here
+
+
 @pytest.mark.nightly
 def test_a_bundle_is_judged_elsewhere_as_its_node_was(solo: Lab, tmp_path: Path) -> None:
     judge_elsewhere(solo, tmp_path)

@@ -145,11 +145,12 @@ class Host:
         self._server()
         self._logs()
         getattr(self, f"_{self.kind.replace(' ', '_').replace('-', '_')}", lambda: None)()
+        self._boot()
         self.write("commands.json", json.dumps(self.programs))
         manifest = {
             "format": 1, "root": True,
             "addresses": {self.servers[0]: [self.ipv4("address of a server")], n("resolved"): []},
-            "facts": {"udevd": "runs", "module build": f"/home/{n('home')}/.cache/nfsrdma/{n('cache')}/nfsrdma.ko"},
+            "facts": {"udevd": "runs", "boot files": "read", "user contexts": f"{n('rdma device')} 2", "module build": f"/home/{n('home')}/.cache/nfsrdma/{n('cache')}/nfsrdma.ko"},
         }  # fmt: skip
         self.said("modinfo", "-0", "--", manifest["facts"]["module build"], text="")  # type: ignore[index]
         self.write("manifest.json", json.dumps(manifest))
@@ -564,6 +565,32 @@ class Host:
         )
         if self.kind in ("container host", "cluster manager"):
             self.write("var/run/secrets/kubernetes.io/serviceaccount/namespace", n("namespace"))
+
+    def _boot(self) -> None:
+        """What a boot reads: commands, lists of modules, and settings."""
+        n, below, word = self.name, "etc/systemd/system", self.name("service")
+        link, netdev = n("soft link"), n("netdev")
+        self.write(
+            f"{below}/{word}.service",
+            f"[Unit]\nDescription={n('text')}\nDocumentation=https://{n('url')}\nWants={n('unit')}.service network.target\nConditionHost={n('host')}\n[Service]\nUser={n('user')}\nEnvironment={n('VAR')}={n('secret')}\nEnvironmentFile=-/etc/{n('file')}\nExecStartPre=/opt/{n('program')} --token {n('secret')}\nExecStart=/usr/{n('folder')}/rdma link add {link} type rxe netdev {netdev}\nExecStartPost=/bin/sh -c 'echo \"rdma 20049\" > /proc/fs/nfsd/portlist; /opt/{n('program')} {n('argument')}'\n[Install]\nWantedBy={n('target')}.target multi-user.target\n",
+        )
+        self.write(f"{below}/{word}.service.d/{n('drop-in')}.conf", f"[Service]\nExecStart=nfsdctl {n('argument')}\nUser={n('user')}\n")  # fmt: skip
+        self.write(f"{below}/{n('other')}.service", f"[Service]\nExecStart=/opt/{n('program')}\n")
+        self.write(f"{below}/{n('instance')}@.service", f"[Service]\nExecStart=rdma link add rxe_%i netdev %i # {n('comment')}\n")  # fmt: skip
+        self.write(f"{below}/{word}.timer", f"[Timer]\nOnCalendar={n('calendar')}\n")
+        for folder, name in ((f"{n('target')}.target", f"{word}.service"), ("timers.target", f"{word}.timer"), ("multi-user.target", "nfs-server.service")):  # fmt: skip
+            (self.root / f"{below}/{folder}.wants").mkdir(parents=True, exist_ok=True)
+            target = f"/{below}/{name}" if name != "nfs-server.service" else f"/usr/lib/systemd/system/{name}"  # fmt: skip
+            (self.root / f"{below}/{folder}.wants/{name}").symlink_to(target)
+        self.write("etc/rc.local", f"#!/bin/sh\n# {n('comment')}\n/opt/{n('program')}\nrdma link add {n('soft link')} type siw netdev {n('netdev')} # {n('comment')}\nmodprobe rpcrdma {n('argument')}\n")  # fmt: skip
+        (self.root / "etc/rc.local").chmod(0o755)
+        for folder in ("etc/modules-load.d", "usr/lib/modules-load.d", "etc/rdma/modules"):
+            self.write(f"{folder}/{n('file')}.conf", f"# {n('comment')}\n{n('module')}\nrpcrdma\n; {n('comment')}\n")  # fmt: skip
+        self.write(f"usr/lib/modprobe.d/{n('file')}.conf", f"options rpcrdma {n('key')}={n('value')}\nalias {n('alias')} nfsrdma\ninstall siw /bin/false {n('argument')}\n")  # fmt: skip
+        self.write(f"etc/sysctl.d/{n('file')}.conf", f"kernel.hostname={n('host')}\nsunrpc.{n('key')}=1\nsunrpc.tcp_slot_table_entries={n('value')}\nsunrpc.rdma_slot_table_entries = 64\n")  # fmt: skip
+        self.write("etc/sysctl.conf", f"# {n('comment')}\nnet.{n('key')}={n('value')}\n")
+        self.write("proc/sys/sunrpc/rdma_slot_table_entries", "64\n")
+        self.write(f"etc/udev/rules.d/60-{n('rule')}.rules", f'ACTION=="add", KERNEL=="{n("netdev")}", ENV{{{n("env")}}}=="{n("value")}", RUN+="/opt/{n("program")}/rdma link add {n("soft link")} type rxe netdev %k"\nNAME="{n("name")}"\n')  # fmt: skip
 
     def _logs(self) -> None:
         n, rows = self.name, list[str]()

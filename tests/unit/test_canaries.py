@@ -27,7 +27,7 @@ from nfsrdma_tools.host import bundle as bundles
 from nfsrdma_tools.host import recorded
 from nfsrdma_tools.host.anonymize import anonymized
 from nfsrdma_tools.host.bundle import Bundle
-from nfsrdma_tools.host.checks import Finding, examine
+from nfsrdma_tools.host.checks import AFTER_REBOOT, Finding, examine
 from nfsrdma_tools.host.kernel_log.explain import explain
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mount_state
@@ -69,6 +69,7 @@ def everything(made: Bundle) -> str:
 def answers(machine: Machine) -> dict[str, object]:
     """What doctor, mounts and server status say, without names and addresses."""
     found = [(one.name.split()[0], one.status) for one in examine(machine)]
+    reboot = [(one.name.split()[:2], one.status) for one in examine(machine, AFTER_REBOOT)]
     states = []
     for state in mount_state.states(machine):
         facts = state.facts()
@@ -76,7 +77,13 @@ def answers(machine: Machine) -> dict[str, object]:
         states.append([*(facts[name] for name in kept), len(state.shares_with)])
     status = asdict(serving(machine))
     exports = Counter(len(one["options"]) > 0 for one in status.pop("exports"))
-    return {"doctor": Counter(found), "mounts": states, "server": status, "exports": exports}
+    return {
+        "doctor": Counter(found),
+        "after a reboot": sorted(reboot),
+        "mounts": states,
+        "server": status,
+        "exports": exports,
+    }
 
 
 _NAME = re.compile(

@@ -23,7 +23,7 @@ import pytest
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import ProgramMissingError, UserError
 from nfsrdma_tools.host import recorded
-from nfsrdma_tools.host.checks import Finding, examine, kernel
+from nfsrdma_tools.host.checks import AFTER_REBOOT, Finding, examine, kernel
 from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError, Recording
 from nfsrdma_tools.host.nfs.mount_state import states
 from nfsrdma_tools.host.nfsd.serving import serving
@@ -33,7 +33,15 @@ FIELD = Path(__file__).parents[1] / "field"
 CASES = sorted(path.name for path in FIELD.iterdir() if path.is_dir())
 KEYS = {
     "about", "server", "errors", "warnings", "findings", "absent", "mounts", "server_status",
+    "after_reboot",
 }  # fmt: skip
+
+
+def expected_of(case: str) -> dict[str, Any]:
+    expected: dict[str, Any] = json.loads((FIELD / case / "expected.json").read_text())
+    return expected
+
+
 LINK: dict[str, Any] = {
     "device": asdict(Device(0, "mlx5_0", 1, "ca", "roce", "mlx5", "", "")),
     "port": 1, "state": "ACTIVE", "physical_state": "LINK_UP", "netdev": "e0",
@@ -56,7 +64,7 @@ def matches(finding: Finding, wanted: dict[str, str]) -> bool:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_host_of_the_field(case: str) -> None:
-    expected: dict[str, Any] = json.loads((FIELD / case / "expected.json").read_text())
+    expected = expected_of(case)
     assert expected.keys() <= KEYS
     assert expected["about"]
     with recorded.opened(FIELD / case, expected.get("server", "")) as machine:
@@ -68,6 +76,8 @@ def test_a_host_of_the_field(case: str) -> None:
         for wanted in expected.get("findings", ()):
             assert wanted.keys() <= set(Finding._fields)
             assert any(matches(finding, wanted) for finding in findings), (wanted, shown)
+        if "after_reboot" in expected:
+            compare(expected["after_reboot"], examine(machine, AFTER_REBOOT))
         for pattern in expected.get("absent", ()):
             assert not [one for one in findings if re.fullmatch(pattern, one.name)], shown
         if "mounts" in expected:
@@ -77,6 +87,30 @@ def test_a_host_of_the_field(case: str) -> None:
         if "server_status" in expected:
             facts = json.loads(json.dumps(asdict(serving(machine))))
             assert facts.items() >= expected["server_status"].items()
+
+
+def compare(expected: dict[str, Any], findings: list[Finding]) -> None:
+    assert expected.keys() == {"warnings", "unknown", "findings"}
+    shown = "\n".join(map(str, findings))
+    assert names(findings, "error") == []
+    for key, status in (("warnings", "warning"), ("unknown", "unknown")):
+        assert names(findings, status) == sorted(expected[key]), shown
+    for wanted in expected["findings"]:
+        assert any(matches(finding, wanted) for finding in findings), (wanted, shown)
+
+
+@pytest.mark.parametrize("case", [one for one in CASES if "after_reboot" in expected_of(one)])
+def test_without_the_fact_that_files_were_read_none_is_missing(case: str) -> None:
+    """An older bundle lacks it: what its files do not say is unknown."""
+    with recorded.opened(FIELD / case) as machine:
+        assert machine.recording
+        known = {one.name: one for one in examine(machine, AFTER_REBOOT)}
+        machine.recording.facts.pop("boot files")
+        for found in examine(machine, AFTER_REBOOT):
+            by_unit = found.found.startswith(("nfsd listens", "loaded;"))
+            assert "no unit" not in found.found or found.status == "unknown" or by_unit, found
+            if found.status == "warning":
+                assert known[found.name].status == "warning"
 
 
 def archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:

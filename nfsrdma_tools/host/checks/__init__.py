@@ -6,6 +6,8 @@ A check is a small function of a Machine that yields findings, each with a remed
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from nfsrdma_tools.host.checks import (
     firewall,
     kernel,
@@ -15,11 +17,14 @@ from nfsrdma_tools.host.checks import (
     nfs_server,
     probe_requirements,
     rdma_links,
+    reboot,
+    reboot_mounts,
+    replacement,
 )
 from nfsrdma_tools.host.checks.finding import Check, Finding, Status, carry_out
 from nfsrdma_tools.host.machine import Machine
 
-__all__ = ["CHECKS", "Finding", "Status", "examine"]
+__all__ = ["AFTER_REBOOT", "CHECKS", "Finding", "Status", "examine"]
 
 CHECKS: dict[str, Check] = {
     "kernel": kernel.feature,
@@ -49,7 +54,23 @@ CHECKS: dict[str, Check] = {
 """In output order."""
 
 
-def examine(machine: Machine) -> list[Finding]:
+AFTER_REBOOT: dict[str, Check] = {
+    "reboot link": reboot.links,
+    "reboot module": reboot.modules,
+    "reboot listener": reboot.listener,
+    "reboot server": reboot.server,
+    "reboot threads": reboot.threads,
+    "unread file": reboot.unread,
+    "reboot mount": reboot_mounts.mounts,
+    "reboot read-ahead": reboot_mounts.read_ahead,
+    "reboot setting": reboot_mounts.settings,
+    "replace": replacement.replace,
+    "reload": replacement.reload,
+}
+"""The checks of ``doctor --after-reboot``, in output order."""
+
+
+def examine(machine: Machine, which: Mapping[str, Check] = CHECKS) -> list[Finding]:
     """Run all checks; their failures become findings, not exceptions."""
     machine = machine.once()
-    return [found for name, check in CHECKS.items() for found in carry_out(name, check, machine)]
+    return [found for name, check in which.items() for found in carry_out(name, check, machine)]

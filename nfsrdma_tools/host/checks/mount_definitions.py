@@ -21,7 +21,7 @@ from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.nfs.units import UnitState
 from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT
 
-__all__ = ["referrals", "requested"]
+__all__ = ["compared", "referrals", "requested"]
 
 _Difference = tuple[Status, str, str, str]
 _LOCAL = "not mounted: programs write to the local disk"
@@ -211,6 +211,18 @@ def _log(wanted: Definition) -> str:
 
 def _quoted(*words: Path | str) -> str:
     return shlex.join(map(str, words))
+
+
+def compared(
+    machine: Machine, wanted: Definition, entry: Entry, entries: list[Entry]
+) -> Iterator[Finding]:
+    """Compare what a definition requests with the mount ``entry``, one of ``entries``."""
+    same = _same_source(machine, wanted, entry)
+    if same is False:
+        found = f"source: {entry.source}"
+        yield Finding(wanted.name, "warning", found, wanted.source)
+    else:
+        yield from _compared(machine, wanted, entry, _Clients(entries), same)
 
 
 def _found_there(

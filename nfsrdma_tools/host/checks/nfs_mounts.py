@@ -26,7 +26,7 @@ from nfsrdma_tools.host.nfs.udev_rules import ReadAheadRule, RuleFile
 from nfsrdma_tools.host.nfsd.configuration import NfsConf
 from nfsrdma_tools.host.tune import udev_helper
 
-__all__ = ["history", "installed", "read_ahead", "udev_rule", "utils"]
+__all__ = ["Intended", "history", "installed", "read_ahead", "udev_rule", "utils", "written"]
 
 _BDI = "sys/class/bdi"
 _KERNEL = "none: each mount gets the kernel's 128 KiB"
@@ -61,7 +61,7 @@ def read_ahead(machine: Machine) -> Iterator[Finding]:
     Optimise the default readahead size").  Mounts with equal findings have one.
     """
     entries = _nfs(machine)
-    intended = _Intended(machine)
+    intended = Intended(machine)
     equal: dict[tuple[Status, str, str, str], list[Entry]] = {}
     for entry in entries:
         equal.setdefault(_window(machine, intended, entry), []).append(entry)
@@ -73,7 +73,7 @@ def read_ahead(machine: Machine) -> Iterator[Finding]:
         yield Finding(f"read-ahead {same[0].directory}", status, f"{found}{more}", expected, remedy)
 
 
-def _window(machine: Machine, intended: _Intended, entry: Entry) -> tuple[Status, str, str, str]:
+def _window(machine: Machine, intended: Intended, entry: Entry) -> tuple[Status, str, str, str]:
     """The status of a mount's read-ahead, what was found, what is expected, and the remedy."""
     try:
         machine.require(f"{_BDI}/{entry.device}/read_ahead_kb")
@@ -83,7 +83,7 @@ def _window(machine: Machine, intended: _Intended, entry: Entry) -> tuple[Status
         return "unknown", "the read-ahead of this mount cannot be read", "", ""
     found = f"{kb} KiB, {readahead.blocks_for(kb, rsize):.4g} blocks of rsize {rsize // 1024}K"
     values = intended.values(entry)
-    if sources := [source for value, source in values if _written(value, kb)]:
+    if sources := [source for value, source in values if written(value, kb)]:
         return "ok", f"{found}, set by {sources[-1]}", "", ""
     if kb * 1024 >= rsize:
         return "ok", found, "", ""
@@ -95,12 +95,12 @@ def _window(machine: Machine, intended: _Intended, entry: Entry) -> tuple[Status
     return "warning", found, "at least one block", remedy
 
 
-def _written(value: int, kb: int) -> bool:
+def written(value: int, kb: int) -> bool:
     """Whether the kernel makes ``kb`` of a value that is written: whole pages, of any size."""
     return kb in (value, *(value - value % page for page in (4, 16, 64)))
 
 
-class _Intended:
+class Intended:
     """The read-ahead that nfsrdma tune and udev's rules set."""
 
     def __init__(self, machine: Machine) -> None:
@@ -269,7 +269,7 @@ def _with_value(machine: Machine, value: str) -> list[str]:
     return [
         device
         for device, kb in found.items()
-        if device not in nfs and kb.isdecimal() and _written(int(value), int(kb))
+        if device not in nfs and kb.isdecimal() and written(int(value), int(kb))
     ]
 
 

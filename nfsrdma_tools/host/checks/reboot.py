@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks whether a host is after a reboot as it is now: what was made by hand is gone then.
+
+Each compares what the kernel has with what the files request that a boot reads.  A file that nobody
+recorded makes the answer unknown, never ok.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import boot_files, kernel_modules, transports
+from nfsrdma_tools.host.boot_files import SERVERS, BootCommand, ModprobeLine
+from nfsrdma_tools.host.checks.finding import Finding, Status
+from nfsrdma_tools.host.machine import Machine, NotRecordedError
+from nfsrdma_tools.host.nfs import units
+from nfsrdma_tools.host.nfsd import configuration, nfsctl
+from nfsrdma_tools.host.nfsd.configuration import UNIT, Requested
+from nfsrdma_tools.host.nfsd.nfsctl import Listener
+from nfsrdma_tools.host.nfsd.other_servers import other_server
+from nfsrdma_tools.host.rdma.ports import SOFT_KINDS, Link
+from nfsrdma_tools.host.transports import KERNELS
+from nfsrdma_tools.module_source import CARD, OURS
+
+__all__ = ["links", "listener", "modules", "server", "threads", "unread"]
+
+_NOT_READ = "the files that a boot reads were not recorded"
+_COLLECT = "run this on the host, or collect a bundle with this version"
+_SCRIPTS = "a script that a unit runs may"
+_ENABLE = "nfsrdma server enable DIRECTORY --client CLIENTS"
+_DRIVERS = {"rxe": "rdma_rxe", "siw": "siw", "card": CARD}
+_NAMES = {KERNELS: (KERNELS, f"{KERNELS}6", "xprtrdma", "svcrdma")}
+_NO_MODULE = re.compile(r"/bin/(?:true|false)\b")
+# of rpc.nfsd and of nfsdctl, by the version of nfs-utils
+_DEFAULT_THREADS = (8, 16)
+
+
+class _Made(NamedTuple):
+    """Whether one of some commands runs at boot, and which: the status and text of a finding."""
+
+    status: Status
+    found: str
+    remedy: str = ""
+
+    def finding(self, name: str, before: str, expected: str) -> Finding:
+        text = f"{before}; {self.found}"
+        if self.status == "ok":
+            return Finding(name, "ok", text)
+        return Finding(name, self.status, text, expected, self.remedy)
+
+
+def _made(commands: Sequence[BootCommand], verb: str) -> _Made | None:
+    """Judge the commands that do what is wanted; None if there are none."""
+    for command in commands:
+        if command.starts:
+            return _Made("ok", f"{command.source} {verb}")
+    for command in commands:
+        if command.starts is None:
+            text = f"{command.source} {verb}; what starts {command.unit} was not recorded"
+            return _Made("unknown", text, f"see: systemctl is-enabled {command.unit}")
+    for command in commands:
+        text = f"gone after a reboot: {command.source} {verb}, and no unit starts {command.unit}"
+        return _Made("warning", text, f"systemctl enable {command.unit}")
+    return None
+
+
+def links(machine: Machine) -> Iterator[Finding]:
+    """A command that a boot runs adds each soft link."""
+    soft = _soft_links(machine)
+    known = [(one, boot_files.soft_link(one.text)) for one in _commands(machine)] if soft else []
+    for link in soft:
+        name, kind = f"reboot link {link.device.name}", link.device.driver
+        shown = f"{kind} on {link.netdev or 'no network device'}"
+        judged = [
+            (one, added.makes(link.device.name, link.netdev)) for one, added in known if added
+        ]
+        made = _made([one for one, makes in judged if makes], "adds it")
+        if made is None and (doubt := [one for one, makes in judged if makes is None]):
+            text = f"{doubt[0].source} may add it: its words have variables"
+            made = _Made("unknown", text, f"see {doubt[0].source}")
+        if made is None and not boot_files.read(machine):
+            made = _Made("unknown", _NOT_READ, _COLLECT)
+        if made is None:
+            text = f"gone after a reboot: no unit, rc.local or udev rule adds it; {_SCRIPTS}"
+            add = f"rdma link add {link.device.name} type {kind} netdev {link.netdev or 'DEVICE'}"
+            made = _Made("warning", text, f"enable a unit with ExecStart={add}")
+        yield made.finding(name, shown, "a unit that adds it")
+
+
+def _soft_links(machine: Machine) -> list[Link]:
+    try:
+        return [link for link in machine.links() if link.device.driver in SOFT_KINDS]
+    except NotRecordedError:
+        raise
+    except UserError:
+        # no RDMA device at all
+        return []
+
+
+def _commands(machine: Machine) -> list[BootCommand]:
+    return machine.keep("commands of the boot", lambda: boot_files.commands(machine))
+
+
+def modules(machine: Machine) -> Iterator[Finding]:
+    """A boot, a mount or a listener loads the transport modules that are loaded, and no others."""
+    machine.require("proc/modules")
+    loaded = kernel_modules.loaded(machine.path("proc"))
+    boot = _Boot(machine)
+    if KERNELS in loaded:
+        yield boot.kernels().finding(f"reboot module {KERNELS}", "loaded", "the same module")
+        yield from _other_file(machine)
+    if OURS in loaded:
+        yield boot.ours().finding(f"reboot module {OURS}", "loaded", "the same module")
+    for kind, name in _DRIVERS.items():
+        if name in loaded and any(link.device.driver == kind for link in _known_links(machine)):
+            found = boot.loader(name)
+            if found is None or found.status != "ok":
+                found = _Made("ok", "in no list: the command that adds a link loads it")
+            yield found.finding(f"reboot module {name}", "loaded", "the same module")
+
+
+class _Boot:
+    """What a boot does about modules."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._lines = list(boot_files.modprobe_lines(machine))
+        self._lists, self._commands = boot_files.module_lists(machine), _commands(machine)
+
+    def loader(self, name: str) -> _Made | None:
+        """What loads a module at boot; None if nothing is known to."""
+        names = _NAMES.get(name, (name,))
+        if file := next((self._lists[one] for one in names if one in self._lists), ""):
+            return _Made("ok", f"{file} lists it")
+        pattern = rf"\b(?:modprobe|insmod)\b.*\b(?:{'|'.join(names)})\b"
+        return _made([one for one in self._commands if re.search(pattern, one.text)], "loads it")
+
+    def kernels(self) -> _Made:
+        """Judge the kernel's module, which mounts and nfsd request by its names."""
+        if (ours := self._to_ours) and transports.owner(self._machine) == KERNELS:
+            text = f"{ours.source} maps mounts and nfsd to {OURS}"
+            return _Made("warning", text, f"nfsrdma module uninstall, or load {OURS} now")
+        for line in self._lines:
+            blocks = line.command == "install" and _NO_MODULE.search(line.rest)
+            if line.name in _NAMES[KERNELS] and (line.command == "blacklist" or blocks):
+                text = f"{line.source} has {line.command} {line.name}: a boot may not load it"
+                return _Made("warning", text, f"remove that line from {line.source}")
+        found = self.loader(KERNELS)
+        if found and found.status == "ok":
+            return found
+        text = "in no list: the first mount over RDMA, or a listener of nfsd, loads it"
+        return _Made("ok", text)
+
+    def ours(self) -> _Made:
+        """Judge our module, which `module load` loads until a reboot."""
+        if ours := self._to_ours:
+            return _Made("ok", f"{ours.source} maps mounts and nfsd to it")
+        gone = f"no file loads it, and mounts and nfsd get {KERNELS}"
+        return self.loader(OURS) or _gone(self._machine, gone, "nfsrdma module install")
+
+    @property
+    def _to_ours(self) -> ModprobeLine | None:
+        """The line that `module install` writes: the kernel's requests lead to our module."""
+        aliases = [one for one in self._lines if one.command == "alias" and one.name == KERNELS]
+        return next((one for one in aliases if one.rest.strip() == OURS), None)
+
+
+def _gone(machine: Machine, what: str, remedy: str) -> _Made:
+    """What nothing known makes: gone, or unknown if files were not recorded."""
+    if not boot_files.read(machine):
+        return _Made("unknown", f"{what}; {_NOT_READ}", _COLLECT)
+    return _Made("warning", f"gone after a reboot: {what}", remedy)
+
+
+def _known_links(machine: Machine) -> list[Link]:
+    try:
+        return _soft_links(machine)
+    except NotRecordedError:
+        return []
+
+
+def _other_file(machine: Machine) -> Iterator[Finding]:
+    """The file of rpcrdma may have been replaced since the module was loaded."""
+    try:
+        file = kernel_modules.on_disk(KERNELS, machine)
+    except UserError:
+        return
+    running = kernel_modules.srcversion(KERNELS, machine.path("sys"))
+    if file and file.srcversion and running and running != file.srcversion:
+        text = f"{file.path} has srcversion {file.srcversion}, and the loaded module {running}"
+        remedy = "compare the packages of the kernel and of the RDMA stack"
+        yield Finding(f"reboot module {KERNELS}", "warning", text, "the same module", remedy)
+
+
+# ---- the server
+
+
+def listener(machine: Machine) -> Iterator[Finding]:
+    """The listeners on RDMA are those that a boot requests."""
+    name, found = "reboot listener", _listeners(machine)
+    if not found:
+        return
+    asked = _requested(machine)
+    added = [
+        (one, port)
+        for one in _commands(machine)
+        if one.unit not in SERVERS and (port := configuration.added_port(one.text)) is not None
+    ]
+    ports = sorted({one.port for one in found if one.over_rdma})
+    shown = f"nfsd listens on {', '.join(map(str, found))}"
+    made = _kept(machine, asked, added, ports) if ports else _new(machine, asked, added)
+    yield made.finding(name, shown, "the same listeners")
+
+
+def _kept(
+    machine: Machine,
+    asked: Requested | None,
+    added: Sequence[tuple[BootCommand, int]],
+    ports: Sequence[int],
+) -> _Made:
+    """Judge listeners on these RDMA ports."""
+    if asked and asked.rdma_port in ports:
+        return _Made("ok", f"{asked.rdma_source} requests it")
+    adding = [one for one, port in added if port in ports]
+    if made := _made(adding, f"adds RDMA port {ports[0]}"):
+        return made
+    if asked and asked.rdma_port:
+        text = f"{asked.rdma_source} requests RDMA port {asked.rdma_port} in place of {ports[0]}"
+        return _Made("warning", text, f"set rdma-port={ports[0]} there, if that is the right one")
+    if asked is None:
+        return _Made("unknown", "nfs.conf was not recorded", _COLLECT)
+    causes = (asked.fault, *asked.ignored, "nfsd's configuration does not request it")
+    cause = next(filter(None, causes))
+    return _gone(machine, f"{cause}, and no unit adds it; {_SCRIPTS}", _ENABLE)
+
+
+def _new(
+    machine: Machine, asked: Requested | None, added: Sequence[tuple[BootCommand, int]]
+) -> _Made:
+    """Judge that there is no listener on RDMA."""
+    port, source = (asked.rdma_port, asked.rdma_source) if asked else (0, "")
+    for command, number in added:
+        if command.starts:
+            port, source = number, command.source
+    if port:
+        text = f"{source} requests RDMA port {port} at boot"
+        return _Made("warning", text, "why it is not there now: nfsrdma doctor")
+    if asked is None or not boot_files.read(machine):
+        return _Made("unknown", _NOT_READ, _COLLECT)
+    return _Made("ok", "nothing requests RDMA at boot")
+
+
+def _listeners(machine: Machine) -> list[Listener]:
+    """The listeners of nfsd; [] if nfsd does not run. NotRecordedError if that is unknown."""
+    machine.require("proc/fs/nfsd/portlist")
+    found = nfsctl.listeners(machine.path("proc/fs/nfsd"))
+    if not found and nfsctl.is_hidden(machine):
+        raise NotRecordedError("nfsd is loaded, and this container does not see /proc/fs/nfsd")
+    return found
+
+
+def _requested(machine: Machine) -> Requested | None:
+    try:
+        return configuration.requested(machine)
+    except NotRecordedError:
+        return None
+
+
+def server(machine: Machine) -> Iterator[Finding]:
+    """A unit starts nfsd at boot, if it runs now."""
+    name, runs = "reboot server", bool(_listeners(machine))
+    starting = sorted(SERVERS & boot_files.started(machine))
+    if not runs:
+        if starting and other_server(machine) is None:
+            text = f"nfsd does not run now, and a boot starts {starting[0]}"
+            remedy = f"systemctl start {starting[0]}, or disable it"
+            yield Finding(name, "warning", text, "the same state", remedy)
+    elif starting:
+        yield Finding(name, "ok", f"nfsd runs; a boot starts {starting[0]}")
+    elif (state := _file_state(machine)) == "enabled":
+        yield Finding(name, "ok", f"nfsd runs; {UNIT} is enabled")
+    elif not boot_files.read(machine) and not state:
+        text = f"nfsd runs; what starts {UNIT} was not recorded"
+        yield Finding(name, "unknown", text, "", f"see: systemctl is-enabled {UNIT}")
+    else:
+        text = f"nfsd runs; gone after a reboot: no unit starts {UNIT}; a cluster manager may"
+        remedy = f"systemctl enable {UNIT}, unless another program starts it"
+        yield Finding(name, "warning", text, f"{UNIT} enabled", remedy)
+
+
+def _file_state(machine: Machine) -> str:
+    """What systemd says about the file of nfs-server.service; "" if that is unknown."""
+    state = units.states(machine, [UNIT]).get(UNIT) if machine.recording else None
+    return state.file if state else ""
+
+
+def threads(machine: Machine) -> Iterator[Finding]:
+    """There are as many threads of nfsd as a boot requests."""
+    name, now = "reboot threads", nfsctl.threads(machine.path("proc/fs/nfsd"))
+    if not now:
+        return
+    asked = _requested(machine)
+    if asked is None:
+        yield Finding(name, "unknown", f"{now} threads; nfs.conf was not recorded", "", _COLLECT)
+        return
+    wanted, remedy = asked.threads, f"set threads={now} in [nfsd] of nfs.conf"
+    if nfsctl.min_threads(machine):
+        yield Finding(name, "ok", f"{now} threads, a number that nfsd changes by itself")
+    elif wanted == now:
+        yield Finding(name, "ok", f"{now} threads, as its configuration requests")
+    elif wanted is not None:
+        text = f"{now} threads now, and its configuration requests {wanted}"
+        yield Finding(name, "warning", text, f"{wanted} threads", remedy)
+    elif now in _DEFAULT_THREADS:
+        yield Finding(name, "ok", f"{now} threads, a default of nfs-utils")
+    else:
+        default = " or ".join(map(str, _DEFAULT_THREADS))
+        text = f"{now} threads; its configuration requests no number, and the default is {default}"
+        yield Finding(name, "warning", text, f"a request for {now}", remedy)
+
+
+def unread(machine: Machine) -> Iterator[Finding]:
+    """No file requests of nfsd what no program reads."""
+    asked = _requested(machine)
+    if asked is None or not _listeners(machine):
+        return
+    name = "unread file"
+    for clause in asked.ignored:
+        remedy = "set rdma=y in [nfsd] of nfs.conf, or remove that line"
+        yield Finding(name, "warning", clause, "a request that nfsd reads", remedy)
+    if setting := asked.unread_number(*([] if asked.threads else map(str, _DEFAULT_THREADS))):
+        found = f"{setting.source} is {setting.value}, which {UNIT} does not use"
+        remedy = f"set threads={setting.value} in [nfsd] of nfs.conf"
+        yield Finding(name, "warning", found, "a number that nfsd reads", remedy)
