@@ -1327,7 +1327,7 @@ _FILES: tuple[tuple[str, _Grammar], ...] = (
     (r"etc/hosts", _A._hosts),
     (r".*/os-release", _A._os_release),
     (r".*/modprobe\.d/.*", _A._modprobe),
-    (r".*/modules-load\.d/.*|etc/rdma/modules/.*", _A._module_list),
+    (r".*/modules-load\.d/.*|etc/rdma/modules/.*|etc/modules", _A._module_list),
     (r".*/sysctl\.d/.*|etc/sysctl\.conf", _A._sysctl),
     ("|".join(map(re.escape, boot_files.RC_LOCAL)), _A._script),
     (r".*\.rules", _A._rules),

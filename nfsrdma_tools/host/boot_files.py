@@ -117,8 +117,12 @@ class Value(NamedTuple):
 
 
 def read(machine: Machine) -> bool:
-    """Whether a missing file of these does not exist; False if nobody recorded that."""
-    return machine.recording is None or machine.recording.facts.get(FACT) == READ
+    """Whether a missing file of these does not exist; False if nobody recorded that.
+
+    A container does not have the files of its host.
+    """
+    known = machine.recording is None or machine.recording.facts.get(FACT) == READ
+    return known and not machine.in_container
 
 
 def commands(machine: Machine) -> list[BootCommand]:

@@ -468,7 +468,8 @@ def test_a_bundle_has_what_a_boot_reads(host: Host, tmp_path: Path) -> None:
     host.write(f"{SYSTEM}/rxe.timer", "[Timer]\n")
     host.write("etc/rc.local", f"#!/bin/sh\n/opt/private --word\n{ADD}\n", 0o755)
     host.write("etc/init.d/boot.local", ADD, 0o644)
-    host.write("etc/modules-load.d/a.conf", "# text\nsvcrdma\nprivate\n")
+    host.write("etc/modules", "# text\nsvcrdma\nprivate\n")
+    host.link("etc/modules-load.d/modules.conf", "../modules")
     host.write("etc/sysctl.d/a.conf", "kernel.hostname=private\nsunrpc/rdma_max_inline_read=1024\n")
     host.write("proc/sys/sunrpc/rdma_max_inline_read", "1024\n")
     host.write("etc/udev/rules.d/9.rules", f'# a\nRUN+="{ADD}"\nNAME="private"\n')
@@ -479,7 +480,7 @@ def test_a_bundle_has_what_a_boot_reads(host: Host, tmp_path: Path) -> None:
     assert f"{WANTS}/rxe.service" in made.links
     assert made.files["etc/rc.local"].decode() == f"{ADD}\n"
     assert "etc/init.d/boot.local" not in made.files
-    assert made.files["etc/modules-load.d/a.conf"] == b"svcrdma\n"
+    assert made.files["etc/modules"] == b"svcrdma\n"
     assert made.files["etc/sysctl.d/a.conf"] == b"sunrpc/rdma_max_inline_read = 1024\n"
     assert made.files["etc/udev/rules.d/9.rules"].decode() == f'RUN+="{ADD}"\n'
     assert made.notes.facts[boot_files.FACT] == boot_files.READ
@@ -493,6 +494,7 @@ def test_a_bundle_has_what_a_boot_reads(host: Host, tmp_path: Path) -> None:
         file = tmp_path / "bundle.tar.gz"
         file.write_bytes(one.archive())
         with recorded.opened(file) as machine:
+            assert "svcrdma" in boot_files.module_lists(machine)
             found = [(one.name, one.status) for one in examine(machine, AFTER_REBOOT)]
         assert [one for one in found if not one[0].startswith("reload")] == expected
 
@@ -531,6 +533,41 @@ def test_a_bundle_of_a_user_who_may_not_read_them_does_not_claim_them(
 
 def test_names_of_sysctls_stay_in_an_anonymized_bundle() -> None:
     assert {part for name in SYSCTLS for part in name.split(".")} <= WORDS
+
+
+def test_a_container_does_not_have_the_files_of_its_host(host: Host) -> None:
+    host.soft()
+    serve(host)
+    host.write("proc/self/mountinfo", MOUNT.format("/b"))
+    host.write("sys/class/bdi/0:61/read_ahead_kb", "4096\n")
+    names = ("link rxe4", "listener", "server", "mount /b", "read-ahead /b")
+    found = host.findings()
+    assert {found[f"reboot {name}"].status for name in names} == {"warning"}
+    host.write(".dockerenv", "")
+    found = host.findings()
+    assert {found[f"reboot {name}"].status for name in names} == {"unknown"}
+
+
+def test_an_older_bundle_has_fstab_and_rules(host: Host) -> None:
+    """What it has is judged, and what it lacks is unknown: units, rc.local, sysctl.d."""
+    host.soft()
+    serve(host)
+    host.write("proc/self/mountinfo", MOUNT.format("/b"))
+    host.write("sys/class/bdi/0:61/read_ahead_kb", "4096\n")
+    host.write("proc/sys/sunrpc/rdma_slot_table_entries", "64\n")
+    old = replace(host.machine, recording=Recording(links=host.links))
+    found = {one.name: one.status for one in examine(old, AFTER_REBOOT)}
+    assert (
+        found.items()
+        >= {
+            "reboot mount /b": "warning",
+            "reboot read-ahead /b": "warning",
+            "reboot link rxe4": "unknown",
+            "reboot listener": "unknown",
+            "reboot server": "unknown",
+            "reboot setting sunrpc.rdma_slot_table_entries": "unknown",
+        }.items()
+    )
 
 
 # ---- hostile files, and the command

@@ -27,7 +27,7 @@ from nfsrdma_tools.module_source import CARD, OURS
 
 __all__ = ["links", "listener", "modules", "server", "threads", "unread"]
 
-_NOT_READ = "the files that a boot reads were not recorded"
+_NOT_READ = "not all files that a boot reads are known"
 _COLLECT = "run this on the host, or collect a bundle with this version"
 _SCRIPTS = "a script that a unit runs may"
 _ENABLE = "nfsrdma server enable DIRECTORY --client CLIENTS"

@@ -20,7 +20,7 @@ from nfsrdma_tools.module_source import OURS
 
 __all__ = ["SYSCTLS", "mounts", "read_ahead", "settings"]
 
-_NOT_READ = "the files that a boot reads were not recorded"
+_NOT_READ = "not all files that a boot reads are known"
 _COLLECT = "run this on the host, or collect a bundle with this version"
 _MANAGED = {"kubelet": "kubelet", "docker": "docker", "containers": "podman"}
 """Programs that mount again below their folder in /var/lib."""
@@ -108,10 +108,8 @@ def _undefined(machine: Machine, entry: Entry, above: Entry | None) -> Finding:
     parts = PurePath(entry.directory).parts
     if parts[1:3] == ("var", "lib") and len(parts) > 3 and parts[3] in _MANAGED:
         return Finding(name, "ok", f"{shown}; {_MANAGED[parts[3]]} mounts it when it needs it")
-    try:
-        machine.require("etc/fstab")
-    except NotRecordedError:
-        return Finding(name, "unknown", f"{shown}; fstab was not recorded", "", _COLLECT)
+    if not _is_known(machine):
+        return Finding(name, "unknown", f"{shown}; {_NOT_READ}", "", _COLLECT)
     text = f"{shown}; gone after a reboot: neither fstab nor a mount unit defines it"
     remedy = f"add its line to fstab: nfsrdma mounts {entry.directory} has its options"
     return Finding(name, "warning", text, "a definition", remedy)
@@ -152,7 +150,7 @@ def read_ahead(machine: Machine) -> Iterator[Finding]:
             yield Finding(name, "warning", text, f"{value} KiB", _tune(entry, kb))
         elif kb == _DEFAULT_KB or _is_of_rsize(machine, entry, kb):
             yield Finding(name, "ok", f"{kb} KiB, the kernel's default")
-        elif not _has_rules(machine):
+        elif not _is_known(machine):
             yield Finding(name, "unknown", f"{kb} KiB; the rules of udev were not recorded")
         else:
             text = f"{kb} KiB; {_DEFAULT_KB} after a reboot: no rule and no file sets it"
@@ -163,13 +161,14 @@ def _tune(entry: Entry, kb: int) -> str:
     return f"nfsrdma tune apply --mount {entry.directory} --read-ahead-kb {kb}"
 
 
-def _has_rules(machine: Machine) -> bool:
+def _is_known(machine: Machine) -> bool:
+    """Whether lines of fstab, mount units and rules of udev that are missing do not exist.
+
+    Each bundle of ``collect`` has them, also an older one.
+    """
     recording = machine.recording
-    return (
-        recording is None
-        or (recording.complete and recording.collected)
-        or boot_files.read(machine)
-    )
+    by_collect = recording is not None and recording.complete and recording.collected
+    return boot_files.read(machine) or (by_collect and not machine.in_container)
 
 
 def _is_of_rsize(machine: Machine, entry: Entry, kb: int) -> bool:
