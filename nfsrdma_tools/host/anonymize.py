@@ -210,6 +210,8 @@ class _Anonymizer:
         grammar = next((one for pattern, one in _FILES if re.fullmatch(pattern, name)), None)
         if not data:
             return data
+        if grammar is None and data.startswith(b"#!"):
+            grammar = _A._script
         if grammar is None:
             self._p.unknown(name)
             return b""
@@ -519,7 +521,9 @@ class _Anonymizer:
         return self._p.device(word)
 
     def _script(self, text: str) -> str:
-        return self._lines(text, self._command)
+        # a reader knows a script by its first line
+        first, newline, rest = text.partition("\n") if text.startswith("#!") else ("", "", text)
+        return f"{first and '#!/bin/sh'}{newline}{self._lines(rest, self._command)}"
 
     def _module_list(self, text: str) -> str:
         # a bundle has known modules only
@@ -547,11 +551,9 @@ class _Anonymizer:
         # -r of rpc.nfsd decides what it listens on; one letter is no name
         if re.fullmatch("-[A-Za-z]", word):
             return word
-        folder, slash, program = word.rpartition("/")
-        # NixOS has each program in a folder of its own
-        if slash and word.startswith("/nix/store/") and program in WORDS:
-            return f"{self._p.path(folder)}/{program}"
-        return self._p.word(word)
+        # the file of a program or a script has the same name in the bundle
+        is_file = re.fullmatch(r"(?:/[\w.+@-]+){2,}", word)
+        return self._p.file(word) if is_file else self._p.word(word)
 
     def _nfs_conf(self, text: str) -> str:
         section = ""

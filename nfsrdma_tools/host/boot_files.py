@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,12 +31,14 @@ __all__ = [
     "ModprobeLine",
     "SoftLink",
     "Value",
+    "command_lines",
     "commands",
     "is_run",
     "kept_lines",
     "modprobe_lines",
     "module_lists",
     "read",
+    "scripts",
     "services",
     "soft_link",
     "started",
@@ -71,6 +73,7 @@ _ASSIGNMENT = re.compile(
 )
 _VARIABLE = re.compile(r"\$\{?\w+\}?|%\w|\$\(.*?\)|`.*?`")
 _MOST_LINE = 16 << 10
+_MOST_SCRIPT = 64 << 10
 
 
 class BootCommand(NamedTuple):
@@ -82,6 +85,13 @@ class BootCommand(NamedTuple):
     starts: bool | None = True
     """Whether a boot runs it; False: no unit starts its unit; None: that was not recorded."""
     unit: str = ""
+
+
+class _Service(NamedTuple):
+    """The file of a service, as on its host, and its text with those of its drop-ins."""
+
+    file: str
+    text: str
 
 
 class SoftLink(NamedTuple):
@@ -126,32 +136,75 @@ def read(machine: Machine) -> bool:
 
 
 def commands(machine: Machine) -> list[BootCommand]:
-    """The commands of interest, in units, rc.local and rules of udev."""
+    """The commands of interest, in units and the scripts that they run, rc.local and udev rules."""
     found = list(_of_units(machine))
     for name in RC_LOCAL:
         text = files.read(machine.path(name)) if is_run(machine, name) else ""
-        for line in text.splitlines():
-            if COMMAND.search(line) and line.lstrip()[:1] != "#":
-                found.append(BootCommand(line.strip(), f"/{name}"))
+        found += [BootCommand(line, f"/{name}") for line in command_lines(text)]
     for path in units.by_name(machine, "*.rules", udev_rules.FOLDERS):
-        for line in files.readable(path).replace("\\\n", " ").splitlines():
-            if COMMAND.search(line) and line.lstrip()[:1] != "#" and "RUN" in line:
-                found.append(BootCommand(line.strip(), _name(machine, path)))
+        text = files.readable(path).replace("\\\n", " ")
+        found += [
+            BootCommand(line, _name(machine, path)) for line in command_lines(text) if "RUN" in line
+        ]
     return found
 
 
+def command_lines(text: str) -> list[str]:
+    """The lines of a script with a command of interest, without comments."""
+    lines = (line.strip() for line in text.splitlines() if COMMAND.search(line[:_MOST_LINE]))
+    return [line for line in lines if not line.startswith("#")]
+
+
 def _of_units(machine: Machine) -> Iterator[BootCommand]:
-    texts = dict(_services(machine))
-    running = _started(machine, {name: text for name, (_, text) in texts.items()})
-    for name, (source, text) in texts.items():
-        lines = [line for line in _exec_lines(text) if COMMAND.search(line)]
-        stem, at, _ = name.removesuffix(".service").partition("@")
+    known = _services(machine)
+    running = _started(machine, known)
+    for name, service in known.items():
+        lines = _of_service(machine, service)
         for unit in _instances(name, running) if lines else ():
             starts = True if unit in running else False if read(machine) else None
-            instance = unit.removesuffix(".service").partition("@")[2] if at else stem
-            for line in lines:
-                shown = line.replace("%i", instance).replace("%I", instance) if at else line
+            instance = unit.removesuffix(".service").partition("@")[2]
+            for line, source in lines:
+                shown = line.replace("%i", instance).replace("%I", instance) if instance else line
                 yield BootCommand(shown, source, starts, unit)
+
+
+def _of_service(machine: Machine, service: _Service) -> list[tuple[str, str]]:
+    """The commands of interest that a service runs, and the file that has each."""
+    found: list[tuple[str, str]] = []
+    for line in _exec_lines(service.text):
+        if COMMAND.search(line):
+            found.append((line, service.file))
+        for script in _scripts_of(line):
+            text = _script(machine, script)
+            found += [(one, f"/{script}") for one in command_lines(text)]
+    return found
+
+
+def _scripts_of(line: str) -> list[str]:
+    """The files that may be a script among the first words of a command: it, or its shell's."""
+    words = line.lstrip("-@:+!").split(maxsplit=2)[:2]
+    named = [word for word in words if re.fullmatch(r"(?:/[\w.+@-]+)+", word)]
+    return [word[1:] for word in named if ".." not in word]
+
+
+def _script(machine: Machine, name: str) -> str:
+    """The text of a script; "" for a program or a long file.  PermissionError."""
+    path = machine.path(name)
+    if not path.is_file() or path.stat().st_size > _MOST_SCRIPT:
+        return ""
+    text = files.read(path)
+    return text if text.startswith("#!") else ""
+
+
+def scripts(machine: Machine) -> set[str]:
+    """The scripts with a command of interest that services run, without the leading slash."""
+    return {
+        script
+        for service in _services(machine).values()
+        for line in _exec_lines(service.text)
+        for script in _scripts_of(line)
+        if command_lines(_script(machine, script))
+    }
 
 
 def _instances(name: str, running: set[str]) -> list[str]:
@@ -162,18 +215,33 @@ def _instances(name: str, running: set[str]) -> list[str]:
     return sorted(one for one in running if one.startswith(stem)) or [name]
 
 
-def _services(machine: Machine) -> Iterator[tuple[str, tuple[str, str]]]:
-    """The file and the text of each service with its drop-ins, by name."""
+def _services(machine: Machine) -> dict[str, _Service]:
+    """The services, each with its drop-ins, by name."""
+    return machine.keep("services", lambda: _read_services(machine))
+
+
+def _read_services(machine: Machine) -> dict[str, _Service]:
     added = units.drop_ins(machine, "service")
-    for path in units.by_name(machine, "*.service"):
-        text = "\n".join(map(files.readable, [path, *added.get(path.name, ())]))
-        yield path.name, (_name(machine, path), text)
+    return {
+        path.name: _Service(
+            _name(machine, path),
+            "\n".join(map(files.readable, [path, *added.get(path.name, ())])),
+        )
+        for path in units.by_name(machine, "*.service")
+    }
 
 
-def services(machine: Machine) -> set[str]:
-    """The names of the services with a command of interest."""
-    found = _services(machine)
-    return {name for name, (_, text) in found if any(map(COMMAND.search, _exec_lines(text)))}
+def services(machine: Machine, scripts: Container[str]) -> set[str]:
+    """The names of the services with a command of interest, or that run one of these scripts."""
+    return {
+        name
+        for name, service in _services(machine).items()
+        if any(_runs(line, scripts) for line in _exec_lines(service.text))
+    }
+
+
+def _runs(line: str, scripts: Container[str]) -> bool:
+    return bool(COMMAND.search(line)) or any(one in scripts for one in _scripts_of(line))
 
 
 def _exec_lines(text: str) -> list[str]:
@@ -195,43 +263,45 @@ def _assignments(text: str) -> Iterator[tuple[str, str]]:
 
 def started(machine: Machine) -> set[str]:
     """The names of the units that a boot starts, of those that are recorded."""
-    return _started(machine, {name: text for name, (_, text) in _services(machine)})
+    return _started(machine, _services(machine))
 
 
-def _started(machine: Machine, texts: dict[str, str]) -> set[str]:
+def _started(machine: Machine, known: Mapping[str, _Service]) -> set[str]:
     found = set(units.wanted(machine))
     found |= {f"{one.removesuffix('.timer')}.service" for one in found if one.endswith(".timer")}
     pending = sorted(found)
     while pending:
-        text = texts.get(pending.pop(), "")
-        values = (value for key, value in _assignments(text) if key in _PULLS)
-        new = {word for value in values for word in value.split()} - found
+        service = known.get(pending.pop())
+        pulled = (
+            [value for key, value in _assignments(service.text) if key in _PULLS] if service else []
+        )
+        new = {word for value in pulled for word in value.split()} - found
         found |= new
         pending += sorted(new)
     return found
 
 
-def kept_lines(text: str) -> str | None:
-    """The lines of a service or a drop-in that a bundle keeps; None if it names no such command.
+def kept_lines(text: str, scripts: Container[str] = ()) -> str | None:
+    """The lines of a service or a drop-in that a bundle keeps; None if it has no such command.
 
-    Other lines may have what a stranger must not see.
+    Other lines may have what a stranger must not see.  ``scripts`` are those of ``scripts``.
     """
     if not text:
         return text
     rows = [row.strip() for row in text.replace("\\\n", " ").splitlines()]
-    if not any(COMMAND.search(row) and _ASSIGNMENT.fullmatch(row) for row in rows):
+    found = [(row, _ASSIGNMENT.fullmatch(row)) for row in rows]
+    running = {row for row, match in found if match and _runs(match[2].strip(), scripts)}
+    if not any(match and match[1] in _STARTS for row, match in found if row in running):
         return None
     kept = (
         row
-        for row in rows
+        for row, match in found
         if row.startswith("[")
-        or ((match := _ASSIGNMENT.fullmatch(row)) and _is_kept(match[1], match[2]))
+        or row in running
+        # an empty assignment resets the commands before
+        or (match and (match[1] not in _STARTS or not match[2].strip()))
     )
     return "".join(f"{row}\n" for row in kept)
-
-
-def _is_kept(key: str, value: str) -> bool:
-    return key not in _STARTS or not value.strip() or bool(COMMAND.search(value))
 
 
 def is_run(machine: Machine, name: str) -> bool:

@@ -9,6 +9,7 @@ they find the same on any other host (host/recorded.py).  It loads no module and
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import gzip
 import io
@@ -18,7 +19,7 @@ import re
 import tarfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -142,12 +143,22 @@ def _rules(text: str) -> str:
 
     Other files count by their names: one of these may mask one that has such rules.
     """
-    return text if "read_ahead_kb" in text else _commands(text)
+    return text if "read_ahead_kb" in text else _commands(text.replace("\\\n", " "))
 
 
-def _service(text: str) -> str | None:
-    kept = boot_files.kept_lines(text)
+def _service(text: str, scripts: Container[str] = ()) -> str | None:
+    kept = boot_files.kept_lines(text, scripts)
     return kept and _without_secrets(kept)
+
+
+def _script(text: str) -> str:
+    first = text.partition("\n")[0]
+    kept = (f"{line}\n" for line in (first, *boot_files.command_lines(text)))
+    return _without_secrets("".join(kept))
+
+
+def _commands(text: str) -> str:
+    return _without_secrets("".join(f"{line}\n" for line in boot_files.command_lines(text)))
 
 
 def _tuned(text: str) -> str | None:
@@ -159,7 +170,6 @@ def _tuned(text: str) -> str | None:
     return json.dumps({"mounts": kept})
 
 
-_commands = _lines(boot_files.COMMAND.pattern)
 _CONFIG = _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF|NF_TABLES=)")
 _UNITS = f"{{{','.join(units.FOLDERS)}}}"
 _NAMES = r"nfs|sunrpc|rpcrdma|svcrdma|xprtrdma|lockd|rdma|mlx|siw"
@@ -330,9 +340,24 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
         except (OSError, UserError) as error:
             bundle.left_out.append(LeftOut(reader.__name__, str(error)))
     bundle.notes.programs = dict(map(_shortened, bundle.notes.programs.items()))
+    _add_contents(machine, bundle)
+    for port in _matching(machine, _PORT):
+        _add_gids(bundle, machine.root, port)
+    _add_links(machine, bundle)
+    hidden = (one.what.lstrip("/") for one in bundle.left_out if one.why == NEEDS_ROOT)
+    if all(one.startswith(("proc/", "sys/", "var/", "boot/")) for one in hidden):
+        bundle.notes.facts[boot_files.FACT] = boot_files.READ
+    return bundle
+
+
+def _add_contents(machine: Machine, bundle: Bundle) -> None:
+    """Add the files of CONTENTS, and the scripts that services run."""
+    scripts = _add_scripts(machine, bundle)
     nfs = {unit.name.removesuffix(".mount") for unit in units.nfs_units(machine)}
-    services = {*boot_files.services(machine), *boot_files.SERVERS, "autofs.service"}
-    for pattern, keep in CONTENTS:
+    services = {*boot_files.services(machine, scripts), *boot_files.SERVERS, "autofs.service"}
+    of_service = functools.partial(_service, scripts=scripts)
+    for pattern, kept in CONTENTS:
+        keep = of_service if kept is _service else kept
         for name in _matching(machine, pattern):
             if (
                 not _of_other_mount(machine, nfs, name)
@@ -340,13 +365,19 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
                 and (name not in boot_files.RC_LOCAL or boot_files.is_run(machine, name))
             ):
                 _add(bundle, machine.root, name, keep)
-    for port in _matching(machine, _PORT):
-        _add_gids(bundle, machine.root, port)
-    _add_links(machine, bundle)
-    hidden = (one.what.lstrip("/") for one in bundle.left_out if one.why == NEEDS_ROOT)
-    if not any(one.startswith(("etc/", "usr/", "lib/", "run/")) for one in hidden):
-        bundle.notes.facts[boot_files.FACT] = boot_files.READ
-    return bundle
+
+
+def _add_scripts(machine: Machine, bundle: Bundle) -> set[str]:
+    """Add the scripts with a command of interest that services run; returns their names."""
+    try:
+        found = boot_files.scripts(machine)
+    except PermissionError as error:
+        hidden = Path(str(error.filename)).relative_to(machine.root)
+        bundle.left_out.append(LeftOut(f"/{hidden}", NEEDS_ROOT))
+        return set()
+    for name in sorted(found):
+        _add(bundle, machine.root, name, _script)
+    return found
 
 
 _OF_MOUNT = re.compile(r".*/(?P<unit>[^/]+)\.(?:mount\.d/[^/]+|automount)")

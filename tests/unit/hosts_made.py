@@ -575,6 +575,9 @@ class Host:
             f"[Unit]\nDescription={n('text')}\nDocumentation=https://{n('url')}\nWants={n('unit')}.service network.target\nConditionHost={n('host')}\n[Service]\nUser={n('user')}\nEnvironment={n('VAR')}={n('secret')}\nEnvironmentFile=-/etc/{n('file')}\nExecStartPre=/opt/{n('program')} --token {n('secret')}\nExecStart=/usr/{n('folder')}/rdma link add {link} type rxe netdev {netdev}\nExecStartPost=/bin/sh -c 'echo \"rdma 20049\" > /proc/fs/nfsd/portlist; /opt/{n('program')} {n('argument')}'\n[Install]\nWantedBy={n('target')}.target multi-user.target\n",
         )
         self.write(f"{below}/{word}.service.d/{n('drop-in')}.conf", f"[Service]\nExecStart=nfsdctl {n('argument')}\nUser={n('user')}\n")  # fmt: skip
+        script = f"usr/local/{n('folder')}/{n('script')}"
+        self.write(f"{below}/{n('setup')}.service", f"[Service]\nExecStart=/{script} {n('argument')}\nExecStart=/opt/{n('program')}\n")  # fmt: skip
+        self.write(script, f"#!/opt/{n('shell')}/bash\n# {n('comment')}\nPASSWORD={n('secret')} rdma link add {n('secret')}\nfor {n('variable')} in {n('netdev')}; do rdma link add {n('soft link')} netdev {n('netdev')}; done\n/opt/{n('program')}\nnfsdctl {n('argument')}/{n('argument')}; modprobe rpcrdma # {n('comment')}\n")  # fmt: skip
         self.write(f"{below}/{n('other')}.service", f"[Service]\nExecStart=/opt/{n('program')}\n")
         self.write(f"{below}/{n('instance')}@.service", f"[Service]\nExecStart=rdma link add rxe_%i netdev %i # {n('comment')}\n")  # fmt: skip
         self.write(f"{below}/{word}.timer", f"[Timer]\nOnCalendar={n('calendar')}\n")

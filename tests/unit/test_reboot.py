@@ -156,6 +156,29 @@ def test_a_unit_may_be_started_by_another_one(host: Host, how: str) -> None:
     assert host.findings()["reboot link rxe4"].status == "ok"
 
 
+@pytest.mark.parametrize("line", ["/usr/local/sbin/links", "-/bin/bash /usr/local/sbin/links up"])
+def test_a_script_of_a_unit_is_read(host: Host, tmp_path: Path, line: str) -> None:
+    host.soft()
+    unit(host, f"ExecStart={line}", wanted="rxe.service")
+    script = "usr/local/sbin/links"
+    host.write(script, f"#!/bin/bash\n# {ADD}\n/opt/private\n")
+    assert host.findings()["reboot link rxe4"].status == "warning"
+    host.write(script, f"#!/bin/bash\n/opt/private\n{ADD}\n")
+    found = host.findings()["reboot link rxe4"]
+    assert (found.status, "/usr/local/sbin/links adds it" in found.found) == ("ok", True)
+    made = bundles.collect(root=host.machine.root)
+    assert made.files[script].decode() == f"#!/bin/bash\n{ADD}\n"
+    made.notes.links = host.links
+    for one in (made, anonymized(made)):
+        file = tmp_path / "bundle.tar.gz"
+        file.write_bytes(one.archive())
+        with recorded.opened(file) as machine:
+            (found,) = (x for x in examine(machine, AFTER_REBOOT) if "reboot link" in x.name)
+        assert found.status == "ok", found
+    host.write(script, f"\x7fELF\n{ADD}\n")
+    assert host.findings()["reboot link rxe4"].status == "warning"
+
+
 def test_rc_local_runs_if_it_is_executable(host: Host) -> None:
     host.soft()
     host.write("etc/rc.local", f"#!/bin/sh\n{ADD}\n", 0o755)

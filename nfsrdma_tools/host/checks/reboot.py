@@ -29,7 +29,6 @@ __all__ = ["links", "listener", "modules", "server", "threads", "unread"]
 
 _NOT_READ = "not all files that a boot reads are known"
 _COLLECT = "run this on the host, or collect a bundle with this version"
-_SCRIPTS = "a script that a unit runs may"
 _ENABLE = "nfsrdma server enable DIRECTORY --client CLIENTS"
 _DRIVERS = {"rxe": "rdma_rxe", "siw": "siw", "card": CARD}
 _NAMES = {KERNELS: (KERNELS, f"{KERNELS}6", "xprtrdma", "svcrdma")}
@@ -84,7 +83,7 @@ def links(machine: Machine) -> Iterator[Finding]:
         if made is None and not boot_files.read(machine):
             made = _Made("unknown", _NOT_READ, _COLLECT)
         if made is None:
-            text = f"gone after a reboot: no unit, rc.local or udev rule adds it; {_SCRIPTS}"
+            text = "gone after a reboot: no unit, rc.local or udev rule adds it"
             add = f"rdma link add {link.device.name} type {kind} netdev {link.netdev or 'DEVICE'}"
             made = _Made("warning", text, f"enable a unit with ExecStart={add}")
         yield made.finding(name, shown, "a unit that adds it")
@@ -234,7 +233,7 @@ def _kept(
         return _Made("unknown", "nfs.conf was not recorded", _COLLECT)
     causes = (asked.fault, *asked.ignored, "nfsd's configuration does not request it")
     cause = next(filter(None, causes))
-    return _gone(machine, f"{cause}, and no unit adds it; {_SCRIPTS}", _ENABLE)
+    return _gone(machine, f"{cause}, and no unit adds it", _ENABLE)
 
 
 def _new(
@@ -286,7 +285,7 @@ def server(machine: Machine) -> Iterator[Finding]:
         text = f"nfsd runs; what starts {UNIT} was not recorded"
         yield Finding(name, "unknown", text, "", f"see: systemctl is-enabled {UNIT}")
     else:
-        text = f"nfsd runs; gone after a reboot: no unit starts {UNIT}; a cluster manager may"
+        text = f"nfsd runs; gone after a reboot: no unit starts {UNIT}; another program may"
         remedy = f"systemctl enable {UNIT}, unless another program starts it"
         yield Finding(name, "warning", text, f"{UNIT} enabled", remedy)
 
