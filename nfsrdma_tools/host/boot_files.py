@@ -71,7 +71,9 @@ _PULLS = ("Wants", "Requires", "BindsTo", "Upholds")
 _ASSIGNMENT = re.compile(
     rf"({'|'.join((*_STARTS, *_PULLS, 'EnvironmentFile', 'WantedBy'))})\s*=(.*)"
 )
-_VARIABLE = re.compile(r"\$\{?\w+\}?|%\w|\$\(.*?\)|`.*?`")
+_VARIABLE = re.compile(r"\$\{?\w{1,64}\}?|%\w|\$\([^()]{0,200}\)|`[^`]{0,200}`")
+# what a command may have, and what the kernel allows for a name of a device
+_MOST_VARIABLES, _MOST_NAME = 3, 64
 _MOST_LINE = 16 << 10
 _MOST_SCRIPT = 64 << 10
 
@@ -151,8 +153,8 @@ def commands(machine: Machine) -> list[BootCommand]:
 
 def command_lines(text: str) -> list[str]:
     """The lines of a script with a command of interest, without comments."""
-    lines = (line.strip() for line in text.splitlines() if COMMAND.search(line[:_MOST_LINE]))
-    return [line for line in lines if not line.startswith("#")]
+    lines = (line.strip()[:_MOST_LINE] for line in text.splitlines())
+    return [line for line in lines if not line.startswith("#") and COMMAND.search(line)]
 
 
 def _of_units(machine: Machine) -> Iterator[BootCommand]:
@@ -246,13 +248,13 @@ def _runs(line: str, scripts: Container[str]) -> bool:
 
 def _exec_lines(text: str) -> list[str]:
     """The commands that start a service; an empty assignment resets those before."""
-    found: list[tuple[str, str]] = []
+    found: dict[str, list[str]] = {key: [] for key in _STARTS}
     for key, value in _assignments(text):
-        if key in _STARTS and value:
-            found.append((key, value))
-        elif key in _STARTS:
-            found = [one for one in found if one[0] != key]
-    return [value for _, value in found]
+        if key in found and value:
+            found[key].append(value)
+        elif key in found:
+            found[key] = []
+    return [value for values in found.values() for value in values]
 
 
 def _assignments(text: str) -> Iterator[tuple[str, str]]:
@@ -332,8 +334,9 @@ def _fits(word: str, value: str) -> bool | None:
     """Whether a word of a command is this value; None if its variables may stand for anything."""
     if not _VARIABLE.search(word) and not word.startswith("withheld"):
         return word == value
-    literal = _VARIABLE.split(word)
-    if not "".join(literal) or word.startswith("withheld"):
+    literal = _VARIABLE.split(word[:_MOST_LINE])
+    is_long = len(value) > _MOST_NAME or len(literal) > _MOST_VARIABLES + 1
+    if is_long or not "".join(literal) or word.startswith("withheld"):
         return None
     return bool(re.fullmatch(".+".join(map(re.escape, literal)), value))
 

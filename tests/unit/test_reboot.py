@@ -601,12 +601,22 @@ def test_an_older_bundle_has_fstab_and_rules(host: Host) -> None:
     [
         "rdma link add", "rdma link add dev", "rxe_cfg add", "rdma link add \0 type", "link add a",
         "rdma " + "x" * 100_000 + " link add a netdev b", "rdma link add " + "( " * 50_000,
-        "rdma link add $(" + "`" * 50_000,
+        "rdma link add $(" + "`" * 50_000, "rdma link add " + "$(" * 50_000,
+        "rdma link add " + "$a" * 50_000 + "b netdev $c",
     ],
 )  # fmt: skip
 def test_any_command_is_read(text: str) -> None:
     found = boot_files.soft_link(text)
-    assert found is None or found.makes("rxe0", "eth0") in (True, False, None)
+    for name in ("rxe0", "a" * 10_000):
+        assert found is None or found.makes(name, "eth0") in (True, False, None)
+
+
+def test_many_lines_that_reset_others_are_read(host: Host) -> None:
+    host.soft()
+    many = 100_000
+    unit(host, f"ExecStartPre={ADD}\n" + "ExecStartPre=x\n" * many + "ExecStart=\n" * many,
+         wanted="rxe.service")  # fmt: skip
+    assert host.findings()["reboot link rxe4"].status == "ok"
 
 
 def test_garbage_in_every_file_crashes_no_check(host: Host) -> None:
