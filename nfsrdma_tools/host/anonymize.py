@@ -511,8 +511,16 @@ class _Anonymizer:
         return self._lines(text.replace("\\\n", " "), line)
 
     def _command(self, text: str) -> str:
-        word = self._link_word if re.search(r"\blink\s+add\b", text) else self._argument_word
-        return self._p.words(text, word)
+        if re.search(r"\blink\s+add\b", text):
+            return self._p.words(text, self._link_word)
+        is_mount = re.search(r"\bmount\b", text)
+        return self._p.words(text, self._mount_word if is_mount else self._argument_word)
+
+    def _mount_word(self, word: str) -> str:
+        """A word of a command that mounts: as in mountinfo, but for the program."""
+        if word.startswith("/") and word.rpartition("/")[2] not in ("mount", "nfsrdma", "sh"):
+            return word if word in WORDS else self._p.path(word)
+        return self._p.source(word) if ":/" in word else self._argument_word(word)
 
     def _link_word(self, word: str) -> str:
         """A word of a command that adds a soft link: its names are those of devices."""

@@ -49,9 +49,9 @@ FACT, READ = "boot files", "read"
 """The fact that a bundle has these files if they exist, and its value."""
 COMMAND = re.compile(
     r"\b(?:nfs)?rdma\b.{0,40}?\blink\s+add\b|\brxe_cfg\b|/nfsd/(?:portlist|threads)|\bnfsdctl\b"
-    r"|\brpc\.nfsd\b|\b(?:rpcrdma|xprtrdma|svcrdma|nfsrdma|rdma_rxe|siw|nfsrdma_card)\b"
+    r"|\brpc\.nfsd\b|\bmount\b.{0,200}?\brdma6?\b|\b(?:rpcrdma|xprtrdma|svcrdma|nfsrdma|rdma_rxe|siw|nfsrdma_card)\b"
 )
-"""The commands of interest: a soft link, a listener, threads of nfsd, a transport module."""
+"""The commands of interest: a soft link, a listener, threads of nfsd, a mount, a module."""
 RC_LOCAL = ("etc/rc.local", "etc/rc.d/rc.local", "etc/init.d/boot.local")
 """Scripts that systemd-rc-local-generator starts, if they are executable."""
 SERVERS = frozenset(
@@ -103,8 +103,10 @@ class SoftLink(NamedTuple):
     kind: str
     netdev: str
 
-    def makes(self, name: str, netdev: str) -> bool | None:
+    def makes(self, name: str, kind: str, netdev: str) -> bool | None:
         """Whether it is this link; None if only a run of the command can tell."""
+        if _fits(self.kind, kind) is False:
+            return False
         pairs = ((self.name, name), (self.netdev, netdev))
         known = [_fits(word, value) for word, value in pairs if word]
         if False in known:

@@ -585,7 +585,7 @@ class Host:
             (self.root / f"{below}/{folder}.wants").mkdir(parents=True, exist_ok=True)
             target = f"/{below}/{name}" if name != "nfs-server.service" else f"/usr/lib/systemd/system/{name}"  # fmt: skip
             (self.root / f"{below}/{folder}.wants/{name}").symlink_to(target)
-        self.write("etc/rc.local", f"#!/bin/sh\n# {n('comment')}\n/opt/{n('program')}\nrdma link add {n('soft link')} type siw netdev {n('netdev')} # {n('comment')}\nmodprobe rpcrdma {n('argument')}\n")  # fmt: skip
+        self.write("etc/rc.local", f"#!/bin/sh\n# {n('comment')}\n/opt/{n('program')}\nrdma link add {n('soft link')} type siw netdev {n('netdev')} # {n('comment')}\nmodprobe rpcrdma {n('argument')}\nmount -t nfs -o rdma,{n('option')}={n('value')} {n('server')}.{n('zone')}:/{n('export')} /{n('folder')}/{n('folder')} {n('argument')}\nmount -t cifs -o rdma,username={n('user')},password={n('secret')} //{n('server')}/x /{n('folder')}\n")  # fmt: skip
         (self.root / "etc/rc.local").chmod(0o755)
         for folder in ("etc/modules-load.d", "usr/lib/modules-load.d", "etc/rdma/modules"):
             self.write(f"{folder}/{n('file')}.conf", f"# {n('comment')}\n{n('module')}\nrpcrdma\n; {n('comment')}\n")  # fmt: skip

@@ -106,6 +106,7 @@ def unit(host: Host, text: str, name: str = "rxe.service", *, wanted: str = "") 
         ("ExecStart=/usr/sbin/rdma link add rxe5 type rxe netdev eth5", "warning"),
         ("ExecStart=/usr/sbin/rdma link add rxe5 type rxe netdev eth4", "warning"),
         ("ExecStart=/usr/sbin/rdma link add $NAME type rxe netdev $DEVICE", "unknown"),
+        ("ExecStart=/usr/sbin/rdma link add rxe4 type siw netdev eth4", "warning"),
         ("ExecStart=/usr/sbin/ip link add rxe4 type dummy", "warning"),
         (f"# ExecStart={ADD}", "warning"),
         (f"ExecStop={ADD}", "warning"),
@@ -251,6 +252,9 @@ def test_our_module_lasts_until_a_reboot_unless_it_is_installed(host: Host) -> N
     host.write("proc/modules", LOADED.format("nfsrdma"))
     found = host.findings()["reboot module nfsrdma"]
     assert (found.status, found.remedy) == ("warning", "nfsrdma module install")
+    unit(host, "ExecStart=/usr/bin/nfsrdma module load", "ours.service", wanted="ours.service")
+    assert host.findings()["reboot module nfsrdma"].status == "ok"
+    (host.machine.root / WANTS / "ours.service").unlink()
     from nfsrdma_tools.host.module.install import _TEXT
 
     host.write("etc/modprobe.d/nfsrdma.conf", _TEXT)
@@ -367,6 +371,28 @@ def test_a_mount_is_compared_with_its_definition(
     host.write("etc/fstab", f"{fstab}\n")
     found = host.findings()["reboot mount /b"]
     assert (found.status, words in found.found) == (status, True), found
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("mount -t nfs -o rdma,port=20049 192.0.2.11:/a /srv/rdma", "ok"),
+        ("/usr/bin/nfsrdma mount 192.0.2.11:/a /srv/rdma", "ok"),
+        ("/usr/bin/nfsrdma umount /srv/rdma", "warning"),
+        ("mount -t nfs -o rdma 192.0.2.11:/a /srv/rdma/b", "warning"),
+        ("mount -t nfs 192.0.2.11:/a /srv/rdma", "warning"),
+    ],
+)
+def test_a_script_may_mount(host: Host, tmp_path: Path, line: str, status: str) -> None:
+    host.write("proc/self/mountinfo", MOUNT.format("/srv/rdma"))
+    host.write("etc/rc.local", f"#!/bin/sh\n{line}\n", 0o755)
+    assert host.findings()["reboot mount /srv/rdma"].status == status
+    made = bundles.collect(root=host.machine.root)
+    file = tmp_path / "bundle.tar.gz"
+    file.write_bytes(anonymized(made).archive())
+    with recorded.opened(file) as machine:
+        (found,) = (x for x in examine(machine, AFTER_REBOOT) if "reboot mount" in x.name)
+    assert found.status == status, found
 
 
 def test_mounts_of_kubelet_and_below_others_are_nobodys_definition(host: Host) -> None:
@@ -608,7 +634,7 @@ def test_an_older_bundle_has_fstab_and_rules(host: Host) -> None:
 def test_any_command_is_read(text: str) -> None:
     found = boot_files.soft_link(text)
     for name in ("rxe0", "a" * 10_000):
-        assert found is None or found.makes(name, "eth0") in (True, False, None)
+        assert found is None or found.makes(name, "rxe", "eth0") in (True, False, None)
 
 
 def test_many_lines_that_reset_others_are_read(host: Host) -> None:

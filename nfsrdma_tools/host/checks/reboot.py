@@ -25,7 +25,17 @@ from nfsrdma_tools.host.rdma.ports import SOFT_KINDS, Link
 from nfsrdma_tools.host.transports import KERNELS
 from nfsrdma_tools.module_source import CARD, OURS
 
-__all__ = ["links", "listener", "modules", "server", "threads", "unread"]
+__all__ = [
+    "Made",
+    "commands",
+    "links",
+    "listener",
+    "made_by",
+    "modules",
+    "server",
+    "threads",
+    "unread",
+]
 
 _NOT_READ = "not all files that a boot reads are known"
 _COLLECT = "run this on the host, or collect a bundle with this version"
@@ -37,55 +47,56 @@ _NO_MODULE = re.compile(r"/bin/(?:true|false)\b")
 _DEFAULT_THREADS = (8, 16)
 
 
-class _Made(NamedTuple):
-    """Whether one of some commands runs at boot, and which: the status and text of a finding."""
+class Made(NamedTuple):
+    """Whether a boot makes something, and what makes it: status, text and remedy of a finding."""
 
     status: Status
     found: str
     remedy: str = ""
 
     def finding(self, name: str, before: str, expected: str) -> Finding:
+        """The finding about what is now ``before``."""
         text = f"{before}; {self.found}"
         if self.status == "ok":
             return Finding(name, "ok", text)
         return Finding(name, self.status, text, expected, self.remedy)
 
 
-def _made(commands: Sequence[BootCommand], verb: str) -> _Made | None:
+def made_by(doing: Sequence[BootCommand], verb: str) -> Made | None:
     """Judge the commands that do what is wanted; None if there are none."""
-    for command in commands:
+    for command in doing:
         if command.starts:
-            return _Made("ok", f"{command.source} {verb}")
-    for command in commands:
+            return Made("ok", f"{command.source} {verb}")
+    for command in doing:
         if command.starts is None:
             text = f"{command.source} {verb}; what starts {command.unit} was not recorded"
-            return _Made("unknown", text, f"see: systemctl is-enabled {command.unit}")
-    for command in commands:
+            return Made("unknown", text, f"see: systemctl is-enabled {command.unit}")
+    for command in doing:
         text = f"gone after a reboot: {command.source} {verb}, and no unit starts {command.unit}"
-        return _Made("warning", text, f"systemctl enable {command.unit}")
+        return Made("warning", text, f"systemctl enable {command.unit}")
     return None
 
 
 def links(machine: Machine) -> Iterator[Finding]:
     """A command that a boot runs adds each soft link."""
     soft = _soft_links(machine)
-    known = [(one, boot_files.soft_link(one.text)) for one in _commands(machine)] if soft else []
+    known = [(one, boot_files.soft_link(one.text)) for one in commands(machine)] if soft else []
     for link in soft:
         name, kind = f"reboot link {link.device.name}", link.device.driver
         shown = f"{kind} on {link.netdev or 'no network device'}"
         judged = [
-            (one, added.makes(link.device.name, link.netdev)) for one, added in known if added
+            (one, added.makes(link.device.name, kind, link.netdev)) for one, added in known if added
         ]
-        made = _made([one for one, makes in judged if makes], "adds it")
+        made = made_by([one for one, makes in judged if makes], "adds it")
         if made is None and (doubt := [one for one, makes in judged if makes is None]):
             text = f"{doubt[0].source} may add it: its words have variables"
-            made = _Made("unknown", text, f"see {doubt[0].source}")
+            made = Made("unknown", text, f"see {doubt[0].source}")
         if made is None and not boot_files.read(machine):
-            made = _Made("unknown", _NOT_READ, _COLLECT)
+            made = Made("unknown", _NOT_READ, _COLLECT)
         if made is None:
             text = "gone after a reboot: no unit, rc.local or udev rule adds it"
             add = f"rdma link add {link.device.name} type {kind} netdev {link.netdev or 'DEVICE'}"
-            made = _Made("warning", text, f"enable a unit with ExecStart={add}")
+            made = Made("warning", text, f"enable a unit with ExecStart={add}")
         yield made.finding(name, shown, "a unit that adds it")
 
 
@@ -99,7 +110,8 @@ def _soft_links(machine: Machine) -> list[Link]:
         return []
 
 
-def _commands(machine: Machine) -> list[BootCommand]:
+def commands(machine: Machine) -> list[BootCommand]:
+    """The commands of interest that a boot may run; read once."""
     return machine.keep("commands of the boot", lambda: boot_files.commands(machine))
 
 
@@ -117,7 +129,7 @@ def modules(machine: Machine) -> Iterator[Finding]:
         if name in loaded and any(link.device.driver == kind for link in _known_links(machine)):
             found = boot.loader(name)
             if found is None or found.status != "ok":
-                found = _Made("ok", "in no list: the command that adds a link loads it")
+                found = Made("ok", "in no list: the command that adds a link loads it")
             yield found.finding(f"reboot module {name}", "loaded", "the same module")
 
 
@@ -127,36 +139,38 @@ class _Boot:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._lines = list(boot_files.modprobe_lines(machine))
-        self._lists, self._commands = boot_files.module_lists(machine), _commands(machine)
+        self._lists, self._commands = boot_files.module_lists(machine), commands(machine)
 
-    def loader(self, name: str) -> _Made | None:
+    def loader(self, name: str) -> Made | None:
         """What loads a module at boot; None if nothing is known to."""
         names = _NAMES.get(name, (name,))
         if file := next((self._lists[one] for one in names if one in self._lists), ""):
-            return _Made("ok", f"{file} lists it")
+            return Made("ok", f"{file} lists it")
         pattern = rf"\b(?:modprobe|insmod)\b.*\b(?:{'|'.join(names)})\b"
-        return _made([one for one in self._commands if re.search(pattern, one.text)], "loads it")
+        if name == OURS:
+            pattern += rf"|\b{OURS}\b.*\bmodule\s+load\b"
+        return made_by([one for one in self._commands if re.search(pattern, one.text)], "loads it")
 
-    def kernels(self) -> _Made:
+    def kernels(self) -> Made:
         """Judge the kernel's module, which mounts and nfsd request by its names."""
         if (ours := self._to_ours) and transports.owner(self._machine) == KERNELS:
             text = f"{ours.source} maps mounts and nfsd to {OURS}"
-            return _Made("warning", text, f"nfsrdma module uninstall, or load {OURS} now")
+            return Made("warning", text, f"nfsrdma module uninstall, or load {OURS} now")
         for line in self._lines:
             blocks = line.command == "install" and _NO_MODULE.search(line.rest)
             if line.name in _NAMES[KERNELS] and (line.command == "blacklist" or blocks):
                 text = f"{line.source} has {line.command} {line.name}: a boot may not load it"
-                return _Made("warning", text, f"remove that line from {line.source}")
+                return Made("warning", text, f"remove that line from {line.source}")
         found = self.loader(KERNELS)
         if found and found.status == "ok":
             return found
         text = "in no list: the first mount over RDMA, or a listener of nfsd, loads it"
-        return _Made("ok", text)
+        return Made("ok", text)
 
-    def ours(self) -> _Made:
+    def ours(self) -> Made:
         """Judge our module, which `module load` loads until a reboot."""
         if ours := self._to_ours:
-            return _Made("ok", f"{ours.source} maps mounts and nfsd to it")
+            return Made("ok", f"{ours.source} maps mounts and nfsd to it")
         gone = f"no file loads it, and mounts and nfsd get {KERNELS}"
         return self.loader(OURS) or _gone(self._machine, gone, "nfsrdma module install")
 
@@ -167,11 +181,11 @@ class _Boot:
         return next((one for one in aliases if one.rest.strip() == OURS), None)
 
 
-def _gone(machine: Machine, what: str, remedy: str) -> _Made:
+def _gone(machine: Machine, what: str, remedy: str) -> Made:
     """What nothing known makes: gone, or unknown if files were not recorded."""
     if not boot_files.read(machine):
-        return _Made("unknown", f"{what}; {_NOT_READ}", _COLLECT)
-    return _Made("warning", f"gone after a reboot: {what}", remedy)
+        return Made("unknown", f"{what}; {_NOT_READ}", _COLLECT)
+    return Made("warning", f"gone after a reboot: {what}", remedy)
 
 
 def _known_links(machine: Machine) -> list[Link]:
@@ -205,7 +219,7 @@ def listener(machine: Machine) -> Iterator[Finding]:
     asked = _requested(machine)
     added = [
         (one, port)
-        for one in _commands(machine)
+        for one in commands(machine)
         if one.unit not in SERVERS and (port := configuration.added_port(one.text)) is not None
     ]
     ports = sorted({one.port for one in found if one.over_rdma})
@@ -219,18 +233,18 @@ def _kept(
     asked: Requested | None,
     added: Sequence[tuple[BootCommand, int]],
     ports: Sequence[int],
-) -> _Made:
+) -> Made:
     """Judge listeners on these RDMA ports."""
     if asked and asked.rdma_port in ports:
-        return _Made("ok", f"{asked.rdma_source} requests it")
+        return Made("ok", f"{asked.rdma_source} requests it")
     adding = [one for one, port in added if port in ports]
-    if made := _made(adding, f"adds RDMA port {ports[0]}"):
+    if made := made_by(adding, f"adds RDMA port {ports[0]}"):
         return made
     if asked and asked.rdma_port:
         text = f"{asked.rdma_source} requests RDMA port {asked.rdma_port} in place of {ports[0]}"
-        return _Made("warning", text, f"set rdma-port={ports[0]} there, if that is the right one")
+        return Made("warning", text, f"set rdma-port={ports[0]} there, if that is the right one")
     if asked is None:
-        return _Made("unknown", "nfs.conf was not recorded", _COLLECT)
+        return Made("unknown", "nfs.conf was not recorded", _COLLECT)
     causes = (asked.fault, *asked.ignored, "nfsd's configuration does not request it")
     cause = next(filter(None, causes))
     return _gone(machine, f"{cause}, and no unit adds it", _ENABLE)
@@ -238,7 +252,7 @@ def _kept(
 
 def _new(
     machine: Machine, asked: Requested | None, added: Sequence[tuple[BootCommand, int]]
-) -> _Made:
+) -> Made:
     """Judge that there is no listener on RDMA."""
     port, source = (asked.rdma_port, asked.rdma_source) if asked else (0, "")
     for command, number in added:
@@ -246,10 +260,10 @@ def _new(
             port, source = number, command.source
     if port:
         text = f"{source} requests RDMA port {port} at boot"
-        return _Made("warning", text, "why it is not there now: nfsrdma doctor")
+        return Made("warning", text, "why it is not there now: nfsrdma doctor")
     if asked is None or not boot_files.read(machine):
-        return _Made("unknown", _NOT_READ, _COLLECT)
-    return _Made("ok", "nothing requests RDMA at boot")
+        return Made("unknown", _NOT_READ, _COLLECT)
+    return Made("ok", "nothing requests RDMA at boot")
 
 
 def _listeners(machine: Machine) -> list[Listener]:

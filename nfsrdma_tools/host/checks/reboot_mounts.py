@@ -12,6 +12,7 @@ from nfsrdma_tools.host import boot_files, kernel_faults, kernel_modules
 from nfsrdma_tools.host.boot_files import Value
 from nfsrdma_tools.host.checks import mount_definitions, nfs_mounts
 from nfsrdma_tools.host.checks.finding import Finding, Status
+from nfsrdma_tools.host.checks.reboot import commands, made_by
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import definitions, mountinfo, readahead, units
 from nfsrdma_tools.host.nfs.definitions import Definition
@@ -108,11 +109,22 @@ def _undefined(machine: Machine, entry: Entry, above: Entry | None) -> Finding:
     parts = PurePath(entry.directory).parts
     if parts[1:3] == ("var", "lib") and len(parts) > 3 and parts[3] in _MANAGED:
         return Finding(name, "ok", f"{shown}; {_MANAGED[parts[3]]} mounts it when it needs it")
+    mounting = [one for one in commands(machine) if _mounts(one.text, entry.directory)]
+    if made := made_by(mounting, "mounts it"):
+        return made.finding(name, shown, "a mount at boot")
     if not _is_known(machine):
         return Finding(name, "unknown", f"{shown}; {_NOT_READ}", "", _COLLECT)
     text = f"{shown}; gone after a reboot: neither fstab nor a mount unit defines it"
     remedy = f"add its line to fstab: nfsrdma mounts {entry.directory} has its options"
     return Finding(name, "warning", text, "a definition", remedy)
+
+
+def _mounts(text: str, directory: Path) -> bool:
+    """Whether a command mounts over RDMA on a directory."""
+    words = re.split(r"[\s\"';&|]+", text)
+    programs = {word.rpartition("/")[2] for word in words}
+    rdma = re.search(r"[\s,=]rdma6?(?:[\s,]|$)", text) or OURS in programs
+    return str(directory) in words and "mount" in programs and bool(rdma)
 
 
 def _automounted(machine: Machine, name: str, shown: str, above: Entry) -> Finding:
