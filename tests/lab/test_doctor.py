@@ -236,7 +236,7 @@ def test_a_link_by_hand_is_gone_after_a_reboot(solo: Lab) -> None:
     """The unit is started in place of a reboot, and adds the link."""
     mend = "systemctl disable --quiet --now rxe8; rm -f /etc/systemd/system/rxe8.service; "
     try:
-        solo.run("client", "sh", "-ec", LINK, timeout=300)
+        solo.run("client", "sh", "-ec", LINK, timeout=900)
         texts = {
             name: solo.run("client", "cat", f"/run/{name}").stdout
             for name in ("by-hand", "not-enabled", "enabled", "collected")
