@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import checks, packet_filter, rdma_routes
+from nfsrdma_tools.host import checks, kernel_changelog, packet_filter, rdma_routes
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import fstab, mount_state, mountinfo, udev_rules, units
@@ -166,6 +166,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("proc/driver/nvidia-fs/modules", _all),
     ("etc/modprobe.d/*.conf", _lines(_NAMES)),
     ("etc/os-release", _all),
+    (kernel_changelog.FILES, kernel_changelog.abridged),
     # mounts
     ("proc/self/mountinfo", _nfs_mounts),
     ("proc/self/mountstats", _nfs_records),
@@ -291,6 +292,7 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
         except (OSError, UserError) as error:
             bundle.left_out.append(LeftOut(reader.__name__, str(error)))
     bundle.notes.programs = dict(map(_shortened, bundle.notes.programs.items()))
+    _add_changelog(bundle, machine)
     nfs = {unit.name.removesuffix(".mount") for unit in units.nfs_units(machine)}
     for pattern, keep in CONTENTS:
         for name in _matching(machine, pattern):
@@ -313,6 +315,15 @@ def _of_other_mount(machine: Machine, nfs: set[str], name: str) -> bool:
     """
     match = _OF_MOUNT.fullmatch(name)
     return bool(match and match["unit"] not in nfs and machine.text(name))
+
+
+def _add_changelog(bundle: Bundle, machine: Machine) -> None:
+    """Add what the changelog of the kernel's RPM package says about known faults."""
+    try:
+        if found := kernel_changelog.recorded_rpm(machine):
+            bundle.notes.programs[found[0]] = found[1]
+    except UserError as error:
+        bundle.left_out.append(LeftOut("rpm", str(error)))
 
 
 def _add_gids(bundle: Bundle, root: Path, port: str) -> None:

@@ -39,15 +39,16 @@ MODULES = _words(
 )
 RELEASE_WORDS = _words(
     """
-    64 64k aarch64 amd64 arm64 aws azure cloud debug default desktop el el10 el8 el9 fc40 gcp
-    generic gke hwe kvm longterm lowlatency lp150 lp155 lts mainline oracle ppc64le preempt pve
-    raspi rpi rt s390x server uek unsigned virtual x86 x86_64
+    64 64k Microsoft WSL2 aarch64 amd64 arch arch1 arm64 aws azure cloud debug default desktop el
+    el10 el8 el9 elrepo fc40 flatcar gcp generic gke gkeop hwe ibm kvm longterm lowlatency lp150
+    lp155 lts mainline microsoft nvidia oem oracle ppc64le preempt pve raspi rpi rpt rt s390x server
+    standard signed talos uek unsigned v8 virt virtual x86 x86_64
     """
 )
 _LAYOUT = _words(
     """
-    bdi bonding boot bridge btf class config counters debug dev device devices driver ecn enable etc
-    exports.d fs generator gid_attrs gids hw_counters infiniband kernel kubernetes.io lib lib64
+    bdi bonding boot bridge btf class config counters debug dev device devices doc driver ecn enable
+    etc exports.d fs generator gid_attrs gids hw_counters infiniband kernel kubernetes.io lib lib64
     local master modprobe.d module modules ndevs net nfs nfs.conf.d nfs_client nfsd nfsfs
     nfsmount.conf.d nfsrdma nfsrdma-server nvidia-fs parameters pci platform ports proc roce_np
     roce_rp rpc rules.d run sbin secrets security serviceaccount share subsystem sunrpc switch sys
@@ -57,23 +58,23 @@ _LAYOUT = _words(
 _FILES = _words(
     """
     . .. .containerenv .dockerenv Makefile active_slave address board_id bridge_id build cap_mask
-    commands.json config.gz container default dev_id dev_port disable-splice-read dstaddr
-    etab excessive_buffer_overrun_errors exports flags fstab fw_ver hca_type hostname hosts ifindex
-    iflink implied_nak_seq_err initstate io_cache_read io_cache_write kernel-default limits
-    link_downed link_error_recovery link_layer local-fs.target.wants local_ack_timeout_err
-    local_link_integrity_errors lockdown manifest.json max_block_size mode mount.nfs mountinfo
-    mountstats mtu multi-user.target.wants namespace netlink.json nfs-client.target.wants nfs-common
-    nfs-ganesha.service nfs-kernel-server nfs-server.service nfs-server.service.d nfs-utils nfs.conf
-    nfs.conf.local
-    nfs_bundle_git_version nfs_bundle_version nfsmount.conf nfsrdma.conf node_guid node_type
-    np_cnp_sent np_ecn_marked_roce_packets operstate os-release osrelease out_of_seq_request
-    out_of_sequence packet_seq_err phys_state pool_mode pool_threads port_rcv_errors
-    port_rcv_packets port_xmit_discards port_xmit_packets portlist rate rcvd_pkts rcvd_rnr_err
-    rcvd_seq_err read_ahead_kb remote-fs-pre.target.wants remote-fs.target.requires
-    remote-fs.target.wants retry_exceeded_err rnr_nak_retry_err rnr_naks_rcvd rp_cnp_handled rx_pkts
-    rx_roce_discards self sent_pkts seq_err_naks_rcvd servers sig_enforce slaves speed srcaddr
-    srcversion state status symbol_error taint threads to_retransmits totals tune.json tx_pkts type
-    vendor version version_signature versions vmlinux volumes xprt_info xprt_state
+    changelog.Debian.gz changelog.gz commands.json config.gz container default dev_id dev_port
+    disable-splice-read dstaddr etab excessive_buffer_overrun_errors exports flags fstab fw_ver
+    hca_type hostname hosts ifindex iflink implied_nak_seq_err initstate io_cache_read
+    io_cache_write kernel-default limits link_downed link_error_recovery link_layer
+    local-fs.target.wants local_ack_timeout_err local_link_integrity_errors lockdown manifest.json
+    max_block_size mode mount.nfs mountinfo mountstats mtu multi-user.target.wants namespace
+    netlink.json nfs-client.target.wants nfs-common nfs-ganesha.service nfs-kernel-server
+    nfs-server.service nfs-server.service.d nfs-utils nfs.conf nfs.conf.local nfs_bundle_git_version
+    nfs_bundle_version nfsmount.conf nfsrdma.conf node_guid node_type np_cnp_sent
+    np_ecn_marked_roce_packets operstate os-release osrelease out_of_seq_request out_of_sequence
+    packet_seq_err phys_state pool_mode pool_threads port_rcv_errors port_rcv_packets
+    port_xmit_discards port_xmit_packets portlist rate rcvd_pkts rcvd_rnr_err rcvd_seq_err
+    read_ahead_kb remote-fs-pre.target.wants remote-fs.target.requires remote-fs.target.wants
+    retry_exceeded_err rnr_nak_retry_err rnr_naks_rcvd rp_cnp_handled rx_pkts rx_roce_discards self
+    sent_pkts seq_err_naks_rcvd servers sig_enforce slaves speed srcaddr srcversion state status
+    symbol_error taint threads to_retransmits totals tune.json tx_pkts type vendor version
+    version_signature versions vmlinux vmlinuz volumes xprt_info xprt_state
     """
 )
 FILES = _FILES | _LAYOUT | MODULES | {"carrier"}
