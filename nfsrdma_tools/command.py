@@ -21,6 +21,7 @@ __all__ = ["Result", "is_installed", "kill", "run", "stream"]
 
 _WATCH_SECONDS = 0.2
 _KILL_SECONDS = 5.0
+_LONGEST_LINE = 1 << 20
 
 
 class Result(NamedTuple):
@@ -69,8 +70,9 @@ def run(
 def stream(*argv: str | os.PathLike[str], watch: Callable[[], None]) -> Iterator[str]:
     """Run a program and yield its lines as they come; kill it when the caller closes the iterator.
 
-    ``watch`` is called a few times a second; an exception from it kills the program.  Raises
-    CommandError after the last line when the program fails.
+    A line of more than 1 MiB comes in parts.  ``watch`` is called a few times a second; an
+    exception from it kills the program.  Raises CommandError after the last line when the program
+    fails.
     """
     args = tuple(os.fspath(a) for a in argv)
     with tempfile.TemporaryFile() as errors:
@@ -95,6 +97,9 @@ def _lines(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> Itera
         data = os.read(process.stdout.fileno(), 1 << 16)
         *whole, rest = (rest + data).split(b"\n")
         yield from (_text(line) for line in whole)
+        if len(rest) > _LONGEST_LINE:
+            yield _text(rest)
+            rest = b""
         if not data:
             if rest:
                 yield _text(rest)

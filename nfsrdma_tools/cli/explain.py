@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from nfsrdma_tools.cli.options import Json, argument, flag
+from nfsrdma_tools.cli.options import Json, argument, flag, option
 from nfsrdma_tools.cli.output import print_json
 from nfsrdma_tools.errors import UsageError, UserError, printable
 
@@ -34,6 +34,28 @@ def explain(
     faults: Annotated[
         bool, flag("List known faults that this kernel may have, instead of messages.", "--faults")
     ] = False,
+    kernel: Annotated[
+        bool,
+        flag("Print which release of kernel.org this kernel has, instead of messages.", "--kernel"),
+    ] = False,
+    commit: Annotated[
+        str | None,
+        option(
+            "COMMIT",
+            "Print whether this kernel has a commit: its subject, or the hash or the CVE of a "
+            "known fault (default: none).",
+            "--has",
+        ),
+    ] = None,
+    sources: Annotated[
+        list[str] | None,
+        option(
+            "SOURCE",
+            "With --kernel or --has, a bundle of `nfsrdma collect`, or a line of uname or "
+            "/proc/version; repeatable (default: this host).",
+            "--from",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Explain the kernel's messages about NFS and RDMA.
@@ -41,7 +63,12 @@ def explain(
     FILE has lines of dmesg, journalctl or syslog.  The log of this boot needs root, or membership
     in the group that may read the journal.  Logs of two hosts are put side by side by time: what
     one host did, and what the other met because of it.
+
+    Exit status: with --has 0 when the kernel has the commit or does not need it, 1 otherwise.
     """
+    if kernel or commit is not None or sources:
+        _kernel(files, faults, kernel, commit, sources, as_json)
+        return
     if faults:
         if files:
             raise UsageError("--faults reads no log", "give either FILE or --faults")
@@ -57,6 +84,27 @@ def explain(
         print_json({"messages": [asdict(entry) for entry in explained]})
     else:
         _show(explained)
+
+
+def _kernel(
+    files: list[str] | None,
+    faults: bool,
+    kernel: bool,
+    commit: str | None,
+    sources: list[str] | None,
+    as_json: bool,
+) -> None:
+    from nfsrdma_tools.cli.explain_kernel import print_kernels, print_whether_it_has
+
+    if files or faults or (kernel and commit is not None):
+        what = "FILE, --faults, --kernel and --has exclude each other"
+        raise UsageError(what, "give one of them")
+    if kernel:
+        print_kernels(sources, as_json)
+    elif commit is not None:
+        print_whether_it_has(commit, sources, as_json)
+    else:
+        raise UsageError("explain --from needs --kernel or --has", "a log is an argument: FILE")
 
 
 def _explained(name: str) -> list[Explanation]:
@@ -183,9 +231,11 @@ def _count(explained: Sequence[Explanation], severity: str) -> int:
 
 
 def _faults(as_json: bool) -> None:
-    from nfsrdma_tools.host.kernel_faults import kernel_version, possible
+    from nfsrdma_tools.host.kernel_faults import possible
+    from nfsrdma_tools.host.kernel_release import kernel_of
+    from nfsrdma_tools.host.machine import LIVE
 
-    kernel = kernel_version()
+    kernel = kernel_of(LIVE)
     faults = possible(kernel)
     if as_json:
         rows = [{**_facts(fault), "stable": dict(fault.stable)} for fault in faults]
@@ -195,9 +245,9 @@ def _faults(as_json: bool) -> None:
         print(f"{fault.subject} (commit {fault.commit})")
         print(f"    seen: {fault.seen}")
         print(f"    fixed: {fault.fixes}")
-    doubt = ", unless the distribution has backported the fixes" if kernel.suffix else ""
+    unless = "" if kernel.kind == "release" else ", unless the distribution has added the fixes"
     what = "known fault is" if len(faults) == 1 else "known faults are"
-    print(printable(f"{len(faults)} {what} possible in Linux {kernel.text}{doubt}"))
+    print(printable(f"{len(faults)} {what} possible in Linux {kernel.text}{unless}"))
 
 
 def _facts(fault: Fault) -> dict[str, object]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError, one_line
-from nfsrdma_tools.host import boot_files, packet_filter
+from nfsrdma_tools.host import boot_files, kernel_changelog, packet_filter
 from nfsrdma_tools.host.bundle import NEEDS_ROOT, Bundle, LeftOut
 from nfsrdma_tools.host.checks.probe_requirements import NO_BCC
 from nfsrdma_tools.host.checks.reboot_mounts import SYSCTLS
@@ -244,7 +244,13 @@ class _Anonymizer:
 
     def _version(self, text: str) -> str:
         match = re.match(r"Linux version (\S+)", text)
-        return f"Linux version {self._p.release(match[1])}\n" if match else ""
+        # Debian has the version of the package here only
+        package = re.search(r" #\d.* Debian (\d[\w.+~-]*)", text, re.ASCII)
+        behind = f" #1 Debian {self._p.release(package[1])}" if package else ""
+        return f"Linux version {self._p.release(match[1])}{behind}\n" if match else ""
+
+    def _changelog(self, text: str) -> str:
+        return kernel_changelog.anonymous(text, self._p.release)
 
     def _signature(self, text: str) -> str:
         return " ".join(
@@ -758,6 +764,9 @@ class _Anonymizer:
             return f"--unit={self._p.unit(word[7:])}"
         if word.endswith((".mount", ".automount")):
             return self._p.unit(word)
+        if argv[0] == "rpm":
+            folder, _, name = word.rpartition("/")
+            return self._p.file(word) if folder and name else word
         if argv[0] == "modinfo":
             return (
                 self._module_path(word)
@@ -778,6 +787,8 @@ class _Anonymizer:
         program, printed = result.argv[0], result.stdout
         if program in ("dmesg", "journalctl"):
             text = self.log(printed, program)
+        elif program == "rpm":
+            text = self._changelog(printed)
         elif program == "modinfo":
             text = self._modinfo(printed)
         elif program == "ip":
@@ -1320,6 +1331,7 @@ _FILES: tuple[tuple[str, _Grammar], ...] = (
     (r"proc/sys/kernel/osrelease", _A._release),
     (r"proc/version", _A._version),
     (r"proc/version_signature", _A._signature),
+    (r"usr/share/doc/[^/]+/changelog(?:\.Debian)?\.gz", _A._changelog),
     (r"proc/modules", _A._modules),
     (r"proc/config\.gz|boot/config-.*|lib/modules/[^/]+/config", _A._config),
     (r"sys/module/.*/srcversion", _A._identifier),

@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import boot_files, checks, packet_filter, rdma_routes
+from nfsrdma_tools.host import boot_files, checks, kernel_changelog, packet_filter, rdma_routes
 from nfsrdma_tools.host.checks.reboot_mounts import SYSCTLS
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
@@ -202,6 +202,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("proc/driver/nvidia-fs/modules", _all),
     (f"{{{','.join(boot_files.MODPROBE)}}}/*.conf", _lines(_NAMES)),
     ("etc/os-release", _all),
+    (kernel_changelog.FILES, kernel_changelog.abridged),
     # mounts
     ("proc/self/mountinfo", _nfs_mounts),
     ("proc/self/mountstats", _nfs_records),
@@ -340,6 +341,7 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
         except (OSError, UserError) as error:
             bundle.left_out.append(LeftOut(reader.__name__, str(error)))
     bundle.notes.programs = dict(map(_shortened, bundle.notes.programs.items()))
+    _add_changelog(bundle, machine)
     _add_contents(machine, bundle)
     for port in _matching(machine, _PORT):
         _add_gids(bundle, machine.root, port)
@@ -403,6 +405,15 @@ def _of_other_service(services: set[str], name: str) -> bool:
         return False
     stem, at, _ = match["unit"].partition("@")
     return f"{stem}{at}.service" not in services
+
+
+def _add_changelog(bundle: Bundle, machine: Machine) -> None:
+    """Add what the changelog of the kernel's RPM package says about known faults."""
+    try:
+        if found := kernel_changelog.recorded_rpm(machine):
+            bundle.notes.programs[found[0]] = found[1]
+    except UserError as error:
+        bundle.left_out.append(LeftOut("rpm", str(error)))
 
 
 def _add_gids(bundle: Bundle, root: Path, port: str) -> None:

@@ -8,11 +8,11 @@ stable@vger.kernel.org) and the changelogs of Debian's packages, which list the 
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Literal, NamedTuple
 
-__all__ = ["FAULTS", "OLDEST", "Fault", "KernelVersion", "kernel_version", "may_have", "possible"]
+from nfsrdma_tools.host.kernel_release import KernelVersion
+
+__all__ = ["FAULTS", "OLDEST", "Fault", "is_fixed", "may_have", "possible"]
 
 OLDEST = (5, 14, 0)
 """The first release that the table is about: that of Red Hat 9, whose faults are those of 5.15."""
@@ -45,6 +45,12 @@ class Fault(NamedTuple):
     def fixes(self) -> str:
         """The releases with the fix, as text."""
         return ", ".join([*(f"{series}.{patch}" for series, patch in self.stable), self.fixed])
+
+    def fixed_in(self, number: tuple[int, int, int]) -> str:
+        """The stable release with the fix in the series of a release; empty if it has none."""
+        series = f"{number[0]}.{number[1]}"
+        patch = dict(self.stable).get(series)
+        return f"{series}.{patch}" if patch is not None else ""
 
 
 _STABLE = "lore.kernel.org, stable reviews of the releases named"
@@ -286,58 +292,6 @@ FAULTS = (
 """Ordered by the release with the fix."""
 
 
-class KernelVersion(NamedTuple):
-    """The running kernel: its release, and the upstream release that it is based on."""
-
-    release: str
-    """As uname -r prints it."""
-    number: tuple[int, int, int]
-    suffix: str
-    """The distribution's part of the release; empty for a release of kernel.org."""
-
-    @property
-    def text(self) -> str:
-        """The upstream release."""
-        return ".".join(map(str, self.number))
-
-
-_RELEASE = re.compile(r"(\d{1,3})\.(\d{1,3})(?:\.(\d{1,5}))?(.*)", re.DOTALL)
-
-
-def kernel_version(root: Path = Path("/")) -> KernelVersion:
-    """The running kernel.
-
-    Debian before 13 and Ubuntu put their own number into the release and leave the third part 0.
-    Debian has the upstream release in /proc/version, Ubuntu in /proc/version_signature.
-    """
-    release = _read(root / "proc/sys/kernel/osrelease").strip()
-    number, suffix = _parsed(release)
-    # the compiler's version comes first in /proc/version, and may be one of Debian, too
-    texts = (
-        *re.findall(r" #\d.* Debian (\d+\.\d+\.\d{1,5})-", _read(root / "proc/version"), re.ASCII),
-        *_read(root / "proc/version_signature").split()[-1:],
-    )
-    for text in texts:
-        upstream = _parsed(text)[0]
-        if upstream[:2] == number[:2]:
-            return KernelVersion(release, upstream, suffix)
-    return KernelVersion(release, number, suffix)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")[:4096]
-    except OSError:
-        return ""
-
-
-def _parsed(text: str) -> tuple[tuple[int, int, int], str]:
-    match = _RELEASE.fullmatch(text)
-    if not match:
-        return (0, 0, 0), text
-    return (int(match[1]), int(match[2]), int(match[3] or 0)), match[4]
-
-
 def may_have(number: tuple[int, int, int], fault: Fault) -> bool:
     """Whether the upstream release ``number`` has the fault."""
     series = number[:2]
@@ -347,7 +301,7 @@ def may_have(number: tuple[int, int, int], fault: Fault) -> bool:
     if name in fault.unverified:
         return False
     # a series that is not listed ended before the fix
-    return number[2] < dict(fault.stable).get(name, number[2] + 1)
+    return not _in_stable(number, fault)
 
 
 def _series(text: str) -> tuple[int, int]:
@@ -355,8 +309,37 @@ def _series(text: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
+# Ubuntu's 7.0.0-7-generic has 7.0-rc3
+_MAY_BE_EARLY = ("candidate", "series")
+
+
 def possible(kernel: KernelVersion) -> list[Fault]:
     """The faults that the kernel may have; none for one older than the table, or unknown."""
     if kernel.number < OLDEST:
         return []
-    return [fault for fault in FAULTS if may_have(kernel.number, fault)]
+    return [fault for fault in FAULTS if _is_possible(kernel, fault)]
+
+
+def _is_possible(kernel: KernelVersion, fault: Fault) -> bool:
+    series, fixed = kernel.number[:2], _series(fault.fixed)
+    if kernel.kind == "backports":
+        # the fault may have come with a feature of a later release, and the fix with any package
+        return series < fixed
+    if kernel.kind in _MAY_BE_EARLY and series == fixed:
+        return True
+    return may_have(kernel.number, fault)
+
+
+def is_fixed(kernel: KernelVersion, fault: Fault) -> bool:
+    """Whether the kernel's release of kernel.org is certain to have the fix of the fault."""
+    if kernel.kind == "unknown":
+        return False
+    series, fixed = kernel.number[:2], _series(fault.fixed)
+    if series == fixed:
+        return kernel.kind not in _MAY_BE_EARLY
+    return series > fixed or (kernel.certain and _in_stable(kernel.number, fault))
+
+
+def _in_stable(number: tuple[int, int, int], fault: Fault) -> bool:
+    first = dict(fault.stable).get(f"{number[0]}.{number[1]}")
+    return first is not None and number[2] >= first

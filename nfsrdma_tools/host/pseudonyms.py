@@ -31,6 +31,9 @@ _BARE_GUID = re.compile(r"(?:0x)?[0-9A-Fa-f]{16}")
 _ADDRESS = re.compile(
     r"\[?(?P<address>[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9A-Fa-f.:]{2,45})(?:%(?P<zone>[^\]/]+))?\]?(?P<rest>(?:/\d{1,3}|:\d{1,5})?)"
 )
+_KERNEL_FILE = re.compile(
+    r"config-|vmlinuz-|linux-(?:image|modules|headers)-(?:unsigned-)?|(?:proxmox|pve)-kernel-"
+)
 # what stands between the words of a command, a rule or a message
 _BETWEEN = re.compile(r"([\s,;=\"'(){}<>|&!`*]+)")
 _JOINED = re.compile(r"([/:.@+\[\]$]+)")
@@ -118,7 +121,10 @@ class Pseudonyms:
             at % 2
             or part in RELEASE_WORDS
             or re.fullmatch(r"\d{0,9}(?:rc\d)?", part)
-            or re.fullmatch(r"(?:el|fc|amzn|deb|bpo|pve|ubuntu|rt)\d{0,3}(?:u\d)?", part)
+            or re.fullmatch(r"(?:el|fc|deb|bpo|pve|ubuntu|rt)\d{0,3}(?:u\d|uek)?", part)
+            or re.fullmatch(
+                r"(?:amzn|azl|cm|oe)\d{0,4}(?:sp\d)?|rpt\d|kali\d|exp\d|\d{6}rc\d", part
+            )
         )
 
     def unit(self, name: str) -> str:
@@ -160,11 +166,10 @@ class Pseudonyms:
                 return prefix + self.device(part[len(prefix) :])
         if above in ("net", "infiniband", "vlan"):
             return self.device(part)
-        if part.startswith("config-") or (above == "modules" and not part.endswith(".conf")):
-            head, dash, release = (
-                part.rpartition("config-") if "config-" in part else ("", "", part)
-            )
-            return f"{head}{dash}{self.release(release)}"
+        match = _KERNEL_FILE.match(part)
+        if match or (above == "modules" and not part.endswith(".conf")):
+            head = match[0] if match else ""
+            return head + self.release(part.removeprefix(head))
         for suffix in (".d", ".wants", ".requires"):
             if part.endswith(suffix):
                 return self.unit(part.removesuffix(suffix)) + suffix

@@ -39,15 +39,16 @@ MODULES = _words(
 )
 RELEASE_WORDS = _words(
     """
-    64 64k aarch64 amd64 arm64 aws azure cloud debug default desktop el el10 el8 el9 fc40 gcp
-    generic gke hwe kvm longterm lowlatency lp150 lp155 lts mainline oracle ppc64le preempt pve
-    raspi rpi rt s390x server uek unsigned virtual x86 x86_64
+    64 64k Microsoft WSL2 aarch64 amd64 arch arch1 arm64 aws azure cloud debug default desktop el
+    el10 el8 el9 elrepo fc40 flatcar gcp generic gke gkeop hwe ibm kvm longterm lowlatency lp150
+    lp155 lts mainline microsoft nvidia oem oracle ppc64le preempt pve raspi rpi rpt rt s390x server
+    standard signed talos uek unsigned v8 virt virtual x86 x86_64
     """
 )
 _LAYOUT = _words(
     """
-    bdi bonding boot bridge btf class config counters debug dev device devices driver ecn enable etc
-    exports.d fs generator gid_attrs gids hw_counters infiniband init.d kernel kubernetes.io lib
+    bdi bonding boot bridge btf class config counters debug dev device devices doc driver ecn enable
+    etc exports.d fs generator gid_attrs gids hw_counters infiniband init.d kernel kubernetes.io lib
     lib64 local master modprobe.d module modules modules-load.d ndevs net nfs nfs.conf.d nfs_client
     nfsd nfsfs nfsmount.conf.d nfsrdma nfsrdma-server nvidia-fs parameters pci platform ports proc
     rc.d roce_np roce_rp rpc rules.d run sbin secrets security serviceaccount share subsystem sunrpc
@@ -57,29 +58,29 @@ _LAYOUT = _words(
 _FILES = _words(
     """
     . .. .containerenv .dockerenv Makefile active_slave address autofs.service board_id boot.local
-    bridge_id build callback_nr_threads callback_tcpport cap_mask commands.json config.gz container
-    default delay_retrans dev_id dev_port disable-splice-read dstaddr etab
-    excessive_buffer_overrun_errors exports flags fstab fw_ver hca_type hostname hosts ifindex
-    iflink implied_nak_seq_err initstate inter_copy_offload_enable io_cache_read io_cache_write
-    kernel-default limits link_downed link_error_recovery link_layer local-fs.target.wants
-    local_ack_timeout_err local_link_integrity_errors lockdown manifest.json max_bc_requests
-    max_block_size max_req_size max_requests max_session_cb_slots max_session_slots mode mount.nfs
-    mountinfo mountstats mtu multi-user.target multi-user.target.wants namespace netlink.json
-    network-online.target network-pre.target network.target nfs-client.target.wants nfs-common
-    nfs-ganesha.service nfs-kernel-server nfs-server.service nfs-server.service.d nfs-utils nfs.conf
-    nfs.conf.local nfs4_disable_idmapping nfs_bundle_git_version nfs_bundle_version nfsmount.conf
-    nfsrdma.conf node_guid node_type np_cnp_sent np_ecn_marked_roce_packets operstate os-release
-    osrelease out_of_seq_request out_of_sequence packet_seq_err phys_state pool_mode pool_threads
-    port_rcv_errors port_rcv_packets port_xmit_discards port_xmit_packets portlist rate rc.local
-    rcvd_pkts rcvd_rnr_err rcvd_seq_err rdma_max_inline_read rdma_max_inline_write
-    rdma_slot_table_entries read_ahead_kb recover_lost_locks remote-fs-pre.target.wants
-    remote-fs.target remote-fs.target.requires remote-fs.target.wants retry_exceeded_err
-    rnr_nak_retry_err rnr_naks_rcvd rp_cnp_handled rx_pkts rx_roce_discards self
-    send_implementation_id sent_pkts seq_err_naks_rcvd servers sig_enforce slaves speed srcaddr
-    srcversion state status symbol_error sysctl.conf taint tcp_max_slot_table_entries
-    tcp_slot_table_entries threads timers.target.wants to_retransmits totals tune.json tx_pkts type
-    udp_slot_table_entries vendor version version_signature versions vmlinux volumes xprt_info
-    xprt_state
+    bridge_id build callback_nr_threads callback_tcpport cap_mask changelog.Debian.gz changelog.gz
+    commands.json config.gz container default delay_retrans dev_id dev_port disable-splice-read
+    dstaddr etab excessive_buffer_overrun_errors exports flags fstab fw_ver hca_type hostname hosts
+    ifindex iflink implied_nak_seq_err initstate inter_copy_offload_enable io_cache_read
+    io_cache_write kernel-default limits link_downed link_error_recovery link_layer
+    local-fs.target.wants local_ack_timeout_err local_link_integrity_errors lockdown manifest.json
+    max_bc_requests max_block_size max_req_size max_requests max_session_cb_slots max_session_slots
+    mode mount.nfs mountinfo mountstats mtu multi-user.target multi-user.target.wants namespace
+    netlink.json network-online.target network-pre.target network.target nfs-client.target.wants
+    nfs-common nfs-ganesha.service nfs-kernel-server nfs-server.service nfs-server.service.d
+    nfs-utils nfs.conf nfs.conf.local nfs4_disable_idmapping nfs_bundle_git_version
+    nfs_bundle_version nfsmount.conf nfsrdma.conf node_guid node_type np_cnp_sent
+    np_ecn_marked_roce_packets operstate os-release osrelease out_of_seq_request out_of_sequence
+    packet_seq_err phys_state pool_mode pool_threads port_rcv_errors port_rcv_packets
+    port_xmit_discards port_xmit_packets portlist rate rc.local rcvd_pkts rcvd_rnr_err rcvd_seq_err
+    rdma_max_inline_read rdma_max_inline_write rdma_slot_table_entries read_ahead_kb
+    recover_lost_locks remote-fs-pre.target.wants remote-fs.target remote-fs.target.requires
+    remote-fs.target.wants retry_exceeded_err rnr_nak_retry_err rnr_naks_rcvd rp_cnp_handled rx_pkts
+    rx_roce_discards self send_implementation_id sent_pkts seq_err_naks_rcvd servers sig_enforce
+    slaves speed srcaddr srcversion state status symbol_error sysctl.conf taint
+    tcp_max_slot_table_entries tcp_slot_table_entries threads timers.target.wants to_retransmits
+    totals tune.json tx_pkts type udp_slot_table_entries vendor version version_signature versions
+    vmlinux vmlinuz volumes xprt_info xprt_state
     """
 )
 FILES = _FILES | _LAYOUT | MODULES | {"carrier"}

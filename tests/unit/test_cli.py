@@ -493,6 +493,8 @@ LOG = "[    1.000000] nfs: server störe7 not responding, timed out\n"
         ("explain", "LOG"),
         ("explain", "LOG", "--json"),
         ("explain", "--faults"),
+        ("explain", "--kernel"),
+        ("explain", "--has", "4836da219781", "--from", "6.12.1"),
         ("ping", "--help"),
     ],
 )

@@ -117,6 +117,12 @@ def test_the_last_line_comes_without_its_end(said: str) -> None:
     assert list(stream("printf", "%s", said, watch=lambda: None)) == said.splitlines()
 
 
+def test_a_line_without_an_end_comes_in_parts() -> None:
+    lines = stream("sh", "-c", "exec tr '\\0' x < /dev/zero", watch=lambda: None)
+    assert len(next(lines)) < 2 << 20
+    lines.close()  # type: ignore[attr-defined]
+
+
 def test_a_stream_that_is_left_kills_its_program(tmp_path: Path) -> None:
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(3600)"
     lines = stream(sys.executable, "-c", code, watch=lambda: None)

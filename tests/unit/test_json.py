@@ -87,6 +87,14 @@ def show_messages(patch: PATCH, _: Path) -> None:
     explain.explain(as_json=True)
 
 
+def show_kernel(_patch: PATCH, _: Path) -> None:
+    explain.explain(kernel=True, sources=["6.12.1"], as_json=True)
+
+
+def show_whether_it_has(_patch: PATCH, _: Path) -> None:
+    explain.explain(commit="4836da219781", sources=["6.12.1"], as_json=True)
+
+
 def show_mounts(patch: PATCH, _: Path) -> None:
     patch.setattr(mount_state, "states", lambda _: [filled(MountState)])
     mount.mounts(as_json=True)
@@ -227,6 +235,14 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
         show_messages,
         "messages(code count doubt example explained fault first last lines meaning name next_step "
         "numbers(meaning name number) process recovers severity source subject)",
+    ),
+    "explain --kernel": (
+        show_kernel,
+        "kernels(base by certain from kind possible_faults reason release source upstream)",
+    ),
+    "explain --has": (
+        show_whether_it_has,
+        "answers(from line release section source status text) commit cves subject",
     ),
     "mounts": (show_mounts, f"mounts({MOUNT_AND_MODULE})"),
     "mounts --require": (

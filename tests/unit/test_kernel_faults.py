@@ -10,16 +10,16 @@ import pytest
 
 from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import checks, kernel_faults
+from nfsrdma_tools.host import checks, kernel_release
 from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_faults import (
     FAULTS,
     Fault,
-    KernelVersion,
-    kernel_version,
+    is_fixed,
     may_have,
     possible,
 )
+from nfsrdma_tools.host.kernel_release import KernelVersion, kernel_named, kernel_of
 from nfsrdma_tools.host.machine import Machine
 
 BY_COMMIT = {fault.commit: fault for fault in FAULTS}
@@ -144,12 +144,14 @@ def test_a_kernel_older_than_the_table_has_none_listed() -> None:
 def test_the_upstream_release_of_a_kernel(
     release: str, files: dict[str, str], number: object, suffix: str, tmp_path: Path
 ) -> None:
-    kernel = kernel_version(host(tmp_path, release, **files))
+    kernel = kernel_of(Machine(host(tmp_path, release, **files)))
     assert (kernel.release, kernel.number, kernel.suffix) == (release, number, suffix)
 
 
 def test_a_tree_without_proc_has_no_release(tmp_path: Path) -> None:
-    assert kernel_version(tmp_path) == KernelVersion("", (0, 0, 0), "")
+    kernel = kernel_of(Machine(tmp_path))
+    assert (kernel.release, kernel.number, kernel.suffix) == ("", (0, 0, 0), "")
+    assert not kernel.certain
 
 
 # ---- the check of doctor
@@ -213,6 +215,70 @@ def test_doctor_looks_at_loaded_modules_only(
     assert {fault.part for fault in judged} == parts
 
 
+@pytest.mark.parametrize(
+    ("release", "status", "text", "expected"),
+    [
+        # fixed in a later release of the series: the distribution has it after its next update
+        ("6.12.105+deb13-amd64", "warning",
+         "2 known faults in Linux 6.12.105, unless Debian added the fixes; the newest: ",
+         "Linux 6.12.114 or later"),
+        ("6.12.105-106.156.amzn2023.x86_64", "warning", "unless Amazon Linux added", "6.12.114"),
+        # kernel.org's as it is
+        ("6.12.105-arch1-1", "warning", "2 known faults in Linux 6.12.105; the newest", "7.3"),
+        # no release of the series has the fix: nothing can be done
+        ("6.1.187-200.fc40.x86_64", "ok", "possible in Linux 6.1.187 by its version", ""),
+        # the number says nothing about fixes
+        ("5.14.0-570.el9.x86_64", "unknown", "possible by version", ""),
+        ("6.4.0-150600.23.47-default", "unknown", "possible by version", ""),
+        ("5.15.0-91-generic", "unknown", "possible by version; its number is that of the ABI", ""),
+        ("6.12.105-custom", "ok", "possible in Linux 6.12.105 by its version", ""),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_as_certain_as_the_release(
+    release: str, status: str, text: str, expected: str, tmp_path: Path
+) -> None:
+    root = host(tmp_path, release, modules=MODULES)
+    (found,) = checks.kernel.known_faults(Machine(root=root))
+    assert found.status == status, found
+    assert text in found.found
+    assert expected in found.expected
+
+
+@pytest.mark.parametrize(
+    ("said", "commit", "fixed"),
+    [
+        ("6.12.78", "7b6275c80a0c", True), ("6.12.77", "7b6275c80a0c", False),
+        ("6.12.78+deb13-amd64", "7b6275c80a0c", True),
+        # the series alone says that all of the earlier releases is in
+        ("6.4.0-150600.23.47-default", "a9c10b5b3b67", True),
+        ("6.4.0-150600.23.47-default", "895cedc17919", False),
+        ("5.14.0-570.el9.x86_64", "a9c10b5b3b67", False),
+        ("6.1.0-37-amd64", "773f91b2cf3f", True), ("6.1.0-37-amd64", "acd9f2dd23c6", False),
+        # a release candidate has all of the release before, and not for certain of its own
+        ("7.0.0-rc3", "d1bea0ce35b6", True), ("7.0.0-rc3", "7b6275c80a0c", False),
+        # so may be a kernel whose name has the series only: Ubuntu-7.0.0-7.7 is based on 7.0-rc3
+        ("7.0.0-7-generic", "d1bea0ce35b6", True), ("7.0.0-7-generic", "7b6275c80a0c", False),
+        ("7.0.0-1-pve", "7b6275c80a0c", False), ("7.0.2-7-pve", "7b6275c80a0c", True),
+        ("6.12.0-55.9.1.el10_0.x86_64", "acd9f2dd23c6", True),
+        # who built it may have taken the fix out
+        ("6.12.118-custom", "7b6275c80a0c", False), ("no release", "7b6275c80a0c", False),
+    ],
+)  # fmt: skip
+def test_a_fix_is_certain_only_by_a_release_that_is(said: str, commit: str, fixed: bool) -> None:
+    kernel = kernel_named(said) if said[0].isdigit() else KernelVersion(said, (0, 0, 0), said)
+    assert is_fixed(kernel, BY_COMMIT[commit]) is fixed
+
+
+def test_a_kernel_with_backports_may_have_faults_of_later_releases() -> None:
+    # svcrdma of 6.11 is in 5.14.0-570.el9, with its faults
+    late = BY_COMMIT["750037aa0a9f"]
+    assert late not in possible(kernel_named("5.15.40"))
+    assert late in possible(kernel_named("5.14.0-570.el9.x86_64"))
+    # and a candidate those that its own release ends
+    assert BY_COMMIT["7b6275c80a0c"] in possible(kernel_named("7.0.0-rc3"))
+    assert BY_COMMIT["7b6275c80a0c"] not in possible(kernel_named("7.0.0"))
+
+
 def test_a_distribution_s_backports_are_unknown(tmp_path: Path) -> None:
     root = host(tmp_path, "5.14.0-570.el9.x86_64", modules=MODULES)
     (found,) = checks.kernel.known_faults(Machine(root=root))
@@ -230,8 +296,8 @@ def test_a_strange_release_is_unknown() -> None:
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    running = KernelVersion("6.12.112+deb13", (6, 12, 112), "+deb13")
-    monkeypatch.setattr(kernel_faults, "kernel_version", lambda: running)
+    running = kernel_named("6.12.112+deb13-amd64")
+    monkeypatch.setattr(kernel_release, "kernel_of", lambda _machine: running)
 
 
 @pytest.mark.usefixtures("kernel")
@@ -241,8 +307,7 @@ def test_the_command_lists_the_faults(capsys: pytest.CaptureFixture[str]) -> Non
         "see CVE-2026-89528 (commit 0ca487abb3bd)",
         "    seen: a client that breaks the protocol can crash the server",
         "    fixed: 6.12.114, 6.18.51, 7.2.4, 7.3",
-        "1 known fault is possible in Linux 6.12.112, unless the distribution has backported"
-        " the fixes",
+        "1 known fault is possible in Linux 6.12.112, unless the distribution has added the fixes",
     ]
 
 
@@ -251,7 +316,7 @@ def test_the_list_as_json_has_these_fields(capsys: pytest.CaptureFixture[str]) -
     command.explain(faults=True, as_json=True)
     assert json.loads(capsys.readouterr().out) == {
         "schema_version": 1,
-        "release": "6.12.112+deb13",
+        "release": "6.12.112+deb13-amd64",
         "version": "6.12.112",
         "faults": [
             {

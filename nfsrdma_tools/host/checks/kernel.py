@@ -10,10 +10,11 @@ from pathlib import Path
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_faults, kernel_modules, packages, transports
 from nfsrdma_tools.host.checks.finding import Finding, Status, carry_out
-from nfsrdma_tools.host.kernel_faults import Fault, KernelVersion
+from nfsrdma_tools.host.kernel_faults import Fault
 from nfsrdma_tools.host.kernel_log.explain import Explanation, read_log
 from nfsrdma_tools.host.kernel_log.sources import kernel_ring
 from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.kernel_release import KernelVersion, kernel_of
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.transports import CONF, KERNELS, Circumstances, Origin, client_owners, owner
@@ -408,7 +409,7 @@ def known_faults(machine: Machine) -> Iterator[Finding]:
     """The kernel's release has no known fault of NFS over RDMA in a module that is loaded."""
     machine.require("proc/modules")
     loaded = set(kernel_modules.loaded(machine.path("proc")))
-    kernel = kernel_faults.kernel_version(machine.root)
+    kernel = kernel_of(machine)
     if (0, 0, 0) < kernel.number < kernel_faults.OLDEST and KERNELS in loaded:
         text = f"{kernel.release} is older than the table of faults, which begins with Linux 5.15"
         yield Finding(_FAULTS, "unknown", text)
@@ -420,10 +421,10 @@ def known_faults(machine: Machine) -> Iterator[Finding]:
 def judge_known_faults(kernel: KernelVersion, found: list[Fault]) -> Iterator[Finding]:
     """Judge the faults that a kernel may have, in one line.
 
-    A release such as 5.14.0-570.el9 does not tell which fixes the distribution has backported:
-    its faults are unknown.  Debian's and Ubuntu's name the stable release that they are based on,
-    and may have more fixes.  A release of kernel.org has the faults; a log tells whether it met one
-    (``judge_log``).
+    A release of kernel.org has the faults; a log tells whether it met one (``judge_log``).  A
+    distribution that follows the stable releases lacks the fixes of the later ones, unless it added
+    them: that is a warning if a later release of the same series has a fix.  Of other kernels the
+    faults are possible by their version, and unknown if the version tells nothing about fixes.
     """
     if kernel.number == (0, 0, 0):
         raise UserError(f"{kernel.release} is no release of Linux")
@@ -432,13 +433,19 @@ def judge_known_faults(kernel: KernelVersion, found: list[Fault]) -> Iterator[Fi
         return
     count = f"{len(found)} known fault{'s' * (len(found) > 1)}"
     remedy = "nfsrdma explain --faults"
-    if kernel.suffix and kernel.number[2] == 0:
-        text = f"{kernel.release}: the distribution decides which fixes it has"
+    # the newest fixes come last
+    newest = found[-1]
+    mended = [fault for fault in found if fault.fixed_in(kernel.number)]
+    if kernel.kind == "release":
+        text = f"{count} in Linux {kernel.text}; the newest: {newest.seen}"
+        yield Finding(_FAULTS, "warning", text, f"Linux {newest.fixes} or later", remedy)
+    elif kernel.kind == "stable" and mended:
+        text = f"{count} in Linux {kernel.text}, unless {kernel.by} added the fixes; the newest: "
+        expected = f"Linux {mended[-1].fixed_in(kernel.number)} or later"
+        yield Finding(_FAULTS, "warning", text + newest.seen, expected, remedy)
+    elif kernel.kind == "backports" or kernel.number[2] == 0:
+        text = f"{kernel.release}: {count} possible by version; {kernel.reason}"
         yield Finding(_FAULTS, "unknown", text, f"fixes of {count}", remedy)
-    elif kernel.suffix:
+    else:
         text = f"{count} possible in Linux {kernel.text} by its version, see the kernel log"
         yield Finding(_FAULTS, "ok", text, "", remedy)
-    else:
-        # the newest fixes come last
-        text = f"{count} in Linux {kernel.text}; the newest: {found[-1].seen}"
-        yield Finding(_FAULTS, "warning", text, f"Linux {found[-1].fixes} or later", remedy)

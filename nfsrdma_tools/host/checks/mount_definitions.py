@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from nfsrdma_tools.host import kernel_faults
 from nfsrdma_tools.host.checks import nfs_mounts, rdma_links
 from nfsrdma_tools.host.checks.finding import Finding, Status
+from nfsrdma_tools.host.kernel_release import kernel_of
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import definitions, fstab, mountinfo, mounts, sharing, units
 from nfsrdma_tools.host.nfs.definitions import Definition
@@ -391,7 +391,7 @@ def _fewer_connections(machine: Machine, nconnect: int, entry: Entry, nfs: _Clie
     number = mounts.number(entry.options, "nconnect", 1)
     found = f"nconnect: {number} connection{'s' if number > 1 else ''}"
     others = nfs.others(entry)
-    kernel = kernel_faults.kernel_version(machine.root)
+    kernel = kernel_of(machine)
     if others:
         found += f", shared with {_shown_list(others)}: the first mount of a server decides"
         shared = _quoted(*others[:_SHOWN], entry.directory)
