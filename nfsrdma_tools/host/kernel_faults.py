@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from nfsrdma_tools import files
+
 __all__ = ["FAULTS", "OLDEST", "Fault", "KernelVersion", "kernel_version", "may_have", "possible"]
 
 OLDEST = (5, 14, 0)
@@ -327,7 +329,8 @@ def kernel_version(root: Path = Path("/")) -> KernelVersion:
 def _read(path: Path) -> str:
     try:
         return path.read_text(errors="replace")[:4096]
-    except OSError:
+    except OSError as error:
+        files.note_unread(error)
         return ""
 
 

@@ -72,6 +72,7 @@ def _judge_other(other: OtherServer | None) -> Finding:
     if other.program:
         remedy = "whether it uses RDMA: rdma resource show cm_id, and its own configuration"
         return Finding(_PORTLIST, "ok", text, remedy=remedy)
+    text += "; neither its process nor an active unit of it (systemctl show) is known"
     remedy = f"see which, as root: ss -ltnp 'sport = :{other.ports[0]}'"
     return Finding(_PORTLIST, "unknown", text, remedy=remedy)
 
