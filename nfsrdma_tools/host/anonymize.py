@@ -166,6 +166,8 @@ class _Anonymizer:
     def _fact(self, name: str, value: str) -> str:
         if name == "module build":
             return self._module_path(value)
+        if name == other_servers.RDMA_FACT:
+            return value if not value or other_servers.known_fact(value) else self._p.unknown(value)
         known = ("runs", "missing", *other_servers.PROGRAMS)
         return value if not value or value in known else self._p.unknown(value)
 
