@@ -17,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools import files
+from nfsrdma_tools.command import Result
 from nfsrdma_tools.host import recorded
-from nfsrdma_tools.host.checks import Finding, examine
+from nfsrdma_tools.host.checks import Finding, examine, firewall, kernel
 from nfsrdma_tools.host.machine import Machine, Recording
 
 FIELD = Path(__file__).parents[1] / "field"
@@ -155,3 +157,49 @@ def test_an_essential_file_that_was_not_recorded_is_named(case: str) -> None:
             aside.rename(path)
             assert not silent(before, after, f"/{name} was not recorded"), name
             assert not invented(before, after, f"/{name}"), name
+
+
+def test_a_server_without_a_route_is_an_error_beside_ports_that_are_down(tmp_path: Path) -> None:
+    argv = ("ip", "-j", "route", "get", "192.0.2.9")
+    said = "RTNETLINK answers: Network is unreachable\n"
+    recording = Recording({argv: Result(argv, "", said, 2)}, links=[])
+    found = {one.name: one for one in examine(Machine(tmp_path, "192.0.2.9", recording))}
+    assert found["route to 192.0.2.9"].status == "error"
+
+
+def test_a_kernel_older_than_the_table_of_faults_is_not_called_free_of_them(tmp_path: Path) -> None:
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/osrelease").write_text("4.18.0\n")
+    modules = tmp_path / "proc/modules"
+    for lines, status in (("siw 1 0 - Live 0x0\n", "unknown"), ("ext4 1 0 - Live 0x0\n", "ok")):
+        modules.write_text(lines)
+        (found,) = kernel.known_faults(Machine(tmp_path))
+        assert found.status == status
+
+
+def test_an_unreadable_list_of_listeners_needs_what_any_server_needs(tmp_path: Path) -> None:
+    rules = "table inet f {\n chain c {\n  type filter hook input priority 0; policy drop;\n }\n}\n"
+    argv = ("nft", "list", "ruleset")
+    recording = Recording({argv: Result(argv, rules, "", 0)}, links=[])
+    machine = Machine(tmp_path, recording=recording)
+    nfsd = tmp_path / "proc/fs/nfsd"
+    nfsd.mkdir(parents=True)
+    (tmp_path / "proc/modules").write_text("nf_tables 1 0 - Live 0x0\n")
+    (nfsd / "portlist").write_text("")
+    assert [one.status for one in firewall.firewall(machine)] == ["ok"]
+    with READS.of(machine.root, "proc/fs/nfsd/portlist"):
+        assert [one.status for one in firewall.firewall(machine)] == ["warning"]
+
+
+def test_a_folder_that_cannot_be_listed_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "a.d").mkdir()
+    (tmp_path / "a.d/b.conf").write_text("x")
+    (tmp_path / "file.d").write_text("")
+    wanted = [tmp_path / "a.d/b.conf"]
+    with files.unread() as unread, READS.of(tmp_path):
+        assert files.matching(tmp_path, "*.d/*.conf") == wanted
+        assert files.matching(tmp_path / "none", "*") == []
+    assert not unread
+    with files.unread() as unread, READS.of(tmp_path, "a.d"):
+        assert files.matching(tmp_path, "*.d/*.conf") == []
+    assert unread == {tmp_path / "a.d": "Permission denied"}
