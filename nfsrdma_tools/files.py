@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fnmatch
 import glob
 import os
 import re
 import stat
 import tempfile
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -24,6 +26,8 @@ __all__ = [
     "FileChange",
     "lib_dir",
     "make_state_dir",
+    "matching",
+    "note_unread",
     "opened_regular",
     "raw",
     "read",
@@ -32,6 +36,7 @@ __all__ = [
     "remove_drafts",
     "state_dir",
     "unescape",
+    "unread",
     "write_atomically",
     "write_fresh",
 ]
@@ -83,8 +88,47 @@ def readable(path: Path | str) -> str:
     """The same, and "" also for an unreadable file: files of the kernel come and go."""
     try:
         return read(path)
-    except OSError:
+    except OSError as error:
+        note_unread(error)
         return ""
+
+
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """The paths below a folder that match, sorted; unlike glob(), it notes an unreadable folder."""
+    first, _, rest = pattern.partition("/")
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208 -- names
+    except OSError as error:
+        note_unread(error)
+        return []
+    found = [folder / name for name in names if fnmatch.fnmatchcase(name, first)]
+    return [path for one in found for path in matching(one, rest)] if rest else found
+
+
+_UNREADABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.EISDIR, errno.ELOOP)
+"""Errors of what exists; drivers refuse an attribute without a value by others, such as EINVAL."""
+_unread: ContextVar[dict[Path, str] | None] = ContextVar("unread", default=None)
+
+
+@contextlib.contextmanager
+def unread() -> Iterator[dict[Path, str]]:
+    """Note the files and folders that readers take for empty ones because they cannot read them.
+
+    The value has the reason by path.
+    """
+    noted: dict[Path, str] = {}
+    token = _unread.set(noted)
+    try:
+        yield noted
+    finally:
+        _unread.reset(token)
+
+
+def note_unread(error: OSError) -> None:
+    """Note the file of an error that a reader does not raise; without effect if it is missing."""
+    noted = _unread.get()
+    if noted is not None and error.errno in _UNREADABLE and error.filename:
+        noted.setdefault(Path(os.fsdecode(error.filename)), os.strerror(error.errno))
 
 
 @contextlib.contextmanager

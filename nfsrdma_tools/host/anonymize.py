@@ -171,6 +171,8 @@ class _Anonymizer:
         if name == CONTEXTS:
             rows = (line.rpartition(" ") for line in value.splitlines())
             return "\n".join(f"{self._p.device(one)} {int(count)}" for one, _, count in rows)
+        if name == other_servers.RDMA_FACT:
+            return value if not value or other_servers.known_fact(value) else self._p.unknown(value)
         known = ("runs", "missing", boot_files.READ, *other_servers.PROGRAMS)
         return value if not value or value in known else self._p.unknown(value)
 

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from nfsrdma_tools import files
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import CommandError, MismatchError, UserError
 from nfsrdma_tools.host.machine import LIVE, Machine
@@ -134,7 +135,8 @@ def version(name: str, sys: Path = Path("/sys")) -> str:
 def _attribute(name: str, what: str, sys: Path) -> str:
     try:
         return (sys / "module" / _key(name) / what).read_text().strip()
-    except OSError:
+    except OSError as error:
+        files.note_unread(error)
         return ""
 
 

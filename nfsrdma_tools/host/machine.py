@@ -132,7 +132,10 @@ class Machine:
         """The same, and "" if the file is missing or cannot be read."""
         try:
             return self.read(name)
-        except (OSError, ValueError):
+        except ValueError:
+            return ""
+        except OSError as error:
+            files.note_unread(error)
             return ""
 
     def has(self, name: str) -> bool:
@@ -145,6 +148,10 @@ class Machine:
         incomplete = self.recording is not None and not self.recording.complete
         if incomplete and not self.path(name).exists():
             raise NotRecordedError(f"/{name} was not recorded")
+
+    def require_readable(self, name: str) -> None:
+        """Raise OSError if a file exists and this user may not read it."""
+        files.read(self.path(name))
 
     def has_optional(self, name: str) -> bool:
         """The same for a file that proves nothing if a recording made by hand lacks it.
@@ -166,8 +173,11 @@ class Machine:
         return f"{what}{error.strerror or error}"
 
     def _name_of(self, error: OSError) -> Path:
-        name = Path(str(error.filename))
-        return "/" / name.relative_to(self.root) if name.is_relative_to(self.root) else name
+        return self.name_of(Path(str(error.filename)))
+
+    def name_of(self, path: Path) -> Path:
+        """The name that a file below the root has on that host."""
+        return "/" / path.relative_to(self.root) if path.is_relative_to(self.root) else path
 
     @property
     def release(self) -> str:

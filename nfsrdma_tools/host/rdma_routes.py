@@ -153,7 +153,7 @@ def route_to(machine: Machine, address: str, zone: str = "") -> Route:
 def _device_of_zone(machine: Machine, zone: str) -> str:
     if not zone.isdigit():
         return zone
-    for path in sorted(machine.path("sys/class/net").glob("*/ifindex")):
+    for path in files.matching(machine.path("sys/class/net"), "*/ifindex"):
         if files.readable(path).strip() == zone:
             return path.parent.name
     raise UserError(f"no network device has the number {zone} of the zone")
@@ -422,7 +422,8 @@ def _gids(machine: Machine, link: Link, route: Route) -> _Gids | None:
                 types.add(files.readable(f"{port}/gid_attrs/types/{number}").strip())
             if _ROCE_V2 in types:
                 break
-    except OSError:
+    except OSError as error:
+        files.note_unread(error)
         return None
     return _Gids(types, of_device)
 

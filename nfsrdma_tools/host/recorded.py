@@ -71,6 +71,7 @@ _PROGRAMS = {
 """Names of pasted outputs, and the programs whose output they are."""
 _NUMBERS = ("index", "port", "ports")
 _ERROR_PARTS = 2
+_VERSION = re.compile(rb"Linux version (\S{1,64}) ")
 _MODINFO = re.compile(r"modinfo-([A-Za-z0-9_-]{1,55})")
 _RULE = re.compile(r"(?:(etc|run|usr-local-lib|usr-lib|lib)-udev-)?([\w.+-]{1,200}\.rules)")
 # "[root@node ~]# cat /etc/fstab" above what it prints, and the next prompt below
@@ -452,6 +453,18 @@ def _add_pasted(folder: Path, recording: Recording) -> None:
             recording.links = links if links or not text.strip() else None
         for result in _pasted_outputs(name, text):
             recording.programs.setdefault(result.argv, result)
+    _add_release(folder)
+
+
+def _add_release(folder: Path) -> None:
+    """Add the kernel's release from /proc/version, which people paste in place of uname -r."""
+    release, version = folder / PASTED["osrelease"], folder / PASTED["version"]
+    if release.exists() or not version.is_file():
+        return
+    if match := _VERSION.match(version.read_bytes()[:_FEW]):
+        with contextlib.suppress(OSError):
+            release.parent.mkdir(parents=True, exist_ok=True)
+            release.write_bytes(match[1] + b"\n")
 
 
 def _as_printed(data: bytes) -> bytes:

@@ -32,6 +32,7 @@ __all__ = [
     "CONF",
     "KERNELS",
     "KERNELS_ALIAS",
+    "NVFS_MODULES",
     "TRANSPORT_MODULES",
     "Circumstances",
     "Kind",
@@ -147,7 +148,7 @@ Kind = Literal["kernel", "rdma stack", "nfs stack", "dkms", "dummy", "other"]
 _STACK = {"ib_core", "rdma_cm", "sunrpc", "mlx_compat", KERNELS, "xprtrdma", "svcrdma"}
 """The modules whose refusal by the kernel keeps rpcrdma from loading."""
 _NFS_STACK = re.compile(r"/(\w{1,32})/bundle/net/sunrpc/")
-_NVFS_MODULES = "proc/driver/nvidia-fs/modules"
+NVFS_MODULES = "proc/driver/nvidia-fs/modules"
 _BUNDLE = "sys/module/sunrpc/parameters/nfs_bundle_version"
 
 
@@ -289,9 +290,9 @@ def gpudirect_modules(machine: Machine = LIVE) -> list[str] | None:
 
     Each line is ``NAME: VERSION`` (nvfs_modules_show in nvfs-mod.c).
     """
-    if not machine.path(_NVFS_MODULES).exists():
+    if not machine.path(NVFS_MODULES).exists():
         return None
-    lines = machine.text(_NVFS_MODULES).splitlines()
+    lines = machine.text(NVFS_MODULES).splitlines()
     return [name for line in lines if (name := line.partition(":")[0].strip())]
 
 

@@ -229,3 +229,59 @@ def test_an_export_by_hand_survives_enable_and_disable(solo: Lab) -> None:
     assert rows == [rows[0]] * 4
     assert restarted
     assert not left
+
+
+BESIDE = (
+    SNAPSHOT
+    + r"""
+TCP = '''
+import socket, sys
+held = socket.create_server(("", 2049))
+print(flush=True)
+sys.stdin.read()
+'''
+RDMA = '''
+import ctypes, socket, sys
+cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
+cm.rdma_create_event_channel.restype = ctypes.c_void_p
+channel, held = ctypes.c_void_p(cm.rdma_create_event_channel()), ctypes.c_void_p()
+# RDMA_PS_TCP
+assert cm.rdma_create_id(channel, ctypes.byref(held), None, 0x106) == 0
+address = socket.AF_INET.to_bytes(2, "little") + (20049).to_bytes(2, "big") + bytes(12)
+assert cm.rdma_bind_addr(held, address) == 0, ctypes.get_errno()
+assert cm.rdma_listen(held, 1) == 0, ctypes.get_errno()
+print(flush=True)
+sys.stdin.read()
+'''
+
+def beside(program):
+    words = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen((sys.executable, "-c", program), **words) as held:
+        held.stdout.readline()
+        why = refused("/srv/plain", "client")
+        status = json.loads(said("nfsrdma", "server", "status", "--json"))
+        held.stdin.close()
+    same(stopped)
+    return why, status["other"]
+
+begin = snapshot()
+try:
+    sh("systemctl stop nfs-server; mkdir /srv/plain")
+    stopped = snapshot()
+    found = [beside(program) for program in (TCP, RDMA)]
+    enable("/srv/plain", "client")
+    serving.disable("/srv/plain")
+    same(stopped)
+finally:
+    sh("rmdir /srv/plain; systemctl restart nfs-server")
+print(json.dumps(found))
+"""
+)
+
+
+def test_nfsd_is_not_enabled_beside_another_server(solo: Lab) -> None:
+    said = solo.run("server", "python3", "-", stdin=BESIDE.encode(), timeout=300).stdout
+    for (why, other), port in zip(json.loads(said), ("TCP 2049", "RDMA 20049"), strict=True):
+        expected = f"python3 listens on {port}: the kernel's server cannot"
+        assert why == f"{expected} (stop that server first)"
+        assert other["program"] == "python3"

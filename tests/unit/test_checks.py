@@ -105,7 +105,7 @@ def test_a_kernel_without_any_configuration_is_unknown(machine: Machine) -> None
     ("users", "status", "words"),
     [
         ("rpcrdma,", "ok", "rpcrdma"),
-        ("-", "warning", "no transport module"),
+        ("-", "unknown", "no output of modinfo"),
         ("rpcrdma,nfsrdma,", "warning", "nfsrdma, rpcrdma"),
     ],
 )
@@ -260,7 +260,7 @@ IB, IWARP = "InfiniBand (0)", "iWARP (1)"
         ("", {"node_type": "4: RNIC"}, 1500, None, None),
         ("", {}, 2044, (IB, 4096, 2048, "InfiniBand"), None),
         ("", {"node_type": "1: CA", "ports/1/link_layer": "InfiniBand"}, 2044, None, None),
-        ("", {}, 1500, None, None),
+        ("", {}, 1500, None, ("unknown", "neither sysfs nor ibv_devinfo tells whether roce1/1 is")),
         ("ib", {}, 2044, (IB, 4096, 2048, "InfiniBand"), None),
         ("iw", {}, 1500, (IWARP, 4096, 1024, "Ethernet"), None),
     ],

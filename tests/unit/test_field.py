@@ -11,6 +11,7 @@ import json
 import lzma
 import os
 import re
+import shutil
 import sys
 import tarfile
 import zlib
@@ -32,8 +33,8 @@ from nfsrdma_tools.host.rdma.ports import Device, Link
 FIELD = Path(__file__).parents[1] / "field"
 CASES = sorted(path.name for path in FIELD.iterdir() if path.is_dir())
 KEYS = {
-    "about", "server", "errors", "warnings", "findings", "absent", "mounts", "server_status",
-    "after_reboot",
+    "about", "well", "server", "errors", "warnings", "findings", "absent", "mounts",
+    "server_status", "after_reboot",
 }  # fmt: skip
 
 
@@ -111,6 +112,53 @@ def test_without_the_fact_that_files_were_read_none_is_missing(case: str) -> Non
             assert "no unit" not in found.found or found.status == "unknown" or by_unit, found
             if found.status == "warning":
                 assert known[found.name].status == "warning"
+
+
+def is_well(case: str) -> bool:
+    return bool(expected_of(case).get("well"))
+
+
+@pytest.mark.parametrize("case", [*filter(is_well, CASES)])
+def test_a_host_with_nothing_wrong_has_no_warning(case: str) -> None:
+    expected = expected_of(case)
+    with recorded.opened(FIELD / case, expected.get("server", "")) as machine:
+        findings = examine(machine)
+    assert names(findings, "error") + names(findings, "warning") == []
+    # one line for all that a check does not judge, beside the histories of several servers
+    silent = [one.name for one in findings if "not judged" in one.found]
+    assert len(silent) == len(set(silent)) <= 3, silent
+
+
+@pytest.mark.parametrize("dropped", ["", "sysfs", "ip-link.txt"])
+def test_the_mtu_has_two_sources(dropped: str, tmp_path: Path) -> None:
+    shutil.copytree(FIELD / "pasted-roce-mtu", tmp_path, dirs_exist_ok=True)
+    before = findings_of(tmp_path, "mtu .*")
+    assert before
+    for name in re.findall(r"\d+: (\w+): .* mtu (\d+)", (tmp_path / "ip-link.txt").read_text()):
+        folder = tmp_path / "sys/class/net" / name[0]
+        folder.mkdir(parents=True)
+        (folder / "mtu").write_text(f"{name[1]}\n")
+    assert findings_of(tmp_path, "mtu .*") == before
+    if dropped == "sysfs":
+        shutil.rmtree(tmp_path / "sys")
+    elif dropped:
+        (tmp_path / dropped).unlink()
+    assert findings_of(tmp_path, "mtu .*") == before
+
+
+def test_the_release_has_two_sources(tmp_path: Path) -> None:
+    shutil.copytree(FIELD / "debian12-no-card", tmp_path, dirs_exist_ok=True)
+    before = findings_of(tmp_path, ".*")
+    (release,) = tmp_path.rglob("osrelease")
+    kernel = release.read_text().strip()
+    assert kernel in (tmp_path / "proc/version").read_text()
+    release.unlink()
+    assert findings_of(tmp_path, ".*") == before
+
+
+def findings_of(folder: Path, pattern: str) -> list[Finding]:
+    with recorded.opened(folder) as machine:
+        return [one for one in examine(machine) if re.fullmatch(pattern, one.name)]
 
 
 def archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:

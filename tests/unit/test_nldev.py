@@ -21,6 +21,7 @@ from nfsrdma_tools.host.rdma.nldev import (
     to_device,
     to_driver,
     to_link,
+    to_listeners,
     to_resources,
 )
 from nfsrdma_tools.host.rdma.ports import NETLINK_RDMA, NoRdmaError
@@ -68,6 +69,29 @@ def test_resources_are_counted_as_rdma_counts_them() -> None:
         assert answer.get_attr("DEV_INDEX") == theirs.pop("ifindex")
         assert to_resources(answer) == theirs
         assert to_resources(answer)["cm_id"] == 3
+
+
+def cm_id(state: int, port: int, *attributes: tuple[str, object]) -> tuple[str, object]:
+    """A nested RES_CM_ID_ENTRY in the form of fill_res_cm_id_entry(): state, address, owner."""
+    address = (2).to_bytes(2, sys.byteorder) + port.to_bytes(2, "big") + bytes(124)
+    attrs = [("RES_STATE", state), ("RES_SRC_ADDR", address), *attributes]
+    return ("RES_CM_ID_ENTRY", {"attrs": attrs})
+
+
+def test_processes_that_listen_by_rdma_cm() -> None:
+    rows = (
+        cm_id(8, 20049, ("RES_PID", 4242)),
+        cm_id(8, 20049, ("RES_KERN_NAME", "rpcrdma")),
+        cm_id(5, 20049, ("RES_PID", 4243)),
+        # of another PID namespace
+        cm_id(8, 2049),
+    )
+    request = Message.of(DEV_INDEX=1, RES_CM_ID={"attrs": list(rows)})
+    request.encode()
+    answer = Message(bytes(request.data))
+    answer.decode()
+    assert to_listeners(answer) == [(20049, 4242), (2049, 0)]
+    assert message_type(Command.RES_CM_ID_GET) == (5 << 10 | 11)
 
 
 def test_statistics_are_read_as_rdma_reads_them() -> None:

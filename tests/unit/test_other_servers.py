@@ -5,12 +5,15 @@ import os
 import socket
 from pathlib import Path
 
+import pytest
+
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import bundle as bundles
 from nfsrdma_tools.host import recorded
 from nfsrdma_tools.host.anonymize import anonymized
 from nfsrdma_tools.host.checks import nfs_server
-from nfsrdma_tools.host.machine import Machine
-from nfsrdma_tools.host.nfsd import other_servers
+from nfsrdma_tools.host.machine import Machine, Recording
+from nfsrdma_tools.host.nfsd import other_servers, serving
 from nfsrdma_tools.host.nfsd.other_servers import other_server
 
 ESTABLISHED = "   2: 076433C6:0801 086433C6:0301 01 0:0 0:0 0 0 0 4711 1\n"
@@ -59,3 +62,39 @@ def test_a_connection_to_a_server_elsewhere_is_no_server(tmp_path: Path) -> None
     (tmp_path / "proc/net/tcp").write_text(ESTABLISHED)
     (found,) = nfs_server.listeners(Machine(tmp_path))
     assert found.found == "no NFS server runs here"
+
+
+def test_a_server_over_rdma_alone_is_named(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/os-release").write_text("ID=debian\n")
+    bundle = bundles.collect(root=tmp_path)
+    for value, program in (("20049 ganesha.nfsd", "ganesha.nfsd"), ("20049 acme-nfsd", "")):
+        bundle.notes.facts[other_servers.RDMA_FACT] = value
+        file = tmp_path / "bundle"
+        file.write_bytes(anonymized(bundle).archive())
+        with recorded.opened(file) as machine:
+            found = other_server(machine)
+        assert (found.program if found else "") == program
+    assert b"acme" not in repr(anonymized(bundle)).encode()
+    bundle.notes.facts[other_servers.RDMA_FACT] = "20049 acme nfsd"
+    file.write_bytes(bundle.archive())
+    with recorded.opened(file) as machine:
+        assert str(other_server(machine)) == "acme nfsd listens on RDMA 20049"
+
+
+def test_nfsd_is_not_enabled_beside_a_process_that_has_its_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The socket is a real one, of a port that any user may have; /proc/net/tcp is this host's."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        monkeypatch.setattr(other_servers, "_SERVED", (port,))
+        (tmp_path / "proc").symlink_to("/proc")
+        machine = Machine(tmp_path, notes=Recording())
+        monkeypatch.setattr(serving, "is_installed", lambda _program: True)
+        monkeypatch.setattr(type(machine), "live", property(lambda _self: True))
+        with pytest.raises(UserError) as error:
+            serving._require_server(machine)
+    name = Path("/proc/self/comm").read_text().strip()
+    assert error.value.message == f"{name} listens on TCP {port}: the kernel's server cannot"
+    assert error.value.hint == "stop that server first"

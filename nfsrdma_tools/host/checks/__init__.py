@@ -6,8 +6,10 @@ A check is a small function of a Machine that yields findings, each with a remed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from nfsrdma_tools import files
+from nfsrdma_tools.errors import one_line
 from nfsrdma_tools.host.checks import (
     firewall,
     kernel,
@@ -52,6 +54,8 @@ CHECKS: dict[str, Check] = {
     "known faults": kernel.known_faults,
 }
 """In output order."""
+_MOST_SHOWN = 4
+_AS_ROOT = "run this as root; if that changes nothing, see their owner and mode"
 
 
 AFTER_REBOOT: dict[str, Check] = {
@@ -73,4 +77,35 @@ AFTER_REBOOT: dict[str, Check] = {
 def examine(machine: Machine, which: Mapping[str, Check] = CHECKS) -> list[Finding]:
     """Run all checks; their failures become findings, not exceptions."""
     machine = machine.once()
-    return [found for name, check in which.items() for found in carry_out(name, check, machine)]
+    found: list[Finding] = []
+    without: dict[str, list[str]] = {}
+    for name, check in which.items():
+        with files.unread() as unread:
+            judged = carry_out(name, check, machine)
+        lacks = [f"{machine.name_of(path)} ({reason})" for path, reason in unread.items()]
+        found += [_doubted(one, lacks) for one in judged]
+        for file in lacks:
+            if not any(file.partition(" (")[0] in one.found for one in judged):
+                without.setdefault(file, []).append(name)
+    return [*found, *_unread(without)]
+
+
+def _doubted(finding: Finding, lacks: list[str]) -> Finding:
+    """An error or a warning with the files that its check lacks."""
+    if not lacks or finding.status not in ("error", "warning"):
+        return finding
+    return finding._replace(found=one_line(f"{finding.found}; judged without {_shown(lacks)}"))
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_SHOWN} more" if names[_MOST_SHOWN:] else ""
+    return f"{', '.join(names[:_MOST_SHOWN])}{more}"
+
+
+def _unread(without: dict[str, list[str]]) -> Iterator[Finding]:
+    """One line about the files that exist and that some checks lack."""
+    if not without:
+        return
+    checks = dict.fromkeys(name for names in without.values() for name in names)
+    found = one_line(f"{', '.join(checks)}: judged without {_shown(list(without))}")
+    yield Finding("unread files", "unknown", found, "files that can be read", _AS_ROOT)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal, NamedTuple
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host.machine import Machine
 
@@ -42,11 +44,18 @@ def carry_out(name: str, check: Check, machine: Machine) -> list[Finding]:
     found: list[Finding] = []
     try:
         found.extend(check(machine))
-    except PermissionError:
-        found.append(Finding(name, "unknown", "needs root", remedy="run this as root"))
+    except PermissionError as error:
+        files.note_unread(error)
+        path = Path(error.filename or "")
+        # else of a program that this user may not run
+        what = f"cannot read {machine.name_of(path)}: " if path.is_absolute() else ""
+        found.append(
+            Finding(name, "unknown", one_line(f"{what}needs root"), remedy="run this as root")
+        )
     except FileNotFoundError as error:
         found.append(Finding(name, "unknown", machine.missing(error)))
     except OSError as error:
+        files.note_unread(error)
         found.append(Finding(name, "unknown", one_line(machine.unreadable(error))))
     except UserError as error:
         found.append(Finding(name, "unknown", one_line(error.message), remedy=error.hint))

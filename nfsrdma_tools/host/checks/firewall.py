@@ -8,10 +8,10 @@ it offloads), so the packet filter does not see it.  Soft links use the network 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host import kernel_modules, packet_filter
 from nfsrdma_tools.host.checks import kernel
@@ -91,8 +91,12 @@ def firewall(machine: Machine) -> Iterator[Finding]:
 
 def _is_built_in(machine: Machine, option: str) -> bool:
     """Whether a feature is known to be a part of the kernel, which /proc/modules does not list."""
-    with contextlib.suppress(OSError, UserError):
+    try:
         return f"CONFIG_{option}=y\n" in (kernel.config(machine) or "")
+    except OSError as error:
+        files.note_unread(error)
+    except UserError:
+        pass  # kernel reports it
     return False
 
 
@@ -143,10 +147,11 @@ def _listeners(machine: Machine) -> list[Listener] | None:
         machine.require("proc/fs/nfsd/portlist")
         found = nfsctl.listeners(machine.path("proc/fs/nfsd"))
         return None if not found and other_server(machine) else found
-    except NotRecordedError:
+    except OSError as error:
+        files.note_unread(error)
         return None
-    except (OSError, UserError):
-        return []
+    except UserError:
+        return None
 
 
 def _links(machine: Machine) -> list[Link] | None:

@@ -213,9 +213,12 @@ def netid(machine: Machine) -> Iterator[Finding]:
         yield Finding("netid rdma", "ok", f"owned by {only}")
     elif not owners and (cause := fault(machine)):
         yield Finding("netid rdma", "unknown", f"not judged, because {cause}")
-    elif not owners and [one.status for one in carry_out(KERNELS, module, machine)] == ["ok"]:
+    elif not owners and (judged := carry_out(KERNELS, module, machine))[0].status == "ok":
         found = "no transport module is loaded; a mount with proto=rdma loads rpcrdma"
         yield Finding("netid rdma", "ok", found)
+    elif not owners and judged[0].status == "unknown":
+        found = f"no transport module is loaded; {KERNELS}: {judged[0].found}"
+        yield Finding("netid rdma", "unknown", found, remedy=judged[0].remedy)
     elif not owners:
         remedy = "modprobe rpcrdma (a mount with proto=rdma loads it too)"
         yield Finding("netid rdma", "warning", "no transport module is loaded", "rpcrdma", remedy)
@@ -238,6 +241,8 @@ def gpudirect(machine: Machine) -> Iterator[Finding]:
     )
     if not mounts:
         return
+    # an unreadable list is not an empty one
+    machine.require_readable(transports.NVFS_MODULES)
     registered = transports.gpudirect_modules(machine)
     if not registered:
         found = (
@@ -354,6 +359,7 @@ def judge_our_module(
     return Finding(OURS, "ok", f"loaded, built from this source; changed parameters: {tuned}")
 
 
+_OSRELEASE = "proc/sys/kernel/osrelease"
 _LOG, _FAULTS = "kernel log", "known faults"
 _MOST = 3
 _MODULES_OF = {
@@ -408,9 +414,12 @@ def judge_log(explained: list[Explanation]) -> Iterator[Finding]:
 def known_faults(machine: Machine) -> Iterator[Finding]:
     """The kernel's release has no known fault of NFS over RDMA in a module that is loaded."""
     machine.require("proc/modules")
+    machine.require(_OSRELEASE)
+    machine.require_readable(_OSRELEASE)
     loaded = set(kernel_modules.loaded(machine.path("proc")))
     kernel = kernel_of(machine)
-    if (0, 0, 0) < kernel.number < kernel_faults.OLDEST and KERNELS in loaded:
+    in_table = any(modules <= loaded for modules in _MODULES_OF.values())
+    if (0, 0, 0) < kernel.number < kernel_faults.OLDEST and in_table:
         text = f"{kernel.release} is older than the table of faults, which begins with Linux 5.15"
         yield Finding(_FAULTS, "unknown", text)
         return
@@ -427,7 +436,7 @@ def judge_known_faults(kernel: KernelVersion, found: list[Fault]) -> Iterator[Fi
     faults are possible by their version, and unknown if the version tells nothing about fixes.
     """
     if kernel.number == (0, 0, 0):
-        raise UserError(f"{kernel.release} is no release of Linux")
+        raise UserError(f"{kernel.release!r} is no release of Linux")
     if not found:
         yield Finding(_FAULTS, "ok", f"none known in the loaded modules of Linux {kernel.text}")
         return

@@ -64,11 +64,7 @@ def requested(machine: Machine) -> Iterator[Finding]:
             yield _waiting(machine, definition, state)
         else:
             finding = _not_mounted(machine, definition, state, states.get(definition.automount))
-            cause = _cause(machine, definition) if finding.status == "error" else ""
-            if cause:
-                found = f"{finding.found}; not judged, because {cause}"
-                finding = Finding(definition.name, "unknown", found)
-            yield finding
+            yield _with_cause(machine, definition, finding, state)
 
 
 def referrals(machine: Machine) -> Iterator[Finding]:
@@ -110,6 +106,21 @@ def _by_directory(entries: list[Entry]) -> dict[Path, list[Entry]]:
     for entry in entries:
         found.setdefault(entry.directory, []).append(entry)
     return found
+
+
+def _with_cause(
+    machine: Machine, definition: Definition, finding: Finding, state: UnitState | None
+) -> Finding:
+    """The finding of a mount that is not there, with what is known about the cause."""
+    if finding.status != "error":
+        return finding
+    if cause := _cause(machine, definition):
+        found = f"{finding.found}; not judged, because {cause}"
+        return Finding(definition.name, "unknown", found)
+    if state or not machine.recording:
+        return finding
+    unrecorded = f"the state of {definition.unit} was not recorded (systemctl show)"
+    return finding._replace(found=f"{finding.found}; {unrecorded}")
 
 
 def _cause(machine: Machine, definition: Definition) -> str:
@@ -173,7 +184,7 @@ def _reason(machine: Machine, wanted: Definition, unit: UnitState | None) -> Fin
         return None
     by_hand = wanted.name.startswith("unit")
     if by_hand and not unit and machine.recording and not machine.recording.complete:
-        found = f"not mounted; what starts {wanted.unit} was not recorded"
+        found = f"not mounted; what starts {wanted.unit} was not recorded (systemctl show)"
         return Finding(wanted.name, "unknown", found)
     why = "no other unit starts it" if by_hand else "noauto"
     return Finding(wanted.name, "ok", f"not mounted: {why}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -78,9 +78,12 @@ def _window(machine: Machine, intended: Intended, entry: Entry) -> tuple[Status,
     try:
         machine.require(f"{_BDI}/{entry.device}/read_ahead_kb")
         kb = readahead.get_kb(entry.device, machine.path(_BDI))
+    except (ValueError, UserError):
+        return "unknown", f"cannot read its read_ahead_kb below /{_BDI}", "", ""
+    try:
         rsize = int(entry.options["rsize"])
-    except (KeyError, ValueError, UserError):
-        return "unknown", "the read-ahead of this mount cannot be read", "", ""
+    except (KeyError, ValueError):
+        return "unknown", f"read-ahead {kb} KiB; mountinfo has no rsize of this mount", "", ""
     found = f"{kb} KiB, {readahead.blocks_for(kb, rsize):.4g} blocks of rsize {rsize // 1024}K"
     values = intended.values(entry)
     if sources := [source for value, source in values if written(value, kb)]:
@@ -133,8 +136,11 @@ class Intended:
     def _tuned(self) -> dict[str, int]:
         try:
             return udev_helper.tuned(str(self._machine.path(udev_helper.CONFIG.lstrip("/"))))
-        except (OSError, ValueError, KeyError, TypeError):
-            return {}
+        except OSError as error:
+            files.note_unread(error)
+        except (ValueError, KeyError, TypeError):
+            pass
+        return {}
 
 
 def _in_effect(rules: list[ReadAheadRule]) -> list[ReadAheadRule]:
@@ -310,6 +316,18 @@ def history(machine: Machine) -> Iterator[Finding]:
             clients.setdefault(mount.client, []).append(mount)
     for sharing in clients.values():
         yield from _Connections(sharing).findings()
+    yield from _uncounted(by_directory.values(), mounts)
+
+
+def _uncounted(entries: Iterable[Entry], counted: list[_Mount]) -> Iterator[Finding]:
+    """One line about the mounts whose history nobody can tell."""
+    known = {mount.entry.device for mount in counted if mount.stats.xprts}
+    missing = {one.device: one.directory for one in entries if one.device not in known}
+    if missing:
+        first, *others = missing.values()
+        more = f" and {len(others)} more" if others else ""
+        found = f"not judged: mountstats has no counters of the connections of {first}{more}"
+        yield Finding("history", "unknown", found)
 
 
 class _Mount(NamedTuple):
@@ -386,9 +404,6 @@ class _Connections:
         return sum(xprt.counters.get(column, 0) for xprt in self._xprts)
 
     def _reconnects(self) -> Iterator[Finding]:
-        if self._has_others:
-            # they may be older than each mount here
-            return
         idle = self._age_s // _IDLE_S
         connects = [xprt.counters.get("connect_count", 0) for xprt in self._xprts]
         unexplained = sum(max(count - 1 - idle, 0) for count in connects)
@@ -401,6 +416,10 @@ class _Connections:
             f"{_since(self._age_s)}{self._sharing}: connected {sum(connects)} times{number}, "
             f"which took {waited} s; {_DOUBT}"
         )
+        if self._has_others:
+            found += "; not judged: others use these connections, which may be older than the mount"
+            yield Finding(self._name, "unknown", found)
+            return
         most = (1 + idle) * len(connects)
         expected = f"at most {most}: idle connections close after {_IDLE_S // 60} minutes"
         yield Finding(self._name, "warning", found, expected, _NEXT)

@@ -7,6 +7,7 @@ import ipaddress
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.checks.rdma_links import mtus
@@ -54,7 +55,10 @@ def routes(machine: Machine) -> Iterator[Finding]:
 def _serves_rdma(machine: Machine) -> bool:
     try:
         found = nfsctl.listeners(machine.path("proc/fs/nfsd"))
-    except (OSError, UserError, ValueError):
+    except OSError as error:
+        files.note_unread(error)
+        return False
+    except (UserError, ValueError):
         return False  # listeners reports it
     return any(one.over_rdma for one in found)
 
@@ -105,6 +109,9 @@ class _Routes:
         self._machine = machine
         self._proven = proven
         self._judged: dict[str, set[str]] = {}
+        self._doubt = ""
+        if machine.recording and not machine.of_process("mountinfo").exists():
+            self._doubt = "; /proc/self/mountinfo was not recorded, and a mount may prove the route"
         self.devices: dict[str, set[str]] = {}
         """The network devices of routes by the name of the RDMA port that carries them."""
 
@@ -120,7 +127,7 @@ class _Routes:
             return
         if version == _PREFER_IPV4:
             addresses.sort(key=_version)
-            if not addresses:
+            if not addresses and self._machine.live:
                 return  # reach has reported it
         of_version = [
             one for one in addresses if version in (_version(one), _ANY_VERSION, _PREFER_IPV4)
@@ -154,6 +161,8 @@ class _Routes:
             finding = Finding(name, "error", error.message, "a route", remedy)
         except UserError as error:
             finding = Finding(name, "unknown", error.message, remedy=error.hint)
+        if finding.status in ("error", "warning"):
+            finding = finding._replace(found=finding.found + self._doubt)
         if proof:
             also = f", and {finding.found}" if finding.status == "ok" else ""
             found = f"{proof} is mounted over RDMA from {address}{also}"
@@ -168,6 +177,7 @@ class _Routes:
         except UserError:
             active = []
         if not active:
+            self._require_route(address, zone)
             # the cause comes first: links has reported it
             return Finding(name, "unknown", "not judged, because no RDMA port is active")
         route = route_to(self._machine, address, zone)
@@ -176,6 +186,15 @@ class _Routes:
             for link in found.ports:
                 self.devices.setdefault(link.name, set()).add(route.device)
         return judge_route(name, route, found, active)
+
+    def _require_route(self, address: str, zone: str) -> None:
+        """Raise NoRouteError for an address without any route, which nothing else reports."""
+        try:
+            route_to(self._machine, address, zone)
+        except NoRouteError:
+            raise
+        except UserError:
+            pass  # unknown
 
 
 def judge_route(name: str, route: Route, found: RoutePorts, active: Sequence[Link]) -> Finding:

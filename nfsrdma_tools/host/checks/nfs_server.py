@@ -73,9 +73,12 @@ def _judge_other(other: OtherServer | None) -> Finding:
         return Finding(_PORTLIST, "ok", "no NFS server runs here")
     text = f"{other}, in place of the kernel's NFS server"
     if other.program:
-        remedy = "whether it uses RDMA: rdma resource show cm_id, and its own configuration"
+        remedy = "" if other.rdma_ports else "whether it uses RDMA: rdma resource show cm_id"
         return Finding(_PORTLIST, "ok", text, remedy=remedy)
-    remedy = f"see which, as root: ss -ltnp 'sport = :{other.ports[0]}'"
+    text += "; neither its process nor an active unit of it (systemctl show) is known"
+    remedy = "see which, as root: rdma resource show cm_id"
+    if other.ports:
+        remedy = f"see which, as root: ss -ltnp 'sport = :{other.ports[0]}'"
     return Finding(_PORTLIST, "unknown", text, remedy=remedy)
 
 

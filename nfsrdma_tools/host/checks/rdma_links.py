@@ -30,9 +30,11 @@ _IDLE = ("DOWN", "NOP")
 def links(machine: Machine) -> Iterator[Finding]:
     """At least one RDMA link is active."""
     try:
-        found = machine.links()
-    except NotRecordedError:
-        raise
+        listed = machine.links()
+    except NotRecordedError as error:
+        found = f"{error.message}: ports, their MTU and their losses are not judged"
+        yield Finding("links", "unknown", found, remedy=error.hint)
+        return
     except UserError as error:
         if kernel.lacking(machine):
             yield Finding("links", "unknown", f"not judged, because {kernel.fault(machine)}")
@@ -43,11 +45,11 @@ def links(machine: Machine) -> Iterator[Finding]:
         else:
             yield Finding("links", "error", error.message, _EXPECTED, error.hint)
         return
-    if not found and machine.in_container:
+    if not listed and machine.in_container:
         text = "no RDMA link is visible in this container; the host may have some"
         yield Finding("links", "unknown", text, remedy=_ON_HOST)
         return
-    yield from judge_links(found)
+    yield from judge_links(listed)
 
 
 def fault(machine: Machine) -> str:
@@ -109,14 +111,24 @@ def mtus(
     ports = _verbs_ports(machine) if active else {}
     for link in active:
         port = ports.get(link.name, _UNKNOWN)
-        if not _is_roce(machine, link, port):
+        is_roce = _is_roce(machine, link, port)
+        if is_roce is None:
+            found = f"not judged: neither sysfs nor ibv_devinfo tells whether {link.name} is RoCE"
+            yield Finding(f"mtu {link.name}", "unknown", found, remedy="run this on the host")
+        if not is_roce:
             continue
         mine = devices.get(link.name, set())
         if link.netdev:
             used = everywhere or bool(mine)
-            yield _mtu(machine, link.name, link.netdev, port, used)
+            finding = _mtu(machine, link.name, link.netdev, port, used)
+            if not port.active_mtu:
+                finding = finding._replace(found=f"{finding.found}; {_NO_ACTIVE_MTU}")
+            yield finding
         for device in sorted(mine - {link.netdev}):
             yield _mtu(machine, device, device, _UNKNOWN, used=True)
+
+
+_NO_ACTIVE_MTU = "without ibv_devinfo, the active_mtu is unknown"
 
 
 class _VerbsPort(NamedTuple):
@@ -133,8 +145,8 @@ _UNKNOWN = _VerbsPort()
 _VERBS = re.compile(r"^\s*(transport|max_mtu|active_mtu|link_layer):\s*(\S{1,64})", re.MULTILINE)
 
 
-def _is_roce(machine: Machine, link: Link, port: _VerbsPort) -> bool:
-    """Whether a link is known to be one of RoCE, by netlink, ``ibv_devinfo`` or sysfs."""
+def _is_roce(machine: Machine, link: Link, port: _VerbsPort) -> bool | None:
+    """Whether a link is one of RoCE, by netlink, ``ibv_devinfo`` or sysfs; None if unknown."""
     if link.device.protocol:
         return link.device.protocol == "roce"
     device = folder(machine, "infiniband", link.device.name)
@@ -144,17 +156,20 @@ def _is_roce(machine: Machine, link: Link, port: _VerbsPort) -> bool:
         node = node or files.readable(device / "node_type").strip().partition(": ")[2].lower()
         layer = layer or files.readable(device / f"ports/{link.port}/link_layer").strip()
     is_infiniband = layer == "InfiniBand" or not (layer or link.netdev)
+    if not (is_infiniband or port.transport or node):
+        return None
     return not is_infiniband and (port.transport == "InfiniBand" or node == "ca")
 
 
 def _mtu(machine: Machine, name: str, netdev: str, port: _VerbsPort, used: bool) -> Finding:
     size = mtu_of(machine, netdev)
+    unseen = f"the MTU of {netdev} is not visible: neither sysfs nor ip link has it"
     if not size and not port.active_mtu:
-        return Finding(f"mtu {name}", "unknown", f"the MTU of {netdev} is not visible")
+        return Finding(f"mtu {name}", "unknown", unseen)
     if not size:
         found = f"RoCE packets carry {port.active_mtu} bytes (active_mtu)"
         status: Status = "ok" if port.active_mtu >= _MOST_PAYLOAD else "unknown"
-        return Finding(f"mtu {name}", status, f"{found}; the MTU of {netdev} is not visible")
+        return Finding(f"mtu {name}", status, f"{found}; {unseen}")
     finding = judge_mtu(name, netdev, size, port.active_mtu, port.max_mtu)
     if finding.status == "ok" or used:
         return finding
@@ -262,20 +277,23 @@ def wire(machine: Machine) -> Iterator[Finding]:
         active = [link for link in machine.links() if link.active]
     except UserError:
         return  # links has reported it
+    uncounted = []
     for link in active:
-        if link.device.protocol not in ("iw", "usnic"):
-            yield from _wire(machine, link)
-
-
-def _wire(machine: Machine, link: Link) -> Iterator[Finding]:
-    packets, losses, information = (
-        _counters(machine, link, names) for names in (_PACKETS, _LOSSES, _INFORMATION)
-    )
-    if not losses:
+        if link.device.protocol in ("iw", "usnic"):
+            continue
+        packets, losses, information = (
+            _counters(machine, link, names) for names in (_PACKETS, _LOSSES, _INFORMATION)
+        )
+        if losses:
+            control = _flow_control(machine, link) if any(losses.values()) else ""
+            yield judge_wire(link.name, packets, losses, information, control)
+        else:
+            uncounted.append(link.name)
+    if uncounted:
         # virtual functions and some drivers have none
-        return
-    control = _flow_control(machine, link) if any(losses.values()) else ""
-    yield judge_wire(link.name, packets, losses, information, control)
+        more = f" and {len(uncounted) - _MOST_SHOWN} more" if uncounted[_MOST_SHOWN:] else ""
+        found = f"not judged: no counters of losses of {', '.join(uncounted[:_MOST_SHOWN])}{more}"
+        yield Finding("wire", "unknown", found)
 
 
 def _counters(machine: Machine, link: Link, names: Sequence[str]) -> dict[str, int]:
@@ -328,7 +346,7 @@ def _flow_control(machine: Machine, link: Link) -> str:
         return ""
     # of the vendor's driver only
     switches = [
-        files.readable(one).strip() for one in sorted(path.glob("ecn/roce_[nr]p/enable/[0-7]"))
+        files.readable(one).strip() for one in files.matching(path, "ecn/roce_[nr]p/enable/[0-7]")
     ]
     ecn = f"ECN is {'on' if '1' in switches else 'off'}" if any(switches) else ""
     return "; ".join(filter(None, (_pfc(machine, link.netdev), ecn)))

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import boot_files, kernel_faults, kernel_modules
+from nfsrdma_tools.host import boot_files, kernel_modules
 from nfsrdma_tools.host.boot_files import Value
 from nfsrdma_tools.host.checks import mount_definitions, nfs_mounts
 from nfsrdma_tools.host.checks.finding import Finding, Status
 from nfsrdma_tools.host.checks.reboot import commands, made_by
+from nfsrdma_tools.host.kernel_release import kernel_of
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import definitions, mountinfo, readahead, units
 from nfsrdma_tools.host.nfs.definitions import Definition
@@ -185,7 +186,7 @@ def _is_known(machine: Machine) -> bool:
 
 def _is_of_rsize(machine: Machine, entry: Entry, kb: int) -> bool:
     """Whether it is 15 times rsize, the default before 5.4 (commit c128e575514c)."""
-    number = kernel_faults.kernel_version(machine.root).number
+    number = kernel_of(machine).number
     rsize = entry.options.get("rsize", "")
     return number < (5, 4, 0) and rsize.isdecimal() and kb == 15 * int(rsize) // 1024
 

@@ -104,6 +104,6 @@ def requested_transports(machine: Machine, closed: Container[str]) -> dict[Path,
 
 def transport_configured(machine: Machine) -> bool:
     """Whether nfsmount.conf requests RDMA for some mounts."""
-    drop_ins = machine.path("etc/nfsmount.conf.d").glob("*.conf")
-    texts = [machine.text("etc/nfsmount.conf"), *map(files.readable, sorted(drop_ins))]
+    drop_ins = files.matching(machine.path("etc/nfsmount.conf.d"), "*.conf")
+    texts = [machine.text("etc/nfsmount.conf"), *map(files.readable, drop_ins)]
     return any(re.search(r"(?im)^\s*(default)?(proto\s*=\s*)?rdma", text) for text in texts)

@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from nfsrdma_tools.files import matching, note_unread
 from nfsrdma_tools.host.machine import Machine
 
 __all__ = ["FOLDERS", "KINDS", "ReadAheadRule", "RuleFile", "effective_files", "rules_for"]
@@ -103,7 +104,7 @@ def effective_files(machine: Machine) -> list[RuleFile]:
     """The files with rules for the read-ahead, and those that mask such files, in order."""
     found: dict[str, list[tuple[str, str]]] = {}
     for folder in FOLDERS:
-        for path in sorted(machine.path(folder).glob("*.rules")):
+        for path in matching(machine.path(folder), "*.rules"):
             found.setdefault(path.name, []).append((f"/{folder}/{path.name}", _text(path)))
     files = []
     for name in sorted(found):
@@ -119,7 +120,8 @@ def effective_files(machine: Machine) -> list[RuleFile]:
 def _text(path: Path) -> str:
     try:
         return path.read_text(errors="replace")[:_MOST_TEXT]
-    except OSError:
+    except OSError as error:
+        note_unread(error)
         return ""
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import ProgramMissingError, one_line
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import fstab
@@ -115,7 +116,7 @@ def drop_ins(machine: Machine, kind: str) -> dict[str, list[Path]]:
     """The drop-ins of units of a kind by the unit's name, one of each name, in their order."""
     known: dict[str, dict[str, Path]] = {}
     for folder in FOLDERS:
-        for path in machine.path(folder).glob(f"*.{kind}.d/*.conf"):
+        for path in files.matching(machine.path(folder), f"*.{kind}.d/*.conf"):
             of_unit = known.setdefault(path.parent.name.removesuffix(".d"), {})
             of_unit.setdefault(path.name, path)
     return {unit: [paths[name] for name in sorted(paths)] for unit, paths in known.items()}
@@ -128,7 +129,7 @@ def by_name(machine: Machine, pattern: str, folders: Iterable[str] = FOLDERS) ->
     """
     known: dict[str, Path] = {}
     for folder in folders:
-        for path in machine.path(folder).glob(pattern):
+        for path in files.matching(machine.path(folder), pattern):
             known.setdefault(path.name, path)
     return [known[name] for name in sorted(known)]
 
@@ -177,7 +178,8 @@ def setting(text: str, section: str, name: str) -> str:
 def _text(path: Path) -> str:
     try:
         return path.read_text(errors="surrogateescape")
-    except OSError:
+    except OSError as error:
+        files.note_unread(error)
         return ""
 
 
@@ -193,7 +195,7 @@ def wanted(machine: Machine) -> set[str]:
         path.name
         for folder in FOLDERS
         for kind in ("wants", "requires")
-        for path in machine.path(folder).glob(f"*.{kind}/*")
+        for path in files.matching(machine.path(folder), f"*.{kind}/*")
     }
 
 

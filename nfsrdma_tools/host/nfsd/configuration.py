@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nfsrdma_tools.errors import ProgramMissingError
+from nfsrdma_tools.files import matching, note_unread
 from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import units
 from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT
@@ -162,7 +163,7 @@ class NfsConf:
 
     def _read_files(self, name: str) -> None:
         self._read_file(name, None)
-        names = [path.name for path in self._machine.path(f"{name}.d").glob("*")]
+        names = [path.name for path in matching(self._machine.path(f"{name}.d"), "*")]
         for drop_in in sorted(names, key=version_order):
             # conf_init_dir() takes names that end in .conf and do not begin with a dot
             if drop_in.endswith(".conf") and drop_in[0] != "." and drop_in != ".conf":
@@ -226,7 +227,10 @@ def _text(machine: Machine, name: str) -> str:
         return machine.read(name)
     except PermissionError:
         raise
-    except (OSError, ValueError):
+    except ValueError:
+        return ""
+    except OSError as error:
+        note_unread(error)
         return ""
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An NFS server of this host that is not the kernel's, such as nfs-ganesha.
 
-It shows in the TCP listeners on the ports of NFS (/proc/net/tcp, net/ipv4/tcp_ipv4.c) while the
-kernel's server has no listener.  Only root sees whose sockets these are.
+It shows in the TCP listeners on the ports of NFS (/proc/net/tcp, net/ipv4/tcp_ipv4.c), and in the
+listeners of rdma_cm on these ports (RDMA netlink), while the kernel's server has no listener.  Only
+root sees whose sockets these are.
 """
 
 from __future__ import annotations
@@ -15,15 +16,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import units
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT
 
-__all__ = ["FACT", "PROGRAMS", "OtherServer", "listening_lines", "other_server"]
+__all__ = [
+    "FACT",
+    "PROGRAMS",
+    "RDMA_FACT",
+    "OtherServer",
+    "known_fact",
+    "listening_lines",
+    "other_server",
+]
 
 FACT = "nfs server program"
 """The name of the fact: only on its own host can the process of a socket be found."""
+RDMA_FACT = "nfs server over rdma"
+"""The same of a listener of rdma_cm: its port and its program."""
+_SERVED = (NFS_PORT, RDMA_PORT)
 PROGRAMS = frozenset({"ganesha.nfsd", "unfsd", "glusterfs", "haproxy", "nginx", "envoy", "ssh"})
 """The programs whose names an anonymized bundle may have."""
 _UNIT = "nfs-ganesha.service"
@@ -39,9 +52,11 @@ class OtherServer:
     ports: tuple[int, ...]
     program: str
     """The name of its process, or of its unit; "" if neither is known."""
+    rdma_ports: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        where = " and ".join(f"TCP {port}" for port in self.ports)
+        tcp, rdma = (f"TCP {port}" for port in self.ports), (f"RDMA {p}" for p in self.rdma_ports)
+        where = " and ".join((*tcp, *rdma))
         return f"{self.program or 'another program'} listens on {where}"
 
 
@@ -56,11 +71,43 @@ def other_server(machine: Machine) -> OtherServer | None:
     if nfsctl.listeners(machine.path("proc/fs/nfsd")):
         return None
     sockets = [one for name in _FILES for one in _sockets(machine.text(name))]
-    if not sockets:
+    port, _, over_rdma = machine.fact(RDMA_FACT, lambda: _over_rdma(machine)).partition(" ")
+    rdma_ports = (int(port),) if _is_served(port) else ()
+    if not sockets and not rdma_ports:
         return None
-    inodes = frozenset(one.inode for one in sockets if one.inode)
-    program = machine.fact(FACT, lambda: _program(machine.path("proc"), inodes))
-    return OtherServer(tuple(sorted({one.port for one in sockets})), program or _unit(machine))
+    program = over_rdma
+    if sockets:
+        inodes = frozenset(one.inode for one in sockets if one.inode)
+        program = machine.fact(FACT, lambda: _program(machine.path("proc"), inodes)) or over_rdma
+    ports = tuple(sorted({one.port for one in sockets}))
+    return OtherServer(ports, program or _unit(machine), rdma_ports)
+
+
+def known_fact(value: str) -> bool:
+    """Whether a value of RDMA_FACT has nothing that an anonymized bundle must not have."""
+    port, _, program = value.partition(" ")
+    return _is_served(port) and program in (*PROGRAMS, "")
+
+
+def _is_served(port: str) -> bool:
+    return port in map(str, _SERVED)
+
+
+def _over_rdma(machine: Machine) -> str:
+    """The port of NFS on which a process listens by rdma_cm, and its name; "" if none does."""
+    try:
+        if not machine.links():
+            return ""
+        from nfsrdma_tools.host.rdma import nldev
+
+        listeners = nldev.listeners()
+    except UserError:
+        # without ib_core there is none
+        return ""
+    for one in listeners:
+        if one.port in _SERVED:
+            return f"{one.port} {machine.text(f'proc/{one.pid}/comm').strip()}".strip()
+    return ""
 
 
 def _unit(machine: Machine) -> str:
@@ -74,7 +121,7 @@ def _sockets(text: str) -> Iterator[_Socket]:
         words = line.split()
         if len(words) > 3 and words[3] == _LISTEN:
             port = words[1].rpartition(":")[2]
-            if re.fullmatch("[0-9A-F]{4}", port) and int(port, 16) in (NFS_PORT, RDMA_PORT):
+            if re.fullmatch("[0-9A-F]{4}", port) and int(port, 16) in _SERVED:
                 yield _Socket(int(port, 16), words[_INODE] if len(words) > _INODE else "")
 
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyroute2.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, nla, nlmsg
 from pyroute2.netlink.exceptions import NetlinkError
@@ -32,6 +32,7 @@ from nfsrdma_tools.undo import Journal, Run
 
 __all__ = [
     "DRIVERS",
+    "CmListener",
     "Command",
     "Device",
     "Link",
@@ -40,6 +41,7 @@ __all__ = [
     "check_link",
     "devices",
     "links",
+    "listeners",
     "message_type",
     "remove_link",
     "resources",
@@ -49,6 +51,7 @@ __all__ = [
     "to_device",
     "to_driver",
     "to_link",
+    "to_listeners",
     "to_resources",
 ]
 
@@ -63,6 +66,7 @@ class Command(IntEnum):
     DELLINK = 4
     PORT_GET = 5
     RES_GET = 9
+    RES_CM_ID_GET = 11
     GET_CHARDEV = 15
     STAT_GET = 17
 
@@ -107,6 +111,20 @@ class _Counters(nla):  # type: ignore[misc]
     entry = _CounterEntry
 
 
+class _CmIdEntry(nla):  # type: ignore[misc]
+    nla_map = (
+        (27, "RES_STATE", "uint8"),
+        (28, "RES_PID", "uint32"),
+        (29, "RES_KERN_NAME", "asciiz"),
+        (33, "RES_SRC_ADDR", "cdata"),
+    )
+
+
+class _CmIds(nla):  # type: ignore[misc]
+    nla_map = ((31, "RES_CM_ID_ENTRY", "entry"),)
+    entry = _CmIdEntry
+
+
 class Message(nlmsg):  # type: ignore[misc]
     """An nldev message; attributes have the kernel's names without RDMA_NLDEV_ATTR_."""
 
@@ -120,6 +138,7 @@ class Message(nlmsg):  # type: ignore[misc]
         (13, "PORT_PHYS_STATE", "uint8"),
         (14, "DEV_NODE_TYPE", "uint8"),
         (15, "RES_SUMMARY", "summary"),
+        (30, "RES_CM_ID", "cm_ids"),
         (50, "NDEV_INDEX", "uint32"),
         (51, "NDEV_NAME", "asciiz"),
         (65, "LINK_TYPE", "asciiz"),
@@ -130,6 +149,7 @@ class Message(nlmsg):  # type: ignore[misc]
         (80, "STAT_HWCOUNTERS", "counters"),
     )
     summary = _Summary
+    cm_ids = _CmIds
     counters = _Counters
 
     @classmethod
@@ -198,6 +218,32 @@ def to_resources(answer: Any) -> dict[str, int]:
     return _pairs(answer, "RES_SUMMARY", "CURR")
 
 
+class CmListener(NamedTuple):
+    """A process that listens by rdma_cm."""
+
+    port: int
+    pid: int
+    """0 for a process of another PID namespace."""
+
+
+# enum rdma_cm_state of drivers/infiniband/core/cma_priv.h
+_LISTEN = 8
+
+
+def to_listeners(answer: Any) -> list[CmListener]:
+    """The listeners of user space, from a reply to RES_CM_ID_GET; the kernel's have a name."""
+    found = []
+    for table in answer.get_attrs("RES_CM_ID"):
+        for entry in table.get_attrs("RES_CM_ID_ENTRY"):
+            # struct sockaddr_in and sockaddr_in6: the family, then the port
+            address = bytes(entry.get_attr("RES_SRC_ADDR") or b"")
+            is_ours = entry.get_attr("RES_KERN_NAME") is None
+            if entry.get_attr("RES_STATE") == _LISTEN and is_ours and len(address) >= 4:
+                port = int.from_bytes(address[2:4], "big")
+                found.append(CmListener(port, entry.get_attr("RES_PID") or 0))
+    return found
+
+
 def to_counters(answer: Any) -> dict[str, int]:
     """The counters of a link, from a reply to STAT_GET."""
     return _pairs(answer, "STAT_HWCOUNTER", "VALUE")
@@ -243,6 +289,17 @@ def resources() -> dict[str, dict[str, int]]:
     with _socket() as sock:
         answers = _ask(sock, Command.RES_GET, dump=True)
     return {answer.get_attr("DEV_NAME"): to_resources(answer) for answer in answers}
+
+
+def listeners() -> list[CmListener]:
+    """The processes that listen by rdma_cm on a device, each port once."""
+    with _socket() as sock:
+        answers = [
+            answer
+            for device in _devices(sock)
+            for answer in _ask(sock, Command.RES_CM_ID_GET, dump=True, DEV_INDEX=device.index)
+        ]
+    return sorted({one for answer in answers for one in to_listeners(answer)})
 
 
 def statistics(link: Link) -> dict[str, int]:
