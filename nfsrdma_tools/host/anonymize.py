@@ -28,9 +28,9 @@ from nfsrdma_tools.host.kernel_log import canonical
 from nfsrdma_tools.host.kernel_log import lines as log_lines
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
 from nfsrdma_tools.host.kernel_log.explain import WITHHELD
+from nfsrdma_tools.host.kernel_log.known_message import KnownMessage
 from nfsrdma_tools.host.kernel_log.lines import LogLine
 from nfsrdma_tools.host.kernel_log.meanings import meaning_of, recognized
-from nfsrdma_tools.host.kernel_log.known_message import KnownMessage
 from nfsrdma_tools.host.kernel_log.records import Record, records
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.machine import Recording

@@ -18,6 +18,7 @@ from nfsrdma_tools.host.kernel_log.lines import LogLine
 from nfsrdma_tools.host.kernel_log.messages import ERRORS, MESSAGES, NFS4_ERRORS
 from nfsrdma_tools.host.kernel_log.records import Record
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
+from nfsrdma_tools.host.kernel_log.wordings import Span, span_of
 from nfsrdma_tools.host.rdma.completions import COMPLETIONS
 
 __all__ = ["Described", "Meaning", "ReportedNumber", "meaning_of", "recognized"]
@@ -53,6 +54,8 @@ class Described:
     """Of a report: whose code it is in by its frames, as "NFS client, rpcrdma_ep_put [rpcrdma]"."""
     where: Where = ""
     """Of a failed completion or a reset: where the cause is."""
+    wording: Span | None = None
+    """Of a message of NFS or RPC: the releases of Linux that print it so."""
     recovers: Recovery | None = None
     """Of a report, a completion or a reset: whether the host recovers without a restart."""
     fault: str = ""
@@ -104,6 +107,7 @@ def _of_line(tag: str, text: str) -> Meaning | None:
         example=printable(text),
         doubt=message.doubt,
         where=message.where,
+        wording=span_of(message.name, text),
         recovers=message.recovers,
         ended_by=message.ended_by,
         number=_number(message, groups),

@@ -153,7 +153,7 @@ _CLIENT = (
         "A Send, Receive or memory registration of the client ended with an error, which ends its"
         " connection.",
         "nfsrdma doctor",
-        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_wc_send() (Linux before 5.4)",
+        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_wc_send() (Linux before 5.2)",
         doubt="the message does not name the mount",
     ),
     KnownMessage(
@@ -178,9 +178,9 @@ _CLIENT = (
         "connection begins",
         "information",
         rf"rpcrdma: connection to {PEER} on \S{{1,64}}, (?:memreg \S{{1,24}}|.{{1,24}}) .{{1,64}}",
-        "A mount connected to its server (kernels before 5.1 print it).",
+        "A mount connected to its server (kernels before 4.13 print it).",
         "",
-        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_conn_upcall() (Linux before 5.1)",
+        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_conn_upcall() (Linux before 4.13)",
     ),
     KnownMessage(
         "connection closed",
@@ -188,7 +188,7 @@ _CLIENT = (
         rf"rpcrdma: connection to {PEER} closed \({ERROR}\)",
         "The connection of a mount ended. The client connects again.",
         "nfsrdma doctor {subject}",
-        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_conn_upcall() (Linux before 5.1)",
+        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_conn_upcall() (Linux before 4.13)",
         doubt="an idle mount closes its connection, too; many in a row are a fault of link or peer",
         numbers=((103, "this host or the peer ended the connection"),),
     ),
@@ -368,7 +368,7 @@ _SERVER = (
         "The server could not give work to its device, and closed the connection of the client."
         " The client connects again.",
         "nfsrdma server status",
-        "net/sunrpc/xprtrdma/svc_rdma_recvfrom.c, svc_rdma_sendto.c (Linux before 4.18)",
+        "net/sunrpc/xprtrdma/svc_rdma_recvfrom.c, svc_rdma_sendto.c (older releases)",
         doubt="the message does not name the client",
         where="this host",
     ),
