@@ -23,7 +23,7 @@ _RANKS = ("error", "warning", "information")
 
 
 def lines_of(entry: dict[str, Any]) -> list[str]:
-    return (FOLDER / entry["file"]).read_text().splitlines()
+    return (FOLDER / str(entry["file"])).read_text().splitlines()
 
 
 def explained(lines: list[str], entry: dict[str, Any]) -> list[Explanation]:

@@ -226,7 +226,8 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     "explain": (
         show_messages,
         "messages(code count doubt example explained fault first last lines meaning name next_step "
-        "numbers(meaning name number) process recovers severity source subject)",
+        "numbers(meaning name number) process recovers severity source subject where"
+        " wording(since since_year until until_year))",
     ),
     "mounts": (show_mounts, f"mounts({MOUNT_AND_MODULE})"),
     "mounts --require": (
