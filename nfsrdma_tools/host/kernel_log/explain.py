@@ -141,6 +141,7 @@ def _explanation(group: _Group, groups: dict[tuple[str, str], _Group]) -> Explan
         described |= {"severity": "information", "doubt": "", "next_step": ""}
         if meaning.recovers:
             described["recovers"] = "yes"
+            described["meaning"] += " It works again."
     # one subject stands for all that are counted together
     described["subject"] = group.subject
     described["next_step"] = described["next_step"].replace("{subject}", subject)

@@ -116,7 +116,9 @@ def _of_line(tag: str, text: str) -> Meaning | None:
     )
     number = _completion(message, groups)
     if number not in COMPLETIONS:
-        return meaning
+        if not message.statuses:
+            return meaning
+        return replace(meaning, lines=(printable(text),), explained=False)
     vendor = groups.get("vendor")
     return _of_completion(
         meaning,
@@ -280,7 +282,8 @@ def _of_report(report: KernelReport) -> Meaning:
 
 
 def _of_dump(dump: CompletionDump) -> Meaning:
-    example = printable(dump.lines[-1])
+    # the head of hns has the status; mlx5's last line has it
+    example = printable(dump.lines[-1 if dump.hns_status is None else 0])
     lines = tuple(printable(line) for line in dump.lines)
     source = dump.source
     if not dump.complete or not dump.status:

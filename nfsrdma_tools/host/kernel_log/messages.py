@@ -623,6 +623,8 @@ _CONNECTION = (
         "drivers/net/ethernet/mellanox/mlx5/core/health.c, mlx5_health_try_recover()",
         doubt="no message says that the recovery succeeded",
         ended_by="mlx5 device recovered",
+        where="device",
+        recovers="unknown",
     ),
     KnownMessage(
         "mlx5 device recovered",
@@ -631,6 +633,8 @@ _CONNECTION = (
         "The driver reset the device, and it works again.",
         "",
         "drivers/net/ethernet/mellanox/mlx5/core/health.c",
+        where="device",
+        recovers="yes",
     ),
     KnownMessage(
         "mlx5 device failed",
