@@ -209,6 +209,8 @@ def _details(entry: Explanation) -> list[tuple[str, str]]:
         ("process", entry.process),
         ("code", entry.code),
         ("meaning", entry.meaning),
+        ("where", entry.where),
+        ("wording", entry.wording.text if entry.wording and entry.wording.is_old else ""),
         *numbers,
         ("doubt", entry.doubt),
         ("known fault", _fault_text(entry.fault)),

@@ -30,9 +30,9 @@ from nfsrdma_tools.host.kernel_log import canonical
 from nfsrdma_tools.host.kernel_log import lines as log_lines
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
 from nfsrdma_tools.host.kernel_log.explain import WITHHELD
+from nfsrdma_tools.host.kernel_log.known_message import KnownMessage
 from nfsrdma_tools.host.kernel_log.lines import LogLine
 from nfsrdma_tools.host.kernel_log.meanings import meaning_of, recognized
-from nfsrdma_tools.host.kernel_log.messages import KnownMessage
 from nfsrdma_tools.host.kernel_log.records import Record, records
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.machine import Recording
@@ -1033,7 +1033,8 @@ class _Anonymizer:
                 continue
             found.append(text[last:start])
             last = end
-            if (known and variable.of_subject) or not text[start:end].strip("0123456789"):
+            part = text[start:end]
+            if (known and variable.of_subject) or _is_number(part, variable):
                 found.append(text[start:end])
             else:
                 found.append(self._variable(text[start:end], variable))
@@ -1042,7 +1043,8 @@ class _Anonymizer:
     def _variable(self, text: str, variable: _Variable) -> str:
         changed = self._subject(text, variable) if variable.of_subject else self._p.words(text)
         # no digit before a colon, which looks like a time
-        for fits in (changed, re.sub(r"-(\d+)", r"_\1_", changed), "x", "x" * 8):
+        zeros = "0" * len(text)
+        for fits in (changed, re.sub(r"-(\d+)", r"_\1_", changed), "x", "x" * 8, zeros):
             if re.fullmatch(variable.pattern, fits):
                 return fits
         return ""
@@ -1105,6 +1107,13 @@ def _template(pattern: str) -> _Template | None:
             names.pop()
         made.append(text)
     return _Template(re.compile("".join(made)), variables)
+
+
+def _is_number(text: str, variable: _Variable) -> bool:
+    """Whether a variable is a number that is neither an address nor a key."""
+    if variable.pattern.startswith("[0-9a-f]") and len(text) <= 6:
+        return True
+    return not text.strip("0123456789")
 
 
 def _shape(match: re.Match[str]) -> dict[str, str | None]:

@@ -234,7 +234,8 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     "explain": (
         show_messages,
         "messages(code count doubt example explained fault first last lines meaning name next_step "
-        "numbers(meaning name number) process recovers severity source subject)",
+        "numbers(meaning name number) process recovers severity source subject where"
+        " wording(since since_year until until_year))",
     ),
     "explain --kernel": (
         show_kernel,

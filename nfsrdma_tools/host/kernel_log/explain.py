@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.kernel_log import sources
+from nfsrdma_tools.host.kernel_log.known_message import Severity
 from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, LogLine
 from nfsrdma_tools.host.kernel_log.meanings import Described, Meaning, ReportedNumber, meaning_of
-from nfsrdma_tools.host.kernel_log.messages import Severity
 from nfsrdma_tools.host.kernel_log.records import Counts, records
 from nfsrdma_tools.host.machine import Machine
 
@@ -66,9 +66,12 @@ class _Group:
         self.meaning: Meaning
 
     def add(self, meaning: Meaning, time: str, number: int) -> None:
+        self.last = time or self.last
+        if meaning.continues and self.count:
+            self.last_line = number
+            return
         self.meaning = meaning
         self.first = self.first or time
-        self.last = time or self.last
         self.count += 1
         self.last_line = number
         if meaning.number and len(self.numbers) < _NUMBERS:
@@ -114,7 +117,7 @@ def read_log(lines: Iterable[str]) -> Log:
         groups.setdefault(key, _Group(key[1])).add(meaning, record.time, numbers[-1])
     # the newest first within one severity
     ordered = sorted(groups.values(), key=lambda group: -group.last_line)
-    explained = [_explanation(group, groups) for group in ordered]
+    explained = [_explanation(group, groups) for group in ordered if not group.meaning.quiet]
     entries = sorted(explained, key=lambda entry: _SEVERITIES.index(entry.severity))
     return Log(entries, counts.lines, bool(counts.timed or recognized), withheld)
 
@@ -136,6 +139,9 @@ def _explanation(group: _Group, groups: dict[tuple[str, str], _Group]) -> Explan
     described = {one.name: getattr(meaning, one.name) for one in fields(Described)}
     if ended:
         described |= {"severity": "information", "doubt": "", "next_step": ""}
+        if meaning.recovers:
+            described["recovers"] = "yes"
+            described["meaning"] += " It works again."
     # one subject stands for all that are counted together
     described["subject"] = group.subject
     described["next_step"] = described["next_step"].replace("{subject}", subject)

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from nfsrdma_tools.host.kernel_log.messages import Severity
+from nfsrdma_tools.host.kernel_log.known_message import Recovery, Severity
 from nfsrdma_tools.host.kernel_log.reports import KernelReport, Kind
 
-__all__ = ["KNOWN_REPORTS", "KnownReport", "Recovery", "known", "part"]
-
-Recovery = Literal["yes", "no", "unknown"]
-"""Whether the host recovers from it without a restart."""
+__all__ = ["KNOWN_REPORTS", "KnownReport", "known", "part"]
 
 _FAILED: tuple[Kind, ...] = ("oops", "bug", "sanitizer")
 _BROKEN: tuple[Kind, ...] = (*_FAILED, "warning")

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
+from nfsrdma_tools.host.kernel_log.encodings import utf8_blocks
+
 __all__ = ["LINE_BYTES", "LogLine", "Numbered", "lines_of", "parsed", "printed"]
 
 LINE_BYTES = 2048
@@ -177,9 +179,9 @@ _BLOCK = 1 << 16
 
 
 def lines_of(file: BinaryIO) -> Iterator[str]:
-    """The lines of a file, cut at a limit, with ``?`` for what is no UTF-8."""
+    """The lines of a file, cut at a limit, with ``?`` for what is no UTF-8 and no UTF-16."""
     rest = b""
-    while block := file.read(_BLOCK):
+    for block in utf8_blocks(file, _BLOCK):
         *whole, rest = (rest + block).replace(b"\r", b"\n").split(b"\n")
         rest = rest[:LINE_BYTES]
         for line in whole:

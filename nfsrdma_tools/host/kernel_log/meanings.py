@@ -6,22 +6,19 @@ from __future__ import annotations
 import errno
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nfsrdma_tools.errors import printable
 from nfsrdma_tools.host.kernel_log import known_reports
+from nfsrdma_tools.host.kernel_log.completion_causes import cause
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
-from nfsrdma_tools.host.kernel_log.known_reports import KnownReport, Recovery
+from nfsrdma_tools.host.kernel_log.known_message import KnownMessage, Recovery, Severity, Where
+from nfsrdma_tools.host.kernel_log.known_reports import KnownReport
 from nfsrdma_tools.host.kernel_log.lines import LogLine
-from nfsrdma_tools.host.kernel_log.messages import (
-    ERRORS,
-    MESSAGES,
-    NFS4_ERRORS,
-    KnownMessage,
-    Severity,
-)
+from nfsrdma_tools.host.kernel_log.messages import ERRORS, MESSAGES, NFS4_ERRORS
 from nfsrdma_tools.host.kernel_log.records import Record
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
+from nfsrdma_tools.host.kernel_log.wordings import Span, span_of
 from nfsrdma_tools.host.rdma.completions import COMPLETIONS
 
 __all__ = ["Described", "Meaning", "ReportedNumber", "meaning_of", "recognized"]
@@ -55,8 +52,12 @@ class Described:
     """Of a report: the process and its number, as "nfsd:1234"."""
     code: str = ""
     """Of a report: whose code it is in by its frames, as "NFS client, rpcrdma_ep_put [rpcrdma]"."""
+    where: Where = ""
+    """Of a failed completion or a reset: where the cause is."""
+    wording: Span | None = None
+    """Of a message of NFS or RPC: the releases of Linux that print it so."""
     recovers: Recovery | None = None
-    """Of a report: whether the host recovers without a restart."""
+    """Of a report, a completion or a reset: whether the host recovers without a restart."""
     fault: str = ""
     """The commit that fixed it, of the table of known faults."""
     lines: tuple[str, ...] = ()
@@ -71,6 +72,10 @@ class Meaning(Described):
 
     ended_by: str = ""
     number: ReportedNumber | None = None
+    continues: bool = False
+    """Another line of the record that a line of the same name began."""
+    quiet: bool = False
+    """Not shown: it only ends another one."""
 
 
 def meaning_of(record: Record) -> Meaning | None:
@@ -91,17 +96,67 @@ def _of_line(tag: str, text: str) -> Meaning | None:
     if not (found := recognized(LogLine("", tag, text))):
         return None
     message, match = found
-    return Meaning(
+    groups = match.groupdict()
+    meaning = Meaning(
         name=message.name,
         severity=message.severity,
-        subject=printable(match.groupdict().get("subject") or ""),
-        meaning=message.meaning,
+        subject=printable(groups.get("subject") or ""),
+        meaning=message.meaning + _queue_pair(groups, " It is {}."),
         next_step=message.next_step,
         source=message.source,
         example=printable(text),
         doubt=message.doubt,
+        where=message.where,
+        wording=span_of(message.name, text),
+        recovers=message.recovers,
         ended_by=message.ended_by,
-        number=_number(message, match.groupdict()),
+        number=_number(message, groups),
+        continues=message.continues,
+        quiet=message.quiet,
+    )
+    number = _completion(message, groups)
+    if number not in COMPLETIONS:
+        if not message.statuses:
+            return meaning
+        return replace(meaning, lines=(printable(text),), explained=False)
+    vendor = groups.get("vendor")
+    return _of_completion(
+        meaning,
+        "Work" + (_queue_pair(groups, " on {}") or " of a connection"),
+        number,
+        is_response=bool(groups.get("response")),
+        vendor=int(vendor, 16) if vendor else None,
+    )
+
+
+def _queue_pair(groups: dict[str, str | None], form: str) -> str:
+    """The queue pair of a message in a form; "" if the message names none."""
+    decimal, hexadecimal = groups.get("qp"), groups.get("qp_hex")
+    if not decimal and not hexadecimal:
+        return ""
+    number = int(decimal) if decimal else int(hexadecimal or "", 16)
+    return form.format(f"queue pair {number:#x}")
+
+
+def _of_completion(
+    meaning: Meaning, what: str, number: int, is_response: bool, vendor: int | None
+) -> Meaning:
+    """The meaning of a record of failed work with the cause of its status."""
+    status = COMPLETIONS[number]
+    known = cause(number, is_response)
+    syndrome = "" if vendor is None else f" (vendor syndrome {vendor:#04x})"
+    text = known.text if known else f"{status.cause.capitalize()}."
+    flushed = status.constant == "IB_WC_WR_FLUSH_ERR"
+    return replace(
+        meaning,
+        name=f"{meaning.name}: {status.name}",
+        severity="information" if flushed else "warning",
+        meaning=f"{what} ended with {status.name}{syndrome}. {text}",
+        next_step=known.next_step if known else "read the log of the peer, too",
+        doubt="" if flushed else "the client or the server connects again; requests are repeated",
+        where=known.where if known else "",
+        recovers="yes",
+        number=ReportedNumber(number, status.constant, status.cause),
     )
 
 
@@ -145,13 +200,18 @@ def recognized(line: LogLine) -> tuple[KnownMessage, re.Match[str]] | None:
     return None
 
 
-def _number(message: KnownMessage, groups: dict[str, str | None]) -> ReportedNumber | None:
+def _completion(message: KnownMessage, groups: dict[str, str | None]) -> int:
+    """The number in enum ib_wc_status of a message about a completion; -1 without one."""
     if completion := groups.get("completion"):
-        number = int(completion)
-        if number not in COMPLETIONS:
-            return ReportedNumber(number, "", "no status of a work completion")
-        status = COMPLETIONS[number]
-        return ReportedNumber(number, status.constant, status.cause)
+        return int(completion)
+    status = groups.get("status") or ""
+    known = dict(message.statuses)
+    return known.get(status, known.get(status.lstrip("0"), -1))
+
+
+def _number(message: KnownMessage, groups: dict[str, str | None]) -> ReportedNumber | None:
+    if groups.get("completion"):
+        return ReportedNumber(_completion(message, groups), "", "no status of a work completion")
     if not (error := groups.get("error")):
         return None
     number = int(error)
@@ -221,44 +281,11 @@ def _of_report(report: KernelReport) -> Meaning:
     )
 
 
-_WITHDRAWN = "the peer had withdrawn its memory, or never granted it"
-# by the number in enum ib_wc_status: of a request of this host, and of one of the peer
-_OF_REQUEST = {
-    9: (
-        "The peer refused a message that is longer than its buffer, or malformed.",
-        "the peer's log",
-    ),
-    10: (
-        "The peer refused the key of its memory: {withdrawn}. The connection ended.",
-        "look at the peer of that connection (its log, at that time), not at cable or switch",
-    ),
-    11: ("The peer failed to carry out the request.", "the peer's log"),
-    12: (
-        "No answer came: the link is down, the peer is gone, or packets are lost.",
-        "nfsrdma doctor; look at the counters of the link and of the switch",
-    ),
-    13: ("The peer had no buffer for a message in time.", "the peer's load, and its log"),
-    5: (
-        "The connection had ended, and this work was flushed. The first error before it tells why.",
-        "look for the first error of this queue pair",
-    ),
-    4: ("The work used memory of this host that is not registered.", "report the record"),
-    6: ("Memory was not registered, or a key was used again too early.", "report the record"),
-}
-_OF_RESPONSE = {
-    1: ("The peer sent a message longer than the buffer for it.", "compare the inline sizes"),
-    8: (
-        "The peer used a key of this host's memory that is not valid: withdrawn, or wrong.",
-        "look at both ends' logs of that time",
-    ),
-    9: ("The peer sent a malformed request.", "the peer's log"),
-}
-
-
 def _of_dump(dump: CompletionDump) -> Meaning:
-    example = printable(dump.lines[-1])
+    # the head of hns has the status; mlx5's last line has it
+    example = printable(dump.lines[-1 if dump.hns_status is None else 0])
     lines = tuple(printable(line) for line in dump.lines)
-    source = "drivers/infiniband/hw/mlx5/cq.c, dump_cqe(); include/linux/mlx5/device.h"
+    source = dump.source
     if not dump.complete or not dump.status:
         known = (
             f"syndrome {dump.syndrome:#04x}" if dump.complete else "its 64 bytes are not all here"
@@ -275,27 +302,15 @@ def _of_dump(dump: CompletionDump) -> Meaning:
             lines=lines,
             explained=False,
         )
-    number, status = dump.status
-    table = _OF_RESPONSE if dump.is_response else _OF_REQUEST
-    text, step = table.get(
-        number, (f"{status.cause.capitalize()}.", "read the log of the peer, too")
-    )
-    what = (
-        f"{dump.work[0].upper()}{dump.work[1:]} on queue pair {dump.queue_pair:#x} ended with"
-        f" {status.name} (vendor syndrome {dump.vendor_syndrome:#04x})."
-    )
-    return Meaning(
-        name=f"{dump.work.split(' ', 1)[1]} failed: {status.name}",
-        severity="information" if number == 5 else "warning",
+    what = f"{dump.work[0].upper()}{dump.work[1:]} on queue pair {dump.queue_pair:#x}"
+    meaning = Meaning(
+        name=f"{dump.work.split(' ', 1)[1]} failed",
+        severity="warning",
         subject=printable(dump.device),
-        meaning=f"{what} {text.format(withdrawn=_WITHDRAWN)}",
-        next_step=step,
+        meaning="",
+        next_step="",
         source=source,
         example=example,
-        doubt=""
-        if number == 5
-        else "the client or the server connects again; requests are repeated",
-        number=ReportedNumber(number, status.constant, status.cause),
-        recovers="yes",
         lines=lines,
     )
+    return _of_completion(meaning, what, dump.status, dump.is_response, dump.vendor_syndrome)

@@ -7,45 +7,19 @@ their messages, so each entry names the function that prints it.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from nfsrdma_tools.host.kernel_log.device_messages import DEVICE_MESSAGES
+from nfsrdma_tools.host.kernel_log.known_message import (
+    DEVICE,
+    ERROR,
+    IB,
+    PCI,
+    PEER,
+    KnownMessage,
+    Severity,
+)
 
 __all__ = ["ERRORS", "MESSAGES", "NFS4_ERRORS", "KnownMessage", "Severity"]
 
-Severity = Literal["error", "warning", "information"]
-
-
-class KnownMessage(NamedTuple):
-    """One kind of message.
-
-    ``pattern`` matches the whole text after the time and the host.  Its group ``subject`` is the
-    server, device or module; messages with different subjects are counted apart.  The groups
-    ``error`` and ``completion`` are an error number and the status of a work completion.
-    """
-
-    name: str
-    severity: Severity
-    """error: something failed; warning: something may be wrong, ``doubt`` names what is not known;
-    information: it happens on healthy machines."""
-    pattern: str
-    meaning: str
-    next_step: str
-    """One command where there is one; {subject} stands for the subject.  Empty: nothing to do."""
-    source: str
-    doubt: str = ""
-    ended_by: str = ""
-    """The message after which this one, with the same subject, is information."""
-    numbers: tuple[tuple[int, str], ...] = ()
-    """Meanings of error numbers in this message, where ERRORS is too general."""
-    program: bool = False
-    """Printed by a program, not by the kernel."""
-
-
-_PEER = r"(?P<subject>\S{1,128})"
-_DEVICE = r"(?P<subject>[\w.:-]{1,64})"
-_ERROR = r"(?P<error>-?\d{1,10})"
-# dev_err() and its kin: driver and device, then the ib_device, then the function and the process
-_IB = rf"(?:\S{{1,40}} ){{0,2}}{_DEVICE}: (?:\w{{1,64}}:(?:\d+:\(pid \d+\):)? )?"
-_PCI = rf"\S{{1,40}} {_DEVICE}: (?:\S{{1,64}} )?(?:\w{{1,64}}:\d+:\(pid \d+\): )?"
 _MODULES = (
     r"(?P<subject>rpcrdma|xprtrdma|svcrdma|sunrpc|auth_rpcgss|nfs\w{0,12}|lockd|nfsd|nfsrdma_card"
     r"|rdma_\w{1,16}|iw_cm|ib_\w{1,16}|mlx[45]_\w{1,8}|mlx_compat|irdma|bnxt_re|iw_cxgb4|qedr"
@@ -56,7 +30,7 @@ _CLIENT = (
     KnownMessage(
         "server not responding",
         "warning",
-        rf"\w{{1,32}}: server {_PEER} not responding, still trying",
+        rf"\w{{1,32}}: server {PEER} not responding, still trying",
         "The server has not answered a request in time. The client repeats it until there is an"
         " answer, and programs that use the mount wait.",
         "nfsrdma doctor {subject}",
@@ -67,7 +41,7 @@ _CLIENT = (
     KnownMessage(
         "server responds again",
         "information",
-        rf"\w{{1,32}}: server {_PEER} OK",
+        rf"\w{{1,32}}: server {PEER} OK",
         "The server answers again after it was reported as not responding.",
         "",
         "net/sunrpc/clnt.c, call_decode()",
@@ -75,7 +49,7 @@ _CLIENT = (
     KnownMessage(
         "request timed out",
         "error",
-        rf"\w{{1,32}}: server {_PEER} not responding, timed out",
+        rf"\w{{1,32}}: server {PEER} not responding, timed out",
         "A soft mount gave up a request; the program got an error, and data it wrote may be lost.",
         "nfsrdma doctor {subject}",
         "net/sunrpc/clnt.c, rpc_check_timeout(); nfs(5), soft",
@@ -83,7 +57,7 @@ _CLIENT = (
     KnownMessage(
         "RPC call failed",
         "warning",
-        rf"(?P<subject>\w{{1,32}}): RPC call returned error {_ERROR}",
+        rf"(?P<subject>\w{{1,32}}): RPC call returned error {ERROR}",
         "A request ended with an error that the client does not repeat.",
         "nfsrdma doctor",
         "net/sunrpc/clnt.c, call_status()",
@@ -92,7 +66,7 @@ _CLIENT = (
     KnownMessage(
         "authentication refused",
         "error",
-        rf"RPC: server {_PEER} requires stronger authentication\.",
+        rf"RPC: server {PEER} requires stronger authentication\.",
         "The server refuses the security flavour of the request.",
         "compare sec= of the mount (nfsrdma mounts) with sec= of the export",
         "net/sunrpc/clnt.c, rpc_decode_header()",
@@ -101,7 +75,7 @@ _CLIENT = (
         "connection limit reached",
         "information",
         r"SUNRPC: reached max allowed number \(\d+\) did not add transport to server:"
-        rf" {_PEER}",
+        rf" {PEER}",
         "The mount has as many trunked connections as max_connect allows.",
         "",
         "net/sunrpc/clnt.c, rpc_clnt_test_and_add_xprt()",
@@ -109,7 +83,7 @@ _CLIENT = (
     KnownMessage(
         "connection not added",
         "warning",
-        rf"RPC:   rpc_clnt_test_xprt failed: {_ERROR} addr {_PEER} not added",
+        rf"RPC:   rpc_clnt_test_xprt failed: {ERROR} addr {PEER} not added",
         "One of the connections of a mount does not work and was left out.",
         "nfsrdma mounts",
         "net/sunrpc/clnt.c, rpc_clnt_setup_test_and_add_xprt()",
@@ -127,7 +101,7 @@ _CLIENT = (
     KnownMessage(
         "callback not answered",
         "warning",
-        rf"RPC: Could not send backchannel reply error: {_ERROR}",
+        rf"RPC: Could not send backchannel reply error: {ERROR}",
         "The client could not answer a callback of the server, such as the recall of a delegation.",
         "nfsrdma trace connections",
         "net/sunrpc/clnt.c, call_bc_transmit_status()",
@@ -146,7 +120,9 @@ _CLIENT = (
     KnownMessage(
         "device cannot register memory",
         "error",
-        rf"rpcrdma: 'frwr' mode is not supported by device {_DEVICE}",
+        rf"rpcrdma: '(?:frwr|fmr)' mode is not supported by device {DEVICE}"
+        r"|(?:rpcrdma|RPC): Unsupported memory registration mode: \d{1,3}"
+        r"|rpcrdma: Device (?P<device>[\w.:-]{1,64}) does not support memreg mode \d{1,3}",
         "The device has no fast memory registration, which the client needs. No mount over it"
         " works.",
         "nfsrdma link show",
@@ -170,27 +146,56 @@ _CLIENT = (
         "net/sunrpc/xprtrdma/transport.c, xprt_rdma_format_addresses()",
     ),
     KnownMessage(
+        "client work failed",
+        "warning",
+        r"rpcrdma: (?:(?P<response>Recv)|Send|frwr|\w{1,24}): [\w ]{1,64}"
+        r" \((?P<completion>\d{1,3})/0x(?P<vendor>[0-9a-f]{1,8})\)",
+        "A Send, Receive or memory registration of the client ended with an error, which ends its"
+        " connection.",
+        "nfsrdma doctor",
+        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_wc_send() (Linux before 5.2)",
+        doubt="the message does not name the mount",
+    ),
+    KnownMessage(
+        "queue pair failed",
+        "warning",
+        rf"RPC: +rpcrdma_\w{{1,40}}_upcall: [\w -]{{1,64}} on device {DEVICE} ep \S{{1,20}}",
+        "The device ended a connection of the client because of an error.",
+        "nfsrdma doctor",
+        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_qp_async_error_upcall() (older releases)",
+        doubt="the client connects again",
+    ),
+    KnownMessage(
+        "connection not set up",
+        "error",
+        r"rpcrdma: (?:ib_alloc_pd\(\)|rdma_create_qp|rpcrdma_ep_create) returned"
+        rf" {ERROR}",
+        "The client could not set up a connection.",
+        "nfsrdma link show",
+        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_ia_open(), rpcrdma_ep_connect() (older releases)",
+    ),
+    KnownMessage(
         "connection begins",
         "information",
-        rf"rpcrdma: connection to {_PEER} on \S{{1,64}}, (?:memreg \S{{1,24}}|.{{1,24}}) .{{1,64}}",
-        "A mount connected to its server (kernels before 5.1 print it).",
+        rf"rpcrdma: connection to {PEER} on \S{{1,64}}, (?:memreg \S{{1,24}}|.{{1,24}}) .{{1,64}}",
+        "A mount connected to its server (kernels before 4.13 print it).",
         "",
-        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_conn_upcall() (Linux before 5.1)",
+        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_conn_upcall() (Linux before 4.13)",
     ),
     KnownMessage(
         "connection closed",
         "warning",
-        rf"rpcrdma: connection to {_PEER} closed \({_ERROR}\)",
+        rf"rpcrdma: connection to {PEER} closed \({ERROR}\)",
         "The connection of a mount ended. The client connects again.",
         "nfsrdma doctor {subject}",
-        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_conn_upcall() (Linux before 5.1)",
+        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_conn_upcall() (Linux before 4.13)",
         doubt="an idle mount closes its connection, too; many in a row are a fault of link or peer",
         numbers=((103, "this host or the peer ended the connection"),),
     ),
     KnownMessage(
         "device removed",
         "warning",
-        rf"rpcrdma: removing device {_DEVICE} for \S{{1,128}}",
+        rf"rpcrdma: removing device {DEVICE} for \S{{1,128}}",
         "The device was removed, or its driver was reset, while a mount used it.",
         "nfsrdma link show",
         "net/sunrpc/xprtrdma/verbs.c, rpcrdma_cm_event_handler() (Linux before 6.11)",
@@ -204,7 +209,7 @@ _NFS_CLIENT = (
         "state recovery failed",
         "error",
         r"NFS: state manager(?:: [a-z ]{1,40})? failed on NFSv4 server"
-        rf" {_PEER} with error {_ERROR}",
+        rf" {PEER} with error {ERROR}",
         "The client could not recover its lease, open files or locks on the server. Programs that"
         " use the mount wait or get errors.",
         "nfsrdma doctor {subject}",
@@ -228,7 +233,7 @@ _NFS_CLIENT = (
         "open file lost",
         "error",
         r"(?:NFSv4: state recovery failed for open file .{1,256}, error ="
-        rf"|NFS: nfs4_reclaim_open_state: unhandled error) {_ERROR}",
+        rf"|NFS: nfs4_reclaim_open_state: unhandled error) {ERROR}",
         "The client could not open a file again after the lease was lost. The program gets EIO.",
         "restart the program that has the file open",
         "fs/nfs/nfs4state.c, nfs4_state_mark_open_context_bad(), nfs4_reclaim_open_state()",
@@ -236,7 +241,7 @@ _NFS_CLIENT = (
     KnownMessage(
         "client identity in use",
         "error",
-        rf"NFS: Server {_PEER} reports our clientid is in use",
+        rf"NFS: Server {PEER} reports our clientid is in use",
         "Another client has the same NFSv4 identity, such as a clone with the same host name. The"
         " two end each other's leases.",
         "give each client its own identity: nfs.nfs4_unique_id, nfs(5)",
@@ -245,7 +250,7 @@ _NFS_CLIENT = (
     KnownMessage(
         "server discovery failed",
         "error",
-        rf"NFS: nfs4_discover_server_trunking unhandled error {_ERROR}\. +Exiting with error EIO",
+        rf"NFS: nfs4_discover_server_trunking unhandled error {ERROR}\. +Exiting with error EIO",
         "An NFSv4 mount failed while the client looked for the server's identity.",
         "nfsrdma doctor SERVER",
         "fs/nfs/nfs4state.c, nfs4_discover_server_trunking()",
@@ -253,7 +258,7 @@ _NFS_CLIENT = (
     KnownMessage(
         "file identity changed",
         "error",
-        rf"NFS: server {_PEER} error: fileid changed",
+        rf"NFS: server {PEER} error: fileid changed",
         "The server answered for another file than the one requested: two exports with one fsid,"
         " or a fault of the server's file system.",
         "compare fsid= of the exports on the server: exportfs -v",
@@ -262,7 +267,7 @@ _NFS_CLIENT = (
     KnownMessage(
         "bad sequence",
         "warning",
-        rf"NFS: v4 server {_PEER}  returned a bad sequence-id error!",
+        rf"NFS: v4 server {PEER}  returned a bad sequence-id error!",
         "The server and the client disagree about the order of NFSv4.0 requests.",
         "mount with vers=4.1 or later",
         "fs/nfs/nfs4proc.c, nfs4_do_open()",
@@ -318,7 +323,7 @@ _NFS_CLIENT = (
     KnownMessage(
         "session trunking",
         "information",
-        rf"NFS: {_PEER}: Session trunking (?:succeeded|failed) for \S{{1,128}}",
+        rf"NFS: {PEER}: Session trunking (?:succeeded|failed) for \S{{1,128}}",
         "The client tested whether another address belongs to the same server.",
         "",
         "fs/nfs/nfs4client.c, nfs4_detect_session_trunking()",
@@ -326,7 +331,7 @@ _NFS_CLIENT = (
     KnownMessage(
         "locks not monitored",
         "error",
-        rf"lockd: cannot monitor {_PEER}",
+        rf"lockd: cannot monitor {PEER}",
         "rpc.statd does not answer, so locks of NFSv3 fail with ENOLCK.",
         "systemctl start rpc-statd",
         "fs/lockd/mon.c, nsm_monitor()",
@@ -335,7 +340,7 @@ _NFS_CLIENT = (
         "lock not reclaimed",
         "error",
         r"lockd: failed to reclaim lock for pid \d+"
-        rf" \(errno {_ERROR}, status \d+\)",
+        rf" \(errno {ERROR}, status \d+\)",
         "The client lost a lock of NFSv3 when the server restarted.",
         "check the data of the program that held the lock",
         "fs/lockd/clntproc.c, nlmclnt_reclaim()",
@@ -343,6 +348,30 @@ _NFS_CLIENT = (
 )
 
 _SERVER = (
+    KnownMessage(
+        "server work failed",
+        "warning",
+        r"svcrdma: (?:(?P<response>[Rr]ecv|receive)|\w{1,24}): [\w ]{1,64}"
+        r" \((?P<completion>\d{1,3})/0x(?P<vendor>[0-9a-f]{1,8})\)",
+        "A Send, Receive, Read or Write of the server ended with an error, which ends its"
+        " connection.",
+        "nfsrdma server status",
+        "net/sunrpc/xprtrdma/svc_rdma_transport.c, svc_rdma_send_wc_common() (older releases)",
+        doubt="the message does not name the client",
+    ),
+    KnownMessage(
+        "server work not posted",
+        "warning",
+        rf"svcrdma: (?:Error {ERROR} posting RDMA_READ"
+        r"|(?:could not post a receive buffer|Could not send reply), err=-?\d{1,4}\..{0,64}"
+        r"|failed to send (?:write|reply) chunks, rc=-?\d{1,4})",
+        "The server could not give work to its device, and closed the connection of the client."
+        " The client connects again.",
+        "nfsrdma server status",
+        "net/sunrpc/xprtrdma/svc_rdma_recvfrom.c, svc_rdma_sendto.c (older releases)",
+        doubt="the message does not name the client",
+        where="this host",
+    ),
     KnownMessage(
         "queue shortened",
         "information",
@@ -354,7 +383,7 @@ _SERVER = (
     KnownMessage(
         "listener lost",
         "error",
-        rf"Listener dead, address change failed for device {_DEVICE}",
+        rf"Listener dead, address change failed for device {DEVICE}",
         "The address of the device changed and nfsd could not listen again: it accepts no new"
         " connections over RDMA.",
         "systemctl restart nfs-server",
@@ -363,7 +392,7 @@ _SERVER = (
     KnownMessage(
         "rpcbind refused",
         "warning",
-        rf"svc: failed to register (?P<subject>\w{{1,32}}) RPC service \(errno {_ERROR}\)\.",
+        rf"svc: failed to register (?P<subject>\w{{1,32}}) RPC service \(errno {ERROR}\)\.",
         "The server is not registered with rpcbind. NFSv3 clients do not find it without port="
         " and mountport=.",
         "systemctl start rpcbind, or serve NFSv4 only (nfs.conf: [nfsd] vers3=n)",
@@ -389,7 +418,7 @@ _SERVER = (
     KnownMessage(
         "reply not sent",
         "information",
-        rf"rpc-srv/tcp: (?P<subject>\w{{1,32}}): (?:got error|sent) {_ERROR} when sending \d+ bytes"
+        rf"rpc-srv/tcp: (?P<subject>\w{{1,32}}): (?:got error|sent) {ERROR} when sending \d+ bytes"
         r" - shutting down socket",
         "A client on TCP went away while the server answered it. The client connects again.",
         "",
@@ -432,7 +461,7 @@ _SERVER = (
     KnownMessage(
         "no client tracking",
         "error",
-        rf"NFSD: Unable to initialize client recovery tracking! \({_ERROR}\)",
+        rf"NFSD: Unable to initialize client recovery tracking! \({ERROR}\)",
         "The server cannot record its NFSv4 clients: after a restart they lose their locks.",
         "systemctl start nfsdcld, then restart nfs-server",
         "fs/nfsd/nfs4recover.c, nfsd4_client_tracking_init()",
@@ -442,7 +471,7 @@ _SERVER = (
         "client record not stored",
         "error",
         r"NFSD: (?:Unable to (?:create|remove|check) client record (?:on|from) stable storage"
-        rf"|Unable to end grace period): {_ERROR}",
+        rf"|Unable to end grace period): {ERROR}",
         "The server could not write its record of an NFSv4 client.",
         "systemctl status nfsdcld",
         "fs/nfsd/nfs4recover.c, nfsd4_cld_create_v2(), nfsd4_cld_grace_done()",
@@ -480,7 +509,7 @@ _CONNECTION = (
     KnownMessage(
         "device does not listen",
         "warning",
-        rf"\S{{1,40}} {_DEVICE}: RDMA CMA: \w{{1,64}}, error {_ERROR}",
+        rf"\S{{1,40}} {DEVICE}: RDMA CMA: \w{{1,64}}, error {ERROR}",
         "A server for all addresses could not listen on this device.",
         "nfsrdma doctor",
         "drivers/infiniband/core/cma.c, cma_listen_on_dev()",
@@ -504,29 +533,11 @@ _CONNECTION = (
         "drivers/infiniband/core/rw.c, rdma_rw_init_mrs()",
     ),
     KnownMessage(
-        "mlx5 work failed",
-        "warning",
-        rf"{_IB}WC error: (?P<completion>\d{{1,3}}), Message: [\w ]{{1,64}}",
-        "A Send, Receive or memory registration ended with an error, which ends its connection.",
-        "nfsrdma trace connections",
-        "drivers/infiniband/hw/mlx5/cq.c, dump_cqe()",
-        doubt="the connection may belong to another user of the device than NFS",
-    ),
-    KnownMessage(
-        "mlx5 work failed",
-        "warning",
-        rf"(?:\S{{1,40}} ){{0,2}}{_DEVICE}: ?dump_cqe:\d+:\(pid \d+\): dump error cqe",
-        "A Send, Receive or memory registration ended with an error, which ends its connection.",
-        "nfsrdma trace connections",
-        "drivers/infiniband/hw/mlx5/cq.c, dump_cqe() (older releases)",
-        doubt="the connection may belong to another user of the device than NFS",
-    ),
-    KnownMessage(
         "mlx5 command refused",
         "warning",
-        rf"\S{{1,40}} {_DEVICE}: (?:mlx5_cmd_out_err|mlx5_cmd_check|cmd_status_print):\d+:"
+        rf"\S{{1,40}} {DEVICE}: (?:mlx5_cmd_out_err|mlx5_cmd_check|cmd_status_print):\d+:"
         r"\(pid \d+\): \w{1,64}\(0x\w{1,8}\) op_mod\(0x\w{1,8}\) failed, status .{1,64},"
-        rf" syndrome \(0x\w{{1,8}}\)(?:, err\({_ERROR}\))?",
+        rf" syndrome \(0x\w{{1,8}}\)(?:, err\({ERROR}\))?",
         "The firmware of the device refused a command.",
         "search the vendor's documentation for the syndrome",
         "drivers/net/ethernet/mellanox/mlx5/core/cmd.c, mlx5_cmd_out_err()",
@@ -535,7 +546,7 @@ _CONNECTION = (
     KnownMessage(
         "IOMMU stopped the device",
         "warning",
-        rf"(?:mlx[45]_core|bnxt_en|ice|irdma|i40e|qede?|cxgb4|hns3|hfi1|efa|mana|ionic) {_DEVICE}:"
+        rf"(?:mlx[45]_core|bnxt_en|ice|irdma|i40e|qede?|cxgb4|hns3|hfi1|efa|mana|ionic) {DEVICE}:"
         r" AMD-Vi: Event logged \[IO_PAGE_FAULT .{1,120}\]",
         "The device used an address that the IOMMU does not have: memory that was unmapped too"
         " early, or a fault of the driver. The work failed.",
@@ -588,7 +599,7 @@ _CONNECTION = (
     KnownMessage(
         "mlx5 command not answered",
         "warning",
-        rf"{_PCI}\w{{1,64}}\(0x\w{{1,8}}\) timeout\. Will cause a leak of a command resource",
+        rf"{PCI}\w{{1,64}}\(0x\w{{1,8}}\) timeout\. Will cause a leak of a command resource",
         "The device's firmware did not answer a command in time.",
         "devlink health show",
         "drivers/net/ethernet/mellanox/mlx5/core/cmd.c, wait_func()",
@@ -598,7 +609,7 @@ _CONNECTION = (
     KnownMessage(
         "mlx5 command answered late",
         "information",
-        rf"{_PCI}Command completion arrived after timeout \(entry idx = \d+\)\.",
+        rf"{PCI}Command completion arrived after timeout \(entry idx = \d+\)\.",
         "The device's firmware answered a command after the driver had given it up.",
         "",
         "drivers/net/ethernet/mellanox/mlx5/core/cmd.c, mlx5_cmd_comp_handler()",
@@ -606,25 +617,29 @@ _CONNECTION = (
     KnownMessage(
         "mlx5 device recovers",
         "warning",
-        rf"{_PCI}(?:starting health recovery flow|handling bad device here)",
+        rf"{PCI}(?:starting health recovery flow|handling bad device here)",
         "The device or its firmware stopped, and the driver resets it. Its connections ended.",
         "devlink health show",
         "drivers/net/ethernet/mellanox/mlx5/core/health.c, mlx5_health_try_recover()",
         doubt="no message says that the recovery succeeded",
         ended_by="mlx5 device recovered",
+        where="device",
+        recovers="unknown",
     ),
     KnownMessage(
         "mlx5 device recovered",
         "information",
-        rf"{_PCI}health recovery succeeded",
+        rf"{PCI}health recovery succeeded",
         "The driver reset the device, and it works again.",
         "",
         "drivers/net/ethernet/mellanox/mlx5/core/health.c",
+        where="device",
+        recovers="yes",
     ),
     KnownMessage(
         "mlx5 device failed",
         "error",
-        rf"{_PCI}(?:device's health compromised - reached miss count|health recovery (?:failed"
+        rf"{PCI}(?:device's health compromised - reached miss count|health recovery (?:failed"
         r"|flow aborted.{0,64})|Fatal error \d+ detected)",
         "The device or its firmware stopped; its connections ended.",
         "devlink health show",
@@ -633,135 +648,54 @@ _CONNECTION = (
     KnownMessage(
         "mlx5 registration failed",
         "error",
-        rf"{_IB}(?:async reg mr failed\. status -?\d+|reg umr failed \(\d+\).{{0,120}}"
+        rf"{IB}(?:async reg mr failed\. status -?\d+|reg umr failed \(\d+\).{{0,120}}"
         r"|create mkey failed(?: -?\d+)?)",
         "The device could not register memory.",
         "nfsrdma link show",
         "drivers/infiniband/hw/mlx5/mr.c, create_mkey_warn(); umr.c, mlx5r_umr_post_send_wait()",
     ),
     KnownMessage(
-        "mlx4 device failed",
-        "error",
-        rf"{_PCI}Internal error detected(?: on the communication channel)?:?",
-        "The device or its firmware stopped; the driver resets it and its connections end.",
-        "nfsrdma link show",
-        "drivers/net/ethernet/mellanox/mlx4/catas.c, dump_err_buf(), poll_catas()",
-    ),
-    KnownMessage(
         "mlx4 command refused",
         "warning",
-        rf"{_PCI}command 0x\w{{1,8}} failed: fw status = 0x\w{{1,8}}",
+        rf"{PCI}command 0x\w{{1,8}} failed: fw status = 0x\w{{1,8}}",
         "The firmware of the device refused a command.",
         "nfsrdma link show",
         "drivers/net/ethernet/mellanox/mlx4/cmd.c, mlx4_cmd_poll(), mlx4_cmd_wait()",
         doubt="the driver tries some commands that a device may not have",
     ),
     KnownMessage(
-        "irdma connection failed",
-        "warning",
-        rf"{_IB}(?:abnormal ae_id = 0x\w{{1,8}} bool qp=\d qp_id = \d+, ae_src=\d+"
-        r"|fatal QP event: SQ in error but not flushed, qp: \d+)",
-        "The device ended a connection because of an event.",
-        "nfsrdma trace connections",
-        "drivers/infiniband/hw/irdma/hw.c, irdma_process_aeq()",
-        doubt="the connection may belong to another user of the device than NFS",
-    ),
-    KnownMessage(
-        "irdma device reset",
-        "error",
-        rf"{_IB}Requesting a reset",
-        "The device failed and its driver requests a reset; its connections end.",
-        "nfsrdma link show",
-        "drivers/infiniband/hw/irdma/main.c, irdma_request_reset()",
-    ),
-    KnownMessage(
-        "bnxt_re device stalled",
-        "error",
-        rf"{_PCI}\w{{1,64}}: FW STALL Detected\. .{{1,160}}",
-        "The firmware of the device does not answer; its connections do not work.",
-        "nfsrdma link show",
-        "drivers/infiniband/hw/bnxt_re/qplib_rcfw.c, bnxt_re_is_fw_stalled()",
-    ),
-    KnownMessage(
         "bnxt_re refused a connection",
         "error",
-        rf"{_IB}(?:Create QP failed - max exceeded!.{{0,160}}|Failed to create HW QP)",
+        rf"{IB}(?:Create QP failed - max exceeded!.{{0,160}}|Failed to create HW QP)",
         "The device could not create the queue pair of a connection.",
         "nfsrdma link show",
         "drivers/infiniband/hw/bnxt_re/ib_verbs.c, bnxt_re_create_qp()",
     ),
     KnownMessage(
-        "cxgb4 connection failed",
-        "warning",
-        rf"\S{{1,40}} {_DEVICE}: AE qpid \d+ opcode \d+ status 0x\w{{1,8}} type \d .{{1,80}}",
-        "The device ended a connection because of an event.",
-        "nfsrdma trace connections",
-        "drivers/infiniband/hw/cxgb4/ev.c, dump_err_cqe()",
-        doubt="the connection may belong to another user of the device than NFS",
-    ),
-    KnownMessage(
         "cxgb4 device failed",
         "error",
-        rf"iw_cxgb4: {_DEVICE}: Fatal Error",
+        rf"iw_cxgb4: {DEVICE}: Fatal Error",
         "The device failed; its connections ended.",
         "nfsrdma link show",
         "drivers/infiniband/hw/cxgb4/device.c, c4iw_uld_state_change()",
     ),
     KnownMessage(
-        "qedr work failed",
-        "warning",
-        r"\[\w{1,64}:\d+\((?P<subject>[\w.-]{0,32})\)\](?:Error: POLL CQ with \w{1,64}\. .{1,80}"
-        r"|QP error received: .{1,80}|Got terminate message)",
-        "A connection ended with an error.",
-        "nfsrdma trace connections",
-        "drivers/infiniband/hw/qedr/verbs.c, qedr_poll_cq_req(); qedr_iw_cm.c, qedr_iw_qp_event()",
-        doubt="the connection may belong to another user of the device than NFS",
-    ),
-    KnownMessage(
-        "qedr has no memory regions",
-        "error",
-        r"\[\w{1,64}:\d+\((?P<subject>[\w.-]{0,32})\)\]Out of MR resources",
-        "The device has no memory regions left.",
-        "nfsrdma link show",
-        "drivers/infiniband/hw/qedr/verbs.c, __qedr_alloc_mr()",
-    ),
-    KnownMessage(
         "erdma region not freed",
         "warning",
-        rf"{_IB}failed to (?:deregister MR|destroy (?:QP|CQ)) \w{{1,12}}: {_ERROR}",
+        rf"{IB}failed to (?:deregister MR|destroy (?:QP|CQ)) \w{{1,12}}: {ERROR}",
         "The device did not free a memory region or queue.",
         "nfsrdma link show",
         "drivers/infiniband/hw/erdma/erdma_verbs.c, erdma_dereg_mr(), erdma_destroy_qp()",
         doubt="it does so while the device is reset or removed",
     ),
     KnownMessage(
-        "rxe work failed",
-        "warning",
-        rf"(?:\S{{1,40}} ){{0,2}}{_DEVICE}: qp#\d+ \w{{1,32}}: non-flush error status ="
-        r" (?P<completion>\d{1,3})",
-        "A work request of soft-RoCE ended with an error, which ends its connection.",
-        "nfsrdma trace connections",
-        "drivers/infiniband/sw/rxe/rxe_comp.c, make_send_cqe(); rxe_resp.c, do_complete()",
-        doubt="the connection may belong to another user of the device than NFS",
-    ),
-    KnownMessage(
         "rxe link state",
         "information",
-        rf"infiniband {_DEVICE}: (?:set (?:active|down)|added \S{{1,32}})",
+        rf"infiniband {DEVICE}: (?:set (?:active|down)|added \S{{1,32}})",
         "A soft-RoCE link was added, or follows the state of its network device.",
         "nfsrdma link show",
         "drivers/infiniband/sw/rxe/rxe_net.c, rxe_port_up(), rxe_port_down(); rxe_verbs.c,"
         " rxe_enable_driver()",
-    ),
-    KnownMessage(
-        "siw terminated",
-        "warning",
-        r"siw: (?:got TERMINATE\. layer \d, type \d, code \d+"
-        r"|crc error\. in: \w{8}, own \w{8}, op \d+)",
-        "Soft-iWARP received an error of the peer, or a damaged frame, and ended the connection.",
-        "nfsrdma trace connections",
-        "drivers/infiniband/sw/siw/siw_qp_rx.c, siw_proc_terminate(), siw_get_trailer()",
-        doubt="the connection may belong to another user of the device than NFS",
     ),
     KnownMessage(
         "siw registration failed",
@@ -777,7 +711,7 @@ _LOADER = (
     KnownMessage(
         "module does not fit",
         "error",
-        rf"{_MODULES}: (?:Unknown symbol \w{{1,96}} \(err {_ERROR}\)|disagrees about version of"
+        rf"{_MODULES}: (?:Unknown symbol \w{{1,96}} \(err {ERROR}\)|disagrees about version of"
         r" symbol \w{1,96}|version magic '.{1,120}' should be '.{1,120}'|exports duplicate symbol"
         r" \w{1,96} \(owned by \S{1,64}\))",
         "The module was built for another kernel or another RDMA stack than the loaded one, and"
@@ -830,7 +764,7 @@ _OURS = (
     KnownMessage(
         "device does not suffice",
         "error",
-        rf"nfsrdma: device {_DEVICE}: (?:max_qp_wr is \d+, expected at least \d+|no memory"
+        rf"nfsrdma: device {DEVICE}: (?:max_qp_wr is \d+, expected at least \d+|no memory"
         r" management extensions, which FRWR requires|max_fast_reg_page_list_len is \d+, expected"
         r" at least \d+)",
         "The device lacks what nfsrdma needs. No mount over it works with nfsrdma.",
@@ -840,9 +774,9 @@ _OURS = (
     KnownMessage(
         "queue pair stuck",
         "warning",
-        rf"nfsrdma: device {_DEVICE}: a (?:queue pair|memory region)(?: of the RDMA core)?"
+        rf"nfsrdma: device {DEVICE}: a (?:queue pair|memory region)(?: of the RDMA core)?"
         r" (?:refused the error state|cannot be (?:drained|destroyed)):"
-        rf" {_ERROR}(?:; its memory stays in use)?",
+        rf" {ERROR}(?:; its memory stays in use)?",
         "A connection ended while its device failed. Memory that a peer may still reach stays in"
         " use until the device complies.",
         "nfsrdma link show",
@@ -877,7 +811,7 @@ _PROGRAMS = (
         "server not started",
         "error",
         r"(?:rpc\.nfsd: )?(?:unable to set any sockets for nfsd|error starting threads: errno"
-        rf" {_ERROR}(?: \([\w ]{{1,64}}\))?)",
+        rf" {ERROR}(?: \([\w ]{{1,64}}\))?)",
         "nfsd did not start.",
         "systemctl status nfs-server rpcbind",
         "nfs-utils, utils/nfsd/nfsd.c, main(); nfssvc.c, nfssvc_threads()",
@@ -1009,6 +943,7 @@ MESSAGES: tuple[KnownMessage, ...] = (
     *_NFS_CLIENT,
     *_SERVER,
     *_CONNECTION,
+    *DEVICE_MESSAGES,
     *_LOADER,
     *_OURS,
     *_PROGRAMS,

@@ -17,7 +17,8 @@ Record = LogLine | KernelReport | CompletionDump
 _WORDS = (
     *("nfs", "NFS", "rpc", "RPC", "rdma", "RDMA", "svc", "lockd", "mlx", "infiniband", "siw"),
     *("cxgb", "qedr", "bnxt", "rxe", "module", "symbol", "mount", "device", "cm_destroy_id"),
-    *("AMD-Vi", "DMAR", "netdevice", "_t:s0"),
+    *("AMD-Vi", "DMAR", "netdevice", "_t:s0", "hns", "mana ", "qed", "ice 0", "be2net", "QPN"),
+    *("CQE contents", "ionic", "erdma"),
     *HEAD_WORDS,
 )
 """Each line that begins or is a record has one of these."""

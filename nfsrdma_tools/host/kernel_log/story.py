@@ -71,7 +71,7 @@ _RULES = (
     ),
     _Rule(
         rf"request timed out|device removed|mount lost with its device|{_CRASHED}"
-        r"|warning of the NFS client|connection closed|mlx5 device (?:failed|recovers)",
+        r"|warning of the NFS client|connection closed|\w+ device (?:failed|recovers|stalled)",
         _WITHDRAWN,
         "{effect_log}: an RDMA operation failed, because {cause_log} had withdrawn its memory",
     ),
@@ -87,8 +87,8 @@ _RULES = (
         "{effect_log} waited for {cause_log}, whose NFS server was stopped or started",
     ),
     _Rule(
-        r"device removed|mlx[45] device (?:failed|recovers)|irdma device reset"
-        r"|bnxt_re device stalled|network device held|address moved|IOMMU .*",
+        r"device removed|\w+ device (?:failed|recovers|stalled)|network device held|address moved"
+        r"|IOMMU .*",
         rf"{_LOST}|{_WAITS}",
         "{effect_log} lost its connection, because a device of {cause_log} was removed, moved or"
         " reset",
