@@ -18,6 +18,7 @@ from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, LogLine
 from nfsrdma_tools.host.kernel_log.meanings import Described, Meaning, ReportedNumber, meaning_of
 from nfsrdma_tools.host.kernel_log.messages import Severity
 from nfsrdma_tools.host.kernel_log.records import Counts, records
+from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.machine import Machine
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
 _GROUPS = 500
 """Messages of further servers, devices and modules are counted together."""
 _NUMBERS = 8
+_REPEATED = 64
+"""Reports of different content whose meanings are kept."""
 _MANY = "(others)"
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "information")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
@@ -75,6 +78,24 @@ class _Group:
             self.numbers[meaning.number.number] = meaning.number
 
 
+class _Repeated:
+    """The meanings of reports that a log repeats: each is found once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Meaning | None] = {}
+
+    def meaning_of(self, report: KernelReport) -> Meaning | None:
+        """The meaning of a report, which does not depend on its time."""
+        facts = {**vars(report), "time": "", "lines": tuple(report.lines)}
+        facts["frames"] = tuple(report.frames)
+        key = tuple(facts.values())
+        if key not in self._known:
+            if len(self._known) >= _REPEATED:
+                self._known.clear()
+            self._known[key] = meaning_of(report)
+        return self._known[key]
+
+
 class Log(NamedTuple):
     """The recognized messages of a log, and the number of lines that could be read."""
 
@@ -102,10 +123,15 @@ def read_log(lines: Iterable[str]) -> Log:
     """Explain the recognized records of a log, and count the lines that could be read."""
     groups: dict[tuple[str, str], _Group] = {}
     counts = Counts()
+    repeated = _Repeated()
     recognized = withheld = 0
     for record, numbers in records(lines, counts):
         withheld += isinstance(record, LogLine) and record.text == WITHHELD
-        if not (meaning := meaning_of(record)):
+        if isinstance(record, KernelReport):
+            meaning = repeated.meaning_of(record)
+        else:
+            meaning = meaning_of(record)
+        if not meaning:
             continue
         recognized += 1
         key = (meaning.name, meaning.subject)

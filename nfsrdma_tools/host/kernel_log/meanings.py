@@ -7,6 +7,7 @@ import errno
 import functools
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nfsrdma_tools.errors import printable
 from nfsrdma_tools.host.kernel_log import known_reports
@@ -124,9 +125,35 @@ def _literal(pattern: str) -> str:
     return max(found, key=len)
 
 
+class _Index(NamedTuple):
+    """The messages by a word that each of their lines has between two spaces."""
+
+    by_word: dict[str, tuple[int, ...]]
+    others: tuple[tuple[str, int], ...]
+    """A text that each line has, of messages without such a word."""
+
+
 @functools.cache
-def _literals() -> tuple[tuple[str, KnownMessage], ...]:
-    return tuple((_literal(message.pattern), message) for message in MESSAGES)
+def _index() -> _Index:
+    by_word: dict[str, tuple[int, ...]] = {}
+    others = []
+    for number, message in enumerate(MESSAGES):
+        literal = _literal(message.pattern)
+        # the first and the last may be parts of longer words
+        if word := max(literal.split(" ")[1:-1], key=len, default=""):
+            by_word[word] = (*by_word.get(word, ()), number)
+        else:
+            others.append((literal, number))
+    return _Index(by_word, tuple(others))
+
+
+def _candidates(text: str) -> list[int]:
+    """The numbers of the messages that a line may be, in the order of ``MESSAGES``."""
+    by_word, others = _index()
+    found = [number for literal, number in others if literal in text]
+    for word in by_word.keys() & text.split(" "):
+        found += by_word[word]
+    return sorted(found)
 
 
 _compiled = functools.cache(re.compile)
@@ -136,9 +163,10 @@ def recognized(line: LogLine) -> tuple[KnownMessage, re.Match[str]] | None:
     """The message that explains a line, and its match; None if no message does."""
     if not line.text:
         return None
-    for literal, message in _literals():
+    for number in _candidates(line.text):
+        message = MESSAGES[number]
         # a program can print any text: it must not pass for the kernel
-        if literal not in line.text or (line.tag and message.program == (line.tag == "kernel")):
+        if line.tag and message.program == (line.tag == "kernel"):
             continue
         if match := _compiled(message.pattern).fullmatch(line.text):
             return message, match

@@ -177,6 +177,21 @@ _PROCESS = re.compile(
     r"(?= ve: | Kdump:| Not tainted| Tainted:|$| \d+\.\d+)).{0,240}"
 )
 _WARNING_BY = re.compile(r", CPU#\d+: (?P<comm>.{1,32})/(?P<pid>\d+)$")
+_WITH_PROCESS = (
+    *(
+        (word, pattern)
+        for kind, word in (
+            ("hung task", "INFO: task "),
+            ("lockup", " ["),
+            ("warning", "WARNING: CPU: "),
+            ("allocation", "alloc"),
+        )
+        for of_kind, pattern in _HEAD
+        if of_kind == kind and pattern.groups
+    ),
+    (", CPU#", _WARNING_BY),
+)
+"""Patterns that name a process, and what each text has in which they name one."""
 _TASK = re.compile(
     r"task:.{1,32}? *state:\S(?: \([^)]{1,24}\))? *stack: *\d+ +pid: *\d+ .{0,120}"
     r"|\S{1,16} +[DRSTZIX] (?:ffff[0-9a-f]+|0x[0-9a-f]+"
@@ -448,11 +463,14 @@ class _HeadFacts(NamedTuple):
 
 @functools.lru_cache(maxsize=512)
 def _head_facts(text: str) -> _HeadFacts:
-    patterns = (*(pattern for _, pattern in _HEAD if pattern.groups), _WARNING_BY)
-    groups = [found.groupdict() for pattern in patterns if (found := pattern.search(text))]
+    groups = [
+        found.groupdict()
+        for word, pattern in _WITH_PROCESS
+        if word in text and (found := pattern.search(text))
+    ]
     processes = tuple(name for each in groups if (name := each.get("comm")))
     pids = tuple(int(number) for each in groups if (number := each.get("pid")))
-    place = _IN.search(text)
+    place = _IN.search(text) if "+0x" in text else None
     return _HeadFacts(
         processes, pids, Frame(place["function"], place["module"] or "") if place else None
     )
@@ -487,12 +505,18 @@ class _Body(NamedTuple):
 def _body(text: str) -> _Body | None:
     """What a line of a body says; None if it is none."""
     # logs repeat their lines
-    if found := _FRAME.fullmatch(text):
-        return _Body(Frame(found["function"], found["module"] or ""), bool(found["unsure"]))
-    if found := _ARM.fullmatch(text):
-        return _Body(Frame(found["function"], found["module"] or ""))
+    if found := _FRAME.fullmatch(text) or _ARM.fullmatch(text):
+        frame = Frame(found["function"], found["module"] or "")
+        return _Body(frame, unsure=bool(found.groupdict().get("unsure")))
     if _STACK.fullmatch(text):
         return _Body(is_stack=True)
+    if facts := _facts(text):
+        return facts
+    return _Body() if _TASK.fullmatch(text) or _BODY.fullmatch(text) else None
+
+
+def _facts(text: str) -> _Body | None:
+    """The process, the work or the place of a line; None if it has no such."""
     if found := _PROCESS.fullmatch(text):
         return _Body(process=found["comm"], pid=int(found["pid"]))
     if found := _WORKQUEUE.fullmatch(text):
@@ -501,7 +525,7 @@ def _body(text: str) -> _Body | None:
         return _Body(in_flight=found["work"])
     if found := _AT.fullmatch(text):
         return _Body(at=Frame(found["function"], found["module"] or ""))
-    return _Body() if _TASK.fullmatch(text) or _BODY.fullmatch(text) else None
+    return None
 
 
 def _take_body(one: _Open, text: str) -> bool:
