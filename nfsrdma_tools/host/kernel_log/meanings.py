@@ -129,28 +129,27 @@ class _Index(NamedTuple):
     """The messages by a word that each of their lines has between two spaces."""
 
     by_word: dict[str, tuple[int, ...]]
-    others: tuple[tuple[str, int], ...]
-    """A text that each line has, of messages without such a word."""
+    by_text: dict[str, tuple[int, ...]]
+    """By another text that each of their lines has, of those without such a word."""
 
 
 @functools.cache
 def _index() -> _Index:
     by_word: dict[str, tuple[int, ...]] = {}
-    others = []
+    by_text: dict[str, tuple[int, ...]] = {}
     for number, message in enumerate(MESSAGES):
         literal = _literal(message.pattern)
         # the first and the last may be parts of longer words
-        if word := max(literal.split(" ")[1:-1], key=len, default=""):
-            by_word[word] = (*by_word.get(word, ()), number)
-        else:
-            others.append((literal, number))
-    return _Index(by_word, tuple(others))
+        word = max(literal.split(" ")[1:-1], key=len, default="")
+        rows, key = (by_word, word) if word else (by_text, literal)
+        rows[key] = (*rows.get(key, ()), number)
+    return _Index(by_word, by_text)
 
 
 def _candidates(text: str) -> list[int]:
     """The numbers of the messages that a line may be, in the order of ``MESSAGES``."""
-    by_word, others = _index()
-    found = [number for literal, number in others if literal in text]
+    by_word, by_text = _index()
+    found = [number for part, numbers in by_text.items() if part in text for number in numbers]
     for word in by_word.keys() & text.split(" "):
         found += by_word[word]
     return sorted(found)

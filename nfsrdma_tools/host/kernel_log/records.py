@@ -53,7 +53,7 @@ def records(texts: Iterable[str], counts: Counts | None = None) -> Iterator[Numb
     while lines := list(islice(rest, _BATCH)):
         counts.lines += sum(map(bool, map(str.strip, lines)))
         joined = "\n".join(lines)
-        starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+        starts = list(accumulate(map((1).__add__, map(len, lines)), initial=0))
         concern = _with_words(joined, starts)
         if not counts.timed:
             concern |= _with_time(joined, starts)

@@ -134,17 +134,17 @@ HEAD_WORDS = (
     *("non-static key", "MAX_LOCK", "traps: ", " PID: ", "Call Trace", "Call trace"),
 )
 """Each head of a report has one of these: `in` costs less than a pattern."""
-_STARTS = (
-    *("BUG", "WARNING: ", "INFO: ", "possible ", "[ INFO: ", "[INFO: ", "suspicious RCU"),
-    *("inconsistent lock", "bad unlock", "held lock", "lock held", "Nested lock", "Invalid wait"),
-    *("trying to register non-static", "MAX_LOCK", "UBSAN: ", "ODEBUG: ", "kmemleak: "),
-    *("NMI watchdog: ", "watchdog: ", "Watchdog detected", "CPU ", "rcu: INFO: ", "Oops: "),
-    *("general protection", "invalid opcode: ", "traps: ", "Internal error: ", "Unable to handle"),
-    *("double fault: ", "divide error: ", "stack segment: ", "Kernel panic", "PANIC: "),
-    *("Kernel attempted", "Bad kernel stack", "int3: ", "stack guard", "kernel BUG ", "Badness"),
+_FIRST_TWO = frozenset(
+    start[:2]
+    for start in (
+        *("BUG", "WARNING", "INFO", "possible", "[ INFO", "[INFO", "suspicious", "inconsistent"),
+        *("bad unlock", "held lock", "lock held", "Nested", "Invalid", "trying", "MAX_LOCK"),
+        *("UBSAN", "ODEBUG", "kmemleak", "NMI", "watchdog", "Watchdog", "CPU", "rcu", "Oops"),
+        *("general", "invalid", "traps", "Internal", "Unable", "double", "divide", "stack"),
+        *("Kernel", "PANIC", "Bad", "int3", "kernel BUG"),
+    )
 )
-_WITHIN = ("-safe -> ", "locks held!", ": page allocation ", ": vmalloc")
-"""Each head of a report begins with one of ``_STARTS``, or has one of these in it."""
+"""Each head begins with one of these, or has "alloc", "-safe -> " or "held!" in it."""
 _ENDS = ("---[ end trace", "---[ end Kernel panic")
 
 _FRAME = re.compile(
@@ -313,12 +313,14 @@ class ReportReader:
         if line.tag not in ("", "kernel"):
             # a program can print any text: it must not pass for the kernel
             return [Numbered(line, (number,))]
-        ended = self._end_all([one for one in self._open if _late(one, line)])
+        now = float(line.time[:-2]) if line.time.endswith(" s") else None
+        ended = self._end_all([one for one in self._open if _late(one, now)])
         if self._open and (taker := self._takes(number, line)):
+            taker.foreign, taker.seconds = 0, now or taker.seconds
             # of an oops, the registers come once more after its end
             taker.ended = taker.ended or line.text.startswith(_ENDS)
         elif (kind := _kind(line.text) or _headless(line.text)) or line.text == _CUT:
-            ended += self._begin(number, line, kind)
+            ended += self._begin(number, line, now, kind)
         else:
             ended.append(Numbered(line, (number,)))
             ended += self._end_all([one for one in self._open if _is_left(one, line)])
@@ -335,7 +337,6 @@ class ReportReader:
         for one in reversed(self._open):
             if not _foreign(one, line) and self._adds(one, line):
                 one.keep(number, line.text)
-                one.foreign, one.seconds = 0, _seconds(line) or one.seconds
                 return one
         return None
 
@@ -353,7 +354,7 @@ class ReportReader:
         return _take_body(one, text) or _takes_text(one, text)
 
     def _begin(
-        self, number: int, line: LogLine, kind: Kind | None
+        self, number: int, line: LogLine, now: float | None, kind: Kind | None
     ) -> list[Numbered[LogLine | KernelReport]]:
         # the same thread prints another report: the one before has no more lines
         ended = self._end_all([one for one in self._open if one.caller == line.caller])
@@ -362,7 +363,7 @@ class ReportReader:
         report = KernelReport(kind or "warning", line.text if kind else "", line.time)
         # free text follows: the argument of WARN(), what UBSAN found
         from_cut = kind in (None, "sanitizer")
-        opened = _Open(report, line.caller, _seconds(line), from_cut=from_cut)
+        opened = _Open(report, line.caller, now, from_cut=from_cut)
         opened.keep(number, line.text)
         if kind == "stack":
             _take_body(opened, line.text)
@@ -434,23 +435,15 @@ def _takes_text(one: _Open, text: str) -> bool:
 
 
 def _kind(text: str) -> Kind | None:
-    if text[:2] not in _FIRST_TWO and not any(word in text for word in _WITHIN):
-        return None
-    return _kind_of_head(text)
-
-
-_FIRST_TWO = frozenset(start[:2] for start in _STARTS)
+    if text[:2] in _FIRST_TWO or "alloc" in text or "-safe -> " in text or "held!" in text:
+        return _kind_of_head(text)
+    return None
 
 
 @functools.lru_cache(maxsize=512)
 def _kind_of_head(text: str) -> Kind | None:
     # logs repeat their lines
-    if not text.startswith(_STARTS) and not any(word in text for word in _WITHIN):
-        return None
-    for kind, pattern in _HEAD:
-        if pattern.fullmatch(text):
-            return kind
-    return None
+    return next((kind for kind, pattern in _HEAD if pattern.fullmatch(text)), None)
 
 
 class _HeadFacts(NamedTuple):
@@ -556,12 +549,7 @@ def _foreign(one: _Open, line: LogLine) -> bool:
     return bool(one.caller and line.caller and one.caller != line.caller)
 
 
-def _seconds(line: LogLine) -> float | None:
-    return float(line.time[:-2]) if line.time.endswith(" s") else None
-
-
-def _late(one: _Open, line: LogLine) -> bool:
-    now = _seconds(line)
+def _late(one: _Open, now: float | None) -> bool:
     return now is not None and one.seconds is not None and now - one.seconds > _GAP
 
 
