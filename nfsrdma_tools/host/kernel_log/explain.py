@@ -14,10 +14,17 @@ from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.kernel_log import sources
+from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
 from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, LogLine
-from nfsrdma_tools.host.kernel_log.meanings import Described, Meaning, ReportedNumber, meaning_of
+from nfsrdma_tools.host.kernel_log.meanings import (
+    Described,
+    Meaning,
+    ReportedNumber,
+    key_of_line,
+    meaning_of,
+)
 from nfsrdma_tools.host.kernel_log.messages import Severity
-from nfsrdma_tools.host.kernel_log.records import Counts, records
+from nfsrdma_tools.host.kernel_log.records import Counts, Record, records
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.machine import Machine
 
@@ -66,16 +73,26 @@ class _Group:
         self.first = self.last = ""
         self.numbers: dict[int, ReportedNumber] = {}
         self.last_line = 0
-        self.meaning: Meaning
+        self.newest: Record | Meaning
 
-    def add(self, meaning: Meaning, time: str, number: int) -> None:
-        self.meaning = meaning
+    @property
+    def meaning(self) -> Meaning:
+        """The meaning of the newest record."""
+        newest = self.newest
+        meaning = newest if isinstance(newest, Meaning) else meaning_of(newest)
+        if not meaning:
+            raise LookupError(f"no meaning of {newest}")
+        return meaning
+
+    def add(self, newest: Record | Meaning, time: str, line: int, number: int | None) -> None:
+        self.newest = newest
         self.first = self.first or time
         self.last = time or self.last
         self.count += 1
-        self.last_line = number
-        if meaning.number and len(self.numbers) < _NUMBERS:
-            self.numbers[meaning.number.number] = meaning.number
+        self.last_line = line
+        known = number is None or number in self.numbers or len(self.numbers) >= _NUMBERS
+        if not known and (reported := self.meaning.number):
+            self.numbers[reported.number] = reported
 
 
 class _Repeated:
@@ -84,15 +101,17 @@ class _Repeated:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Meaning | None] = {}
 
-    def meaning_of(self, report: KernelReport) -> Meaning | None:
-        """The meaning of a report, which does not depend on its time."""
-        facts = {**vars(report), "time": "", "lines": tuple(report.lines)}
-        facts["frames"] = tuple(report.frames)
+    def meaning_of(self, record: KernelReport | CompletionDump) -> Meaning | None:
+        """The meaning of a record, which does not depend on its time."""
+        if not isinstance(record, KernelReport):
+            return meaning_of(record)
+        facts = {**vars(record), "time": "", "lines": tuple(record.lines)}
+        facts["frames"] = tuple(record.frames)
         key = tuple(facts.values())
         if key not in self._known:
             if len(self._known) >= _REPEATED:
                 self._known.clear()
-            self._known[key] = meaning_of(report)
+            self._known[key] = meaning_of(record)
         return self._known[key]
 
 
@@ -126,18 +145,24 @@ def read_log(lines: Iterable[str]) -> Log:
     repeated = _Repeated()
     recognized = withheld = 0
     for record, numbers in records(lines, counts):
-        withheld += isinstance(record, LogLine) and record.text == WITHHELD
-        if isinstance(record, KernelReport):
-            meaning = repeated.meaning_of(record)
+        newest: Record | Meaning = record
+        if isinstance(record, LogLine):
+            withheld += record.text == WITHHELD
+            # most lines of a log are others, or repeat a message: its words are found once
+            if not (known := key_of_line(record.tag, record.text)):
+                continue
+            name, subject, number = known
         else:
-            meaning = meaning_of(record)
-        if not meaning:
-            continue
+            if not (meaning := repeated.meaning_of(record)):
+                continue
+            newest, number = meaning, meaning.number.number if meaning.number else None
+            name, subject = meaning.name, meaning.subject
         recognized += 1
-        key = (meaning.name, meaning.subject)
+        key = (name, subject)
         if key not in groups and len(groups) >= _GROUPS:
-            key = (meaning.name, _MANY)
-        groups.setdefault(key, _Group(key[1])).add(meaning, record.time, numbers[-1])
+            key = (name, _MANY)
+        group = groups.get(key) or groups.setdefault(key, _Group(key[1]))
+        group.add(newest, record.time, numbers[-1], number)
     # the newest first within one severity
     ordered = sorted(groups.values(), key=lambda group: -group.last_line)
     explained = [_explanation(group, groups) for group in ordered]

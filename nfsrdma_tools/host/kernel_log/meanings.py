@@ -25,7 +25,15 @@ from nfsrdma_tools.host.kernel_log.records import Record
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.rdma.completions import COMPLETIONS
 
-__all__ = ["Described", "Meaning", "ReportedNumber", "meaning_of", "recognized"]
+__all__ = [
+    "Described",
+    "LineKey",
+    "Meaning",
+    "ReportedNumber",
+    "key_of_line",
+    "meaning_of",
+    "recognized",
+]
 
 
 @dataclass(frozen=True)
@@ -86,9 +94,29 @@ def meaning_of(record: Record) -> Meaning | None:
     return _of_line(record.tag, record.text)
 
 
-@functools.lru_cache(maxsize=4096)
-def _of_line(tag: str, text: str) -> Meaning | None:
+class LineKey(NamedTuple):
+    """What tells the meanings of lines apart; it takes less time than a meaning."""
+
+    name: str
+    subject: str
+    number: int | None
+    """The error number, or the status of a work completion."""
+
+
+@functools.lru_cache(maxsize=1024)
+def key_of_line(tag: str, text: str) -> LineKey | None:
+    """The name and subject of the meaning of a line; None if its message is not known."""
     # logs repeat their lines
+    if not (found := recognized(LogLine("", tag, text))):
+        return None
+    message, match = found
+    groups = match.groupdict()
+    number = groups.get("completion") or groups.get("error")
+    subject = printable(groups.get("subject") or "")
+    return LineKey(message.name, subject, int(number) if number else None)
+
+
+def _of_line(tag: str, text: str) -> Meaning | None:
     if not (found := recognized(LogLine("", tag, text))):
         return None
     message, match = found
