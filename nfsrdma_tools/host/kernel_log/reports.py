@@ -38,7 +38,7 @@ Kind = Literal[
 
 _MOST_LINES = 400
 """Of one report; a lockdep report of two deep stacks has some 200."""
-_MOST_TEXT = 1 << 16
+_MOST_TEXT = 1 << 15
 """Characters of a report's lines."""
 _MOST_FRAMES = 400
 """Of one report, and as many that the kernel marks as unsure."""
