@@ -20,7 +20,8 @@ Record = LogLine | KernelReport | CompletionDump
 _WORDS = (
     *("nfs", "NFS", "rpc", "RPC", "rdma", "RDMA", "svc", "lockd", "mlx", "infiniband", "siw"),
     *("cxgb", "qedr", "bnxt", "rxe", "module", "symbol", "mount", "device", "cm_destroy_id"),
-    *("AMD-Vi", "DMAR", "netdevice", "_t:s0", "threads: "),
+    *("AMD-Vi", "DMAR", "_t:s0", "threads: ", "server ", "ae_id", "rror cqe"),
+    *("Requesting a reset", "non-flush"),
     *HEAD_WORDS,
 )
 """Each line that begins or is a record has one of these."""
