@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: undo-sequences start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-clearing bench-client bench-client-count bench-client-python bench-library bench-sample bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile hostile-replies soak repeatability test-kernels test-tables test-client test-interrupts test-threads test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
+.PHONY: undo-sequences start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-clearing bench-client bench-client-count bench-client-python bench-library bench-sample bench-explain bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile hostile-replies soak repeatability test-kernels test-tables test-client test-interrupts test-threads test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -161,6 +161,9 @@ live-bench: dev image ## What the dashboard costs on the instruction clock: MOUN
 
 bench-sample: dev ## Cost of a sample of 1,000 mounts for top, dashboard and exporter, unchanged and all busy, beside that of COMMIT=e0effd54, without a lab, into docs/dev; counts instructions if valgrind is installed, else CPU time
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.sample "$(COMMIT)"
+
+bench-explain: dev ## Cost of nfsrdma explain by kind of log, quiet to hostile, beside that of COMMIT=b4889e47, without a lab, into docs/dev: CPU time, peak memory, whether both explain the same, and instructions if valgrind is installed; MEGABYTES=4 of each log (500 for the memory of a long one), ONLY="'distinct frames' quiet"
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.explain "$(COMMIT)" $(or $(MEGABYTES),4) $(ONLY)
 
 field-bench: dev image ## Cost of doctor, mounts and collect with 64 mounts and 16 ports, as multiples of nfsrdma --help, into docs/dev: KERNEL=6.12; HERE=1 for this host by Valgrind
 	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.field $(if $(HERE),--here,$(or $(KERNEL),6.12))

@@ -77,4 +77,6 @@ def one_line(text: str) -> str:
 
 def printable(text: str) -> str:
     """``text`` on one line, with ``?`` for each character that a terminal would interpret."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -14,10 +14,20 @@ from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.kernel_log import sources
+from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
 from nfsrdma_tools.host.kernel_log.known_message import Severity
 from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, LogLine
-from nfsrdma_tools.host.kernel_log.meanings import Described, Meaning, ReportedNumber, meaning_of
-from nfsrdma_tools.host.kernel_log.records import Counts, records
+from nfsrdma_tools.host.kernel_log.meanings import (
+    Described,
+    LineKey,
+    Meaning,
+    ReportedNumber,
+    key_of,
+    key_of_line,
+    meaning_of,
+)
+from nfsrdma_tools.host.kernel_log.records import Counts, Record, records
+from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.machine import Machine
 
 __all__ = [
@@ -34,6 +44,8 @@ __all__ = [
 _GROUPS = 500
 """Messages of further servers, devices and modules are counted together."""
 _NUMBERS = 8
+_REPEATED = 64
+"""Reports of different content whose meanings are kept."""
 _MANY = "(others)"
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "information")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
@@ -63,19 +75,50 @@ class _Group:
         self.first = self.last = ""
         self.numbers: dict[int, ReportedNumber] = {}
         self.last_line = 0
-        self.meaning: Meaning
+        self.newest: Record | Meaning
 
-    def add(self, meaning: Meaning, time: str, number: int) -> None:
+    @property
+    def meaning(self) -> Meaning:
+        """The meaning of the newest record."""
+        newest = self.newest
+        meaning = newest if isinstance(newest, Meaning) else meaning_of(newest)
+        if not meaning:
+            raise LookupError(f"no meaning of {newest}")
+        return meaning
+
+    def add(self, newest: Record | Meaning, time: str, line: int, key: LineKey) -> None:
         self.last = time or self.last
-        if meaning.continues and self.count:
-            self.last_line = number
+        if key.continues and self.count:
+            self.last_line = line
             return
-        self.meaning = meaning
+        self.newest = newest
         self.first = self.first or time
         self.count += 1
-        self.last_line = number
-        if meaning.number and len(self.numbers) < _NUMBERS:
-            self.numbers[meaning.number.number] = meaning.number
+        self.last_line = line
+        number = key.number
+        known = number is None or number in self.numbers or len(self.numbers) >= _NUMBERS
+        if not known and (reported := self.meaning.number):
+            self.numbers[reported.number] = reported
+
+
+class _Repeated:
+    """The meanings of reports that a log repeats: each is found once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Meaning | None] = {}
+
+    def meaning_of(self, record: KernelReport | CompletionDump) -> Meaning | None:
+        """The meaning of a record, which does not depend on its time."""
+        if not isinstance(record, KernelReport):
+            return meaning_of(record)
+        facts = {**vars(record), "time": "", "lines": tuple(record.lines)}
+        facts["frames"] = tuple(record.frames)
+        key = tuple(facts.values())
+        if key not in self._known:
+            if len(self._known) >= _REPEATED:
+                self._known.clear()
+            self._known[key] = meaning_of(record)
+        return self._known[key]
 
 
 class Log(NamedTuple):
@@ -105,16 +148,25 @@ def read_log(lines: Iterable[str]) -> Log:
     """Explain the recognized records of a log, and count the lines that could be read."""
     groups: dict[tuple[str, str], _Group] = {}
     counts = Counts()
+    repeated = _Repeated()
     recognized = withheld = 0
     for record, numbers in records(lines, counts):
-        withheld += isinstance(record, LogLine) and record.text == WITHHELD
-        if not (meaning := meaning_of(record)):
-            continue
+        newest: Record | Meaning = record
+        if isinstance(record, LogLine):
+            withheld += record.text == WITHHELD
+            # most lines of a log are others, or repeat a message: its words are found once
+            if not (known := key_of_line(record.tag, record.text)):
+                continue
+        else:
+            if not (meaning := repeated.meaning_of(record)):
+                continue
+            newest, known = meaning, key_of(meaning)
         recognized += 1
-        key = (meaning.name, meaning.subject)
+        key = (known.name, known.subject)
         if key not in groups and len(groups) >= _GROUPS:
-            key = (meaning.name, _MANY)
-        groups.setdefault(key, _Group(key[1])).add(meaning, record.time, numbers[-1])
+            key = (known.name, _MANY)
+        group = groups.get(key) or groups.setdefault(key, _Group(key[1]))
+        group.add(newest, record.time, numbers[-1], known)
     # the newest first within one severity
     ordered = sorted(groups.values(), key=lambda group: -group.last_line)
     explained = [_explanation(group, groups) for group in ordered if not group.meaning.quiet]

@@ -481,15 +481,22 @@ def known(report: KernelReport, whose: str) -> KnownReport | None:
     """
     functions = report.functions
     head = "\n".join(line for line in report.lines[:40] if not line.startswith("Modules linked"))
-    for entry in KNOWN_REPORTS:
-        if report.kind in entry.kinds and _fits(entry, functions, whose, head):
+    for entry in _of_kind(report.kind):
+        if _fits(entry, functions, whose, head):
             return entry
     return None
+
+
+@functools.cache
+def _of_kind(kind: Kind) -> tuple[KnownReport, ...]:
+    return tuple(entry for entry in KNOWN_REPORTS if kind in entry.kinds)
 
 
 def _fits(entry: KnownReport, functions: tuple[str, ...], whose: str, head: str) -> bool:
     if entry.part:
         return entry.part == whose
+    if not functions and entry.functions:
+        return False
     at = functions[0] if functions else ""
     return (
         (not entry.at or bool(re.fullmatch(entry.at, at)))

@@ -60,6 +60,7 @@ _BRACKETED_TIME = re.compile(
     rf"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ?{_CLOCK}(?: \d{{4}})?"
     r"|\d{1,12}\.\d{1,9})?(?: ?<? *\+?\d{1,12}\.\d{1,9}>?)?"
 )
+_EDGES = " \t\r\n\0\ufeff"
 _COLOUR = re.compile(r"\x1b\[[\d;]{0,16}m")
 _KMSG = re.compile(r"\d{1,5},\d{1,12},(?P<us>\d{1,15}),[^;]{1,64};")
 """Of /dev/kmsg (Documentation/ABI/testing/dev-kmsg): priority, number, microseconds, flags."""
@@ -74,6 +75,8 @@ _LEVEL = re.compile(
 """Of the raw buffer, and of dmesg --decode."""
 _CALLER = re.compile(r"\[ *(?P<caller>[TC]\d{1,9})\] ?")
 """CONFIG_PRINTK_CALLER: the thread or CPU, after the time."""
+_PLAIN = re.compile(r"\[ *(\d{1,12}\.\d{1,9})\] ?(?:\[ *([TC]\d{1,9})\] ?)?")
+"""Of dmesg without options, which most logs are."""
 _HOST_TAG = re.compile(r"[\w.-]{1,255} (?P<tag>[\w./@-]{1,64})(?P<pid>\[\d{1,10}\])?: ")
 _TAG = re.compile(r"(?P<tag>kernel|[\w./@-]{1,64}(?=\[))(?P<pid>\[\d{1,10}\])?: ")
 """Of journalctl --no-hostname."""
@@ -85,7 +88,15 @@ _FIELD = re.compile(
 
 def parsed(line: str) -> LogLine:
     """A line of dmesg, journalctl or a file of syslog without what stands before the text."""
-    rest = _COLOUR.sub("", line).strip(" \t\r\n\0\ufeff")
+    if (
+        (plain := _PLAIN.match(line))
+        and not ("kernel: " in line or "]: " in line)
+        and "\x1b" not in line
+    ):
+        # no host can follow, nor a colour
+        text = line[plain.end() :].rstrip(_EDGES).strip()
+        return LogLine(f"{plain[1]} s", "", text, plain[2] or "")
+    rest = _COLOUR.sub("", line).strip(_EDGES)
     if rest.startswith(("{", "data: {", "\x1e{")):
         return _of_json(rest.removeprefix("data: ").removeprefix("\x1e"))
     if field := _FIELD.match(rest):
@@ -182,13 +193,18 @@ def lines_of(file: BinaryIO) -> Iterator[str]:
     """The lines of a file, cut at a limit, with ``?`` for what is no UTF-8 and no UTF-16."""
     rest = b""
     for block in utf8_blocks(file, _BLOCK):
-        *whole, rest = (rest + block).replace(b"\r", b"\n").split(b"\n")
+        whole, newline, rest = (rest + block.replace(b"\r", b"\n")).rpartition(b"\n")
         rest = rest[:LINE_BYTES]
-        for line in whole:
-            yield _decoded(line)
+        if newline:
+            yield from _decoded(whole)
     if rest:
-        yield _decoded(rest)
+        yield from _decoded(rest)
 
 
-def _decoded(line: bytes) -> str:
-    return line[:LINE_BYTES].decode(errors="replace").replace("\ufffd", "?")
+def _decoded(lines: bytes) -> list[str]:
+    """Lines, of which each is cut: one decoding of all takes less than one of each."""
+    if len(lines) > LINE_BYTES:
+        whole = lines.split(b"\n")
+        if max(map(len, whole)) > LINE_BYTES:
+            lines = b"\n".join(line[:LINE_BYTES] for line in whole)
+    return lines.decode(errors="replace").replace("\ufffd", "?").split("\n")

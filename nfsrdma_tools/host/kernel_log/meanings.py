@@ -7,6 +7,7 @@ import errno
 import functools
 import re
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from nfsrdma_tools.errors import printable
 from nfsrdma_tools.host.kernel_log import known_reports
@@ -21,7 +22,16 @@ from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.kernel_log.wordings import Span, span_of
 from nfsrdma_tools.host.rdma.completions import COMPLETIONS
 
-__all__ = ["Described", "Meaning", "ReportedNumber", "meaning_of", "recognized"]
+__all__ = [
+    "Described",
+    "LineKey",
+    "Meaning",
+    "ReportedNumber",
+    "key_of",
+    "key_of_line",
+    "meaning_of",
+    "recognized",
+]
 
 
 @dataclass(frozen=True)
@@ -90,9 +100,42 @@ def meaning_of(record: Record) -> Meaning | None:
     return _of_line(record.tag, record.text)
 
 
-@functools.lru_cache(maxsize=4096)
-def _of_line(tag: str, text: str) -> Meaning | None:
+class LineKey(NamedTuple):
+    """What tells the meanings of lines apart; it takes less time than a meaning."""
+
+    name: str
+    subject: str
+    number: int | None
+    """The error number, or the status of a work completion."""
+    continues: bool
+    """Another line of the record that a line of the same name began."""
+
+
+@functools.lru_cache(maxsize=1024)
+def key_of_line(tag: str, text: str) -> LineKey | None:
+    """The name and subject of the meaning of a line; None if its message is not known."""
     # logs repeat their lines
+    if not (found := recognized(LogLine("", tag, text))):
+        return None
+    message, match = found
+    groups = match.groupdict()
+    number: int | None = _completion(message, groups)
+    name = message.name
+    if number in COMPLETIONS:
+        name = _name_with(name, number)
+    elif not groups.get("completion"):
+        error = groups.get("error")
+        number = int(error) if error else None
+    return LineKey(name, printable(groups.get("subject") or ""), number, message.continues)
+
+
+def key_of(meaning: Meaning) -> LineKey:
+    """The same of a meaning."""
+    number = meaning.number.number if meaning.number else None
+    return LineKey(meaning.name, meaning.subject, number, meaning.continues)
+
+
+def _of_line(tag: str, text: str) -> Meaning | None:
     if not (found := recognized(LogLine("", tag, text))):
         return None
     message, match = found
@@ -129,6 +172,10 @@ def _of_line(tag: str, text: str) -> Meaning | None:
     )
 
 
+def _name_with(name: str, status: int) -> str:
+    return f"{name}: {COMPLETIONS[status].name}"
+
+
 def _queue_pair(groups: dict[str, str | None], form: str) -> str:
     """The queue pair of a message in a form; "" if the message names none."""
     decimal, hexadecimal = groups.get("qp"), groups.get("qp_hex")
@@ -149,7 +196,7 @@ def _of_completion(
     flushed = status.constant == "IB_WC_WR_FLUSH_ERR"
     return replace(
         meaning,
-        name=f"{meaning.name}: {status.name}",
+        name=_name_with(meaning.name, number),
         severity="information" if flushed else "warning",
         meaning=f"{what} ended with {status.name}{syndrome}. {text}",
         next_step=known.next_step if known else "read the log of the peer, too",
@@ -179,9 +226,34 @@ def _literal(pattern: str) -> str:
     return max(found, key=len)
 
 
+class _Index(NamedTuple):
+    """The messages by a word that each of their lines has between two spaces."""
+
+    by_word: dict[str, tuple[int, ...]]
+    by_text: dict[str, tuple[int, ...]]
+    """By another text that each of their lines has, of those without such a word."""
+
+
 @functools.cache
-def _literals() -> tuple[tuple[str, KnownMessage], ...]:
-    return tuple((_literal(message.pattern), message) for message in MESSAGES)
+def _index() -> _Index:
+    by_word: dict[str, tuple[int, ...]] = {}
+    by_text: dict[str, tuple[int, ...]] = {}
+    for number, message in enumerate(MESSAGES):
+        literal = _literal(message.pattern)
+        # the first and the last may be parts of longer words
+        word = max(literal.split(" ")[1:-1], key=len, default="")
+        rows, key = (by_word, word) if word else (by_text, literal)
+        rows[key] = (*rows.get(key, ()), number)
+    return _Index(by_word, by_text)
+
+
+def _candidates(text: str) -> list[int]:
+    """The numbers of the messages that a line may be, in the order of ``MESSAGES``."""
+    by_word, by_text = _index()
+    found = [number for part, numbers in by_text.items() if part in text for number in numbers]
+    for word in by_word.keys() & text.split(" "):
+        found += by_word[word]
+    return sorted(found)
 
 
 _compiled = functools.cache(re.compile)
@@ -191,9 +263,10 @@ def recognized(line: LogLine) -> tuple[KnownMessage, re.Match[str]] | None:
     """The message that explains a line, and its match; None if no message does."""
     if not line.text:
         return None
-    for literal, message in _literals():
+    for number in _candidates(line.text):
+        message = MESSAGES[number]
         # a program can print any text: it must not pass for the kernel
-        if literal not in line.text or (line.tag and message.program == (line.tag == "kernel")):
+        if line.tag and message.program == (line.tag == "kernel"):
             continue
         if match := _compiled(message.pattern).fullmatch(line.text):
             return message, match

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
 
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump, DumpReader
 from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, LogLine, Numbered, parsed
@@ -18,7 +21,17 @@ _WORDS = (
     *("nfs", "NFS", "rpc", "RPC", "rdma", "RDMA", "svc", "lockd", "mlx", "infiniband", "siw"),
     *("cxgb", "qedr", "bnxt", "rxe", "module", "symbol", "mount", "device", "cm_destroy_id"),
     *("AMD-Vi", "DMAR", "netdevice", "_t:s0", "hns", "mana ", "qed", "ice 0", "be2net", "QPN"),
-    *("CQE contents", "ionic", "erdma"),
+    *(
+        "CQE contents",
+        "ionic",
+        "cqe with error",
+        "erdma",
+        "threads: ",
+        "server ",
+        "ae_id",
+        "rror cqe",
+    ),
+    *("Requesting a reset", "non-flush"),
     *HEAD_WORDS,
 )
 """Each line that begins or is a record has one of these."""
@@ -34,6 +47,12 @@ class Counts:
     """Those with a time in a known form, as far as they were parsed."""
 
 
+_BATCH = 1024
+"""Lines that are searched for the words at once."""
+_MAY_HAVE_TIME = re.compile(r"\d[.,:-]\d|__REALTIME_TIMESTAMP")
+"""Each line with a time has it."""
+
+
 def records(texts: Iterable[str], counts: Counts | None = None) -> Iterator[Numbered[Record]]:
     """The records of a log; lines that concern neither NFS nor RDMA may be left out.
 
@@ -41,18 +60,43 @@ def records(texts: Iterable[str], counts: Counts | None = None) -> Iterator[Numb
     """
     counts = counts or Counts()
     reports, dumps = ReportReader(), DumpReader()
-    for number, text in enumerate(texts):
-        counts.lines += bool(text.strip())
-        if counts.timed and reports.idle and dumps.idle and not _may_concern(text):
-            continue
-        line = parsed(text[:LINE_BYTES])
-        counts.timed += bool(line.time)
-        for report in reports.feed(number, line):
-            yield from dumps.feed(report)
+    first, rest = 0, iter(texts)
+    while lines := list(islice(rest, _BATCH)):
+        counts.lines += sum(map(bool, map(str.strip, lines)))
+        joined = "\n".join(lines)
+        starts = list(accumulate(map((1).__add__, map(len, lines)), initial=0))
+        concern = _with_words(joined, starts)
+        if not counts.timed:
+            concern |= _with_time(joined, starts)
+        marks, at = [*sorted(concern), len(lines)], 0
+        while at < len(lines):
+            if reports.idle and dumps.idle:
+                # an open record may have any line; without one, the others are skipped
+                at = marks[bisect_left(marks, at)]
+                if at == len(lines):
+                    break
+            line = parsed(lines[at][:LINE_BYTES])
+            counts.timed += bool(line.time)
+            for report in reports.feed(first + at, line):
+                yield from dumps.feed(report)
+            at += 1
+        first += len(lines)
     for report in reports.end():
         yield from dumps.feed(report)
     yield from dumps.end()
 
 
-def _may_concern(text: str) -> bool:
-    return any(word in text for word in _WORDS)
+def _with_words(joined: str, starts: Sequence[int]) -> set[int]:
+    """The lines that may concern NFS or RDMA."""
+    found = set[int]()
+    for word in _WORDS:
+        at = joined.find(word)
+        while at >= 0:
+            number = bisect_right(starts, at) - 1
+            found.add(number)
+            at = joined.find(word, starts[number + 1])
+    return found
+
+
+def _with_time(joined: str, starts: Sequence[int]) -> set[int]:
+    return {bisect_right(starts, found.start()) - 1 for found in _MAY_HAVE_TIME.finditer(joined)}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -38,6 +38,10 @@ Kind = Literal[
 
 _MOST_LINES = 400
 """Of one report; a lockdep report of two deep stacks has some 200."""
+_MOST_TEXT = 1 << 15
+"""Characters of a report's lines."""
+_MOST_FRAMES = 400
+"""Of one report, and as many that the kernel marks as unsure."""
 _MOST_OPEN = 8
 """Reports that several processors print at once; with more, the oldest ends."""
 _FOREIGN = 12
@@ -130,6 +134,17 @@ HEAD_WORDS = (
     *("non-static key", "MAX_LOCK", "traps: ", " PID: ", "Call Trace", "Call trace"),
 )
 """Each head of a report has one of these: `in` costs less than a pattern."""
+_FIRST_TWO = frozenset(
+    start[:2]
+    for start in (
+        *("BUG", "WARNING", "INFO", "possible", "[ INFO", "[INFO", "suspicious", "inconsistent"),
+        *("bad unlock", "held lock", "lock held", "Nested", "Invalid", "trying", "MAX_LOCK"),
+        *("UBSAN", "ODEBUG", "kmemleak", "NMI", "watchdog", "Watchdog", "CPU", "rcu", "Oops"),
+        *("general", "invalid", "traps", "Internal", "Unable", "double", "divide", "stack"),
+        *("Kernel", "PANIC", "Bad", "int3", "kernel BUG"),
+    )
+)
+"""Each head begins with one of these, or has "alloc", "-safe -> " or "held!" in it."""
 _ENDS = ("---[ end trace", "---[ end Kernel panic")
 
 _FRAME = re.compile(
@@ -162,6 +177,21 @@ _PROCESS = re.compile(
     r"(?= ve: | Kdump:| Not tainted| Tainted:|$| \d+\.\d+)).{0,240}"
 )
 _WARNING_BY = re.compile(r", CPU#\d+: (?P<comm>.{1,32})/(?P<pid>\d+)$")
+_WITH_PROCESS = (
+    *(
+        (word, pattern)
+        for kind, word in (
+            ("hung task", "INFO: task "),
+            ("lockup", " ["),
+            ("warning", "WARNING: CPU: "),
+            ("allocation", "alloc"),
+        )
+        for of_kind, pattern in _HEAD
+        if of_kind == kind and pattern.groups
+    ),
+    (", CPU#", _WARNING_BY),
+)
+"""Patterns that name a process, and what each text has in which they name one."""
 _TASK = re.compile(
     r"task:.{1,32}? *state:\S(?: \([^)]{1,24}\))? *stack: *\d+ +pid: *\d+ .{0,120}"
     r"|\S{1,16} +[DRSTZIX] (?:ffff[0-9a-f]+|0x[0-9a-f]+"
@@ -249,7 +279,8 @@ class _Open:
     report: KernelReport
     caller: str
     seconds: float | None
-    numbers: list[int]
+    numbers: list[int] = field(default_factory=list)
+    room: int = _MOST_TEXT
     in_body: bool = False
     in_stack: bool = False
     foreign: int = 0
@@ -257,6 +288,13 @@ class _Open:
     free_text: int = 0
     ended: bool = False
     unsure: list[Frame] = field(default_factory=list)
+
+    def keep(self, number: int, text: str) -> None:
+        """Keep a line of the report, within its limits."""
+        if len(self.numbers) < _MOST_LINES and len(text) <= self.room:
+            self.report.lines.append(text)
+            self.numbers.append(number)
+            self.room -= len(text)
 
 
 class ReportReader:
@@ -270,37 +308,35 @@ class ReportReader:
         """Whether no report is open: the next line belongs to none."""
         return not self._open
 
-    def feed(self, number: int, line: LogLine) -> Iterator[Numbered[LogLine | KernelReport]]:
+    def feed(self, number: int, line: LogLine) -> list[Numbered[LogLine | KernelReport]]:
         """The records that this line ends, and the line itself unless a report has it."""
         if line.tag not in ("", "kernel"):
             # a program can print any text: it must not pass for the kernel
-            yield Numbered(line, (number,))
-            return
-        yield from self._end_all(one for one in self._open if _late(one, line))
-        if taker := self._takes(number, line):
+            return [Numbered(line, (number,))]
+        now = float(line.time[:-2]) if line.time.endswith(" s") else None
+        ended = self._end_all([one for one in self._open if _late(one, now)])
+        if self._open and (taker := self._takes(number, line)):
+            taker.foreign, taker.seconds = 0, now or taker.seconds
             # of an oops, the registers come once more after its end
             taker.ended = taker.ended or line.text.startswith(_ENDS)
         elif (kind := _kind(line.text) or _headless(line.text)) or line.text == _CUT:
-            yield from self._begin(number, line, kind)
+            ended += self._begin(number, line, now, kind)
         else:
-            yield Numbered(line, (number,))
-            yield from self._end_all(one for one in self._open if _is_left(one, line))
+            ended.append(Numbered(line, (number,)))
+            ended += self._end_all([one for one in self._open if _is_left(one, line)])
+        return ended
 
-    def end(self) -> Iterator[Numbered[LogLine | KernelReport]]:
+    def end(self) -> list[Numbered[LogLine | KernelReport]]:
         """The reports that the log's end cuts."""
-        yield from self._end_all(self._open)
+        return self._end_all(list(self._open))
 
-    def _end_all(self, some: Iterable[_Open]) -> Iterator[Numbered[LogLine | KernelReport]]:
-        for one in tuple(some):
-            yield self._end(one)
+    def _end_all(self, some: Sequence[_Open]) -> list[Numbered[LogLine | KernelReport]]:
+        return [self._end(one) for one in some]
 
     def _takes(self, number: int, line: LogLine) -> _Open | None:
         for one in reversed(self._open):
             if not _foreign(one, line) and self._adds(one, line):
-                if len(one.report.lines) < _MOST_LINES:
-                    one.report.lines.append(line.text)
-                    one.numbers.append(number)
-                one.foreign, one.seconds = 0, _seconds(line) or one.seconds
+                one.keep(number, line.text)
                 return one
         return None
 
@@ -318,24 +354,23 @@ class ReportReader:
         return _take_body(one, text) or _takes_text(one, text)
 
     def _begin(
-        self, number: int, line: LogLine, kind: Kind | None
-    ) -> Iterator[Numbered[LogLine | KernelReport]]:
-        same = [one for one in self._open if one.caller == line.caller]
-        for one in same:
-            # the same thread prints another report: the one before has no more lines
-            yield self._end(one)
+        self, number: int, line: LogLine, now: float | None, kind: Kind | None
+    ) -> list[Numbered[LogLine | KernelReport]]:
+        # the same thread prints another report: the one before has no more lines
+        ended = self._end_all([one for one in self._open if one.caller == line.caller])
         while len(self._open) >= _MOST_OPEN:
-            yield self._end(self._open[0])
+            ended.append(self._end(self._open[0]))
         report = KernelReport(kind or "warning", line.text if kind else "", line.time)
-        report.lines.append(line.text)
         # free text follows: the argument of WARN(), what UBSAN found
         from_cut = kind in (None, "sanitizer")
-        opened = _Open(report, line.caller, _seconds(line), [number], from_cut=from_cut)
+        opened = _Open(report, line.caller, now, from_cut=from_cut)
+        opened.keep(number, line.text)
         if kind == "stack":
             _take_body(opened, line.text)
         elif kind:
             _take_head(report, line.text)
         self._open.append(opened)
+        return ended
 
     def _end(self, one: _Open) -> Numbered[LogLine | KernelReport]:
         self._open.remove(one)
@@ -356,10 +391,9 @@ _RANKS: tuple[Kind, ...] = (
 
 def _headless(text: str) -> Kind | None:
     """The kind of a report whose body begins here, with no head before it."""
-    return "stack" if _PROCESS.fullmatch(text) or text in ("Call Trace:", "Call trace:") else None
-
-
-_SAY_ENOUGH = ("bug", "sanitizer", "hung task", "lockup", "lockdep", "stall")
+    if text in ("Call Trace:", "Call trace:"):
+        return "stack"
+    return "stack" if text.startswith("CPU: ") and _PROCESS.fullmatch(text) else None
 
 
 def _says_more(new: Kind, old: Kind) -> bool:
@@ -400,62 +434,114 @@ def _takes_text(one: _Open, text: str) -> bool:
     return False
 
 
-@functools.lru_cache(maxsize=4096)
 def _kind(text: str) -> Kind | None:
-    # logs repeat their lines
-    if not any(word in text for word in HEAD_WORDS):
-        return None
-    for kind, pattern in _HEAD:
-        if pattern.fullmatch(text):
-            return kind
+    if text[:2] in _FIRST_TWO or "alloc" in text or "-safe -> " in text or "held!" in text:
+        return _kind_of_head(text)
     return None
 
 
+@functools.lru_cache(maxsize=512)
+def _kind_of_head(text: str) -> Kind | None:
+    # logs repeat their lines
+    return next((kind for kind, pattern in _HEAD if pattern.fullmatch(text)), None)
+
+
+class _HeadFacts(NamedTuple):
+    """What a head says besides its kind."""
+
+    processes: tuple[str, ...]
+    pids: tuple[int, ...]
+    at: Frame | None
+
+
+@functools.lru_cache(maxsize=512)
+def _head_facts(text: str) -> _HeadFacts:
+    groups = [
+        found.groupdict()
+        for word, pattern in _WITH_PROCESS
+        if word in text and (found := pattern.search(text))
+    ]
+    processes = tuple(name for each in groups if (name := each.get("comm")))
+    pids = tuple(int(number) for each in groups if (number := each.get("pid")))
+    place = _IN.search(text) if "+0x" in text else None
+    return _HeadFacts(
+        processes, pids, Frame(place["function"], place["module"] or "") if place else None
+    )
+
+
 def _take_head(report: KernelReport, text: str) -> None:
-    for pattern in (*(pattern for _, pattern in _HEAD), _WARNING_BY):
-        found = pattern.search(text)
-        groups = found.groupdict() if found else {}
-        if groups.get("comm") and not report.process:
-            report.process = groups["comm"] or ""
-        if groups.get("pid") and not report.pid:
-            report.pid = int(groups["pid"] or 0)
-    if not report.at and (found := _IN.search(text)):
-        report.at = Frame(found["function"], found["module"] or "")
+    facts = _head_facts(text)
+    for name in facts.processes:
+        report.process = report.process or name
+    for number in facts.pids:
+        report.pid = report.pid or number
+    report.at = report.at or facts.at
+
+
+class _Body(NamedTuple):
+    """What a line of a body says; its fields are empty if it says nothing that is kept."""
+
+    frame: Frame | None = None
+    unsure: bool = False
+    """Whether the kernel marks the frame so."""
+    is_stack: bool = False
+    """Whether it is a mark in or around a stack."""
+    process: str = ""
+    pid: int = 0
+    workqueue: str = ""
+    work: str = ""
+    in_flight: str = ""
+    at: Frame | None = None
+
+
+@functools.lru_cache(maxsize=2048)
+def _body(text: str) -> _Body | None:
+    """What a line of a body says; None if it is none."""
+    # logs repeat their lines
+    if found := _FRAME.fullmatch(text) or _ARM.fullmatch(text):
+        frame = Frame(found["function"], found["module"] or "")
+        return _Body(frame, unsure=bool(found.groupdict().get("unsure")))
+    if _STACK.fullmatch(text):
+        return _Body(is_stack=True)
+    if facts := _facts(text):
+        return facts
+    return _Body() if _TASK.fullmatch(text) or _BODY.fullmatch(text) else None
+
+
+def _facts(text: str) -> _Body | None:
+    """The process, the work or the place of a line; None if it has no such."""
+    if found := _PROCESS.fullmatch(text):
+        return _Body(process=found["comm"], pid=int(found["pid"]))
+    if found := _WORKQUEUE.fullmatch(text):
+        return _Body(workqueue=found["queue"] or found["former"], work=found["work"] or "")
+    if found := _IN_FLIGHT.fullmatch(text):
+        return _Body(in_flight=found["work"])
+    if found := _AT.fullmatch(text):
+        return _Body(at=Frame(found["function"], found["module"] or ""))
+    return None
 
 
 def _take_body(one: _Open, text: str) -> bool:
     """Keep what a line of the body says; False if it is none."""
-    if found := _FRAME.fullmatch(text) or _ARM.fullmatch(text):
-        one.in_stack = one.in_body = True
-        frame = Frame(found["function"], found["module"] or "")
-        (one.unsure if found.groupdict().get("unsure") else one.report.frames).append(frame)
-        return True
-    if _STACK.fullmatch(text):
+    if not (body := _body(text)):
+        return False
+    if body.is_stack:
         one.in_stack = one.in_stack or text.startswith((_BACKTRACE, _LAST_OF_LOCKDEP))
         return True
-    if not (_take_facts(one.report, text) or _TASK.fullmatch(text) or _BODY.fullmatch(text)):
-        return False
-    one.in_body = True
+    one.in_body, report = True, one.report
+    if body.frame:
+        one.in_stack = True
+        frames = one.unsure if body.unsure else report.frames
+        if len(frames) < _MOST_FRAMES:
+            frames.append(body.frame)
+        return True
+    report.process = report.process or body.process
+    report.pid = report.pid or body.pid
+    if body.workqueue:
+        report.workqueue, report.work = body.workqueue, body.work
+    report.work = report.work or body.in_flight
+    report.at = report.at or body.at
     return True
-
-
-def _take_facts(report: KernelReport, text: str) -> bool:
-    """Keep the process, the work and the place of a line; False if it has no such."""
-    if process := _PROCESS.fullmatch(text):
-        report.process = report.process or process["comm"]
-        report.pid = report.pid or int(process["pid"])
-        return True
-    if queue := _WORKQUEUE.fullmatch(text):
-        report.workqueue = queue["queue"] or queue["former"]
-        report.work = queue["work"] or ""
-        return True
-    if flight := _IN_FLIGHT.fullmatch(text):
-        report.work = report.work or flight["work"]
-        return True
-    if place := _AT.fullmatch(text):
-        report.at = report.at or Frame(place["function"], place["module"] or "")
-        return True
-    return False
 
 
 def _foreign(one: _Open, line: LogLine) -> bool:
@@ -463,12 +549,7 @@ def _foreign(one: _Open, line: LogLine) -> bool:
     return bool(one.caller and line.caller and one.caller != line.caller)
 
 
-def _seconds(line: LogLine) -> float | None:
-    return float(line.time[:-2]) if line.time.endswith(" s") else None
-
-
-def _late(one: _Open, line: LogLine) -> bool:
-    now = _seconds(line)
+def _late(one: _Open, now: float | None) -> bool:
     return now is not None and one.seconds is not None and now - one.seconds > _GAP
 
 

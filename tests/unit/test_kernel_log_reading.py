@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fast reading of a log finds what a plain one finds, within a bounded memory."""
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.explain_logs import KINDS, block
+from nfsrdma_tools.host.kernel_log import reports
+from nfsrdma_tools.host.kernel_log.completion_dumps import DumpReader
+from nfsrdma_tools.host.kernel_log.explain import explain
+from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, LogLine, Numbered, lines_of, parsed
+from nfsrdma_tools.host.kernel_log.meanings import Meaning, meaning_of, recognized
+from nfsrdma_tools.host.kernel_log.messages import MESSAGES
+from nfsrdma_tools.host.kernel_log.records import Record
+from nfsrdma_tools.host.kernel_log.reports import ReportReader
+
+ROOT = Path(__file__).parents[2]
+LOGS = [
+    file.read_text(errors="replace").splitlines()
+    for file in sorted((ROOT / "tests" / "unit" / "kernel_records").glob("*.log"))
+]
+POOL = [line for log in LOGS for line in log]
+
+
+def made(kind: str, count: int) -> list[str]:
+    """The first lines of a log of the benchmark."""
+    return b"".join(block(kind, count * 80)).decode(errors="replace").splitlines()[:count]
+
+
+MADE = {kind: made(kind, 300) for kind in KINDS}
+
+
+def plainly(lines: list[str]) -> Iterator[Numbered[Record]]:
+    """The records of a log: each line is parsed and tried."""
+    by_line, dumps = ReportReader(), DumpReader()
+    for number, line in enumerate(lines):
+        for one in by_line.feed(number, parsed(line[:LINE_BYTES])):
+            yield from dumps.feed(one)
+    for one in by_line.end():
+        yield from dumps.feed(one)
+    yield from dumps.end()
+
+
+Row = tuple[str, str, int, str, str, str, tuple[str, ...], set[int]]
+
+
+def rows_of(lines: list[str]) -> list[Row]:
+    """What a plain reading explains, by name and subject."""
+    found: dict[tuple[str, str], list[tuple[str, Meaning]]] = {}
+    for record, _ in plainly(lines):
+        if meaning := meaning_of(record):
+            found.setdefault((meaning.name, meaning.subject), []).append((record.time, meaning))
+    rows: list[Row] = []
+    for (name, subject), all_of_them in found.items():
+        times = [time for time, _ in all_of_them if time]
+        # a line that continues a record is counted with it; a quiet one only ends another message
+        each = [one for at, one in enumerate(all_of_them) if not (at and one[1].continues)]
+        last = each[-1][1]
+        if last.quiet:
+            continue
+        numbers = {meaning.number.number for _, meaning in each if meaning.number}
+        first, newest = (times[0], times[-1]) if times else ("", "")
+        rows.append((name, subject, len(each), first, newest, last.example, last.lines, numbers))
+    return sorted(rows, key=lambda row: row[:2])
+
+
+def explained(lines: list[str]) -> list[Row]:
+    rows: list[Row] = [
+        (one.name, one.subject, one.count, one.first, one.last, one.example, one.lines,
+         {each.number for each in one.numbers})
+        for one in explain(lines)
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: row[:2])
+
+
+def same(fast: list[Row], plain: list[Row]) -> None:
+    """Eight numbers of a message are kept: which, and in which order they came, is not compared."""
+    assert [row[:-1] for row in fast] == [row[:-1] for row in plain]
+    for one, other in zip(fast, plain, strict=True):
+        assert one[-1] <= other[-1]
+        assert len(one[-1]) == min(len(other[-1]), 8)
+
+
+@pytest.mark.parametrize("number", range(len(LOGS)))
+def test_a_recorded_log_is_read_as_plainly(number: int) -> None:
+    quiet = MADE["quiet"][:200] * 7
+    same(explained([*quiet, *LOGS[number]]), rows_of([*quiet, *LOGS[number]]))
+
+
+def mixture(seed: int) -> list[str]:
+    """Logs of many kinds: whole, cut, interleaved, repeated, damaged, of several batches."""
+    chance = random.Random(seed)  # noqa: S311 -- repeatable
+    lines: list[str] = []
+    while len(lines) < 2500:
+        piece = chance.choice([*LOGS, *MADE.values()])[:: chance.choice((1, 1, 1, 2))]
+        kind = chance.random()
+        if kind < 0.3:
+            piece = piece[: chance.randrange(1, len(piece) + 1)] if piece else []
+        elif kind < 0.5:
+            piece = [line for one in piece for line in (one, chance.choice(POOL))]
+        elif kind < 0.6:
+            piece = [one[chance.randrange(len(one) + 1) :] for one in piece]
+        elif kind < 0.7:
+            caller = f"[  T{chance.randrange(3)}] "
+            piece = [one.replace("] ", f"]{caller}", 1) for one in piece]
+        elif kind < 0.8:
+            piece = MADE["quiet"] * chance.randrange(1, 5)
+        lines += piece[:400] * chance.choice((1, 1, 3))
+    return lines
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_mixture_of_logs_is_read_as_plainly(seed: int) -> None:
+    lines = mixture(seed)
+    # explain counts the subjects after the first 500 together
+    plain = rows_of(lines)
+    if len(plain) <= 500:
+        same(explained(lines), plain)
+    else:
+        assert sum(row[2] for row in explained(lines)) == sum(row[2] for row in plain)
+
+
+def test_a_plain_time_is_taken_for_the_same_time_by_both_ways() -> None:
+    chance = random.Random(8166)  # noqa: S311 -- repeatable
+    lines = [*POOL, *(line for log in MADE.values() for line in log)]
+    for _ in range(3000):
+        line = chance.choice(lines)
+        at = chance.randrange(len(line) + 1)
+        lines.append(
+            line[:at] + chance.choice(["]: ", "kernel: ", "[T1] ", "\0", " ", "[1.2]"]) + line[at:]
+        )
+    for line in lines:
+        # a colour is no part of a line, and takes the way of all forms
+        assert parsed(line) == parsed(f"\x1b[0m{line}"), line
+
+
+def test_each_head_is_found_without_all_patterns() -> None:
+    for text in {parsed(line).text for line in [*POOL, *mixture(1), *mixture(2)]}:
+        plain = next((kind for kind, one in reports._HEAD if one.fullmatch(text)), None)
+        assert reports._kind(text) == plain, text
+        found = [
+            match.groupdict()
+            for one in (*(one for _, one in reports._HEAD), reports._WARNING_BY)
+            if (match := one.search(text))
+        ]
+        facts = reports._head_facts(text)
+        assert list(facts.processes) == [one["comm"] for one in found if one.get("comm")], text
+        assert list(facts.pids) == [int(one["pid"]) for one in found if one.get("pid")], text
+
+
+def test_each_message_is_found_without_all_patterns() -> None:
+    compiled = [(message, re.compile(message.pattern)) for message in MESSAGES]
+    for text in {parsed(line).text for line in [*POOL, *mixture(3), *mixture(4)]} - {""}:
+        plain = next((message for message, one in compiled if one.fullmatch(text)), None)
+        found = recognized(LogLine("", "", text))
+        assert (found[0] if found else None) == plain, text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lines_are_decoded_as_one_by_one(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)  # noqa: S311 -- repeatable
+    pieces = [b"\n", b"\r", b"\xe2\x80", b"\xf0\x9f\x98\x80", b"\xff", b"\0", b"a" * 3000, b"nfs "]
+    data = b"".join(chance.choices(pieces, k=600)) + b"\xc3"
+    (tmp_path / "log").write_bytes(data)
+    plain = data.replace(b"\r", b"\n").split(b"\n")
+    with (tmp_path / "log").open("rb") as file:
+        assert list(lines_of(file)) == [
+            line[:2048].decode(errors="replace").replace("\ufffd", "?") for line in plain
+        ]
+
+
+@pytest.mark.parametrize(
+    "kind", ["distinct frames", "distinct processes", "one line", "lockdep", "random bytes"]
+)
+def test_a_long_log_takes_bounded_memory(kind: str) -> None:
+    argv = (sys.executable, "-m", "bench.explain_load")
+    with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+        assert reader.stdin
+        for piece in block(kind, 4_000_000):
+            reader.stdin.write(piece)
+        output, _ = reader.communicate()
+    assert json.loads(output)["bytes"] < 40 << 20
+
+
+def test_reports_of_long_lines_take_bounded_memory() -> None:
+    # each character takes four bytes, and each report has another process
+    wide = "\U0001f600" + "x" * 2000
+    lines = (
+        text
+        for number in range(600)
+        for text in (
+            f"INFO: task p{number}:{number + 1} blocked for more than 120 seconds.",
+            *([f"Code: {wide}"] * 450),
+        )
+    )
+    kept = [sum(map(len, one.lines)) for one in explain(lines)]
+    assert len(kept) == 501
+    assert sum(kept) * 4 < 128 << 20
+
+
+ESCAPES = [
+    *map(chr, (*range(1, 10), 11, 12, *range(14, 32), 127, *range(0x80, 0xA0))),
+    *("\x1b]0;title\x07", "\x1b[2J", "\x9b31m", "\x90q\x9c", "\u202e", "\u2066", "\u200b"),
+    *("\u200d", "\ufeff", "\u2028", "\u2029", "\U000e0041"),
+]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_no_escape_reaches_a_terminal(tmp_path: Path, form: str) -> None:
+    log = tmp_path / "log"
+    lines = []
+    for number, escape in enumerate(ESCAPES):
+        at = f"[  {number}.5{escape}] [  {number}.5] "
+        lines += [
+            f"[  {number}.5] NFS: store{escape}{number}: lost 1 locks",
+            f"{at}nfs: server s{escape} OK",
+            f"[M{escape} 3 07:05:09 2026] nfs: server t OK",
+            f"[  {number}.5] INFO: task a{escape}b:{number} blocked for more than 120 seconds.",
+            f"[  {number}.5] WARNING: CPU: 0 PID: 7 at kernel/x{escape}.c:1 f{escape}+0x1/0x2",
+            *[f"[  {number}.5] usb {n}" for n in range(13)],
+        ]
+    log.write_text("\n".join(lines), newline="\n")
+    options = ["--json"] if form == "json" else []
+    argv = (sys.executable, "-m", "nfsrdma_tools", "explain", str(log), *options)
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(ROOT)}
+    output = subprocess.run(argv, check=True, capture_output=True, env=environment).stdout.decode()
+    assert "locks lost" in output
+    assert all(line.isprintable() for line in output.split("\n")), output
