@@ -173,7 +173,14 @@ def exporter(
     names = tuple(n for n, on in chosen.items() if (not disable_defaults if on is None else on))
     addresses = listen or [f"127.0.0.1:{_EXPORTER_PORT}"]
     machine = host_of_container(procfs, sysfs, rootfs)
-    options = FeedOptions(interval, stall, probes, probe_sets=needed_probes(names), machine=machine)
+    options = FeedOptions(
+        interval,
+        stall,
+        probes,
+        probe_sets=needed_probes(names),
+        machine=machine,
+        pending_rpcs=False,
+    )
     _serve(
         options, addresses,
         token=token, config=config, page=False, collectors=names, max_series=max_series,
@@ -266,6 +273,7 @@ def frame(snapshot: Snapshot) -> list[str]:
     """The lines of a frame: host, mounts, clients of the server, events, unavailable metrics."""
     clients = snapshot.server.clients if snapshot.server else ()
     served = snapshot.server.limit if snapshot.server else ""
+    held = snapshot.server.held if snapshot.server else ()
     busiest = sorted(
         snapshot.mounts, key=lambda mount: (-mount.read - mount.written, mount.directory)
     )
@@ -274,6 +282,7 @@ def frame(snapshot: Snapshot) -> list[str]:
         *_table([_MOUNTS, *(_mount(mount, snapshot.seconds) for mount in busiest)]),
         *(_table([_CLIENTS, *(_client(c, snapshot.seconds) for c in clients)]) if clients else ()),
         *([printable(f"nfsd: {served}")] if served else ()),
+        *(printable(f"nfsd: pending: {rpc}") for rpc in held),
         *map(_event, snapshot.events),
         *(printable(f"unavailable: {what}: {why}") for what, why in snapshot.missing.items()),
         "",
