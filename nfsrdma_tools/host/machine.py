@@ -277,7 +277,7 @@ class Machine:
     def _nfsd_status(self) -> NfsdStatus:
         from nfsrdma_tools.host.nfsd_status import NfsdStatus, PendingList
 
-        # the kernel loads a module whose family somebody asks for; this one is there as long as
+        # a request for a family may load its module; this file is there as long as
         # nfsd is loaded (svc_proc_register)
         if not self.path("proc/net/rpc/nfsd").exists():
             return NfsdStatus(pending=PendingList())

@@ -49,7 +49,7 @@ from nfsrdma_tools.host.nfsd_status import (
 )
 from nfsrdma_tools.json_records import INVALID
 
-__all__ = ["Command", "read"]
+__all__ = ["NfsdCommand", "read"]
 
 _GENERIC = 16
 """NETLINK_GENERIC."""
@@ -68,7 +68,7 @@ _SECONDS = 5.0
 _MOST_TEXT = 64
 
 
-class Command(Enum):
+class NfsdCommand(Enum):
     """The commands that read: enum nfsd_cmd in include/uapi/linux/nfsd_netlink.h."""
 
     RPC_STATUS = 1, "rpc-status-get"
@@ -126,11 +126,11 @@ class _PoolMode(genlmsg):  # type: ignore[misc]
 
 
 _KINDS = {
-    Command.RPC_STATUS: _RpcStatus,
-    Command.THREADS: _Threads,
-    Command.VERSION: _Versions,
-    Command.LISTENER: _Listeners,
-    Command.POOL_MODE: _PoolMode,
+    NfsdCommand.RPC_STATUS: _RpcStatus,
+    NfsdCommand.THREADS: _Threads,
+    NfsdCommand.VERSION: _Versions,
+    NfsdCommand.LISTENER: _Listeners,
+    NfsdCommand.POOL_MODE: _PoolMode,
 }
 _MOST_OPERATIONS = 64
 _HALF = 8
@@ -190,11 +190,11 @@ class _Socket:
         with _decoding():
             return int(_decoded(ctrlmsg, reply.messages[0]).get_attr("CTRL_ATTR_FAMILY_ID"))
 
-    def ask(self, command: Command) -> _Reply:
+    def ask(self, command: NfsdCommand) -> _Reply:
         """The reply to a command.  OSError if the kernel refuses it, or does not know it."""
         request = genlmsg()
         request["cmd"], request["version"] = command.number, 1
-        dump = NLM_F_DUMP if command is Command.RPC_STATUS else 0
+        dump = NLM_F_DUMP if command is NfsdCommand.RPC_STATUS else 0
         return self._ask(request, self._family, NLM_F_REQUEST | dump)
 
     def _ask(self, request: Any, family: int, flags: int) -> _Reply:
@@ -269,7 +269,7 @@ def _raise_for(message: bytes) -> None:
         raise OSError(-code, os.strerror(-code))
 
 
-def read(commands: Collection[Command] = tuple(Command)) -> NfsdStatus:
+def read(commands: Collection[NfsdCommand] = tuple(NfsdCommand)) -> NfsdStatus:
     """The replies of nfsd to ``commands``; one that fails has the reason in ``unknown``."""
     found: dict[str, Any] = {}
     unknown = {}
@@ -279,7 +279,7 @@ def read(commands: Collection[Command] = tuple(Command)) -> NfsdStatus:
                 try:
                     found |= _value(command, opened.ask(command))
                 except OSError as error:
-                    if command is Command.RPC_STATUS and error.errno == errno.ENODEV:
+                    if command is NfsdCommand.RPC_STATUS and error.errno == errno.ENODEV:
                         # nfsd does not run
                         found["pending"] = PendingList()
                     else:
@@ -294,7 +294,7 @@ def read(commands: Collection[Command] = tuple(Command)) -> NfsdStatus:
     return NfsdStatus(**found, unknown=unknown)
 
 
-def _reason(command: Command, error: OSError) -> str:
+def _reason(command: NfsdCommand, error: OSError) -> str:
     if error.errno == errno.EOPNOTSUPP:
         return too_old(command.label)
     return _text(error)
@@ -304,9 +304,9 @@ def _text(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _value(command: Command, reply: _Reply) -> dict[str, Any]:
+def _value(command: NfsdCommand, reply: _Reply) -> dict[str, Any]:
     """The fields of NfsdStatus that a reply has."""
-    if command is Command.RPC_STATUS:
+    if command is NfsdCommand.RPC_STATUS:
         return {"pending": _pending(reply)}
     if not reply.messages:
         raise _InvalidError(reply.cut)
@@ -381,10 +381,10 @@ def _pool_mode(answer: Any) -> dict[str, Any]:
 
 
 _READERS = {
-    Command.THREADS: _threads,
-    Command.VERSION: _versions,
-    Command.LISTENER: _listeners,
-    Command.POOL_MODE: _pool_mode,
+    NfsdCommand.THREADS: _threads,
+    NfsdCommand.VERSION: _versions,
+    NfsdCommand.LISTENER: _listeners,
+    NfsdCommand.POOL_MODE: _pool_mode,
 }
 
 

@@ -39,7 +39,7 @@ class FeedOptions:
     ``interval`` is the time between snapshots and ``patience`` the age of an RPC that is a stall,
     both in seconds.  ``record`` is a file to write, ``replay`` one to read in place of the host.
     ``machine`` is the host.  ``pending_rpcs``: whether the RPCs that nfsd works on are read, which
-    not all kernels do without risk (host/nfsd_netlink.py): only while somebody looks.
+    not all kernels do without risk (host/nfsd_netlink.py): only while a user looks.
     """
 
     interval: float = 1.0

@@ -233,7 +233,7 @@ def test_nfsd_counts_and_ports(tmp_path: Path) -> None:
 
 @pytest.fixture
 def server_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A host whose nfsd runs; netlink is that of the process, which is said to be there."""
+    """A host whose nfsd runs; netlink is that of a stand-in."""
     for name, text in {
         "proc/self/mountinfo": "",
         "proc/self/net/rpc/nfsd": "io 4096 77\nrpc 12 1 1 0 0\n",

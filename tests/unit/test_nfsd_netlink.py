@@ -36,7 +36,7 @@ from unit.nfsd_netlink_made import (
     u32,
 )
 
-from nfsrdma_tools.host.nfsd_netlink import Command, read
+from nfsrdma_tools.host.nfsd_netlink import NfsdCommand, read
 from nfsrdma_tools.host.nfsd_status import (
     INVALID_REPLY,
     LIST_ENDS_EARLY,
@@ -70,7 +70,7 @@ def boot(monkeypatch: pytest.MonkeyPatch) -> Boot:
 
 def pending(boot: Boot, rpcs: Sequence[bytes], rest: Sequence[bytes] | None = None) -> PendingList:
     boot(Kernel(rpcs=rpcs, rest=rest))
-    found = read([Command.RPC_STATUS]).pending
+    found = read([NfsdCommand.RPC_STATUS]).pending
     assert found is not None
     return found
 
@@ -106,8 +106,8 @@ def test_all_commands_are_read(boot: Boot) -> None:
 
 
 def test_the_commands_are_those_of_the_specification() -> None:
-    assert {command.label for command in Command} == set(SINCE)
-    assert {command.number for command in Command} == {
+    assert {command.label for command in NfsdCommand} == set(SINCE)
+    assert {command.number for command in NfsdCommand} == {
         RPC_STATUS, THREADS, VERSION, LISTENER, POOL_MODE
     }  # fmt: skip
 
@@ -115,9 +115,9 @@ def test_the_commands_are_those_of_the_specification() -> None:
 def test_a_number_of_threads_that_changes_has_a_least_one(boot: Boot) -> None:
     # Linux 7.0: min-threads is 5
     boot(Kernel({THREADS: REPLIES[THREADS] + u32(5, 2)}))
-    assert read([Command.THREADS]) == NfsdStatus(pool_threads=(4, 4), min_threads=2)
+    assert read([NfsdCommand.THREADS]) == NfsdStatus(pool_threads=(4, 4), min_threads=2)
     boot(Kernel({THREADS: REPLIES[THREADS] + u32(5, 0)}))
-    assert read([Command.THREADS]).min_threads is None
+    assert read([NfsdCommand.THREADS]).min_threads is None
 
 
 def test_a_compound_has_its_operations(boot: Boot) -> None:
@@ -210,7 +210,7 @@ def test_a_kernel_without_the_family(boot: Boot) -> None:
 
 def test_a_stopped_nfsd_has_no_pending_rpc(boot: Boot) -> None:
     boot(Kernel(rpcs=errno.ENODEV))
-    assert read([Command.RPC_STATUS]) == NfsdStatus(pending=PendingList())
+    assert read([NfsdCommand.RPC_STATUS]) == NfsdStatus(pending=PendingList())
 
 
 def test_a_kernel_without_generic_netlink(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +234,7 @@ def test_messages_of_other_requests_and_processes_do_not_count(
         return others.pop() if others and kernel.asked else honest(size)
 
     monkeypatch.setattr(kernel, "recvfrom", recvfrom)
-    found = read([Command.RPC_STATUS]).pending
+    found = read([NfsdCommand.RPC_STATUS]).pending
     assert found
     assert [one.xid for one in found.rpcs] == [0x12345678]
     assert others == []
@@ -260,7 +260,7 @@ def test_an_invalid_reply_is_unknown(name: str, boot: Boot) -> None:
     number, body = BAD[name]
     boot(Kernel({**REPLIES, number: body}))
     found = read()
-    (command,) = (one for one in Command if one.number == number)
+    (command,) = (one for one in NfsdCommand if one.number == number)
     assert found.unknown == {command.label: INVALID_REPLY}
 
 
@@ -278,7 +278,7 @@ def test_no_bytes_break_the_reader(seed: int, boot: Boot) -> None:
     class Hostile(Kernel):
         def recvfrom(self, size: int) -> tuple[bytes, tuple[int, int]]:
             data, sender = super().recvfrom(size)
-            # without the family's number, nothing else is asked
+            # without the family's number, the reader requests nothing else
             return (spoiled(data) if self.asked and data else data), sender
 
     rows = [rpc(one, started_us=NOW - one, version=4, procedure=1, operations=(53, 25)) for one in range(8)]  # fmt: skip  # noqa: E501

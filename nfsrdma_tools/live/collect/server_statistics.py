@@ -124,13 +124,13 @@ class ServerReader:
             return NfsdStatus()
         # importing pyroute2 takes longer than an interval's work; hosts without nfsd don't
         from nfsrdma_tools.host import nfsd_netlink
-        from nfsrdma_tools.host.nfsd_netlink import Command
+        from nfsrdma_tools.host.nfsd_netlink import NfsdCommand
 
-        commands = [Command.THREADS]
-        commands += [Command.LISTENER] if slowly else []
-        commands += [Command.RPC_STATUS] if self._pending else []
+        commands = [NfsdCommand.THREADS]
+        commands += [NfsdCommand.LISTENER] if slowly else []
+        commands += [NfsdCommand.RPC_STATUS] if self._pending else []
         status = nfsd_netlink.read(commands)
-        why = status.unknown.get(Command.RPC_STATUS.label)
+        why = status.unknown.get(NfsdCommand.RPC_STATUS.label)
         if why is None:
             self._sources.missing.pop(_PENDING, None)
         else:
