@@ -173,14 +173,7 @@ def exporter(
     names = tuple(n for n, on in chosen.items() if (not disable_defaults if on is None else on))
     addresses = listen or [f"127.0.0.1:{_EXPORTER_PORT}"]
     machine = host_of_container(procfs, sysfs, rootfs)
-    options = FeedOptions(
-        interval,
-        stall,
-        probes,
-        probe_sets=needed_probes(names),
-        machine=machine,
-        pending_rpcs=False,
-    )
+    options = FeedOptions(interval, stall, probes, probe_sets=needed_probes(names), machine=machine)
     _serve(
         options, addresses,
         token=token, config=config, page=False, collectors=names, max_series=max_series,
@@ -241,7 +234,7 @@ def top(
     """
     from nfsrdma_tools.live.feed import FeedOptions
 
-    options = FeedOptions(interval, stall, probes, record, replay)
+    options = FeedOptions(interval, stall, probes, record, replay, pending_rpcs=True)
     if batch:
         _print(options, count, as_json)
         return

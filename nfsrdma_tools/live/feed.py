@@ -49,7 +49,7 @@ class FeedOptions:
     replay: Path | None = None
     probe_sets: Sequence[str] = NAMES
     machine: Machine = LIVE
-    pending_rpcs: bool = True
+    pending_rpcs: bool = False
 
 
 class Feed:

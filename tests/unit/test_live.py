@@ -268,7 +268,7 @@ def test_the_rpcs_that_nfsd_holds_are_in_a_snapshot(
     ages = [0, 900_000, 1_000_000, *range(2_000_000, 9_000_000, 1_000_000)]
     kernel = Kernel(rpcs=[rpc(age, started_us=60_000_000 - age) for age in ages])
     booted(kernel, monkeypatch)
-    found, missing = server_of(server_host)
+    found, missing = server_of(server_host, pending_rpcs=True)
     assert (found.threads, found.listeners) == (8, ("rdma 20049", "tcp 2049"))
     assert found.pending == len(ages)
     assert [one.seconds for one in found.held] == [8, 7, 6, 5, 4]
@@ -280,7 +280,7 @@ def test_an_old_kernel_is_read_by_files(
     server_host: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booted(Kernel(family=0), monkeypatch)
-    found, missing = server_of(server_host)
+    found, missing = server_of(server_host, pending_rpcs=True)
     assert (found.threads, found.listeners) == (5, ("tcp 2049",))
     assert (found.pending, found.held) == (None, ())
     assert missing == {"pending RPCs of nfsd": NO_FAMILY}
@@ -291,19 +291,20 @@ def test_nobody_who_does_not_look_reads_pending_rpcs(
 ) -> None:
     kernel = Kernel(rpcs=[rpc(started_us=0)])
     booted(kernel, monkeypatch)
-    found, missing = server_of(server_host, pending_rpcs=False)
+    found, missing = server_of(server_host)
     assert (found.threads, found.pending, found.held, missing) == (8, None, (), {})
     assert RPC_STATUS not in [command for command, _ in kernel.asked]
 
 
-def test_the_exporter_does_not_read_pending_rpcs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_top_reads_pending_rpcs(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[FeedOptions] = []
     monkeypatch.setattr(
         "nfsrdma_tools.cli.live._serve", lambda options, *_, **__: made.append(options)
     )
-    for command in ("exporter", "dashboard"):
+    monkeypatch.setattr("nfsrdma_tools.live.top.app.run", made.append)
+    for command in ("exporter", "dashboard", "top"):
         assert CliRunner().invoke(app, [command]).exit_code == 0
-    assert [options.pending_rpcs for options in made] == [False, True]
+    assert [options.pending_rpcs for options in made] == [False, False, True]
 
 
 def test_counters_of_a_personality_restart_with_its_connection() -> None:

@@ -29,7 +29,7 @@ class HostReader:
     """Reads the counters of the host, and makes the parts of a snapshot of two readings."""
 
     def __init__(
-        self, clients: ClientFinder, machine: Machine = LIVE, pending_rpcs: bool = True
+        self, clients: ClientFinder, machine: Machine = LIVE, pending_rpcs: bool = False
     ) -> None:
         self._sources = Sources()
         self._mounts = MountReader(clients, machine)

@@ -56,7 +56,7 @@ class Sampler:
         interval: float = 1.0,
         sets: Sequence[str] = NAMES,
         machine: Machine = LIVE,
-        pending_rpcs: bool = True,
+        pending_rpcs: bool = False,
     ) -> None:
         self.interval = interval
         self._sets = sets

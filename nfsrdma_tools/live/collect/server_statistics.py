@@ -27,7 +27,7 @@ _HELD = 1.0
 class ServerReader:
     """Reads nfsd, and remembers its listeners and the disks below its exports."""
 
-    def __init__(self, machine: Machine, sources: Sources, pending_rpcs: bool = True) -> None:
+    def __init__(self, machine: Machine, sources: Sources, pending_rpcs: bool = False) -> None:
         self._sources = sources
         # netlink is that of the namespace of this process
         self._netlink, self._pending = machine.live, pending_rpcs
