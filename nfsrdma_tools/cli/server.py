@@ -161,10 +161,10 @@ def cpu(
 
 @app.command()
 def status(source: From = None, as_json: Json = False) -> None:
-    """Show nfsd's threads, listeners, versions, I/O modes and exports, and pending RPCs.
+    """Show threads, listeners, pending RPCs, I/O modes and exports.
 
-    An RPC is pending while a thread of nfsd works on it, such as on a READ that waits for a disk:
-    with its age, its XID and its client.  The kernel reports them since Linux 6.7.
+    An RPC is pending while a thread of nfsd works on it, such as a READ that waits for a disk.  Its
+    line has the XID, the age and the client.  The kernel reports them since Linux 6.7.
 
     With module nfsrdma, also show READs that it answered without a thread of nfsd (threadless
     reads), which nfsd's own counters do not have.
