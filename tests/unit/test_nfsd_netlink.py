@@ -186,6 +186,11 @@ def test_a_message_that_did_not_fit_ends_the_list(boot: Boot) -> None:
     assert found.rpcs[0].xid == 0x12345678
 
 
+def test_an_rpc_without_a_number_ends_the_list(boot: Boot) -> None:
+    found = pending(boot, [rpc(started_us=NOW), u32(2, 0), rpc(started_us=NOW)])
+    assert (found.count, found.cut) == (1, LIST_ENDS_EARLY)
+
+
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EACCES])
 def test_a_refused_permission_is_the_reason(number: int, boot: Boot) -> None:
     boot(Kernel(rpcs=number))
