@@ -56,7 +56,7 @@ _GENERIC = 16
 _CONTROL = 0x10
 """GENL_ID_CTRL."""
 _GETFAMILY = 3
-_NOOP, _ERROR, _DONE = 1, 2, 3
+_ERROR, _DONE = 2, 3
 _HEADER = struct.Struct("=IHHII")
 _AT_ONCE = 32 << 10
 """Bytes of a datagram.  The kernel fills as much of a list at once as the last reader wanted: so
@@ -71,11 +71,12 @@ _MOST_TEXT = 64
 class NfsdCommand(Enum):
     """The commands that read: enum nfsd_cmd in include/uapi/linux/nfsd_netlink.h."""
 
-    RPC_STATUS = 1, "rpc-status-get"
     THREADS = 3, "threads-get"
     VERSION = 5, "version-get"
     LISTENER = 7, "listener-get"
     POOL_MODE = 9, "pool-mode-get"
+    # the last one: the rest of a list that is too long precedes the next reply
+    RPC_STATUS = 1, "rpc-status-get"
 
     def __init__(self, number: int, label: str) -> None:
         self.number, self.label = number, label

@@ -101,7 +101,7 @@ def test_all_commands_are_read(boot: Boot) -> None:
     }
     assert str(found.pending.rpcs[0]) == "0x12345678 NFSv3 READ for 1.5 s from 10.9.1.2:703"
     # it reads only: no command that sets
-    assert kernel.asked == [(RPC_STATUS, DUMP), *((n, 0) for n in (3, 5, 7, 9))]
+    assert kernel.asked == [*((n, 0) for n in (3, 5, 7, 9)), (RPC_STATUS, DUMP)]
     assert kernel.closed
 
 
