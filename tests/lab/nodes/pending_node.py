@@ -113,8 +113,13 @@ def files() -> dict[str, str]:
     return {name: (nfsd / name).read_text() for name in names}
 
 
-def nfsdctl(*words: str) -> str:
-    return said("nfsdctl", *words) if shutil.which("nfsdctl") else ""
+def nfsdctl(command: str) -> str:
+    """What nfsdctl prints; "" if it is not installed, or the kernel has no netlink family nfsd."""
+    if not shutil.which("nfsdctl"):
+        return ""
+    done = subprocess.run(("nfsdctl", command), capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or "nfsd not found" in done.stderr, done
+    return done.stdout
 
 
 def waiting(seen: int) -> tuple[dict[str, Any], list[str]]:
