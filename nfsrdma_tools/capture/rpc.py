@@ -9,38 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from nfsrdma_tools import nfs_procedures
 from nfsrdma_tools.capture.xdr import Reader
+from nfsrdma_tools.nfs_procedures import COMPOUND, NFS
 
 __all__ = ["CALL", "REPLY", "Rpc", "name", "result_positions", "rpc"]
 
 CALL, REPLY = 0, 1
-_NFS, _CALLBACK = 100003, 0x40000000
-_COMPOUND = 1
-_PROGRAMS = {_NFS: "NFS", 100005: "MOUNT", 100021: "NLM", 100227: "NFSACL", _CALLBACK: "NFS CB"}
-_NFS3 = (
-    *("NULL", "GETATTR", "SETATTR", "LOOKUP", "ACCESS", "READLINK", "READ", "WRITE", "CREATE"),
-    *("MKDIR", "SYMLINK", "MKNOD", "REMOVE", "RMDIR", "RENAME", "LINK", "READDIR", "READDIRPLUS"),
-    *("FSSTAT", "FSINFO", "PATHCONF", "COMMIT"),
-)
 _ACCEPTED = ("", "no such program", "no such version", "no such procedure", "garbage arguments")
 _MOST_OPERATIONS = 256
 # operations of NFSv4
 _ACCESS, _GETATTR, _GETFH, _PUTFH, _READ, _SEQUENCE = 3, 9, 10, 22, 25, 53
-_OPERATIONS = {
-    3: "ACCESS", 4: "CLOSE", 5: "COMMIT", 6: "CREATE", 9: "GETATTR", 10: "GETFH", 11: "LINK",
-    12: "LOCK", 15: "LOOKUP", 18: "OPEN", 22: "PUTFH", 24: "PUTROOTFH", 25: "READ",
-    26: "READDIR", 27: "READLINK", 28: "REMOVE", 29: "RENAME", 31: "RESTOREFH", 32: "SAVEFH",
-    34: "SETATTR", 38: "WRITE", 41: "BIND_CONN_TO_SESSION", 42: "EXCHANGE_ID",
-    43: "CREATE_SESSION", 44: "DESTROY_SESSION", 45: "FREE_STATEID", 50: "LAYOUTGET",
-    51: "LAYOUTRETURN", 53: "SEQUENCE", 55: "TEST_STATEID", 57: "DESTROY_CLIENTID",
-    58: "RECLAIM_COMPLETE", 59: "ALLOCATE", 60: "COPY", 62: "DEALLOCATE", 68: "READ_PLUS",
-    69: "SEEK", 71: "CLONE", 72: "GETXATTR", 73: "SETXATTR", 74: "LISTXATTRS", 75: "REMOVEXATTR",
-}  # fmt: skip
 # arguments and results of a fixed length, in bytes
 _ARGUMENTS = {_SEQUENCE: 32, 24: 0, 31: 0, 32: 0, _ACCESS: 4, _GETFH: 0, _READ: 28}
 _RESULTS = {_SEQUENCE: 36, _PUTFH: 0, 24: 0, 31: 0, 32: 0, 15: 0, _ACCESS: 8}
-# not worth a name: in front of what a COMPOUND is for
-_COMMON = {_SEQUENCE, _PUTFH}
 
 
 class Rpc(NamedTuple):
@@ -98,18 +80,15 @@ def _reply(reader: Reader, xid: int) -> Rpc:
 
 
 def name(head: Rpc, message: bytes) -> str:
-    """The procedure of a Call as text: ``NFSv3 READ``, ``NFSv4 PUTFH READ``."""
-    program = _PROGRAMS.get(head.program, f"program {head.program}")
-    if head.program == _NFS and head.version == 3 and head.procedure < len(_NFS3):
-        return f"NFSv3 {_NFS3[head.procedure]}"
-    if head.procedure == 0:
-        return f"{program}v{head.version} NULL"
-    if head.program == _NFS and head.version == 4 and head.procedure == _COMPOUND:
-        return f"NFSv4 {_operations(message[head.body :])}"
-    return f"{program}v{head.version} procedure {head.procedure}"
+    """The procedure of a Call as text: ``NFSv3 READ``, ``NFSv4 READ GETATTR``."""
+    if (head.program, head.version, head.procedure) == (NFS, 4, COMPOUND):
+        operations = _operations(message[head.body :])
+    else:
+        operations = []
+    return nfs_procedures.name(head.program, head.version, head.procedure, operations)
 
 
-def _operations(arguments: bytes) -> str:
+def _operations(arguments: bytes) -> list[int]:
     """The operations of a COMPOUND, up to the first whose length is not known."""
     reader = Reader(arguments)
     found: list[int] = []
@@ -121,10 +100,7 @@ def _operations(arguments: bytes) -> str:
             _skip_arguments(reader, found[-1])
     except ValueError:
         pass
-    shown = [op for op in found if op not in _COMMON] or found
-    texts = [_OPERATIONS.get(op, f"operation {op}") for op in shown]
-    many = f"{texts[0]} x {len(texts)}" if len(texts) > 1 and len(set(texts)) == 1 else ""
-    return many or " ".join(texts[:4]) or "COMPOUND"
+    return found
 
 
 def _skip_arguments(reader: Reader, operation: int) -> None:

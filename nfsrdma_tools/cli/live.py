@@ -234,7 +234,7 @@ def top(
     """
     from nfsrdma_tools.live.feed import FeedOptions
 
-    options = FeedOptions(interval, stall, probes, record, replay)
+    options = FeedOptions(interval, stall, probes, record, replay, pending_rpcs=True)
     if batch:
         _print(options, count, as_json)
         return
@@ -266,6 +266,7 @@ def frame(snapshot: Snapshot) -> list[str]:
     """The lines of a frame: host, mounts, clients of the server, events, unavailable metrics."""
     clients = snapshot.server.clients if snapshot.server else ()
     served = snapshot.server.limit if snapshot.server else ""
+    held = snapshot.server.held if snapshot.server else ()
     busiest = sorted(
         snapshot.mounts, key=lambda mount: (-mount.read - mount.written, mount.directory)
     )
@@ -274,6 +275,7 @@ def frame(snapshot: Snapshot) -> list[str]:
         *_table([_MOUNTS, *(_mount(mount, snapshot.seconds) for mount in busiest)]),
         *(_table([_CLIENTS, *(_client(c, snapshot.seconds) for c in clients)]) if clients else ()),
         *([printable(f"nfsd: {served}")] if served else ()),
+        *(printable(f"nfsd: pending: {rpc}") for rpc in held),
         *map(_event, snapshot.events),
         *(printable(f"unavailable: {what}: {why}") for what, why in snapshot.missing.items()),
         "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -161,39 +161,73 @@ def cpu(
 
 @app.command()
 def status(source: From = None, as_json: Json = False) -> None:
-    """Show nfsd's threads, listeners, versions, I/O modes and exports.
+    """Show threads, listeners, pending RPCs, I/O modes and exports.
+
+    An RPC is pending while a thread of nfsd works on it, such as a READ that waits for a disk.  Its
+    line has the XID, the age and the client.  The kernel reports them since Linux 6.7.
 
     With module nfsrdma, also show READs that it answered without a thread of nfsd (threadless
     reads), which nfsd's own counters do not have.
     """
-    from dataclasses import asdict
-
     from nfsrdma_tools.host.nfsd import nfsctl, serving
 
     with machine_of(source) as machine:
         found, hidden = serving.serving(machine), nfsctl.is_hidden(machine)
     if as_json:
-        print_json(asdict(found))
+        print_json(_document(found))
         return
     why = "run this on the host" if hidden else "needs root" if source is None else "not recorded"
-    unknown = f"unknown ({why})"
+    print(*_lines(found, f"unknown ({why})"), sep="\n")
+
+
+def _document(found: Serving) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    document = asdict(found)
+    if found.pending:
+        rows = [{"name": rpc.name, **asdict(rpc)} for rpc in found.pending.rpcs]
+        document["pending"]["rpcs"] = rows
+    return document
+
+
+def _lines(found: Serving, unknown: str) -> list[str]:
     listeners = unknown if found.listeners is None else ", ".join(map(str, found.listeners))
     versions = unknown if found.versions is None else ", ".join(found.versions) or "none"
-    if found.other:
-        print(printable(f"server     {found.other}, in place of the kernel's"))
-    print(f"threads    {unknown if found.threads is None else _threads(found)}")
-    print(f"listeners  {listeners or 'none'}")
-    print(f"versions   {versions}")
-    if found.max_block_size:
-        print(f"block size {format_size(found.max_block_size)} at most, for rsize and wsize")
-    if modes := _io_modes(found):
-        print(f"file I/O   {modes}")
-    if found.threadless:
-        for line in _threadless(found.threadless, unknown):
-            print(line)
+    size, modes = found.max_block_size, _io_modes(found)
+    lines = [
+        f"server     {found.other}, in place of the kernel's" if found.other else "",
+        f"threads    {unknown if found.threads is None else _threads(found)}",
+        f"listeners  {listeners or 'none'}",
+        f"versions   {versions}",
+        *_pending(found),
+        f"block size {format_size(size)} at most, for rsize and wsize" if size else "",
+        f"file I/O   {modes}" if modes else "",
+        *(_threadless(found.threadless, unknown) if found.threadless else []),
+    ]
+    shown = [printable(line) for line in lines if line]
     for each in found.exports:
         own = "  (by nfsrdma)" if each.path in found.own else ""
-        print(f"export     {each.path} to {each.client} ({','.join(each.options)}){own}")
+        shown.append(f"export     {each.path} to {each.client} ({','.join(each.options)}){own}")
+    return shown
+
+
+_MOST_RPCS = 10
+
+
+def _pending(found: Serving) -> list[str]:
+    pending = found.pending
+    if pending is None:
+        return [f"pending    unknown ({found.pending_unknown})"]
+    if not pending.rpcs:
+        return [f"pending    {f'unknown ({pending.cut})' if pending.cut else 'none'}"]
+    least = "at least " if pending.cut else ""
+    why = f"; {pending.cut}" if pending.cut else ""
+    many = f"{pending.count} RPC{'s' if pending.count > 1 else ''}"
+    rows = [f"  {rpc}" for rpc in pending.rpcs[:_MOST_RPCS]]
+    if (more := pending.count - len(rows)) > 0:
+        rows.append(f"  and {more} more")
+    head = f"pending    {least}{many}, the oldest for {pending.rpcs[0].seconds:.1f} s{why}"
+    return [head, *rows]
 
 
 def _threadless(found: Threadless, unknown: str) -> list[str]:

@@ -39,6 +39,7 @@ from nfsrdma_tools.host.machine import Recording
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfsd import other_servers
 from nfsrdma_tools.host.nfsd.configuration import version_order
+from nfsrdma_tools.host.nfsd_status import REASONS, NfsdStatus, PendingList, Socket
 from nfsrdma_tools.host.pseudonyms import Pseudonyms
 from nfsrdma_tools.host.rdma.ports import Device, Link, NoRdmaError
 from nfsrdma_tools.host.recorded import CUT
@@ -126,6 +127,7 @@ class _Anonymizer:
                 notes,
                 programs=programs,
                 links=self._links(notes),
+                nfsd=self._nfsd(notes.nfsd),
                 addresses={
                     p.host(name): [p.address(one) for one in addresses]
                     for name, addresses in notes.addresses.items()
@@ -185,6 +187,38 @@ class _Anonymizer:
         if notes.links is None:
             return None
         return [self._rdma_link(link) for link in notes.links]
+
+    def _nfsd(self, found: NfsdStatus | None) -> NfsdStatus | None:
+        if found is None:
+            return None
+        p, pending = self._p, found.pending
+        if pending:
+            rpcs = tuple(
+                replace(rpc, client=self._endpoint(rpc.client), server=self._endpoint(rpc.server))
+                for rpc in pending.rpcs
+            )
+            pending = PendingList(rpcs, pending.count, self._why(pending.cut))
+        return NfsdStatus(
+            pool_threads=found.pool_threads,
+            min_threads=found.min_threads,
+            listeners=None
+            if found.listeners is None
+            else tuple(
+                Socket(p.word(one.transport), self._endpoint(one.address), one.port)
+                for one in found.listeners
+            ),
+            versions=None if found.versions is None else tuple(map(p.word, found.versions)),
+            pool_mode=found.pool_mode and p.word(found.pool_mode),
+            pending=pending,
+            unknown={p.word(name): self._why(why) for name, why in found.unknown.items()},
+        )
+
+    def _endpoint(self, address: str) -> str:
+        return address and self._p.address(address)
+
+    def _why(self, text: str) -> str:
+        """Why nfsd did not report something, "" if it did."""
+        return _one_of(text, REASONS | _STRERROR) or self._p.words(text)
 
     def _rdma_link(self, link: Link) -> Link:
         p, device = self._p, link.device

@@ -20,6 +20,7 @@ from nfsrdma_tools.command import Result, is_installed, run
 from nfsrdma_tools.errors import ProgramMissingError, UserError
 
 if TYPE_CHECKING:
+    from nfsrdma_tools.host.nfsd_status import NfsdStatus
     from nfsrdma_tools.host.rdma.ports import Link
 
 __all__ = ["LIVE", "Machine", "NotRecordedError", "Recording", "host_of_container"]
@@ -53,6 +54,8 @@ class Recording:
     """By argv; None for a program that is not installed."""
     links: list[Link] | UserError | None = None
     """The RDMA links, the error in their place, or None if nobody asked."""
+    nfsd: NfsdStatus | None = None
+    """What nfsd reported by netlink; None if nobody asked."""
     addresses: dict[str, list[str]] = field(default_factory=dict)
     """By host name; an empty list for a name without an address."""
     complete: bool = True
@@ -271,6 +274,27 @@ class Machine:
         if isinstance(known.links, UserError):
             raise known.links
         return known.links
+
+    def nfsd_status(self) -> NfsdStatus:
+        """What nfsd reports by netlink.  Raises NotRecordedError."""
+        known = self._answers
+        if known.nfsd is None:
+            if not self.live:
+                raise NotRecordedError("not recorded")
+            known.nfsd = self._nfsd_status()
+        return known.nfsd
+
+    def _nfsd_status(self) -> NfsdStatus:
+        from nfsrdma_tools.host.nfsd_status import NfsdStatus, PendingList
+
+        # a request for a family may load its module; this file is there as long as
+        # nfsd is loaded (svc_proc_register)
+        if not self.path("proc/net/rpc/nfsd").exists():
+            return NfsdStatus(pending=PendingList())
+        # importing pyroute2 takes longer than the rest
+        from nfsrdma_tools.host import nfsd_netlink
+
+        return nfsd_netlink.read()
 
     def addresses(self, host: str) -> list[str]:
         """The addresses of a host, in the resolver's order; [] if it has none.

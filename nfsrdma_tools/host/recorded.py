@@ -28,9 +28,10 @@ from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.files import opened_regular
 from nfsrdma_tools.host.machine import Machine, Recording
+from nfsrdma_tools.host.nfsd_status import MOST_RPCS, NfsdStatus
 from nfsrdma_tools.host.rdma.ports import Device, Link, parse_links
 from nfsrdma_tools.host.rdma_routes import parse_routes
-from nfsrdma_tools.json_records import INVALID, fault, record
+from nfsrdma_tools.json_records import INVALID, fault, record, typed
 
 if TYPE_CHECKING:
     import tarfile
@@ -321,11 +322,13 @@ def _recording(folder: Path) -> Recording:
         rows = _document(folder / COMMANDS, list) or []
         programs = {tuple(row["argv"]): _result(row) for row in rows}
     with _read(NETLINK):
-        links = _links(_document(folder / NETLINK, dict) or {})
+        netlink = _document(folder / NETLINK, dict) or {}
+        links, nfsd = _links(netlink), _nfsd(netlink)
     with _read(MANIFEST):
         found = Recording(
             programs=programs,
             links=links,
+            nfsd=nfsd,
             addresses=_addresses(manifest.get("addresses", {})),
             facts={str(name): str(value) for name, value in manifest.get("facts", {}).items()},
             complete=bool(manifest),
@@ -390,6 +393,14 @@ def _links(document: dict[str, Any]) -> list[Link] | UserError | None:
     return found
 
 
+def _nfsd(document: dict[str, Any]) -> NfsdStatus | None:
+    found = typed(NfsdStatus | None, document.get("nfsd"))  # type: ignore[arg-type]
+    listed = len(found.pending.rpcs) if found and found.pending else 0
+    if listed > MOST_RPCS:
+        raise ValueError(f"nfsd has {listed} pending RPCs, expected {MOST_RPCS}")
+    return found
+
+
 def _addresses(document: dict[str, Any]) -> dict[str, list[str]]:
     return {str(name): list(map(str, addresses)) for name, addresses in document.items()}
 
@@ -404,6 +415,8 @@ def to_facts(recording: Recording) -> dict[str, Any]:
         netlink = {"rdma_error": [links.message, links.hint]}
     elif links is not None:
         netlink = {"rdma_links": [asdict(link) for link in links]}
+    if recording.nfsd is not None:
+        netlink["nfsd"] = asdict(recording.nfsd)
     commands = [
         {"argv": argv, "missing": True}
         if result is None

@@ -38,7 +38,8 @@ class FeedOptions:
 
     ``interval`` is the time between snapshots and ``patience`` the age of an RPC that is a stall,
     both in seconds.  ``record`` is a file to write, ``replay`` one to read in place of the host.
-    ``machine`` is the host.
+    ``machine`` is the host.  ``pending_rpcs``: whether the RPCs that nfsd works on are read, which
+    not all kernels do without risk (host/nfsd_netlink.py): only while a user looks.
     """
 
     interval: float = 1.0
@@ -48,6 +49,7 @@ class FeedOptions:
     replay: Path | None = None
     probe_sets: Sequence[str] = NAMES
     machine: Machine = LIVE
+    pending_rpcs: bool = False
 
 
 class Feed:
@@ -56,7 +58,7 @@ class Feed:
     def __init__(self, options: FeedOptions, deliver: Deliver, failed: Callable[[], None]) -> None:
         _check(options)
         sets = options.probe_sets if options.probes else ()
-        self.sampler = Sampler(options.interval, sets, options.machine)
+        self.sampler = Sampler(options.interval, sets, options.machine, options.pending_rpcs)
         self._finder = EventFinder(options.patience)
         self.failure: UserError | None = None
         self._recorder = snapshot_json.Recorder(options.record) if options.record else None

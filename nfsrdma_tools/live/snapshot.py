@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
+from nfsrdma_tools.host.nfsd_status import PendingRpc
+
 __all__ = [
     "FULL",
     "IDLE",
@@ -310,6 +312,10 @@ class Server:
     """The busiest devices below its exports."""
     limit: str = ""
     """The bottleneck of the server in this interval, in one sentence (analyze/bottleneck.py)."""
+    pending: int | None = None
+    """The RPCs that threads of nfsd work on; None if that is unknown."""
+    held: tuple[PendingRpc, ...] = ()
+    """Those that nfsd has had for a second or longer, the oldest ones first."""
 
     @property
     def answered(self) -> int:

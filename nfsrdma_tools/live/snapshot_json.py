@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-import types
-import typing
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.json_records import typed
 from nfsrdma_tools.live.snapshot import Snapshot
 
 __all__ = ["Recorder", "from_plain", "line", "read", "replayed", "to_plain"]
@@ -47,10 +46,9 @@ def from_plain(kind: type[_T], plain: Any) -> _T:
     Raises UserError if ``to_plain`` cannot have made ``plain``.
     """
     try:
-        value: _T = _from_plain(kind, plain)
+        return typed(kind, plain)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise UserError(f"invalid {kind.__name__}: {error}") from error
-    return value
 
 
 @lru_cache(maxsize=64)
@@ -62,43 +60,6 @@ def _default(member: Field[Any]) -> Any:
     if member.default_factory is not MISSING:
         return member.default_factory()
     return member.default
-
-
-@lru_cache(maxsize=64)
-def _types(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-def _from_plain(kind: Any, plain: Any) -> Any:
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        wanted = next(argument for argument in arguments if argument is not type(None))
-        return None if plain is None else _from_plain(wanted, plain)
-    if origin is dict:
-        return {key: _from_plain(arguments[1], part) for key, part in dict(plain).items()}
-    if origin is tuple:
-        return _tuple(arguments, plain)
-    if is_dataclass(kind):
-        known, make = _types(typing.cast(type, kind)), typing.cast(type, kind)
-        return make(
-            **{n: _from_plain(known[n], part) for n, part in dict(plain).items() if n in known}
-        )
-    return _simple(kind, plain)
-
-
-def _tuple(arguments: tuple[Any, ...], plain: Any) -> tuple[Any, ...]:
-    if not isinstance(plain, list):
-        raise ValueError(f"expected a list, got {plain!r:.40}")
-    if arguments[-1] is Ellipsis:
-        return tuple(_from_plain(arguments[0], part) for part in plain)
-    return tuple(_from_plain(kind, part) for kind, part in zip(arguments, plain, strict=True))
-
-
-def _simple(kind: Any, plain: Any) -> Any:
-    fits = isinstance(plain, (int, float)) if kind is float else type(plain) is kind
-    if not fits or (kind is float and isinstance(plain, bool)):
-        raise ValueError(f"expected {kind.__name__}, got {plain!r:.40}")
-    return plain
 
 
 _FORM = {"nfsrdma snapshots": 1}

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from nfsrdma_tools.host.nfs.personality import COUNTERS, GAUGES
+from nfsrdma_tools.host.nfsd_status import PendingRpc
 from nfsrdma_tools.live.snapshot import (
     Chunks,
     Client,
@@ -115,6 +116,11 @@ def served() -> Server:
     return Server(
         8, ("tcp 2049", "rdma 20049"), 2621440, 0, 45, 0, (row,), 131072, 2, 16, 3145728, grants
     )  # fmt: skip
+
+
+def held() -> PendingRpc:
+    """A WRITE over RDMA that nfsd has had for a minute and a half."""
+    return PendingRpc(0x0AA6501C, 100003, 3, 7, 86_900_000, "10.9.1.11", 0, "10.9.1.1", 20049)
 
 
 def served_threadless() -> Server:

@@ -30,6 +30,14 @@ from nfsrdma_tools.host.kernel_log.explain import explain
 from nfsrdma_tools.host.kernel_log.sources import kernel_ring
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mounts
+from nfsrdma_tools.host.nfsd_status import (
+    LIST_ENDS_EARLY,
+    NO_FAMILY,
+    NfsdStatus,
+    PendingList,
+    PendingRpc,
+    Socket,
+)
 from nfsrdma_tools.host.pseudonyms import Pseudonyms
 from nfsrdma_tools.host.rdma.ports import NoRdmaError
 
@@ -228,6 +236,44 @@ def test_an_unknown_error_of_links_leaves_no_text(error: UserError) -> None:
     made = Bundle()
     made.notes.links = error
     assert "kim" not in repr(anonymized(made).notes.links)
+
+
+def test_pending_rpcs_are_recorded_and_without_addresses(tmp_path: Path) -> None:
+    rpcs = (
+        PendingRpc(7, 100003, 4, 1, 5, "10.7.7.7", 703, "10.7.7.8", 2049, (53, 22, 25)),
+        PendingRpc(8, 100003, 3, 6, 4, "fd7a:77::/64", 703, "fd7a:77::/64", 20049),
+    )
+    made = Bundle()
+    made.notes.nfsd = NfsdStatus(
+        pool_threads=(4, 4),
+        min_threads=2,
+        listeners=(Socket("rdma", "10.7.7.8", 20049), Socket("tcp", "::", 2049)),
+        versions=("3", "4.2"),
+        pool_mode="pernode",
+        pending=PendingList(rpcs, 2, LIST_ENDS_EARLY),
+        unknown={"pool-mode-get": NO_FAMILY, "version-get": "kim is away"},
+    )
+    made.notes.addresses["filer7"] = ["10.7.7.7"]
+    for bundle in (made, anonymized(made)):
+        file = tmp_path / "bundle"
+        file.write_bytes(bundle.archive())
+        with recorded.opened(file) as machine:
+            assert machine.nfsd_status() == bundle.notes.nfsd
+            (address,) = machine.addresses(next(iter(bundle.notes.addresses)))
+            pending = machine.nfsd_status().pending
+        # the same placeholder as everywhere
+        assert pending
+        assert pending.rpcs[0].client == address
+    there = repr(bundle.notes)
+    assert not [word for word in ("7.7.7", "7.7.8", "fd7a:77", "kim") if word in there]
+    kept = bundle.notes.nfsd
+    assert kept and kept.pending
+    pending = kept.pending
+    assert (kept.pool_threads, kept.min_threads, kept.pool_mode) == ((4, 4), 2, "pernode")
+    assert kept.versions == ("3", "4.2")
+    assert kept.unknown["pool-mode-get"] == NO_FAMILY
+    assert (pending.cut, pending.count, pending.rpcs[1].client[-3:]) == (LIST_ENDS_EARLY, 2, "/64")
+    assert [(one.xid, one.operations) for one in pending.rpcs] == [(7, (53, 22, 25)), (8, ())]
 
 
 # exports(5) of nfs-utils 2.9.1, and what exportfs writes to etab

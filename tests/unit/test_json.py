@@ -271,9 +271,11 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     "server status": (
         show_server,
         "exports(client options path) io_cache_read io_cache_write listeners(port transport) "
-        "max_block_size min_threads other(ports program rdma_ports) own pool_mode pool_threads "
-        "splice_read threadless(bytes entries entries_max hits limit missed(x) nfsd_reads reads) "
-        "threads versions",
+        "max_block_size min_threads other(ports program rdma_ports) own pending(count cut rpcs(age_us client "
+        "client_port name operations procedure program server server_port version xid)) "
+        "pending_unknown pool_mode pool_threads splice_read "
+        "threadless(bytes entries entries_max hits limit missed(x) nfsd_reads reads) threads "
+        "versions",
     ),
     "link show": (
         show_links,

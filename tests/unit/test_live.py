@@ -16,14 +16,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from typer.testing import CliRunner
+from unit.nfsd_netlink_made import RPC_STATUS, Kernel, rpc
 from unit.snapshots_made import HOSTILE, hostile, mount, served, snapshot, xprt
 
+from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.machine import Machine, host_of_container
 from nfsrdma_tools.host.nfs import mountinfo, sunrpc
 from nfsrdma_tools.host.nfs.mounts import Mount as Effect
 from nfsrdma_tools.host.nfs.personality import ClientTransport
 from nfsrdma_tools.host.nfsd import nfsctl
+from nfsrdma_tools.host.nfsd_status import NO_FAMILY
 from nfsrdma_tools.host.rdma import ports as rdma_ports
 from nfsrdma_tools.live import snapshot_json
 from nfsrdma_tools.live.collect import mount_statistics, probe_statistics
@@ -32,13 +36,15 @@ from nfsrdma_tools.live.collect.host_statistics import HostReader
 from nfsrdma_tools.live.collect.namespace import mount_namespace
 from nfsrdma_tools.live.collect.pending_rpcs import PendingRpcs
 from nfsrdma_tools.live.collect.probe_statistics import on_mounts
-from nfsrdma_tools.live.collect.readings import Readings
+from nfsrdma_tools.live.collect.readings import Readings, Sources
 from nfsrdma_tools.live.collect.sampler import Sampler
+from nfsrdma_tools.live.collect.server_statistics import ServerReader
 from nfsrdma_tools.live.feed import Feed, FeedOptions
 from nfsrdma_tools.live.snapshot import (
     Credits,
     Op,
     Personality,
+    Server,
     Snapshot,
     Timing,
     Waiting,
@@ -223,6 +229,82 @@ def test_nfsd_counts_and_ports(tmp_path: Path) -> None:
     (tmp_path / "rxe0").rename(tmp_path / "rxe1")
     assert [port.name for port in ports.read()] == ["rxe1/1"]
     assert rdma_ports.Ports(tmp_path / "none").read() == []
+
+
+@pytest.fixture
+def server_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A host whose nfsd runs; netlink is that of a stand-in."""
+    for name, text in {
+        "proc/self/mountinfo": "",
+        "proc/self/net/rpc/nfsd": "io 4096 77\nrpc 12 1 1 0 0\n",
+        "proc/fs/nfsd/threads": "5\n",
+        "proc/fs/nfsd/portlist": "tcp 2049\n",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(Machine, "live", True)
+    return Machine(tmp_path)
+
+
+def booted(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nfsrdma_tools.host.nfsd_netlink.socket.socket", kernel)
+    clock = "nfsrdma_tools.host.nfsd_netlink.time.monotonic_ns"
+    monkeypatch.setattr(clock, lambda: 60_000_000_000)
+
+
+def server_of(machine: Machine, **options: bool) -> tuple[Server, dict[str, str]]:
+    sources = Sources()
+    reader = ServerReader(machine, sources, **options)
+    now = Readings(nfsd=reader.statistics())
+    found = reader.server(now, now)
+    assert found
+    return found, sources.missing
+
+
+def test_the_rpcs_that_nfsd_holds_are_in_a_snapshot(
+    server_host: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ages = [0, 900_000, 1_000_000, *range(2_000_000, 9_000_000, 1_000_000)]
+    kernel = Kernel(rpcs=[rpc(age, started_us=60_000_000 - age) for age in ages])
+    booted(kernel, monkeypatch)
+    found, missing = server_of(server_host, pending_rpcs=True)
+    assert (found.threads, found.listeners) == (8, ("rdma 20049", "tcp 2049"))
+    assert found.pending == len(ages)
+    assert [one.seconds for one in found.held] == [8, 7, 6, 5, 4]
+    assert missing == {}
+    assert from_plain(Server, json.loads(json.dumps(to_plain(found)))) == found
+
+
+def test_an_old_kernel_is_read_by_files(
+    server_host: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted(Kernel(family=0), monkeypatch)
+    found, missing = server_of(server_host, pending_rpcs=True)
+    assert (found.threads, found.listeners) == (5, ("tcp 2049",))
+    assert (found.pending, found.held) == (None, ())
+    assert missing == {"pending RPCs of nfsd": NO_FAMILY}
+
+
+def test_nobody_who_does_not_look_reads_pending_rpcs(
+    server_host: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Kernel(rpcs=[rpc(started_us=0)])
+    booted(kernel, monkeypatch)
+    found, missing = server_of(server_host)
+    assert (found.threads, found.pending, found.held, missing) == (8, None, (), {})
+    assert RPC_STATUS not in [command for command, _ in kernel.asked]
+
+
+def test_only_top_reads_pending_rpcs(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[FeedOptions] = []
+    monkeypatch.setattr(
+        "nfsrdma_tools.cli.live._serve", lambda options, *_, **__: made.append(options)
+    )
+    monkeypatch.setattr("nfsrdma_tools.live.top.app.run", made.append)
+    for command in ("exporter", "dashboard", "top"):
+        assert CliRunner().invoke(app, [command]).exit_code == 0
+    assert [options.pending_rpcs for options in made] == [False, False, True]
 
 
 def test_counters_of_a_personality_restart_with_its_connection() -> None:

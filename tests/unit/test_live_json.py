@@ -38,7 +38,9 @@ SNAPSHOT = {
     "Ahead": "counts",
     "Waiting": "procedure seconds waits_for client number",
     "Server": "threads listeners read written calls bad_calls clients exposed dones_outstanding "
-    "lanes granted grants threadless queued woken disks limit",
+    "lanes granted grants threadless queued woken disks limit pending held",
+    "PendingRpc": "xid program version procedure age_us client client_port server server_port "
+    "operations",
     "Disk": "name directory busy in_flight requests",
     "Cpu": "number busy interrupts stolen",
     "Thread": "name process number share cpu kernel devices",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import replace
@@ -13,10 +14,20 @@ from nfsrdma_tools.cli import server as command
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 from nfsrdma_tools.etab import Exported
+from nfsrdma_tools.host import recorded
+from nfsrdma_tools.host.bundle import Bundle
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfsd import exports, nfsctl, serving
 from nfsrdma_tools.host.nfsd.exports import Export
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
+from nfsrdma_tools.host.nfsd_status import (
+    LIST_ENDS_EARLY,
+    NO_FAMILY,
+    NfsdStatus,
+    PendingList,
+    PendingRpc,
+    Socket,
+)
 from nfsrdma_tools.host.state import ServerState, server_state
 from nfsrdma_tools.undo import Journal
 
@@ -210,7 +221,7 @@ def test_nfsd_is_read(tmp_path: Path) -> None:
 
 def test_a_server_without_new_files_has_no_such_values(tmp_path: Path) -> None:
     found = serving.serving(Machine(tmp_path, recording=Recording()))
-    assert found == serving.Serving(0, (), (), (), ())
+    assert found == serving.Serving(0, (), (), (), (), pending_unknown="not recorded")
 
 
 NFSD = {
@@ -253,9 +264,6 @@ def test_what_another_user_than_root_cannot_read_is_unknown_in_the_bundle_too(
     assert found.listeners == (nfsctl.Listener("tcp", 2049),)
 
 
-THREADS = ("nfsdctl", "threads")
-
-
 def test_threads_block_size_and_io_modes_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,8 +271,8 @@ def test_threads_block_size_and_io_modes_are_read(
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    said = Result(THREADS, "gracetime: 90\nmin-threads: 8\npool-threads: 48 48\n", "", 0)
-    machine = Machine(tmp_path, recording=Recording(programs={THREADS: said}))
+    status = NfsdStatus(pool_threads=(48, 48), min_threads=8)
+    machine = Machine(tmp_path, recording=Recording(nfsd=status))
     found = serving.serving(machine)
     assert (found.min_threads, found.threads, found.pool_threads) == (8, 96, (48, 48))
     assert (found.pool_mode, found.max_block_size) == ("pernode", 4 << 20)
@@ -278,18 +286,129 @@ def test_threads_block_size_and_io_modes_are_read(
     assert "file I/O   read direct, write 3, READ does not splice" in lines
 
 
+HELD = PendingRpc(0x0AA6501C, 100003, 3, 7, 86_900_000, "10.9.1.11", 0, "10.9.1.1", 20049)
+BY_NETLINK = NfsdStatus(
+    pool_threads=(6, 2),
+    listeners=(Socket("rdma", "10.9.1.1", 20049), Socket("rdma", "::", 20049)),
+    versions=("3", "4.2"),
+    pool_mode="percpu",
+    pending=PendingList((HELD,), 1),
+)
+
+
+def shown(status: NfsdStatus | None, root: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines of ``server status --from`` a bundle with this status."""
+    root.mkdir()
+    file = root / "bundle.tar.gz"
+    file.write_bytes(Bundle(notes=Recording(nfsd=status, root_user=False)).archive())
+    command.status(file)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_another_user_than_root_reads_nfsd_by_netlink(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nfsd = tmp_path / "proc/fs/nfsd"
+    nfsd.mkdir(parents=True)
+    (nfsd / "portlist").write_text("tcp 2049\n")
+    (nfsd / "threads").write_text("1\n")
+    machine = Machine(tmp_path, recording=Recording(root_user=False, nfsd=BY_NETLINK))
+    found = serving.serving(machine)
+    assert (found.threads, found.pool_threads, found.versions) == (8, (6, 2), ("3", "4.2"))
+    assert found.listeners == (Listener("rdma", 20049),)
+    assert shown(BY_NETLINK, tmp_path / "b", capsys) == [
+        "threads    8 in 2 pools: 6, 2, pool mode percpu",
+        "listeners  rdma 20049",
+        "versions   3, 4.2",
+        "pending    1 RPC, the oldest for 86.9 s",
+        "  0x0aa6501c NFSv3 WRITE for 86.9 s from 10.9.1.11",
+    ]
+
+
+def test_a_stopped_nfsd_offers_no_version(tmp_path: Path) -> None:
+    # netlink has those that it would offer
+    status = NfsdStatus(pool_threads=(0,), listeners=(), versions=("3",), pending=PendingList())
+    found = serving.serving(Machine(tmp_path, recording=Recording(nfsd=status)))
+    assert (found.threads, found.versions, found.pool_threads) == (0, (), None)
+
+
 @pytest.mark.parametrize(
-    "result",
+    ("status", "lines"),
     [
-        Result(THREADS, "pool-threads: 8\n", "", 0),
-        Result(THREADS, "min-threads: 0\npool-threads: 8\n", "", 0),
-        Result(THREADS, "min-threads: 4\n", "nfsdctl: Error: Operation not supported", 1),
-        None,
+        (None, ["pending    unknown (not recorded)"]),
+        (NfsdStatus(unknown={"rpc-status-get": NO_FAMILY}), [f"pending    unknown ({NO_FAMILY})"]),
+        (
+            NfsdStatus(unknown={"rpc-status-get": "Operation not permitted"}),
+            ["pending    unknown (Operation not permitted)"],
+        ),
+        (NfsdStatus(pending=PendingList()), ["pending    none"]),
+        (
+            NfsdStatus(pending=PendingList(cut=LIST_ENDS_EARLY)),
+            [f"pending    unknown ({LIST_ENDS_EARLY})"],
+        ),
+        (
+            NfsdStatus(pending=PendingList((HELD,) * 12, 300, LIST_ENDS_EARLY)),
+            [
+                f"pending    at least 300 RPCs, the oldest for 86.9 s; {LIST_ENDS_EARLY}",
+                *[f"  {HELD}"] * 10,
+                "  and 290 more",
+            ],
+        ),
     ],
 )
-def test_a_fixed_number_of_threads_has_no_least_one(tmp_path: Path, result: Result | None) -> None:
-    machine = Machine(tmp_path, recording=Recording(programs={THREADS: result}))
-    assert nfsctl.min_threads(machine) is None
+def test_what_is_pending(
+    status: NfsdStatus | None,
+    lines: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = shown(status, tmp_path / "b", capsys)
+    assert found[-len(lines) :] == lines
+    assert found[-len(lines) - 1].startswith("versions ")
+
+
+def test_a_container_without_the_filesystem_knows_nothing(tmp_path: Path) -> None:
+    for name in ("run/.containerenv", "proc/net/rpc/nfsd"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = serving.serving(Machine(tmp_path, recording=Recording(nfsd=BY_NETLINK)))
+    assert (found.threads, found.listeners, found.pending) == (None, None, None)
+    assert found.pending_unknown == "run this on the host"
+
+
+HOSTILE = [
+    {"pending": {"rpcs": [{"xid": "1"}]}},
+    {"pending": {"rpcs": [vars(HELD) | {"client": 7}]}},
+    {"pending": {"rpcs": [vars(HELD)] * 257, "count": 257}},
+    {"pool_threads": [True]},
+    {"versions": "3"},
+    {"unknown": ["why"]},
+    ["nfsd"],
+]
+
+
+@pytest.mark.parametrize("document", HOSTILE)
+def test_another_form_of_the_record_is_one_line(document: object, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    (tmp_path / "netlink.json").write_text(json.dumps({"nfsd": document}))
+    with (
+        pytest.raises(UserError, match=r"^netlink\.json of the bundle is invalid: [^\n]+$"),
+        recorded.opened(tmp_path),
+    ):
+        pass
+
+
+def test_hostile_text_of_a_bundle_is_printed_as_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = "\x1b[2J\n"
+    rpc = replace(HELD, client=bad)
+    status = NfsdStatus(
+        (8,), None, (Socket(bad, bad, 1),), (bad,), bad, PendingList((rpc,), 1, bad)
+    )
+    lines = shown(status, tmp_path / "b", capsys)
+    assert all(line.isprintable() for line in lines)
+    assert len(lines) == 5
 
 
 def test_nfsd_that_cannot_listen_says_so(tmp_path: Path) -> None:

@@ -73,7 +73,11 @@ def shown(found: Threadless | None, capsys: pytest.CaptureFixture[str]) -> list[
         patch.setattr(serving, "serving", lambda _: state)
         command.status()
     lines = capsys.readouterr().out.splitlines()
-    return [line for line in lines if not line.startswith(("threads ", "listeners", "versions"))]
+    return [
+        line
+        for line in lines
+        if not line.startswith(("threads ", "listeners", "versions", "pending"))
+    ]
 
 
 def test_hits_misses_and_the_sum_of_reads_are_shown(

@@ -6,11 +6,22 @@ The pictures are data/top-*.txt; `python -m pytest --redraw tests/unit/test_top.
 
 import asyncio
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pytest
-from unit.snapshots_made import HOSTILE, hostile, mount, op, personality, served, snapshot, xprt
+from unit.snapshots_made import (
+    HOSTILE,
+    held,
+    hostile,
+    mount,
+    op,
+    personality,
+    served,
+    snapshot,
+    xprt,
+)
 
 from nfsrdma_tools.live.snapshot import Event, Personality, Snapshot
 from nfsrdma_tools.live.top.app import SnapshotTaken, Top
@@ -115,6 +126,21 @@ def test_the_page_on_live_views_shows_the_overview() -> None:
     screen = (DATA / "top-overview.txt").read_text().splitlines()
     page = Path(__file__).parents[2] / "docs" / "how-to" / "live.md"
     assert "\n".join(screen[:5]) in page.read_text()
+
+
+def test_the_rpcs_that_nfsd_holds_are_on_two_screens() -> None:
+    rpcs = tuple(replace(held(), xid=number_) for number_ in range(5))
+    taken = [replace(one, server=replace(served(), held=rpcs)) for one in TAKEN]
+    line = "nfsd holds 0x0000000{} NFSv3 WRITE for 86.9 s from 10.9.1.11"
+    overview = drawn(taken)
+    # three of them: there is room for mounts, clients and events, too
+    assert [n for n in range(5) if line.format(n) in overview] == [0, 1, 2]
+    for word in ("/mnt/data", "10.9.1.11 ", "disconnected", "Quit"):
+        assert word in overview
+    host = drawn(taken, "h")
+    assert [n for n in range(5) if line.format(n) in host] == [0, 1, 2, 3, 4]
+    bad = replace(held(), client=HOSTILE)
+    assert HOSTILE not in drawn([replace(TAKEN[0], server=replace(served(), held=(bad,)))])
 
 
 def test_hostile_names_are_text_on_every_screen() -> None:

@@ -2,11 +2,12 @@
 """`top --batch`: frames of text and of JSON, from a recording."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from unit.forked import nfsrdma
-from unit.snapshots_made import HOSTILE, hostile, mount, served, snapshot, xprt
+from unit.snapshots_made import HOSTILE, held, hostile, mount, served, snapshot, xprt
 
 from nfsrdma_tools.cli.live import frame
 from nfsrdma_tools.live import snapshot_json
@@ -44,6 +45,15 @@ def test_a_frame_has_the_busiest_mount_first_and_says_what_is_unavailable() -> N
     assert any("warning: disconnected /mnt: connection 5 is down" in line for line in text)
     assert "unavailable: probes: only root may attach probes" in text
     assert text[-1] == ""
+
+
+def test_a_frame_has_the_rpcs_that_nfsd_holds() -> None:
+    shown = replace(taken(2), server=replace(served(), held=(held(), held())))
+    line = "nfsd: pending: 0x0aa6501c NFSv3 WRITE for 86.9 s from 10.9.1.11"
+    assert frame(shown).count(line) == 2
+    bad = replace(held(), client=HOSTILE)
+    text = "\n".join(frame(replace(shown, server=replace(served(), held=(bad,)))))
+    assert HOSTILE not in text
 
 
 def test_a_frame_has_no_control_characters() -> None:

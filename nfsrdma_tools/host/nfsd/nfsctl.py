@@ -15,6 +15,7 @@ from typing import NamedTuple
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.nfsd_status import NfsdStatus
 
 __all__ = [
     "PORTLIST",
@@ -25,11 +26,12 @@ __all__ = [
     "is_hidden",
     "listen",
     "listeners",
-    "min_threads",
+    "listening",
     "numbers",
     "parse_statistics",
     "pool_counts",
     "read_statistics",
+    "running",
     "splice_read",
     "threads",
     "versions",
@@ -115,6 +117,18 @@ def listeners(nfsd: Path = _NFSD) -> list[Listener]:
     return sorted(set(map(_listener, filter(None, lines))))
 
 
+def running(status: NfsdStatus) -> int | None:
+    """The number of nfsd threads by netlink; None if it is unknown."""
+    return None if status.pool_threads is None else sum(status.pool_threads)
+
+
+def listening(status: NfsdStatus) -> tuple[Listener, ...] | None:
+    """The listeners by netlink, as ``listeners`` has them; None if they are unknown."""
+    if status.listeners is None:
+        return None
+    return tuple(sorted({Listener(one.transport, one.port) for one in status.listeners}))
+
+
 def is_hidden(machine: Machine) -> bool:
     """Whether a container lacks nfsd's filesystem while nfsd is loaded, and may run."""
     # /proc/net/rpc/nfsd is there as long as nfsd is loaded (svc_proc_register)
@@ -136,19 +150,6 @@ def numbers(path: Path) -> tuple[int, ...]:
         return tuple(map(int, _read(path).split()))
     except (PermissionError, UserError, ValueError):
         return ()
-
-
-def min_threads(machine: Machine) -> int | None:
-    """The least number of nfsd threads; None if their number is fixed, or nobody can tell.
-
-    Only netlink has it (NFSD_A_SERVER_MIN_THREADS, Linux 7.0): nfsdctl(8) prints it.
-    """
-    try:
-        said = machine.run("nfsdctl", "threads")
-    except UserError:
-        return None
-    found = re.search(r"^min-threads: (\d{1,9})$", said.stdout, re.MULTILINE)
-    return int(found[1]) or None if found and said.returncode == 0 else None
 
 
 def io_mode(machine: Machine, name: str) -> str | None:

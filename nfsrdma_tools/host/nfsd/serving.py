@@ -21,13 +21,14 @@ from nfsrdma_tools.command import is_installed, run
 from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 from nfsrdma_tools.etab import EXPORTS_D, Exported
 from nfsrdma_tools.host import kernel_modules, packages
-from nfsrdma_tools.host.machine import LIVE, Machine
+from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError
 from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl, threadless
 from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.exports import Export
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
 from nfsrdma_tools.host.nfsd.other_servers import OtherServer, other_server
 from nfsrdma_tools.host.nfsd.threadless import Threadless
+from nfsrdma_tools.host.nfsd_status import NfsdStatus, PendingList
 from nfsrdma_tools.host.state import ServerState, server_state
 from nfsrdma_tools.nfs_ports import RDMA_PORT
 from nfsrdma_tools.undo import Journal, Remove, Run, Service, Unexport, Write
@@ -47,6 +48,7 @@ __all__ = [
 CONF = Path("/etc/nfs.conf.d/nfsrdma.conf")
 _VERSIONS = ("3", "4.0", "4.1", "4.2")
 _UNIT = "nfs-server.service"
+_PENDING = "rpc-status-get"
 _POOL_MODE = "sys/module/sunrpc/parameters/pool_mode"
 
 
@@ -64,7 +66,7 @@ class Serving:
     """The paths that ``enable`` serves."""
     min_threads: int | None = None
     """The least number of threads, where the kernel adds and ends them as needed (Linux 7.0);
-    ``threads`` is the greatest then.  None: it does not, or nfsdctl cannot tell."""
+    ``threads`` is the greatest then.  None: it does not, or that is unknown."""
     pool_mode: str | None = None
     """How threads are divided among CPUs: ``global``, ``percpu``, ``pernode``, ``auto``."""
     pool_threads: tuple[int, ...] | None = None
@@ -81,16 +83,26 @@ class Serving:
     """The server that runs in place of the kernel's; None: none, or nobody recorded one."""
     threadless: Threadless | None = None
     """READs that module nfsrdma answers without nfsd; None: it is not loaded, or is too old."""
+    pending: PendingList | None = None
+    """The RPCs that threads of nfsd work on; None if that is unknown."""
+    pending_unknown: str = ""
+    """Why they are unknown."""
 
 
 def serving(machine: Machine = LIVE) -> Serving:
-    """Read the server's state from the kernel and etab."""
-    threads, listeners, versions = None, None, None
-    nfsd = machine.path("proc/fs/nfsd")
+    """Read the server's state from the kernel and etab: by netlink, else from /proc/fs/nfsd."""
+    nfsd, status = machine.path("proc/fs/nfsd"), nfsd_status(machine)
+    threads, listeners, versions = nfsctl.running(status), nfsctl.listening(status), None
+    pools = status.pool_threads if threads else nfsctl.numbers(nfsd / "pool_threads")
     with contextlib.suppress(PermissionError):
-        threads = nfsctl.threads(nfsd) if _is_known(machine, "threads") else None
-        versions = tuple(nfsctl.versions(nfsd)) if _is_known(machine, "versions") else None
-    if _is_known(machine, "portlist"):
+        # a stopped nfsd reports the versions that it would offer, in netlink only
+        if threads:
+            versions = status.versions
+        if versions is None and _is_known(machine, "versions"):
+            versions = tuple(nfsctl.versions(nfsd))
+        if threads is None and _is_known(machine, "threads"):
+            threads = nfsctl.threads(nfsd)
+    if listeners is None and _is_known(machine, "portlist"):
         listeners = tuple(nfsctl.listeners(nfsd))
     # our own state is that of this host only
     state = server_state.load() if machine.live else None
@@ -100,16 +112,28 @@ def serving(machine: Machine = LIVE) -> Serving:
         versions=versions,
         exports=tuple(etab.effective(machine.path("var/lib/nfs/etab"))),
         own=tuple(state.exports) if state else (),
-        min_threads=nfsctl.min_threads(machine) if threads else None,
-        pool_mode=machine.text(_POOL_MODE).strip() or None,
-        pool_threads=nfsctl.numbers(nfsd / "pool_threads") or None,
+        min_threads=status.min_threads if threads else None,
+        pool_mode=status.pool_mode or machine.text(_POOL_MODE).strip() or None,
+        pool_threads=pools or None,
         max_block_size=next(iter(nfsctl.numbers(nfsd / "max_block_size")), None),
         io_cache_read=nfsctl.io_mode(machine, "io_cache_read"),
         io_cache_write=nfsctl.io_mode(machine, "io_cache_write"),
         splice_read=nfsctl.splice_read(machine),
         other=other_server(machine),
         threadless=threadless.status(machine),
+        pending=status.pending,
+        pending_unknown=status.unknown.get(_PENDING, ""),
     )
+
+
+def nfsd_status(machine: Machine) -> NfsdStatus:
+    """What nfsd reports by netlink; all unknown if nobody recorded it, or it is the host's."""
+    if nfsctl.is_hidden(machine):
+        return NfsdStatus(unknown={_PENDING: "run this on the host"})
+    try:
+        return machine.nfsd_status()
+    except NotRecordedError as error:
+        return NfsdStatus(unknown={_PENDING: str(error)})
 
 
 def _is_known(machine: Machine, name: str) -> bool:

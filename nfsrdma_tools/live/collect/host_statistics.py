@@ -28,10 +28,12 @@ __all__ = ["HostReader"]
 class HostReader:
     """Reads the counters of the host, and makes the parts of a snapshot of two readings."""
 
-    def __init__(self, clients: ClientFinder, machine: Machine = LIVE) -> None:
+    def __init__(
+        self, clients: ClientFinder, machine: Machine = LIVE, pending_rpcs: bool = False
+    ) -> None:
         self._sources = Sources()
         self._mounts = MountReader(clients, machine)
-        self._server = ServerReader(machine, self._sources)
+        self._server = ServerReader(machine, self._sources, pending_rpcs)
         self._ports = rdma_ports.Ports(machine.path("sys/class/infiniband"))
         self._stats = mountstats.Reader(machine.of_process("mountstats"))
         self._proc = machine.path("proc")

@@ -48,16 +48,20 @@ _RETRY = 300.0
 class Sampler:
     """``run`` delivers a snapshot every ``interval`` seconds until ``stop``.
 
-    ``sets`` are the probe sets to attach.
+    ``sets`` are the probe sets to attach.  ``pending_rpcs`` reads the RPCs that nfsd works on.
     """
 
     def __init__(
-        self, interval: float = 1.0, sets: Sequence[str] = NAMES, machine: Machine = LIVE
+        self,
+        interval: float = 1.0,
+        sets: Sequence[str] = NAMES,
+        machine: Machine = LIVE,
+        pending_rpcs: bool = False,
     ) -> None:
         self.interval = interval
         self._sets = sets
         self._clients = ClientFinder(machine)
-        self._host = HostReader(self._clients, machine)
+        self._host = HostReader(self._clients, machine, pending_rpcs)
         debug = machine.path("sys/kernel/debug/sunrpc/rpc_clnt")
         self._pending = PendingRpcs(partial(tasks, clients=debug))
         self._stop = threading.Event()

@@ -12,17 +12,25 @@ from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.module import server_debugfs
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfsd import nfsctl, threadless
+from nfsrdma_tools.host.nfsd_status import NfsdStatus, PendingList, PendingRpc
 from nfsrdma_tools.live.collect.readings import BUSIEST, NEARLY, SLOWLY, Readings, Sources, rounded
 from nfsrdma_tools.live.snapshot import Disk, Server
 
 __all__ = ["ServerReader"]
 
+_PENDING = "pending RPCs of nfsd"
+_MOST_HELD = 5
+_HELD = 1.0
+"""Seconds from which an RPC is worth a line: on a busy server, some are always pending."""
+
 
 class ServerReader:
     """Reads nfsd, and remembers its listeners and the disks below its exports."""
 
-    def __init__(self, machine: Machine, sources: Sources) -> None:
+    def __init__(self, machine: Machine, sources: Sources, pending_rpcs: bool = False) -> None:
         self._sources = sources
+        # netlink is that of the namespace of this process
+        self._netlink, self._pending = machine.live, pending_rpcs
         self._info = machine.of_process("mountinfo")
         # not proc/net: that is the network namespace of the process that reads it
         self._served = machine.of_process("net/rpc/nfsd")
@@ -67,11 +75,17 @@ class ServerReader:
 
     def server(self, now: Readings, before: Readings) -> Server | None:
         """Counts of nfsd between two readings; None if it does not run."""
-        threads = self._sources.read("nfsd threads", lambda: nfsctl.threads(self._nfsd))
+        slowly = self._turn % SLOWLY == 0
+        status = self._status(slowly) if now.nfsd else NfsdStatus()
+        threads = nfsctl.running(status)
+        if threads is None:
+            threads = self._sources.read("nfsd threads", lambda: nfsctl.threads(self._nfsd))
         if not threads or not now.nfsd:
             return None
-        if self._turn % SLOWLY == 0:
-            listeners = self._sources.read("listeners", lambda: nfsctl.listeners(self._nfsd))
+        if slowly:
+            listeners = nfsctl.listening(status)
+            if listeners is None:
+                listeners = self._sources.read("listeners", self._in_portlist)
             self._listeners = tuple(map(str, listeners or ()))
             self._find_exported(now.disks)
         self._turn += 1
@@ -97,4 +111,33 @@ class ServerReader:
             queued=max(now.pools.queued - before.pools.queued, 0),
             woken=max(now.pools.woken - before.pools.woken, 0),
             disks=self._disks(now, before),
+            pending=status.pending.count if status.pending else None,
+            held=_held(status.pending),
         )
+
+    def _in_portlist(self) -> tuple[nfsctl.Listener, ...]:
+        return tuple(nfsctl.listeners(self._nfsd))
+
+    def _status(self, slowly: bool) -> NfsdStatus:
+        """What nfsd reports by netlink; its listeners if ``slowly``."""
+        if not self._netlink:
+            return NfsdStatus()
+        # importing pyroute2 takes longer than an interval's work; hosts without nfsd don't
+        from nfsrdma_tools.host import nfsd_netlink
+        from nfsrdma_tools.host.nfsd_netlink import NfsdCommand
+
+        commands = [NfsdCommand.THREADS]
+        commands += [NfsdCommand.LISTENER] if slowly else []
+        commands += [NfsdCommand.RPC_STATUS] if self._pending else []
+        status = nfsd_netlink.read(commands)
+        why = status.unknown.get(NfsdCommand.RPC_STATUS.label)
+        if why is None:
+            self._sources.missing.pop(_PENDING, None)
+        else:
+            self._sources.missing[_PENDING] = why
+        return status
+
+
+def _held(pending: PendingList | None) -> tuple[PendingRpc, ...]:
+    rpcs = pending.rpcs if pending else ()
+    return tuple(rpc for rpc in rpcs[:_MOST_HELD] if rpc.seconds >= _HELD)

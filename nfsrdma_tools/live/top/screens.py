@@ -297,7 +297,13 @@ def _server(server: Server, seconds: float) -> list[Text]:
     limit = text(server.limit)
     limit.no_wrap = head.no_wrap = False
     clients = [_client(client, seconds) for client in server.clients]
-    return [head, *([limit] if server.limit else ()), *_exposed(server), *clients]
+    return [
+        head,
+        *([limit] if server.limit else ()),
+        *_exposed(server),
+        *_held(server),
+        *clients,
+    ]
 
 
 def _threadless(server: Server, seconds: float) -> Text:
@@ -310,6 +316,12 @@ def _threadless(server: Server, seconds: float) -> Text:
         f"reads {rate(server.read_in_all, seconds) or 0}B/s",
         "bold",
     )
+
+
+def _held(server: Server | None) -> list[Text]:
+    """A line of each RPC that nfsd holds."""
+    held = server.held if server else ()
+    return [text(f"nfsd holds {rpc}", "bold red") for rpc in held]
 
 
 def _exposed(server: Server) -> list[Text]:
@@ -379,6 +391,7 @@ class Overview(Screen[None]):
     #mounts { height: 1fr; min-height: 4; }
     #clients { height: auto; max-height: 9; }
     #limit { height: 2; padding: 0 1; text-style: bold; }
+    #held { height: auto; max-height: 3; padding: 0 1; }
     #events { height: auto; max-height: 5; padding: 0 1; border-top: solid $primary; }
     #status { height: 1; padding: 0 1; }
     #filter { display: none; height: 3; }
@@ -396,6 +409,7 @@ class Overview(Screen[None]):
         with Vertical():
             yield DataTable(id="mounts", cursor_type="row", zebra_stripes=False)
             yield Static(id="limit", markup=False)
+            yield Static(id="held", markup=False)
             yield DataTable(id="clients", cursor_type="none", show_cursor=False)
             yield Static(id="events", markup=False)
         yield Input(id="filter", placeholder="part of a mount's name, then Enter")
@@ -431,6 +445,10 @@ class Overview(Screen[None]):
         if before and before.device in devices:
             table.move_cursor(row=devices.index(before.device), animate=False)
         self._clients(taken)
+        held = _held(taken.server)
+        shown = self.query_one("#held", Static)
+        shown.display = bool(held)
+        shown.update(Text("\n").join(held))
         self.query_one("#events", Static).update(
             Text("\n").join(map(event_line, events[-_EVENTS:]))
         )
