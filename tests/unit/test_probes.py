@@ -32,7 +32,7 @@ from nfsrdma_tools.probes import (
 from nfsrdma_tools.probes.intervals import Interval, WatchOptions, watch
 from nfsrdma_tools.probes.maps import Losses, Row, increase, lost, row_of, total
 from nfsrdma_tools.probes.rpc_clients import mounts_of_transports, owner
-from nfsrdma_tools.probes.sets import chunks, connections, latency, registrations, server
+from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
 
 BPF = Path(__file__).parents[2] / "bpf"
 HEADERS = BPF / "headers"
@@ -478,6 +478,19 @@ class Credits(dict[tuple[bool, int], object]):
 
     def Key(self, ours: bool, number: int) -> tuple[bool, int]:  # noqa: N802 - bcc's name
         return ours, number
+
+
+def test_pages_that_are_demanded_on_another_cpu_are_not_ahead() -> None:
+    """A reader that was moved to another CPU subtracts there what it added on the first."""
+    row = re.search(
+        r"struct ahead_row \{.*?\b([us]64) counts\[", (BPF / "readahead.c").read_text(), re.S
+    )
+    assert row
+    number = {"s64": ctypes.c_longlong, "u64": ctypes.c_ulonglong}[row[1]]
+    counts = number * len(readahead.COUNTS)
+    first, second = counts(1, 0, 48, 0, 0, 0), counts(0, 48, -48, 0, 0, 0)
+    leaves = [SimpleNamespace(counts=one) for one in (first, second)]
+    assert readahead._decoded(ctypes.c_ulonglong(50), leaves) == ("0:50", (1, 48, 0, 0, 0, 0))
 
 
 def test_credits_of_what_is_gone_are_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
