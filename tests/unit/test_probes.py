@@ -322,11 +322,11 @@ def test_bcc_compiles_with_our_headers_unless_others_are_named(
     assert os.environ["BCC_KERNEL_SOURCE"] == str(tmp_path)
 
 
-def compiled(text: str) -> str:
+def compiled(text: str, *options: str) -> str:
     """What a C compiler says about a program with our headers and no others, as bcc calls it."""
     argv = (
         *("cc", "-fsyntax-only", "-nostdinc", "-Wall", "-Wextra", "-Werror", "-xc", "-"),
-        *("-Iinclude", "-include", "./include/linux/kconfig.h", "-DPAGE_BITS=12"),
+        *("-Iinclude", "-include", "./include/linux/kconfig.h", "-DPAGE_BITS=12", *options),
     )
     return subprocess.run(
         argv, cwd=HEADERS, input=text, capture_output=True, text=True, check=False
@@ -356,7 +356,8 @@ static __always_inline __maybe_unused bool none(void *pointer) { return pointer 
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 def test_our_headers_have_what_bcc_includes() -> None:
     includes = "".join(f"#include <{name}>\n" for name in INCLUDED * 2)
-    assert compiled(includes + TYPES) == ""
+    for language in ("gnu11", "gnu2x"):
+        assert compiled(includes + TYPES, f"-std={language}") == ""
     assert {str(file.relative_to(HEADERS / "include")) for file in HEADERS.rglob("*.h")} == {
         *INCLUDED,
         "linux/kconfig.h",

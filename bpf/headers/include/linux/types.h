@@ -28,6 +28,8 @@ typedef u16 __u16;
 typedef u32 __u32;
 typedef u64 __u64;
 
+typedef s8 int8_t;
+typedef s16 int16_t;
 typedef s32 int32_t;
 typedef s64 int64_t;
 typedef u8 uint8_t;
@@ -41,7 +43,6 @@ typedef u32 __le32, __be32, __wsum;
 typedef u64 __le64, __be64;
 typedef u64 __aligned_u64 __attribute__((aligned(8)));
 
-typedef _Bool bool;
 typedef unsigned long size_t, uintptr_t;
 typedef long ssize_t, ptrdiff_t;
 
@@ -53,7 +54,11 @@ typedef unsigned long pgoff_t, ino_t;
 typedef long long loff_t, time64_t, ktime_t;
 typedef u64 sector_t;
 
+/* words of the language since C23 */
+#if __STDC_VERSION__ < 202311L
+typedef _Bool bool;
 enum { false, true };
+#endif
 
 #define NULL			((void *)0)
 #define __always_inline		inline __attribute__((always_inline))
