@@ -16,7 +16,7 @@ NODE = node_script("trace_kernels")
 # events that came later than Linux 6.1
 LATER = {"6.1": {"filemap:mm_filemap_get_pages"}}
 DONE = {"READ": 23, "WRITE": 17}
-TURNS, LONG_TURNS = 3, 7
+TURNS, LONG_TURNS = 1, 7
 
 
 @pytest.mark.nightly

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.probes import probe_sets, session
@@ -32,20 +33,17 @@ Rows = dict[str, list[dict[str, Any]]]
 @contextmanager
 def with_headers() -> Iterator[None]:
     """bcc finds the installed headers by itself."""
-    ours = session._headers
-    session._headers = nullcontext
-    try:
-        assert (BUILD / "Makefile").exists()
+    assert (BUILD / "Makefile").exists()
+    with patch.object(session, "_headers", nullcontext):
         yield
-    finally:
-        session._headers = ours
 
 
 @contextmanager
 def without_headers() -> Iterator[None]:
     """This process has a mount namespace of its own, without headers."""
     before = os.open("/proc/self/ns/mnt", os.O_RDONLY)
-    os.unshare(os.CLONE_NEWNS)
+    # Python 3.12 and later, which the machines have
+    os.unshare(os.CLONE_NEWNS)  # type: ignore[attr-defined]
     try:
         subprocess.run(("mount", "--make-rprivate", "/"), check=True)
         for folder in HIDDEN:
@@ -53,7 +51,7 @@ def without_headers() -> Iterator[None]:
         assert not BUILD.exists()
         yield
     finally:
-        os.setns(before, os.CLONE_NEWNS)
+        os.setns(before, os.CLONE_NEWNS)  # type: ignore[attr-defined]
         os.close(before)
 
 
