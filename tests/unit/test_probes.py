@@ -346,6 +346,7 @@ _Static_assert(PAGE_SIZE == 4096 && LINUX_VERSION_CODE >= KERNEL_VERSION(4, 8, 0
 _Static_assert(sizeof(u8) == 1 && sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8, "");
 _Static_assert(sizeof(s8) == 1 && sizeof(s16) == 2 && sizeof(s32) == 4 && sizeof(s64) == 8, "");
 _Static_assert(sizeof(dev_t) == 4 && sizeof(umode_t) == 2 && sizeof(pid_t) == 4, "");
+_Static_assert(sizeof(struct sockaddr_in6) == 28, "");
 _Static_assert(sizeof(loff_t) == 8 && sizeof(size_t) == 8 && sizeof(sector_t) == 8, "");
 _Static_assert((s8)-1 < 0 && (s16)-1 < 0 && (s32)-1 < 0 && (s64)-1 < 0 && (loff_t)-1 < 0, "");
 _Static_assert((u8)-1 > 0 && (u16)-1 > 0 && (u32)-1 > 0 && (u64)-1 > 0 && (dev_t)-1 > 0, "");

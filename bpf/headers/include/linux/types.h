@@ -54,6 +54,11 @@ typedef unsigned long pgoff_t, ino_t;
 typedef long long loff_t, time64_t, ktime_t;
 typedef u64 sector_t;
 
+/* only its size: records of Linux 5.10 have arrays of sizeof(struct sockaddr_in6) bytes (RFC 3493) */
+struct sockaddr_in6 {
+	u8 bytes[28];
+};
+
 /* words of the language since C23 */
 #if __STDC_VERSION__ < 202311L
 typedef _Bool bool;
