@@ -177,7 +177,7 @@ test-live: dev image ## The dashboard's tests, with other kernels, a cable that 
 		tests/lab/test_live_bottleneck.py
 
 test-kernels: dev image ## NFS over RDMA, probe sets and dashboard on the other kernels; the module's warnings there
-	$(LONG_TESTS) -m nightly -k "other_kernels or no_warning" tests/lab
+	$(LONG_TESTS) -m nightly -k "other_kernels or kernels_count or no_warning" tests/lab
 
 test-tables: dev ## pandas, pyarrow and zarr read and write by fsspec, over a device that stands in; installs them into .venv
 	$(BIN)/python -m pip -q --disable-pip-version-check install -e ".[tables]"
