@@ -12,9 +12,21 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
+import typer
 from unit.trials_made import trial_of
 
-from nfsrdma_tools.cli import doctor, explain, lab, link, module, mount, results, server, tune
+from nfsrdma_tools.cli import (
+    doctor,
+    explain,
+    health,
+    lab,
+    link,
+    module,
+    mount,
+    results,
+    server,
+    tune,
+)
 from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_line
 from nfsrdma_tools.cli.trace import JsonIntervals
 from nfsrdma_tools.host import checks
@@ -35,6 +47,8 @@ from nfsrdma_tools.host.tune.tuning import TuneState
 from nfsrdma_tools.lab import image, kernels, nodes, paths, qemu
 from nfsrdma_tools.lab import lab as life_cycle
 from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.live.health import check
+from nfsrdma_tools.live.health.verdicts import Report, Verdict
 from nfsrdma_tools.probes.intervals import Cost, Interval
 from nfsrdma_tools.probes.maps import Losses
 from nfsrdma_tools.sweep import progress
@@ -85,6 +99,14 @@ def show_messages(patch: PATCH, _: Path) -> None:
     patch.setattr(sources, "boot_log", list)
     patch.setattr(kernel_log, "read_log", lambda _: kernel_log.Log([filled(Explanation)], 1, True))
     explain.explain(as_json=True)
+
+
+def check_health(patch: PATCH, _: Path) -> None:
+    report = Report(0, [filled(Verdict)], ["x"])
+    outcome = check.Outcome(0, [], check.to_plain(report))
+    patch.setattr(check, "run", lambda *_: outcome)
+    with pytest.raises(typer.Exit):
+        health.health(as_json=True)
 
 
 def show_mounts(patch: PATCH, _: Path) -> None:
@@ -227,6 +249,12 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
         show_messages,
         "messages(code count doubt example explained fault first last lines meaning name next_step "
         "numbers(meaning name number) process recovers severity source subject)",
+    ),
+    "health": (
+        check_health,
+        "error exit_status findings(address advice age_seconds connection mount "
+        "namespace_of_process reason rpc(action client procedure queue task) server status "
+        "transport vers volume(name namespace plugin pod pod_uid)) not_seen status",
     ),
     "mounts": (show_mounts, f"mounts({MOUNT_AND_MODULE})"),
     "mounts --require": (
