@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: undo-sequences start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-clearing bench-client bench-client-count bench-client-python bench-library bench-sample bench-explain bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile hostile-replies soak repeatability test-kernels test-tables test-client test-interrupts test-threads test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
+.PHONY: undo-sequences start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-clearing bench-client bench-client-count bench-client-python bench-library bench-sample bench-explain bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile hostile-replies soak repeatability test-kernels test-tables test-client test-interrupts test-threads test-hangs test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -185,6 +185,9 @@ test-tables: dev ## pandas, pyarrow and zarr read and write by fsspec, over a de
 
 test-client: dev image ## libnfsrdma with another kernel or device: KERNEL=6.12|6.1|7.2 NIC=rxe|siw
 	$(BIN)/python -m pytest -q --kernel $(or $(KERNEL),6.12) --nic $(or $(NIC),rxe) tests/lab/test_client.py
+
+test-hangs: dev image ## Eleven hangs that nfsrdma health finds without accessing a mount: KERNEL=6.12
+	$(LONG_TESTS) --kernel $(or $(KERNEL),6.12) tests/lab/test_health.py
 
 test-kerberos: dev image ## krb5, krb5i and krb5p over RDMA, by our client and the kernel's: KERNEL=6.12
 	$(LONG_TESTS) --kernel $(or $(KERNEL),6.12) tests/lab/test_krb5.py

@@ -24,6 +24,7 @@ from nfsrdma_tools.errors import UserError
 
 __all__ = [
     "FileChange",
+    "beginning",
     "lib_dir",
     "make_state_dir",
     "matching",
@@ -80,6 +81,20 @@ def raw(path: Path | str, at_once: int = _AT_ONCE) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return b"".join(iter(lambda: os.read(handle, at_once), b""))
+    finally:
+        os.close(handle)
+
+
+def beginning(path: Path | str, most: int) -> bytes:
+    """The first ``most`` bytes of a file, or all if it has fewer."""
+    # O_NONBLOCK: opening a FIFO waits for its other end
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        parts, left = [], most
+        while left and (part := os.read(handle, min(left, _AT_ONCE))):
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
     finally:
         os.close(handle)
 
@@ -169,14 +184,14 @@ def remove_drafts(path: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def write_fresh(path: Path, data: bytes) -> None:
+def write_fresh(path: Path, data: bytes, mode: int | None = None) -> None:
     """Replace a file of a folder that others may write to: a link there is replaced, not followed.
 
-    OSError if the folder cannot be written.
+    Without a ``mode``, the umask decides.  OSError if the folder cannot be written.
     """
     with _draft(path) as (draft, file):
         file.write(data)
-        draft.chmod(0o666 & ~_umask())
+        draft.chmod(0o666 & ~_umask() if mode is None else mode)
 
 
 def _umask() -> int:

@@ -25,6 +25,18 @@ _STATUSES = (
 )
 
 
+_STATUSES_OF = {
+    "nfsrdma health": (
+        ("0", "OK."),
+        ("1", "WARNING."),
+        ("2", "CRITICAL."),
+        ("3", "UNKNOWN, or the command line is wrong."),
+        _STATUSES[-1],
+    ),
+}
+"""The statuses of commands that have others."""
+
+
 _FILES = (
     ("/etc/fstab", "Mounts, which tune apply edits."),
     ("/etc/exports.d, /etc/nfs.conf.d", "Exports and listeners of server enable."),
@@ -38,6 +50,7 @@ EXAMPLES = {
     "nfsrdma cat": ("nfsrdma cat server:/srv/data/file",),
     "nfsrdma cp": ("nfsrdma cp server:/srv/data/file .",),
     "nfsrdma doctor": ("nfsrdma doctor", "nfsrdma doctor server"),
+    "nfsrdma health": ("nfsrdma health", "nfsrdma health --max-rpc-age 60s --json /mnt/data"),
     "nfsrdma link add": ("nfsrdma link add rxe0 type rxe netdev eth0",),
     "nfsrdma link delete": ("nfsrdma link delete rxe0 --dry-run",),
     "nfsrdma ls": ("nfsrdma ls --long server:/srv/data",),
@@ -102,7 +115,8 @@ def _sections(command: Any, context: Any, below: dict[str, Any]) -> Iterator[str
         rows = [(_parameter(row[0]), row[1]) for of, row in found if row and of == kind]
         yield _items(f"{kind.upper()}S", rows)
     yield _items("COMMANDS", [(_bold(word), _brief(each)) for word, each in below.items()])
-    yield _items("EXIT STATUS", [(_bold(status), text) for status, text in _STATUSES])
+    statuses = _STATUSES_OF.get(words, _STATUSES)
+    yield _items("EXIT STATUS", [(_bold(status), text) for status, text in statuses])
     yield _examples(EXAMPLES.get(words, ()))
     yield _items("FILES", [(_bold(name), text) for name, text in _FILES])
     around = [context.parent.command_path] if context.parent else []

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from nfsrdma_tools.cli.options import flag, option
+from nfsrdma_tools.cli.options import Procfs, Rootfs, Sysfs, flag, option
 from nfsrdma_tools.errors import UsageError, printable
 from nfsrdma_tools.live.prometheus.families import COLLECTORS, MOST_SERIES, needed_probes
 
@@ -60,28 +60,6 @@ _MaxSeries = Annotated[
         "Export up to N series; nfsrdma_series_dropped_total counts what is left out.",
         "--max-series",
         least=1000,
-    ),
-]
-_Procfs = Annotated[
-    Path | None,
-    option(
-        "DIR",
-        "Where the host's /proc is mounted, such as /host/proc in a container; the mounts are "
-        "those of its process 1 (default: /proc, and the mounts of this process).",
-        "--path.procfs",
-    ),
-]
-_Sysfs = Annotated[
-    Path | None,
-    option("DIR", "Where the host's /sys is mounted (default: /sys).", "--path.sysfs"),
-]
-_Rootfs = Annotated[
-    Path | None,
-    option(
-        "DIR",
-        "Where the host's root is mounted, for its fstab; the mounts are those of process 1 "
-        "(default: /, with --path.procfs the root of its process 1).",
-        "--path.rootfs",
     ),
 ]
 _DisableDefaults = Annotated[
@@ -152,9 +130,9 @@ def exporter(
     interval: _Interval = 5.0,
     stall: _Stall = 5.0,
     probes: _Probes = True,
-    procfs: _Procfs = None,
-    sysfs: _Sysfs = None,
-    rootfs: _Rootfs = None,
+    procfs: Procfs = None,
+    sysfs: Sysfs = None,
+    rootfs: Rootfs = None,
     max_series: _MaxSeries = MOST_SERIES,
     disable_defaults: _DisableDefaults = False,
     **collectors: bool | None,

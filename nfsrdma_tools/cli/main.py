@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from nfsrdma_tools import __version__
-from nfsrdma_tools.cli.options import SectionedCommand, Verbose, refuse_empty_paths
+from nfsrdma_tools.cli.options import PluginCommand, SectionedCommand, Verbose, refuse_empty_paths
 from nfsrdma_tools.cli.output import checked_output
 from nfsrdma_tools.errors import UserError, printable
 
@@ -31,6 +31,7 @@ SECTIONS = {
         "link": ("link", "app", "Show RDMA links; add and delete soft ones."),
     },
     "Diagnose": {
+        "health": ("health", "health", "Check for mounts that hang, without accessing them."),
         "doctor": ("doctor", "doctor", "Check this machine for NFS over RDMA; print remedies."),
         "explain": ("explain", "explain", "Explain the kernel's messages about NFS and RDMA."),
         "ping": ("ping", "ping", "Connect to a server over RDMA, and measure round trips."),
@@ -72,6 +73,9 @@ SECTIONS = {
 Module of cli/, function or app in it, and first line of the help, by name of the command.
 """
 COMMANDS = {name: of for commands in SECTIONS.values() for name, of in commands.items()}
+
+_PLUGINS = ("health",)
+"""The commands with the exit statuses of monitoring plugins."""
 
 # typer 0.15, which Debian 13 has, escapes "[default: 1]" for rich, which does not print our help
 if "rich" in vars(typer.core):
@@ -117,7 +121,7 @@ def _load(name: str) -> Any:
     if isinstance(command, typer.Typer):
         parent.add_typer(command, name=name)
     else:
-        parent.command(name, cls=SectionedCommand)(command)
+        parent.command(name, cls=PluginCommand if name in _PLUGINS else SectionedCommand)(command)
     group: Any = typer.main.get_command(parent)
     refuse_empty_paths(group.commands[name])
     return group.commands[name]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from nfsrdma_tools.errors import UsageError
+from nfsrdma_tools.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from nfsrdma_tools.host.machine import Machine
@@ -23,7 +23,11 @@ __all__ = [
     "From",
     "Json",
     "OneMount",
+    "PluginCommand",
+    "Procfs",
+    "Rootfs",
     "SectionedCommand",
+    "Sysfs",
     "Timeout",
     "Verbose",
     "argument",
@@ -120,6 +124,25 @@ class SectionedCommand(TyperCommand):
                     formatter.write_dl(records)
 
 
+class PluginCommand(SectionedCommand):
+    """A command with the exit statuses of monitoring plugins: wrong usage is 3, UNKNOWN."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse the command line; its errors have status 3."""
+        try:
+            return super().parse_args(ctx, args)
+        except UserError as error:
+            error.status = _UNKNOWN
+            raise
+        except Exception as error:
+            # UsageError of click, or of typer's own copy of click
+            if hasattr(error, "exit_code") and error.exit_code == _WRONG_USAGE:
+                error.exit_code = _UNKNOWN
+            raise
+
+
+_WRONG_USAGE, _UNKNOWN = 2, 3
+
 # not of typer: those that are no Path, because typer checks paths and hangs without the server
 _PATHS = ("DIR", "EXPORT", "FILE")
 
@@ -206,6 +229,28 @@ From = Annotated[
         "Read a bundle of `nfsrdma collect`, or a folder with files of another host "
         "(default: this host).",
         "--from",
+    ),
+]
+Procfs = Annotated[
+    Path | None,
+    option(
+        "DIR",
+        "Where the host's /proc is mounted, such as /host/proc in a container; the mounts are "
+        "those of its process 1 (default: /proc, and the mounts of this process).",
+        "--path.procfs",
+    ),
+]
+Sysfs = Annotated[
+    Path | None,
+    option("DIR", "Where the host's /sys is mounted (default: /sys).", "--path.sysfs"),
+]
+Rootfs = Annotated[
+    Path | None,
+    option(
+        "DIR",
+        "Where the host's root is mounted, for its fstab; the mounts are those of process 1 "
+        "(default: /, with --path.procfs the root of its process 1).",
+        "--path.rootfs",
     ),
 ]
 Verbose = Annotated[

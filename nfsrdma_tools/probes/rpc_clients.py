@@ -21,7 +21,7 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs.mounts import Mount, mounts
-from nfsrdma_tools.host.nfs.sharing import xprt_numbers
+from nfsrdma_tools.host.nfs.sunrpc import xprt_numbers
 from nfsrdma_tools.probes.program import TRACEFS
 from nfsrdma_tools.undo import Remove, journal
 

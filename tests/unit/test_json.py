@@ -12,9 +12,21 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
+import typer
 from unit.trials_made import trial_of
 
-from nfsrdma_tools.cli import doctor, explain, lab, link, module, mount, results, server, tune
+from nfsrdma_tools.cli import (
+    doctor,
+    explain,
+    health,
+    lab,
+    link,
+    module,
+    mount,
+    results,
+    server,
+    tune,
+)
 from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_line
 from nfsrdma_tools.cli.trace import JsonIntervals
 from nfsrdma_tools.host import checks
@@ -35,6 +47,8 @@ from nfsrdma_tools.host.tune.tuning import TuneState
 from nfsrdma_tools.lab import image, kernels, nodes, paths, qemu
 from nfsrdma_tools.lab import lab as life_cycle
 from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.live.health import check
+from nfsrdma_tools.live.health.verdicts import Report, Verdict
 from nfsrdma_tools.probes.intervals import Cost, Interval
 from nfsrdma_tools.probes.maps import Losses
 from nfsrdma_tools.sweep import progress
@@ -93,6 +107,14 @@ def show_kernel(_patch: PATCH, _: Path) -> None:
 
 def show_whether_it_has(_patch: PATCH, _: Path) -> None:
     explain.explain(commit="4836da219781", sources=["6.12.1"], as_json=True)
+
+
+def check_health(patch: PATCH, _: Path) -> None:
+    report = Report(0, [filled(Verdict)], ["x"])
+    outcome = check.Outcome(0, [], check.to_plain(report))
+    patch.setattr(check, "run", lambda *_: outcome)
+    with pytest.raises(typer.Exit):
+        health.health(as_json=True)
 
 
 def show_mounts(patch: PATCH, _: Path) -> None:
@@ -245,6 +267,12 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
         show_whether_it_has,
         "answers(from line release section source status text) commit cves subject",
     ),
+    "health": (
+        check_health,
+        "error exit_status findings(address advice age_seconds connection mount "
+        "namespace_of_process reason rpc(action client procedure queue task) server status "
+        "transport vers volume(name namespace plugin pod pod_uid)) not_seen status",
+    ),
     "mounts": (show_mounts, f"mounts({MOUNT_AND_MODULE})"),
     "mounts --require": (
         check_mounts,
@@ -271,8 +299,9 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     "server status": (
         show_server,
         "exports(client options path) io_cache_read io_cache_write listeners(port transport) "
-        "max_block_size min_threads other(ports program rdma_ports) own pending(count cut rpcs(age_us client "
-        "client_port name operations procedure program server server_port version xid)) "
+        "max_block_size min_threads other(ports program rdma_ports) own "
+        "pending(count cut rpcs(age_us client client_port name operations procedure program server "
+        "server_port version xid)) "
         "pending_unknown pool_mode pool_threads splice_read "
         "threadless(bytes entries entries_max hits limit missed(x) nfsd_reads reads) threads "
         "versions",

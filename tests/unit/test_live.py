@@ -187,6 +187,12 @@ def test_pending_rpcs() -> None:
     assert [(t.number, t.procedure, t.waits_for) for t in found] == [
         (1093, "READ", "xprt_pending"), (1094, "GETATTR", "none"),
     ]  # fmt: skip
+    assert [(t.program, t.xid, t.action) for t in found] == [
+        ("nfs", 0x5B6D2D7E, "call_status"), ("nfs", 0, "call_reserveresult"),
+    ]  # fmt: skip
+    null = "    1 0000      0 0x3 0x9        0 call_ops nfsv4 no proc a:call_start q:none"
+    assert [(t.procedure, t.xid) for t in sunrpc.parse_tasks(3, null)] == [("no proc", 9)]
+    assert sunrpc.parse_tasks(3, null.replace("call_ops", "x" * 1000)) == []
 
 
 def test_connections_in_sysfs(tmp_path: Path) -> None:

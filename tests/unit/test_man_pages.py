@@ -97,3 +97,11 @@ def test_an_example_is_a_command_line_of_its_command(command: str, line: str) ->
             name, list(words), parent=context, resilient_parsing=not with_values
         )
     assert context.command_path.startswith(command)
+
+
+def test_the_statuses_of_a_monitoring_plugin_are_its_own() -> None:
+    made = dict(man_pages.pages(typer.main.get_command(main.app), "nfsrdma", "1.2"))
+    own = made["nfsrdma-health"].partition(".SH EXIT STATUS")[2].partition(".SH ")[0]
+    assert "\\fB2\\fR\nCRITICAL.\n" in own
+    assert "failed" not in own
+    assert "CRITICAL" not in made["nfsrdma-doctor"]

@@ -53,6 +53,15 @@ def test_nfs_mounts_and_no_others(mounts: dict[str, MountStats]) -> None:
     assert {stats.device for stats in mounts.values()} == {"server:/export"}
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_all_but_operations_can_be_read_alone(kernel: str) -> None:
+    text = mountinfo.read_text(DATA / f"mountstats-{kernel}.txt")
+    whole = parse(text)
+    assert all(stats.operations for stats in whole)
+    without = [replace(stats, operations={}) for stats in whole]
+    assert parse(text, with_operations=False) == without
+
+
 def test_23_reads_are_23_reads(mounts: dict[str, MountStats]) -> None:
     for stats in mounts.values():
         read_, write = stats.operations["READ"], stats.operations["WRITE"]

@@ -20,6 +20,7 @@ from nfsrdma_tools.host.nfs import units
 from nfsrdma_tools.host.nfsd import configuration, nfsctl
 from nfsrdma_tools.host.nfsd.configuration import UNIT, Requested
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
+from nfsrdma_tools.host.nfsd.serving import nfsd_status
 from nfsrdma_tools.host.nfsd.other_servers import other_server
 from nfsrdma_tools.host.rdma.ports import SOFT_KINDS, Link
 from nfsrdma_tools.host.transports import KERNELS
@@ -320,7 +321,7 @@ def threads(machine: Machine) -> Iterator[Finding]:
         yield Finding(name, "unknown", f"{now} threads; nfs.conf was not recorded", "", _COLLECT)
         return
     wanted, remedy = asked.threads, f"set threads={now} in [nfsd] of nfs.conf"
-    if nfsctl.min_threads(machine):
+    if nfsd_status(machine).min_threads:
         yield Finding(name, "ok", f"{now} threads, a number that nfsd changes by itself")
     elif wanted == now:
         yield Finding(name, "ok", f"{now} threads, as its configuration requests")

@@ -36,6 +36,7 @@ __all__ = [
     "of",
     "options",
     "parse",
+    "parse_line",
     "read",
     "read_text",
     "split_options",
@@ -101,7 +102,7 @@ def parse(text: str) -> list[Entry]:
 # several readers need the same text, and it is unchanged between most readings
 @lru_cache(maxsize=2)
 def _parsed(text: str) -> tuple[Entry, ...]:
-    return tuple(_entry(line) for line in text.split("\n") if line)
+    return tuple(parse_line(line) for line in text.split("\n") if line)
 
 
 def of(machine: Machine) -> list[Entry]:
@@ -189,7 +190,8 @@ def without_links(
     return Path(f"{done}/", *rest), links
 
 
-def _entry(line: str) -> Entry:
+def parse_line(line: str) -> Entry:
+    """Read one line of mountinfo, without its newline.  Raises UserError for an invalid one."""
     try:
         before, after = line.split(" - ", 1)
         number, parent, device, root, directory, rest = before.split(" ", 5)

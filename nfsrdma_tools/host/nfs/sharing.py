@@ -18,6 +18,7 @@ from pathlib import Path
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.nfs.personality import ClientTransport
+from nfsrdma_tools.host.nfs.sunrpc import xprt_numbers
 
 __all__ = [
     "Sharing",
@@ -28,7 +29,6 @@ __all__ = [
     "sharing",
     "switch",
     "transport_numbers",
-    "xprt_numbers",
 ]
 
 
@@ -91,14 +91,6 @@ def transport_numbers(device: str, machine: Machine = LIVE) -> list[int] | None:
     """The numbers of the transports of ``device``; None if the kernel does not provide them."""
     folder = switch(device, machine)
     return xprt_numbers(folder) if folder else None
-
-
-def xprt_numbers(folder: Path) -> list[int]:
-    """The numbers of the transports of a transport switch in sysfs; [] if it is gone."""
-    try:
-        return sorted(int(path.name.split("-")[1]) for path in folder.glob("xprt-*-*"))
-    except (OSError, ValueError):
-        return []
 
 
 def switch(device: str, machine: Machine = LIVE) -> Path | None:

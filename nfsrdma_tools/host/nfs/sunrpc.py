@@ -16,13 +16,19 @@ from pathlib import Path
 
 from nfsrdma_tools.files import readable
 
-__all__ = ["Task", "Transport", "Transports", "parse_tasks", "tasks"]
+__all__ = ["Task", "Transport", "Transports", "parse_tasks", "tasks", "xprt_numbers"]
 
 _SWITCHES = Path("/sys/kernel/sunrpc/xprt-switches")
 _CLIENTS = Path("/sys/kernel/debug/sunrpc/rpc_clnt")
 _PAIR = re.compile(r"^(\w+)=(\S*)", re.MULTILINE)
-# number ... operations [module] program and version, procedure, a:action [module] q:queue
-_TASK = re.compile(r"^ *(\d+) [^\n]* (\S+) a:\S+(?: \[\w+\])? q:([^\n]*)$", re.MULTILINE)
+# number, flags, status, client, XID, timeout, operations [module], program and version, procedure,
+# a:action [module] q:queue
+_TASK = re.compile(
+    r" *(?P<number>\d{1,10}) [0-9a-f]+ +-?\d+ 0x[0-9a-f]+ 0x(?P<xid>[0-9a-f]{1,8}) +-?\d+ "
+    r"\S+(?: \[\w+\])? (?P<program>\w+)v\d+ (?P<procedure>no proc|\S+) "
+    r"a:(?P<action>\S+)(?: \[\w+\])? q:(?P<queue>.*)"
+)
+_LONGEST_TASK = 1000
 _SHIFT = 8
 
 
@@ -53,21 +59,30 @@ class Transport:
 
 @dataclass(frozen=True)
 class Task:
-    """A pending RPC: its procedure, and the sunrpc queue in which it waits."""
+    """A pending RPC: its procedure, and the sunrpc queue in which it waits.
+
+    ``program`` is "nfs", "nfsacl", "lockd" or another one; ``xid`` is 0 before it has a slot;
+    ``action`` is the function of net/sunrpc/clnt.c that it is in, such as "call_refresh".
+    """
 
     client: int
     number: int
     procedure: str
     waits_for: str
+    program: str
+    xid: int
+    action: str
 
 
 class Transports:
     """Reads transports repeatedly; an unchanged transport is the same object each time."""
 
-    def __init__(self, numbers: Container[int], switches: Path = _SWITCHES) -> None:
-        """Find the transports of these numbers in this network namespace."""
+    def __init__(self, numbers: Container[int] | None, switches: Path = _SWITCHES) -> None:
+        """Find the transports of these numbers, or all, in this network namespace."""
         folders = ((int(p.name.split("-")[1]), p) for p in switches.glob("switch-*/xprt-*-*"))
-        self._folders = {n: str(path) for n, path in sorted(folders) if n in numbers}
+        self._folders = {
+            n: str(path) for n, path in sorted(folders) if numbers is None or n in numbers
+        }
         self._known: dict[int, tuple[str, str, Transport]] = {}
 
     def read(self) -> dict[int, Transport]:
@@ -88,6 +103,14 @@ class Transports:
             found = have[2]
         self._known[number] = state, info, found
         return found
+
+
+def xprt_numbers(folder: Path) -> list[int]:
+    """The numbers of the transports of a transport switch in sysfs; [] if it is gone."""
+    try:
+        return sorted(int(path.name.split("-")[1]) for path in folder.glob("xprt-*-*"))
+    except (OSError, ValueError):
+        return []
 
 
 def _transport(number: int, folder: str, state: str, info: str) -> Transport:
@@ -115,4 +138,12 @@ def tasks(client: int, clients: Path = _CLIENTS) -> list[Task]:
 
 def parse_tasks(client: int, text: str) -> list[Task]:
     """Parse the text of debugfs; lines of another format are left out."""
-    return [Task(client, int(m[1]), m[2], m[3]) for m in _TASK.finditer(text)]
+    lines = (line for line in text.split("\n") if len(line) <= _LONGEST_TASK)
+    return [
+        Task(
+            client, int(match["number"]), match["procedure"], match["queue"],
+            match["program"], int(match["xid"], 16), match["action"],
+        )
+        for match in map(_TASK.fullmatch, lines)
+        if match
+    ]  # fmt: skip

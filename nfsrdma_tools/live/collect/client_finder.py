@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.machine import LIVE, Machine
-from nfsrdma_tools.host.nfs.sharing import xprt_numbers
+from nfsrdma_tools.host.nfs.sunrpc import xprt_numbers
 from nfsrdma_tools.probes.rpc_clients import clients
 
 __all__ = ["ClientFinder", "RpcClients"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nfsrdma_tools.host.machine import LIVE, Machine
 
-__all__ = ["described_namespace", "host_name", "mount_namespace"]
+__all__ = ["described_namespace", "host_name", "is_in_container", "mount_namespace"]
 
 
 def mount_namespace(machine: Machine = LIVE) -> tuple[str, str]:
@@ -33,11 +33,15 @@ def described_namespace(machine: Machine = LIVE) -> str:
     text = f"the mounts are those in {path}, mount namespace {number or 'unknown'}"
     if machine.process != "self":
         return text
-    contained = _link("/proc/self/ns/pid") not in ("", _FIRST_PID_NAMESPACE)
     first = _link("/proc/1/ns/mnt")
-    if contained or (first and first != f"mnt:[{number}]"):
+    if is_in_container() or (first and first != f"mnt:[{number}]"):
         return f"{text}, not the host's first one: give --path.procfs for its mounts"
     return text
+
+
+def is_in_container() -> bool:
+    """Whether this process has another pid namespace than the host; False if that is unknown."""
+    return _link("/proc/self/ns/pid") not in ("", _FIRST_PID_NAMESPACE)
 
 
 def _link(path: Path | str) -> str:

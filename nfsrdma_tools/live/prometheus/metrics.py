@@ -8,12 +8,10 @@ have limits.  Needs prometheus-client.
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import lru_cache
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
@@ -34,6 +32,7 @@ from nfsrdma_tools.live.prometheus.families import (
     NAMES,
     PERSONALITY,
 )
+from nfsrdma_tools.live.prometheus.labels import Labels, cleaned
 from nfsrdma_tools.live.snapshot import (
     Chunks,
     Client,
@@ -51,7 +50,6 @@ from nfsrdma_tools.probes.sets.latency import slot_ns
 
 __all__ = ["Metrics"]
 
-Labels = tuple[str, ...]
 _Value = tuple[str, float, Labels]
 """The name of a metric, the value of a series, and its labels."""
 _OPS = {
@@ -236,14 +234,14 @@ class Metrics:
     def _count(self, name: str, amount: float, *labels: str) -> None:
         if name not in self._wanted:
             return
-        counter, key = self._counters[name], _cleaned(labels)
+        counter, key = self._counters[name], cleaned(labels)
         if key in counter or self._has_room(name, 1):
             counter[key] = counter.get(key, 0) + amount
 
     def _time(self, name: str, kind: str, slots: Slots, total: float, *labels: str) -> None:
         if name not in self._wanted:
             return
-        histograms, key = self._histograms[name], _cleaned(labels)
+        histograms, key = self._histograms[name], cleaned(labels)
         if key not in histograms:
             if not self._has_room(name, _series_of(kind)):
                 return
@@ -315,7 +313,7 @@ class Metrics:
 
     def _client(self, client: Client, own: Labels) -> None:
         counts = client.counts
-        self._counted["client"][_cleaned(own[:1])] = self._elapsed
+        self._counted["client"][cleaned(own[:1])] = self._elapsed
         self._count("nfsrdma_server_client_calls_total", counts.get("calls", 0), *own)
         self._count("nfsrdma_server_client_sends_total", counts.get("sends", 0), *own)
         for direction, name in (("fetched", "read_bytes"), ("written", "written")):
@@ -334,7 +332,7 @@ class Metrics:
                 spent = getattr(layer, side) / 1e9
                 self._count("nfsrdma_cpu_layer_seconds_total", spent, layer.name, side)
         for event in snapshot.events:
-            self._counted["kind"][_cleaned((event.kind, event.where))] = self._elapsed
+            self._counted["kind"][cleaned((event.kind, event.where))] = self._elapsed
             self._count("nfsrdma_events_total", 1, event.kind, event.where)
         for what, count in snapshot.lost.items():
             self._count("nfsrdma_probes_lost_total", count, what)
@@ -350,7 +348,7 @@ class Metrics:
 
 
 def _own(mount: Mount) -> Labels:
-    return _cleaned((mount.directory, mount.transport))
+    return cleaned((mount.directory, mount.transport))
 
 
 def _by_name(
@@ -358,7 +356,7 @@ def _by_name(
 ) -> Iterable[tuple[str, Iterable[tuple[Labels, float]]]]:
     by_name: dict[str, dict[Labels, float]] = {}
     for name, value, labels in values:
-        by_name.setdefault(name, {})[_cleaned(labels)] = value
+        by_name.setdefault(name, {})[cleaned(labels)] = value
     return ((name, rows.items()) for name, rows in by_name.items())
 
 
@@ -369,26 +367,6 @@ def _family(name: str, rows: Iterable[tuple[Labels, float]]) -> Metric:
     for labels, value in sorted(rows):
         metric.add_metric(labels, float(value))
     return metric
-
-
-@lru_cache(maxsize=1 << 15)
-def _cleaned(labels: Labels) -> Labels:
-    return tuple(map(_clean, labels))
-
-
-_LONGEST = 255
-_KEPT = _LONGEST - len("...") - 16
-
-
-@lru_cache(maxsize=4096)
-def _clean(text: str) -> str:
-    # a label is UTF-8, and a path may have other bytes
-    label = text.encode("utf-8", "backslashreplace")
-    if len(label) <= _LONGEST:
-        return label.decode()
-    # paths may differ at their ends only
-    rest = hashlib.blake2b(label, digest_size=8).hexdigest()
-    return f"{label[:_KEPT].decode('utf-8', 'ignore')}...{rest}"
 
 
 class _ConnectionTotals:

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of the check: read, remember, judge, and print."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nfsrdma_tools.errors import UsageError, UserError, printable
+from nfsrdma_tools.files import beginning, state_dir, write_atomically
+from nfsrdma_tools.host.machine import LIVE, Machine
+from nfsrdma_tools.live.collect.namespace import is_in_container
+from nfsrdma_tools.live.health.ages import kept_ages
+from nfsrdma_tools.live.health.guarded import guarded
+from nfsrdma_tools.live.health.metrics import metrics
+from nfsrdma_tools.live.health.mount_table import MOST_MOUNTS
+from nfsrdma_tools.live.health.observe import observe
+from nfsrdma_tools.live.health.verdicts import NAMES, UNKNOWN, Limits, Report, Verdict, judge
+from nfsrdma_tools.live.health.volumes import pod_names
+
+__all__ = ["Outcome", "Request", "check", "limits", "lines", "mount_points", "run", "to_plain"]
+
+_MOST_LINES = 100
+_SECONDS = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)(ms|s|m|h|)")
+_UNITS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+_BOOT = "sys/kernel/random/boot_id"
+_LOCK_SECONDS = 2.0
+
+
+class Request(NamedTuple):
+    """What to check: ``mounts`` are names as in mountinfo; none means all."""
+
+    limits: Limits
+    mounts: tuple[Path, ...] = ()
+    machine: Machine = LIVE
+    state: Path | None = None
+    """The folder of what earlier runs saw; None for /run/nfsrdma."""
+    textfile: Path | None = None
+    """The file of metrics to write."""
+
+
+class Outcome(NamedTuple):
+    """The exit status of a run, and what it prints."""
+
+    status: int
+    lines: list[str]
+    plain: dict[str, Any]
+
+
+def limits(critical: str, warning: str | None) -> Limits:
+    """The limits of ``30s``, ``500ms``, ``2m`` or ``30``; half of ``critical`` without ``warning``.
+
+    UsageError unless they are times above 0, the warning not above the other.
+    """
+    most = _seconds(critical)
+    found = Limits(_seconds(warning) if warning is not None else most / 2, most)
+    if found.warning > found.critical:
+        raise UsageError(
+            f"the warning age {found.warning:g} s is above --max-rpc-age {found.critical:g} s",
+            "give a smaller --warn-rpc-age",
+        )
+    return found
+
+
+def _seconds(text: str) -> float:
+    match = _SECONDS.fullmatch(text)
+    if not match or not float(match[1]):
+        raise UsageError(f"{text!r} is not a time", "examples: 30s, 2m, 500ms")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def mount_points(names: Iterable[str]) -> tuple[Path, ...]:
+    """The names as mountinfo has them; UsageError for a relative one.
+
+    Links are not followed, because that would access the mount.
+    """
+    for name in names:
+        if not name.startswith("/"):
+            raise UsageError(f"{name!r} is not absolute", "name mounts as `nfsrdma mounts` does")
+    # normpath keeps two slashes at the beginning
+    return tuple(Path("/" + os.path.normpath(name).lstrip("/")) for name in names)
+
+
+def run(request: Request, seconds: float) -> Outcome:
+    """The outcome of a check that ends in ``seconds``, whatever the kernel's files do."""
+
+    def work() -> str:
+        report = check(request)
+        return json.dumps([report.status, [*lines(report, request.limits)], to_plain(report)])
+
+    try:
+        return Outcome(*json.loads(guarded(work, seconds)))
+    except UserError as error:
+        report = Report(UNKNOWN, [], [])
+        plain = {**to_plain(report), "error": str(error)}
+        return Outcome(UNKNOWN, [f"NFS UNKNOWN: {printable(str(error))}"], plain)
+
+
+def check(request: Request) -> Report:
+    """The health of the mounts.  UserError if they cannot be read."""
+    machine = request.machine
+    if machine.process == "self" and not request.mounts and is_in_container():
+        raise UserError(
+            "these are the mounts of a container, not of its host",
+            "mount the host's /proc, and give --path.procfs; or name the mounts",
+        )
+    try:
+        boot = beginning(machine.path(f"proc/{_BOOT}"), 64).decode("ascii", "replace").strip()
+    except OSError as error:
+        raise UserError(machine.unreadable(error), "see --path.procfs") from error
+    with kept_ages(request.state or state_dir(), boot, _LOCK_SECONDS) as ages:
+        seen = observe(machine, ages)
+    report = judge(seen, request.limits, request.mounts, ages.unknown)
+    report.unseen.extend(ages.notes)
+    # with more mounts, it is unknown whether the logs are on one of them
+    if len(seen.table.closed) < MOST_MOUNTS:
+        report = _with_pods(report, machine.root, seen.table.closed)
+    return _with_metrics(report, request.textfile, machine) if request.textfile else report
+
+
+def _with_metrics(report: Report, path: Path, machine: Machine) -> Report:
+    """Write the metrics; the report says if that failed."""
+    try:
+        write_atomically(path, metrics(report, machine))
+    except UserError as error:
+        report.unseen.append(str(error))
+        return report._replace(status=report.status or UNKNOWN)
+    return report
+
+
+def _with_pods(report: Report, root: Path, closed: set[str]) -> Report:
+    """The report with the names of the pods whose volumes are bad."""
+    if not any(one.volume for one in report.bad):
+        return report
+    names = pod_names(root, closed)
+    verdicts = []
+    for one in report.verdicts:
+        if one.volume and (pod := names.get(one.volume.pod_uid)):
+            volume = one.volume._replace(namespace=pod[0], pod=pod[1])
+            one = one._replace(volume=volume)  # noqa: PLW2901
+        verdicts.append(one)
+    return report._replace(verdicts=verdicts)
+
+
+def lines(report: Report, limits: Limits) -> Iterator[str]:
+    """The report in lines: a summary with performance data, each bad mount, what was not seen."""
+    bad = report.bad
+    mounts = [one for one in report.verdicts if one.where]
+    oldest = max((one.age for one in report.verdicts), default=0.0)
+    data = f"oldest_rpc={oldest:.3f}s;{limits.warning:g};{limits.critical:g};0 mounts={len(mounts)}"
+    yield printable(f"NFS {NAMES[report.status].upper()}: {_summary(bad, len(mounts))} | {data}")
+    for one in bad[:_MOST_LINES]:
+        yield printable(_line(one))
+    if len(bad) > _MOST_LINES:
+        yield f"and {len(bad) - _MOST_LINES} more"
+    for reason in report.unseen:
+        yield printable(f"not seen: {reason}")
+
+
+def _summary(bad: Sequence[Verdict], mounts: int) -> str:
+    count = "1 mount" if mounts == 1 else f"{mounts} mounts"
+    if not bad:
+        return f"no RPC is late on {count}" if mounts else "no NFS is mounted"
+    # the node-problem-detector keeps the first 80 characters
+    worst = bad[0]
+    text = f"{worst.where or 'without a mount'}: {worst.reason.partition(' (')[0]}"
+    return f"{text}, and {len(bad) - 1} more" if len(bad) > 1 else text
+
+
+def _line(one: Verdict) -> str:
+    parts = [f"{one.where or '(no mount)'}: {NAMES[one.status].upper()}: {one.reason}"]
+    if one.server:
+        transport = " ".join(filter(None, (one.transport, one.vers and f"NFSv{one.vers}")))
+        address = f" ({one.address})" if one.address and one.address != one.server else ""
+        parts.append(f"from {one.server}{address} over {transport}")
+    if one.volume:
+        pod = f"{one.volume.namespace}/{one.volume.pod} " if one.volume.pod else ""
+        plugin = f" of {one.volume.plugin}" if one.volume.plugin else ""
+        parts.append(f"pod {pod}{one.volume.pod_uid} volume {one.volume.name}{plugin}")
+    if one.process:
+        parts.append(f"in the mount namespace of process {one.process}")
+    if one.advice:
+        parts.append(one.advice)
+    return "; ".join(parts)
+
+
+def to_plain(report: Report) -> dict[str, Any]:
+    """The report as a document of JSON."""
+    return {
+        "status": NAMES[report.status],
+        "exit_status": report.status,
+        "findings": [_plain(one) for one in report.verdicts],
+        "not_seen": list(report.unseen),
+        "error": None,
+    }
+
+
+def _plain(one: Verdict) -> dict[str, object]:
+    return {
+        "mount": one.where or None,
+        "status": NAMES[one.status],
+        "reason": one.reason,
+        "advice": one.advice,
+        "server": one.server,
+        "address": one.address,
+        "transport": one.transport,
+        "vers": one.vers,
+        "connection": one.connection,
+        "age_seconds": round(one.age, 3),
+        "rpc": (
+            {
+                "client": one.rpc.client,
+                "task": one.rpc.number,
+                "procedure": one.rpc.procedure,
+                "queue": one.rpc.queue,
+                "action": one.rpc.action,
+            }
+            if one.rpc
+            else None
+        ),
+        "volume": one.volume._asdict() if one.volume else None,
+        "namespace_of_process": one.process or None,
+    }

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a function in a process of its own, so that whatever it waits for, the caller goes on.
+
+A thread that waits in the kernel cannot be ended, and its process stays until it ends.  The child
+has none of the caller's files open, so no reader of the caller's output waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+import traceback
+from collections.abc import Callable
+
+from nfsrdma_tools.errors import UserError
+
+__all__ = ["guarded"]
+
+_AT_ONCE = 64 << 10
+_DONE = b"\0"
+
+
+def guarded(work: Callable[[], str], seconds: float) -> str:
+    """What ``work`` returns.
+
+    Raises the UserError that it raised, and UserError if it does not end in ``seconds``.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        _run(work, writer)
+    os.close(writer)
+    try:
+        said = _read(reader, seconds)
+    finally:
+        os.close(reader)
+        # without effect on one that has ended, which stays a zombie until it is waited for
+        os.kill(child, signal.SIGKILL)
+    if said is None:
+        raise UserError(
+            f"the files of the kernel could not be read within {seconds:g} s",
+            f"/proc/{child}/wchan names where it waits",
+        )
+    os.waitpid(child, 0)
+    kind, _, text = said.partition(_DONE)
+    if kind == b"result":
+        return text.decode("utf-8", "surrogateescape")
+    if kind == b"error":
+        message, _, hint = text.decode("utf-8", "surrogateescape").partition("\0")
+        raise UserError(message, hint)
+    raise RuntimeError(said.decode("utf-8", "replace") or "the check ended without a result")
+
+
+def _read(reader: int, seconds: float) -> bytes | None:
+    """All that the child writes; None if it is not finished in time."""
+    limit = time.monotonic() + seconds
+    parts: list[bytes] = []
+    while select.select([reader], [], [], max(limit - time.monotonic(), 0))[0]:
+        part = os.read(reader, _AT_ONCE)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+    return None
+
+
+def _run(work: Callable[[], str], writer: int) -> None:
+    """Run ``work`` in the child, write its result, and end."""
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(null, descriptor)
+        try:
+            said = b"result\0" + work().encode("utf-8", "surrogateescape")
+        except UserError as error:
+            text = f"{error.message}\0{error.hint}"
+            said = b"error\0" + text.encode("utf-8", "surrogateescape")
+        except BaseException:
+            said = traceback.format_exc().encode("utf-8", "replace")
+        with os.fdopen(writer, "wb") as file:
+            file.write(said)
+    finally:
+        os._exit(0)

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nfsrdma health` in eleven hangs: each is found within its age, and no mount is accessed.
+
+While it runs, the kernel's function tracer records which functions of the NFS client it calls.  A
+run that lists mounts calls those that print a mount's options, and an access calls others.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from exports import DISK, disk_export
+from kerberos import kerberos
+from scene import until
+
+from nfsrdma_tools.lab.lab import Lab
+
+pytestmark = pytest.mark.nightly
+
+RDMA, TCP = "/mnt/rdma", "/mnt/tcp"
+LIMIT = 4.0
+STATE = "/run/health-state"
+# exec keeps the number of the process, and function-fork adds its children; without a number, the
+# tracer would record all processes
+TRACED = """
+set -e
+trace=/sys/kernel/tracing/instances/health
+mkdir $trace
+trap 'echo nop > $trace/current_tracer; rmdir $trace' EXIT
+echo function-fork > $trace/trace_options
+for module in nfs nfsv3 nfsv4; do
+	grep -q "^$module " /proc/modules && echo "*:mod:$module" >> $trace/set_ftrace_filter
+done
+set +e
+sh -c 'cd /sys/kernel/tracing/instances/health
+echo $$ > set_ftrace_pid; echo function > current_tracer; cd /; exec "$@"' sh "$@"
+echo "status $?"
+sed -n 's/^[^#].*: \\([A-Za-z0-9_.]*\\) <-.*/called \\1/p' $trace/trace | sort -u
+"""
+# fs/nfs/super.c and fs/nfs/namespace.c: what prints a mount into mountinfo and mountstats
+PRINTS = re.compile(r"nfs_show_\w+(\.\w+)*|nfs_path|show_\w+|nfs4?_show\w*|__nfs_list\w*")
+
+
+@dataclass
+class Client:
+    """The client of a lab, and what hangs on it."""
+
+    lab: Lab
+
+    def sh(self, script: str, *words: str, node: str = "client") -> str:
+        """Run a script; its standard output."""
+        argv = ("timeout", "100", "bash", "-ec", script, "bash", *words)
+        return self.lab.run(node, *argv, timeout=300).stdout
+
+    @property
+    def names_mounts(self) -> bool:
+        """Whether the kernel names the RPC clients of a mount (since Linux 6.5)."""
+        return [int(part) for part in self.sh("uname -r").split(".")[:2]] >= [6, 5]
+
+    def check(self, *words: str) -> dict[str, Any]:
+        """The report; AssertionError if the check accessed a mount."""
+        options = ("--json", "--state", STATE, "--max-rpc-age", f"{LIMIT:g}s")
+        text, status, accesses = self.traced("nfsrdma", "health", *options, *words)
+        assert accesses == set()
+        report: dict[str, Any] = json.loads(text)
+        assert report["exit_status"] == status
+        return report
+
+    def traced(self, *command: str) -> tuple[str, int, set[str]]:
+        """What a command prints, its status, and the functions by which it accesses mounts."""
+        text, _, rest = self.sh(TRACED, *command).partition("\nstatus ")
+        status, *called = rest.splitlines()
+        names = {line.removeprefix("called ") for line in called}
+        return text, int(status), {name for name in names if not PRINTS.fullmatch(name)}
+
+    def hangs(self, where: str | None, *words: str, most: int = 2) -> dict[str, Any]:
+        """Check until the age is above the limit: each status is that of its age.
+
+        ``most`` is the status that the oldest age has.
+        """
+
+        def late() -> dict[str, Any] | None:
+            found = [one for one in self.check(*words)["findings"] if one["mount"] == where]
+            for one in found:
+                age = one["age_seconds"]
+                expected = min(2 if age >= LIMIT else 1 if age >= LIMIT / 2 else 0, most)
+                assert one["status"] == ("ok", "warning", "critical")[expected], one
+            return next((one for one in found if one["age_seconds"] >= LIMIT), None)
+
+        one: dict[str, Any] = until(late, f"an old RPC on {where}", 60)
+        return one
+
+    def recovers(self) -> None:
+        """Check until all is well."""
+        until(lambda: self.check()["exit_status"] == 0, "no RPC is late", 120)
+
+    def access(self, command: str) -> None:
+        """Start a command that accesses a mount, and do not wait for it."""
+        self.sh('systemd-run --quiet --collect --unit "hang-$RANDOM" -- sh -c "$1"', command)
+
+
+@pytest.fixture
+def client(pair: Lab) -> Iterator[Client]:
+    """A client with a mount over RDMA and one over TCP, that are unmounted at the end."""
+    found = Client(pair)
+    found.sh(
+        f"mkdir -p {RDMA} {TCP}; rm -rf {STATE}\n"
+        f"mount -t nfs -o vers=4.2,proto=rdma,port=20049 server:/export {RDMA}\n"
+        f"mount -t nfs -o vers=3,proto=tcp,nolock server:/export {TCP}"
+    )
+    assert found.check()["exit_status"] == 0
+    # the tracer sees an access
+    assert found.traced("stat", TCP)[2] > {"nfs_getattr"}
+    try:
+        yield found
+    finally:
+        found.sh(
+            "systemctl kill --signal KILL 'hang-*' || true\n"
+            f"for mount in $(awk '$3 ~ /^nfs4?$/ {{print $2}}' /proc/mounts); do\n"
+            f"until umount $mount; do sleep 0.2; done; done; rm -rf {STATE}"
+        )
+
+
+CUT = """
+nft 'add table inet cut; add chain inet cut in { type filter hook input priority 0; };
+add rule inet cut in tcp dport 2049 drop; add rule inet cut in udp dport 4791 drop'
+"""
+
+
+@contextlib.contextmanager
+def cut_off(client: Client) -> Iterator[None]:
+    """The server gets nothing from the clients in the block."""
+    client.sh(CUT, node="server")
+    try:
+        yield
+    finally:
+        client.sh("nft delete table inet cut", node="server")
+
+
+def test_a_server_that_is_cut_off_and_comes_back(client: Client) -> None:
+    with cut_off(client):
+        client.access(f"ls {RDMA}/none {TCP}/none")
+        client.access(f"ls {TCP}/none")
+        over_rdma, over_tcp = client.hangs(RDMA), client.hangs(TCP)
+        assert (over_rdma["transport"], over_rdma["vers"]) == ("rdma", "4.2")
+        assert (over_tcp["transport"], over_tcp["vers"]) == ("tcp", "3")
+        assert {over_rdma["server"], over_tcp["server"]} == {"server:/export"}
+        # one of them may be named
+        assert [one["mount"] for one in client.check(TCP)["findings"]] == [TCP]
+    client.recovers()
+
+
+def test_threads_of_nfsd_that_hang(client: Client) -> None:
+    with disk_export(client.lab, "server"):
+        client.sh(f"mkdir -p /mnt/disk; mount -t nfs -o vers=3,nolock server:{DISK} /mnt/disk")
+        client.sh(f"fsfreeze -f {DISK}", node="server")
+        try:
+            client.access("echo text > /mnt/disk/new")
+            found = client.hangs("/mnt/disk")
+            assert (found["connection"], found["rpc"]["procedure"]) == ("connected", "CREATE")
+            # the other mounts of this server are well
+            if client.names_mounts:
+                assert client.check(RDMA, TCP)["exit_status"] == 0
+        finally:
+            client.sh(f"fsfreeze -u {DISK}", node="server")
+        client.recovers()
+        client.sh("until umount /mnt/disk; do sleep 0.2; done")
+
+
+# forwards RPCs over TCP (RFC 5531, section 11), and keeps one Reply while the file exists
+PROXY = """
+import os, socket, struct, threading, time
+listener = socket.create_server(("127.0.0.1", 4049))
+
+def whole(source, size):
+    data = b""
+    while len(data) < size:
+        part = source.recv(size - len(data))
+        if not part:
+            raise SystemExit
+        data += part
+    return data
+
+def forward(source, target, replies):
+    while True:
+        head = whole(source, 4)
+        body = whole(source, struct.unpack(">I", head)[0] & 0x7fffffff)
+        while replies and os.path.exists("/run/keep"):
+            time.sleep(0.1)
+        target.sendall(head + body)
+
+while True:
+    near, _ = listener.accept()
+    far = socket.create_connection(("server", 2049))
+    threading.Thread(target=forward, args=(near, far, False), daemon=True).start()
+    threading.Thread(target=forward, args=(far, near, True), daemon=True).start()
+"""
+
+
+def test_a_reply_that_is_lost(client: Client) -> None:
+    client.lab.run("client", "sh", "-c", "cat > /run/proxy.py", stdin=PROXY.encode())
+    client.sh("systemd-run --quiet --collect --unit hang-proxy -- python3 /run/proxy.py")
+    # clients share connections per minor version
+    options = "vers=4.1,proto=tcp,port=4049"
+    client.sh(
+        "until ss -ltn | grep -q :4049; do sleep 0.1; done; mkdir -p /mnt/lossy\n"
+        f"mount -t nfs -o {options} 127.0.0.1:/export /mnt/lossy; touch /run/keep"
+    )
+    client.access("stat /mnt/lossy/none")
+    found = client.hangs("/mnt/lossy")
+    assert found["connection"] == "connected"
+    assert found["rpc"]["queue"] == "xprt_pending"
+    client.sh("rm /run/keep")
+    client.recovers()
+    client.sh("umount /mnt/lossy; rm /run/proxy.py")
+
+
+def test_a_soft_mount_whose_server_is_dead(client: Client) -> None:
+    soft = "vers=3,proto=tcp,nolock,soft,timeo=5,retrans=1"
+    client.sh(f"mkdir -p /mnt/soft; mount -t nfs -o {soft} server:/export /mnt/soft")
+    with cut_off(client):
+        client.access("while true; do stat -f /mnt/soft; done")
+        client.hangs("/mnt/soft")
+        client.sh("systemctl kill --signal KILL 'hang-*'")
+    client.access("while true; do stat -f /mnt/soft; sleep 0.1; done")
+    client.recovers()
+
+
+UNIT = """
+cat > /run/systemd/system/mnt-auto.mount <<end
+[Mount]
+What=server:/export
+Where=/mnt/auto
+Type=nfs
+Options=vers=3,proto=tcp,nolock
+end
+cat > /run/systemd/system/mnt-auto.automount <<end
+[Automount]
+Where=/mnt/auto
+end
+systemctl daemon-reload
+systemctl start mnt-auto.automount
+"""
+
+
+def test_autofs_is_not_triggered(client: Client) -> None:
+    client.sh(UNIT)
+    try:
+        with cut_off(client):
+            (found,) = client.check("/mnt/auto")["findings"]
+            assert (found["status"], "autofs" in found["reason"]) == ("ok", True)
+            assert client.check()["exit_status"] == 0
+        assert client.sh("grep -c ' /mnt/auto ' /proc/mounts").strip() == "1"
+        client.sh("ls /mnt/auto")
+        (found,) = client.check("/mnt/auto")["findings"]
+        assert (found["status"], found["vers"]) == ("ok", "3")
+    finally:
+        client.sh(
+            "systemctl stop mnt-auto.automount mnt-auto.mount\n"
+            "rm /run/systemd/system/mnt-auto.*; systemctl daemon-reload"
+        )
+
+
+def test_what_a_lazy_unmount_leaves(client: Client) -> None:
+    with cut_off(client):
+        client.access(f"ls {RDMA}/none")
+        client.hangs(RDMA)
+        client.sh(f"umount -l {RDMA}")
+        found = client.hangs(None, most=1)
+        assert "umount -l" in found["reason"]
+        if client.names_mounts:
+            assert found["advice"].startswith("end it: echo 1 > /sys/fs/nfs/0:")
+        # only what is named is judged
+        assert client.check(TCP)["exit_status"] == 0
+    client.recovers()
+
+
+def test_a_mount_of_another_mount_namespace(client: Client) -> None:
+    if not client.names_mounts:
+        pytest.skip("Linux names the RPC clients of a mount since 6.5")
+    mount = "mount -t nfs -o vers=3,nolock,nosharecache server:/export /mnt/pod"
+    client.sh("mkdir -p /mnt/pod")
+    client.access(
+        f"exec unshare --mount sh -c '{mount}; touch /run/pod-is-up; "
+        "until [ -e /run/pod-goes-on ]; do sleep 0.1; done; ls /mnt/pod/none'"
+    )
+    client.sh("until [ -e /run/pod-is-up ]; do sleep 0.1; done")
+    with cut_off(client):
+        client.sh("touch /run/pod-goes-on")
+        found = client.hangs("/mnt/pod")
+        assert client.sh(f"cat /proc/{found['namespace_of_process']}/comm").strip() in ("sh", "ls")
+    client.recovers()
+    client.sh("rm -f /run/pod-*")
+
+
+def test_recovery_of_state_that_hangs(client: Client) -> None:
+    client.sh(f"touch {RDMA}/open")
+    client.access(f"exec sh -c 'exec 3< {RDMA}/open; sleep infinity'")
+    client.sh("until ls /proc/[0-9]*/fd -l 2>/dev/null | grep -q /open; do sleep 0.1; done")
+    # the client notices at its next RPC, and nfsd asks nfsdcld before the client may go on
+    client.sh(
+        "for c in /proc/fs/nfsd/clients/*/ctl; do echo expire > $c; done\n"
+        "systemctl kill --signal STOP nfsdcld",
+        node="server",
+    )
+    try:
+        client.access(f"cat {RDMA}/open; ls {RDMA}/none")
+        found = client.hangs(RDMA)
+        assert found["connection"] == "connected"
+    finally:
+        client.sh("systemctl kill --signal CONT nfsdcld", node="server")
+    client.recovers()
+
+
+def test_a_server_that_refuses_connections(client: Client) -> None:
+    client.sh("systemctl stop nfs-server", node="server")
+    try:
+        client.access(f"ls {RDMA}/none")
+        client.access(f"ls {TCP}/none")
+        for where in (RDMA, TCP):
+            found = client.hangs(where)
+            assert found["connection"] != "connected"
+    finally:
+        client.sh("systemctl start nfs-server", node="server")
+        client.sh("echo Y > /proc/fs/nfsd/v4_end_grace || true", node="server")
+    client.recovers()
+
+
+def test_an_rpc_that_waits_for_gssd(client: Client) -> None:
+    with kerberos(client.lab):
+        options = "vers=4.2,sec=krb5,proto=tcp"
+        client.sh(f"mkdir -p /mnt/krb5; mount -t nfs -o {options} server:/export /mnt/krb5")
+        client.sh("systemctl kill --signal STOP rpc-gssd")
+        try:
+            client.access("exec setpriv --reuid lab --clear-groups ls /mnt/krb5")
+            found = client.hangs("/mnt/krb5")
+            assert "rpc.gssd" in found["reason"] + found["advice"], found
+        finally:
+            client.sh("systemctl kill --signal CONT rpc-gssd")
+        client.recovers()
+        client.sh("until umount /mnt/krb5; do sleep 0.2; done")
+
+
+def test_without_the_list_of_rpcs(client: Client) -> None:
+    """Counters and threads show that the server does not reply."""
+    client.sh("umount /sys/kernel/debug")
+    try:
+        # for the counters
+        assert client.check()["exit_status"] == 0
+        with cut_off(client):
+            client.access(f"ls {TCP}/none")
+            found = client.hangs(TCP)
+            assert found["reason"].startswith("Calls and no reply for at least ")
+            assert "debugfs is not mounted" in client.check()["not_seen"][0]
+    finally:
+        client.sh("mount -t debugfs debugfs /sys/kernel/debug")
+    client.recovers()
