@@ -20,8 +20,8 @@ from nfsrdma_tools.host.nfs import units
 from nfsrdma_tools.host.nfsd import configuration, nfsctl
 from nfsrdma_tools.host.nfsd.configuration import UNIT, Requested
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
-from nfsrdma_tools.host.nfsd.serving import nfsd_status
 from nfsrdma_tools.host.nfsd.other_servers import other_server
+from nfsrdma_tools.host.nfsd.serving import nfsd_status
 from nfsrdma_tools.host.rdma.ports import SOFT_KINDS, Link
 from nfsrdma_tools.host.transports import KERNELS
 from nfsrdma_tools.module_source import CARD, OURS
