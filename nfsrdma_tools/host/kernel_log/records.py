@@ -21,17 +21,8 @@ _WORDS = (
     *("nfs", "NFS", "rpc", "RPC", "rdma", "RDMA", "svc", "lockd", "mlx", "infiniband", "siw"),
     *("cxgb", "qedr", "bnxt", "rxe", "module", "symbol", "mount", "device", "cm_destroy_id"),
     *("AMD-Vi", "DMAR", "netdevice", "_t:s0", "hns", "mana ", "qed", "ice 0", "be2net", "QPN"),
-    *(
-        "CQE contents",
-        "ionic",
-        "cqe with error",
-        "erdma",
-        "threads: ",
-        "server ",
-        "ae_id",
-        "rror cqe",
-    ),
-    *("Requesting a reset", "non-flush"),
+    *("CQE contents", "ionic", "cqe with error", "erdma", "threads: ", "server ", "ae_id"),
+    *("rror cqe", "Requesting a reset", "non-flush", "wait_func"),
     *HEAD_WORDS,
 )
 """Each line that begins or is a record has one of these."""
