@@ -6,15 +6,14 @@
  * Trace event records have no pointers to messages, so these are raw
  * tracepoints, whose arguments are the kernel's structures. capture/probes.py
  * reads their layout from the kernel's type information and defines it:
- * OFFSET_* are offsets, ARGUMENT_XDR is the number of an argument.
+ * OFFSET_* are offsets, ARGUMENT_* those of a function's arguments in its
+ * registers.
  *
  * A message is one to six records of the ring: one per part of its buffers, and
  * one that ends it. Each counts those of its message, and capture_numbers counts
  * the messages: readers see exactly how many lack a record because the ring was
  * full.
  */
-
-#include <uapi/linux/ptrace.h>
 
 /*
  * capture/probes.py defines SNAP, a power of two: bytes per part; DATA: whether to copy the first
@@ -54,6 +53,9 @@ struct part_record {
 	unsigned char peer[ADDRESS];
 	unsigned char bytes[SNAP * 2];	/* half is used: the verifier sees a mask as the bound */
 };
+
+/* An argument of the function whose entry the program runs at */
+#define ARGUMENT(ctx, offset)	(*(u64 *)((char *)(ctx) + (offset)))
 
 /* A function for a raw tracepoint; capture/probes.py attaches it where the event exists */
 #define RAW(event)	int capture_raw_##event(struct bpf_raw_tracepoint_args *ctx)
@@ -311,10 +313,10 @@ RAW(xprtrdma_cb_call)
 
 /* --- rpcrdma, server --- */
 
-int capture_recvfrom(struct pt_regs *ctx)
+int capture_recvfrom(void *ctx)
 {
 	u64 thread = bpf_get_current_pid_tgid();
-	u64 transport = pointer_at(PT_REGS_PARM1(ctx), OFFSET_SVC_RQ_XPRT);
+	u64 transport = pointer_at(ARGUMENT(ctx, ARGUMENT_1), OFFSET_SVC_RQ_XPRT);
 
 	capture_threads.update(&thread, &transport);
 	return 0;
@@ -340,17 +342,17 @@ RAW(svcrdma_decode_rqst)
 }
 
 /* A result is data that a Write chunk may convey: svc_rqst, position, length */
-int capture_result(struct pt_regs *ctx)
+int capture_result(void *ctx)
 {
-	u64 rqst = PT_REGS_PARM1(ctx);
+	u64 rqst = ARGUMENT(ctx, ARGUMENT_1);
 	struct part_record *record = capture_begin(RESULT);
 
 	if (!record)
 		return 0;
 	capture_server(record, pointer_at(rqst, OFFSET_SVC_RQ_XPRT));
 	record->xid = word_at(rqst, OFFSET_SVC_RQ_XID);
-	record->position = PT_REGS_PARM2(ctx);
-	record->total = PT_REGS_PARM3(ctx);
+	record->position = ARGUMENT(ctx, ARGUMENT_2);
+	record->total = ARGUMENT(ctx, ARGUMENT_3);
 	record->last = 1;
 	capture_submit(record);
 	return 0;
@@ -360,9 +362,10 @@ int capture_result(struct pt_regs *ctx)
  * The transport and the context of a Send. The header is complete, and the Reply still has its
  * pages: the Send takes them before the event of the post.
  */
-int capture_map_reply(struct pt_regs *ctx)
+int capture_map_reply(void *ctx)
 {
-	u64 transport = PT_REGS_PARM1(ctx), send = PT_REGS_PARM2(ctx), xdr = ARGUMENT_XDR(ctx);
+	u64 transport = ARGUMENT(ctx, ARGUMENT_1), send = ARGUMENT(ctx, ARGUMENT_2);
+	u64 xdr = ARGUMENT(ctx, ARGUMENT_XDR);
 	struct part_record *record = capture_begin(REPLY_SENT);
 	u64 header = send + OFFSET_SC_HDRBUF + OFFSET_HEAD;
 	u8 captured = 1;

@@ -29,7 +29,8 @@ struct ahead_word {
 };
 
 struct ahead_row {
-	u64 counts[AHEAD_COUNTS];
+	/* of a CPU: negative if pages that were ahead on another CPU are demanded on this one */
+	s64 counts[AHEAD_COUNTS];
 };
 
 /* A reading thread: the start of its read, and the readahead window that the read triggered */

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import platform
+
 from nfsrdma_tools.probes.btf import Btf
 
 __all__ = ["FUNCTIONS", "OURS", "RAW", "defines"]
@@ -57,13 +59,34 @@ _OFFSETS = {
 }
 
 
-def defines(rpcrdma: Btf) -> list[str]:
+# members of struct pt_regs with the first arguments of a function, or the array whose elements from
+# a number on have them: PT_REGS_PARM1() and its like in tools/lib/bpf/bpf_tracing.h
+_REGISTERS = {"x86_64": ("di", "si", "dx", "cx", "r8"), "riscv64": ("a0", "a1", "a2", "a3", "a4")}
+_ARRAYS = {
+    "aarch64": ("regs", 0), "loongarch64": ("regs", 4), "ppc64le": ("gpr", 3), "s390x": ("gprs", 2),
+}  # fmt: skip
+
+
+def defines(rpcrdma: Btf, machine: str = platform.machine()) -> list[str]:
     """Flags of the compiler with the layout.  KeyError with what this kernel does not have."""
     offsets = {name: rpcrdma.offset(*path) for name, path in _OFFSETS.items()}
-    xdr = rpcrdma.argument("svc_rdma_map_reply_msg", "xdr_buf") + 1
+    arguments = _arguments(rpcrdma, machine)
+    xdr = rpcrdma.argument("svc_rdma_map_reply_msg", "xdr_buf")
     return [
         "-DWITH_RPCRDMA",
         *(f"-DOFFSET_{name}={offset}" for name, offset in offsets.items()),
-        f"-DARGUMENT_XDR=PT_REGS_PARM{xdr}",
+        *(f"-DARGUMENT_{number}={arguments[number - 1]}" for number in (1, 2, 3)),
+        f"-DARGUMENT_XDR={arguments[xdr]}",
         f"-DPAGE_STRUCT={rpcrdma.size('page')}",
     ]
+
+
+def _arguments(types: Btf, machine: str) -> list[int]:
+    """Offsets of a function's first five arguments in the registers at its entry."""
+    if machine in _REGISTERS:
+        return [types.offset("pt_regs", name) for name in _REGISTERS[machine]]
+    if machine not in _ARRAYS:
+        raise KeyError(f"no registers of {machine}")
+    array, first = _ARRAYS[machine]
+    start = types.offset("pt_regs", array)
+    return [start + 8 * (first + number) for number in range(5)]

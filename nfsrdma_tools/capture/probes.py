@@ -22,7 +22,7 @@ from nfsrdma_tools.capture.messages import Assembler, part
 from nfsrdma_tools.capture.ring import Ring, records
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.probes.btf import Btf, load
-from nfsrdma_tools.probes.program import has_event, has_system, rows, source
+from nfsrdma_tools.probes.program import has_event, has_system, record_checks, rows, source
 from nfsrdma_tools.probes.session import check
 from nfsrdma_tools.probes.session import load as compiled
 
@@ -168,7 +168,8 @@ def _nothing() -> str:
 
 
 def _text() -> str:
-    return "\n".join((source() / name).read_text() for name in ("account.h", "capture.c"))
+    text = "\n".join((source() / name).read_text() for name in ("account.h", "capture.c"))
+    return text + record_checks(OURS, text) if has_event(*OURS) else text
 
 
 def _flags(types: Btf | None, snaplen: int, data: bool) -> list[str]:

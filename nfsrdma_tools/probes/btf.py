@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Offsets of structure members from the kernel's type information (BTF).
 
-A probe that follows pointers of a module needs the layout of the module's structures, which no
-header of the kernel package declares.  The kernel exports them in /sys/kernel/btf, one file for the
-kernel and one for each module, whose types and strings go on where those of the kernel end
-(Documentation/bpf/btf.rst).
+A probe that follows pointers of the kernel, or reads a function's arguments, needs the layout of
+structures, which no header of bpf/headers declares.  The kernel exports it in /sys/kernel/btf, one
+file for the kernel and one for each module, whose types and strings go on where those of the kernel
+end (Documentation/bpf/btf.rst).
 """
 
 from __future__ import annotations

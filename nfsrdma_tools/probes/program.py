@@ -16,7 +16,7 @@ from pathlib import Path
 
 __all__ = [
     "ISSUER", "TRACEFS", "TRANSPORTS", "Missing", "Program", "has_event", "has_system", "present",
-    "program", "rows",
+    "program", "record_checks", "rows",
 ]  # fmt: skip
 
 TRACEFS = Path("/sys/kernel/tracing")
@@ -27,6 +27,11 @@ TRANSPORTS = ("rpcrdma", "nfsrdma")
 # PROBE(system, event) with its body, on one line or up to a brace at the start of a line
 _PROBE = re.compile(r"^PROBE\((\w+), (\w+)\)(?: .*\}|\n(?:.*\n)*?\})$", re.MULTILINE)
 Pair = tuple[str, str]
+# members of an event's record: in a probe, and in the kernel's description
+_READ = re.compile(r"\bargs->(\w+)|\bTP_DATA_LOC_READ_STR\([^,]+, (\w+),")
+_MEMBER = re.compile(
+    r"^\tfield:([^;]*?)\b(\w+)(?:\[[^;]*\])?;\toffset:(\d+);\tsize:(\d+);", re.MULTILINE
+)
 # event systems of a module of that name; the others are built into the kernel
 _MODULES = {*TRANSPORTS, "sunrpc", "nfs", "nfsd"}
 # one entry per client: of sunrpc, of nfsd (NFSv4 only)
@@ -88,8 +93,9 @@ def program(sets: Sequence[str], pid: int = 0) -> Program:
     asked = [pair for pair in users if pair[0] not in TRANSPORTS or has_system(pair[0])]
     parts = [_part(name, text, there) for name, text in texts.items()]
     probes = [_probe(*pair, users[pair]) for pair in there]
+    checks = [record_checks(pair, "".join(texts[name] for name in users[pair])) for pair in there]
     return Program(
-        text="\n".join(((source() / "account.h").read_text(), *probes, *parts)),
+        text="\n".join(((source() / "account.h").read_text(), *probes, *parts, *checks)),
         flags=(
             f"-DPAGE_BITS={_page_bits()}",
             f"-DROWS={rows()}",
@@ -154,6 +160,27 @@ def _probe(system: str, event: str, sets: Sequence[str]) -> str:
     declared = "".join(f"static int {name}({record} *args);\n" for name in names)
     called = " ".join(f"{name}(args);" for name in names)
     return f"{record};\n{declared}TRACEPOINT_PROBE({system}, {event}) {{ {called} return 0; }}\n"
+
+
+def record_checks(event: Pair, text: str) -> str:
+    """Assertions that bcc's record has the members that ``text`` reads where the kernel's has them.
+
+    bcc makes the structure of the kernel's description of the record, with types that bpf/headers
+    defines: a type of another size would move all later members.
+    """
+    record = f"struct tracepoint__{'__'.join(event)}"
+    described = (TRACEFS / "events" / "/".join(event) / "format").read_text()
+    read = {name for names in _READ.findall(text) for name in names}
+    checks = []
+    for kind, member, offset, size in _MEMBER.findall(described):
+        if member in read:
+            name = f"data_loc_{member}" if kind.startswith("__data_loc") else member
+            checks.append(
+                f"_Static_assert(__builtin_offsetof({record}, {name}) == {offset} &&"
+                f" sizeof((({record} *)0)->{name}) == {size},"
+                f' "{member} is elsewhere in {":".join(event)}");\n'
+            )
+    return "".join(checks)
 
 
 def source() -> Path:

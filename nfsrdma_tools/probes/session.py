@@ -22,11 +22,12 @@ from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import program as programs
 from nfsrdma_tools.probes.program import TRANSPORTS, Missing, Program, has_system, program
 
-__all__ = ["Session", "available", "bcc", "captured_stderr", "check", "headers", "load", "session"]
+__all__ = ["Session", "available", "bcc", "captured_stderr", "check", "load", "session"]
 
 _ISSUED = "sunrpc:rpc_task_begin"
-_MODULES = Path("/lib/modules")
-_KHEADERS = Path("/sys/kernel/kheaders.tar.xz")
+# bcc's variable: a folder of kernel headers
+_HEADERS = "BCC_KERNEL_SOURCE"
+_FIRST_HEADER = "include/linux/kconfig.h"
 _LOCKDOWN = Path("/sys/kernel/security/lockdown")
 
 
@@ -67,7 +68,7 @@ def session(sets: Sequence[str], pid: int = 0) -> Iterator[Session]:
     """Compile, load and attach; the probes are detached at the end of the block.
 
     With ``pid``, only RPCs of that process are counted, where a probe set filters by process.
-    Raises UserError that names what this host lacks: root, bcc, headers, events.
+    Raises UserError that names what this host lacks: root, bcc, events.
     """
     # the probe set cpu needs no transport
     check(transport="cpu" not in sets)
@@ -121,15 +122,17 @@ def available() -> None:
     """Check that probe sets can be compiled here; UserError with what is missing."""
     check(transport=False)
     bcc()
-    headers()
 
 
 def load(text: str, flags: Sequence[str]) -> Any:
-    """Compile and attach a program, as bcc's BPF; UserError with the compiler's error."""
+    """Compile and attach a program, as bcc's BPF; UserError with the compiler's error.
+
+    bcc includes the headers of bpf/headers, or those of the folder that the environment variable
+    BCC_KERNEL_SOURCE names.
+    """
     compiler = bcc()
-    headers()
-    with captured_stderr("the probes were compiled") as reason:
-        # bcc's command line and the kernel's compiler-clang.h both define __HAVE_BUILTIN_BSWAP32__
+    with _headers(), captured_stderr("the probes were compiled") as reason:
+        # bcc's command line and a kernel's compiler-clang.h both define __HAVE_BUILTIN_BSWAP32__
         # and its like, so each compilation would warn
         try:
             return compiler.BPF(text=text, cflags=[*flags, "-Wno-macro-redefined"])
@@ -156,11 +159,20 @@ def _install() -> str:
     return f"{packages.install('bcc')}, and a venv with --system-site-packages"
 
 
-def headers() -> None:
-    """UserError without the kernel headers, which bcc's own header includes."""
-    release = os.uname().release
-    if not (_MODULES / release / "build").is_dir() and not _KHEADERS.exists():
-        raise UserError(f"no headers of kernel {release}", packages.install("headers", release))
+@contextlib.contextmanager
+def _headers() -> Iterator[None]:
+    """Within the block bcc includes our headers, unless the user's environment names others."""
+    if named := os.environ.get(_HEADERS):
+        if not Path(named, _FIRST_HEADER).is_file():
+            what = f"{_HEADERS}: {named} has no kernel headers: no {_FIRST_HEADER}"
+            raise UserError(what, f"unset {_HEADERS}: probes need no kernel headers")
+        yield
+        return
+    os.environ[_HEADERS] = str(programs.source() / "headers")
+    try:
+        yield
+    finally:
+        del os.environ[_HEADERS]
 
 
 @contextlib.contextmanager

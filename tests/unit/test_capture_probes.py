@@ -100,7 +100,7 @@ def test_every_offset_of_the_program_is_defined_and_used() -> None:
     used = set(re.findall(r"\bOFFSET_(\w+)", SOURCE)) - {""}
     assert used == set(layout._OFFSETS)
     assert set(re.findall(r"^RAW\((\w+)\)", SOURCE, re.M)) == set(layout.RAW)
-    functions = set(re.findall(r"^int (capture_\w+)\(struct pt_regs", SOURCE, re.M))
+    functions = set(re.findall(r"^int (capture_\w+)\(void \*ctx\)", SOURCE, re.M))
     assert functions == set(layout.FUNCTIONS.values())
 
 
@@ -317,6 +317,29 @@ def test_offsets_are_those_of_the_types() -> None:
         module.offset("none", "x")
     with pytest.raises(KeyError, match="no argument struct req"):
         module.argument("f", "req")
+
+
+REGISTERS_STRINGS = b"\0pt_regs\0di\0si\0dx\0cx\0r8\0regs\0"
+# struct pt_regs { long r8, cx, dx, si, di; struct { long regs[31]; }; }, more or less
+REGISTERS = blob(
+    kind(0, 1, 8)
+    + struct.pack("<I", 64)
+    + kind(24, 4, 8, ((24, 1, 0),))
+    + kind(
+        1, 4, 48, ((21, 1, 0), (18, 1, 64), (15, 1, 128), (12, 1, 192), (9, 1, 256), (0, 2, 320))
+    ),
+    REGISTERS_STRINGS,
+)
+
+
+def test_arguments_are_in_the_registers_of_the_machine() -> None:
+    types = Btf(REGISTERS)
+    assert layout._arguments(types, "x86_64") == [32, 24, 16, 8, 0]
+    assert layout._arguments(types, "aarch64") == [40, 48, 56, 64, 72]
+    assert layout._arguments(types, "loongarch64")[0] == 40 + 8 * 4
+    for machine, missing in (("riscv64", "has no a0"), ("sparc64", "no registers of sparc64")):
+        with pytest.raises(KeyError, match=missing):
+            layout._arguments(types, machine)
 
 
 def test_types_of_a_kernel_are_loaded_or_an_error(tmp_path: Path) -> None:

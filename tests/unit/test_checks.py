@@ -17,7 +17,7 @@ from nfsrdma_tools.cli import doctor
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import bundle as bundles
-from nfsrdma_tools.host import checks, packet_filter
+from nfsrdma_tools.host import checks, packages, packet_filter
 from nfsrdma_tools.host.anonymize import anonymized
 from nfsrdma_tools.host.bundle import Bundle
 from nfsrdma_tools.host.checks import (
@@ -134,7 +134,13 @@ def test_a_module_that_the_first_mount_loads_need_not_be_loaded(machine: Machine
 
 
 def test_headers_and_btf(machine: Machine) -> None:
-    assert one(checks.kernel.headers(machine)).status == "warning"
+    lacking = one(checks.kernel.headers(machine))
+    # optional, with the way to get them
+    assert (lacking.status, lacking.remedy) == (
+        "ok",
+        packages.install("headers", RELEASE, machine.root),
+    )
+    assert "probes need none, a build of nfsrdma does" in lacking.found
     assert one(checks.kernel.btf(machine)).status == "warning"
     # collect looks for both; who writes a manifest by hand does not
     for by_hand in (Recording(collected=False), Recording(complete=False, collected=False)):
@@ -149,11 +155,12 @@ def test_headers_and_btf(machine: Machine) -> None:
                 assert [one.status for one in carry_out("btf", checks.kernel.btf, host)] == [status]
             (machine.root / f"boot/config-{RELEASE}").unlink()
     host = replace(machine, recording=Recording())
-    assert one(checks.kernel.headers(host)).status == "warning"
+    assert one(checks.kernel.headers(host)).status == "ok"
     assert one(checks.kernel.btf(host)).status == "warning"
     write(machine.root, f"lib/modules/{RELEASE}/build/Makefile", "")
     write(machine.root, "sys/kernel/btf/vmlinux", b"")
-    assert one(checks.kernel.headers(machine)).status == "ok"
+    found = one(checks.kernel.headers(machine))
+    assert found == Finding("headers", "ok", f"/lib/modules/{RELEASE}/build")
     assert one(checks.kernel.btf(machine)).status == "ok"
 
 

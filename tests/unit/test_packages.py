@@ -119,12 +119,8 @@ def test_no_package_of_a_kernel_that_debian_did_not_build(
     assert packages.install("nfs-utils", release, tmp_path) == "apt install nfs-common"
 
 
-def test_probes_name_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probes_name_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "install", lambda what, release="": f"get {what} {release}")
-    monkeypatch.setattr(session, "_MODULES", tmp_path)
-    monkeypatch.setattr(session, "_KHEADERS", tmp_path / "kheaders")
-    with pytest.raises(UserError, match=r"get headers \d"):
-        session.headers()
     monkeypatch.setitem(__import__("sys").modules, "bcc", None)
     with pytest.raises(UserError, match="get bcc"):
         session.bcc()

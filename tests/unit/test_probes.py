@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import struct
+import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,7 +20,6 @@ import pytest
 
 from nfsrdma_tools.cli import trace
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import packages
 from nfsrdma_tools.live.collect.probe_statistics import clients
 from nfsrdma_tools.probes import (
     intervals,
@@ -32,9 +32,10 @@ from nfsrdma_tools.probes import (
 from nfsrdma_tools.probes.intervals import Interval, WatchOptions, watch
 from nfsrdma_tools.probes.maps import Losses, Row, increase, lost, row_of, total
 from nfsrdma_tools.probes.rpc_clients import mounts_of_transports, owner
-from nfsrdma_tools.probes.sets import chunks, connections, latency, registrations, server
+from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
 
 BPF = Path(__file__).parents[2] / "bpf"
+HEADERS = BPF / "headers"
 KMOD = BPF.parent / "kmod"
 
 
@@ -290,16 +291,114 @@ def test_a_bcc_that_lacks_a_library_says_which(
         session.bcc()
 
 
-def test_headers_that_are_not_installed_are_named(
+class Compiler:
+    """bcc, which compiles in the folder that its variable names, whatever a program says."""
+
+    def BPF(self, text: str, cflags: list[str]) -> Path:  # noqa: N802
+        folder = Path(os.environ["BCC_KERNEL_SOURCE"])
+        assert (folder / "include/linux/kconfig.h").is_file()
+        if text == "wrong":
+            raise Exception(text)
+        return folder
+
+
+def test_bcc_compiles_with_our_headers_unless_others_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release = os.uname().release
-    monkeypatch.setattr(session, "_MODULES", tmp_path)
-    monkeypatch.setattr(session, "_KHEADERS", tmp_path / "kheaders")
-    with pytest.raises(UserError, match=re.escape(packages.install("headers", release))):
-        session.headers()
-    (tmp_path / release / "build").mkdir(parents=True)
-    session.headers()
+    monkeypatch.setitem(sys.modules, "bcc", Compiler())
+    monkeypatch.delenv("BCC_KERNEL_SOURCE", raising=False)
+    assert session.load("", ()) == HEADERS
+    with pytest.raises(UserError, match="cannot attach the probes: wrong"):
+        session.load("wrong", ())
+    # programs that we start have their own
+    assert "BCC_KERNEL_SOURCE" not in os.environ
+    monkeypatch.setenv("BCC_KERNEL_SOURCE", str(tmp_path))
+    with pytest.raises(UserError, match=f"{tmp_path} has no kernel headers") as raised:
+        session.load("", ())
+    assert raised.value.hint == "unset BCC_KERNEL_SOURCE: probes need no kernel headers"
+    (tmp_path / "include/linux").mkdir(parents=True)
+    (tmp_path / "include/linux/kconfig.h").touch()
+    assert session.load("", ()) == tmp_path
+    assert os.environ["BCC_KERNEL_SOURCE"] == str(tmp_path)
+
+
+def compiled(text: str) -> str:
+    """What a C compiler says about a program with our headers and no others, as bcc calls it."""
+    argv = (
+        *("cc", "-fsyntax-only", "-nostdinc", "-Wall", "-Wextra", "-Werror", "-xc", "-"),
+        *("-Iinclude", "-include", "./include/linux/kconfig.h", "-DPAGE_BITS=12"),
+    )
+    return subprocess.run(
+        argv, cwd=HEADERS, input=text, capture_output=True, text=True, check=False
+    ).stderr
+
+
+# what bcc's helpers.h and virtual_bpf.h include, in versions 0.18 to 0.37
+INCLUDED = (
+    *("linux/types.h", "linux/bpf_common.h", "uapi/linux/bpf.h", "uapi/linux/if_packet.h"),
+    *("linux/version.h", "linux/log2.h", "asm/page.h"),
+)
+TYPES = """
+#ifndef CONFIG_BPF_SYSCALL
+#error bcc
+#endif
+_Static_assert(PAGE_SIZE == 4096 && LINUX_VERSION_CODE >= KERNEL_VERSION(4, 8, 0), "");
+_Static_assert(sizeof(u8) == 1 && sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8, "");
+_Static_assert(sizeof(s8) == 1 && sizeof(s16) == 2 && sizeof(s32) == 4 && sizeof(s64) == 8, "");
+_Static_assert(sizeof(dev_t) == 4 && sizeof(umode_t) == 2 && sizeof(pid_t) == 4, "");
+_Static_assert(sizeof(loff_t) == 8 && sizeof(size_t) == 8 && sizeof(sector_t) == 8, "");
+_Static_assert((s8)-1 < 0 && (s16)-1 < 0 && (s32)-1 < 0 && (s64)-1 < 0 && (loff_t)-1 < 0, "");
+_Static_assert((u8)-1 > 0 && (u16)-1 > 0 && (u32)-1 > 0 && (u64)-1 > 0 && (dev_t)-1 > 0, "");
+static __always_inline __maybe_unused bool none(void *pointer) { return pointer == NULL; }
+"""
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+def test_our_headers_have_what_bcc_includes() -> None:
+    includes = "".join(f"#include <{name}>\n" for name in INCLUDED * 2)
+    assert compiled(includes + TYPES) == ""
+    assert {str(file.relative_to(HEADERS / "include")) for file in HEADERS.rglob("*.h")} == {
+        *INCLUDED,
+        "linux/kconfig.h",
+    }
+
+
+FORMAT = """name: mm_filemap_fault
+ID: 7
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+
+\tfield:unsigned long i_ino;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:dev_t s_dev;\toffset:16;\tsize:4;\tsigned:0;
+\tfield:__data_loc char[] procname;\toffset:20;\tsize:4;\tsigned:0;
+\tfield:unsigned char local[28];\toffset:24;\tsize:28;\tsigned:0;
+\tfield:u32 unread;\toffset:52;\tsize:4;\tsigned:0;
+"""
+# as bcc makes it of the format
+RECORD = """#include <linux/types.h>
+struct tracepoint__filemap__mm_filemap_fault {
+    u64 head; unsigned long i_ino; dev_t s_dev; int data_loc_procname; unsigned char local[28];
+    u64 unread;
+};
+"""
+READS = "f(args->i_ino, args->s_dev, args->local); TP_DATA_LOC_READ_STR(row.name, procname, TEXT);"
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+def test_a_record_whose_members_are_elsewhere_does_not_compile(kernel: Path) -> None:
+    event = ("filemap", "mm_filemap_fault")
+    (kernel / "filemap/mm_filemap_fault").mkdir(parents=True)
+    (kernel / "filemap/mm_filemap_fault/format").write_text(FORMAT)
+    checks = program.record_checks(event, READS)
+    # of what is read
+    assert checks.count("_Static_assert") == 4
+    assert compiled(RECORD + checks) == ""
+    said = compiled(RECORD.replace("dev_t s_dev", "u64 s_dev") + checks)
+    for member in ("s_dev", "procname", "local"):
+        assert f"{member} is elsewhere in filemap:mm_filemap_fault" in said
+    assert "i_ino is" not in said
+    # each program has them
+    assert checks.splitlines()[0] in program.program(["readahead"]).text
 
 
 def test_what_a_program_cost() -> None:
@@ -379,6 +478,19 @@ class Credits(dict[tuple[bool, int], object]):
 
     def Key(self, ours: bool, number: int) -> tuple[bool, int]:  # noqa: N802 - bcc's name
         return ours, number
+
+
+def test_pages_that_are_demanded_on_another_cpu_are_not_ahead() -> None:
+    """A reader that was moved to another CPU subtracts there what it added on the first."""
+    row = re.search(
+        r"struct ahead_row \{.*?\b([us]64) counts\[", (BPF / "readahead.c").read_text(), re.S
+    )
+    assert row
+    number = {"s64": ctypes.c_longlong, "u64": ctypes.c_ulonglong}[row[1]]
+    counts = number * len(readahead.COUNTS)
+    first, second = counts(1, 0, 48, 0, 0, 0), counts(0, 48, -48, 0, 0, 0)
+    leaves = [SimpleNamespace(counts=one) for one in (first, second)]
+    assert readahead._decoded(ctypes.c_ulonglong(50), leaves) == ("0:50", (1, 48, 0, 0, 0, 0))
 
 
 def test_credits_of_what_is_gone_are_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

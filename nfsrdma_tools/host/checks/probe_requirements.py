@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what the probes and perftest need: bcc, and a limit for locked memory."""
+"""Checks of what the probes and perftest need: bcc, and a limit for locked memory.
+
+Probes need no kernel headers: bpf/headers has what bcc includes.
+"""
 
 from __future__ import annotations
 

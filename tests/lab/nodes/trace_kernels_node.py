@@ -1,21 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part of test_trace_kernels.py that runs in a machine that is client and server."""
+"""Part of test_trace_kernels.py that runs in a machine that is client and server.
+
+Counts the same load twice at the same time: with the headers of the kernel's package, and without
+them, as in a container. Mounts, and leaves mounted.
+"""
 
 import json
 import mmap
 import os
 import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools.probes import probe_sets
+from nfsrdma_tools.host.nfs import mountstats
+from nfsrdma_tools.probes import probe_sets, session
 from nfsrdma_tools.probes.maps import lost
 from nfsrdma_tools.probes.rpc_clients import clients
+from nfsrdma_tools.probes.session import Session
 
-MOUNT, SIZE = Path("/mnt"), 65536
-COUNTED = {"chunks": "rpcs", "latency": "count", "server": "calls"}
-NAMES = tuple(name for name in probe_sets.NAMES if name != "cpu")
+MOUNT, SIZE, AHEAD = Path("/mnt"), 65536, 2 << 20
+# what a container does not have
+HIDDEN = ("/usr/lib/modules", "/usr/src", "/usr/include")
+BUILD = Path("/lib/modules") / os.uname().release / "build"
+Rows = dict[str, list[dict[str, Any]]]
+
+
+@contextmanager
+def with_headers() -> Iterator[None]:
+    """bcc finds the installed headers by itself."""
+    ours = session._headers
+    session._headers = nullcontext
+    try:
+        assert (BUILD / "Makefile").exists()
+        yield
+    finally:
+        session._headers = ours
+
+
+@contextmanager
+def without_headers() -> Iterator[None]:
+    """This process has a mount namespace of its own, without headers."""
+    before = os.open("/proc/self/ns/mnt", os.O_RDONLY)
+    os.unshare(os.CLONE_NEWNS)
+    try:
+        subprocess.run(("mount", "--make-rprivate", "/"), check=True)
+        for folder in HIDDEN:
+            subprocess.run(("mount", "-t", "tmpfs", "none", folder), check=True)
+        assert not BUILD.exists()
+        yield
+    finally:
+        os.setns(before, os.CLONE_NEWNS)
+        os.close(before)
+
+
+WAYS = {"with": with_headers, "without": without_headers}
 
 
 def work() -> None:
@@ -28,21 +70,65 @@ def work() -> None:
     os.close(file)
 
 
-def moved(rows: list[dict[str, Any]], count: str) -> dict[str, int]:
-    found = {row["procedure"]: row[count] for row in rows if not row.get("slowest")}
-    return {name: found[name] for name in ("READ", "WRITE") if name in found}
+def read_ahead() -> None:
+    assert len((MOUNT / "ahead").read_bytes()) == AHEAD
 
 
-def settled(counting: Any, known: Any) -> dict[str, Any]:
-    """The stable rows of probe sets: an RPC's end is counted after its caller runs."""
-    rows: dict[str, Any] = {}
+def counts(row: dict[str, Any]) -> dict[str, Any]:
+    """The counts of a row and what they are of: no times, which two programs measure apart."""
+    return {
+        name: value
+        for name, value in row.items()
+        if name == "sizes"
+        or (isinstance(value, int | str) and not name.endswith(("_ns", "_us")) and name != "late")
+    }
+
+
+class Counting:
+    """A session of all probe sets."""
+
+    def __init__(self, attached: Session) -> None:
+        self.session = attached
+        self.first = {name: probe_sets.probe_set(name).read(attached) for name in probe_sets.NAMES}
+
+    def rows(self, known: dict[int, tuple[str, ...]]) -> Rows:
+        """What was counted since the first reading."""
+        found: Rows = {}
+        for name, first in self.first.items():
+            one = probe_sets.probe_set(name)
+            rows = one.records(one.difference(one.read(self.session), first), known)
+            found[name] = rows if name == "cpu" else list(map(counts, rows))
+        # its rows are measurements of the host
+        found["latency"] = [row for row in found["latency"] if not row.get("slowest")]
+        return found
+
+    def samples(self, rows: Rows) -> int:
+        (busy,) = (row for row in rows.pop("cpu") if row["layer"] == "busy")
+        return int(busy["samples"])
+
+
+def settled(both: dict[str, Counting], known: Any) -> dict[str, Any]:
+    """The stable rows, and the samples: an RPC's end is counted after its caller runs."""
+    found: dict[str, Rows] = {}
     for _ in range(60):
         time.sleep(2)
-        before, each = rows, {n: probe_sets.probe_set(n) for n in NAMES}
-        rows = {n: one.records(one.read(counting), known) for n, one in each.items()}
-        if all(moved(before.get(n, []), c) == moved(rows[n], c) for n, c in COUNTED.items()):
+        before, found = found, {way: one.rows(known) for way, one in both.items()}
+        samples = {way: one.samples(found[way]) for way, one in both.items()}
+        if found == before and found["with"] == found["without"]:
             break
-    return rows
+    return {"rows": found, "samples": samples}
+
+
+def starts(turns: int) -> dict[str, list[float]]:
+    """Seconds until all probe sets are attached, in turn."""
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    for _ in range(turns):
+        for way, surroundings in WAYS.items():
+            with surroundings():
+                began = time.monotonic()
+                with probe_sets.attached(probe_sets.NAMES):
+                    seconds[way].append(time.monotonic() - began)
+    return seconds
 
 
 def main() -> None:
@@ -50,25 +136,31 @@ def main() -> None:
     subprocess.run(("mount", "-t", "nfs", "-o", options, "10.9.1.1:/export", MOUNT), check=True)
     with (MOUNT / "counted").open("wb") as file:
         file.truncate(23 * SIZE)
+    with (MOUNT / "ahead").open("wb") as file:
+        file.truncate(AHEAD)
     known = clients()
-    with probe_sets.attached(NAMES) as counting:
+    with ExitStack() as stack:
+        both = {}
+        for way, surroundings in WAYS.items():
+            with surroundings():
+                attached = stack.enter_context(probe_sets.attached(probe_sets.NAMES))
+            both[way] = attached
+        counting = {way: Counting(attached) for way, attached in both.items()}
+        began = mountstats.read(MOUNT)
         work()
-        rows = settled(counting, known)
-        missing, gone = sorted(each.event for each in counting.missing), lost(counting)
-    chunks, latency = moved(rows["chunks"], "rpcs"), moved(rows["latency"], "count")
-    print(
-        json.dumps(
-            {
-                "missing": missing,
-                "lost": gone._asdict(),
-                "clients": [name for names in known.values() for name in names],
-                "chunks": chunks,
-                "latency": latency,
-                "registrations": sum(row["mapped"] for row in rows["registrations"]),
-                "server": moved(rows["server"], "calls"),
-            }
-        )
-    )
+        direct = settled(counting, known)
+        stats = mountstats.difference(mountstats.read(MOUNT), began)
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        read_ahead()
+        said = {
+            "direct": direct,
+            "buffered": settled(counting, known),
+            "operations": {n: o.operations for n, o in stats.operations.items() if o.operations},
+            "missing": {way: sorted(m.event for m in one.missing) for way, one in both.items()},
+            "lost": {way: lost(one)._asdict() for way, one in both.items()},
+            "clients": [name for names in known.values() for name in names],
+        }
+    print(json.dumps(said | {"starts": starts(int(sys.argv[1]))}))
 
 
 main()
