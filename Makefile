@@ -254,6 +254,9 @@ wheel: setup ## dist/nfsrdma_tools-VERSION-py3-none-any.whl, with man pages: pip
 deb: setup ## dist/*.deb for Debian 13: nfsrdma-tools, nfsrdma-dkms, libnfsrdma0, libnfsrdma-dev, checked by lintian (3 minutes)
 	@$(BIN)/python tools/deb dist
 
+container: deb ## dist/nfsrdma-tools-VERSION-container.tar, an image for podman, Docker and Kubernetes, on a Debian 13 that it makes, or on BASE=debian:trixie-slim; needs buildah
+	@$(BIN)/python tools/container $(BASE)
+
 clean: ## Remove .venv, out and dist, and images and snapshots of other recipes
 	@if test -x $(BIN)/nfsrdma; then $(BIN)/nfsrdma lab clean; fi
 	rm -rf .venv out dist

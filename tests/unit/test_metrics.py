@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import typer.main
 import yaml
@@ -471,7 +472,9 @@ def test_the_manifest_of_kubernetes_names_options_and_folders_that_exist() -> No
         name for each in exporter.commands["exporter"].params
         for name in (*each.opts, *each.secondary_opts)
     }  # fmt: skip
-    given = dict(word.partition("=")[::2] for word in container["args"])
+    command, *words = container["args"]
+    assert command == "exporter"
+    given = dict(word.partition("=")[::2] for word in words)
     assert given.keys() <= options
     mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
     hosts = {each["name"]: each.get("hostPath", {}).get("path") for each in pod["volumes"]}
@@ -485,7 +488,20 @@ def test_the_manifest_of_kubernetes_names_options_and_folders_that_exist() -> No
     port = int(given["--web.listen-address"].rpartition(":")[2])
     assert [each["containerPort"] for each in container["ports"]] == [port]
     security = container["securityContext"]
-    assert "--no-probes" in given and not security["privileged"]
+    assert not security["privileged"]
+    # probes read the identifiers of events there
+    assert hosts[mounts["/sys/kernel/tracing"]["name"]] == "/sys/kernel/tracing"
+
+
+@pytest.mark.parametrize("release", ["1.29", "1.33", "1.36"])
+def test_the_schema_of_kubernetes_accepts_the_manifest_and_refuses_a_wrong_one(
+    release: str,
+) -> None:
+    text = (MONITORING / "daemonset.yml").read_text()
+    kubernetes_validate.validate(yaml.safe_load(text), release, strict=True)
+    wrong = yaml.safe_load(text.replace("readOnlyRootFilesystem", "readOnlyRootFileSystem"))
+    with pytest.raises(kubernetes_validate.ValidationError, match="readOnlyRootFileSystem"):
+        kubernetes_validate.validate(wrong, release, strict=True)
 
 
 @pytest.mark.parametrize("file", ["grafana-client.json", "grafana-server.json"])
