@@ -133,7 +133,8 @@ def test_the_client_alone_needs_no_other_package_than_cffi(wheel: Path, venv: Pa
 def debs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("debs")
     output(sys.executable, ROOT / "tools/deb", folder)
-    return sorted(folder.iterdir())
+    # the library's packages have no test here: nodes lack what they depend on
+    return sorted(folder.glob("nfsrdma-*.deb"))
 
 
 @pytest.fixture
