@@ -739,7 +739,12 @@ def test_probes_attach_again_when_a_module_is_loaded(
     try:
         assert attached.get(timeout=60) == ()
         for event in (("sunrpc", "rpc_request"), ("nfs", "nfs_aop_readahead")):
-            (tmp_path / "events" / event[0] / event[1]).mkdir(parents=True)
+            made = tmp_path / "made" / event[1]
+            made.mkdir(parents=True)
+            (made / "format").write_text("\tfield:int common_pid;\toffset:4;\tsize:4;\n")
+            # at once, as the kernel does it: the description is there with the event
+            (tmp_path / "events" / event[0]).mkdir(parents=True)
+            made.rename(tmp_path / "events" / event[0] / event[1])
             assert ":".join(event) in attached.get(timeout=60)
     finally:
         sampler.stop()

@@ -427,10 +427,10 @@ def known_faults(machine: Machine) -> Iterator[Finding]:
 def judge_known_faults(kernel: KernelVersion, found: list[Fault]) -> Iterator[Finding]:
     """Judge the faults that a kernel may have, in one line.
 
-    A release of kernel.org has the faults; a log tells whether it met one (``judge_log``).  A
-    distribution that follows the stable releases lacks the fixes of the later ones, unless it added
-    them: that is a warning if a later release of the same series has a fix.  Of other kernels the
-    faults are possible by their version, and unknown if the version tells nothing about fixes.
+    A release of kernel.org has the faults; a log tells whether it met one (``judge_log``).  Of the
+    kernel of a distribution they are possible by its version: that is information, with the release
+    of the same series that has the newest fix.  They are unknown if the version tells nothing about
+    fixes.
     """
     if kernel.number == (0, 0, 0):
         raise UserError(f"{kernel.release!r} is no release of Linux")
@@ -445,13 +445,11 @@ def judge_known_faults(kernel: KernelVersion, found: list[Fault]) -> Iterator[Fi
     if kernel.kind == "release":
         text = f"{count} in Linux {kernel.text}; the newest: {newest.seen}"
         yield Finding(_FAULTS, "warning", text, f"Linux {newest.fixes} or later", remedy)
-    elif kernel.kind == "stable" and mended:
-        text = f"{count} in Linux {kernel.text}, unless {kernel.by} added the fixes; the newest: "
-        expected = f"Linux {mended[-1].fixed_in(kernel.number)} or later"
-        yield Finding(_FAULTS, "warning", text + newest.seen, expected, remedy)
     elif kernel.kind == "backports" or kernel.number[2] == 0:
         text = f"{kernel.release}: {count} possible by version; {kernel.reason}"
         yield Finding(_FAULTS, "unknown", text, f"fixes of {count}", remedy)
     else:
         text = f"{count} possible in Linux {kernel.text} by its version, see the kernel log"
+        if kernel.kind == "stable" and mended:
+            text += f"; the newest fix is in Linux {mended[-1].fixed_in(kernel.number)}"
         yield Finding(_FAULTS, "ok", text, "", remedy)
