@@ -91,6 +91,8 @@ def invented(before: list[Finding], after: list[Finding], *names: str) -> list[F
     known = {(one.name, one.status) for one in before}
     # the fact was known, and its cause is not any more
     facts = tuple(one.found.partition(f"; {SILENT}")[0] for one in before if _unjudged(one))
+    # one finding was about several mounts, of which the first is not judged any more
+    facts += tuple(one.found.partition("; the same for ")[0] for one in before if _shared(one))
     return [
         one
         for one in after
@@ -99,6 +101,10 @@ def invented(before: list[Finding], after: list[Finding], *names: str) -> list[F
         and not any(name in one.found for name in names)
         and not (facts and one.found.startswith(facts))
     ]
+
+
+def _shared(finding: Finding) -> bool:
+    return "; the same for " in finding.found
 
 
 def _unjudged(finding: Finding) -> bool:
