@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from nfsrdma_tools.host.kernel_log.lines import LogLine, Numbered
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
 
-__all__ = ["CompletionDump", "DumpReader"]
+__all__ = ["DUMP_WORDS", "CompletionDump", "DumpReader"]
 
 _HEAD = re.compile(
     r"(?:\S{1,40} )?(?P<device>[\w.:-]{1,64}): (?:dump_cqe|mlx5_\w{1,40}):\d+:\(pid \d+\):"
@@ -23,6 +23,8 @@ _HEAD = re.compile(
     r"|(?P<net>[\w.-]{1,64}): Error cqe on cqn 0x[0-9a-f]+, ci 0x[0-9a-f]+,.{1,160}"
     r"|\S{1,40} [\w.:-]{1,64} (?P<hns>[\w.-]{1,64}): error cqe status 0x(?P<status>[0-9a-f]{1,2}):"
 )
+DUMP_WORDS = ("rror cqe", "WC error")
+"""Each head of a dump has one of these."""
 _ROW = re.compile(r"(?:.{0,80}: )?000000[0-3]0: (?P<bytes>[0-9a-f]{2}(?: [0-9a-f]{2}){15})")
 _WORDS = re.compile(r"(?P<words>[0-9a-f]{8}(?: [0-9a-f]{8}){3})")
 """Of hns, and of mlx5 before Linux 4.11: four words of 32 bits a line."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 
-from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump, DumpReader
+from nfsrdma_tools.host.kernel_log.completion_dumps import DUMP_WORDS, CompletionDump, DumpReader
 from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, LogLine, Numbered, parsed
 from nfsrdma_tools.host.kernel_log.reports import HEAD_WORDS, KernelReport, ReportReader
 
@@ -22,10 +22,11 @@ _WORDS = (
     *("cxgb", "qedr", "bnxt", "rxe", "module", "symbol", "mount", "device", "cm_destroy_id"),
     *("AMD-Vi", "DMAR", "netdevice", "_t:s0", "hns", "mana ", "qed", "ice 0", "be2net", "QPN"),
     *("CQE contents", "ionic", "cqe with error", "erdma", "threads: ", "server ", "ae_id"),
-    *("rror cqe", "Requesting a reset", "non-flush", "wait_func"),
-    *HEAD_WORDS,
+    *("Requesting a reset", "non-flush", "wait_func"),
 )
-"""Each line that begins or is a record has one of these."""
+"""Each line that is a record has one of these, or of the next ones."""
+_FIRST_WORDS = (*HEAD_WORDS, *DUMP_WORDS)
+"""Each line that begins a record of several lines has one of these."""
 
 
 @dataclass
@@ -56,20 +57,25 @@ def records(texts: Iterable[str], counts: Counts | None = None) -> Iterator[Numb
         counts.lines += sum(map(bool, map(str.strip, lines)))
         joined = "\n".join(lines)
         starts = list(accumulate(map((1).__add__, map(len, lines)), initial=0))
-        concern = _with_words(joined, starts)
+        begin = _with_words(_FIRST_WORDS, joined, starts)
+        concern = begin | _with_words(_WORDS, joined, starts)
         if not counts.timed:
             concern |= _with_time(joined, starts)
         marks, at = [*sorted(concern), len(lines)], 0
         while at < len(lines):
-            if reports.idle and dumps.idle:
+            idle = reports.idle and dumps.idle
+            if idle:
                 # an open record may have any line; without one, the others are skipped
                 at = marks[bisect_left(marks, at)]
                 if at == len(lines):
                     break
             line = parsed(lines[at][:LINE_BYTES])
             counts.timed += bool(line.time)
-            for report in reports.feed(first + at, line):
-                yield from dumps.feed(report)
+            if idle and at not in begin:
+                yield Numbered(line, (first + at,))
+            else:
+                for report in reports.feed(first + at, line):
+                    yield from dumps.feed(report)
             at += 1
         first += len(lines)
     for report in reports.end():
@@ -77,10 +83,10 @@ def records(texts: Iterable[str], counts: Counts | None = None) -> Iterator[Numb
     yield from dumps.end()
 
 
-def _with_words(joined: str, starts: Sequence[int]) -> set[int]:
-    """The lines that may concern NFS or RDMA."""
+def _with_words(words: Iterable[str], joined: str, starts: Sequence[int]) -> set[int]:
+    """The numbers of the lines that have one of the words."""
     found = set[int]()
-    for word in _WORDS:
+    for word in words:
         at = joined.find(word)
         while at >= 0:
             number = bisect_right(starts, at) - 1
