@@ -74,13 +74,18 @@ def records(texts: Iterable[str], counts: Counts | None = None) -> Iterator[Numb
             if idle and at not in begin:
                 yield Numbered(line, (first + at,))
             else:
-                for report in reports.feed(first + at, line):
-                    yield from dumps.feed(report)
+                yield from _without_dumps(reports.feed(first + at, line), dumps)
             at += 1
         first += len(lines)
-    for report in reports.end():
-        yield from dumps.feed(report)
+    yield from _without_dumps(reports.end(), dumps)
     yield from dumps.end()
+
+
+def _without_dumps(
+    ended: Iterable[Numbered[LogLine | KernelReport]], dumps: DumpReader
+) -> Iterator[Numbered[Record]]:
+    for record in ended:
+        yield from dumps.feed(record)
 
 
 def _with_words(words: Iterable[str], joined: str, starts: Sequence[int]) -> set[int]:
