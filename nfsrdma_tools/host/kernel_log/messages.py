@@ -309,7 +309,7 @@ _NFS_CLIENT = (
         r"|Server address does not match proto= option|NFSv4 is not compiled into kernel"
         r"|Version unavailable|sec=\S{1,64} option not recognized)",
         "The kernel refused a mount because of its options.",
-        "nfsrdma mount --help",
+        "compare the line with nfs(5); of proto=rdma: nfsrdma doctor, as rpcrdma may be missing",
         "fs/nfs/fs_context.c, nfs_fs_context_parse_param(), nfs_fs_context_validate()",
     ),
     KnownMessage(
@@ -922,7 +922,7 @@ _PROGRAMS = (
         r"mount\.nfs4?: an incorrect mount option was specified"
         r"(?: for (?P<subject>\S{1,256}))?",
         "The kernel refused the options of a mount. Its log names the option.",
-        "nfsrdma mount --help",
+        "read the kernel's log: nfsrdma explain; with proto=rdma: nfsrdma doctor",
         "nfs-utils, utils/mount/error.c, mount_error()",
         program=True,
     ),
