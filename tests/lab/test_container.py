@@ -110,30 +110,21 @@ def metrics(lab: Lab) -> dict[str, float]:
     return {name: float(value) for name, value in rows}
 
 
-def test_the_manifest_runs_with_probes_and_without_privileges(node: Lab) -> None:
+def test_the_manifest_runs_without_privileges(node: Lab) -> None:
     text = yaml.safe_dump_all(manifest())
     node.run("client", "sh", "-c", "cat > /root/pod.yml", stdin=text.encode())
     sh(node, "podman kube play -q /root/pod.yml")
     try:
         for _ in range(300):
             found = metrics(node)
-            names = "\n".join(found)
-            # the first sample is there, and the probes are attached
-            if 'nfsrdma_mount_info{mount="/mnt"' in names and "nfsrdma_missing" not in names:
+            # before the first sample, there is no mount
+            if any(name.startswith('nfsrdma_mount_info{mount="/mnt"') for name in found):
                 break
             sh(node, "sleep 1")
         else:
-            pytest.fail(names)
-        name = 'nfsrdma_rpc_duration_seconds_count{mount="/mnt",op="READ",transport="rdma"}'
-        before, counted = reads(node), found.get(name, 0)
-        sh(node, READS)
-        assert reads(node) - before == 5
-        for _ in range(60):
-            if (now := metrics(node).get(name, 0)) >= counted + 5:
-                break
-            sh(node, "sleep 1")
-        assert now == counted + 5
+            pytest.fail("\n".join(found))
         (container,) = json.loads(sh(node, "podman inspect nfsrdma-exporter-pod-exporter"))
         assert not container["HostConfig"]["Privileged"]
+        assert not container["EffectiveCaps"]
     finally:
         sh(node, "podman kube down /root/pod.yml", check=False)
