@@ -83,6 +83,7 @@ class Meaning(Described):
     """The meaning of one record."""
 
     ended_by: str = ""
+    failed_by: str = ""
     number: ReportedNumber | None = None
     continues: bool = False
     """Another line of the record that a line of the same name began."""
@@ -155,6 +156,7 @@ def _of_line(tag: str, text: str) -> Meaning | None:
         wording=span_of(message.name, text),
         recovers=message.recovers,
         ended_by=message.ended_by,
+        failed_by=message.failed_by,
         number=_number(message, groups),
         continues=message.continues,
         quiet=message.quiet,
