@@ -62,7 +62,7 @@ def explain(
 
     FILE has lines of dmesg, journalctl or syslog.  The log of this boot needs root, or membership
     in the group that may read the journal.  Logs of two hosts are put side by side by time: what
-    one host did, and what the other met because of it.
+    one host did, and what the other met, maybe because of it.
 
     Exit status: with --has 0 when the kernel has the commit or does not need it, 1 otherwise.
     """
@@ -146,8 +146,9 @@ def _side_by_side(names: Sequence[str], as_json: bool) -> None:
     for one in found:
         times = "once" if one.effects == 1 else f"{one.effects} times"
         print(printable(f"{one.text}, {times}"))
-        for label, event in (("cause", one.cause), ("effect", one.effect)):
+        for label, event in one.parts:
             print(printable(f"    {label}: {event.log}, {event.time}: {event.meaning.name}"))
+        print(f"    doubt: {one.doubt}")
     for event in events:
         if event.meaning.severity != "information":
             symbol = _SYMBOLS[event.meaning.severity]
@@ -173,6 +174,7 @@ def _event_facts(event: Event) -> dict[str, object]:
 def _story_facts(story: Story) -> dict[str, object]:
     return {
         "text": story.text,
+        "doubt": story.doubt,
         "effects": story.effects,
         "cause": _event_facts(story.cause),
         "effect": _event_facts(story.effect),

@@ -19,7 +19,7 @@ from typing import BinaryIO, Literal, NamedTuple, cast
 
 from nfsrdma_tools.command import Result, stream
 from nfsrdma_tools.errors import CommandError, ProgramMissingError, UserError, one_line, printable
-from nfsrdma_tools.host.kernel_faults import FAULTS, Fault, is_fixed, may_have
+from nfsrdma_tools.host.kernel_faults import FAULTS, Fault, is_before, is_fixed, may_have
 from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, lines_of
 from nfsrdma_tools.host.kernel_release import KernelVersion, kernel_of
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
@@ -207,9 +207,7 @@ def _by_release(kernel: KernelVersion, commit: Commit) -> CommitStatus | None:
         return None
     if is_fixed(kernel, fault):
         return CommitStatus("fixed upstream", f"Linux {kernel.text} has it: fixed in {fault.fixes}")
-    if kernel.kind not in ("release", "stable"):
-        return None
-    if fault.first and kernel.number < _number(fault.first):
+    if is_before(kernel, fault):
         text = f"the fault came with Linux {fault.first}, and this is {kernel.text}"
         return CommitStatus("not affected", text)
     if kernel.kind == "release" and may_have(kernel.number, fault):
@@ -226,11 +224,6 @@ def _doubt(kernel: KernelVersion, commit: Commit) -> str:
     if may_have(kernel.number, commit.fault):
         return f"Linux {kernel.text} lacks it, and {kernel.by} may have added it"
     return f"it is not known whether Linux {kernel.text} has it"
-
-
-def _number(text: str) -> tuple[int, int, int]:
-    major, minor = text.split(".")
-    return int(major), int(minor), 0
 
 
 # ---- changelogs

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from nfsrdma_tools.host.kernel_release import KernelVersion
 
-__all__ = ["FAULTS", "OLDEST", "Fault", "is_fixed", "may_have", "possible"]
+__all__ = ["FAULTS", "OLDEST", "Fault", "is_before", "is_fixed", "may_have", "possible"]
 
 OLDEST = (5, 14, 0)
 """The first release that the table is about: that of Red Hat 9, whose faults are those of 5.15."""
@@ -338,6 +338,13 @@ def is_fixed(kernel: KernelVersion, fault: Fault) -> bool:
     if series == fixed:
         return kernel.kind not in _MAY_BE_EARLY
     return series > fixed or (kernel.certain and _in_stable(kernel.number, fault))
+
+
+def is_before(kernel: KernelVersion, fault: Fault) -> bool:
+    """Whether the kernel is certain to be older than the fault."""
+    if kernel.kind not in ("release", "stable") or not fault.first:
+        return False
+    return kernel.number[:2] < _series(fault.first)
 
 
 def _in_stable(number: tuple[int, int, int], fault: Fault) -> bool:

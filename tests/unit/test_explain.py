@@ -154,11 +154,17 @@ KERNEL = [
     ("mlx5 command refused", "0000:5e:00.0",
      "mlx5_core 0000:5e:00.0: mlx5_cmd_check:777:(pid 93): CREATE_QP(0x500) op_mod(0x0)"
      " failed, status bad parameter(0x3), syndrome (0x368b0)"),
-    ("mlx5 device failed", "0000:5e:00.0",
+    ("mlx5 device recovers", "0000:5e:00.0",
      "mlx5_core 0000:5e:00.0: poll_health:801:(pid 0): device's health compromised - reached"
      " miss count"),
-    ("mlx5 device failed", "0000:5e:00.0",
+    ("mlx5 device recovers", "0000:5e:00.0",
      "mlx5_core 0000:5e:00.0: poll_health:785:(pid 0): Fatal error 3 detected"),
+    ("mlx5 device failed", "0000:5e:00.0",
+     "mlx5_core 0000:5e:00.0: mlx5_health_try_recover:338:(pid 55): health recovery flow aborted,"
+     " PCI reads still not working"),
+    ("mlx5 device failed", "0000:5e:00.0",
+     "mlx5_core 0000:5e:00.0: mlx5_fw_fatal_reporter_err_work:636:(pid 55): health recovery"
+     " failed"),
     ("mlx5 registration failed", "mlx5_0",
      "infiniband mlx5_0: create_mkey_warn:142:(pid 7): async reg mr failed. status -12"),
     ("mlx5 registration failed", "mlx5_0",
@@ -539,13 +545,61 @@ def test_an_end_without_a_begin_is_not_shown(text: str) -> None:
     assert explain([text]) == []
 
 
+_MLX5 = "[  1{at}.0] mlx5_core 0000:3b:00.0: {text}"
+_BEGINS = ("poll_health:825:(pid 0): Fatal error 1 detected",
+           "device's health compromised - reached miss count")  # fmt: skip
+_RECOVERY = "mlx5_health_try_recover:335:(pid 55): {}"
+
+
+def _reset(begin: str, *texts: str) -> list[str]:
+    handled = (begin, "handling bad device here", *texts)
+    texts = (handled[0], *(_RECOVERY.format(text) for text in handled[1:]))
+    return [_MLX5.format(at=at, text=text) for at, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("begin", _BEGINS)
+def test_a_reset_of_mlx5_that_succeeded_is_one_event(begin: str) -> None:
+    (entry,) = explain(_reset(begin, "health recovery succeeded"))
+    assert (entry.name, entry.severity, entry.count) == ("mlx5 device recovers", "information", 1)
+    assert (entry.recovers, entry.doubt) == ("yes", "")
+    assert entry.meaning.endswith("It works again.")
+
+
+_ABORTED = "health recovery flow aborted, PCI reads still not working"
+
+
+@pytest.mark.parametrize("begin", _BEGINS)
+@pytest.mark.parametrize(
+    "ends", [(_ABORTED, "health recovery failed"), ("health recovery failed",)]
+)
+def test_a_reset_of_mlx5_that_failed_is_one_error(begin: str, ends: tuple[str, ...]) -> None:
+    failed, began = explain(_reset(begin, *ends))
+    assert (failed.name, failed.severity, failed.count) == ("mlx5 device failed", "error", 1)
+    assert (failed.recovers, began.recovers) == ("no", "no")
+    assert (began.name, began.severity, began.doubt) == ("mlx5 device recovers", "information", "")
+    assert began.meaning.endswith("That failed: see mlx5 device failed.")
+
+
+def test_a_device_that_recovered_after_a_failed_reset_works() -> None:
+    again = ("health recovery failed", "health recovery succeeded")
+    entries = explain(_reset(_BEGINS[0], *again))
+    assert {(one.severity, one.recovers) for one in entries} == {("information", "yes")}
+
+
+def test_a_reset_of_mlx5_without_an_end_has_a_doubt() -> None:
+    (entry,) = explain(_reset(_BEGINS[0]))
+    assert (entry.severity, entry.recovers, entry.count) == ("warning", "unknown", 1)
+    assert entry.doubt == "no message says that the recovery succeeded"
+
+
 def test_each_entry_is_complete() -> None:
     for message in MESSAGES:
         assert message.source, message.name
         # a doubt is a warning that names the doubt
         assert bool(message.doubt) == (message.severity == "warning"), message.name
         assert message.next_step or message.severity == "information", message.name
-        assert not message.ended_by or message.ended_by in {other.name for other in MESSAGES}
+        names = {"", *(other.name for other in MESSAGES)}
+        assert {message.ended_by, message.failed_by} <= names
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,15 @@ FOLDER = Path(__file__).parent / "kernel_records"
 ENTRIES: list[dict[str, Any]] = tomllib.loads((FOLDER / "records.toml").read_text())["record"]
 
 
+# a name that does not tell whether a fault was fixed
+_UNCERTAIN = "5.14.0-427.13.1.el9_4.x86_64"
+
+
 def report(head: str, *frames: str, process: str = "kworker/3:1", work: str = "") -> str:
     """The log of one report, with times."""
     lines = [
         head,
-        f"CPU: 3 PID: 4711 Comm: {process} Not tainted 5.14.0 #1",
+        f"CPU: 3 PID: 4711 Comm: {process} Not tainted {_UNCERTAIN} #1",
         *([f"RIP: 0010:{frames[0]}+0x71/0x90"] if head == _NULL else []),
         *([f"Workqueue: {work}"] if work else []),
         "Call Trace:",
@@ -115,6 +119,46 @@ def reports(log: str) -> list[KernelReport]:
 def test_the_log_of_a_fault_is_taken_for_that_fault_alone(commit: str) -> None:
     (entry,) = explain(OF_FAULTS[commit].split("\n"))
     assert (entry.fault, entry.severity, entry.recovers) == (commit, "error", "no")
+
+
+@pytest.mark.parametrize(
+    ("commit", "release", "name", "why"),
+    [
+        ("7b6275c80a0c", "6.18.25 #1", "thread of the NFS client waits",
+         "which this kernel, 6.18.25, has the fix of"),
+        ("7b6275c80a0c", "6.12.90+deb13-amd64 #1 SMP Debian 6.12.90-1",
+         "thread of the NFS client waits", "which this kernel, 6.12.90+deb13-amd64, has the fix"),
+        ("e5248a742603", "7.2.9 #1", "nfsd waits", "which this kernel, 7.2.9, has the fix of"),
+        ("e5248a742603", "6.6.50 #1", "nfsd waits",
+         "which came with Linux 7.1, and this kernel is 6.6.50"),
+        ("773f91b2cf3f", "6.18.25 #1", "NFS server crashed", "which this kernel, 6.18.25"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("taint", ["Not tainted", "Tainted: G        W  OE     "])
+def test_a_fault_that_the_kernel_does_not_have_is_not_the_cause(
+    commit: str, release: str, name: str, why: str, taint: str
+) -> None:
+    log = OF_FAULTS[commit].replace(f"Not tainted {_UNCERTAIN} #1", f"{taint} {release}")
+    (entry,) = explain(log.split("\n"))
+    assert (entry.name, entry.fault) == (name, "")
+    assert f"The frames are those of a known fault (commit {commit}), {why}" in entry.meaning
+    assert entry.meaning.endswith(": another cause.")
+
+
+@pytest.mark.parametrize(
+    ("release", "doubt"),
+    [
+        ("7.1.3", ""),
+        (_UNCERTAIN, f"this kernel, {_UNCERTAIN}, may have the fix: the number stays"),
+        ("7.1.4-custom", "this kernel, 7.1.4-custom, may have the fix: nothing is known"),
+        ("of nobody", "the record does not name the kernel's release"),
+    ],
+)
+def test_a_fault_that_the_kernel_may_have_stays_with_a_doubt(release: str, doubt: str) -> None:
+    (entry,) = explain(OF_FAULTS["e5248a742603"].replace(_UNCERTAIN, release).split("\n"))
+    assert (entry.fault, entry.severity) == ("e5248a742603", "error")
+    assert entry.doubt.startswith(doubt)
+    assert bool(entry.doubt) == bool(doubt)
 
 
 def test_each_fault_of_a_report_is_in_the_table_and_has_a_log() -> None:

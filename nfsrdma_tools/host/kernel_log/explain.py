@@ -169,7 +169,9 @@ def read_log(lines: Iterable[str]) -> Log:
         group.add(newest, record.time, numbers[-1], known)
     # the newest first within one severity
     ordered = sorted(groups.values(), key=lambda group: -group.last_line)
-    explained = [_explanation(group, groups) for group in ordered if not group.meaning.quiet]
+    told = {end for group in ordered if (end := _end_of_reset(group, groups))}
+    shown = [one for one in ordered if not one.meaning.quiet and one not in told]
+    explained = [_explanation(group, groups) for group in shown]
     entries = sorted(explained, key=lambda entry: _SEVERITIES.index(entry.severity))
     return Log(entries, counts.lines, bool(counts.timed or recognized), withheld)
 
@@ -183,10 +185,24 @@ def recognized_lines(lines: Iterable[str]) -> list[str]:
     return [text for number, text in enumerate(texts) if number in kept]
 
 
+def _later(name: str, group: _Group, groups: dict[tuple[str, str], _Group]) -> _Group | None:
+    """The messages of a name about the subject of others, if they end later."""
+    found = groups.get((name, group.subject))
+    return found if found and found.last_line > group.last_line else None
+
+
+def _end_of_reset(group: _Group, groups: dict[tuple[str, str], _Group]) -> _Group | None:
+    """The messages that a reset succeeded, which its own message tells."""
+    meaning = group.meaning
+    return _later(meaning.ended_by, group, groups) if meaning.recovers else None
+
+
 def _explanation(group: _Group, groups: dict[tuple[str, str], _Group]) -> Explanation:
     meaning = group.meaning
-    end = groups.get((meaning.ended_by, group.subject))
-    ended = end is not None and end.last_line > group.last_line
+    ended = _later(meaning.ended_by, group, groups)
+    failed = _later(meaning.failed_by, group, groups)
+    if ended and failed:
+        ended, failed = (ended, None) if ended.last_line > failed.last_line else (None, failed)
     subject = group.subject if _SAFE.fullmatch(group.subject) else "SERVER"
     described = {one.name: getattr(meaning, one.name) for one in fields(Described)}
     if ended:
@@ -194,6 +210,10 @@ def _explanation(group: _Group, groups: dict[tuple[str, str], _Group]) -> Explan
         if meaning.recovers:
             described["recovers"] = "yes"
             described["meaning"] += " It works again."
+    elif failed:
+        # the other message is the error
+        described |= {"severity": "information", "doubt": "", "recovers": "no"}
+        described["meaning"] += f" That failed: see {meaning.failed_by}."
     # one subject stands for all that are counted together
     described["subject"] = group.subject
     described["next_step"] = described["next_step"].replace("{subject}", subject)

@@ -39,6 +39,8 @@ class KnownMessage(NamedTuple):
     doubt: str = ""
     ended_by: str = ""
     """The message after which this one, with the same subject, is information."""
+    failed_by: str = ""
+    """Of a reset: the message of the same subject which says that it failed."""
     numbers: tuple[tuple[int, str], ...] = ()
     """Meanings of error numbers in this message, where ERRORS is too general."""
     program: bool = False

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from nfsrdma_tools.host.kernel_log.known_message import Recovery, Severity
 from nfsrdma_tools.host.kernel_log.reports import KernelReport, Kind
 
-__all__ = ["KNOWN_REPORTS", "KnownReport", "known", "part"]
+__all__ = ["KNOWN_REPORTS", "KnownReport", "fitting", "part"]
 
 _FAILED: tuple[Kind, ...] = ("oops", "bug", "sanitizer")
 _BROKEN: tuple[Kind, ...] = (*_FAILED, "warning")
@@ -474,8 +475,8 @@ def _part_of(name: str, module: str, rows: _Rows) -> str:
     return ""
 
 
-def known(report: KernelReport, whose: str) -> KnownReport | None:
-    """The entry that explains a report of this ``part``; None if there is none.
+def fitting(report: KernelReport, whose: str) -> Iterator[KnownReport]:
+    """The entries that may explain a report of this ``part``, the first one best.
 
     Reports of code that has nothing to do with NFS or RDMA have none.
     """
@@ -483,8 +484,7 @@ def known(report: KernelReport, whose: str) -> KnownReport | None:
     head = "\n".join(line for line in report.lines[:40] if not line.startswith("Modules linked"))
     for entry in _of_kind(report.kind):
         if _fits(entry, functions, whose, head):
-            return entry
-    return None
+            yield entry
 
 
 @functools.cache

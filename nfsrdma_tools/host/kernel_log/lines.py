@@ -78,6 +78,10 @@ _CALLER = re.compile(r"\[ *(?P<caller>[TC]\d{1,9})\] ?")
 _PLAIN = re.compile(r"\[ *(\d{1,12}\.\d{1,9})\] ?(?:\[ *([TC]\d{1,9})\] ?)?")
 """Of dmesg without options, which most logs are."""
 _HOST_TAG = re.compile(r"[\w.-]{1,255} (?P<tag>[\w./@-]{1,64})(?P<pid>\[\d{1,10}\])?: ")
+_HEAD = 600
+"""Characters in which a line names its host, unless it is JSON."""
+_JSON_HOST = re.compile(r'"_HOSTNAME" ?: ?"(?P<host>[\w.-]{1,255})"')
+_SYSLOG_HOST = re.compile(r"1 \d{4}-\d\d-\d\dT\S{8,24} (?P<host>[\w.-]{2,255}) \S{1,48} \S{1,128} ")
 _TAG = re.compile(r"(?P<tag>kernel|[\w./@-]{1,64}(?=\[))(?P<pid>\[\d{1,10}\])?: ")
 """Of journalctl --no-hostname."""
 _FIELD = re.compile(
@@ -109,6 +113,20 @@ def parsed(line: str) -> LogLine:
     if syslog := _SYSLOG.match(rest):
         return LogLine(syslog["time"], syslog["tag"], rest[syslog.end() :].strip())
     return _with_time(rest)
+
+
+def host_of(line: str) -> str:
+    """The host that a line of a journal or of syslog names; empty if it names none."""
+    rest = _COLOUR.sub("", line[:_HEAD]).strip(_EDGES)
+    if found := _JSON_HOST.search(line) if rest.startswith("{") else None:
+        return found["host"]
+    if level := _LEVEL.match(rest):
+        rest = rest[level.end() :]
+    if syslog := _SYSLOG_HOST.match(rest):
+        return syslog["host"]
+    if not (time := _TIME.match(rest)) or not (host := _HOST_TAG.match(rest, time.end())):
+        return ""
+    return host[0].partition(" ")[0] if _names_host(time, host) else ""
 
 
 def _with_time(rest: str) -> LogLine:

@@ -9,7 +9,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from nfsrdma_tools.errors import printable
+from nfsrdma_tools.errors import UserError, printable
+from nfsrdma_tools.host.kernel_faults import FAULTS, Fault, is_before, is_fixed, may_have
 from nfsrdma_tools.host.kernel_log import known_reports
 from nfsrdma_tools.host.kernel_log.completion_causes import cause
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
@@ -20,6 +21,7 @@ from nfsrdma_tools.host.kernel_log.messages import ERRORS, MESSAGES, NFS4_ERRORS
 from nfsrdma_tools.host.kernel_log.records import Record
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.kernel_log.wordings import Span, span_of
+from nfsrdma_tools.host.kernel_release import KernelVersion, kernel_named
 from nfsrdma_tools.host.rdma.completions import COMPLETIONS
 
 __all__ = [
@@ -81,6 +83,7 @@ class Meaning(Described):
     """The meaning of one record."""
 
     ended_by: str = ""
+    failed_by: str = ""
     number: ReportedNumber | None = None
     continues: bool = False
     """Another line of the record that a line of the same name began."""
@@ -153,6 +156,7 @@ def _of_line(tag: str, text: str) -> Meaning | None:
         wording=span_of(message.name, text),
         recovers=message.recovers,
         ended_by=message.ended_by,
+        failed_by=message.failed_by,
         number=_number(message, groups),
         continues=message.continues,
         quiet=message.quiet,
@@ -326,9 +330,55 @@ _NO_STACK = KnownReport(
 _MINOR = ("warning", "hung task", "allocation", "lockdep", "stall")
 
 
+_FAULT_BY_COMMIT = {fault.commit: fault for fault in FAULTS}
+
+
+def _entry(report: KernelReport, whose: str) -> KnownReport | None:
+    """The entry that explains a report; that of a fault only if its kernel may have the fault."""
+    kernel = _kernel(report)
+    refuted = ""
+    for entry in known_reports.fitting(report, whose):
+        fault = _FAULT_BY_COMMIT.get(entry.fault)
+        if not fault:
+            return entry._replace(meaning=entry.meaning + refuted)
+        if not kernel or not (why := _why_not(kernel, fault)):
+            doubts = (entry.doubt, _doubt(kernel, fault))
+            return entry._replace(doubt="; ".join(filter(None, doubts)))
+        commit = f"commit {fault.commit}"
+        refuted = f" The frames are those of a known fault ({commit}), {why}: another cause."
+    return None
+
+
+def _kernel(report: KernelReport) -> KernelVersion | None:
+    """The kernel that a report names; None if it names none."""
+    try:
+        return kernel_named(report.kernel)
+    except UserError:
+        return None
+
+
+def _why_not(kernel: KernelVersion, fault: Fault) -> str:
+    """Why a kernel certainly does not have a fault; empty if it may have it."""
+    release = printable(kernel.release)
+    if is_fixed(kernel, fault):
+        return f"which this kernel, {release}, has the fix of"
+    if is_before(kernel, fault):
+        return f"which came with Linux {fault.first}, and this kernel is {release}"
+    return ""
+
+
+def _doubt(kernel: KernelVersion | None, fault: Fault) -> str:
+    """What is not known of a kernel and a fault whose frames it reports."""
+    if not kernel:
+        return "the record does not name the kernel's release, which may have the fix"
+    if kernel.kind == "release" and may_have(kernel.number, fault):
+        return ""
+    return f"this kernel, {printable(kernel.release)}, may have the fix: {kernel.reason}"
+
+
 def _of_report(report: KernelReport) -> Meaning:
     whose = known_reports.part(report)
-    entry = explained = known_reports.known(report, whose)
+    entry = explained = _entry(report, whose)
     if not entry and not report.functions:
         entry = _NO_STACK
     elif not entry:

@@ -614,17 +614,26 @@ _CONNECTION = (
         "",
         "drivers/net/ethernet/mellanox/mlx5/core/cmd.c, mlx5_cmd_comp_handler()",
     ),
-    KnownMessage(
-        "mlx5 device recovers",
-        "warning",
-        rf"{PCI}(?:starting health recovery flow|handling bad device here)",
-        "The device or its firmware stopped, and the driver resets it. Its connections ended.",
-        "devlink health show",
-        "drivers/net/ethernet/mellanox/mlx5/core/health.c, mlx5_health_try_recover()",
-        doubt="no message says that the recovery succeeded",
-        ended_by="mlx5 device recovered",
-        where="device",
-        recovers="unknown",
+    *(
+        KnownMessage(
+            "mlx5 device recovers",
+            "warning",
+            rf"{PCI}(?:{text})",
+            "The device or its firmware stopped, and the driver resets it. Its connections ended.",
+            "devlink health show",
+            "drivers/net/ethernet/mellanox/mlx5/core/health.c, poll_health(),"
+            " mlx5_health_try_recover()",
+            doubt="no message says that the recovery succeeded",
+            ended_by="mlx5 device recovered",
+            failed_by="mlx5 device failed",
+            where="device",
+            recovers="unknown",
+            continues=continues,
+        )
+        for text, continues in (
+            (r"device's health compromised - reached miss count|Fatal error \d+ detected", False),
+            ("starting health recovery flow|handling bad device here", True),
+        )
     ),
     KnownMessage(
         "mlx5 device recovered",
@@ -636,14 +645,21 @@ _CONNECTION = (
         where="device",
         recovers="yes",
     ),
-    KnownMessage(
-        "mlx5 device failed",
-        "error",
-        rf"{PCI}(?:device's health compromised - reached miss count|health recovery (?:failed"
-        r"|flow aborted.{0,64})|Fatal error \d+ detected)",
-        "The device or its firmware stopped; its connections ended.",
-        "devlink health show",
-        "drivers/net/ethernet/mellanox/mlx5/core/health.c, poll_health()",
+    *(
+        KnownMessage(
+            "mlx5 device failed",
+            "error",
+            rf"{PCI}health recovery {text}",
+            "The driver's reset of the device failed: connections and mounts over the device do"
+            " not work.",
+            "devlink health show; then reload the driver or restart this host",
+            "drivers/net/ethernet/mellanox/mlx5/core/health.c, mlx5_health_try_recover()",
+            ended_by="mlx5 device recovered",
+            where="device",
+            recovers="no",
+            continues=continues,
+        )
+        for text, continues in (("flow aborted.{0,64}", False), ("failed", True))
     ),
     KnownMessage(
         "mlx5 registration failed",

@@ -203,6 +203,10 @@ _WORKQUEUE = re.compile(
     r"|(?P<queue>\S{1,64})(?: (?P<work>\S{1,128}))?.{0,80})"
 )
 _IN_FLIGHT = re.compile(r"in-flight: \d+(?:\(RESCUER\))?:(?P<work>\w{1,128}).*")
+_KERNEL = re.compile(
+    r"(?:Not tainted|Tainted: [^#]{1,64}?) +(?P<kernel>\d{1,3}\.\d\S{0,62} +#\d.{0,120})"
+)
+"""The kernel's release and version, after its taints."""
 _STACK = re.compile(
     r"Call [Tt]race:.{0,40}|Backtrace:.{0,40}|</?(?:TASK|IRQ|NMI|SOFTIRQ|#\w+|EOI|EOE)>"
     r"|stack backtrace:|.{0,40}Stack:.{0,20}|=+$|-+$"
@@ -265,6 +269,12 @@ class KernelReport:
     def functions(self) -> tuple[str, ...]:
         """The functions: where it failed, then the stack, without suffixes of the compiler."""
         return tuple(frame.function.partition(".")[0] for frame in self.stack)
+
+    @property
+    def kernel(self) -> str:
+        """The release of the kernel that failed and its version, as in uname -rv; or empty."""
+        found = filter(None, map(_KERNEL.search, self.lines))
+        return next((match["kernel"] for match in found), "")
 
     @property
     def stack(self) -> tuple[Frame, ...]:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Put the logs of two or more hosts side by side, and join what belongs together.
 
-A cause in one log and its effect in another are one story if they are at most ``CLOCKS`` seconds
-apart: the clocks of hosts differ, so the order of the two does not count.
+A cause in one log and its effect in another may be one story if the effect is at most ``CLOCKS``
+seconds after the cause, or ``SKEW`` seconds before it: the clocks of hosts differ.  They are none
+if the client's message names a server that the other log is not of.
 """
 
 from __future__ import annotations
@@ -10,19 +11,23 @@ from __future__ import annotations
 import bisect
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.kernel_log.lines import host_of
 from nfsrdma_tools.host.kernel_log.meanings import Meaning, meaning_of
 from nfsrdma_tools.host.kernel_log.records import records
 from nfsrdma_tools.host.rdma.completions import COMPLETIONS
 
-__all__ = ["CLOCKS", "Event", "Story", "events", "stories", "timeline"]
+__all__ = ["CLOCKS", "DOUBT", "SKEW", "Event", "Story", "events", "stories", "timeline"]
 
 CLOCKS = 30.0
 """Seconds that the clocks of two hosts may differ, with what the first effect takes."""
+SKEW = 5.0
+"""Seconds that an effect may be before its cause, by the clocks of two hosts."""
+DOUBT = "two logs prove no link: the times are near, and the messages fit each other"
 _MOST = 20_000
 """Events of one log; of a longer one, the last are kept."""
 _MOST_STORIES = 50
@@ -36,6 +41,16 @@ class Event(NamedTuple):
     time: str
     """As the log has it."""
     meaning: Meaning
+    hosts: frozenset[str] = frozenset()
+    """The names of the hosts that its log is of, without their domains; empty if not known."""
+
+    @property
+    def server(self) -> str:
+        """The name of the server that the message names, without its domain; or empty."""
+        name = self.meaning.subject
+        if self.meaning.name not in _OF_SERVERS or not re.search(r"[A-Za-z]", name) or ":" in name:
+            return ""
+        return _short(name)
 
 
 class Story(NamedTuple):
@@ -47,6 +62,20 @@ class Story(NamedTuple):
     effects: int
     """The number of effects that have this cause."""
 
+    @property
+    def doubt(self) -> str:
+        """What the two logs do not tell."""
+        early = self.cause.at - self.effect.at
+        if early <= 0:
+            return DOUBT
+        return f"{DOUBT}; by the hosts' clocks, the effect is {early:.0f} s before the cause"
+
+    @property
+    def parts(self) -> tuple[tuple[str, Event], ...]:
+        """The cause and the effect with their labels, by time."""
+        parts = (("cause", self.cause), ("effect", self.effect))
+        return parts if self.cause.at <= self.effect.at else parts[::-1]
+
 
 class _Rule(NamedTuple):
     cause: str
@@ -54,6 +83,9 @@ class _Rule(NamedTuple):
     text: str
 
 
+_OF_SERVERS = ("request timed out", "server not responding")
+"""Messages whose subject is a server, as the mount named it."""
+_MOST_HOSTS = 64
 _WITHDRAWN = r".*: remote access error"
 _LOST = r".*: (?:retries exceeded|response timeout|flushed)"
 _WAITS = (
@@ -66,37 +98,39 @@ _RULES = (
     _Rule(
         r"IOMMU .*",
         _WITHDRAWN,
-        "{effect_log}: an RDMA operation failed, because {cause_log} had withdrawn its memory: its"
-        " IOMMU had no mapping any more",
+        "{effect_log}: an RDMA operation failed; it may be because {cause_log} had withdrawn its"
+        " memory: its IOMMU had no mapping any more",
     ),
     _Rule(
         rf"request timed out|device removed|mount lost with its device|{_CRASHED}"
         r"|warning of the NFS client|connection closed|\w+ device (?:failed|recovers|stalled)",
         _WITHDRAWN,
-        "{effect_log}: an RDMA operation failed, because {cause_log} had withdrawn its memory",
+        "{effect_log}: an RDMA operation failed; it may be because {cause_log} had withdrawn its"
+        " memory",
     ),
     _Rule(
         rf"{_CRASHED}|deferred request crashed the server|nfsd waits.*|processor held in .*"
         r"|thread of the NFS server waits",
         _WAITS,
-        "{effect_log} waits for {cause_log}, whose kernel reported an error",
+        "{effect_log} waits; it may be because the kernel of {cause_log} reported an error",
     ),
     _Rule(
         r"server stopped|server started|grace period|.*nfsd: last server.*",
         _WAITS,
-        "{effect_log} waited for {cause_log}, whose NFS server was stopped or started",
+        "{effect_log} waited; it may be because the NFS server of {cause_log} was stopped or"
+        " started",
     ),
     _Rule(
         r"device removed|\w+ device (?:failed|recovers|stalled)|network device held|address moved"
         r"|IOMMU .*",
         rf"{_LOST}|{_WAITS}",
-        "{effect_log} lost its connection, because a device of {cause_log} was removed, moved or"
-        " reset",
+        "{effect_log} lost its connection; it may be because a device of {cause_log} was removed,"
+        " moved or reset",
     ),
     _Rule(
         r"memory short in .*|no memory regions",
         _WAITS,
-        "{effect_log} waited for {cause_log}, which was short of memory",
+        "{effect_log} waited; it may be because {cause_log} was short of memory",
     ),
 )
 
@@ -107,11 +141,33 @@ def events(log: str, lines: Iterable[str]) -> list[Event]:
     Raises UserError if its times cannot be compared with those of another host.
     """
     found = list[Event]()
-    for record, _ in records(lines):
+    hosts = set[str]()
+    for record, _ in records(_noting(lines, hosts)):
         if (meaning := meaning_of(record)) and record.time:
             found.append(Event(log, _seconds(log, record.time), record.time, meaning))
             del found[: max(len(found) - _MOST, 0)]
-    return found
+    # of an anonymized log, all lines are of "host"
+    known = frozenset(hosts if len(hosts) < _MOST_HOSTS and hosts.isdisjoint(_NO_NAMES) else ())
+    return [event._replace(hosts=known) for event in found]
+
+
+_NO_NAMES = ("host", "localhost")
+
+
+def _noting(lines: Iterable[str], hosts: set[str]) -> Iterator[str]:
+    """The lines of a log; ``hosts`` gets the names of the hosts that they are of."""
+    last = ""
+    for line in lines:
+        # most lines of a log are of one host
+        if len(hosts) < _MOST_HOSTS and not (last and f" {last} " in line[:64]):
+            last = host_of(line)
+            hosts.update(filter(None, (_short(last),)))
+        yield line
+
+
+def _short(name: str) -> str:
+    """The name of a host without its domain."""
+    return name.partition(".")[0].casefold()
 
 
 def timeline(logs: Iterable[Sequence[Event]]) -> list[Event]:
@@ -144,16 +200,37 @@ class _Causes:
                 self._of_logs.setdefault(event.log, []).append(event)
 
     def nearest(self, effect: Event) -> Event | None:
-        """The nearest cause of another log; None if none is near."""
+        """The last cause of another log before the effect, or else the first after it.
+
+        None if none is near.
+        """
         near = [
             one
             for log, events_ in self._of_logs.items()
             if log != effect.log
-            for at in [bisect.bisect_left(events_, effect.at, key=lambda event: event.at)]
-            for one in events_[max(at - 1, 0) : at + 1]
-            if abs(one.at - effect.at) <= CLOCKS
+            for one in _near(events_, effect)
+            if _may_be_linked(one, effect)
         ]
-        return min(near, key=lambda one: abs(one.at - effect.at), default=None)
+        return min(
+            near, key=lambda one: (one.at > effect.at, abs(one.at - effect.at)), default=None
+        )
+
+
+_MOST_CAUSES = 16
+"""Causes on each side of an effect that are looked at."""
+
+
+def _near(events_: Sequence[Event], effect: Event) -> Sequence[Event]:
+    at = bisect.bisect_right(events_, effect.at, key=lambda event: event.at)
+    return events_[max(at - _MOST_CAUSES, 0) : at + _MOST_CAUSES]
+
+
+def _may_be_linked(cause: Event, effect: Event) -> bool:
+    """Whether neither the clocks nor the names of hosts speak against a link."""
+    if not -SKEW <= effect.at - cause.at <= CLOCKS:
+        return False
+    sides = ((cause, effect), (effect, cause))
+    return all(not a.server or not b.hosts or a.server in b.hosts for a, b in sides)
 
 
 def _of(effect: Event, causes: Sequence[_Causes]) -> Story | None:
