@@ -332,6 +332,23 @@ def test_pasted_files_have_lines_of_the_shell_and_other_newlines(tmp_path: Path)
         assert machine.read("etc/fstab") == "# $ of a comment\na:/b /srv nfs\n"
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    mount = "61 1 0:52 / /srv rw - nfs4 a:/b rw,vers=4.2,proto=rdma,addr=192.0.2.1\n"
+    link = "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev e0\n"
+    texts = {
+        "mountinfo": mount, "portlist": "rdma 20049\n", "rdma-link.txt": link,
+        "fstab": "$ cat /etc/fstab\na:/b /srv nfs\n", "dmesg.txt": "[1.0] text\n",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    with recorded.opened(tmp_path) as machine:
+        assert machine.read("proc/self/mountinfo") == mount
+        assert machine.read("proc/fs/nfsd/portlist") == "rdma 20049\n"
+        assert machine.read("etc/fstab") == "a:/b /srv nfs\n"
+        assert machine.run("dmesg").stdout == "[1.0] text\n"
+        assert [link.name for link in machine.links()] == ["mlx5_0/1"]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
