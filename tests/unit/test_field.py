@@ -24,7 +24,7 @@ import pytest
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import ProgramMissingError, UserError
 from nfsrdma_tools.host import recorded
-from nfsrdma_tools.host.checks import AFTER_REBOOT, Finding, examine, kernel
+from nfsrdma_tools.host.checks import AFTER_REBOOT, Finding, examine, kernel, rdma_links
 from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError, Recording
 from nfsrdma_tools.host.nfs.mount_state import states
 from nfsrdma_tools.host.nfsd.serving import serving
@@ -347,6 +347,45 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
         assert machine.read("etc/fstab") == "a:/b /srv nfs\n"
         assert machine.run("dmesg").stdout == "[1.0] text\n"
         assert [link.name for link in machine.links()] == ["mlx5_0/1"]
+
+
+_UP = "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev e0\n"
+_DOWN = "link mlx5_0/1 state DOWN physical_state DISABLED netdev e0\n"
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        "link siw0/1", "link siw0/1 sta", "link siw0/1 state", "link siw0/1 state ACTI",
+        "link siw0/1 state ACTIVE", "link siw0/1 state ACTIVE physical_st",
+        "link siw0/1 state ACTIVE physical_state", "link siw0/1 state ACTIVE physical_state LINK_U",
+        "link siw0/1 state ACTIVE physical_state LINK_UP net",
+        "link siw0/1 state ACTIVE physical_state LINK_UP netdev",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("before", ["", _UP, _DOWN])
+def test_a_cut_line_of_a_link_says_nothing_about_the_cable(
+    before: str, cut: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rdma-link.txt").write_text(before + cut)
+    with recorded.opened(tmp_path) as machine:
+        found = list(rdma_links.links(machine))
+        assert not rdma_links.fault(machine)
+    assert not [one for one in found if one.status in ("error", "warning")]
+    (doubt,) = (one for one in found if one.status == "unknown")
+    assert doubt.name == "link siw0/1"
+    assert "the line of siw0/1" in doubt.found
+
+
+def test_a_route_is_not_wrong_because_the_line_of_its_link_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "rdma-link.txt").write_text(f"{_UP}link siw0/1 state ACTI")
+    (tmp_path / "fstab").write_text("192.0.2.1:/b /srv nfs proto=rdma 0 0\n")
+    (tmp_path / "ip-route-get.txt").write_text("192.0.2.1 dev e1 src 192.0.2.9 uid 0\n")
+    (tmp_path / "ip-link.txt").write_text('[{"ifname":"e1","link_type":"ether","mtu":1500}]')
+    with recorded.opened(tmp_path) as machine:
+        (route,) = (one for one in examine(machine) if one.name.startswith("route"))
+    assert route.status == "unknown"
+    assert "the line of siw0/1" in route.found
 
 
 @pytest.mark.parametrize(
