@@ -24,8 +24,17 @@ import pytest
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import ProgramMissingError, UserError
 from nfsrdma_tools.host import recorded
-from nfsrdma_tools.host.checks import AFTER_REBOOT, Finding, examine, kernel, rdma_links
+from nfsrdma_tools.host.checks import (
+    AFTER_REBOOT,
+    Finding,
+    examine,
+    kernel,
+    mount_definitions,
+    rdma_links,
+    reboot_mounts,
+)
 from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError, Recording
+from nfsrdma_tools.host.nfs import fstab
 from nfsrdma_tools.host.nfs.mount_state import states
 from nfsrdma_tools.host.nfsd.serving import serving
 from nfsrdma_tools.host.rdma.ports import Device, Link
@@ -386,6 +395,46 @@ def test_a_route_is_not_wrong_because_the_line_of_its_link_is_cut(tmp_path: Path
         (route,) = (one for one in examine(machine) if one.name.startswith("route"))
     assert route.status == "unknown"
     assert "the line of siw0/1" in route.found
+
+
+def test_a_large_fstab_is_judged_in_part_and_says_so(tmp_path: Path) -> None:
+    line = "a:/b /srv/{} nfs proto=rdma 0 0\n"
+    (tmp_path / "mountinfo").write_text("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
+    for text in (
+        "".join(line.format(number) for number in range(10_001)),
+        line.format(0) + "#" * (1 << 20) + "\n" + line.format(1),
+    ):
+        (tmp_path / "fstab").write_text(text)
+        with recorded.opened(tmp_path) as machine:
+            found = list(mount_definitions.requested(machine))
+        assert found[0].name == "fstab"
+        assert found[0].status == "unknown"
+        assert "the end of /etc/fstab is not judged: it has more than 10000" in found[0].found
+        assert found[1].name == "fstab /srv/0"
+        assert len(found) <= 10_001
+        with pytest.raises(UserError, match="fstab is not searched"):
+            fstab.find(text, Path("/srv/0"))
+
+
+def test_an_fstab_of_10000_lines_is_judged_as_a_whole() -> None:
+    text = "# comment\n" * 9_999 + "a:/b /srv nfs proto=rdma 0 0"
+    for whole in (text, f"{text}\n"):
+        assert not fstab.is_cut(whole)
+        assert [str(line.directory) for line in fstab.nfs_lines(whole)] == ["/srv"]
+
+
+def test_a_mount_is_not_undefined_because_fstab_is_large(tmp_path: Path) -> None:
+    mount = "61 22 0:52 / /srv rw - nfs4 a:/b rw,vers=4.2,proto=rdma,addr=192.0.2.1\n"
+    texts = {
+        "proc/self/mountinfo": "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" + mount,
+        "etc/fstab": "#\n" * 10_000 + "a:/b /srv nfs proto=rdma 0 0\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    (found,) = reboot_mounts.mounts(Machine(tmp_path))
+    assert found.status == "unknown"
+    assert "the end of /etc/fstab is not judged" in found.found
 
 
 @pytest.mark.parametrize(
