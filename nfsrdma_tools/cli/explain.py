@@ -74,6 +74,8 @@ def explain(
             raise UsageError("--faults reads no log", "give either FILE or --faults")
         _faults(as_json)
         return
+    if files and "" in files:
+        raise UsageError("the name of a log is empty", "give a file, or - for standard input")
     if files and len(files) > 1:
         _side_by_side(files, as_json)
         return
@@ -117,6 +119,9 @@ def _explained(name: str) -> list[Explanation]:
     if not name:
         log = read_log(boot_log())
     elif name == "-":
+        # Python has no object for a descriptor that is closed
+        if sys.stdin is None:
+            raise UserError("standard input is closed", "give a file, or a pipe")
         log = read_log(lines_of(sys.stdin.buffer))
     else:
         with Path(name).open("rb") as file:

@@ -109,9 +109,11 @@ def _exists(name: str) -> bool:
 def _facts(one: _Kernel) -> tuple[dict[str, object], list[str]]:
     """The fields and the lines about a kernel."""
     from nfsrdma_tools.host.kernel_faults import OLDEST, possible
+    from nfsrdma_tools.host.kernel_release import is_series
 
     kernel = one.kernel
-    faults = len(possible(kernel))
+    faults = len(possible(kernel)) if kernel.number >= OLDEST and is_series(kernel.number) else None
+    source = kernel.source if one.machine else "the text"
     facts = {
         "from": one.source,
         "release": kernel.release,
@@ -121,19 +123,20 @@ def _facts(one: _Kernel) -> tuple[dict[str, object], list[str]]:
         "kind": kernel.kind,
         "by": kernel.by,
         "reason": kernel.reason,
-        "source": kernel.source,
-        "possible_faults": None if kernel.number < OLDEST else faults,
+        "source": source,
+        "possible_faults": faults,
     }
     by = kernel.by or "an unknown builder"
     if kernel.certain:
         head = f"{kernel.release}: Linux {kernel.text} by {by}, certain"
     else:
         head = f"{kernel.release}: no certainty, its name says Linux {kernel.text}, by {by}"
-    many = "the table of faults begins with Linux 5.15" if kernel.number < OLDEST else f"{faults}"
+    old = "begins with Linux 5.15" if kernel.number < OLDEST else "does not have this series"
+    many = f"the table of faults {old}" if faults is None else f"{faults}"
     lines = [
         head,
         f"why: {kernel.reason}",
-        f"read from: {kernel.source if one.machine else 'the text'}",
+        f"read from: {source}",
         f"known faults that it may have: {many}",
     ]
     return facts, lines

@@ -15,7 +15,7 @@ from nfsrdma_tools.errors import UserError, printable
 if TYPE_CHECKING:
     from nfsrdma_tools.host.machine import Machine
 
-__all__ = ["KernelVersion", "Kind", "kernel_named", "kernel_of"]
+__all__ = ["KernelVersion", "Kind", "is_series", "kernel_named", "kernel_of"]
 
 Kind = Literal["release", "stable", "own", "backports", "series", "candidate", "unknown"]
 """What a kernel has beside its release of kernel.org.
@@ -101,19 +101,20 @@ _RULES = (
     _rule(rf"{_NUMBER}-.*\.?el\d+uek\b.*", "Oracle", "backports", _KEEPS),
     _rule(rf"{_NUMBER}-.*\.el\d+([._].*)?", "Red Hat", "backports", _KEEPS),
     _rule(rf"{_NUMBER}-.*\.oe\d+.*", "openEuler", "backports", _KEEPS),
-    # before Ubuntu: SUSE has a flavour azure, too; 150500 is 15 SP5, 160000 is 16.0
+    # 150500 is 15 SP5, 160000 is 16.0
     _rule(rf"{_NUMBER}-1[5-9]\d{{4}}\..*", "SUSE", "backports", _KEEPS),
-    _rule(
-        rf"{_NUMBER}-[\d.]+-(default|preempt|rt|64kb|azure|vanilla)(-base)?",
-        "SUSE",
-        "series",
-        "SUSE Linux Enterprise has such names, too, and backports fixes",
-    ),
+    # before the rest of SUSE, whose flavour azure has 5.3.18-18.47: Ubuntu has a 0 and one number
     _rule(
         rf"\d+\.\d+\.0-\d+-({_OF_UBUNTU})(-fde|-64k)*",
         "Ubuntu",
         "series",
         "its number is that of the ABI: /proc/version_signature has the release",
+    ),
+    _rule(
+        rf"{_NUMBER}-[\d.]+-(default|preempt|rt|64kb|azure|vanilla)(-base)?",
+        "SUSE",
+        "series",
+        "SUSE Linux Enterprise has such names, too, and backports fixes",
     ),
     _rule(
         rf"\d+\.\d+\.0-(\d+|0\.(bpo|deb\d+)\.\d+|kali\d+)(-cloud|-rt)?-({_ARCHITECTURES})",
@@ -144,7 +145,7 @@ _RULES = (
     _rule(
         rf"{_NUMBER}\.(\d+|mshv\d+)-.*\.(azl\d+|cm\d+)(\.\w+)?", "Azure Linux", "stable", _FOLLOWS
     ),
-    _rule(rf"{_NUMBER}(\.\d+)+-microsoft-standard(-WSL2)?\+?", "WSL", "stable", _FOLLOWS),
+    _rule(rf"{_NUMBER}(\.\d+)+-microsoft-standard(-WSL2)?", "WSL", "stable", _FOLLOWS),
     _rule(r".*-Microsoft", "WSL", "unknown", "WSL 1 has no Linux kernel"),
     _rule(rf"{_NUMBER}-[\d.]+\.amzn\d+\.\w+", "Amazon Linux", "stable", _FOLLOWS),
     _rule(rf"{_NUMBER}-\d+\.fc\d+\.\w+", "Fedora", "stable", _FOLLOWS),
@@ -160,6 +161,14 @@ _BUILDERS = (
     (re.compile(r"#\d+-Alpine\b"), "Alpine or Arch Linux", "Alpine Linux"),
 )
 _TUMBLEWEED = "openSUSE Tumbleweed"
+_LAST = {3: 19, 4: 20, 5: 19, 6: 19, 7: 19}
+"""The last series of each major number; 7.19 is what Linus Torvalds' habit makes of it."""
+
+
+def is_series(number: tuple[int, int, int]) -> bool:
+    """Whether Linux had the series of a release, from 2.6 on, or may have it before 8.0."""
+    major, minor, _ = number
+    return (major, minor) == (2, 6) or minor <= _LAST.get(major, -1)
 
 
 def kernel_of(machine: Machine) -> KernelVersion:
@@ -203,6 +212,8 @@ def _identified(release: str, version: str, signature: str, os_id: str) -> Kerne
     kernel = KernelVersion(release, number, suffix, reason="nothing is known about who built it")
     if not any(number):
         return kernel._replace(reason="the name has no number of a release")
+    if not is_series(number):
+        return kernel._replace(reason=f"Linux has no series {number[0]}.{number[1]} that is known")
     told = _told(kernel, version, signature) or _by_name(kernel, version, os_id)
     if told.kind != "candidate" and _CANDIDATE.search(release):
         told = _candidate(told)

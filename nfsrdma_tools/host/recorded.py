@@ -13,6 +13,7 @@ size, and links that cannot leave it.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -481,8 +482,8 @@ def _add_release(folder: Path) -> None:
 
 
 def _as_printed(data: bytes) -> bytes:
-    """Remove carriage returns, and a shell's lines around the output, from pasted text."""
-    *lines, last = data.split(b"\n")
+    """Remove a byte order mark, carriage returns, and a shell's lines around the output."""
+    *lines, last = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if lines and all(line.endswith(b"\r") for line in lines):
         lines = [line[:-1] for line in lines]
     lines.append(last)

@@ -480,6 +480,20 @@ def ended(*words: str, **streams: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, stderr=subprocess.PIPE, text=True, check=False, **streams)
 
 
+def test_a_closed_standard_input_is_an_error_of_one_line() -> None:
+    run = ended("explain", "-", stdout=subprocess.PIPE, preexec_fn=lambda: os.close(0))
+    said = "nfsrdma: standard input is closed (give a file, or a pipe)\n"
+    assert (run.returncode, run.stderr) == (1, said)
+
+
+@pytest.mark.parametrize("names", [[""], ["", "log"]])
+def test_a_log_without_a_name_is_wrong_usage(names: list[str]) -> None:
+    run = ended("explain", *names, stdout=subprocess.PIPE)
+    assert run.returncode == 2
+    assert "the name of a log is empty" in run.stderr
+    assert not run.stdout
+
+
 LOG = "[    1.000000] nfs: server störe7 not responding, timed out\n"
 
 

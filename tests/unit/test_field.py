@@ -24,8 +24,17 @@ import pytest
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import ProgramMissingError, UserError
 from nfsrdma_tools.host import recorded
-from nfsrdma_tools.host.checks import AFTER_REBOOT, Finding, examine, kernel
+from nfsrdma_tools.host.checks import (
+    AFTER_REBOOT,
+    Finding,
+    examine,
+    kernel,
+    mount_definitions,
+    rdma_links,
+    reboot_mounts,
+)
 from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError, Recording
+from nfsrdma_tools.host.nfs import fstab
 from nfsrdma_tools.host.nfs.mount_state import states
 from nfsrdma_tools.host.nfsd.serving import serving
 from nfsrdma_tools.host.rdma.ports import Device, Link
@@ -330,6 +339,102 @@ def test_pasted_files_have_lines_of_the_shell_and_other_newlines(tmp_path: Path)
         assert machine.read("proc/self/mountinfo") == f"{mount}\n"
         assert machine.release == "6.1.0-18-amd64"
         assert machine.read("etc/fstab") == "# $ of a comment\na:/b /srv nfs\n"
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    mount = "61 1 0:52 / /srv rw - nfs4 a:/b rw,vers=4.2,proto=rdma,addr=192.0.2.1\n"
+    link = "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev e0\n"
+    texts = {
+        "mountinfo": mount, "portlist": "rdma 20049\n", "rdma-link.txt": link,
+        "fstab": "$ cat /etc/fstab\na:/b /srv nfs\n", "dmesg.txt": "[1.0] text\n",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    with recorded.opened(tmp_path) as machine:
+        assert machine.read("proc/self/mountinfo") == mount
+        assert machine.read("proc/fs/nfsd/portlist") == "rdma 20049\n"
+        assert machine.read("etc/fstab") == "a:/b /srv nfs\n"
+        assert machine.run("dmesg").stdout == "[1.0] text\n"
+        assert [link.name for link in machine.links()] == ["mlx5_0/1"]
+
+
+_UP = "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev e0\n"
+_DOWN = "link mlx5_0/1 state DOWN physical_state DISABLED netdev e0\n"
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        "link siw0/1", "link siw0/1 sta", "link siw0/1 state", "link siw0/1 state ACTI",
+        "link siw0/1 state ACTIVE", "link siw0/1 state ACTIVE physical_st",
+        "link siw0/1 state ACTIVE physical_state", "link siw0/1 state ACTIVE physical_state LINK_U",
+        "link siw0/1 state ACTIVE physical_state LINK_UP net",
+        "link siw0/1 state ACTIVE physical_state LINK_UP netdev",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("before", ["", _UP, _DOWN])
+def test_a_cut_line_of_a_link_says_nothing_about_the_cable(
+    before: str, cut: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rdma-link.txt").write_text(before + cut)
+    with recorded.opened(tmp_path) as machine:
+        found = list(rdma_links.links(machine))
+        assert not rdma_links.fault(machine)
+    assert not [one for one in found if one.status in ("error", "warning")]
+    (doubt,) = (one for one in found if one.status == "unknown")
+    assert doubt.name == "link siw0/1"
+    assert "the line of siw0/1" in doubt.found
+
+
+def test_a_route_is_not_wrong_because_the_line_of_its_link_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "rdma-link.txt").write_text(f"{_UP}link siw0/1 state ACTI")
+    (tmp_path / "fstab").write_text("192.0.2.1:/b /srv nfs proto=rdma 0 0\n")
+    (tmp_path / "ip-route-get.txt").write_text("192.0.2.1 dev e1 src 192.0.2.9 uid 0\n")
+    (tmp_path / "ip-link.txt").write_text('[{"ifname":"e1","link_type":"ether","mtu":1500}]')
+    with recorded.opened(tmp_path) as machine:
+        (route,) = (one for one in examine(machine) if one.name.startswith("route"))
+    assert route.status == "unknown"
+    assert "the line of siw0/1" in route.found
+
+
+def test_a_large_fstab_is_judged_in_part_and_says_so(tmp_path: Path) -> None:
+    line = "a:/b /srv/{} nfs proto=rdma 0 0\n"
+    (tmp_path / "mountinfo").write_text("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
+    for text in (
+        "".join(line.format(number) for number in range(10_001)),
+        line.format(0) + "#" * (1 << 20) + "\n" + line.format(1),
+    ):
+        (tmp_path / "fstab").write_text(text)
+        with recorded.opened(tmp_path) as machine:
+            found = list(mount_definitions.requested(machine))
+        assert found[0].name == "fstab"
+        assert found[0].status == "unknown"
+        assert "the end of /etc/fstab is not judged: it has more than 10000" in found[0].found
+        assert found[1].name == "fstab /srv/0"
+        assert len(found) <= 10_001
+        with pytest.raises(UserError, match="fstab is not searched"):
+            fstab.find(text, Path("/srv/0"))
+
+
+def test_an_fstab_of_10000_lines_is_judged_as_a_whole() -> None:
+    text = "# comment\n" * 9_999 + "a:/b /srv nfs proto=rdma 0 0"
+    for whole in (text, f"{text}\n"):
+        assert not fstab.is_cut(whole)
+        assert [str(line.directory) for line in fstab.nfs_lines(whole)] == ["/srv"]
+
+
+def test_a_mount_is_not_undefined_because_fstab_is_large(tmp_path: Path) -> None:
+    mount = "61 22 0:52 / /srv rw - nfs4 a:/b rw,vers=4.2,proto=rdma,addr=192.0.2.1\n"
+    texts = {
+        "proc/self/mountinfo": "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" + mount,
+        "etc/fstab": "#\n" * 10_000 + "a:/b /srv nfs proto=rdma 0 0\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    (found,) = reboot_mounts.mounts(Machine(tmp_path))
+    assert found.status == "unknown"
+    assert "the end of /etc/fstab is not judged" in found.found
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import typer
 
 from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.errors import UsageError, UserError
+from nfsrdma_tools.host.kernel_faults import FAULTS
 from nfsrdma_tools.host.kernel_release import kernel_named, kernel_of
 from nfsrdma_tools.host.machine import Machine
 
@@ -62,6 +65,7 @@ def test_the_records_are_many_and_of_many_distributions() -> None:
         "6.1.187-1-default", "6.4.0-150600.8.5-azure", "5.3.18-150300.59.93-preempt",
         "5.14.0-427.el9.x86_64+rt", "4.19.90-2112.8.0.0131.oe1.x86_64", "5.10.134-16.an8.x86_64",
         "\u0665.\u0661\u0665.\u0661", "5.15.\u0661", "999.999.99999-x",
+        "5.15.153.1-microsoft-standard-WSL2+", "6.10.9-1-default",
     ],
 )  # fmt: skip
 def test_a_name_of_another_form_is_not_certain(name: str) -> None:
@@ -83,6 +87,55 @@ def test_the_files_of_a_container_do_not_name_the_kernel(tmp_path: Path) -> None
     assert kernel_of(Machine(tmp_path)).by == "openSUSE Tumbleweed"
     (tmp_path / ".dockerenv").touch()
     assert not kernel_of(Machine(tmp_path)).certain
+
+
+@pytest.mark.parametrize(
+    ("said", "by"),
+    [
+        ("6.8.0-1021-azure", "Ubuntu"),
+        ("5.15.0-1075-azure", "Ubuntu"),
+        ("6.8.0-1021-azure-fde", "Ubuntu"),
+        (
+            "Linux version 6.8.0-1021-azure (buildd@lcy02-amd64-010) (x86_64-linux-gnu-gcc-13"
+            " (Ubuntu 13.2.0-23ubuntu4) 13.2.0, GNU ld (GNU Binutils for Ubuntu) 2.42)"
+            " #25-Ubuntu SMP Wed Jan 15 20:45:09 UTC 2025",
+            "Ubuntu",
+        ),
+        ("5.14.21-150500.33.66-azure", "SUSE"),
+        ("5.3.18-18.47-azure", "SUSE"),
+    ],
+)
+def test_a_flavour_of_two_distributions_is_told_by_its_numbers(said: str, by: str) -> None:
+    kernel = kernel_named(said)
+    assert kernel.by == by
+    assert not kernel.certain
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["99.99.99", "1.8.0-talos", "2.4.37", "6.20.1", "8.0.1", "3.20.0-arch1-1", "99.9.9-rc1"],
+)
+def test_a_number_that_linux_never_had_proves_nothing(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = kernel_named(name)
+    assert kernel.kind == "unknown"
+    assert "no series" in kernel.reason
+    command.explain(kernel=True, sources=[name])
+    assert "the table of faults" in capsys.readouterr().out
+    with pytest.raises(typer.Exit):
+        command.explain(commit="CVE-2024-38544", sources=[name])
+    assert capsys.readouterr().out.startswith("unknown  ")
+
+
+@pytest.mark.parametrize("name", ["2.6.39", "3.19.8", "4.20.17", "5.19.17", "6.19.9", "7.3.1"])
+def test_the_last_series_of_a_major_number_is_a_release(name: str) -> None:
+    assert kernel_named(name).certain
+
+
+def test_the_series_of_each_fault_are_those_of_linux() -> None:
+    for fault in FAULTS:
+        assert kernel_named(fault.fixed).certain
 
 
 # ---- hostile texts
@@ -146,6 +199,11 @@ def test_the_command_says_what_is_certain(capsys: pytest.CaptureFixture[str]) ->
     assert lines[2] == "    read from: the text"
     assert lines[4] == "5.4.17-1.el8uek: no certainty, its name says Linux 5.4.17, by Oracle"
     assert lines[7].endswith("the table of faults begins with Linux 5.15")
+
+
+def test_the_json_names_the_text_as_the_lines_do(capsys: pytest.CaptureFixture[str]) -> None:
+    command.explain(kernel=True, sources=["6.12.3"], as_json=True)
+    assert json.loads(capsys.readouterr().out)["kernels"][0]["source"] == "the text"
 
 
 def test_a_bundle_without_a_release_is_an_error(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ def requested(machine: Machine) -> Iterator[Finding]:
     mount of a server has the transport and the connections of the first one, whatever it requests.
     """
     defined = list(definitions.defined(machine))
+    if doubt := definitions.doubt(machine):
+        yield Finding("fstab", "unknown", doubt, remedy="remove what is not needed")
     if not defined:
         return
     entries = mountinfo.of(machine)
@@ -77,6 +79,8 @@ def referrals(machine: Machine) -> Iterator[Finding]:
         nfs = {entry.id: entry for entry in mountinfo.of(machine) if entry.is_nfs}
     except FileNotFoundError:
         return
+    if definitions.doubt(machine):
+        return  # requested has reported it
     below = [
         (entry, above)
         for entry in nfs.values()

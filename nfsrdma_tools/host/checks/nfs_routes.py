@@ -171,21 +171,27 @@ class _Routes:
 
     def _finding(self, name: str, address: str, zone: str) -> Finding:
         try:
-            active = [link for link in self._machine.links() if link.active]
+            listed = self._machine.links()
         except NotRecordedError:
             raise
         except UserError:
-            active = []
+            listed = []
+        active = [link for link in listed if link.active]
+        doubt = next((link.doubt for link in listed if link.doubt), "")
         if not active:
             self._require_route(address, zone)
             # the cause comes first: links has reported it
-            return Finding(name, "unknown", "not judged, because no RDMA port is active")
+            why = doubt or "no RDMA port is active"
+            return Finding(name, "unknown", f"not judged, because {why}")
         route = route_to(self._machine, address, zone)
         found = ports_of(self._machine, route)
         if not found.unseen:
             for link in found.ports:
                 self.devices.setdefault(link.name, set()).add(route.device)
-        return judge_route(name, route, found, active)
+        finding = judge_route(name, route, found, active)
+        if doubt and finding.status != "ok":
+            return Finding(name, "unknown", f"uses {route.device}; not judged, because {doubt}")
+        return finding
 
     def _require_route(self, address: str, zone: str) -> None:
         """Raise NoRouteError for an address without any route, which nothing else reports."""

@@ -62,11 +62,11 @@ def fault(machine: Machine) -> str:
 
 
 def judge_links(found: Sequence[Link]) -> Iterator[Finding]:
-    """Judge all links: one error if none is active; else, an unused link is information."""
+    """Judge all links: one error if none can be active; else, an unused link is information."""
     if not found:
         remedy = "load the NIC's driver, or: nfsrdma link add rxe0 --type rxe --netdev DEVICE"
         yield Finding("links", "error", "no RDMA link", _EXPECTED, remedy)
-    elif any(link.active for link in found):
+    elif any(link.active or link.doubt for link in found):
         yield from map(_judge_one, found)
     else:
         shown = ", ".join(f"{link.name} is {_state(link)}" for link in found[:_MOST_SHOWN])
@@ -79,6 +79,8 @@ def judge_links(found: Sequence[Link]) -> Iterator[Finding]:
 
 def _judge_one(link: Link) -> Finding:
     name, shown = f"link {link.name}", _state(link)
+    if link.doubt:
+        return Finding(name, "unknown", link.doubt, remedy="record it again: rdma link")
     if link.active:
         return Finding(name, "ok", shown)
     if link.state in _IDLE:

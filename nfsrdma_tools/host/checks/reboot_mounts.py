@@ -115,6 +115,8 @@ def _undefined(machine: Machine, entry: Entry, above: Entry | None) -> Finding:
         return made.finding(name, shown, "a mount at boot")
     if not _is_known(machine):
         return Finding(name, "unknown", f"{shown}; {_NOT_READ}", "", _COLLECT)
+    if doubt := definitions.doubt(machine):
+        return Finding(name, "unknown", f"{shown}; {doubt}")
     text = f"{shown}; gone after a reboot: neither fstab nor a mount unit defines it"
     remedy = f"add its line to fstab: nfsrdma mounts {entry.directory} has its options"
     return Finding(name, "warning", text, "a definition", remedy)

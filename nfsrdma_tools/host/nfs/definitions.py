@@ -16,7 +16,7 @@ from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import fstab, mountinfo, units
 from nfsrdma_tools.host.nfs.fstab import RequestedOptions
 
-__all__ = ["Definition", "defined", "requested_transports", "transport_configured"]
+__all__ = ["Definition", "defined", "doubt", "requested_transports", "transport_configured"]
 
 _GENERATED = f"/{units.GENERATED}/"
 
@@ -84,6 +84,12 @@ def defined(machine: Machine) -> Iterator[Definition]:
         )
     if not text and not found:
         machine.require("etc/fstab")
+
+
+def doubt(machine: Machine) -> str:
+    """Why ``defined`` may lack a mount: fstab is too large; "" if it lacks none."""
+    is_cut = fstab.is_cut(machine.text("etc/fstab"))
+    return f"the end of /etc/fstab is not judged: {fstab.LIMIT}" if is_cut else ""
 
 
 def requested_transports(machine: Machine, closed: Container[str]) -> dict[Path, str]:

@@ -19,10 +19,12 @@ from nfsrdma_tools.files import read, write_atomically
 from nfsrdma_tools.host.nfs import mountinfo
 
 __all__ = [
+    "LIMIT",
     "Line",
     "RequestedOptions",
     "family",
     "find",
+    "is_cut",
     "line_with_sizes",
     "mounted_type",
     "nfs_lines",
@@ -33,6 +35,9 @@ __all__ = [
     "with_sizes",
 ]
 
+_MOST_CHARACTERS, _MOST_LINES = 1 << 20, 10_000
+"""Of a text; util-linux has no limit, but a large one is the work of a broken program."""
+LIMIT = f"it has more than {_MOST_LINES} lines or {_MOST_CHARACTERS >> 20} MiB"
 _BARE_VERSION = re.compile(r"v([234](?:\.[0-9])?)")
 _REMOTE = re.compile(r"(\[[^\]]+\]|[^/:=]+):/.*", re.DOTALL)
 _FIELDS = re.compile(r"([ \t]*[^ \t]+[ \t]+[^ \t]+[ \t]+[^ \t]+[ \t]*)([^ \t]*)(.*)", re.DOTALL)
@@ -51,12 +56,22 @@ class Line(NamedTuple):
 # several checks need the lines of one file
 @lru_cache(maxsize=2)
 def nfs_lines(text: str) -> tuple[Line, ...]:
-    """The lines that mount NFS, in file order; a line without options has "defaults"."""
+    """The lines that mount NFS, in file order; a line without options has "defaults".
+
+    Of a large text (``is_cut``) they are those of its beginning.
+    """
     return tuple(_nfs_lines(text))
 
 
+def is_cut(text: str) -> bool:
+    """Whether a text is so large that ``nfs_lines`` reads its beginning only."""
+    return len(text) > _MOST_CHARACTERS or text.rstrip("\n").count("\n") >= _MOST_LINES
+
+
 def _nfs_lines(text: str) -> Iterator[Line]:
-    for line in text.split("\n"):
+    # the last line of a cut text may be a part of one
+    whole = text[: text.rfind("\n", 0, _MOST_CHARACTERS) + 1] if is_cut(text) else text
+    for line in whole.split("\n", _MOST_LINES)[:_MOST_LINES]:
         fields = [field for field in re.split(r"[ \t]+", line) if field]
         if len(fields) < 3 or fields[0].startswith("#"):
             continue
@@ -164,8 +179,10 @@ def family(proto: str) -> str:
 def find(text: str, directory: Path) -> str | None:
     """The line of ``text`` that mounts NFS on ``directory``, or None.
 
-    Raises UserError if there are several.
+    Raises UserError if there are several, or if the text is too large to know.
     """
+    if is_cut(text):
+        raise UserError(f"fstab is not searched: {LIMIT}", "remove what is not needed")
     found = [line.text for line in nfs_lines(text) if line.directory == directory]
     if len(found) > 1:
         raise UserError(

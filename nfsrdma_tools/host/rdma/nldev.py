@@ -23,7 +23,9 @@ from pyroute2.netlink.nlsocket import NetlinkSocket
 from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 from nfsrdma_tools.host.rdma.ports import (
     NETLINK_RDMA,
+    PHYSICAL_STATES,
     SOFT_KINDS,
+    STATES,
     Device,
     Link,
     require_netlink,
@@ -162,17 +164,6 @@ class Message(nlmsg):  # type: ignore[misc]
 
 # enum ib_port_state and rdma_node_type of include/rdma/ib_verbs.h, physical states of the IB
 # specification; spelled as in iproute2's rdma(8)
-_STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
-_PHYSICAL = (
-    "NOP",
-    "SLEEP",
-    "POLLING",
-    "DISABLED",
-    "ARMED",
-    "LINK_UP",
-    "LINK_ERROR_RECOVER",
-    "PHY_TEST",
-)
 _NODES = ("unknown", "ca", "switch", "router", "rnic", "usnic", "usnic_dp", "unspecified")
 
 
@@ -207,8 +198,8 @@ def to_link(answer: Any, device: Device) -> Link:
     return Link(
         device=device,
         port=answer.get_attr("PORT_INDEX"),
-        state=_word(_STATES, answer.get_attr("PORT_STATE", 0)),
-        physical_state=_word(_PHYSICAL, answer.get_attr("PORT_PHYS_STATE", 0)),
+        state=_word(STATES, answer.get_attr("PORT_STATE", 0)),
+        physical_state=_word(PHYSICAL_STATES, answer.get_attr("PORT_PHYS_STATE", 0)),
         netdev=answer.get_attr("NDEV_NAME", ""),
     )
 

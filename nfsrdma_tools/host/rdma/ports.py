@@ -19,7 +19,9 @@ from nfsrdma_tools.errors import UserError
 
 __all__ = [
     "NETLINK_RDMA",
+    "PHYSICAL_STATES",
     "SOFT_KINDS",
+    "STATES",
     "Device",
     "Link",
     "NoRdmaError",
@@ -32,6 +34,21 @@ __all__ = [
 NETLINK_RDMA = 20
 SOFT_KINDS = ("rxe", "siw", "card")
 """The types of links that ``nfsrdma link add`` makes."""
+STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
+"""Of a port, by the kernel's number."""
+PHYSICAL_STATES = (
+    "NOP",
+    "SLEEP",
+    "POLLING",
+    "DISABLED",
+    "ARMED",
+    "LINK_UP",
+    "LINK_ERROR_RECOVER",
+    "PHY_TEST",
+)
+"""Of its physical link, by the kernel's number."""
+# what rdma(8) prints for other numbers (phys_state_to_str in rdma/link.c of iproute2)
+_OTHER_STATES = ("UNKNOWN", "OPA_OFFLINE", "OPA_TEST")
 
 _SYSFS = Path("/sys/class/infiniband")
 
@@ -79,9 +96,9 @@ class Link:
     device: Device
     port: int
     state: str
-    """Of the port: ``ACTIVE`` if it can carry data."""
+    """Of the port: ``ACTIVE`` if it can carry data; empty if its line is cut."""
     physical_state: str
-    """``LINK_UP`` if the physical link is up."""
+    """``LINK_UP`` if the physical link is up; empty if its line is cut."""
     netdev: str
     """The Ethernet device below (RoCE, iWARP); empty for InfiniBand."""
 
@@ -95,10 +112,17 @@ class Link:
         """True if it can carry data."""
         return self.state == "ACTIVE" and self.physical_state == "LINK_UP"
 
+    @property
+    def doubt(self) -> str:
+        """Why its state is unknown; empty if it is known."""
+        if self.state and self.physical_state:
+            return ""
+        return f"the line of {self.name} in the list of RDMA links is cut"
+
 
 # "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev ens1f0np0"; for InfiniBand rdma(8) has
 # "subnet_prefix" and others before them, and older versions a number and a colon in front
-_LINK = r"(?:\d+(?:/\d+)?: )?(?:link )?(?P<device>[^\s/]{1,64})/(?P<port>\d{1,3}):? (?P<rest>.*)"
+_LINK = r"(?:\d+(?:/\d+)?: )?(?:link )?(?P<device>[^\s/]{1,64})/(?P<port>\d{1,3}):?(?P<rest>| .*)"
 
 
 def parse_links(text: str) -> list[Link]:
@@ -112,10 +136,20 @@ def parse_links(text: str) -> list[Link]:
         # only InfiniBand has a subnet prefix
         protocol = "ib" if "subnet_prefix" in values else ""
         device = Device(0, match["device"], 1, "", protocol, "", "", "")
-        state, physical = values.get("state", ""), values.get("physical_state", "")
+        state, physical = _states(words, values)
         netdev = values.get("netdev", "")
         found.append(Link(device, int(match["port"]), state, physical, netdev))
     return sorted(found, key=lambda link: link.name)
+
+
+def _states(words: list[str], values: dict[str, str]) -> tuple[str, str]:
+    """The states of a port and of its physical link; empty if the line is cut."""
+    state, physical = values.get("state", ""), values.get("physical_state", "")
+    known = state in (*STATES, *_OTHER_STATES) and physical in (*PHYSICAL_STATES, *_OTHER_STATES)
+    # after the states come pairs: "netdev" alone, or a part of it, has lost its value
+    if not known or words[-2:-1] == [physical]:
+        return "", ""
+    return state, physical
 
 
 class Port(NamedTuple):
