@@ -89,6 +89,30 @@ KERNEL = [
     ("IOMMU stopped a device", "31:00.0",
      "DMAR: [DMA Write NO_PASID] Request device [31:00.0] fault addr 0xfff1000 [fault reason 0x05]"
      " PTE Write access is not set"),
+    # before AMD-Vi was part of each line
+    ("IOMMU stopped the device", "0000:31:00.0",
+     "mlx5_core 0000:31:00.0: Event logged [IO_PAGE_FAULT domain=0x0009 address=0xff0"
+     " flags=0x0000]"),
+    ("IOMMU stopped the device", "0000:51:00.0",
+     "efa 0000:51:00.0: Event logged [IO_PAGE_FAULT domain=0x0009 address=0xff0 flags=0x0000]"),
+    ("IOMMU stopped a device", "31:00.0",
+     "AMD-Vi: Event logged [IO_PAGE_FAULT device=31:00.0 domain=0x0009 address=0xff0"
+     " flags=0x0000]"),
+    ("IOMMU stopped a device", "0000:31:00.0",
+     "AMD-Vi: Event logged [IO_PAGE_FAULT device=0000:31:00.0 domain=0x0009 address=0xff0"
+     " flags=0x0000]"),
+    ("IOMMU stopped a device", "31:00.0",
+     "dmar: DMAR:[DMA Write] Request device [31:00.0] fault addr fff1000"),
+    ("IOMMU stopped a device", "31:00.0",
+     "DMAR:[DMA Read] Request device [31:00.0] fault addr fff1000"),
+    ("IOMMU stopped a device", "",
+     "arm-smmu-v3 arm-smmu-v3.0.auto: event 0x10 received:"),
+    ("IOMMU stopped a device", "0000:31:00.0",
+     "arm-smmu-v3 arm-smmu-v3.0.auto: event: F_TRANSLATION client: 0000:31:00.0 sid: 0x3100 ssid: 0"
+     " iova: 0xfff1000 ipa: 0"),
+    ("IOMMU stopped a device", "",
+     "arm-smmu-v3 arm-smmu-v3.0.auto: event: F_PERMISSION client: (unassigned sid) sid: 0x3100"
+     " ssid: 0 iova: 0xfff1000 ipa: 0"),
     ("network device held", "vlan7",
      "unregister_netdevice: waiting for vlan7 to become free. Usage count = 2"),
     ("denied by SELinux", "nfsd_t",
@@ -570,6 +594,8 @@ def test_each_entry_is_complete() -> None:
         "mount: /mnt/a: access denied by server while mounting store7:/e",
         "mlx5_core 0000:5e:00.0 eth1: Link up",
         "nfsrdma: loaded",
+        "ahci 0000:28:00.0: Event logged [IO_PAGE_FAULT domain=0x0035 address=0x7ff flags=0x0000]",
+        "arm-smmu-v3 arm-smmu-v3.0.auto: event 0x04 received:",
         "",
         "[  312.000417]",
     ],

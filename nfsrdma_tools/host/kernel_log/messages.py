@@ -496,6 +496,11 @@ _SERVER = (
     ),
 )
 
+_STOPPED = "A device used an address that the IOMMU does not have. The work failed."
+_ANY_DEVICE = "the line names no driver: the device may have nothing to do with NFS"
+_ADDRESS = r"(?P<subject>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+"""Of a PCI function."""
+
 _CONNECTION = (
     KnownMessage(
         "address moved",
@@ -547,7 +552,7 @@ _CONNECTION = (
         "IOMMU stopped the device",
         "warning",
         rf"(?:mlx[45]_core|bnxt_en|ice|irdma|i40e|qede?|cxgb4|hns3|hfi1|efa|mana|ionic) {DEVICE}:"
-        r" AMD-Vi: Event logged \[IO_PAGE_FAULT .{1,120}\]",
+        r" (?:AMD-Vi: )?Event logged \[IO_PAGE_FAULT .{1,120}\]",
         "The device used an address that the IOMMU does not have: memory that was unmapped too"
         " early, or a fault of the driver. The work failed.",
         "look for completions with errors at that time; boot with iommu=pt to see whether it ends",
@@ -557,12 +562,43 @@ _CONNECTION = (
     KnownMessage(
         "IOMMU stopped a device",
         "warning",
-        r"DMAR: \[(?:DMA (?:Read|Write)|INTR-REMAP|[A-Z ]{1,24}).{0,16}\] Request device"
-        r" \[(?P<subject>[0-9a-f:.]{5,16})\](?: PASID \w{1,8})?,? .{1,160}",
-        "A device used an address that the IOMMU does not have. The work failed.",
+        # older releases: no space, and the reason in a line of its own
+        r"(?:(?:dmar|DMAR): )?DMAR: ?\[(?:DMA (?:Read|Write)|INTR-REMAP|[A-Z ]{1,24}).{0,16}\]"
+        r" Request device \[(?P<subject>[0-9a-f:.]{5,16})\](?: PASID \w{1,8})?,? .{1,160}",
+        _STOPPED,
         "lspci -s {subject} names the device",
         "drivers/iommu/intel/dmar.c, dmar_fault_do_one()",
-        doubt="the line names no driver: the device may have nothing to do with NFS",
+        doubt=_ANY_DEVICE,
+    ),
+    KnownMessage(
+        "IOMMU stopped a device",
+        "warning",
+        rf"AMD-Vi: Event logged \[IO_PAGE_FAULT device={_ADDRESS} .{{1,120}}\]",
+        _STOPPED,
+        "lspci -s {subject} names the device",
+        "drivers/iommu/amd/iommu.c, amd_iommu_report_page_fault()",
+        doubt=_ANY_DEVICE,
+    ),
+    KnownMessage(
+        "IOMMU stopped a device",
+        "warning",
+        # F_TRANSLATION, F_ADDR_SIZE, F_ACCESS, F_PERMISSION; lines of bytes follow
+        r"arm-smmu-v3 \S{1,64}: event 0x1[0-3] received:",
+        _STOPPED,
+        "read the lines after it: bits 32 to 63 of the first are the stream ID of the device",
+        "drivers/iommu/arm/arm-smmu-v3/arm-smmu-v3.c, arm_smmu_evtq_thread(),"
+        " arm_smmu_dump_raw_event()",
+        doubt=_ANY_DEVICE,
+    ),
+    KnownMessage(
+        "IOMMU stopped a device",
+        "warning",
+        r"arm-smmu-v3 \S{1,64}: event: F_(?:TRANSLATION|ADDR_SIZE|ACCESS|PERMISSION) client:"
+        rf" (?:{_ADDRESS}|\S{{1,64}}|\(unassigned sid\)) sid: \w{{1,10}} ssid: .{{1,120}}",
+        _STOPPED,
+        "lspci -s {subject} names the device",
+        "drivers/iommu/arm/arm-smmu-v3/arm-smmu-v3.c, arm_smmu_dump_event()",
+        doubt=_ANY_DEVICE,
     ),
     KnownMessage(
         "network device held",
