@@ -744,8 +744,8 @@ _CONNECTION = (
     KnownMessage(
         "PCIe device failed",
         "warning",
-        r"pcieport \S{1,20}: AER: (?:Multiple )?Uncorrect(?:ed|able) \(Fatal\) error"
-        rf" (?:message )?received(?: from|:) {_ADDRESS}(?: \(no details found\)?)?",
+        r"pcieport \S{1,20}: AER: (?:Multiple )?(?:Uncorrected|Uncorrectable) \(Fatal\)"
+        rf" error (?:message )?received(?: from|:) {_ADDRESS}(?: \(no details found\)?)?",
         "A device reported a fatal error of PCIe. The kernel resets the device.",
         "lspci -s {subject} names the device",
         "drivers/pci/pcie/aer.c, aer_print_source(), aer_print_port_info() (older releases)",
