@@ -89,6 +89,30 @@ KERNEL = [
     ("IOMMU stopped a device", "31:00.0",
      "DMAR: [DMA Write NO_PASID] Request device [31:00.0] fault addr 0xfff1000 [fault reason 0x05]"
      " PTE Write access is not set"),
+    # before AMD-Vi was part of each line
+    ("IOMMU stopped the device", "0000:31:00.0",
+     "mlx5_core 0000:31:00.0: Event logged [IO_PAGE_FAULT domain=0x0009 address=0xff0"
+     " flags=0x0000]"),
+    ("IOMMU stopped the device", "0000:51:00.0",
+     "efa 0000:51:00.0: Event logged [IO_PAGE_FAULT domain=0x0009 address=0xff0 flags=0x0000]"),
+    ("IOMMU stopped a device", "31:00.0",
+     "AMD-Vi: Event logged [IO_PAGE_FAULT device=31:00.0 domain=0x0009 address=0xff0"
+     " flags=0x0000]"),
+    ("IOMMU stopped a device", "0000:31:00.0",
+     "AMD-Vi: Event logged [IO_PAGE_FAULT device=0000:31:00.0 domain=0x0009 address=0xff0"
+     " flags=0x0000]"),
+    ("IOMMU stopped a device", "31:00.0",
+     "dmar: DMAR:[DMA Write] Request device [31:00.0] fault addr fff1000"),
+    ("IOMMU stopped a device", "31:00.0",
+     "DMAR:[DMA Read] Request device [31:00.0] fault addr fff1000"),
+    ("IOMMU stopped a device", "",
+     "arm-smmu-v3 arm-smmu-v3.0.auto: event 0x10 received:"),
+    ("IOMMU stopped a device", "0000:31:00.0",
+     "arm-smmu-v3 arm-smmu-v3.0.auto: event: F_TRANSLATION client: 0000:31:00.0 sid: 0x3100 ssid: 0"
+     " iova: 0xfff1000 ipa: 0"),
+    ("IOMMU stopped a device", "",
+     "arm-smmu-v3 arm-smmu-v3.0.auto: event: F_PERMISSION client: (unassigned sid) sid: 0x3100"
+     " ssid: 0 iova: 0xfff1000 ipa: 0"),
     ("network device held", "vlan7",
      "unregister_netdevice: waiting for vlan7 to become free. Usage count = 2"),
     ("denied by SELinux", "nfsd_t",
@@ -107,6 +131,41 @@ KERNEL = [
      "mlx5_core 0000:18:00.0: mlx5_health_try_recover:335:(pid 206): handling bad device here"),
     ("mlx5 device recovered", "0000:18:00.0",
      "mlx5_core 0000:18:00.0: mlx5_health_try_recover:350:(pid 206): health recovery succeeded"),
+    ("mlx5 queue failed", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: cq_err_event_notifier:534:(pid 0): CQ error on CQN 0x41, syndrome"
+     " 0x1"),
+    ("mlx5 queue failed", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_eq_int:400:(pid 0): CQ error on CQN 0x41, syndrom 0x2"),
+    ("mlx5 device not started", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: probe_one:1350:(pid 1): mlx5_init_one failed with error code -110"),
+    ("mlx5 device not started", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: init_one:1371:(pid 8): mlx5_load_one failed with error code -22"),
+    ("mlx5 firmware reports a fault", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: print_health_info:430:(pid 0): Health issue observed, firmware"
+     " internal error, severity(3) ERROR:"),
+    ("mlx5 device has a PCIe error", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_pci_err_detected Device state = 1 health sensors: 1 pci_status:"
+     " 1. Enter, pci channel state = 2"),
+    ("mlx5 device has a PCIe error", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_pci_err_detected Device state = 1 pci_status: 0. Enter, pci"
+     " channel state = 3"),
+    ("mlx5 device has a PCIe error", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_pci_err_detected was called"),
+    ("mlx5 device recovered", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_pci_resume Device state = 1 health sensors: 0 pci_status: 1."
+     " Done, err = 0, device recovered"),
+    ("mlx5 device recovered", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_pci_resume: device recovered"),
+    ("mlx5 device failed", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_pci_resume Device state = 2 health sensors: 0 pci_status: 1."
+     " Done, err = -5, device Failed"),
+    ("PCIe device failed", "0000:18:00.0",
+     "pcieport 0000:17:00.0: AER: Uncorrected (Fatal) error received: 0000:18:00.0"),
+    ("PCIe device failed", "0000:18:00.0",
+     "pcieport 0000:17:00.0: AER: Multiple Uncorrectable (Fatal) error message received from"
+     " 0000:18:00.0"),
+    ("mlx4 command not answered", "0000:05:00.0",
+     "mlx4_core 0000:05:00.0: command 0x31 timed out (go bit not cleared)"),
     ("queue shortened", "", "svcrdma: reducing receive depth to 512"),
     ("queue shortened", "", "svcrdma: reducing send depth to 4351"),
     ("listener lost", "mlx5_bond_0",
@@ -120,6 +179,9 @@ KERNEL = [
     ("reply not sent", "nfsd",
      "rpc-srv/tcp: nfsd: got error -32 when sending 196 bytes - shutting down socket"),
     ("request too large", "", "svc: svc_tcp_read_marker nfsd RPC fragment too large: 1195725856"),
+    ("request too large", "", "RPC: fragment too large: 1195725856"),
+    ("server could not register memory", "",
+     "svcrdma: Error fast registering memory for xprt ffff88046b0d6800"),
     ("server stopped", "", "nfsd: last server has exited, flushing export cache"),
     ("grace period", "", "NFSD: starting 90-second grace period (net f0000000)"),
     ("grace period", "",
@@ -229,6 +291,9 @@ KERNEL = [
      "bnxt_en 0000:18:00.0: QPLIB: FP: CQ Process Terminal Error status = 0x1"),
     ("bnxt_en device recovers", "0000:18:00.0",
      "bnxt_en 0000:18:00.0 eth4: Firmware non-fatal reset event received, max wait time 6000 msec"),
+    ("bnxt_en device recovers", "0000:18:00.0",
+     "bnxt_en 0000:18:00.0 eth4: Firmware fatal reset event, data1: 0x80004, data2: 0x0, min wait"
+     " 2000 ms, max wait 6000 ms"),
     ("bnxt_en device recovers", "0000:18:00.0",
      "bnxt_en 0000:18:00.0 eth4: Fatal firmware reset event, data1: 0x2, data2: 0x0, min wait"
      " 2000 ms, max wait 6000 ms"),
@@ -415,6 +480,14 @@ FORMS = {
     "journalctl iso": ("2026-03-03T07:05:09+01:00 client4 kernel: {}", "2026-03-03T07:05:09+01:00"),
     "journalctl monotonic": ("[  312.000417] client4 kernel: {}", "312.000417 s"),
     "rsyslog": ("Mar  3 07:05:09 client4 kernel: [  312.000417] {}", "Mar  3 07:05:09"),
+    "docker --timestamps": (
+        "2026-03-03T07:05:09.000417123Z [  312.000417] {}",
+        "2026-03-03T07:05:09.000417123Z",
+    ),
+    "docker --timestamps with callers": (
+        "2026-03-03T07:05:09.000417123Z [  312.000417][  T155] {}",
+        "2026-03-03T07:05:09.000417123Z",
+    ),
     "serial console": ("<4>[  312.000417] {}", "312.000417 s"),
     "bare": ("{}", ""),
 }
@@ -624,6 +697,10 @@ def test_each_entry_is_complete() -> None:
         "mount: /mnt/a: access denied by server while mounting store7:/e",
         "mlx5_core 0000:5e:00.0 eth1: Link up",
         "nfsrdma: loaded",
+        "pcieport 0000:17:00.0: AER: Uncorrected (Non-Fatal) error received: 0000:18:00.0",
+        "RPC: fragment too large: many",
+        "ahci 0000:28:00.0: Event logged [IO_PAGE_FAULT domain=0x0035 address=0x7ff flags=0x0000]",
+        "arm-smmu-v3 arm-smmu-v3.0.auto: event 0x04 received:",
         "",
         "[  312.000417]",
     ],

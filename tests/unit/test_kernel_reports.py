@@ -289,6 +289,17 @@ def test_a_dump_with_two_heads_is_one_record() -> None:
     assert [len(record.lines) for record in found(log) if isinstance(record, CompletionDump)] == [6]
 
 
+def test_a_dump_without_a_space_after_the_device_is_decoded() -> None:
+    """The form before mlx5_ib_warn() was dev_warn(), as in RHEL 7."""
+    data = completion(0x13, 8, 0x1B4, responder=False)
+    words = [data[at : at + 4].hex() for at in range(0, 64, 4)]
+    rows = [" ".join(words[at : at + 4]) for at in range(0, 16, 4)]
+    lines = [f"[ 10.6] {text}" for text in ("mlx5_0:dump_cqe:286:(pid 0): dump error cqe", *rows)]
+    (entry,) = explain(lines)
+    assert entry.meaning.startswith("An RDMA Write on queue pair 0x1b4 ended with remote access")
+    assert (entry.subject, len(entry.lines)) == ("mlx5_0", 5)
+
+
 def test_a_dump_that_is_cut_is_not_decoded() -> None:
     log = dump(completion(0x13, 8, 5, responder=False)).split("\n")[:3]
     (entry,) = explain(log)

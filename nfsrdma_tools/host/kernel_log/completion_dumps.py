@@ -18,7 +18,7 @@ from nfsrdma_tools.host.kernel_log.reports import KernelReport
 __all__ = ["DUMP_WORDS", "CompletionDump", "DumpReader"]
 
 _HEAD = re.compile(
-    r"(?:\S{1,40} )?(?P<device>[\w.:-]{1,64}): (?:dump_cqe|mlx5_\w{1,40}):\d+:\(pid \d+\):"
+    r"(?:\S{1,40} )?(?P<device>[\w.:-]{1,64}): ?(?:dump_cqe|mlx5_\w{1,40}):\d+:\(pid \d+\):"
     r" (?:dump error cqe|WC error: -?\d+, Message: .{1,80})"
     r"|(?P<net>[\w.-]{1,64}): Error cqe on cqn 0x[0-9a-f]+, ci 0x[0-9a-f]+,.{1,160}"
     r"|\S{1,40} [\w.:-]{1,64} (?P<hns>[\w.-]{1,64}): error cqe status 0x(?P<status>[0-9a-f]{1,2}):"

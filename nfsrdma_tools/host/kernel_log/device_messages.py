@@ -189,7 +189,8 @@ _BNXT = (
     KnownMessage(
         "bnxt_en device recovers",
         "warning",
-        rf"bnxt_en {_FUNCTION}(?:Firmware (?:non-)?fatal reset event received.{{0,80}}"
+        rf"bnxt_en {_FUNCTION}(?:Firmware (?:non-)?fatal reset event(?: received.{{0,80}}"
+        r"|, .{1,120})"
         r"|(?:Fatal|Non-fatal|Normal) firmware reset event, .{1,120}"
         r"|Detected firmware fatal condition, initiating reset"
         r"|TX timeout detected, starting reset task!)",

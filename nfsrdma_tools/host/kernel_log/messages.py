@@ -373,6 +373,17 @@ _SERVER = (
         where="this host",
     ),
     KnownMessage(
+        "server could not register memory",
+        "warning",
+        r"svcrdma: Error fast registering memory for xprt \S{1,20}",
+        "The server could not register the memory of a reply with its device, and did not send the"
+        " reply.",
+        "nfsrdma server status",
+        "net/sunrpc/xprtrdma/svc_rdma_sendto.c, fast_reg_xdr() (older releases)",
+        doubt="the message does not name the client",
+        where="this host",
+    ),
+    KnownMessage(
         "queue shortened",
         "information",
         r"svcrdma: reducing (?:receive|send) depth to \d+",
@@ -427,10 +438,10 @@ _SERVER = (
     KnownMessage(
         "request too large",
         "warning",
-        r"svc: \S{1,32} \S{1,128} RPC fragment too large: \d+",
+        r"svc: \S{1,32} \S{1,128} RPC fragment too large: \d+|RPC: fragment too large: \d+",
         "A peer on TCP sent more than a request can have, and the server closed the connection.",
         "compare the port with the service: another protocol may use it",
-        "net/sunrpc/svcsock.c, svc_tcp_read_marker()",
+        "net/sunrpc/svcsock.c, svc_tcp_read_marker(), svc_tcp_recv_record() (older releases)",
         doubt="a port scanner does the same",
     ),
     KnownMessage(
@@ -496,6 +507,14 @@ _SERVER = (
     ),
 )
 
+_STOPPED = "A device used an address that the IOMMU does not have. The work failed."
+_ANY_DEVICE = "the line names no driver: the device may have nothing to do with NFS"
+_ADDRESS = r"(?P<subject>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+"""Of a PCI function."""
+_PCI_STATE = r"Device state = \d+ (?:health sensors: \d+ )?pci_status: \d+\."
+_SMMU = r"arm-smmu-v3 \S{1,64}: event"
+_SMMU_FAULT = r": F_(?:TRANSLATION|ADDR_SIZE|ACCESS|PERMISSION) client:"
+
 _CONNECTION = (
     KnownMessage(
         "address moved",
@@ -547,7 +566,7 @@ _CONNECTION = (
         "IOMMU stopped the device",
         "warning",
         rf"(?:mlx[45]_core|bnxt_en|ice|irdma|i40e|qede?|cxgb4|hns3|hfi1|efa|mana|ionic) {DEVICE}:"
-        r" AMD-Vi: Event logged \[IO_PAGE_FAULT .{1,120}\]",
+        r" (?:AMD-Vi: )?Event logged \[IO_PAGE_FAULT .{1,120}\]",
         "The device used an address that the IOMMU does not have: memory that was unmapped too"
         " early, or a fault of the driver. The work failed.",
         "look for completions with errors at that time; boot with iommu=pt to see whether it ends",
@@ -557,12 +576,43 @@ _CONNECTION = (
     KnownMessage(
         "IOMMU stopped a device",
         "warning",
-        r"DMAR: \[(?:DMA (?:Read|Write)|INTR-REMAP|[A-Z ]{1,24}).{0,16}\] Request device"
-        r" \[(?P<subject>[0-9a-f:.]{5,16})\](?: PASID \w{1,8})?,? .{1,160}",
-        "A device used an address that the IOMMU does not have. The work failed.",
+        # older releases: no space, and the reason in a line of its own
+        r"(?:(?:dmar|DMAR): )?DMAR: ?\[(?:DMA (?:Read|Write)|INTR-REMAP|[A-Z ]{1,24}).{0,16}\]"
+        r" Request device \[(?P<subject>[0-9a-f:.]{5,16})\](?: PASID \w{1,8})?,? .{1,160}",
+        _STOPPED,
         "lspci -s {subject} names the device",
         "drivers/iommu/intel/dmar.c, dmar_fault_do_one()",
-        doubt="the line names no driver: the device may have nothing to do with NFS",
+        doubt=_ANY_DEVICE,
+    ),
+    KnownMessage(
+        "IOMMU stopped a device",
+        "warning",
+        rf"AMD-Vi: Event logged \[IO_PAGE_FAULT device={_ADDRESS} .{{1,120}}\]",
+        _STOPPED,
+        "lspci -s {subject} names the device",
+        "drivers/iommu/amd/iommu.c, amd_iommu_report_page_fault()",
+        doubt=_ANY_DEVICE,
+    ),
+    KnownMessage(
+        "IOMMU stopped a device",
+        "warning",
+        # F_TRANSLATION, F_ADDR_SIZE, F_ACCESS, F_PERMISSION; lines of bytes follow
+        rf"{_SMMU}(?: 0x1[0-3] received:"
+        rf"|{_SMMU_FAULT} (?:[^\s:]{{1,64}}|\(unassigned sid\)) sid: .{{1,120}})",
+        _STOPPED,
+        "read the lines after it: bits 32 to 63 of the first are the stream ID of the device",
+        "drivers/iommu/arm/arm-smmu-v3/arm-smmu-v3.c, arm_smmu_evtq_thread(),"
+        " arm_smmu_dump_raw_event()",
+        doubt=_ANY_DEVICE,
+    ),
+    KnownMessage(
+        "IOMMU stopped a device",
+        "warning",
+        rf"{_SMMU}{_SMMU_FAULT} {_ADDRESS} sid: .{{1,120}}",
+        _STOPPED,
+        "lspci -s {subject} names the device",
+        "drivers/iommu/arm/arm-smmu-v3/arm-smmu-v3.c, arm_smmu_dump_event()",
+        doubt=_ANY_DEVICE,
     ),
     KnownMessage(
         "network device held",
@@ -636,12 +686,27 @@ _CONNECTION = (
         )
     ),
     KnownMessage(
+        "mlx5 device has a PCIe error",
+        "warning",
+        rf"{PCI}mlx5_pci_err_detected (?:was called|{_PCI_STATE} Enter, pci channel state = \d+)",
+        "The device, its slot or a bridge reported an error of PCIe, and the kernel resets the"
+        " device. Its connections ended.",
+        "read the lines of AER before it; then nfsrdma link show",
+        "drivers/net/ethernet/mellanox/mlx5/core/main.c, mlx5_pci_err_detected()",
+        doubt="no message says that the device works again",
+        ended_by="mlx5 device recovered",
+        failed_by="mlx5 device failed",
+        where="device",
+        recovers="unknown",
+    ),
+    KnownMessage(
         "mlx5 device recovered",
         "information",
-        rf"{PCI}health recovery succeeded",
+        rf"{PCI}(?:health recovery succeeded|mlx5_pci_resume(?:: device recovered"
+        rf"| {_PCI_STATE} Done, err = 0, device recovered))",
         "The driver reset the device, and it works again.",
         "",
-        "drivers/net/ethernet/mellanox/mlx5/core/health.c",
+        "drivers/net/ethernet/mellanox/mlx5/core/health.c; main.c, mlx5_pci_resume()",
         where="device",
         recovers="yes",
     ),
@@ -662,6 +727,58 @@ _CONNECTION = (
         for text, continues in (("flow aborted.{0,64}", False), ("failed", True))
     ),
     KnownMessage(
+        "mlx5 device failed",
+        "error",
+        rf"{PCI}mlx5_pci_resume {_PCI_STATE} Done, err = -\d{{1,4}}, device Failed",
+        "The reset of the device after an error of PCIe failed: connections and mounts over the"
+        " device do not work.",
+        "reload the driver or restart this host",
+        "drivers/net/ethernet/mellanox/mlx5/core/main.c, mlx5_pci_resume()",
+        ended_by="mlx5 device recovered",
+        where="device",
+        recovers="no",
+    ),
+    KnownMessage(
+        "mlx5 device not started",
+        "error",
+        rf"{PCI}mlx5_(?:init|load)_one failed with error code {ERROR}",
+        "The driver could not start the device: this host has no RDMA device of it.",
+        "read the lines of mlx5_core before it",
+        "drivers/net/ethernet/mellanox/mlx5/core/main.c, probe_one(), init_one() (older releases)",
+        where="device",
+        numbers=((110, "the firmware of the device does not answer"),),
+    ),
+    KnownMessage(
+        "mlx5 firmware reports a fault",
+        "warning",
+        rf"{PCI}Health issue observed, .{{1,80}}, severity\(\d\) [A-Z]{{1,16}}:",
+        "The firmware of the device reports a fault; the lines after it have its numbers.",
+        "devlink health show",
+        "drivers/net/ethernet/mellanox/mlx5/core/health.c, print_health_info()",
+        doubt="the device may go on: other messages say that it stopped",
+        where="device",
+    ),
+    KnownMessage(
+        "mlx5 queue failed",
+        "warning",
+        rf"{PCI}CQ error on CQN 0x[0-9a-f]{{1,6}}, syndrome? 0x[0-9a-f]{{1,2}}",
+        "A completion queue of the device overflowed or could not be written. Its connections do"
+        " not go on.",
+        "nfsrdma trace connections",
+        "drivers/net/ethernet/mellanox/mlx5/core/eq.c, cq_err_event_notifier()",
+        doubt="the queue may be of another user of the device than NFS",
+    ),
+    KnownMessage(
+        "PCIe device failed",
+        "warning",
+        r"pcieport \S{1,20}: AER: (?:Multiple )?(?:Uncorrected|Uncorrectable) \(Fatal\)"
+        rf" error (?:message )?received(?: from|:) {_ADDRESS}(?: \(no details found\)?)?",
+        "A device reported a fatal error of PCIe. The kernel resets the device.",
+        "lspci -s {subject} names the device",
+        "drivers/pci/pcie/aer.c, aer_print_source(), aer_print_port_info() (older releases)",
+        doubt=_ANY_DEVICE,
+    ),
+    KnownMessage(
         "mlx5 registration failed",
         "error",
         rf"{IB}(?:async reg mr failed\. status -?\d+|reg umr failed \(\d+\).{{0,120}}"
@@ -678,6 +795,16 @@ _CONNECTION = (
         "nfsrdma link show",
         "drivers/net/ethernet/mellanox/mlx4/cmd.c, mlx4_cmd_poll(), mlx4_cmd_wait()",
         doubt="the driver tries some commands that a device may not have",
+    ),
+    KnownMessage(
+        "mlx4 command not answered",
+        "warning",
+        rf"{PCI}command 0x\w{{1,8}} timed out \(go bit not cleared\)",
+        "The firmware of the device did not answer a command in time.",
+        "nfsrdma link show",
+        "drivers/net/ethernet/mellanox/mlx4/cmd.c, mlx4_cmd_poll(), mlx4_cmd_wait()",
+        doubt="the device may answer the next command, and later releases reset it",
+        where="device",
     ),
     KnownMessage(
         "bnxt_re refused a connection",

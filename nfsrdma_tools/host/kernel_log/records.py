@@ -22,7 +22,7 @@ _WORDS = (
     *("cxgb", "qedr", "bnxt", "rxe", "module", "symbol", "mount", "device", "cm_destroy_id"),
     *("AMD-Vi", "DMAR", "netdevice", "_t:s0", "hns", "mana ", "qed", "ice 0", "be2net", "QPN"),
     *("CQE contents", "ionic", "cqe with error", "erdma", "threads: ", "server ", "ae_id"),
-    *("Requesting a reset", "non-flush", "wait_func"),
+    *("Requesting a reset", "non-flush", "wait_func", "IO_PAGE_FAULT", "arm-smmu", "AER: "),
 )
 """Each line that is a record has one of these, or of the next ones."""
 _FIRST_WORDS = (*HEAD_WORDS, *DUMP_WORDS)

@@ -274,6 +274,7 @@ WORDINGS: tuple[Wording, ...] = (
         "6.18",
         "7.1",
     ),
+    Wording("request too large", "RPC: fragment too large: %d", "", "5.7"),
     Wording("request too large", "svc: %s %s RPC fragment too large: %d", "5.8", "6.18"),
     Wording("server stopped", "nfsd: last server has exited, flushing export cache", "3.10", "6.6"),
     Wording("grace period", "NFSD: starting %ld-second grace period (net %p)", "3.10", "4.14"),
