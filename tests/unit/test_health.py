@@ -469,6 +469,57 @@ def test_without_counters_a_mount_is_unknown(host: Host) -> None:
     assert checked(host, state="file/x").status == UNKNOWN
 
 
+def cut_counters() -> Iterator[tuple[str, bytes]]:
+    rng = random.Random(8)  # noqa: S311 - no secret
+    yield "empty", b""
+    yield "random", rng.randbytes(50_000)
+    head = b"device server:/export mounted on /mnt/a with fstype nfs4 statvers=1.1\n"
+    yield "only its first line", head
+    yield "no columns", head + b"\tage:\t24\n\txprt: rdma\n\tper-op statistics\n"
+    yield "half of the columns", head + b"\tage:\t24\n\txprt:\ttcp 901 1 2 0 24 10\n"
+    yield "another mount", head.replace(b"/mnt/a", b"/mnt/b") + b"\txprt:\ttcp 901 1 2 0 24 5 5\n"
+
+
+@pytest.mark.parametrize(("what", "text"), [*cut_counters()], ids=lambda one: str(one)[:20])
+def test_without_counters_of_its_own_a_mount_is_unknown(host: Host, what: str, text: bytes) -> None:
+    host.mount("/mnt/a", 3)
+    host.write("proc/1/mountstats", text)
+    assert checked(host).status == OK
+    host.without_debugfs()
+    found = checked(host)
+    assert (found.status, of(found, "/mnt/a").status) == (UNKNOWN, UNKNOWN), what
+    assert of(found, "/mnt/a").reason == "RPCs are not listed, and counters cannot be read"
+    counted = f"{host.root}/proc/1/mountstats has counters of 0 NFS superblocks, and none of 1 "
+    assert f"{counted}that are mounted" in found.unseen
+    assert typed(host)[0] == UNKNOWN
+
+
+def test_a_mount_without_counters_hides_no_other(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3)
+    host.mount("/mnt/b", 4)
+    host.without_debugfs()
+    for seconds, status in ((0, OK), (60, CRITICAL)):
+        clock(seconds)
+        host.queue(4, 1)
+        host.thread(456, "nfs_wait_bit_killable", 5)
+        # the record of /mnt/a is missing
+        host.write("proc/1/mountstats", host.stats["/mnt/b"])
+        found = checked(host)
+        assert (of(found, "/mnt/a").status, of(found, "/mnt/b").status) == (UNKNOWN, status)
+        assert found.status == (status or UNKNOWN)
+
+
+def test_mounts_above_each_other_have_their_own_counters(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3)
+    first = host.stats["/mnt/a"]
+    host.mount("/mnt/a", 4)
+    host.write("proc/1/mountstats", first + host.stats["/mnt/a"])
+    host.without_debugfs()
+    assert checked(host).status == OK
+    host.write("proc/1/mountstats", first)
+    assert [one.status for one in checked(host).verdicts] == [OK, UNKNOWN]
+
+
 # ---- threads
 
 
