@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
-from unit.health_made import BOOT, CONNECTING, Host
+from unit.health_made import BOOT, CONNECTING, ROOT_MOUNT, Host
 from unit.stuck_filesystem import stuck_filesystem
 
 from nfsrdma_tools.cli.main import app
@@ -254,7 +254,7 @@ def test_before_6_5_the_address_tells_the_mounts(host: Host, clock: Clock) -> No
 def test_what_a_lazy_unmount_leaves_is_a_warning(host: Host, clock: Clock) -> None:
     host.mount("/mnt/a", 3)
     host.tasks(3, (9, 0x11))
-    host.write("proc/1/mountinfo", "")
+    host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
     checked(host)
     clock(45)
     (found,) = checked(host).verdicts
@@ -272,7 +272,7 @@ def test_a_mount_that_may_be_in_a_hidden_namespace_is_not_to_be_ended(
     monkeypatch.setattr(observe, "_namespaces", lambda _: ([], True))
     host.mount("/mnt/a", 3)
     host.tasks(3, (9, 0x11))
-    host.write("proc/1/mountinfo", "")
+    host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
     checked(host)
     clock(45)
     found = checked(host)
@@ -284,12 +284,12 @@ def test_a_mount_that_may_be_in_a_hidden_namespace_is_not_to_be_ended(
 def test_a_mount_of_another_namespace_is_named(host: Host, clock: Clock) -> None:
     host.mount("/pod", 3)
     host.tasks(3, (9, 0x11))
-    host.write("proc/77/mountinfo", host.lines[0] + "\n")
+    host.write("proc/77/mountinfo", host.lines[-1] + "\n")
     for number, name in ((1, "mnt:[1]"), (77, "mnt:[2]")):
         folder = host.root / f"proc/{number}/ns"
         folder.mkdir()
         (folder / "mnt").symlink_to(name)
-    host.write("proc/1/mountinfo", "")
+    host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
     checked(host)
     clock(45)
     (found,) = checked(host).verdicts
@@ -608,10 +608,31 @@ def test_invalid_lines_of_mountinfo_are_counted(host: Host) -> None:
     assert found.unseen == [f"1 lines of {host.root}/proc/1/mountinfo about NFS were left out"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\n" * 9,
+        random.Random(9).randbytes(50_000),  # noqa: S311 - no secret
+        b"25 1 8:1 / / rw",
+        b"x - ext4 y rw\n" * 9,
+    ],
+    ids=["empty", "newlines", "random", "cut", "invalid"],
+)
+def test_a_table_without_any_mount_is_unknown(host: Host, text: bytes) -> None:
+    path = host.write("proc/1/mountinfo", text)
+    for words in ((), ("/mnt/a",)):
+        status, said = typed(host, *words)
+        assert (status, said) == (
+            UNKNOWN, f"NFS UNKNOWN: {path} lists no mount (see --path.procfs)\n",
+        )  # fmt: skip
+    assert json.loads(typed(host, "--json")[1])["status"] == "unknown"
+
+
 def test_a_table_of_a_million_lines_takes_little_memory(host: Host) -> None:
     path = host.root / "proc/1/mountinfo"
     host.mount("/mnt/a", 3)
-    nfs = host.lines[0]
+    nfs = host.lines[-1]
     with path.open("w") as file:
         for start in range(0, 1_000_000, 10_000):
             block = range(start, start + 10_000)

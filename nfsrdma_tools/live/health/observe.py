@@ -97,6 +97,8 @@ def observe(machine: Machine, ages: Ages) -> Observation:
         table = mount_table.read(path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", "see --path.procfs") from error
+    if table.is_empty:
+        raise UserError(f"{path} lists no mount", "see --path.procfs")
     found = Observation(table)
     if table.invalid:
         found.unseen.append(f"{table.invalid} lines of {path} about NFS were left out")
