@@ -2,15 +2,19 @@
 """`nfsrdma health` on made hosts: each hang, each gap in what can be seen, and hostile files."""
 
 import ast
+import contextlib
 import json
 import os
 import random
 import re
 import shutil
+import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +29,7 @@ from nfsrdma_tools.live.health.check import Request, check, limits, lines
 from nfsrdma_tools.live.health.guarded import guarded
 from nfsrdma_tools.live.health.verdicts import CRITICAL, OK, UNKNOWN, WARNING, Report, Verdict
 from nfsrdma_tools.live.health.volumes import Volume, volume_of
+from nfsrdma_tools.lock import try_file_lock
 
 ROOT = Path(__file__).parents[2]
 UID = "0f5c4a52-8d1e-4c1b-9a63-1e2d3c4b5a69"
@@ -35,6 +40,13 @@ Clock = Callable[[float], None]
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
     return Host(tmp_path / "host")
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose name is short enough for a socket."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
 
 
 @pytest.fixture
@@ -160,11 +172,71 @@ def test_a_state_that_others_may_write_is_ignored(host: Host, clock: Clock) -> N
         assert any("another user may write" in one for one in found.unseen) == (status == OK)
 
 
-def test_a_fifo_in_place_of_the_state_is_ignored(host: Host) -> None:
+def special_files(folder: Path) -> list[Path]:
+    """FIFO, folder, socket, loop of links, as root a copy of /dev/null; and links to each."""
+    folder.mkdir()
+    os.mkfifo(folder / "fifo")
+    (folder / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(folder / "socket"))
+    (folder / "loop").symlink_to("loop")
+    if os.geteuid() == 0:
+        # a container without CAP_MKNOD refuses it
+        with contextlib.suppress(PermissionError):
+            os.mknod(folder / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    for one in [*folder.iterdir()]:
+        (folder / f"link-to-{one.name}").symlink_to(one.name)
+    return sorted(folder.iterdir())
+
+
+def kinds(paths: Iterable[Path]) -> dict[str, tuple[int, int]]:
+    return {one.name: (one.lstat().st_mode, one.lstat().st_ino) for one in paths}
+
+
+@pytest.mark.parametrize("name", ["health", "health.lock"])
+def test_a_state_that_is_no_regular_file_is_refused(
+    host: Host, short_path: Path, name: str
+) -> None:
     host.mount("/mnt/a", 3)
-    (host.root / "state").mkdir()
-    os.mkfifo(host.root / "state/health")
-    assert checked(host).status == OK
+    for one in special_files(short_path / "special"):
+        state = host.root / f"state-{one.name}"
+        state.mkdir()
+        # the same file, under the name of the state
+        path = state / name
+        if one.is_symlink():
+            path.symlink_to(one)
+        else:
+            one.rename(path)
+        before = kinds([path])
+        status, said = typed(host, "--state", str(state))
+        assert (status, said.count("\n")) == (UNKNOWN, 1), said
+        assert said.startswith(f"NFS UNKNOWN: cannot write {path}: "), said
+        assert kinds(state.iterdir()) == before
+        if not one.is_symlink():
+            path.rename(one)
+
+
+def test_a_state_that_is_no_folder_is_refused(host: Host, short_path: Path) -> None:
+    folder = short_path / "special"
+    files = special_files(folder)
+    before = kinds(files)
+    for path in (one for one in files if not one.is_dir()):
+        status, said = typed(host, "--state", str(path))
+        assert (status, said.count("\n")) == (UNKNOWN, 1), said
+        assert said.startswith("NFS UNKNOWN: cannot write") and str(path) in said, said
+        assert kinds(folder.iterdir()) == before, path
+
+
+@pytest.mark.parametrize("name", ["fifo", "folder", "socket", "null"])
+def test_a_lock_removes_no_special_file(short_path: Path, name: str) -> None:
+    files = special_files(short_path / "special")
+    path = short_path / "special" / name
+    if path not in files:
+        pytest.skip("this user may not make devices")
+    before = kinds(files)
+    with pytest.raises(UserError, match="cannot lock"), try_file_lock(path):
+        pass
+    assert kinds(sorted(path.parent.iterdir())) == before
 
 
 def test_without_a_state_an_rpc_is_a_doubt(host: Host) -> None:
@@ -183,7 +255,6 @@ def test_without_a_state_an_rpc_is_a_doubt(host: Host) -> None:
 
 def test_a_state_in_use_is_an_error(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     from nfsrdma_tools.live.health import check as module
-    from nfsrdma_tools.lock import try_file_lock
 
     monkeypatch.setattr(module, "_LOCK_SECONDS", 0.1)
     (host.root / "state").mkdir()
@@ -817,7 +888,35 @@ def test_metrics_are_those_of_the_exporter(host: Host, tmp_path: Path) -> None:
 
     assert len([*text_string_to_metric_families(text)]) == 3
     status, said = typed(host, "--textfile", f"{path}/below")
+    assert (status, said.startswith(f"NFS UNKNOWN: cannot write {path}/below: Not a")) == (3, True)
+    # the name of the draft is too long
+    status, said = typed(host, "--textfile", f"{tmp_path}/{'x' * 250}")
     assert (status, "not seen: cannot write" in said) == (3, True)
+
+
+def test_metrics_replace_no_special_file(host: Host, short_path: Path) -> None:
+    host.mount("/mnt/a", 3)
+    folder = short_path / "special"
+    files = special_files(folder)
+    before = kinds(files)
+    for path in files:
+        status, said = typed(host, "--textfile", str(path))
+        assert (status, said.count("\n")) == (UNKNOWN, 1), said
+        assert said.startswith(f"NFS UNKNOWN: cannot write {path}: "), said
+        assert kinds(folder.iterdir()) == before, path
+
+
+def test_metrics_replace_what_a_link_names_and_make_no_folder(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    for _ in range(2):
+        assert typed(host, "--textfile", f"{tmp_path}/link")[0] == OK
+        assert (tmp_path / "link").is_symlink()
+        assert "nfsrdma_health_status 0\n" in (tmp_path / "file").read_text()
+    path = tmp_path / "a/b.prom"
+    assert typed(host, "--textfile", str(path)) == (
+        UNKNOWN, f"NFS UNKNOWN: cannot write {path}: its folder does not exist (create it first)\n",
+    )  # fmt: skip
+    assert not path.parent.exists()
 
 
 def test_json_has_every_mount(host: Host) -> None:
