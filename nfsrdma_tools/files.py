@@ -25,6 +25,7 @@ from nfsrdma_tools.errors import UserError
 __all__ = [
     "FileChange",
     "beginning",
+    "check_replaceable",
     "lib_dir",
     "make_state_dir",
     "matching",
@@ -166,13 +167,29 @@ def unescape(field: str) -> str:
     return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), os.fsencode(field)))
 
 
+def check_replaceable(path: Path) -> None:
+    """OSError if ``path`` exists and is no regular file, nor a link to one.
+
+    A rename would remove a device node, such as /dev/null, or a FIFO that others use.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
     """Replace a file by rename, with fsync; keep owner, mode and labels of the old file.
 
-    Makes missing folders.  UserError if the file cannot be written, as on a read-only filesystem.
+    Makes missing folders.  UserError if the file cannot be written, as on a read-only filesystem,
+    or is not a regular file.
     """
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        # before resolve, which raises RuntimeError for a loop of links
+        check_replaceable(path)
         _replace(path.resolve(), text, mode)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
@@ -187,7 +204,8 @@ def remove_drafts(path: Path) -> None:
 def write_fresh(path: Path, data: bytes, mode: int | None = None) -> None:
     """Replace a file of a folder that others may write to: a link there is replaced, not followed.
 
-    Without a ``mode``, the umask decides.  OSError if the folder cannot be written.
+    Without a ``mode``, the umask decides.  OSError if the folder cannot be written, or the file is
+    not a regular one.
     """
     with _draft(path) as (draft, file):
         file.write(data)
@@ -220,6 +238,7 @@ def _replace(path: Path, text: str, mode: int) -> None:
 @contextlib.contextmanager
 def _draft(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """A new file beside ``path`` that replaces it at the end of the block, or goes at an error."""
+    check_replaceable(path)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_DRAFT)
     draft = Path(name)
     try:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.files import make_state_dir
+from nfsrdma_tools.files import check_replaceable, make_state_dir
 
 __all__ = ["file_lock", "host_lock", "try_file_lock", "try_folder_lock"]
 
@@ -85,6 +85,9 @@ def _locked_file(path: Path, wait: bool) -> Iterator[bool]:
 @contextlib.contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
     try:
+        if not flags & os.O_DIRECTORY:
+            # the lock's end removes its file
+            check_replaceable(path)
         handle = os.open(path, flags, 0o600)
     except OSError as error:
         raise UserError(f"cannot lock {path}: {error.strerror}") from error

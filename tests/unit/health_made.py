@@ -13,15 +13,16 @@ from pathlib import Path
 
 from nfsrdma_tools.host.machine import Machine, host_of_container
 
-__all__ = ["BOOT", "Host"]
+__all__ = ["BOOT", "ROOT_MOUNT", "Host"]
 
 BOOT = "84e66374-ad69-4d61-b357-8ea5294443fb"
+ROOT_MOUNT = "25 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw"
 CONNECTED, CONNECTING = "0x12", "0x1015"
 
 
 @dataclass
 class Host:
-    """A host without mounts, until some are added."""
+    """A host without NFS mounts, until some are added."""
 
     root: Path
     lines: list[str] = field(default_factory=list)
@@ -29,7 +30,7 @@ class Host:
 
     def __post_init__(self) -> None:
         self.write("proc/sys/kernel/random/boot_id", f"{BOOT}\n")
-        self.write("proc/1/mountinfo", "")
+        self.line(ROOT_MOUNT)
         self.write("proc/1/mountstats", "")
         self.write("proc/modules", "")
         self.clients.mkdir(parents=True)

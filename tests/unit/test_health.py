@@ -2,20 +2,24 @@
 """`nfsrdma health` on made hosts: each hang, each gap in what can be seen, and hostile files."""
 
 import ast
+import contextlib
 import json
 import os
 import random
 import re
 import shutil
+import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
-from unit.health_made import BOOT, CONNECTING, Host
+from unit.health_made import BOOT, CONNECTING, ROOT_MOUNT, Host
 from unit.stuck_filesystem import stuck_filesystem
 
 from nfsrdma_tools.cli.main import app
@@ -25,6 +29,7 @@ from nfsrdma_tools.live.health.check import Request, check, limits, lines
 from nfsrdma_tools.live.health.guarded import guarded
 from nfsrdma_tools.live.health.verdicts import CRITICAL, OK, UNKNOWN, WARNING, Report, Verdict
 from nfsrdma_tools.live.health.volumes import Volume, volume_of
+from nfsrdma_tools.lock import try_file_lock
 
 ROOT = Path(__file__).parents[2]
 UID = "0f5c4a52-8d1e-4c1b-9a63-1e2d3c4b5a69"
@@ -35,6 +40,13 @@ Clock = Callable[[float], None]
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
     return Host(tmp_path / "host")
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose name is short enough for a socket."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
 
 
 @pytest.fixture
@@ -160,11 +172,71 @@ def test_a_state_that_others_may_write_is_ignored(host: Host, clock: Clock) -> N
         assert any("another user may write" in one for one in found.unseen) == (status == OK)
 
 
-def test_a_fifo_in_place_of_the_state_is_ignored(host: Host) -> None:
+def special_files(folder: Path) -> list[Path]:
+    """FIFO, folder, socket, loop of links, as root a copy of /dev/null; and links to each."""
+    folder.mkdir()
+    os.mkfifo(folder / "fifo")
+    (folder / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(folder / "socket"))
+    (folder / "loop").symlink_to("loop")
+    if os.geteuid() == 0:
+        # a container without CAP_MKNOD refuses it
+        with contextlib.suppress(PermissionError):
+            os.mknod(folder / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    for one in [*folder.iterdir()]:
+        (folder / f"link-to-{one.name}").symlink_to(one.name)
+    return sorted(folder.iterdir())
+
+
+def kinds(paths: Iterable[Path]) -> dict[str, tuple[int, int]]:
+    return {one.name: (one.lstat().st_mode, one.lstat().st_ino) for one in paths}
+
+
+@pytest.mark.parametrize("name", ["health", "health.lock"])
+def test_a_state_that_is_no_regular_file_is_refused(
+    host: Host, short_path: Path, name: str
+) -> None:
     host.mount("/mnt/a", 3)
-    (host.root / "state").mkdir()
-    os.mkfifo(host.root / "state/health")
-    assert checked(host).status == OK
+    for one in special_files(short_path / "special"):
+        state = host.root / f"state-{one.name}"
+        state.mkdir()
+        # the same file, under the name of the state
+        path = state / name
+        if one.is_symlink():
+            path.symlink_to(one)
+        else:
+            one.rename(path)
+        before = kinds([path])
+        status, said = typed(host, "--state", str(state))
+        assert (status, said.count("\n")) == (UNKNOWN, 1), said
+        assert said.startswith(f"NFS UNKNOWN: cannot write {path}: "), said
+        assert kinds(state.iterdir()) == before
+        if not one.is_symlink():
+            path.rename(one)
+
+
+def test_a_state_that_is_no_folder_is_refused(host: Host, short_path: Path) -> None:
+    folder = short_path / "special"
+    files = special_files(folder)
+    before = kinds(files)
+    for path in (one for one in files if not one.is_dir()):
+        status, said = typed(host, "--state", str(path))
+        assert (status, said.count("\n")) == (UNKNOWN, 1), said
+        assert said.startswith("NFS UNKNOWN: cannot write") and str(path) in said, said
+        assert kinds(folder.iterdir()) == before, path
+
+
+@pytest.mark.parametrize("name", ["fifo", "folder", "socket", "null"])
+def test_a_lock_removes_no_special_file(short_path: Path, name: str) -> None:
+    files = special_files(short_path / "special")
+    path = short_path / "special" / name
+    if path not in files:
+        pytest.skip("this user may not make devices")
+    before = kinds(files)
+    with pytest.raises(UserError, match="cannot lock"), try_file_lock(path):
+        pass
+    assert kinds(sorted(path.parent.iterdir())) == before
 
 
 def test_without_a_state_an_rpc_is_a_doubt(host: Host) -> None:
@@ -183,7 +255,6 @@ def test_without_a_state_an_rpc_is_a_doubt(host: Host) -> None:
 
 def test_a_state_in_use_is_an_error(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     from nfsrdma_tools.live.health import check as module
-    from nfsrdma_tools.lock import try_file_lock
 
     monkeypatch.setattr(module, "_LOCK_SECONDS", 0.1)
     (host.root / "state").mkdir()
@@ -254,7 +325,7 @@ def test_before_6_5_the_address_tells_the_mounts(host: Host, clock: Clock) -> No
 def test_what_a_lazy_unmount_leaves_is_a_warning(host: Host, clock: Clock) -> None:
     host.mount("/mnt/a", 3)
     host.tasks(3, (9, 0x11))
-    host.write("proc/1/mountinfo", "")
+    host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
     checked(host)
     clock(45)
     (found,) = checked(host).verdicts
@@ -272,7 +343,7 @@ def test_a_mount_that_may_be_in_a_hidden_namespace_is_not_to_be_ended(
     monkeypatch.setattr(observe, "_namespaces", lambda _: ([], True))
     host.mount("/mnt/a", 3)
     host.tasks(3, (9, 0x11))
-    host.write("proc/1/mountinfo", "")
+    host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
     checked(host)
     clock(45)
     found = checked(host)
@@ -284,12 +355,12 @@ def test_a_mount_that_may_be_in_a_hidden_namespace_is_not_to_be_ended(
 def test_a_mount_of_another_namespace_is_named(host: Host, clock: Clock) -> None:
     host.mount("/pod", 3)
     host.tasks(3, (9, 0x11))
-    host.write("proc/77/mountinfo", host.lines[0] + "\n")
+    host.write("proc/77/mountinfo", host.lines[-1] + "\n")
     for number, name in ((1, "mnt:[1]"), (77, "mnt:[2]")):
         folder = host.root / f"proc/{number}/ns"
         folder.mkdir()
         (folder / "mnt").symlink_to(name)
-    host.write("proc/1/mountinfo", "")
+    host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
     checked(host)
     clock(45)
     (found,) = checked(host).verdicts
@@ -469,6 +540,57 @@ def test_without_counters_a_mount_is_unknown(host: Host) -> None:
     assert checked(host, state="file/x").status == UNKNOWN
 
 
+def cut_counters() -> Iterator[tuple[str, bytes]]:
+    rng = random.Random(8)  # noqa: S311 - no secret
+    yield "empty", b""
+    yield "random", rng.randbytes(50_000)
+    head = b"device server:/export mounted on /mnt/a with fstype nfs4 statvers=1.1\n"
+    yield "only its first line", head
+    yield "no columns", head + b"\tage:\t24\n\txprt: rdma\n\tper-op statistics\n"
+    yield "half of the columns", head + b"\tage:\t24\n\txprt:\ttcp 901 1 2 0 24 10\n"
+    yield "another mount", head.replace(b"/mnt/a", b"/mnt/b") + b"\txprt:\ttcp 901 1 2 0 24 5 5\n"
+
+
+@pytest.mark.parametrize(("what", "text"), [*cut_counters()], ids=lambda one: str(one)[:20])
+def test_without_counters_of_its_own_a_mount_is_unknown(host: Host, what: str, text: bytes) -> None:
+    host.mount("/mnt/a", 3)
+    host.write("proc/1/mountstats", text)
+    assert checked(host).status == OK
+    host.without_debugfs()
+    found = checked(host)
+    assert (found.status, of(found, "/mnt/a").status) == (UNKNOWN, UNKNOWN), what
+    assert of(found, "/mnt/a").reason == "RPCs are not listed, and counters cannot be read"
+    counted = f"{host.root}/proc/1/mountstats has counters of 0 NFS superblocks, and none of 1 "
+    assert f"{counted}that are mounted" in found.unseen
+    assert typed(host)[0] == UNKNOWN
+
+
+def test_a_mount_without_counters_hides_no_other(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3)
+    host.mount("/mnt/b", 4)
+    host.without_debugfs()
+    for seconds, status in ((0, OK), (60, CRITICAL)):
+        clock(seconds)
+        host.queue(4, 1)
+        host.thread(456, "nfs_wait_bit_killable", 5)
+        # the record of /mnt/a is missing
+        host.write("proc/1/mountstats", host.stats["/mnt/b"])
+        found = checked(host)
+        assert (of(found, "/mnt/a").status, of(found, "/mnt/b").status) == (UNKNOWN, status)
+        assert found.status == (status or UNKNOWN)
+
+
+def test_mounts_above_each_other_have_their_own_counters(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3)
+    first = host.stats["/mnt/a"]
+    host.mount("/mnt/a", 4)
+    host.write("proc/1/mountstats", first + host.stats["/mnt/a"])
+    host.without_debugfs()
+    assert checked(host).status == OK
+    host.write("proc/1/mountstats", first)
+    assert [one.status for one in checked(host).verdicts] == [OK, UNKNOWN]
+
+
 # ---- threads
 
 
@@ -557,10 +679,31 @@ def test_invalid_lines_of_mountinfo_are_counted(host: Host) -> None:
     assert found.unseen == [f"1 lines of {host.root}/proc/1/mountinfo about NFS were left out"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\n" * 9,
+        random.Random(9).randbytes(50_000),  # noqa: S311 - no secret
+        b"25 1 8:1 / / rw",
+        b"x - ext4 y rw\n" * 9,
+    ],
+    ids=["empty", "newlines", "random", "cut", "invalid"],
+)
+def test_a_table_without_any_mount_is_unknown(host: Host, text: bytes) -> None:
+    path = host.write("proc/1/mountinfo", text)
+    for words in ((), ("/mnt/a",)):
+        status, said = typed(host, *words)
+        assert (status, said) == (
+            UNKNOWN, f"NFS UNKNOWN: {path} lists no mount (see --path.procfs)\n",
+        )  # fmt: skip
+    assert json.loads(typed(host, "--json")[1])["status"] == "unknown"
+
+
 def test_a_table_of_a_million_lines_takes_little_memory(host: Host) -> None:
     path = host.root / "proc/1/mountinfo"
     host.mount("/mnt/a", 3)
-    nfs = host.lines[0]
+    nfs = host.lines[-1]
     with path.open("w") as file:
         for start in range(0, 1_000_000, 10_000):
             block = range(start, start + 10_000)
@@ -745,7 +888,35 @@ def test_metrics_are_those_of_the_exporter(host: Host, tmp_path: Path) -> None:
 
     assert len([*text_string_to_metric_families(text)]) == 3
     status, said = typed(host, "--textfile", f"{path}/below")
+    assert (status, said.startswith(f"NFS UNKNOWN: cannot write {path}/below: Not a")) == (3, True)
+    # the name of the draft is too long
+    status, said = typed(host, "--textfile", f"{tmp_path}/{'x' * 250}")
     assert (status, "not seen: cannot write" in said) == (3, True)
+
+
+def test_metrics_replace_no_special_file(host: Host, short_path: Path) -> None:
+    host.mount("/mnt/a", 3)
+    folder = short_path / "special"
+    files = special_files(folder)
+    before = kinds(files)
+    for path in files:
+        status, said = typed(host, "--textfile", str(path))
+        assert (status, said.count("\n")) == (UNKNOWN, 1), said
+        assert said.startswith(f"NFS UNKNOWN: cannot write {path}: "), said
+        assert kinds(folder.iterdir()) == before, path
+
+
+def test_metrics_replace_what_a_link_names_and_make_no_folder(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    for _ in range(2):
+        assert typed(host, "--textfile", f"{tmp_path}/link")[0] == OK
+        assert (tmp_path / "link").is_symlink()
+        assert "nfsrdma_health_status 0\n" in (tmp_path / "file").read_text()
+    path = tmp_path / "a/b.prom"
+    assert typed(host, "--textfile", str(path)) == (
+        UNKNOWN, f"NFS UNKNOWN: cannot write {path}: its folder does not exist (create it first)\n",
+    )  # fmt: skip
+    assert not path.parent.exists()
 
 
 def test_json_has_every_mount(host: Host) -> None:

@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.files import beginning, opened_regular, remove_drafts, write_fresh
+from nfsrdma_tools.files import (
+    beginning,
+    check_replaceable,
+    opened_regular,
+    remove_drafts,
+    write_fresh,
+)
 from nfsrdma_tools.lock import try_file_lock
 
 __all__ = ["Ages", "Sight", "kept_ages"]
@@ -78,11 +84,13 @@ class Ages:
 def kept_ages(folder: Path, boot: str, seconds: float) -> Iterator[Ages]:
     """Ages of the runs before this one; what the block adds is kept for the next.
 
-    Waits up to ``seconds`` for another run that uses them; UserError if it does not end.
+    Waits up to ``seconds`` for another run that uses them; UserError if it does not end, or if the
+    files or ``folder`` exist and are something else.
     ``boot`` is the id of this boot: what was seen before it is over.
     """
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     path = folder / NAME
+    _check_kinds(folder)
     with contextlib.ExitStack() as stack:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -105,6 +113,21 @@ def kept_ages(folder: Path, boot: str, seconds: float) -> Iterator[Ages]:
             write_fresh(path, _text(boot, ages.seen), 0o600)
         except OSError as error:
             ages.unknown = f"cannot write {path}: {error.strerror}"
+
+
+def _check_kinds(folder: Path) -> None:
+    """UserError if the folder or a file in it exists and is of another kind, such as a device."""
+    hint = "remove it, or give another folder with --state"
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"cannot write to {folder}: not a folder", hint)
+        for path in (folder / NAME, folder / f"{NAME}.lock"):
+            check_replaceable(path)
+    except (PermissionError, NotADirectoryError):
+        # there is no folder that this user can write to: ages are unknown
+        return
+    except OSError as error:
+        raise UserError(f"cannot write {error.filename}: {error.strerror}", hint) from error
 
 
 def _lock(stack: contextlib.ExitStack, path: Path, seconds: float) -> bool:

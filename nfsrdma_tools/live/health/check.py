@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.errors import UsageError, UserError, printable
-from nfsrdma_tools.files import beginning, state_dir, write_atomically
+from nfsrdma_tools.files import beginning, check_replaceable, state_dir, write_atomically
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.live.collect.namespace import is_in_container
 from nfsrdma_tools.live.health.ages import kept_ages
@@ -101,8 +101,10 @@ def run(request: Request, seconds: float) -> Outcome:
 
 
 def check(request: Request) -> Report:
-    """The health of the mounts.  UserError if they cannot be read."""
+    """The health of the mounts.  UserError if they cannot be read, or the metrics not written."""
     machine = request.machine
+    if request.textfile:
+        _check_textfile(request.textfile)
     if machine.process == "self" and not request.mounts and is_in_container():
         raise UserError(
             "these are the mounts of a container, not of its host",
@@ -120,6 +122,18 @@ def check(request: Request) -> Report:
     if len(seen.table.closed) < MOST_MOUNTS:
         report = _with_pods(report, machine.root, seen.table.closed)
     return _with_metrics(report, request.textfile, machine) if request.textfile else report
+
+
+def _check_textfile(path: Path) -> None:
+    """UserError unless ``path`` is a regular file, or missing in a folder that exists."""
+    try:
+        check_replaceable(path)
+        if not path.parent.is_dir():
+            raise UserError(f"cannot write {path}: its folder does not exist", "create it first")
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror}", "give --textfile a regular file"
+        ) from error
 
 
 def _with_metrics(report: Report, path: Path, machine: Machine) -> Report:

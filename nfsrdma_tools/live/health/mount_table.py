@@ -28,6 +28,8 @@ class MountTable(NamedTuple):
     """Mount points of NFS, autofs and FUSE: accessing one may wait."""
     invalid: int
     """Lines about NFS that cannot be read, and NFS mounts above the limit."""
+    is_empty: bool
+    """Whether no line is that of a mount; the kernel lists at least the root of the namespace."""
 
     @property
     def devices(self) -> dict[str, list[Entry]]:
@@ -40,24 +42,27 @@ class MountTable(NamedTuple):
 
 def read(path: Path | str) -> MountTable:
     """The NFS mounts that a mountinfo lists.  OSError if it cannot be read."""
-    table = MountTable([], set(), 0)
-    invalid = 0
+    table = MountTable([], set(), 0, is_empty=True)
+    invalid, is_empty = 0, True
     with open(path, "rb") as file:  # noqa: PTH123 -- a name per mount namespace
         for line in _lines(file):
-            if not any(kind in line for kind in _CLOSED):
+            may_wait = any(kind in line for kind in _CLOSED)
+            # one other line that can be read is enough
+            if not may_wait and not is_empty:
                 continue
             try:
                 entry = mountinfo.parse_line(line.decode("utf-8", "surrogateescape"))
             except UserError:
-                invalid += 1
+                invalid += may_wait
                 continue
+            is_empty = False
             if len(table.closed) < MOST_MOUNTS and _may_wait(entry):
                 table.closed.add(str(entry.directory))
             if entry.is_nfs and len(table.mounts) < MOST_MOUNTS:
                 table.mounts.append(entry)
             else:
                 invalid += entry.is_nfs
-    return table._replace(invalid=invalid)
+    return table._replace(invalid=invalid, is_empty=is_empty)
 
 
 def _may_wait(entry: Entry) -> bool:

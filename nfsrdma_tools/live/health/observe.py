@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from nfsrdma_tools.files import beginning
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.host.nfs.mountinfo import Entry
+from nfsrdma_tools.host.nfs.mountstats import MountStats
 from nfsrdma_tools.host.nfs.sunrpc import Task, Transport, Transports, xprt_numbers
 from nfsrdma_tools.live.health import mount_table
 from nfsrdma_tools.live.health.ages import Ages, Sight
@@ -84,7 +86,8 @@ class Observation:
     unseen: list[str] = field(default_factory=list)
     """What this user cannot see, or the kernel does not show."""
     rpcs_seen: bool = True
-    counters_seen: bool = True
+    counted: set[str] = field(default_factory=set)
+    """Superblocks whose sent Calls and received replies are counted in mountstats."""
 
 
 def observe(machine: Machine, ages: Ages) -> Observation:
@@ -94,6 +97,8 @@ def observe(machine: Machine, ages: Ages) -> Observation:
         table = mount_table.read(path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", "see --path.procfs") from error
+    if table.is_empty:
+        raise UserError(f"{path} lists no mount", "see --path.procfs")
     found = Observation(table)
     if table.invalid:
         found.unseen.append(f"{table.invalid} lines of {path} about NFS were left out")
@@ -193,22 +198,13 @@ def _silences(found: Observation, machine: Machine, ages: Ages) -> None:
         text = beginning(path, _MOST_STATS).decode("utf-8", "surrogateescape")
         counters = mountstats.parse(text, found.table.mounts, with_operations=False)
     except (OSError, UserError) as error:
-        found.counters_seen = False
         found.unseen.append(
             f"cannot read {path}: {error.strerror if isinstance(error, OSError) else error}"
         )
         return
-    devices = {(e.source, e.directory, e.fstype): e.device for e in found.table.mounts}
-    done: set[str] = set()
     busy = _Busy(machine)
-    for stats in counters:
-        device = devices.get((stats.device, stats.directory, stats.fstype), "")
-        if not device or device in done:
-            continue
-        done.add(device)
-        sends, receives = (
-            sum(x.counters.get(name, 0) for x in stats.xprts) for name in ("sends", "recvs")
-        )
+    for device, sends, receives in _counts(counters, found.table.mounts):
+        found.counted.add(device)
         pending = device in found.rpcs if found.rpcs_seen else busy(device)
         if pending is None and f"{_QUIET}:{device}" in ages.previous:
             # before Linux 6.5: what waits may be the Call that an earlier run saw
@@ -216,6 +212,32 @@ def _silences(found: Observation, machine: Machine, ages: Ages) -> None:
         silence = _silence(device, sends, receives, bool(pending), ages)
         if silence:
             found.silences[device] = silence
+    if missing := found.table.devices.keys() - found.counted:
+        found.unseen.append(
+            f"{path} has counters of {len(found.counted)} NFS superblocks, and none of "
+            f"{len(missing)} that are mounted"
+        )
+
+
+def _counts(
+    counters: Iterable[MountStats], mounts: Iterable[Entry]
+) -> Iterator[tuple[str, int, int]]:
+    """Each superblock that has counters, its Calls that were sent and the replies to them."""
+    # mounts with equal names have records in the same order as in mountinfo
+    devices: defaultdict[tuple[str, Path, str], deque[str]] = defaultdict(deque)
+    for entry in mounts:
+        devices[entry.source, entry.directory, entry.fstype].append(entry.device)
+    done: set[str] = set()
+    for stats in counters:
+        same_name = devices[stats.device, stats.directory, stats.fstype]
+        device = same_name.popleft() if same_name else ""
+        connections = [one.counters for one in stats.xprts]
+        # a record that is cut has no connections, or one without counters
+        if not device or device in done or not all("recvs" in one for one in connections or [{}]):
+            continue
+        done.add(device)
+        sends, receives = (sum(one[name] for one in connections) for name in ("sends", "recvs"))
+        yield device, sends, receives
 
 
 class _Busy:

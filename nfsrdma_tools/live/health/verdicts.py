@@ -120,7 +120,7 @@ def _mount(entry: Entry, seen: Observation, limits: Limits, unknown_ages: str) -
     rpc = seen.rpcs.get(entry.device)
     if rpc is not None:
         found = _waiting(found, rpc, entry.device in seen.guessed, limits, unknown_ages)
-    elif not seen.rpcs_seen and (unknown_ages or not seen.counters_seen):
+    elif not seen.rpcs_seen and (unknown_ages or entry.device not in seen.counted):
         what = "counters are not kept" if unknown_ages else "counters cannot be read"
         return found._replace(status=UNKNOWN, reason=f"RPCs are not listed, and {what}")
     elif not seen.rpcs_seen:
