@@ -137,7 +137,7 @@ def _with_time(rest: str) -> LogLine:
     time = f"{found['boot']} s" if found["boot"] else next(filter(None, found.groups()))
     # docker and kubectl logs --timestamps put theirs before the kernel's own
     if found["iso"] and (own := _TIME.match(rest)) and own["boot"]:
-        found, rest = own, rest[own.end() :]
+        found, rest, tag = own, rest[own.end() :], "kernel"
     if caller := _CALLER.match(rest):
         rest = rest[caller.end() :]
     by = caller["caller"] if caller else ""
