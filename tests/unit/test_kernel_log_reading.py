@@ -55,9 +55,17 @@ Row = tuple[str, str, int, str, str, str, tuple[str, ...], set[int]]
 def rows_of(lines: list[str]) -> list[Row]:
     """What a plain reading explains, by name and subject."""
     found: dict[tuple[str, str], list[tuple[str, Meaning]]] = {}
-    for record, _ in plainly(lines):
+    last_of: dict[tuple[str, str], int] = {}
+    for number, (record, _) in enumerate(plainly(lines)):
         if meaning := meaning_of(record):
-            found.setdefault((meaning.name, meaning.subject), []).append((record.time, meaning))
+            key = (meaning.name, meaning.subject)
+            found.setdefault(key, []).append((record.time, meaning))
+            last_of[key] = number
+    for key, of_one in list(found.items()):
+        # a reset tells that it succeeded
+        end = (of_one[-1][1].ended_by, key[1])
+        if of_one[-1][1].recovers and last_of.get(end, -1) > last_of[key]:
+            found.pop(end, None)
     rows: list[Row] = []
     for (name, subject), all_of_them in found.items():
         times = [time for time, _ in all_of_them if time]

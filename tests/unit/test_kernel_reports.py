@@ -251,6 +251,24 @@ def test_a_report_is_taken_for_no_other_fault(entry: dict[str, Any]) -> None:
     assert meaning.fault in {entry["fault"], "", *_SAME_FRAMES.get(entry["file"], ())}
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "RIP: 0010:arc_read+0x7a1/0x8d0 [zfs]",
+        "IP: [<ffffffffa04b3e90>] arc_read+0x7a1/0x8d0 [zfs]",
+        "RIP: 0010:[<ffffffffa04b3e90>]  [<ffffffffa04b3e90>] arc_read+0x7a1/0x8d0 [zfs]",
+        "RIP  [<ffffffffa04b3e90>] arc_read+0x7a1/0x8d0 [zfs]",
+        "pc : arc_read+0x7a1/0x8d0 [zfs]",
+    ],
+)
+def test_a_crash_of_another_module_is_not_that_of_nfsd(place: str) -> None:
+    log = report("Oops: 0000 [#1] SMP", "nfsd4_read", "svc_process", process="nfsd")
+    log = log.replace("Call Trace:", f"{place}\n[   77.000001] Call Trace:")
+    (entry,) = explain(log.split("\n"))
+    assert entry.name == "another module crashed in a thread of nfsd"
+    assert (entry.code, entry.recovers) == ("arc_read [zfs]", "no")
+
+
 # ---- completions
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from nfsrdma_tools.host.kernel_log.known_message import Recovery, Severity
 from nfsrdma_tools.host.kernel_log.reports import KernelReport, Kind
 
-__all__ = ["KNOWN_REPORTS", "KnownReport", "fitting", "part"]
+__all__ = ["KNOWN_REPORTS", "KnownReport", "fitting", "is_foreign", "part"]
 
 _FAILED: tuple[Kind, ...] = ("oops", "bug", "sanitizer")
 _BROKEN: tuple[Kind, ...] = (*_FAILED, "warning")
@@ -480,11 +480,47 @@ def fitting(report: KernelReport, whose: str) -> Iterator[KnownReport]:
 
     Reports of code that has nothing to do with NFS or RDMA have none.
     """
+    if whose and is_foreign(report):
+        yield _foreign_crash(_THREADS[whose], _SERVER if whose == "server" else _REBOOT)
+        return
     functions = report.functions
     head = "\n".join(line for line in report.lines[:40] if not line.startswith("Modules linked"))
     for entry in _of_kind(report.kind):
         if _fits(entry, functions, whose, head):
             yield entry
+
+
+_THREADS = {
+    "client": "the NFS client",
+    "server": "nfsd",
+    "nfs": "the NFS client",
+    "rdma": "the RDMA core",
+    "device": "the driver of an RDMA device",
+    "nfsrdma": "module nfsrdma",
+}
+
+
+def is_foreign(report: KernelReport) -> bool:
+    """Whether a module that is of neither NFS nor RDMA crashed; vmlinux is not one."""
+    at = report.at
+    if report.kind not in _FAILED or not at or not at.module:
+        return False
+    name = at.function.partition(".")[0]
+    return not any(_part_of(name, at.module, rows) for rows in (_OWN, _SHARED))
+
+
+@functools.cache
+def _foreign_crash(thread: str, step: str) -> KnownReport:
+    return KnownReport(
+        f"another module crashed in a thread of {thread}",
+        "error",
+        _FAILED,
+        f"The kernel failed in code of a module that is of neither NFS nor RDMA, in a thread of"
+        f" {thread}. The thread ended, and what it held stays held.",
+        f"{step}; report the record to the maintainers of the module",
+        "kernel/panic.c, lib/bug.c",
+        "no",
+    )
 
 
 @functools.cache

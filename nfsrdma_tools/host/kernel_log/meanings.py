@@ -385,7 +385,8 @@ def _of_report(report: KernelReport) -> Meaning:
         entry = _ELSEWHERE_MINOR if report.kind in _MINOR else _ELSEWHERE
     at = report.at or (report.frames[0] if report.frames else None)
     where = f"{at.function} [{at.module}]" if at and at.module else at.function if at else ""
-    code = ", ".join(filter(None, (_PARTS.get(whose, ""), printable(where))))
+    place = "" if known_reports.is_foreign(report) else _PARTS.get(whose, "")
+    code = ", ".join(filter(None, (place, printable(where))))
     return Meaning(
         name=entry.name,
         severity=entry.severity,

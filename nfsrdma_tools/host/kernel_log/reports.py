@@ -162,8 +162,8 @@ _ARM = re.compile(
     r" from .{1,160}"
 )
 _AT = re.compile(
-    r"(?:RIP: (?:[0-9a-f]{4}:)?|(?:pc|PC is at|EIP is at|NIP|epc)[ :]*)"
-    r"(?:\[<[0-9a-f]+>\] ?)*(?:\[[0-9a-f]+\] ?)?"
+    r"(?:RIP:? +(?:[0-9a-f]{4}:)?|(?:IP|pc|PC is at|EIP is at|NIP|epc)[ :]*)"
+    r"(?:\[<[0-9a-f]{1,16}>\] {0,2})*(?:\[[0-9a-f]+\] ?)?"
     r"(?P<function>[A-Za-z_.$][\w.$]{0,127})\+0x[0-9a-f]+/0x[0-9a-f]+"
     r"(?: \[(?P<module>\w{1,64})(?: [0-9a-f]{8,64})?\])?.{0,40}"
 )
@@ -217,7 +217,7 @@ _BODY = re.compile(
     r"(?: \[last unloaded: .*\])?"
     r"|(?:Unl|L)oaded tainted modules:.*|Hardware name:.*|CPU: \d+ .*"
     r"|CPU:? \d+.*"
-    r"|(?:RIP|RSP|EIP|CS|DS|CR[0-8]|FS|GS|PKRU|DR\d|[RE](?:[A-D]X|[SD]I|[BSI]P)|R\d{1,2}|EFLAGS"
+    r"|(?:RIP|RSP|EIP|IP|CS|DS|CR[0-8]|FS|GS|PKRU|DR\d|[RE](?:[A-D]X|[SD]I|[BSI]P)|R\d{1,2}|EFLAGS"
     r"|PGD|PUD|P4D|PMD|PTE|ORIG_RAX)"
     r"[ :].*|Code: .*|Call Code: .*|#PF: .*|Kernel panic .*|Kernel Offset: .*"
     r"|note: .* exited with .*"

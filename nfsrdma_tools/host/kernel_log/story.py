@@ -92,7 +92,10 @@ _WAITS = (
     r"server not responding|request timed out|program waits for .*|connection closed"
     r"|thread of the NFS client waits|RPC call failed"
 )
-_CRASHED = r"(?:NFS server|client over RDMA|NFS client|RDMA core|driver of an RDMA device) crashed"
+_CRASHED = (
+    r"(?:NFS server|client over RDMA|NFS client|RDMA core|driver of an RDMA device) crashed"
+    r"|another module crashed in a thread of .*"
+)
 # the first rule that fits a pair tells the story
 _RULES = (
     _Rule(
