@@ -730,8 +730,8 @@ _CONNECTION = (
         "mlx5 device failed",
         "error",
         rf"{PCI}mlx5_pci_resume {_PCI_STATE} Done, err = -\d{{1,4}}, device Failed",
-        "The reset of the device after an error of PCIe failed: connections and mounts over the"
-        " device do not work.",
+        "The driver's reset of the device failed: connections and mounts over the device do"
+        " not work.",
         "reload the driver or restart this host",
         "drivers/net/ethernet/mellanox/mlx5/core/main.c, mlx5_pci_resume()",
         ended_by="mlx5 device recovered",
