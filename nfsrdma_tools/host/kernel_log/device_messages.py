@@ -40,6 +40,24 @@ _INFINIBAND = (
 )
 """Of mlx4, mlx5 and hns: numbers of IB_WC_* by the syndrome, in hexadecimal without zeros."""
 
+
+def _reset(device: str, pattern: str, source: str) -> KnownMessage:
+    """A reset that a driver begins, until its messages "recovered" or "failed"."""
+    return KnownMessage(
+        f"{device} recovers",
+        "warning",
+        pattern,
+        _RESET,
+        _SHOW,
+        source,
+        doubt=_NO_END,
+        ended_by=f"{device} recovered",
+        failed_by=f"{device} failed",
+        where="device",
+        recovers="unknown",
+    )
+
+
 _MLX = (
     KnownMessage(
         "mlx5 work failed",
@@ -96,19 +114,11 @@ _MLX = (
         statuses=_INFINIBAND,
         continues=True,
     ),
-    KnownMessage(
-        "mlx4 device recovers",
-        "warning",
+    _reset(
+        "mlx4 device",
         rf"mlx4_core {_FUNCTION}(?:Internal error (?:detected(?: on the communication channel)?:?"
         r"|mark was detected on device)|device is going to be reset)",
-        _RESET,
-        _SHOW,
         "drivers/net/ethernet/mellanox/mlx4/catas.c, poll_catas(), mlx4_enter_error_state()",
-        doubt=_NO_END,
-        ended_by="mlx4 device recovered",
-        failed_by="mlx4 device failed",
-        where="device",
-        recovers="unknown",
     ),
     KnownMessage(
         "mlx4 device recovered",
@@ -370,33 +380,17 @@ _QLOGIC = (
         " qedr_affiliated_event()",
         doubt=_OTHER_USER,
     ),
-    KnownMessage(
-        "qede device recovers",
-        "warning",
+    _reset(
+        "qede device",
         rf"{_QED}Starting a recovery process",
-        _RESET,
-        _SHOW,
         f"{_QEDE_SOURCE}, qede_recovery_handler()",
-        doubt=_NO_END,
-        ended_by="qede device recovered",
-        failed_by="qede device failed",
-        where="device",
-        recovers="unknown",
     ),
-    KnownMessage(
-        "qede device recovers",
-        "warning",
+    _reset(
+        "qede device",
         # qed counts the engines of a device after its name
         r"\[qed_hw_error_occurred:\d{1,6}\((?P<subject>[\w.:-]{0,32})-\d\)\]HW error occurred"
         r" \[[\w -]{1,64}\]",
-        _RESET,
-        _SHOW,
         "drivers/net/ethernet/qlogic/qed/qed_main.c, qed_hw_error_occurred()",
-        doubt=_NO_END,
-        ended_by="qede device recovered",
-        failed_by="qede device failed",
-        where="device",
-        recovers="unknown",
     ),
     KnownMessage(
         "qede device recovered",
@@ -456,19 +450,11 @@ _HNS = (
         f"{_HNS_SOURCE}, hns_roce_irq_work_handle()",
         doubt=_OTHER_USER,
     ),
-    KnownMessage(
-        "hns device recovers",
-        "warning",
+    _reset(
+        "hns device",
         rf"hns3 {_FUNCTION}(?:(?:PF|global|IMP) reset requested|(?:global|IMP) reset interrupt"
         r"|In reset process RoCE client (?:un|re)init\.|function level reset\.)",
-        _RESET,
-        _SHOW,
         f"drivers/net/ethernet/hisilicon/hns3/hns3pf/hclge_main.c, hclge_do_reset(); {_HNS_SOURCE}",
-        doubt=_NO_END,
-        ended_by="hns device recovered",
-        failed_by="hns device failed",
-        where="device",
-        recovers="unknown",
     ),
     KnownMessage(
         "hns device recovered",
