@@ -25,7 +25,7 @@ from bench.commits import ROOT, program, unpack
 from bench.explain_logs import KINDS, block
 
 TURNS = 2
-"""What drifts adds to both trees."""
+"""Turns of each tree, by turns with the other: a drift of the host's speed adds to both."""
 COUNTED = 1 << 18
 """Bytes of a log whose instructions are counted, less a quarter of them."""
 

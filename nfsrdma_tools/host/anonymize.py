@@ -559,7 +559,7 @@ class _Anonymizer:
         return self._p.words(text, self._mount_word if is_mount else self._argument_word)
 
     def _mount_word(self, word: str) -> str:
-        """A word of a command that mounts: as in mountinfo, but for the program."""
+        """A word of a command that mounts: a path or source of a mount, or the program."""
         if word.startswith("/") and word.rpartition("/")[2] not in ("mount", "nfsrdma", "sh"):
             return word if word in WORDS else self._p.path(word)
         return self._p.source(word) if ":/" in word else self._argument_word(word)

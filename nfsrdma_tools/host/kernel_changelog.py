@@ -60,7 +60,7 @@ _LONGEST_ITEM = 4096
 
 
 class Commit(NamedTuple):
-    """What is searched for: a subject, the CVEs of a fix, or both."""
+    """A commit to search for: its subject, the CVEs that it fixes, or both."""
 
     subject: str
     cves: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ class _Entry(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What a changelog has of a commit."""
+    """The entries of one changelog about a commit."""
 
     source: str
     entry: _Entry | None = None
@@ -168,7 +168,7 @@ def has(machine: Machine, commit: Commit) -> CommitStatus:
 
 
 def _proven(logs: Sequence[_Found]) -> CommitStatus | None:
-    """What the changelogs prove."""
+    """The status of a commit that the changelogs prove."""
     for log in logs:
         if log.reverted:
             text = "the changelog of the package lists a revert of it"

@@ -135,7 +135,7 @@ def modules(machine: Machine) -> Iterator[Finding]:
 
 
 class _Boot:
-    """What a boot does about modules."""
+    """The modules that a boot loads."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -143,7 +143,7 @@ class _Boot:
         self._lists, self._commands = boot_files.module_lists(machine), commands(machine)
 
     def loader(self, name: str) -> Made | None:
-        """What loads a module at boot; None if nothing is known to."""
+        """The file or unit that loads a module at boot; None if none is known."""
         names = _NAMES.get(name, (name,))
         if file := next((self._lists[one] for one in names if one in self._lists), ""):
             return Made("ok", f"{file} lists it")
@@ -183,7 +183,7 @@ class _Boot:
 
 
 def _gone(machine: Machine, what: str, remedy: str) -> Made:
-    """What nothing known makes: gone, or unknown if files were not recorded."""
+    """The finding if no known file makes a thing: gone after a boot, or unknown."""
     if not boot_files.read(machine):
         return Made("unknown", f"{what}; {_NOT_READ}", _COLLECT)
     return Made("warning", f"gone after a reboot: {what}", remedy)
@@ -306,7 +306,7 @@ def server(machine: Machine) -> Iterator[Finding]:
 
 
 def _file_state(machine: Machine) -> str:
-    """What systemd says about the file of nfs-server.service; "" if that is unknown."""
+    """Whether systemd has nfs-server.service enabled, in its words; "" if that is unknown."""
     state = units.states(machine, [UNIT]).get(UNIT) if machine.recording else None
     return state.file if state else ""
 

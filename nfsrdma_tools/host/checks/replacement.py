@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ends if the transport module is replaced now, or the driver of a device is reloaded."""
+"""The users that a replacement of the transport module, or a reload of a driver, would end."""
 
 from __future__ import annotations
 
