@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: undo-sequences start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-clearing bench-client bench-client-count bench-client-python bench-library bench-sample bench-explain bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile hostile-replies soak repeatability test-kernels test-tables test-client test-interrupts test-threads test-hangs test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
+.PHONY: undo-sequences start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-clearing bench-client bench-client-count bench-client-python bench-library bench-sample bench-explain bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile hostile-replies soak repeatability test-kernels test-tables test-client test-interrupts test-threads test-hangs test-kerberos test-races test-fleet test-distributions test-live test-docs docs reference pictures wheel deb staleness optimistic optimistic-user threadless clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,7 +38,7 @@ test-lab: dev image ## All other lab tests but the long ones (40 minutes)
 
 test-nightly: dev image ## Soak, storms, other kernels, Kerberos, molecule, races, long forms (hours)
 	@tools/setup browser
-	$(LONG_TESTS) -m nightly tests/lab
+	$(LONG_TESTS) -m nightly tests/lab tests/distributions
 
 lint: dev ## ruff, mypy --strict, codespell, banned phrases, ansible-lint; lint-kernel for kmod/
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target lint-playbooks lint-code
@@ -198,6 +198,9 @@ test-races: dev image ## Connections that are left at every stage, and a listene
 
 test-docs: dev image ## The commands of README.md and docs/, as printed, in a lab for each page
 	$(LONG_TESTS) tests/lab/test_docs.py
+
+test-distributions: dev ## Packages, wheel and zipapp in Debian 11, 12 and 13, and the programs of Debian 11 to unstable; needs root (15 minutes)
+	$(BIN)/python -m pytest -q tests/distributions
 
 test-fleet: dev image ## The playbooks on a lab of a server and three clients
 	$(BIN)/python -m pytest -q --long tests/lab/test_fleet.py tests/lab/test_molecule.py

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The released files in plain roots of Debian 11, 12 and 13: packages, the wheel, the zipapp.
+
+What reads a recorded host must answer there as it does in this checkout.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from distribution_tables import distributions
+from distributions.roots import HOST, Root
+
+from nfsrdma_tools import __version__
+from nfsrdma_tools.host.module.install import parse_dkms_status
+
+pytestmark = pytest.mark.nightly
+
+ROOT = Path(__file__).parents[2]
+GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17")
+FIELD = ROOT / "tests/field"
+LOG = ROOT / "tests/unit/kernel_records/allocation-nfsd-atomic-3.10.log"
+HOSTS = ("rhel9-bond-vlan-roce", "rhel10-image-mode-mount-units", "sles15-quiet-history")
+# commands that read a recorded host
+READING: tuple[tuple[str, ...], ...] = (
+    ("--help",),
+    *(
+        (*words, "--from", str(FIELD / name), "--json")
+        for words in (("doctor",), ("doctor", "--after-reboot"), ("mounts",), ("server", "status"))
+        for name in HOSTS
+    ),
+    ("explain", str(LOG), "--json"),
+    ("explain", "--kernel", "--from", str(FIELD / "rhel9-bond-vlan-roce"), "--json"),
+)
+
+
+def output(*argv: str | Path, **environment: str) -> str:
+    done = subprocess.run(
+        argv, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+Answer = tuple[int, str, str]
+
+
+def answer(status: int, stdout: str, stderr: str) -> Answer:
+    """An answer without the folder that a root has before the paths of this checkout."""
+    before = rf"/{HOST}(?=/)"
+    return status, re.sub(before, "", stdout), re.sub(before, "", stderr)
+
+
+def here(words: tuple[str, ...]) -> Answer:
+    """The answer of this checkout."""
+    done = subprocess.run(
+        (sys.executable, "-m", "nfsrdma_tools", *words),
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "TERM": "dumb"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return answer(done.returncode, done.stdout, done.stderr)
+
+
+def check_answers(root: Root, program: str | Path) -> None:
+    """Compare the answers of a program in a root with those of this checkout."""
+    for words in READING:
+        moved = [f"/{HOST}{word}" if word.startswith("/") else word for word in words]
+        done = root.run(program, *moved, check=False, COLUMNS="100", TERM="dumb")
+        found = answer(done.returncode, done.stdout, done.stderr)
+        assert found == here(words), words
+        assert "Traceback" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def debs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("debs")
+    output(sys.executable, ROOT / "tools/deb", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT)
+    output(*pip, HATCH_BUILD_HOOK_ENABLE_CUSTOM="true")
+    (made,) = folder.iterdir()
+    return made
+
+
+Download = Callable[[str], Path]
+
+
+@pytest.fixture
+def download(wheel: Path, tmp_path: Path) -> Download:
+    """The wheel and what it needs, for a version of Python, by this machine's pip."""
+
+    def fetch(version: str) -> Path:
+        folder = tmp_path / "wheels"
+        platforms = [f"--platform={glibc}_x86_64" for glibc in GLIBCS]
+        output(
+            *(sys.executable, "-m", "pip", "download", "-q", "-d", folder),
+            *("--python-version", version, "--implementation", "cp", "--only-binary=:all:"),
+            *platforms, f"{wheel}[all]",
+        )  # fmt: skip
+        return folder
+
+    return fetch
+
+
+@pytest.mark.parametrize("new", ["13"], indirect=True)
+def test_the_package_of_debian_13_installs_and_answers(new: Root, debs: Path) -> None:
+    done = new.packages(f"/{HOST}{debs}/nfsrdma-tools_{__version__}_all.deb")
+    assert done.returncode == 0, done.stderr
+    check_answers(new, "/usr/bin/nfsrdma")
+    new.run("apt-get", "-qq", "-y", "purge", "nfsrdma-tools")
+    assert new.run("dpkg-query", "-W", "nfsrdma-tools", check=False).returncode
+
+
+@pytest.mark.parametrize("new", ["12"], indirect=True)
+def test_debian_12_refuses_the_package_and_names_the_library(new: Root, debs: Path) -> None:
+    done = new.packages(f"/{HOST}{debs}/nfsrdma-tools_{__version__}_all.deb")
+    assert done.returncode
+    assert "python3-typer" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("new", ["12", "13"], indirect=True)
+def test_the_wheel_installs_in_a_venv_and_answers(new: Root, download: Download) -> None:
+    version = new.run("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
+    wheels = download(version.stdout.strip())
+    new.sh("python3 -m venv /opt/nfsrdma")
+    install = ("/opt/nfsrdma/bin/pip", "install", "-q", "--no-index", "--find-links")
+    new.run(*install, f"/{HOST}{wheels}", "nfsrdma-tools[all]")
+    check_answers(new, "/opt/nfsrdma/bin/nfsrdma")
+    # live, among this release's programs
+    assert "Traceback" not in new.run("/opt/nfsrdma/bin/nfsrdma", "doctor", check=False).stderr
+
+
+@pytest.mark.parametrize("new", ["11"], indirect=True)
+def test_the_wheel_names_the_python_that_debian_11_lacks(new: Root, wheel: Path) -> None:
+    new.sh("python3 -m venv /opt/nfsrdma")
+    install = ("/opt/nfsrdma/bin/pip", "install", "-q", "--no-index", "--no-deps")
+    done = new.run(*install, f"/{HOST}{wheel}", check=False)
+    assert done.returncode
+    assert "requires a different Python: 3.9" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def zipapp() -> Path:
+    """The zipapp, by the target of the Makefile."""
+    if not re.search(r"^zipapp:", (ROOT / "Makefile").read_text(), re.M):
+        pytest.skip("no zipapp: the Makefile has no target zipapp")
+    output("make", "--no-print-directory", "zipapp")
+    return ROOT / "dist/nfsrdma.pyz"
+
+
+@pytest.mark.parametrize("root", ["11", "12", "13"], indirect=True)
+def test_the_zipapp_collects_by_the_release_own_python(root: Root, zipapp: Path) -> None:
+    program = ("python3", f"/{HOST}{zipapp}")
+    assert "collect" in root.run(*program, "--help").stdout
+    root.run(*program, "collect", "--output", "/root/bundle.tar.gz")
+    bundle = root.folder / "root/bundle.tar.gz"
+    done = here(("doctor", "--from", str(bundle), "--json"))
+    assert done[0] in (0, 1), done[2]
+    health = root.run(*program, "health", "--state", "/root/state", check=False)
+    assert (health.returncode, health.stderr) == (0, ""), health
+
+
+@pytest.mark.parametrize(("new", "built"), [("11", ()), ("12", ("6.1",)), ("13", ("6.12",))],
+                         indirect=["new"])  # fmt: skip
+def test_dkms_builds_the_module_for_the_release_kernel(
+    new: Root, built: tuple[str, ...], debs: Path
+) -> None:
+    headers = new.packages("linux-headers-amd64")
+    assert headers.returncode == 0, headers.stderr
+    (row,) = [row for row in distributions() if row.name == new.release.name]
+    (kernel,) = [path.name for path in (new.folder / "lib/modules").iterdir()]
+    assert kernel.startswith(f"{row.kernel}.")
+    done = new.packages(f"/{HOST}{debs}/nfsrdma-dkms_{__version__}_all.deb")
+    assert done.returncode == 0, done.stdout[-3000:]
+    said = new.run("dkms", "status", "-m", "nfsrdma").stdout
+    rows = parse_dkms_status(said)
+    assert rows, said
+    found = [row.kernel for row in rows if row.state.startswith("installed")]
+    assert tuple(re.findall(r"^\d+\.\d+", kernel)[0] for kernel in found) == built, said
