@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools import files
@@ -21,6 +20,7 @@ from nfsrdma_tools.capture.layout import FUNCTIONS, OURS, RAW, defines
 from nfsrdma_tools.capture.messages import Assembler, part
 from nfsrdma_tools.capture.ring import Ring, records
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.probes import kallsyms
 from nfsrdma_tools.probes.btf import Btf, load
 from nfsrdma_tools.probes.program import has_event, has_system, record_checks, rows, source
 from nfsrdma_tools.probes.session import check
@@ -32,7 +32,6 @@ SMALLEST, LARGEST = 256, 8192
 """Bytes of a part of a message that the probes can copy."""
 # 16 MiB: half a second of 4,000 messages of 8 KiB a second
 _RING_PAGES = 4096
-_KALLSYMS = Path("/proc/kallsyms")
 # seconds: of a call, between two looks at a ring that was empty
 _POLL, _PAUSE = 0.1, 0.01
 # records between two looks at the ring
@@ -192,20 +191,15 @@ def _flags(types: Btf | None, snaplen: int, data: bool) -> list[str]:
     ]
 
 
-def _memory_of_pages(kallsyms: Path = _KALLSYMS, machine: str = platform.machine()) -> list[str]:
+def _memory_of_pages(machine: str = platform.machine()) -> list[str]:
     """How to find the memory of a page; nothing where that is not known: pages are zeros there."""
     names = {"vmemmap_base": "VMEMMAP", "page_offset_base": "PAGE_OFFSET_BASE"}
     if machine != "x86_64":
         return []
-    found = {}
-    with kallsyms.open() as lines:
-        for line in lines:
-            address, _, name = line.split()[:3]
-            if name in names:
-                found[names[name]] = int(address, 16)
-    if len(found) < len(names) or not all(found.values()):
+    found = kallsyms.addresses(names)
+    if not all(map(found.get, names)):
         return []
-    return [f"-D{name}={address:#x}ULL" for name, address in found.items()]
+    return [f"-D{flag}={found[name]:#x}ULL" for name, flag in names.items()]
 
 
 def _attach(bpf: Any, types: Btf) -> tuple[str, ...]:

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import From, Json, argument, flag, host_name, machine_of, option
+from nfsrdma_tools.cli.options import (
+    From,
+    Json,
+    Procfs,
+    Rootfs,
+    Sysfs,
+    argument,
+    flag,
+    host_name,
+    machine_of,
+    option,
+)
 from nfsrdma_tools.cli.output import print_json
 from nfsrdma_tools.errors import UsageError, UserError, printable
 
@@ -16,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nfsrdma_tools.host.checks import Finding
+    from nfsrdma_tools.host.machine import Machine
 
 __all__ = ["doctor"]
 
@@ -52,24 +64,35 @@ def doctor(
             "--after-reboot",
         ),
     ] = False,
+    procfs: Procfs = None,
+    sysfs: Sysfs = None,
+    rootfs: Rootfs = None,
     as_json: Json = False,
 ) -> None:
     """Check this machine for NFS over RDMA; print remedies.
+
+    In a container, --path.procfs, --path.sysfs and --path.rootfs name the mounted /proc, /sys and
+    root of the host. RDMA devices and listeners are those of the container's network namespace,
+    so give it the host's.
 
     Exit status: 0 when no check found an error, 1 otherwise.  Run it as root: checks that need
     root are unknown for other users.
     """
     if after_reboot and server:
         raise UsageError("doctor --after-reboot has no SERVER")
+    here = _host_of_container(procfs, sysfs, rootfs)
+    if here and (source or capture):
+        what = "doctor --path.procfs, --path.sysfs and --path.rootfs are of this host"
+        raise UsageError(what, "omit --from and --capture")
     if capture:
         if server or source or after_reboot:
             what = "doctor --capture has no SERVER, and no option --from or --after-reboot"
             raise UsageError(what)
         findings = _examined(capture)
     elif after_reboot:
-        findings = _after_reboot(source)
+        findings = _after_reboot(source, here)
     else:
-        findings = _checked(source, host_name(server))
+        findings = _checked(source, host_name(server), here)
     if as_json:
         print_json({"findings": [finding._asdict() for finding in findings]})
     else:
@@ -79,18 +102,29 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _checked(source: Path | None, server: str) -> list[Finding]:
+def _host_of_container(
+    procfs: Path | None, sysfs: Path | None, rootfs: Path | None
+) -> Machine | None:
+    """The host whose filesystems are mounted in this container; None if no path is given."""
+    if not (procfs or sysfs or rootfs):
+        return None
+    from nfsrdma_tools.host.machine import host_of_container
+
+    return host_of_container(procfs, sysfs, rootfs)
+
+
+def _checked(source: Path | None, server: str, here: Machine | None) -> list[Finding]:
     from nfsrdma_tools.host.checks import examine
 
-    with machine_of(source, server) as machine:
+    with machine_of(source, server, here=here) as machine:
         findings = examine(machine)
     return findings if source else _with_ping(findings, server)
 
 
-def _after_reboot(source: Path | None) -> list[Finding]:
+def _after_reboot(source: Path | None, here: Machine | None) -> list[Finding]:
     from nfsrdma_tools.host.checks import AFTER_REBOOT, examine
 
-    with machine_of(source) as machine:
+    with machine_of(source, here=here) as machine:
         return examine(machine, AFTER_REBOOT)
 
 

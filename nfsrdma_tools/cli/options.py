@@ -7,6 +7,7 @@ import contextlib
 import math
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -277,15 +278,18 @@ def host_name(text: str) -> str:
 
 
 @contextlib.contextmanager
-def machine_of(source: Path | None, server: str = "", process: str = "self") -> Iterator[Machine]:
+def machine_of(
+    source: Path | None, server: str = "", process: str = "self", here: Machine | None = None
+) -> Iterator[Machine]:
     """The host that --from names; this host for None.  UserError if it cannot be read.
 
-    ``process`` is the one of this host whose mount namespace is read.
+    ``process`` is the one of this host whose mount namespace is read.  ``here`` is this host if
+    the process runs in a container.
     """
     from nfsrdma_tools.host.machine import Machine
 
     if source is None:
-        yield Machine(server=server, process=process)
+        yield replace(here, server=server) if here else Machine(server=server, process=process)
         return
     from nfsrdma_tools.host.recorded import opened
 

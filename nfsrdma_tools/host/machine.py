@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["LIVE", "Machine", "NotRecordedError", "Recording", "host_of_container"]
 
 
-_CONTAINER = (
+_OF_PROGRAM = (
     "run/.containerenv",
     ".dockerenv",
-    "run/systemd/container",
     "run/secrets/kubernetes.io",
     "var/run/secrets/kubernetes.io",
 )
-"""What podman, CRI-O, Docker, systemd and Kubernetes leave in a container."""
+_CONTAINER = (*_OF_PROGRAM, "run/systemd/container")
+"""What podman, CRI-O, Docker, Kubernetes and systemd leave in a container."""
 
 
 _SBIN = ("sbin", "usr/sbin", "usr/local/sbin")
@@ -89,6 +89,8 @@ class Machine:
     """Where its /proc is mounted, if not below the root."""
     sysfs: Path | None = None
     """Where its /sys is mounted, if not below the root."""
+    contained: bool = False
+    """Whether the process runs in a container of this host, which has the host's files."""
 
     read_names: set[str] | None = None
     """Where the names of the files that a reader wants are noted."""
@@ -168,7 +170,7 @@ class Machine:
     def missing(self, error: FileNotFoundError) -> str:
         """The text of an error about a file below the root, with the file's name on that host."""
         name = self._name_of(error)
-        return f"{name} does not exist" if self.live else f"{name} was not recorded"
+        return f"{name} does not exist" if self.local else f"{name} was not recorded"
 
     def unreadable(self, error: OSError) -> str:
         """The text of another error about a file below the root, with that name."""
@@ -179,8 +181,11 @@ class Machine:
         return self.name_of(Path(str(error.filename)))
 
     def name_of(self, path: Path) -> Path:
-        """The name that a file below the root has on that host."""
-        return "/" / path.relative_to(self.root) if path.is_relative_to(self.root) else path
+        """The name that a file below the root, or of its /proc or /sys, has on that host."""
+        for folder, name in ((self.procfs, "/proc"), (self.sysfs, "/sys"), (self.root, "/")):
+            if folder and path.is_relative_to(folder):
+                return name / path.relative_to(folder)
+        return path
 
     @property
     def release(self) -> str:
@@ -196,14 +201,27 @@ class Machine:
         return any(self.path(name).exists() for name in _CONTAINER)
 
     @property
+    def hides_mounts(self) -> bool:
+        """Whether these are the files of a container whose host has the mounts.
+
+        A whole system in a container of systemd or LXC may have mounts of its own.
+        """
+        return self.process == "self" and any(self.path(name).exists() for name in _OF_PROGRAM)
+
+    @property
     def live(self) -> bool:
         """Whether this is the host that the process runs on."""
         return self.recording is None and self.root == Path("/")
 
     @property
+    def local(self) -> bool:
+        """Whether the process runs on this host, perhaps in a container of it."""
+        return self.live or self.contained
+
+    @property
     def root_user(self) -> bool:
         """Whether files were read, and programs run, by root; a doubt counts as root."""
-        if self.live:
+        if self.local:
             return os.geteuid() == 0
         return not self.recording or self.recording.root_user is not False
 
@@ -215,6 +233,9 @@ class Machine:
         known = self._answers.programs
         key = _portable(argv)
         if key not in known:
+            if self.contained:
+                what = f"{key[0]} was not run: it would describe this container, not its host"
+                raise NotRecordedError(what)
             if not self.live:
                 raise NotRecordedError(f"no output of {' '.join(key)} was recorded")
             try:
@@ -243,7 +264,7 @@ class Machine:
     @property
     def _answers(self) -> Recording:
         """The answers that are known."""
-        return (self.notes if self.live else self.recording) or Recording()
+        return self.recording or self.notes or Recording()
 
     def fact(self, name: str, value: Callable[[], str]) -> str:
         """The recorded fact, "" if there is none; on this host, what ``value`` returns."""
@@ -259,7 +280,7 @@ class Machine:
         """
         known = self._answers
         if known.links is None:
-            if not self.live:
+            if not self.local:
                 raise NotRecordedError("no list of RDMA links was recorded")
             from nfsrdma_tools.host.rdma.ports import NoRdmaError, require_netlink
 
@@ -279,7 +300,7 @@ class Machine:
         """What nfsd reports by netlink.  Raises NotRecordedError."""
         known = self._answers
         if known.nfsd is None:
-            if not self.live:
+            if not self.local:
                 raise NotRecordedError("not recorded")
             known.nfsd = self._nfsd_status()
         return known.nfsd
@@ -314,7 +335,9 @@ class Machine:
             return known.setdefault(host, _resolved(host))
         if found := _in_hosts(self.text("etc/hosts"), host):
             return found
-        raise NotRecordedError(f"no address of {host!r} was recorded")
+        if not self.local:
+            raise NotRecordedError(f"no address of {host!r} was recorded")
+        return known.setdefault(host, _resolved(host))
 
 
 def _portable(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -345,9 +368,11 @@ LIVE = Machine()
 def host_of_container(procfs: Path | None, sysfs: Path | None, rootfs: Path | None) -> Machine:
     """The host, for a program in a container that has its filesystems mounted there.
 
+    Netlink and names are those of the container's network namespace: it should be the host's.
     With its /proc or its root, the mounts are those of process 1: /proc/self has the container's.
     """
     process = "1" if procfs or rootfs else "self"
     # the root of process 1 needs CAP_SYS_PTRACE
     root = rootfs or (procfs / "1/root" if procfs else Path("/"))
-    return Machine(root, process=process, procfs=procfs, sysfs=sysfs)
+    contained = process != "self"
+    return Machine(root, process=process, procfs=procfs, sysfs=sysfs, contained=contained)

@@ -104,16 +104,18 @@ def attached(
     rate: int | None = None,
     sums_only: bool = False,
     pid: int = 0,
+    proc: Path = Path("/proc"),
 ) -> Iterator[Session]:
     """A session with these probe sets attached.
 
     ``timed`` adds the CPU time of events to probe sets that can measure it.  ``rate`` is in samples
     per second and CPU, for probe sets that sample.  ``sums_only`` skips single RPCs, histograms of
     phases and stacks, for callers that read often and do not print them.  ``pid`` counts only RPCs
-    of that process.
+    of that process.  ``proc`` lists the threads of the host: in a container, its /proc.
     """
     with session(names, pid) as open_session:
         open_session.state["sums only"] = sums_only
+        open_session.state["proc"] = proc
         if rate:
             open_session.state["rate"] = rate
         for probes in map(probe_set, names):

@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import os
 import signal
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, one_line, printable
 from nfsrdma_tools.host import packages
+from nfsrdma_tools.probes import kallsyms
 from nfsrdma_tools.probes import program as programs
 from nfsrdma_tools.probes.program import TRANSPORTS, Missing, Program, has_system, program
 
@@ -55,8 +55,9 @@ class Session:
             self.bpf.attach_kretprobe(event=function, fn_name=program)
 
     def _has_function(self, function: str) -> bool:
-        # check first, because bcc would print a message and raise
-        exists: bool = self.bpf.ksymname(function.encode()) != -1
+        # check first, because bcc would print a message and raise.  By name: bcc finds no function
+        # whose address the kernel hides, but the kernel itself attaches by name
+        exists = function in kallsyms.addresses((function,))
         missing = Missing(f"kprobe:{function}", "this kernel has no such function")
         if not exists and missing not in self.missing:
             self.missing += (missing,)
@@ -183,13 +184,16 @@ def captured_stderr(what: str) -> Iterator[Callable[[], str]]:
     (``llvm::report_fatal_error``: abort, or exit): no Python code runs after that.  A child process
     waits until the block ends, and prints the reason if this process dies.
     """
-    with tempfile.TemporaryFile() as file, contextlib.ExitStack() as stack:
+    # in memory: a container may have no folder that can be written
+    file = os.memfd_create("stderr")
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, file)
         kept = os.dup(2)
         stack.callback(os.close, kept)
-        stack.enter_context(_report_death(file.fileno(), kept, what))
-        os.dup2(file.fileno(), 2)
+        stack.enter_context(_report_death(file, kept, what))
+        os.dup2(file, 2)
         stack.callback(os.dup2, kept, 2)
-        yield lambda: _reason(file.fileno())
+        yield lambda: _reason(file)
 
 
 def _reason(file: int) -> str:

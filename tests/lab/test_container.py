@@ -25,8 +25,13 @@ ARCHIVE = ROOT / f"dist/nfsrdma-tools-{__version__}-container.tar"
 IMAGE = f"localhost/nfsrdma-tools:{__version__}"
 MOST_PACKED, MOST_UNPACKED = 160e6, 450e6
 TOKEN = "a-token-of-a-test-0123"  # noqa: S105 -- of a lab
-HOST = "--rm --network host -v /proc:/host/proc:ro -v /sys:/host/sys:ro -v /:/host/root:ro"
+HOST = (
+    "--rm --network host -v /proc:/host/proc:ro,rslave -v /sys:/host/sys:ro,rslave "
+    "-v /:/host/root:ro,rslave"
+)
+PATHS = "--path.procfs=/host/proc --path.sysfs=/host/sys --path.rootfs=/host/root"
 TRACING = "-v /sys/kernel/tracing:/sys/kernel/tracing:ro"
+NAMED = "BPF", "PERFMON", "SYSLOG", "SYS_ADMIN"
 PROBES = "--cap-drop ALL --cap-add BPF --cap-add PERFMON --cap-add SYS_ADMIN"
 SCRAPE = f"""
 import urllib.request
@@ -35,6 +40,8 @@ request = urllib.request.Request(
 )
 print(urllib.request.urlopen(request, timeout=60).read().decode())
 """
+MISSING = 'nfsrdma_missing{what="probes"}'
+READ_COUNT = 'nfsrdma_rpc_duration_seconds_count{mount="/mnt",op="READ",transport="rdma"}'
 READ = "dd if=/mnt/data of=/dev/null bs=64K count=1 iflag=direct status=none"
 READS = f"for i in 1 2 3 4 5; do {READ}; done"
 
@@ -69,11 +76,92 @@ def test_the_archive_is_small(node: Lab) -> None:
     assert found["Size"] <= MOST_UNPACKED
 
 
+def doctor(lab: Lab, options: str, paths: str) -> tuple[dict[str, dict[str, Any]], str]:
+    """The findings by name, and the whole text."""
+    words = f"podman run {options} --cap-drop ALL {IMAGE} doctor {paths} --json"
+    told = sh(lab, words, check=False)
+    return {row["name"]: row for row in json.loads(told)["findings"]}, told
+
+
 def test_doctor_reads_the_mount_of_the_node(node: Lab) -> None:
-    told = sh(node, f"podman run {HOST} --cap-drop ALL {IMAGE} doctor --json", check=False)
-    rows = {row["name"]: row for row in json.loads(told)["findings"]}
+    rows, told = doctor(node, HOST, PATHS)
     assert "error" not in {row["status"] for row in rows.values()}, told
     assert "mounted over RDMA" in rows["route to server"]["found"]
+    assert "mounts" not in rows
+    # the names that the node has
+    assert "read-ahead /mnt" in rows, told
+    assert "/host/" not in told
+
+
+def test_doctor_without_the_files_of_the_node_says_so(node: Lab) -> None:
+    rows, told = doctor(node, "--rm --network host", "")
+    assert rows["mounts"]["status"] == "unknown", told
+    assert "--path.procfs" in rows["mounts"]["remedy"]
+    assert "error" not in {row["status"] for row in rows.values()}, told
+
+
+POD = "0a1b2c3d-1111-2222-3333-444455556666"
+VOLUME = f"/var/lib/kubelet/pods/{POD}/volumes/kubernetes.io~csi/data/mount"
+CUT = """
+nft 'add table inet cut; add chain inet cut in { type filter hook input priority 0; };
+add rule inet cut in tcp dport 2049 drop; add rule inet cut in udp dport 4791 drop'
+"""
+LIMIT = 4
+
+
+def health(lab: Lab, options: str, words: str) -> dict[str, Any]:
+    """The report of a run in a container, which keeps what it saw in a folder of the node."""
+    kept = "-v /run/health:/run/nfsrdma"
+    told = sh(lab, f"podman run {options} {kept} {IMAGE} health --json {words}", check=False)
+    report: dict[str, Any] = json.loads(told)
+    return report
+
+
+def test_health_finds_a_server_that_is_cut_off(node: Lab) -> None:
+    """The pod, its namespace and the volume are those of the mount's path."""
+    words = f"{PATHS} --max-rpc-age {LIMIT}s --timeout 60"
+    sh(
+        node,
+        f"mkdir -p /run/health {VOLUME} /var/log/pods/shop_web-0_{POD}\n"
+        f"mount -t nfs -o vers=3,proto=tcp,nolock,nosharecache server:/export {VOLUME}",
+    )
+    try:
+        well = health(node, HOST, words)
+        assert {row["mount"]: row["status"] for row in well["findings"]} == {
+            "/mnt": "ok", VOLUME: "ok",
+        }, well  # fmt: skip
+        node.run("server", "sh", "-c", CUT)
+        try:
+            sh(node, f"systemd-run --quiet --collect --unit hangs -- ls {VOLUME}/none")
+            for _ in range(60):
+                report = health(node, HOST, words)
+                (found,) = (row for row in report["findings"] if row["mount"] == VOLUME)
+                if found["status"] == "critical":
+                    break
+            else:
+                pytest.fail(str(report))
+        finally:
+            node.run("server", "nft", "delete", "table", "inet", "cut")
+        assert found["age_seconds"] >= LIMIT
+        assert (found["server"], found["transport"]) == ("server:/export", "tcp")
+        volume = found["volume"]
+        assert (volume["namespace"], volume["pod"], volume["pod_uid"], volume["name"]) == (
+            "shop", "web-0", POD, "data",
+        )  # fmt: skip
+        for _ in range(60):
+            if health(node, HOST, words)["exit_status"] == 0:
+                break
+        else:
+            pytest.fail("the server is back, and health is not OK")
+    finally:
+        sh(node, f"until umount {VOLUME}; do sleep 0.2; done; rm -r /var/log/pods/shop_*")
+
+
+def test_health_without_the_proc_of_the_node_is_unknown_in_one_line(node: Lab) -> None:
+    told = sh(node, f"podman run --rm --network host {IMAGE} health; echo status $?")
+    line, status = told.splitlines()
+    assert line.startswith("NFS UNKNOWN: ") and "--path.procfs" in line
+    assert status == "status 3"
 
 
 def test_trace_counts_what_mountstats_counts(node: Lab) -> None:
@@ -110,21 +198,32 @@ def metrics(lab: Lab) -> dict[str, float]:
     return {name: float(value) for name, value in rows}
 
 
-def test_the_manifest_runs_without_privileges(node: Lab) -> None:
+def test_the_manifest_counts_what_mountstats_counts_without_privileges(node: Lab) -> None:
     text = yaml.safe_dump_all(manifest())
     node.run("client", "sh", "-c", "cat > /root/pod.yml", stdin=text.encode())
     sh(node, "podman kube play -q /root/pod.yml")
     try:
-        for _ in range(300):
+        for _ in range(600):
             found = metrics(node)
-            # before the first sample, there is no mount
-            if any(name.startswith('nfsrdma_mount_info{mount="/mnt"') for name in found):
+            names = "\n".join(found)
+            # the first sample is there, and the probes are attached
+            if 'nfsrdma_mount_info{mount="/mnt"' in names and MISSING not in names:
                 break
             sh(node, "sleep 1")
         else:
-            pytest.fail("\n".join(found))
+            pytest.fail(names + sh(node, "podman logs nfsrdma-exporter-pod-exporter 2>&1"))
+        # stacks are sampled
+        assert "perf:cpu-clock" not in names and "kprobe:nfs_start_io_read" not in names
+        before, counted = reads(node), found.get(READ_COUNT, 0)
+        sh(node, READS)
+        assert reads(node) - before == 5
+        for _ in range(120):
+            if (now := metrics(node).get(READ_COUNT, 0)) >= counted + 5:
+                break
+            sh(node, "sleep 1")
+        assert now == counted + 5
         (container,) = json.loads(sh(node, "podman inspect nfsrdma-exporter-pod-exporter"))
         assert not container["HostConfig"]["Privileged"]
-        assert not container["EffectiveCaps"]
+        assert set(container["EffectiveCaps"]) == {f"CAP_{name}" for name in NAMED}
     finally:
         sh(node, "podman kube down /root/pod.yml", check=False)

@@ -369,15 +369,18 @@ def test_the_events_of_nfsrdma_are_those_of_the_module() -> None:
     assert used == fields == {"xprt", "length", "data", "sent", "local", "peer"}
 
 
-def test_memory_of_pages_is_found_on_x86_only(tmp_path: Path) -> None:
+def test_memory_of_pages_is_found_on_x86_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     kallsyms = tmp_path / "kallsyms"
+    monkeypatch.setattr("nfsrdma_tools.probes.kallsyms._KALLSYMS", kallsyms)
     kallsyms.write_text("ffffffff81000010 D vmemmap_base\nffffffff81000018 D page_offset_base\n")
-    found = probes._memory_of_pages(kallsyms, "x86_64")
+    found = probes._memory_of_pages("x86_64")
     assert found == ["-DVMEMMAP=0xffffffff81000010ULL", "-DPAGE_OFFSET_BASE=0xffffffff81000018ULL"]
-    assert probes._memory_of_pages(kallsyms, "aarch64") == []
+    assert probes._memory_of_pages("aarch64") == []
     # addresses are hidden
     kallsyms.write_text("0000000000000000 D vmemmap_base\n0000000000000000 D page_offset_base\n")
-    assert probes._memory_of_pages(kallsyms, "x86_64") == []
+    assert probes._memory_of_pages("x86_64") == []
 
 
 def test_messages_become_a_capture() -> None:

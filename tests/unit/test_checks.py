@@ -4,7 +4,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from nfsrdma_tools.cli import doctor
+from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.command import Result
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.host import bundle as bundles
 from nfsrdma_tools.host import checks, packages, packet_filter
 from nfsrdma_tools.host.anonymize import anonymized
@@ -816,6 +818,47 @@ def test_a_filter_in_the_kernel_is_no_module(
     assert (found.status, words in found.found) == (status, True)
 
 
+def test_a_container_names_the_paths_of_its_host(tmp_path: Path) -> None:
+    """As with /proc, /sys and / of the host in folders of the container."""
+    write(tmp_path, "host/proc/sys/kernel/osrelease", f"{RELEASE}\n")
+    write(tmp_path, "host/proc/1/mountinfo", MOUNTS.format("/mnt/data", 1048576, "rdma"))
+    write(tmp_path, "host/proc/self/mountinfo", MOUNTS.format("/host/root/mnt/data", 1, "rdma"))
+    write(tmp_path, "host/sys/class/bdi/0:45/read_ahead_kb", "128\n")
+    write(tmp_path, "host/root/etc/fstab", "server:/export /mnt/data nfs4 proto=tcp 0 0\n")
+    host = tmp_path / "host"
+    words = [f"--path.procfs={host}/proc", f"--path.sysfs={host}/sys", f"--path.rootfs={host}/root"]
+    told = CliRunner().invoke(app, ["doctor", "--json", *words]).stdout
+    found = {row["name"]: row for row in json.loads(told)["findings"]}
+    assert found["read-ahead /mnt/data"]["found"].startswith("128 KiB")
+    assert found["fstab /mnt/data"]["found"] == "mounted with rdma"
+    # a program of the container knows nothing of the host
+    assert found["rpcrdma"]["found"].startswith("modinfo was not run: it would describe this")
+    assert "mounts" not in found
+    assert str(tmp_path) not in told and "recorded" not in told
+
+
+def test_the_paths_of_a_host_are_of_this_one(tmp_path: Path) -> None:
+    words = ["doctor", f"--path.procfs={tmp_path}", f"--from={tmp_path}"]
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, UsageError)
+    assert "omit --from and --capture" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [(".dockerenv", {"mounts"}), ("run/.containerenv", {"mounts"}), ("run/systemd/container", ())],
+)
+def test_the_mounts_of_a_container_are_not_those_of_its_host(
+    machine: Machine, file: str, names: Collection[str]
+) -> None:
+    """A whole system in a container of systemd may have mounts of its own."""
+    assert not list(checks.nfs_mounts.namespace(machine))
+    write(machine.root, file, "")
+    found = list(checks.nfs_mounts.namespace(machine))
+    assert {finding.name for finding in found} == set(names)
+    assert all("--path.procfs" in finding.remedy for finding in found)
+
+
 def test_rules_that_root_of_a_container_cannot_list_are_unknown(machine: Machine) -> None:
     write(machine.root, "proc/modules", "nf_tables 1 0 - Live 0x0\n")
     write(machine.root, ".dockerenv", "")
@@ -1447,7 +1490,7 @@ def test_a_long_release_is_none_of_a_kernel(machine: Machine, release: str) -> N
 
 def test_an_empty_tree_crashes_no_check(tmp_path: Path) -> None:
     found = examine(Machine(root=tmp_path))
-    assert len(found) >= len(CHECKS) - 6
+    assert len(found) >= len(CHECKS) - 7
     assert all(each.remedy for each in found if each.status in ("warning", "error"))
 
 

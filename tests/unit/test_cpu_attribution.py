@@ -3,6 +3,7 @@
 
 import os
 import struct
+import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.cpu_time import CpuCounters, CpuTimes, ThreadTime
+from nfsrdma_tools.probes import kallsyms
 from nfsrdma_tools.probes.cpu_layers import Frame
 from nfsrdma_tools.probes.probe_sets import probe_set
 from nfsrdma_tools.probes.sets import cpu as cpu_set
@@ -125,6 +127,60 @@ def test_samples_are_counted_by_thread_and_place(
     assert len(reading.stacks) == (0 if sums_only else 4)
     # each address once, and 0 when the reader was made
     assert sorted(asked) == [0, 16, 32]
+
+
+def test_addresses_that_the_kernel_hides_are_not_looked_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """For each of them, bcc would read all of kallsyms: an exporter did nothing else."""
+    (tmp_path / "kallsyms").write_text("0000000000000000 T _stext\n0000000000000000 T vfs_read\n")
+    monkeypatch.setattr(kallsyms, "_KALLSYMS", tmp_path / "kallsyms")
+    monkeypatch.setattr(cpu_set.Symbols.__init__, "__defaults__", (tmp_path / "modules",))
+    (tmp_path / "modules").write_text("")
+    asked: list[str] = []
+    bpf = SimpleNamespace(
+        ksym=lambda address, **_: asked.append(f"{address:#x}"),
+        attach_perf_event=lambda **_: asked.append("samples"),
+    )
+    monkeypatch.setitem(
+        sys.modules, "bcc", SimpleNamespace(PerfSWConfig=SimpleNamespace(CPU_CLOCK=0),
+                                            PerfType=SimpleNamespace(SOFTWARE=1))
+    )  # fmt: skip
+    session: Any = SimpleNamespace(bpf=bpf, state={}, missing=(), table=lambda _: Lost())
+    cpu_set.attach(session)
+    (missing,) = session.missing
+    assert (asked, missing.event) == ([], "perf:cpu-clock")
+    assert "CAP_SYSLOG" in missing.reason
+    # with addresses, there are samples
+    (tmp_path / "kallsyms").write_text("ffffffff81000000 T _stext\n")
+    session.missing = ()
+    cpu_set.attach(session)
+    assert (asked, session.missing) == (["0x0", "samples"], ())
+
+
+def test_the_threads_of_the_host_are_those_of_its_proc(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A container has a pid namespace of its own, but the probes report the host's numbers."""
+    for thread, name in ((4242, "exporter"), (77, "nfsd")):
+        task = tmp_path / str(thread) / "task" / str(thread)
+        task.mkdir(parents=True)
+        (task / "schedstat").write_text("123456 0 1\n")
+        (tmp_path / str(thread) / "comm").write_text(f"{name}\n")
+    (tmp_path / "self").symlink_to("4242")
+    monkeypatch.setattr(cpu_set.Symbols.__init__, "__defaults__", (tmp_path / "modules",))
+    (tmp_path / "modules").write_text("")
+    batch = sample(b"nfsrdma", 4242, 32), struct.pack("=Q", 4)
+    monkeypatch.setattr(cpu_set, "drained", lambda _session, _name: iter([batch]))
+    monkeypatch.setattr(cpu_set.Symbols, "frames", lambda *_: (Frame("vfs_read"),))
+    bpf = SimpleNamespace(ksym=lambda *_: b"")
+    session: Any = SimpleNamespace(bpf=bpf, state={"proc": tmp_path}, table=lambda _: Lost())
+    reading = cpu_set.Reader(session).read()
+    assert reading.samples == {(4242, "tracing", "neither"): 4}
+    assert {thread: time.ns for thread, time in reading.threads.items()} == {
+        4242: 123456, 77: 123456,
+    }  # fmt: skip
+    assert reading.groups == {4242: "", 77: "nfsd"}
 
 
 class Lost:

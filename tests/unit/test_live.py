@@ -672,7 +672,7 @@ def test_probes_that_cannot_be_read_are_attached_anew(monkeypatch: pytest.Monkey
     log: queue.Queue[str] = queue.Queue()
 
     @contextmanager
-    def counting(_: object, names: object) -> Iterator[probe_statistics.ProbeReader]:
+    def counting(_: object, names: object, proc: object) -> Iterator[probe_statistics.ProbeReader]:
         log.put("attached")
         try:
             yield Faulty(monkeypatch, *range(2, 1000)).counted()
@@ -704,7 +704,7 @@ def test_probes_that_cannot_be_attached_are_attached_later(
 ) -> None:
     tries: queue.Queue[int] = queue.Queue()
 
-    def counting(_: object, names: object) -> object:
+    def counting(_: object, names: object, proc: object) -> object:
         tries.put(1)
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
@@ -727,7 +727,7 @@ def test_probes_attach_again_when_a_module_is_loaded(
     attached: queue.Queue[tuple[str, ...]] = queue.Queue()
 
     @contextmanager
-    def counting(_: dict[str, str], names: Sequence[str]) -> Iterator[None]:
+    def counting(_: dict[str, str], names: Sequence[str], proc: object) -> Iterator[None]:
         attached.put(program.program(names).events)
         yield None
 

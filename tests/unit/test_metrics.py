@@ -488,7 +488,9 @@ def test_the_manifest_of_kubernetes_names_options_and_folders_that_exist() -> No
     port = int(given["--web.listen-address"].rpartition(":")[2])
     assert [each["containerPort"] for each in container["ports"]] == [port]
     security = container["securityContext"]
-    assert "--no-probes" in given and not security["privileged"]
+    assert "--no-probes" not in given and not security["privileged"]
+    # probes read the identifiers of events there
+    assert hosts[mounts["/sys/kernel/tracing"]["name"]] == "/sys/kernel/tracing"
 
 
 @pytest.mark.parametrize("release", ["1.29", "1.33", "1.36"])

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A compiler that ends the program has its last word."""
 
+import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
+
+from nfsrdma_tools.probes.session import captured_stderr
 
 RUN = """
 import os, sys
@@ -35,3 +39,11 @@ def test_one_that_ends_without_a_word() -> None:
 def test_more_than_a_pipe_holds_is_kept_aside() -> None:
     ended = run("os.write(2, b'warning: x\\n' * 100_000 + b'a.c:7: error: y\\n')")
     assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", "a.c:7: error: y\n")
+
+
+def test_no_folder_needs_to_be_writable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root of a container may be read-only, without a tmpfs."""
+    monkeypatch.setattr(tempfile, "tempdir", "/none")
+    with captured_stderr("it compiled") as said:
+        os.write(2, b"a.c:7: error: y\n")
+        assert said() == "a.c:7: error: y"

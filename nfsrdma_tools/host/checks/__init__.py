@@ -29,6 +29,7 @@ from nfsrdma_tools.host.machine import Machine
 __all__ = ["AFTER_REBOOT", "CHECKS", "Finding", "Status", "examine"]
 
 CHECKS: dict[str, Check] = {
+    "mounts": nfs_mounts.namespace,
     "kernel": kernel.feature,
     "rpcrdma": kernel.module,
     "netid rdma": kernel.netid,

@@ -26,13 +26,32 @@ from nfsrdma_tools.host.nfs.udev_rules import ReadAheadRule, RuleFile
 from nfsrdma_tools.host.nfsd.configuration import NfsConf
 from nfsrdma_tools.host.tune import udev_helper
 
-__all__ = ["Intended", "history", "installed", "read_ahead", "udev_rule", "utils", "written"]
+__all__ = [
+    "Intended",
+    "history",
+    "installed",
+    "namespace",
+    "read_ahead",
+    "udev_rule",
+    "utils",
+    "written",
+]
 
 _BDI = "sys/class/bdi"
 _KERNEL = "none: each mount gets the kernel's 128 KiB"
 _CONTROL = Path("/run/udev/control")
 _SHOWN = 3
+_OF_HOST = (
+    "mount the host's /proc, /sys and root, and give --path.procfs, --path.sysfs and --path.rootfs"
+)
 _TUNED = "nfsrdma tune"
+
+
+def namespace(machine: Machine) -> Iterator[Finding]:
+    """The mounts that the other checks read are those of the host, not those of a container."""
+    if machine.hides_mounts:
+        found = "these are the mounts of a container, not of its host"
+        yield Finding("mounts", "unknown", found, "the mounts of the host", _OF_HOST)
 
 
 def utils(machine: Machine) -> Iterator[Finding]:

@@ -231,7 +231,7 @@ def reach(machine: Machine) -> Iterator[Finding]:
     if not machine.server:
         return
     name = f"server {machine.server}"
-    if not machine.live:
+    if not machine.local:
         yield Finding(name, "unknown", "not tried: these are the files of another host")
         return
     import socket

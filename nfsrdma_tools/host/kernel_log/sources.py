@@ -42,8 +42,8 @@ def _first_readable(machine: Machine, *commands: tuple[str, ...]) -> list[str]:
             result = machine.run(*argv)
         except ProgramMissingError:
             continue
-        except NotRecordedError:
-            reason = "it was not recorded"
+        except NotRecordedError as error:
+            reason = error.message if machine.local else "it was not recorded"
             continue
         if result.returncode == 0 and not _partial(result, machine):
             return result.stdout.split("\n")

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.errors import UserError
@@ -128,12 +129,16 @@ class ProbeReader:
 
 @contextmanager
 def counting(
-    missing: dict[str, str], names: Sequence[str] = probe_sets.NAMES
+    missing: dict[str, str], names: Sequence[str], proc: Path
 ) -> Iterator[ProbeReader | None]:
-    """The probe sets in one session; None, and the reason in ``missing``, if they do not attach."""
+    """The probe sets in one session; None, and the reason in ``missing``, if they do not attach.
+
+    ``proc`` is the /proc of the host.
+    """
     with ExitStack() as stack:
         try:
-            session = stack.enter_context(probe_sets.attached(names, rate=CPU_RATE, sums_only=True))
+            attached = probe_sets.attached(names, rate=CPU_RATE, sums_only=True, proc=proc)
+            session = stack.enter_context(attached)
         except UserError as error:
             missing["probes"] = str(error)
             yield None

@@ -60,6 +60,7 @@ class Sampler:
     ) -> None:
         self.interval = interval
         self._sets = sets
+        self._proc = machine.path("proc")
         self._clients = ClientFinder(machine)
         self._host = HostReader(self._clients, machine, pending_rpcs)
         debug = machine.path("sys/kernel/debug/sunrpc/rpc_clnt")
@@ -183,7 +184,7 @@ class Sampler:
 
     def _attached(self, stack: ExitStack, missing: dict[str, str]) -> ProbeReader | None:
         try:
-            return stack.enter_context(counting(missing, self._sets))
+            return stack.enter_context(counting(missing, self._sets, self._proc))
         # bcc raises anything: continue without probes
         except Exception as error:
             missing["probes"] = f"attaching them failed: {error!r}"

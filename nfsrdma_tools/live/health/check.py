@@ -113,7 +113,9 @@ def check(request: Request) -> Report:
     try:
         boot = beginning(machine.path(f"proc/{_BOOT}"), 64).decode("ascii", "replace").strip()
     except OSError as error:
-        raise UserError(machine.unreadable(error), "see --path.procfs") from error
+        # the file as it is named here: the option may be wrong
+        what = f"cannot read {error.filename}: {error.strerror}"
+        raise UserError(what, "see --path.procfs") from error
     with kept_ages(request.state or state_dir(), boot, _LOCK_SECONDS) as ages:
         seen = observe(machine, ages)
     report = judge(seen, request.limits, request.mounts, ages.unknown)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import ctypes
-import os
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.host import cpu_time as host
 from nfsrdma_tools.host.cpu_time import ThreadTime
 from nfsrdma_tools.probes import cpu_layers as layers
+from nfsrdma_tools.probes import kallsyms
 from nfsrdma_tools.probes.cpu_layers import Frame
 from nfsrdma_tools.probes.maps import drained, text
 from nfsrdma_tools.probes.program import Missing
@@ -113,6 +113,9 @@ class Reader:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self.proc: Path = session.state.get("proc", Path("/proc"))
+        # samples have the numbers that the host has for threads
+        self.own = _own_number(self.proc)
         self.rate = 0
         self.groups: dict[int, str] = {}
         self.samples: Counter[ThreadLayer] = Counter()
@@ -122,24 +125,26 @@ class Reader:
         self._stack = lru_cache(_CACHED)(self._stack_of)
         self._layer_side = lru_cache(_CACHED)(self._layer_side_of)
         # load modules now, not while clocks are compared
-        host.snapshot()
-        session.bpf.ksym(0)
+        host.snapshot(self.proc)
+        if not kallsyms.are_hidden():
+            session.bpf.ksym(0)
 
     def read(self) -> Reading:
         """The current sums since the session began."""
-        now, stat, ran = host.snapshot(), host.idle_ticks(), host.snapshot_threads()
+        now, stat = host.snapshot(self.proc), host.idle_ticks(self.proc)
+        ran = host.snapshot_threads(self.proc)
         for thread in ran.keys() - self.groups.keys():
-            self.groups[thread] = group(host.thread_name(thread))
+            self.groups[thread] = group(host.thread_name(thread, self.proc))
         self._drain()
         lost = sum(self.session.table("cpu_lost")[ctypes.c_int(0)])
         samples = dict(self.samples)
         return Reading(now, stat, ran, self.groups, samples, self.stacks, self.rate, lost)
 
     def _drain(self) -> None:
-        own, sums_only = os.getpid(), self.session.state.get("sums only")
+        sums_only = self.session.state.get("sums only")
         for name, thread, addresses, count in self._new():
             nfsd = name.startswith(_NFSD)
-            where = _TRACING if thread == own else self._layer_side(addresses, nfsd)
+            where = _TRACING if thread == self.own else self._layer_side(addresses, nfsd)
             self.samples[thread, *where] += count
             if not sums_only:
                 self._keep(Sample(_group(name), self._stack(addresses), where), count)
@@ -171,6 +176,14 @@ class Reader:
     def _stack_of(self, addresses: bytes) -> Stack:
         numbers = struct.unpack(f"={len(addresses) // 8}Q", addresses)
         return self.symbols.frames(tuple(takewhile(bool, numbers)))
+
+
+def _own_number(proc: Path) -> int:
+    """The number of this process in ``proc``; 0 if it is not listed there."""
+    try:
+        return int((proc / "self").readlink().name)
+    except (OSError, ValueError):
+        return 0
 
 
 class Symbols:
@@ -224,6 +237,8 @@ RATE = 499
 """Default samples per second and CPU: a prime, so that samples do not run in step with timers."""
 # ended threads, interrupts of idle CPUs, and threads that ran too briefly to be sampled
 _REST = "rest"
+_SAMPLES = "perf:cpu-clock"
+_HIDDEN = "the kernel hides its addresses from this program, which lacks CAP_SYSLOG"
 
 
 @dataclass(frozen=True)
@@ -253,6 +268,10 @@ def attach(session: Session) -> None:
 
 
 def _sample(session: Session) -> int:
+    # bcc would read the list of all symbols again for each address
+    if kallsyms.are_hidden():
+        session.missing += (Missing(_SAMPLES, _HIDDEN),)
+        return 0
     from bcc import PerfSWConfig, PerfType
 
     rate: int = session.state.get("rate", RATE)
@@ -266,7 +285,7 @@ def _sample(session: Session) -> int:
         )
     # bcc raises Exception itself
     except Exception as error:
-        session.missing += (Missing("perf:cpu-clock", f"cannot sample stacks: {error}"),)
+        session.missing += (Missing(_SAMPLES, f"cannot sample stacks: {error}"),)
         return 0
     return rate
 
