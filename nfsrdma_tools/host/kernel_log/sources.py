@@ -43,7 +43,7 @@ def _first_readable(machine: Machine, *commands: tuple[str, ...]) -> list[str]:
         except ProgramMissingError:
             continue
         except NotRecordedError:
-            reason = "it was not recorded"
+            reason = machine.unrecorded(argv[0], "it was not recorded")
             continue
         if result.returncode == 0 and not _partial(result, machine):
             return result.stdout.split("\n")
