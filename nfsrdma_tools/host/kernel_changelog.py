@@ -97,16 +97,13 @@ _LEAST_SUBJECT = 10
 
 
 def commit_of(text: str) -> Commit:
-    """The commit of a hash, a CVE or a subject.  UserError for a hash that no fault has."""
+    """The commit of a hash, a CVE or a subject.
+
+    UserError for a hash that no fault has, or that several faults may have.
+    """
     wanted = " ".join(text.split())
     if _HASH.fullmatch(wanted):
-        for fault in FAULTS:
-            if fault.commit.startswith(wanted.lower()) or wanted.lower().startswith(fault.commit):
-                return _of_fault(fault)
-        raise UserError(
-            f"commit {wanted} is no fix of a known fault, and changelogs have no hashes",
-            "give the subject of the commit, which git log --oneline prints",
-        )
+        return _of_hash(wanted)
     if _CVE.fullmatch(wanted.upper()):
         cve = wanted.upper()
         found = next((fault for fault in FAULTS if cve in _cves(fault)), None)
@@ -119,6 +116,25 @@ def commit_of(text: str) -> Commit:
     same = (fault for fault in FAULTS if fault.subject.casefold() == wanted.casefold())
     found = next(same, None)
     return _of_fault(found) if found else Commit(wanted)
+
+
+def _of_hash(wanted: str) -> Commit:
+    """The fix with a hash of 7 digits or more; all digits that both have are the same."""
+    digits = wanted.lower()
+    same = [fault for fault in FAULTS if _agree(digits, fault.commit)]
+    hint = "give the subject of the commit, which git log --oneline prints"
+    if not same:
+        what = f"commit {wanted} is no fix of a known fault, and changelogs have no hashes"
+        raise UserError(what, hint)
+    if len(same) > 1:
+        names = ", ".join(fault.commit for fault in same)
+        raise UserError(f"commit {wanted} is ambiguous: {names}", "give more digits")
+    return _of_fault(same[0])
+
+
+def _agree(one: str, other: str) -> bool:
+    both = min(len(one), len(other))
+    return one[:both] == other[:both]
 
 
 def _of_fault(fault: Fault) -> Commit:

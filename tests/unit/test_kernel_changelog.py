@@ -91,6 +91,25 @@ def test_a_commit_is_a_hash_a_cve_or_a_subject() -> None:
     assert commit_of("nfs: a change of its own") == ("nfs: a change of its own", (), None)
 
 
+def test_a_hash_agrees_in_all_digits_that_both_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second fix of the same first nine digits, as `git log --oneline` may print them."""
+    first = next(fault for fault in FAULTS if fault.subject == RESET)
+    second = first._replace(commit="acd9f2dd2a11", subject="xprtrdma: some other fix")
+    monkeypatch.setattr(kernel_changelog, "FAULTS", (*FAULTS, second))
+    for digits in ("acd9f2d", "acd9f2dd2"):
+        with pytest.raises(UserError, match="is ambiguous: acd9f2dd23c6, acd9f2dd2a11"):
+            commit_of(digits)
+    for digits in ("acd9f2dd2a", f"acd9f2dd2a11{'0' * 28}"):
+        assert commit_of(digits).fault is second
+    assert commit_of("acd9f2dd23").fault is first
+    for digits in ("acd9f2dd2b", f"acd9f2dd2a12{'0' * 28}"):
+        with pytest.raises(UserError, match="is no fix of a known fault"):
+            commit_of(digits)
+    with pytest.raises(UserError) as error:
+        commit_of("acd9f2")
+    assert "a hash of 7 digits or more" in error.value.hint
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
