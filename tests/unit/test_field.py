@@ -423,6 +423,12 @@ def test_an_fstab_of_10000_lines_is_judged_as_a_whole() -> None:
         assert [str(line.directory) for line in fstab.nfs_lines(whole)] == ["/srv"]
 
 
+def test_the_page_names_the_limit_of_fstab() -> None:
+    page = (FIELD.parents[1] / "docs/how-to/doctor.md").read_text()
+    limit = fstab.LIMIT.removeprefix("it has more than ")
+    assert f"reads the first {limit}, whichever ends first" in page
+
+
 def test_a_mount_is_not_undefined_because_fstab_is_large(tmp_path: Path) -> None:
     mount = "61 22 0:52 / /srv rw - nfs4 a:/b rw,vers=4.2,proto=rdma,addr=192.0.2.1\n"
     texts = {
