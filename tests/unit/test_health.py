@@ -934,7 +934,7 @@ _MAKERS: dict[str, Callable[[Path], None]] = {
     "missing": lambda _: None,
     "a regular file": Path.touch,
     "a folder": Path.mkdir,
-    "a FIFO": os.mkfifo,
+    "a named pipe": os.mkfifo,
     "a socket": _make_socket,
     "a device node": lambda path: os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 3)),
     "a link to a regular file": lambda path: _make_link(path, Path.touch),
