@@ -51,7 +51,7 @@ def run(
     directory = wanted.mount_point(machine)
     path = machine.path("proc/self/mountstats")
     if not machine.live and not path.exists():
-        raise NotRecordedError("/proc/self/mountstats was not recorded")
+        raise NotRecordedError(machine.unrecorded("/proc/self/mountstats"))
     try:
         for reports in _reports(directory, interval, count, path):
             found = [facts(stats, seconds, wanted.procedures) for stats, seconds in reports]

@@ -37,7 +37,7 @@ from nfsrdma_tools.host.kernel_log.records import Record, records
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.machine import Recording
 from nfsrdma_tools.host.nfs import mountinfo
-from nfsrdma_tools.host.nfsd import other_servers
+from nfsrdma_tools.host.nfsd import ganesha, other_servers
 from nfsrdma_tools.host.nfsd.configuration import version_order
 from nfsrdma_tools.host.nfsd_status import REASONS, NfsdStatus, PendingList, Socket
 from nfsrdma_tools.host.pseudonyms import Pseudonyms
@@ -761,6 +761,10 @@ class _Anonymizer:
         # a bundle has the listeners in this form already
         return self._lines(text, lambda row: other_servers.listening_lines(row).strip() or None)
 
+    def _ganesha(self, text: str) -> str:
+        self._dropped(len(ganesha.parse(text).includes))
+        return ganesha.without_names(text)
+
     def _vlan(self, text: str) -> str:
         return self._p.words(
             text,
@@ -1391,6 +1395,7 @@ _FILES: tuple[tuple[str, _Grammar], ...] = (
     (r"(?:usr/)?etc/nfs\.conf.*", _A._nfs_conf),
     (r"etc/exports|etc/exports\.d/.*|var/lib/nfs/etab", _A._exports),
     (r"(?:etc|run)/(?:sysconfig|default)/.*", _A._shell),
+    (re.escape(ganesha.CONF), _A._ganesha),
     (r"etc/hosts", _A._hosts),
     (r".*/os-release", _A._os_release),
     (r".*/modprobe\.d/.*", _A._modprobe),

@@ -30,7 +30,7 @@ from nfsrdma_tools.host.checks.reboot_mounts import SYSCTLS
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import fstab, mount_state, mountinfo, udev_rules, units
-from nfsrdma_tools.host.nfsd import other_servers, serving
+from nfsrdma_tools.host.nfsd import ganesha, other_servers, serving
 from nfsrdma_tools.host.recorded import CUT, MANIFEST, to_facts
 from nfsrdma_tools.host.vocabulary import MODULES
 
@@ -229,6 +229,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("proc/fs/nfsd/{portlist,threads,versions,max_block_size,pool_threads,pool_mode}", _all),
     ("proc/net/rpc/nfsd", _all),
     ("proc/net/tcp{,6}", other_servers.listening_lines),
+    (ganesha.CONF, ganesha.kept),
     ("sys/kernel/debug/nfsd/*", _all),
     ("sys/kernel/debug/nfsrdma-server/{totals,*/counters}", _all),
     ("sys/kernel/debug/nfsrdma-server/*/counters", _all),

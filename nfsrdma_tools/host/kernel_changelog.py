@@ -34,6 +34,7 @@ __all__ = [
     "commit_of",
     "has",
     "has_by_name",
+    "listed",
     "recorded_rpm",
 ]
 
@@ -56,6 +57,8 @@ FILES = f"usr/share/doc/{{{','.join(_PACKAGES)}}}/{{{','.join(_NAMES)}}}"
 _MOST, _MOST_LINES = 128 << 20, 3_000_000
 """Bytes and lines of a changelog, unpacked: many times those of Debian's, with 3 MB."""
 _SECONDS = 60
+_FEW_BYTES, _FEW_SECONDS = 32 << 20, 10
+"""The limits where the changelog only narrows an answer; 3 MB take 0.2 s of CPU time."""
 _LONGEST_ITEM = 4096
 
 
@@ -97,16 +100,13 @@ _LEAST_SUBJECT = 10
 
 
 def commit_of(text: str) -> Commit:
-    """The commit of a hash, a CVE or a subject.  UserError for a hash that no fault has."""
+    """The commit of a hash, a CVE or a subject.
+
+    UserError for a hash that no fault has, or that several faults may have.
+    """
     wanted = " ".join(text.split())
     if _HASH.fullmatch(wanted):
-        for fault in FAULTS:
-            if fault.commit.startswith(wanted.lower()) or wanted.lower().startswith(fault.commit):
-                return _of_fault(fault)
-        raise UserError(
-            f"commit {wanted} is no fix of a known fault, and changelogs have no hashes",
-            "give the subject of the commit, which git log --oneline prints",
-        )
+        return _of_hash(wanted)
     if _CVE.fullmatch(wanted.upper()):
         cve = wanted.upper()
         found = next((fault for fault in FAULTS if cve in _cves(fault)), None)
@@ -119,6 +119,25 @@ def commit_of(text: str) -> Commit:
     same = (fault for fault in FAULTS if fault.subject.casefold() == wanted.casefold())
     found = next(same, None)
     return _of_fault(found) if found else Commit(wanted)
+
+
+def _of_hash(wanted: str) -> Commit:
+    """The fix with a hash of 7 digits or more; all digits that both have are the same."""
+    digits = wanted.lower()
+    same = [fault for fault in FAULTS if _agree(digits, fault.commit)]
+    hint = "give the subject of the commit, which git log --oneline prints"
+    if not same:
+        what = f"commit {wanted} is no fix of a known fault, and changelogs have no hashes"
+        raise UserError(what, hint)
+    if len(same) > 1:
+        names = ", ".join(fault.commit for fault in same)
+        raise UserError(f"commit {wanted} is ambiguous: {names}", "give more digits")
+    return _of_fault(same[0])
+
+
+def _agree(one: str, other: str) -> bool:
+    both = min(len(one), len(other))
+    return one[:both] == other[:both]
 
 
 def _of_fault(fault: Fault) -> Commit:
@@ -192,6 +211,25 @@ def _open(logs: Sequence[_Found], doubt: str) -> CommitStatus:
     return CommitStatus("not listed", text, source=", ".join(log.source for log in logs))
 
 
+def listed(machine: Machine, kernel: KernelVersion, faults: Sequence[Fault]) -> list[Fault]:
+    """The faults whose fix the changelogs of the running kernel's package list.
+
+    OSError and UserError for a changelog that cannot be read, or is longer than 32 MiB.
+    """
+    running = _package(machine)
+    logs = []
+    for source, lines in _changelogs(machine, _FEW_SECONDS):
+        with contextlib.suppress(ProgramMissingError, CommandError, NotRecordedError):
+            logs.append((source, [*_abridged(_limited(lines, source, _FEW_BYTES))]))
+    found = []
+    for fault in faults:
+        commit = _of_fault(fault)
+        answer = _proven([_search(*log, commit, running, kernel) for log in logs])
+        if answer and answer.is_in:
+            found.append(fault)
+    return found
+
+
 def has_by_name(kernel: KernelVersion, commit: Commit) -> CommitStatus:
     """Whether a kernel of which only the name is known has a commit."""
     found = _by_release(kernel, commit)
@@ -231,13 +269,13 @@ def _doubt(kernel: KernelVersion, commit: Commit) -> str:
 
 def _searched(machine: Machine, kernel: KernelVersion, commit: Commit) -> Iterator[_Found]:
     running = _package(machine)
-    for source, lines in _changelogs(machine):
+    for source, lines in _changelogs(machine, _SECONDS):
         # a kernel that no package owns, or a host without rpm
         with contextlib.suppress(ProgramMissingError, CommandError, NotRecordedError):
             yield _search(source, lines, commit, running, kernel)
 
 
-def _changelogs(machine: Machine) -> Iterator[tuple[str, Iterable[str]]]:
+def _changelogs(machine: Machine, seconds: float) -> Iterator[tuple[str, Iterable[str]]]:
     """The changelogs of the running kernel's package: their names and lines."""
     release = _release(machine)
     if not release:
@@ -252,7 +290,7 @@ def _changelogs(machine: Machine) -> Iterator[tuple[str, Iterable[str]]]:
                 seen.add(real)
                 yield f"/{file}", _unpacked(path)
     if argv := _rpm(machine):
-        yield " ".join(argv), _printed(machine, argv)
+        yield " ".join(argv), _printed(machine, argv, seconds)
 
 
 def _rpm(machine: Machine) -> tuple[str, ...]:
@@ -275,29 +313,29 @@ def _release(machine: Machine) -> str:
     return ""
 
 
-def _printed(machine: Machine, argv: tuple[str, ...]) -> Iterator[str]:
+def _printed(machine: Machine, argv: tuple[str, ...], seconds: float) -> Iterator[str]:
     """The lines that rpm prints.  ProgramMissingError, CommandError, NotRecordedError."""
     if not machine.live:
         yield from machine.run(*argv).stdout.split("\n")
         return
-    end = time.monotonic() + _SECONDS
+    end = time.monotonic() + seconds
 
     def watch() -> None:
         if time.monotonic() > end:
-            raise UserError(f"rpm has printed no changelog within {_SECONDS} s", shlex.join(argv))
+            raise UserError(f"rpm has printed no changelog within {seconds} s", shlex.join(argv))
 
-    for line in _limited(stream(*argv, watch=watch), "the changelog that rpm prints"):
+    for line in _limited(stream(*argv, watch=watch), "the changelog that rpm prints", _MOST):
         watch()
         yield line[:LINE_BYTES]
 
 
-def _limited(lines: Iterable[str], what: str) -> Iterator[str]:
+def _limited(lines: Iterable[str], what: str, most: int) -> Iterator[str]:
     """The same lines.  UserError if these are more than a changelog has."""
-    left = _MOST
+    left = most
     for number, line in enumerate(lines):
         left -= len(line)
         if left < 0 or number > _MOST_LINES:
-            raise _too_long(what)
+            raise _too_long(what, most)
         yield line
 
 
@@ -306,7 +344,7 @@ def _unpacked(path: Path) -> Iterator[str]:
         with gzip.open(path) as file:
             # of a line without an end, lines_of drops all but the beginning
             limited = cast("BinaryIO", _Limited(file, str(path)))
-            yield from _limited(lines_of(limited), str(path))
+            yield from _limited(lines_of(limited), str(path), _MOST)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         what = f"{path} is no whole gzip file: {one_line(str(error))}"
         raise UserError(what, "install the package again") from error
@@ -322,12 +360,12 @@ class _Limited:
         block = self._file.read(size)
         self._left -= len(block)
         if self._left < 0:
-            raise _too_long(self._name)
+            raise _too_long(self._name, _MOST)
         return block
 
 
-def _too_long(what: str) -> UserError:
-    size = f"{_MOST >> 20} MiB or {_MOST_LINES} lines"
+def _too_long(what: str, most: int) -> UserError:
+    size = f"{most >> 20} MiB or {_MOST_LINES} lines"
     text = f"{what} has more than {size}, which no changelog of a kernel has"
     return UserError(text, "install the package again")
 
@@ -508,7 +546,7 @@ def recorded_rpm(machine: Machine) -> tuple[tuple[str, ...], Result] | None:
     if not argv:
         return None
     try:
-        kept = "".join(f"{line}\n" for line in _abridged(_printed(machine, argv)))
+        kept = "".join(f"{line}\n" for line in _abridged(_printed(machine, argv, _SECONDS)))
     except (ProgramMissingError, CommandError):
         return None
     return argv, Result(argv, kept, "", 0)

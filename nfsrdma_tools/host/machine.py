@@ -68,6 +68,8 @@ class Recording:
     """Whether root made it; None if that is unknown."""
     cut: frozenset[str] = frozenset()
     """The files of which only the beginning was recorded: what they lack proves nothing."""
+    unread: dict[str, str] = field(default_factory=dict)
+    """Why a given file cannot be read, by the file or the program of the host that it is of."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,12 @@ class Machine:
         """Raise NotRecordedError if nobody recorded whether a file or a folder exists."""
         incomplete = self.recording is not None and not self.recording.complete
         if incomplete and not self.path(name).exists():
-            raise NotRecordedError(f"/{name} was not recorded")
+            raise NotRecordedError(self.unrecorded(f"/{name}"))
+
+    def unrecorded(self, what: str, otherwise: str = "") -> str:
+        """Why a recording lacks a file or an output: nobody gave it, or it cannot be read."""
+        reason = self.recording.unread.get(what) if self.recording else None
+        return reason or otherwise or f"{what} was not recorded"
 
     def require_readable(self, name: str) -> None:
         """Raise OSError if a file exists and this user may not read it."""
@@ -164,13 +171,13 @@ class Machine:
         Only ``nfsrdma collect`` looks for the files of installed packages.
         """
         if self.recording and not self.recording.collected and not self.path(name).exists():
-            raise NotRecordedError(f"/{name} was not recorded")
+            raise NotRecordedError(self.unrecorded(f"/{name}"))
         return self.has(name)
 
     def missing(self, error: FileNotFoundError) -> str:
         """The text of an error about a file below the root, with the file's name on that host."""
         name = self._name_of(error)
-        return f"{name} does not exist" if self.local else f"{name} was not recorded"
+        return f"{name} does not exist" if self.local else self.unrecorded(str(name))
 
     def unreadable(self, error: OSError) -> str:
         """The text of another error about a file below the root, with that name."""
@@ -237,7 +244,9 @@ class Machine:
                 what = f"{key[0]} was not run: it would describe this container, not its host"
                 raise NotRecordedError(what)
             if not self.live:
-                raise NotRecordedError(f"no output of {' '.join(key)} was recorded")
+                program = " ".join(key)
+                text = self.unrecorded(program, f"no output of {program} was recorded")
+                raise NotRecordedError(text)
             try:
                 known[key] = run(*argv, check=False, timeout=timeout)
             except ProgramMissingError:
@@ -281,7 +290,8 @@ class Machine:
         known = self._answers
         if known.links is None:
             if not self.local:
-                raise NotRecordedError("no list of RDMA links was recorded")
+                text = self.unrecorded("rdma link", "no list of RDMA links was recorded")
+                raise NotRecordedError(text)
             from nfsrdma_tools.host.rdma.ports import NoRdmaError, require_netlink
 
             try:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import io
 import json
 import os
 import re
@@ -28,6 +29,7 @@ from nfsrdma_tools import __version__
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.files import opened_regular
+from nfsrdma_tools.host.kernel_log.encodings import utf8_blocks
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfsd_status import MOST_RPCS, NfsdStatus
 from nfsrdma_tools.host.rdma.ports import Device, Link, parse_links
@@ -75,6 +77,8 @@ _NUMBERS = ("index", "port", "ports")
 _ERROR_PARTS = 2
 _VERSION = re.compile(rb"Linux version (\S{1,64}) ")
 _MODINFO = re.compile(r"modinfo-([A-Za-z0-9_-]{1,55})")
+_WITH_NUL = re.compile(r"modinfo-.*|dmesg|journal")
+"""Texts with NUL: modinfo -0 separates by it, and a crash leaves some in a log."""
 _RULE = re.compile(r"(?:(etc|run|usr-local-lib|usr-lib|lib)-udev-)?([\w.+-]{1,200}\.rules)")
 # "[root@node ~]# cat /etc/fstab" above what it prints, and the next prompt below
 _COMMAND_LINE = re.compile(
@@ -96,6 +100,8 @@ _TOO_MUCH = f"more than {_MOST_FILES} files or {_MOST_BYTES >> 20} MiB"
 _MAKE = "make one with: nfsrdma collect -o FILE"
 _FEW = 16 << 10
 _LINK_PARTS = 40
+_KINDS = {b"5": "a folder", b"6": "a FIFO", b"1": "a hard link", b"3": "a device", b"4": "a device"}
+"""What a member of a tar archive is, by its type."""
 
 
 @contextlib.contextmanager
@@ -108,9 +114,9 @@ def opened(path: Path, server: str = "") -> Iterator[Machine]:
         else:
             copy.archive(path)
         copy.make_links()
-        if not any(Path(folder).iterdir()):
+        if not any(Path(folder).iterdir()) and not copy.odd:
             raise UserError(f"{path} is no bundle: it has no files", _MAKE)
-        yield Machine(Path(folder), server, _recording(Path(folder)))
+        yield Machine(Path(folder), server, _recording(Path(folder), copy.odd))
 
 
 class _Unpacked:
@@ -187,6 +193,8 @@ class _Copy:
         self._root = folder
         self._links: list[tuple[str, str]] = []
         self._made = {""}
+        self.odd: dict[str, str] = {}
+        """What is no regular file, and has the name of a pasted one."""
         self._files = self._bytes = 0
 
     def folder(self, source: Path) -> None:
@@ -205,8 +213,16 @@ class _Copy:
                     self._links.append((name, os.readlink(entry.path)))  # noqa: PTH115 -- the text
                 elif entry.is_dir(follow_symlinks=False):
                     pending.append(f"{name}/")
+                    self._note(name, "a folder")
                 elif entry.is_file(follow_symlinks=False):
                     self._copy_one(entry.path, name)
+                else:
+                    self._note(name, "a FIFO, a socket or a device")
+
+    def _note(self, name: str, kind: str) -> None:
+        parts = _parts(name)
+        if len(parts) == 1 and _pasted_as(_stem(parts[0])) and len(self.odd) < _MOST_FILES:
+            self.odd[parts[0]] = kind
 
     def _copy_one(self, path: str, name: str) -> None:
         try:
@@ -239,6 +255,8 @@ class _Copy:
                             self._links.append((member.name, member.linkname))
                         elif member.isreg() and (data := tar.extractfile(member)):
                             self._write(member.name, data.read(_MOST_IN_FILE))
+                        else:
+                            self._note(member.name, _KINDS.get(member.type, "no regular file"))
                         # a stream keeps all that it has read
                         tar.members.clear()  # type: ignore[attr-defined]
         # RecursionError: tarfile reads a header that describes the next one by a recursion
@@ -280,6 +298,7 @@ class _Copy:
             parts = _parts(name)
             inside = _inside(parts, target)
             if inside is None:
+                self._note(name, "a link that leads out of the folder")
                 continue
             path = self._root.joinpath(*parts)
             with contextlib.suppress(OSError, ValueError):
@@ -287,6 +306,8 @@ class _Copy:
                 # below another link, ".." would count from elsewhere
                 if path.parent.resolve() == path.parent:
                     path.symlink_to(inside)
+            if not path.exists():
+                self._note(name, "a link to a file that is missing")
 
 
 def _parts(name: str) -> list[str]:
@@ -313,7 +334,7 @@ def _inside(parts: Sequence[str], target: str) -> str | None:
     return None if outside or not found or not parts else "/".join(found)
 
 
-def _recording(folder: Path) -> Recording:
+def _recording(folder: Path, odd: dict[str, str]) -> Recording:
     with _read(MANIFEST):
         manifest = _document(folder / MANIFEST, dict) or {}
     if manifest.get("format", FORMAT) != FORMAT:
@@ -342,6 +363,10 @@ def _recording(folder: Path) -> Recording:
             ),
         )
     _add_pasted(folder, found)
+    for name, kind in odd.items():
+        of = _pasted_as(_stem(name))
+        if not (folder / of.removeprefix("/")).exists():
+            found.unread.setdefault(of, f"cannot read {name}: it is {kind}, expected text")
     return found
 
 
@@ -448,13 +473,35 @@ def _place(name: str) -> str | None:
     return PASTED.get(name)
 
 
+def _stem(name: str) -> str:
+    return name.removesuffix(".txt").removesuffix(".json")
+
+
+def _pasted_as(name: str) -> str:
+    """The file or the program of a host whose text a pasted file is; empty for another file."""
+    if where := _place(name):
+        return f"/{where}"
+    if argv := _PROGRAMS.get(name):
+        return " ".join(argv)
+    if match := _MODINFO.fullmatch(name):
+        return f"modinfo -0 -- {match[1]}"
+    return {"rdma-link": "rdma link", "ip-route-get": "ip -j route get"}.get(name, "")
+
+
 def _add_pasted(folder: Path, recording: Recording) -> None:
     """Give pasted files their place, and take pasted outputs for those of programs."""
     for path in sorted(folder.iterdir()):
-        name = path.name.removesuffix(".txt").removesuffix(".json")
-        if not path.is_file():
+        name = _stem(path.name)
+        of = _pasted_as(name)
+        if not of or not path.is_file():
             continue
-        printed = _as_printed(path.read_bytes())
+        data = path.read_bytes()
+        data = b"".join(utf8_blocks(io.BytesIO(data), _MOST_IN_FILE))
+        if b"\0" in data and not _WITH_NUL.fullmatch(name):
+            reason = f"cannot read {path.name}: it has NUL bytes, expected text"
+            recording.unread.setdefault(of, reason)
+            continue
+        printed = _as_printed(data)
         where = _place(name)
         if where and not (place := folder / where).exists():
             with contextlib.suppress(OSError):
@@ -465,6 +512,9 @@ def _add_pasted(folder: Path, recording: Recording) -> None:
             # without a device, rdma(8) prints nothing
             links = parse_links(text)
             recording.links = links if links or not text.strip() else None
+            if recording.links is None:
+                reason = f"cannot read {path.name}: no line of it is one that rdma link prints"
+                recording.unread["rdma link"] = reason
         for result in _pasted_outputs(name, text):
             recording.programs.setdefault(result.argv, result)
     _add_release(folder)

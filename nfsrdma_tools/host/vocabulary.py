@@ -48,11 +48,12 @@ RELEASE_WORDS = _words(
 _LAYOUT = _words(
     """
     bdi bonding boot bridge btf class config counters debug dev device devices doc driver ecn enable
-    etc exports.d fs generator gid_attrs gids hw_counters infiniband init.d kernel kubernetes.io lib
-    lib64 local master modprobe.d module modules modules-load.d ndevs net nfs nfs.conf.d nfs_client
-    nfsd nfsfs nfsmount.conf.d nfsrdma nfsrdma-server nvidia-fs parameters pci platform ports proc
-    rc.d roce_np roce_rp rpc rules.d run sbin secrets security serviceaccount share subsystem sunrpc
-    svc_rdma switch sys sysconfig sysctl.d system systemd types udev usr var virtual vlan
+    etc exports.d fs ganesha generator gid_attrs gids hw_counters infiniband init.d kernel
+    kubernetes.io lib lib64 local master modprobe.d module modules modules-load.d ndevs net nfs
+    nfs.conf.d nfs_client nfsd nfsfs nfsmount.conf.d nfsrdma nfsrdma-server nvidia-fs parameters pci
+    platform ports proc rc.d roce_np roce_rp rpc rules.d run sbin secrets security serviceaccount
+    share subsystem sunrpc svc_rdma switch sys sysconfig sysctl.d system systemd types udev usr var
+    virtual vlan
     """
 )
 _FILES = _words(
@@ -60,9 +61,9 @@ _FILES = _words(
     . .. .containerenv .dockerenv Makefile active_slave address autofs.service board_id boot.local
     bridge_id build callback_nr_threads callback_tcpport cap_mask changelog.Debian.gz changelog.gz
     commands.json config.gz container default delay_retrans dev_id dev_port disable-splice-read
-    dstaddr etab excessive_buffer_overrun_errors exports flags fstab fw_ver hca_type hostname hosts
-    ifindex iflink implied_nak_seq_err initstate inter_copy_offload_enable io_cache_read
-    io_cache_write kernel-default limits link_downed link_error_recovery link_layer
+    dstaddr etab excessive_buffer_overrun_errors exports flags fstab fw_ver ganesha.conf hca_type
+    hostname hosts ifindex iflink implied_nak_seq_err initstate inter_copy_offload_enable
+    io_cache_read io_cache_write kernel-default limits link_downed link_error_recovery link_layer
     local-fs.target.wants local_ack_timeout_err local_link_integrity_errors lockdown manifest.json
     max_bc_requests max_block_size max_req_size max_requests max_session_cb_slots max_session_slots
     mode mount.nfs mountinfo mountstats mtu multi-user.target multi-user.target.wants namespace

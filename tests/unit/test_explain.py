@@ -665,6 +665,88 @@ def test_a_reset_of_mlx5_without_an_end_has_a_doubt() -> None:
     assert entry.doubt == "no message says that the recovery succeeded"
 
 
+_MLX4, _BNXT = "mlx4_core 0000:03:00.0: ", "bnxt_en 0000:18:00.0 eth4: "
+_ICE = "ice 0000:3b:00.0"
+_HNS, _QEDE = "hns3 0000:bd:00.0: ", "[qede_recovery_handler:2674(eth5)]"
+_RESETS = {
+    "mlx4": (f"{_MLX4}Internal error detected:", f"{_MLX4}mlx4_restart_one was ended, ret=0"),
+    "bnxt_en": (f"{_BNXT}Firmware fatal reset event, data1: 0x80004, data2: 0x0, min wait 2000 ms,"
+                " max wait 6000 ms",
+                f"{_BNXT}NIC Link is Up, 100000 Mbps (NRZ) full duplex, Flow control: none"),
+    "ice": (f"{_ICE} irdma0: Requesting a reset",
+            f"{_ICE} eth6: NIC Link is up 100 Gbps Full Duplex"),
+    "qede": (f"{_QEDE}Starting a recovery process", f"{_QEDE}Recovery handling is done"),
+    "hns": (f"{_HNS}global reset requested", f"{_HNS}reset done, RoCE client reinit finished."),
+}  # fmt: skip
+"""How the reset of each driver begins, and how it ends well."""
+_FAILED = [
+    # drivers/net/ethernet/mellanox/mlx4: catas.c, reset.c, main.c
+    ("mlx4", f"{_MLX4}Fail to reset HCA"),
+    ("mlx4", f"{_MLX4}PCI device did not come back after reset, aborting"),
+    ("mlx4", f"{_MLX4}Fail to send reset over the communication channel"),
+    ("mlx4", f"{_MLX4}Communication channel isn't sync, fail to send reset"),
+    ("mlx4", f"{_MLX4}mlx4_restart_one_up failed, ret=-5"),
+    ("mlx4", f"{_MLX4}mlx4_restart_one was ended, ret=-12"),
+    # drivers/net/ethernet/broadcom/bnxt/bnxt.c
+    ("bnxt_en", f"{_BNXT}Firmware reset aborted"),
+    ("bnxt_en", f"{_BNXT}Firmware reset aborted, rc = -110"),
+    ("bnxt_en", f"{_BNXT}Firmware reset aborted, PCI config space invalid"),
+    ("bnxt_en", f"{_BNXT}Firmware reset aborted, bnxt_get_registered_vfs() returns -5"),
+    ("bnxt_en", f"{_BNXT}Firmware reset aborted, subsequent func_qcfg cmd failed, rc = -5, 60000"
+     " msecs since reset timestamp"),
+    ("bnxt_en", f"{_BNXT}bnxt_open() failed during FW reset"),
+    ("bnxt_en", f"{_BNXT}RESET_DONE not set during FW reset."),
+    ("bnxt_en", f"{_BNXT}Firmware init phase 1 failed"),
+    ("bnxt_en", f"{_BNXT}A previous firmware reset has not completed, aborting"),
+    ("bnxt_en", f"{_BNXT}A previous firmware reset has not completed, aborting half open"),
+    ("bnxt_en", f"{_BNXT}Failed to reinitialize after aborted firmware reset"),
+    ("bnxt_en", f"{_BNXT}Failed FW reset via OP-TEE, rc=-5"),
+    # drivers/net/ethernet/intel/ice/ice_main.c
+    ("ice", f"{_ICE}: Rebuild failed, unload and reload driver"),
+    ("ice", f"{_ICE}: reset 1 failed"),
+    ("ice", f"{_ICE}: PF VSI rebuild failed: -22"),
+    ("ice", f"{_ICE}: control VSI rebuild failed: -22"),
+    ("ice", f"{_ICE}: Rebuild failed due to error sending driver version: -5"),
+    ("ice", f"{_ICE}: Reset during resume failed."),
+    ("ice", f"{_ICE}: Error resetting device. Please reload the driver"),
+    ("ice", f"{_ICE}: Cannot re-enable PCI device after reset, error -22"),
+    ("ice", f"{_ICE} eth6: tx_timeout recovery unsuccessful, device is in unrecoverable state."),
+    ("ice", f"{_ICE} eth6: driver needs to be unloaded and reloaded"),
+    # drivers/net/ethernet/qlogic/qede/qede_main.c
+    ("qede", "qede 0000:19:00.0 eth5: Recovery handling has failed. Power cycle is needed."),
+    # drivers/net/ethernet/hisilicon/hns3/hns3pf/hclge_main.c, drivers/infiniband/hw/hns
+    ("hns", f"{_HNS}Reset fail!"),
+    ("hns", f"{_HNS}In reset process RoCE reinit failed -110."),
+]  # fmt: skip
+
+
+def _at(*texts: str) -> list[str]:
+    return [f"[  1{at}.000001] {text}" for at, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(("driver", "end"), _FAILED)
+def test_a_reset_that_failed_is_one_error_of_each_driver(driver: str, end: str) -> None:
+    begin, well = _RESETS[driver]
+    failed, began = explain(_at(begin, end))
+    assert (failed.name, failed.severity, failed.count, failed.recovers) == (
+        f"{driver} device failed", "error", 1, "no",
+    )  # fmt: skip
+    assert failed.subject == began.subject
+    assert (began.name, began.severity, began.recovers) == (
+        f"{driver} device recovers", "information", "no",
+    )  # fmt: skip
+    # an end that is well is over when the failure comes; behind it, it is the end
+    assert explain(_at(begin, well, end))[0].name == f"{driver} device failed"
+    assert {one.severity for one in explain(_at(begin, end, well))} == {"information"}
+
+
+def test_a_network_that_recovers_is_no_rdma_that_does() -> None:
+    """hns3 initializes its network device before its RDMA device, which may fail."""
+    network = f"{_HNS}Reset done, HNS3 driver initialization finished."
+    failed = f"{_HNS}In reset process RoCE reinit failed -110."
+    assert explain(_at(_RESETS["hns"][0], network, failed))[0].name == "hns device failed"
+
+
 def test_each_entry_is_complete() -> None:
     for message in MESSAGES:
         assert message.source, message.name

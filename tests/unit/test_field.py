@@ -423,6 +423,12 @@ def test_an_fstab_of_10000_lines_is_judged_as_a_whole() -> None:
         assert [str(line.directory) for line in fstab.nfs_lines(whole)] == ["/srv"]
 
 
+def test_the_page_names_the_limit_of_fstab() -> None:
+    page = (FIELD.parents[1] / "docs/how-to/doctor.md").read_text()
+    limit = fstab.LIMIT.removeprefix("it has more than ")
+    assert f"reads the first {limit}, whichever ends first" in page
+
+
 def test_a_mount_is_not_undefined_because_fstab_is_large(tmp_path: Path) -> None:
     mount = "61 22 0:52 / /srv rw - nfs4 a:/b rw,vers=4.2,proto=rdma,addr=192.0.2.1\n"
     texts = {
@@ -440,7 +446,7 @@ def test_a_mount_is_not_undefined_because_fstab_is_large(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("rdma-link.txt", "bash: rdma: command not found\n", "no list of RDMA links was recorded"),
+        ("rdma-link.txt", "bash: rdma: command not found\n", "cannot read rdma-link.txt: no line"),
         ("modinfo-rpcrdma.txt", "bash: modinfo: command not", "no output of modinfo"),
         ("modinfo-rpcrdma.txt", "", "no output of modinfo"),
     ],
@@ -452,6 +458,68 @@ def test_the_error_of_a_shell_is_no_output(
     with recorded.opened(tmp_path) as machine:
         found = [one for one in examine(machine) if expected in one.found]
     assert [one.status for one in found] == ["unknown"]
+
+
+_UNREADABLE = {
+    "modules": "proc/modules",
+    "fstab.txt": "etc/fstab",
+    "mountinfo": "proc/self/mountinfo",
+    "dmesg.txt": "",
+    "rdma-link.txt": "",
+    "ip-route-get.json": "",
+    "modinfo-rpcrdma": "",
+}
+"""Pasted files, and the files of the host that they are."""
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "archive"])
+@pytest.mark.parametrize("name", _UNREADABLE)
+@pytest.mark.parametrize("kind", ["FIFO", "folder", "link", "NUL"])
+def test_a_pasted_file_that_cannot_be_read_is_named(
+    kind: str, name: str, packed: bool, tmp_path: Path
+) -> None:
+    if kind == "NUL" and name in ("modinfo-rpcrdma", "dmesg.txt"):
+        pytest.skip("modinfo -0 prints NUL, and a crash leaves some in a log")
+    folder = tmp_path / "given"
+    folder.mkdir()
+    path = folder / name
+    match kind:
+        case "FIFO":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "link":
+            path.symlink_to("/nowhere/else")
+        case "NUL":
+            path.write_bytes(b"text\n\0\xfe\n")
+    if packed:
+        with tarfile.open(tmp_path / "given.tar", "w") as tar:
+            tar.add(path, arcname=name)
+    with recorded.opened(tmp_path / "given.tar" if packed else folder) as machine:
+        texts = [one.found for one in examine(machine)]
+    assert any(f"cannot read {name}: it " in text and kind in text for text in texts), texts
+    missing = f"/{_UNREADABLE[name]} was not recorded"
+    assert not any(missing in text for text in texts)
+
+
+def test_a_pasted_file_behind_the_given_one_is_not_missed(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/fstab").write_text("")
+    os.mkfifo(tmp_path / "fstab")
+    with recorded.opened(tmp_path) as machine:
+        assert not any("FIFO" in one.found for one in examine(machine))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_a_pasted_file_may_be_in_another_encoding(encoding: str, tmp_path: Path) -> None:
+    link = "link rxe0/1 state ACTIVE physical_state LINK_UP netdev eth0 \r\n"
+    (tmp_path / "rdma-link.txt").write_bytes(link.encode(encoding))
+    fstab = "server:/größe /mnt nfs proto=rdma 0 0\r\n"
+    (tmp_path / "fstab").write_bytes(fstab.encode(encoding))
+    with recorded.opened(tmp_path) as machine:
+        (found,) = machine.links()
+        assert (found.device.name, found.state, found.netdev) == ("rxe0", "ACTIVE", "eth0")
+        assert machine.read("etc/fstab") == fstab.replace("\r", "")
 
 
 @pytest.mark.parametrize(

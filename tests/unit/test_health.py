@@ -919,6 +919,61 @@ def test_metrics_replace_what_a_link_names_and_make_no_folder(host: Host, tmp_pa
     assert not path.parent.exists()
 
 
+def _make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+def _make_link(path: Path, make: Callable[[Path], None]) -> None:
+    target = path.with_name("target")
+    make(target)
+    path.symlink_to(target)
+
+
+_MAKERS: dict[str, Callable[[Path], None]] = {
+    "missing": lambda _: None,
+    "a regular file": Path.touch,
+    "a folder": Path.mkdir,
+    "a named pipe": os.mkfifo,
+    "a socket": _make_socket,
+    "a device node": lambda path: os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 3)),
+    "a link to a regular file": lambda path: _make_link(path, Path.touch),
+    "a link to a folder": lambda path: _make_link(path, Path.mkdir),
+}
+_WRITTEN = re.findall(
+    r"^\| (missing|an? [\w ]+?) \| (.+?) \| (.+?) \|$",
+    (ROOT / "docs/how-to/health.md").read_text(),
+    re.M,
+)
+
+
+def test_the_page_says_what_each_kind_of_file_does() -> None:
+    assert {kind for kind, *_ in _WRITTEN} == {*_MAKERS}
+
+
+@pytest.mark.parametrize(("kind", "textfile", "state"), _WRITTEN)
+def test_files_are_refused_as_the_page_says(
+    kind: str, textfile: str, state: str, host: Host, short_path: Path
+) -> None:
+    for option, said in (("--textfile", textfile), ("--state", state)):
+        folder = short_path / option.strip("-")
+        folder.mkdir()
+        path = folder / "it"
+        try:
+            _MAKERS[kind](path)
+        except PermissionError:
+            pytest.skip("device nodes need root")
+        before = kinds(folder.iterdir())
+        status, text = typed(host, option, str(path))
+        assert status == (UNKNOWN if said == "refused" else OK), text
+        if said == "refused":
+            assert kinds(folder.iterdir()) == before
+        else:
+            assert path.is_symlink() == kind.startswith("a link")
+            written = path if option == "--textfile" else path / "health"
+            assert written.stat().st_size
+
+
 def test_json_has_every_mount(host: Host) -> None:
     host.mount("/mnt/a", 3)
     host.mount("/mnt/b", 4)

@@ -299,7 +299,7 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     "server status": (
         show_server,
         "exports(client options path) io_cache_read io_cache_write listeners(port transport) "
-        "max_block_size min_threads other(ports program rdma_ports) own "
+        "max_block_size min_threads other(configured ports program rdma_ports) own "
         "pending(count cut rpcs(age_us client client_port name operations procedure program server "
         "server_port version xid)) "
         "pending_unknown pool_mode pool_threads splice_read "

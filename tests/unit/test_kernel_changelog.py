@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import stat
 import tracemalloc
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 import typer
 
 from nfsrdma_tools.cli import explain as command
+from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import bundle, kernel_changelog, recorded
 from nfsrdma_tools.host.anonymize import anonymized
+from nfsrdma_tools.host.checks import Finding
+from nfsrdma_tools.host.checks.kernel import known_faults
 from nfsrdma_tools.host.kernel_changelog import CommitStatus, abridged, commit_of, has
 from nfsrdma_tools.host.kernel_faults import FAULTS
 from nfsrdma_tools.host.machine import Machine
@@ -89,6 +93,25 @@ def test_a_commit_is_a_hash_a_cve_or_a_subject() -> None:
     assert (of_cve.subject, of_cve.cves) == ("", ("CVE-2026-89528",))
     assert commit_of("CVE-2020-12345") == (("", ("CVE-2020-12345",), None))
     assert commit_of("nfs: a change of its own") == ("nfs: a change of its own", (), None)
+
+
+def test_a_hash_agrees_in_all_digits_that_both_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second fix of the same first nine digits, as `git log --oneline` may print them."""
+    first = next(fault for fault in FAULTS if fault.subject == RESET)
+    second = first._replace(commit="acd9f2dd2a11", subject="xprtrdma: some other fix")
+    monkeypatch.setattr(kernel_changelog, "FAULTS", (*FAULTS, second))
+    for digits in ("acd9f2d", "acd9f2dd2"):
+        with pytest.raises(UserError, match="is ambiguous: acd9f2dd23c6, acd9f2dd2a11"):
+            commit_of(digits)
+    for digits in ("acd9f2dd2a", f"acd9f2dd2a11{'0' * 28}"):
+        assert commit_of(digits).fault is second
+    assert commit_of("acd9f2dd23").fault is first
+    for digits in ("acd9f2dd2b", f"acd9f2dd2a12{'0' * 28}"):
+        with pytest.raises(UserError, match="is no fix of a known fault"):
+            commit_of(digits)
+    with pytest.raises(UserError) as error:
+        commit_of("acd9f2")
+    assert "a hash of 7 digits or more" in error.value.hint
 
 
 @pytest.mark.parametrize(
@@ -339,6 +362,73 @@ def test_what_rpm_prints_is_bounded(
     assert "\n" not in str(error.value)
 
 
+SPEC = """\
+Name: kernel-core
+Version: 5.14.0
+Release: 570.26.1.el9_6
+Summary: A kernel of no content
+License: GPL-2.0-only
+BuildArch: noarch
+%description
+The file that has a kernel, and a changelog in Red Hat's form.
+%install
+mkdir -p %{{buildroot}}/lib/modules/{release}
+: > %{{buildroot}}/lib/modules/{release}/vmlinuz
+%files
+/lib/modules/{release}/vmlinuz
+%changelog
+{changelog}"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A host of Red Hat with a package that rpmbuild built, in a database of its own."""
+    lacks = [name for name in ("rpm", "rpmbuild") if not shutil.which(name)]
+    if lacks:
+        pytest.skip(f"the changelog of a real package is not read: no {' and no '.join(lacks)}")
+    macros = f"%_topdir {tmp_path}/build\n%_dbpath {tmp_path}/database\n"
+    (tmp_path / ".rpmmacros").write_text(macros)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    spec = tmp_path / "kernel-core.spec"
+    spec.write_text(SPEC.format(release=RED_HAT, changelog=RPM))
+    run("rpmbuild", "-bb", "--quiet", str(spec))
+    (package,) = (tmp_path / "build/RPMS").rglob("kernel-core-*.rpm")
+    run("rpm", "-i", "--justdb", "--nodeps", str(package))
+    root = tmp_path / "root"
+    for name, text in {
+        "proc/sys/kernel/osrelease": f"{RED_HAT}\n",
+        f"lib/modules/{RED_HAT}/vmlinuz": "",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    monkeypatch.setattr(Machine, "live", True)
+    return Machine(root)
+
+
+def test_the_changelog_of_a_real_package_is_read(installed: Machine) -> None:
+    found = has(installed, commit_of(RESET))
+    assert (found.status, found.section) == ("has", "5.14.0-570.26.1.el9_6")
+    assert found.line == "xprtrdma: Fix rpcrdma_reqs_reset() (Olga Kornievskaia) [RHEL-53004]"
+    assert found.source == f"rpm -qf --changelog /lib/modules/{RED_HAT}/vmlinuz"
+    later = has(
+        installed, commit_of("svcrdma: fix miss destroy percpu_counter in svc_rdma_proc_init()")
+    )
+    assert (later.status, later.section) == ("has", "5.14.0-570.25.1.el9_6")
+    assert has(installed, commit_of("7b6275c80a0c")).status == "not listed"
+    kept = kernel_changelog.recorded_rpm(installed)
+    assert kept
+    assert kept[1].stdout == (
+        "linux (5.14.0-570.26.1.el9_6) recorded; urgency=none\n"
+        f"  * {found.line}\n"
+        "linux (5.14.0-570.25.1.el9_6) recorded; urgency=none\n"
+    )
+
+
+def test_a_file_of_no_real_package_has_no_changelog(installed: Machine) -> None:
+    run("rpm", "-e", "--justdb", "kernel-core")
+    assert has(installed, commit_of(RESET)).status == "unknown"
+
+
 # ---- bundles
 
 
@@ -384,6 +474,75 @@ def test_a_bundle_has_what_rpm_prints_about_known_faults(
         assert has(other, commit_of("7b6275c80a0c")).status == "not listed"
     assert (here.status, here.source) == (there.status, there.source) == ("has", here.source)
     assert there.line == (RESET if withheld else here.line)
+
+
+MODULES = "rpcrdma 98304 1 - Live 0x0\nnfsd 921600 1 - Live 0x0\niw_cm 9 1 - Live 0x0\n"
+
+
+def judged(machine: Machine) -> Finding:
+    (found,) = known_faults(machine)
+    return found
+
+
+def test_doctor_lists_no_fault_whose_fix_the_changelog_has(tmp_path: Path) -> None:
+    """The second fix is in a later package, the revert of a third one in this."""
+    machine = host(tmp_path)
+    (tmp_path / "proc/modules").write_text(MODULES)
+    (tmp_path / "proc/sys/kernel/osrelease").write_text("6.1.0-37-amd64\n")
+    changelog = tmp_path / f"usr/share/doc/linux-image-{RELEASE}/changelog.Debian.gz"
+    text = DEBIAN.replace("6.1.106-1", "6.1.90-1").replace("6.1.140-1", "6.1.100-1")
+    version = tmp_path / "proc/version"
+    version.write_text(VERSION.format("6.1.100-1"))
+    changelog.write_bytes(gzip.compress(b""))
+    before = judged(machine).found
+    count = int(before.split()[0])
+    changelog.write_bytes(gzip.compress(text.encode()))
+    found = judged(machine)
+    assert found.status == "ok"
+    assert found.found.startswith(f"{count - 1} known faults possible in Linux 6.1.100 ")
+    assert found.found.endswith("; the changelog of its package lists the fixes of 1 more")
+
+    # a bundle has these entries
+    kept = bundle.collect(root=tmp_path)
+    for known in (kept, anonymized(kept)):
+        file = tmp_path / "bundle"
+        file.write_bytes(known.archive())
+        with recorded.opened(file) as other:
+            assert judged(other).found == found.found
+
+    # each fault: none is left
+    entries = "".join(f"  * {fault.subject} ({fault.source})\n" for fault in FAULTS)
+    changelog.write_bytes(gzip.compress(f"linux (6.1.100-1) x; urgency=low\n{entries}".encode()))
+    assert judged(machine).found == (
+        "none known in the loaded modules of Linux 6.1.100; the changelog of its package lists "
+        f"the fixes of {count} that are possible"
+    )
+
+
+@pytest.mark.parametrize("data", [b"no gzip", gzip.compress(b"x" * (1 << 20))[:-9]])
+def test_doctor_judges_by_version_if_the_changelog_is_no_whole_one(
+    data: bytes, tmp_path: Path
+) -> None:
+    machine = host(tmp_path, b"")
+    (tmp_path / "proc/modules").write_text(MODULES)
+    (tmp_path / "proc/version").write_text(VERSION.format("6.1.100-1"))
+    changelog = tmp_path / f"usr/share/doc/linux-image-{RELEASE}/changelog.Debian.gz"
+    changelog.unlink()
+    before = judged(machine)
+    changelog.write_bytes(data)
+    assert judged(machine) == before
+
+
+def test_doctor_reads_a_part_of_what_explain_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = host(tmp_path)
+    faults = [*FAULTS]
+    kernel = kernel_changelog.kernel_of(machine)
+    assert kernel_changelog.listed(machine, kernel, faults)
+    monkeypatch.setattr(kernel_changelog, "_FEW_BYTES", 100)
+    with pytest.raises(UserError, match="has more than"):
+        kernel_changelog.listed(machine, kernel, faults)
 
 
 def test_the_abridged_changelog_of_another_text_is_left_out() -> None:

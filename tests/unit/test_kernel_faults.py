@@ -206,7 +206,7 @@ def test_doctor_looks_at_loaded_modules_only(
 ) -> None:
     judged: list[Fault] = []
 
-    def judge(_kernel: KernelVersion, found: list[Fault]) -> Iterator[Finding]:
+    def judge(_kernel: KernelVersion, found: list[Fault], _fixed: int) -> Iterator[Finding]:
         judged.extend(found)
         return iter(())
 

@@ -13,7 +13,7 @@ from nfsrdma_tools.host import recorded
 from nfsrdma_tools.host.anonymize import anonymized
 from nfsrdma_tools.host.checks import nfs_server
 from nfsrdma_tools.host.machine import Machine, Recording
-from nfsrdma_tools.host.nfsd import other_servers, serving
+from nfsrdma_tools.host.nfsd import ganesha, other_servers, serving
 from nfsrdma_tools.host.nfsd.other_servers import other_server
 
 ESTABLISHED = "   2: 076433C6:0801 086433C6:0301 01 0:0 0:0 0 0 0 4711 1\n"
@@ -98,3 +98,91 @@ def test_nfsd_is_not_enabled_beside_a_process_that_has_its_port(
     name = Path("/proc/self/comm").read_text().strip()
     assert error.value.message == f"{name} listens on TCP {port}: the kernel's server cannot"
     assert error.value.hint == "stop that server first"
+
+
+# ---- the configuration of nfs-ganesha
+
+GANESHA = """\
+# NFS_CORE_PARAM { Protocols = 3; }
+%include "/etc/ganesha/more.conf"
+EXPORT { Export_Id = 1; Path = "/srv/acme"; Protocols = 4; Transports = TCP, RDMA;
+\tFSAL { Name = VFS; } }
+nfs_core_param {
+\tprotocols = 3, 4 , NFSRDMA; # NFS_RDMA_Port = 1;
+\tBind_addr = 192.0.2.7;
+\tNFS_RDMA_Port = 20050;
+\tnfs_rdma_protocol_versions = 4.0,v4.1;
+}
+%dir /etc/ganesha/acme.d
+RADOS_KV { secret_access_key = "s3cr3t; } NFS_CORE_PARAM { Protocols = 9P"; }
+"""
+REQUESTS = "/etc/ganesha/ganesha.conf requests "
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GANESHA, "RDMA on port 20050 for NFS 4.0, v4.1; it includes /etc/ganesha/more.conf and 1 "
+         "more, not read"),
+        ("NFS_Core_Param{Protocols=4,rpcrdma;}", "RDMA on port 20049"),
+        ("NFS_CORE_PARAM { NFS_Protocols = nfsrdma; }", "RDMA on port 20049"),
+        # the port alone opens no listener
+        ("NFS_CORE_PARAM { NFS_RDMA_Port = 20049; }", "no RDMA"),
+        ("NFS_CORE_PARAM { Protocols = nfsrdma; NFS_RDMA_Protocol_Versions = NONE; }", "no RDMA"),
+        ("EXPORT { NFS_CORE_PARAM { Protocols = nfsrdma; } }", "no RDMA"),
+        ("NFS_CORE_PARAM { # Protocols = nfsrdma;\n }", "no RDMA"),
+        ("", "no RDMA"),
+        ("}}};;{ = , NFS_CORE_PARAM { Protocols = nfsrdma; }", "no RDMA"),
+        ("}}};; NFS_CORE_PARAM { Protocols = 'nfsrdma'; \"", "RDMA on port 20049"),
+        ("NFS_CORE_PARAM { Protocols = nfsrdma; NFS_RDMA_Port = x; }", "RDMA on port 20049"),
+        ("%url rados://pool/object\nNFS_CORE_PARAM { Protocols = nfsrdma; }",
+         "RDMA on port 20049; it includes rados://pool/object, not read"),
+        ("NFS_CORE_PARAM { Protocols = nfsrdma; }" + "#" * (1 << 20),
+         "RDMA on port 20049; only its first MiB is read"),
+        ("%include", "no RDMA"),
+    ],
+)  # fmt: skip
+def test_ganeshas_configuration_says_whether_it_requests_rdma(text: str, said: str) -> None:
+    assert str(ganesha.parse(text)) == REQUESTS + said
+
+
+def _with_ganesha(root: Path, text: str) -> None:
+    (root / "proc/net").mkdir(parents=True)
+    (root / "proc/net/tcp").write_text(LISTENING)
+    (root / ganesha.CONF).parent.mkdir(parents=True)
+    (root / ganesha.CONF).write_text(text)
+
+
+def test_doctor_and_status_name_what_ganesha_requests(tmp_path: Path) -> None:
+    _with_ganesha(tmp_path, GANESHA)
+    bundle = bundles.collect(root=tmp_path)
+    bundle.notes.facts[other_servers.FACT] = "ganesha.nfsd"
+    secret = (b"acme", b"s3cr3t", b"192.0.2.7")
+    for known in (bundle, anonymized(bundle)):
+        file = tmp_path / "bundle"
+        file.write_bytes(known.archive())
+        data = known.files[ganesha.CONF]
+        assert not any(word in data for word in (secret if known is not bundle else secret[1:]))
+        with recorded.opened(file) as machine:
+            (found,) = nfs_server.listeners(machine)
+            status = serving.serving(machine)
+        assert f"({REQUESTS}RDMA on port 20050 for NFS 4.0, v4.1; it includes " in found.found
+        assert status.other
+        assert status.other.configured in found.found
+    bundle.notes.facts[other_servers.FACT] = "haproxy"
+    file.write_bytes(bundle.archive())
+    with recorded.opened(file) as machine:
+        (found,) = nfs_server.listeners(machine)
+    assert "ganesha" not in found.found
+
+
+def test_a_configuration_that_is_no_file_is_not_read(tmp_path: Path) -> None:
+    _with_ganesha(tmp_path, "")
+    (tmp_path / ganesha.CONF).unlink()
+    assert ganesha.configured(Machine(tmp_path)) is None
+    os.mkfifo(tmp_path / ganesha.CONF)
+    # nobody writes: it is empty, and does not wait
+    assert str(ganesha.configured(Machine(tmp_path))) == f"{REQUESTS}no RDMA"
+    (tmp_path / ganesha.CONF).unlink()
+    (tmp_path / ganesha.CONF).mkdir()
+    assert ganesha.configured(Machine(tmp_path)) is None

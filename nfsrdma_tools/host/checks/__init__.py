@@ -88,7 +88,14 @@ def examine(machine: Machine, which: Mapping[str, Check] = CHECKS) -> list[Findi
         for file in lacks:
             if not any(file.partition(" (")[0] in one.found for one in judged):
                 without.setdefault(file, []).append(name)
-    return [*found, *_unread(without)]
+    given = machine.recording.unread.values() if machine.recording else ()
+    silent = [one for one in given if not any(one in finding.found for finding in found)]
+    return [*found, *_unread(without), *(_not_given(one) for one in silent)]
+
+
+def _not_given(reason: str) -> Finding:
+    """A file that somebody gave, and that no check could read."""
+    return Finding("unread files", "unknown", one_line(reason), "text", "")
 
 
 def _doubted(finding: Finding, lacks: list[str]) -> Finding:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_faults, kernel_modules, packages, transports
 from nfsrdma_tools.host.checks.finding import Finding, Status, carry_out
@@ -421,22 +422,42 @@ def known_faults(machine: Machine) -> Iterator[Finding]:
         yield Finding(_FAULTS, "unknown", text)
         return
     found = [fault for fault in kernel_faults.possible(kernel) if _MODULES_OF[fault.part] <= loaded]
-    yield from judge_known_faults(kernel, found)
+    # kernel.org's kernel has no package
+    fixed = _listed(machine, kernel, found) if found and kernel.kind != "release" else []
+    yield from judge_known_faults(kernel, [one for one in found if one not in fixed], len(fixed))
 
 
-def judge_known_faults(kernel: KernelVersion, found: list[Fault]) -> Iterator[Finding]:
+def _listed(machine: Machine, kernel: KernelVersion, faults: list[Fault]) -> list[Fault]:
+    """The faults whose fix the changelog of the kernel's package lists; [] if it is unreadable."""
+    from nfsrdma_tools.host import kernel_changelog
+
+    try:
+        return kernel_changelog.listed(machine, kernel, faults)
+    except OSError as error:
+        files.note_unread(error)
+    except UserError:
+        pass
+    return []
+
+
+def judge_known_faults(
+    kernel: KernelVersion, found: list[Fault], fixed: int = 0
+) -> Iterator[Finding]:
     """Judge the faults that a kernel may have, in one line.
 
     A release of kernel.org has the faults; a log tells whether it met one (``judge_log``).  Of the
     kernel of a distribution they are possible by its version: that is information, with the release
     of the same series that has the newest fix.  They are unknown if the version tells nothing about
-    fixes.
+    fixes.  ``fixed`` others have their fix in the changelog of the kernel's package.
     """
     if kernel.number == (0, 0, 0):
         raise UserError(f"{kernel.release!r} is no release of Linux")
+    listed = f"the changelog of its package lists the fixes of {fixed}" if fixed else ""
     if not found:
-        yield Finding(_FAULTS, "ok", f"none known in the loaded modules of Linux {kernel.text}")
+        text = f"none known in the loaded modules of Linux {kernel.text}"
+        yield Finding(_FAULTS, "ok", f"{text}; {listed} that are possible" if fixed else text)
         return
+    listed = f"; {listed} more" if fixed else ""
     count = f"{len(found)} known fault{'s' * (len(found) > 1)}"
     remedy = "nfsrdma explain --faults"
     # the newest fixes come last
@@ -446,10 +467,10 @@ def judge_known_faults(kernel: KernelVersion, found: list[Fault]) -> Iterator[Fi
         text = f"{count} in Linux {kernel.text}; the newest: {newest.seen}"
         yield Finding(_FAULTS, "warning", text, f"Linux {newest.fixes} or later", remedy)
     elif kernel.kind == "backports" or kernel.number[2] == 0:
-        text = f"{kernel.release}: {count} possible by version; {kernel.reason}"
+        text = f"{kernel.release}: {count} possible by version; {kernel.reason}{listed}"
         yield Finding(_FAULTS, "unknown", text, f"fixes of {count}", remedy)
     else:
         text = f"{count} possible in Linux {kernel.text} by its version, see the kernel log"
         if kernel.kind == "stable" and mended:
             text += f"; the newest fix is in Linux {mended[-1].fixed_in(kernel.number)}"
-        yield Finding(_FAULTS, "ok", text, "", remedy)
+        yield Finding(_FAULTS, "ok", f"{text}{listed}", "", remedy)

@@ -111,7 +111,8 @@ class _Routes:
         self._judged: dict[str, set[str]] = {}
         self._doubt = ""
         if machine.recording and not machine.of_process("mountinfo").exists():
-            self._doubt = "; /proc/self/mountinfo was not recorded, and a mount may prove the route"
+            unrecorded = machine.unrecorded("/proc/self/mountinfo")
+            self._doubt = f"; {unrecorded}, and a mount may prove the route"
         self.devices: dict[str, set[str]] = {}
         """The network devices of routes by the name of the RDMA port that carries them."""
 

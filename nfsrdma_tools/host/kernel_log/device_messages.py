@@ -41,7 +41,7 @@ _INFINIBAND = (
 """Of mlx4, mlx5 and hns: numbers of IB_WC_* by the syndrome, in hexadecimal without zeros."""
 
 
-def _reset(device: str, pattern: str, source: str) -> KnownMessage:
+def _reset(device: str, pattern: str, source: str, ended_by: str = "") -> KnownMessage:
     """A reset that a driver begins, until its messages "recovered" or "failed"."""
     return KnownMessage(
         f"{device} recovers",
@@ -51,10 +51,27 @@ def _reset(device: str, pattern: str, source: str) -> KnownMessage:
         _SHOW,
         source,
         doubt=_NO_END,
-        ended_by=f"{device} recovered",
+        ended_by=ended_by or f"{device} recovered",
         failed_by=f"{device} failed",
         where="device",
         recovers="unknown",
+    )
+
+
+def _failure(
+    device: str, pattern: str, source: str, next_step: str = "", ended_by: str = ""
+) -> KnownMessage:
+    """A reset that failed; a later one may succeed."""
+    return KnownMessage(
+        f"{device} failed",
+        "error",
+        pattern,
+        _NO_RECOVERY,
+        next_step or _RELOAD,
+        source,
+        ended_by=ended_by or f"{device} recovered",
+        where="device",
+        recovers="no",
     )
 
 
@@ -130,18 +147,15 @@ _MLX = (
         where="device",
         recovers="yes",
     ),
-    KnownMessage(
-        "mlx4 device failed",
-        "error",
+    _failure(
+        "mlx4 device",
         rf"mlx4_core {_FUNCTION}(?:mlx4_restart_one was ended, ret=-\d{{1,4}}"
         r"|mlx4_restart_one_up failed, ret=-\d{1,4}|Fail to reset HCA"
-        r"|PCI device did not come back after reset, aborting)"
+        r"|PCI device did not come back after reset, aborting"
+        r"|Fail to send reset over the communication channel"
+        r"|Communication channel isn't sync, fail to send reset)"
         r"|mlx4 (?P<function>\S{1,32}): Reset failed \(-?\d{1,4}\)",
-        _NO_RECOVERY,
-        _RELOAD,
         "drivers/net/ethernet/mellanox/mlx4/catas.c, reset.c",
-        where="device",
-        recovers="no",
     ),
 )
 
@@ -196,22 +210,15 @@ _BNXT = (
         doubt=_TRIES,
         where="device",
     ),
-    KnownMessage(
-        "bnxt_en device recovers",
-        "warning",
+    _reset(
+        "bnxt_en device",
         rf"bnxt_en {_FUNCTION}(?:Firmware (?:non-)?fatal reset event(?: received.{{0,80}}"
         r"|, .{1,120})"
         r"|(?:Fatal|Non-fatal|Normal) firmware reset event, .{1,120}"
         r"|Detected firmware fatal condition, initiating reset"
         r"|TX timeout detected, starting reset task!)",
-        _RESET,
-        _SHOW,
         f"{_BNXT_SOURCE}, bnxt_async_event_process(), bnxt_fw_exception(), bnxt_tx_timeout()",
-        doubt=_NO_END,
         ended_by="bnxt_en link up",
-        failed_by="bnxt_en device failed",
-        where="device",
-        recovers="unknown",
     ),
     KnownMessage(
         "bnxt_en link up",
@@ -222,19 +229,17 @@ _BNXT = (
         f"{_BNXT_SOURCE}, bnxt_report_link()",
         quiet=True,
     ),
-    KnownMessage(
-        "bnxt_en device failed",
-        "error",
+    _failure(
+        "bnxt_en device",
         rf"bnxt_en {_FUNCTION}(?:Firmware reset aborted.{{0,120}}"
         r"|Firmware not responding, status: 0x[0-9a-f]{1,8}|Firmware init phase [12] failed"
         r"|bnxt_open\(\) failed during FW reset|RESET_DONE not set during FW reset\."
         r"|A previous firmware reset (?:did not complete|has not completed), aborting"
+        r"(?: half open)?"
+        r"|Failed FW reset via OP-TEE, rc=-?\d{1,4}"
         r"|Failed to reinitialize after aborted firmware reset)",
-        _NO_RECOVERY,
-        _RELOAD,
         f"{_BNXT_SOURCE}, bnxt_fw_reset_task()",
-        where="device",
-        recovers="no",
+        ended_by="bnxt_en link up",
     ),
 )
 
@@ -284,19 +289,12 @@ _INTEL = (
         doubt=_TRIES,
         where="device",
     ),
-    KnownMessage(
-        "ice device recovers",
-        "warning",
+    _reset(
+        "ice device",
         rf"(?:ice|irdma|idpf|i40e) {_FUNCTION}(?:Requesting a reset|HMC Error|PE Push Error"
         r"|critical PE Error, GLPE_CRITERR=0x[0-9a-f]{8})",
-        _RESET,
-        _SHOW,
         "drivers/infiniband/hw/irdma/main.c, irdma_iidc_event_handler(), irdma_request_reset()",
-        doubt=_NO_END,
         ended_by="ice link up",
-        failed_by="ice device failed",
-        where="device",
-        recovers="unknown",
     ),
     KnownMessage(
         "ice link up",
@@ -307,17 +305,17 @@ _INTEL = (
         f"{_ICE_SOURCE}, ice_print_link_msg()",
         quiet=True,
     ),
-    KnownMessage(
-        "ice device failed",
-        "error",
+    _failure(
+        "ice device",
         rf"ice {_FUNCTION}(?:Rebuild failed, unload and reload driver|reset \d failed"
-        r"|PF VSI rebuild failed: -?\d{1,4}|Reset during resume failed\."
+        r"|(?:PF|control) VSI rebuild failed: -?\d{1,4}|Reset during resume failed\."
+        r"|Rebuild failed due to error sending driver version: -?\d{1,4}"
+        r"|Error resetting device\. Please reload the driver"
+        r"|Cannot re-enable PCI device after reset, error -?\d{1,4}"
+        r"|driver needs to be unloaded and reloaded"
         r"|tx_timeout recovery unsuccessful, device is in unrecoverable state\.)",
-        _NO_RECOVERY,
-        _RELOAD,
         f"{_ICE_SOURCE}, ice_rebuild(), ice_do_reset()",
-        where="device",
-        recovers="no",
+        ended_by="ice link up",
     ),
 )
 
@@ -402,16 +400,12 @@ _QLOGIC = (
         where="device",
         recovers="yes",
     ),
-    KnownMessage(
-        "qede device failed",
-        "error",
+    _failure(
+        "qede device",
         r"qede \S{1,32} (?P<subject>[\w.-]{1,32}): Recovery handling has failed\. Power cycle is"
         r" needed\.",
-        _NO_RECOVERY,
-        "turn this host off and on; then nfsrdma link show",
         f"{_QEDE_SOURCE}, qede_recovery_failed()",
-        where="device",
-        recovers="no",
+        next_step="turn this host off and on; then nfsrdma link show",
     ),
 )
 
@@ -467,16 +461,11 @@ _HNS = (
         where="device",
         recovers="yes",
     ),
-    KnownMessage(
-        "hns device failed",
-        "error",
+    _failure(
+        "hns device",
         rf"hns3 {_FUNCTION}(?:In reset process RoCE reinit failed -?\d{{1,4}}\.|Reset fail!)",
-        _NO_RECOVERY,
-        _RELOAD,
         f"{_HNS_SOURCE}, hns_roce_hw_v2_reset_notify_init();"
         " drivers/net/ethernet/hisilicon/hns3/hns3pf/hclge_main.c, hclge_reset_err_handle()",
-        where="device",
-        recovers="no",
     ),
 )
 
@@ -548,16 +537,11 @@ _OTHERS = (
         where="device",
         recovers="yes",
     ),
-    KnownMessage(
-        "mana device failed",
-        "error",
+    _failure(
+        "mana device",
         rf"mana {_FUNCTION}(?:MANA reset cycle failed err -?\d{{1,4}}"
         r"|MANA service: resume failed, rescanning)",
-        _NO_RECOVERY,
-        _RELOAD,
         "drivers/net/ethernet/microsoft/mana/gdma_main.c, mana_serv_reset()",
-        where="device",
-        recovers="no",
     ),
     KnownMessage(
         "mana command not answered",

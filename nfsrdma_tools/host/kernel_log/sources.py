@@ -43,7 +43,8 @@ def _first_readable(machine: Machine, *commands: tuple[str, ...]) -> list[str]:
         except ProgramMissingError:
             continue
         except NotRecordedError as error:
-            reason = error.message if machine.local else "it was not recorded"
+            unrecorded = machine.unrecorded(argv[0], "it was not recorded")
+            reason = error.message if machine.local else unrecorded
             continue
         if result.returncode == 0 and not _partial(result, machine):
             return result.stdout.split("\n")

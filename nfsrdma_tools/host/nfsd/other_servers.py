@@ -19,7 +19,7 @@ from typing import NamedTuple
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import units
-from nfsrdma_tools.host.nfsd import nfsctl
+from nfsrdma_tools.host.nfsd import ganesha, nfsctl
 from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT
 
 __all__ = [
@@ -37,9 +37,9 @@ FACT = "nfs server program"
 RDMA_FACT = "nfs server over rdma"
 """The same of a listener of rdma_cm: its port and its program."""
 _SERVED = (NFS_PORT, RDMA_PORT)
-PROGRAMS = frozenset({"ganesha.nfsd", "unfsd", "glusterfs", "haproxy", "nginx", "envoy", "ssh"})
+_GANESHA, _UNIT = "ganesha.nfsd", "nfs-ganesha.service"
+PROGRAMS = frozenset({_GANESHA, "unfsd", "glusterfs", "haproxy", "nginx", "envoy", "ssh"})
 """The programs whose names an anonymized bundle may have."""
-_UNIT = "nfs-ganesha.service"
 _FILES = ("proc/net/tcp", "proc/net/tcp6")
 _LISTEN = "0A"
 _INODE = 9
@@ -53,11 +53,14 @@ class OtherServer:
     program: str
     """The name of its process, or of its unit; "" if neither is known."""
     rdma_ports: tuple[int, ...] = ()
+    configured: str = ""
+    """What nfs-ganesha's configuration says about RDMA, if it is that program."""
 
     def __str__(self) -> str:
         tcp, rdma = (f"TCP {port}" for port in self.ports), (f"RDMA {p}" for p in self.rdma_ports)
         where = " and ".join((*tcp, *rdma))
-        return f"{self.program or 'another program'} listens on {where}"
+        more = f" ({self.configured})" if self.configured else ""
+        return f"{self.program or 'another program'} listens on {where}{more}"
 
 
 class _Socket(NamedTuple):
@@ -80,7 +83,9 @@ def other_server(machine: Machine) -> OtherServer | None:
         inodes = frozenset(one.inode for one in sockets if one.inode)
         program = machine.fact(FACT, lambda: _program(machine.path("proc"), inodes)) or over_rdma
     ports = tuple(sorted({one.port for one in sockets}))
-    return OtherServer(ports, program or _unit(machine), rdma_ports)
+    program = program or _unit(machine)
+    found = ganesha.configured(machine) if program in ("", _GANESHA, _UNIT) else None
+    return OtherServer(ports, program, rdma_ports, str(found) if found else "")
 
 
 def known_fact(value: str) -> bool:
