@@ -16,7 +16,7 @@ from kerberos import kerberos
 from storm import set_to
 
 from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
-from nfsrdma_tools.lab.config import KERNELS, LabConfig
+from nfsrdma_tools.lab.config import MODULE_KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
 
@@ -42,7 +42,7 @@ class Place:
         return f"{self.kernel}, {self.nic}"
 
 
-PLACES = {kernel: Place(kernel) for kernel in KERNELS}
+PLACES = {kernel: Place(kernel) for kernel in MODULE_KERNELS}
 # Debian builds no soft-iWARP, the debug kernel has it, and is slow
 PLACES["siw"] = Place("debug", "siw", ("krb5p",), ("3", "4.2"))
 # the kernel's own client and server, without RDMA: what fails there too is no transport's fault

@@ -13,8 +13,10 @@
 #define SLOTS		32
 /* probes/program.py defines PAGE_BITS: the page size is 2^PAGE_BITS bytes */
 #define PAGE_REST	((1 << PAGE_BITS) - 1)
-/* BPF_F_NO_PREALLOC: rows exist per CPU, and most are never used */
-#define WHEN_NEEDED	1
+/*
+ * probes/program.py defines WHEN_NEEDED: BPF_F_NO_PREALLOC, because rows exist
+ * per CPU and most are never used, or 0 where that is unsafe in a probe.
+ */
 
 /*
  * State of an RPC in progress is in an array, indexed by the task number: a

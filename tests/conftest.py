@@ -16,7 +16,9 @@ LOAD = pytest.StashKey[float]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     labs = parser.getgroup("labs")
-    kernels = "of the shared machines: 6.12, 6.1, 7.2, or one that checks itself: debug, kcsan"
+    kernels = (
+        "of the shared machines: 6.12, 6.1, 7.2, 5.10, or one that checks itself: debug, kcsan"
+    )
     labs.addoption("--kernel", default="6.12", help=kernels)
     labs.addoption("--nic", default="rxe", help="RDMA devices of the shared machines: rxe or siw")
     labs.addoption("--cpus", default=2, type=int, help="of each shared machine")

@@ -31,7 +31,8 @@ def build(
     kernel: Annotated[
         str,
         option(
-            "VERSION", "6.12, 6.1 or 7.2; debug (KASAN, lockdep) or kcsan, which take 15 minutes."
+            "VERSION",
+            "6.12, 6.1, 7.2 or 5.10; debug (KASAN, lockdep) or kcsan, which take 15 minutes.",
         ),
     ] = "6.12",
     extras: Annotated[
@@ -62,7 +63,7 @@ def up(
         option("SHAPE", "solo: one machine is client and server; pair: server and clients."),
     ] = "solo",
     kernel: Annotated[
-        str, option("VERSION", "6.12, 6.1, 7.2; debug or kcsan once built.")
+        str, option("VERSION", "6.12, 6.1, 7.2, 5.10; debug or kcsan once built.")
     ] = "6.12",
     clock: Annotated[
         str,

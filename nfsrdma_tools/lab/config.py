@@ -9,9 +9,11 @@ from typing import Any
 
 from nfsrdma_tools.errors import UsageError
 
-__all__ = ["CHECKING", "KERNELS", "LabConfig", "Link", "clock_name"]
+__all__ = ["CHECKING", "KERNELS", "MODULE_KERNELS", "LabConfig", "Link", "clock_name"]
 
-KERNELS = ("6.12", "6.1", "7.2")
+# our modules build for these, and the image has the compiler of their headers
+MODULE_KERNELS = ("6.12", "6.1", "7.2")
+KERNELS = (*MODULE_KERNELS, "5.10")
 # kernels built from Debian's source (kernels.py), with KASAN and more, or with KCSAN
 CHECKING = ("debug", "kcsan")
 _NICS = ("rxe", "siw", "card")
@@ -98,12 +100,20 @@ class LabConfig:
                 "two machines cannot share an instruction clock",
                 "use --shape solo, or --clock counted or wall",
             )
+        self._check_nic()
+        Link.parse(str(self.wire))
+
+    def _check_nic(self) -> None:
+        if self.nic != _NICS[0] and self.kernel not in MODULE_KERNELS + CHECKING:
+            raise UsageError(
+                f"no module of {self.nic} devices can be built for kernel {self.kernel}",
+                f"use --nic {_NICS[0]}",
+            )
         if self.nic == "card" and self.shape != "solo":
             raise UsageError(
                 "modelled cards connect only devices of one kernel",
                 "use --shape solo with --nic card, or --nic rxe",
             )
-        Link.parse(str(self.wire))
 
     @property
     def wire(self) -> Link:

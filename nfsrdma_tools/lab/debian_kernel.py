@@ -28,6 +28,7 @@ SUITES = {
     "6.12": ("trixie", "trixie-updates", "trixie-security"),
     "6.1": ("bookworm", "bookworm-updates", "bookworm-security"),
     "7.2": ("trixie", "trixie-backports"),
+    "5.10": ("bullseye", "bullseye-security"),
 }
 # 6.12.117+deb13, 6.1.0-56; neither cloud nor real-time kernels
 _RELEASE = r"\.[\d.]+(-\d+)?(\+deb\d+)?-amd64"

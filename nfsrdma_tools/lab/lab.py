@@ -27,7 +27,7 @@ from nfsrdma_tools.command import kill
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.identity import of_this_process, terminate
 from nfsrdma_tools.lab import client_library, image, kernels, paths, qemu
-from nfsrdma_tools.lab.config import CHECKING, LabConfig
+from nfsrdma_tools.lab.config import CHECKING, MODULE_KERNELS, LabConfig
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.image import recipe_hash
 from nfsrdma_tools.lab.machine import SNAPSHOT, Hardware, Lan, Machine, restore_snapshot, warm_disk
@@ -103,6 +103,8 @@ def _nic_module(
 
 
 def _our_module(kernel: kernels.Kernel, base: image.Image, step: _Step) -> Path | None:
+    if kernel.name not in MODULE_KERNELS + CHECKING:
+        return None
     try:
         return kernels.module(module_source.find(), kernel, base, step)
     except UserError as error:

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.errors import UsageError
+from nfsrdma_tools.probes.program import NAMES
 from nfsrdma_tools.probes.session import Session, session
 
 __all__ = ["NAMES", "ProbeSet", "attached", "probe_set"]
-
-NAMES = ("chunks", "registrations", "latency", "connections", "server", "readahead", "cpu")
-"""Files of bpf/ and modules of sets/."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ def attached(
     pid: int = 0,
     proc: Path = Path("/proc"),
 ) -> Iterator[Session]:
-    """A session with these probe sets attached.
+    """A session with these probe sets attached, but for those that this kernel's events lack.
 
     ``timed`` adds the CPU time of events to probe sets that can measure it.  ``rate`` is in samples
     per second and CPU, for probe sets that sample.  ``sums_only`` skips single RPCs, histograms of
@@ -118,7 +116,7 @@ def attached(
         open_session.state["proc"] = proc
         if rate:
             open_session.state["rate"] = rate
-        for probes in map(probe_set, names):
+        for probes in map(probe_set, open_session.sets):
             probes.attach(open_session)
             if timed and probes.times:
                 probes.time(open_session)

@@ -15,11 +15,20 @@ from functools import cache
 from pathlib import Path
 
 __all__ = [
-    "ISSUER", "TRACEFS", "TRANSPORTS", "Missing", "Program", "has_event", "has_system", "present",
-    "program", "record_checks", "rows",
+    "ISSUER", "NAMES", "TRACEFS", "TRANSPORTS", "Missing", "Program", "has_event", "has_system",
+    "present", "program", "readable", "record_checks", "rows",
 ]  # fmt: skip
 
 TRACEFS = Path("/sys/kernel/tracing")
+NAMES = ("chunks", "registrations", "latency", "connections", "server", "readahead", "cpu")
+"""The probe sets: files of bpf/ and modules of sets/."""
+
+_KALLSYMS = Path("/proc/kallsyms")
+# The allocator of BPF, which a probe may call in any context: commits 7c8199e24fa0 ("bpf:
+# Introduce any context BPF specific memory allocator") and 96da3f7d489d ("bpf: Relax the
+# requirement to use preallocated hash maps in tracing progs."), both in Linux 6.1.  Older kernels
+# warn of rows that are allocated in a probe, and those with PREEMPT_RT refuse them.
+_ALLOCATOR = re.compile(r" bpf_mem_alloc_init\b")
 
 TRANSPORTS = ("rpcrdma", "nfsrdma")
 """The modules that define a transport's trace events: the kernel's and ours."""
@@ -32,6 +41,7 @@ _READ = re.compile(r"\bargs->(\w+)|\bTP_DATA_LOC_READ_STR\([^,]+, (\w+),")
 _MEMBER = re.compile(
     r"^\tfield:([^;]*?)\b(\w+)(?:\[[^;]*\])?;\toffset:(\d+);\tsize:(\d+);", re.MULTILINE
 )
+_DEFINE = re.compile(r"^#define (\w+)((?:.*\\\n)*.*)$", re.MULTILINE)
 # event systems of a module of that name; the others are built into the kernel
 _MODULES = {*TRANSPORTS, "sunrpc", "nfs", "nfsd"}
 # one entry per client: of sunrpc, of nfsd (NFSv4 only)
@@ -39,6 +49,9 @@ _CLIENTS = (Path("/sys/kernel/sunrpc/rpc-clients"), Path("/proc/fs/nfsd/clients"
 # NFSv3 has 22; a client uses some 30 of NFSv4's 70
 _PROCEDURES = 32
 _FEWEST, _MOST = 8192, 1 << 16
+# where all rows are allocated at once: bytes of a CPU's row of all probe sets, and of all rows
+_ROW_BYTES, _PREALLOCATED = 3072, 128 << 20
+_FEWEST_PREALLOCATED = 512
 
 ISSUER = "issuer"
 """The file of bpf/ that knows which process issues an RPC."""
@@ -73,8 +86,13 @@ def has_system(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Program:
-    """Source text in bcc's dialect, its compiler flags, its events and its missing events."""
+    """Source text in bcc's dialect, its compiler flags, its events and its missing events.
 
+    ``sets`` are the probe sets of the text: one that reads what a record lacks is missing as a
+    whole, because its counts would be wrong.
+    """
+
+    sets: tuple[str, ...]
     text: str
     flags: tuple[str, ...]
     events: tuple[str, ...]
@@ -86,7 +104,10 @@ def program(sets: Sequence[str], pid: int = 0) -> Program:
 
     With ``pid`` it counts only RPCs of that process, in the probe sets that filter by process.
     """
-    sets = (*((ISSUER,) if pid else ()), *sets)
+    unreadable = {name: reason for name in sets if (reason := _unreadable(name))}
+    kept = tuple(name for name in sets if name not in unreadable)
+    sets = (*((ISSUER,) if pid and kept else ()), *kept)
+    allocates = allocates_rows()
     texts, users = _texts(tuple(sets)), _users(tuple(sets))
     there = present(sets)
     # a transport module that is not loaded has no RPCs
@@ -95,15 +116,53 @@ def program(sets: Sequence[str], pid: int = 0) -> Program:
     probes = [_probe(*pair, users[pair]) for pair in there]
     checks = [record_checks(pair, "".join(texts[name] for name in users[pair])) for pair in there]
     return Program(
+        sets=kept,
         text="\n".join(((source() / "account.h").read_text(), *probes, *parts, *checks)),
         flags=(
             f"-DPAGE_BITS={_page_bits()}",
-            f"-DROWS={rows()}",
+            f"-DROWS={rows(allocates)}",
+            f"-DWHEN_NEEDED={int(allocates)}",
             *((f"-DPID={pid}",) if pid else ()),
         ),
         events=tuple(f"{system}:{event}" for system, event in there),
-        missing=tuple(_missing(*pair) for pair in asked if pair not in there),
+        missing=(
+            *(_missing(*pair) for pair in asked if pair not in there),
+            *(Missing(f"probe set {name}", reason) for name, reason in unreadable.items()),
+        ),
     )
+
+
+def readable(sets: Sequence[str]) -> list[str]:
+    """Those of the probe ``sets`` whose events have all members that the sets read."""
+    return [name for name in sets if not _unreadable(name)]
+
+
+def _unreadable(name: str) -> str:
+    """Which members a probe set reads that records of this kernel lack; "" if it lacks none."""
+    texts = _texts((name,)).values()
+    for pair in present([name]):
+        lacks = {one for text in texts for one in _reads(pair, text)} - _members(pair)
+        if lacks:
+            return f"the record of {':'.join(pair)} has no {', '.join(sorted(lacks))} here"
+    return ""
+
+
+def _reads(pair: Pair, text: str) -> set[str]:
+    """The members that the probe of an event reads, also by the macros that it uses."""
+    macros = dict(_DEFINE.findall(text))
+    body = "".join(match[0] for match in _PROBE.finditer(text) if match.groups() == pair)
+    while used := {name for name in macros if re.search(rf"\b{name}\b", body)}:
+        body += "".join(macros.pop(name) for name in used)
+    return {name for names in _READ.findall(body) for name in names if name}
+
+
+def _members(event: Pair) -> set[str]:
+    """The members of an event's record."""
+    return {found[1] for found in _MEMBER.findall(_format(event))}
+
+
+def _format(event: Pair) -> str:
+    return (TRACEFS / "events" / "/".join(event) / "format").read_text()
 
 
 def present(sets: Sequence[str]) -> tuple[Pair, ...]:
@@ -132,15 +191,30 @@ def _users(sets: tuple[str, ...]) -> dict[Pair, list[str]]:
     return dict(sorted(users.items()))
 
 
-def rows() -> int:
-    """The size of maps: enough rows for the present clients and for new ones.
+def rows(allocates: bool = True) -> int:
+    """The size of maps: enough rows for the present clients and for new ones, a power of two.
 
     One row per procedure of each client of sunrpc and of nfsd.  The kernel allocates memory for
-    rows in use; an unused row takes 16 bytes.
+    rows in use, and an unused row takes 16 bytes; without ``allocates``, it allocates all rows of
+    all CPUs when the map is made.
     """
     clients = sum(1 for folder in _CLIENTS for _ in folder.glob("*"))
-    needed = max(_PROCEDURES * clients * 2, _FEWEST)
-    return min(1 << (needed - 1).bit_length(), _MOST)
+    fewest, most = _FEWEST, _MOST
+    if not allocates:
+        fewest = _FEWEST_PREALLOCATED
+        room = _PREALLOCATED // (_ROW_BYTES * os.sysconf("SC_NPROCESSORS_CONF"))
+        most = max(fewest, 1 << (room.bit_length() - 1))
+    needed = max(_PROCEDURES * clients * 2, fewest)
+    return min(1 << (needed - 1).bit_length(), most)
+
+
+def allocates_rows() -> bool:
+    """Whether the kernel can allocate a row of a map in a probe, in any context."""
+    try:
+        with _KALLSYMS.open() as lines:
+            return any(_ALLOCATOR.search(line) for line in lines)
+    except OSError:
+        return False
 
 
 def _page_bits() -> int:
@@ -169,10 +243,9 @@ def record_checks(event: Pair, text: str) -> str:
     defines: a type of another size would move all later members.
     """
     record = f"struct tracepoint__{'__'.join(event)}"
-    described = (TRACEFS / "events" / "/".join(event) / "format").read_text()
     read = {name for names in _READ.findall(text) for name in names}
     checks = []
-    for kind, member, offset, size in _MEMBER.findall(described):
+    for kind, member, offset, size in _MEMBER.findall(_format(event)):
         if member in read:
             name = f"data_loc_{member}" if kind.startswith("__data_loc") else member
             checks.append(

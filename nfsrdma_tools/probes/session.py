@@ -20,7 +20,15 @@ from nfsrdma_tools.errors import UserError, one_line, printable
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import kallsyms
 from nfsrdma_tools.probes import program as programs
-from nfsrdma_tools.probes.program import TRANSPORTS, Missing, Program, has_system, program
+from nfsrdma_tools.probes.program import (
+    NAMES,
+    TRANSPORTS,
+    Missing,
+    Program,
+    has_system,
+    program,
+    readable,
+)
 
 __all__ = ["Session", "available", "bcc", "captured_stderr", "check", "load", "session"]
 
@@ -34,9 +42,11 @@ _LOCKDOWN = Path("/sys/kernel/security/lockdown")
 class Session:
     """Attached programs; ``table`` has their counts since they were attached."""
 
-    def __init__(self, bpf: Any, missing: tuple[Missing, ...]) -> None:
+    def __init__(self, bpf: Any, missing: tuple[Missing, ...], sets: tuple[str, ...] = ()) -> None:
         self.bpf = bpf
         self.missing = missing
+        # the probe sets that this kernel has
+        self.sets = sets
         # state of probe sets between readings, by name
         self.state: dict[str, Any] = {}
 
@@ -74,15 +84,25 @@ def session(sets: Sequence[str], pid: int = 0) -> Iterator[Session]:
     # the probe set cpu needs no transport
     check(transport="cpu" not in sets)
     wanted = program(sets, pid)
+    _check_sets(wanted, sets)
     _check_issuer(wanted, pid)
     bpf = load(wanted.text, wanted.flags)
     # bcc would detach when the program ends, perhaps while this block does
     atexit.unregister(bpf.cleanup)
     try:
-        yield Session(bpf, wanted.missing)
+        yield Session(bpf, wanted.missing, wanted.sets)
     finally:
         bpf.cleanup()
         _forget_symbols(bpf)
+
+
+def _check_sets(wanted: Program, sets: Sequence[str]) -> None:
+    """UserError if the kernel has none of the probe sets."""
+    if sets and not wanted.sets:
+        lacks = wanted.missing[-1]
+        here = ", ".join(readable(NAMES))
+        hint = f"Linux 6.1 to 7.2 have it; this kernel has probe sets {here}"
+        raise UserError(f"cannot attach {lacks.event}: {lacks.reason}", hint)
 
 
 def _check_issuer(wanted: Program, pid: int) -> None:

@@ -151,7 +151,7 @@ class TrialProbes:
         attached_session = self.attach()
         # before counting starts: it may send RPCs to servers
         self._clients = clients()
-        return {name: probe_set(name).read(attached_session) for name in NAMES}
+        return {name: probe_set(name).read(attached_session) for name in attached_session.sets}
 
     def end(self, before: dict[str, Any], directory: str) -> dict[str, list[dict[str, Any]]]:
         """The rows counted since: those of the mount, or of the host for sets without mounts."""

@@ -10,7 +10,7 @@ import pytest
 
 from nfsrdma_tools import module_source
 from nfsrdma_tools.lab import image, kernels
-from nfsrdma_tools.lab.config import KERNELS
+from nfsrdma_tools.lab.config import MODULE_KERNELS
 
 # no vmlinux lies beside the headers, so a module gets no types of its own
 EXPECTED = ("Skipping BTF generation",)
@@ -23,14 +23,15 @@ MODULES = pytest.mark.parametrize(
 
 
 @pytest.mark.parametrize(
-    "kernel", (KERNELS[0], *(pytest.param(k, marks=pytest.mark.nightly) for k in KERNELS[1:]))
+    "kernel",
+    (MODULE_KERNELS[0], *(pytest.param(k, marks=pytest.mark.nightly) for k in MODULE_KERNELS[1:])),
 )
 @MODULES
 def test_no_warning(kernel: str, find: Find, tmp_path: Path) -> None:
-    checks = kernel == KERNELS[0] and shutil.which("sparse")
+    checks = kernel == MODULE_KERNELS[0] and shutil.which("sparse")
     said = built_with(kernel, find().folder, tmp_path, "W=1", *(("C=2",) if checks else ()))
     assert [line for line in said if not (line.startswith(EXPECTED) or HEADERS.match(line))] == []
-    if kernel == KERNELS[0] and not checks:
+    if kernel == MODULE_KERNELS[0] and not checks:
         pytest.skip("no sparse; missed: address spaces, locks and constants of kmod")
 
 

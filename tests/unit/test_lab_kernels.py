@@ -10,7 +10,7 @@ import pytest
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab import debian_kernel, image, kernels, lab, paths
-from nfsrdma_tools.lab.config import CHECKING, LabConfig
+from nfsrdma_tools.lab.config import CHECKING, MODULE_KERNELS, LabConfig
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.machine import Hardware, qemu_argv
 from nfsrdma_tools.lock import file_lock
@@ -177,6 +177,14 @@ def test_what_is_being_built_is_left_alone(
     left = {path.name for each in busy for path in each.parent.iterdir()}
     present = {kernels.find(name).folder.name for name in ("debug", "6.12")}
     assert left == {base.folder.name, *present}
+
+
+@pytest.mark.parametrize("nic", ("card", "siw"))
+def test_devices_whose_module_does_not_build_for_a_kernel_are_refused(nic: str) -> None:
+    for kernel in (*MODULE_KERNELS, *CHECKING):
+        assert LabConfig("a", kernel=kernel, nic=nic).nic == nic
+    with pytest.raises(UserError, match=rf"no module of {nic} devices.*for kernel 5\.10"):
+        LabConfig("a", kernel="5.10", nic=nic)
 
 
 def test_a_kernel_that_checks_itself_may_take_longer() -> None:

@@ -741,7 +741,9 @@ def test_probes_attach_again_when_a_module_is_loaded(
         for event in (("sunrpc", "rpc_request"), ("nfs", "nfs_aop_readahead")):
             made = tmp_path / "made" / event[1]
             made.mkdir(parents=True)
-            (made / "format").write_text("\tfield:int common_pid;\toffset:4;\tsize:4;\n")
+            members = ("client_id", "task_id", "dev", "fileid", "offset", "nr_pages")
+            fields = (f"\tfield:u32 {name};\toffset:8;\tsize:4;\n" for name in members)
+            (made / "format").write_text("".join(fields))
             # at once, as the kernel does it: the description is there with the event
             (tmp_path / "events" / event[0]).mkdir(parents=True)
             made.rename(tmp_path / "events" / event[0] / event[1])

@@ -11,6 +11,7 @@ from nfsrdma_tools.host.kernel_modules import parse_modinfo
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module.build import build, checked_release, first_error
 from nfsrdma_tools.host.module.parameters import Parameter, changed, checked, known
+from nfsrdma_tools.lab.config import MODULE_KERNELS
 from nfsrdma_tools.lock import try_folder_lock
 from nfsrdma_tools.module_source import Source
 
@@ -111,6 +112,22 @@ def test_a_build_is_made_once_and_outside_of_the_source(source: Source, made: Pa
         "a.c", "Kbuild", "features.sh", "dkms.conf", "inner",
     }  # fmt: skip
     assert [p.name for p in first.path.parent.parent.iterdir()] == [source.hash]
+
+
+@pytest.mark.usefixtures("made")
+def test_a_kernel_that_is_too_old_is_named_with_what_to_use_instead(source: Source) -> None:
+    """Headers of a distribution's older kernel may do: a build that succeeds is a build."""
+    oldest = min(MODULE_KERNELS, key=lambda name: [int(part) for part in name.split(".")])
+    assert build("5.14.0-570.el9.x86_64", source=source).fresh
+    (source.folder / "a.c").write_text("broken")
+    with pytest.raises(UserError) as error:
+        build("5.10.0-46-amd64", source=source)
+    assert str(error.value).startswith(
+        f"nfsrdma does not build for 5.10.0-46-amd64, it needs Linux {oldest} or later: a.c:8:9: "
+    )
+    assert error.value.hint.startswith("use the kernel's module rpcrdma, transport rdma; see ")
+    with pytest.raises(UserError, match="the module build failed"):
+        build(f"{oldest}.0-56-amd64", source=source)
 
 
 @pytest.mark.usefixtures("made")

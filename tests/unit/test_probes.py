@@ -20,6 +20,7 @@ import pytest
 
 from nfsrdma_tools.cli import trace
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab.config import MODULE_KERNELS as RELEASES
 from nfsrdma_tools.live.collect.probe_statistics import clients
 from nfsrdma_tools.probes import (
     intervals,
@@ -48,10 +49,22 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "events"
 
 
-def has(kernel: Path, system: str, event: str) -> None:
+ALL_MEMBERS = sorted({
+    name
+    for path in BPF.glob("*.c")
+    for names in re.findall(r"args->(\w+)|READ_STR\([^,]+, (\w+),", path.read_text())
+    for name in names
+    if name
+})  # fmt: skip
+
+
+def has(kernel: Path, system: str, event: str, *lacks: str) -> None:
+    """An event whose record has all members that any probe reads, but for ``lacks``."""
     folder = kernel / system / event
     folder.mkdir(parents=True)
-    folder.joinpath("format").write_text("\tfield:u32 xid;\toffset:8;\n\tfield:char a[16];\n")
+    members = (name for name in ALL_MEMBERS if name not in lacks)
+    lines = [f"\tfield:u32 {m};\toffset:{8 + 4 * n};\tsize:4;\n" for n, m in enumerate(members)]
+    folder.joinpath("format").write_text("".join(lines))
 
 
 def test_a_program_has_the_events_that_the_kernel_has(kernel: Path) -> None:
@@ -79,6 +92,71 @@ def test_a_program_has_no_probe_of_an_absent_event(kernel: Path) -> None:
     assert "\nPROBE(" not in made.text
     # what is left is still what it was: functions end where they did
     assert made.text.count("{") == made.text.count("}")
+
+
+def test_a_probe_set_whose_members_the_kernel_lacks_is_missing_as_a_whole(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Linux 5.10, whose events of regions and of the server's Calls identify less."""
+    has(kernel, "rpcrdma", "xprtrdma_mr_map", "client_id")
+    # a probe reads these by a macro
+    has(kernel, "rpcrdma", "svcrdma_decode_wseg", "cq_id", "completion_id")
+    # another set reads more of the same file's events
+    has(kernel, "rpcrdma", "xprtrdma_frwr_alloc", "mr_id")
+    has(kernel, "sunrpc", "rpc_stats_latency")
+    made = program.program(["chunks", "registrations", "server", "latency"])
+    assert made.sets == ("chunks", "latency")
+    assert made.events == ("sunrpc:rpc_stats_latency",)
+    assert "region_rows" not in made.text
+    reasons = {one.event: one.reason for one in made.missing}
+    assert reasons["probe set registrations"] == (
+        "the record of rpcrdma:xprtrdma_mr_map has no client_id here"
+    )
+    assert "svcrdma_decode_wseg has no completion_id, cq_id" in reasons["probe set server"]
+    monkeypatch.setattr(session, "check", lambda transport: None)
+    monkeypatch.setattr(session, "load", lambda *_: pytest.fail("it was compiled"))
+    with pytest.raises(UserError) as caught, session.session(["registrations"]):
+        pass
+    assert str(caught.value).startswith("cannot attach probe set registrations: the record of ")
+    first, last = (min(RELEASES, key=release), max(RELEASES, key=release))
+    hint = f"Linux {first} to {last} have it; this kernel has probe sets chunks, latency, "
+    assert str(caught.value.hint).startswith(hint)
+
+
+def release(name: str) -> list[int]:
+    return [int(part) for part in name.split(".")]
+
+
+@pytest.mark.parametrize("allocates", (True, False))
+def test_a_kernel_without_an_allocator_for_probes_allocates_rows_before(
+    allocates: bool, kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux before 6.1 warns of rows that are allocated in a probe: panic_on_warn ends there."""
+    symbols = tmp_path / "kallsyms"
+    symbols.write_text(
+        "0000000000000000 T bpf_map_update_elem\n"
+        + "0000000000000000 T bpf_mem_alloc_init\n" * allocates
+    )
+    monkeypatch.setattr(program, "_KALLSYMS", symbols)
+    monkeypatch.setattr(program, "_CLIENTS", (tmp_path / "none",))
+    flags = program.program(["latency"]).flags
+    assert f"-DWHEN_NEEDED={int(allocates)}" in flags
+    assert f"-DROWS={program.rows(allocates)}" in flags
+    # none of the other maps is allocated by rows
+    texts = [path.read_text() for path in BPF.glob("*.[ch]")]
+    assert not any("NO_PREALLOC" in re.sub(r"/\*.*?\*/", "", text, flags=re.S) for text in texts)
+
+
+@pytest.mark.parametrize(("processors", "most"), ((1, 32768), (8, 4096), (1024, 512)))
+def test_rows_that_are_allocated_before_take_bounded_memory(
+    processors: int, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "_CLIENTS", (tmp_path,))
+    monkeypatch.setattr("os.sysconf", lambda _: processors)
+    assert program.rows(allocates=False) == 512
+    for number in range(1024):
+        (tmp_path / f"clnt-{number}").mkdir()
+    assert program.rows(allocates=False) == most
 
 
 def test_a_program_of_one_process_knows_who_issues_an_rpc(kernel: Path) -> None:
@@ -375,13 +453,13 @@ format:
 \tfield:dev_t s_dev;\toffset:16;\tsize:4;\tsigned:0;
 \tfield:__data_loc char[] procname;\toffset:20;\tsize:4;\tsigned:0;
 \tfield:unsigned char local[28];\toffset:24;\tsize:28;\tsigned:0;
-\tfield:u32 unread;\toffset:52;\tsize:4;\tsigned:0;
+\tfield:u32 index;\toffset:52;\tsize:4;\tsigned:0;
 """
 # as bcc makes it of the format
 RECORD = """#include <linux/types.h>
 struct tracepoint__filemap__mm_filemap_fault {
     u64 head; unsigned long i_ino; dev_t s_dev; int data_loc_procname; unsigned char local[28];
-    u64 unread;
+    u64 index;
 };
 """
 READS = "f(args->i_ino, args->s_dev, args->local); TP_DATA_LOC_READ_STR(row.name, procname, TEXT);"

@@ -30,6 +30,9 @@ __all__ = ["Build", "all_cached", "build", "cached", "checked_release", "first_e
 
 _TIMEOUT = 3600  # in seconds; an emulated machine is slow
 _KEPT = 4  # builds kept per kernel, 10 MB each: the journal may reload an older one
+# kmod/compat covers the kernels from this one on; headers of older ones may have newer interfaces,
+# as those of Red Hat have, so a build is tried
+_OLDEST = (6, 1)
 _RELEASE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._+~-]*")
 # lines that name the cause, best first: the compiler, modpost, the shell, make
 _ERRORS = (
@@ -73,7 +76,7 @@ def build(
         # another process may have built it while this one waited for the lock
         if force or not cached(release, source):
             source.copy(draft)
-            _make(headers, draft, source.module, lambda: watch(release))
+            _make(headers, draft, source.module, release, watch)
             _keep(draft, path_of(release, source))
     return Build(release, path_of(release, source), fresh=True)
 
@@ -149,18 +152,25 @@ def _draft(release: str, source: Source) -> Iterator[Path]:
         yield Path(draft)
 
 
-def _make(headers: Path, draft: Path, module: str, watch: Callable[[], None]) -> None:
+def _make(
+    headers: Path, draft: Path, module: str, release: str, watch: Callable[[str], None]
+) -> None:
     jobs = f"-j{os.cpu_count() or 1}"
     argv = ("make", "-C", str(headers), f"M={draft}", jobs, "modules")
-    result = run(*argv, timeout=_TIMEOUT, check=False, watch=watch)
+    result = run(*argv, timeout=_TIMEOUT, check=False, watch=lambda: watch(release))
     if result.returncode or not (draft / f"{module}.ko").is_file():
-        raise _failure(result, draft)
+        raise _failure(result, draft, module, release)
 
 
-def _failure(result: Result, draft: Path) -> UserError:
+def _failure(result: Result, draft: Path, module: str, release: str) -> UserError:
     log = draft.parent / "failed.log"
     log.write_text(result.stdout + result.stderr)
     cause = first_error(result.stderr or result.stdout).replace(f"{draft}/", "")
+    number = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
+    if number < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        what = f"{module} does not build for {release}, it needs Linux {oldest} or later: {cause}"
+        return UserError(what, f"use the kernel's module rpcrdma, transport rdma; see {log}")
     return UserError(f"the module build failed: {cause}", f"see {log}")
 
 

@@ -144,7 +144,7 @@ def counting(
             yield None
             return
         missing.update({event.event: event.reason for event in session.missing})
-        yield ProbeReader(session, names)
+        yield ProbeReader(session, session.sets)
 
 
 def on_mounts(
