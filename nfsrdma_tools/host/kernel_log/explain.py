@@ -14,7 +14,6 @@ from typing import Literal, NamedTuple
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.kernel_log import sources
-from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
 from nfsrdma_tools.host.kernel_log.known_message import KnownMessage, Severity
 from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, Form, LogLine, Numbered, parsed
 from nfsrdma_tools.host.kernel_log.meanings import (
@@ -26,6 +25,7 @@ from nfsrdma_tools.host.kernel_log.meanings import (
     form_of_text,
     key_of,
     key_of_line,
+    key_of_report,
     key_of_text,
     meaning_of,
 )
@@ -47,8 +47,6 @@ __all__ = [
 _GROUPS = 500
 """Messages of further servers, devices and modules are counted together."""
 _NUMBERS = 8
-_REPEATED = 64
-"""Reports of different content whose meanings are kept."""
 _MANY = "(others)"
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "information")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
@@ -96,6 +94,7 @@ class _Group:
         meaning = newest if isinstance(newest, Meaning) else meaning_of(newest)
         if not meaning:
             raise LookupError(f"no meaning of {newest}")
+        self.newest = meaning
         return meaning
 
     def add(self, newest: Record | Meaning, time: str, line: int, key: LineKey) -> None:
@@ -111,26 +110,6 @@ class _Group:
         known = number is None or number in self.numbers or len(self.numbers) >= _NUMBERS
         if not known and (reported := self.meaning.number):
             self.numbers[reported.number] = reported
-
-
-class _Repeated:
-    """The meanings of reports that a log repeats: each is found once."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], Meaning | None] = {}
-
-    def meaning_of(self, record: KernelReport | CompletionDump) -> Meaning | None:
-        """The meaning of a record, which does not depend on its time."""
-        if not isinstance(record, KernelReport):
-            return meaning_of(record)
-        facts = {**vars(record), "time": "", "lines": tuple(record.lines)}
-        facts["frames"] = tuple(record.frames)
-        key = tuple(facts.values())
-        if key not in self._known:
-            if len(self._known) >= _REPEATED:
-                self._known.clear()
-            self._known[key] = meaning_of(record)
-        return self._known[key]
 
 
 class Log(NamedTuple):
@@ -192,9 +171,9 @@ class _Form:
         self.groups = groups
 
     def add(self, number: int, text: str, others: str | None) -> bool:
-        """Count a line if it is one more of its group."""
+        """Count a line if it is one more of its group, and tells nothing new."""
         group = self.groups.get(text[self.subject]) or (self.groups.get(others) if others else None)
-        if not group:
+        if not group or (self.has_time and not group.first):
             return False
         if error := text[self.number]:
             numbers = group.numbers
@@ -220,7 +199,6 @@ class _Count:
         """Whether there was a recognized record."""
         self.withheld = 0
         self._number = 0
-        self._repeated = _Repeated()
         self._forms: dict[Shape, _Form | tuple[KnownMessage, ...] | Literal[True]] = {}
 
     def run(self, run: Run) -> None:
@@ -248,7 +226,9 @@ class _Count:
         if isinstance(record, LogLine):
             # most lines of a log are others, or repeat a message: its words are found once
             self._line(record, numbered.numbers[-1], key_of_line(record.tag, record.text))
-        elif meaning := self._repeated.meaning_of(record):
+        elif isinstance(record, KernelReport):
+            self._add(record, record.time, numbered.numbers[-1], key_of_report(record))
+        elif meaning := meaning_of(record):
             self._add(meaning, record.time, numbered.numbers[-1], key_of(meaning))
 
     def _line(self, line: LogLine, number: int, key: LineKey | None) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ __all__ = [
     "form_of_text",
     "key_of",
     "key_of_line",
+    "key_of_report",
     "key_of_text",
     "meaning_of",
     "recognized",
@@ -192,6 +193,20 @@ def key_of_text(text: str, messages: Iterable[KnownMessage]) -> LineKey | None:
         error = groups.get("error")
         number = int(error) if error else None
     return LineKey(name, printable(groups.get("subject") or ""), number, message.continues)
+
+
+_MOST_NAMES = 256
+_names: dict[tuple[Hashable, ...], str] = {}
+
+
+def key_of_report(report: KernelReport) -> LineKey:
+    """The same of a report: most reports of a log tell what others told."""
+    facts = (*known_reports.facts(report), report.kernel)
+    if (name := _names.get(facts)) is None:
+        if len(_names) >= _MOST_NAMES:
+            _names.clear()
+        name = _names[facts] = _entry_of(report, known_reports.part(report))[0].name
+    return LineKey(name, _subject(report), None, continues=False)
 
 
 def key_of(meaning: Meaning) -> LineKey:
@@ -452,13 +467,22 @@ def _doubt(kernel: KernelVersion | None, fault: Fault) -> str:
     return f"this kernel, {printable(kernel.release)}, may have the fix: {kernel.reason}"
 
 
+def _entry_of(report: KernelReport, whose: str) -> tuple[KnownReport, bool]:
+    """The entry of a report, and whether it explains the report."""
+    if entry := _entry(report, whose):
+        return entry, True
+    if not report.functions:
+        return _NO_STACK, False
+    return (_ELSEWHERE_MINOR if report.kind in _MINOR else _ELSEWHERE), False
+
+
+def _subject(report: KernelReport) -> str:
+    return printable(report.process) if report.kind == "hung task" else ""
+
+
 def _of_report(report: KernelReport) -> Meaning:
     whose = known_reports.part(report)
-    entry = explained = _entry(report, whose)
-    if not entry and not report.functions:
-        entry = _NO_STACK
-    elif not entry:
-        entry = _ELSEWHERE_MINOR if report.kind in _MINOR else _ELSEWHERE
+    entry, explained = _entry_of(report, whose)
     at = report.at or (report.frames[0] if report.frames else None)
     where = f"{at.function} [{at.module}]" if at and at.module else at.function if at else ""
     place = "" if known_reports.is_foreign(report) else _PARTS.get(whose, "")
@@ -466,7 +490,7 @@ def _of_report(report: KernelReport) -> Meaning:
     return Meaning(
         name=entry.name,
         severity=entry.severity,
-        subject=printable(report.process) if report.kind == "hung task" else "",
+        subject=_subject(report),
         meaning=entry.meaning,
         next_step=entry.next_step,
         source=entry.source,
@@ -477,7 +501,7 @@ def _of_report(report: KernelReport) -> Meaning:
         recovers=entry.recovers,
         fault=entry.fault,
         lines=tuple(printable(line) for line in report.lines),
-        explained=bool(explained),
+        explained=explained,
     )
 
 
