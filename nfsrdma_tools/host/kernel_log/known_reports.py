@@ -436,6 +436,7 @@ def part(report: KernelReport) -> str:
     return _part_of_process(report.process)
 
 
+@functools.lru_cache(maxsize=256)
 def _part_of_process(process: str) -> str:
     return next((name for name, who in _PROCESSES if who.fullmatch(process)), "")
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,8 +48,8 @@ class Counts:
     """Whether one has a time in a known form."""
 
 
-_TIME = re.compile(rb"0[.,:-]0|__REALTIME_TIMESTAMP")
-"""Each line with a time has it, without its digits."""
+_TIME_MASKS = (b"0.0", b"0,0", b"0:0", b"0-0", b"__REALTIME_TIMESTAMP")
+"""Each line with a time has one of these, without its digits."""
 _MOST_SHAPES = 8192
 """Of lines that are kept; each line takes 8 KiB at most."""
 
@@ -181,7 +180,7 @@ class _Shapes:
         begin = _with_words(_FIRST_MASKS, joined, starts)
         concern = begin | _with_words(_MASKS, joined, starts)
         if not self._counts.timed:
-            timed = {bisect_right(starts, one.start()) - 1 for one in _TIME.finditer(joined)}
+            timed = _with_words(_TIME_MASKS, joined, starts)
             self._counts.timed = any(parsed(lines[new[at]]).time for at in timed)
         self._known.update(dict.fromkeys(new, _OTHER))
         self._known.update((mask, _BLANK) for mask in new if not lines[mask].strip())
