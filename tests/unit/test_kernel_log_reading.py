@@ -214,7 +214,9 @@ def test_a_loosened_pattern_fits_all_digits() -> None:
 def test_reports_with_the_same_facts_have_one_name(seed: int) -> None:
     for record, _ in plainly([*POOL, *mixture(seed)]):
         if isinstance(record, KernelReport):
-            assert key_of_report(record) == key_of(meaning_of(record))
+            meaning = meaning_of(record)
+            assert meaning
+            assert key_of_report(record) == key_of(meaning)
 
 
 def test_a_message_without_a_subject_is_no_other() -> None:
