@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,10 @@ COUNTED = 1 << 18
 """Bytes of a log whose instructions are counted, less a quarter of them."""
 
 
+LONG = 500
+"""Megabytes of a log that shows how memory grows."""
+
+
 class Cost(NamedTuple):
     """Of a log of one kind, read by one tree."""
 
@@ -37,7 +42,8 @@ class Cost(NamedTuple):
     """Of CPU time, for 100 MB."""
     memory: int
     """The peak, in bytes."""
-    digest: str
+    digests: dict[str, str]
+    """Of what it explains, by field."""
     instructions: float = 0
     """Of a byte; 0 without Valgrind."""
 
@@ -59,7 +65,7 @@ def cost(tree: Path, kind: str, size: int) -> Cost:
             reader.stdin.write(piece)
         reader.stdin.close()
         found = json.loads(reader.stdout.read())
-    return Cost(found["seconds"] * 1e8 / size, found["bytes"], found["digest"])
+    return Cost(found["seconds"] * 1e8 / size, found["bytes"], found["digests"])
 
 
 def instructions(tree: Path, kinds: Sequence[str], folder: Path) -> dict[str, float]:
@@ -87,7 +93,7 @@ def measure(
             name: Cost(
                 min(turn[name].seconds for turn in turns),
                 max(turn[name].memory for turn in turns),
-                turns[0][name].digest,
+                turns[0][name].digests,
             )
             for name in trees
         }
@@ -117,9 +123,17 @@ def table(found: Mapping[str, Mapping[str, Cost]]) -> list[str]:
         rows.append(
             [kind, f"{old.seconds:.1f}", f"{new.seconds:.1f}", f"{new.seconds / old.seconds:.2f}",
              *counts, f"{old.memory / 2**20:.0f}", f"{new.memory / 2**20:.0f}",
-             "same" if old.digest == new.digest else "differs"]
+             _compared(old.digests, new.digests)]
         )  # fmt: skip
     return page.table(rows)
+
+
+def _compared(old: dict[str, str], new: dict[str, str]) -> str:
+    """Whether two explanations say the same in all fields that both have, and where they differ."""
+    differ = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
+    if "name" in differ:
+        return "other entries"
+    return f"differs: {', '.join(differ)}" if differ else "same"
 
 
 def main() -> None:
@@ -136,15 +150,18 @@ def main() -> None:
         trees = {commit: tree, "today": ROOT}
         found = measure(trees, only or list(KINDS), int(megabytes) * 1_000_000, counted=counted)
     how = f", {program('valgrind', '--version').strip()}" if counted else ""
+    named = f" ONLY={shlex.quote(shlex.join(only))}" if only else ""
     about = (
-        f"`make bench-explain COMMIT={commit} MEGABYTES={megabytes}`, least of {TURNS} turns{how},"
-        f" Python {platform.python_version()}, {platform.machine()}, load average {load:.1f} on"
-        f" {os.cpu_count()} processors, {datetime.datetime.now(datetime.UTC).date()}."
+        f"`make bench-explain COMMIT={commit} MEGABYTES={megabytes}{named}`, least of {TURNS}"
+        f" turns{how}, Python {platform.python_version()}, {platform.machine()}, load average"
+        f" {load:.1f} on {os.cpu_count()} processors, {datetime.datetime.now(datetime.UTC).date()}."
     )
     lines = table(found)
     print(about, *lines, sep="\n")
     if not only:
         page.write("explain", [about, "", *lines])
+    elif int(megabytes) >= LONG:
+        page.write("explain-long", [about, "", *lines])
 
 
 if __name__ == "__main__":

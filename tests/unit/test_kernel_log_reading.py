@@ -15,12 +15,27 @@ import pytest
 from bench.explain_logs import KINDS, block
 from nfsrdma_tools.host.kernel_log import reports
 from nfsrdma_tools.host.kernel_log.completion_dumps import DumpReader
+from nfsrdma_tools.host.kernel_log.digits import knows_digits, loosened
 from nfsrdma_tools.host.kernel_log.explain import explain
-from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, LogLine, Numbered, lines_of, parsed
-from nfsrdma_tools.host.kernel_log.meanings import Meaning, meaning_of, recognized
+from nfsrdma_tools.host.kernel_log.lines import (
+    LINE_BYTES,
+    LogLine,
+    Numbered,
+    form_of,
+    lines_of,
+    parsed,
+)
+from nfsrdma_tools.host.kernel_log.meanings import (
+    Meaning,
+    key_of,
+    key_of_line,
+    key_of_report,
+    meaning_of,
+    recognized,
+)
 from nfsrdma_tools.host.kernel_log.messages import MESSAGES
 from nfsrdma_tools.host.kernel_log.records import Record
-from nfsrdma_tools.host.kernel_log.reports import ReportReader
+from nfsrdma_tools.host.kernel_log.reports import KernelReport, ReportReader
 
 ROOT = Path(__file__).parents[2]
 LOGS = [
@@ -103,6 +118,11 @@ def test_a_recorded_log_is_read_as_plainly(number: int) -> None:
     same(explained([*quiet, *LOGS[number]]), rows_of([*quiet, *LOGS[number]]))
 
 
+def other_digits(chance: random.Random, line: str) -> str:
+    """A line with other digits in the places of its own."""
+    return re.sub("[0-9]", lambda _: chance.choice("0123456789"), line)
+
+
 def mixture(seed: int) -> list[str]:
     """Logs of many kinds: whole, cut, interleaved, repeated, damaged, of several batches."""
     chance = random.Random(seed)  # noqa: S311 -- repeatable
@@ -119,6 +139,8 @@ def mixture(seed: int) -> list[str]:
         elif kind < 0.7:
             caller = f"[  T{chance.randrange(3)}] "
             piece = [one.replace("] ", f"]{caller}", 1) for one in piece]
+        elif kind < 0.75:
+            piece = [other_digits(chance, one) for one in piece for _ in range(2)]
         elif kind < 0.8:
             piece = MADE["quiet"] * chance.randrange(1, 5)
         lines += piece[:400] * chance.choice((1, 1, 3))
@@ -148,6 +170,61 @@ def test_a_plain_time_is_taken_for_the_same_time_by_both_ways() -> None:
     for line in lines:
         # a colour is no part of a line, and takes the way of all forms
         assert parsed(line) == parsed(f"\x1b[0m{line}"), line
+
+
+def test_lines_that_differ_in_digits_have_one_form() -> None:
+    chance = random.Random(8166)  # noqa: S311 -- repeatable
+    lines = {*POOL, *mixture(5), *(line for log in MADE.values() for line in log)}
+    assert form_of(json.dumps({"MESSAGE": "nfs: server 1 OK"})) is None
+    for line in sorted(lines):
+        form = form_of(line)
+        for _ in range(3):
+            changed = other_digits(chance, line)
+            if form:
+                assert form.line(changed) == parsed(changed), line
+
+
+def test_messages_that_differ_in_digits_have_one_form() -> None:
+    chance = random.Random(8166)  # noqa: S311 -- repeatable
+    lines = POOL + MADE["distinct messages"]
+    for read in map(parsed, lines):
+        key_of_line(read.tag, read.text)
+        for _ in range(3):
+            text = other_digits(chance, read.text)
+            meaning = meaning_of(LogLine("", read.tag, text))
+            key = key_of_line(read.tag, text)
+            expected = key_of(meaning) if meaning else None
+            assert (key and key[:2]) == (expected and expected[:2]), text
+
+
+def test_a_loosened_pattern_fits_all_digits() -> None:
+    chance = random.Random(8166)  # noqa: S311 -- repeatable
+    assert not re.fullmatch(loosened("NFSv4 [45]x"), "NFSv4 6y")
+    assert re.fullmatch(loosened("NFSv4 [45]{1,2}x"), "NFSv7 06x")
+    assert re.fullmatch(loosened("(?!4)."), "4")
+    known = [message.pattern for message in MESSAGES if knows_digits(message.pattern)]
+    assert len(known) > 50
+    for text in {parsed(line).text for line in [*POOL, *MADE["distinct messages"]]}:
+        for pattern in known:
+            if re.fullmatch(pattern, text):
+                assert re.fullmatch(loosened(pattern), other_digits(chance, text)), pattern
+
+
+@pytest.mark.parametrize("seed", range(6, 10))
+def test_reports_with_the_same_facts_have_one_name(seed: int) -> None:
+    for record, _ in plainly([*POOL, *mixture(seed)]):
+        if isinstance(record, KernelReport):
+            meaning = meaning_of(record)
+            assert meaning
+            assert key_of_report(record) == key_of(meaning)
+
+
+def test_a_message_without_a_subject_is_no_other() -> None:
+    # the second form of "locks lost" names no server
+    lines = ["NFS: nfs4_reclaim_open_state: Lock reclaim failed!"]
+    lines += [f"NFS: store{number}: lost 1 locks" for number in (1, 2, 2)]
+    counts = {row[1]: row[2] for row in explained(lines)}
+    assert counts == {"": 1, "store1": 1, "store2": 2}
 
 
 def test_each_head_is_found_without_all_patterns() -> None:

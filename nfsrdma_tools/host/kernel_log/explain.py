@@ -10,23 +10,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.kernel_log import sources
-from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
-from nfsrdma_tools.host.kernel_log.known_message import Severity
-from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, LogLine
+from nfsrdma_tools.host.kernel_log.known_message import KnownMessage, Severity
+from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, Form, LogLine, Numbered, parsed
 from nfsrdma_tools.host.kernel_log.meanings import (
     Described,
     LineKey,
     Meaning,
     ReportedNumber,
+    TextForm,
+    form_of_text,
     key_of,
     key_of_line,
+    key_of_report,
+    key_of_text,
     meaning_of,
 )
-from nfsrdma_tools.host.kernel_log.records import Counts, Record, records
+from nfsrdma_tools.host.kernel_log.records import Counts, Record, Run, Shape, records, runs
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.machine import Machine
 
@@ -44,8 +47,6 @@ __all__ = [
 _GROUPS = 500
 """Messages of further servers, devices and modules are counted together."""
 _NUMBERS = 8
-_REPEATED = 64
-"""Reports of different content whose meanings are kept."""
 _MANY = "(others)"
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "information")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
@@ -72,53 +73,43 @@ class _Group:
     def __init__(self, subject: str) -> None:
         self.subject = subject
         self.count = 0
-        self.first = self.last = ""
+        self.first = ""
+        self.last_time = ""
+        self.last_text = ""
+        """A line with a later time, as the log has it."""
         self.numbers: dict[int, ReportedNumber] = {}
         self.last_line = 0
-        self.newest: Record | Meaning
+        self.newest: Record | Meaning | str
+        """A text is a line as the log has it: most lines are parsed if they stay the newest."""
+
+    @property
+    def last(self) -> str:
+        """The time of the last record with one."""
+        return parsed(self.last_text).time if self.last_text else self.last_time
 
     @property
     def meaning(self) -> Meaning:
         """The meaning of the newest record."""
-        newest = self.newest
+        newest = parsed(self.newest) if isinstance(self.newest, str) else self.newest
         meaning = newest if isinstance(newest, Meaning) else meaning_of(newest)
         if not meaning:
             raise LookupError(f"no meaning of {newest}")
+        self.newest = meaning
         return meaning
 
     def add(self, newest: Record | Meaning, time: str, line: int, key: LineKey) -> None:
-        self.last = time or self.last
+        self.last_line = line
+        if time:
+            self.last_time, self.last_text = time, ""
         if key.continues and self.count:
-            self.last_line = line
             return
         self.newest = newest
         self.first = self.first or time
         self.count += 1
-        self.last_line = line
         number = key.number
         known = number is None or number in self.numbers or len(self.numbers) >= _NUMBERS
         if not known and (reported := self.meaning.number):
             self.numbers[reported.number] = reported
-
-
-class _Repeated:
-    """The meanings of reports that a log repeats: each is found once."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], Meaning | None] = {}
-
-    def meaning_of(self, record: KernelReport | CompletionDump) -> Meaning | None:
-        """The meaning of a record, which does not depend on its time."""
-        if not isinstance(record, KernelReport):
-            return meaning_of(record)
-        facts = {**vars(record), "time": "", "lines": tuple(record.lines)}
-        facts["frames"] = tuple(record.frames)
-        key = tuple(facts.values())
-        if key not in self._known:
-            if len(self._known) >= _REPEATED:
-                self._known.clear()
-            self._known[key] = meaning_of(record)
-        return self._known[key]
 
 
 class Log(NamedTuple):
@@ -146,34 +137,130 @@ def explain(lines: Iterable[str]) -> list[Explanation]:
 
 def read_log(lines: Iterable[str]) -> Log:
     """Explain the recognized records of a log, and count the lines that could be read."""
-    groups: dict[tuple[str, str], _Group] = {}
-    counts = Counts()
-    repeated = _Repeated()
-    recognized = withheld = 0
-    for record, numbers in records(lines, counts):
-        newest: Record | Meaning = record
-        if isinstance(record, LogLine):
-            withheld += record.text == WITHHELD
-            # most lines of a log are others, or repeat a message: its words are found once
-            if not (known := key_of_line(record.tag, record.text)):
-                continue
+    counts, count = Counts(), _Count()
+    for found in runs(lines, counts):
+        if isinstance(found, Run):
+            count.run(found)
         else:
-            if not (meaning := repeated.meaning_of(record)):
-                continue
-            newest, known = meaning, key_of(meaning)
-        recognized += 1
-        key = (known.name, known.subject)
-        if key not in groups and len(groups) >= _GROUPS:
-            key = (known.name, _MANY)
-        group = groups.get(key) or groups.setdefault(key, _Group(key[1]))
-        group.add(newest, record.time, numbers[-1], known)
+            count.record(found)
     # the newest first within one severity
-    ordered = sorted(groups.values(), key=lambda group: -group.last_line)
+    groups = count.groups
+    every = [group for of_name in groups.values() for group in of_name.values()]
+    ordered = sorted(every, key=lambda group: -group.last_line)
     told = {end for group in ordered if (end := _end_of_reset(group, groups))}
     shown = [one for one in ordered if not one.meaning.quiet and one not in told]
     explained = [_explanation(group, groups) for group in shown]
     entries = sorted(explained, key=lambda entry: _SEVERITIES.index(entry.severity))
-    return Log(entries, counts.lines, bool(counts.timed or recognized), withheld)
+    return Log(entries, counts.lines, counts.timed or count.any, count.withheld)
+
+
+_Groups = dict[str, dict[str, _Group]]
+"""By name and subject."""
+_MOST_FORMS = 8192
+
+
+class _Form:
+    """Where lines that differ in digits only have their subject and number; and their groups."""
+
+    __slots__ = ("groups", "has_time", "number", "subject")
+
+    def __init__(self, form: TextForm, line: Form, groups: dict[str, _Group]) -> None:
+        self.subject = _moved(form.subject, line.text.start)
+        self.number = _moved(form.number, line.text.start)
+        self.has_time = line.time.start < line.time.stop
+        self.groups = groups
+
+    def add(self, number: int, text: str, others: str | None) -> bool:
+        """Count a line if it is one more of its group, and tells nothing new."""
+        group = self.groups.get(text[self.subject]) or (self.groups.get(others) if others else None)
+        if not group or (self.has_time and not group.first):
+            return False
+        if error := text[self.number]:
+            numbers = group.numbers
+            if len(numbers) < _NUMBERS and int(error) not in numbers:
+                return False
+        group.count += 1
+        group.newest, group.last_line = text, number
+        if self.has_time:
+            group.last_text = text
+        return True
+
+
+def _moved(part: slice, by: int) -> slice:
+    return slice(part.start + by, part.stop + by)
+
+
+class _Count:
+    """Counts the records of a log by name and subject."""
+
+    def __init__(self) -> None:
+        self.groups: _Groups = {}
+        self.any = False
+        """Whether there was a recognized record."""
+        self.withheld = 0
+        self._number = 0
+        self._forms: dict[Shape, _Form | tuple[KnownMessage, ...] | Literal[True]] = {}
+
+    def run(self, run: Run) -> None:
+        """Count lines; most lines of a log are of a form that was there before."""
+        known = self._forms.get
+        for number, text, shape in run.lines():
+            form = known(shape)
+            if form is None:
+                form = self._form(shape, text)
+            if not form:
+                continue
+            others = _MANY if self._number >= _GROUPS else None
+            if not isinstance(form, _Form) or not form.add(number, text, others):
+                line = shape.line(text)
+                key = (
+                    key_of_text(line.text, form)
+                    if isinstance(form, tuple)
+                    else key_of_line(line.tag, line.text)
+                )
+                self._line(line, number, key)
+
+    def record(self, numbered: Numbered[Record]) -> None:
+        """Count a record."""
+        record = numbered.record
+        if isinstance(record, LogLine):
+            # most lines of a log are others, or repeat a message: its words are found once
+            self._line(record, numbered.numbers[-1], key_of_line(record.tag, record.text))
+        elif isinstance(record, KernelReport):
+            self._add(record, record.time, numbered.numbers[-1], key_of_report(record))
+        elif meaning := meaning_of(record):
+            self._add(meaning, record.time, numbered.numbers[-1], key_of(meaning))
+
+    def _line(self, line: LogLine, number: int, key: LineKey | None) -> None:
+        self.withheld += line.text == WITHHELD
+        if key:
+            self._add(line, line.time, number, key)
+
+    def _add(self, newest: Record | Meaning, time: str, line: int, key: LineKey) -> None:
+        self.any = True
+        of_name = self.groups.setdefault(key.name, {})
+        full = self._number >= _GROUPS
+        subject = _MANY if full and key.subject not in of_name else key.subject
+        if not (group := of_name.get(subject)):
+            group = of_name[subject] = _Group(subject)
+            self._number += 1
+        group.add(newest, time, line, key)
+
+    def _form(self, shape: Shape, text: str) -> _Form | tuple[KnownMessage, ...] | Literal[True]:
+        """The form of the lines of a shape, or the messages that they may be; True: any."""
+        form: _Form | tuple[KnownMessage, ...] | Literal[True] = True
+        line = shape.line(text)
+        if shape.form and line.text != WITHHELD:
+            found = form_of_text(line.tag, line.text)
+            if isinstance(found, TextForm):
+                groups = self.groups.setdefault(found.name, {})
+                form = _Form(found, shape.form, groups)
+            else:
+                form = found
+        if len(self._forms) >= _MOST_FORMS:
+            self._forms.clear()
+        self._forms[shape] = form
+        return form
 
 
 def recognized_lines(lines: Iterable[str]) -> list[str]:
@@ -185,19 +272,19 @@ def recognized_lines(lines: Iterable[str]) -> list[str]:
     return [text for number, text in enumerate(texts) if number in kept]
 
 
-def _later(name: str, group: _Group, groups: dict[tuple[str, str], _Group]) -> _Group | None:
+def _later(name: str, group: _Group, groups: _Groups) -> _Group | None:
     """The messages of a name about the subject of others, if they end later."""
-    found = groups.get((name, group.subject))
+    found = groups.get(name, {}).get(group.subject)
     return found if found and found.last_line > group.last_line else None
 
 
-def _end_of_reset(group: _Group, groups: dict[tuple[str, str], _Group]) -> _Group | None:
+def _end_of_reset(group: _Group, groups: _Groups) -> _Group | None:
     """The messages that a reset succeeded, which its own message tells."""
     meaning = group.meaning
     return _later(meaning.ended_by, group, groups) if meaning.recovers else None
 
 
-def _explanation(group: _Group, groups: dict[tuple[str, str], _Group]) -> Explanation:
+def _explanation(group: _Group, groups: _Groups) -> Explanation:
     meaning = group.meaning
     ended = _later(meaning.ended_by, group, groups)
     failed = _later(meaning.failed_by, group, groups)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from nfsrdma_tools.host.kernel_log.known_message import Recovery, Severity
 from nfsrdma_tools.host.kernel_log.reports import KernelReport, Kind
 
-__all__ = ["KNOWN_REPORTS", "KnownReport", "fitting", "is_foreign", "part"]
+__all__ = ["KNOWN_REPORTS", "KnownReport", "facts", "fitting", "is_foreign", "part"]
 
 _FAILED: tuple[Kind, ...] = ("oops", "bug", "sanitizer")
 _BROKEN: tuple[Kind, ...] = (*_FAILED, "warning")
@@ -433,7 +433,12 @@ def part(report: KernelReport) -> str:
         for name, module in (*places, (report.work, "")):
             if found := _part_of(name, module, rows):
                 return found
-    return next((name for name, who in _PROCESSES if who.fullmatch(report.process)), "")
+    return _part_of_process(report.process)
+
+
+@functools.lru_cache(maxsize=256)
+def _part_of_process(process: str) -> str:
+    return next((name for name, who in _PROCESSES if who.fullmatch(process)), "")
 
 
 _PROCESSES = (
@@ -483,11 +488,32 @@ def fitting(report: KernelReport, whose: str) -> Iterator[KnownReport]:
     if whose and is_foreign(report):
         yield _foreign_crash(_THREADS[whose], _SERVER if whose == "server" else _REBOOT)
         return
-    functions = report.functions
-    head = "\n".join(line for line in report.lines[:40] if not line.startswith("Modules linked"))
+    functions, head = report.functions, _head(report)
     for entry in _of_kind(report.kind):
         if _fits(entry, functions, whose, head):
             yield entry
+
+
+def facts(report: KernelReport) -> tuple[Hashable, ...]:
+    """All by which ``part`` and ``fitting`` judge: they say the same of reports with the same."""
+    patterns = _heads(report.kind)
+    head = _head(report) if patterns else ""
+    return (
+        report.kind,
+        report.stack,
+        report.work,
+        _part_of_process(report.process),
+        *[bool(_compiled(pattern).search(head)) for pattern in patterns],
+    )
+
+
+@functools.cache
+def _heads(kind: Kind) -> tuple[str, ...]:
+    return tuple(entry.head for entry in _of_kind(kind) if entry.head)
+
+
+def _head(report: KernelReport) -> str:
+    return "\n".join(line for line in report.lines[:40] if not line.startswith("Modules linked"))
 
 
 _THREADS = {

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
 from nfsrdma_tools.host.kernel_log.encodings import utf8_blocks
 
-__all__ = ["LINE_BYTES", "LogLine", "Numbered", "lines_of", "parsed", "printed"]
+__all__ = [
+    "LINE_BYTES",
+    "Form",
+    "LogLine",
+    "Numbered",
+    "batches",
+    "form_of",
+    "lines_of",
+    "parsed",
+    "printed",
+]
 
 LINE_BYTES = 2048
 """Longer lines are cut: the kernel's own limit is about 1000 (printk(), LOG_LINE_MAX)."""
@@ -25,6 +36,25 @@ class LogLine(NamedTuple):
     text: str
     caller: str = ""
     """The thread or CPU that printed it (CONFIG_PRINTK_CALLER), as "T155" or "C3"."""
+
+
+class Form(NamedTuple):
+    """Where the parts of a line are: of each line that differs from it in digits only."""
+
+    time: slice
+    """Empty if the lines have no time."""
+    unit: str
+    """What follows the time: " s" if it is one since the boot."""
+    tag: str
+    text: slice
+    caller: slice
+
+    def line(self, line: str) -> LogLine:
+        """The same as ``parsed``."""
+        time = line[self.time]
+        return LogLine(
+            time + self.unit if time else "", self.tag, line[self.text], line[self.caller]
+        )
 
 
 R_co = TypeVar("R_co", covariant=True)
@@ -62,13 +92,14 @@ _BRACKETED_TIME = re.compile(
 )
 _EDGES = " \t\r\n\0\ufeff"
 _COLOUR = re.compile(r"\x1b\[[\d;]{0,16}m")
+_JSON = ("{", "data: {", "\x1e{")
 _KMSG = re.compile(r"\d{1,5},\d{1,12},(?P<us>\d{1,15}),[^;]{1,64};")
 """Of /dev/kmsg (Documentation/ABI/testing/dev-kmsg): priority, number, microseconds, flags."""
 _SYSLOG = re.compile(
-    r"1 (?P<time>\d{4}-\d\d-\d\dT\S{8,24}) \S{1,255} (?P<tag>\S{1,48}) \S{1,128} \S{1,32}"
+    r"\d (?P<time>\d{4}-\d\d-\d\dT\S{8,24}) \S{1,255} (?P<tag>\S{1,48}) \S{1,128} \S{1,32}"
     r" (?:-|\[[^]]{0,512}\]) ?\ufeff?"
 )
-"""RFC 5424, after the priority."""
+"""RFC 5424, after the priority; the first digit is the version of the protocol, 1."""
 _LEVEL = re.compile(
     r"<\d{1,3}>|(?:kern|user|daemon|syslog) *: ?(?:emerg|alert|crit|err|warn|notice|info|debug) *: "
 )
@@ -101,7 +132,7 @@ def parsed(line: str) -> LogLine:
         text = line[plain.end() :].rstrip(_EDGES).strip()
         return LogLine(f"{plain[1]} s", "", text, plain[2] or "")
     rest = _COLOUR.sub("", line).strip(_EDGES)
-    if rest.startswith(("{", "data: {", "\x1e{")):
+    if rest.startswith(_JSON):
         return _of_json(rest.removeprefix("data: ").removeprefix("\x1e"))
     if field := _FIELD.match(rest):
         text = field["export"] if field["json"] is None else _unquoted(field["json"])
@@ -113,6 +144,30 @@ def parsed(line: str) -> LogLine:
     if syslog := _SYSLOG.match(rest):
         return LogLine(syslog["time"], syslog["tag"], rest[syslog.end() :].strip())
     return _with_time(rest)
+
+
+def form_of(line: str) -> Form | None:
+    """The form of a line; None if it cannot tell the parts of other lines.
+
+    No pattern of this module knows one digit from another, so a line with other digits has its
+    parts in the same places.  Not so in JSON, where digits are parts of escapes and of numbers.
+    """
+    begin = line.lstrip(_EDGES)
+    if begin.startswith(_JSON) or _KMSG.match(begin) or "\\" in line or "\x1b" in line:
+        return None
+    read = parsed(line)
+    if any(map(str.isdigit, read.tag)):
+        return None
+    time, unit = read.time.removesuffix(" s"), " s" if read.time.endswith(" s") else ""
+    # no digit but those of a priority and of a version is before the time
+    at = _span(line.find(time), time)
+    # only blanks are after the text
+    text = _span(line.rfind(read.text), read.text)
+    return Form(at, unit, read.tag, text, _span(line.find(read.caller, at.stop), read.caller))
+
+
+def _span(begin: int, part: str) -> slice:
+    return slice(begin, begin + len(part))
 
 
 def host_of(line: str) -> str:
@@ -208,18 +263,44 @@ def _names_host(time: re.Match[str], host: re.Match[str]) -> bool:
 
 
 _BLOCK = 1 << 16
+_BATCH = 1024
 
 
-def lines_of(file: BinaryIO) -> Iterator[str]:
+class _Lines(Iterable[str]):
+    """The lines of a file, read once."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.batches = _batches_of(file)
+        self._lines = chain.from_iterable(self.batches)
+
+    def __iter__(self) -> Iterator[str]:
+        return self._lines
+
+
+def lines_of(file: BinaryIO) -> Iterable[str]:
     """The lines of a file, cut at a limit, with ``?`` for what is no UTF-8 and no UTF-16."""
+    return _Lines(file)
+
+
+def batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Lines in lists of many, each cut at the limit."""
+    if isinstance(texts, _Lines):
+        yield from texts.batches
+        return
+    rest = iter(texts)
+    while lines := [line[:LINE_BYTES] for line in islice(rest, _BATCH)]:
+        yield lines
+
+
+def _batches_of(file: BinaryIO) -> Iterator[list[str]]:
     rest = b""
     for block in utf8_blocks(file, _BLOCK):
         whole, newline, rest = (rest + block.replace(b"\r", b"\n")).rpartition(b"\n")
         rest = rest[:LINE_BYTES]
         if newline:
-            yield from _decoded(whole)
+            yield _decoded(whole)
     if rest:
-        yield from _decoded(rest)
+        yield _decoded(rest)
 
 
 def _decoded(lines: bytes) -> list[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import functools
 import re
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from nfsrdma_tools.host.kernel_faults import FAULTS, Fault, is_before, is_fixed,
 from nfsrdma_tools.host.kernel_log import known_reports
 from nfsrdma_tools.host.kernel_log.completion_causes import cause
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
+from nfsrdma_tools.host.kernel_log.digits import knows_digits, loosened, mask
 from nfsrdma_tools.host.kernel_log.known_message import KnownMessage, Recovery, Severity, Where
 from nfsrdma_tools.host.kernel_log.known_reports import KnownReport
 from nfsrdma_tools.host.kernel_log.lines import LogLine
@@ -29,8 +31,12 @@ __all__ = [
     "LineKey",
     "Meaning",
     "ReportedNumber",
+    "TextForm",
+    "form_of_text",
     "key_of",
     "key_of_line",
+    "key_of_report",
+    "key_of_text",
     "meaning_of",
     "recognized",
 ]
@@ -114,11 +120,68 @@ class LineKey(NamedTuple):
     """Another line of the record that a line of the same name began."""
 
 
-@functools.lru_cache(maxsize=1024)
+class TextForm(NamedTuple):
+    """Where the subject and the number of a message are: of each text with other digits, too."""
+
+    name: str
+    subject: slice
+    number: slice
+    """Empty if the message has none."""
+
+    def key(self, text: str) -> LineKey:
+        """The same as ``key_of_line``."""
+        number = text[self.number]
+        return LineKey(
+            self.name, text[self.subject], int(number) if number else None, continues=False
+        )
+
+
+_MOST_FORMS = 2048
+_forms: dict[tuple[str, bytes], TextForm | tuple[KnownMessage, ...]] = {}
+
+
+def form_of_text(tag: str, text: str) -> TextForm | tuple[KnownMessage, ...]:
+    """The form of a text; if digits decide, the messages that the text may be with any digits."""
+    # logs repeat their lines
+    key = (tag, mask(text))
+    if (form := _forms.get(key)) is None:
+        if len(_forms) >= _MOST_FORMS:
+            _forms.clear()
+        form = _forms[key] = _found_form(tag, text)
+    return form
+
+
+def _found_form(tag: str, text: str) -> TextForm | tuple[KnownMessage, ...]:
+    left = tuple(
+        message for message in _candidates(tag, text) if _loosened(message.pattern).fullmatch(text)
+    )
+    if not left or knows_digits(left[0].pattern):
+        return left
+    return _form_of_match(left[0], _compiled(left[0].pattern).fullmatch(text)) or left
+
+
+def _form_of_match(message: KnownMessage, match: re.Match[str] | None) -> TextForm | None:
+    groups = match.groupdict() if match else {}
+    subject = groups.get("subject") or ""
+    by_status = message.statuses or "completion" in groups
+    if not match or by_status or message.continues or not subject.isprintable():
+        return None
+    return TextForm(
+        message.name,
+        slice(*match.span("subject")) if subject else slice(0, 0),
+        slice(*match.span("error")) if groups.get("error") else slice(0, 0),
+    )
+
+
 def key_of_line(tag: str, text: str) -> LineKey | None:
     """The name and subject of the meaning of a line; None if its message is not known."""
-    # logs repeat their lines
-    if not (found := recognized(LogLine("", tag, text))):
+    form = form_of_text(tag, text)
+    return form.key(text) if isinstance(form, TextForm) else key_of_text(text, form)
+
+
+def key_of_text(text: str, messages: Iterable[KnownMessage]) -> LineKey | None:
+    """The same of a text that may be one of these messages."""
+    if not (found := _first(messages, text)):
         return None
     message, match = found
     groups = match.groupdict()
@@ -130,6 +193,20 @@ def key_of_line(tag: str, text: str) -> LineKey | None:
         error = groups.get("error")
         number = int(error) if error else None
     return LineKey(name, printable(groups.get("subject") or ""), number, message.continues)
+
+
+_MOST_NAMES = 256
+_names: dict[tuple[Hashable, ...], str] = {}
+
+
+def key_of_report(report: KernelReport) -> LineKey:
+    """The same of a report: most reports of a log tell what others told."""
+    facts = (*known_reports.facts(report), report.kernel)
+    if (name := _names.get(facts)) is None:
+        if len(_names) >= _MOST_NAMES:
+            _names.clear()
+        name = _names[facts] = _entry_of(report, known_reports.part(report))[0].name
+    return LineKey(name, _subject(report), None, continues=False)
 
 
 def key_of(meaning: Meaning) -> LineKey:
@@ -215,64 +292,78 @@ def _of_completion(
 _NOT_LITERAL = re.compile(r"\\[A-Za-z0-9]|[][()|^$.*+?{}]")
 
 
-def _literal(pattern: str) -> str:
-    """A text that each match of a pattern has in it, the longest that is easily found."""
-    found, depth = [""], 0
+def _literals(pattern: str) -> list[str]:
+    """Texts of which each match of a pattern has one, the longest that are easily found."""
+    found, depth, longest = [""], 0, []
     parts = re.findall(r"\\.|\[(?:\\.|[^]\\])+\]|\{[\d,]+\}|.", pattern, re.DOTALL)
     for part, following in zip(parts, [*parts[1:], ""], strict=True):
         depth += {"(": 1, ")": -1}.get(part, 0)
         if part == "|" and not depth:
-            return ""
-        if depth or following[:1] in ("*", "?", "{") or _NOT_LITERAL.match(part):
+            longest.append(max(found, key=len))
+            found = [""]
+        elif depth or following[:1] in ("*", "?", "{") or _NOT_LITERAL.match(part):
             found.append("")
         else:
             found[-1] += part[-1]
-    return max(found, key=len)
+    return [*longest, max(found, key=len)]
 
 
 class _Index(NamedTuple):
-    """The messages by a word that each of their lines has between two spaces."""
+    """The messages by a word that each of their lines has between two spaces, without digits."""
 
-    by_word: dict[str, tuple[int, ...]]
-    by_text: dict[str, tuple[int, ...]]
+    by_word: dict[bytes, tuple[int, ...]]
+    by_text: dict[bytes, tuple[int, ...]]
     """By another text that each of their lines has, of those without such a word."""
 
 
 @functools.cache
 def _index() -> _Index:
-    by_word: dict[str, tuple[int, ...]] = {}
-    by_text: dict[str, tuple[int, ...]] = {}
+    by_word: dict[bytes, tuple[int, ...]] = {}
+    by_text: dict[bytes, tuple[int, ...]] = {}
     for number, message in enumerate(MESSAGES):
-        literal = _literal(message.pattern)
-        # the first and the last may be parts of longer words
-        word = max(literal.split(" ")[1:-1], key=len, default="")
-        rows, key = (by_word, word) if word else (by_text, literal)
-        rows[key] = (*rows.get(key, ()), number)
+        for literal in map(mask, _literals(message.pattern)):
+            # the first and the last may be parts of longer words
+            word = max(literal.split(b" ")[1:-1], key=len, default=b"")
+            rows, key = (by_word, word) if word else (by_text, literal)
+            rows[key] = (*rows.get(key, ()), number)
     return _Index(by_word, by_text)
 
 
-def _candidates(text: str) -> list[int]:
-    """The numbers of the messages that a line may be, in the order of ``MESSAGES``."""
+def _candidates(tag: str, text: str) -> list[KnownMessage]:
+    """The messages that a line may be, also with other digits, in the order of ``MESSAGES``."""
+    if not text:
+        return []
     by_word, by_text = _index()
-    found = [number for part, numbers in by_text.items() if part in text for number in numbers]
-    for word in by_word.keys() & text.split(" "):
+    masked = mask(text)
+    found = [number for part, numbers in by_text.items() if part in masked for number in numbers]
+    for word in by_word.keys() & masked.split(b" "):
         found += by_word[word]
-    return sorted(found)
+    # a program can print any text: it must not pass for the kernel
+    return [
+        message
+        for message in map(MESSAGES.__getitem__, sorted(set(found)))
+        if not tag or message.program == (tag != "kernel")
+    ]
 
 
 _compiled = functools.cache(re.compile)
 
 
+@functools.cache
+def _loosened(pattern: str) -> re.Pattern[str]:
+    return _compiled(loosened(pattern))
+
+
 def recognized(line: LogLine) -> tuple[KnownMessage, re.Match[str]] | None:
     """The message that explains a line, and its match; None if no message does."""
-    if not line.text:
-        return None
-    for number in _candidates(line.text):
-        message = MESSAGES[number]
-        # a program can print any text: it must not pass for the kernel
-        if line.tag and message.program == (line.tag == "kernel"):
-            continue
-        if match := _compiled(message.pattern).fullmatch(line.text):
+    return _first(_candidates(line.tag, line.text), line.text)
+
+
+def _first(
+    messages: Iterable[KnownMessage], text: str
+) -> tuple[KnownMessage, re.Match[str]] | None:
+    for message in messages:
+        if match := _compiled(message.pattern).fullmatch(text):
             return message, match
     return None
 
@@ -376,13 +467,22 @@ def _doubt(kernel: KernelVersion | None, fault: Fault) -> str:
     return f"this kernel, {printable(kernel.release)}, may have the fix: {kernel.reason}"
 
 
+def _entry_of(report: KernelReport, whose: str) -> tuple[KnownReport, bool]:
+    """The entry of a report, and whether it explains the report."""
+    if entry := _entry(report, whose):
+        return entry, True
+    if not report.functions:
+        return _NO_STACK, False
+    return (_ELSEWHERE_MINOR if report.kind in _MINOR else _ELSEWHERE), False
+
+
+def _subject(report: KernelReport) -> str:
+    return printable(report.process) if report.kind == "hung task" else ""
+
+
 def _of_report(report: KernelReport) -> Meaning:
     whose = known_reports.part(report)
-    entry = explained = _entry(report, whose)
-    if not entry and not report.functions:
-        entry = _NO_STACK
-    elif not entry:
-        entry = _ELSEWHERE_MINOR if report.kind in _MINOR else _ELSEWHERE
+    entry, explained = _entry_of(report, whose)
     at = report.at or (report.frames[0] if report.frames else None)
     where = f"{at.function} [{at.module}]" if at and at.module else at.function if at else ""
     place = "" if known_reports.is_foreign(report) else _PARTS.get(whose, "")
@@ -390,7 +490,7 @@ def _of_report(report: KernelReport) -> Meaning:
     return Meaning(
         name=entry.name,
         severity=entry.severity,
-        subject=printable(report.process) if report.kind == "hung task" else "",
+        subject=_subject(report),
         meaning=entry.meaning,
         next_step=entry.next_step,
         source=entry.source,
@@ -401,7 +501,7 @@ def _of_report(report: KernelReport) -> Meaning:
         recovers=entry.recovers,
         fault=entry.fault,
         lines=tuple(printable(line) for line in report.lines),
-        explained=bool(explained),
+        explained=explained,
     )
 
 

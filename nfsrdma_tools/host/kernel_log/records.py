@@ -3,17 +3,25 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate, compress
+from typing import Literal, NamedTuple, cast
 
 from nfsrdma_tools.host.kernel_log.completion_dumps import DUMP_WORDS, CompletionDump, DumpReader
-from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, LogLine, Numbered, parsed
+from nfsrdma_tools.host.kernel_log.digits import masks
+from nfsrdma_tools.host.kernel_log.lines import (
+    Form,
+    LogLine,
+    Numbered,
+    batches,
+    form_of,
+    parsed,
+)
 from nfsrdma_tools.host.kernel_log.reports import HEAD_WORDS, KernelReport, ReportReader
 
-__all__ = ["Counts", "Record", "records"]
+__all__ = ["Counts", "Record", "Run", "Shape", "records", "runs"]
 
 Record = LogLine | KernelReport | CompletionDump
 
@@ -25,8 +33,9 @@ _WORDS = (
     *("Requesting a reset", "non-flush", "wait_func", "IO_PAGE_FAULT", "arm-smmu", "AER: "),
 )
 """Each line that is a record has one of these, or of the next ones."""
-_FIRST_WORDS = (*HEAD_WORDS, *DUMP_WORDS)
-"""Each line that begins a record of several lines has one of these."""
+_MASKS = tuple(masks(_WORDS))
+_FIRST_MASKS = tuple(masks((*HEAD_WORDS, *DUMP_WORDS)))
+"""Each line that begins a record of several lines has one of these, without its digits."""
 
 
 @dataclass
@@ -35,50 +44,104 @@ class Counts:
 
     lines: int = 0
     """Those that are not blank."""
-    timed: int = 0
-    """Those with a time in a known form, as far as they were parsed."""
+    timed: bool = False
+    """Whether one has a time in a known form."""
 
 
-_BATCH = 1024
-"""Lines that are searched for the words at once."""
-_MAY_HAVE_TIME = re.compile(r"\d[.,:-]\d|__REALTIME_TIMESTAMP")
-"""Each line with a time has it."""
+_TIME_MASKS = (b"0.0", b"0,0", b"0:0", b"0-0", b"__REALTIME_TIMESTAMP")
+"""Each line with a time has one of these, without its digits."""
+_MOST_SHAPES = 8192
+"""Of lines that are kept; each line takes 8 KiB at most."""
 
 
-def records(texts: Iterable[str], counts: Counts | None = None) -> Iterator[Numbered[Record]]:
-    """The records of a log; lines that concern neither NFS nor RDMA may be left out.
+class Shape:
+    """What is known of all lines that differ in digits only."""
+
+    __slots__ = ("begins", "form")
+
+    def __init__(self, form: Form | None, *, begins: bool) -> None:
+        self.form = form
+        """None: each line has to be parsed."""
+        self.begins = begins
+        """Whether it may begin a record of several lines."""
+
+    def line(self, text: str) -> LogLine:
+        """A line of this shape, parsed."""
+        return self.form.line(text) if self.form else parsed(text)
+
+
+_OTHER: Literal[False] = False
+"""Instead of the shape of a line that concerns neither NFS nor RDMA."""
+_BLANK: Literal[""] = ""
+_Known = Shape | Literal[False, ""]
+
+
+class Run(NamedTuple):
+    """Lines of a log, each of which may be a record of its own."""
+
+    first: int
+    """The number of the first one of ``texts``."""
+    texts: Sequence[str]
+    shapes: Sequence[_Known]
+    places: Sequence[int]
+    """Of the lines of the run, in ``texts`` and ``shapes``."""
+
+    def lines(self) -> Iterator[tuple[int, str, Shape]]:
+        """The lines of the run: number, text, shape."""
+        for at in self.places:
+            if shape := self.shapes[at]:
+                yield self.first + at, self.texts[at], shape
+
+
+def records(texts: Iterable[str]) -> Iterator[Numbered[Record]]:
+    """The records of a log; lines that concern neither NFS nor RDMA may be left out."""
+    for found in runs(texts, Counts()):
+        if isinstance(found, Run):
+            for number, text, shape in found.lines():
+                yield Numbered(shape.line(text), (number,))
+        else:
+            yield found
+
+
+def runs(texts: Iterable[str], counts: Counts) -> Iterator[Run | Numbered[Record]]:
+    """The same, with lines that are records of their own together.
 
     ``counts`` counts the lines while they are read.
     """
-    counts = counts or Counts()
-    reports, dumps = ReportReader(), DumpReader()
-    first, rest = 0, iter(texts)
-    while lines := list(islice(rest, _BATCH)):
-        counts.lines += sum(map(bool, map(str.strip, lines)))
-        joined = "\n".join(lines)
-        starts = list(accumulate(map((1).__add__, map(len, lines)), initial=0))
-        begin = _with_words(_FIRST_WORDS, joined, starts)
-        concern = begin | _with_words(_WORDS, joined, starts)
-        if not counts.timed:
-            concern |= _with_time(joined, starts)
-        marks, at = [*sorted(concern), len(lines)], 0
-        while at < len(lines):
-            idle = reports.idle and dumps.idle
-            if idle:
-                # an open record may have any line; without one, the others are skipped
-                at = marks[bisect_left(marks, at)]
-                if at == len(lines):
-                    break
-            line = parsed(lines[at][:LINE_BYTES])
-            counts.timed += bool(line.time)
-            if idle and at not in begin:
-                yield Numbered(line, (first + at,))
-            else:
-                yield from _without_dumps(reports.feed(first + at, line), dumps)
-            at += 1
+    reports, dumps, shapes = ReportReader(), DumpReader(), _Shapes(counts)
+    first = 0
+    for lines in batches(texts):
+        if any(lines) or not (reports.idle and dumps.idle):
+            yield from _of_batch(first, lines, shapes.of(lines), counts, reports, dumps)
         first += len(lines)
     yield from _without_dumps(reports.end(), dumps)
     yield from dumps.end()
+
+
+def _of_batch(
+    first: int,
+    lines: Sequence[str],
+    shapes: Sequence[_Known],
+    counts: Counts,
+    reports: ReportReader,
+    dumps: DumpReader,
+) -> Iterator[Run | Numbered[Record]]:
+    places = list(compress(range(len(lines)), shapes))
+    marks = [*(at for at in places if (shape := shapes[at]) and shape.begins), len(lines)]
+    at = 0
+    while at < len(lines):
+        if reports.idle and dumps.idle:
+            # an open record may have any line; without one, the others are skipped
+            end = marks[bisect_left(marks, at)]
+            if run := places[bisect_left(places, at) : bisect_left(places, end)]:
+                yield Run(first, lines, shapes, run)
+            if (at := end) == len(lines):
+                return
+        shape = shapes[at]
+        line = shape.line(lines[at]) if shape else parsed(lines[at])
+        counts.timed = counts.timed or bool(line.time)
+        yield from _without_dumps(reports.feed(first + at, line), dumps)
+        at += 1
 
 
 def _without_dumps(
@@ -88,7 +151,44 @@ def _without_dumps(
         yield from dumps.feed(record)
 
 
-def _with_words(words: Iterable[str], joined: str, starts: Sequence[int]) -> set[int]:
+class _Shapes:
+    """The shapes of the lines of a log, each found once: a look-up takes less than a search."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+        self._known: dict[bytes, _Known] = {}
+
+    def of(self, lines: Sequence[str]) -> Sequence[_Known]:
+        """The shape of each line; a false value of one that concerns neither NFS nor RDMA."""
+        masked = masks(lines)
+        found = list(map(self._known.get, masked))
+        if None in found:
+            if len(self._known) > _MOST_SHAPES:
+                self._known.clear()
+            # of those that were cleared, too
+            self._find(dict(zip(masked, lines, strict=True)))
+            found = list(map(self._known.get, masked))
+        shapes = cast(list[_Known], found)
+        self._counts.lines += len(shapes) - shapes.count(_BLANK)
+        return shapes
+
+    def _find(self, lines: Mapping[bytes, str]) -> None:
+        """Keep the shapes of lines, of which each stands for all with the same mask."""
+        new = [mask for mask in lines if mask not in self._known]
+        joined = b"\n".join(new)
+        starts = list(accumulate(map((1).__add__, map(len, new)), initial=0))
+        begin = _with_words(_FIRST_MASKS, joined, starts)
+        concern = begin | _with_words(_MASKS, joined, starts)
+        if not self._counts.timed:
+            timed = _with_words(_TIME_MASKS, joined, starts)
+            self._counts.timed = any(parsed(lines[new[at]]).time for at in timed)
+        self._known.update(dict.fromkeys(new, _OTHER))
+        self._known.update((mask, _BLANK) for mask in new if not lines[mask].strip())
+        for at in concern:
+            self._known[new[at]] = Shape(form_of(lines[new[at]]), begins=at in begin)
+
+
+def _with_words(words: Iterable[bytes], joined: bytes, starts: Sequence[int]) -> set[int]:
     """The numbers of the lines that have one of the words."""
     found = set[int]()
     for word in words:
@@ -98,7 +198,3 @@ def _with_words(words: Iterable[str], joined: str, starts: Sequence[int]) -> set
             found.add(number)
             at = joined.find(word, starts[number + 1])
     return found
-
-
-def _with_time(joined: str, starts: Sequence[int]) -> set[int]:
-    return {bisect_right(starts, found.start()) - 1 for found in _MAY_HAVE_TIME.finditer(joined)}
