@@ -81,8 +81,8 @@ def of_dump(dump: CompletionDump, device: str) -> list[str]:
     """The lines of a dump, with the name of its device and the bytes that tell of the work."""
     zeros = " ".join(["00"] * 16)
     if dump.hns_status is not None:
-        words = " ".join(dump.data[at : at + 4].hex() for at in range(0, 16, 4))
-        return [f"hns3 0000:00:00.0 {device}: error cqe status {dump.hns_status:#x}:", words]
+        rows = [dump.data[:16].hex(" ", 4), bytes(16).hex(" ", 4)]
+        return [f"hns3 0000:00:00.0 {device}: error cqe status {dump.hns_status:#x}:", *rows]
     last = dump.data[54:].hex(" ")
     return [
         f"infiniband {device}: dump_cqe:0:(pid 0): dump error cqe",

@@ -4,6 +4,9 @@
 Layout of mlx5: struct mlx5_err_cqe, include/linux/mlx5/device.h.  Syndromes:
 mlx5_handle_error_cqe(), drivers/infiniband/hw/mlx5/cq.c.  Layout of hns: struct hns_roce_v2_cqe,
 drivers/infiniband/hw/hns/hns_roce_hw_v2.h; its statuses are the syndromes of mlx5.
+
+Two processors may write dumps at once.  Their callers (CONFIG_PRINTK_CALLER) tell the rows apart;
+without callers nothing does, and none of the dumps is decoded.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nfsrdma_tools.host.kernel_log.lines import LogLine, Numbered
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
@@ -19,17 +23,26 @@ __all__ = ["DUMP_WORDS", "CompletionDump", "DumpReader"]
 
 _HEAD = re.compile(
     r"(?:\S{1,40} )?(?P<device>[\w.:-]{1,64}): ?(?:dump_cqe|mlx5_\w{1,40}):\d+:\(pid \d+\):"
-    r" (?:dump error cqe|WC error: -?\d+, Message: .{1,80})"
-    r"|(?P<net>[\w.-]{1,64}): Error cqe on cqn 0x[0-9a-f]+, ci 0x[0-9a-f]+,.{1,160}"
+    r" (?:(?P<second>dump error cqe)|WC error: -?\d+, Message: .{1,80})"
+    r"|(?:\S{1,40} ){0,2}(?P<net>[\w.-]{1,64}): Error cqe on cqn 0x[0-9a-f]+, ci 0x[0-9a-f]+,.{1,160}"
     r"|\S{1,40} [\w.:-]{1,64} (?P<hns>[\w.-]{1,64}): error cqe status 0x(?P<status>[0-9a-f]{1,2}):"
 )
 DUMP_WORDS = ("rror cqe", "WC error")
 """Each head of a dump has one of these."""
-_ROW = re.compile(r"(?:.{0,80}: )?000000[0-3]0: (?P<bytes>[0-9a-f]{2}(?: [0-9a-f]{2}){15})")
+_ROW = re.compile(
+    r"(?:.{0,80}: )?000000(?P<offset>[0-3]0): (?P<bytes>[0-9a-f]{2}(?: [0-9a-f]{2}){15})"
+)
 _WORDS = re.compile(r"(?P<words>[0-9a-f]{8}(?: [0-9a-f]{8}){3})")
 """Of hns, and of mlx5 before Linux 4.11: four words of 32 bits a line."""
 _FOREIGN = 40
 """This number of lines of others ends a dump that is not complete."""
+_GAP = 5.0
+"""Seconds without a line of the dump that end it, too."""
+_MOST_OPEN = 8
+"""Dumps that several processors write at once; with more, the oldest ends."""
+_BYTES, _ROW_BYTES = 64, 16
+_HNS_BYTES = (32, 64)
+"""By the device."""
 
 # the number in enum ib_wc_status by the syndrome
 _STATUS = {
@@ -44,7 +57,8 @@ _WORK = {
     0x11: "an atomic operation", 0x12: "an atomic operation", 0x1B: "a local invalidation",
     0x25: "a memory registration",
 }  # fmt: skip
-_RESPONDER = 0xE
+_REQUESTER, _RESPONDER = 0xD, 0xE
+"""Of a completion, bits 4 to 7 of byte 63: an error completion has one of these."""
 _HNS_RECEIVE = 0x40
 """Bit 6 of word 0."""
 
@@ -63,16 +77,24 @@ class CompletionDump:
     data: bytes = b""
     hns_status: int | None = None
     """Of hns: the status that the head names; None of mlx5."""
+    mixed: bool = False
+    """Whether its rows cannot be told from those of another dump."""
 
     @property
     def full(self) -> bool:
         """Whether no more bytes follow."""
-        return len(self.data) == 64
+        return len(self.data) == _BYTES
 
     @property
     def complete(self) -> bool:
         """Whether all bytes were read that tell of the work."""
-        return self.full or (self.hns_status is not None and len(self.data) >= 16)
+        whole = len(self.data) in _HNS_BYTES if self.hns_status is not None else self.full
+        return whole and not self.mixed
+
+    @property
+    def is_error(self) -> bool:
+        """Whether a complete dump is an error completion; other bytes have no syndrome."""
+        return self.hns_status is not None or self.data[63] >> 4 in (_REQUESTER, _RESPONDER)
 
     @property
     def syndrome(self) -> int:
@@ -119,19 +141,52 @@ class CompletionDump:
         return "drivers/infiniband/hw/hns/hns_roce_hw_v2.c, get_cqe_status()"
 
 
+class _Row(NamedTuple):
+    """A line of a dump."""
+
+    offset: int | None
+    """None if the line does not have it."""
+    data: bytes
+
+
+@dataclass
+class _Open:
+    """A dump whose end was not read yet."""
+
+    dump: CompletionDump
+    caller: str
+    seconds: float | None
+    heads: list[Numbered[LogLine]] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    rows: int = 0
+    foreign: int = 0
+    awaits_second: bool = False
+    """Whether "dump error cqe" may follow its head "WC error"."""
+
+    def add(self, numbered: Numbered[LogLine]) -> None:
+        """Keep a line of the dump."""
+        self.dump.lines.append(numbered.record.text)
+        self.numbers.extend(numbered.numbers)
+        self.seconds = numbered.record.seconds or self.seconds
+        self.foreign = 0
+
+    def ended(self) -> list[Numbered[LogLine | CompletionDump]]:
+        """The dump; its heads as lines if nothing of its bytes is known that they do not say."""
+        if not self.rows or (self.dump.mixed and self.dump.hns_status is not None):
+            return [*self.heads]
+        return [Numbered(self.dump, tuple(self.numbers))]
+
+
 class DumpReader:
-    """Takes records one by one; keeps the dump that is open."""
+    """Takes records one by one; keeps the dumps that are open, the oldest first."""
 
     def __init__(self) -> None:
-        self._dump: CompletionDump | None = None
-        self._heads: list[Numbered[LogLine]] = []
-        self._numbers: list[int] = []
-        self._foreign = 0
+        self._open: list[_Open] = []
 
     @property
     def idle(self) -> bool:
         """Whether no dump is open."""
-        return not self._heads
+        return not self._open
 
     def feed(
         self, numbered: Numbered[LogLine | KernelReport]
@@ -140,48 +195,80 @@ class DumpReader:
         line = numbered.record
         if not isinstance(line, LogLine) or line.tag not in ("", "kernel"):
             yield numbered
-        elif self._dump and (row := _row(line.text)):
-            self._add(self._dump, line, row, numbered.numbers)
-            if self._dump.full:
-                yield from self.end()
+            return
+        if self._open and (now := line.seconds) is not None:
+            yield from self._end([one for one in self._open if _late(one, now)])
+        if self._open and (row := _row(line.text)) and (one := self._owner(line)):
+            yield from self._add(one, Numbered(line, numbered.numbers), row)
         elif head := _HEAD.fullmatch(line.text):
             yield from self._begin(head, Numbered(line, numbered.numbers))
         else:
             yield numbered
-            self._foreign += 1
-            if self._dump and self._foreign > _FOREIGN:
-                yield from self.end()
+            for one in self._open:
+                one.foreign += 1
+            yield from self._end([one for one in self._open if one.foreign > _FOREIGN])
 
     def end(self) -> Iterator[Numbered[LogLine | CompletionDump]]:
-        """The dump; its heads as lines if nothing followed them."""
-        if self._dump and self._dump.data:
-            yield Numbered(self._dump, tuple(self._numbers))
-        else:
-            yield from self._heads
-        self._dump, self._heads, self._numbers = None, [], []
+        """The dumps that the log's end cuts."""
+        yield from self._end(list(self._open))
+
+    def _end(self, some: Iterable[_Open]) -> Iterator[Numbered[LogLine | CompletionDump]]:
+        for one in some:
+            self._open.remove(one)
+            yield from one.ended()
+
+    def _owner(self, line: LogLine) -> _Open | None:
+        return next((one for one in self._open if one.caller == line.caller), None)
 
     def _begin(
         self, head: re.Match[str], numbered: Numbered[LogLine]
     ) -> Iterator[Numbered[LogLine | CompletionDump]]:
+        line = numbered.record
         device = head["device"] or head["net"] or head["hns"]
+        same = [one for one in self._open if one.caller == line.caller]
         # "WC error" and "dump error cqe" are two heads of one dump
-        if self._dump and (self._dump.data or self._dump.device != device or len(self._heads) > 1):
-            yield from self.end()
-        status = int(head["status"], 16) if head["status"] else None
-        self._dump = self._dump or CompletionDump(device, numbered.record.time, hns_status=status)
-        self._dump.lines.append(numbered.record.text)
-        self._heads.append(numbered)
-        self._numbers.extend(numbered.numbers)
-        self._foreign = 0
+        first = next((one for one in same if one.awaits_second and one.dump.device == device), None)
+        if first and head["second"]:
+            first.awaits_second = False
+        else:
+            mixed = not line.caller and not all(one.dump.complete for one in same)
+            for one in same:
+                one.dump.mixed = mixed
+            yield from self._end([] if mixed else same)
+            if len(self._open) == _MOST_OPEN:
+                yield from self._end(self._open[:1])
+            status = int(head["status"], 16) if head["status"] else None
+            dump = CompletionDump(device, line.time, hns_status=status, mixed=mixed)
+            first = _Open(dump, line.caller, line.seconds)
+            first.awaits_second = bool(head["device"] and not head["second"])
+            self._open.append(first)
+        first.add(numbered)
+        first.heads.append(numbered)
 
-    def _add(self, dump: CompletionDump, line: LogLine, row: bytes, numbers: Iterable[int]) -> None:
-        dump.lines.append(line.text)
-        dump.data += row
-        self._numbers.extend(numbers)
+    def _add(
+        self, one: _Open, numbered: Numbered[LogLine], row: _Row
+    ) -> Iterator[Numbered[LogLine | CompletionDump]]:
+        at = one.rows * _ROW_BYTES
+        if not one.dump.mixed and row.offset not in (None, at):
+            # a row is missing, or it is of a dump whose head is
+            yield from self._end([one])
+            yield numbered
+            return
+        one.add(numbered)
+        one.awaits_second = False
+        one.rows += 1
+        if not one.dump.mixed:
+            one.dump.data += row.data
+        if one.rows * _ROW_BYTES == _BYTES:
+            yield from self._end([one])
 
 
-def _row(text: str) -> bytes:
+def _late(one: _Open, now: float) -> bool:
+    return one.seconds is not None and now - one.seconds > _GAP
+
+
+def _row(text: str) -> _Row | None:
     if found := _ROW.fullmatch(text):
-        return bytes.fromhex(found["bytes"])
+        return _Row(int(found["offset"], 16), bytes.fromhex(found["bytes"]))
     found = _WORDS.fullmatch(text)
-    return bytes.fromhex(found["words"]) if found else b""
+    return _Row(None, bytes.fromhex(found["words"])) if found else None

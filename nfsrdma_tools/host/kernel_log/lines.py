@@ -37,6 +37,11 @@ class LogLine(NamedTuple):
     caller: str = ""
     """The thread or CPU that printed it (CONFIG_PRINTK_CALLER), as "T155" or "C3"."""
 
+    @property
+    def seconds(self) -> float | None:
+        """The time since the boot; None if the line has another time."""
+        return float(self.time[:-2]) if self.time.endswith(" s") else None
+
 
 class Form(NamedTuple):
     """Where the parts of a line are: of each line that differs from it in digits only."""

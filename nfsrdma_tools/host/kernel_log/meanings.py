@@ -507,13 +507,19 @@ def _of_report(report: KernelReport) -> Meaning:
 
 def _of_dump(dump: CompletionDump) -> Meaning:
     # the head of hns has the status; mlx5's last line has it
-    example = printable(dump.lines[-1 if dump.hns_status is None else 0])
+    head = printable(dump.lines[0])
+    example = head if dump.hns_status is not None else printable(dump.lines[-1])
     lines = tuple(printable(line) for line in dump.lines)
     source = dump.source
-    if not dump.complete or not dump.status:
-        known = (
-            f"syndrome {dump.syndrome:#04x}" if dump.complete else "its 64 bytes are not all here"
-        )
+    if not dump.complete or not dump.is_error or not dump.status:
+        if dump.mixed:
+            example, known = head, "the log does not tell its bytes from those of another dump"
+        elif not dump.complete:
+            example, known = head, "its bytes are not all here"
+        elif not dump.is_error:
+            known = "its bytes are no error completion"
+        else:
+            known = f"syndrome {dump.syndrome:#04x}"
         return Meaning(
             name="error completion, not decoded",
             severity="warning",

@@ -323,7 +323,7 @@ class ReportReader:
         if line.tag not in ("", "kernel"):
             # a program can print any text: it must not pass for the kernel
             return [Numbered(line, (number,))]
-        now = float(line.time[:-2]) if line.time.endswith(" s") else None
+        now = line.seconds
         ended = self._end_all([one for one in self._open if _late(one, now)])
         if self._open and (taker := self._takes(number, line)):
             taker.foreign, taker.seconds = 0, now or taker.seconds
