@@ -110,14 +110,15 @@ def measure(
 def table(found: Mapping[str, Mapping[str, Cost]]) -> list[str]:
     """The rows of all kinds, the tree of the commit before today's."""
     then, now = next(iter(found.values()))
+    counted = any(cost.instructions for costs in found.values() for cost in costs.values())
+    counts = [f"instructions per byte, {then}", now, "ratio"] if counted else []
     rows: list[list[str]] = [
-        ["log", f"s per 100 MB, {then}", now, "ratio", f"instructions per byte, {then}", now,
-         "ratio", f"peak, MiB, {then}", now, "explanation"]
+        ["log", f"s per 100 MB, {then}", now, "ratio", *counts, f"peak, MiB, {then}", now,
+         "explanation"]
     ]  # fmt: skip
     for kind, costs in found.items():
         old, new = costs[then], costs[now]
-        counts = ["", "", ""]
-        if new.instructions:
+        if counted:
             counts = [f"{old.instructions:,.0f}", f"{new.instructions:,.0f}",
                       f"{new.instructions / old.instructions:.2f}"]  # fmt: skip
         rows.append(
