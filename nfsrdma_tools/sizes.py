@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes, lists and ranges, parsed and printed: ``32k``, ``4k..1M``, ``0..16``, ``8k,32k,128k``.
+"""Sizes, times, lists and ranges: ``32k``, ``30s``, ``4k..1M``, ``0..16``, ``8k,32k,128k``.
 
 A range doubles: ``4k..1M`` is the powers of two from 4 KiB to 1 MiB, ``0..16`` is 0, 1, 2, 4, 8,
 16, as in the 2003 paper.  A range includes both ends.  Units are powers of 1024, as for rsize.
@@ -12,10 +12,27 @@ from collections.abc import Callable
 
 from nfsrdma_tools.errors import UsageError
 
-__all__ = ["format_size", "parse_counts", "parse_size", "parse_sizes", "size_label"]
+__all__ = [
+    "format_size",
+    "parse_counts",
+    "parse_seconds",
+    "parse_size",
+    "parse_sizes",
+    "size_label",
+]
 
 _SIZE = re.compile(r"(\d{1,15})([kmg]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SECONDS = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)(ms|s|m|h|)")
+_TIMES = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds of ``30s``, ``500ms``, ``2m``, ``30``; UsageError unless it is a time above zero."""
+    match = _SECONDS.fullmatch(text)
+    if not match or not float(match[1]):
+        raise UsageError(f"{text!r} is not a time", "examples: 30s, 2m, 500ms")
+    return float(match[1]) * _TIMES[match[2]]
 
 
 def parse_size(text: str) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from nfsrdma_tools.cli.options import Json, argument, flag, option
 from nfsrdma_tools.cli.output import print_json
 from nfsrdma_tools.errors import UsageError, UserError, printable
+from nfsrdma_tools.sizes import parse_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +48,15 @@ def explain(
             "--has",
         ),
     ] = None,
+    skew: Annotated[
+        str | None,
+        option(
+            "TIME",
+            "How far the clocks of the hosts of two logs may differ, such as 30s or 2m "
+            "(default: 5s).",
+            "--skew",
+        ),
+    ] = None,
     sources: Annotated[
         list[str] | None,
         option(
@@ -66,6 +76,8 @@ def explain(
 
     Exit status: with --has 0 when the kernel has the commit or does not need it, 1 otherwise.
     """
+    if skew is not None and len(files or ()) < 2:
+        raise UsageError("--skew needs two logs or more", "give FILE twice")
     if kernel or commit is not None or sources:
         _kernel(files, faults, kernel, commit, sources, as_json)
         return
@@ -77,7 +89,7 @@ def explain(
     if files and "" in files:
         raise UsageError("the name of a log is empty", "give a file, or - for standard input")
     if files and len(files) > 1:
-        _side_by_side(files, as_json)
+        _side_by_side(files, skew, as_json)
         return
     explained = _explained(files[0] if files else "")
     if as_json:
@@ -132,18 +144,19 @@ def _explained(name: str) -> list[Explanation]:
     return log.entries
 
 
-def _side_by_side(names: Sequence[str], as_json: bool) -> None:
+def _side_by_side(names: Sequence[str], skew: str | None, as_json: bool) -> None:
     from nfsrdma_tools.host.kernel_log import story
     from nfsrdma_tools.host.kernel_log.lines import lines_of
 
     if len(set(names)) < len(names) or "-" in names:
         raise UsageError("two logs are compared by their names", "give different files")
+    apart = story.SKEW if skew is None else parse_seconds(skew)
     logs = {}
     for name in names:
         with Path(name).open("rb") as file:
             logs[name] = story.events(name, lines_of(file))
     events = story.timeline(logs.values())
-    found = story.stories(events)
+    found = story.stories(events, apart)
     if as_json:
         facts = [_event_facts(event) for event in events]
         print_json({"stories": [_story_facts(one) for one in found], "events": facts})

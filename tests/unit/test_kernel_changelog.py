@@ -20,6 +20,7 @@ from nfsrdma_tools.host.checks import Finding
 from nfsrdma_tools.host.checks.kernel import known_faults
 from nfsrdma_tools.host.kernel_changelog import CommitStatus, abridged, commit_of, has
 from nfsrdma_tools.host.kernel_faults import FAULTS
+from nfsrdma_tools.host.kernel_release import kernel_of
 from nfsrdma_tools.host.machine import Machine
 
 RESET = "xprtrdma: Fix rpcrdma_reqs_reset()"
@@ -538,7 +539,7 @@ def test_doctor_reads_a_part_of_what_explain_reads(
 ) -> None:
     machine = host(tmp_path)
     faults = [*FAULTS]
-    kernel = kernel_changelog.kernel_of(machine)
+    kernel = kernel_of(machine)
     assert kernel_changelog.listed(machine, kernel, faults)
     monkeypatch.setattr(kernel_changelog, "_FEW_BYTES", 100)
     with pytest.raises(UserError, match="has more than"):

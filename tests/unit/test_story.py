@@ -111,6 +111,28 @@ def test_an_effect_is_before_its_cause_only_as_far_as_clocks_differ(early: float
         assert story.doubt.endswith("by the hosts' clocks, the effect is 4 s before the cause")
 
 
+@pytest.mark.parametrize("skew", ["40s", "0.5m", "1s", None])
+@pytest.mark.parametrize("late", [-41, -39, -6, -4, -0.5, 24, 27, 29, 31, 64, 66])
+def test_the_user_says_how_far_clocks_differ(
+    late: float, skew: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client, server = tmp_path / "client", tmp_path / "server"
+    client.write_text("\n".join(log(FORMS[2], "c", (600, GAVE_UP))))
+    server.write_text("\n".join(log(FORMS[2], "store7", (600 + late, REMOTE_ACCESS))))
+    command.explain([str(client), str(server)], skew=skew)
+    seconds = {"40s": 40, "0.5m": 30, "1s": 1, None: 5}[skew]
+    shown = capsys.readouterr().out.splitlines()[-1]
+    assert shown[0] == str(int(-seconds <= late <= 25 + seconds))
+
+
+@pytest.mark.parametrize("files", [["a", "b"], ["a"], None])
+def test_a_skew_is_a_time_and_needs_two_logs(files: list[str] | None, tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in files] if files else None
+    skew = "1x" if names and len(names) > 1 else "1s"
+    with pytest.raises(UsageError, match=r"is not a time|needs two logs"):
+        command.explain(names, skew=skew)
+
+
 @pytest.mark.parametrize(
     ("server", "host", "linked"),
     [

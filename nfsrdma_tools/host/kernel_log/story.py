@@ -2,8 +2,9 @@
 """Put the logs of two or more hosts side by side, and join what belongs together.
 
 A cause in one log and its effect in another may be one story if the effect is at most ``CLOCKS``
-seconds after the cause, or ``SKEW`` seconds before it: the clocks of hosts differ.  They are none
-if the client's message names a server that the other log is not of.
+seconds after the cause, or ``SKEW`` seconds before it: the clocks of hosts differ.  A larger skew
+makes both times longer.  They are none if the client's message names a server that the other log
+is not of.
 """
 
 from __future__ import annotations
@@ -178,10 +179,13 @@ def timeline(logs: Iterable[Sequence[Event]]) -> list[Event]:
     return sorted((event for log in logs for event in log), key=lambda event: event.at)
 
 
-def stories(everything: Sequence[Event]) -> list[Story]:
-    """The causes and their effects in a ``timeline``, in the order of the effects."""
+def stories(everything: Sequence[Event], skew: float = SKEW) -> list[Story]:
+    """The causes and their effects in a ``timeline``, in the order of the effects.
+
+    ``skew``: seconds that the hosts' clocks may differ.
+    """
     found: dict[tuple[str, str, str, str], Story] = {}
-    causes = [_Causes(rule, everything) for rule in _RULES]
+    causes = [_Causes(rule, everything, skew) for rule in _RULES]
     for effect in everything:
         if story := _of(effect, causes):
             key = (story.text, story.cause.log, story.cause.time, effect.meaning.name)
@@ -195,8 +199,8 @@ def stories(everything: Sequence[Event]) -> list[Story]:
 class _Causes:
     """The events that may be a rule's cause, of each log by time."""
 
-    def __init__(self, rule: _Rule, everything: Sequence[Event]) -> None:
-        self.rule = rule
+    def __init__(self, rule: _Rule, everything: Sequence[Event], skew: float) -> None:
+        self.rule, self._skew = rule, skew
         self._of_logs: dict[str, list[Event]] = {}
         for event in everything:
             if _fits(rule.cause, event.meaning):
@@ -212,7 +216,7 @@ class _Causes:
             for log, events_ in self._of_logs.items()
             if log != effect.log
             for one in _near(events_, effect)
-            if _may_be_linked(one, effect)
+            if _may_be_linked(one, effect, self._skew)
         ]
         return min(
             near, key=lambda one: (one.at > effect.at, abs(one.at - effect.at)), default=None
@@ -228,9 +232,9 @@ def _near(events_: Sequence[Event], effect: Event) -> Sequence[Event]:
     return events_[max(at - _MOST_CAUSES, 0) : at + _MOST_CAUSES]
 
 
-def _may_be_linked(cause: Event, effect: Event) -> bool:
+def _may_be_linked(cause: Event, effect: Event, skew: float) -> bool:
     """Whether neither the clocks nor the names of hosts speak against a link."""
-    if not -SKEW <= effect.at - cause.at <= CLOCKS:
+    if not -skew <= effect.at - cause.at <= CLOCKS - SKEW + skew:
         return False
     sides = ((cause, effect), (effect, cause))
     return all(not a.server or not b.hosts or a.server in b.hosts for a, b in sides)

@@ -77,7 +77,7 @@ def configured(machine: Machine) -> Ganesha | None:
 def parse(text: str) -> Ganesha:
     """The configuration of a text, of which the first MiB counts; no text is an error."""
     values: dict[str, tuple[str, ...]] = {}
-    includes = []
+    includes: list[str] = []
     for key, words in _statements(text[:_MOST]):
         if key in _DIRECTIVES:
             includes += words[:1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,12 +20,11 @@ from nfsrdma_tools.live.health.mount_table import MOST_MOUNTS
 from nfsrdma_tools.live.health.observe import observe
 from nfsrdma_tools.live.health.verdicts import NAMES, UNKNOWN, Limits, Report, Verdict, judge
 from nfsrdma_tools.live.health.volumes import pod_names
+from nfsrdma_tools.sizes import parse_seconds
 
 __all__ = ["Outcome", "Request", "check", "limits", "lines", "mount_points", "run", "to_plain"]
 
 _MOST_LINES = 100
-_SECONDS = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)(ms|s|m|h|)")
-_UNITS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 _BOOT = "sys/kernel/random/boot_id"
 _LOCK_SECONDS = 2.0
 
@@ -56,21 +54,14 @@ def limits(critical: str, warning: str | None) -> Limits:
 
     UsageError unless they are times above 0, the warning not above the other.
     """
-    most = _seconds(critical)
-    found = Limits(_seconds(warning) if warning is not None else most / 2, most)
+    most = parse_seconds(critical)
+    found = Limits(parse_seconds(warning) if warning is not None else most / 2, most)
     if found.warning > found.critical:
         raise UsageError(
             f"the warning age {found.warning:g} s is above --max-rpc-age {found.critical:g} s",
             "give a smaller --warn-rpc-age",
         )
     return found
-
-
-def _seconds(text: str) -> float:
-    match = _SECONDS.fullmatch(text)
-    if not match or not float(match[1]):
-        raise UsageError(f"{text!r} is not a time", "examples: 30s, 2m, 500ms")
-    return float(match[1]) * _UNITS[match[2]]
 
 
 def mount_points(names: Iterable[str]) -> tuple[Path, ...]:
