@@ -29,8 +29,8 @@ HOST = "host"
 """The folder of a root in which this machine's files are."""
 PYTHON = "/usr/local/bin/python-of-the-host"
 PROGRAMS = (
-    "dkms", "ibverbs-utils", "iproute2", "kmod", "nfs-common", "nfs-kernel-server", "nftables",
-    "procps", "python3", "python3-venv", "rdma-core", "systemd",
+    "dkms", "ibverbs-providers", "ibverbs-utils", "iproute2", "kmod", "nfs-common",
+    "nfs-kernel-server", "nftables", "procps", "python3", "python3-venv", "rdma-core", "systemd",
 )  # fmt: skip
 SECONDS = 1800
 # mounts end with the processes that see them
