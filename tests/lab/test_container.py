@@ -179,6 +179,12 @@ def test_trace_counts_what_mountstats_counts(node: Lab) -> None:
     assert (counted, reads(node) - before) == (5, 5), told
 
 
+def test_without_addresses_of_the_kernel_no_stacks_are_sampled(node: Lab) -> None:
+    words = f"podman run {HOST} {TRACING} {PROBES} {IMAGE} trace cpu --count 1 --interval 2 -j"
+    told = sh(node, words)
+    assert "perf:cpu-clock" in told and "CAP_SYSLOG" in told, told
+
+
 def manifest() -> list[dict[str, Any]]:
     """The manifest with the image of the node, and its secret."""
     document = yaml.safe_load((ROOT / "playbooks/monitoring/daemonset.yml").read_text())
