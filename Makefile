@@ -176,8 +176,8 @@ test-live: dev image ## The dashboard's tests, with other kernels, a cable that 
 	$(BIN)/python -m pytest -q --long tests/lab/test_live.py tests/lab/test_live_views.py \
 		tests/lab/test_live_bottleneck.py
 
-test-kernels: dev image ## NFS over RDMA, probe sets and dashboard on the other kernels; the module's warnings there
-	$(LONG_TESTS) -m nightly -k "other_kernels or kernels_count or no_warning" tests/lab
+test-kernels: dev image ## NFS over RDMA, doctor, probe sets and dashboard on the other kernels; the module's warnings there: KERNEL=5.10 (default: all)
+	$(LONG_TESTS) -m nightly -k "(other_kernels or kernels_count or no_warning)$(if $(KERNEL), and $(KERNEL)])" tests/lab
 
 test-tables: dev ## pandas, pyarrow and zarr read and write by fsspec, over a device that stands in; installs them into .venv
 	$(BIN)/python -m pip -q --disable-pip-version-check install -e ".[tables]"

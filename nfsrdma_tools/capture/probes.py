@@ -145,7 +145,7 @@ def listening(snaplen: int, data: bool) -> Iterator[Listener]:
     check()
     types = load(("rpcrdma",)).get("rpcrdma") if has_system("rpcrdma") else None
     if types is None and not has_event(*OURS):
-        raise UserError(_nothing(), "nfsrdma doctor")
+        raise _nothing()
     bpf = compiled(_text(), _flags(types, snaplen, data))
     try:
         missing = _attach(bpf, types) if types else ()
@@ -160,10 +160,13 @@ def _available() -> int:
     return sum(int(size) << 10 for size in _AVAILABLE.findall(files.read("/proc/meminfo")))
 
 
-def _nothing() -> str:
+def _nothing() -> UserError:
     if has_system("rpcrdma"):
-        return "cannot capture: module rpcrdma has no type information (BTF)"
-    return f"cannot capture: module nfsrdma has no event {OURS[1]}, because it is older"
+        what = "cannot capture: module rpcrdma has no type information (BTF)"
+        hint = "boot Linux 5.11 or later with CONFIG_DEBUG_INFO_BTF_MODULES; or use nfsrdma trace"
+        return UserError(what, hint)
+    what = f"cannot capture: module nfsrdma has no event {OURS[1]}, because it is older"
+    return UserError(what, "nfsrdma doctor")
 
 
 def _text() -> str:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Part of test_trace_kernels.py that runs in a machine that is client and server.
 
-Counts the same load twice at the same time: with the headers of the kernel's package, and without
-them, as in a container. Mounts, and leaves mounted.
+Arguments: how often to start all probe sets, and the ways of WAYS. Counts the same load at the same
+time in each way: with the headers of the kernel's package, and without them, as in a container.
+Mounts, and leaves mounted.
 """
 
 import json
@@ -58,6 +59,7 @@ def without_headers() -> Iterator[None]:
 
 
 WAYS = {"with": with_headers, "without": without_headers}
+ASKED = {way: WAYS[way] for way in sys.argv[2:]}
 
 
 def work() -> None:
@@ -91,7 +93,7 @@ class Counting:
     def __init__(self, attached: Session) -> None:
         self.session = attached
         self.lost = lost(attached)
-        self.first = {name: probe_sets.probe_set(name).read(attached) for name in probe_sets.NAMES}
+        self.first = {name: probe_sets.probe_set(name).read(attached) for name in attached.sets}
 
     def rows(self, known: dict[int, tuple[str, ...]]) -> Rows:
         """What was counted since the first reading."""
@@ -116,16 +118,16 @@ def settled(both: dict[str, Counting], known: Any) -> dict[str, Any]:
         time.sleep(2)
         before, found = found, {way: one.rows(known) for way, one in both.items()}
         samples = {way: one.samples(found[way]) for way, one in both.items()}
-        if found == before and found["with"] == found["without"]:
+        if found == before and all(rows == found["without"] for rows in found.values()):
             break
     return {"rows": found, "samples": samples}
 
 
 def starts(turns: int) -> dict[str, list[float]]:
     """Seconds until all probe sets are attached, in turn."""
-    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    seconds: dict[str, list[float]] = {way: [] for way in ASKED}
     for _ in range(turns):
-        for way, surroundings in WAYS.items():
+        for way, surroundings in ASKED.items():
             with surroundings():
                 began = time.monotonic()
                 with probe_sets.attached(probe_sets.NAMES):
@@ -143,7 +145,7 @@ def main() -> None:
     known = clients()
     with ExitStack() as stack:
         both = {}
-        for way, surroundings in WAYS.items():
+        for way, surroundings in ASKED.items():
             with surroundings():
                 attached = stack.enter_context(probe_sets.attached(probe_sets.NAMES))
             both[way] = attached
