@@ -22,10 +22,8 @@ from typing import NamedTuple
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host import boot_files, kernel_changelog, packet_filter
+from nfsrdma_tools.host.boot_files import SYSCTLS
 from nfsrdma_tools.host.bundle import NEEDS_ROOT, Bundle, LeftOut
-from nfsrdma_tools.host.checks.probe_requirements import NO_BCC
-from nfsrdma_tools.host.checks.reboot_mounts import SYSCTLS
-from nfsrdma_tools.host.checks.replacement import CONTEXTS
 from nfsrdma_tools.host.kernel_log import canonical
 from nfsrdma_tools.host.kernel_log import lines as log_lines
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
@@ -41,6 +39,7 @@ from nfsrdma_tools.host.nfsd import other_servers
 from nfsrdma_tools.host.nfsd.configuration import version_order
 from nfsrdma_tools.host.nfsd_status import REASONS, NfsdStatus, PendingList, Socket
 from nfsrdma_tools.host.pseudonyms import Pseudonyms
+from nfsrdma_tools.host.questions import CONTEXTS, NO_BCC
 from nfsrdma_tools.host.rdma.ports import Device, Link, NoRdmaError
 from nfsrdma_tools.host.recorded import CUT
 from nfsrdma_tools.host.vocabulary import CONFIG, MODULES, OPTIONS, WORDS

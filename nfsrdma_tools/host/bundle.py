@@ -25,8 +25,8 @@ from pathlib import Path, PurePosixPath
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import boot_files, checks, kernel_changelog, packet_filter, rdma_routes
-from nfsrdma_tools.host.checks.reboot_mounts import SYSCTLS
+from nfsrdma_tools.host import boot_files, kernel_changelog, packet_filter, questions, rdma_routes
+from nfsrdma_tools.host.boot_files import SYSCTLS
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import fstab, mount_state, mountinfo, udev_rules, units
@@ -333,8 +333,7 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
     bundle = Bundle(notes=Recording(root_user=os.geteuid() == 0))
     machine = Machine(root, server, notes=bundle.notes).once()
     # the readers themselves: what they ask programs and netlink is recorded
-    checks.examine(machine)
-    checks.examine(machine, checks.AFTER_REBOOT)
+    questions.ask(machine)
     for reader in (mount_state.states, serving.serving):
         try:
             reader(machine)
