@@ -7,7 +7,6 @@ older bundle, or one made by hand, does not tell what it lacks.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
@@ -345,7 +344,7 @@ def soft_link(text: str) -> SoftLink | None:
     names = [word for word in words if word not in ("dev",)]
     if not names:
         return None
-    values = {key.lstrip("-"): value for key, value in itertools.pairwise(words)}
+    values = {key.lstrip("-"): value for key, value in zip(words, words[1:])}
     return SoftLink(names[0], values.get("type", "rxe"), values.get("netdev", ""))
 
 

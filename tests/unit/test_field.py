@@ -24,6 +24,7 @@ import pytest
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import ProgramMissingError, UserError
 from nfsrdma_tools.host import kernel_config, recorded
+from nfsrdma_tools.host.bundle_documents import to_facts
 from nfsrdma_tools.host.checks import (
     AFTER_REBOOT,
     Finding,
@@ -280,7 +281,7 @@ def test_documents_are_read_as_they_were_written(tmp_path: Path) -> None:
         facts={"module build": "/x"},
         root_user=False,
     )
-    for name, document in recorded.to_facts(notes).items():
+    for name, document in to_facts(notes).items():
         (tmp_path / name).write_text(json.dumps(document))
     with recorded.opened(tmp_path) as machine:
         assert machine.recording == notes

@@ -87,7 +87,8 @@ class CompletionDump:
     @property
     def queue_pair(self) -> int:
         """Its number on this host: of mlx5, bytes 57 to 59; of hns, bits 0 to 23 of word 3."""
-        return int.from_bytes(self.data[57:60] if self.hns_status is None else self.data[13:16])
+        data = self.data[57:60] if self.hns_status is None else self.data[13:16]
+        return int.from_bytes(data, "big")
 
     @property
     def is_response(self) -> bool:
@@ -137,15 +138,15 @@ class DumpReader:
         self, numbered: Numbered[LogLine | KernelReport]
     ) -> Iterator[Numbered[LogLine | KernelReport | CompletionDump]]:
         """The records that this one ends, and itself unless it is a line of a dump."""
-        line = numbered.record
+        line, numbers = numbered
         if not isinstance(line, LogLine) or line.tag not in ("", "kernel"):
             yield numbered
         elif self._dump and (row := _row(line.text)):
-            self._add(self._dump, line, row, numbered.numbers)
+            self._add(self._dump, line, row, numbers)
             if self._dump.full:
                 yield from self.end()
         elif head := _HEAD.fullmatch(line.text):
-            yield from self._begin(head, Numbered(line, numbered.numbers))
+            yield from self._begin(head, (line, numbers))
         else:
             yield numbered
             self._foreign += 1
@@ -155,7 +156,7 @@ class DumpReader:
     def end(self) -> Iterator[Numbered[LogLine | CompletionDump]]:
         """The dump; its heads as lines if nothing followed them."""
         if self._dump and self._dump.data:
-            yield Numbered(self._dump, tuple(self._numbers))
+            yield self._dump, tuple(self._numbers)
         else:
             yield from self._heads
         self._dump, self._heads, self._numbers = None, [], []
@@ -167,11 +168,12 @@ class DumpReader:
         # "WC error" and "dump error cqe" are two heads of one dump
         if self._dump and (self._dump.data or self._dump.device != device or len(self._heads) > 1):
             yield from self.end()
+        line, numbers = numbered
         status = int(head["status"], 16) if head["status"] else None
-        self._dump = self._dump or CompletionDump(device, numbered.record.time, hns_status=status)
-        self._dump.lines.append(numbered.record.text)
+        self._dump = self._dump or CompletionDump(device, line.time, hns_status=status)
+        self._dump.lines.append(line.text)
         self._heads.append(numbered)
-        self._numbers.extend(numbered.numbers)
+        self._numbers.extend(numbers)
         self._foreign = 0
 
     def _add(self, dump: CompletionDump, line: LogLine, row: bytes, numbers: Iterable[int]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import BinaryIO, Generic, NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from nfsrdma_tools.host.kernel_log.encodings import utf8_blocks
 
@@ -27,14 +27,9 @@ class LogLine(NamedTuple):
     """The thread or CPU that printed it (CONFIG_PRINTK_CALLER), as "T155" or "C3"."""
 
 
-R_co = TypeVar("R_co", covariant=True)
-
-
-class Numbered(NamedTuple, Generic[R_co]):
-    """A record of a log, and the numbers of its lines, from 0."""
-
-    record: R_co
-    numbers: tuple[int, ...]
+_Record = TypeVar("_Record")
+Numbered = tuple[_Record, tuple[int, ...]]
+"""A record of a log, and the numbers of its lines, from 0."""
 
 
 # Times as dmesg(1) and journalctl(1) print them, with the names of days and months of any language:

@@ -45,7 +45,7 @@ class ReportedNumber:
     meaning: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Described:
     """The name and the words for one kind of record about one subject."""
 
@@ -78,7 +78,7 @@ class Described:
     """False of a report whose meaning is not known."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Meaning(Described):
     """The meaning of one record."""
 
@@ -219,7 +219,7 @@ def _literal(pattern: str) -> str:
     """A text that each match of a pattern has in it, the longest that is easily found."""
     found, depth = [""], 0
     parts = re.findall(r"\\.|\[(?:\\.|[^]\\])+\]|\{[\d,]+\}|.", pattern, re.DOTALL)
-    for part, following in zip(parts, [*parts[1:], ""], strict=True):
+    for part, following in zip(parts, [*parts[1:], ""]):
         depth += {"(": 1, ")": -1}.get(part, 0)
         if part == "|" and not depth:
             return ""

@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
+from typing import Union
 
 from nfsrdma_tools.host.kernel_log.completion_dumps import DUMP_WORDS, CompletionDump, DumpReader
 from nfsrdma_tools.host.kernel_log.lines import LINE_BYTES, LogLine, Numbered, parsed
@@ -15,7 +16,7 @@ from nfsrdma_tools.host.kernel_log.reports import HEAD_WORDS, KernelReport, Repo
 
 __all__ = ["Counts", "Record", "records"]
 
-Record = LogLine | KernelReport | CompletionDump
+Record = Union[LogLine, KernelReport, CompletionDump]
 
 _WORDS = (
     *("nfs", "NFS", "rpc", "RPC", "rdma", "RDMA", "svc", "lockd", "mlx", "infiniband", "siw"),
@@ -72,7 +73,7 @@ def records(texts: Iterable[str], counts: Counts | None = None) -> Iterator[Numb
             line = parsed(lines[at][:LINE_BYTES])
             counts.timed += bool(line.time)
             if idle and at not in begin:
-                yield Numbered(line, (first + at,))
+                yield line, (first + at,)
             else:
                 yield from _without_dumps(reports.feed(first + at, line), dumps)
             at += 1

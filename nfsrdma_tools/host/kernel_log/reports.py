@@ -322,7 +322,7 @@ class ReportReader:
         """The records that this line ends, and the line itself unless a report has it."""
         if line.tag not in ("", "kernel"):
             # a program can print any text: it must not pass for the kernel
-            return [Numbered(line, (number,))]
+            return [(line, (number,))]
         now = float(line.time[:-2]) if line.time.endswith(" s") else None
         ended = self._end_all([one for one in self._open if _late(one, now)])
         if self._open and (taker := self._takes(number, line)):
@@ -332,7 +332,7 @@ class ReportReader:
         elif (kind := _kind(line.text) or _headless(line.text)) or line.text == _CUT:
             ended += self._begin(number, line, now, kind)
         else:
-            ended.append(Numbered(line, (number,)))
+            ended.append((line, (number,)))
             ended += self._end_all([one for one in self._open if _is_left(one, line)])
         return ended
 
@@ -389,7 +389,7 @@ class ReportReader:
             del report.lines[-1], one.numbers[-1]
         report.head = report.head or report.lines[-1]
         report.frames = report.frames or one.unsure
-        return Numbered(report, tuple(one.numbers))
+        return report, tuple(one.numbers)
 
 
 _RANKS: tuple[Kind, ...] = (
