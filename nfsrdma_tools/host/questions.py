@@ -46,6 +46,8 @@ IP6TABLES = ("ip6tables-legacy-save",)
 NO_BCC = "ModuleNotFoundError: No module named 'bcc'"
 """The last line that Python prints without bcc."""
 _IMPORT_BCC = "import bcc; bcc.BPF; print(bcc.__version__)"
+_MOST_MOUNTED = 1000
+"""The most servers of mounts whose routes are read: each is a run of ip(8)."""
 _UDEV = Path("/run/udev/control")
 
 
@@ -189,7 +191,8 @@ def _rdma(machine: Machine) -> None:
 
 def _routes(machine: Machine) -> None:
     """Ask for the address that a mount takes, and for the route to it."""
-    for _, address, _ in servers.mounted_over_rdma(machine):
+    mounted = dict.fromkeys(address for _, address, _ in servers.mounted_over_rdma(machine))
+    for address in list(mounted)[:_MOST_MOUNTED]:
         _route(machine, address)
     named = [(machine.server, servers.ANY_VERSION)] if machine.server else []
     wanted = dict.fromkeys(servers.requested_over_rdma(machine))
