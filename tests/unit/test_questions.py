@@ -51,7 +51,7 @@ class Spy(dict[_Key, _Value]):
 def wanted(machine: Machine, work: Callable[[Machine], object]) -> set[Any]:
     """The programs, addresses and facts that ``work`` wants of a recorded host."""
     assert machine.recording
-    spies = {name: Spy(getattr(machine.recording, name)) for name in NAMES}
+    spies: dict[str, Any] = {name: Spy(getattr(machine.recording, name)) for name in NAMES}
     spied = replace(machine, recording=replace(machine.recording, **spies))
     work(spied.once())
     return {(name, key) for name, spy in spies.items() for key in spy.wanted}
