@@ -94,7 +94,9 @@ def _tuple(arguments: tuple[Any, ...], plain: Any) -> tuple[Any, ...]:
         raise ValueError(f"expected a list, got {plain!r:.40}")
     if arguments[-1] is Ellipsis:
         return tuple(_typed(arguments[0], part) for part in plain)
-    return tuple(_typed(kind, part) for kind, part in zip(arguments, plain, strict=True))
+    if len(arguments) != len(plain):
+        raise ValueError(f"expected {len(arguments)} values, got {len(plain)}")
+    return tuple(_typed(kind, part) for kind, part in zip(arguments, plain))
 
 
 def _simple(kind: Any, plain: Any) -> Any:

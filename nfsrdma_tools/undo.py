@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 from nfsrdma_tools import etab, files, identity, udev
 from nfsrdma_tools.command import run
@@ -302,7 +302,7 @@ class Service:
         return shlex.join(("systemctl", self.verb, self.unit))
 
 
-Action = Run | Write | Line | Remove | Unmount | Mount | Export | Unexport | Service
+Action = Union[Run, Write, Line, Remove, Unmount, Mount, Export, Unexport, Service]
 _KINDS: dict[str, type[Action]] = {
     "run": Run, "write": Write, "line": Line, "remove": Remove, "unmount": Unmount, "mount": Mount,
     "export": Export, "unexport": Unexport, "service": Service,
@@ -470,7 +470,7 @@ def _reason(error: Exception) -> str:
 
 
 def _damage(error: Exception) -> str:
-    if isinstance(error, ValueError | RecursionError):
+    if isinstance(error, (ValueError, RecursionError)):
         return "it is not JSON"
     return "an entry does not describe a change to undo"
 

@@ -3,94 +3,42 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import (
-    Json,
-    Procfs,
-    Rootfs,
-    Sysfs,
-    argument,
-    complete_mount,
-    option,
+from nfsrdma_tools.cli import shared_commands
+from nfsrdma_tools.cli.options import Json, Procfs, Rootfs, Sysfs, complete_mount, declared
+from nfsrdma_tools.cli.shared_options import (
+    MAX_RPC_AGE,
+    MOUNTS,
+    STATE,
+    TEXTFILE,
+    TIMEOUT,
+    WARN_RPC_AGE,
 )
-from nfsrdma_tools.cli.output import print_json
 
 __all__ = ["health"]
 
 
 def health(
-    mounts: Annotated[
-        list[str] | None,
-        argument("[MOUNT]...", "Mount points (default: all NFS mounts).", complete_mount),
-    ] = None,
-    critical: Annotated[
-        str, option("AGE", "Age of an RPC that is CRITICAL, such as 30s or 2m.", "--max-rpc-age")
-    ] = "30s",
-    warning: Annotated[
-        str | None,
-        option(
-            "AGE",
-            "Age of an RPC that is a WARNING (default: half of --max-rpc-age).",
-            "--warn-rpc-age",
-        ),
-    ] = None,
+    mounts: Annotated[list[str] | None, declared(MOUNTS, complete_mount)] = None,
+    critical: Annotated[str, declared(MAX_RPC_AGE)] = str(MAX_RPC_AGE.default),
+    warning: Annotated[str | None, declared(WARN_RPC_AGE)] = None,
     # no Path: typer looks at one, and the folder may be on a mount that hangs
-    state: Annotated[
-        str | None,
-        option(
-            "DIR",
-            "Folder of what earlier runs saw (default: $NFSRDMA_STATE, or /run/nfsrdma).",
-            "--state",
-        ),
-    ] = None,
-    textfile: Annotated[
-        str | None,
-        option(
-            "FILE",
-            "Also write metrics to FILE, for the textfile collector of node_exporter "
-            "(default: none).",
-        ),
-    ] = None,
-    timeout: Annotated[
-        float,
-        option(
-            "SECONDS", "Report UNKNOWN if the check takes longer.", "--timeout", least=1, most=600
-        ),
-    ] = 10.0,
+    state: Annotated[str | None, declared(STATE)] = None,
+    textfile: Annotated[str | None, declared(TEXTFILE)] = None,
+    timeout: Annotated[float, declared(TIMEOUT)] = float(TIMEOUT.default or 0),
     procfs: Procfs = None,
     sysfs: Sysfs = None,
     rootfs: Rootfs = None,
     as_json: Json = False,
 ) -> None:
-    """Check for mounts that hang, without accessing them.
+    """Check for mounts that hang; the help is that of the shared command."""
+    options = shared_commands.HealthOptions(
+        critical, warning, state, textfile, timeout, procfs, sysfs, rootfs, as_json
+    )
+    raise typer.Exit(shared_commands.health(mounts or (), options))
 
-    Print a summary, and a line for each bad mount, as monitoring plugins do.  The age of an RPC
-    counts from the first run that saw it: run this regularly, as root.  The kernel lists RPCs for
-    root only; for other users, compare the counters of two runs.
 
-    Exit status: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN or wrong usage.
-    """
-    from nfsrdma_tools.errors import UserError, printable
-    from nfsrdma_tools.host.machine import host_of_container
-    from nfsrdma_tools.live.health.check import Request, limits, mount_points, run
-
-    try:
-        request = Request(
-            limits(critical, warning), mount_points(mounts or ()),
-            host_of_container(procfs, sysfs, rootfs),
-            Path(state) if state else None, Path(textfile) if textfile else None,
-        )  # fmt: skip
-    except UserError as error:
-        print(f"NFS UNKNOWN: {printable(str(error))}", file=sys.stdout)
-        raise typer.Exit(3) from error
-    outcome = run(request, timeout)
-    if as_json:
-        print_json(outcome.plain)
-    else:
-        print(*outcome.lines, sep="\n")
-    raise typer.Exit(outcome.status)
+health.__doc__ = shared_commands.health.__doc__

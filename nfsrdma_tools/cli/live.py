@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from nfsrdma_tools.cli.options import Procfs, Rootfs, Sysfs, flag, option
 from nfsrdma_tools.errors import UsageError, printable
-from nfsrdma_tools.live.prometheus.families import COLLECTORS, MOST_SERIES, needed_probes
+from nfsrdma_tools.live.prometheus.families import COLLECTORS, MOST_SERIES
 
 if TYPE_CHECKING:
     from nfsrdma_tools.live.feed import FeedOptions
@@ -146,12 +146,13 @@ def exporter(
     """
     from nfsrdma_tools.host.machine import host_of_container
     from nfsrdma_tools.live.feed import FeedOptions
+    from nfsrdma_tools.probes.probe_sets import among
 
     chosen = {name: collectors[f"collector_{name}"] for name in COLLECTORS}
     names = tuple(n for n, on in chosen.items() if (not disable_defaults if on is None else on))
     addresses = listen or [f"127.0.0.1:{_EXPORTER_PORT}"]
     machine = host_of_container(procfs, sysfs, rootfs)
-    options = FeedOptions(interval, stall, probes, probe_sets=needed_probes(names), machine=machine)
+    options = FeedOptions(interval, stall, probes, probe_sets=among(names), machine=machine)
     _serve(
         options, addresses,
         token=token, config=config, page=False, collectors=names, max_series=max_series,

@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.cli.options import PluginCommand, SectionedCommand, Verbose, refuse_empty_paths
-from nfsrdma_tools.cli.output import checked_output
-from nfsrdma_tools.errors import UserError, printable
+from nfsrdma_tools.cli.process import run
+from nfsrdma_tools.errors import UserError
 
 __all__ = ["COMMANDS", "EXTRAS", "SECTIONS", "app", "extras_needed", "main"]
 
@@ -184,36 +182,14 @@ def _common(
 
 
 def main() -> None:
-    """Run a command; a UserError ends it with one line and its exit status.
-
-    So does an error of a file, such as on a full or read-only filesystem; --verbose adds where.
-    """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        # nohup(1) sets SIGHUP to ignored
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _stop)
-    try:
-        # the name is part of the completion's protocol, also for python -m nfsrdma_tools
-        with extras_needed(), checked_output():
-            app(prog_name="nfsrdma")
-    except UserError as error:
-        _fail(str(error), error.status)
-    except OSError as error:
-        import logging
-
-        logging.getLogger("nfsrdma_tools").debug("failed", exc_info=True)
-        where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror or error}", UserError.status)
+    """Run a command; an error ends it with one line."""
+    run(_run)
 
 
-def _fail(message: str, status: int) -> NoReturn:
-    print(f"nfsrdma: {printable(message)}", file=sys.stderr)
-    sys.exit(status)
-
-
-def _stop(number: int, _frame: FrameType | None) -> None:
-    # unwind the stack, so that the journal reverts its changes
-    sys.exit(128 + number)
+def _run() -> None:
+    # the name is part of the completion's protocol, also for python -m nfsrdma_tools
+    with extras_needed():
+        app(prog_name="nfsrdma")
 
 
 EXTRAS = {

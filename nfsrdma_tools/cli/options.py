@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from nfsrdma_tools.cli import shared_options
+from nfsrdma_tools.cli.process import log_programs
+from nfsrdma_tools.cli.shared_commands import host_name
+from nfsrdma_tools.cli.shared_options import PATHS, Declared, in_range, ranged
 from nfsrdma_tools.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -36,6 +40,7 @@ __all__ = [
     "complete_personality",
     "complete_transport",
     "complete_vers",
+    "declared",
     "default_signals",
     "flag",
     "host_name",
@@ -75,12 +80,10 @@ def option(
     ``SectionedCommand``).
     """
     shown = _states_no_default(text)
-    if least is not None:
-        text += f" At least {least:g}." if most == math.inf else f" Range: {least:g} to {most:g}."
     return typer.Option(
         *names,
         metavar=metavar,
-        help=text,
+        help=ranged(text, least, most),
         autocompletion=complete,
         show_default=shown,
         callback=None if least is None else _between(least, most),
@@ -91,11 +94,10 @@ def option(
 def _between(least: float, most: float) -> Callable[[float | None], float | None]:
     # the help of typer's own min and max has "[x>=1]"
     def check(value: float | None) -> float | None:
-        # the comparison is also false for NaN
-        if value is not None and not least <= value <= most:
-            limit = f"at least {least:g}" if most == math.inf else f"{least:g} to {most:g}"
-            raise typer.BadParameter(f"expected {limit}, found {value:g}")
-        return value
+        try:
+            return value if value is None else in_range(value, least, most)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
 
     return check
 
@@ -104,6 +106,17 @@ def flag(text: str, *names: str, panel: str | None = None) -> Any:
     """An option without a value."""
     shown = _states_no_default(text)
     return typer.Option(*names, help=text, show_default=shown, rich_help_panel=panel)
+
+
+def declared(one: Declared, complete: _Complete | None = None) -> Any:
+    """The option or the argument that ``nfsrdma.pyz`` has, too."""
+    if not one.names:
+        return argument(one.metavar, one.text, complete)
+    if not one.metavar:
+        return flag(one.text, *one.names)
+    return option(
+        one.metavar, one.text, *one.names, complete=complete, least=one.least, most=one.most
+    )
 
 
 class SectionedCommand(TyperCommand):
@@ -144,16 +157,13 @@ class PluginCommand(SectionedCommand):
 
 _WRONG_USAGE, _UNKNOWN = 2, 3
 
-# not of typer: those that are no Path, because typer checks paths and hangs without the server
-_PATHS = ("DIR", "EXPORT", "FILE")
-
 
 def refuse_empty_paths(command: Any) -> None:
     """Have a command, or all commands of a group, refuse "" as a path: Path("") is "."."""
     for child in getattr(command, "commands", {}).values():
         refuse_empty_paths(child)
     for param in command.params:
-        if param.type.name == "path" or param.metavar in _PATHS:
+        if param.type.name == "path" or param.metavar in PATHS:
             param.callback = _refusing_empty(param.callback)
 
 
@@ -172,15 +182,6 @@ def _refusing_empty(callback: Callable[..., Any] | None) -> Callable[..., Any]:
 
 def _states_no_default(text: str) -> bool:
     return "(default:" not in text
-
-
-def log_programs(enabled: bool) -> None:
-    """Log each program that nfsrdma runs, and its exit status, to standard error."""
-    if enabled:
-        import logging
-
-        logging.basicConfig(format="nfsrdma: %(message)s")
-        logging.getLogger("nfsrdma_tools").setLevel(logging.DEBUG)
 
 
 def complete_transport(incomplete: str) -> list[str]:
@@ -221,7 +222,7 @@ def _beginning(words: Iterable[str], incomplete: str) -> list[str]:
     return [word for word in words if word.startswith(incomplete)]
 
 
-Json = Annotated[bool, flag("Print JSON.", "--json", "-j")]
+Json = Annotated[bool, declared(shared_options.JSON)]
 DryRun = Annotated[bool, flag("Print the changes that it would make, and make none.", "--dry-run")]
 From = Annotated[
     Path | None,
@@ -232,35 +233,13 @@ From = Annotated[
         "--from",
     ),
 ]
-Procfs = Annotated[
-    Path | None,
-    option(
-        "DIR",
-        "Where the host's /proc is mounted, such as /host/proc in a container; the mounts are "
-        "those of its process 1 (default: /proc, and the mounts of this process).",
-        "--path.procfs",
-    ),
-]
-Sysfs = Annotated[
-    Path | None,
-    option("DIR", "Where the host's /sys is mounted (default: /sys).", "--path.sysfs"),
-]
-Rootfs = Annotated[
-    Path | None,
-    option(
-        "DIR",
-        "Where the host's root is mounted, for its fstab; the mounts are those of process 1 "
-        "(default: /, with --path.procfs the root of its process 1).",
-        "--path.rootfs",
-    ),
-]
+Procfs = Annotated[Path | None, declared(shared_options.PROCFS)]
+Sysfs = Annotated[Path | None, declared(shared_options.SYSFS)]
+Rootfs = Annotated[Path | None, declared(shared_options.ROOTFS)]
 Verbose = Annotated[
     bool,
     typer.Option(
-        "--verbose",
-        "-v",
-        callback=log_programs,
-        help="Print each program that is run, and its exit status, on standard error.",
+        *shared_options.VERBOSE.names, callback=log_programs, help=shared_options.VERBOSE.text
     ),
 ]
 OneMount = Annotated[
@@ -270,11 +249,6 @@ OneMount = Annotated[
 Timeout = Annotated[
     float, option("SECONDS", "Stop waiting after SECONDS (default: 60 s).", "--timeout", least=1)
 ]
-
-
-def host_name(text: str) -> str:
-    """A host's name or address without the brackets that an IPv6 address has in host:/path."""
-    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
 
 
 @contextlib.contextmanager

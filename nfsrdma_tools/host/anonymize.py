@@ -17,15 +17,14 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Union
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host import boot_files, kernel_changelog, packet_filter
+from nfsrdma_tools.host.boot_files import SYSCTLS
 from nfsrdma_tools.host.bundle import NEEDS_ROOT, Bundle, LeftOut
-from nfsrdma_tools.host.checks.probe_requirements import NO_BCC
-from nfsrdma_tools.host.checks.reboot_mounts import SYSCTLS
-from nfsrdma_tools.host.checks.replacement import CONTEXTS
+from nfsrdma_tools.host.bundle_documents import CUT
 from nfsrdma_tools.host.kernel_log import canonical
 from nfsrdma_tools.host.kernel_log import lines as log_lines
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
@@ -41,20 +40,23 @@ from nfsrdma_tools.host.nfsd import ganesha, other_servers
 from nfsrdma_tools.host.nfsd.configuration import version_order
 from nfsrdma_tools.host.nfsd_status import REASONS, NfsdStatus, PendingList, Socket
 from nfsrdma_tools.host.pseudonyms import Pseudonyms
+from nfsrdma_tools.host.questions import CONTEXTS, NO_BCC
 from nfsrdma_tools.host.rdma.ports import Device, Link, NoRdmaError
-from nfsrdma_tools.host.recorded import CUT
 from nfsrdma_tools.host.vocabulary import CONFIG, MODULES, OPTIONS, WORDS
 
 __all__ = ["anonymized"]
 
-_Json = bool | int | float | str | list["_Json"] | dict[str, "_Json"] | None
+_Json = Union[bool, int, float, str, list["_Json"], dict[str, "_Json"], None]
 _STRERROR = frozenset(os.strerror(number) for number in range(1, 134))
 _OF_ERRNO = re.compile(f"({'|'.join(map(re.escape, sorted(_STRERROR, key=len, reverse=True)))})")
 
 
-def anonymized(bundle: Bundle) -> Bundle:
-    """A copy of a bundle that has only what a grammar knows; ``withheld`` counts the rest."""
-    return _Anonymizer(Pseudonyms(os.urandom(32))).bundle(bundle)
+def anonymized(bundle: Bundle, key: bytes = b"") -> Bundle:
+    """A copy of a bundle that has only what a grammar knows; ``withheld`` counts the rest.
+
+    ``key`` decides the placeholders; without one, no two copies have the same ones.
+    """
+    return _Anonymizer(Pseudonyms(key or os.urandom(32))).bundle(bundle)
 
 
 # of udev(7): a rule with a key that udev does not know has no effect

@@ -7,7 +7,6 @@ older bundle, or one made by hand, does not tell what it lacks.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ __all__ = [
     "READ",
     "SERVERS",
     "SYSCTL",
+    "SYSCTLS",
     "BootCommand",
     "ModprobeLine",
     "SoftLink",
@@ -73,6 +73,20 @@ _ASSIGNMENT = re.compile(
 )
 _VARIABLE = re.compile(r"\$\{?\w{1,64}\}?|%\w|\$\([^()]{0,200}\)|`[^`]{0,200}`")
 # what a command may have, and what the kernel allows for a name of a device
+SYSCTLS = {
+    # net/sunrpc/xprtsock.c
+    "sunrpc.tcp_slot_table_entries": ("2",),
+    "sunrpc.tcp_max_slot_table_entries": ("65536",),
+    # net/sunrpc/xprtrdma/transport.c: before and since 4.19, before and since 4.9
+    "sunrpc.rdma_slot_table_entries": ("32", "128"),
+    "sunrpc.rdma_max_inline_read": ("1024", "4096"),
+    "sunrpc.rdma_max_inline_write": ("1024", "4096"),
+    # net/sunrpc/xprtrdma/svc_rdma.c
+    "sunrpc.svc_rdma.max_requests": ("32", "64", "128"),
+    "sunrpc.svc_rdma.max_req_size": ("4096",),
+    "sunrpc.svc_rdma.max_bc_requests": ("2",),
+}
+"""The sysctls of NFS over RDMA, and their defaults in the kernels of some years."""
 _MOST_VARIABLES, _MOST_NAME = 3, 64
 _MOST_LINE = 16 << 10
 _MOST_SCRIPT = 64 << 10
@@ -330,7 +344,7 @@ def soft_link(text: str) -> SoftLink | None:
     names = [word for word in words if word not in ("dev",)]
     if not names:
         return None
-    values = {key.lstrip("-"): value for key, value in itertools.pairwise(words)}
+    values = {key.lstrip("-"): value for key, value in zip(words, words[1:])}
     return SoftLink(names[0], values.get("type", "rxe"), values.get("netdev", ""))
 
 

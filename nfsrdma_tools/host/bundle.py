@@ -9,8 +9,8 @@ they find the same on any other host (host/recorded.py).  It loads no module and
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import functools
-import glob
 import gzip
 import io
 import json
@@ -22,16 +22,17 @@ import zlib
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Optional
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import boot_files, checks, kernel_changelog, packet_filter, rdma_routes
-from nfsrdma_tools.host.checks.reboot_mounts import SYSCTLS
+from nfsrdma_tools.host import boot_files, kernel_changelog, packet_filter, questions, rdma_routes
+from nfsrdma_tools.host.boot_files import SYSCTLS
+from nfsrdma_tools.host.bundle_documents import CUT, MANIFEST, to_facts
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import fstab, mount_state, mountinfo, udev_rules, units
 from nfsrdma_tools.host.nfsd import ganesha, other_servers, serving
-from nfsrdma_tools.host.recorded import CUT, MANIFEST, to_facts
 from nfsrdma_tools.host.vocabulary import MODULES
 
 __all__ = ["CONTENTS", "NEEDS_ROOT", "Bundle", "LeftOut", "collect"]
@@ -45,7 +46,7 @@ _MOST_KEPT = 4 << 20
 _MOUNT_POINT = 4
 _STEPS = 400
 _LEVEL = 6
-_Keep = Callable[[str], str | None]
+_Keep = Callable[[str], Optional[str]]
 """Returns the part of a file's text that the bundle keeps; None leaves the file out."""
 
 
@@ -334,8 +335,7 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
     bundle = Bundle(notes=Recording(root_user=os.geteuid() == 0))
     machine = Machine(root, server, notes=bundle.notes).once()
     # the readers themselves: what they ask programs and netlink is recorded
-    checks.examine(machine)
-    checks.examine(machine, checks.AFTER_REBOOT)
+    questions.ask(machine)
     for reader in (mount_state.states, serving.serving):
         try:
             reader(machine)
@@ -458,8 +458,30 @@ def _matching(machine: Machine, pattern: str) -> Iterator[str]:
     if "{release}" in pattern:
         pattern = pattern.replace("{release}", machine.text(_RELEASE).strip())
     for one in _alternatives(pattern):
-        found = glob.glob(one, root_dir=machine.root, include_hidden=True)  # noqa: PTH207 -- names
-        yield from sorted(found)
+        yield from _names_below(str(machine.root), one)
+
+
+def _names_below(root: str, pattern: str) -> list[str]:
+    """The names that match, sorted; those of hidden files, too, unlike glob() of Python 3.9."""
+    found = [""]
+    for part in pattern.split("/"):
+        if not any(sign in part for sign in "*?["):
+            found = [f"{above}{part}/" for above in found]
+            continue
+        found = [
+            f"{above}{name}/"
+            for above in found
+            for name in fnmatch.filter(_listed(f"{root}/{above}"), part)
+        ]
+    names = (one[:-1] for one in found)
+    return sorted(one for one in names if os.path.lexists(f"{root}/{one}"))
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 -- names
+    except OSError:
+        return []
 
 
 def _alternatives(pattern: str) -> list[str]:
@@ -578,4 +600,4 @@ def _kept(name: str, data: bytes, keep: _Keep) -> bytes | None:
         return None
     if (kept := keep(text)) is None:
         return None
-    return gzip.compress(os.fsencode(kept)) if packed else os.fsencode(kept)
+    return gzip.compress(os.fsencode(kept), mtime=0) if packed else os.fsencode(kept)

@@ -10,7 +10,6 @@ none, or it has an expression that this module cannot interpret.
 from __future__ import annotations
 
 import ipaddress
-import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -754,7 +753,7 @@ def _met(table: Table) -> list[Chain]:
         met[name] = table.chains[name]
         for rule in met[name].rules:
             words = re.findall(r"[^\s{},;]+", str(rule))
-            waiting += [b for a, b in itertools.pairwise(words) if a in ("jump", "goto")]
+            waiting += [b for a, b in zip(words, words[1:]) if a in ("jump", "goto")]
             # a named map may jump to any chain
             if "vmap" in words and "@" in str(rule):
                 waiting += table.chains

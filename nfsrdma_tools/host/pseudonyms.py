@@ -15,13 +15,14 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Callable
+from typing import Union
 
 from nfsrdma_tools.host.nfs import units
 from nfsrdma_tools.host.vocabulary import DEVICE, FILES, FOLDERS, RELEASE_WORDS, WORDS
 
 __all__ = ["Pseudonyms"]
 
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 _NUMBER = re.compile(
     r"[+-]?(?:0x[0-9a-fA-F]{1,8}|[0-9]{1,20}(?:[.:/-][0-9]{1,20}){0,2}%?[A-Za-z]{0,2})"
 )
@@ -206,7 +207,7 @@ class Pseudonyms:
             return ""
         changed = self.changed(found)
         # sysfs prints the GIDs of a port in full, with leading zeros
-        shown = changed.exploded if len(match["address"]) == 39 else str(changed)
+        shown = changed.packed.hex(":", 2) if len(match["address"]) == 39 else _text(changed)
         zone = f"%{self.device(match['zone'])}" if match["zone"] else ""
         opening, closing = ("[" if text[0] == "[" else ""), ("]" if "]" in text else "")
         return f"{opening}{shown}{zone}{closing}{match['rest']}"
@@ -280,3 +281,9 @@ def _is_known(part: str) -> bool:
 
 def _octets(match: re.Match[str]) -> str:
     return bytes.fromhex(match[0].replace("\\x", "")).decode(errors="surrogateescape")
+
+
+def _text(address: _Address) -> str:
+    # as the kernel prints it (%pI6c), and Python since 3.13
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return f"::ffff:{mapped}" if mapped else str(address)

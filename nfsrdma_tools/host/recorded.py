@@ -25,10 +25,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
-from nfsrdma_tools import __version__
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.files import opened_regular
+from nfsrdma_tools.host.bundle_documents import COMMANDS, CUT, FORMAT, MANIFEST, NETLINK
 from nfsrdma_tools.host.kernel_log.encodings import utf8_blocks
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfsd_status import MOST_RPCS, NfsdStatus
@@ -39,12 +39,8 @@ from nfsrdma_tools.json_records import INVALID, fault, record, typed
 if TYPE_CHECKING:
     import tarfile
 
-__all__ = ["COMMANDS", "CUT", "FORMAT", "MANIFEST", "NETLINK", "PASTED", "opened", "to_facts"]
+__all__ = ["PASTED", "opened"]
 
-FORMAT = 1
-CUT = "cut at the end of a record: it is too long"
-"""The reason in ``left_out`` of a file that has its beginning only."""
-MANIFEST, COMMANDS, NETLINK = "manifest.json", "commands.json", "netlink.json"
 PASTED = {
     "fstab": "etc/fstab",
     "mountinfo": "proc/self/mountinfo",
@@ -429,39 +425,6 @@ def _nfsd(document: dict[str, Any]) -> NfsdStatus | None:
 
 def _addresses(document: dict[str, Any]) -> dict[str, list[str]]:
     return {str(name): list(map(str, addresses)) for name, addresses in document.items()}
-
-
-def to_facts(recording: Recording) -> dict[str, Any]:
-    """The three JSON documents of a recording, by file name; the inverse of ``opened``."""
-    from dataclasses import asdict
-
-    links = recording.links
-    netlink: dict[str, Any] = {}
-    if isinstance(links, UserError):
-        netlink = {"rdma_error": [links.message, links.hint]}
-    elif links is not None:
-        netlink = {"rdma_links": [asdict(link) for link in links]}
-    if recording.nfsd is not None:
-        netlink["nfsd"] = asdict(recording.nfsd)
-    commands = [
-        {"argv": argv, "missing": True}
-        if result is None
-        else {
-            "argv": argv,
-            "status": result.returncode,
-            "stdout": result.stdout,
-            "stderr": result.stderr,
-        }
-        for argv, result in recording.programs.items()
-    ]
-    manifest = {
-        "format": FORMAT,
-        **({"toolkit": __version__} if recording.collected else {}),
-        "root": recording.root_user,
-        "addresses": recording.addresses,
-        "facts": recording.facts,
-    }
-    return {MANIFEST: manifest, COMMANDS: commands, NETLINK: netlink}
 
 
 def _place(name: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from nfsrdma_tools.errors import UsageError
 from nfsrdma_tools.probes.program import NAMES
 from nfsrdma_tools.probes.session import Session, session
 
-__all__ = ["NAMES", "ProbeSet", "attached", "probe_set"]
+__all__ = ["NAMES", "ProbeSet", "among", "attached", "probe_set"]
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,11 @@ class ProbeSet:
         """The rows of a snapshot, in output order."""
         rows: list[dict[str, Any]] = self.module.records(snapshot, clients)
         return rows
+
+
+def among(names: Collection[str]) -> tuple[str, ...]:
+    """The probe sets that have one of these names, such as those of collectors."""
+    return tuple(name for name in NAMES if name in names)
 
 
 def probe_set(name: str, known: Sequence[str] = NAMES) -> ProbeSet:

@@ -25,6 +25,7 @@ from nfsrdma_tools.host import bundle as bundles
 from nfsrdma_tools.host import recorded
 from nfsrdma_tools.host.anonymize import anonymized
 from nfsrdma_tools.host.bundle import Bundle, LeftOut
+from nfsrdma_tools.host.bundle_documents import CUT
 from nfsrdma_tools.host.checks import examine
 from nfsrdma_tools.host.kernel_log.explain import explain
 from nfsrdma_tools.host.kernel_log.sources import kernel_ring
@@ -210,7 +211,7 @@ def test_texts_of_the_program_stay_whole_in_an_anonymized_bundle() -> None:
     }
     reasons = {
         "needs root": "needs root",
-        recorded.CUT: recorded.CUT,
+        CUT: CUT,
         "cannot read the read-ahead of kim: [Errno 2] No such file or directory: '/kim'": (
             "the reader failed: No such file or directory"
         ),
@@ -488,7 +489,9 @@ def test_a_gid_holds_the_address_that_it_held() -> None:
     gid = words.word("0000:0000:0000:0000:0000:ffff:0a14:1e01")
     mapped = ipaddress.IPv6Address(gid).ipv4_mapped
     assert str(mapped) == words.word("10.20.30.1")
-    assert len(gid) == 39
+    # Python 3.13 writes the end of such an address as IPv4
+    assert re.fullmatch("(0000:){5}ffff(:[0-9a-f]{4}){2}", gid)
+    assert words.word("::ffff:10.20.30.1") == f"::ffff:{mapped}"
 
 
 def test_a_servers_line_that_begins_with_device_is_kept() -> None:
@@ -565,7 +568,7 @@ def test_a_long_list_is_filtered_before_it_is_cut(tmp_path: Path) -> None:
     (tmp_path / "proc/self/mountinfo").write_text(large(1500))
     made = bundles.collect(root=tmp_path)
     assert made.files["proc/self/mountinfo"] == MOUNT.encode()
-    assert [one for one in made.left_out if one.why == recorded.CUT] == []
+    assert [one for one in made.left_out if one.why == CUT] == []
 
 
 def test_what_was_cut_is_listed_and_no_error(
@@ -581,7 +584,7 @@ def test_what_was_cut_is_listed_and_no_error(
     monkeypatch.setattr(bundles, "_MOST_KEPT", len(MOUNT) + 20)
     made = bundles.collect(root=root)
     assert made.files["proc/self/mountinfo"] == MOUNT.encode()
-    assert LeftOut("/proc/self/mountinfo", recorded.CUT) in made.left_out
+    assert LeftOut("/proc/self/mountinfo", CUT) in made.left_out
     for one in (made, anonymized(made)):
         file = tmp_path / "bundle"
         file.write_bytes(one.archive())

@@ -31,7 +31,6 @@ HEAVY = (
     "matplotlib",
     "numpy",
     "rich",
-    "pyroute2",
     "psutil",
     "bcc",
     "textual",
@@ -373,7 +372,7 @@ def test_verbose_prints_programs_and_their_status() -> None:
 
 
 VERBOSE = """
-from nfsrdma_tools.cli.options import log_programs
+from nfsrdma_tools.cli.process import log_programs
 from nfsrdma_tools.command import run
 run("true")
 log_programs(True)

@@ -23,12 +23,12 @@ import pytest
 
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import ProgramMissingError, UserError
-from nfsrdma_tools.host import recorded
+from nfsrdma_tools.host import kernel_config, recorded
+from nfsrdma_tools.host.bundle_documents import to_facts
 from nfsrdma_tools.host.checks import (
     AFTER_REBOOT,
     Finding,
     examine,
-    kernel,
     mount_definitions,
     rdma_links,
     reboot_mounts,
@@ -281,7 +281,7 @@ def test_documents_are_read_as_they_were_written(tmp_path: Path) -> None:
         facts={"module build": "/x"},
         root_user=False,
     )
-    for name, document in recorded.to_facts(notes).items():
+    for name, document in to_facts(notes).items():
         (tmp_path / name).write_text(json.dumps(document))
     with recorded.opened(tmp_path) as machine:
         assert machine.recording == notes
@@ -612,10 +612,10 @@ def test_a_packed_configuration_is_not_unpacked_without_end(tmp_path: Path) -> N
     config = b"CONFIG_SUNRPC_XPRT_RDMA=m\n" + bytes(64 << 20)
     (tmp_path / "proc/config.gz").write_bytes(gzip.compress(config, 1))
     machine = Machine(tmp_path, recording=Recording())
-    assert len(kernel.config(machine) or "") == 4 << 20
+    assert len(kernel_config.config(machine) or "") == 4 << 20
     (tmp_path / "proc/config.gz").write_bytes(b"not packed")
     with pytest.raises(UserError, match=r"cannot read /proc/config\.gz"):
-        kernel.config(machine)
+        kernel_config.config(machine)
 
 
 def test_the_output_of_lsmod_is_no_list_of_the_kernel(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -1079,3 +1080,12 @@ def test_the_core_runs_on_python_3_9(host: Host) -> None:
     for words in ("NFS OK", "NFS CRITICAL"):
         said = subprocess.check_output(argv, cwd=ROOT, text=True)
         assert said.startswith(words)
+
+
+def test_a_check_that_is_killed_is_unknown() -> None:
+    def work() -> str:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return ""
+
+    with pytest.raises(UserError, match="ended without a result"):
+        guarded(work, 60)

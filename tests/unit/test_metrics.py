@@ -26,7 +26,7 @@ from unit.snapshots_made import (
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.cli.main import app
-from nfsrdma_tools.live.prometheus.families import COLLECTORS, FAMILIES, NAMES, needed_probes
+from nfsrdma_tools.live.prometheus.families import COLLECTORS, FAMILIES, NAMES
 from nfsrdma_tools.live.prometheus.families import COLUMNS as XPRT_COLUMNS
 from nfsrdma_tools.live.prometheus.metrics import Metrics
 from nfsrdma_tools.live.snapshot import Ahead, Event, Mount, Snapshot, Waiting
@@ -381,9 +381,9 @@ def test_every_metric_has_a_known_collector_or_describes_the_exporter() -> None:
 
 
 def test_a_collector_that_is_off_needs_no_probes() -> None:
-    assert needed_probes(NAMES) == probe_sets.NAMES
-    assert needed_probes(("rpc", "mount", "cpu")) == ("cpu",)
-    assert needed_probes(()) == ()
+    assert probe_sets.among(NAMES) == probe_sets.NAMES
+    assert probe_sets.among(("rpc", "mount", "cpu")) == ("cpu",)
+    assert probe_sets.among(()) == ()
 
 
 def test_build_info_has_the_version_before_the_first_snapshot() -> None:

@@ -15,9 +15,8 @@ from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.host import boot_files, recorded
 from nfsrdma_tools.host import bundle as bundles
 from nfsrdma_tools.host.anonymize import anonymized
-from nfsrdma_tools.host.boot_files import BootCommand, SoftLink
+from nfsrdma_tools.host.boot_files import SYSCTLS, BootCommand, SoftLink
 from nfsrdma_tools.host.checks import AFTER_REBOOT, Finding, examine
-from nfsrdma_tools.host.checks.reboot_mounts import SYSCTLS
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.rdma.ports import Device, Link
 from nfsrdma_tools.host.vocabulary import WORDS

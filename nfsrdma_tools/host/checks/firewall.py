@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, one_line
-from nfsrdma_tools.host import kernel_modules, packet_filter
-from nfsrdma_tools.host.checks import kernel
+from nfsrdma_tools.host import kernel_modules, packet_filter, questions
 from nfsrdma_tools.host.checks.finding import Finding, Status
+from nfsrdma_tools.host.kernel_config import is_built_in
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
@@ -62,18 +62,14 @@ class _Use(NamedTuple):
 def firewall(machine: Machine) -> Iterator[Finding]:
     """The packet filter accepts NFS over TCP, and the traffic of soft RDMA links."""
     machine.require("proc/modules")
-    loaded = kernel_modules.loaded(machine.path("proc"))
     texts = []
-    # calling nft or iptables loads their modules, so call them only if those are there
-    if "nf_tables" in loaded or _is_built_in(machine, "NF_TABLES"):
-        texts.append(_rules(machine, "nft", "list", "ruleset"))
-    if "iptable_filter" in loaded:
-        texts.append(_rules(machine, "iptables-legacy-save"))
     is_known = True
-    if "ip6table_filter" in loaded:
+    for argv in questions.filter_commands(machine):
+        if argv != questions.IP6TABLES:
+            texts.append(_rules(machine, *argv))
+            continue
         try:
-            six = _rules(machine, "ip6tables-legacy-save")
-            texts.append(packet_filter.rules_of_input(six, "ip6"))
+            texts.append(packet_filter.rules_of_input(_rules(machine, *argv), "ip6"))
         except NotRecordedError:
             # a bundle of an older version
             is_known = False
@@ -87,17 +83,6 @@ def firewall(machine: Machine) -> Iterator[Finding]:
         found = Finding(found.name, "ok", f"{found.found}; {text}")
     doubt = "" if found.status == "ok" else use.doubt
     yield found._replace(found="; ".join(filter(None, (found.found, use.cards, doubt))))
-
-
-def _is_built_in(machine: Machine, option: str) -> bool:
-    """Whether a feature is known to be a part of the kernel, which /proc/modules does not list."""
-    try:
-        return f"CONFIG_{option}=y\n" in (kernel.config(machine) or "")
-    except OSError as error:
-        files.note_unread(error)
-    except UserError:
-        pass  # kernel reports it
-    return False
 
 
 def _rules(machine: Machine, *argv: str) -> str:
@@ -173,7 +158,7 @@ def _is_soft(machine: Machine, link: Link) -> bool | None:
         return False
     loaded = kernel_modules.loaded(machine.path("proc"))
     may_be = any(
-        name in loaded or _is_built_in(machine, option) for name, option in _MODULES.items()
+        name in loaded or is_built_in(machine, option) for name, option in _MODULES.items()
     )
     return None if may_be else False
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import kernel_faults, kernel_modules, packages, transports
+from nfsrdma_tools.host import kernel_faults, kernel_modules, packages, questions, transports
 from nfsrdma_tools.host.checks.finding import Finding, Status, carry_out
+from nfsrdma_tools.host.kernel_config import config
 from nfsrdma_tools.host.kernel_faults import Fault
 from nfsrdma_tools.host.kernel_log.explain import Explanation, read_log
 from nfsrdma_tools.host.kernel_log.sources import kernel_ring
@@ -23,7 +23,6 @@ from nfsrdma_tools.module_source import OURS
 
 __all__ = [
     "btf",
-    "config",
     "fault",
     "feature",
     "gpudirect",
@@ -45,8 +44,6 @@ _OPTION = "CONFIG_SUNRPC_XPRT_RDMA"
 _BTF = "CONFIG_DEBUG_INFO_BTF"
 _MODULE_BTF, _FIRST_MODULE_BTF = "CONFIG_DEBUG_INFO_BTF_MODULES", (5, 11, 0)
 _TYPES = "sys/kernel/btf/vmlinux"
-# a file of 8 MiB may have 8 GiB of zeros
-_MOST_CONFIG = 4 << 20
 _LACKING = "the kernel has no RPC over RDMA"
 _REAL = "install the vendor's NFS over RDMA (package mlnx-nfsrdma), or reinstall the kernel package"
 _FITTING = "install the package for this kernel and for the loaded RDMA stack, then reboot"
@@ -89,23 +86,6 @@ def _real_file(machine: Machine) -> ModuleFile | None:
 def lacking(machine: Machine) -> bool:
     """Whether it is known that the kernel has no RPC over RDMA, and no module adds it."""
     return any(found.status == "error" for found in carry_out("kernel", feature, machine))
-
-
-def config(machine: Machine) -> str | None:
-    """The running kernel's configuration; None if there is no file with it."""
-    for name in (f"boot/config-{machine.release}", f"lib/modules/{machine.release}/config"):
-        if machine.path(name).exists():
-            return machine.read(name)
-    if not machine.has("proc/config.gz"):
-        return None
-    import zlib
-
-    data = machine.path("proc/config.gz").read_bytes()
-    try:
-        text = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, _MOST_CONFIG)
-    except zlib.error as error:
-        raise UserError(f"cannot read /proc/config.gz: {error}") from error
-    return text.decode(errors="replace")
 
 
 def module(machine: Machine) -> Iterator[Finding]:
@@ -328,20 +308,11 @@ def our_module(machine: Machine) -> Iterator[Finding]:
         yield _unbuilt(machine.release)
         return
     machine.require("proc/modules")
-    path = machine.fact("module build", lambda: _our_build(machine.release))
-    built = kernel_modules.in_file(Path(path), machine) if path else None
+    built = questions.our_build(machine)
     there = OURS in kernel_modules.loaded(machine.path("proc"))
     running = kernel_modules.srcversion(OURS, machine.path("sys")) if there else None
     values = kernel_modules.parameters(OURS, machine.path("sys"))
     yield judge_our_module(built, running, values, transports.signature_rule(machine))
-
-
-def _our_build(release: str) -> str:
-    # of a recording, this is a fact
-    from nfsrdma_tools import module_source
-    from nfsrdma_tools.host.module import build as module_build
-
-    return str(module_build.cached(release, module_source.find()) or "")
 
 
 def _unbuilt(release: str) -> Finding:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import posixpath
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from nfsrdma_tools.host.nfs import definitions, fstab, mountinfo, mounts, sharin
 from nfsrdma_tools.host.nfs.definitions import Definition
 from nfsrdma_tools.host.nfs.fstab import RequestedOptions
 from nfsrdma_tools.host.nfs.mountinfo import Entry
+from nfsrdma_tools.host.nfs.servers import first_host
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.nfs.units import UnitState
 from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT
@@ -59,8 +59,7 @@ def requested(machine: Machine) -> Iterator[Finding]:
             yield from _found_there(machine, definition, here, nfs)
             continue
         if states is None:
-            names = (name for one in defined for name in (one.unit, one.automount))
-            states = units.states(machine, names)
+            states = definitions.states(machine, defined)
         state = states.get(definition.unit)
         if top and top.fstype == "autofs":
             yield _waiting(machine, definition, state)
@@ -232,7 +231,7 @@ def compared(
     machine: Machine, wanted: Definition, entry: Entry, entries: list[Entry]
 ) -> Iterator[Finding]:
     """Compare what a definition requests with the mount ``entry``, one of ``entries``."""
-    same = _same_source(machine, wanted, entry)
+    same = definitions.same_source(machine, wanted, entry)
     if same is False:
         found = f"source: {entry.source}"
         yield Finding(wanted.name, "warning", found, wanted.source)
@@ -248,7 +247,7 @@ def _found_there(
     of_source = [
         (entry, same)
         for entry in here
-        if entry.is_nfs and (same := _same_source(machine, wanted, entry)) is not False
+        if entry.is_nfs and (same := definitions.same_source(machine, wanted, entry)) is not False
     ]
     own = [entry for entry, _ in of_source]
     if own:
@@ -265,37 +264,15 @@ def _found_there(
         yield Finding(wanted.name, "warning", found, "the NFS mount on top", remedy)
 
 
-def _same_source(machine: Machine, wanted: Definition, entry: Entry) -> bool | None:
-    """Whether a mount is of the source of a definition; None if no address decides.
-
-    Mounts by several names of a server share a superblock, and mountinfo has the first name.
-    """
-    asked, found = Target.of(wanted.source), Target.of(entry.source)
-    paths = (posixpath.normpath(target.path.lstrip("/")) for target in (asked, found))
-    if len(set(paths)) > 1:
-        return False
-    host = _first_host(wanted.source)
-    if host.lower() == _first_host(entry.source).lower():
-        return True
-    address = entry.options.get("addr", "").partition("%")[0]
-    try:
-        known = machine.addresses(host)
-    except NotRecordedError:
-        return None
-    return address in known if address and known else None
-
-
-def _first_host(source: str) -> str:
-    # mount.nfs uses the first of several hosts
-    return Target.of(source).host.partition(",")[0]
-
-
 def _compared(
     machine: Machine, wanted: Definition, entry: Entry, nfs: _Clients, same: bool | None
 ) -> Iterator[Finding]:
-    """Compare what a definition requests with what is in effect; ``same`` as of _same_source."""
+    """Compare what a definition requests with what is in effect.
+
+    ``same`` is what ``definitions.same_source`` returns.
+    """
     if same is None:
-        host, other = map(_first_host, (wanted.source, entry.source))
+        host, other = map(first_host, (wanted.source, entry.source))
         found = f"source: {entry.source}; no address shows whether {host} is the same server"
         remedy = f"compare: getent ahosts {_quoted(host)}; getent ahosts {_quoted(other)}"
         yield Finding(wanted.name, "unknown", found, wanted.source, remedy)

@@ -11,19 +11,18 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import packages
+from nfsrdma_tools.host import packages, questions
 from nfsrdma_tools.host.checks.finding import Finding, Status
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import fstab, mountinfo, mountstats, readahead, udev_rules, units
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 from nfsrdma_tools.host.nfs.mountstats import MountStats, Operation
 from nfsrdma_tools.host.nfs.udev_rules import ReadAheadRule, RuleFile
-from nfsrdma_tools.host.nfsd.configuration import NfsConf
+from nfsrdma_tools.host.nfsd import configuration
 from nfsrdma_tools.host.tune import udev_helper
 
 __all__ = [
@@ -39,7 +38,6 @@ __all__ = [
 
 _BDI = "sys/class/bdi"
 _KERNEL = "none: each mount gets the kernel's 128 KiB"
-_CONTROL = Path("/run/udev/control")
 _SHOWN = 3
 _OF_HOST = (
     "mount the host's /proc, /sys and root, and give --path.procfs, --path.sysfs and --path.rootfs"
@@ -63,7 +61,7 @@ def utils(machine: Machine) -> Iterator[Finding]:
         found = "not installed" if needed else "not installed; nothing here defines an NFS mount"
         yield Finding("mount.nfs", status, found, "nfs-utils", remedy)
         return
-    said = machine.run("mount.nfs", "-V")
+    said = questions.mount_program(machine)
     version = re.search(r"nfs-utils ([\w.]+)", said.stdout + said.stderr)
     yield Finding("mount.nfs", "ok", f"nfs-utils {version[1] if version else '(unknown)'}")
 
@@ -145,7 +143,7 @@ class Intended:
 
     @cached_property
     def _conf(self) -> dict[str, int]:
-        return _nfsrahead_values(self._machine)
+        return configuration.read_ahead_values(self._machine)
 
     @cached_property
     def _files(self) -> list[RuleFile]:
@@ -166,20 +164,6 @@ def _in_effect(rules: list[ReadAheadRule]) -> list[ReadAheadRule]:
     """The last rule that certainly applies, and the later ones that may."""
     last = max((i for i, rule in enumerate(rules) if rule.certain), default=0)
     return rules[last:]
-
-
-def _nfsrahead_values(machine: Machine) -> dict[str, int]:
-    """The read-ahead in KiB that nfs.conf has by type of filesystem, "nfs", "nfs4" or "default".
-
-    conf_get_readahead in nfs-utils' tools/nfsrahead/main.c.
-    """
-    conf = NfsConf(machine)
-    settings = ((name, conf.get(name, "nfsrahead")) for name in ("nfs", "nfs4", "default"))
-    return {
-        name: int(setting.value)
-        for name, setting in settings
-        if setting and re.fullmatch("[0-9]{1,9}", setting.value)
-    }
 
 
 def udev_rule(machine: Machine) -> Iterator[Finding]:
@@ -204,7 +188,7 @@ def _without_udev(machine: Machine) -> str:
     """Why no udev of this host's files sets the read-ahead; "" if one may."""
     if machine.in_container:
         return "this is a container, and the host's udev sets the read-ahead"
-    if machine.fact("udevd", lambda: "runs" if _CONTROL.exists() else "missing") == "missing":
+    if not questions.udev_runs(machine):
         return "udev does not run here"
     return ""
 
@@ -251,7 +235,8 @@ def _value(machine: Machine, rule: ReadAheadRule) -> str:
     if rule.value:
         return f"{rule.value} KiB"
     if "nfsrahead" in rule.program:
-        values = ", ".join(f"{name} {kb}" for name, kb in _nfsrahead_values(machine).items())
+        known = configuration.read_ahead_values(machine)
+        values = ", ".join(f"{name} {kb}" for name, kb in known.items())
         return f"[nfsrahead] in nfs.conf has {values or 'no value'}, the default is 128 KiB"
     return "what nfsrdma tune has" if "nfsrdma" in rule.program else "what its program prints"
 

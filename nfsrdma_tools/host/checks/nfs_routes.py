@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,21 +11,17 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.checks.rdma_links import mtus
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
-from nfsrdma_tools.host.nfs import fstab, mountinfo, units
-from nfsrdma_tools.host.nfs.fstab import RequestedOptions
-from nfsrdma_tools.host.nfs.mountinfo import Entry
-from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.host.nfs import servers
+from nfsrdma_tools.host.nfs.servers import ANY_VERSION, MOST_SERVERS, ip_version
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.rdma.ports import Link
 from nfsrdma_tools.host.rdma_routes import NoRouteError, Route, RoutePorts, ports_of, route_to
 
 __all__ = ["judge_route", "routes"]
 
-_MOST_SERVERS = 32
 _MOST_SHOWN = 4
-_ANY_VERSION, _PREFER_IPV4 = 0, -1
-"""Of IP: the first address that the resolver has, and what ``nfsrdma mount`` takes: IPv4 if the
-name has both (Target.netid)."""
+_PREFER_IPV4 = -1
+"""Of IP: what ``nfsrdma mount`` takes, IPv4 if the name has both (Target.netid)."""
 
 
 def routes(machine: Machine) -> Iterator[Finding]:
@@ -36,17 +31,17 @@ def routes(machine: Machine) -> Iterator[Finding]:
     The MTU of the network devices
     below follows.
     """
-    mounts = _rdma_mounts(machine)
+    mounts = servers.mounted_over_rdma(machine)
     judge = _Routes(machine, {address: entry.directory for _, address, entry in mounts})
     if machine.server:
         yield from judge.server(machine.server, _PREFER_IPV4)
     for host, address, _ in mounts:
         yield from judge.address(host, address)
-    hosts = list(dict.fromkeys(_defined(machine)))
-    for host, version in hosts[:_MOST_SERVERS]:
+    hosts = list(dict.fromkeys(servers.requested_over_rdma(machine)))
+    for host, version in hosts[:MOST_SERVERS]:
         yield from judge.server(host, version)
-    if len(hosts) > _MOST_SERVERS:
-        found = f"{len(hosts) - _MOST_SERVERS} more servers of fstab and units are not judged"
+    if len(hosts) > MOST_SERVERS:
+        found = f"{len(hosts) - MOST_SERVERS} more servers of fstab and units are not judged"
         yield Finding("routes", "unknown", found)
     everywhere = not judge.devices or _serves_rdma(machine)
     yield from mtus(machine, judge.devices, everywhere=everywhere)
@@ -61,45 +56,6 @@ def _serves_rdma(machine: Machine) -> bool:
     except (UserError, ValueError):
         return False  # listeners reports it
     return any(one.over_rdma for one in found)
-
-
-def _rdma_mounts(machine: Machine) -> list[tuple[str, str, Entry]]:
-    """The host, the address without its zone, and the entry of each mount over RDMA."""
-    try:
-        entries = mountinfo.of(machine)
-    except FileNotFoundError:
-        return []
-    found = []
-    for entry in entries:
-        address = entry.options.get("addr", "").partition("%")[0]
-        if entry.is_nfs and entry.over_rdma and _version(address):
-            found.append((Target.of(entry.source).host, address, entry))
-    return found
-
-
-def _defined(machine: Machine) -> Iterator[tuple[str, int]]:
-    """The host, and the version of IP, of each line of fstab and mount unit that requests RDMA."""
-    for line in fstab.nfs_lines(machine.text("etc/fstab")):
-        yield from _over_rdma(line.source, RequestedOptions.of(line.options, line.fstype))
-    for unit in units.nfs_units(machine):
-        # the same host as its line, if that is recorded
-        yield from _over_rdma(unit.source, RequestedOptions.of(unit.options, unit.fstype))
-
-
-def _over_rdma(source: str, requested: RequestedOptions) -> Iterator[tuple[str, int]]:
-    # mount.nfs uses the first of several hosts (nfs_parse_simple_hostname)
-    host = Target.of(source).host.partition(",")[0]
-    if requested.transport == "rdma" and host:
-        proto = requested.proto
-        yield host, _ANY_VERSION if proto is None else 6 if proto.endswith("6") else 4
-
-
-def _version(address: str) -> int:
-    """4 or 6; 0 for what is no IP address."""
-    try:
-        return ipaddress.ip_address(address).version
-    except ValueError:
-        return 0
 
 
 class _Routes:
@@ -121,17 +77,17 @@ class _Routes:
         name = f"route to {host}"
         plain, _, zone = host.partition("%")
         try:
-            addresses = [one for one in self._machine.addresses(plain) if _version(one)]
+            addresses = [one for one in self._machine.addresses(plain) if ip_version(one)]
         except NotRecordedError as error:
             if not self._has_judged(host, version):
                 yield Finding(name, "unknown", error.message)
             return
         if version == _PREFER_IPV4:
-            addresses.sort(key=_version)
+            addresses.sort(key=ip_version)
             if not addresses and self._machine.live:
                 return  # reach has reported it
         of_version = [
-            one for one in addresses if version in (_version(one), _ANY_VERSION, _PREFER_IPV4)
+            one for one in addresses if version in (ip_version(one), ANY_VERSION, _PREFER_IPV4)
         ]
         if of_version:
             yield from self.address(host, of_version[0], zone)
@@ -145,7 +101,7 @@ class _Routes:
 
     def _has_judged(self, host: str, version: int) -> bool:
         known = self._judged.get(host, set())
-        return any(version in (_version(one), _ANY_VERSION, _PREFER_IPV4) for one in known)
+        return any(version in (ip_version(one), ANY_VERSION, _PREFER_IPV4) for one in known)
 
     def address(self, host: str, address: str, zone: str = "") -> Iterator[Finding]:
         """Judge the route to an address of ``host``."""

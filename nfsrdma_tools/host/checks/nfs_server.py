@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import ipaddress
-import json
 import re
 from collections.abc import Iterator
 
@@ -18,6 +16,7 @@ from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_log.explain import boot_messages
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import fstab, mountinfo
+from nfsrdma_tools.host.nfs.servers import is_own
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.nfsd import configuration, nfsctl
 from nfsrdma_tools.host.nfsd.configuration import UNIT, Requested
@@ -148,7 +147,7 @@ def _own_mounts(machine: Machine, port: int) -> list[str]:
         for line in fstab.nfs_lines(machine.text("etc/fstab"))
         if fstab.transport(line.options) == "rdma"
         and _rdma_port(line.options) == port
-        and _is_own(machine, Target.of(line.source).host)
+        and is_own(machine, Target.of(line.source).host)
     ]
 
 
@@ -156,18 +155,6 @@ def _rdma_port(options: str) -> int:
     # the kernel's default for proto=rdma (nfs_parse_mount_options(), NFS_RDMA_PORT)
     given = [x.partition("=")[2] for x in mountinfo.split_options(options) if x[:5] == "port="]
     return int(given[-1]) if given and given[-1].isdecimal() else RDMA_PORT
-
-
-def _is_own(machine: Machine, host: str) -> bool:
-    """Whether a name or an address is known to be one of this host."""
-    if host in ("localhost", machine.text("proc/sys/kernel/hostname").strip()):
-        return True
-    with contextlib.suppress(ValueError, KeyError, TypeError, UserError):
-        listed = json.loads(machine.run("ip", "-j", "address", "show").stdout)
-        own = {row["local"] for device in listed for row in device["addr_info"]}
-        found = machine.addresses(host)
-        return any(one in own or ipaddress.ip_address(one).is_loopback for one in found)
-    return False
 
 
 def _judge_failure(machine: Machine, shown: str, asked: Requested) -> Finding:

@@ -7,29 +7,25 @@ Probes need no kernel headers: bpf/headers has what bcc includes.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools.errors import one_line
-from nfsrdma_tools.host import packages
+from nfsrdma_tools.host import packages, questions
 from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.questions import NO_BCC
 
-__all__ = ["NO_BCC", "bcc", "judge_bcc", "memlock"]
+__all__ = ["bcc", "judge_bcc", "memlock"]
 
 _ENOUGH_BYTES = 1 << 30
 # capabilities(7)
 _CAP_IPC_LOCK = 1 << 14
-NO_BCC = "ModuleNotFoundError: No module named 'bcc'"
-"""The last line that Python prints without bcc."""
-_IMPORT = "import bcc; bcc.BPF; print(bcc.__version__)"
 
 
 def bcc(machine: Machine) -> Iterator[Finding]:
     """Python can import the BPF compiler collection; PyPI's bcc is a crystal-lattice library."""
-    # in a child process: the import takes a second and 100 MB
-    said = machine.run(sys.executable, "-c", _IMPORT)
+    said = questions.bcc(machine)
     yield judge_bcc(said.returncode, said.stdout, said.stderr, machine.root)
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import questions
 from nfsrdma_tools.host.checks import kernel
 from nfsrdma_tools.host.checks.finding import Finding, Status, carry_out
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
@@ -206,7 +207,7 @@ def _verbs_ports(machine: Machine) -> dict[str, _VerbsPort]:
     Neither sysfs nor RDMA netlink has the active MTU.
     """
     try:
-        text = machine.run("ibv_devinfo", timeout=10).stdout
+        text = questions.verbs(machine).stdout
     except UserError:
         return {}
     found: dict[str, _VerbsPort] = {}
@@ -356,7 +357,7 @@ def _flow_control(machine: Machine, link: Link) -> str:
 
 def _pfc(machine: Machine, netdev: str) -> str:
     try:
-        document = json.loads(machine.run("dcb", "-j", "pfc", "show", "dev", netdev).stdout)
+        document = json.loads(questions.flow_control(machine, netdev).stdout)
     except (UserError, ValueError, RecursionError):
         return ""
     if isinstance(document, list):

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import boot_files, kernel_modules
-from nfsrdma_tools.host.boot_files import Value
+from nfsrdma_tools.host.boot_files import SYSCTLS, Value
 from nfsrdma_tools.host.checks import mount_definitions, nfs_mounts
 from nfsrdma_tools.host.checks.finding import Finding, Status
 from nfsrdma_tools.host.checks.reboot import commands, made_by
@@ -20,7 +20,7 @@ from nfsrdma_tools.host.nfs.definitions import Definition
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 from nfsrdma_tools.module_source import OURS
 
-__all__ = ["SYSCTLS", "mounts", "read_ahead", "settings"]
+__all__ = ["mounts", "read_ahead", "settings"]
 
 _NOT_READ = "not all files that a boot reads are known"
 _COLLECT = "run this on the host, or collect a bundle with this version"
@@ -31,20 +31,6 @@ _DEFAULT_KB = 128
 _BDI = "sys/class/bdi"
 # numbers and switches: texts, such as nfs4_unique_id, are names
 _PLAIN = re.compile(r"-?\d{1,12}|[YN]")
-SYSCTLS = {
-    # net/sunrpc/xprtsock.c
-    "sunrpc.tcp_slot_table_entries": ("2",),
-    "sunrpc.tcp_max_slot_table_entries": ("65536",),
-    # net/sunrpc/xprtrdma/transport.c: before and since 4.19, before and since 4.9
-    "sunrpc.rdma_slot_table_entries": ("32", "128"),
-    "sunrpc.rdma_max_inline_read": ("1024", "4096"),
-    "sunrpc.rdma_max_inline_write": ("1024", "4096"),
-    # net/sunrpc/xprtrdma/svc_rdma.c
-    "sunrpc.svc_rdma.max_requests": ("32", "64", "128"),
-    "sunrpc.svc_rdma.max_req_size": ("4096",),
-    "sunrpc.svc_rdma.max_bc_requests": ("2",),
-}
-"""The sysctls of NFS over RDMA, and their defaults in the kernels of some years."""
 
 
 def mounts(machine: Machine) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import kernel_modules, rdma_routes, transports
+from nfsrdma_tools.host import kernel_modules, questions, rdma_routes, transports
 from nfsrdma_tools.host.checks.finding import Finding, Status
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.module import users as module_users
@@ -16,10 +16,8 @@ from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.rdma.ports import Link
 from nfsrdma_tools.module_source import CARD, OURS
 
-__all__ = ["CONTEXTS", "reload", "replace"]
+__all__ = ["reload", "replace"]
 
-CONTEXTS = "user contexts"
-"""The fact: the contexts of programs in user space, a line "DEVICE COUNT" per device."""
 _SHOWN = 8
 _CLIENTS = "proc/fs/nfsd/clients"
 _MODULES = {
@@ -99,7 +97,7 @@ def reload(machine: Machine) -> Iterator[Finding]:
     except (OSError, UserError):
         listeners = []
     served = [f"connections of clients to nfsd's {one}" for one in listeners if one.over_rdma]
-    contexts = user_contexts(machine)
+    contexts = questions.user_contexts(machine)
     by_driver: dict[str, set[str]] = {}
     for link in links:
         by_driver.setdefault(link.device.driver, set()).add(link.device.name)
@@ -132,22 +130,3 @@ def _may_use(machine: Machine, mount: Mount, devices: set[str], links: list[Link
     except (UserError, OSError, ValueError):
         return True
     return not found.ports or any(link.device.name in devices for link in found.ports)
-
-
-def user_contexts(machine: Machine) -> dict[str, int] | None:
-    """The number of contexts of user space by RDMA device; None if nobody recorded it."""
-    text = machine.fact(CONTEXTS, _counted) if machine.live or machine.recording else ""
-    rows = (line.rpartition(" ") for line in text.splitlines())
-    found = {name: int(count) for name, _, count in rows if count.isdecimal()}
-    return found if text else None
-
-
-def _counted() -> str:
-    # importing pyroute2 takes long
-    from nfsrdma_tools.host.rdma import nldev
-
-    try:
-        uses = nldev.resources()
-    except (OSError, UserError):
-        return ""
-    return "\n".join(f"{name} {count.get('ctx', 0)}" for name, count in sorted(uses.items()))

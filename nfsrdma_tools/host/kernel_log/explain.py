@@ -52,15 +52,15 @@ _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "information")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Explanation(Described):
     """The meaning and the count of one kind of record about one subject."""
 
-    count: int
-    first: str
+    count: int = 1
+    first: str = ""
     """Time as the log has it; empty if the lines have no time."""
-    last: str
-    numbers: tuple[ReportedNumber, ...]
+    last: str = ""
+    numbers: tuple[ReportedNumber, ...] = ()
 
 
 WITHHELD = "a message that nfsrdma recognizes is withheld"

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import namedtuple
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import BinaryIO, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Generic, NamedTuple, TypeVar
 
 from nfsrdma_tools.host.kernel_log.encodings import utf8_blocks
 
@@ -65,11 +66,17 @@ class Form(NamedTuple):
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Numbered(NamedTuple, Generic[R_co]):
-    """A record of a log, and the numbers of its lines, from 0."""
+if TYPE_CHECKING:
 
-    record: R_co
-    numbers: tuple[int, ...]
+    class Numbered(NamedTuple, Generic[R_co]):
+        """A record of a log, and the numbers of its lines, from 0."""
+
+        record: R_co
+        numbers: tuple[int, ...]
+
+else:
+    # Python 3.9 has no named tuple of a generic type
+    Numbered = namedtuple("Numbered", ["record", "numbers"])  # noqa: PYI024
 
 
 # Times as dmesg(1) and journalctl(1) print them, with the names of days and months of any language:

@@ -51,7 +51,7 @@ class ReportedNumber:
     meaning: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Described:
     """The name and the words for one kind of record about one subject."""
 
@@ -84,7 +84,7 @@ class Described:
     """False of a report whose meaning is not known."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Meaning(Described):
     """The meaning of one record."""
 
@@ -296,7 +296,7 @@ def _literals(pattern: str) -> list[str]:
     """Texts of which each match of a pattern has one, the longest that are easily found."""
     found, depth, longest = [""], 0, []
     parts = re.findall(r"\\.|\[(?:\\.|[^]\\])+\]|\{[\d,]+\}|.", pattern, re.DOTALL)
-    for part, following in zip(parts, [*parts[1:], ""], strict=True):
+    for part, following in zip(parts, [*parts[1:], ""]):
         depth += {"(": 1, ")": -1}.get(part, 0)
         if part == "|" and not depth:
             longest.append(max(found, key=len))

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, compress
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, Union, cast
 
 from nfsrdma_tools.host.kernel_log.completion_dumps import DUMP_WORDS, CompletionDump, DumpReader
 from nfsrdma_tools.host.kernel_log.digits import masks
@@ -23,7 +23,7 @@ from nfsrdma_tools.host.kernel_log.reports import HEAD_WORDS, KernelReport, Repo
 
 __all__ = ["Counts", "Record", "Run", "Shape", "records", "runs"]
 
-Record = LogLine | KernelReport | CompletionDump
+Record = Union[LogLine, KernelReport, CompletionDump]
 
 _WORDS = (
     *("nfs", "NFS", "rpc", "RPC", "rdma", "RDMA", "svc", "lockd", "mlx", "infiniband", "siw"),
@@ -73,7 +73,7 @@ class Shape:
 _OTHER: Literal[False] = False
 """Instead of the shape of a line that concerns neither NFS nor RDMA."""
 _BLANK: Literal[""] = ""
-_Known = Shape | Literal[False, ""]
+_Known = Union[Shape, Literal[False, ""]]
 
 
 class Run(NamedTuple):
@@ -166,7 +166,7 @@ class _Shapes:
             if len(self._known) > _MOST_SHAPES:
                 self._known.clear()
             # of those that were cleared, too
-            self._find(dict(zip(masked, lines, strict=True)))
+            self._find(dict(zip(masked, lines)))
             found = list(map(self._known.get, masked))
         shapes = cast(list[_Known], found)
         self._counts.lines += len(shapes) - shapes.count(_BLANK)

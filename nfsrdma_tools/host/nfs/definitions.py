@@ -6,17 +6,30 @@ A unit in /etc/systemd/system takes precedence over the line of fstab for the sa
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools import files
-from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import fstab, mountinfo, units
 from nfsrdma_tools.host.nfs.fstab import RequestedOptions
+from nfsrdma_tools.host.nfs.mountinfo import Entry
+from nfsrdma_tools.host.nfs.servers import first_host
+from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.host.nfs.units import UnitState
 
-__all__ = ["Definition", "defined", "doubt", "requested_transports", "transport_configured"]
+__all__ = [
+    "Definition",
+    "defined",
+    "doubt",
+    "requested_transports",
+    "same_source",
+    "states",
+    "transport_configured",
+]
 
 _GENERATED = f"/{units.GENERATED}/"
 
@@ -113,3 +126,28 @@ def transport_configured(machine: Machine) -> bool:
     drop_ins = files.matching(machine.path("etc/nfsmount.conf.d"), "*.conf")
     texts = [machine.text("etc/nfsmount.conf"), *map(files.readable, drop_ins)]
     return any(re.search(r"(?im)^\s*(default)?(proto\s*=\s*)?rdma", text) for text in texts)
+
+
+def states(machine: Machine, wanted: Iterable[Definition]) -> dict[str, UnitState]:
+    """What systemd says about the units of these definitions, by the unit's name."""
+    return units.states(machine, (name for one in wanted for name in (one.unit, one.automount)))
+
+
+def same_source(machine: Machine, wanted: Definition, entry: Entry) -> bool | None:
+    """Whether a mount is of the source of a definition; None if no address decides.
+
+    Mounts by several names of a server share a superblock, and mountinfo has the first name.
+    """
+    asked, found = Target.of(wanted.source), Target.of(entry.source)
+    paths = (posixpath.normpath(target.path.lstrip("/")) for target in (asked, found))
+    if len(set(paths)) > 1:
+        return False
+    host = first_host(wanted.source)
+    if host.lower() == first_host(entry.source).lower():
+        return True
+    address = entry.options.get("addr", "").partition("%")[0]
+    try:
+        known = machine.addresses(host)
+    except NotRecordedError:
+        return None
+    return address in known if address and known else None

@@ -101,8 +101,14 @@ def states(machine: Machine = LIVE) -> list[MountState]:
         if counted:
             found.append(_state(mount, counted, sharing, ours, machine))
     if machine.recording is None and any(one.read_ahead_kb is None for one in found):
-        there = mounts.mounts(machine)
-        found = [one for one in found if one.read_ahead_kb is not None or one.mount in there]
+        there: dict[Path, list[Mount]] = {}
+        for mount in mounts.mounts(machine):
+            there.setdefault(mount.directory, []).append(mount)
+        found = [
+            one
+            for one in found
+            if one.read_ahead_kb is not None or one.mount in there.get(one.mount.directory, ())
+        ]
     return found
 
 

@@ -159,7 +159,7 @@ class MountStats:
     def data(self, direction: str) -> Operation:
         """The operation that moved data in a direction, "read" or "write"."""
         done = [self.operations.get(name, NOTHING) for name in DATA[direction]]
-        return Operation(*map(sum, zip(*done)))  # noqa: B905 -- Python 3.9 lacks strict
+        return Operation(*map(sum, zip(*done)))
 
 
 def read(directory: Path, path: Path = PROC) -> MountStats:
@@ -436,7 +436,7 @@ def _xprt(text: str) -> Xprt:
     names = COLUMNS.get(proto, ())
     try:
         # a later kernel may add columns at the end, an earlier one may have fewer
-        return Xprt(proto, dict(zip(names, map(int, values))))  # noqa: B905 -- Python 3.9 lacks it
+        return Xprt(proto, dict(zip(names, map(int, values))))
     except ValueError:
         # a word among the numbers: which column is which is unknown
         return Xprt(proto, {})
@@ -449,7 +449,7 @@ def _operations(text: str, before: _Operations | None) -> _Operations:
     lines = text.split("\n")
     same, done = (before.lines, before.parsed) if before else ([], [])
     # without an index: this runs for each line of each busy mount in each interval
-    known = zip(lines, chain(same, repeat(None)), chain(done, repeat(None)))  # noqa: B905 -- as above
+    known = zip(lines, chain(same, repeat(None)), chain(done, repeat(None)))
     parsed = [one if line == was else _operation(line) for line, was, one in known]
     return _Operations(text, lines, parsed, dict(filter(None, parsed)))
 

@@ -542,3 +542,17 @@ def _port(text: str) -> int:
 
 def _number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
+
+
+def read_ahead_values(machine: Machine) -> dict[str, int]:
+    """The read-ahead in KiB that nfs.conf has by type of filesystem, "nfs", "nfs4" or "default".
+
+    conf_get_readahead in nfs-utils' tools/nfsrahead/main.c.
+    """
+    conf = NfsConf(machine)
+    settings = ((name, conf.get(name, "nfsrahead")) for name in ("nfs", "nfs4", "default"))
+    return {
+        name: int(setting.value)
+        for name, setting in settings
+        if setting and re.fullmatch("[0-9]{1,9}", setting.value)
+    }

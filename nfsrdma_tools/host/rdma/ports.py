@@ -7,7 +7,6 @@ longer.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from dataclasses import dataclass
@@ -132,7 +131,7 @@ def parse_links(text: str) -> list[Link]:
         if not (match := re.fullmatch(_LINK, line.strip())):
             continue
         words = match["rest"].split()
-        values = dict(itertools.pairwise(words))
+        values = dict(zip(words, words[1:]))
         # only InfiniBand has a subnet prefix
         protocol = "ib" if "subnet_prefix" in values else ""
         device = Device(0, match["device"], 1, "", protocol, "", "", "")

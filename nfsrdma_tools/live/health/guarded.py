@@ -50,7 +50,9 @@ def guarded(work: Callable[[], str], seconds: float) -> str:
     if kind == b"error":
         message, _, hint = text.decode("utf-8", "surrogateescape").partition("\0")
         raise UserError(message, hint)
-    raise RuntimeError(said.decode("utf-8", "replace") or "the check ended without a result")
+    if not said:
+        raise UserError("the check ended without a result", "it was killed, or had no memory left")
+    raise RuntimeError(said.decode("utf-8", "replace"))
 
 
 def _read(reader: int, seconds: float) -> bytes | None:
@@ -65,13 +67,22 @@ def _read(reader: int, seconds: float) -> bytes | None:
     return None
 
 
+def _nowhere() -> int:
+    """A descriptor that gives nothing and takes nothing."""
+    try:
+        return os.open(os.devnull, os.O_RDWR)
+    except OSError:
+        # a container or a root without devices
+        return os.open("/", os.O_RDONLY)
+
+
 def _run(work: Callable[[], str], writer: int) -> None:
     """Run ``work`` in the child, write its result, and end."""
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        null = os.open(os.devnull, os.O_RDWR)
+        nowhere = _nowhere()
         for descriptor in range(3):
-            os.dup2(null, descriptor)
+            os.dup2(nowhere, descriptor)
         try:
             said = b"result\0" + work().encode("utf-8", "surrogateescape")
         except UserError as error:

@@ -43,7 +43,7 @@ def metrics(report: Report, machine: Machine) -> str:
 
 
 def _labels(*values: str) -> str:
-    pairs = zip(FAMILIES[_AGE].labels, cleaned(values))  # noqa: B905 -- Python 3.9 lacks strict
+    pairs = zip(FAMILIES[_AGE].labels, cleaned(values))
     return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs) + "}"
 
 

@@ -58,7 +58,7 @@ def pod_names(root: Path, closed: Container[str]) -> dict[str, tuple[str, str]]:
     try:
         # the root is that of a container or of this host
         with os.scandir(f"{root}{where}") as entries:
-            names = [entry.name for _, entry in zip(range(_MOST_PODS), entries)]  # noqa: B905
+            names = [entry.name for _, entry in zip(range(_MOST_PODS), entries)]
     except OSError:
         return {}
     matches = filter(None, map(_LOG.fullmatch, names))

@@ -12,7 +12,6 @@ net/sunrpc/xprtrdma/xprt_rdma.h.  nfsrdma counts the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "PERSONALITY",
     "Column",
     "Family",
-    "needed_probes",
 ]
 
 MOST_SERIES = 100_000
@@ -47,15 +45,6 @@ COLLECTORS = {
 """The metrics of each collector.  A collector and its probe set have the same name."""
 
 NAMES = tuple(COLLECTORS)
-
-
-def needed_probes(names: Iterable[str]) -> tuple[str, ...]:
-    """The probe sets of these collectors: no other is attached."""
-    # not at the top: the command line reads COLLECTORS each time it starts
-    from nfsrdma_tools.probes import probe_sets
-
-    wanted = set(names)
-    return tuple(name for name in probe_sets.NAMES if name in wanted)
 
 
 class Column(NamedTuple):

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands `health` and `collect`, without a library for command lines."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from nfsrdma_tools.cli.output import print_json, refuse_terminal
+from nfsrdma_tools.errors import UsageError, UserError, printable
+
+__all__ = ["HealthOptions", "collect", "health", "host_name"]
+
+_UNKNOWN = 3
+
+
+class HealthOptions(NamedTuple):
+    """The options of ``health``; a path is a text, because nothing must look at it."""
+
+    critical: str
+    warning: str | None
+    state: str | None
+    textfile: str | None
+    timeout: float
+    procfs: Path | None
+    sysfs: Path | None
+    rootfs: Path | None
+    as_json: bool
+
+
+def health(mounts: Sequence[str], options: HealthOptions) -> int:
+    """Check for mounts that hang, without accessing them.
+
+    Print a summary, and a line for each bad mount, as monitoring plugins do.  The age of an RPC
+    counts from the first run that saw it: run this regularly, as root.  The kernel lists RPCs for
+    root only; for other users, compare the counters of two runs.
+
+    Exit status: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN or wrong usage.
+    """
+    from nfsrdma_tools.host.machine import host_of_container
+    from nfsrdma_tools.live.health.check import Request, limits, mount_points, run
+
+    state, textfile = options.state, options.textfile
+    try:
+        request = Request(
+            limits(options.critical, options.warning), mount_points(mounts),
+            host_of_container(options.procfs, options.sysfs, options.rootfs),
+            Path(state) if state else None, Path(textfile) if textfile else None,
+        )  # fmt: skip
+    except UserError as error:
+        print(f"NFS UNKNOWN: {printable(str(error))}", file=sys.stdout)
+        return _UNKNOWN
+    outcome = run(request, options.timeout)
+    if options.as_json:
+        print_json(outcome.plain)
+    else:
+        print(*outcome.lines, sep="\n")
+    return outcome.status
+
+
+def collect(server: str, output: Path | None, anonymize: bool, as_json: bool) -> None:
+    """Write a bundle of files for a report about this host.
+
+    It has what doctor, mounts, server status and trace nfsiostat read; `--from FILE` of these
+    commands reads it on any host.  Reads single files, the RDMA links and the kernel's messages
+    about NFS and RDMA; changes nothing.  Run it as root: other users may read less.
+    """
+    from nfsrdma_tools.host import bundle as bundles
+
+    to_output = output == Path("-")
+    if to_output and as_json:
+        raise UsageError("standard output cannot have both the bundle and JSON", "use -o FILE")
+    if to_output:
+        refuse_terminal("a bundle", "-o")
+    bundle = bundles.collect(host_name(server))
+    if anonymize:
+        from nfsrdma_tools.host.anonymize import anonymized
+
+        bundle = anonymized(bundle)
+    path = output or _default(anonymize)
+    if to_output:
+        sys.stdout.buffer.write(bundle.archive())
+    else:
+        _write(path, bundle.archive())
+    left_out = [vars(entry) for entry in bundle.left_out]
+    if as_json:
+        count = len(bundle.files)
+        withheld = {"withheld": bundle.withheld} if anonymize else {}
+        print_json({"file": str(path), "files": count, "left_out": left_out, **withheld})
+        return
+    say = partial(print, file=sys.stderr if to_output else sys.stdout)
+    say(f"wrote {'the bundle' if to_output else printable(str(path))}: {len(bundle.files)} files")
+    for entry in bundle.left_out:
+        say(printable(f"  left out: {entry.what}: {entry.why}"))
+    if anonymize:
+        count = sum(bundle.withheld.values())
+        say(f"  withheld: {count} values in {len(bundle.withheld)} files, see manifest.json")
+    else:
+        say("  it has host names, addresses and paths; --anonymize replaces them")
+
+
+def host_name(text: str) -> str:
+    """A host's name or address without the brackets that an IPv6 address has in host:/path."""
+    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
+
+
+def _default(anonymous: bool) -> Path:
+    import platform
+    import time
+
+    host = "host" if anonymous else platform.node() or "host"
+    return Path(f"nfsrdma-{host}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a new file that only this user may read; UserError if that fails."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            file.write(data)
+    except FileExistsError as error:
+        raise UserError(f"{path} exists", "remove it, or name another file with -o") from error
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
