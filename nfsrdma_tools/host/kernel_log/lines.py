@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
 else:
     # Python 3.9 has no named tuple of a generic type
-    Numbered = namedtuple("Numbered", ["record", "numbers"])  # noqa: PYI024
+    Numbered = namedtuple("Numbered", ["record", "numbers"])
 
 
 # Times as dmesg(1) and journalctl(1) print them, with the names of days and months of any language:
