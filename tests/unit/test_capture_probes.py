@@ -395,3 +395,20 @@ def test_messages_become_a_capture() -> None:
     )
     capture = conversations.written([replace(both[0], time=1), both[1]])
     assert capture.count(b"first bytes") == 1
+
+
+def test_a_kernel_whose_modules_have_no_types_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Linux 5.10: tracefs has rpcrdma's events, and there is no file rpcrdma of BTF."""
+    monkeypatch.setattr("nfsrdma_tools.probes.program.TRACEFS", tmp_path)
+    (tmp_path / "events" / "rpcrdma").mkdir(parents=True)
+    monkeypatch.setattr(probes, "check", lambda: None)
+    monkeypatch.setattr(probes, "load", lambda _: {})
+    with (
+        pytest.raises(UserError, match="rpcrdma has no type information") as caught,
+        probes.listening(128, data=False),
+    ):
+        pass
+    assert "boot Linux 5.11 or later" in str(caught.value.hint)
+    assert "nfsrdma trace" in str(caught.value.hint)
