@@ -53,7 +53,7 @@ _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation(Described):
-    """The meaning and the count of one kind of record about one subject."""
+    """The meaning and the count of one kind of record about one subject, at one place."""
 
     count: int
     first: str
@@ -101,6 +101,10 @@ class _Group:
             self.numbers[reported.number] = reported
 
 
+_Groups = dict[tuple[str, str, str], _Group]
+"""By name, subject and place."""
+
+
 class _Repeated:
     """The meanings of reports that a log repeats: each is found once."""
 
@@ -146,7 +150,7 @@ def explain(lines: Iterable[str]) -> list[Explanation]:
 
 def read_log(lines: Iterable[str]) -> Log:
     """Explain the recognized records of a log, and count the lines that could be read."""
-    groups: dict[tuple[str, str], _Group] = {}
+    groups: _Groups = {}
     counts = Counts()
     repeated = _Repeated()
     recognized = withheld = 0
@@ -162,9 +166,9 @@ def read_log(lines: Iterable[str]) -> Log:
                 continue
             newest, known = meaning, key_of(meaning)
         recognized += 1
-        key = (known.name, known.subject)
+        key = (known.name, known.subject, known.place)
         if key not in groups and len(groups) >= _GROUPS:
-            key = (known.name, _MANY)
+            key = (known.name, _MANY, "")
         group = groups.get(key) or groups.setdefault(key, _Group(key[1]))
         group.add(newest, record.time, numbers[-1], known)
     # the newest first within one severity
@@ -185,19 +189,19 @@ def recognized_lines(lines: Iterable[str]) -> list[str]:
     return [text for number, text in enumerate(texts) if number in kept]
 
 
-def _later(name: str, group: _Group, groups: dict[tuple[str, str], _Group]) -> _Group | None:
+def _later(name: str, group: _Group, groups: _Groups) -> _Group | None:
     """The messages of a name about the subject of others, if they end later."""
-    found = groups.get((name, group.subject))
+    found = groups.get((name, group.subject, ""))
     return found if found and found.last_line > group.last_line else None
 
 
-def _end_of_reset(group: _Group, groups: dict[tuple[str, str], _Group]) -> _Group | None:
+def _end_of_reset(group: _Group, groups: _Groups) -> _Group | None:
     """The messages that a reset succeeded, which its own message tells."""
     meaning = group.meaning
     return _later(meaning.ended_by, group, groups) if meaning.recovers else None
 
 
-def _explanation(group: _Group, groups: dict[tuple[str, str], _Group]) -> Explanation:
+def _explanation(group: _Group, groups: _Groups) -> Explanation:
     meaning = group.meaning
     ended = _later(meaning.ended_by, group, groups)
     failed = _later(meaning.failed_by, group, groups)

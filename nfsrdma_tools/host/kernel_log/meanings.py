@@ -7,7 +7,7 @@ import errno
 import functools
 import re
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.host.kernel_faults import FAULTS, Fault, is_before, is_fixed, may_have
@@ -19,7 +19,7 @@ from nfsrdma_tools.host.kernel_log.known_reports import KnownReport
 from nfsrdma_tools.host.kernel_log.lines import LogLine
 from nfsrdma_tools.host.kernel_log.messages import ERRORS, MESSAGES, NFS4_ERRORS
 from nfsrdma_tools.host.kernel_log.records import Record
-from nfsrdma_tools.host.kernel_log.reports import KernelReport
+from nfsrdma_tools.host.kernel_log.reports import KernelReport, Kind
 from nfsrdma_tools.host.kernel_log.wordings import Span, span_of
 from nfsrdma_tools.host.kernel_release import KernelVersion, kernel_named
 from nfsrdma_tools.host.rdma.completions import COMPLETIONS
@@ -89,6 +89,8 @@ class Meaning(Described):
     """Another line of the record that a line of the same name began."""
     quiet: bool = False
     """Not shown: it only ends another one."""
+    kind: Kind | Literal[""] = ""
+    """Of a report."""
 
 
 def meaning_of(record: Record) -> Meaning | None:
@@ -103,8 +105,12 @@ def meaning_of(record: Record) -> Meaning | None:
     return _of_line(record.tag, record.text)
 
 
+_SAMPLED = ("", "lockup", "stall", "hung task")
+"""Reports of one state: the kernel repeats them, and their place is where the thread just was."""
+
+
 class LineKey(NamedTuple):
-    """What tells the meanings of lines apart; it takes less time than a meaning."""
+    """What tells meanings apart; of a line it takes less time than its meaning."""
 
     name: str
     subject: str
@@ -112,6 +118,8 @@ class LineKey(NamedTuple):
     """The error number, or the status of a work completion."""
     continues: bool
     """Another line of the record that a line of the same name began."""
+    place: str = ""
+    """Of a report of a failure: its kind, and the function and the module where it failed."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -135,7 +143,8 @@ def key_of_line(tag: str, text: str) -> LineKey | None:
 def key_of(meaning: Meaning) -> LineKey:
     """The same of a meaning."""
     number = meaning.number.number if meaning.number else None
-    return LineKey(meaning.name, meaning.subject, number, meaning.continues)
+    place = f"{meaning.kind} {meaning.code}" if meaning.kind not in _SAMPLED else ""
+    return LineKey(meaning.name, meaning.subject, number, meaning.continues, place)
 
 
 def _of_line(tag: str, text: str) -> Meaning | None:
@@ -300,36 +309,6 @@ def _number(message: KnownMessage, groups: dict[str, str | None]) -> ReportedNum
     return ReportedNumber(number, name, meaning or "see errno(3)")
 
 
-_PARTS = {
-    "client": "client over RDMA",
-    "server": "NFS server",
-    "nfs": "NFS client",
-    "rdma": "RDMA core",
-    "device": "driver of an RDMA device",
-    "nfsrdma": "module nfsrdma",
-}
-_ELSEWHERE = KnownReport(
-    "report of other code",
-    "warning",
-    (),
-    "The kernel reports an error. Its frames name no code of NFS or RDMA.",
-    "read the record; look for its first function in the kernel's bug trackers",
-    "lib/bug.c, kernel/panic.c",
-    doubt="it may have harmed NFS all the same",
-)
-_ELSEWHERE_MINOR = _ELSEWHERE._replace(severity="information", doubt="")
-_NO_STACK = KnownReport(
-    "report without its stack",
-    "information",
-    (),
-    "The kernel reports an error. The log has its first lines only, without the stack.",
-    "read the whole log: journalctl -k",
-    "lib/bug.c, kernel/panic.c, kernel/hung_task.c",
-    doubt="whose code it is in is not known",
-)
-_MINOR = ("warning", "hung task", "allocation", "lockdep", "stall")
-
-
 _FAULT_BY_COMMIT = {fault.commit: fault for fault in FAULTS}
 
 
@@ -378,14 +357,16 @@ def _doubt(kernel: KernelVersion | None, fault: Fault) -> str:
 
 def _of_report(report: KernelReport) -> Meaning:
     whose = known_reports.part(report)
-    entry = explained = _entry(report, whose)
-    if not entry and not report.functions:
-        entry = _NO_STACK
-    elif not entry:
-        entry = _ELSEWHERE_MINOR if report.kind in _MINOR else _ELSEWHERE
+    explained = _entry(report, whose)
+    entry = explained or known_reports.other(report)
+    if report.mixed and explained:
+        entry = entry._replace(
+            doubt="; ".join(filter(None, (entry.doubt, known_reports.MIXED.doubt)))
+        )
     at = report.at or (report.frames[0] if report.frames else None)
     where = f"{at.function} [{at.module}]" if at and at.module else at.function if at else ""
-    place = "" if known_reports.is_foreign(report) else _PARTS.get(whose, "")
+    owner = None if known_reports.is_foreign(report) else known_reports.PARTS.get(whose)
+    place = owner.place if owner else ""
     code = ", ".join(filter(None, (place, printable(where))))
     return Meaning(
         name=entry.name,
@@ -402,6 +383,7 @@ def _of_report(report: KernelReport) -> Meaning:
         fault=entry.fault,
         lines=tuple(printable(line) for line in report.lines),
         explained=bool(explained),
+        kind=report.kind,
     )
 
 
