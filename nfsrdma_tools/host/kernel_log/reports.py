@@ -343,6 +343,8 @@ class _Open:
     """Whether it began before the end of a report that may be of another thread."""
     named: bool = False
     """Whether the line of its process was read, which comes before the stack."""
+    has_blocker: bool = False
+    """Of a hung task: whether the task that holds its lock was named, whose stack follows."""
     once: set[str] = field(default_factory=set)
     """Those lines of ``_ONCE`` that were read."""
 
@@ -653,6 +655,7 @@ def _follow(one: _Open, body: _Body, text: str) -> None:
     if body.next_stack:
         one.stack_due = one.stack_due or not text.startswith(_FRAMES_FOLLOW)
         one.closed, one.outermost = False, ""
+        one.has_blocker = one.has_blocker or " likely owned by " in text
     if not one.in_stack and text.startswith(_ONCE):
         one.once.add(text[:5])
     one.in_stack = one.in_stack or bool(body.frame)
@@ -685,7 +688,7 @@ def _is_of_another(one: _Open, body: _Body, text: str) -> bool:
     if body.frame:
         return _is_frame_of_another(one, body.frame.function, body.unsure)
     if body.next_stack:
-        return _is_of_other_kind(one.report, one.in_stack, text)
+        return _is_of_other_kind(one, text)
     return _is_repeated(one, body, text)
 
 
@@ -703,11 +706,12 @@ def _is_frame_of_another(one: _Open, function: str, unsure: bool) -> bool:
     return one.closed or bool(one.outermost and not follows)
 
 
-def _is_of_other_kind(report: KernelReport, in_stack: bool, text: str) -> bool:
+def _is_of_other_kind(one: _Open, text: str) -> bool:
+    report = one.report
     if task := _STATE.fullmatch(text):
-        # of a hung task; of its blocker, too
-        is_again = in_stack and int(task["pid"]) == report.pid
-        return is_again or report.kind in (*_BROKEN, "allocation")
+        if report.kind != "hung task":
+            return report.kind in (*_BROKEN, "allocation")
+        return one.in_stack if int(task["pid"]) == report.pid else not one.has_blocker
     return text.startswith(("Allocated by", "Freed by")) and report.kind != "sanitizer"
 
 
