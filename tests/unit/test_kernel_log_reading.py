@@ -64,25 +64,29 @@ def plainly(lines: list[str]) -> Iterator[Numbered[Record]]:
     yield from dumps.end()
 
 
-Row = tuple[str, str, int, str, str, str, tuple[str, ...], set[int]]
+Row = tuple[str, str, str, int, str, str, str, tuple[str, ...], set[int]]
 
 
 def rows_of(lines: list[str]) -> list[Row]:
-    """What a plain reading explains, by name and subject."""
-    found: dict[tuple[str, str], list[tuple[str, Meaning]]] = {}
-    last_of: dict[tuple[str, str], int] = {}
+    """What a plain reading explains, by name, subject and, of a failure, kind and place."""
+    found: dict[tuple[str, str, str, str], list[tuple[str, Meaning]]] = {}
+    last_of: dict[tuple[str, str, str, str], int] = {}
     for number, (record, _) in enumerate(plainly(lines)):
         if meaning := meaning_of(record):
-            key = (meaning.name, meaning.subject)
+            kind = record.kind if isinstance(record, KernelReport) else ""
+            # the kernel repeats a report of a state, wherever the thread is
+            is_failure = kind not in ("", "lockup", "stall", "hung task")
+            at = (kind, meaning.code) if is_failure else ("", "")
+            key = (meaning.name, meaning.subject, *at)
             found.setdefault(key, []).append((record.time, meaning))
             last_of[key] = number
     for key, of_one in list(found.items()):
         # a reset tells that it succeeded
-        end = (of_one[-1][1].ended_by, key[1])
+        end = (of_one[-1][1].ended_by, key[1], "", "")
         if of_one[-1][1].recovers and last_of.get(end, -1) > last_of[key]:
             found.pop(end, None)
     rows: list[Row] = []
-    for (name, subject), all_of_them in found.items():
+    for (name, subject, *_), all_of_them in found.items():
         times = [time for time, _ in all_of_them if time]
         # a line that continues a record is counted with it; a quiet one only ends another message
         each = [one for at, one in enumerate(all_of_them) if not (at and one[1].continues)]
@@ -91,17 +95,18 @@ def rows_of(lines: list[str]) -> list[Row]:
             continue
         numbers = {meaning.number.number for _, meaning in each if meaning.number}
         first, newest = (times[0], times[-1]) if times else ("", "")
-        rows.append((name, subject, len(each), first, newest, last.example, last.lines, numbers))
-    return sorted(rows, key=lambda row: row[:2])
+        counted = (len(each), first, newest)
+        rows.append((name, subject, last.code, *counted, last.example, last.lines, numbers))
+    return sorted(rows, key=lambda row: row[:-1])
 
 
 def explained(lines: list[str]) -> list[Row]:
     rows: list[Row] = [
-        (one.name, one.subject, one.count, one.first, one.last, one.example, one.lines,
+        (one.name, one.subject, one.code, one.count, one.first, one.last, one.example, one.lines,
          {each.number for each in one.numbers})
         for one in explain(lines)
     ]  # fmt: skip
-    return sorted(rows, key=lambda row: row[:2])
+    return sorted(rows, key=lambda row: row[:-1])
 
 
 def same(fast: list[Row], plain: list[Row]) -> None:
@@ -155,7 +160,7 @@ def test_a_mixture_of_logs_is_read_as_plainly(seed: int) -> None:
     if len(plain) <= 500:
         same(explained(lines), plain)
     else:
-        assert sum(row[2] for row in explained(lines)) == sum(row[2] for row in plain)
+        assert sum(row[3] for row in explained(lines)) == sum(row[3] for row in plain)
 
 
 def test_a_plain_time_is_taken_for_the_same_time_by_both_ways() -> None:
@@ -216,14 +221,14 @@ def test_reports_with_the_same_facts_have_one_name(seed: int) -> None:
         if isinstance(record, KernelReport):
             meaning = meaning_of(record)
             assert meaning
-            assert key_of_report(record) == key_of(meaning)
+            assert key_of_report(record)[:2] == key_of(meaning)[:2]
 
 
 def test_a_message_without_a_subject_is_no_other() -> None:
     # the second form of "locks lost" names no server
     lines = ["NFS: nfs4_reclaim_open_state: Lock reclaim failed!"]
     lines += [f"NFS: store{number}: lost 1 locks" for number in (1, 2, 2)]
-    counts = {row[1]: row[2] for row in explained(lines)}
+    counts = {row[1]: row[3] for row in explained(lines)}
     assert counts == {"": 1, "store1": 1, "store2": 2}
 
 

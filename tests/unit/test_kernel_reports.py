@@ -21,7 +21,7 @@ from nfsrdma_tools.host.checks.kernel import judge_log
 from nfsrdma_tools.host.kernel_faults import FAULTS
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
 from nfsrdma_tools.host.kernel_log.explain import explain, recognized_lines
-from nfsrdma_tools.host.kernel_log.known_reports import KNOWN_REPORTS, part
+from nfsrdma_tools.host.kernel_log.known_reports import KNOWN_REPORTS, OTHER_REPORTS, part
 from nfsrdma_tools.host.kernel_log.lines import LogLine
 from nfsrdma_tools.host.kernel_log.meanings import meaning_of
 from nfsrdma_tools.host.kernel_log.records import Record, records
@@ -267,6 +267,33 @@ def test_a_crash_of_another_module_is_not_that_of_nfsd(place: str) -> None:
     (entry,) = explain(log.split("\n"))
     assert entry.name == "another module crashed in a thread of nfsd"
     assert (entry.code, entry.recovers) == ("arc_read [zfs]", "no")
+
+
+def test_crashes_at_different_places_are_different_entries() -> None:
+    places = ("frwr_unmap_async", "rpcrdma_mr_init", "frwr_unmap_async")
+    logs = [report(_NULL, f"{place}_of_rdma", "process_one_work") for place in places]
+    found = explain("".join(logs).split("\n"))
+    codes = {(one.name, one.code, one.count) for one in found}
+    name, owner = "NFS client crashed", "client over RDMA"
+    assert codes == {
+        (name, f"{owner}, frwr_unmap_async_of_rdma", 2),
+        (name, f"{owner}, rpcrdma_mr_init_of_rdma", 1),
+    }
+    # a state is repeated, each time at the place of that moment
+    logs = [hung("nfsd", "schedule", f"svc_rdma_{place}", "nfsd") for place in "abc"]
+    assert [one.count for one in explain("".join(logs).split("\n"))] == [3]
+
+
+def test_each_name_of_a_report_is_in_the_tables_of_the_reference() -> None:
+    names = {entry.name for entry in (*KNOWN_REPORTS, *OTHER_REPORTS)}
+    for name, thread in (("arc_read", "nfsd"), ("ksmbd_recv", "mount.nfs"), ("nv_open", "Xorg")):
+        log = report(_NULL, name, "do_work", process=thread)
+        for text in (log, log.replace(f"{name}+0x71/0x90", f"{name}+0x71/0x90 [{name}]")):
+            assert {one.name for one in explain(text.split("\n"))} <= names
+    for entry in REPORTS:
+        meaning = meaning_of(of(entry)[0])
+        assert meaning
+        assert meaning.name in names
 
 
 # ---- completions

@@ -24,7 +24,8 @@ __all__ = ["DUMP_WORDS", "CompletionDump", "DumpReader"]
 _HEAD = re.compile(
     r"(?:\S{1,40} )?(?P<device>[\w.:-]{1,64}): ?(?:dump_cqe|mlx5_\w{1,40}):\d+:\(pid \d+\):"
     r" (?:(?P<second>dump error cqe)|WC error: -?\d+, Message: .{1,80})"
-    r"|(?:\S{1,40} ){0,2}(?P<net>[\w.-]{1,64}): Error cqe on cqn 0x[0-9a-f]+, ci 0x[0-9a-f]+,.{1,160}"
+    r"|(?:\S{1,40} ){0,2}(?P<net>[\w.-]{1,64}): Error cqe on cqn 0x[0-9a-f]+,"
+    r" ci 0x[0-9a-f]+,.{1,160}"
     r"|\S{1,40} [\w.:-]{1,64} (?P<hns>[\w.-]{1,64}): error cqe status 0x(?P<status>[0-9a-f]{1,2}):"
 )
 DUMP_WORDS = ("rror cqe", "WC error")
@@ -78,7 +79,7 @@ class CompletionDump:
     hns_status: int | None = None
     """Of hns: the status that the head names; None of mlx5."""
     mixed: bool = False
-    """Whether its rows cannot be told from those of another dump."""
+    """Whether its rows may be those of another dump."""
 
     @property
     def full(self) -> bool:
@@ -93,8 +94,13 @@ class CompletionDump:
 
     @property
     def is_error(self) -> bool:
-        """Whether a complete dump is an error completion; other bytes have no syndrome."""
-        return self.hns_status is not None or self.data[63] >> 4 in (_REQUESTER, _RESPONDER)
+        """Whether a complete dump is an error completion; other bytes have no syndrome.
+
+        Of hns, bits 8 to 15 of word 0 are the status that the head names.
+        """
+        if self.hns_status is not None:
+            return self.data[2] == self.hns_status
+        return self.data[63] >> 4 in (_REQUESTER, _RESPONDER)
 
     @property
     def syndrome(self) -> int:
@@ -172,7 +178,8 @@ class _Open:
 
     def ended(self) -> list[Numbered[LogLine | CompletionDump]]:
         """The dump; its heads as lines if nothing of its bytes is known that they do not say."""
-        if not self.rows or (self.dump.mixed and self.dump.hns_status is not None):
+        is_decoded = self.dump.complete and self.dump.is_error
+        if not self.rows or (self.dump.hns_status is not None and not is_decoded):
             return [*self.heads]
         return [Numbered(self.dump, tuple(self.numbers))]
 

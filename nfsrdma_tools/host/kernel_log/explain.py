@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Union
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.kernel_log import sources
@@ -54,7 +54,7 @@ _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 @dataclass(frozen=True)
 class Explanation(Described):
-    """The meaning and the count of one kind of record about one subject."""
+    """The meaning and the count of one kind of record about one subject, at one place."""
 
     count: int = 1
     first: str = ""
@@ -154,8 +154,9 @@ def read_log(lines: Iterable[str]) -> Log:
     return Log(entries, counts.lines, counts.timed or count.any, count.withheld)
 
 
-_Groups = dict[str, dict[str, _Group]]
-"""By name and subject."""
+_GroupsOfName = dict[Union[str, tuple[str, str]], _Group]
+"""By subject, or by subject and place."""
+_Groups = dict[str, _GroupsOfName]
 _MOST_FORMS = 8192
 
 
@@ -164,7 +165,7 @@ class _Form:
 
     __slots__ = ("groups", "has_time", "number", "subject")
 
-    def __init__(self, form: TextForm, line: Form, groups: dict[str, _Group]) -> None:
+    def __init__(self, form: TextForm, line: Form, groups: _GroupsOfName) -> None:
         self.subject = _moved(form.subject, line.text.start)
         self.number = _moved(form.number, line.text.start)
         self.has_time = line.time.start < line.time.stop
@@ -240,9 +241,11 @@ class _Count:
         self.any = True
         of_name = self.groups.setdefault(key.name, {})
         full = self._number >= _GROUPS
-        subject = _MANY if full and key.subject not in of_name else key.subject
-        if not (group := of_name.get(subject)):
-            group = of_name[subject] = _Group(subject)
+        which = (key.subject, key.place) if key.place else key.subject
+        if full and which not in of_name:
+            which = _MANY
+        if not (group := of_name.get(which)):
+            group = of_name[which] = _Group(_MANY if which == _MANY else key.subject)
             self._number += 1
         group.add(newest, time, line, key)
 

@@ -15,7 +15,18 @@ from typing import NamedTuple
 from nfsrdma_tools.host.kernel_log.known_message import Recovery, Severity
 from nfsrdma_tools.host.kernel_log.reports import KernelReport, Kind
 
-__all__ = ["KNOWN_REPORTS", "KnownReport", "facts", "fitting", "is_foreign", "part"]
+__all__ = [
+    "KNOWN_REPORTS",
+    "MIXED",
+    "OTHER_REPORTS",
+    "PARTS",
+    "KnownReport",
+    "facts",
+    "fitting",
+    "is_foreign",
+    "other",
+    "part",
+]
 
 _FAILED: tuple[Kind, ...] = ("oops", "bug", "sanitizer")
 _BROKEN: tuple[Kind, ...] = (*_FAILED, "warning")
@@ -42,6 +53,8 @@ class KnownReport(NamedTuple):
     """A pattern that is found in the lines before the stack."""
     part: str = ""
     """The part whose code it is; see ``part``."""
+    foreign: bool = False
+    """Whether a module of neither NFS nor RDMA crashed; see ``is_foreign``."""
     doubt: str = ""
     fault: str = ""
     """The commit that fixed it."""
@@ -322,19 +335,48 @@ _KINDS = (
 )
 
 
+class Part(NamedTuple):
+    """A part of the kernel whose code a report is in."""
+
+    title: str
+    place: str
+    """Its name beside a function."""
+    thread: str
+    """Whose a thread is that runs its code."""
+    harm: str
+    """Of a crash."""
+    next_step: str = _REBOOT
+
+
+_HANGS = "Mounts over RDMA on this host may hang."
+PARTS = {
+    "client": Part("NFS client", "client over RDMA", "the NFS client", _HANGS),
+    "server": Part("NFS server", "NFS server", "nfsd", "Clients of this server may hang.", _SERVER),
+    "nfs": Part("NFS client", "NFS client", "the NFS client", "NFS mounts on this host may hang."),
+    "rdma": Part(
+        "RDMA core",
+        "RDMA core",
+        "the RDMA core",
+        "Mounts and servers over RDMA on this host may hang.",
+    ),
+    "device": Part(
+        "driver of an RDMA device",
+        "driver of an RDMA device",
+        "the driver of an RDMA device",
+        "Connections over the device may hang.",
+    ),
+    "nfsrdma": Part(
+        "module nfsrdma", "module nfsrdma", "module nfsrdma", "Mounts that use nfsrdma may hang."
+    ),
+}
+"""By the names that ``part`` returns."""
+
+
 def _by_part() -> tuple[KnownReport, ...]:
     """The entries for all other reports: one for each kind and each part of the kernel."""
     kernel = "kernel/panic.c, lib/bug.c"
     rows: list[KnownReport] = []
-    subjects = {
-        "client": ("NFS client", "Mounts over RDMA on this host may hang.", _REBOOT),
-        "server": ("NFS server", "Clients of this server may hang.", _SERVER),
-        "nfs": ("NFS client", "NFS mounts on this host may hang.", _REBOOT),
-        "rdma": ("RDMA core", "Mounts and servers over RDMA on this host may hang.", _REBOOT),
-        "device": ("driver of an RDMA device", "Connections over the device may hang.", _REBOOT),
-        "nfsrdma": ("module nfsrdma", "Mounts that use nfsrdma may hang.", _REBOOT),
-    }
-    for name, (title, harm, step) in subjects.items():
+    for name, (title, _, _, harm, step) in PARTS.items():
         rows += (
             KnownReport(
                 f"{title} crashed",
@@ -413,8 +455,70 @@ def _by_part() -> tuple[KnownReport, ...]:
     return tuple(rows)
 
 
-KNOWN_REPORTS = (*_FAULTS, *_KINDS, *_by_part())
+def _of_other_modules() -> tuple[KnownReport, ...]:
+    """The entries for crashes of modules of neither NFS nor RDMA, one for each part."""
+    return tuple(
+        KnownReport(
+            f"another module crashed in a thread of {thread}",
+            "error",
+            _FAILED,
+            "The kernel failed in code of a module that is of neither NFS nor RDMA, in a thread of"
+            f" {thread}. The thread ended, and what it held stays held.",
+            f"{step}; report the record to the maintainers of the module",
+            "kernel/panic.c, lib/bug.c",
+            "no",
+            part=name,
+            foreign=True,
+        )
+        for name, (_, _, thread, _, step) in PARTS.items()
+    )
+
+
+KNOWN_REPORTS = (*_FAULTS, *_KINDS, *_of_other_modules(), *_by_part())
 """In the order of their use."""
+
+_MINOR: tuple[Kind, ...] = ("warning", "hung task", "allocation", "lockdep", "stall")
+_SERIOUS: tuple[Kind, ...] = (*_FAILED, "lockup", "stack")
+_OTHER_CODE = KnownReport(
+    "report of other code",
+    "warning",
+    _SERIOUS,
+    "The kernel reports an error. Its frames name no code of NFS or RDMA.",
+    "read the record; look for its first function in the kernel's bug trackers",
+    "lib/bug.c, kernel/panic.c",
+    doubt="it may have harmed NFS all the same",
+)
+_OTHER_CODE_MINOR = _OTHER_CODE._replace(severity="information", kinds=_MINOR, doubt="")
+_NO_STACK = KnownReport(
+    "report without its stack",
+    "information",
+    (*_SERIOUS, *_MINOR),
+    "The kernel reports an error. The log has its first lines only, without the stack.",
+    "read the whole log: journalctl -k",
+    "lib/bug.c, kernel/panic.c, kernel/hung_task.c",
+    doubt="whose code it is in is not known",
+)
+MIXED = KnownReport(
+    "reports mixed",
+    "warning",
+    (*_SERIOUS, *_MINOR),
+    "The kernel reports an error. Lines of another report stand between its lines, and the log does"
+    " not name the thread of each line.",
+    "read the record; a kernel with CONFIG_PRINTK_CALLER names the thread of each line",
+    "lib/bug.c, kernel/panic.c, kernel/hung_task.c",
+    doubt="whose code it is in is not known",
+)
+OTHER_REPORTS = (MIXED, _NO_STACK, _OTHER_CODE, _OTHER_CODE_MINOR)
+"""Of reports that none of ``KNOWN_REPORTS`` explains."""
+
+
+def other(report: KernelReport) -> KnownReport:
+    """The entry of a report that none of ``KNOWN_REPORTS`` explains."""
+    if report.mixed:
+        return MIXED
+    if not report.functions:
+        return _NO_STACK
+    return _OTHER_CODE_MINOR if report.kind in _MINOR else _OTHER_CODE
 
 
 _DEVICES = (
@@ -485,12 +589,10 @@ def fitting(report: KernelReport, whose: str) -> Iterator[KnownReport]:
 
     Reports of code that has nothing to do with NFS or RDMA have none.
     """
-    if whose and is_foreign(report):
-        yield _foreign_crash(_THREADS[whose], _SERVER if whose == "server" else _REBOOT)
-        return
+    foreign = bool(whose) and is_foreign(report)
     functions, head = report.functions, _head(report)
     for entry in _of_kind(report.kind):
-        if _fits(entry, functions, whose, head):
+        if entry.foreign == foreign and _fits(entry, functions, whose, head):
             yield entry
 
 
@@ -500,6 +602,7 @@ def facts(report: KernelReport) -> tuple[Hashable, ...]:
     head = _head(report) if patterns else ""
     return (
         report.kind,
+        report.mixed,
         report.stack,
         report.work,
         _part_of_process(report.process),
@@ -516,16 +619,6 @@ def _head(report: KernelReport) -> str:
     return "\n".join(line for line in report.lines[:40] if not line.startswith("Modules linked"))
 
 
-_THREADS = {
-    "client": "the NFS client",
-    "server": "nfsd",
-    "nfs": "the NFS client",
-    "rdma": "the RDMA core",
-    "device": "the driver of an RDMA device",
-    "nfsrdma": "module nfsrdma",
-}
-
-
 def is_foreign(report: KernelReport) -> bool:
     """Whether a module that is of neither NFS nor RDMA crashed; vmlinux is not one."""
     at = report.at
@@ -533,20 +626,6 @@ def is_foreign(report: KernelReport) -> bool:
         return False
     name = at.function.partition(".")[0]
     return not any(_part_of(name, at.module, rows) for rows in (_OWN, _SHARED))
-
-
-@functools.cache
-def _foreign_crash(thread: str, step: str) -> KnownReport:
-    return KnownReport(
-        f"another module crashed in a thread of {thread}",
-        "error",
-        _FAILED,
-        f"The kernel failed in code of a module that is of neither NFS nor RDMA, in a thread of"
-        f" {thread}. The thread ended, and what it held stays held.",
-        f"{step}; report the record to the maintainers of the module",
-        "kernel/panic.c, lib/bug.c",
-        "no",
-    )
 
 
 @functools.cache

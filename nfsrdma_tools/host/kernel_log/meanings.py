@@ -109,8 +109,12 @@ def meaning_of(record: Record) -> Meaning | None:
     return _of_line(record.tag, record.text)
 
 
+_SAMPLED = ("lockup", "stall", "hung task")
+"""Reports of one state: the kernel repeats them, and their place is where the thread just was."""
+
+
 class LineKey(NamedTuple):
-    """What tells the meanings of lines apart; it takes less time than a meaning."""
+    """What tells meanings apart; of a line it takes less time than its meaning."""
 
     name: str
     subject: str
@@ -118,6 +122,8 @@ class LineKey(NamedTuple):
     """The error number, or the status of a work completion."""
     continues: bool
     """Another line of the record that a line of the same name began."""
+    place: str = ""
+    """Of a report of a failure: its kind, and the function and the module where it failed."""
 
 
 class TextForm(NamedTuple):
@@ -206,7 +212,8 @@ def key_of_report(report: KernelReport) -> LineKey:
         if len(_names) >= _MOST_NAMES:
             _names.clear()
         name = _names[facts] = _entry_of(report, known_reports.part(report))[0].name
-    return LineKey(name, _subject(report), None, continues=False)
+    place = "" if report.kind in _SAMPLED else f"{report.kind} {_where(report)}"
+    return LineKey(name, _subject(report), None, continues=False, place=place)
 
 
 def key_of(meaning: Meaning) -> LineKey:
@@ -391,36 +398,6 @@ def _number(message: KnownMessage, groups: dict[str, str | None]) -> ReportedNum
     return ReportedNumber(number, name, meaning or "see errno(3)")
 
 
-_PARTS = {
-    "client": "client over RDMA",
-    "server": "NFS server",
-    "nfs": "NFS client",
-    "rdma": "RDMA core",
-    "device": "driver of an RDMA device",
-    "nfsrdma": "module nfsrdma",
-}
-_ELSEWHERE = KnownReport(
-    "report of other code",
-    "warning",
-    (),
-    "The kernel reports an error. Its frames name no code of NFS or RDMA.",
-    "read the record; look for its first function in the kernel's bug trackers",
-    "lib/bug.c, kernel/panic.c",
-    doubt="it may have harmed NFS all the same",
-)
-_ELSEWHERE_MINOR = _ELSEWHERE._replace(severity="information", doubt="")
-_NO_STACK = KnownReport(
-    "report without its stack",
-    "information",
-    (),
-    "The kernel reports an error. The log has its first lines only, without the stack.",
-    "read the whole log: journalctl -k",
-    "lib/bug.c, kernel/panic.c, kernel/hung_task.c",
-    doubt="whose code it is in is not known",
-)
-_MINOR = ("warning", "hung task", "allocation", "lockdep", "stall")
-
-
 _FAULT_BY_COMMIT = {fault.commit: fault for fault in FAULTS}
 
 
@@ -471,22 +448,29 @@ def _entry_of(report: KernelReport, whose: str) -> tuple[KnownReport, bool]:
     """The entry of a report, and whether it explains the report."""
     if entry := _entry(report, whose):
         return entry, True
-    if not report.functions:
-        return _NO_STACK, False
-    return (_ELSEWHERE_MINOR if report.kind in _MINOR else _ELSEWHERE), False
+    return known_reports.other(report), False
 
 
 def _subject(report: KernelReport) -> str:
     return printable(report.process) if report.kind == "hung task" else ""
 
 
+def _where(report: KernelReport) -> str:
+    """The function, and its module, where a report failed or was made."""
+    at = report.at or (report.frames[0] if report.frames else None)
+    return f"{at.function} [{at.module}]" if at and at.module else at.function if at else ""
+
+
 def _of_report(report: KernelReport) -> Meaning:
     whose = known_reports.part(report)
     entry, explained = _entry_of(report, whose)
-    at = report.at or (report.frames[0] if report.frames else None)
-    where = f"{at.function} [{at.module}]" if at and at.module else at.function if at else ""
-    place = "" if known_reports.is_foreign(report) else _PARTS.get(whose, "")
-    code = ", ".join(filter(None, (place, printable(where))))
+    if report.mixed and explained:
+        entry = entry._replace(
+            doubt="; ".join(filter(None, (entry.doubt, known_reports.MIXED.doubt)))
+        )
+    owner = None if known_reports.is_foreign(report) else known_reports.PARTS.get(whose)
+    place = owner.place if owner else ""
+    code = ", ".join(filter(None, (place, printable(_where(report)))))
     return Meaning(
         name=entry.name,
         severity=entry.severity,

@@ -7,7 +7,10 @@ those of Linux 3.10 to 7.x on x86, arm64 and powerpc: lib/bug.c, kernel/panic.c,
 kernel/watchdog.c, kernel/rcu/tree_stall.h, kernel/locking/lockdep.c, mm/kasan/report.c,
 mm/page_alloc.c, arch/*/kernel/traps.c, arch/*/mm/fault.c and dumpstack.c.
 
-Lines of other processors may stand between the lines of a report; those do not end it.
+Lines of other processors may stand between the lines of a report; those do not end it.  Reports
+that two processors print at once differ by their callers (CONFIG_PRINTK_CALLER).  Without callers
+the second report takes the lines that follow its head; if these show that they are of two reports,
+its process and its frames are left out.
 """
 
 from __future__ import annotations
@@ -146,6 +149,10 @@ _FIRST_TWO = frozenset(
 )
 """Each head begins with one of these, or has "alloc", "-safe -> " or "held!" in it."""
 _ENDS = ("---[ end trace", "---[ end Kernel panic")
+_NUMBERED = ("Oops: ", "Internal error: ", "invalid opcode: ")
+"""Heads with the number of the oops."""
+_ONCE = ("Modules linked in:", "Hardware name:", "Code: ", "RSP: ", "sp : ")
+"""Lines that a report has once before its stack."""
 
 _FRAME = re.compile(
     r"(?:<\w{1,8}> +)?(?:\[[0-9a-fx]{8,20}\] )?(?:\[<[0-9a-f]{8,16}>\] )?"
@@ -198,6 +205,7 @@ _TASK = re.compile(
     r"|[0-9a-f]{8,16})? *\d+ +\d+ +\d+ .{0,60}"
     r"|\S{1,16} +[DRSTZIX] +0 +\d+ +\d+ .{0,60}"
 )
+_STATE = re.compile(r"task:.{1,32}? *state:.{1,80}? pid: *(?P<pid>\d+) .*")
 _WORKQUEUE = re.compile(
     r"Workqueue: +(?:0x0 \((?P<former>\S{1,64})\)"
     r"|(?P<queue>\S{1,64})(?: (?P<work>\S{1,128}))?.{0,80})"
@@ -244,7 +252,27 @@ _BODY = re.compile(
 )
 # of lockdep everything up to the end of the stack belongs to the report
 _LAST_OF_LOCKDEP = "stack backtrace:"
-_BACKTRACE = "Call Trace"
+_BACKTRACE = ("Call Trace", "Call trace", "Backtrace")
+_NEXT_STACK = re.compile(
+    r"Kernel panic .*|NMI backtrace for cpu.*|Sending NMI .*|task:.* state:.*|.* likely owned by .*"
+    r"|Allocated by task .*|Freed by task .*|Last potentially .*|Second to last .*|page last .*"
+    r"|page_owner .*|Last Breaking-Event-Address:.*|Showing .*|Preemption disabled at:.*"
+    r"|caller is .*|CPU#\d+ Utilization .*"
+)
+"""A line of a report after which another stack, or the frame of another place, may follow."""
+_FRAMES_FOLLOW = ("Allocated by", "Freed by", "Last ", "Second to", "page")
+"""Those whose stacks have no line "Call Trace:"."""
+_FIRST_HEAD = re.compile(
+    r"(?:BUG: (?:unable to handle|kernel NULL|K\w+SAN)|general protection fault|kernel BUG |UBSAN: "
+    r"|WARNING: |Unable to handle kernel).*"
+)
+"""A head that no other head of a report comes before."""
+_OUTERMOST = re.compile(
+    r"ret_from_\w+|entry_SYSCALL_?64\w*|system_call_fastpath|el0t_(?:64|32)_sync|el0_sync"
+)
+"""The function at the outer end of a stack."""
+_WITHOUT_END: tuple[Kind, ...] = ("hung task", "lockup", "allocation")
+"""Reports that do not end with "end trace"."""
 
 
 @dataclass
@@ -264,6 +292,9 @@ class KernelReport:
     frames: list[Frame] = field(default_factory=list)
     """From the innermost function outwards; those that the kernel marks as unsure if none else."""
     lines: list[str] = field(default_factory=list)
+    mixed: bool = False
+    """Whether lines of another report stand among its own: it has no frames then, and no facts but
+    those of its head."""
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -298,6 +329,29 @@ class _Open:
     free_text: int = 0
     ended: bool = False
     unsure: list[Frame] = field(default_factory=list)
+    stack_due: bool = True
+    """Whether a stack may begin."""
+    closed: bool = False
+    """Whether the stack has ended."""
+    outermost: str = ""
+    """The last frame, if it is at the outer end of a stack."""
+    has_first: bool = False
+    """Whether a head was read that no other head comes before."""
+    numbered: bool = False
+    """Whether the head with the number of the oops was read."""
+    cuts_another: bool = False
+    """Whether it began before the end of a report that may be of another thread."""
+    named: bool = False
+    """Whether the line of its process was read, which comes before the stack."""
+    has_blocker: bool = False
+    """Of a hung task: whether the task that holds its lock was named, whose stack follows."""
+    once: set[str] = field(default_factory=set)
+    """Those lines of ``_ONCE`` that were read."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its end was read, or the outer end of its stack."""
+        return self.ended or self.closed or bool(self.outermost)
 
     def keep(self, number: int, text: str) -> None:
         """Keep a line of the report, within its limits."""
@@ -305,6 +359,21 @@ class _Open:
             self.report.lines.append(text)
             self.numbers.append(number)
             self.room -= len(text)
+
+    def notice(self, head: str) -> None:
+        """Keep what a head says."""
+        self.has_first = self.has_first or bool(_FIRST_HEAD.match(head))
+        self.numbered = self.numbered or head.startswith(_NUMBERED)
+        _take_head(self.report, head)
+
+    def mix(self) -> None:
+        """Forget what the lines of another report may have said."""
+        report = self.report
+        report.mixed, report.at, report.process, report.pid = True, None, "", 0
+        report.workqueue = report.work = ""
+        report.frames.clear()
+        self.unsure.clear()
+        _take_head(report, report.head)
 
 
 class ReportReader:
@@ -356,6 +425,10 @@ class ReportReader:
         if not text:
             return not one.ended
         if text.startswith(_ENDS):
+            again = one.ended or (one.cuts_another and one.report.kind in _WITHOUT_END)
+            if again and not one.caller and text.startswith(_ENDS[0]):
+                one.mix()
+            one.closed, one.stack_due = True, False
             return True
         if text == _CUT:
             return not one.in_body and not one.from_cut
@@ -367,18 +440,23 @@ class ReportReader:
         self, number: int, line: LogLine, now: float | None, kind: Kind | None
     ) -> list[Numbered[LogLine | KernelReport]]:
         # the same thread prints another report: the one before has no more lines
-        ended = self._end_all([one for one in self._open if one.caller == line.caller])
+        before = [one for one in self._open if one.caller == line.caller]
+        cuts_another = not line.caller and not all(one.is_whole for one in before)
+        ended = self._end_all(before)
         while len(self._open) >= _MOST_OPEN:
             ended.append(self._end(self._open[0]))
         report = KernelReport(kind or "warning", line.text if kind else "", line.time)
         # free text follows: the argument of WARN(), what UBSAN found
         from_cut = kind in (None, "sanitizer")
-        opened = _Open(report, line.caller, now, from_cut=from_cut)
+        opened = _Open(report, line.caller, now, from_cut=from_cut, cuts_another=cuts_another)
         opened.keep(number, line.text)
         if kind == "stack":
             _take_body(opened, line.text)
         elif kind:
-            _take_head(report, line.text)
+            opened.notice(line.text)
+            if cuts_another and opened.numbered:
+                # the first head of this oops was that of another report
+                opened.mix()
         self._open.append(opened)
         return ended
 
@@ -392,6 +470,7 @@ class ReportReader:
         return Numbered(report, tuple(one.numbers))
 
 
+_BROKEN: tuple[Kind, ...] = ("oops", "bug", "warning", "sanitizer")
 _RANKS: tuple[Kind, ...] = (
     *("stack",),
     *("allocation", "warning", "stall", "lockup", "hung task", "lockdep"),
@@ -416,20 +495,33 @@ def _says_more(new: Kind, old: Kind) -> bool:
     return _RANKS.index(new) > _RANKS.index(old)
 
 
+def _belongs(one: _Open, kind: Kind, text: str) -> bool:
+    """Whether a head may be another one of a report, and not that of another thread."""
+    report = one.report
+    if report.kind == "lockdep" and kind == "lockdep":
+        return not one.in_stack
+    if report.kind not in _BROKEN or kind not in _BROKEN:
+        return False
+    pids = _head_facts(text).pids
+    is_same = report.pid in pids
+    if report.pid and pids and not is_same:
+        return False
+    if text.startswith(_NUMBERED) and report.head:
+        return not (one.in_stack or one.numbered or report.kind == "warning")
+    return not one.in_body and (is_same or not (one.has_first and _FIRST_HEAD.match(text)))
+
+
 def _takes_head(one: _Open, kind: Kind, text: str) -> bool:
     """Whether a head continues the report instead of beginning another; its facts are kept."""
     report = one.report
-    if report.kind == "lockdep" and kind == "lockdep":
-        belongs = not one.in_stack
-    else:
-        belongs = not one.in_body and kind in ("oops", "bug", "warning", "sanitizer")
-    if one.ended or not (
-        belongs or text.startswith(("Kernel panic", "Oops: ", "Internal error: "))
-    ):
+    if text.startswith("Kernel panic"):
+        # it ends the report of any thread, and may print a stack of its own
+        one.stack_due = True
+    elif one.ended or not _belongs(one, kind, text):
         return False
     if not report.head or _says_more(kind, report.kind):
         report.kind, report.head = kind, text
-    _take_head(report, text)
+    one.notice(text)
     return True
 
 
@@ -496,6 +588,8 @@ class _Body(NamedTuple):
     """Whether the kernel marks the frame so."""
     is_stack: bool = False
     """Whether it is a mark in or around a stack."""
+    next_stack: bool = False
+    """Whether another stack may follow."""
     process: str = ""
     pid: int = 0
     workqueue: str = ""
@@ -510,11 +604,14 @@ def _body(text: str) -> _Body | None:
     # logs repeat their lines
     if found := _FRAME.fullmatch(text) or _ARM.fullmatch(text):
         frame = Frame(found["function"], found["module"] or "")
-        return _Body(frame, unsure=bool(found.groupdict().get("unsure")))
+        unsure = bool(found.groupdict().get("unsure"))
+        return _Body(frame, unsure=unsure, next_stack=text.startswith("caller is "))
     if _STACK.fullmatch(text):
         return _Body(is_stack=True)
     if facts := _facts(text):
         return facts
+    if _NEXT_STACK.fullmatch(text):
+        return _Body(next_stack=True)
     return _Body() if _TASK.fullmatch(text) or _BODY.fullmatch(text) else None
 
 
@@ -535,28 +632,128 @@ def _take_body(one: _Open, text: str) -> bool:
     """Keep what a line of the body says; False if it is none."""
     if not (body := _body(text)):
         return False
-    if body.is_stack:
-        one.in_stack = one.in_stack or text.startswith((_BACKTRACE, _LAST_OF_LOCKDEP))
-        return True
-    one.in_body, report = True, one.report
+    if one.ended and not one.stack_due and (body.frame or body.is_stack or body.process):
+        # of another report, whose head is not in the log or was that of this one
+        return False
+    if not one.caller and not _has_several(one.report) and _is_of_another(one, body, text):
+        one.mix()
+    _follow(one, body, text)
     if body.frame:
+        _take_frame(one, body.frame, body.unsure)
+    elif not one.report.mixed:
+        _take_facts(one.report, body)
+    return True
+
+
+def _follow(one: _Open, body: _Body, text: str) -> None:
+    """Keep what part of a report the line is."""
+    if body.is_stack:
+        _follow_mark(one, text)
+        return
+    one.in_body = True
+    one.named = bool(body.process) or (one.named and not body.next_stack)
+    if body.next_stack:
+        one.stack_due = one.stack_due or not text.startswith(_FRAMES_FOLLOW)
+        one.closed, one.outermost = False, ""
+        one.has_blocker = one.has_blocker or " likely owned by " in text
+    if not one.in_stack and text.startswith(_ONCE):
+        one.once.add(text[:5])
+    one.in_stack = one.in_stack or bool(body.frame)
+
+
+def _follow_mark(one: _Open, text: str) -> None:
+    """Keep what a mark in or around a stack says."""
+    if text.startswith(_BACKTRACE):
+        one.in_stack, one.stack_due, one.closed, one.outermost = True, False, False, ""
+    elif text == _LAST_OF_LOCKDEP:
         one.in_stack = True
-        frames = one.unsure if body.unsure else report.frames
-        if len(frames) < _MOST_FRAMES:
-            frames.append(body.frame)
-        return True
-    report.process = report.process or body.process
-    report.pid = report.pid or body.pid
+    elif text == "</TASK>":
+        one.closed = True
+    elif one.report.kind == "sanitizer" and one.in_stack and text.startswith("===="):
+        # KASAN ends with a rule
+        one.ended, one.closed, one.stack_due = True, True, False
+
+
+def _has_several(report: KernelReport) -> bool:
+    """Whether a report of one thread may have stacks of several."""
+    if report.kind == "sanitizer":
+        return not report.head.startswith(("BUG: KASAN", "UBSAN"))
+    return report.kind in ("stall", "lockdep")
+
+
+def _is_of_another(one: _Open, body: _Body, text: str) -> bool:
+    """Whether a line of a body shows that lines of two reports are mixed."""
+    if body.is_stack:
+        return _is_second_stack(one, text)
+    if body.frame:
+        return _is_frame_of_another(one, body.frame.function, body.unsure)
+    if body.next_stack:
+        return _is_of_other_kind(one, text)
+    return _is_repeated(one, body, text)
+
+
+def _is_second_stack(one: _Open, text: str) -> bool:
+    if not text.startswith(_BACKTRACE):
+        return text in ("<TASK>", "</TASK>") and one.closed
+    is_named = one.named or one.report.kind in ("hung task", "stack")
+    return not one.stack_due or (one.cuts_another and not is_named)
+
+
+def _is_frame_of_another(one: _Open, function: str, unsure: bool) -> bool:
+    if one.stack_due:
+        return one.cuts_another and not one.in_stack
+    follows = unsure or function in ("ret_from_fork_asm", f"{one.outermost}_asm")
+    return one.closed or bool(one.outermost and not follows)
+
+
+def _is_of_other_kind(one: _Open, text: str) -> bool:
+    report = one.report
+    if task := _STATE.fullmatch(text):
+        if report.kind != "hung task":
+            return report.kind in (*_BROKEN, "allocation")
+        return one.in_stack if int(task["pid"]) == report.pid else not one.has_blocker
+    return text.startswith(("Allocated by", "Freed by")) and report.kind != "sanitizer"
+
+
+def _is_repeated(one: _Open, body: _Body, text: str) -> bool:
+    """Whether it is a line that comes once, and before the stack."""
+    report = one.report
+    if body.at:
+        return not one.in_stack and report.at not in (None, body.at)
+    if body.pid:
+        is_other = report.kind in _BROKEN and report.pid not in (0, body.pid)
+        return one.named or not one.stack_due or (is_other and not one.in_stack)
+    if one.ended or not text.startswith(_ONCE):
+        return False
+    if one.in_stack:
+        return text.startswith("Hardware name:") and not one.stack_due
+    return text[:5] in one.once
+
+
+def _take_frame(one: _Open, frame: Frame, unsure: bool) -> None:
+    if not unsure:
+        one.outermost = frame.function if _OUTERMOST.fullmatch(frame.function) else ""
+    frames = one.unsure if unsure else one.report.frames
+    if len(frames) < _MOST_FRAMES and not one.report.mixed:
+        frames.append(frame)
+
+
+def _take_facts(report: KernelReport, body: _Body) -> None:
+    if not report.pid or report.pid == body.pid:
+        report.process = report.process or body.process
+        report.pid = report.pid or body.pid
     if body.workqueue:
         report.workqueue, report.work = body.workqueue, body.work
     report.work = report.work or body.in_flight
     report.at = report.at or body.at
-    return True
 
 
 def _foreign(one: _Open, line: LogLine) -> bool:
-    """Whether another thread printed the line; without callers nobody knows."""
-    return bool(one.caller and line.caller and one.caller != line.caller)
+    """Whether another thread printed the line; without callers nobody knows.
+
+    A kernel names the caller of each line, or of none.
+    """
+    return one.caller != line.caller
 
 
 def _late(one: _Open, now: float | None) -> bool:
