@@ -4,10 +4,10 @@
 import json
 import os
 from statistics import median
-from typing import Any
 
 import pytest
 from node_files import node_script
+from tracing import DONE, by_procedure
 
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -15,7 +15,6 @@ from nfsrdma_tools.lab.lab import Lab
 NODE = node_script("trace_kernels")
 # events that came later than Linux 6.1
 LATER = {"6.1": {"filemap:mm_filemap_get_pages"}}
-DONE = {"READ": 23, "WRITE": 17}
 TURNS, LONG_TURNS = 1, 7
 
 
@@ -46,7 +45,3 @@ def test_kernels_count_alike_with_headers_and_without(kernel: str, long: bool) -
     if kernel not in LATER:
         (ahead,) = said["buffered"]["rows"]["without"]["readahead"]
         assert 0 < ahead["used"] <= ahead["ahead"]
-
-
-def by_procedure(rows: list[dict[str, Any]], count: str) -> dict[str, int]:
-    return {row["procedure"]: row[count] for row in rows if row.get("mount", "/mnt") == "/mnt"}
