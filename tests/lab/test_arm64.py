@@ -75,20 +75,20 @@ def test_probes_count_alike_with_headers_and_without(arm64: Lab) -> None:
 
 
 @pytest.fixture(scope="module")
-def ours(arm64: Lab) -> Iterator[Lab]:
+def loaded(arm64: Lab) -> Iterator[Lab]:
     """The machine with our module, for client and server."""
     serve(arm64, "server", OURS)
     yield arm64
     serve(arm64, "server", THEIRS)
 
 
-def test_our_module_carries_data(ours: Lab) -> None:
-    found = carried(ours, "vers=3", SIZES, 2, ("buffered", "direct-skewed"))
+def test_our_module_carries_data(loaded: Lab) -> None:
+    found = carried(loaded, "vers=3", SIZES, 2, ("buffered", "direct-skewed"))
     assert found["bytes"] > 0
-    assert carried(ours, "vers=4.2,nconnect=4", [(8 << 20) - 1], 3, ("direct",))["bytes"] > 0
+    assert carried(loaded, "vers=4.2,nconnect=4", [(8 << 20) - 1], 3, ("direct",))["bytes"] > 0
 
 
-def test_health_is_ok(ours: Lab) -> None:
-    with mounted(ours, "vers=4.2"):
-        assert connections(ours)
-        assert ours.run("client", "nfsrdma", "health", "--timeout", "60").stdout.startswith("OK")
+def test_health_is_ok(loaded: Lab) -> None:
+    with mounted(loaded, "vers=4.2"):
+        assert connections(loaded)
+        assert loaded.run("client", "nfsrdma", "health", "--timeout", "60").stdout.startswith("OK")
