@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: undo-sequences start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-clearing bench-client bench-client-count bench-client-python bench-library bench-sample bench-explain bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile hostile-replies soak repeatability test-kernels test-tables test-client test-interrupts test-threads test-hangs test-kerberos test-races test-fleet test-distributions test-live test-docs docs reference pictures wheel zipapp deb staleness optimistic optimistic-user threadless clean
+.PHONY: undo-sequences start-bench field-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks bench-clearing bench-client bench-client-count bench-client-python bench-library bench-sample bench-explain bench-loader fio-engine paper papers waits wires matrix suites module-campaign debug-kernel test-debug probes-bench capture-bench live-bench module-bench hostile hostile-replies soak repeatability test-arm64 test-kernels test-tables test-client test-interrupts test-threads test-hangs test-kerberos test-races test-fleet test-distributions test-live test-docs docs reference pictures wheel zipapp deb staleness optimistic optimistic-user threadless clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +38,7 @@ test-lab: dev image ## All other lab tests but the long ones (40 minutes)
 
 test-nightly: dev image ## Soak, storms, other kernels, Kerberos, molecule, races, long forms (hours)
 	@tools/setup browser
+	@tools/setup arm64
 	$(LONG_TESTS) -m nightly tests/lab tests/distributions
 
 lint: dev ## ruff, mypy --strict, codespell, banned phrases, ansible-lint; lint-kernel for kmod/
@@ -178,6 +179,10 @@ test-live: dev image ## The dashboard's tests, with other kernels, a cable that 
 
 test-kernels: dev image ## NFS over RDMA, doctor, probe sets and dashboard on the other kernels; the module's warnings there: KERNEL=5.10 (default: all)
 	$(LONG_TESTS) -m nightly -k "(other_kernels or kernels_count or no_warning)$(if $(KERNEL), and $(KERNEL)])" tests/lab
+
+test-arm64: dev image ## Tools, probes and our module on arm64, with pages of 4 and 16 KiB; the first time takes a quarter of an hour more
+	@tools/setup arm64
+	$(LONG_TESTS) tests/lab/test_arm64.py
 
 test-tables: dev ## pandas, pyarrow and zarr read and write by fsspec, over a device that stands in; installs them into .venv
 	$(BIN)/python -m pip -q --disable-pip-version-check install -e ".[tables]"

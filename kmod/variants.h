@@ -32,10 +32,18 @@ static inline u32 nfr_variant_bit(enum nfr_variant variant)
 #define NFR_LANE		BIT(31)
 
 /*
- * Lanes of the personality pre-posted: the private data has the number of pages of data
- * that one message may carry, the client's limit, then the one that applies.
+ * Sizes in the private data are in units of 4096 bytes: client and server may have pages of
+ * different sizes. A page is one unit or more.
  */
-#define NFR_LANE_PAGES		GENMASK(23, 16)
+#define NFR_UNIT_SHIFT		12
+#define NFR_UNITS_PER_PAGE	(1u << (PAGE_SHIFT - NFR_UNIT_SHIFT))
+
+/*
+ * Lanes of the personality pre-posted: the private data has the amount of data that one
+ * message may carry, in units; the client's limit, then the one that applies.
+ */
+#define NFR_LANE_UNITS		GENMASK(23, 16)
+#define NFR_LANE_UNITS_MAX	255u
 
 /* Messages of one Reply on a lane */
 #define NFR_LANE_MESSAGES	20
@@ -53,8 +61,8 @@ static inline u32 nfr_variant_bit(enum nfr_variant variant)
 #define NFR_LANES_MAX		64
 
 /*
- * Optimistic reads: the server's private data on the branch has the number of
- * pages of an extent, as a power of two.
+ * Optimistic reads: the server's private data on the branch has the size of an
+ * extent in units, as a power of two.
  */
 #define NFR_EXTENT_ORDER	GENMASK(23, 16)
 #define NFR_EXTENT_ORDER_MAX	8
@@ -67,7 +75,6 @@ static inline u32 nfr_variant_bit(enum nfr_variant variant)
  * private data has the largest data that its sender receives, in units.
  */
 #define NFR_PADDED_ALIGN	1024
-#define NFR_PADDED_UNIT		4096
 #define NFR_PADDED_UNITS	GENMASK(15, 8)
 
 /*
@@ -81,12 +88,12 @@ static inline u32 nfr_padded_thresh(u32 size)
 
 static inline u32 nfr_padded_capability(u32 bytes)
 {
-	return FIELD_PREP(NFR_PADDED_UNITS, bytes / NFR_PADDED_UNIT);
+	return FIELD_PREP(NFR_PADDED_UNITS, bytes >> NFR_UNIT_SHIFT);
 }
 
 static inline u32 nfr_padded_limit(u32 capabilities)
 {
-	return FIELD_GET(NFR_PADDED_UNITS, capabilities) * NFR_PADDED_UNIT;
+	return FIELD_GET(NFR_PADDED_UNITS, capabilities) << NFR_UNIT_SHIFT;
 }
 
 int nfr_variant_start(void);

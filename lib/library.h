@@ -102,12 +102,13 @@ enum nfs_procedure {
 /* Longest RPC Call header: ten words, and a body of AUTH_SYS with 16 groups (RFC 5531, appendix A) */
 #define RPC_HEAD_MAX	480
 
-/* Private data, see kmod/variants.h: the personality optimistic, a further connection, pages of an extent */
+/* Private data, see kmod/variants.h: the personality optimistic, a further connection, units of an extent */
 #define CAPABILITY_OPTIMISTIC	(1U << 4)
 #define CAPABILITY_LANE		(1U << 31)
 #define EXTENT_ORDER_SHIFT	16
 #define EXTENT_ORDER_MASK	0xffU
 #define EXTENT_ORDER_MAX	8
+#define UNIT_SHIFT		12
 
 /* Receives for the notices that a server may send at a time (NFR_NOTICES), and some more; credits to return */
 #define NOTICES			64

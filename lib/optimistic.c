@@ -175,7 +175,7 @@ static int second_established(struct nfsrdma_session *session)
 	if (!optimist->peer.extended || (optimist->peer.capabilities & wanted) != wanted ||
 	    order > EXTENT_ORDER_MAX)
 		return -EPROTO;
-	optimist->references.shift = __builtin_ctzl(sysconf(_SC_PAGESIZE)) + order;
+	optimist->references.shift = UNIT_SHIFT + order;
 	optimist->link = LINK_UP;
 	optimist->since = now_ms();
 	session->stats.second_connects++;
@@ -536,7 +536,7 @@ int optimist_allocate(struct nfsrdma_session *session)
 		return fail(-errno, "getrandom: %s", strerror(errno));
 	session->offer.capabilities |= CAPABILITY_OPTIMISTIC;
 	session->offer.token = optimist->token;
-	optimist->references.shift = __builtin_ctzl(sysconf(_SC_PAGESIZE)) + EXTENT_ORDER_MAX;
+	optimist->references.shift = UNIT_SHIFT + EXTENT_ORDER_MAX;
 	/* eight words, the last one the length of the body of the credential */
 	optimist->references.credential =
 		reference_digest(session->rpc_head + 32, load32(session->rpc_head + 28),

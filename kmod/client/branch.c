@@ -282,7 +282,7 @@ static void nfr_client_branch_open_work(struct work_struct *work)
 	int rc;
 
 	rc = nfr_client_branch_open(branch);
-	trace_nfsrdma_lane(&branch->conn, branch->pages, rc);
+	trace_nfsrdma_lane(&branch->conn, branch->units, rc);
 	spin_lock(&of->lock);
 	if (rc)
 		of->retry_at = jiffies + NFR_BRANCH_RETRY;

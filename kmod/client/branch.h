@@ -95,7 +95,7 @@ struct nfr_branches {
  * @end_work: work that ends the branch after it broke
  * @useful: the branch was worth connecting
  * @flags: NFR_BRANCH_ENDS
- * @pages: pages of a message or of an extent, as the server accepted
+ * @units: size of a message or of an extent as the server accepted, in units of 4096 bytes
  * @buffer: memory for messages, mapped at @addr; or NULL
  * @addr: see @buffer
  */
@@ -107,7 +107,7 @@ struct nfr_branch {
 	struct work_struct end_work;
 	bool useful;
 	unsigned long flags;
-	u32 pages;
+	u32 units;
 	void *buffer;
 	u64 addr;
 };

@@ -57,7 +57,7 @@ struct nfr_lane_recv {
 
 /**
  * struct nfr_lane - connection that carries one READ at a time
- * @branch: connection; its pages are those of data per message
+ * @branch: connection; its units are those of data per message
  * @idle: link in nfr_lanes.idle, while the lane has no Call
  * @loan: Call
  * @xid: its XID
@@ -260,7 +260,7 @@ static u32 nfr_client_lane_header(u32 messages)
 /* Number of messages that convey @length bytes of data */
 static u32 nfr_client_lane_messages(const struct nfr_lane *lane, u32 length)
 {
-	return DIV_ROUND_UP(length, lane->branch.pages << PAGE_SHIFT);
+	return DIV_ROUND_UP(length, lane->branch.units << NFR_UNIT_SHIFT);
 }
 
 static void nfr_client_lane_recv_init(struct nfr_lane *lane, struct nfr_lane_recv *recv)
@@ -304,7 +304,7 @@ static int nfr_client_lane_prepare(struct nfr_lane *lane, const struct xdr_buf *
 	struct nfr_span span = {
 		.pages = rcv->pages, .page_base = rcv->page_base, .page_len = rcv->page_len,
 	};
-	u32 room = lane->branch.pages << PAGE_SHIFT;
+	u32 room = lane->branch.units << NFR_UNIT_SHIFT;
 	u32 head, data;
 	int rc = 0;
 
@@ -346,22 +346,22 @@ static int nfr_client_lane_fit(struct nfr_branch *branch)
 
 	if (sges <= NFR_LANE_SPARE_SGES)
 		return nfr_conn_unfit(conn, NFR_CONN_SMALL);
-	branch->pages = sges - NFR_LANE_SPARE_SGES;
+	branch->units = min((sges - NFR_LANE_SPARE_SGES) * NFR_UNITS_PER_PAGE, NFR_LANE_UNITS_MAX);
 	conn->profile.sends = NFR_LANE_SENDS;
 	conn->profile.send_sges = 1;
 	conn->profile.recv_sges = sges;
-	conn->profile.private.capabilities |= FIELD_PREP(NFR_LANE_PAGES, branch->pages);
+	conn->profile.private.capabilities |= FIELD_PREP(NFR_LANE_UNITS, branch->units);
 	return 0;
 }
 
-/* The server states the number of pages per message. */
+/* The server states the amount of data per message. */
 static int nfr_client_lane_agree(struct nfr_branch *branch)
 {
-	u32 pages = FIELD_GET(NFR_LANE_PAGES, branch->conn.peer.capabilities);
+	u32 units = FIELD_GET(NFR_LANE_UNITS, branch->conn.peer.capabilities);
 
-	if (!pages || pages > branch->pages)
+	if (!units || units > branch->units)
 		return nfr_conn_unfit(&branch->conn, "the server accepts no lanes");
-	branch->pages = pages;
+	branch->units = units;
 	return 0;
 }
 
@@ -443,7 +443,7 @@ static struct nfr_lane *nfr_client_lanes_find(struct nfr_lanes *lanes, u32 lengt
 
 	list_for_each_entry(lane, &lanes->idle, idle)
 		if (nfr_conn_is_up(&lane->branch.conn) &&
-		    length <= (lane->branch.pages * NFR_LANE_MESSAGES) << PAGE_SHIFT)
+		    length <= (lane->branch.units * NFR_LANE_MESSAGES) << NFR_UNIT_SHIFT)
 			return lane;
 	return NULL;
 }

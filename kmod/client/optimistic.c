@@ -322,7 +322,7 @@ static int nfr_client_reader_agree(struct nfr_branch *branch)
 
 	if (order > NFR_EXTENT_ORDER_MAX)
 		return nfr_conn_unfit(&branch->conn, "the server accepts no optimistic reads");
-	branch->pages = 1 << order;
+	branch->units = 1 << order;
 	return 0;
 }
 
@@ -332,7 +332,7 @@ static void nfr_client_reader_opened(struct nfr_branch *branch)
 	struct nfr_optimist *optimist = nfr_client_optimist_of(reader->branch.of);
 
 	branch->of->nx->counters.optimistic_connects++;
-	optimist->references.order = ilog2(branch->pages);
+	optimist->references.order = ilog2(branch->units);
 	optimist->reader = reader;
 	reader->since = jiffies;
 }

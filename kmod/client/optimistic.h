@@ -38,7 +38,7 @@ struct nfr_reference_share {
  * @by_handle: by handle of the memory, while there is one
  * @shares: of each user
  * @count: number of references
- * @order: pages of an extent, as a power of two
+ * @order: size of an extent in units of 4096 bytes, as a power of two
  * @token: token of the transport
  * @key: secret of the hash of @by_file
  */

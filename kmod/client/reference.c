@@ -242,7 +242,7 @@ static u32 nfr_client_reference_covers(const struct nfr_reference *reference,
 bool nfr_client_reference_find(struct nfr_references *references, const struct nfr_wanted *wanted,
 			       struct nfr_segment *found, bool *eof)
 {
-	u64 index = wanted->position >> PAGE_SHIFT >> references->order;
+	u64 index = wanted->position >> NFR_UNIT_SHIFT >> references->order;
 	struct hlist_head *bucket = nfr_client_reference_bucket(references, wanted->fh,
 								wanted->fh_length, index);
 	struct nfr_reference *reference;
@@ -318,8 +318,8 @@ static void nfr_client_reference_replace(struct nfr_references *references,
 void nfr_client_reference_grant(struct nfr_references *references,
 				const struct nfr_notice *notice)
 {
-	u64 index = notice->position >> PAGE_SHIFT >> references->order;
-	u64 last = (notice->position + notice->extent.length - 1) >> PAGE_SHIFT >>
+	u64 index = notice->position >> NFR_UNIT_SHIFT >> references->order;
+	u64 last = (notice->position + notice->extent.length - 1) >> NFR_UNIT_SHIFT >>
 		   references->order;
 	struct hlist_head *bucket = nfr_client_reference_bucket(references, notice->fh,
 								notice->fh_length, index);

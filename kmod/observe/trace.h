@@ -400,25 +400,25 @@ TRACE_EVENT(nfsrdma_connect,
 		  __entry->inline_recv, __entry->mr_depth)
 );
 
-/* An attempt to connect a lane ended; pages is the limit for data per message, in pages */
+/* An attempt to connect a lane ended; units limits data per message, in units of 4096 bytes */
 TRACE_EVENT(nfsrdma_lane,
-	TP_PROTO(const struct nfr_conn *conn, u32 pages, int status),
-	TP_ARGS(conn, pages, status),
+	TP_PROTO(const struct nfr_conn *conn, u32 units, int status),
+	TP_ARGS(conn, units, status),
 	TP_STRUCT__entry(
-		__field(u32, xprt) __field(u32, generation) __field(u32, pages)
+		__field(u32, xprt) __field(u32, generation) __field(u32, units)
 		__field(int, status)
 		__array(char, reason, NFR_TRACE_TEXT)
 	),
 	TP_fast_assign(
 		__entry->xprt = conn->id_number;
 		__entry->generation = conn->generation;
-		__entry->pages = pages;
+		__entry->units = units;
 		__entry->status = status;
 		strscpy(__entry->reason, status ? READ_ONCE(conn->reason) : "none",
 			NFR_TRACE_TEXT);
 	),
-	TP_printk("xprt=%u generation=%u pages=%u status=%d reason=%s", __entry->xprt,
-		  __entry->generation, __entry->pages, __entry->status, __entry->reason)
+	TP_printk("xprt=%u generation=%u units=%u status=%d reason=%s", __entry->xprt,
+		  __entry->generation, __entry->units, __entry->status, __entry->reason)
 );
 
 /* A lane ended */

@@ -42,7 +42,7 @@ static bool nfr_svc_lane_segments_are_sound(const struct nfr_svc_req *req)
 	for (i = 0; i < chunk->nsegs; i++) {
 		const struct nfr_segment *seg = &chunk->segs[i];
 
-		if (seg->handle || seg->length > req->svc->lane_pages << PAGE_SHIFT ||
+		if (seg->handle || seg->length > req->svc->lane_units << NFR_UNIT_SHIFT ||
 		    (i && seg->offset))
 			return false;
 	}
@@ -237,15 +237,15 @@ static int nfr_svc_lane_fit(struct nfr_svc *lane)
 {
 	struct nfr_conn *conn = lane->conn;
 	u32 sges = min_t(u32, conn->device->attrs.max_send_sge, NFR_LANE_SGES);
-	u32 pages = FIELD_GET(NFR_LANE_PAGES, conn->peer.capabilities);
+	u32 units = FIELD_GET(NFR_LANE_UNITS, conn->peer.capabilities);
 	int rc;
 
-	if (sges <= NFR_LANE_SPARE_SGES || !pages)
+	if (sges <= NFR_LANE_SPARE_SGES || !units)
 		return nfr_conn_unfit(conn, NFR_CONN_SMALL);
 	rc = nfr_conn_fit_queue(conn, NFR_LANE_MESSAGES);
 	if (rc)
 		return rc;
-	lane->lane_pages = min(pages, sges - NFR_LANE_SPARE_SGES);
+	lane->lane_units = min(units, (sges - NFR_LANE_SPARE_SGES) * NFR_UNITS_PER_PAGE);
 	lane->grant = 1;
 	conn->profile.receives = NFR_BATCH;
 	conn->profile.sends = NFR_SVC_LANE_SENDS;
@@ -254,7 +254,7 @@ static int nfr_svc_lane_fit(struct nfr_svc *lane)
 	conn->profile.private = (struct nfr_private) {
 		.extended = true, .token = conn->peer.token,
 		.capabilities = nfr_variant_bit(NFR_PRE_POSTED) | NFR_LANE |
-				FIELD_PREP(NFR_LANE_PAGES, lane->lane_pages),
+				FIELD_PREP(NFR_LANE_UNITS, lane->lane_units),
 	};
 	return 0;
 }

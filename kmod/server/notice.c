@@ -313,7 +313,8 @@ int nfr_svc_notice_fit(struct nfr_svc *branch)
 
 	if (rc)
 		return rc;
-	branch->notices->order = ilog2(min_t(u32, branch->pool->depth, 1 << NFR_EXTENT_ORDER_MAX));
+	branch->notices->order = ilog2(min_t(u32, branch->pool->depth,
+					     (1 << NFR_EXTENT_ORDER_MAX) / NFR_UNITS_PER_PAGE));
 	profile->receives = NFR_SVC_NOTICE_RECVS;
 	profile->sends = NFR_SVC_NOTICE_SENDS;
 	profile->send_sges = 1;
@@ -323,7 +324,8 @@ int nfr_svc_notice_fit(struct nfr_svc *branch)
 	profile->private = (struct nfr_private) {
 		.extended = true, .token = conn->peer.token,
 		.capabilities = nfr_variant_bit(NFR_OPTIMISTIC) | NFR_LANE |
-				FIELD_PREP(NFR_EXTENT_ORDER, branch->notices->order),
+				FIELD_PREP(NFR_EXTENT_ORDER, branch->notices->order +
+					   PAGE_SHIFT - NFR_UNIT_SHIFT),
 	};
 	return nfr_svc_notice_map(branch);
 }

@@ -378,7 +378,7 @@ struct nfr_svc_host {
  * @pool: MRs for memory that the client reads, or NULL
  * @exposures: what it has for read-read
  * @padding: what it has for padded
- * @lane_pages: pages of data per message of a lane
+ * @lane_units: data per message of a lane, in units of 4096 bytes
  * @notices: what a branch has for optimistic
  */
 struct nfr_svc {
@@ -420,7 +420,7 @@ struct nfr_svc {
 	union {
 		struct nfr_svc_exposures *exposures;
 		struct nfr_svc_padding padding;
-		u32 lane_pages;
+		u32 lane_units;
 		struct nfr_svc_notices *notices;
 	};
 };

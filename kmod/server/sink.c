@@ -263,12 +263,14 @@ bool nfr_svc_sink_is_wanted(const struct nfr_svc *svc)
 void nfr_svc_sink_leave(struct nfr_svc *svc)
 {
 	struct nfr_svc_host *host = svc->host;
-	struct nfr_svc_req *req, *prev;
+	struct nfr_svc_req *req, *next;
+	LIST_HEAD(leaving);
 
 	spin_lock_bh(&nfr_svc_shares_lock);
-	list_for_each_entry_safe_reverse(req, prev, &host->sinking, list)
+	list_for_each_entry_safe(req, next, &host->sinking, list)
 		if (req->svc == svc)
-			list_move(&req->list, &host->sinking);
+			list_move_tail(&req->list, &leaving);
+	list_splice(&leaving, &host->sinking);
 	nfr_svc_sink_wake(host);
 	spin_unlock_bh(&nfr_svc_shares_lock);
 }

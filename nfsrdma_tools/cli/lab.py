@@ -32,7 +32,8 @@ def build(
         str,
         option(
             "VERSION",
-            "6.12, 6.1, 7.2 or 5.10; debug (KASAN, lockdep) or kcsan, which take 15 minutes.",
+            "6.12, 6.1, 7.2 or 5.10; 6.12-arm64 or 6.12-arm64-16k; debug (KASAN, lockdep) or "
+            "kcsan, which take 15 minutes.",
         ),
     ] = "6.12",
     extras: Annotated[
@@ -42,15 +43,18 @@ def build(
 ) -> None:
     """Build the disk image, the kernel and the library of labs.
 
-    Does nothing if all are in the cache.  Takes about a minute, with --extras two.  On Debian 12,
-    also unpack a newer QEMU.
+    Does nothing if all are in the cache.  Takes about a minute, with --extras two; ten times
+    that for arm64.  On Debian 12, also unpack a newer QEMU.
     """
     from nfsrdma_tools.lab import client_library, image, kernels, qemu
+    from nfsrdma_tools.lab.architecture import AMD64, of_kernel
 
-    qemu.fetch(_step)
+    architecture = of_kernel(kernel)
+    qemu.fetch(_step, architecture)
     kernels.build(kernel, _step)
-    base = image.build(extras, _step)
-    client_library.build(base, _step)
+    base = image.build(extras, _step, architecture)
+    native = base if architecture == AMD64 else image.build(step=_step)
+    client_library.build(native, _step, architecture)
     folder = str(base.folder)
     print_json({"image": folder, "kernel": kernel}) if as_json else print(folder)
 
@@ -63,7 +67,11 @@ def up(
         option("SHAPE", "solo: one machine is client and server; pair: server and clients."),
     ] = "solo",
     kernel: Annotated[
-        str, option("VERSION", "6.12, 6.1, 7.2, 5.10; debug or kcsan once built.")
+        str,
+        option(
+            "VERSION",
+            "6.12, 6.1, 7.2, 5.10, 6.12-arm64, 6.12-arm64-16k; debug or kcsan once built.",
+        ),
     ] = "6.12",
     clock: Annotated[
         str,

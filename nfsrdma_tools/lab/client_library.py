@@ -19,7 +19,9 @@ from pathlib import Path
 from nfsrdma_tools import module_source
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError, one_line, printable
+from nfsrdma_tools.lab.architecture import AMD64, ARM64, Architecture
 from nfsrdma_tools.lab.config import KERNELS
+from nfsrdma_tools.lab.cross import compiler
 from nfsrdma_tools.lab.debian_kernel import SUITES
 from nfsrdma_tools.lab.debian_packages import opened
 from nfsrdma_tools.lab.image import Image
@@ -32,10 +34,10 @@ _LAB = Path(str(importlib.resources.files("nfsrdma_tools.lab")))
 _SCRIPT = _LAB / "client_recipe" / "build.sh"
 _SCRIPTS = (_SCRIPT, _LAB / "kernel_recipe" / "root.sh")
 _SUITE = SUITES[KERNELS[0]][0]
-_PACKAGES = (
-    *("libibverbs-dev", "librdmacm-dev", "libtirpc-dev", "ibverbs-providers"),
-    *("rpcsvc-proto", "pkgconf", "pkgconf-bin", "libpkgconf3"),
-)
+_LIBRARIES = ("libibverbs-dev", "librdmacm-dev", "libtirpc-dev", "ibverbs-providers")
+# an image of another architecture does not have them for this one
+_FOREIGN = ("libibverbs1", "librdmacm1t64", "libtirpc3t64")
+_PROGRAMS = ("rpcsvc-proto", "pkgconf", "pkgconf-bin", "libpkgconf3")
 # the parts of rdma-core's source that the card's provider needs
 _RDMA_CORE = (
     *("*/libibverbs/*.h", "*/ccan", "*/util", "*/kernel-headers", "*/buildlib"),
@@ -46,13 +48,18 @@ _CARD = ("kmod/card/abi.h", "kmod/card/provider/*.c", "kmod/card/provider/build.
 _SECONDS = 1800
 
 
-def build(base: Image, step: Callable[[str], None] = lambda _: None) -> Path | None:
+def build(
+    base: Image,
+    step: Callable[[str], None] = lambda _: None,
+    architecture: Architecture = AMD64,
+) -> Path | None:
     """The folder with the library and the providers, compiled if this source has none yet.
 
-    None, with the reason to ``step``, if they do not compile or the archive is not reachable.
+    ``base`` is an image of this host's architecture.  None, with the reason to ``step``, if they do
+    not compile or the archive is not reachable.
     """
     try:
-        return _build(base, step)
+        return _build(base, step, architecture)
     except UserError as error:
         # most labs do without it
         step(f"the nodes get no libnfsrdma: {printable(str(error))}")
@@ -61,40 +68,46 @@ def build(base: Image, step: Callable[[str], None] = lambda _: None) -> Path | N
 
 def current() -> set[str]:
     """The names in <cache>/client of the build and the packages of this source."""
+    packages = {_packages(each).name for each in (AMD64, ARM64)}
     try:
-        return {_folder().name, _packages().name}
+        return packages | {_folder(each).name for each in (AMD64, ARM64)}
     except UserError:
-        return {_packages().name}
+        return packages
 
 
-def _build(base: Image, step: Callable[[str], None]) -> Path:
-    folder = _folder()
+def _build(base: Image, step: Callable[[str], None], architecture: Architecture) -> Path:
+    folder = _folder(architecture)
     folder.parent.mkdir(exist_ok=True)
     with file_lock(lock_of(folder)):
         if not folder.is_dir():
-            packages = _fetch(step)
+            packages = _fetch(step, architecture)
+            env = {"PREFIX": architecture.compiler}
+            if architecture.compiler:
+                env["COMPILER"] = str(compiler(architecture, step))
             step("compiling libnfsrdma, once (about 20 s)")
             with draft_of(folder) as draft:
                 source = draft.parent / "source"
                 _copy_source(source)
-                _compile(base, packages, source, draft)
+                _compile(base, packages, source, draft, env)
     return folder
 
 
-def _fetch(step: Callable[[str], None]) -> Path:
-    folder = _packages()
+def _fetch(step: Callable[[str], None], architecture: Architecture) -> Path:
+    folder = _packages(architecture)
     with file_lock(lock_of(folder)):
         if not folder.is_dir():
             step("fetching headers for libnfsrdma (10 s, 4 MB)")
             with draft_of(folder) as draft:
-                _unpack(draft)
+                _unpack(draft, architecture)
     return folder
 
 
-def _unpack(folder: Path) -> None:
+def _unpack(folder: Path, architecture: Architecture) -> None:
     work = folder.parent
     with opened([_SUITE], work) as debian:
-        debian.unpack(_PACKAGES, folder)
+        debian.unpack(_PROGRAMS, folder)
+    with opened([_SUITE], work, architecture=architecture.debian) as debian:
+        debian.unpack(_libraries(architecture), folder)
     with opened([_SUITE], work, kind="deb-src") as debian:
         debian.source("rdma-core", work / "rdma-core.tar")
     source = folder / "rdma-core"
@@ -103,10 +116,10 @@ def _unpack(folder: Path) -> None:
     run("tar", "-xf", work / "rdma-core.tar", *words, *_RDMA_CORE)
 
 
-def _compile(base: Image, packages: Path, source: Path, out: Path) -> None:
+def _compile(base: Image, packages: Path, source: Path, out: Path, env: dict[str, str]) -> None:
     as_root = ("--map-root-user",) if os.geteuid() else ()
     argv = ("unshare", "-m", *as_root, "sh", _SCRIPT, base.disk, packages, source, out)
-    done = run(*argv, timeout=_SECONDS, check=False)
+    done = run(*argv, env=env, timeout=_SECONDS, check=False)
     if done.returncode:
         log = cache_dir() / "client-build.log"
         log.write_text(f"{done.stdout}\n{done.stderr}")
@@ -116,16 +129,21 @@ def _compile(base: Image, packages: Path, source: Path, out: Path) -> None:
         raise UserError(reason, f"see {log}")
 
 
-def _folder() -> Path:
-    digest = hashlib.sha256(_packages().name.encode())
+def _libraries(architecture: Architecture) -> tuple[str, ...]:
+    return (*_LIBRARIES, *(_FOREIGN if architecture.compiler else ()))
+
+
+def _folder(architecture: Architecture) -> Path:
+    digest = hashlib.sha256(_packages(architecture).name.encode())
     for name, path in (*_source(), *((script.name, script) for script in _SCRIPTS)):
         text = path.read_bytes()
         digest.update(f"{name}\0{len(text)}\0".encode() + text)
     return cache_dir() / "client" / f"libnfsrdma-{digest.hexdigest()[:16]}"
 
 
-def _packages() -> Path:
-    digest = hashlib.sha256(repr((_SUITE, _PACKAGES, _RDMA_CORE)).encode())
+def _packages(architecture: Architecture) -> Path:
+    of = (_SUITE, architecture.debian, _libraries(architecture), _PROGRAMS, _RDMA_CORE)
+    digest = hashlib.sha256(repr(of).encode())
     return cache_dir() / "client" / f"packages-{digest.hexdigest()[:16]}"
 
 

@@ -9,11 +9,13 @@ from typing import Any
 
 from nfsrdma_tools.errors import UsageError
 
-__all__ = ["CHECKING", "KERNELS", "MODULE_KERNELS", "LabConfig", "Link", "clock_name"]
+__all__ = ["CHECKING", "FOREIGN", "KERNELS", "MODULE_KERNELS", "LabConfig", "Link", "clock_name"]
 
 # our modules build for these, and the image has the compiler of their headers
 MODULE_KERNELS = ("6.12", "6.1", "7.2")
 KERNELS = (*MODULE_KERNELS, "5.10")
+# those of another architecture than the host's, with pages of 4 and 16 KiB
+FOREIGN = ("6.12-arm64", "6.12-arm64-16k")
 # kernels built from Debian's source (kernels.py), with KASAN and more, or with KCSAN
 CHECKING = ("debug", "kcsan")
 _NICS = ("rxe", "siw", "card")
@@ -81,7 +83,7 @@ class LabConfig:
                 f"{self.name!r} is not a lab name", "use a-z, 0-9 and -, up to 32 characters"
             )
         _one_of("shape", self.shape, _SHAPES)
-        _one_of("kernel", self.kernel, KERNELS + CHECKING)
+        _one_of("kernel", self.kernel, KERNELS + CHECKING + FOREIGN)
         _one_of("clock", self.clock, _CLOCKS)
         _one_of("nic", self.nic, _NICS)
         if not 1 <= self.clients <= 16:
@@ -95,6 +97,15 @@ class LabConfig:
             )
         if not 512 <= self.memory <= 65536:
             raise UsageError(f"memory is {self.memory} MiB", "it can be 512 to 65536")
+        self._check_machines()
+        Link.parse(str(self.wire))
+
+    def _check_machines(self) -> None:
+        if self.kernel in FOREIGN and (self.clock, self.nic) != ("wall", _NICS[0]):
+            raise UsageError(
+                f"labs of {self.kernel} have the wall clock and soft-RoCE only",
+                f"leave out --clock {self.clock} and --nic {self.nic}",
+            )
         if self.shape == "pair" and self.clock == "instructions":
             raise UsageError(
                 "two machines cannot share an instruction clock",

@@ -13,14 +13,16 @@ from __future__ import annotations
 import importlib.resources
 import lzma
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
 from nfsrdma_tools.command import run
+from nfsrdma_tools.lab.architecture import of_kernel
 from nfsrdma_tools.lab.debian_packages import Archive, opened
 
-__all__ = ["INIT", "SUITES", "make", "make_initrd"]
+__all__ = ["INIT", "SUITES", "make", "make_initrd", "newest"]
 
 INIT = Path(str(importlib.resources.files("nfsrdma_tools.lab") / "kernel_recipe" / "init"))
 """The first program of a machine, which mounts its disks."""
@@ -31,7 +33,7 @@ SUITES = {
     "5.10": ("bullseye", "bullseye-security"),
 }
 # 6.12.117+deb13, 6.1.0-56; neither cloud nor real-time kernels
-_RELEASE = r"\.[\d.]+(-\d+)?(\+deb\d+)?-amd64"
+_RELEASE = r"\.[\d.]+(-\d+)?(\+deb\d+(\.\d+)?)?-"
 # machines do not have such devices; with them depmod and the disk take five times as long
 _DROPPED = (
     *("sound", "drivers/gpu", "drivers/media", "drivers/staging", "drivers/usb", "drivers/iio"),
@@ -53,18 +55,25 @@ _EARLY = (
 )
 
 
-def make(series: str, out: Path) -> None:
+def make(name: str, out: Path) -> None:
     """Fill ``out`` with vmlinuz, initrd, modules.img, version and busybox.
+
+    ``name`` is a series, for another architecture with Debian's flavour, as in 6.12-arm64-16k; that
+    gets the programs that build modules on this host, too, in kbuild.
 
     Raises UserError if the archive is unreachable or has no such kernel.
     """
+    series, _, flavour = name.partition("-")
+    architecture = of_kernel(name)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix="kernel-") as work, \
-            opened(SUITES[series], Path(work)) as debian:  # fmt: skip
+            opened(SUITES[series], Path(work), "deb", architecture.debian) as debian:  # fmt: skip
         root = Path(work) / "root"
-        release = _unpack(debian, series, root)
+        release = _unpack(debian, series, flavour or architecture.debian, root)
+        if architecture.compiler:
+            _unpack_kbuild(series, root, out)
         modules = root / "usr/lib/modules" / release
-        for name in _DROPPED:
-            shutil.rmtree(modules / "kernel" / name, ignore_errors=True)
+        for dropped in _DROPPED:
+            shutil.rmtree(modules / "kernel" / dropped, ignore_errors=True)
         shutil.copyfile(root / f"usr/src/linux-headers-{release}/.config", modules / "config")
         run("depmod", "-b", root / "usr", release, timeout=600)
         shutil.copyfile(next(root.glob("**/vmlinuz*")), out / "vmlinuz")
@@ -88,8 +97,13 @@ def _make_disk(root: Path, disk: Path) -> None:
     run(*as_root, "mke2fs", "-q", "-t", "ext4", *options, "-d", root, disk, timeout=600)
 
 
-def _unpack(debian: Archive, series: str, root: Path) -> str:
-    image = debian.newest(f"linux-image-{series}", _RELEASE)
+def newest(debian: Archive, series: str, flavour: str) -> str:
+    """The package of the newest kernel of a series, such as 6.12, and a flavour, such as arm64."""
+    return debian.newest(f"linux-image-{series}", _RELEASE + re.escape(flavour))
+
+
+def _unpack(debian: Archive, series: str, flavour: str, root: Path) -> str:
+    image = newest(debian, series, flavour)
     release = image.removeprefix("linux-image-")
     headers = f"linux-headers-{release}"
     # 7.2 is split into several packages
@@ -100,6 +114,13 @@ def _unpack(debian: Archive, series: str, root: Path) -> str:
         # Debian 12 packages have /lib beside /usr/lib
         shutil.copytree(root / "lib", root / "usr/lib", symlinks=True, dirs_exist_ok=True)
     return release
+
+
+def _unpack_kbuild(series: str, root: Path, out: Path) -> None:
+    """Unpack this host's build of the programs in the headers, which are the other machine's."""
+    (package,) = (path.name for path in root.glob("usr/lib/linux-kbuild-*"))
+    with opened(SUITES[series], root.parent) as debian:
+        debian.unpack([package], out / "kbuild")
 
 
 def make_initrd(initrd: Path, busybox: Path, release: str, modules: Path | None = None) -> None:

@@ -23,15 +23,22 @@ __all__ = ["Archive", "opened", "parse_targets", "sources", "unpack_once"]
 
 _SECURITY = "Debian-Security"
 _LABELS = ("Debian", _SECURITY)
+# apt's words for the architecture of packages without one, and for those that it has lists of
+_ARCHITECTURE = ("Architecture", "Architectures")
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 class Archive:
-    """Suites of the archive; apt verifies their signatures and keeps its lists in ``work``."""
+    """Suites of the archive; apt verifies their signatures and keeps its lists in ``work``.
 
-    def __init__(self, work: Path, suites: Sequence[str], kind: str = "deb") -> None:
+    ``architecture`` is that of the packages, in Debian's words; "": of this host.
+    """
+
+    def __init__(
+        self, work: Path, suites: Sequence[str], kind: str = "deb", architecture: str = ""
+    ) -> None:
         self._work = work
-        self._options = _options(work, suites, kind)
+        self._options = _options(work, suites, kind, architecture)
         self._apt("update", "-qq")
 
     def newest(self, prefix: str, rest: str) -> str:
@@ -71,14 +78,16 @@ class Archive:
 
 
 @contextlib.contextmanager
-def opened(suites: Sequence[str], parent: Path, kind: str = "deb") -> Iterator[Archive]:
+def opened(
+    suites: Sequence[str], parent: Path, kind: str = "deb", architecture: str = ""
+) -> Iterator[Archive]:
     """Open an archive whose lists are in a temporary folder below ``parent``.
 
     ``kind`` is deb, or deb-src for source packages.
     Raises UserError if the archive is unreachable.
     """
     with tempfile.TemporaryDirectory(dir=parent, prefix="archive-") as work:
-        yield Archive(Path(work), suites, kind)
+        yield Archive(Path(work), suites, kind, architecture)
 
 
 def unpack_once(packages: Sequence[str], suite: str, folder: Path) -> None:
@@ -93,7 +102,7 @@ def unpack_once(packages: Sequence[str], suite: str, folder: Path) -> None:
                 debian.unpack(packages, draft)
 
 
-def _options(work: Path, suites: Sequence[str], kind: str) -> tuple[str, ...]:
+def _options(work: Path, suites: Sequence[str], kind: str, architecture: str) -> tuple[str, ...]:
     for part in ("lists/partial", "cache/archives/partial"):
         (work / part).mkdir(parents=True)
     lines = work / "sources.list"
@@ -110,6 +119,7 @@ def _options(work: Path, suites: Sequence[str], kind: str) -> tuple[str, ...]:
         # apt's sandbox user could not write here
         "APT::Sandbox::User=root",
         "APT::Update::Error-Mode=any",
+        *(f"APT::{name}={architecture}" for name in _ARCHITECTURE if architecture),
     )
     return tuple(word for setting in settings for word in ("-o", setting))
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import CommandError, UserError, one_line
+from nfsrdma_tools.lab.architecture import AMD64, Architecture
 from nfsrdma_tools.lab.config import KERNELS
 from nfsrdma_tools.lab.debian_kernel import SUITES
 from nfsrdma_tools.lab.debian_packages import sources
@@ -31,12 +32,14 @@ from nfsrdma_tools.lock import file_lock, try_folder_lock
 
 __all__ = ["Image", "build", "find", "recipe_hash"]
 
-_RECIPE = Path(str(importlib.resources.files("nfsrdma_tools.lab") / "recipe"))
+_LAB = Path(str(importlib.resources.files("nfsrdma_tools.lab")))
+_RECIPE, _FOREIGN = _LAB / "recipe", _LAB / "foreign.sh"
 _PYTHON = "3.13"
 _NODE_EXTRAS = ("fsspec", "live", "report")
 _GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17")
 _PROGRAMS = ("mmdebstrap", "mke2fs", "qemu-img", "ssh-keygen", "unshare")
-_MINUTES = 30
+_FOREIGN_PROGRAMS = ("arch-test", "qemu-aarch64-static")
+_MINUTES = 60
 _VAR_TMP, _WORK = Path("/var/tmp"), "nfsrdma-image-"  # noqa: S108
 _EXTRAS = ("extras.txt", "extras.sh")
 
@@ -58,9 +61,12 @@ class Image:
         return self.folder / "keys"
 
 
-def recipe_hash(extras: bool) -> str:
+def recipe_hash(extras: bool, architecture: Architecture = AMD64) -> str:
     """A hash of everything that determines the content of an image."""
-    digest = hashlib.sha256(repr((_PYTHON, _requirements(), extras)).encode())
+    # labs of this host's architecture keep the images that they have
+    foreign = (architecture.debian,) if architecture.compiler else ()
+    of = (_PYTHON, _requirements(), extras, *foreign)
+    digest = hashlib.sha256(repr(of).encode())
     for path in sorted(p for p in _RECIPE.rglob("*") if _counts(p, extras)):
         digest.update(f"{path.relative_to(_RECIPE)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
@@ -71,29 +77,33 @@ def _counts(path: Path, extras: bool) -> bool:
     return path.is_file() and "__pycache__" not in path.parts and not apart
 
 
-def find(extras: bool = False) -> Image | None:
+def find(extras: bool = False, architecture: Architecture = AMD64) -> Image | None:
     """The image of the current recipe; None if it is not built."""
-    folder = _folder(extras)
+    folder = _folder(extras, architecture)
     return Image(folder) if folder.is_dir() else None
 
 
-def build(extras: bool = False, step: Callable[[str], None] = lambda _: None) -> Image:
+def build(
+    extras: bool = False,
+    step: Callable[[str], None] = lambda _: None,
+    architecture: Architecture = AMD64,
+) -> Image:
     """Return the image, building it if it is missing; ``step`` gets progress messages.
 
     A rename makes the complete image visible: an interrupted build leaves no partial image.
     """
-    folder = _folder(extras)
+    folder = _folder(extras, architecture)
     folder.parent.mkdir(exist_ok=True)
     with file_lock(lock_of(folder)):
         if not folder.is_dir():
-            _check_programs()
+            _check_programs(architecture)
             with draft_of(folder) as draft:
-                _fill(draft, extras, step)
+                _fill(draft, extras, step, architecture)
     return Image(folder)
 
 
-def _folder(extras: bool) -> Path:
-    return cache_dir() / "images" / recipe_hash(extras)
+def _folder(extras: bool, architecture: Architecture) -> Path:
+    return cache_dir() / "images" / recipe_hash(extras, architecture)
 
 
 @contextlib.contextmanager
@@ -149,26 +159,32 @@ def _give(folder: Path, owner: str) -> None:
         raise CommandError(done.argv, done.returncode, done.stderr, hint)
 
 
-def _check_programs() -> None:
-    missing = [p for p in _PROGRAMS if not shutil.which(p, path="/usr/sbin:/usr/bin:/sbin:/bin")]
+def _check_programs(architecture: Architecture) -> None:
+    programs = (*_PROGRAMS, *(_FOREIGN_PROGRAMS if architecture.compiler else ()))
+    missing = [p for p in programs if not shutil.which(p, path="/usr/sbin:/usr/bin:/sbin:/bin")]
     if missing:
         packages = "mmdebstrap e2fsprogs qemu-utils openssh-client util-linux"
+        packages += " arch-test qemu-user-static" if architecture.compiler else ""
         raise UserError(f"not installed: {', '.join(missing)}", f"apt-get install {packages}")
 
 
-def _fill(draft: Path, extras: bool, step: Callable[[str], None]) -> None:
+def _fill(
+    draft: Path, extras: bool, step: Callable[[str], None], architecture: Architecture = AMD64
+) -> None:
     _make_keys(draft / "keys")
     with _work_folder(draft) as work:
         # only the hooks have access: they run the recipe, and write the disk
         files = work / "files"
         files.mkdir(mode=0o700)
         step("downloading Python libraries for the nodes (about 10 s)")
-        _fetch_libraries(files / "site")
+        _fetch_libraries(files / "site", architecture)
         what = (
             "Debian 13 with extras (about two minutes)" if extras else "Debian 13 (about a minute)"
         )
-        step(f"installing {what}")
-        _bootstrap(work, files, draft / "keys", extras)
+        # its packages' scripts run in an emulated processor
+        where = f" for {architecture.debian}, in 7 times that" if architecture.compiler else ""
+        step(f"installing {what}{where}")
+        _bootstrap(work, files, draft / "keys", extras, architecture)
         for item in (files / "out").iterdir():
             # cp keeps the holes of a sparse file if the folders are on different file systems
             run("cp", "-r", "--sparse=always", "--reflink=auto", item, draft, timeout=600)
@@ -190,8 +206,8 @@ def _requirements() -> tuple[str, ...]:
     return tuple(sorted((*core, *more)))
 
 
-def _fetch_libraries(site: Path) -> None:
-    platforms = [f"--platform={glibc}_x86_64" for glibc in _GLIBCS]
+def _fetch_libraries(site: Path, architecture: Architecture) -> None:
+    platforms = [f"--platform={glibc}_{architecture.machine}" for glibc in _GLIBCS]
     run(
         *(sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--target", site),
         *("--python-version", _PYTHON, "--implementation", "cp", "--only-binary=:all:"),
@@ -201,7 +217,9 @@ def _fetch_libraries(site: Path) -> None:
     )
 
 
-def _bootstrap(work: Path, files: Path, keys: Path, extras: bool) -> None:
+def _bootstrap(
+    work: Path, files: Path, keys: Path, extras: bool, architecture: Architecture
+) -> None:
     (files / "out").mkdir()
     shutil.copytree(_RECIPE, files / "recipe")
     shutil.copytree(keys, files / "keys")
@@ -209,10 +227,13 @@ def _bootstrap(work: Path, files: Path, keys: Path, extras: bool) -> None:
     lists = ("packages.txt", *(("extras.txt",) if extras else ()))
     packages = ",".join(p for name in lists for p in (_RECIPE / name).read_text().split())
     more = ('--customize-hook=chroot "$1" sh -s < "$RECIPE/extras.sh"',) if extras else ()
+    foreign = ("sh", _FOREIGN) if architecture.compiler else ()
     folders = {"RECIPE": "recipe", "SITE": "site", "KEYS": "keys", "OUT": "out"}
     _give(files, "1")
     done = run(
+        *foreign,
         *("mmdebstrap", "--quiet", "--variant=minbase", "--format=null", f"--include={packages}"),
+        f"--architectures={architecture.debian}",
         *("--aptopt=Acquire::Languages none", "--dpkgopt=force-unsafe-io"),
         *(f"--dpkgopt=path-exclude=/usr/share/{d}/*" for d in ("man", "doc", "locale", "info")),
         *more,

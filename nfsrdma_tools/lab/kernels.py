@@ -23,7 +23,9 @@ from nfsrdma_tools import module_source
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import UsageError, UserError, one_line
 from nfsrdma_tools.lab import debian_kernel, image
-from nfsrdma_tools.lab.config import CHECKING, KERNELS
+from nfsrdma_tools.lab.architecture import Architecture, of_kernel
+from nfsrdma_tools.lab.config import CHECKING, FOREIGN, KERNELS
+from nfsrdma_tools.lab.cross import compiler
 from nfsrdma_tools.lab.debian_packages import opened
 from nfsrdma_tools.lab.paths import cache_dir, draft_of, lock_of
 from nfsrdma_tools.lock import file_lock
@@ -68,6 +70,11 @@ class Kernel:
         """A disk with /usr/lib/modules/RELEASE, and the headers if they are separate."""
         return self.folder / "modules.img"
 
+    @property
+    def architecture(self) -> Architecture:
+        """The architecture of its machines."""
+        return of_kernel(self.name)
+
 
 def find(name: str) -> Kernel:
     """The kernel of a series or flavour; UserError if it is not built."""
@@ -85,8 +92,8 @@ def build(name: str, step: Callable[[str], None] = lambda _: None) -> Kernel:
     A rename makes the complete kernel visible: an interrupted build leaves no partial kernel.
     Building a checking kernel needs root.
     """
-    if name not in KERNELS + CHECKING:
-        known = ", ".join(KERNELS + CHECKING)
+    if name not in KERNELS + CHECKING + FOREIGN:
+        known = ", ".join(KERNELS + CHECKING + FOREIGN)
         raise UsageError(f"unknown kernel {name!r}", f"the kernels are {known}")
     if name in CHECKING:
         # built with the image's compiler, which is Debian's, and booted by its busybox
@@ -111,7 +118,7 @@ def build(name: str, step: Callable[[str], None] = lambda _: None) -> Kernel:
 
 def present() -> set[str]:
     """The names of the folders of the current recipes."""
-    known = KERNELS + CHECKING if _folder(KERNELS[0]).is_dir() else KERNELS
+    known = KERNELS + FOREIGN + (CHECKING if _folder(KERNELS[0]).is_dir() else ())
     return {_folder(name).name for name in known}
 
 
@@ -211,8 +218,16 @@ def compile_module(
 ) -> Result:
     """Compile the one module of a folder with the compiler of an image; ``options`` go to make.
 
-    Raises CommandError with the compiler's messages if it does not compile.
+    For a kernel of another architecture the image is one of this host's, and lends its libraries to
+    a cross compiler.  Raises CommandError with the compiler's messages if it does not compile.
     """
     as_root = ("--map-root-user",) if os.geteuid() else ()
     argv = ("unshare", "-m", *as_root, "sh", _RECIPE / "module.sh", base.disk, kernel.modules)
-    return run(*argv, kernel.release, source, file, *options, timeout=_MODULE_SECONDS)
+    prefix = kernel.architecture.compiler
+    env = {"PREFIX": prefix}
+    if prefix:
+        env["COMPILER"] = str(compiler(kernel.architecture))
+        env["KBUILD"] = str(kernel.folder / "kbuild")
+        options = (*options, f"ARCH={kernel.architecture.make}", f"CROSS_COMPILE={prefix}")
+    end = (kernel.release, source, file)
+    return run(*argv, *end, *options, env=env, timeout=_MODULE_SECONDS)

@@ -27,7 +27,8 @@ from nfsrdma_tools.command import kill
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.identity import of_this_process, terminate
 from nfsrdma_tools.lab import client_library, image, kernels, paths, qemu
-from nfsrdma_tools.lab.config import CHECKING, MODULE_KERNELS, LabConfig
+from nfsrdma_tools.lab.architecture import AMD64, ARM64, of_kernel
+from nfsrdma_tools.lab.config import CHECKING, FOREIGN, MODULE_KERNELS, LabConfig
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.image import recipe_hash
 from nfsrdma_tools.lab.machine import SNAPSHOT, Hardware, Lan, Machine, restore_snapshot, warm_disk
@@ -75,16 +76,18 @@ def prepare(config: LabConfig, step: _Step = _silent) -> Prepared:
     """
     if config.kernel in CHECKING:
         kernels.find(config.kernel)
-    qemu.fetch(step)
+    architecture = of_kernel(config.kernel)
+    qemu.fetch(step, architecture)
     with ThreadPoolExecutor(2) as pool:
         # the two overlap: one waits for the archive while the other computes
         kernel = pool.submit(kernels.build, config.kernel, step)
-        base = pool.submit(image.build, config.extras, step).result()
+        base = pool.submit(image.build, config.extras, step, architecture).result()
+        native = base if architecture == AMD64 else image.build(step=step)
         boot = kernel.result()
-        nic_module = pool.submit(_nic_module, config, boot, base, step)
-        build = pool.submit(_our_module, boot, base, step)
-        client = pool.submit(client_library.build, base, step)
-        engine = qemu.choose_accelerator(config.clock, boot.vmlinuz, boot.initrd)
+        nic_module = pool.submit(_nic_module, config, boot, native, step)
+        build = pool.submit(_our_module, boot, native, step)
+        client = pool.submit(client_library.build, native, step, architecture)
+        engine = qemu.choose_accelerator(config.clock, boot.vmlinuz, boot.initrd, architecture)
         hardware = _hardware(config, engine)
         roles = {node: "blank" if node in config.client_nodes else node for node in config.nodes}
         disks = {n: warm_disk(role, hardware, base, step) for n, role in roles.items()}
@@ -103,7 +106,7 @@ def _nic_module(
 
 
 def _our_module(kernel: kernels.Kernel, base: image.Image, step: _Step) -> Path | None:
-    if kernel.name not in MODULE_KERNELS + CHECKING:
+    if kernel.name not in MODULE_KERNELS + CHECKING + FOREIGN:
         return None
     try:
         return kernels.module(module_source.find(), kernel, base, step)
@@ -244,7 +247,7 @@ def clean() -> int:
 
     Leaves what another process builds at the moment.
     """
-    images = {recipe_hash(extras) for extras in (False, True)}
+    images = {recipe_hash(extras, each) for extras in (False, True) for each in (AMD64, ARM64)}
     known = kernels.present()
     # the name of a snapshot begins with the names of its image and its kernel
     warm = {f"{image}-{kernel}" for image in images for kernel in known}
@@ -377,9 +380,12 @@ def _end_supervisor(supervisor: subprocess.Popen[bytes]) -> None:
 def refresh(name: str, step: _Step) -> None:
     """Copy this working tree, our module and libnfsrdma to the nodes of a running lab."""
     nodes = attach(name)
-    base, kernel = image.find(nodes.config.extras), kernels.find(nodes.config.kernel)
-    if base:
-        nodes.refresh(_our_module(kernel, base, step), client_library.build(base, step))
+    kernel = kernels.find(nodes.config.kernel)
+    # one of this host's architecture compiles for all
+    extras = nodes.config.extras if kernel.architecture == AMD64 else False
+    if base := image.find(extras):
+        client = client_library.build(base, step, kernel.architecture)
+        nodes.refresh(_our_module(kernel, base, step), client)
     else:
         nodes.refresh()
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import kill, run
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab.architecture import Architecture, of_kernel
 from nfsrdma_tools.lab.config import CHECKING, clock_name
 from nfsrdma_tools.lab.console import Console, EmulatorFaultError, KernelReportError
 from nfsrdma_tools.lab.image import Image
@@ -34,12 +35,10 @@ _HUB = ("-netdev", "hubport,id=lan,hubid=1")
 _BOOT_SECONDS = 900
 # without gpt_auto systemd looks for partitions on the disks, which have none
 _APPEND = (
-    "console=ttyS0 quiet mitigations=off net.ifnames=0 systemd.show_status=0"
-    " root=/dev/vda systemd.gpt_auto=0"
+    "quiet mitigations=off net.ifnames=0 systemd.show_status=0 root=/dev/vda systemd.gpt_auto=0"
+    # the consoles need no login
+    " systemd.getty_auto=0"
 )
-# QEMU emulates "rep stosb" and "rep movsb" byte by byte; without these two features the kernel
-# clears and copies 8 bytes each, and such an instruction counts as one
-_EMULATED = ("-cpu", "max,erms=off,fsrm=off")
 # With checks enabled, interpreting ACPI's interrupt routing takes a minute; there is a table, too.
 # Devices and units are slow with these kernels.
 _CHECKING = (
@@ -59,6 +58,11 @@ class Hardware:
     lan: tuple[str, ...] = ()
     kernel_args: str = ""
 
+    @property
+    def architecture(self) -> Architecture:
+        """That of the kernel."""
+        return of_kernel(self.kernel)
+
 
 def qemu_argv(
     hardware: Hardware, kernel: Kernel, folder: Path, disk: Path, node: str
@@ -67,12 +71,13 @@ def qemu_argv(
     # The kernel sends the signal when the thread that started QEMU ends, not the process (prctl(2),
     # PR_SET_PDEATHSIG): start machines in a thread that lives as long as the lab.
     return (
-        *("setpriv", "--pdeathsig", "KILL", *qemu(), "-name", node, "-nodefaults"),
+        *("setpriv", "--pdeathsig", "KILL", *qemu(hardware.architecture), "-name", node),
+        *(*hardware.architecture.options, "-nodefaults"),
         # a triple fault resets a processor and prints nothing: it ends QEMU, which check() sees
         *("-no-reboot", *_processor(hardware)),
         *("-m", str(hardware.memory), "-display", "none"),
         *("-serial", f"file:{folder / node}.console"),
-        *_boot(kernel, hardware.kernel_args),
+        *_boot(kernel, hardware),
         # unsafe: QEMU ignores flushes, because the disk does not outlive the lab
         *("-drive", f"file={disk},if=virtio,cache=unsafe,discard=unmap"),
         *_modules(kernel),
@@ -86,10 +91,11 @@ def qemu_argv(
     )
 
 
-def _boot(kernel: Kernel, kernel_args: str) -> tuple[str, ...]:
+def _boot(kernel: Kernel, hardware: Hardware) -> tuple[str, ...]:
     more = _CHECKING if kernel.name in CHECKING else ""
+    words = f"console={hardware.architecture.console} {_APPEND}{more} {hardware.kernel_args}"
     files = ("-kernel", str(kernel.vmlinuz), "-initrd", str(kernel.initrd))
-    return (*files, "-append", f"{_APPEND}{more} {kernel_args}".rstrip())
+    return (*files, "-append", words.rstrip())
 
 
 def _modules(kernel: Kernel) -> tuple[str, ...]:
@@ -98,6 +104,7 @@ def _modules(kernel: Kernel) -> tuple[str, ...]:
 
 
 def _processor(hardware: Hardware) -> tuple[str, ...]:
+    emulated = hardware.architecture.emulated
     if hardware.accel == "kvm":
         return ("-accel", "kvm", "-cpu", "host", "-smp", str(hardware.cpus))
     if hardware.clock != "wall":
@@ -105,9 +112,9 @@ def _processor(hardware: Hardware) -> tuple[str, ...]:
         sleep = "off" if hardware.clock == "instructions" else "on"
         counter = ("-icount", f"shift=0,sleep={sleep}")
         # QEMU counts instructions in one thread only: -icount excludes thread=multi
-        return ("-accel", "tcg,thread=single,tb-size=1024", *_EMULATED, "-smp", "1", *counter)
+        return ("-accel", "tcg,thread=single,tb-size=1024", *emulated, "-smp", "1", *counter)
     cpus = ("-smp", str(hardware.cpus))
-    return ("-accel", "tcg,thread=multi,tb-size=1024", *_EMULATED, *cpus)
+    return ("-accel", "tcg,thread=multi,tb-size=1024", *emulated, *cpus)
 
 
 class Machine:
@@ -271,7 +278,8 @@ def warm_disk(role: str, hardware: Hardware, image: Image, step: Callable[[str],
     folder.mkdir(exist_ok=True)
     kernel = find(hardware.kernel).folder.name
     script = _warming_script(hardware)
-    of = (role, hardware, image.folder.name, kernel, version(), script, _processor(hardware))
+    program = version(hardware.architecture)
+    of = (role, hardware, image.folder.name, kernel, program, script, _processor(hardware))
     key = hashlib.sha256(repr(of).encode())
     name = f"{image.folder.name}-{kernel}-{key.hexdigest()[:12]}"
     disk = folder / f"{name}.qcow2"

@@ -22,47 +22,47 @@ from typing import Any
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab.architecture import AMD64, Architecture
 from nfsrdma_tools.lab.debian_packages import unpack_once
 from nfsrdma_tools.lab.paths import cache_dir
 
 __all__ = ["Monitor", "choose_accelerator", "fetch", "kvm_works", "qemu", "version"]
 
 _KVM_SECONDS = 20
-_PROGRAM = "qemu-system-x86_64"
 _WANTED = (10, 0)
 _SUITES = {"bookworm": "bookworm-backports"}
-# they need libraries of Debian 12's QEMU packages
-_PACKAGES = ("qemu-system-x86", "qemu-system-data", "seabios")
 
 
-def qemu() -> tuple[str, ...]:
+def qemu(architecture: Architecture = AMD64) -> tuple[str, ...]:
     """The command: the program, and the option for its firmware path."""
-    usr = _folder() / "usr"
+    usr = _folder(architecture) / "usr"
     if not usr.is_dir():
-        return (_PROGRAM,)
+        return (architecture.qemu,)
     share = usr / "share"
-    return (f"{usr}/bin/{_PROGRAM}", "-L", f"{share}/qemu", "-L", f"{share}/seabios")
+    return (f"{usr}/bin/{architecture.qemu}", "-L", f"{share}/qemu", "-L", f"{share}/seabios")
 
 
-def version() -> str:
+def version(architecture: Architecture = AMD64) -> str:
     """Its version, such as ``10.0.11 (Debian 1:10.0.11+ds-0+deb13u1)``."""
-    return _version(qemu()[0])
+    return _version(qemu(architecture)[0])
 
 
-def fetch(step: Callable[[str], None]) -> None:
+def fetch(step: Callable[[str], None], architecture: Architecture = AMD64) -> None:
     """Put a newer QEMU into the cache if the system's is old and Debian's backports have one.
 
     Reports to ``step``. On failure labs use the system's QEMU, and are slower.
     """
     suite = _SUITES.get(_codename())
-    if not suite or _folder().is_dir():
+    folder = _folder(architecture)
+    if not suite or folder.is_dir():
         return
-    installed = version()
+    installed = version(architecture)
     if _number(installed) >= _WANTED:
         return
     step(f"fetching QEMU from {suite}: found {installed.split()[0]}, expected 10.0 (15 s, 80 MB)")
     try:
-        unpack_once(_PACKAGES, suite, _folder())
+        # they need libraries of Debian 12's QEMU packages
+        unpack_once(architecture.qemu_packages, suite, folder)
     except UserError as error:
         step(f"labs use QEMU {installed.split()[0]}; results differ from other versions: {error}")
 
@@ -84,13 +84,16 @@ def _codename() -> str:
         return ""
 
 
-def _folder() -> Path:
-    return cache_dir() / "programs" / "qemu"
+def _folder(architecture: Architecture) -> Path:
+    name = "qemu" if architecture == AMD64 else f"qemu-{architecture.debian}"
+    return cache_dir() / "programs" / name
 
 
-def choose_accelerator(clock: str, kernel: Path, initrd: Path) -> str:
+def choose_accelerator(
+    clock: str, kernel: Path, initrd: Path, architecture: Architecture = AMD64
+) -> str:
     """The accelerator for a clock: only emulation counts instructions; else KVM if it works."""
-    if clock != "wall" or not os.access("/dev/kvm", os.R_OK | os.W_OK):
+    if architecture != AMD64 or clock != "wall" or not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "tcg"
     works = kvm_works()
     if works is None:

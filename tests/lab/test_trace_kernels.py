@@ -5,10 +5,10 @@ import json
 import os
 import re
 from statistics import median
-from typing import Any
 
 import pytest
 from node_files import node_script
+from tracing import DONE, by_procedure
 
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -33,7 +33,6 @@ nfsrdma trace "$1" --count 1 2>/run/refused
 echo $?
 cat /run/refused
 """
-DONE = {"READ": 23, "WRITE": 17}
 TURNS, LONG_TURNS = 1, 7
 
 
@@ -84,7 +83,3 @@ def is_refused(lab: Lab, name: str) -> None:
         r" chunks, latency, connections, cpu\)",
         line,
     )
-
-
-def by_procedure(rows: list[dict[str, Any]], count: str) -> dict[str, int]:
-    return {row["procedure"]: row[count] for row in rows if row.get("mount", "/mnt") == "/mnt"}

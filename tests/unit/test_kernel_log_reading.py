@@ -73,7 +73,7 @@ def rows_of(lines: list[str]) -> list[Row]:
     last_of: dict[tuple[str, str, str, str], int] = {}
     for number, (record, _) in enumerate(plainly(lines)):
         if meaning := meaning_of(record):
-            kind = record.kind if isinstance(record, KernelReport) else ""
+            kind: str = record.kind if isinstance(record, KernelReport) else ""
             # the kernel repeats a report of a state, wherever the thread is
             is_failure = kind not in ("", "lockup", "stall", "hung task")
             at = (kind, meaning.code) if is_failure else ("", "")

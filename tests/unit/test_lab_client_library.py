@@ -16,6 +16,7 @@ import pytest
 from nfsrdma_tools import module_source
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab import client_library, lab
+from nfsrdma_tools.lab.architecture import AMD64, ARM64, Architecture
 from nfsrdma_tools.lab.image import Image
 
 HOSTILE = "a $(touch hostile) `touch hostile` 'b\" ; touch hostile;\x1b[2J\n*"
@@ -50,9 +51,17 @@ PROGRAMS = {
 class Archive:
     """An archive whose packages have the providers, and whose source has one header."""
 
+    def __init__(self, architecture: str) -> None:
+        self.architecture = architecture
+
     def unpack(self, packages: Sequence[str], folder: Path) -> None:
-        assert "libibverbs-dev" in packages
-        providers = folder / "usr/lib/x86_64-linux-gnu/libibverbs"
+        # programs are this host's, libraries are the machine's
+        assert ("rpcsvc-proto" in packages) == (self.architecture == "")
+        assert ("libibverbs-dev" in packages) == (self.architecture != "")
+        assert ("libibverbs1" in packages) == (self.architecture == "arm64")
+        if not self.architecture:
+            return
+        providers = folder / f"usr/lib/of-{self.architecture}/libibverbs"
         providers.mkdir(parents=True)
         for device in ("rxe", "siw", "mlx5"):
             (providers / f"lib{device}-rdmav34.so").write_text(device)
@@ -82,8 +91,8 @@ class World:
         (self.source / name).parent.mkdir(parents=True, exist_ok=True)
         (self.source / name).write_text(text)
 
-    def build(self) -> Path | None:
-        return client_library.build(Image(self.source / "image"), self.steps.append)
+    def build(self, architecture: Architecture = AMD64) -> Path | None:
+        return client_library.build(Image(self.source / "image"), self.steps.append, architecture)
 
     @property
     def builds(self) -> int:
@@ -115,9 +124,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.chdir(tmp_path)
 
     @contextlib.contextmanager
-    def opened(suites: Sequence[str], parent: Path, kind: str = "deb") -> Iterator[Archive]:
+    def opened(
+        suites: Sequence[str], parent: Path, kind: str = "deb", architecture: str = ""
+    ) -> Iterator[Archive]:
         assert parent.is_dir()
-        yield Archive()
+        yield Archive(architecture)
 
     monkeypatch.setattr(client_library, "opened", opened)
     found = module_source.Source(world.source / "kmod")
@@ -138,6 +149,17 @@ def test_the_library_and_the_providers_of_a_labs_devices(world: World, tmp_path:
     assert len(world.steps) == 2
     # no shell took a path for a command
     assert not list(tmp_path.rglob("hostile"))
+
+
+def test_machines_of_another_architecture_have_a_library_of_their_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compilers = world.source.parent / "compilers"
+    (compilers / "usr/bin").mkdir(parents=True)
+    monkeypatch.setattr(client_library, "compiler", lambda *_: compilers)
+    own, other = world.build(), world.build(ARM64)
+    assert own and other and own != other
+    assert {own.name, other.name} <= client_library.current()
 
 
 def test_each_state_of_the_source_is_compiled_once(world: World) -> None:
@@ -222,6 +244,8 @@ def test_the_builds_of_other_sources_are_removed(world: World) -> None:
     assert old and new
     (world.cache / "client" / "packages-0123").mkdir()
     lab.clean()
-    assert world.kept == client_library.current()
+    # none of another architecture was built
+    assert world.kept <= client_library.current()
+    assert len(world.kept) == 2
     assert new.is_dir()
     assert not old.exists()

@@ -2,7 +2,7 @@
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab.config import LabConfig, Link
+from nfsrdma_tools.lab.config import FOREIGN, LabConfig, Link
 
 
 def test_a_solo_lab_is_one_machine_with_two_names() -> None:
@@ -73,3 +73,13 @@ def test_modelled_cards_need_the_shape_solo() -> None:
 def test_what_cannot_be_had_is_named(field: str, value: object) -> None:
     with pytest.raises(UserError, match=str(value)):
         LabConfig("a", **{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("other", ({"clock": "counted"}, {"nic": "siw"}, {"nic": "card"}))
+def test_machines_of_another_architecture_have_one_clock_and_one_device(
+    other: dict[str, str],
+) -> None:
+    for kernel in FOREIGN:
+        assert LabConfig("a", kernel=kernel, shape="pair").kernel == kernel
+        with pytest.raises(UserError, match=f"{kernel} have the wall clock and soft-RoCE only"):
+            LabConfig("a", kernel=kernel, **other)  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("os.geteuid", lambda: USER)
     monkeypatch.setattr(image, "_VAR_TMP", tmp_path / "tmp")
-    monkeypatch.setattr(image, "_fetch_libraries", lambda site: site.mkdir())
+    monkeypatch.setattr(image, "_fetch_libraries", lambda site, _: site.mkdir())
     monkeypatch.setattr(image, "sources", lambda _: "deb x\n")
     (tmp_path / "tmp").mkdir()
     return tmp_path / "seen"

@@ -9,7 +9,8 @@ import pytest
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab import debian_kernel, image, kernels, lab, paths
+from nfsrdma_tools.lab import debian_kernel, debian_packages, image, kernels, lab, paths
+from nfsrdma_tools.lab.architecture import of_kernel
 from nfsrdma_tools.lab.config import CHECKING, MODULE_KERNELS, LabConfig
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.machine import Hardware, qemu_argv
@@ -248,3 +249,58 @@ def test_a_user_compiles_as_root_of_a_namespace(
         kernels.compile_module(tmp_path, kernel, base, tmp_path / "out.draft", "W=1")
         assert compiled[-1][:3] == words
         assert compiled[-1][-3:] == (str(tmp_path), str(tmp_path / "out.draft"), "W=1")
+
+
+def test_a_module_for_another_architecture_has_a_cross_compiler(
+    base: Image, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found: list[tuple[tuple[str, ...], dict[str, str]]] = []
+
+    def run(*argv: object, env: dict[str, str], **_: object) -> Result:
+        found.append((tuple(map(str, argv)), env))
+        return Result((), "", "", 0)
+
+    monkeypatch.setattr(kernels, "run", run)
+    monkeypatch.setattr(kernels, "compiler", lambda architecture: tmp_path / architecture.debian)
+    for name in ("6.12", "6.12-arm64-16k"):
+        kernel = kernels.build(name)
+        kernels.compile_module(tmp_path, kernel, base, tmp_path / "out.draft", "W=1")
+    (plain, _), (cross, env) = found
+    assert plain[-1] == "W=1"
+    assert cross[-3:] == ("W=1", "ARCH=arm64", "CROSS_COMPILE=aarch64-linux-gnu-")
+    assert env == {
+        "PREFIX": "aarch64-linux-gnu-",
+        "COMPILER": f"{tmp_path}/arm64",
+        "KBUILD": f"{kernel.folder}/kbuild",
+    }
+
+
+def test_a_kernel_of_another_architecture_is_debians_of_that_flavour(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    there = {
+        "amd64": ("linux-image-6.12.9+deb13-cloud-amd64", "linux-image-6.12.9+deb13-amd64"),
+        "arm64": (
+            *("linux-image-6.12.9+deb13-arm64", "linux-image-6.12.10+deb13.1-arm64"),
+            *("linux-image-6.12.9+deb13-arm64-16k", "linux-image-6.12.11+deb13-rt-arm64"),
+        ),
+    }
+
+    def run(*argv: object, **_: object) -> Result:
+        asked.append(tuple(map(str, argv)))
+        names = there["arm64" if "APT::Architecture=arm64" in asked[-1] else "amd64"]
+        return Result((), "\n".join(names), "", 0)
+
+    monkeypatch.setattr(debian_packages, "run", run)
+    monkeypatch.setattr(debian_packages, "sources", lambda *_: "")
+    newest = {}
+    for name in ("6.12", "6.12-arm64", "6.12-arm64-16k"):
+        series, _, flavour = name.partition("-")
+        with debian_packages.opened([], tmp_path, architecture=of_kernel(name).debian) as debian:
+            newest[name] = debian_kernel.newest(debian, series, flavour or "amd64")
+    assert newest == {
+        "6.12": "linux-image-6.12.9+deb13-amd64",
+        "6.12-arm64": "linux-image-6.12.10+deb13.1-arm64",
+        "6.12-arm64-16k": "linux-image-6.12.9+deb13-arm64-16k",
+    }

@@ -12,6 +12,7 @@ import pytest
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab import qemu
+from nfsrdma_tools.lab.architecture import ARM64
 from nfsrdma_tools.lab.debian_packages import parse_targets, sources
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import Kernel
@@ -46,6 +47,19 @@ def test_an_emulated_processor_copies_8_bytes_at_a_time_on_each_clock() -> None:
     argv = _argv(Hardware("6.12", "wall", "tcg", 2, 1024))
     assert "thread=multi" in argv
     assert "-cpu max,erms=off,fsrm=off -smp 2" in argv
+
+
+def test_a_machine_of_another_architecture_is_emulated_by_its_own_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    argv = _argv(Hardware("6.12-arm64-16k", "wall", "tcg", 2, 1024))
+    assert "qemu-system-aarch64 -name n -machine virt " in argv
+    assert "-cpu cortex-a76 -smp 2" in argv
+    assert "-append console=ttyAMA0 " in argv
+    # /dev/kvm is for this host's architecture
+    monkeypatch.setattr("os.access", lambda *_: True)
+    assert qemu.choose_accelerator("wall", Path("/k"), Path("/i"), ARM64) == "tcg"
 
 
 def test_arguments_of_the_kernel_end_its_command_line() -> None:

@@ -62,6 +62,7 @@ def test_the_constants_are_those_of_the_module() -> None:
     assert "#define NFR_EXTENT_ORDER	GENMASK(23, 16)" in variants
     assert value(ours, "EXTENT_ORDER_SHIFT") == 16
     assert value(ours, "EXTENT_ORDER_MAX") == value(variants, "NFR_EXTENT_ORDER_MAX")
+    assert value(ours, "UNIT_SHIFT") == value(variants, "NFR_UNIT_SHIFT")
     assert value(ours, "NOTICES") == value(variants, "NFR_NOTICES")
     assert value(ours, "REFERENCES") == value(references, "NFR_REFERENCES")
 

@@ -202,17 +202,20 @@ def key_of_text(text: str, messages: Iterable[KnownMessage]) -> LineKey | None:
 
 
 _MOST_NAMES = 256
-_names: dict[tuple[Hashable, ...], str] = {}
+_names: dict[tuple[Hashable, ...], tuple[str, str]] = {}
+"""The name and the part of reports with the same facts."""
 
 
 def key_of_report(report: KernelReport) -> LineKey:
     """The same of a report: most reports of a log tell what others told."""
     facts = (*known_reports.facts(report), report.kernel)
-    if (name := _names.get(facts)) is None:
+    if not (known := _names.get(facts)):
         if len(_names) >= _MOST_NAMES:
             _names.clear()
-        name = _names[facts] = _entry_of(report, known_reports.part(report))[0].name
-    place = "" if report.kind in _SAMPLED else f"{report.kind} {_where(report)}"
+        whose = known_reports.part(report)
+        known = _names[facts] = _entry_of(report, whose)[0].name, _place(report, whose)
+    name, part = known
+    place = "" if report.kind in _SAMPLED else f"{report.kind} {part} {_where(report)}"
     return LineKey(name, _subject(report), None, continues=False, place=place)
 
 
@@ -461,6 +464,12 @@ def _where(report: KernelReport) -> str:
     return f"{at.function} [{at.module}]" if at and at.module else at.function if at else ""
 
 
+def _place(report: KernelReport, whose: str) -> str:
+    """The part of the kernel that the code is in, as a reader knows it."""
+    owner = None if known_reports.is_foreign(report) else known_reports.PARTS.get(whose)
+    return owner.place if owner else ""
+
+
 def _of_report(report: KernelReport) -> Meaning:
     whose = known_reports.part(report)
     entry, explained = _entry_of(report, whose)
@@ -468,9 +477,7 @@ def _of_report(report: KernelReport) -> Meaning:
         entry = entry._replace(
             doubt="; ".join(filter(None, (entry.doubt, known_reports.MIXED.doubt)))
         )
-    owner = None if known_reports.is_foreign(report) else known_reports.PARTS.get(whose)
-    place = owner.place if owner else ""
-    code = ", ".join(filter(None, (place, printable(_where(report)))))
+    code = ", ".join(filter(None, (_place(report, whose), printable(_where(report)))))
     return Meaning(
         name=entry.name,
         severity=entry.severity,

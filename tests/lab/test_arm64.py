@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The toolkit on arm64, with pages of 4 and of 16 KiB, in one machine that is server and client."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from carriers import OURS, THEIRS, serve
+from module_data import around, carried
+from node_files import node_script
+from storm import connections, mounted
+from tracing import DONE, by_procedure
+
+from nfsrdma_tools.lab.config import FOREIGN, LabConfig
+from nfsrdma_tools.lab.lab import Lab
+
+pytestmark = pytest.mark.nightly
+
+PAGES = dict(zip(FOREIGN, (4096, 16384), strict=True))
+# where data fills the pages of one of the kernels, and the messages of the transports
+SIZES = around(1, 1024, *PAGES.values(), 1 << 16, 1 << 20)
+STORE = "/root/sweep.db"
+SWEEP = ("--vers", "3", "--file-size", "1M", "--runs", "1", "--exhaustive", "--no-probes")
+
+
+@pytest.fixture(scope="module", params=FOREIGN)
+def arm64(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    name = f"test-{request.param.replace('.', '-')}-{os.getpid()}"
+    missing = [p for p in ("arch-test", "qemu-aarch64-static") if not shutil.which(p)]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed; missed: {request.param}")
+    with Lab(LabConfig(name, kernel=request.param)) as lab:
+        yield lab
+
+
+def test_the_machine_has_the_pages_of_its_kernel(arm64: Lab) -> None:
+    said = arm64.run("client", "sh", "-c", "uname -m; getconf PAGE_SIZE").stdout.split()
+    assert said == ["aarch64", str(PAGES[arm64.config.kernel])]
+
+
+def test_the_kernels_module_carries_data(arm64: Lab) -> None:
+    assert carried(arm64, "vers=4.2", SIZES, 1, ("buffered", "direct-skewed"))["bytes"] > 0
+
+
+def test_doctor_finds_no_error(arm64: Lab) -> None:
+    said = arm64.run("client", "nfsrdma", "doctor", "--json", check=False, timeout=1800)
+    found = json.loads(said.stdout)
+    assert [one for one in found["findings"] if one["status"] == "error"] == []
+
+
+def test_a_sweep_of_two_cells(arm64: Lab) -> None:
+    axes = ("--transport", "rdma", "--rsize", "64k,1M", "--read-ahead", "4")
+    sweep = ("sweep", "server:/export", "--output", STORE, *SWEEP, *axes)
+    arm64.run("client", "nfsrdma", *sweep, timeout=3600)
+    words = ("results", "export", STORE, "--format", "json")
+    trials = json.loads(arm64.run("client", "nfsrdma", *words).stdout)["trials"]
+    assert len({json.dumps(one["cell"], sort_keys=True) for one in trials}) == 2
+
+
+def test_probes_count_alike_with_headers_and_without(arm64: Lab) -> None:
+    """As on the other kernels, and the RPCs are those that mountstats counts."""
+    argv = ("python3", "-", "0")
+    said = json.loads(
+        arm64.run("client", *argv, stdin=node_script("trace_kernels"), timeout=3600).stdout
+    )
+    arm64.run("client", "umount", "/mnt")
+    assert said["missing"]["with"] == said["missing"]["without"]
+    assert not any(count for lost in said["lost"].values() for count in lost.values())
+    rows = said["direct"]["rows"]
+    assert rows["with"] == rows["without"]
+    assert by_procedure(rows["without"]["chunks"], "rpcs") == said["operations"]
+    assert DONE.items() <= said["operations"].items()
+
+
+@pytest.fixture(scope="module")
+def loaded(arm64: Lab) -> Iterator[Lab]:
+    """The machine with our module, for client and server."""
+    serve(arm64, "server", OURS)
+    yield arm64
+    serve(arm64, "server", THEIRS)
+
+
+def test_our_module_carries_data(loaded: Lab) -> None:
+    found = carried(loaded, "vers=3", SIZES, 2, ("buffered", "direct-skewed"))
+    assert found["bytes"] > 0
+    assert carried(loaded, "vers=4.2,nconnect=4", [(8 << 20) - 1], 3, ("direct",))["bytes"] > 0
+
+
+def test_health_is_ok(loaded: Lab) -> None:
+    with mounted(loaded, "vers=4.2"):
+        assert connections(loaded)
+        assert loaded.run("client", "nfsrdma", "health", "--timeout", "60").stdout.startswith("OK")
