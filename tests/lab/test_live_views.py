@@ -11,14 +11,14 @@ import pytest
 from node_files import node_script
 from scene import MOUNT, Scene, fetched, scene, until
 
-from nfsrdma_tools.lab.config import KERNELS, LabConfig
+from nfsrdma_tools.lab.config import MODULE_KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 TERMINAL = node_script("live_top")
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kernel", [k for k in KERNELS if k != KERNELS[0]])
+@pytest.mark.parametrize("kernel", MODULE_KERNELS[1:])
 def test_other_kernels_show_the_mount(kernel: str) -> None:
     name = f"test-live-{kernel.replace('.', '-')}-{os.getpid()}"
     with Lab(LabConfig(name, kernel=kernel, extras=True)) as lab, scene(lab) as found:
