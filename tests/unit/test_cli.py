@@ -31,6 +31,7 @@ HEAVY = (
     "matplotlib",
     "numpy",
     "rich",
+    "pyroute2",
     "psutil",
     "bcc",
     "textual",
