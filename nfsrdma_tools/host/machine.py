@@ -296,6 +296,7 @@ class Machine:
 
             try:
                 require_netlink()
+                # importing pyroute2 takes as long as all checks of a host without RDMA
                 from nfsrdma_tools.host.rdma import nldev
 
                 known.links = nldev.links()
@@ -321,6 +322,7 @@ class Machine:
         # nfsd is loaded (svc_proc_register)
         if not self.path("proc/net/rpc/nfsd").exists():
             return NfsdStatus(pending=PendingList())
+        # importing pyroute2 takes longer than the rest
         from nfsrdma_tools.host import nfsd_netlink
 
         return nfsd_netlink.read()

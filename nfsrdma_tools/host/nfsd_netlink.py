@@ -9,6 +9,10 @@ A thread of nfsd may end, or a COMPOUND be freed, while the kernel lists them: k
 "nfsd: defer vfree of compound ops to fix rpc_status UAF" read freed memory, with a tiny
 probability.  So nothing reads the RPCs unattended, day after day.
 
+pyroute2 encodes and decodes the messages.  The socket is our own: before "nfsd: fix netlink dumpit
+error handling for rpc_status_get", a long list ends in a part of a message and without an end, for
+which pyroute2's socket waits for ever.
+
 The kernel replies while it holds nfsd_mutex: as /proc/fs/nfsd does, a request waits while nfsd is
 started or stopped.
 """
@@ -18,6 +22,7 @@ from __future__ import annotations
 import errno
 import heapq
 import ipaddress
+import os
 import re
 import socket
 import struct
@@ -25,11 +30,14 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nfsrdma_tools.host.netlink import DUMP, LIST_ENDS_EARLY, Attributes, CutError, NetlinkSocket
+from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST, ctrlmsg, genlmsg, nla
+
 from nfsrdma_tools.host.nfsd_status import (
     INVALID_REPLY,
+    LIST_ENDS_EARLY,
+    LIST_TOO_LONG,
     MOST_RPCS,
     NO_FAMILY,
     NfsdStatus,
@@ -40,6 +48,10 @@ from nfsrdma_tools.host.nfsd_status import (
 )
 from nfsrdma_tools.json_records import INVALID
 
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
 __all__ = ["NfsdCommand", "read"]
 
 _GENERIC = 16
@@ -47,8 +59,16 @@ _GENERIC = 16
 _CONTROL = 0x10
 """GENL_ID_CTRL."""
 _GETFAMILY = 3
-_GENERIC_HEADER = 4
-"""Bytes of struct genlmsghdr: command and version."""
+_ERROR, _DONE = 2, 3
+_HEADER = struct.Struct("=IHHII")
+_AT_ONCE = 32 << 10
+"""Bytes of a datagram.  The kernel fills as much of a list at once as the last reader wanted: so
+the family's number is read with this size, too (max_recvmsg_len in net/netlink/af_netlink.c)."""
+_MOST_BYTES = 4 << 20
+"""Bytes of a reply: 8192 threads (NFSD_MAXSERVS in fs/nfsd/nfssvc.c) of 300 bytes have fewer."""
+_SECONDS = 5.0
+"""The time for a reply."""
+_MOST_TEXT = 64
 
 
 class NfsdCommand(Enum):
@@ -65,50 +85,48 @@ class NfsdCommand(Enum):
         self.number, self.label = number, label
 
 
-class _Family(Attributes):
-    KNOWN = ((1, "FAMILY_ID", "uint16"), (2, "FAMILY_NAME", "text"))
-
-
-class _RpcStatus(Attributes):
-    KNOWN = (
+class _RpcStatus(genlmsg):  # type: ignore[misc]
+    nla_map = (
         (1, "XID", "be32"),
         (2, "FLAGS", "uint32"),
         (3, "PROG", "uint32"),
         (4, "VERSION", "uint8"),
         (5, "PROC", "uint32"),
         (6, "SERVICE_TIME", "int64"),
-        (8, "SADDR4", "bytes"),
-        (9, "DADDR4", "bytes"),
-        (10, "SADDR6", "bytes"),
-        (11, "DADDR6", "bytes"),
+        (8, "SADDR4", "cdata"),
+        (9, "DADDR4", "cdata"),
+        (10, "SADDR6", "cdata"),
+        (11, "DADDR6", "cdata"),
         (12, "SPORT", "be16"),
         (13, "DPORT", "be16"),
         (14, "COMPOUND_OPS", "uint32"),
     )
 
 
-class _Threads(Attributes):
-    KNOWN = ((1, "THREADS", "uint32"), (5, "MIN_THREADS", "uint32"))
+class _Threads(genlmsg):  # type: ignore[misc]
+    nla_map = ((1, "THREADS", "uint32"), (5, "MIN_THREADS", "uint32"))
 
 
-class _Version(Attributes):
-    KNOWN = ((1, "MAJOR", "uint32"), (2, "MINOR", "uint32"), (3, "ENABLED", "flag"))
+class _Version(nla):  # type: ignore[misc]
+    nla_map = ((1, "MAJOR", "uint32"), (2, "MINOR", "uint32"), (3, "ENABLED", "flag"))
 
 
-class _Versions(Attributes):
-    KNOWN = ((1, "VERSION", _Version),)
+class _Versions(genlmsg):  # type: ignore[misc]
+    nla_map = ((1, "VERSION", "version"),)
+    version = _Version
 
 
-class _Sock(Attributes):
-    KNOWN = ((1, "ADDR", "bytes"), (2, "TRANSPORT_NAME", "text"))
+class _Sock(nla):  # type: ignore[misc]
+    nla_map = ((1, "ADDR", "cdata"), (2, "TRANSPORT_NAME", "asciiz"))
 
 
-class _Listeners(Attributes):
-    KNOWN = ((1, "ADDR", _Sock),)
+class _Listeners(genlmsg):  # type: ignore[misc]
+    nla_map = ((1, "ADDR", "sock"),)
+    sock = _Sock
 
 
-class _PoolMode(Attributes):
-    KNOWN = ((1, "MODE", "text"), (2, "NPOOLS", "uint32"))
+class _PoolMode(genlmsg):  # type: ignore[misc]
+    nla_map = ((1, "MODE", "asciiz"), (2, "NPOOLS", "uint32"))
 
 
 _KINDS = {
@@ -122,7 +140,8 @@ _MOST_OPERATIONS = 64
 _HALF = 8
 
 
-_Answer = TypeVar("_Answer", bound=Attributes)
+class _CutError(Exception):
+    """The rest of a reply is missing, or no netlink message."""
 
 
 class _InvalidError(Exception):
@@ -136,33 +155,66 @@ class _Reply(NamedTuple):
     cut: str = ""
 
 
-class _Socket(NetlinkSocket):
+class _Socket:
     """A netlink socket, and the number of the family nfsd.
 
     Raises OSError: ENOENT if the kernel has no family nfsd, or module nfsd is not loaded.
     """
 
     def __init__(self) -> None:
-        super().__init__(_GENERIC)
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _GENERIC)
+        self._sequence = 0
         try:
+            self._socket.bind((0, 0))
             self._family = self._number()
         except BaseException:
             self.close()
             raise
 
-    def _number(self) -> int:
-        request = _Family.of(FAMILY_NAME="nfsd").encoded()
-        with _decoding():
-            replies = list(self.ask(_CONTROL, _generic(_GETFAMILY) + request))
-            return int(_decoded(_Family, replies[0]).get_attr("FAMILY_ID"))
+    def __enter__(self) -> Self:
+        return self
 
-    def reply(self, command: NfsdCommand) -> _Reply:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def _number(self) -> int:
+        request = ctrlmsg()
+        request["cmd"], request["version"] = _GETFAMILY, 1
+        request["attrs"] = [("CTRL_ATTR_FAMILY_NAME", "nfsd")]
+        reply = self._ask(request, _CONTROL, NLM_F_REQUEST)
+        with _decoding():
+            return int(_decoded(ctrlmsg, reply.messages[0]).get_attr("CTRL_ATTR_FAMILY_ID"))
+
+    def ask(self, command: NfsdCommand) -> _Reply:
         """The reply to a command.  OSError if the kernel refuses it, or does not know it."""
-        flags = DUMP if command is NfsdCommand.RPC_STATUS else 0
+        request = genlmsg()
+        request["cmd"], request["version"] = command.number, 1
+        dump = NLM_F_DUMP if command is NfsdCommand.RPC_STATUS else 0
+        return self._ask(request, self._family, NLM_F_REQUEST | dump)
+
+    def _ask(self, request: Any, family: int, flags: int) -> _Reply:
+        self._sequence += 1
+        header = request["header"]
+        header["type"], header["flags"] = family, flags
+        header["sequence_number"], header["pid"] = self._sequence, 0
+        request.encode()
+        self._socket.sendto(bytes(request.data), (0, 0))
         found: list[bytes] = []
         try:
-            found.extend(self.ask(self._family, _generic(command.number), flags))
-        except CutError as error:
+            for message in self._answers(family):
+                found.append(message)
+                if not flags & NLM_F_DUMP:
+                    break
+        except _CutError as error:
             return _Reply(found, str(error))
         except OSError:
             # of a list, the kernel may send a part before the error
@@ -171,9 +223,54 @@ class _Socket(NetlinkSocket):
             return _Reply(found, LIST_ENDS_EARLY)
         return _Reply(found)
 
+    def _answers(self, family: int) -> Iterator[bytes]:
+        """The messages of the family, to the end of the list."""
+        size = 0
+        for kind, message in self._received(time.monotonic() + _SECONDS):
+            if kind in (_ERROR, _DONE):
+                _raise_for(message)
+            if kind == _DONE:
+                return
+            if kind == family:
+                size += len(message)
+                if size > _MOST_BYTES:
+                    raise _CutError(LIST_TOO_LONG)
+                yield message
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
-def _generic(command: int) -> bytes:
-    return bytes((command, 1, 0, 0))
+    def _received(self, deadline: float) -> Iterator[tuple[int, bytes]]:
+        """Type and message of each message from the kernel to the last request."""
+        while (left := deadline - time.monotonic()) > 0:
+            self._socket.settimeout(left)
+            try:
+                data, (sender, _) = self._socket.recvfrom(_AT_ONCE)
+            except TimeoutError:
+                return
+            if sender == 0:
+                yield from _messages(data, self._sequence)
+
+
+def _messages(data: bytes, sequence: int) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at < len(data):
+        if len(data) - at < _HEADER.size:
+            raise _CutError(LIST_ENDS_EARLY)
+        length, kind, _, of_request, _ = _HEADER.unpack_from(data, at)
+        if not _HEADER.size <= length <= len(data) - at:
+            raise _CutError(LIST_ENDS_EARLY)
+        # what another request left behind
+        if of_request == sequence:
+            yield kind, data[at : at + length]
+        at += (length + 3) & ~3
+
+
+def _raise_for(message: bytes) -> None:
+    """Raise OSError for the error number in a message."""
+    if len(message) < _HEADER.size + 4:
+        raise _CutError(LIST_ENDS_EARLY)
+    (code,) = struct.unpack_from("=i", message, _HEADER.size)
+    if code < 0:
+        raise OSError(-code, os.strerror(-code))
 
 
 def read(commands: Collection[NfsdCommand] = tuple(NfsdCommand)) -> NfsdStatus:
@@ -184,7 +281,7 @@ def read(commands: Collection[NfsdCommand] = tuple(NfsdCommand)) -> NfsdStatus:
         with _Socket() as opened:
             for command in commands:
                 try:
-                    found |= _value(command, opened.reply(command))
+                    found |= _value(command, opened.ask(command))
                 except OSError as error:
                     if command is NfsdCommand.RPC_STATUS and error.errno == errno.ENODEV:
                         # nfsd does not run
@@ -223,27 +320,27 @@ def _value(command: NfsdCommand, reply: _Reply) -> dict[str, Any]:
 
 @contextmanager
 def _decoding() -> Iterator[None]:
-    """Raise _InvalidError for what the readers raise for an invalid message."""
+    """Raise _InvalidError for what pyroute2 and the readers raise for an invalid message."""
     try:
         yield
-    except (struct.error, CutError, *INVALID) as error:
+    except (struct.error, *INVALID) as error:
         raise _InvalidError(INVALID_REPLY) from error
 
 
-def _decoded(kind: type[_Answer], message: bytes) -> _Answer:
-    if len(message) < _GENERIC_HEADER:
-        raise ValueError(f"a message of {len(message)} bytes")
-    return kind.decoded(message[_GENERIC_HEADER:])
+def _decoded(kind: type, message: bytes) -> Any:
+    found = kind(message)
+    found.decode()
+    return found
 
 
-def _threads(answer: Attributes) -> dict[str, Any]:
+def _threads(answer: Any) -> dict[str, Any]:
     threads = tuple(answer.get_attrs("THREADS"))
     if not threads:
         raise ValueError("no number of threads")
     return {"pool_threads": threads, "min_threads": answer.get_attr("MIN_THREADS") or None}
 
 
-def _versions(answer: Attributes) -> dict[str, Any]:
+def _versions(answer: Any) -> dict[str, Any]:
     found = set()
     for one in answer.get_attrs("VERSION"):
         major, minor = one.get_attr("MAJOR"), one.get_attr("MINOR")
@@ -253,7 +350,7 @@ def _versions(answer: Attributes) -> dict[str, Any]:
     return {"versions": tuple(sorted(found - {"2"}))}
 
 
-def _listeners(answer: Attributes) -> dict[str, Any]:
+def _listeners(answer: Any) -> dict[str, Any]:
     found = set()
     for one in answer.get_attrs("ADDR"):
         name, address = one.get_attr("TRANSPORT_NAME"), one.get_attr("ADDR")
@@ -280,7 +377,7 @@ def _address(data: bytes) -> str:
     return str(ipaddress.ip_address(data))
 
 
-def _pool_mode(answer: Attributes) -> dict[str, Any]:
+def _pool_mode(answer: Any) -> dict[str, Any]:
     mode = answer.get_attr("MODE")
     if not re.fullmatch(r"[a-z]{1,16}", mode):
         raise ValueError(f"pool mode {mode!r:.40}")
@@ -311,7 +408,7 @@ def _pending(reply: _Reply) -> PendingList:
     return PendingList(tuple(first), len(found), cut)
 
 
-def _rpc(answer: Attributes, now: int) -> PendingRpc:
+def _rpc(answer: Any, now: int) -> PendingRpc:
     client, server = _endpoints(answer)
     return PendingRpc(
         xid=_number(answer, "XID"),
@@ -327,14 +424,14 @@ def _rpc(answer: Attributes, now: int) -> PendingRpc:
     )
 
 
-def _number(answer: Attributes, name: str) -> int:
+def _number(answer: Any, name: str) -> int:
     found = answer.get_attr(name)
     if not isinstance(found, int):
         raise ValueError(f"{name} is missing")
     return found
 
 
-def _endpoints(answer: Attributes) -> tuple[str, str]:
+def _endpoints(answer: Any) -> tuple[str, str]:
     """The addresses of client and server, "" if the kernel reports none."""
     four = answer.get_attr("SADDR4"), answer.get_attr("DADDR4")
     if None not in four:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nfsrdma_tools import nfs_procedures
-from nfsrdma_tools.host.netlink import LIST_ENDS_EARLY, LIST_TOO_LONG
 
 __all__ = [
     "INVALID_REPLY",
@@ -38,6 +37,8 @@ SINCE = {
 """The commands that read, and the Linux version that has each first."""
 NO_FAMILY = "the kernel has no netlink family nfsd (before Linux 6.7)"
 INVALID_REPLY = "the kernel's reply is invalid"
+LIST_ENDS_EARLY = "the kernel's list ends early"
+LIST_TOO_LONG = "the kernel's list is too long"
 
 
 def too_old(command: str) -> str:

@@ -267,7 +267,7 @@ for program in fio python3 setpriv env mount umount mount.nfs umount.nfs exportf
 	ldd $path | grep -o '/[^ ]*' | xargs cat $path > /dev/null
 done
 cd /opt/nfsrdma/site
-python3 -c 'import psutil, rich.progress, typer'
+python3 -c 'import psutil, pyroute2, rich.progress, typer'
 """
 
 

@@ -11,11 +11,16 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from pyroute2.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, nla, nlmsg
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.nlsocket import NetlinkSocket
 
 from nfsrdma_tools.errors import MismatchError, UsageError, UserError
-from nfsrdma_tools.host.netlink import ACK, DUMP, Attributes, NetlinkSocket
 from nfsrdma_tools.host.rdma.ports import (
     NETLINK_RDMA,
     PHYSICAL_STATES,
@@ -84,64 +89,77 @@ def message_type(command: Command) -> int:
     return (_CLIENT_NLDEV << 10) + command
 
 
-class _SummaryEntry(Attributes):
-    KNOWN = (
-        (17, "RES_SUMMARY_ENTRY_NAME", "text"),
+class _SummaryEntry(nla):  # type: ignore[misc]
+    nla_map = (
+        (17, "RES_SUMMARY_ENTRY_NAME", "asciiz"),
         (18, "RES_SUMMARY_ENTRY_CURR", "uint64"),
     )
 
 
-class _Summary(Attributes):
-    KNOWN = ((16, "RES_SUMMARY_ENTRY", _SummaryEntry),)
+class _Summary(nla):  # type: ignore[misc]
+    nla_map = ((16, "RES_SUMMARY_ENTRY", "entry"),)
+    entry = _SummaryEntry
 
 
-class _CounterEntry(Attributes):
-    KNOWN = (
-        (82, "STAT_HWCOUNTER_ENTRY_NAME", "text"),
+class _CounterEntry(nla):  # type: ignore[misc]
+    nla_map = (
+        (82, "STAT_HWCOUNTER_ENTRY_NAME", "asciiz"),
         (83, "STAT_HWCOUNTER_ENTRY_VALUE", "uint64"),
     )
 
 
-class _Counters(Attributes):
-    KNOWN = ((81, "STAT_HWCOUNTER_ENTRY", _CounterEntry),)
+class _Counters(nla):  # type: ignore[misc]
+    nla_map = ((81, "STAT_HWCOUNTER_ENTRY", "entry"),)
+    entry = _CounterEntry
 
 
-class _CmIdEntry(Attributes):
-    KNOWN = (
+class _CmIdEntry(nla):  # type: ignore[misc]
+    nla_map = (
         (27, "RES_STATE", "uint8"),
         (28, "RES_PID", "uint32"),
-        (29, "RES_KERN_NAME", "text"),
-        (33, "RES_SRC_ADDR", "bytes"),
+        (29, "RES_KERN_NAME", "asciiz"),
+        (33, "RES_SRC_ADDR", "cdata"),
     )
 
 
-class _CmIds(Attributes):
-    KNOWN = ((31, "RES_CM_ID_ENTRY", _CmIdEntry),)
+class _CmIds(nla):  # type: ignore[misc]
+    nla_map = ((31, "RES_CM_ID_ENTRY", "entry"),)
+    entry = _CmIdEntry
 
 
-class Message(Attributes):
+class Message(nlmsg):  # type: ignore[misc]
     """An nldev message; attributes have the kernel's names without RDMA_NLDEV_ATTR_."""
 
-    KNOWN = (
+    nla_map = (
         (1, "DEV_INDEX", "uint32"),
-        (2, "DEV_NAME", "text"),
+        (2, "DEV_NAME", "asciiz"),
         (3, "PORT_INDEX", "uint32"),
-        (5, "FW_VERSION", "text"),
+        (5, "FW_VERSION", "asciiz"),
         (6, "NODE_GUID", "uint64"),
         (12, "PORT_STATE", "uint8"),
         (13, "PORT_PHYS_STATE", "uint8"),
         (14, "DEV_NODE_TYPE", "uint8"),
-        (15, "RES_SUMMARY", _Summary),
-        (30, "RES_CM_ID", _CmIds),
+        (15, "RES_SUMMARY", "summary"),
+        (30, "RES_CM_ID", "cm_ids"),
         (50, "NDEV_INDEX", "uint32"),
-        (51, "NDEV_NAME", "text"),
-        (65, "LINK_TYPE", "text"),
-        (67, "DEV_PROTOCOL", "text"),
-        (69, "CHARDEV_TYPE", "text"),
+        (51, "NDEV_NAME", "asciiz"),
+        (65, "LINK_TYPE", "asciiz"),
+        (67, "DEV_PROTOCOL", "asciiz"),
+        (69, "CHARDEV_TYPE", "asciiz"),
         # the header documents a u64, ib_uverbs sends a u32 (drivers/infiniband/core/uverbs_main.c)
         (73, "UVERBS_DRIVER_ID", "uint32"),
-        (80, "STAT_HWCOUNTERS", _Counters),
+        (80, "STAT_HWCOUNTERS", "counters"),
     )
+    summary = _Summary
+    cm_ids = _CmIds
+    counters = _Counters
+
+    @classmethod
+    def of(cls, **attributes: object) -> Message:
+        """A request with these attributes."""
+        request = cls()
+        request["attrs"] = list(attributes.items())
+        return request
 
 
 # enum ib_port_state and rdma_node_type of include/rdma/ib_verbs.h, physical states of the IB
@@ -149,7 +167,7 @@ class Message(Attributes):
 _NODES = ("unknown", "ca", "switch", "router", "rnic", "usnic", "usnic_dp", "unspecified")
 
 
-def to_device(answer: Attributes, driver: str) -> Device:
+def to_device(answer: Any, driver: str) -> Device:
     """The device in a reply to GET; ``driver`` is "" if no character device names one.
 
     The modelled card has no number in enum rdma_driver_id; its firmware version names it.
@@ -169,13 +187,13 @@ def to_device(answer: Attributes, driver: str) -> Device:
     )
 
 
-def to_driver(answer: Attributes) -> str:
+def to_driver(answer: Any) -> str:
     """The driver name in a reply to GET_CHARDEV."""
     number = answer.get_attr("UVERBS_DRIVER_ID")
     return "" if number is None else DRIVERS.get(number, f"driver {number}")
 
 
-def to_link(answer: Attributes, device: Device) -> Link:
+def to_link(answer: Any, device: Device) -> Link:
     """The link in a reply to PORT_GET."""
     return Link(
         device=device,
@@ -186,7 +204,7 @@ def to_link(answer: Attributes, device: Device) -> Link:
     )
 
 
-def to_resources(answer: Attributes) -> dict[str, int]:
+def to_resources(answer: Any) -> dict[str, int]:
     """The number of objects of each kind, from a reply to RES_GET."""
     return _pairs(answer, "RES_SUMMARY", "CURR")
 
@@ -203,7 +221,7 @@ class CmListener(NamedTuple):
 _LISTEN = 8
 
 
-def to_listeners(answer: Attributes) -> list[CmListener]:
+def to_listeners(answer: Any) -> list[CmListener]:
     """The listeners of user space, from a reply to RES_CM_ID_GET; the kernel's have a name."""
     found = []
     for table in answer.get_attrs("RES_CM_ID"):
@@ -217,12 +235,12 @@ def to_listeners(answer: Attributes) -> list[CmListener]:
     return found
 
 
-def to_counters(answer: Attributes) -> dict[str, int]:
+def to_counters(answer: Any) -> dict[str, int]:
     """The counters of a link, from a reply to STAT_GET."""
     return _pairs(answer, "STAT_HWCOUNTER", "VALUE")
 
 
-def _pairs(answer: Attributes, stem: str, value: str) -> dict[str, int]:
+def _pairs(answer: Any, stem: str, value: str) -> dict[str, int]:
     tables = answer.get_attrs("RES_SUMMARY") + answer.get_attrs("STAT_HWCOUNTERS")
     entries = [entry for table in tables for entry in table.get_attrs(f"{stem}_ENTRY")]
     return {
@@ -282,8 +300,8 @@ def statistics(link: Link) -> dict[str, int]:
             answers = _ask(
                 sock, Command.STAT_GET, DEV_INDEX=link.device.index, PORT_INDEX=link.port
             )
-        except OSError as error:
-            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+        except NetlinkError as error:
+            if error.code in (errno.EINVAL, errno.EOPNOTSUPP):
                 return {}
             raise
     return to_counters(answers[0]) if answers else {}
@@ -299,7 +317,7 @@ def add_link(kind: str, name: str, netdev: str, journal: Journal) -> Link:
     journal.add(undo := Run(("rdma", "link", "delete", name)))
     try:
         _change(Command.NEWLINK, DEV_NAME=name, LINK_TYPE=_type(kind), NDEV_NAME=netdev)
-    except OSError as error:
+    except NetlinkError as error:
         journal.drop(undo)
         raise _refused(f"add {kind} link {name} on {netdev}", error) from error
     link = _find(name)
@@ -340,7 +358,7 @@ def remove_link(name: str, journal: Journal) -> Link:
     journal.add(undo)
     try:
         _change(Command.DELLINK, DEV_INDEX=link.device.index)
-    except OSError as error:
+    except NetlinkError as error:
         journal.drop(undo)
         raise _refused(f"delete link {name}", error) from error
     if _find(name):
@@ -348,39 +366,46 @@ def remove_link(name: str, journal: Journal) -> Link:
     return link
 
 
-def _socket() -> NetlinkSocket:
+@contextmanager
+def _socket() -> Iterator[Any]:
+    # a failed socket of pyroute2 prints a traceback when it is collected
     require_netlink()
-    return NetlinkSocket(NETLINK_RDMA)
+    sock = NetlinkSocket(family=NETLINK_RDMA)
+    try:
+        sock.bind()
+        sock.register_policy({message_type(command): Message for command in Command})
+        yield sock
+    finally:
+        sock.close()
 
 
-def _ask(
-    sock: NetlinkSocket, command: Command, *, dump: bool = False, **attributes: object
-) -> list[Message]:
-    request = Message.of(**attributes).encoded()
-    answers = sock.ask(message_type(command), request, DUMP if dump else 0)
-    return [Message.decoded(answer) for answer in answers]
+def _ask(sock: Any, command: Command, *, dump: bool = False, **attributes: object) -> list[Any]:
+    request = Message.of(**attributes)
+    flags = NLM_F_REQUEST | (NLM_F_DUMP if dump else 0)
+    return list(sock.nlm_request(request, message_type(command), flags))
 
 
 def _change(command: Command, **attributes: object) -> None:
     with _socket() as sock:
-        list(sock.ask(message_type(command), Message.of(**attributes).encoded(), ACK))
+        request = Message.of(**attributes)
+        list(sock.nlm_request(request, message_type(command), NLM_F_REQUEST | NLM_F_ACK))
 
 
-def _devices(sock: NetlinkSocket) -> list[Device]:
+def _devices(sock: Any) -> list[Device]:
     answers = _ask(sock, Command.GET, dump=True)
     return [to_device(a, _driver(sock, a.get_attr("DEV_INDEX"))) for a in answers]
 
 
-def _driver(sock: NetlinkSocket, index: int) -> str:
+def _driver(sock: Any, index: int) -> str:
     try:
         answers = _ask(sock, Command.GET_CHARDEV, DEV_INDEX=index, CHARDEV_TYPE="uverbs")
-    except OSError:
+    except NetlinkError:
         # ib_uverbs is not loaded, or the kernel is older than 5.2
         return ""
     return to_driver(answers[0]) if answers else ""
 
 
-def _ports(sock: NetlinkSocket, device: Device) -> list[Link]:
+def _ports(sock: Any, device: Device) -> list[Link]:
     answers = _ask(sock, Command.PORT_GET, dump=True, DEV_INDEX=device.index)
     return [to_link(answer, device) for answer in answers]
 
@@ -403,11 +428,11 @@ def _check_names(kind: str, name: str, netdev: str) -> None:
         raise UsageError(f"network device {netdev!r}: invalid name", "see: ip link")
 
 
-def _refused(what: str, error: OSError) -> UserError:
+def _refused(what: str, error: NetlinkError) -> UserError:
     hints = {
         errno.EPERM: "run this as root",
         errno.ENODEV: "there is no such network device, see: ip link",
         errno.EEXIST: "that network device already has an RDMA link",
         errno.EINVAL: "the kernel has no driver of this type",
     }
-    return UserError(f"cannot {what}: {error.strerror}", hints.get(error.errno or 0, ""))
+    return UserError(f"cannot {what}: {error.args[1]}", hints.get(error.code, ""))

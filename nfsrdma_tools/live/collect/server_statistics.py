@@ -122,7 +122,7 @@ class ServerReader:
         """What nfsd reports by netlink; its listeners if ``slowly``."""
         if not self._netlink:
             return NfsdStatus()
-        # hosts without nfsd do without it
+        # importing pyroute2 takes longer than an interval's work; hosts without nfsd don't
         from nfsrdma_tools.host import nfsd_netlink
         from nfsrdma_tools.host.nfsd_netlink import NfsdCommand
 
