@@ -91,4 +91,6 @@ def test_our_module_carries_data(loaded: Lab) -> None:
 def test_health_is_ok(loaded: Lab) -> None:
     with mounted(loaded, "vers=4.2"):
         assert connections(loaded)
-        assert loaded.run("client", "nfsrdma", "health", "--timeout", "60").stdout.startswith("OK")
+        assert loaded.run("client", "nfsrdma", "health", "--timeout", "60").stdout.startswith(
+            "NFS OK"
+        )
