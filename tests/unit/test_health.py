@@ -25,6 +25,7 @@ from unit.stuck_filesystem import stuck_filesystem
 
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.live.health import mount_table
 from nfsrdma_tools.live.health.check import Request, check, limits, lines
 from nfsrdma_tools.live.health.guarded import guarded
@@ -721,6 +722,61 @@ def test_a_table_of_a_million_lines_takes_little_memory(host: Host) -> None:
     mounts, invalid, kib = map(int, subprocess.check_output(argv, cwd=ROOT).split())
     assert (mounts, invalid) == (mount_table.MOST_MOUNTS, 50_000 - mount_table.MOST_MOUNTS)
     assert kib < 40_000
+
+
+LINES = (
+    "26 25 0:9 / /run/user/{n} rw - tmpfs tmpfs rw",
+    "27 25 0:{n} / /mnt/{n} rw - nfs s:/e rw,vers=3",
+    "28 25 0:{n} / /mnt/{n} rw - nfs4 s:/e rw,vers=4.2",
+    "29 25 0:9 / /auto/{n} rw - autofs a rw",
+    "30 25 0:9 / /f/{n} rw - fuse.sshfs a rw",
+    "31 25 0:9 / /f/{n} rw - nfsd nfsd rw",
+    "x - nfs4 {n}",
+    "x - fuse {n}",
+    "",
+    "32 25 0:{n} / /mnt/" + "l" * 40 + " rw - nfs4 s:/e rw",
+)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_table_is_read_in_blocks_as_in_lines(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    longest, block = chance.choice((50, 60, 1000)), chance.choice((1, 7, 64, 300, 4096))
+    monkeypatch.setattr(mount_table, "_LONGEST_LINE", longest)
+    monkeypatch.setattr(mount_table, "_BLOCK", block)
+    lines = [chance.choice(LINES).format(n=n) for n in range(chance.randrange(60))]
+    path = tmp_path / "mountinfo"
+    path.write_text("\n".join(lines) + "\n" * chance.randrange(2))
+    good = [line for line in lines if len(line) < longest and re.match("[0-9]", line)]
+    found = mount_table.read(path)
+    mounts = [line for line in good if re.search(" - nfs4? ", line)]
+    assert [one.id for one in found.mounts] == [int(line.split()[0]) for line in mounts]
+    may_wait = [line for line in good if re.search(" - (nfs4? |autofs|fuse)", line)]
+    assert found.closed == {line.split()[4] for line in may_wait}
+    assert found.invalid == sum(line.startswith("x") for line in lines)
+    assert found.is_empty is (not good)
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs"])
+def test_of_many_mounts_those_above_the_limit_are_not_parsed(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, count = tmp_path / "mountinfo", 3 * mount_table.MOST_MOUNTS
+    path.write_text(f"27 25 0:9 / /mnt/a rw - {kind} s:/e rw\n" * count)
+    parsed = []
+
+    def counted(line: str) -> mountinfo.Entry:
+        parsed.append(line)
+        return parse_line(line)
+
+    parse_line = mountinfo.parse_line
+    monkeypatch.setattr(mountinfo, "parse_line", counted)
+    found = mount_table.read(path)
+    assert len(parsed) == 2 * mount_table.MOST_MOUNTS
+    assert found.invalid == (2 * mount_table.MOST_MOUNTS if kind == "nfs4" else 0)
+    assert found.closed == {"/mnt/a"}
 
 
 # ---- no access
