@@ -259,8 +259,8 @@ pictures: dev image ## Remake the pictures of docs/img in labs, and from out/swe
 wheel: setup ## dist/nfsrdma_tools-VERSION-py3-none-any.whl, with man pages: pip install "nfsrdma_tools-....whl[all]"
 	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m pip -q --disable-pip-version-check wheel --no-deps -w dist .
 
-zipapp: ## dist/nfsrdma.pyz: health and collect in one file, for a host with Python 3.9 and nothing else
-	@python3 tools/portable.py dist
+zipapp: setup ## dist/nfsrdma.pyz: health and collect in one file, for a host with Python 3.9 and nothing else
+	@$(BIN)/python tools/portable.py dist
 
 deb: setup ## dist/*.deb for Debian 13: nfsrdma-tools, nfsrdma-dkms, libnfsrdma0, libnfsrdma-dev, checked by lintian (3 minutes)
 	@$(BIN)/python tools/deb dist

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build nfsrdma.pyz: the commands health and collect in one file, for Python 3.9 and later.
 
-It has the modules that these commands import, and what those import.  The same source makes the
-same bytes.  Usage: tools/portable.py [FOLDER], by default dist.
+It has the modules that these commands import, and what those import, also of pyroute2, which is
+that of the Python that builds it.  The same source and pyroute2 make the same bytes.
+Usage: tools/portable.py [FOLDER], by default dist.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import ast
 import sys
 import zipfile
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "nfsrdma_tools"
+LIBRARY = "pyroute2"
 FRONT = f"{PACKAGE}.cli.portable"
 OLDEST = (3, 9)
 MAIN = f"""\
@@ -33,6 +36,11 @@ main()
 """Also of an older Python, whose error would be a traceback."""
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _LICENSE = "LICENSES/Apache-2.0.txt"
+_LIBRARY_INIT = b"""\
+# in place of the library's own, which imports all its modules; this one keeps its log messages
+# from standard error
+from pyroute2.config import log
+"""
 # the first time that an archive of zip can have
 _TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -40,7 +48,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 def modules(first: str = FRONT) -> dict[str, Path]:
     """The modules that ``first`` imports, at once or in a function, and their files, by name."""
     found: dict[str, Path] = {}
-    waiting = [first]
+    waiting = [first, *imported(_LIBRARY_INIT)]
     while waiting:
         name = waiting.pop()
         path = file_of(name)
@@ -48,22 +56,58 @@ def modules(first: str = FRONT) -> dict[str, Path]:
             continue
         found[name] = path
         waiting += [above for above in (name.rpartition(".")[0],) if above]
-        waiting += imported(path)
+        waiting += imported(path.read_bytes())
     return dict(sorted(found.items()))
 
 
+def folder_of(name: str) -> Path | None:
+    """The folder that a module is below; None for one that is not in the program."""
+    package = name.partition(".")[0]
+    if package == PACKAGE:
+        return ROOT
+    # the library's own __init__ imports all its modules
+    return library_folder() if package == LIBRARY != name else None
+
+
+def library() -> metadata.Distribution:
+    """The library in this Python; without it, exits with a line."""
+    try:
+        return metadata.distribution(LIBRARY)
+    except metadata.PackageNotFoundError:
+        sys.exit(f"portable: {LIBRARY} is not installed in {sys.executable} (run: make zipapp)")
+
+
+def library_folder() -> Path:
+    """The folder in which the library is installed."""
+    return Path(str(library().locate_file("")))
+
+
+def library_texts() -> dict[str, bytes]:
+    """Version and licences of the library, by their names in the program."""
+    found = {
+        str(file): Path(str(file.locate())).read_bytes()
+        for file in library().files or ()
+        if file.parts[0].endswith(".dist-info")
+        and (file.name == "METADATA" or file.name.startswith("LICENSE"))
+    }
+    if len(found) < 2:
+        sys.exit(f"portable: expected version and licence of {LIBRARY}, found {list(found)}")
+    return found
+
+
 def file_of(name: str) -> Path | None:
-    """The file of a module of the package; None for another name."""
-    if name.partition(".")[0] != PACKAGE:
+    """The file of a module that the program has; None for another name."""
+    folder = folder_of(name)
+    if folder is None:
         return None
-    path = ROOT.joinpath(*name.split("."))
+    path = folder.joinpath(*name.split("."))
     files = (path.with_suffix(".py"), path / "__init__.py")
     return next((file for file in files if file.is_file()), None)
 
 
-def imported(path: Path) -> Iterator[str]:
-    """The names that a file imports, but for annotations."""
-    for node in statements(ast.parse(path.read_bytes())):
+def imported(source: bytes) -> Iterator[str]:
+    """The names that a module imports, but for annotations."""
+    for node in statements(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -84,7 +128,12 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 def build(file: Path) -> int:
     """Write the program; returns the number of its modules."""
     found = modules()
-    members = {str(path.relative_to(ROOT)): path.read_bytes() for path in found.values()}
+    members = {
+        str(path.relative_to(folder_of(name) or ROOT)): path.read_bytes()
+        for name, path in found.items()
+    }
+    members |= library_texts()
+    members[f"{LIBRARY}/__init__.py"] = _LIBRARY_INIT
     members["__main__.py"] = MAIN.encode()
     members[_LICENSE] = (ROOT / _LICENSE).read_bytes()
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +153,8 @@ def main(folder: Path) -> None:
     """Build the program into ``folder``, and print its size."""
     file = folder / "nfsrdma.pyz"
     count = build(file)
-    print(f"{file}: {count} modules, {file.stat().st_size >> 10} KiB")
+    version = f"{LIBRARY} {library().version}"
+    print(f"{file}: {count} modules with {version}, {file.stat().st_size >> 10} KiB")
 
 
 if __name__ == "__main__":

@@ -244,7 +244,8 @@ class _Socket:
             self._socket.settimeout(left)
             try:
                 data, (sender, _) = self._socket.recvfrom(_AT_ONCE)
-            except TimeoutError:
+            # before Python 3.10, no TimeoutError
+            except socket.timeout:
                 return
             if sender == 0:
                 yield from _messages(data, self._sequence)

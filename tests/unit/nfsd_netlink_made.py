@@ -195,6 +195,7 @@ class Kernel:
 
     def recvfrom(self, size: int) -> tuple[bytes, tuple[int, int]]:
         if not self.waiting:
-            raise TimeoutError
+            # before Python 3.10, no TimeoutError
+            raise socket.timeout  # noqa: UP041
         # another process may send to the port, too
         return self.waiting.pop(0)[:size], (0, 0)

@@ -21,10 +21,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 from unit.health_made import BOOT, CONNECTING, ROOT_MOUNT, Host
+from unit.pythons import interpreter
 from unit.stuck_filesystem import stuck_filesystem
 
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.live.health import mount_table
 from nfsrdma_tools.live.health.check import Request, check, limits, lines
 from nfsrdma_tools.live.health.guarded import guarded
@@ -723,6 +725,159 @@ def test_a_table_of_a_million_lines_takes_little_memory(host: Host) -> None:
     assert kib < 40_000
 
 
+LINES = (
+    "26 25 0:9 / /run/user/{n} rw - tmpfs tmpfs rw",
+    "27 25 0:{n} / /mnt/{n} rw - nfs s:/e rw,vers=3",
+    "28 25 0:{n} / /mnt/{n} rw - nfs4 s:/e rw,vers=4.2",
+    "29 25 0:9 / /auto/{n} rw - autofs a rw",
+    "30 25 0:9 / /f/{n} rw - fuse.sshfs a rw",
+    "31 25 0:9 / /f/{n} rw - nfsd nfsd rw",
+    "x - nfs4 {n}",
+    "x - fuse {n}",
+    "",
+    "32 25 0:{n} / /mnt/" + "l" * 40 + " rw - nfs4 s:/e rw",
+)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_table_is_read_in_blocks_as_in_lines(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    longest, block = chance.choice((50, 60, 1000)), chance.choice((1, 7, 64, 300, 4096))
+    monkeypatch.setattr(mount_table, "_LONGEST_LINE", longest)
+    monkeypatch.setattr(mount_table, "_BLOCK", block)
+    lines = [chance.choice(LINES).format(n=n) for n in range(chance.randrange(60))]
+    path = tmp_path / "mountinfo"
+    path.write_text("\n".join(lines) + "\n" * chance.randrange(2))
+    good = [line for line in lines if len(line) < longest and re.match("[0-9]", line)]
+    found = mount_table.read(path)
+    mounts = [line for line in good if re.search(" - nfs4? ", line)]
+    assert [one.id for one in found.mounts] == [int(line.split()[0]) for line in mounts]
+    may_wait = [line for line in good if re.search(" - (nfs4? |autofs|fuse)", line)]
+    assert found.closed == {line.split()[4] for line in may_wait}
+    assert found.invalid == sum(line.startswith("x") for line in lines)
+    assert found.is_empty is (not good)
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs"])
+def test_of_many_mounts_those_above_the_limit_are_not_parsed(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, count = tmp_path / "mountinfo", 3 * mount_table.MOST_MOUNTS
+    path.write_text(f"27 25 0:9 / /mnt/a rw - {kind} s:/e rw\n" * count)
+    parsed = []
+
+    def counted(line: str) -> mountinfo.Entry:
+        parsed.append(line)
+        return parse_line(line)
+
+    parse_line = mountinfo.parse_line
+    monkeypatch.setattr(mountinfo, "parse_line", counted)
+    found = mount_table.read(path)
+    assert len(parsed) == 2 * mount_table.MOST_MOUNTS
+    assert found.invalid == (2 * mount_table.MOST_MOUNTS if kind == "nfs4" else 0)
+    assert found.closed == {"/mnt/a"}
+
+
+# ---- processes that end
+
+VANISHING = """
+import json, os, shutil, sys
+from pathlib import Path
+from nfsrdma_tools.live.health import observe, threads
+procfs, sample = map(Path, sys.argv[1:])
+step = last = 0
+
+def on(event, arguments):
+    # a process ends at the n-th access to its folder
+    global step
+    path = str(arguments[0]) if event in ("open", "os.scandir") and arguments else ""
+    if path.startswith((f"{procfs}/20", f"{procfs}/30")):
+        step += 1
+        if step == last:
+            shutil.rmtree("/".join(path.split("/")[: len(procfs.parts) + 1]))
+
+sys.addaudithook(on)
+rows = []
+while True:
+    # copying is no access
+    step = -1000
+    shutil.rmtree(procfs, ignore_errors=True)
+    shutil.copytree(sample, procfs, symlinks=True)
+    step, last = 0, last + 1
+    found = threads.waiting_threads(procfs, 60)
+    processes, hidden = observe._namespaces(procfs)
+    left = sorted(int(path.name) for path in procfs.iterdir())
+    numbers = sorted(one.number for one in found.found)
+    rows.append([numbers, found.complete, hidden, left, processes])
+    if step < last:
+        break
+print(json.dumps(rows))
+"""
+
+
+def test_a_process_that_ends_while_it_is_read_is_left_out(host: Host, tmp_path: Path) -> None:
+    for number in (10, 20, 30):
+        host.thread(number, "rpc_wait_bit_killable", 7)
+        host.thread(number + 1, "rpc_wait_bit_killable", 7)
+        folder = host.root / f"proc/{number}"
+        stat = (folder / "stat").read_text()
+        (folder / "stat").write_text(re.sub(r" 1 0 4693 ", " 2 0 4693 ", stat))
+        (folder / "task").mkdir()
+        (host.root / f"proc/{number + 1}").rename(folder / f"task/{number + 1}")
+        (folder / "ns").mkdir()
+        (folder / "ns/mnt").symlink_to(f"mnt:[{number}]")
+    sample = host.root / "proc"
+    for other in set(sample.iterdir()) - {sample / "10", sample / "20", sample / "30"}:
+        shutil.rmtree(other) if other.is_dir() else other.unlink()
+    argv = (sys.executable, "-c", VANISHING, tmp_path / "proc", sample)
+    rows = json.loads(subprocess.check_output(argv, cwd=ROOT))
+    *ended, whole = rows
+    assert whole == [[10, 11, 20, 21, 30, 31], True, False, [10, 20, 30], [10, 20, 30]]
+    # stat, wchan and status of four threads, and two lists
+    assert len(ended) == 14
+    for threads, complete, hidden, left, processes in ended:
+        assert complete
+        assert not hidden
+        assert processes == left
+        assert len(left) == 2
+        for number in left:
+            assert {number, number + 1} <= set(threads)
+
+
+STORM = """
+import itertools, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from nfsrdma_tools.live.health import observe, threads
+
+def forks():
+    rows = Path("/proc/stat").read_text().splitlines()
+    return next(int(row.split()[1]) for row in rows if row.startswith("processes"))
+
+first, ended = forks(), 0
+for _ in itertools.count():
+    before = observe._processes(Path("/proc"))
+    assert threads.waiting_threads(Path("/proc"), 60).complete
+    found, _ = observe._namespaces(Path("/proc"))
+    assert found
+    ended += sum(not Path(f"/proc/{number}").exists() for number in before)
+    if ended > 20 and forks() - first > 500:
+        break
+print("read")
+"""
+
+
+def test_a_storm_of_short_processes_is_read() -> None:
+    with subprocess.Popen(["sh", "-c", "while :; do (:) & done"]) as storm:
+        try:
+            argv = (sys.executable, "-c", STORM, ROOT)
+            assert subprocess.check_output(argv, text=True) == "read\n"
+        finally:
+            storm.kill()
+
+
 # ---- no access
 
 
@@ -1064,9 +1219,7 @@ def test_the_core_needs_no_package_and_is_written_for_python_3_9() -> None:
 
 
 def test_the_core_runs_on_python_3_9(host: Host) -> None:
-    old = shutil.which("python3.9")
-    if not old or subprocess.run((old, "--version"), capture_output=True, check=False).returncode:
-        pytest.skip("python3.9 is not installed")
+    old = interpreter("3.9")
     host.mount("/mnt/a", 3, more=",soft")
     host.tasks(3, (9, 0x11))
     code = (

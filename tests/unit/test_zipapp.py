@@ -8,19 +8,21 @@ import gzip
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
+import zipfile
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
+from importlib import metadata
 from pathlib import Path
 
 import portable as tool
 import pytest
 import typer
 from unit.health_made import Host
+from unit.pythons import interpreter
 
 from nfsrdma_tools.cli import portable
 from nfsrdma_tools.cli.main import app
@@ -51,21 +53,6 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def interpreter(version: str) -> str:
-    """A Python of this version; without one, the test is skipped."""
-    names = [
-        f"python{version}",
-        *sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
-    ]
-    for name in map(str, names):
-        found = shutil.which(name)
-        code = "import sys; print('%d.%d' % sys.version_info[:2])"
-        # a shim of pyenv is there without its version
-        if found and _said([found, "-c", code]).stdout.strip() == version:
-            return found
-    pytest.skip(f"Python {version} is not installed: nfsrdma.pyz was not run on it")
-
-
 def _said(argv: Sequence[str | Path], **words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, check=False, **words)  # type: ignore[call-overload,no-any-return]
 
@@ -94,10 +81,17 @@ def test_two_builds_have_the_same_bytes(program: Path, tmp_path: Path) -> None:
     assert copy.read_bytes() == program.read_bytes()
 
 
+def test_the_size_is_the_documented_one(program: Path) -> None:
+    text = (ROOT / "docs/how-to/install.md").read_text()
+    (documented,) = re.findall(r"nfsrdma.pyz, (\d+) KiB", text)
+    assert program.stat().st_size >> 10 == pytest.approx(int(documented), rel=0.15)
+
+
 def test_it_has_no_checks_and_imports_the_standard_library_only() -> None:
     assert [name for name in MODULES if ".checks" in name or ".probes" in name] == []
-    names = {name for path in MODULES.values() for name in tool.imported(path)}
-    others = {name.partition(".")[0] for name in names} - {tool.PACKAGE, *sys.stdlib_module_names}
+    names = {name for path in MODULES.values() for name in tool.imported(path.read_bytes())}
+    inside = {tool.PACKAGE, tool.LIBRARY, *sys.stdlib_module_names}
+    others = {name.partition(".")[0] for name in names} - inside
     # of a table with wide characters, which neither command prints
     assert others == {"rich"}
     assert {"bundle", "anonymize"} <= {name.rpartition(".")[2] for name in MODULES}
@@ -109,12 +103,35 @@ def test_the_list_of_modules_has_all_that_the_commands_import(program: Path) -> 
         f"sys.path.insert(0, {str(program)!r})\n"
         "from nfsrdma_tools.cli.portable import main\n"
         "try: main()\n"
-        "finally: print(*(n for n in sys.modules if n.startswith('nfsrdma')), file=sys.stderr)"
+        "finally:\n"
+        "  from nfsrdma_tools.host import nfsd_netlink\n"
+        "  from nfsrdma_tools.host.rdma import nldev\n"
+        "  import pyroute2\n"
+        "  names = (n for n in sys.modules if n.startswith(('nfsrdma', 'pyroute2.')))\n"
+        "  print(pyroute2.__file__, *names, file=sys.stderr)\n"
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, check=True)
-    loaded = done.stderr.decode().split("\n")[-2].split()
-    assert "nfsrdma_tools.host.anonymize" in loaded
+    library, *loaded = done.stderr.decode().split("\n")[-2].split()
+    assert library == f"{program}/pyroute2/__init__.py"
+    assert {"nfsrdma_tools.host.anonymize", "pyroute2.netlink.nlsocket"} <= set(loaded)
     assert set(loaded) <= set(MODULES)
+
+
+def test_it_has_version_and_licences_of_the_library(program: Path) -> None:
+    code = "import sys; from importlib.metadata import version; sys.path.insert(0, sys.argv[1])"
+    code += "; print(version('pyroute2'))"
+    done = _said([interpreter("3.9"), "-I", "-c", code, program])
+    assert done.stdout == f"{metadata.version('pyroute2')}\n"
+    with zipfile.ZipFile(program) as archive:
+        texts = [archive.read(name) for name in archive.namelist() if "dist-info/lic" in name]
+    assert any(b"Apache License" in text for text in texts)
+
+
+def test_a_python_without_the_library_builds_nothing(tmp_path: Path) -> None:
+    done = _said([interpreter("3.13"), "-I", ROOT / "tools/portable.py", tmp_path])
+    assert done.returncode == 1
+    assert re.fullmatch(r"portable: pyroute2 is not installed in .* \(run: .*\)\n", done.stderr)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_each_module_is_linted_for_its_oldest_python() -> None:
@@ -124,7 +141,8 @@ def test_each_module_is_linted_for_its_oldest_python() -> None:
     missing = [
         name
         for name, path in MODULES.items()
-        if not any(fnmatch(str(path.relative_to(ROOT)), pattern) for pattern in patterns)
+        if name.startswith(tool.PACKAGE)
+        and not any(fnmatch(str(path.relative_to(ROOT)), pattern) for pattern in patterns)
     ]
     assert missing == []
 
@@ -186,7 +204,7 @@ HELP = """
 import sys; sys.path.insert(0, {program!r}); sys.argv = ["nfsrdma.pyz", "--help"]
 from nfsrdma_tools.cli.portable import main
 try: main()
-finally: print(*(n for n in sys.modules if n.startswith("nfsrdma")), file=sys.stderr)
+finally: print(*(n for n in sys.modules if n.startswith(("nfsrdma", "pyr"))), file=sys.stderr)
 """
 
 
@@ -371,6 +389,92 @@ def test_a_recorded_host_gives_the_same_bundle(version: str, program: Path, tmp_
             assert unpacked(ours) == unpacked(theirs)
             assert len(unpacked(ours)) > 5
             assert findings(ours) == findings(theirs)
+
+
+# ---- netlink
+
+NETLINK = """
+import json, os, random, struct, sys
+sys.path[:0] = sys.argv[1:3]
+from pathlib import Path
+from nfsrdma_tools.host import nfsd_netlink
+from nfsrdma_tools.host.rdma import nldev
+from unit import nfsd_netlink_made as made
+
+def messages(command):
+    for text in json.loads(Path(sys.argv[3]).read_text())[command]:
+        message = nldev.Message(bytes.fromhex(text))
+        message.decode()
+        yield message
+
+devices = [nldev.to_device(one, "rxe") for one in messages("GET")]
+said = [
+    devices, [nldev.to_driver(one) for one in messages("GET_CHARDEV")],
+    [nldev.to_link(one, devices[0]) for one in messages("PORT_GET")],
+    [nldev.to_resources(one) for one in messages("RES_GET")],
+    [nldev.to_counters(one) for one in messages("STAT_GET")],
+]
+
+class Hostile(made.Kernel):
+    def recvfrom(self, size):
+        data, sender = super().recvfrom(size)
+        if self.asked:
+            data = bytearray(data)
+            for _ in range(chance.randrange(4)):
+                data[chance.randrange(len(data))] = chance.randrange(256)
+            data = data[: chance.randrange(len(data) + 1)] if chance.random() < 0.3 else data
+        return bytes(data), sender
+
+def status(kernel):
+    nfsd_netlink.socket.socket = kernel
+    return nfsd_netlink.read()
+
+nfsd_netlink.time.monotonic_ns = lambda: 5 * 10**12
+rows = [made.rpc(n, started_us=5 * 10**9 - n, operations=(53, 25)) for n in range(300)]
+socket = nfsd_netlink.socket.socket
+said += [
+    status(made.Kernel(rpcs=rows)), status(made.Kernel(rpcs=rows, rest=[])),
+    status(made.Kernel({})), status(made.Kernel(family=0)),
+]
+chance = random.Random(8166)
+said += [status(Hostile(rpcs=rows[:8])) for _ in range(200)]
+nfsd_netlink.socket.socket = socket
+for one in said:
+    print(one)
+
+# a kernel without ib_core still lists its network devices
+nldev.NETLINK_RDMA, nldev.require_netlink = 0, lambda: None
+nldev.message_type = lambda _: 18  # RTM_GETLINK
+
+class Link(nldev.nlmsg):
+    of = classmethod(lambda link: link())
+    fields = [("family", "H"), ("type", "H"), ("index", "i"), ("flags", "I"), ("change", "I")]
+    nla_map = ((3, "NAME", "asciiz"),)
+
+nldev.Message = Link
+with nldev._socket() as sock:
+    sock.register_policy({16: Link})  # RTM_NEWLINK
+    print([one.get_attr("NAME") for one in nldev._ask(sock, nldev.Command.GET, dump=True)])
+try:
+    nldev.message_type = lambda _: 20  # RTM_NEWADDR without an address
+    nldev._change(nldev.Command.GET)
+except nldev.NetlinkError as error:
+    print(error.code)
+"""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_netlink_has_the_same_answers(version: str, program: Path) -> None:
+    """Recorded bytes of RDMA netlink, replies of nfsd, and lists of this host's kernel."""
+    words = (ROOT / "tests", ROOT / "tests/unit/data/nldev-6.12.json")
+    ours = _said([interpreter(version), "-I", "-c", NETLINK, program, *words])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    theirs = _said([sys.executable, "-c", NETLINK, ROOT, *words], env=environment)
+    assert (ours.stdout, ours.stderr) == (theirs.stdout, theirs.stderr)
+    assert theirs.stderr == ""
+    assert re.search(r"^\['lo'.*\]\n\d+\n\Z", theirs.stdout, re.MULTILINE)
+    assert "the kernel's list ends early" in theirs.stdout
+    assert "rxe" in theirs.stdout
 
 
 # ---- hostile hosts

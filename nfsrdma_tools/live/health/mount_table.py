@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -14,10 +15,12 @@ from nfsrdma_tools.host.nfs.mountinfo import Entry
 __all__ = ["MOST_MOUNTS", "MountTable", "read", "server_address"]
 
 MOST_MOUNTS = 10_000
+_MOST_PARSED = 2 * MOST_MOUNTS
+"""Lines about NFS that are parsed, and as many of autofs and FUSE; the others are counted."""
 _LONGEST_LINE = 64 << 10
-_NFS = (b" - nfs ", b" - nfs4 ")
+_BLOCK = 1 << 20
 # what may wait for a server or another program
-_CLOSED = (*_NFS, b" - autofs ", b" - fuse")
+_CLOSED = re.compile(b" - (?:nfs4? |autofs |fuse)")
 
 
 class MountTable(NamedTuple):
@@ -27,7 +30,7 @@ class MountTable(NamedTuple):
     closed: set[str]
     """Mount points of NFS, autofs and FUSE: accessing one may wait."""
     invalid: int
-    """Lines about NFS that cannot be read, and NFS mounts above the limit."""
+    """Lines about NFS that cannot be read, and NFS mounts above the limits."""
     is_empty: bool
     """Whether no line is that of a mount; the kernel lists at least the root of the namespace."""
 
@@ -44,24 +47,32 @@ def read(path: Path | str) -> MountTable:
     """The NFS mounts that a mountinfo lists.  OSError if it cannot be read."""
     table = MountTable([], set(), 0, is_empty=True)
     invalid, is_empty = 0, True
+    # of lines about NFS, and of others that may wait
+    parsed = {True: 0, False: 0}
     with open(path, "rb") as file:  # noqa: PTH123 -- a name per mount namespace
-        for line in _lines(file):
-            may_wait = any(kind in line for kind in _CLOSED)
-            # one other line that can be read is enough
-            if not may_wait and not is_empty:
-                continue
-            try:
-                entry = mountinfo.parse_line(line.decode("utf-8", "surrogateescape"))
-            except UserError:
-                invalid += may_wait
-                continue
-            is_empty = False
-            if len(table.closed) < MOST_MOUNTS and _may_wait(entry):
-                table.closed.add(str(entry.directory))
-            if entry.is_nfs and len(table.mounts) < MOST_MOUNTS:
-                table.mounts.append(entry)
-            else:
-                invalid += entry.is_nfs
+        for block in _blocks(file):
+            # one line that can be read is enough
+            for line in block.split(b"\n") if is_empty else _closed_lines(block):
+                may_wait = _CLOSED.search(line)
+                if len(line) >= _LONGEST_LINE or not (may_wait or is_empty):
+                    continue
+                about_nfs = may_wait is not None and may_wait[0].startswith(b" - nfs")
+                if parsed[about_nfs] >= _MOST_PARSED and not is_empty:
+                    invalid += about_nfs
+                    continue
+                parsed[about_nfs] += may_wait is not None
+                try:
+                    entry = mountinfo.parse_line(line.decode("utf-8", "surrogateescape"))
+                except UserError:
+                    invalid += may_wait is not None
+                    continue
+                is_empty = False
+                if len(table.closed) < MOST_MOUNTS and _may_wait(entry):
+                    table.closed.add(str(entry.directory))
+                if entry.is_nfs and len(table.mounts) < MOST_MOUNTS:
+                    table.mounts.append(entry)
+                else:
+                    invalid += entry.is_nfs
     return table._replace(invalid=invalid, is_empty=is_empty)
 
 
@@ -69,14 +80,29 @@ def _may_wait(entry: Entry) -> bool:
     return entry.is_nfs or entry.fstype == "autofs" or entry.fstype.startswith("fuse")
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines without newline; one that is too long is left out, and never in memory."""
-    whole = True
-    for part in iter(lambda: file.readline(_LONGEST_LINE), b""):
-        ended = part.endswith(b"\n")
-        if whole and (ended or len(part) < _LONGEST_LINE):
-            yield part.rstrip(b"\n")
-        whole = ended
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    """The text in blocks of whole lines; one that is too long for a block is left out."""
+    rest, is_whole = b"", True
+    while part := file.read(_BLOCK):
+        end = part.rfind(b"\n") + 1
+        if end:
+            yield rest + part[0 if is_whole else part.index(b"\n") + 1 : end]
+            rest, is_whole = part[end:], True
+        elif is_whole:
+            rest += part
+        if len(rest) >= _LONGEST_LINE:
+            rest, is_whole = b"", False
+    if rest:
+        yield rest + b"\n"
+
+
+def _closed_lines(block: bytes) -> Iterator[bytes]:
+    """The lines about mounts that may wait, without a look at each of the others."""
+    end = 0
+    for found in _CLOSED.finditer(block):
+        if found.start() >= end:
+            end = block.index(b"\n", found.start())
+            yield block[block.rfind(b"\n", 0, found.start()) + 1 : end]
 
 
 def server_address(entry: Entry) -> str:
