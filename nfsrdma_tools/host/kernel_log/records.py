@@ -57,17 +57,25 @@ _MOST_SHAPES = 8192
 class Shape:
     """What is known of all lines that differ in digits only."""
 
-    __slots__ = ("begins", "form")
+    __slots__ = ("_parsed", "begins", "form")
 
-    def __init__(self, form: Form | None, *, begins: bool) -> None:
-        self.form = form
+    def __init__(self, *, begins: bool) -> None:
+        self.form: Form | None = None
         """None: each line has to be parsed."""
         self.begins = begins
         """Whether it may begin a record of several lines."""
+        self._parsed = 0
 
     def line(self, text: str) -> LogLine:
         """A line of this shape, parsed."""
-        return self.form.line(text) if self.form else parsed(text)
+        if self.form:
+            return self.form.line(text)
+        read = parsed(text)
+        # names of letters make many shapes of one line, whose form would not be used
+        self._parsed += 1
+        if self._parsed == 2:
+            self.form = form_of(text, read)
+        return read
 
 
 _OTHER: Literal[False] = False
@@ -185,7 +193,7 @@ class _Shapes:
         self._known.update(dict.fromkeys(new, _OTHER))
         self._known.update((mask, _BLANK) for mask in new if not lines[mask].strip())
         for at in concern:
-            self._known[new[at]] = Shape(form_of(lines[new[at]]), begins=at in begin)
+            self._known[new[at]] = Shape(begins=at in begin)
 
 
 def _with_words(words: Iterable[bytes], joined: bytes, starts: Sequence[int]) -> set[int]:
