@@ -178,6 +178,7 @@ KINDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "distinct messages": _of(_messages),
     "distinct names": _of(_named),
     "distinct names, each twice": _of(lambda: _named(times=2)),
+    "distinct long names": _of(lambda: _named(tail="x" * 1900)),
     "dmesg -T": lambda: _bytes(_lines("[Tue Mar  3 {1:02}:{2:02}:{3:02} 2026] {0}\n")),
     "journal": lambda: _bytes(_lines("Mar 03 {1:02}:{2:02}:{3:02} client4 kernel: {0}\n")),
     "RFC 5424": lambda: _bytes(

@@ -324,6 +324,8 @@ def test_lines_are_decoded_as_one_by_one(seed: int, tmp_path: Path) -> None:
     [
         *((kind, 4, 40) for kind in ("distinct frames", "distinct processes", "lockdep")),
         *((kind, 4, 40) for kind in ("one line", "random bytes", "distinct names")),
+        # a line of 2 kB whose form is kept takes the room of many others
+        ("distinct long names", 20, 33),
     ],
 )
 def test_a_long_log_takes_bounded_memory(kind: str, size: int, most: int) -> None:
