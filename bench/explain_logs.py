@@ -47,6 +47,18 @@ _MESSAGES = (
     "rpcrdma: Unknown symbol rdma_{0} (err -{2})",
     "mount of device {0} at /srv/{1} asks for symbol {2}",
 )
+_NAMED = (
+    "nfs: server {0} not responding, still trying",
+    "nfs: server {0} OK",
+    "lockd: server {0} not responding, timed out",
+    "RPC: server {0} requires stronger authentication.",
+    "NFS: state manager: check lease failed on NFSv4 server {0} with error 13",
+    "NFS: {0}: lost 3 locks",
+    "EXT4-fs ({0}): mounted filesystem with ordered data mode",
+    "XFS ({0}): Ending clean mount of the device",
+    "systemd[1]: Mounted /srv/{0}.",
+    "sshd: session opened for user {0}",
+)
 _CUT = "------------[ cut here ]------------"
 
 
@@ -62,6 +74,20 @@ def _messages() -> Iterator[str]:
     chance = random.Random(8166)  # noqa: S311 -- repeatable
     for n in itertools.count():
         yield chance.choice(_MESSAGES).format(n, n % 251, n % 113)
+
+
+def _letters(number: int) -> str:
+    """A name of letters alone, another one for each number."""
+    return f"{number:x}".translate(_LETTERS)
+
+
+_LETTERS = str.maketrans("0123456789", "ghijklmnop")
+
+
+def _named(times: int = 1, tail: str = "") -> Iterator[str]:
+    for n in itertools.count():
+        text = _NAMED[n % len(_NAMED)].format(_letters(n) + tail)
+        yield from itertools.repeat(text, times)
 
 
 def _quiet() -> Iterator[str]:
@@ -150,6 +176,9 @@ KINDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "quiet, no times": lambda: _bytes(f"{text}\n" for text in _quiet()),
     "one message repeated": _of(lambda: itertools.repeat(_MESSAGES[0].format(7))),
     "distinct messages": _of(_messages),
+    "distinct names": _of(_named),
+    "distinct names, each twice": _of(lambda: _named(times=2)),
+    "distinct long names": _of(lambda: _named(tail="x" * 1900)),
     "dmesg -T": lambda: _bytes(_lines("[Tue Mar  3 {1:02}:{2:02}:{3:02} 2026] {0}\n")),
     "journal": lambda: _bytes(_lines("Mar 03 {1:02}:{2:02}:{3:02} client4 kernel: {0}\n")),
     "RFC 5424": lambda: _bytes(

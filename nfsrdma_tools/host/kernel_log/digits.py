@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -25,6 +26,7 @@ def masks(lines: Sequence[str]) -> list[bytes]:
     return found if len(found) == len(lines) else list(map(mask, lines))
 
 
+@functools.cache
 def knows_digits(pattern: str) -> bool:
     """Whether a pattern may fit a line, and not the same line with other digits."""
     return any(map(str.isdigit, _NEUTRAL.sub("", pattern)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Literal, NamedTuple, Union
+from typing import NamedTuple, Union
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.kernel_log import sources
@@ -200,7 +200,7 @@ class _Count:
         """Whether there was a recognized record."""
         self.withheld = 0
         self._number = 0
-        self._forms: dict[Shape, _Form | tuple[KnownMessage, ...] | Literal[True]] = {}
+        self._forms: dict[Shape, _Form | tuple[KnownMessage, ...]] = {}
 
     def run(self, run: Run) -> None:
         """Count lines; most lines of a log are of a form that was there before."""
@@ -208,18 +208,18 @@ class _Count:
         for number, text, shape in run.lines():
             form = known(shape)
             if form is None:
-                form = self._form(shape, text)
-            if not form:
-                continue
-            others = _MANY if self._number >= _GROUPS else None
-            if not isinstance(form, _Form) or not form.add(number, text, others):
                 line = shape.line(text)
-                key = (
-                    key_of_text(line.text, form)
-                    if isinstance(form, tuple)
-                    else key_of_line(line.tag, line.text)
-                )
-                self._line(line, number, key)
+                self._line(line, number, key_of_line(line.tag, line.text))
+                if shape.form and line.text != WITHHELD:
+                    self._keep_form(shape, shape.form, line)
+            elif isinstance(form, _Form):
+                others = _MANY if self._number >= _GROUPS else None
+                if not form.add(number, text, others):
+                    line = shape.line(text)
+                    self._line(line, number, key_of_line(line.tag, line.text))
+            elif form:
+                line = shape.line(text)
+                self._line(line, number, key_of_text(line.text, form))
 
     def record(self, numbered: Numbered[Record]) -> None:
         """Count a record."""
@@ -249,21 +249,16 @@ class _Count:
             self._number += 1
         group.add(newest, time, line, key)
 
-    def _form(self, shape: Shape, text: str) -> _Form | tuple[KnownMessage, ...] | Literal[True]:
-        """The form of the lines of a shape, or the messages that they may be; True: any."""
-        form: _Form | tuple[KnownMessage, ...] | Literal[True] = True
-        line = shape.line(text)
-        if shape.form and line.text != WITHHELD:
-            found = form_of_text(line.tag, line.text)
-            if isinstance(found, TextForm):
-                groups = self.groups.setdefault(found.name, {})
-                form = _Form(found, shape.form, groups)
-            else:
-                form = found
+    def _keep_form(self, shape: Shape, parts: Form, line: LogLine) -> None:
+        """Keep the form of the lines of a shape, or the messages that they may be."""
         if len(self._forms) >= _MOST_FORMS:
             self._forms.clear()
-        self._forms[shape] = form
-        return form
+        form = form_of_text(line.tag, line.text)
+        self._forms[shape] = (
+            _Form(form, parts, self.groups.setdefault(form.name, {}))
+            if isinstance(form, TextForm)
+            else form
+        )
 
 
 def recognized_lines(lines: Iterable[str]) -> list[str]:

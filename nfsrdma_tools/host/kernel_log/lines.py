@@ -158,8 +158,8 @@ def parsed(line: str) -> LogLine:
     return _with_time(rest)
 
 
-def form_of(line: str) -> Form | None:
-    """The form of a line; None if it cannot tell the parts of other lines.
+def form_of(line: str, read: LogLine) -> Form | None:
+    """The form of a line that was parsed; None if it cannot tell the parts of other lines.
 
     No pattern of this module knows one digit from another, so a line with other digits has its
     parts in the same places.  Not so in JSON, where digits are parts of escapes and of numbers.
@@ -167,7 +167,6 @@ def form_of(line: str) -> Form | None:
     begin = line.lstrip(_EDGES)
     if begin.startswith(_JSON) or _KMSG.match(begin) or "\\" in line or "\x1b" in line:
         return None
-    read = parsed(line)
     if any(map(str.isdigit, read.tag)):
         return None
     time, unit = read.time.removesuffix(" s"), " s" if read.time.endswith(" s") else ""

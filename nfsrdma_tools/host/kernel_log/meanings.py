@@ -6,8 +6,9 @@ from __future__ import annotations
 import errno
 import functools
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError, printable
@@ -158,19 +159,20 @@ def form_of_text(tag: str, text: str) -> TextForm | tuple[KnownMessage, ...]:
 
 
 def _found_form(tag: str, text: str) -> TextForm | tuple[KnownMessage, ...]:
-    left = tuple(
-        message for message in _candidates(tag, text) if _loosened(message.pattern).fullmatch(text)
-    )
-    if not left or knows_digits(left[0].pattern):
-        return left
-    return _form_of_match(left[0], _compiled(left[0].pattern).fullmatch(text)) or left
+    messages = _candidates(tag, text)
+    for number, message in enumerate(messages):
+        if match := _loosened(message.pattern).fullmatch(text):
+            form = None if knows_digits(message.pattern) else _form_of_match(message, match)
+            # names make many forms that never come again: the messages after it are not tried
+            return form or messages[number:]
+    return ()
 
 
-def _form_of_match(message: KnownMessage, match: re.Match[str] | None) -> TextForm | None:
-    groups = match.groupdict() if match else {}
+def _form_of_match(message: KnownMessage, match: re.Match[str]) -> TextForm | None:
+    groups = match.groupdict()
     subject = groups.get("subject") or ""
     by_status = message.statuses or "completion" in groups
-    if not match or by_status or message.continues or not subject.isprintable():
+    if by_status or message.continues or not subject.isprintable():
         return None
     return TextForm(
         message.name,
@@ -321,39 +323,51 @@ def _literals(pattern: str) -> list[str]:
 class _Index(NamedTuple):
     """The messages by a word that each of their lines has between two spaces, without digits."""
 
-    by_word: dict[bytes, tuple[int, ...]]
-    by_text: dict[bytes, tuple[int, ...]]
+    by_word: dict[str, tuple[int, ...]]
+    by_text: dict[str, tuple[int, ...]]
     """By another text that each of their lines has, of those without such a word."""
+
+
+def _masked(text: str) -> str:
+    # a text is found in another one in less time than bytes are
+    return mask(text).decode(errors="surrogatepass")
 
 
 @functools.cache
 def _index() -> _Index:
-    by_word: dict[bytes, tuple[int, ...]] = {}
-    by_text: dict[bytes, tuple[int, ...]] = {}
+    by_word: dict[str, tuple[int, ...]] = {}
+    by_text: dict[str, tuple[int, ...]] = {}
     for number, message in enumerate(MESSAGES):
-        for literal in map(mask, _literals(message.pattern)):
+        for literal in map(_masked, _literals(message.pattern)):
             # the first and the last may be parts of longer words
-            word = max(literal.split(b" ")[1:-1], key=len, default=b"")
+            word = max(literal.split(" ")[1:-1], key=len, default="")
             rows, key = (by_word, word) if word else (by_text, literal)
             rows[key] = (*rows.get(key, ()), number)
     return _Index(by_word, by_text)
 
 
-def _candidates(tag: str, text: str) -> list[KnownMessage]:
+def _candidates(tag: str, text: str) -> tuple[KnownMessage, ...]:
     """The messages that a line may be, also with other digits, in the order of ``MESSAGES``."""
     if not text:
-        return []
+        return ()
     by_word, by_text = _index()
-    masked = mask(text)
-    found = [number for part, numbers in by_text.items() if part in masked for number in numbers]
-    for word in by_word.keys() & masked.split(b" "):
-        found += by_word[word]
+    masked = _masked(text)
+    words = frozenset(by_word.keys() & masked.split(" "))
+    texts = tuple([part for part in by_text if part in masked])
     # a program can print any text: it must not pass for the kernel
-    return [
-        message
-        for message in map(MESSAGES.__getitem__, sorted(set(found)))
-        if not tag or message.program == (tag != "kernel")
-    ]
+    return _with_parts(words, texts, tag != "kernel" if tag else None)
+
+
+@functools.lru_cache(maxsize=256)
+def _with_parts(
+    words: Collection[str], texts: Collection[str], program: bool | None
+) -> tuple[KnownMessage, ...]:
+    """The messages whose lines have these parts; of programs or not, or of both (None)."""
+    # lines that differ in names have the same parts
+    by_word, by_text = _index()
+    numbers = {*chain(*map(by_word.__getitem__, words), *map(by_text.__getitem__, texts))}
+    found = map(MESSAGES.__getitem__, sorted(numbers))
+    return tuple(one for one in found if program is None or one.program == program)
 
 
 _compiled = functools.cache(re.compile)

@@ -51,23 +51,32 @@ class Counts:
 _TIME_MASKS = (b"0.0", b"0,0", b"0:0", b"0-0", b"__REALTIME_TIMESTAMP")
 """Each line with a time has one of these, without its digits."""
 _MOST_SHAPES = 8192
-"""Of lines that are kept; each line takes 8 KiB at most."""
+_MOST_BYTES = 1 << 22
+"""Of the lines of these shapes."""
 
 
 class Shape:
     """What is known of all lines that differ in digits only."""
 
-    __slots__ = ("begins", "form")
+    __slots__ = ("_parsed", "begins", "form")
 
-    def __init__(self, form: Form | None, *, begins: bool) -> None:
-        self.form = form
+    def __init__(self, *, begins: bool) -> None:
+        self.form: Form | None = None
         """None: each line has to be parsed."""
         self.begins = begins
         """Whether it may begin a record of several lines."""
+        self._parsed = 0
 
     def line(self, text: str) -> LogLine:
         """A line of this shape, parsed."""
-        return self.form.line(text) if self.form else parsed(text)
+        if self.form:
+            return self.form.line(text)
+        read = parsed(text)
+        # names of letters make many shapes of one line, whose form would not be used
+        self._parsed += 1
+        if self._parsed == 2:
+            self.form = form_of(text, read)
+        return read
 
 
 _OTHER: Literal[False] = False
@@ -157,14 +166,16 @@ class _Shapes:
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
         self._known: dict[bytes, _Known] = {}
+        self._bytes = 0
 
     def of(self, lines: Sequence[str]) -> Sequence[_Known]:
         """The shape of each line; a false value of one that concerns neither NFS nor RDMA."""
         masked = masks(lines)
         found = list(map(self._known.get, masked))
         if None in found:
-            if len(self._known) > _MOST_SHAPES:
+            if len(self._known) > _MOST_SHAPES or self._bytes > _MOST_BYTES:
                 self._known.clear()
+                self._bytes = 0
             # of those that were cleared, too
             self._find(dict(zip(masked, lines)))
             found = list(map(self._known.get, masked))
@@ -176,6 +187,7 @@ class _Shapes:
         """Keep the shapes of lines, of which each stands for all with the same mask."""
         new = [mask for mask in lines if mask not in self._known]
         joined = b"\n".join(new)
+        self._bytes += len(joined)
         starts = list(accumulate(map((1).__add__, map(len, new)), initial=0))
         begin = _with_words(_FIRST_MASKS, joined, starts)
         concern = begin | _with_words(_MASKS, joined, starts)
@@ -185,7 +197,7 @@ class _Shapes:
         self._known.update(dict.fromkeys(new, _OTHER))
         self._known.update((mask, _BLANK) for mask in new if not lines[mask].strip())
         for at in concern:
-            self._known[new[at]] = Shape(form_of(lines[new[at]]), begins=at in begin)
+            self._known[new[at]] = Shape(begins=at in begin)
 
 
 def _with_words(words: Iterable[bytes], joined: bytes, starts: Sequence[int]) -> set[int]:
