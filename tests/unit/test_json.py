@@ -170,7 +170,7 @@ def start_lab(patch: PATCH, _: Path) -> None:
 
 
 def build_lab(patch: PATCH, folder: Path) -> None:
-    patch.setattr(qemu, "fetch", lambda _: None)
+    patch.setattr(qemu, "fetch", lambda *_: None)
     patch.setattr(kernels, "build", lambda *_: None)
     patch.setattr(image, "build", lambda *_: types.SimpleNamespace(folder=folder))
     lab.build(as_json=True)

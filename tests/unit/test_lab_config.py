@@ -63,7 +63,7 @@ def test_modelled_cards_need_the_shape_solo() -> None:
     ("field", "value"),
     [
         ("shape", "ring"),
-        ("kernel", "5.10"),
+        ("kernel", "5.4"),
         ("clock", "sun"),
         ("clients", 0),
         ("memory", 1),
