@@ -11,6 +11,7 @@ import kubernetes_validate
 import pytest
 import typer.main
 import yaml
+from lab.test_container import HOST, IMAGE, PATHS
 from prometheus_client.parser import text_string_to_metric_families
 from unit.snapshots_made import (
     HOSTILE,
@@ -36,7 +37,8 @@ from nfsrdma_tools.probes.maps import IDLE
 # of families.py: messages, objects, or bytes
 UNITS = ("RPC", "Segments", "Bytes", "Calls", "Replies", "Memory", "Times")
 IDLE_INTERVALS = int(IDLE)
-MONITORING = Path(__file__).parents[2] / "playbooks/monitoring"
+ROOT = Path(__file__).parents[2]
+DOCS, MONITORING = ROOT / "docs", ROOT / "playbooks/monitoring"
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -491,9 +493,48 @@ def test_the_manifest_of_kubernetes_names_options_and_folders_that_exist() -> No
     assert "--no-probes" not in given and not security["privileged"]
     # probes read the identifiers of events there
     assert hosts[mounts["/sys/kernel/tracing"]["name"]] == "/sys/kernel/tracing"
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    # Kubernetes documents it as always true with SYS_ADMIN
+    assert "SYS_ADMIN" in security["capabilities"]["add"]
+    assert "allowPrivilegeEscalation" not in security
 
 
-@pytest.mark.parametrize("release", ["1.29", "1.33", "1.36"])
+def test_mounts_of_the_manifest_are_read_only_as_far_as_kubernetes_permits() -> None:
+    """With a propagation, the API server refuses ``recursiveReadOnly``; the schema does not."""
+    (document,) = yaml.safe_load_all((MONITORING / "daemonset.yml").read_text())
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    mounts = {each["name"]: each for each in container["volumeMounts"]}
+    assert all(each["readOnly"] for each in mounts.values())
+    for name in ("proc", "sys"):
+        assert mounts[name]["recursiveReadOnly"] == "IfPossible"
+        assert "mountPropagation" not in mounts[name]
+    assert mounts["root"]["mountPropagation"] == "HostToContainer"
+    assert "recursiveReadOnly" not in mounts["root"]
+
+
+def test_the_page_has_the_mounts_of_the_manifest() -> None:
+    (document,) = yaml.safe_load_all((MONITORING / "daemonset.yml").read_text())
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    mounts = {each["name"]: each for each in container["volumeMounts"]}
+    text = (DOCS / "how-to/exporter.md").read_text()
+    (block,) = re.findall(r"^```yaml\n(    containers:\n.*?)^```$", text, re.M | re.S)
+    (shown,) = yaml.safe_load(block)["containers"]
+    assert {each["name"] for each in shown["volumeMounts"]} == {"proc", "sys", "root"}
+    assert all(each == mounts[each["name"]] for each in shown["volumeMounts"])
+    # without probes it has no capability, so that Kubernetes permits this
+    assert "--no-probes" in shown["args"]
+    security = shown["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["allowPrivilegeEscalation"] is False
+
+
+def test_the_command_for_podman_is_the_one_that_the_lab_runs() -> None:
+    text = (DOCS / "how-to/doctor.md").read_text()
+    (line,) = re.findall(r"^# podman run (.*)$", text, re.M)
+    assert line == f"{HOST} --cap-drop ALL {IMAGE} doctor {PATHS}"
+
+
+@pytest.mark.parametrize("release", ["1.30", "1.33", "1.37"])
 def test_the_schema_of_kubernetes_accepts_the_manifest_and_refuses_a_wrong_one(
     release: str,
 ) -> None:
