@@ -5,6 +5,7 @@ import re
 from typing import NamedTuple
 
 import pytest
+from distribution_tables import distributions
 from pages import PAGES, ROOT
 
 from nfsrdma_tools.host.nfs.personality import PERSONALITIES
@@ -34,6 +35,20 @@ def test_readme_names_the_kernels_of_the_lab() -> None:
     for part, kernels in (("module, `read-write`", MODULE_KERNELS), ("lab", KERNELS)):
         named = re.findall(r"\d\.\d+", state_of(part)[2])
         assert set(named) == set(kernels)
+
+
+def test_pages_agree_on_the_kernels_of_tools_and_probes() -> None:
+    """Those of the tests that are run once per kernel, in all of them."""
+    for name in ("test_doctor", "test_lab", "test_trace_kernels"):
+        assert "KERNELS" in (ROOT / f"tests/lab/{name}.py").read_text()
+    for part in ("tools: .*", "probes: .*"):
+        assert set(re.findall(r"\d\.\d+", state_of(part)[2])) == set(KERNELS)
+    trace = (ROOT / "docs/how-to/trace.md").read_text()
+    (text,) = re.findall(r"`tests/lab/test_trace_kernels\.py` attaches .*?To compile", trace, re.S)
+    assert set(re.findall(r"\b[5-7]\.\d+", text)) == set(KERNELS)
+    (row,) = (row for row in distributions() if row.kernel == "5.10")
+    assert row.test("probes").startswith("tests/lab/test_trace_kernels.py::")
+    assert row.image == "untested"
 
 
 @pytest.mark.parametrize("target", ["sweep", "test", "test-lab"])
