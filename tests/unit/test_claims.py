@@ -8,6 +8,7 @@ import pytest
 from distribution_tables import distributions
 from pages import PAGES, ROOT
 
+from nfsrdma_tools.host import bundle
 from nfsrdma_tools.host.nfs.personality import PERSONALITIES
 from nfsrdma_tools.lab.config import KERNELS, MODULE_KERNELS
 
@@ -35,6 +36,14 @@ def test_readme_names_the_kernels_of_the_lab() -> None:
     for part, kernels in (("module, `read-write`", MODULE_KERNELS), ("lab", KERNELS)):
         named = re.findall(r"\d\.\d+", state_of(part)[2])
         assert set(named) == set(kernels)
+
+
+def test_the_limits_of_a_bundle_are_those_of_collect() -> None:
+    text = (ROOT / "docs/how-to/doctor.md").read_text()
+    (read, kept) = re.findall(
+        r"^`collect` reads at most (\d+) MiB of a file and keeps at most (\d+) MiB\.", text, re.M
+    )[0]
+    assert (int(read) << 20, int(kept) << 20) == (bundle._MOST_READ, bundle._MOST_KEPT)
 
 
 def test_pages_agree_on_the_kernels_of_tools_and_probes() -> None:
