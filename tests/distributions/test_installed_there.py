@@ -167,7 +167,7 @@ def test_the_zipapp_collects_by_the_release_own_python(root: Root, zipapp: Path)
     done = here(("doctor", "--from", str(bundle), "--json"))
     assert done[0] in (0, 1), done[2]
     state = ("health", "--state", "/root/state")
-    # in a chroot, as in a container, it has to be told where the host's files are
+    # in a chroot, as in a container, it reads the host's files by these options only
     alone = root.run(*program, *state, check=False)
     assert (alone.returncode, alone.stderr) == (3, ""), alone
     assert "these are the mounts of a container" in alone.stdout
