@@ -1025,6 +1025,17 @@ def test_an_error_of_the_program_is_not_hidden() -> None:
         guarded(fail, 60)
 
 
+def test_without_a_free_descriptor_the_answer_is_unknown() -> None:
+    code = (
+        "import resource; from nfsrdma_tools.live.health.guarded import *\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+        "try: guarded(str, 5)\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    said = subprocess.check_output((sys.executable, "-c", code), cwd=ROOT, text=True)
+    assert said.startswith("UserError cannot start a process: Too many open files")
+
+
 def test_a_result_of_many_bytes_arrives() -> None:
     assert guarded(lambda: "\udcff" * 3_000_000, 60) == "\udcff" * 3_000_000
 

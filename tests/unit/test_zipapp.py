@@ -237,10 +237,17 @@ def test_python_imports_each_module(version: str, program: Path) -> None:
     assert (done.stdout, done.stderr) == (f"{len(MODULES)}\n", "")
 
 
-def test_an_older_python_gets_one_line() -> None:
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [((), 1), (("collect", "health"), 1), (("health", "/mnt"), 3), (("-v", "health"), 3)],
+    ids=str,
+)
+def test_an_older_python_gets_one_line(words: tuple[str, ...], status: int) -> None:
     code = f"import sys; sys.version_info = (3, 6, 15); exec({tool.MAIN!r})"
-    done = _said([sys.executable, "-c", code])
-    assert done.returncode == 1
+    done = _said([sys.executable, "-c", code, *words])
+    assert done.returncode == status
+    full = _said(["sh", "-c", 'exec "$@" 2>/dev/full', "-", sys.executable, "-c", code, *words])
+    assert full.returncode == status
     assert re.fullmatch(r"nfsrdma.pyz: expected Python 3.9 or later, found .*\n", done.stderr)
     # Python 3.6 must understand it
     ast.parse(tool.MAIN, feature_version=(3, 6))
@@ -555,6 +562,105 @@ def test_netlink_has_the_same_answers(version: str, program: Path) -> None:
     assert re.search(r"^\['lo'.*\]\n\d+\n\Z", theirs.stdout, re.MULTILINE)
     assert "the kernel's list ends early" in theirs.stdout
     assert "rxe" in theirs.stdout
+
+
+# ---- streams and signals
+
+
+def programs(program: Path) -> dict[str, list[str | Path]]:
+    """What starts the zipapp and nfsrdma."""
+    return {
+        "zipapp": [interpreter("3.9"), "-I", program],
+        "installed": ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "nfsrdma_tools"],
+    }
+
+
+def with_streams(
+    streams: str, argv: Sequence[str | Path], *words: str | Path
+) -> subprocess.CompletedProcess[str]:
+    """Run a program with redirections of a shell."""
+    return _said(["sh", "-c", f'exec "$@" {streams}', "-", *argv, *words])
+
+
+def hung(folder: Path) -> list[str | Path]:
+    """The words of a check that is CRITICAL."""
+    host = Host(folder)
+    host.mount("/mnt/a", 3)
+    return ["health", *host.words, "/mnt/a", "/mnt/b"]
+
+
+@pytest.mark.parametrize("who", ["zipapp", "installed"])
+@pytest.mark.parametrize(
+    ("streams", "status", "lines"),
+    [
+        ("2>&-", 2, 1), ("<&-", 2, 1), ("2>&- <&-", 2, 1), ("2>/dev/full", 2, 1),
+        (">/dev/full", 3, 0), (">&-", 3, 0), (">&- 2>&- <&-", 3, 0), (">/dev/full 2>&1", 3, 0),
+    ],
+)  # fmt: skip
+def test_health_answers_or_is_unknown(
+    who: str, streams: str, status: int, lines: int, program: Path, tmp_path: Path
+) -> None:
+    done = with_streams(streams, programs(program)[who], *hung(tmp_path / "host"))
+    assert done.returncode == status
+    assert done.stdout.count("NFS CRITICAL: /mnt/b: ") == lines
+    if "2>" not in streams and status == 3:
+        assert re.fullmatch("nfsrdma: cannot write the output: .*\n", done.stderr)
+    else:
+        assert done.stderr == ""
+
+
+@pytest.mark.parametrize("who", ["zipapp", "installed"])
+@pytest.mark.parametrize("words", [("--bad",), ("--state", ""), ("relative",)], ids=str)
+def test_wrong_usage_that_cannot_be_printed_is_unknown(
+    who: str, words: tuple[str, ...], program: Path
+) -> None:
+    for streams in ("2>/dev/full", "2>&-"):
+        done = with_streams(streams, programs(program)[who], "health", *words)
+        assert done.returncode == 3
+
+
+@pytest.mark.parametrize("who", ["zipapp", "installed"])
+@pytest.mark.parametrize("output", [">&-", ">/dev/full"])
+def test_a_bundle_that_cannot_be_written_is_one_line(who: str, output: str, program: Path) -> None:
+    done = with_streams(output, programs(program)[who], "collect", "-o", "-")
+    assert done.returncode == 1
+    assert re.fullmatch("nfsrdma: cannot write the output: .*\n", done.stderr)
+
+
+def changed(program: Path, folder: Path, module: str, old: str, new: str) -> Path:
+    """A copy of the program with another text in a module."""
+    copy = folder / "nfsrdma.pyz"
+    with zipfile.ZipFile(program) as before, zipfile.ZipFile(copy, "w") as after:
+        for name in before.namelist():
+            text = before.read(name).decode()
+            if name == f"nfsrdma_tools/{module}.py":
+                assert text.count(old) == 1
+                text = text.replace(old, new)
+            after.writestr(name, text)
+    return copy
+
+
+def test_an_error_of_health_itself_is_unknown(program: Path, tmp_path: Path) -> None:
+    old = "    report = judge("
+    copy = changed(program, tmp_path, "live/health/check", old, f"    1 / 0\n{old}")
+    done = portable_run(copy, "3.9", *hung(tmp_path / "host"))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "ZeroDivisionError" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("health", "cli/portable"), ("health", "live/health/check"), ("collect", "host/bundle"),
+        ("collect", "cli/output"),
+    ],
+)  # fmt: skip
+def test_ctrl_c_is_no_traceback(command: str, module: str, program: Path, tmp_path: Path) -> None:
+    """While a module is imported, at the start or by the command that works."""
+    code = "import annotations\nimport os, signal; os.kill(os.getpid(), signal.SIGINT)\n"
+    copy = changed(program, tmp_path, module, "import annotations\n", code)
+    done = portable_run(copy, "3.9", command, "--output=-" if command == "collect" else "/mnt")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 # ---- hostile hosts

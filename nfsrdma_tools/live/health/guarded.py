@@ -27,8 +27,11 @@ def guarded(work: Callable[[], str], seconds: float) -> str:
 
     Raises the UserError that it raised, and UserError if it does not end in ``seconds``.
     """
-    reader, writer = os.pipe()
-    child = os.fork()
+    try:
+        reader, writer = os.pipe()
+        child = os.fork()
+    except OSError as error:
+        raise UserError(f"cannot start a process: {error.strerror}", "see ulimit -a") from error
     if not child:
         _run(work, writer)
     os.close(writer)
