@@ -64,7 +64,7 @@ def health(mounts: Sequence[str], options: HealthOptions) -> int:
             print(*outcome.lines, sep="\n")
         sys.stdout.flush()
     except OutputError as error:
-        # nobody can read the answer
+        # the answer cannot be read
         error.status = _UNKNOWN
         raise
     except Exception:

@@ -124,13 +124,13 @@ def test_the_commands_of_the_page_work_one_after_the_other(
     environment = {**os.environ, "NFSRDMA_STATE": str(tmp_path / "state"), "PYTHONPATH": str(ROOT)}
     for command in commands:
         first, *words = command.split()
-        argv: list[str | Path] = {
-            "make": ["cp", program, "dist"],
+        stand_ins = {
+            "make": ["cp", str(program), "dist"],
             "scp": ["cp", *words],
             "python3": [interpreter("3.9"), *words],
             "nfsrdma": [sys.executable, "-m", "nfsrdma_tools", *words],
-        }[first]
-        done = _said(argv, cwd=here, env=environment)
+        }
+        done = _said(stand_ins[first], cwd=here, env=environment)
         assert done.stderr == ""
         # health and doctor have found something, or nothing
         assert done.returncode in ((0, 1, 2) if words[-1] == "health" else (0, 1))
@@ -459,7 +459,7 @@ for case, root in json.load(sys.stdin).items():
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_recorded_hosts_give_the_same_bundles(version: str, program: Path, tmp_path: Path) -> None:
-    """Of all hosts of the field, whose files are below a folder: collect reads any root."""
+    """Those of the field, whose files are below a folder: collect reads any root."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with contextlib.ExitStack() as stack:
         roots = {
