@@ -55,7 +55,12 @@ class _Output(io.FileIO):
 
 
 class _Errors(io.FileIO):
-    """A file of which a failed write is ignored: there is nothing else to report it on."""
+    """Standard error, of which a failed write is ignored: nothing else takes its report."""
+
+    def __init__(self, before: io.TextIOWrapper | None) -> None:
+        super().__init__(2, "wb", closefd=False)
+        # without a reference, it would close the descriptor
+        self.before = before
 
     def write(self, data: Any) -> int:
         """Write some bytes, or none."""
@@ -84,7 +89,7 @@ def open_streams() -> None:
     # tests have another object there
     if sys.stderr is None or type(sys.stderr) is io.TextIOWrapper:
         sys.stderr = io.TextIOWrapper(
-            io.BufferedWriter(_Errors(2, "wb", closefd=False)),
+            io.BufferedWriter(_Errors(sys.stderr)),
             encoding=sys.stderr.encoding if sys.stderr else None,
             errors="backslashreplace",
             line_buffering=True,
