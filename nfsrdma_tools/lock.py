@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.files import check_replaceable, make_state_dir
+from nfsrdma_tools.files import check_replaceable, make_state_dir, opened_regular
 
-__all__ = ["file_lock", "host_lock", "try_file_lock", "try_folder_lock"]
+__all__ = ["file_lock", "holder", "host_lock", "try_file_lock", "try_folder_lock"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_MOST_DIGITS = 10
 _FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -59,6 +60,16 @@ def try_file_lock(path: Path) -> Iterator[bool]:
         yield taken
 
 
+def holder(path: Path) -> int | None:
+    """The process that holds the lock of a file; None if the file does not name one."""
+    try:
+        with opened_regular(path, os.O_RDONLY) as handle:
+            text = os.read(handle, _MOST_DIGITS)
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
 @contextlib.contextmanager
 def try_folder_lock(folder: Path) -> Iterator[bool]:
     """Lock a folder in the block; False if another process holds the lock."""
@@ -75,6 +86,8 @@ def _locked_file(path: Path, wait: bool) -> Iterator[bool]:
                 # its holder removed the file after it was opened here
                 continue
             try:
+                if taken:
+                    _name_holder(handle)
                 yield taken
             finally:
                 if taken:
@@ -103,6 +116,13 @@ def _take(handle: int, wait: bool) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _name_holder(handle: int) -> None:
+    # the lock holds also where its disk is full
+    with contextlib.suppress(OSError):
+        os.ftruncate(handle, 0)
+        os.write(handle, str(os.getpid()).encode())
 
 
 def _is_at(path: Path, handle: int) -> bool:

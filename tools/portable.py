@@ -23,15 +23,25 @@ FRONT = f"{PACKAGE}.cli.portable"
 OLDEST = (3, 9)
 MAIN = f"""\
 # SPDX-License-Identifier: Apache-2.0
+import os
 import sys
 
 if sys.version_info < {OLDEST}:
-    sys.exit("nfsrdma.pyz: expected Python {OLDEST[0]}.{OLDEST[1]} or later, found " +
-             sys.version.split()[0] + " (name another one: python3.9 nfsrdma.pyz)")
+    try:
+        os.write(2, ("nfsrdma.pyz: expected Python {OLDEST[0]}.{OLDEST[1]} or later, found " +
+                     sys.version.split()[0] +
+                     " (name another one: python3.9 nfsrdma.pyz)\\n").encode())
+    except OSError:
+        pass
+    # of health, as monitoring plugins have it: UNKNOWN
+    sys.exit(3 if [word for word in sys.argv[1:] if word[:1] != "-"][:1] == ["health"] else 1)
 
-from {FRONT} import main
-
-main()
+try:
+    from {FRONT} import main
+    main()
+except KeyboardInterrupt:
+    # also while modules are imported
+    sys.exit(130)
 """
 """Also of an older Python, whose error would be a traceback."""
 _SHEBANG = b"#!/usr/bin/env python3\n"

@@ -21,6 +21,7 @@ __all__ = [
     "OutputError",
     "aligned",
     "checked_output",
+    "open_streams",
     "print_changes",
     "print_inventory",
     "print_json",
@@ -53,6 +54,49 @@ class _Output(io.FileIO):
             raise OutputError(f"cannot write the output: {error.strerror}") from error
 
 
+class _Errors(io.FileIO):
+    """Standard error, of which a failed write is ignored: nothing else takes its report."""
+
+    def __init__(self, before: io.TextIOWrapper | None) -> None:
+        super().__init__(2, "wb", closefd=False)
+        # without a reference, it would close the descriptor
+        self.before = before
+
+    def write(self, data: Any) -> int:
+        """Write some bytes, or none."""
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def open_streams() -> None:
+    """Open the standard descriptors that are closed, and ignore errors of standard error.
+
+    A file that is opened takes the lowest number that is free.  Standard output that was closed
+    can be written to, and fails then as that of a full disk does.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # reading it ends at once, and writing to it fails
+            reader, writer = os.pipe()
+            os.close(writer)
+            os.set_inheritable(reader, True)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    # tests have another object there
+    if sys.stderr is None or type(sys.stderr) is io.TextIOWrapper:
+        sys.stderr = io.TextIOWrapper(
+            io.BufferedWriter(_Errors(sys.stderr)),
+            encoding=sys.stderr.encoding if sys.stderr else None,
+            errors="backslashreplace",
+            line_buffering=True,
+            write_through=True,
+        )
+
+
 @contextlib.contextmanager
 def checked_output() -> Iterator[None]:
     """Have standard output raise OutputError, and escape what its encoding lacks, in the block.
@@ -74,16 +118,23 @@ def checked_output() -> Iterator[None]:
     )
     try:
         yield
+    except OutputError:
+        _discard(before.fileno())
+        raise
     finally:
         _finish(before.fileno())
+
+
+def _discard(descriptor: int) -> None:
+    # Python would write the rest again when it exits, and print a second error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _finish(descriptor: int) -> None:
     try:
         sys.stdout.flush()
     except (OutputError, BrokenPipeError) as error:
-        # Python would write the rest again when it exits, and print a second error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+        _discard(descriptor)
         if isinstance(error, BrokenPipeError):
             # a reader such as head(1) has enough
             sys.exit(128 + signal.SIGPIPE)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from nfsrdma_tools.cli.output import checked_output
+from nfsrdma_tools.cli.output import checked_output, open_streams
 from nfsrdma_tools.errors import UserError, printable
 
 __all__ = ["log_programs", "run"]
@@ -20,6 +20,7 @@ def run(work: Callable[[], None]) -> None:
 
     So does an error of a file, such as on a full or read-only filesystem; --verbose adds where.
     """
+    open_streams()
     for number in (signal.SIGTERM, signal.SIGHUP):
         # nohup(1) sets SIGHUP to ignored
         if signal.getsignal(number) is not signal.SIG_IGN:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from nfsrdma_tools.cli.output import print_json, refuse_terminal
+from nfsrdma_tools.cli.output import OutputError, print_json, refuse_terminal
 from nfsrdma_tools.errors import UsageError, UserError, printable
 
 __all__ = ["HealthOptions", "collect", "health", "host_name"]
@@ -41,6 +41,8 @@ def health(mounts: Sequence[str], options: HealthOptions) -> int:
 
     Exit status: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN or wrong usage.
     """
+    import traceback
+
     from nfsrdma_tools.host.machine import host_of_container
     from nfsrdma_tools.live.health.check import Request, limits, mount_points, run
 
@@ -54,11 +56,21 @@ def health(mounts: Sequence[str], options: HealthOptions) -> int:
     except UserError as error:
         print(f"NFS UNKNOWN: {printable(str(error))}", file=sys.stdout)
         return _UNKNOWN
-    outcome = run(request, options.timeout)
-    if options.as_json:
-        print_json(outcome.plain)
-    else:
-        print(*outcome.lines, sep="\n")
+    try:
+        outcome = run(request, options.timeout)
+        if options.as_json:
+            print_json(outcome.plain)
+        else:
+            print(*outcome.lines, sep="\n")
+        sys.stdout.flush()
+    except OutputError as error:
+        # the answer cannot be read
+        error.status = _UNKNOWN
+        raise
+    except Exception:
+        # 1, which Python has for an error of a program, is WARNING
+        traceback.print_exc()
+        return _UNKNOWN
     return outcome.status
 
 
@@ -84,6 +96,7 @@ def collect(server: str, output: Path | None, anonymize: bool, as_json: bool) ->
     path = output or _default(anonymize)
     if to_output:
         sys.stdout.buffer.write(bundle.archive())
+        sys.stdout.flush()
     else:
         _write(path, bundle.archive())
     left_out = [vars(entry) for entry in bundle.left_out]

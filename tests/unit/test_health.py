@@ -32,7 +32,7 @@ from nfsrdma_tools.live.health.check import Request, check, limits, lines
 from nfsrdma_tools.live.health.guarded import guarded
 from nfsrdma_tools.live.health.verdicts import CRITICAL, OK, UNKNOWN, WARNING, Report, Verdict
 from nfsrdma_tools.live.health.volumes import Volume, volume_of
-from nfsrdma_tools.lock import try_file_lock
+from nfsrdma_tools.lock import holder, try_file_lock
 
 ROOT = Path(__file__).parents[2]
 UID = "0f5c4a52-8d1e-4c1b-9a63-1e2d3c4b5a69"
@@ -261,9 +261,11 @@ def test_a_state_in_use_is_an_error(host: Host, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(module, "_LOCK_SECONDS", 0.1)
     (host.root / "state").mkdir()
+    # this process
+    said = rf"another run, process {os.getpid()}, has used .*/state/health for 0\.1 s"
     with (
         try_file_lock(host.root / "state/health.lock"),
-        pytest.raises(UserError, match=r"another run has used .*/state/health for 0\.1 s"),
+        pytest.raises(UserError, match=rf"{said} .*/proc/{os.getpid()}/wchan"),
     ):
         checked(host)
 
@@ -995,6 +997,47 @@ def test_what_waits_in_the_kernel_does_not_stop_the_command(host: Host) -> None:
     assert said.startswith("NFS UNKNOWN: the files of the kernel could not be read within 1 s")
 
 
+def until(true: Callable[[], object]) -> None:
+    """Wait until something is true."""
+    limit = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def test_a_check_ends_with_a_command_that_is_killed(host: Host) -> None:
+    fifo = host.root / "proc/1/mountinfo"
+    fifo.unlink()
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "nfsrdma_tools", "health", *host.words, "--timeout", "600"]
+    lock = host.root / "state/health.lock"
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        until(lambda: holder(lock))
+        child = holder(lock)
+        assert child != process.pid
+        process.kill()
+    # a zombie where nothing waits for it
+    stat = Path(f"/proc/{child}/stat")
+    until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX")
+    with try_file_lock(lock) as taken:
+        assert taken
+
+
+def test_a_check_that_computes_is_told_from_one_that_waits() -> None:
+    def compute() -> str:
+        while True:
+            pass
+
+    def wait() -> str:
+        signal.pause()
+        return ""
+
+    with pytest.raises(UserError, match=r"did not end within 1 s .* computing, not waiting"):
+        guarded(compute, 1)
+    with pytest.raises(UserError, match=r"could not be read within 1 s .*/wchan"):
+        guarded(wait, 1)
+
+
 def test_a_reader_of_the_output_does_not_wait_for_what_cannot_be_killed(host: Host) -> None:
     folder = host.root / "stuck"
     folder.mkdir()
@@ -1023,6 +1066,17 @@ def test_an_error_of_the_program_is_not_hidden() -> None:
 
     with pytest.raises(RuntimeError, match="ZeroDivisionError: x"):
         guarded(fail, 60)
+
+
+def test_without_a_free_descriptor_the_answer_is_unknown() -> None:
+    code = (
+        "import resource; from nfsrdma_tools.live.health.guarded import *\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+        "try: guarded(str, 5)\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    said = subprocess.check_output((sys.executable, "-c", code), cwd=ROOT, text=True)
+    assert said.startswith("UserError cannot start a process: Too many open files")
 
 
 def test_a_result_of_many_bytes_arrives() -> None:

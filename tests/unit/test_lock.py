@@ -14,7 +14,7 @@ import pytest
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.state import ModuleState, module_state, server_state, tune_state
-from nfsrdma_tools.lock import file_lock, host_lock, try_file_lock, try_folder_lock
+from nfsrdma_tools.lock import file_lock, holder, host_lock, try_file_lock, try_folder_lock
 
 
 @pytest.fixture
@@ -38,6 +38,19 @@ def test_a_lock_file_has_one_holder_and_goes_with_it(tmp_path: Path) -> None:
             assert (first, second) == (True, False)
             assert path.exists()
         assert not path.exists()
+
+
+def test_a_lock_file_names_its_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    # of a holder that was killed
+    path.write_text("123456789012")
+    assert holder(path) == 1234567890
+    with try_file_lock(path), try_file_lock(path):
+        assert holder(path) == os.getpid()
+    assert holder(path) is None
+    for text in ("", "-5", "1\n2", "\udcff"):
+        path.write_text(text, errors="surrogateescape")
+        assert holder(path) is None
 
 
 def test_a_lock_file_that_its_holder_removed_is_not_taken(

@@ -115,7 +115,9 @@ class CompletionDump:
     @property
     def queue_pair(self) -> int:
         """Its number on this host: of mlx5, bytes 57 to 59; of hns, bits 0 to 23 of word 3."""
-        return int.from_bytes(self.data[57:60] if self.hns_status is None else self.data[13:16])
+        number = self.data[57:60] if self.hns_status is None else self.data[13:16]
+        # Python 3.9, on which nfsrdma.pyz runs, has no default order
+        return int.from_bytes(number, "big")
 
     @property
     def is_response(self) -> bool:

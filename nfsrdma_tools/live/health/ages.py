@@ -27,7 +27,7 @@ from nfsrdma_tools.files import (
     remove_drafts,
     write_fresh,
 )
-from nfsrdma_tools.lock import try_file_lock
+from nfsrdma_tools.lock import holder, try_file_lock
 
 __all__ = ["Ages", "Sight", "kept_ages"]
 
@@ -100,9 +100,11 @@ def kept_ages(folder: Path, boot: str, seconds: float) -> Iterator[Ages]:
             yield Ages(now, unknown=f"cannot write to {folder}: {what}")
             return
         if not locked:
+            other = holder(folder / f"{NAME}.lock")
             raise UserError(
-                f"another run has used {path} for {seconds:g} s",
-                "if it never ends, /proc/PID/wchan of its process names where it waits",
+                f"another run{f', process {other},' if other else ''} has used {path}"
+                f" for {seconds:g} s",
+                f"if it never ends, /proc/{other or 'PID'}/wchan names where it waits",
             )
         before, why = _read(path, boot, now)
         ages = Ages(now, before)
