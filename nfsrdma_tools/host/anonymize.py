@@ -21,6 +21,7 @@ from typing import NamedTuple, Union
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError, one_line
+from nfsrdma_tools.files import NOT_REGULAR
 from nfsrdma_tools.host import boot_files, kernel_changelog, packet_filter
 from nfsrdma_tools.host.boot_files import SYSCTLS
 from nfsrdma_tools.host.bundle import NEEDS_ROOT, Bundle, LeftOut
@@ -163,7 +164,7 @@ class _Anonymizer:
 
     def _reason(self, text: str) -> str:
         """Why something is left out; of another error its kind, without its text."""
-        if text in (CUT, NEEDS_ROOT):
+        if text in (CUT, NEEDS_ROOT, NOT_REGULAR):
             return text
         self._dropped()
         kind = max((one for one in _STRERROR if one in text), key=len, default="")

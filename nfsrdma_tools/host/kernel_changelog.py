@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import os
 import re
 import shlex
 import time
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, cast
 
+from nfsrdma_tools import files
 from nfsrdma_tools.command import Result, stream
 from nfsrdma_tools.errors import CommandError, ProgramMissingError, UserError, one_line, printable
 from nfsrdma_tools.host.kernel_faults import FAULTS, Fault, is_before, is_fixed, may_have
@@ -341,7 +343,7 @@ def _limited(lines: Iterable[str], what: str, most: int) -> Iterator[str]:
 
 def _unpacked(path: Path) -> Iterator[str]:
     try:
-        with gzip.open(path) as file:
+        with os.fdopen(files.open_file(path), "rb") as packed, gzip.open(packed) as file:
             # of a line without an end, lines_of drops all but the beginning
             limited = cast("BinaryIO", _Limited(file, str(path)))
             yield from _limited(lines_of(limited), str(path), _MOST)

@@ -86,6 +86,19 @@ def test_a_bundle_has_files_and_the_links_to_them(tmp_path: Path) -> None:
         assert machine.read("sys/class/net/e0/mtu") == "9000\n"
 
 
+def test_a_fifo_is_listed_and_a_mask_is_none(tmp_path: Path) -> None:
+    etc = tmp_path / "etc"
+    (etc / "systemd/system").mkdir(parents=True)
+    os.mkfifo(etc / "fstab")
+    (etc / "systemd/system/nfs-server.service").symlink_to("/dev/null")
+    bundle = bundles.collect(root=tmp_path)
+    assert bundle.files == {}
+    assert [one for one in bundle.left_out if one.what.startswith("/etc")] == [
+        LeftOut("/etc/fstab", "not a regular file")
+    ]
+    assert LeftOut("/etc/fstab", "not a regular file") in anonymized(bundle).left_out
+
+
 def test_mounts_that_cover_one_of_nfs_are_kept() -> None:
     kept = (
         "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n61 22 0:52 / /mnt\\040a rw - nfs4 s:/e rw\n"
