@@ -473,6 +473,37 @@ def test_names_in_unusual_places_are_replaced(tmp_path: Path) -> None:
         assert re.fullmatch(r"host-\d+\.domain-\d+\.example", silent.subject)
 
 
+DIGITS = {
+    "etc/systemd/system/5551234.service": "[Service]\nExecStartPre=login 5558888 5557777\n"
+    "ExecStart=/usr/sbin/rpc.nfsd --rdma=20049 8\nExecStart=/bin/sh -c 'echo 5556666 | login'\n"
+    "WantedBy=5551234.service\n",
+    "etc/systemd/system/opt.service": "[Service]\nExecStart=/opt/5552222/run rdma 20049\n",
+    "etc/nfs.conf": "[gssd]\npreferred-realm=5551111\ncontext-timeout=3600\n",
+    "etc/modprobe.d/a.conf": "install rpcrdma login 5558888 5557777\noptions sunrpc x=1\n",
+    "etc/rc.local": "#!/bin/sh\nlogin 5558888\nrdma 20049\n",
+    "etc/udev/rules.d/60-x.rules": 'ENV{ID_SERIAL}=="5551234567", ATTR{read_ahead_kb}="16384"\n',
+    "etc/fstab": "5550000:/p /srv/m nfs proto=rdma,port=20049 0 0\n",
+}
+
+
+def test_a_name_of_digits_is_no_number() -> None:
+    bundle = Bundle(files={name: text.encode() for name, text in DIGITS.items()})
+    argv = ("dmesg",)
+    said = "[    9.100000] nfs: server 5550000 not responding, timed out\n"
+    bundle.notes.programs[argv] = Result(argv, said, "", 0)
+    changed = anonymized(bundle)
+    everything = repr((changed.files, changed.notes))
+    assert re.findall("555[0-9]{4,7}", everything) == []
+    assert everything.count("20049") == 4
+    assert [one for one in ("rpc.nfsd --rdma=20049 8", "16384", "3600") if one in everything] == [
+        "rpc.nfsd --rdma=20049 8",
+        "16384",
+        "3600",
+    ]
+    # one name in the log and in fstab
+    assert everything.count("host-1") == 2
+
+
 def addresses(version: int) -> st.SearchStrategy[Any]:
     networks = {4: "10.0.0.0/8", 6: "2001:db8::/32"}
     return st.ip_addresses(network=networks[version])
