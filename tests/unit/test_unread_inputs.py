@@ -22,7 +22,7 @@ from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import bundle, recorded
 from nfsrdma_tools.host.checks import AFTER_REBOOT, Finding, examine, firewall, kernel
-from nfsrdma_tools.host.machine import Machine, Recording
+from nfsrdma_tools.host.machine import Machine, Recording, host_of_container
 from nfsrdma_tools.host.nfs import mount_state
 from nfsrdma_tools.host.nfsd import serving
 from nfsrdma_tools.live.health import check
@@ -283,6 +283,15 @@ def test_an_unreadable_list_of_listeners_needs_what_any_server_needs(tmp_path: P
     assert [one.status for one in firewall.firewall(machine)] == ["ok"]
     with READS.of(machine.root, "proc/fs/nfsd/portlist"):
         assert [one.status for one in firewall.firewall(machine)] == ["warning"]
+
+
+def test_a_filter_is_unknown_without_the_list_of_modules(tmp_path: Path) -> None:
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/osrelease").write_text("6.12.0\n")
+    for machine in (host_of_container(tmp_path / "proc", None, tmp_path), Machine(tmp_path)):
+        (found,) = [one for one in examine(machine) if one.name == "firewall"]
+        assert found.status == "unknown"
+        assert "/proc/modules does not exist" in found.found
 
 
 def test_a_folder_that_cannot_be_listed_is_noted(tmp_path: Path) -> None:
