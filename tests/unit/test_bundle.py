@@ -86,6 +86,24 @@ def test_a_bundle_has_files_and_the_links_to_them(tmp_path: Path) -> None:
         assert machine.read("sys/class/net/e0/mtu") == "9000\n"
 
 
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.SYMTYPE])
+def test_a_name_of_many_folders_is_an_error_of_one_line(kind: bytes, tmp_path: Path) -> None:
+    member = tarfile.TarInfo("a/" * 3000 + "b")
+    member.type, member.linkname = kind, "c" * (kind == tarfile.SYMTYPE)
+    file = tmp_path / "bundle"
+    with tarfile.open(file, "w:gz") as tar:
+        tar.addfile(member)
+    with pytest.raises(UserError, match="^a name in it has 3000 folders, expected at most 200"):
+        with recorded.opened(file):
+            pass
+    deep = tmp_path / "deep"
+    (deep / ("a/" * 900)).mkdir(parents=True)
+    (deep / ("a/" * 900 + "b")).write_text("")
+    with pytest.raises(UserError, match="^a name in it has 201 folders, expected at most 200"):
+        with recorded.opened(deep):
+            pass
+
+
 def test_a_fifo_is_listed_and_a_mask_is_none(tmp_path: Path) -> None:
     etc = tmp_path / "etc"
     (etc / "systemd/system").mkdir(parents=True)
