@@ -56,7 +56,7 @@ class Exported:
 def effective(etab: Path | None = None) -> list[Exported]:
     """The exports in effect, from the table that rpc.mountd uses."""
     try:
-        return parse((etab or ETAB).read_text(errors="surrogateescape"))
+        return parse(files.text(etab or ETAB, "surrogateescape"))
     except FileNotFoundError:
         return []
 

@@ -23,13 +23,16 @@ from typing import BinaryIO, NamedTuple
 from nfsrdma_tools.errors import UserError
 
 __all__ = [
+    "NOT_REGULAR",
     "FileChange",
+    "NotRegularError",
     "beginning",
     "check_replaceable",
     "lib_dir",
     "make_state_dir",
     "matching",
     "note_unread",
+    "open_file",
     "opened_regular",
     "raw",
     "read",
@@ -37,6 +40,7 @@ __all__ = [
     "remove",
     "remove_drafts",
     "state_dir",
+    "text",
     "unescape",
     "unread",
     "write_atomically",
@@ -64,9 +68,43 @@ class FileChange(NamedTuple):
         return "\n".join([f"{verb} {self.path}", *diff])
 
 
+NOT_REGULAR = "not a regular file"
+
+
+class NotRegularError(OSError):
+    """A FIFO, a socket or a device in place of a file: its reader would wait, or never end."""
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(errno.EINVAL, NOT_REGULAR, str(path))
+
+
 _AT_ONCE = 16 << 10
 _DRAFT = ".nfsrdma-new"
+_NULL = os.makedev(1, 3)
 _ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")
+
+
+def open_file(path: Path | str) -> int:
+    """A descriptor of a file to read; the caller closes it.
+
+    OSError also for a folder, and NotRegularError for a FIFO, a socket or a device.  /dev/null is
+    an empty file: a link to it masks a file of systemd, udev or modprobe.
+    """
+    # O_NONBLOCK: opening a FIFO waits for its other end
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    found = os.fstat(handle)
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFREG or (kind == stat.S_IFCHR and found.st_rdev == _NULL):
+        return handle
+    os.close(handle)
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise NotRegularError(path)
+
+
+def text(path: Path | str, errors: str = "strict") -> str:
+    """Text of a file, as ``Path.read_text`` returns it, in UTF-8."""
+    return raw(path).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read(path: Path | str) -> str:
@@ -79,7 +117,7 @@ def read(path: Path | str) -> str:
 
 def raw(path: Path | str, at_once: int = _AT_ONCE) -> bytes:
     """Bytes of a file, with few system calls: some files are read each second."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    handle = open_file(path)
     try:
         return b"".join(iter(lambda: os.read(handle, at_once), b""))
     finally:
@@ -88,8 +126,7 @@ def raw(path: Path | str, at_once: int = _AT_ONCE) -> bytes:
 
 def beginning(path: Path | str, most: int) -> bytes:
     """The first ``most`` bytes of a file, or all if it has fewer."""
-    # O_NONBLOCK: opening a FIFO waits for its other end
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    handle = open_file(path)
     try:
         parts, left = [], most
         while left and (part := os.read(handle, min(left, _AT_ONCE))):
@@ -143,8 +180,9 @@ def unread() -> Iterator[dict[Path, str]]:
 def note_unread(error: OSError) -> None:
     """Note the file of an error that a reader does not raise; without effect if it is missing."""
     noted = _unread.get()
-    if noted is not None and error.errno in _UNREADABLE and error.filename:
-        noted.setdefault(Path(os.fsdecode(error.filename)), os.strerror(error.errno))
+    exists = error.errno in _UNREADABLE or isinstance(error, NotRegularError)
+    if noted is not None and exists and error.filename:
+        noted.setdefault(Path(os.fsdecode(error.filename)), error.strerror or str(error))
 
 
 @contextlib.contextmanager
@@ -154,7 +192,7 @@ def opened_regular(path: Path | str, flags: int) -> Iterator[int]:
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+            raise NotRegularError(path)
         yield handle
     finally:
         os.close(handle)
@@ -177,7 +215,7 @@ def check_replaceable(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+        raise NotRegularError(path)
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:

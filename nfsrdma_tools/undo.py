@@ -385,7 +385,7 @@ class Journal:
         """Read the journal of another process; UserError when it is damaged."""
         journal = cls(path)
         try:
-            rows = json.loads(path.read_text())
+            rows = json.loads(files.text(path))
             journal.actions = [_action(**row) for row in _listed(rows)]
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise UserError(f"{path} is not a journal of nfsrdma: {_damage(error)}") from error

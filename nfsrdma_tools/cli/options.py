@@ -17,7 +17,15 @@ from typer.core import TyperCommand
 from nfsrdma_tools.cli import shared_options
 from nfsrdma_tools.cli.process import log_programs
 from nfsrdma_tools.cli.shared_commands import host_name
-from nfsrdma_tools.cli.shared_options import PATHS, Declared, in_range, ranged
+from nfsrdma_tools.cli.shared_options import (
+    NO_HOST,
+    NO_PATH,
+    PATHS,
+    SERVER,
+    Declared,
+    in_range,
+    ranged,
+)
 from nfsrdma_tools.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -159,11 +167,11 @@ _WRONG_USAGE, _UNKNOWN = 2, 3
 
 
 def refuse_empty_paths(command: Any) -> None:
-    """Have a command, or all commands of a group, refuse "" as a path: Path("") is "."."""
+    """Have a command, or all of a group, refuse "" as a path, which is ".", and as a SERVER."""
     for child in getattr(command, "commands", {}).values():
         refuse_empty_paths(child)
     for param in command.params:
-        if param.type.name == "path" or param.metavar in PATHS:
+        if param.type.name == "path" or param.metavar in (*PATHS, SERVER.metavar):
             param.callback = _refusing_empty(param.callback)
 
 
@@ -174,7 +182,8 @@ def _refusing_empty(callback: Callable[..., Any] | None) -> Callable[..., Any]:
         if given and "" in (value if isinstance(value, (list, tuple)) else [value]):
             is_argument = param.param_type_name == "argument"
             name = param.metavar.rstrip(".") if is_argument else param.opts[0]
-            raise UsageError(f"{name} is empty", "give a path; . is the current directory")
+            hint = NO_HOST if param.metavar == SERVER.metavar else NO_PATH
+            raise UsageError(f"{name} is empty", hint)
         return callback(context, param, value) if callback else value
 
     return check

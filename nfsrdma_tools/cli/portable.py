@@ -119,10 +119,12 @@ def _run(words: Sequence[str]) -> int:
     # options may stand behind arguments
     values = parser.parse_intermixed_args(given.rest)
     for name, declared in command.declared.items():
-        if declared.is_path and getattr(values, name) == "":
-            error = UsageError(
-                f"{declared.names[0]} is empty", "give a path; . is the current directory"
-            )
+        is_host = declared is options.SERVER
+        # "" is also the value of a SERVER that is not given
+        given_empty = declared.is_path or (is_host and "" in given.rest)
+        if given_empty and getattr(values, name) == "":
+            what = declared.metavar.strip("[]") if is_host else declared.names[0]
+            error = UsageError(f"{what} is empty", options.NO_HOST if is_host else options.NO_PATH)
             error.status = command.wrong_usage
             raise error
     return command.work(values)

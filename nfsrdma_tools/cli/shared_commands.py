@@ -117,7 +117,12 @@ def collect(server: str, output: Path | None, anonymize: bool, as_json: bool) ->
 
 
 def host_name(text: str) -> str:
-    """A host's name or address without the brackets that an IPv6 address has in host:/path."""
+    """A host's name or address without the brackets that an IPv6 address has in host:/path.
+
+    UsageError for a text with blanks or control characters, which no name has.
+    """
+    if not text.isprintable() or " " in text:
+        raise UsageError(f"SERVER is {text!r}, expected a host name or an address")
     return text[1:-1] if text.startswith("[") and text.endswith("]") else text
 
 

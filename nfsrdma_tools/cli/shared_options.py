@@ -15,6 +15,8 @@ __all__ = [
     "JSON",
     "MAX_RPC_AGE",
     "MOUNTS",
+    "NO_HOST",
+    "NO_PATH",
     "OUTPUT",
     "PATHS",
     "PROCFS",
@@ -34,6 +36,8 @@ __all__ = [
 # not of typer: those that are no Path, because typer checks paths and hangs without the server
 PATHS = ("DIR", "EXPORT", "FILE")
 """The placeholders of paths, which are refused if they are empty: Path("") is "."."""
+NO_PATH = "give a path; . is the current directory"
+NO_HOST = "give a host name or an address"
 
 
 class Declared(NamedTuple):

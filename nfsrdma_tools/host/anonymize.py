@@ -21,6 +21,7 @@ from typing import NamedTuple, Union
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError, one_line
+from nfsrdma_tools.files import NOT_REGULAR
 from nfsrdma_tools.host import boot_files, kernel_changelog, packet_filter
 from nfsrdma_tools.host.boot_files import SYSCTLS
 from nfsrdma_tools.host.bundle import NEEDS_ROOT, Bundle, LeftOut
@@ -163,7 +164,7 @@ class _Anonymizer:
 
     def _reason(self, text: str) -> str:
         """Why something is left out; of another error its kind, without its text."""
-        if text in (CUT, NEEDS_ROOT):
+        if text in (CUT, NEEDS_ROOT, NOT_REGULAR):
             return text
         self._dropped()
         kind = max((one for one in _STRERROR if one in text), key=len, default="")
@@ -556,9 +557,9 @@ class _Anonymizer:
 
     def _command(self, text: str) -> str:
         if re.search(r"\blink\s+add\b", text):
-            return self._p.words(text, self._link_word)
+            return self._p.command(text, self._link_word)
         is_mount = re.search(r"\bmount\b", text)
-        return self._p.words(text, self._mount_word if is_mount else self._argument_word)
+        return self._p.command(text, self._mount_word if is_mount else self._argument_word)
 
     def _mount_word(self, word: str) -> str:
         """A word of a command that mounts: a path or source of a mount, or the program."""
@@ -647,7 +648,9 @@ class _Anonymizer:
             # "-" before the name: the file may be missing
             optional = "-" * plain.startswith("-")
             return optional + p.file(plain.removeprefix("-"))
-        return p.path(plain) if plain.startswith("/") else p.words(plain)
+        # a realm of digits is no number
+        change = p.command if key in _NAMES else p.words
+        return p.path(plain) if plain.startswith("/") else change(plain)
 
     def _variable_of_conf(self, name: str) -> str:
         # those of /etc/sysconfig/nfs, which nfs.conf of SUSE includes; case does not count
@@ -714,7 +717,8 @@ class _Anonymizer:
             match = re.fullmatch(r"\s*(options|blacklist|softdep|install|alias)\s+(\w+)(.*)", row)
             if not match or match[2] not in MODULES:
                 return None
-            return f"{match[1]} {match[2]}{self._p.words(match[3])}"
+            change = self._p.command if match[1] == "install" else self._p.words
+            return f"{match[1]} {match[2]}{change(match[3])}"
 
         return self._lines(text, line)
 
@@ -726,7 +730,7 @@ class _Anonymizer:
         if line.lstrip().startswith("#"):
             return "#"
         adds = re.search(r"\blink\s+add\b", line)
-        return self._p.words(line, self._adding_rule_word if adds else self._rule_word)
+        return self._p.command(line, self._adding_rule_word if adds else self._rule_word)
 
     def _adding_rule_word(self, word: str) -> str:
         is_key = word.rstrip("+-:!") in _UDEV_KEYS or word.startswith("%")
@@ -1074,7 +1078,8 @@ class _Anonymizer:
             found.append(text[last:start])
             last = end
             part = text[start:end]
-            if (known and variable.of_subject) or _is_number(part, variable):
+            is_host = variable.of_subject and variable.pattern.startswith(r"\S")
+            if (known and variable.of_subject) or (_is_number(part, variable) and not is_host):
                 found.append(text[start:end])
             else:
                 found.append(self._variable(text[start:end], variable))
@@ -1340,6 +1345,8 @@ _KEYS = frozenset(
         "verbosity",
     ]
 )
+_NAMES = ("preferred-realm", "principal", "keytab-file", "cred-cache-directory", "fh-key-file")
+"""Keys of nfs.conf whose values are names."""
 _IP = {
     **dict.fromkeys(["ifname", "link", "master", "dev", "oif"], "device"),
     **dict.fromkeys(["address"], "hardware"),

@@ -210,9 +210,8 @@ def _script(machine: Machine, name: str) -> str:
     path = machine.path(name)
     if not path.is_file() or path.stat().st_size > _MOST_SCRIPT:
         return ""
-    with path.open("rb") as file:
-        # most of them are programs: reading 200 of these takes seconds
-        is_script = file.read(2) == b"#!"
+    # most of them are programs: reading 200 of these takes seconds
+    is_script = files.beginning(path, 2) == b"#!"
     return files.read(path) if is_script else ""
 
 

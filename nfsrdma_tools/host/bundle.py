@@ -26,6 +26,7 @@ from typing import Optional
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.files import NOT_REGULAR, NotRegularError, open_file
 from nfsrdma_tools.host import boot_files, kernel_changelog, packet_filter, questions, rdma_routes
 from nfsrdma_tools.host.boot_files import SYSCTLS
 from nfsrdma_tools.host.bundle_documents import CUT, MANIFEST, to_facts
@@ -548,7 +549,11 @@ def _followed(root: Path, name: str) -> tuple[str, dict[str, str]]:
 def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> bool:
     """Add the part of a file that ``keep`` returns; False if it returns None."""
     path = f"{root}/{name}"
-    if name in bundle.files or not os.path.isfile(path):  # noqa: PTH113 -- many
+    if name in bundle.files:
+        return True
+    if not os.path.isfile(path):  # noqa: PTH113 -- many
+        with contextlib.suppress(OSError):
+            _check_kind(bundle, path, name)
         return True
     try:
         data, whole = (b"", True) if keep is _nothing else _beginning(path)
@@ -566,6 +571,14 @@ def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> bool:
     if not whole or len(bundle.files[name]) < len(kept):
         bundle.left_out.append(LeftOut(f"/{name}", CUT))
     return True
+
+
+def _check_kind(bundle: Bundle, path: str, name: str) -> None:
+    """List a FIFO or a device in place of a file as left out.  OSError."""
+    try:
+        os.close(open_file(path))
+    except NotRegularError:
+        bundle.left_out.append(LeftOut(f"/{name}", NOT_REGULAR))
 
 
 def _read_list(root: Path, name: str) -> str:
@@ -587,7 +600,7 @@ def _whole_records(name: str, data: bytes, most: int) -> bytes:
 
 def _beginning(path: str) -> tuple[bytes, bool]:
     """The bytes of a file up to a limit, and whether these are all."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    handle = open_file(path)
     try:
         data = bytearray(more := os.read(handle, _AT_ONCE))
         while more and len(data) <= _MOST_READ:

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.files import readable
+from nfsrdma_tools.files import readable, text
 
 __all__ = [
     "CpuCounters",
@@ -300,7 +300,7 @@ def difference_of_threads(
 def thread_name(thread: int, proc: Path = _PROC) -> str:
     """The name of a thread (comm); "" if it has ended."""
     try:
-        return (proc / str(thread) / "comm").read_text().rstrip("\n")
+        return text(proc / str(thread) / "comm").rstrip("\n")
     except OSError:
         return ""
 

@@ -8,7 +8,7 @@ import os
 import platform
 from pathlib import Path
 
-from nfsrdma_tools import __version__
+from nfsrdma_tools import __version__, files
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import ProgramMissingError
 from nfsrdma_tools.host import cpu_time, kernel_modules
@@ -69,14 +69,14 @@ def conditions(root: Path = Path("/")) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     try:
-        return " ".join(path.read_text(errors="replace").split())
+        return " ".join(files.text(path, "replace").split())
     except OSError:
         return ""
 
 
 def _field(path: Path, name: str) -> str:
     try:
-        lines = path.read_text(errors="replace").splitlines()
+        lines = files.text(path, "replace").splitlines()
     except OSError:
         return ""
     found = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
@@ -145,7 +145,7 @@ def _device(device: Path) -> str:
 def lab_facts(root: Path = Path("/")) -> dict[str, str]:
     """The facts of the lab whose node this host is, by name with ``lab`` before it; or none."""
     try:
-        facts = json.loads((root / "etc/nfsrdma-lab.json").read_text())
+        facts = json.loads(files.text(root / "etc/nfsrdma-lab.json"))
     except (OSError, ValueError):
         return {}
     return {f"lab {name}": str(facts[name]) for name in _LAB if facts.get(name)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import os
 import re
 import shlex
 import time
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, cast
 
+from nfsrdma_tools import files
 from nfsrdma_tools.command import Result, stream
 from nfsrdma_tools.errors import CommandError, ProgramMissingError, UserError, one_line, printable
 from nfsrdma_tools.host.kernel_faults import FAULTS, Fault, is_before, is_fixed, may_have
@@ -173,7 +175,7 @@ class _Found(NamedTuple):
 def has(machine: Machine, commit: Commit) -> CommitStatus:
     """Whether the running kernel of a host has a commit.
 
-    UserError for a changelog that cannot be read, or is too long.
+    The text of the answer names a changelog that cannot be read, or is too long.
     """
     kernel = kernel_of(machine)
     collected = machine.recording is not None and machine.recording.collected
@@ -181,9 +183,14 @@ def has(machine: Machine, commit: Commit) -> CommitStatus:
         return CommitStatus(
             "unknown", "a bundle has the entries of known faults only: ask on the host"
         )
-    logs = [*_searched(machine, kernel, commit)]
+    unread: list[str] = []
+    logs = [*_searched(machine, kernel, commit, unread)]
     answer = _proven(logs) or _by_release(kernel, commit)
-    return answer or _open(logs, _doubt(kernel, commit))
+    doubt = _doubt(kernel, commit)
+    if not answer:
+        is_read = logs or not unread
+        answer = _open(logs, doubt) if is_read else CommitStatus("unknown", doubt)
+    return answer._replace(text="; ".join((answer.text, *unread)))
 
 
 def _proven(logs: Sequence[_Found]) -> CommitStatus | None:
@@ -267,12 +274,20 @@ def _doubt(kernel: KernelVersion, commit: Commit) -> str:
 # ---- changelogs
 
 
-def _searched(machine: Machine, kernel: KernelVersion, commit: Commit) -> Iterator[_Found]:
+def _searched(
+    machine: Machine, kernel: KernelVersion, commit: Commit, unread: list[str]
+) -> Iterator[_Found]:
+    """What each changelog has; ``unread`` gets the reasons of those that cannot be read."""
     running = _package(machine)
     for source, lines in _changelogs(machine, _SECONDS):
         # a kernel that no package owns, or a host without rpm
         with contextlib.suppress(ProgramMissingError, CommandError, NotRecordedError):
-            yield _search(source, lines, commit, running, kernel)
+            try:
+                yield _search(source, lines, commit, running, kernel)
+            except (ProgramMissingError, CommandError, NotRecordedError):
+                raise
+            except UserError as error:
+                unread.append(str(error))
 
 
 def _changelogs(machine: Machine, seconds: float) -> Iterator[tuple[str, Iterable[str]]]:
@@ -288,7 +303,7 @@ def _changelogs(machine: Machine, seconds: float) -> Iterator[tuple[str, Iterabl
             # several packages of one source share the file by a link
             if path.is_file() and (real := path.resolve()) not in seen:
                 seen.add(real)
-                yield f"/{file}", _unpacked(path)
+                yield f"/{file}", _unpacked(path, f"/{file}")
     if argv := _rpm(machine):
         yield " ".join(argv), _printed(machine, argv, seconds)
 
@@ -339,14 +354,15 @@ def _limited(lines: Iterable[str], what: str, most: int) -> Iterator[str]:
         yield line
 
 
-def _unpacked(path: Path) -> Iterator[str]:
+def _unpacked(path: Path, name: str) -> Iterator[str]:
+    """The lines of a file, which errors call ``name``: that of a bundle is in a copy."""
     try:
-        with gzip.open(path) as file:
+        with os.fdopen(files.open_file(path), "rb") as packed, gzip.open(packed) as file:
             # of a line without an end, lines_of drops all but the beginning
-            limited = cast("BinaryIO", _Limited(file, str(path)))
-            yield from _limited(lines_of(limited), str(path), _MOST)
+            limited = cast("BinaryIO", _Limited(file, name))
+            yield from _limited(lines_of(limited), name, _MOST)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        what = f"{path} is no whole gzip file: {one_line(str(error))}"
+        what = f"{name} is no whole gzip file: {one_line(str(error))}"
         raise UserError(what, "install the package again") from error
 
 

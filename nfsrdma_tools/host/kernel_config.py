@@ -22,7 +22,7 @@ def config(machine: Machine) -> str | None:
         return None
     import zlib
 
-    data = machine.path("proc/config.gz").read_bytes()
+    data = files.raw(machine.path("proc/config.gz"))
     try:
         text = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, _MOST)
     except zlib.error as error:

@@ -85,7 +85,7 @@ class ModuleFile(NamedTuple):
 def loaded(proc: Path = Path("/proc")) -> dict[str, Module]:
     """The loaded modules by name; empty on a kernel without modules."""
     try:
-        return parse_loaded((proc / "modules").read_text(errors="replace"))
+        return parse_loaded(files.text(proc / "modules", "replace"))
     except FileNotFoundError:
         return {}
 
@@ -118,7 +118,7 @@ def parameters(name: str, sys: Path = Path("/sys")) -> dict[str, str]:
     for path in sorted((sys / "module" / _key(name) / "parameters").glob("*")):
         # a parameter may be write-only, even for root
         with contextlib.suppress(OSError):
-            found[path.name] = path.read_text().rstrip("\n")
+            found[path.name] = files.text(path).rstrip("\n")
     return found
 
 
@@ -134,7 +134,7 @@ def version(name: str, sys: Path = Path("/sys")) -> str:
 
 def _attribute(name: str, what: str, sys: Path) -> str:
     try:
-        return (sys / "module" / _key(name) / what).read_text().strip()
+        return files.text(sys / "module" / _key(name) / what).strip()
     except OSError as error:
         files.note_unread(error)
         return ""

@@ -114,7 +114,7 @@ class Machine:
 
     def read(self, name: str) -> str:
         """The text of a file below the root, invalid UTF-8 replaced."""
-        return self.path(name).read_text(errors="replace")
+        return files.text(self.path(name), "replace")
 
     def once(self) -> Machine:
         """The same host, that runs each program once and reads each list of the kernel once."""

@@ -39,6 +39,9 @@ _KERNEL_FILE = re.compile(
 _BETWEEN = re.compile(r"([\s,;=\"'(){}<>|&!`*]+)")
 _JOINED = re.compile(r"([/:.@+\[\]$]+)")
 _ADDRESS_PARTS = 4
+# a number of four digits or more, with at most what _NUMBER allows around it
+_FREE_NUMBER = re.compile(r"^(?=.*[0-9]{4})[^A-Za-z]*(?:0x[0-9a-fA-F]+)?[^A-Za-z]*[A-Za-z]{0,2}$")
+_PRINTERS = ("awk", "echo", "sh")
 _PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _MAC_OCTETS, _IPOIB_OCTETS = 6, 20
 _LINK_LOCAL = ipaddress.IPv6Network("fe80::/64")
@@ -132,7 +135,7 @@ class Pseudonyms:
         """The name of a unit: of a mount its path, of a service its words if they are known."""
         if (service := re.fullmatch(r"(.+)\.(service|timer)", name)) and name not in WORDS:
             stem, at, instance = service[1].partition("@")
-            shown = stem if _is_known(stem) else self.of("unit", stem)
+            shown = stem if _is_named(stem) else self.of("unit", stem)
             return f"{shown}{at}{self.device(instance)}.{service[2]}"
         match = re.fullmatch(r"(.+)\.(mount|automount)", name)
         if not match:
@@ -153,9 +156,13 @@ class Pseudonyms:
 
     def _part(self, parts: list[str], at: int) -> str:  # noqa: C901, PLR0911 -- by folder
         part, above = parts[at], parts[at - 1] if at else ""
-        if part in WORDS or part in FOLDERS or _NUMBER.fullmatch(part):
+        if part in WORDS or part in FOLDERS:
             return part
-        if re.fullmatch(
+        # elsewhere, a folder of digits has a name; links of the kernel begin with ".."
+        of_kernel = next(filter(None, parts), "") in ("proc", "sys", "..")
+        if of_kernel and _NUMBER.fullmatch(part):
+            return part
+        if of_kernel and re.fullmatch(
             r"(?:pci)?[0-9a-f]{2,8}(?::[0-9a-f]{2}){1,2}(?:\.[0-7])?|virtio\d{1,3}"
             r"|(?:vport|xprt)?-?\d{1,9}(?:-\w{1,8})?|xprt-\d{1,9}-(?:tcp|rdma|udp|local)"
             r"|switch-\d{1,9}|clnt-\d{1,9}",
@@ -264,6 +271,22 @@ class Pseudonyms:
             return text
         return self.unknown(text)
 
+    def command(self, text: str, word: Callable[[str], str] | None = None) -> str:
+        """The words of a command or a rule, where a long number may be a password or a serial.
+
+        It stays behind the known word that it is the value of, such as ``port``.
+        """
+        change, before = word or self.word, ""
+
+        def of_command(part: str) -> str:
+            nonlocal before
+            name, before = before.lstrip("-"), part
+            is_value = name in WORDS and name not in _PRINTERS
+            is_free = _FREE_NUMBER.search(part) and not self.is_address(part)
+            return self.unknown(part) if is_free and not is_value else change(part)
+
+        return self.words(text, of_command)
+
     def words(self, text: str, word: Callable[[str], str] | None = None) -> str:
         """A text of words, each replaced by itself."""
         parts = _BETWEEN.split(text)
@@ -277,6 +300,12 @@ def _is_known(part: str) -> bool:
     if not part or part in WORDS or _NUMBER.fullmatch(part):
         return True
     return all(not word or word in WORDS or word.isdecimal() for word in part.split("-"))
+
+
+def _is_named(part: str) -> bool:
+    """Whether a name has known words alone; a number behind one of them counts the others."""
+    first, *others = part.split("-")
+    return first in WORDS and all(one in WORDS or re.fullmatch("[0-9]{0,2}", one) for one in others)
 
 
 def _octets(match: re.Match[str]) -> str:

@@ -85,6 +85,7 @@ _PROMPT = re.compile(rb"\[?[\w.-]{1,64}@[^$#%]{0,120}[$#%] *")
 _MOST_FILES = 50_000
 _MOST_BYTES = 64 << 20
 _MOST_IN_FILE = 8 << 20
+_MOST_FOLDERS = 200
 _HEADERS = (b"L", b"K", b"x", b"g", b"X")
 """Types of headers of GNU tar (long name, long link) and pax, that of Solaris included."""
 _MOST_HEADER = 64 << 10
@@ -307,8 +308,14 @@ class _Copy:
 
 
 def _parts(name: str) -> list[str]:
-    """The parts of a name below the root; [] if it leads elsewhere, or is none."""
+    """The parts of a name below the root; [] if it leads elsewhere, or is none.
+
+    UserError for one of more folders than any file of a host has.
+    """
     parts = [part for part in name.split("/") if part not in ("", ".")]
+    if len(parts) > _MOST_FOLDERS + 1:
+        what = f"a name in it has {len(parts) - 1} folders, expected at most {_MOST_FOLDERS}"
+        raise UserError(what, _MAKE)
     return [] if name.startswith("/") or ".." in parts else parts
 
 

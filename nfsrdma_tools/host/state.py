@@ -62,7 +62,7 @@ class StateFile(Generic[_T]):
         """The state; None if there is no file.  UserError if the file is damaged."""
         path = self.path(root)
         try:
-            return self._parse(json.loads(path.read_text()))
+            return self._parse(json.loads(files.text(path)))
         except FileNotFoundError:
             return None
         except PermissionError as error:

@@ -20,6 +20,7 @@ import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nfsrdma_tools import files
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import CommandError, MismatchError, UsageError, UserError
 from nfsrdma_tools.host import block_size
@@ -119,7 +120,7 @@ class Tunable:
         if self.ssh:
             return self._remote(f"cat {shlex.quote(path)}")
         try:
-            return Path(path).read_text()
+            return files.text(path)
         except OSError as error:
             raise UserError(f"cannot read {self}: {error}") from error
 

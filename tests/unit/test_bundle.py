@@ -86,6 +86,37 @@ def test_a_bundle_has_files_and_the_links_to_them(tmp_path: Path) -> None:
         assert machine.read("sys/class/net/e0/mtu") == "9000\n"
 
 
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.SYMTYPE])
+def test_a_name_of_many_folders_is_an_error_of_one_line(kind: bytes, tmp_path: Path) -> None:
+    member = tarfile.TarInfo("a/" * 3000 + "b")
+    member.type, member.linkname = kind, "c" * (kind == tarfile.SYMTYPE)
+    file = tmp_path / "bundle"
+    with tarfile.open(file, "w:gz") as tar:
+        tar.addfile(member)
+    with pytest.raises(UserError, match="^a name in it has 3000 folders, expected at most 200"):
+        with recorded.opened(file):
+            pass
+    deep = tmp_path / "deep"
+    (deep / ("a/" * 900)).mkdir(parents=True)
+    (deep / ("a/" * 900 + "b")).write_text("")
+    with pytest.raises(UserError, match="^a name in it has 201 folders, expected at most 200"):
+        with recorded.opened(deep):
+            pass
+
+
+def test_a_fifo_is_listed_and_a_mask_is_none(tmp_path: Path) -> None:
+    etc = tmp_path / "etc"
+    (etc / "systemd/system").mkdir(parents=True)
+    os.mkfifo(etc / "fstab")
+    (etc / "systemd/system/nfs-server.service").symlink_to("/dev/null")
+    bundle = bundles.collect(root=tmp_path)
+    assert bundle.files == {}
+    assert [one for one in bundle.left_out if one.what.startswith("/etc")] == [
+        LeftOut("/etc/fstab", "not a regular file")
+    ]
+    assert LeftOut("/etc/fstab", "not a regular file") in anonymized(bundle).left_out
+
+
 def test_mounts_that_cover_one_of_nfs_are_kept() -> None:
     kept = (
         "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n61 22 0:52 / /mnt\\040a rw - nfs4 s:/e rw\n"
@@ -458,6 +489,37 @@ def test_names_in_unusual_places_are_replaced(tmp_path: Path) -> None:
         assert len(list((machine.root / "etc/exports.d").glob("*.exports"))) == 1
         (silent,) = explain(kernel_ring(machine))
         assert re.fullmatch(r"host-\d+\.domain-\d+\.example", silent.subject)
+
+
+DIGITS = {
+    "etc/systemd/system/5551234.service": "[Service]\nExecStartPre=login 5558888 5557777\n"
+    "ExecStart=/usr/sbin/rpc.nfsd --rdma=20049 8\nExecStart=/bin/sh -c 'echo 5556666 | login'\n"
+    "WantedBy=5551234.service\n",
+    "etc/systemd/system/opt.service": "[Service]\nExecStart=/opt/5552222/run rdma 20049\n",
+    "etc/nfs.conf": "[gssd]\npreferred-realm=5551111\ncontext-timeout=3600\n",
+    "etc/modprobe.d/a.conf": "install rpcrdma login 5558888 5557777\noptions sunrpc x=1\n",
+    "etc/rc.local": "#!/bin/sh\nlogin 5558888\nrdma 20049\n",
+    "etc/udev/rules.d/60-x.rules": 'ENV{ID_SERIAL}=="5551234567", ATTR{read_ahead_kb}="16384"\n',
+    "etc/fstab": "5550000:/p /srv/m nfs proto=rdma,port=20049 0 0\n",
+}
+
+
+def test_a_name_of_digits_is_no_number() -> None:
+    bundle = Bundle(files={name: text.encode() for name, text in DIGITS.items()})
+    argv = ("dmesg",)
+    said = "[    9.100000] nfs: server 5550000 not responding, timed out\n"
+    bundle.notes.programs[argv] = Result(argv, said, "", 0)
+    changed = anonymized(bundle)
+    everything = repr((changed.files, changed.notes))
+    assert re.findall("555[0-9]{4,7}", everything) == []
+    assert everything.count("20049") == 4
+    assert [one for one in ("rpc.nfsd --rdma=20049 8", "16384", "3600") if one in everything] == [
+        "rpc.nfsd --rdma=20049 8",
+        "16384",
+        "3600",
+    ]
+    # one name in the log and in fstab
+    assert everything.count("host-1") == 2
 
 
 def addresses(version: int) -> st.SearchStrategy[Any]:

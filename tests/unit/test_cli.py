@@ -172,6 +172,9 @@ def test_h_prints_the_help(words: tuple[str, ...], tmp_path: Path) -> None:
         (("umount", ""), 2, "DIR is empty"),
         (("capture", "-w", ""), 2, "--write is empty"),
         (("collect", "-o", ""), 2, "--output is empty"),
+        (("collect", ""), 2, "SERVER is empty (give a host name or an address)"),
+        (("doctor", ""), 2, "SERVER is empty (give a host name or an address)"),
+        (("collect", "a\nb"), 2, "SERVER is 'a\\nb', expected a host name or an address"),
         (
             ("tune", "apply", "--mount", "/proc", "--read-ahead", "4", "--dry-run"),
             1,

@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +19,13 @@ import pytest
 
 from nfsrdma_tools import files
 from nfsrdma_tools.command import Result
-from nfsrdma_tools.host import recorded
-from nfsrdma_tools.host.checks import Finding, examine, firewall, kernel
-from nfsrdma_tools.host.machine import Machine, Recording
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import bundle, recorded
+from nfsrdma_tools.host.checks import AFTER_REBOOT, Finding, examine, firewall, kernel
+from nfsrdma_tools.host.machine import Machine, Recording, host_of_container
+from nfsrdma_tools.host.nfs import mount_state
+from nfsrdma_tools.host.nfsd import serving
+from nfsrdma_tools.live.health import check
 
 FIELD = Path(__file__).parents[1] / "field"
 CASES = sorted(path.name for path in FIELD.iterdir() if path.is_dir())
@@ -37,11 +41,15 @@ ESSENTIAL = (
 
 
 class Reads:
-    """The files and folders below a root that this process opens; one of them is unreadable."""
+    """The files and folders below a root that this process opens; one of them is unreadable.
+
+    An open of a FIFO that would wait for a writer is an error.
+    """
 
     def __init__(self) -> None:
         self.root = ""
         self.seen: set[str] = set()
+        self.waits: set[str] = set()
         self.denied = ""
         sys.addaudithook(self._note)
 
@@ -56,6 +64,13 @@ class Reads:
         self.seen.add(name)
         if name == self.denied:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), args[0])
+        if event != "open":
+            return
+        flags = args[2]
+        assert isinstance(flags, int)
+        if not flags & os.O_NONBLOCK and Path(self.root, name).is_fifo():
+            self.waits.add(name)
+            raise AssertionError(f"the open of {name} waits for a writer")
 
     @contextlib.contextmanager
     def of(self, root: Path, denied: str = "") -> Iterator[None]:
@@ -68,6 +83,8 @@ class Reads:
 
 # a hook of the interpreter stays
 READS = Reads()
+TRIED: set[tuple[int, str]] = set()
+"""The files that were a FIFO already, by command: most hosts have the same ones."""
 
 
 @contextlib.contextmanager
@@ -124,6 +141,77 @@ def test_an_unreadable_file_is_named(case: str) -> None:
                 after = examine(machine)
             assert not silent(before, after, f"/{name}", Path(name).name), name
             assert not invented(before, after, f"/{name}"), name
+
+
+@contextlib.contextmanager
+def fifo(path: Path) -> Iterator[None]:
+    """A FIFO in place of a file; a FIFO that nobody writes to stops a reader for ever."""
+    aside = path.with_name("aside~")
+    path.rename(aside)
+    os.mkfifo(path)
+    try:
+        yield
+    finally:
+        path.unlink()
+        aside.rename(path)
+
+
+def files_read(root: Path) -> list[str]:
+    """The files that were opened; of those with several names, one."""
+    found = {(root / name).resolve(): name for name in sorted(READS.seen)}
+    return sorted(str(path.relative_to(root)) for path in found if path.is_file())
+
+
+def check_health(machine: Machine, state: Path) -> None:
+    """The check of ``nfsrdma health``, in this process."""
+    where = (Path("/anywhere"),)
+    check.check(check.Request(check.limits("30", None), where, machine, state))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_fifo_is_named_and_does_not_stop_a_judgement(case: str) -> None:
+    with host(case) as (machine, _):
+        READS.seen.clear()
+        with READS.of(machine.root):
+            before = examine(machine)
+        READS.waits.clear()
+        for name in files_read(machine.root):
+            with fifo(machine.root / name), READS.of(machine.root):
+                after = examine(machine)
+            assert not READS.waits
+            assert not silent(before, after, f"/{name}", Path(name).name), name
+            assert not invented(before, after, f"/{name}"), name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_fifo_stops_no_command(case: str, tmp_path: Path) -> None:
+    with host(case) as (machine, _):
+        boot = machine.path("proc/sys/kernel/random/boot_id")
+        boot.parent.mkdir(parents=True, exist_ok=True)
+        boot.write_text("0123\n")
+        commands: tuple[Callable[[], object], ...] = (
+            lambda: examine(machine, AFTER_REBOOT),
+            lambda: mount_state.states(machine),
+            lambda: serving.serving(machine),
+            lambda: check_health(machine, tmp_path),
+            lambda: bundle.collect(root=machine.root),
+        )
+        READS.waits.clear()
+        for at, command in enumerate(commands):
+            READS.seen.clear()
+            with READS.of(machine.root), contextlib.suppress(UserError, OSError):
+                command()
+            for name in files_read(machine.root):
+                if (at, name) in TRIED:
+                    continue
+                TRIED.add((at, name))
+                with (
+                    fifo(machine.root / name),
+                    READS.of(machine.root),
+                    contextlib.suppress(UserError, OSError),
+                ):
+                    command()
+                assert not READS.waits
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -195,6 +283,15 @@ def test_an_unreadable_list_of_listeners_needs_what_any_server_needs(tmp_path: P
     assert [one.status for one in firewall.firewall(machine)] == ["ok"]
     with READS.of(machine.root, "proc/fs/nfsd/portlist"):
         assert [one.status for one in firewall.firewall(machine)] == ["warning"]
+
+
+def test_a_filter_is_unknown_without_the_list_of_modules(tmp_path: Path) -> None:
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/osrelease").write_text("6.12.0\n")
+    for machine in (host_of_container(tmp_path / "proc", None, tmp_path), Machine(tmp_path)):
+        (found,) = [one for one in examine(machine) if one.name == "firewall"]
+        assert found.status == "unknown"
+        assert "/proc/modules does not exist" in found.found
 
 
 def test_a_folder_that_cannot_be_listed_is_noted(tmp_path: Path) -> None:

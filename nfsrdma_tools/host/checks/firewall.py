@@ -15,7 +15,7 @@ from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host import kernel_modules, packet_filter, questions
 from nfsrdma_tools.host.checks.finding import Finding, Status
-from nfsrdma_tools.host.kernel_config import is_built_in
+from nfsrdma_tools.host.kernel_config import config, is_built_in
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
@@ -61,7 +61,7 @@ class _Use(NamedTuple):
 
 def firewall(machine: Machine) -> Iterator[Finding]:
     """The packet filter accepts NFS over TCP, and the traffic of soft RDMA links."""
-    machine.require("proc/modules")
+    _require_modules(machine)
     texts = []
     is_known = True
     for argv in questions.filter_commands(machine):
@@ -83,6 +83,15 @@ def firewall(machine: Machine) -> Iterator[Finding]:
         found = Finding(found.name, "ok", f"{found.found}; {text}")
     doubt = "" if found.status == "ok" else use.doubt
     yield found._replace(found="; ".join(filter(None, (found.found, use.cards, doubt))))
+
+
+def _require_modules(machine: Machine) -> None:
+    """NotRecordedError if it is unknown which packet filters the kernel has."""
+    machine.require("proc/modules")
+    # a kernel without modules has no such file, but mostly a configuration
+    if not machine.path("proc/modules").exists() and not config(machine):
+        what = machine.unrecorded("/proc/modules", "/proc/modules does not exist")
+        raise NotRecordedError(what)
 
 
 def _rules(machine: Machine, *argv: str) -> str:

@@ -151,8 +151,9 @@ class Intended:
 
     @cached_property
     def _tuned(self) -> dict[str, int]:
+        path = self._machine.path(udev_helper.CONFIG.lstrip("/"))
         try:
-            return udev_helper.tuned(str(self._machine.path(udev_helper.CONFIG.lstrip("/"))))
+            return udev_helper.tuned(files.open_file(path))
         except OSError as error:
             files.note_unread(error)
         except (ValueError, KeyError, TypeError):

@@ -25,7 +25,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfsrdma_tools import module_source
+from nfsrdma_tools import files, module_source
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
 from nfsrdma_tools.files import write_atomically
@@ -217,7 +217,7 @@ def _in_effect(build: Build) -> bool:
         _verify(build)
     except MismatchError:
         return False
-    return CONF.exists() and CONF.read_text() == _TEXT
+    return CONF.exists() and files.text(CONF) == _TEXT
 
 
 def _verify(build: Build) -> None:

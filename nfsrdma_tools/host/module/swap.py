@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nfsrdma_tools import module_source
+from nfsrdma_tools import files, module_source
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import CommandError, MismatchError, UserError, one_line
 from nfsrdma_tools.files import read
@@ -372,5 +372,5 @@ def _unseen(name: str) -> str:
 
 
 def _servers() -> list[str]:
-    files = _SWITCHES.glob("*/xprt-*-rdma/dstaddr")
-    return sorted({path.read_text().strip() for path in files})
+    paths = _SWITCHES.glob("*/xprt-*-rdma/dstaddr")
+    return sorted({files.text(path).strip() for path in paths})

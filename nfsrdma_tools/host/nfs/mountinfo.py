@@ -125,7 +125,7 @@ class Watch:
     """Detects changed mounts or mount options (mounts_poll in fs/proc_namespace.c)."""
 
     def __init__(self, path: Path = PROC) -> None:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = files.open_file(path)
         weakref.finalize(self, os.close, handle)
         self._poll = select.poll()
         self._poll.register(handle, select.POLLPRI)

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nfsrdma_tools import files
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import CommandError, MismatchError, UsageError, UserError
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, personality, readahead
@@ -385,7 +386,7 @@ def _rejected(request: MountRequest) -> RejectedOptionError:
 def _has_rdma() -> bool:
     # the kernel has tried to load the module by now; the file exists once sunrpc is loaded
     with contextlib.suppress(OSError):
-        return "rdma " in _TRANSPORTS.read_text()
+        return "rdma " in files.text(_TRANSPORTS)
     return True
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import MismatchError, UserError
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def requested_for(
 def table_entries(table: Path = TABLE) -> dict[str, str]:
     """The table's personalities by address; the kernel prints addresses without their zone."""
     try:
-        words = table.read_text().split()
+        words = files.text(table).split()
     except OSError as error:
         raise UserError(f"cannot read {table}: {error.strerror}") from error
     pairs = (word.rpartition(",") for word in words)
@@ -230,7 +231,7 @@ def _number(text: str) -> int:
 def named_values(file: Path) -> dict[str, str]:
     """The lines ``NAME VALUE`` of a debugfs file by name; {} if it cannot be read."""
     try:
-        text = file.read_text()
+        text = files.text(file)
     except OSError:
         return {}
     return dict(line.partition(" ")[::2] for line in text.splitlines())

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from nfsrdma_tools.files import matching, note_unread
+from nfsrdma_tools.files import matching, note_unread, text
 from nfsrdma_tools.host.machine import Machine
 
 __all__ = ["FOLDERS", "KINDS", "ReadAheadRule", "RuleFile", "effective_files", "rules_for"]
@@ -119,7 +119,7 @@ def effective_files(machine: Machine) -> list[RuleFile]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")[:_MOST_TEXT]
+        return text(path, "replace")[:_MOST_TEXT]
     except OSError as error:
         note_unread(error)
         return ""

@@ -177,7 +177,7 @@ def setting(text: str, section: str, name: str) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(errors="surrogateescape")
+        return files.text(path, "surrogateescape")
     except OSError as error:
         files.note_unread(error)
         return ""

@@ -214,7 +214,7 @@ def _read(path: Path) -> str:
     empty one.
     """
     try:
-        return path.read_text()
+        return files.text(path)
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError as error:

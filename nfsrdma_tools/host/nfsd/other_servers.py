@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import units
@@ -145,5 +146,5 @@ def _program(proc: Path, inodes: frozenset[str]) -> str:
             for descriptor in os.scandir(process / "fd"):
                 with contextlib.suppress(OSError):
                     if os.readlink(descriptor.path) in wanted:  # noqa: PTH115 -- the text
-                        return (process / "comm").read_text(errors="replace").strip()
+                        return files.text(process / "comm", "replace").strip()
     return ""

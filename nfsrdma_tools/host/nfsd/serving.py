@@ -244,7 +244,7 @@ def _file_changes(export: Export, state: ServerState) -> list[str]:
     changes = [
         f"write {path}"
         for path, text in _files(export, state).items()
-        if not path.exists() or path.read_text() != text
+        if not path.exists() or files.text(path) != text
     ]
     return [*changes, *(f"remove {path}" for path in _outdated(state))]
 
@@ -412,7 +412,7 @@ def _in_effect(export: Export, state: ServerState, limit: int | None = None) -> 
     except MismatchError:
         return False
     texts = _files(export, state).items()
-    return _starts_at_boot() and all(p.exists() and p.read_text() == text for p, text in texts)
+    return _starts_at_boot() and all(p.exists() and files.text(p) == text for p, text in texts)
 
 
 def _note_undo(

@@ -25,8 +25,8 @@ MOUNTINFO = "/proc/self/mountinfo"
 VOLUMES = "/proc/fs/nfsfs/volumes"
 
 
-def tuned(path: str) -> dict[str, int]:
-    """Mount point -> read_ahead_kb, from the state file of nfsrdma tune."""
+def tuned(path: str | int) -> dict[str, int]:
+    """Mount point -> read_ahead_kb, from the state file of nfsrdma tune or its descriptor."""
     with open(path, encoding="utf-8") as file:  # noqa: PTH123
         rows = json.load(file)["mounts"]
     kib = ((row["directory"], row["read_ahead_kb"]) for row in rows)

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.files import open_file
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 
@@ -49,7 +51,7 @@ def read(path: Path | str) -> MountTable:
     invalid, is_empty = 0, True
     # of lines about NFS, and of others that may wait
     parsed = {True: 0, False: 0}
-    with open(path, "rb") as file:  # noqa: PTH123 -- a name per mount namespace
+    with os.fdopen(open_file(path), "rb") as file:
         for block in _blocks(file):
             # one line that can be read is enough
             for line in block.split(b"\n") if is_empty else _closed_lines(block):
