@@ -70,15 +70,20 @@ def cost(tree: Path, kind: str, size: int) -> Cost:
 
 def instructions(tree: Path, kinds: Sequence[str], folder: Path) -> dict[str, float]:
     """Instructions of a byte of each kind: of a long log less those of a short one."""
-    sizes = (COUNTED // 4, COUNTED)
-    files = [folder / f"{number}.{size}" for number, _ in enumerate(kinds) for size in sizes]
+    # the first reading of a kind also imports what its meanings need
+    sizes = (COUNTED // 4, COUNTED // 4, COUNTED)
+    files = [folder / f"{number}" for number in range(len(kinds) * len(sizes))]
     for file, (kind, size) in zip(
         files, ((kind, size) for kind in kinds for size in sizes), strict=True
     ):
         file.write_bytes(b"".join(block(kind, size)))
     argv = ("-P", "-m", "bench.explain_load", *map(str, files))
     counts = iter(callgrind.parts(len(files), argv, environment(tree)))
-    return {kind: (-next(counts) + next(counts)) / (sizes[1] - sizes[0]) for kind in kinds}
+    of_kinds = zip(counts, counts, counts, strict=True)
+    return {
+        kind: (long - short) / (sizes[2] - sizes[1])
+        for kind, (_, short, long) in zip(kinds, of_kinds, strict=True)
+    }
 
 
 def measure(
