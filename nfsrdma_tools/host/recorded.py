@@ -31,6 +31,7 @@ from nfsrdma_tools.files import opened_regular
 from nfsrdma_tools.host.bundle_documents import COMMANDS, CUT, FORMAT, MANIFEST, NETLINK
 from nfsrdma_tools.host.kernel_log.encodings import utf8_blocks
 from nfsrdma_tools.host.machine import Machine, Recording
+from nfsrdma_tools.host.nfsd import ganesha
 from nfsrdma_tools.host.nfsd_status import MOST_RPCS, NfsdStatus
 from nfsrdma_tools.host.rdma.ports import Device, Link, parse_links
 from nfsrdma_tools.host.rdma_routes import parse_routes
@@ -85,6 +86,7 @@ _PROMPT = re.compile(rb"\[?[\w.-]{1,64}@[^$#%]{0,120}[$#%] *")
 _MOST_FILES = 50_000
 _MOST_BYTES = 64 << 20
 _MOST_IN_FILE = 8 << 20
+_GANESHA = ganesha.CONF.split("/")
 _MOST_FOLDERS = 200
 _HEADERS = (b"L", b"K", b"x", b"g", b"X")
 """Types of headers of GNU tar (long name, long link) and pax, that of Solaris included."""
@@ -218,8 +220,9 @@ class _Copy:
 
     def _note(self, name: str, kind: str) -> None:
         parts = _parts(name)
-        if len(parts) == 1 and _pasted_as(_stem(parts[0])) and len(self.odd) < _MOST_FILES:
-            self.odd[parts[0]] = kind
+        is_pasted = len(parts) == 1 and _pasted_as(_stem(parts[0]))
+        if (is_pasted or parts == _GANESHA) and len(self.odd) < _MOST_FILES:
+            self.odd["/".join(parts)] = kind
 
     def _copy_one(self, path: str, name: str) -> None:
         try:
@@ -367,7 +370,7 @@ def _recording(folder: Path, odd: dict[str, str]) -> Recording:
         )
     _add_pasted(folder, found)
     for name, kind in odd.items():
-        of = _pasted_as(_stem(name))
+        of = _pasted_as(_stem(name)) or f"/{name}"
         if not (folder / of.removeprefix("/")).exists():
             found.unread.setdefault(of, f"cannot read {name}: it is {kind}, expected text")
     return found

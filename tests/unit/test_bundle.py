@@ -93,15 +93,15 @@ def test_a_name_of_many_folders_is_an_error_of_one_line(kind: bytes, tmp_path: P
     file = tmp_path / "bundle"
     with tarfile.open(file, "w:gz") as tar:
         tar.addfile(member)
-    with pytest.raises(UserError, match="^a name in it has 3000 folders, expected at most 200"):
-        with recorded.opened(file):
-            pass
+    said = "a name in it has 3000 folders, expected at most 200"
+    with pytest.raises(UserError, match=said), recorded.opened(file):
+        pass
     deep = tmp_path / "deep"
     (deep / ("a/" * 900)).mkdir(parents=True)
     (deep / ("a/" * 900 + "b")).write_text("")
-    with pytest.raises(UserError, match="^a name in it has 201 folders, expected at most 200"):
-        with recorded.opened(deep):
-            pass
+    said = "a name in it has 201 folders, expected at most 200"
+    with pytest.raises(UserError, match=said), recorded.opened(deep):
+        pass
 
 
 def test_a_fifo_is_listed_and_a_mask_is_none(tmp_path: Path) -> None:

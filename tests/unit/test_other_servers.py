@@ -181,8 +181,44 @@ def test_a_configuration_that_is_no_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / ganesha.CONF).unlink()
     assert ganesha.configured(Machine(tmp_path)) is None
     os.mkfifo(tmp_path / ganesha.CONF)
-    # nobody writes: it is empty, and does not wait
-    assert str(ganesha.configured(Machine(tmp_path))) == f"{REQUESTS}no RDMA"
+    said = f"cannot read /{ganesha.CONF}: "
+    assert str(ganesha.configured(Machine(tmp_path))) == f"{said}not a regular file"
+    pasted = f"cannot read {ganesha.CONF}: it is "
+    assert _of_folder(tmp_path) == f"{pasted}a FIFO, a socket or a device, expected text"
+    (tmp_path / ganesha.CONF).unlink()
+    (tmp_path / ganesha.CONF).symlink_to("../../../outside")
+    assert _of_folder(tmp_path) == f"{pasted}a link that leads out of the folder, expected text"
     (tmp_path / ganesha.CONF).unlink()
     (tmp_path / ganesha.CONF).mkdir()
-    assert ganesha.configured(Machine(tmp_path)) is None
+    assert str(ganesha.configured(Machine(tmp_path))) == f"{said}Is a directory"
+    assert _of_folder(tmp_path) == f"{pasted}a folder, expected text"
+
+
+def _of_folder(folder: Path) -> str:
+    with recorded.opened(folder) as machine:
+        return str(ganesha.configured(machine))
+
+
+def test_a_configuration_in_utf_16_is_not_read(tmp_path: Path) -> None:
+    _with_ganesha(tmp_path, "")
+    (tmp_path / ganesha.CONF).write_text("NFS_CORE_PARAM { Protocols = nfsrdma; }", "utf-16")
+    said = f"cannot read /{ganesha.CONF}: it has NUL bytes, expected text"
+    assert str(ganesha.configured(Machine(tmp_path))) == said
+    known = bundles.collect(root=tmp_path)
+    for one in (known, anonymized(known)):
+        file = tmp_path / "bundle"
+        file.write_bytes(one.archive())
+        with recorded.opened(file) as machine:
+            assert str(ganesha.configured(machine)) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("%include a.conf\n", "it includes a.conf, not read"),
+        ("#" * (1 << 20) + "\n", "only its first MiB is read"),
+    ],
+)
+def test_a_file_that_is_not_read_whole_proves_no_absence(text: str, why: str) -> None:
+    said = f"whether /{ganesha.CONF} requests RDMA is unknown; {why}"
+    assert str(ganesha.parse(text)) == said

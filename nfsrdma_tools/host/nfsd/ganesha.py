@@ -44,6 +44,8 @@ class Ganesha(NamedTuple):
     """The files, folders and addresses that the file includes, which are not read."""
     is_cut: bool = False
     """Whether only the first MiB was read."""
+    unread: str = ""
+    """Why the file cannot be read; "" if it was."""
 
     @property
     def rdma(self) -> bool:
@@ -53,9 +55,13 @@ class Ganesha(NamedTuple):
 
     def __str__(self) -> str:
         """What the file requests, and what is not known."""
+        if self.unread:
+            return self.unread
         versions = f" for NFS {', '.join(self.versions)}" if self.versions else ""
         wanted = f"RDMA on port {self.port}{versions}" if self.rdma else "no RDMA"
         text = f"/{CONF} requests {wanted}"
+        if not self.rdma and (self.includes or self.is_cut):
+            text = f"whether /{CONF} requests RDMA is unknown"
         if self.includes:
             more = f" and {len(self.includes) - 1} more" if self.includes[1:] else ""
             text += f"; it includes {self.includes[0]}{more}, not read"
@@ -63,14 +69,17 @@ class Ganesha(NamedTuple):
 
 
 def configured(machine: Machine) -> Ganesha | None:
-    """The configuration of a host; None if it has none, or this user cannot read it."""
+    """The configuration of a host; None if it has none."""
     try:
         data = files.beginning(machine.path(CONF), _MOST + 1)
     except FileNotFoundError:
-        return None
+        why = machine.recording.unread.get(f"/{CONF}") if machine.recording else None
+        return Ganesha(unread=why) if why else None
     except OSError as error:
         files.note_unread(error)
-        return None
+        return Ganesha(unread=machine.unreadable(error))
+    if b"\0" in data:
+        return Ganesha(unread=f"cannot read /{CONF}: it has NUL bytes, expected text")
     return parse(data.decode(errors="replace"))
 
 
@@ -121,6 +130,9 @@ def _statements(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def kept(text: str) -> str:
     """The parts of a file that ``parse`` reads, in its form; the rest may have names and keys."""
+    if "\0" in text:
+        # its reader says so
+        return "\0"
     found = [*_statements(text[:_MOST])]
     lines = [f'{key} "{words[0]}"' for key, words in found if key in _DIRECTIVES]
     rows = [f"\t{key} = {', '.join(words)};" for key, words in found if key not in _DIRECTIVES]
@@ -130,6 +142,8 @@ def kept(text: str) -> str:
 
 def without_names(text: str) -> str:
     """A text of ``kept`` with the words of ganesha.conf alone."""
+    if "\0" in text:
+        return "\0"
     found = parse(text)
     words = "".join('%include "withheld"\n' for _ in found.includes)
 
