@@ -90,6 +90,9 @@ class Machine:
     sysfs: Path | None = None
     """Where its /sys is mounted, if not below the root."""
 
+    lists: Callable[[str], str] | None = None
+    """Reads a list of the kernel by name, for less than the whole text of a very long one."""
+
     read_names: set[str] | None = None
     """Where the names of the files that a reader wants are noted."""
 
@@ -117,8 +120,13 @@ class Machine:
 
     def kernel_text(self, name: str) -> str:
         """The text of a list of the kernel below the root, with surrogates for invalid UTF-8."""
+        return self.keep(name, lambda: self.list_now(name))
+
+    def list_now(self, name: str) -> str:
+        """The same, read again."""
+        path = self.path(name)
         # the newlines as they are: names may have carriage returns
-        return self.keep(name, lambda: os.fsdecode(files.raw(self.path(name))))
+        return self.lists(name) if self.lists else os.fsdecode(files.raw(path))
 
     def keep(self, name: str, read: Callable[[], _Read]) -> _Read:
         """What ``read`` returns, or returned before of the same file if each is read once."""

@@ -8,6 +8,8 @@ import ipaddress
 import json
 import os
 import re
+import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable
@@ -591,6 +593,49 @@ def test_what_was_cut_is_listed_and_no_error(
         with recorded.opened(file) as machine:
             found = [row for row in examine(machine) if row.name.startswith("fstab /srv")]
         assert [row.status for row in found] == ["unknown"]
+
+
+MEMORY = """
+import json, resource, sys
+from pathlib import Path
+from nfsrdma_tools.host import bundle
+made = bundle.collect(root=Path(sys.argv[1]))
+made.archive()
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+print(json.dumps([peak, [vars(one) for one in made.left_out], len(made.files)]))
+"""
+
+
+def test_a_table_of_many_mounts_takes_little_memory(tmp_path: Path) -> None:
+    folder = tmp_path / "proc/self"
+    folder.mkdir(parents=True)
+    with (folder / "mountinfo").open("w") as info, (folder / "mountstats").open("w") as counters:
+        for n in range(200_000):
+            info.write(MOUNT.replace("secret", f"{n}").replace("filer7", f"filer{n % 3000}"))
+            counters.write(
+                f"device f:/x mounted on /srv/{n}\\040vm with fstype nfs4 statvers=1.1\n"
+            )
+            counters.write("\tage:\t1\n\n")
+    argv = (sys.executable, "-c", MEMORY, str(tmp_path))
+    peak, left_out, files = json.loads(subprocess.check_output(argv, cwd=Path(__file__).parents[2]))
+    assert left_out == [
+        {"what": "/proc/self/mountinfo", "why": CUT},
+        {"what": "/proc/self/mountstats", "why": CUT},
+    ]
+    assert files == 2
+    assert peak < 256
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_readers_of_a_long_table_get_what_the_bundle_keeps(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    other = "31 22 0:30 / /run/user/1000 rw - tmpfs tmpfs rw\n"
+    (tmp_path / "proc/self/mountinfo").write_text(other + MOUNT * count)
+    monkeypatch.setattr(bundles, "_MOST_KEPT", len(other) + len(MOUNT))
+    kept = bundles._read_list(tmp_path, "proc/self/mountinfo")
+    assert kept == (other + MOUNT if count == 1 else MOUNT)
 
 
 @pytest.mark.parametrize("most", [900, 1400, 2100])

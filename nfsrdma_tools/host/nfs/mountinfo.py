@@ -33,6 +33,7 @@ __all__ = [
     "canonical",
     "closed",
     "escape",
+    "now",
     "of",
     "options",
     "parse",
@@ -108,6 +109,11 @@ def _parsed(text: str) -> tuple[Entry, ...]:
 def of(machine: Machine) -> list[Entry]:
     """All mounts of the process of a host whose mounts are read."""
     return parse(machine.kernel_text(f"proc/{machine.process}/mountinfo"))
+
+
+def now(machine: Machine) -> list[Entry]:
+    """The same, read again."""
+    return parse(machine.list_now(f"proc/{machine.process}/mountinfo"))
 
 
 def read(path: Path = PROC) -> list[Entry]:

@@ -71,7 +71,7 @@ def mounts(machine: Machine = LIVE) -> list[Mount]:
     Of a recording without mountinfo, those of mountstats.  NotRecordedError if it has neither.
     """
     try:
-        return nfs_mounts(mountinfo.read(machine.of_process("mountinfo")), machine)
+        return nfs_mounts(mountinfo.now(machine), machine)
     except FileNotFoundError as error:
         if machine.recording is None:
             raise
