@@ -779,6 +779,104 @@ def test_of_many_mounts_those_above_the_limit_are_not_parsed(
     assert found.closed == {"/mnt/a"}
 
 
+# ---- processes that end
+
+VANISHING = """
+import json, os, shutil, sys
+from pathlib import Path
+from nfsrdma_tools.live.health import observe, threads
+procfs, sample = map(Path, sys.argv[1:])
+step = last = 0
+
+def on(event, arguments):
+    # a process ends at the n-th access to its folder
+    global step
+    path = str(arguments[0]) if event in ("open", "os.scandir") and arguments else ""
+    if path.startswith((f"{procfs}/20", f"{procfs}/30")):
+        step += 1
+        if step == last:
+            shutil.rmtree("/".join(path.split("/")[: len(procfs.parts) + 1]))
+
+sys.addaudithook(on)
+rows = []
+while True:
+    # copying is no access
+    step = -1000
+    shutil.rmtree(procfs, ignore_errors=True)
+    shutil.copytree(sample, procfs, symlinks=True)
+    step, last = 0, last + 1
+    found = threads.waiting_threads(procfs, 60)
+    processes, hidden = observe._namespaces(procfs)
+    left = sorted(int(path.name) for path in procfs.iterdir())
+    numbers = sorted(one.number for one in found.found)
+    rows.append([numbers, found.complete, hidden, left, processes])
+    if step < last:
+        break
+print(json.dumps(rows))
+"""
+
+
+def test_a_process_that_ends_while_it_is_read_is_left_out(host: Host, tmp_path: Path) -> None:
+    for number in (10, 20, 30):
+        host.thread(number, "rpc_wait_bit_killable", 7)
+        host.thread(number + 1, "rpc_wait_bit_killable", 7)
+        folder = host.root / f"proc/{number}"
+        stat = (folder / "stat").read_text()
+        (folder / "stat").write_text(re.sub(r" 1 0 4693 ", " 2 0 4693 ", stat))
+        (folder / "task").mkdir()
+        (host.root / f"proc/{number + 1}").rename(folder / f"task/{number + 1}")
+        (folder / "ns").mkdir()
+        (folder / "ns/mnt").symlink_to(f"mnt:[{number}]")
+    sample = host.root / "proc"
+    for other in set(sample.iterdir()) - {sample / "10", sample / "20", sample / "30"}:
+        shutil.rmtree(other) if other.is_dir() else other.unlink()
+    argv = (sys.executable, "-c", VANISHING, tmp_path / "proc", sample)
+    rows = json.loads(subprocess.check_output(argv, cwd=ROOT))
+    *ended, whole = rows
+    assert whole == [[10, 11, 20, 21, 30, 31], True, False, [10, 20, 30], [10, 20, 30]]
+    # stat, wchan and status of four threads, and two lists
+    assert len(ended) == 14
+    for threads, complete, hidden, left, processes in ended:
+        assert complete
+        assert not hidden
+        assert processes == left
+        assert len(left) == 2
+        for number in left:
+            assert {number, number + 1} <= set(threads)
+
+
+STORM = """
+import itertools, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from nfsrdma_tools.live.health import observe, threads
+
+def forks():
+    rows = Path("/proc/stat").read_text().splitlines()
+    return next(int(row.split()[1]) for row in rows if row.startswith("processes"))
+
+first, ended = forks(), 0
+for _ in itertools.count():
+    before = observe._processes(Path("/proc"))
+    assert threads.waiting_threads(Path("/proc"), 60).complete
+    found, _ = observe._namespaces(Path("/proc"))
+    assert found
+    ended += sum(not Path(f"/proc/{number}").exists() for number in before)
+    if ended > 20 and forks() - first > 500:
+        break
+print("read")
+"""
+
+
+def test_a_storm_of_short_processes_is_read() -> None:
+    with subprocess.Popen(["sh", "-c", "while :; do (:) & done"]) as storm:
+        try:
+            argv = (sys.executable, "-c", STORM, ROOT)
+            assert subprocess.check_output(argv, text=True) == "read\n"
+        finally:
+            storm.kill()
+
+
 # ---- no access
 
 
