@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 from unit.health_made import BOOT, CONNECTING, ROOT_MOUNT, Host
+from unit.pythons import interpreter
 from unit.stuck_filesystem import stuck_filesystem
 
 from nfsrdma_tools.cli.main import app
@@ -1163,9 +1164,7 @@ def test_the_core_needs_no_package_and_is_written_for_python_3_9() -> None:
 
 
 def test_the_core_runs_on_python_3_9(host: Host) -> None:
-    old = shutil.which("python3.9")
-    if not old or subprocess.run((old, "--version"), capture_output=True, check=False).returncode:
-        pytest.skip("python3.9 is not installed")
+    old = interpreter("3.9")
     host.mount("/mnt/a", 3, more=",soft")
     host.tasks(3, (9, 0x11))
     code = (

@@ -8,7 +8,6 @@ import gzip
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -23,6 +22,7 @@ import portable as tool
 import pytest
 import typer
 from unit.health_made import Host
+from unit.pythons import interpreter
 
 from nfsrdma_tools.cli import portable
 from nfsrdma_tools.cli.main import app
@@ -51,21 +51,6 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("zipapp") / "nfsrdma.pyz"
     tool.build(file)
     return file
-
-
-def interpreter(version: str) -> str:
-    """A Python of this version; without one, the test is skipped."""
-    names = [
-        f"python{version}",
-        *sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
-    ]
-    for name in map(str, names):
-        found = shutil.which(name)
-        code = "import sys; print('%d.%d' % sys.version_info[:2])"
-        # a shim of pyenv is there without its version
-        if found and _said([found, "-c", code]).stdout.strip() == version:
-            return found
-    pytest.skip(f"Python {version} is not installed: nfsrdma.pyz was not run on it")
 
 
 def _said(argv: Sequence[str | Path], **words: object) -> subprocess.CompletedProcess[str]:
