@@ -118,9 +118,9 @@ def _run(words: Sequence[str]) -> int:
         _add(parser, name, declared)
     # options may stand behind arguments
     values = parser.parse_intermixed_args(given.rest)
-    for name, declared in command.declared.items():
+    # "" among the words may be a path; it is also the value of a SERVER that is not given
+    for name, declared in sorted(command.declared.items(), key=lambda item: not item[1].is_path):
         is_host = declared is options.SERVER
-        # "" is also the value of a SERVER that is not given
         given_empty = declared.is_path or (is_host and "" in given.rest)
         if given_empty and getattr(values, name) == "":
             what = declared.metavar.strip("[]") if is_host else declared.names[0]

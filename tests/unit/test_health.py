@@ -987,11 +987,11 @@ def test_in_a_container_without_the_hosts_proc_nothing_is_known(
     assert "give --path.procfs" in result.stdout
 
 
-def test_what_waits_in_the_kernel_does_not_stop_the_command(host: Host) -> None:
-    fifo = host.root / "proc/1/mountinfo"
-    fifo.unlink()
-    # opening it waits for a writer, as a file of the kernel may wait for a lock
-    os.mkfifo(fifo)
+def test_what_waits_in_the_kernel_does_not_stop_the_command(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as a file of the kernel may wait for a lock
+    monkeypatch.setattr("nfsrdma_tools.live.health.check.observe", lambda *_: signal.pause())
     status, said = typed(host, "--timeout", "1")
     assert (status, said.count("\n")) == (3, 1)
     assert said.startswith("NFS UNKNOWN: the files of the kernel could not be read within 1 s")
@@ -1005,11 +1005,17 @@ def until(true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+WAITING = """
+import signal
+from nfsrdma_tools.cli.main import main
+from nfsrdma_tools.live.health import check
+check.observe = lambda *_: signal.pause()
+main()
+"""
+
+
 def test_a_check_ends_with_a_command_that_is_killed(host: Host) -> None:
-    fifo = host.root / "proc/1/mountinfo"
-    fifo.unlink()
-    os.mkfifo(fifo)
-    command = [sys.executable, "-m", "nfsrdma_tools", "health", *host.words, "--timeout", "600"]
+    command = [sys.executable, "-c", WAITING, "health", *host.words, "--timeout", "600"]
     lock = host.root / "state/health.lock"
     with subprocess.Popen(command, cwd=ROOT) as process:
         until(lambda: holder(lock))

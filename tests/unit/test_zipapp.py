@@ -688,7 +688,12 @@ def test_an_error_of_health_itself_is_unknown(program: Path, tmp_path: Path) -> 
 )  # fmt: skip
 def test_ctrl_c_is_no_traceback(command: str, module: str, program: Path, tmp_path: Path) -> None:
     """While a module is imported, at the start or by the command that works."""
-    code = "import annotations\nimport os, signal; os.kill(os.getpid(), signal.SIGINT)\n"
+    # a shell has its background jobs ignore the signal
+    code = """import annotations
+import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.kill(os.getpid(), signal.SIGINT)
+"""
     copy = changed(program, tmp_path, module, "import annotations\n", code)
     done = portable_run(copy, "3.9", command, "--output=-" if command == "collect" else "/mnt")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
