@@ -425,15 +425,22 @@ def findings(file: Path) -> list[Finding]:
 def test_a_bundle_has_the_same_files_and_findings(
     version: str, options: tuple[str, ...], program: Path, tmp_path: Path
 ) -> None:
-    ours, theirs = tmp_path / "ours.tar.gz", tmp_path / "theirs.tar.gz"
+    ours, theirs, before = (tmp_path / f"{name}.tar.gz" for name in ("ours", "theirs", "before"))
+    installed_run("collect", *options, "-o", before)
     done = portable_run(program, version, "collect", *options, "-o", ours)
     assert (done.returncode, done.stderr) == (0, "")
     installed_run("collect", *options, "-o", theirs)
-    found = [stable(unpacked(file)) for file in (ours, theirs)]
+    found = [stable(unpacked(file)) for file in (ours, theirs, before)]
     if options == ("--anonymize",):
         # each run has placeholders of its own for addresses
         found = [{name: ADDRESS.sub(b"", data) for name, data in one.items()} for one in found]
+    # what other programs changed on this host meanwhile
+    changed = {name for one in found for name in one if found[1].get(name) != found[2].get(name)}
+    for one in found:
+        for name in changed:
+            one.pop(name, None)
     assert found[0] == found[1]
+    assert found[0].keys() >= {"manifest.json", "proc/self/mountinfo"} - changed
     programs = [
         [row["argv"] for row in json.loads(unpacked(file)["commands.json"])]
         for file in (ours, theirs)
