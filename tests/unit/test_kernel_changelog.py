@@ -308,6 +308,18 @@ RPM = """\
 RED_HAT = "5.14.0-570.26.1.el9_6.x86_64"
 
 
+def red_hat(root: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A host of Red Hat that passes for this one."""
+    for name, text in {
+        "proc/sys/kernel/osrelease": f"{RED_HAT}\n",
+        f"lib/modules/{RED_HAT}/vmlinuz": "",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    monkeypatch.setattr(Machine, "live", True)
+    return Machine(root)
+
+
 @pytest.fixture
 def rpm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program rpm that runs what a test writes into it, on a host of Red Hat."""
@@ -316,14 +328,7 @@ def rpm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{RPM}END\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    root = tmp_path / "root"
-    for name, text in {
-        "proc/sys/kernel/osrelease": f"{RED_HAT}\n",
-        f"lib/modules/{RED_HAT}/vmlinuz": "",
-    }.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    monkeypatch.setattr(Machine, "live", True)
+    red_hat(tmp_path / "root", monkeypatch)
     return program
 
 
@@ -400,15 +405,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     run("rpmbuild", "-bb", "--quiet", str(spec))
     (package,) = (tmp_path / "build/RPMS").rglob("kernel-core-*.rpm")
     run("rpm", "-i", "--justdb", "--nodeps", str(package))
-    root = tmp_path / "root"
-    for name, text in {
-        "proc/sys/kernel/osrelease": f"{RED_HAT}\n",
-        f"lib/modules/{RED_HAT}/vmlinuz": "",
-    }.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    monkeypatch.setattr(Machine, "live", True)
-    return Machine(root)
+    return red_hat(tmp_path / "root", monkeypatch)
 
 
 def test_the_changelog_of_a_real_package_is_read(installed: Machine) -> None:
