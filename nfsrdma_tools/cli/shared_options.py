@@ -44,7 +44,7 @@ class Declared(NamedTuple):
     """An option or an argument."""
 
     text: str
-    """What the help says, with the default unless it is a number."""
+    """The text of the help, with the default unless it is a number."""
     metavar: str = ""
     """The placeholder of the value; "" for an option without one."""
     names: tuple[str, ...] = ()

@@ -277,7 +277,7 @@ def _doubt(kernel: KernelVersion, commit: Commit) -> str:
 def _searched(
     machine: Machine, kernel: KernelVersion, commit: Commit, unread: list[str]
 ) -> Iterator[_Found]:
-    """What each changelog has; ``unread`` gets the reasons of those that cannot be read."""
+    """The entries of each changelog; adds to ``unread`` why one cannot be read."""
     running = _package(machine)
     for source, lines in _changelogs(machine, _SECONDS):
         # a kernel that no package owns, or a host without rpm

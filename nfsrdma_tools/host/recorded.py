@@ -100,7 +100,7 @@ _MAKE = "make one with: nfsrdma collect -o FILE"
 _FEW = 16 << 10
 _LINK_PARTS = 40
 _KINDS = {b"5": "a folder", b"6": "a FIFO", b"1": "a hard link", b"3": "a device", b"4": "a device"}
-"""What a member of a tar archive is, by its type."""
+"""Names of the kinds of members of a tar archive, by type."""
 
 
 @contextlib.contextmanager

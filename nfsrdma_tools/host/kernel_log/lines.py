@@ -50,7 +50,7 @@ class Form(NamedTuple):
     time: slice
     """Empty if the lines have no time."""
     unit: str
-    """What follows the time: " s" if it is one since the boot."""
+    """The text after the time: " s" for a time since the boot."""
     tag: str
     text: slice
     caller: slice

@@ -115,7 +115,7 @@ _SAMPLED = ("lockup", "stall", "hung task")
 
 
 class LineKey(NamedTuple):
-    """What tells meanings apart; of a line it takes less time than its meaning."""
+    """The key of a meaning; that of a line is found in less time than its meaning."""
 
     name: str
     subject: str

@@ -56,7 +56,7 @@ _MOST_BYTES = 1 << 22
 
 
 class Shape:
-    """What is known of all lines that differ in digits only."""
+    """The parts that all lines have in common that differ in digits only."""
 
     __slots__ = ("_parsed", "begins", "form")
 

@@ -65,7 +65,7 @@ class Story(NamedTuple):
 
     @property
     def doubt(self) -> str:
-        """What the two logs do not tell."""
+        """Facts that neither log has."""
         early = self.cause.at - self.effect.at
         if early <= 0:
             return DOUBT

@@ -129,7 +129,7 @@ def transport_configured(machine: Machine) -> bool:
 
 
 def states(machine: Machine, wanted: Iterable[Definition]) -> dict[str, UnitState]:
-    """What systemd says about the units of these definitions, by the unit's name."""
+    """The states that systemd prints for the units of these definitions, by name."""
     return units.states(machine, (name for one in wanted for name in (one.unit, one.automount)))
 
 

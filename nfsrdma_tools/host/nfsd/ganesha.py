@@ -54,7 +54,7 @@ class Ganesha(NamedTuple):
         return bool(named & _OVER_RDMA) and {one.casefold() for one in self.versions} != {"none"}
 
     def __str__(self) -> str:
-        """What the file requests, and what is not known."""
+        """The requests in the file, and the parts that nfsrdma does not know."""
         if self.unread:
             return self.unread
         versions = f" for NFS {', '.join(self.versions)}" if self.versions else ""
