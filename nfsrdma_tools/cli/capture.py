@@ -138,8 +138,8 @@ def line(exchange: Exchange) -> str:
 
 
 def _print(path: Path) -> None:
-    from nfsrdma_tools.capture.examine import AGAIN
     from nfsrdma_tools.capture.follow import Follower, exchanges
+    from nfsrdma_tools.doctor.capture import AGAIN
 
     follower = Follower()
     with frames_of(path) as frames:

@@ -21,12 +21,12 @@ from nfsrdma_tools.cli.options import (
     option,
 )
 from nfsrdma_tools.cli.output import print_json
-from nfsrdma_tools.errors import UsageError, UserError, printable
+from nfsrdma_tools.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nfsrdma_tools.host.checks import Finding
+    from nfsrdma_tools.doctor.finding import Finding
     from nfsrdma_tools.host.machine import Machine
 
 __all__ = ["doctor"]
@@ -114,61 +114,25 @@ def _host_of_container(
 
 
 def _checked(source: Path | None, server: str, here: Machine | None) -> list[Finding]:
-    from nfsrdma_tools.host.checks import examine
+    from nfsrdma_tools.doctor.checks import examine
 
     with machine_of(source, server, here=here) as machine:
-        findings = examine(machine)
-    return findings if source else _with_ping(findings, server)
+        return examine(machine)
 
 
 def _after_reboot(source: Path | None, here: Machine | None) -> list[Finding]:
-    from nfsrdma_tools.host.checks import AFTER_REBOOT, examine
+    from nfsrdma_tools.doctor.checks import AFTER_REBOOT, examine
 
     with machine_of(source, here=here) as machine:
         return examine(machine, AFTER_REBOOT)
 
 
 def _examined(path: Path) -> list[Finding]:
-    from nfsrdma_tools.capture.examine import examine
     from nfsrdma_tools.cli.capture import frames_of
+    from nfsrdma_tools.doctor.capture import examine
 
     with frames_of(path) as frames:
         return examine(frames)
-
-
-def _with_ping(findings: Sequence[Finding], server: str) -> list[Finding]:
-    """Add a ping over RDMA behind the finding that the server answers over TCP."""
-    found = []
-    for finding in findings:
-        found.append(finding)
-        if finding.name == f"server {server}" and finding.status == "ok":
-            found.append(_over_rdma(server))
-    return found
-
-
-def _over_rdma(server: str) -> Finding:
-    from nfsrdma_tools.cli.ping import remedy
-    from nfsrdma_tools.client.ping import ping
-    from nfsrdma_tools.host.checks import Finding
-
-    name, address = f"rdma {server}", f"[{server}]" if ":" in server else server
-    try:
-        seen = ping(address)
-    except UserError as error:
-        advice = f"{error.hint}; or mount to test RDMA"
-        return Finding(name, "unknown", f"not tried: {error.message}", remedy=advice)
-    except OSError as error:
-        text = error.strerror or str(error)
-        if hint := remedy(error, address):
-            return Finding(name, "unknown", f"not tried: {text}", remedy=hint)
-        return Finding(name, "error", text, "a connection", _REMEDY)
-    terms = seen.terms
-    text = f"{terms.address} answers on RDMA {seen.port} by {terms.device}"
-    text += f"; round trip {seen.median * 1e3:.3f} ms (median of {len(seen.times)})"
-    return Finding(name, "ok", text)
-
-
-_REMEDY = "check that nfsd listens on RDMA (on the server: nfsrdma doctor), and the firewalls"
 
 
 def _show(findings: Sequence[Finding]) -> None:

@@ -15,7 +15,7 @@ from nfsrdma_tools.cli.output import print_json
 from nfsrdma_tools.errors import UserError, printable
 
 if TYPE_CHECKING:
-    from nfsrdma_tools.host.kernel_changelog import Commit, CommitStatus
+    from nfsrdma_tools.doctor.kernel_changelog import Commit, CommitStatus
     from nfsrdma_tools.host.kernel_release import KernelVersion
     from nfsrdma_tools.host.machine import Machine
 
@@ -30,7 +30,7 @@ class _Kernel(NamedTuple):
     """The host; None for a text."""
 
     def has(self, commit: Commit) -> CommitStatus:
-        from nfsrdma_tools.host import kernel_changelog
+        from nfsrdma_tools.doctor import kernel_changelog
 
         if self.machine is None:
             return kernel_changelog.has_by_name(self.kernel, commit)
@@ -51,7 +51,7 @@ def print_kernels(sources: Sequence[str] | None, as_json: bool) -> None:
 
 def print_whether_it_has(text: str, sources: Sequence[str] | None, as_json: bool) -> None:
     """Print whether each kernel has a commit; exit with 1 if one has it not for certain."""
-    from nfsrdma_tools.host.kernel_changelog import commit_of
+    from nfsrdma_tools.doctor.kernel_changelog import commit_of
 
     commit = commit_of(text)
     found = [(one, one.has(commit)) for source in sources or (None,) for one in _kernels(source)]

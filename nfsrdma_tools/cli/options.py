@@ -274,7 +274,7 @@ def machine_of(
     if source is None:
         yield replace(here, server=server) if here else Machine(server=server, process=process)
         return
-    from nfsrdma_tools.host.recorded import opened
+    from nfsrdma_tools.doctor.recorded import opened
 
     with opened(source, server) as machine:
         yield machine

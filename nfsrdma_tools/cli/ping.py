@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import errno
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from nfsrdma_tools.cli.options import Json, argument, default_signals, option
@@ -14,7 +12,7 @@ from nfsrdma_tools.errors import UserError, printable
 if TYPE_CHECKING:
     from nfsrdma_tools.client.ping import Ping
 
-__all__ = ["ping", "remedy"]
+__all__ = ["ping"]
 
 
 def ping(
@@ -37,82 +35,53 @@ def ping(
     Exit status: 0 when the server replied to all calls, 1 otherwise.
     """
     from nfsrdma_tools.client.ping import ping as measure
+    from nfsrdma_tools.doctor.ping import remedy
 
     try:
         with default_signals():
-            found = measure(server, count, timeout)
+            seen = measure(server, count, timeout)
     except OSError as error:
         hint = remedy(error, server)
         if not hint:
             raise
         raise UserError(error.strerror or str(error), hint) from error
     if as_json:
-        print_json(_facts(server, found))
+        print_json(_facts(server, seen))
         return
-    for line in _lines(server, found):
+    for line in _lines(server, seen):
         print(printable(line))
 
 
-def remedy(error: OSError, server: str) -> str:
-    """The remedy if ping tried no connection to SERVER[:PORT]; "" if it tried one."""
-    if error.errno not in _NOT_TRIED:
-        return ""
-    if not _RDMA_UCM.exists():
-        return "modprobe rdma_ucm, as root"
-    if error.errno != errno.ENODEV:
-        return "run this as root, or let this user open /dev/infiniband"
-    address = _address(server)
-    return f"use a device with a route to {address}, see: rdma link; ip route get {address}"
-
-
-def _address(server: str) -> str:
-    """The address of SERVER[:PORT]; its name if it has none."""
-    from nfsrdma_tools.client.place import split_server
-    from nfsrdma_tools.host.nfs.target import Target, UnknownHostError
-
-    host = split_server(server)[0].strip("[]")
-    try:
-        return Target(host, "/").addresses()[0]
-    except UnknownHostError:
-        return host
-
-
-# no device, or no access to it
-_NOT_TRIED = (errno.ENODEV, errno.ENOENT, errno.EACCES, errno.EPERM)
-# also if rdma_ucm is part of the kernel
-_RDMA_UCM = Path("/sys/class/misc/rdma_cm")
-
-
-def _facts(server: str, found: Ping) -> dict[str, object]:
-    trips = {"min": found.times[0], "median": found.median, "p99": found.p99}
+def _facts(server: str, seen: Ping) -> dict[str, object]:
+    trips = {"min": seen.times[0], "median": seen.median, "p99": seen.p99}
     return {
         "server": server,
-        "port": found.port,
-        **found.terms._asdict(),
-        "personalities": found.personalities,
-        "count": len(found.times),
+        "port": seen.port,
+        **seen.terms._asdict(),
+        "personalities": seen.personalities,
+        "count": len(seen.times),
         "round_trip_us": {name: round(time * 1e6, 1) for name, time in trips.items()},
     }
 
 
-def _lines(server: str, found: Ping) -> list[str]:
-    terms = found.terms
+def _lines(server: str, seen: Ping) -> list[str]:
+    terms = seen.terms
     peer = "module nfsrdma" if terms.extended else "other than module nfsrdma"
-    if found.personalities:
-        peer += f", personalities {', '.join(found.personalities)}"
+    if seen.personalities:
+        peer += f", personalities {', '.join(seen.personalities)}"
     trips = (
         f"{name} {time * 1e3:.3f} ms"
         for name, time in (
-            ("min", found.times[0]),
-            ("median", found.median),
-            ("p99", found.p99),
+            ("min", seen.times[0]),
+            ("median", seen.median),
+            ("p99", seen.p99),
         )
     )
     return [
-        f"{server}: address {terms.address}, RDMA port {found.port}, by device {terms.device}",
+        f"{server}: address {terms.address}, RDMA port {seen.port}, by device {terms.device}",
         f"server         {peer}",
         f"credits        {terms.credits}",
         f"inline sizes   {terms.send_size} bytes to the server, {terms.recv_size} from it",
         f"private data   {'RFC 8797' if terms.private_data else 'none'}",
-        f"{len(found.times)} round trips: {', '.join(trips)}",
+        f"{len(seen.times)} round trips: {', '.join(trips)}",
     ]

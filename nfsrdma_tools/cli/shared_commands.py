@@ -81,7 +81,7 @@ def collect(server: str, output: Path | None, anonymize: bool, as_json: bool) ->
     commands reads it on any host.  Reads single files, the RDMA links and the kernel's messages
     about NFS and RDMA; changes nothing.  Run it as root: other users may read less.
     """
-    from nfsrdma_tools.host import bundle as bundles
+    from nfsrdma_tools.doctor import bundle as bundles
 
     to_output = output == Path("-")
     if to_output and as_json:
@@ -90,7 +90,7 @@ def collect(server: str, output: Path | None, anonymize: bool, as_json: bool) ->
         refuse_terminal("a bundle", "-o")
     bundle = bundles.collect(host_name(server))
     if anonymize:
-        from nfsrdma_tools.host.anonymize import anonymized
+        from nfsrdma_tools.doctor.anonymize import anonymized
 
         bundle = anonymized(bundle)
     path = output or _default(anonymize)

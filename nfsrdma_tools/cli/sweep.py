@@ -292,7 +292,7 @@ def sweep(
 
 def _default_preset(lab: bool) -> str:
     """The grid without --preset: quick is too small and too short for a host with a card."""
-    from nfsrdma_tools.host.environment import lab_facts
+    from nfsrdma_tools.sweep.conditions import lab_facts
 
     return "quick" if lab or lab_facts() else "hardware"
 
@@ -301,7 +301,7 @@ def _length(
     seconds: float | None, file_size: str | None, preset: str | None, lab: bool
 ) -> dict[str, Any]:
     """The fields of a plan for the length of a trial: by time, or by the size of the file."""
-    from nfsrdma_tools.host.environment import lab_facts
+    from nfsrdma_tools.sweep.conditions import lab_facts
     from nfsrdma_tools.sweep.plan import SECONDS
 
     if seconds is None and (lab or preset == "paper2003" or lab_facts()):
@@ -354,8 +354,8 @@ def _with_existing(plan: Plan) -> Plan:
     """
     from dataclasses import replace
 
-    from nfsrdma_tools.host.environment import lab_facts
     from nfsrdma_tools.sweep import existing
+    from nfsrdma_tools.sweep.conditions import lab_facts
 
     return plan if lab_facts() else replace(plan, existing=existing.find(plan.target))
 

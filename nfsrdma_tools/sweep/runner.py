@@ -20,7 +20,6 @@ from pathlib import Path
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import state_dir
 from nfsrdma_tools.host import kernel_modules
-from nfsrdma_tools.host.environment import conditions
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.nfs.mounts import Mount
@@ -31,6 +30,7 @@ from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep import workload
 from nfsrdma_tools.sweep.choice import Race
+from nfsrdma_tools.sweep.conditions import conditions
 from nfsrdma_tools.sweep.plan import SIZE_STEP, Cell, Plan
 from nfsrdma_tools.sweep.progress import (
     Event,

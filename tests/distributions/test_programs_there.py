@@ -57,7 +57,7 @@ def test_the_version_of_nfs_utils_is_read(root: Root) -> None:
 
 
 VERSION = """
-from nfsrdma_tools.host.checks import nfs_mounts
+from nfsrdma_tools.doctor.checks import nfs_mounts
 from nfsrdma_tools.host.machine import LIVE
 
 (finding,) = nfs_mounts.utils(LIVE)
@@ -205,7 +205,7 @@ nft 'add rule inet own input tcp dport { 22, 2049 } counter accept'
 nft 'add rule inet own input ip saddr 10.9.1.0/24 tcp dport 20049 accept'
 """
 JUDGE = """
-from nfsrdma_tools.host.checks import firewall
+from nfsrdma_tools.doctor.checks import firewall
 from nfsrdma_tools.host.machine import LIVE
 
 text = firewall._rules(LIVE, "nft", "list", "ruleset")
@@ -222,7 +222,7 @@ def test_rules_of_nftables_have_the_same_finding(root: Root, made: MakeRoot) -> 
 
 
 NOTHING = """
-from nfsrdma_tools.host.checks import rdma_links
+from nfsrdma_tools.doctor.checks import rdma_links
 from nfsrdma_tools.host.machine import LIVE
 from nfsrdma_tools.host.module import install
 

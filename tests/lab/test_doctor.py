@@ -72,7 +72,8 @@ FAULTS = """
 import contextlib, glob, json, os, subprocess, sys
 from pathlib import Path
 from nfsrdma_tools.host.rdma import nldev
-from nfsrdma_tools.host.checks import CHECKS, finding
+from nfsrdma_tools.doctor.checks import CHECKS
+from nfsrdma_tools.doctor import finding
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.undo import journal
 

@@ -2,8 +2,8 @@
 """Bundles made for tests."""
 
 from nfsrdma_tools.command import Result
-from nfsrdma_tools.host.anonymize import anonymized
-from nfsrdma_tools.host.bundle import Bundle
+from nfsrdma_tools.doctor.anonymize import anonymized
+from nfsrdma_tools.doctor.bundle import Bundle
 
 __all__ = ["anonymous"]
 

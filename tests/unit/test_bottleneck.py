@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from unit.snapshots_made import HOSTILE, mount, op, served, snapshot, xprt
 
-from nfsrdma_tools.host import cpu_time, device_counters
+from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.cpu_time import CpuTicks, ThreadTime, each_cpu, parse_stat
-from nfsrdma_tools.host.device_counters import LinkCounts, Links
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.nfsd.nfsctl import PoolCounts
 from nfsrdma_tools.live.analyze.bottleneck import limit, server_limit, with_limits
+from nfsrdma_tools.live.collect import device_counters
 from nfsrdma_tools.live.collect.busy_threads import BusyThreads
 from nfsrdma_tools.live.collect.client_finder import ClientFinder
+from nfsrdma_tools.live.collect.device_counters import LinkCounts, Links
 from nfsrdma_tools.live.collect.host_statistics import HostReader
 from nfsrdma_tools.live.collect.readings import Readings
 from nfsrdma_tools.live.snapshot import (

@@ -22,13 +22,14 @@ from hypothesis import strategies as st
 
 from nfsrdma_tools.cli import collect as command
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.doctor import bundle as bundles
+from nfsrdma_tools.doctor import recorded
+from nfsrdma_tools.doctor.anonymize import anonymized
+from nfsrdma_tools.doctor.bundle import Bundle, LeftOut
+from nfsrdma_tools.doctor.bundle_documents import CUT
+from nfsrdma_tools.doctor.checks import examine
+from nfsrdma_tools.doctor.pseudonyms import Pseudonyms
 from nfsrdma_tools.errors import UsageError, UserError
-from nfsrdma_tools.host import bundle as bundles
-from nfsrdma_tools.host import recorded
-from nfsrdma_tools.host.anonymize import anonymized
-from nfsrdma_tools.host.bundle import Bundle, LeftOut
-from nfsrdma_tools.host.bundle_documents import CUT
-from nfsrdma_tools.host.checks import examine
 from nfsrdma_tools.host.kernel_log.explain import explain
 from nfsrdma_tools.host.kernel_log.sources import kernel_ring
 from nfsrdma_tools.host.machine import Machine
@@ -41,7 +42,6 @@ from nfsrdma_tools.host.nfsd_status import (
     PendingRpc,
     Socket,
 )
-from nfsrdma_tools.host.pseudonyms import Pseudonyms
 from nfsrdma_tools.host.rdma.ports import NoRdmaError
 
 FIELD = Path(__file__).parents[1] / "field"
@@ -660,7 +660,7 @@ def test_what_was_cut_is_listed_and_no_error(
 MEMORY = """
 import json, sys
 from pathlib import Path
-from nfsrdma_tools.host import bundle
+from nfsrdma_tools.doctor import bundle
 made = bundle.collect(root=Path(sys.argv[1]))
 made.archive()
 # ru_maxrss counts the memory of the parent before exec(), too

@@ -22,12 +22,13 @@ import pytest
 from unit.hosts_made import KINDS, Host, forms
 
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.doctor import bundle as bundles
+from nfsrdma_tools.doctor import recorded
+from nfsrdma_tools.doctor.anonymize import anonymized
+from nfsrdma_tools.doctor.bundle import Bundle
+from nfsrdma_tools.doctor.checks import AFTER_REBOOT, examine
+from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import bundle as bundles
-from nfsrdma_tools.host import recorded
-from nfsrdma_tools.host.anonymize import anonymized
-from nfsrdma_tools.host.bundle import Bundle
-from nfsrdma_tools.host.checks import AFTER_REBOOT, Finding, examine
 from nfsrdma_tools.host.kernel_log.explain import explain
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mount_state

@@ -22,15 +22,7 @@ from wire import conversations, rdma2003, rdma5666, rpcrdma
 from wire.headers import CHUNKS, READS, WORDS, mutations
 from wire.rpcrdma import RefusedError
 
-from nfsrdma_tools.capture import (
-    conversation,
-    examine,
-    follow,
-    management,
-    probes,
-    roce,
-    rpc,
-)
+from nfsrdma_tools.capture import conversation, follow, management, probes, roce, rpc
 from nfsrdma_tools.capture.conversation import Message
 from nfsrdma_tools.capture.files import (
     ETHERNET,
@@ -42,6 +34,7 @@ from nfsrdma_tools.capture.files import (
 )
 from nfsrdma_tools.capture.header import header, private_data
 from nfsrdma_tools.cli.main import app
+from nfsrdma_tools.doctor import capture as examine
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.probes import rpc_clients
 

@@ -17,22 +17,19 @@ from typer.testing import CliRunner
 from nfsrdma_tools.cli import doctor
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.doctor import bundle as bundles
+from nfsrdma_tools.doctor import checks
+from nfsrdma_tools.doctor.anonymize import anonymized
+from nfsrdma_tools.doctor.bundle import Bundle
+from nfsrdma_tools.doctor.checks import CHECKS, examine
+from nfsrdma_tools.doctor.finding import Finding, carry_out
+from nfsrdma_tools.doctor.vocabulary import WORDS
 from nfsrdma_tools.errors import UsageError, UserError
-from nfsrdma_tools.host import bundle as bundles
-from nfsrdma_tools.host import checks, packages, packet_filter
-from nfsrdma_tools.host.anonymize import anonymized
-from nfsrdma_tools.host.bundle import Bundle
-from nfsrdma_tools.host.checks import (
-    CHECKS,
-    Finding,
-    examine,
-)
-from nfsrdma_tools.host.checks.finding import carry_out
+from nfsrdma_tools.host import packages, packet_filter
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfsd.serving import serving
 from nfsrdma_tools.host.rdma.ports import Device, Link
-from nfsrdma_tools.host.vocabulary import WORDS
 
 RELEASE = "6.12.107-amd64"
 MOUNTS = (

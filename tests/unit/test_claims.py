@@ -8,7 +8,7 @@ import pytest
 from distribution_tables import distributions
 from pages import PAGES, ROOT
 
-from nfsrdma_tools.host import bundle
+from nfsrdma_tools.doctor import bundle
 from nfsrdma_tools.host.nfs.personality import PERSONALITIES
 from nfsrdma_tools.lab.config import KERNELS, MODULE_KERNELS
 

@@ -19,8 +19,8 @@ from unit.forked import nfsrdma
 from nfsrdma_tools import __version__
 from nfsrdma_tools.cli import doctor, main, trace
 from nfsrdma_tools.cli.output import SCHEMA_VERSION, aligned, print_inventory, print_table
-from nfsrdma_tools.host import checks
-from nfsrdma_tools.host.checks import Finding
+from nfsrdma_tools.doctor import checks
+from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.sizes import format_size

@@ -144,7 +144,7 @@ def test_a_trial_on_hardware_is_by_time(
     node: bool,
     fields: dict[str, float],
 ) -> None:
-    monkeypatch.setattr("nfsrdma_tools.host.environment.lab_facts", lambda: node)
+    monkeypatch.setattr("nfsrdma_tools.sweep.conditions.lab_facts", lambda: node)
     assert cli_sweep._length(*given) == fields
 
 
@@ -155,7 +155,7 @@ def test_a_trial_on_hardware_is_by_time(
 def test_the_default_preset_on_a_host_is_hardware(
     monkeypatch: pytest.MonkeyPatch, lab: bool, node: dict[str, str], name: str
 ) -> None:
-    monkeypatch.setattr("nfsrdma_tools.host.environment.lab_facts", lambda: node)
+    monkeypatch.setattr("nfsrdma_tools.sweep.conditions.lab_facts", lambda: node)
     assert cli_sweep._default_preset(lab) == name
 
 

@@ -7,10 +7,12 @@ import json
 import os
 import re
 import signal
+import socket
 import stat
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,7 @@ from device import COMMIT, FILE, FOLDER, LINK, READ, WRITE, Device
 from unit.device_fixtures import Recorder, device, device_library, recorder
 
 from nfsrdma_tools.cli import main
-from nfsrdma_tools.cli import ping as ping_command
 from nfsrdma_tools.cli.cp import cp
-from nfsrdma_tools.cli.doctor import _with_ping
 from nfsrdma_tools.cli.options import default_signals
 from nfsrdma_tools.cli.ping import ping
 from nfsrdma_tools.cli.remote import cat, ls
@@ -30,8 +30,11 @@ from nfsrdma_tools.client import copy, place, session, stream
 from nfsrdma_tools.client.listing import content
 from nfsrdma_tools.client.ping import Ping
 from nfsrdma_tools.client.place import is_remote, split_server
+from nfsrdma_tools.doctor import ping as doctor_ping
+from nfsrdma_tools.doctor.checks import nfs_server
+from nfsrdma_tools.doctor.ping import over_rdma
 from nfsrdma_tools.errors import MismatchError, UsageError, UserError
-from nfsrdma_tools.host.checks import Finding
+from nfsrdma_tools.host.machine import LIVE
 
 DATA = os.urandom(60_000)
 MTIME = 1_700_000_000_000_000_005
@@ -176,9 +179,6 @@ def test_a_failed_ping_is_one_line(
     )
 
 
-ANSWERS = Finding("server nas", "ok", "10.9.1.1 answers on TCP 2049")
-
-
 @pytest.mark.parametrize(
     ("prepare", "status", "words"),
     [
@@ -200,9 +200,7 @@ def test_doctor_pings(
     server: Device, prepare: Callable[[Device], None], status: str, words: str
 ) -> None:
     prepare(server)
-    others = Finding("kernel", "ok", "fine")
-    first, tcp, rdma, last = _with_ping([others, ANSWERS, others], "nas")
-    assert (first, tcp, last) == (others, ANSWERS, others)
+    rdma = over_rdma("nas")
     assert (rdma.name, rdma.status) == ("rdma nas", status)
     assert rdma.found.startswith(words)
     assert bool(rdma.remedy) == (status != "ok")
@@ -214,9 +212,8 @@ def test_without_a_route_the_remedy_depends_on_rdma_ucm(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     server.fail("event:resolve_addr", errno.ENODEV, times=1000)
-    monkeypatch.setattr(ping_command, "_RDMA_UCM", tmp_path / ("" if is_loaded else "none"))
-    tcp = ANSWERS._replace(name="server 192.0.2.9")
-    remedy = _with_ping([tcp], "192.0.2.9")[1].remedy
+    monkeypatch.setattr(doctor_ping, "_RDMA_UCM", tmp_path / ("" if is_loaded else "none"))
+    remedy = over_rdma("192.0.2.9").remedy
     where = "use a device with a route to 192.0.2.9, see: rdma link; ip route get 192.0.2.9"
     assert remedy == (where if is_loaded else "modprobe rdma_ucm, as root")
     monkeypatch.setattr(sys, "argv", ["nfsrdma", "ping", "192.0.2.9:20049"])
@@ -231,8 +228,8 @@ def test_a_user_without_access_to_rdma_cm(
     number: int, server: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     server.fail("create_event_channel", number, times=1000)
-    monkeypatch.setattr(ping_command, "_RDMA_UCM", tmp_path)
-    assert _with_ping([ANSWERS], "nas")[1].remedy.startswith("run this as root")
+    monkeypatch.setattr(doctor_ping, "_RDMA_UCM", tmp_path)
+    assert over_rdma("nas").remedy.startswith("run this as root")
 
 
 def test_doctor_without_the_library_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,11 +237,23 @@ def test_doctor_without_the_library_says_how_to_get_it(monkeypatch: pytest.Monke
         raise UserError("libnfsrdma.so.0 is missing", "apt install libnfsrdma0")
 
     monkeypatch.setattr(session, "load", missing)
-    found = _with_ping([ANSWERS], "nas")[1]
+    found = over_rdma("nas")
     assert found.status == "unknown"
     assert found.remedy == "apt install libnfsrdma0; or mount to test RDMA"
-    silent = ANSWERS._replace(status="error")
-    assert _with_ping([silent], "nas") == [silent]
+
+
+def test_a_server_is_pinged_if_it_answers_over_tcp(
+    server: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = replace(LIVE, server="127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setattr(nfs_server, "NFS_PORT", listener.getsockname()[1])
+        assert [finding.name for finding in nfs_server.reach(here)] == [
+            "server 127.0.0.1",
+            "rdma 127.0.0.1",
+        ]
+    (silent,) = nfs_server.reach(here)
+    assert (silent.name, silent.status) == ("server 127.0.0.1", "error")
 
 
 # --- ls, stat and cat ---

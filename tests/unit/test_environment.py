@@ -3,7 +3,7 @@ import json
 import platform
 from pathlib import Path
 
-from nfsrdma_tools.host.environment import conditions
+from nfsrdma_tools.sweep.conditions import conditions
 
 
 def write(path: Path, text: str) -> None:

@@ -78,9 +78,9 @@ def test_a_mount_that_a_sweep_cannot_request_is_left_out(
 def test_only_a_host_by_itself_has_an_existing_mount(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = replace(PLAN, existing=None)
     monkeypatch.setattr(existing, "find", lambda target: MOUNT)
-    monkeypatch.setattr("nfsrdma_tools.host.environment.lab_facts", dict)
+    monkeypatch.setattr("nfsrdma_tools.sweep.conditions.lab_facts", dict)
     assert cli_sweep._with_existing(plan) == PLAN
-    monkeypatch.setattr("nfsrdma_tools.host.environment.lab_facts", lambda: {"lab clock": "wall"})
+    monkeypatch.setattr("nfsrdma_tools.sweep.conditions.lab_facts", lambda: {"lab clock": "wall"})
     assert cli_sweep._with_existing(plan) == plan
 
 

@@ -13,11 +13,11 @@ from unit.bundles_made import anonymous
 
 from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.doctor.anonymize import _Anonymizer
+from nfsrdma_tools.doctor.checks import kernel
+from nfsrdma_tools.doctor.finding import carry_out
 from nfsrdma_tools.errors import ProgramMissingError, UsageError, UserError
 from nfsrdma_tools.host import machine
-from nfsrdma_tools.host.anonymize import _Anonymizer
-from nfsrdma_tools.host.checks import kernel
-from nfsrdma_tools.host.checks.finding import carry_out
 from nfsrdma_tools.host.kernel_log import explain as log
 from nfsrdma_tools.host.kernel_log import sources
 from nfsrdma_tools.host.kernel_log.explain import Explanation, explain

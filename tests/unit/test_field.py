@@ -22,17 +22,18 @@ from typing import Any
 import pytest
 
 from nfsrdma_tools.command import Result, run
-from nfsrdma_tools.errors import ProgramMissingError, UserError
-from nfsrdma_tools.host import kernel_config, recorded
-from nfsrdma_tools.host.bundle_documents import to_facts
-from nfsrdma_tools.host.checks import (
+from nfsrdma_tools.doctor import recorded
+from nfsrdma_tools.doctor.bundle_documents import to_facts
+from nfsrdma_tools.doctor.checks import (
     AFTER_REBOOT,
-    Finding,
     examine,
     mount_definitions,
     rdma_links,
     reboot_mounts,
 )
+from nfsrdma_tools.doctor.finding import Finding
+from nfsrdma_tools.errors import ProgramMissingError, UserError
+from nfsrdma_tools.host import kernel_config
 from nfsrdma_tools.host.machine import LIVE, Machine, NotRecordedError, Recording
 from nfsrdma_tools.host.nfs import fstab
 from nfsrdma_tools.host.nfs.mount_state import states

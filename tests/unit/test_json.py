@@ -29,8 +29,8 @@ from nfsrdma_tools.cli import (
 )
 from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_line
 from nfsrdma_tools.cli.trace import JsonIntervals
-from nfsrdma_tools.host import checks
-from nfsrdma_tools.host.checks.finding import Finding
+from nfsrdma_tools.doctor import checks
+from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.host.kernel_log import explain as kernel_log
 from nfsrdma_tools.host.kernel_log import sources
 from nfsrdma_tools.host.kernel_log.explain import Explanation

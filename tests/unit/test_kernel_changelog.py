@@ -14,12 +14,12 @@ import typer
 
 from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.command import run
+from nfsrdma_tools.doctor import bundle, kernel_changelog, recorded
+from nfsrdma_tools.doctor.anonymize import anonymized
+from nfsrdma_tools.doctor.checks.kernel import known_faults
+from nfsrdma_tools.doctor.finding import Finding
+from nfsrdma_tools.doctor.kernel_changelog import CommitStatus, abridged, commit_of, has
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import bundle, kernel_changelog, recorded
-from nfsrdma_tools.host.anonymize import anonymized
-from nfsrdma_tools.host.checks import Finding
-from nfsrdma_tools.host.checks.kernel import known_faults
-from nfsrdma_tools.host.kernel_changelog import CommitStatus, abridged, commit_of, has
 from nfsrdma_tools.host.kernel_faults import FAULTS
 from nfsrdma_tools.host.kernel_release import kernel_of
 from nfsrdma_tools.host.machine import Machine

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.cli import explain as command
+from nfsrdma_tools.doctor import checks
+from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import checks, kernel_release
-from nfsrdma_tools.host.checks.finding import Finding
+from nfsrdma_tools.host import kernel_release
 from nfsrdma_tools.host.kernel_faults import (
     FAULTS,
     Fault,

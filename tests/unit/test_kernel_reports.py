@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from unit.bundles_made import anonymous
 
-from nfsrdma_tools.host.checks.kernel import judge_log
+from nfsrdma_tools.doctor.checks.kernel import judge_log
 from nfsrdma_tools.host.kernel_faults import FAULTS
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
 from nfsrdma_tools.host.kernel_log.explain import explain, recognized_lines

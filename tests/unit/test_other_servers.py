@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools.doctor import bundle as bundles
+from nfsrdma_tools.doctor import recorded
+from nfsrdma_tools.doctor.anonymize import anonymized
+from nfsrdma_tools.doctor.checks import nfs_server
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import bundle as bundles
-from nfsrdma_tools.host import recorded
-from nfsrdma_tools.host.anonymize import anonymized
-from nfsrdma_tools.host.checks import nfs_server
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfsd import ganesha, other_servers, serving
 from nfsrdma_tools.host.nfsd.other_servers import other_server

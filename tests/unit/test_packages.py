@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools.doctor.checks import kernel, nfs_mounts, probe_requirements
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
-from nfsrdma_tools.host.checks import kernel, nfs_mounts, probe_requirements
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.probes import session
 

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import pytest
 from unit.hosts_made import KINDS, Host
 
-from nfsrdma_tools.host import boot_files, questions, recorded
-from nfsrdma_tools.host.checks import AFTER_REBOOT, examine
+from nfsrdma_tools.doctor import questions, recorded
+from nfsrdma_tools.doctor.checks import AFTER_REBOOT, examine
+from nfsrdma_tools.host import boot_files
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import units
 from nfsrdma_tools.host.nfsd.configuration import UNIT
@@ -96,9 +97,9 @@ def test_this_host_is_asked_all_that_the_checks_ask() -> None:
 
 
 IMPORTED = """
-import sys, nfsrdma_tools.host.bundle, nfsrdma_tools.host.anonymize
-nfsrdma_tools.host.bundle.collect()
-print(*(name for name in sys.modules if name.startswith("nfsrdma_tools.host.checks")))
+import sys, nfsrdma_tools.doctor.bundle, nfsrdma_tools.doctor.anonymize
+nfsrdma_tools.doctor.bundle.collect()
+print(*(name for name in sys.modules if name.startswith("nfsrdma_tools.doctor.checks")))
 """
 
 

@@ -11,15 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 from nfsrdma_tools.cli.main import app
+from nfsrdma_tools.doctor import bundle as bundles
+from nfsrdma_tools.doctor import recorded
+from nfsrdma_tools.doctor.anonymize import anonymized
+from nfsrdma_tools.doctor.checks import AFTER_REBOOT, examine
+from nfsrdma_tools.doctor.finding import Finding
+from nfsrdma_tools.doctor.vocabulary import WORDS
 from nfsrdma_tools.errors import UsageError, UserError
-from nfsrdma_tools.host import boot_files, recorded
-from nfsrdma_tools.host import bundle as bundles
-from nfsrdma_tools.host.anonymize import anonymized
+from nfsrdma_tools.host import boot_files
 from nfsrdma_tools.host.boot_files import SYSCTLS, BootCommand, SoftLink
-from nfsrdma_tools.host.checks import AFTER_REBOOT, Finding, examine
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.rdma.ports import Device, Link
-from nfsrdma_tools.host.vocabulary import WORDS
 
 SYSTEM = "etc/systemd/system"
 WANTS = f"{SYSTEM}/multi-user.target.wants"

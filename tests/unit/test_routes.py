@@ -12,8 +12,8 @@ import pytest
 
 from nfsrdma_tools import files
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.doctor.checks.nfs_routes import judge_route, routes
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.checks.nfs_routes import judge_route, routes
 from nfsrdma_tools.host.machine import Machine, NotRecordedError, Recording
 from nfsrdma_tools.host.rdma.ports import Device, Link
 from nfsrdma_tools.host.rdma_routes import (

@@ -12,10 +12,10 @@ import pytest
 from nfsrdma_tools import etab
 from nfsrdma_tools.cli import server as command
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.doctor import recorded
+from nfsrdma_tools.doctor.bundle import Bundle
 from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 from nfsrdma_tools.etab import Exported
-from nfsrdma_tools.host import recorded
-from nfsrdma_tools.host.bundle import Bundle
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfsd import exports, nfsctl, serving
 from nfsrdma_tools.host.nfsd.exports import Export

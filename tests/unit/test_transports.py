@@ -11,9 +11,10 @@ from unit.requests_made import asks
 
 from nfsrdma_tools.cli import module as command
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.doctor.checks import kernel
+from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host import kernel_modules, transports
-from nfsrdma_tools.host.checks import Finding, kernel
 from nfsrdma_tools.host.kernel_modules import ModuleFile, parse_loaded
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.module import install, swap

@@ -19,9 +19,10 @@ import pytest
 
 from nfsrdma_tools import files
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.doctor import bundle, recorded
+from nfsrdma_tools.doctor.checks import AFTER_REBOOT, examine, firewall, kernel
+from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import bundle, recorded
-from nfsrdma_tools.host.checks import AFTER_REBOOT, Finding, examine, firewall, kernel
 from nfsrdma_tools.host.machine import Machine, Recording, host_of_container
 from nfsrdma_tools.host.nfs import mount_state
 from nfsrdma_tools.host.nfsd import serving

@@ -28,8 +28,9 @@ from unit.pythons import interpreter
 from nfsrdma_tools.cli import portable
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.cli.options import _between
-from nfsrdma_tools.host import recorded
-from nfsrdma_tools.host.checks import AFTER_REBOOT, Finding, examine
+from nfsrdma_tools.doctor import recorded
+from nfsrdma_tools.doctor.checks import AFTER_REBOOT, examine
+from nfsrdma_tools.doctor.finding import Finding
 
 ROOT = Path(__file__).parents[2]
 MODULES = tool.modules()
@@ -164,7 +165,7 @@ def test_the_list_of_modules_has_all_that_the_commands_import(program: Path) -> 
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, check=True)
     library, *loaded = done.stderr.decode().split("\n")[-2].split()
     assert library == f"{program}/pyroute2/__init__.py"
-    assert {"nfsrdma_tools.host.anonymize", "pyroute2.netlink.nlsocket"} <= set(loaded)
+    assert {"nfsrdma_tools.doctor.anonymize", "pyroute2.netlink.nlsocket"} <= set(loaded)
     assert set(loaded) <= set(MODULES)
 
 
@@ -453,8 +454,8 @@ def test_a_bundle_has_the_same_files_and_findings(
 COLLECTED = """
 import json, sys; sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from nfsrdma_tools.host import bundle
-from nfsrdma_tools.host.anonymize import anonymized
+from nfsrdma_tools.doctor import bundle
+from nfsrdma_tools.doctor.anonymize import anonymized
 from nfsrdma_tools.host.rdma.ports import NoRdmaError
 for case, root in json.load(sys.stdin).items():
     made = bundle.collect(root=Path(root))
@@ -689,7 +690,7 @@ def test_an_error_of_health_itself_is_unknown(program: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("command", "module"),
     [
-        ("health", "cli/portable"), ("health", "live/health/check"), ("collect", "host/bundle"),
+        ("health", "cli/portable"), ("health", "live/health/check"), ("collect", "doctor/bundle"),
         ("collect", "cli/output"),
     ],
 )  # fmt: skip

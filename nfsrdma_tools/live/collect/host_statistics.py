@@ -9,12 +9,13 @@ import time
 from collections.abc import Container
 
 from nfsrdma_tools import files
-from nfsrdma_tools.host import cpu_time, device_counters
+from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.host.nfs.personality import client_transports
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.rdma import ports as rdma_ports
+from nfsrdma_tools.live.collect import device_counters
 from nfsrdma_tools.live.collect.busy_threads import BusyThreads
 from nfsrdma_tools.live.collect.client_finder import ClientFinder
 from nfsrdma_tools.live.collect.mount_statistics import MountReader

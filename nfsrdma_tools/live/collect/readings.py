@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import cpu_time, device_counters
+from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.host.nfs.personality import ClientTransport
 from nfsrdma_tools.host.nfsd import nfsctl, threadless
+from nfsrdma_tools.live.collect import device_counters
 
 __all__ = ["BUSIEST", "NEARLY", "SLOWLY", "Readings", "Sources", "rounded"]
 

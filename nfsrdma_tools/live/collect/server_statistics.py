@@ -7,12 +7,12 @@ import heapq
 from collections.abc import Mapping
 
 from nfsrdma_tools import etab
-from nfsrdma_tools.host import device_counters
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.module import server_debugfs
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfsd import nfsctl, threadless
 from nfsrdma_tools.host.nfsd_status import NfsdStatus, PendingList, PendingRpc
+from nfsrdma_tools.live.collect import device_counters
 from nfsrdma_tools.live.collect.readings import BUSIEST, NEARLY, SLOWLY, Readings, Sources, rounded
 from nfsrdma_tools.live.snapshot import Disk, Server
 

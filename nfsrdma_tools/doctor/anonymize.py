@@ -2,7 +2,7 @@
 """An anonymized bundle: what leaves is what a grammar knows, everything else is a placeholder.
 
 Each file and each program's output has a grammar, which lists its keys, options and message
-templates and gives each value a type (host/pseudonyms.py).  Values that no type knows become
+templates and gives each value a type (doctor/pseudonyms.py).  Values that no type knows become
 ``withheld-N``, lines that no grammar knows are removed; both are counted by file.  No text is
 searched for known names: a name that nobody thought of has no way out.
 """
@@ -20,12 +20,16 @@ from dataclasses import replace
 from typing import NamedTuple, Union
 
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.doctor import kernel_changelog
+from nfsrdma_tools.doctor.bundle import NEEDS_ROOT, Bundle, LeftOut
+from nfsrdma_tools.doctor.bundle_documents import CUT
+from nfsrdma_tools.doctor.pseudonyms import Pseudonyms
+from nfsrdma_tools.doctor.questions import CONTEXTS, NO_BCC
+from nfsrdma_tools.doctor.vocabulary import CONFIG, MODULES, OPTIONS, WORDS
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.files import NOT_REGULAR
-from nfsrdma_tools.host import boot_files, kernel_changelog, packet_filter
+from nfsrdma_tools.host import boot_files, packet_filter
 from nfsrdma_tools.host.boot_files import SYSCTLS
-from nfsrdma_tools.host.bundle import NEEDS_ROOT, Bundle, LeftOut
-from nfsrdma_tools.host.bundle_documents import CUT
 from nfsrdma_tools.host.kernel_log import canonical
 from nfsrdma_tools.host.kernel_log import lines as log_lines
 from nfsrdma_tools.host.kernel_log.completion_dumps import CompletionDump
@@ -40,10 +44,7 @@ from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfsd import ganesha, other_servers
 from nfsrdma_tools.host.nfsd.configuration import version_order
 from nfsrdma_tools.host.nfsd_status import REASONS, NfsdStatus, PendingList, Socket
-from nfsrdma_tools.host.pseudonyms import Pseudonyms
-from nfsrdma_tools.host.questions import CONTEXTS, NO_BCC
 from nfsrdma_tools.host.rdma.ports import Device, Link, NoRdmaError
-from nfsrdma_tools.host.vocabulary import CONFIG, MODULES, OPTIONS, WORDS
 
 __all__ = ["anonymized"]
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from nfsrdma_tools.doctor import questions
+from nfsrdma_tools.doctor.finding import Finding, Status
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import kernel_modules, questions, rdma_routes, transports
-from nfsrdma_tools.host.checks.finding import Finding, Status
+from nfsrdma_tools.host import kernel_modules, rdma_routes, transports
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.module import users as module_users
 from nfsrdma_tools.host.nfs.mounts import Mount

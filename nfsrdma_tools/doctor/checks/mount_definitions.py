@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from nfsrdma_tools.host.checks import nfs_mounts, rdma_links
-from nfsrdma_tools.host.checks.finding import Finding, Status
+from nfsrdma_tools.doctor.checks import nfs_mounts, rdma_links
+from nfsrdma_tools.doctor.finding import Finding, Status
 from nfsrdma_tools.host.kernel_release import kernel_of
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import definitions, fstab, mountinfo, mounts, sharing, units

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from nfsrdma_tools import files
+from nfsrdma_tools.doctor import questions
+from nfsrdma_tools.doctor.finding import Finding, Status
 from nfsrdma_tools.errors import UserError, one_line
-from nfsrdma_tools.host import kernel_modules, packet_filter, questions
-from nfsrdma_tools.host.checks.finding import Finding, Status
+from nfsrdma_tools.host import kernel_modules, packet_filter
 from nfsrdma_tools.host.kernel_config import config, is_built_in
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfsd import nfsctl

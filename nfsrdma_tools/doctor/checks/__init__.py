@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from nfsrdma_tools import files
-from nfsrdma_tools.errors import one_line
-from nfsrdma_tools.host.checks import (
+from nfsrdma_tools.doctor.checks import (
     firewall,
     kernel,
     mount_definitions,
@@ -23,10 +22,11 @@ from nfsrdma_tools.host.checks import (
     reboot_mounts,
     replacement,
 )
-from nfsrdma_tools.host.checks.finding import Check, Finding, Status, carry_out
+from nfsrdma_tools.doctor.finding import Check, Finding, carry_out
+from nfsrdma_tools.errors import one_line
 from nfsrdma_tools.host.machine import Machine
 
-__all__ = ["AFTER_REBOOT", "CHECKS", "Finding", "Status", "examine"]
+__all__ = ["AFTER_REBOOT", "CHECKS", "examine"]
 
 CHECKS: dict[str, Check] = {
     "mounts": nfs_mounts.namespace,

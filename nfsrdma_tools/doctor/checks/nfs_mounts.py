@@ -14,9 +14,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from nfsrdma_tools import files
+from nfsrdma_tools.doctor import questions
+from nfsrdma_tools.doctor.finding import Finding, Status
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import packages, questions
-from nfsrdma_tools.host.checks.finding import Finding, Status
+from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import fstab, mountinfo, mountstats, readahead, udev_rules, units
 from nfsrdma_tools.host.nfs.mountinfo import Entry

@@ -26,9 +26,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.doctor.bundle_documents import COMMANDS, CUT, FORMAT, MANIFEST, NETLINK
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.files import opened_regular
-from nfsrdma_tools.host.bundle_documents import COMMANDS, CUT, FORMAT, MANIFEST, NETLINK
 from nfsrdma_tools.host.kernel_log.encodings import utf8_blocks
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfsd import ganesha

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from nfsrdma_tools.doctor.finding import Finding, Status
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import boot_files, kernel_modules, transports
 from nfsrdma_tools.host.boot_files import SERVERS, BootCommand, ModprobeLine
-from nfsrdma_tools.host.checks.finding import Finding, Status
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import units
 from nfsrdma_tools.host.nfsd import configuration, nfsctl

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The words that an anonymized bundle may hold: of the kernel, of nfs-utils, systemd and iproute2.
 
-Everything else that is no number leaves as a placeholder (host/pseudonyms.py).
+Everything else that is no number leaves as a placeholder (doctor/pseudonyms.py).
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from nfsrdma_tools import files
+from nfsrdma_tools.doctor import questions
+from nfsrdma_tools.doctor.checks import kernel
+from nfsrdma_tools.doctor.finding import Finding, Status, carry_out
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import questions
-from nfsrdma_tools.host.checks import kernel
-from nfsrdma_tools.host.checks.finding import Finding, Status, carry_out
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.rdma.ports import Link
 from nfsrdma_tools.host.rdma_routes import folder, mtu_of

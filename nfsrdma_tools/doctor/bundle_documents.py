@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON documents of a bundle: what programs, netlink and the resolver said on a host.
 
-host/recorded.py reads them.
+doctor/recorded.py reads them.
 """
 
 from __future__ import annotations

@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from nfsrdma_tools.doctor import questions
+from nfsrdma_tools.doctor.finding import Finding
+from nfsrdma_tools.doctor.questions import NO_BCC
 from nfsrdma_tools.errors import one_line
-from nfsrdma_tools.host import packages, questions
-from nfsrdma_tools.host.checks.finding import Finding
+from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.machine import Machine
-from nfsrdma_tools.host.questions import NO_BCC
 
 __all__ = ["bcc", "judge_bcc", "memlock"]
 

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
+from nfsrdma_tools.doctor.checks import mount_definitions, nfs_mounts
+from nfsrdma_tools.doctor.checks.reboot import commands, made_by
+from nfsrdma_tools.doctor.finding import Finding, Status
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import boot_files, kernel_modules
 from nfsrdma_tools.host.boot_files import SYSCTLS, Value
-from nfsrdma_tools.host.checks import mount_definitions, nfs_mounts
-from nfsrdma_tools.host.checks.finding import Finding, Status
-from nfsrdma_tools.host.checks.reboot import commands, made_by
 from nfsrdma_tools.host.kernel_release import kernel_of
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import definitions, mountinfo, readahead, units

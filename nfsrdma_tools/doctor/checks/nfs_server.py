@@ -8,11 +8,12 @@ import errno
 import re
 from collections.abc import Iterator
 
+from nfsrdma_tools.doctor.checks import rdma_links
+from nfsrdma_tools.doctor.finding import Finding
+from nfsrdma_tools.doctor.ping import over_rdma
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import boot_files
 from nfsrdma_tools.host.boot_files import SERVERS, BootCommand
-from nfsrdma_tools.host.checks import rdma_links
-from nfsrdma_tools.host.checks.finding import Finding
 from nfsrdma_tools.host.kernel_log.explain import boot_messages
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import fstab, mountinfo
@@ -214,7 +215,7 @@ def _refusal(machine: Machine) -> str:
 
 
 def reach(machine: Machine) -> Iterator[Finding]:
-    """The given server accepts connections on TCP 2049; doctor tests RDMA by a ping."""
+    """The given server accepts connections on TCP 2049, and then answers a ping over RDMA."""
     if not machine.server:
         return
     name = f"server {machine.server}"
@@ -234,3 +235,4 @@ def reach(machine: Machine) -> Iterator[Finding]:
         yield Finding(name, "error", found, "a connection", remedy)
         return
     yield Finding(name, "ok", f"{address} answers on TCP {NFS_PORT}")
+    yield over_rdma(machine.server)

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 
 from nfsrdma_tools import files
+from nfsrdma_tools.doctor import questions
+from nfsrdma_tools.doctor.finding import Finding, Status, carry_out
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import kernel_faults, kernel_modules, packages, questions, transports
-from nfsrdma_tools.host.checks.finding import Finding, Status, carry_out
+from nfsrdma_tools.host import kernel_faults, kernel_modules, packages, transports
 from nfsrdma_tools.host.kernel_config import config
 from nfsrdma_tools.host.kernel_faults import Fault
 from nfsrdma_tools.host.kernel_log.explain import Explanation, read_log
@@ -400,7 +401,7 @@ def known_faults(machine: Machine) -> Iterator[Finding]:
 
 def _listed(machine: Machine, kernel: KernelVersion, faults: list[Fault]) -> list[Fault]:
     """The faults whose fix the changelog of the kernel's package lists; [] if it is unreadable."""
-    from nfsrdma_tools.host import kernel_changelog
+    from nfsrdma_tools.doctor import kernel_changelog
 
     try:
         return kernel_changelog.listed(machine, kernel, faults)

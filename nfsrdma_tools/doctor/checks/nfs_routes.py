@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nfsrdma_tools import files
+from nfsrdma_tools.doctor.checks.rdma_links import mtus
+from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.checks.finding import Finding
-from nfsrdma_tools.host.checks.rdma_links import mtus
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import servers
 from nfsrdma_tools.host.nfs.servers import ANY_VERSION, MOST_SERVERS, ip_version

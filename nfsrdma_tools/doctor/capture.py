@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from nfsrdma_tools.capture.files import CapturedFrame
 from nfsrdma_tools.capture.follow import Connection, Exchange, Follower, exchanges
-from nfsrdma_tools.host.checks import Finding, Status
+from nfsrdma_tools.doctor.finding import Finding, Status
 from nfsrdma_tools.sizes import format_size
 
 __all__ = ["AGAIN", "SLOW", "examine"]

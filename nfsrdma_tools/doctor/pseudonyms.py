@@ -17,8 +17,8 @@ import re
 from collections.abc import Callable
 from typing import Union
 
+from nfsrdma_tools.doctor.vocabulary import DEVICE, FILES, FOLDERS, RELEASE_WORDS, WORDS
 from nfsrdma_tools.host.nfs import units
-from nfsrdma_tools.host.vocabulary import DEVICE, FILES, FOLDERS, RELEASE_WORDS, WORDS
 
 __all__ = ["Pseudonyms"]
 

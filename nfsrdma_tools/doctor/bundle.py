@@ -3,7 +3,7 @@
 
 It has single named files (``CONTENTS``), never a whole tree, and of long files only the lines of
 NFS and RDMA.  What programs and netlink said is recorded while the readers themselves run, so that
-they find the same on any other host (host/recorded.py).  It loads no module and changes nothing.
+they find the same on any other host (doctor/recorded.py).  It loads no module and changes nothing.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from pathlib import Path, PurePosixPath
 from typing import Optional
 
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.doctor import kernel_changelog, questions
+from nfsrdma_tools.doctor.bundle_documents import CUT, MANIFEST, to_facts
+from nfsrdma_tools.doctor.vocabulary import MODULES
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import NOT_REGULAR, NotRegularError, open_file
-from nfsrdma_tools.host import boot_files, kernel_changelog, packet_filter, questions, rdma_routes
+from nfsrdma_tools.host import boot_files, packet_filter, rdma_routes
 from nfsrdma_tools.host.boot_files import SYSCTLS
-from nfsrdma_tools.host.bundle_documents import CUT, MANIFEST, to_facts
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import fstab, mount_state, mountinfo, udev_rules, units
 from nfsrdma_tools.host.nfsd import ganesha, other_servers, serving
-from nfsrdma_tools.host.vocabulary import MODULES
 
 __all__ = ["CONTENTS", "NEEDS_ROOT", "Bundle", "LeftOut", "collect"]
 
