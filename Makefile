@@ -41,12 +41,13 @@ test-nightly: dev image ## Soak, storms, other kernels, Kerberos, molecule, race
 	@tools/setup arm64
 	$(LONG_TESTS) -m nightly tests/lab tests/distributions
 
-lint: dev ## ruff, mypy --strict, codespell, banned phrases, ansible-lint; lint-kernel for kmod/
+lint: dev ## ruff, import-linter, mypy --strict, codespell, banned phrases, ansible-lint; lint-kernel for kmod/
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target lint-playbooks lint-code
 
 lint-code:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 	$(BIN)/codespell
 	$(BIN)/python tools/words
