@@ -7,13 +7,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = ["parts"]
 
 
-def parts(number: int, argv: tuple[str, ...], env: Mapping[str, str] | None = None) -> list[int]:
+def parts(number: int, argv: tuple[str, ...]) -> list[int]:
     """The instructions of ``number`` parts of the main thread of ``python *argv``.
 
     The program calls os.getppid() at the begin and at the end of each part.
@@ -26,7 +25,7 @@ def parts(number: int, argv: tuple[str, ...], env: Mapping[str, str] | None = No
             "--dump-before=getppid", f"--callgrind-out-file={out}", sys.executable, *argv,
         )  # fmt: skip
         # the order of sets, too, is that of each run
-        known = {**os.environ, **(env or {}), "PYTHONHASHSEED": "0"}
+        known = {**os.environ, "PYTHONHASHSEED": "0"}
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=known)
         # each second part is between two of the parts
         return [_total(Path(f"{out}.{2 * part}-01")) for part in range(1, number + 1)]

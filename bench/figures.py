@@ -12,7 +12,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from bench import page
+from bench import markdown
 from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, label_ends, save
 
@@ -91,5 +91,5 @@ def write(
         if draw:
             picture(partial(draw, source), folder)
             lines = [f"![{alt}]({place.images}/{place.prefix}-{name}.png)", "", *lines]
-        page.write(f"{place.prefix} {name}", [*lines, *about], place.page)
+        markdown.write(f"{place.prefix} {name}", [*lines, *about], place.page)
         print("\n".join(lines), flush=True)

@@ -13,21 +13,21 @@ from bench.cells import Found
 from bench.solo import sh
 from nfsrdma_tools.lab.lab import Lab
 
-__all__ = ["FOLDER", "install", "run", "set_parameters"]
+__all__ = ["FOLDER", "READERS", "install", "run", "set_parameters"]
 
-HERE = Path(__file__).parent
+READERS = Path(__file__).with_name("readers")
 FOLDER = "/run/bench"
 
 
-def install(lab: Lab, program: str, *readers: str) -> None:
+def install(lab: Lab, program: Path, *readers: str) -> None:
     """Put a Python program and compiled readers into the node."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in readers]
         for file in files:
-            source = HERE / f"{file.name}.c"
+            source = READERS / f"{file.name}.c"
             subprocess.run(("gcc", "-O2", "-Wall", "-o", file, source), check=True)
         sh(lab, f"mkdir -p {FOLDER}")
-        for file in (*files, HERE / program):
+        for file in (*files, program):
             lab.run("solo", "tee", f"{FOLDER}/{file.name}", stdin=file.read_bytes())
             sh(lab, f"chmod +x {FOLDER}/{file.name}")
 

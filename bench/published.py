@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The papers' own values, of papers.toml."""
+"""The papers' own values, of published.toml."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["point", "points"]
 
-FILE = Path(__file__).with_name("papers.toml")
+FILE = Path(__file__).with_name("published.toml")
 
 
 def points() -> list[dict[str, Any]]:

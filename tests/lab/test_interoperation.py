@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our server serves our client and the kernel's; ``make matrix`` does this with everything."""
+"""Our server serves our client and the kernel's; bench/matrix does this with everything."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from kernel_events import recorded
 from shared_labs import lent
 from storm import HERE, LIMIT, connections, mounted, set_to
 
-from bench.matrix import cell
+from bench.matrix.measure import cell
 from nfsrdma_tools.lab.lab import Lab
 
 pytestmark = pytest.mark.lab

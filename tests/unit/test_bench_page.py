@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from bench import before, page, solo
+from bench import markdown
+from bench.costs import measure
 from nfsrdma_tools.lab import kernels
 from nfsrdma_tools.lab.config import KERNELS
 
@@ -19,12 +20,12 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A page with one section."""
     file = tmp_path / "benchmarks.md"
     file.write_text(BEFORE)
-    monkeypatch.setattr(page, "PAGE", file)
+    monkeypatch.setattr(markdown, "PAGE", file)
     return file
 
 
 def test_the_first_kernel_replaces_its_section(file: Path) -> None:
-    page.update(KERNELS[0], "costs", ["new"])
+    markdown.update(KERNELS[0], "costs", ["new"])
     assert file.read_text() == BEFORE.replace("old", "new")
 
 
@@ -32,7 +33,7 @@ def test_the_first_kernel_replaces_its_section(file: Path) -> None:
 def test_another_kernel_leaves_the_page(
     file: Path, kernel: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page.update(kernel, "costs", ["conditions of the run", "new"])
+    markdown.update(kernel, "costs", ["conditions of the run", "new"])
     assert file.read_text() == BEFORE
     assert capsys.readouterr().out.endswith("conditions of the run\n")
 
@@ -46,8 +47,8 @@ def test_conditions_name_the_clock(
     monkeypatch.setattr(kernels, "find", lambda _: SimpleNamespace(release="6.12.1"))
     facts = {"clock": clock, "link": "none", "qemu": "10.0.2 (Debian)"}
     lab: Any = SimpleNamespace(facts=facts, config=SimpleNamespace(kernel=KERNELS[0]))
-    text = page.conditions(lab, "rxe", "make bench")
-    assert f"`make bench`, soft-RoCE, Linux 6.12.1, {printed}, link none, QEMU 10.0.2, " in text
+    text = markdown.conditions(lab, "rxe", "make test")
+    assert f"`make test`, soft-RoCE, Linux 6.12.1, {printed}, link none, QEMU 10.0.2, " in text
 
 
 @pytest.mark.parametrize(
@@ -58,17 +59,4 @@ def test_a_ratio_has_a_range_if_there_are_rounds(rounds: list[float], printed: s
         "a": [{"stat": {"us": 1.0}} for _ in rounds],
         "b": [{"stat": {"us": us}} for us in rounds],
     }
-    assert solo.ratio(turns, "stat", "a", "b") == printed
-
-
-def test_a_count_of_the_module_that_grew_is_bold() -> None:
-    counts = {load: {"abc": [(90.0, 10.0), (99.0, 10.0)], "today": [(95.0, 10.0)] * 2}
-              for load in before.RUNS}  # fmt: skip
-    counts["sequential"]["today"] = [(90.0, 11.0), (90.0, 12.0)]
-    head, _, *rows = before.table(["abc", "today"], {"nfsrdma": counts, "cached": counts})
-    assert head == "| of the module, today (since abc) | nfsrdma | cached |"
-    bold = [row for row in rows if "**" in row]
-    (grown,) = bold
-    assert grown == "| 1 MiB O_DIRECT read | **11.500 (+15.0%)** | **11.500 (+15.0%)** |"
-    assert len(rows) == len(before.RUNS)
-    assert "| 10.000 (+0.0%) |" in rows[0]
+    assert measure.ratio(turns, "stat", "a", "b") == printed

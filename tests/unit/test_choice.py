@@ -470,7 +470,7 @@ def test_what_is_tied_and_marked_is_what_the_documentation_says() -> None:
 
 
 def documented() -> list[tuple[Any, ...]]:
-    """The table that tools/regret printed: surface, noise, outliers, shape, mode, then figures."""
+    """The table that bench/regret printed: surface, noise, outliers, shape, mode, then figures."""
     lines = MEASURED.read_text().splitlines()
     begin = next(n for n, line in enumerate(lines) if line.startswith("| surface | noise"))
     rows = takewhile(lambda line: line.startswith("|"), lines[begin + 2 :])
@@ -536,7 +536,8 @@ def test_unequal_noise_does_not_lose_the_best_cell(shape: Shape) -> None:
 
 def test_the_documented_coverage_holds_in_each_row() -> None:
     """93 of 100, less two standard errors of the number of sweeps that the page states."""
-    sweeps = int(re.findall(r"`tools/regret (\d+)`", MEASURED.read_text())[0])
+    (count,) = re.findall(r"NAME=regret`.*?\(([\d,]+) sweeps for each row", MEASURED.read_text())
+    sweeps = int(count.replace(",", ""))
     assert sweeps >= 100
     least = 0.93 - 2 * math.sqrt(0.93 * 0.07 / sweeps)
     for row in documented():

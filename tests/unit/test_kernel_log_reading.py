@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.explain_logs import KINDS, block
+from bench.explain.logs import KINDS, block
 from nfsrdma_tools.host.kernel_log import meanings, reports
 from nfsrdma_tools.host.kernel_log import records as kernel_records
 from nfsrdma_tools.host.kernel_log.completion_dumps import DumpReader

@@ -4,17 +4,17 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from bench import optimistic, optimistic_page, optimistic_user, optimistic_user_page, page
-from bench.optimistic import DIRECT, INLINE, OURS_NAME, Store
+from bench.optimistic import measure as optimistic
+from bench.optimistic import page as optimistic_page
+from bench.optimistic.measure import DIRECT, INLINE, OURS_NAME, Store
+from bench.optimistic_user import measure as optimistic_user
 
 SIDES = {"client": 300, "server": 100, "neither": 100, "card": 500, "samples": 99}
 
 
 def store(folder: Path, nic: str) -> Store:
     found = Store(folder / f"6.12-{nic}")
-    found.describe(f"`make optimistic NIC={nic}`, made up.")
+    found.describe(f"`make bench NAME=optimistic`, {nic}, made up.")
     return found
 
 
@@ -91,22 +91,6 @@ def test_the_server_of_an_optimistic_read_takes_no_time() -> None:
     assert optimistic_page.of_side(found, "client") + optimistic_page.of_device(found) == 40.0
 
 
-def test_the_page_is_written_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimistic, "RESULTS", tmp_path)
-    monkeypatch.setattr("bench.figures.IMAGES", tmp_path)
-    target = tmp_path / "page.md"
-    target.write_text(optimistic_page.PAGE.read_text())
-    monkeypatch.setattr(optimistic_page, "PAGE", target)
-    for nic in ("card", "rxe"):
-        fill(store(tmp_path, nic), nic)
-    optimistic_page.write("6.12")
-    text = target.read_text()
-    assert "71%" in text
-    for name in ("files", "streams", "refused"):
-        assert (tmp_path / f"optimistic-{name}.png").stat().st_size > 10000
-    assert page.row(["paper: response, us", "128", "144", "92", ""]) in text
-
-
 # --- without a mount ---
 
 US = {"inline": 40.0, "direct": 45.0, "optimistic": 5.0}
@@ -120,24 +104,12 @@ def user_result(way: str) -> dict[str, Any]:
 def user_store(folder: Path) -> Store:
     """A store with a result for each cell."""
     found = Store(folder / "6.12")
-    found.describe("`make optimistic-user`, made up.")
+    found.describe("`make bench NAME=optimistic-user`, made up.")
     for part in optimistic_user.parts():
         for way in part.curves:
             for cell in part.cells:
                 found.put(part.name, way, cell, user_result(way))
     return found
-
-
-def user_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The page with the sections that optimistic_user_page.py writes."""
-    monkeypatch.setattr(optimistic, "RESULTS", folder / "mounts")
-    monkeypatch.setattr(optimistic_user, "RESULTS", folder)
-    monkeypatch.setattr("bench.figures.IMAGES", folder)
-    target = folder / "page.md"
-    target.write_text(optimistic_page.PAGE.read_text())
-    monkeypatch.setattr(optimistic_user_page, "PAGE", target)
-    optimistic_user_page.write("6.12")
-    return target.read_text()
 
 
 def test_a_run_without_mounts_continues_by_link(tmp_path: Path) -> None:
@@ -149,34 +121,6 @@ def test_a_run_without_mounts_continues_by_link(tmp_path: Path) -> None:
     assert optimistic_user.jobs(found, []) == todo[1:]
     assert {job.part.name for job in optimistic_user.jobs(found, ["files"])} == {"files"}
     assert optimistic_user.jobs(user_store(tmp_path), []) == []
-
-
-def test_a_client_without_a_mount_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    user_store(tmp_path)
-    text = user_page(tmp_path, monkeypatch)
-    assert page.row(["paper: into registered memory, us", "128", "144", "92"]) in text
-    assert page.row(["no wire: into registered memory, us", "40.0", "45.0", "5.0"]) in text
-    assert "a mount, direct reads" not in text
-    for name in ("files", "streams"):
-        assert (tmp_path / f"optimistic-user-{name}.png").stat().st_size > 10000
-
-
-def test_it_is_drawn_beside_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(store(tmp_path / "mounts", "card"), "card")
-    user_store(tmp_path)
-    text = user_page(tmp_path, monkeypatch)
-    assert page.row(["no wire: a mount, direct reads, us", "90.0", "70.0", "50.0"]) in text
-    # 5 us in place of 50
-    assert "| 9.00 | 10.00 |" in text
-    assert "Mounts: `make optimistic NIC=card`" in text
-
-
-def test_nothing_is_written_without_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = optimistic_page.PAGE.read_text()
-    assert user_page(tmp_path, monkeypatch) == before
-    assert not list(tmp_path.glob("*.png"))
 
 
 def test_files_of_a_wire_and_without_are_apart(tmp_path: Path) -> None:

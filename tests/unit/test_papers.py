@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from bench import optimistic_page, page, papers, papers_page, published
+from bench import published
 from bench.cells import own_work
-from bench.paper import OLD
-from bench.papers import CURVES, Job, Store, cell
+from bench.papers import measure as papers
+from bench.papers import page as papers_page
+from bench.papers.measure import CURVES, Job, Store, cell
+from bench.sequential_reads.measure import OLD
 from nfsrdma_tools.host.nfs.personality import PERSONALITIES
-from nfsrdma_tools.report import canvas
 
 SIDES = {"client": 300, "server": 100, "neither": 100, "card": 500, "nfsd": 90, "samples": 99,
          "layers": {"busy": 300, "nfs": 200, "sunrpc": 100}}  # fmt: skip
@@ -28,7 +29,7 @@ EVENTS = [
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     found = Store(tmp_path / "6.12")
-    found.describe("`make papers`, made up.")
+    found.describe("`make bench NAME=papers`, made up.")
     return found
 
 
@@ -159,40 +160,3 @@ def test_round_trips_are_what_a_longer_wire_adds(store: Store) -> None:
     assert papers_page.trips(store, "read-read") == pytest.approx(1.0)
     reads = papers.DEEP["total"] / papers.DEEP["record"]
     assert papers_page.dones(store, "read-read") == pytest.approx(1 / reads)
-
-
-def test_all_figures_and_numbers_of_the_page_come_from_the_store(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(store)
-    copy = tmp_path / "papers.md"
-    copy.write_text(papers_page.PAGE.read_text())
-    monkeypatch.setattr(papers_page, "PAGE", copy)
-    monkeypatch.setattr("bench.figures.IMAGES", tmp_path)
-    papers_page.write(store)
-    found = copy.read_text()
-    for name, draw, *_ in papers_page.FIGURES:
-        assert found.count(f"img/papers-{name}.png") == bool(draw)
-        if not draw:
-            continue
-        assert (tmp_path / f"papers-{name}.png").stat().st_size > 20_000
-    assert found.count("`make papers`, made up.") == len(papers_page.FIGURES)
-
-
-def test_figures_without_cells_are_left_out(
-    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(page, "write", lambda *_: pytest.fail("nothing was measured"))
-    papers_page.write(store)
-    assert capsys.readouterr().out.count("no result") == len(papers_page.FIGURES)
-
-
-def test_a_personality_has_one_colour_in_all_pictures() -> None:
-    colours = {name: canvas.personality_colour(name) for name in PERSONALITIES}
-    assert len({*colours.values(), canvas.transport_colour("other")}) == len(PERSONALITIES) + 1
-    assert colours["read-write"] == canvas.transport_colour("nfsrdma")
-    pages = (papers_page.LOOKS, papers_page.WAYS)
-    drawn = [(name, look[0]) for looks in pages for name, look in looks.items()]
-    assert {(name, colour) for name, colour in drawn if name in PERSONALITIES} == {*colours.items()}
-    assert optimistic_page.LOOKS["optimistic"][0] == colours["optimistic"]
-    assert optimistic_page.LOOKS["RPC"][0] == colours["read-write"]

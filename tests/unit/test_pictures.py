@@ -18,16 +18,14 @@ from matplotlib.text import Text
 from unit import test_report
 from unit.test_papers import fill
 
-from bench import (
-    loader,
-    optimistic,
-    optimistic_page,
-    optimistic_user,
-    optimistic_user_page,
-    papers_page,
-)
 from bench.figures import plot
-from bench.papers import Store
+from bench.loader import measure as loader
+from bench.optimistic import measure as optimistic
+from bench.optimistic import page as optimistic_page
+from bench.optimistic_user import measure as optimistic_user
+from bench.optimistic_user import page as optimistic_user_page
+from bench.papers import page as papers_page
+from bench.papers.measure import Store
 from nfsrdma_tools.probes.cpu_layers import LAYERS
 from nfsrdma_tools.report import canvas, cpu_figures, throughput
 from nfsrdma_tools.report.canvas import Drawing, name_line, panels
@@ -91,7 +89,7 @@ def crossed(ax: Axes, name: str) -> bool:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     found = Store(tmp_path / "6.12")
-    found.describe("`make papers`, made up.")
+    found.describe("`make bench NAME=papers`, made up.")
     for number in range(2):
         fill(found, number)
     return found
@@ -180,7 +178,7 @@ def test_no_line_of_the_refused_reads_leads_to_a_label(
 ) -> None:
     monkeypatch.setattr(optimistic, "RESULTS", tmp_path)
     stores = optimistic_page.Stores("6.12")
-    stores.card.describe("`make optimistic`, made up.")
+    stores.card.describe("`make bench NAME=optimistic`, made up.")
     for name in ("refused", "bursts", "response"):
         one = optimistic_page.part(name)
         for at, cell in enumerate(one.cells):

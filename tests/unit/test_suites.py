@@ -9,10 +9,23 @@ from typing import Any
 
 import pytest
 
-from bench import suite, suites, suites_node, suites_page
-from bench.suite import FAILED, HUNG, PASSED, PLACE, SKIPPED, SLOW, SUITES, outcome, outcomes
-from bench.suites import TRANSPORTS, Store, chosen, jobs, repeats
-from bench.suites_build import version
+from bench.suites import formats as suite
+from bench.suites import measure as suites
+from bench.suites import page as suites_page
+from bench.suites import suites_node
+from bench.suites.build import version
+from bench.suites.formats import (
+    FAILED,
+    HUNG,
+    PASSED,
+    PLACE,
+    SKIPPED,
+    SLOW,
+    SUITES,
+    outcome,
+    outcomes,
+)
+from bench.suites.measure import TRANSPORTS, Store, chosen, differs, jobs, repeats
 from nfsrdma_tools.host.nfs.personality import PERSONALITIES
 
 TESTS = ("chmod/00", "chmod/01", "link/00")
@@ -356,9 +369,9 @@ def test_a_difference_is_run_twice_more_over_both(store: Store) -> None:
 
 def test_failures_are_compared_without_their_numbers(store: Store) -> None:
     fill(store, tcp=result(FAILED, "got 17 at 0xff"), rdma=result(FAILED, "got 18 at 0xfe"))
-    assert not suites_page.differs(store, "3", "rdma", "chmod/01")
+    assert not differs(store, "3", "rdma", "chmod/01")
     fill(store, tcp=result(FAILED, "got EIO"), rdma=result(FAILED, "got EPERM"))
-    assert suites_page.differs(store, "3", "rdma", "chmod/01")
+    assert differs(store, "3", "rdma", "chmod/01")
 
 
 def test_a_test_that_is_skipped_over_tcp_runs_over_nothing_else(store: Store) -> None:

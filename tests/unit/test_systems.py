@@ -1,65 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The systems of the papers: their rows have the numbers of the generated tables."""
+"""The systems of the papers: their rows have the numbers of the stores."""
 
 from pathlib import Path
 
 import pytest
+from unit import test_optimistic_bench, test_papers
 
-from bench import published, systems
-
-TABLES = """
-<!-- begin: one -->
-
-| block | a, MB/s | b |
-| --- | --- | --- |
-| 4 KiB | 1.0 | 2 |
-| 8 KiB | 3.0 | 4 |
-
-| files | wire | ratio |
-| --- | --- | --- |
-| 4 KiB | none | 5.0 |
-| 4 KiB | near | 6.0 |
-
-Here: a 7 MB/s.
-
-<!-- end: one -->
-"""
+from bench import published
+from bench.optimistic import measure as optimistic
+from bench.optimistic_user import measure as user
+from bench.papers import measure as papers
+from bench.papers import page
+from bench.systems import page as systems
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    found = tmp_path / "page.md"
-    found.write_text(TABLES)
-    return found
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the page, beside stores of papers and mounts; that of the library is empty."""
+    for one in (optimistic, user, papers):
+        monkeypatch.setattr(one, "RESULTS", tmp_path / one.__name__)
+    copy = tmp_path / "papers.md"
+    copy.write_text(page.PAGE.read_text())
+    monkeypatch.setattr(page, "PAGE", copy)
+    test_papers.fill(papers.Store(papers.RESULTS / "6.12"))
+    test_optimistic_bench.fill(optimistic.Store(optimistic.RESULTS / "6.12-card"), "card")
+    return copy
 
 
-def test_a_cell_is_found_by_the_beginning_of_its_row(path: Path) -> None:
-    assert systems.entry(path, "one", ("8 KiB",), "a, MB/s") == "3.0"
-    assert systems.entry(path, "one", ("4 KiB", "near"), "ratio") == "6.0"
-    assert systems.said(path, "one", r" a (\d+) MB/s") == "7"
+def test_rows_have_the_numbers_of_the_stores(target: Path) -> None:
+    test_optimistic_bench.user_store(user.RESULTS)
+    systems.main("6.12")
+    rows = {line.split(" | ")[0]: line for line in target.read_text().splitlines()}
+    assert "| 5.0 us | the same;" in rows["| Optimistic DAFS"]
+    # 45 us to 5
+    assert "| 9.00 of DAFS |" in rows["| Optimistic DAFS, small files"]
+    assert "| 50.0 us |" in rows["| ORDMA below NFS"]
 
 
-def test_what_is_not_there_is_an_error(path: Path) -> None:
-    with pytest.raises(KeyError):
-        systems.entry(path, "one", ("16 KiB",), "b")
-    with pytest.raises(KeyError):
-        systems.entry(path, "one", ("4 KiB",), "c")
-    with pytest.raises(KeyError):
-        systems.said(path, "one", r" b (\d+) MB/s")
-
-
-def test_the_page_has_the_numbers_of_its_tables() -> None:
-    text = systems.PAPERS.read_text()
-    for line in systems.lines():
-        assert f"{line}\n" in text, "run `make papers`, which writes the rows"
+def test_a_store_without_a_result_leaves_the_page(target: Path) -> None:
+    before = target.read_text()
+    with pytest.raises(KeyError, match="no result"):
+        systems.main("6.12")
+    assert target.read_text() == before
 
 
 def test_each_figure_of_a_paper_has_a_row() -> None:
     assert {one["figure"] for one in published.points()} == {one.figure for one in systems.SYSTEMS}
-
-
-def test_all_numbers_are_found_but_those_that_no_run_has_written() -> None:
-    missing = {line for line in systems.lines() if systems.MISSING in line}
-    written = "Not measured yet." not in systems.OPTIMISTIC.read_text()
-    assert not written or not missing
-    assert all("DAFS" in name for name in missing), missing

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure the cost that the Python client adds to a read.
+
+Two ways read the same: the client, and calls of the library by cffi with arrays that were prepared
+before.  The difference is Python's.  Both run in one process, over the device that the unit tests
+stand in: no kernel, no card.  The CPU time of the calling thread is measured in turns; Valgrind
+counts the instructions of that thread, as the difference of few and many turns.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import os
+import platform
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from json import dumps
+from typing import NamedTuple
+
+from device import FOLDER, Device, build
+
+from bench import callgrind, markdown
+from nfsrdma_tools.client import File, Session, connect
+from nfsrdma_tools.command import run
+
+# operations of a turn, and bytes of each
+COUNT = 1000
+SIZE = 64
+OPEN = (5, 5000)
+# turns of the two runs that Valgrind counts
+RUNS = (1, 5)
+TURNS = 200
+COMPLETIONS = 128
+# microseconds that Python adds to an operation, and the ratio of many open files to few
+RANGE_GOAL, PREAD_GOAL, RATIO_GOAL = 1.0, 15.0, 1.1
+FEW, MANY = (f"pread_into(), {count:,} open files" for count in OPEN)
+
+
+class Load(NamedTuple):
+    """``COUNT`` reads: by the client, and by calls of the library."""
+
+    name: str
+    goal: float
+    client: Callable[[], object]
+    library: Callable[[], object]
+
+
+class Cost(NamedTuple):
+    """The cost of an operation: microseconds of CPU time, and Python's instructions."""
+
+    name: str
+    goal: float
+    library: float
+    """Without Python: the median of the turns."""
+    median: float
+    """Python's: the difference of the medians."""
+    least: float
+    """The difference of the shortest turns."""
+    instructions: float
+
+
+def batch(name: str, session: Session, files: Sequence[File]) -> Iterator[Load]:
+    """A batch whose ranges are in these files, in turn."""
+    ranges = [(files[i % len(files)], 8 * i, SIZE) for i in range(COUNT)]
+    out, expected = bytearray(SIZE * COUNT), bytearray(SIZE * COUNT)
+    ffi, functions, _ = session._library
+    memory = ffi.from_buffer("char[]", out)
+    rows = ffi.new("struct nfsrdma_range[]", [
+        (file.opened.handle, memory + i * SIZE, size, offset, i)
+        for i, (file, offset, size) in enumerate(ranges)
+    ])  # fmt: skip
+    completions = ffi.new("struct nfsrdma_completion[]", COMPLETIONS)
+    handle = session._queue.session.handle
+
+    def by_library() -> None:
+        taken = unfinished = 0
+        while taken < COUNT or unfinished:
+            if taken < COUNT:
+                found = functions.nfsrdma_prepare_reads(rows + taken, COUNT - taken)
+                assert found > 0, found
+                taken += found
+                unfinished += found
+                functions.nfsrdma_submit(handle)
+            # as many as the client waits for
+            least = unfinished // 2 if taken < COUNT else unfinished
+            found = functions.nfsrdma_wait(handle, completions, COMPLETIONS, least, -1)
+            assert found > 0, found
+            unfinished -= found
+
+    session.read_ranges(ranges, expected)
+    by_library()
+    if out != expected or not any(out):
+        raise SystemExit(f"{name}: the two ways read different data")
+
+    def at_once() -> None:
+        session.read_ranges(ranges, out)
+
+    def by_transfer() -> None:
+        session.start_read(ranges, out).result()
+
+    yield Load(f"read_ranges(), {name}", RANGE_GOAL, at_once, by_library)
+    yield Load(f"start_read().result(), {name}", RANGE_GOAL, by_transfer, by_library)
+
+
+def single(name: str, session: Session, files: Sequence[File]) -> Load:
+    """One read at a time, of these files in turn."""
+    chosen = [files[i % len(files)] for i in range(COUNT)]
+    handles = [file.opened.handle for file in chosen]
+    out = bytearray(SIZE)
+    ffi, functions, _ = session._library
+    memory = ffi.from_buffer("char[]", out)
+
+    def by_client() -> None:
+        for file in chosen:
+            file.pread_into(out, 0)
+
+    def by_library() -> None:
+        for handle in handles:
+            functions.nfsrdma_pread(handle, memory, SIZE, 0)
+
+    return Load(name, PREAD_GOAL, by_client, by_library)
+
+
+@contextmanager
+def loads() -> Iterator[list[Load]]:
+    """All loads, over a device."""
+    library = build()
+    os.environ["NFSRDMA_LIBRARY"] = str(library)
+    device = Device(library)
+    device.put("/export", kind=FOLDER)
+    data = bytes(range(1, 256)) * (SIZE * COUNT // 255)
+    for number in range(OPEN[0]):
+        device.put(f"/export/{number}", data)
+    with connect("server:/export") as one, connect("server:/export") as other:
+        few, many = (
+            [session.open(str(number % OPEN[0])) for number in range(count)]
+            for session, count in zip((one, other), OPEN, strict=True)
+        )
+        # a full collection looks at the objects of the whole process
+        gc.collect()
+        gc.freeze()
+        yield [
+            *batch("ranges of one file", one, few[:1]),
+            *batch(f"ranges of {COUNT:,} open files", other, many[:COUNT]),
+            single(FEW, one, few),
+            # the same five are read: the number of open files is the only difference
+            single(MANY, other, many[: OPEN[0]]),
+            single(f"{MANY}, read in turn", other, many[:: len(many) // COUNT]),
+        ]
+
+
+def thread_time(call: Callable[[], object]) -> float:
+    """Microseconds of CPU time of this thread for an operation."""
+    start = time.thread_time_ns()
+    call()
+    return (time.thread_time_ns() - start) / 1e3 / COUNT
+
+
+def measure(turns: int) -> list[Cost]:
+    """Measure the cost of each load."""
+    with loads() as made:
+        found: list[tuple[list[float], list[float]]] = [([], []) for _ in made]
+        for _ in range(turns):
+            for load, (client, library) in zip(made, found, strict=True):
+                client.append(thread_time(load.client))
+                library.append(thread_time(load.library))
+    counts = count(len(made))
+    return [
+        Cost(load.name, load.goal, statistics.median(library),
+             statistics.median(client) - statistics.median(library),
+             min(client) - min(library), instructions)
+        for load, (client, library), instructions in zip(made, found, counts, strict=True)
+    ]  # fmt: skip
+
+
+def run_counted() -> None:
+    """Two calls of getppid() mark each part of Valgrind's count."""
+    with loads() as made:
+        for load in made:
+            for way in (load.client, load.library):
+                way()
+                for turns in RUNS:
+                    os.getppid()
+                    for _ in range(turns):
+                        way()
+                    os.getppid()
+
+
+def count(number: int) -> list[float]:
+    """Instructions of the calling thread that Python adds to an operation of each load."""
+    parts = callgrind.parts(4 * number, ("-m", "bench", "client-python", "--counted"))
+    costs = []
+    for first in range(0, len(parts), 4):
+        client_few, client_many, library_few, library_many = parts[first : first + 4]
+        added = (client_many - client_few) - (library_many - library_few)
+        costs.append(added / (RUNS[1] - RUNS[0]) / COUNT)
+    return costs
+
+
+def table(costs: Sequence[Cost]) -> list[str]:
+    rows: list[list[str]] = [["an operation", "libnfsrdma, us", "Python adds, us",
+                              "shortest turns, us", "goal, us",
+                              "Python's instructions"]]  # fmt: skip
+    rows += [
+        [f"`{call}`, {rest}", f"{cost.library:.2f}", f"{cost.median:.2f}", f"{cost.least:.2f}",
+         f"{cost.goal:g}", f"{cost.instructions:,.0f}"]
+        for cost in costs
+        for call, _, rest in (cost.name.partition(", "),)
+    ]  # fmt: skip
+    few, many = (next(cost for cost in costs if cost.name == name) for name in (FEW, MANY))
+    text = (
+        f"With {OPEN[1]:,} open files in place of {OPEN[0]}, Python takes "
+        f"{many.median / few.median:.2f} times the CPU time for a `pread_into()`, and "
+        f"{many.instructions / few.instructions:.2f} times the instructions (goal: {RATIO_GOAL})."
+    )
+    return [*markdown.table(rows), "", text]
+
+
+def main(turns: int = TURNS, json: bool = False, counted: bool = False) -> None:
+    """Measure without a lab: ``json`` prints JSON and writes no page; ``counted`` is Valgrind's."""
+    if counted:
+        run_counted()
+        return
+    if not shutil.which("valgrind"):
+        raise SystemExit("the count needs valgrind: apt install valgrind")
+    costs = measure(turns)
+    if json:
+        print(dumps([cost._asdict() for cost in costs], indent=2))
+        return
+    day = datetime.datetime.now(datetime.UTC).date()
+    version = run("valgrind", "--version").stdout.strip()
+    about = (
+        f"`make bench NAME=client-python`, {turns} turns, {version}, "
+        f"Python {platform.python_version()}, {platform.machine()}, {COUNT:,} operations of {SIZE} "
+        f"bytes in a turn, {day}."
+    )
+    lines = table(costs)
+    print(about, *lines, sep="\n")
+    markdown.write("client python", [about, "", *lines])

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where TCP and RDMA meet the wire, and where they meet the CPU.
+
+Direct reads, eight at a time, over wires of 1 to 25 Gb/s, in one machine on the instruction clock:
+a CPU of 1 GIPS is client and server.  The picture shows throughput over the rate of the wire.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from carriers import THEIRS, serve
+from matplotlib.ticker import NullLocator
+
+from bench import markdown
+from bench.figures import picture
+from bench.sequential_reads.measure import OLD, TODAY
+from bench.sequential_reads.measure import RDMA as OVER_RDMA
+from bench.solo import PREPARE, RDMA, TCP, mount, offloads, sh, unmount
+from nfsrdma_tools.lab.config import KERNELS, LabConfig
+from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.report import canvas
+from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
+
+OUT = Path(__file__).parents[2] / "out"
+SCRIPT = Path(__file__).with_name("link_speeds_node.py").read_bytes()
+# a wire for lab link, and its rate in Gb/s
+WIRES = {"1gbit": 1.0, "2500mbit": 2.5, "5gbit": 5.0, "10gbit": 10.0, "25gbit": 25.0}
+ROUND_TRIP = "20us"
+# mount options, the state of the offloads, colour and marker
+CURVES = {
+    OLD: (TCP, "off", canvas.transport_colour("other"), "^"),
+    TODAY: (TCP, "on", canvas.transport_colour("tcp"), "o"),
+    OVER_RDMA: (RDMA, "on", canvas.transport_colour("rdma"), "s"),
+}
+# MB/s of a Gb/s
+GIGABIT = 125.0
+Measured = dict[str, dict[str, dict[str, float]]]
+
+
+def measure(lab: Lab) -> Measured:
+    """MB/s and busy share of the CPU, by curve and wire."""
+    found: Measured = {}
+    serve(lab, "solo", THEIRS)
+    for curve, (options, state, *_) in CURVES.items():
+        sh(lab, offloads(state))
+        mount(lab, f"{options},rsize=524288")
+        found[curve] = {}
+        for wire in WIRES:
+            lab.set_link(f"{wire}/{ROUND_TRIP}")
+            output = lab.run("solo", "python3", "-", stdin=SCRIPT, timeout=3600).stdout
+            found[curve][wire] = json.loads(output)
+            print(curve, wire, found[curve][wire], flush=True)
+        lab.set_link("none")
+        unmount(lab)
+    return found
+
+
+def draw(found: Measured, about: str) -> Drawing:
+    figure, (ax,) = panels([""])
+    rates = list(WIRES.values())
+    ax.set_xscale("log")
+    ax.set_xlabel("rate of the wire (Gb/s)")
+    ax.set_ylabel("MB/s")
+    ax.set_xticks(rates, [f"{rate:g}" for rate in rates])
+    ax.xaxis.set_minor_locator(NullLocator())
+    top = 1.25 * max(one["rate"] for values in found.values() for one in values.values())
+    ax.set_ylim(0, top)
+    # the wire's line ends at the top of the chart
+    wire = [(rate, GIGABIT * rate) for rate in rates if GIGABIT * rate < top]
+    wire.append((top / GIGABIT, top))
+    ax.plot(*zip(*wire, strict=True), color=canvas.MUTED, ls=(0, (5, 3)), lw=1.1)
+    ax.annotate(
+        "the wire", wire[-2], (-8, 10), textcoords="offset points", ha="right", fontsize=8.5
+    )
+    ends = []
+    for curve, (_, _, color, mark) in CURVES.items():
+        ys = [found[curve][wire]["rate"] for wire in WIRES]
+        ax.plot(rates, ys, f"{mark}-", color=color, mec=canvas.PAPER, mew=0.7, clip_on=False)
+        ends.append((rates[-1], ys[-1], curve, color))
+    label_ends(ax, ends)
+    limits = ", ".join(f"{curve} {limit(found[curve]):.1f} Gb/s" for curve in CURVES)
+    title = "Direct reads over the rate of the wire"
+    describe(figure, title, f"Limit of a CPU of 1 GIPS: {limits}", about.replace("`", ""))
+    return Drawing("wires", title, "", "", figure)
+
+
+def limit(values: dict[str, dict[str, float]]) -> float:
+    """The rate of a wire, in Gb/s, that the CPU can fill at most."""
+    fastest = max(values.values(), key=lambda one: one["rate"])
+    return fastest["rate"] / fastest["cpu"] / GIGABIT
+
+
+def table(found: Measured) -> list[str]:
+    heads = ["wire", *(f"{curve}, {what}" for curve in CURVES for what in ("MB/s", "CPU busy"))]
+    lines = markdown.head(heads)
+    for wire, rate in WIRES.items():
+        cells = [f"{rate:g} Gb/s"]
+        for curve in CURVES:
+            one = found[curve][wire]
+            cells += [f"{one['rate']:.1f}", f"{one['cpu']:.0%}"]
+        lines.append(markdown.row(cells))
+    return lines
+
+
+def main(kernel: str = KERNELS[0]) -> None:
+    """Read over wires of 1 to 25 Gb/s."""
+    config = LabConfig(
+        "bench-wires", clock="instructions", link="none", kernel=kernel, memory=4608, nic="card"
+    )
+    with Lab(config) as lab:
+        sh(lab, PREPARE)
+        about = markdown.conditions(lab, "card", "make bench NAME=link-speeds")
+        about = about.replace("link none", f"round trip {ROUND_TRIP}")
+        found = measure(lab)
+        lab.check()
+    OUT.mkdir(exist_ok=True)
+    picture(lambda: draw(found, about), OUT)
+    markdown.write("wires", [about, "", *table(found)])
+    print("\n".join(table(found)))

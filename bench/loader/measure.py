@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data loader over mounts and without one.
+
+It reads the row groups of a Parquet file in random order, some at a time, by fsspec: of a mount
+over TCP, of mounts over RDMA, and through the user-level client, over one wire.  On the
+instruction clock; client and server are one machine with one processor, whose CPU time is that of
+both ends, of the modelled card and of the loader itself.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from carriers import OURS, THEIRS, serve
+
+from bench import markdown, node
+from bench.cells import MIB, OUT
+from bench.figures import picture
+from bench.solo import PREPARE, RDMA, TCP, mount, sh, unmount
+from nfsrdma_tools.lab.config import KERNELS, LabConfig
+from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.report import canvas
+from nfsrdma_tools.report.canvas import Drawing, describe, panels
+
+LINK = "10gbit/20us"
+# row groups of the file, rows of each, 8 bytes for each row; row groups of a batch
+GROUPS, ROWS, BATCH = 256, 32768, 16
+SITE = "/var/tmp/bench-site"  # noqa: S108 - in a node
+PACKAGES = ("pyarrow", "numpy", "fsspec")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the loader reaches the file, and the module that the server has loaded."""
+
+    name: str
+    module: str
+    color: str
+    kind: str
+    """of loader_node.py: local, mount or library"""
+    options: str = ""
+
+
+WAYS = (
+    # what the loader itself costs
+    Way("a local file", THEIRS, canvas.transport_colour("other"), "local"),
+    Way("mount, TCP", THEIRS, canvas.transport_colour("tcp"), "mount", TCP),
+    Way("mount, RDMA", THEIRS, canvas.transport_colour("rdma"), "mount", RDMA),
+    Way("mount, nfsrdma", OURS, canvas.transport_colour("nfsrdma"), "mount", RDMA),
+    Way("libnfsrdma", THEIRS, canvas.transport_colour("rdma"), "library"),
+    Way("libnfsrdma, server nfsrdma", OURS, canvas.transport_colour("nfsrdma"), "library"),
+)
+# seconds, CPU seconds, for each GiB that the loader gets
+Result = tuple[float, float]
+
+
+def wheels(version: str) -> Path:
+    """The folder of the packages for a version of Python, downloaded once."""
+    folder = OUT / "loader" / version
+    if not folder.exists():
+        draft = folder.with_suffix(".draft")
+        tags = [f"--platform=manylinux{tag}_x86_64" for tag in ("2014", "_2_28")]
+        words = ("--quiet", "--only-binary", ":all:", "--python-version", version, "--no-deps")
+        argv = (sys.executable, "-m", "pip", "download", *words, *tags, "--dest", str(draft))
+        subprocess.run((*argv, *PACKAGES), check=True)
+        draft.rename(folder)
+    return folder
+
+
+def install(lab: Lab) -> None:
+    """Put the packages and the program into the node."""
+    version = "import sys; print('%d.%d' % sys.version_info[:2])"
+    folder = wheels(lab.run("solo", "python3", "-c", version).stdout.strip())
+    for file in folder.glob("*.whl"):
+        script = (
+            f"mkdir -p {SITE}; cat > {SITE}/new.whl; cd {SITE}; python3 -m zipfile -e new.whl ."
+        )
+        lab.run("solo", "sh", "-ec", script, stdin=file.read_bytes(), timeout=900)
+    node.install(lab, Path(__file__).with_name("loader_node.py"))
+
+
+def load(lab: Lab, what: str) -> dict[str, float]:
+    """Run the program in the node."""
+    asked = json.dumps({"what": what, "groups": GROUPS, "rows": ROWS, "batch": BATCH})
+    place = f"PYTHONPATH={SITE}:/opt/nfsrdma/src"
+    argv = ("env", place, "python3", f"{node.FOLDER}/loader_node.py", asked)
+    found: dict[str, float] = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
+    return found
+
+
+def measure(lab: Lab, way: Way) -> Result:
+    """An epoch, with an empty cache of the client."""
+    if way.kind == "mount":
+        mount(lab, way.options)
+    found = load(lab, way.kind)
+    if way.kind == "mount":
+        unmount(lab)
+    expected = GROUPS * ROWS * 8
+    if found["bytes"] != expected:
+        raise SystemExit(f"{way.name}: found {found['bytes']} bytes, expected {expected}")
+    gib = found["bytes"] / (1 << 30)
+    return found["ns"] / 1e9 / gib, found["busy_ns"] / 1e9 / gib
+
+
+def middle(results: list[Result], which: int) -> float:
+    return statistics.median(result[which] for result in results)
+
+
+def draw(found: dict[str, list[Result]], about: str) -> Drawing:
+    """Time and CPU time of an epoch, a bar for each way."""
+    figure, axes = panels(["time of an epoch", "CPU time, both ends"], room=False)
+    figure.subplots_adjust(left=0.26, wspace=0.18)
+    # both panels have one scale
+    axes[0].invert_yaxis()
+    for which, ax in enumerate(axes):
+        values = [middle(found[way.name], which) for way in WAYS]
+        places = range(len(WAYS))
+        bars = ax.barh(places, values, color=[way.color for way in WAYS], height=0.62)
+        for bar, way in zip(bars, WAYS, strict=True):
+            bar.set_hatch("///" if way.kind == "library" else "")
+            bar.set_edgecolor(canvas.PAPER)
+        ax.bar_label(bars, fmt="%.2f", padding=3)
+        ax.set_yticks(places, [way.name for way in WAYS])
+        ax.tick_params(length=0, labelleft=not which)
+        ax.grid(visible=False)
+        ax.set_xlim(0, 1.18 * max(values))
+        ax.set_xlabel("seconds for each GiB")
+    title = "A data loader"
+    local, tcp, *_, last = (middle(found[way.name], 0) for way in WAYS)
+    share = (last - local) / (tcp - local)
+    who = "libnfsrdma, server nfsrdma,"
+    finding = f"{who} adds {share:.0%} of what TCP adds to the time for a local file"
+    describe(figure, title, finding, about.replace("`", ""))
+    return Drawing("loader", title, "", "", figure)
+
+
+def table(found: dict[str, list[Result]]) -> list[str]:
+    rows = [["way to the file", "seconds for each GiB", "CPU seconds for each GiB, both ends"]]
+    rows += [
+        [way.name, *(f"{middle(found[way.name], which):.2f}" for which in (0, 1))] for way in WAYS
+    ]
+    return markdown.table(rows)
+
+
+def main(rounds: int = 3, kernel: str = KERNELS[0]) -> None:
+    """Load a table over mounts and without one."""
+    config = LabConfig(
+        "bench-loader", clock="instructions", link=LINK, kernel=kernel, memory=4608, nic="card",
+        extras=True,
+    )  # fmt: skip
+    found: dict[str, list[Result]] = {way.name: [] for way in WAYS}
+    with Lab(config) as lab:
+        sh(lab, PREPARE)
+        install(lab)
+        print(f"a file of {load(lab, 'make')['bytes'] / MIB:.0f} MiB", flush=True)
+        # the first turn of each is for warming up
+        for number in range(rounds + 1):
+            for way in WAYS:
+                serve(lab, "solo", way.module)
+                result = measure(lab, way)
+                print(f"turn {number} of {rounds}: {way.name}: {result}", flush=True)
+                found[way.name] += [result] * (number > 0)
+        lab.check()
+        about = markdown.conditions(lab, "card", f'make bench NAME=loader ARGS="--rounds {rounds}"')
+    print(about, *table(found), sep="\n")
+    OUT.mkdir(exist_ok=True)
+    picture(lambda: draw(found, about), OUT)
+    image = "![Time and CPU time of a data loader, over mounts and without one](../img/loader.png)"
+    markdown.update(kernel, "loader", [image, "", about, "", *table(found)])

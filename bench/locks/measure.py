@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where threads wait for locks, and the global locks of a read.
+
+16 processes read past the cache over the modelled card, in machines with 2, 4 and 8 processors on
+the wall clock.  The kernel's module and ours take turns.  Waits of
+any kind count, spinning or asleep.  Acquisitions of global locks, those in a module's own memory,
+are counted in runs of their own, because counting them slows the readers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from carriers import OURS, THEIRS, serve
+
+from bench import markdown
+from bench.solo import PREPARE, RDMA, mount, personality, sh, unmount
+from nfsrdma_tools.host.nfs.personality import DEFAULT
+from nfsrdma_tools.lab.config import KERNELS, LabConfig
+from nfsrdma_tools.lab.lab import Lab
+
+HERE = Path(__file__).parent
+PROGRAMS = ("traced_node.py", "locks_node.py", "lock_count_node.py")
+CPUS = (2, 4, 8)
+# connections, and the load of loads_node.py
+CELLS = ((1, "crowd"), (16, "crowd"), (16, "crowd_of_blocks"))
+READS = {"crowd": 8000, "crowd_of_blocks": 1600}
+SIZES = {"crowd": "4 KiB", "crowd_of_blocks": "64 KiB"}
+# reads whose locks are counted
+COUNTED = 3200
+TURNS = 3
+THREADLESS = "echo {} > /sys/module/nfsrdma/parameters/server_threadless"
+# by their names in the tables
+MODULES = {"kernel's": THEIRS, "nfsrdma": OURS}
+Found = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a READ goes: personality, and the largest READ that the server answers by itself."""
+
+    personality: str = DEFAULT
+    threadless: int = 0
+
+    @property
+    def name(self) -> str:
+        return "without a thread" if self.threadless else self.personality
+
+
+WAYS = (Way(), Way(threadless=65536), Way("optimistic"))
+
+
+def run(lab: Lab, program: str, connections: int, *words: str) -> Found:
+    """Mount with nconnect, and run a program in the node; returns the JSON that it prints."""
+    mount(lab, f"{RDMA},noac,nconnect={connections}")
+    argv = ("python3", f"/run/bench/{program}", *words)
+    found: Found = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
+    unmount(lab)
+    return found
+
+
+def count(lab: Lab, module: str, way: Way, connections: int, load: str) -> Counter[str]:
+    """The acquisitions of each global lock of a module, for each thousand reads."""
+    if module == "nfsrdma":
+        sh(lab, f"{personality(way.personality)}; {THREADLESS.format(way.threadless)}")
+    found = run(lab, "lock_count_node.py", connections, module, load, str(COUNTED))
+    if module == "nfsrdma":
+        sh(lab, f"{personality(DEFAULT)}; {THREADLESS.format(0)}")
+    return Counter({name: number / found["reads"] * 1e3 for name, number in found["locks"].items()})
+
+
+def middle(turns: list[Found], key: str, reads: int) -> str:
+    """Median and range of what each read waits for locks."""
+    values = sorted(sum(one[key].values()) / reads for one in turns)
+    scale = 1e3 if key == "ns" else 1.0
+    low, mid, high = (each / scale for each in (values[0], statistics.median(values), values[-1]))
+    return f"{mid:.2f} ({low:.2f} to {high:.2f})"
+
+
+def most(found: Counter[str]) -> str:
+    """The names with the highest counts."""
+    return ", ".join(f"`{name}` {count:.1f}" for name, count in found.most_common(6)) or "none"
+
+
+def places(turns: list[Found], reads: int) -> str:
+    """The places with the most waits, in waits for each thousand reads."""
+    total: Counter[str] = Counter()
+    for one in turns:
+        total.update(one["waits"])
+    return most(Counter({name: n / (len(turns) * reads / 1e3) for name, n in total.items()}))
+
+
+class Tables:
+    """The lines of the page, filled while labs come and go."""
+
+    def __init__(self) -> None:
+        heads = ("processors", "connections", "read", "transport", "waits for each read",
+                 "microseconds of waiting for each read", "reads per second")  # fmt: skip
+        self.waits, self.details = markdown.head(heads), list[str]()
+        ways = ("processors", "connections", "read", "transport", "READs go",
+                "global locks taken for a thousand reads")  # fmt: skip
+        self.locks = markdown.head(ways)
+
+    def measure(self, lab: Lab, cpus: int) -> None:
+        """Fill both tables for a machine with this many processors."""
+        turns: dict[tuple[int, str, str], list[Found]] = {
+            (*cell, name): [] for cell in CELLS for name in MODULES
+        }
+        # loading a module takes longer than a load
+        for turn, name in itertools.product(range(TURNS), MODULES):
+            serve(lab, "solo", MODULES[name])
+            for connections, load in CELLS:
+                found = run(lab, "locks_node.py", connections, load, str(READS[load]))
+                print(cpus, connections, load, name, found, flush=True)
+                turns[connections, load, name].append(found)
+                for way in self.ways(name) if turn == TURNS - 1 else ():
+                    self._count(lab, cpus, connections, load, name, way)
+        for (connections, load, name), each in turns.items():
+            self._add_waits(cpus, connections, load, name, each)
+
+    def ways(self, name: str) -> tuple[Way, ...]:
+        return WAYS if MODULES[name] == OURS else WAYS[:1]
+
+    def _add_waits(
+        self, cpus: int, connections: int, load: str, name: str, turns: list[Found]
+    ) -> None:
+        reads, at = READS[load], (cpus, connections, SIZES[load], name)
+        rate = statistics.median(one["per_second"] for one in turns)
+        cells = (middle(turns, "waits", reads), middle(turns, "ns", reads), f"{rate:,.0f}")
+        self.waits.append(markdown.row((*at, *cells)))
+        self.details.append(
+            f"* {cpus} processors, {connections}, {at[2]}, {at[3]}: {places(turns, reads)}"
+        )
+
+    def _count(self, lab: Lab, cpus: int, connections: int, load: str, name: str, way: Way) -> None:
+        module = "nfsrdma" if MODULES[name] == OURS else "rpcrdma"
+        found = count(lab, module, way, connections, load)
+        print(cpus, connections, load, name, way.name, dict(found), flush=True)
+        at = (cpus, connections, SIZES[load], name, way.name)
+        self.locks.append(markdown.row((*at, most(found))))
+
+
+def main(kernel: str = KERNELS[0]) -> None:
+    """Read with 2, 4 and 8 processors, with both modules."""
+    tables, about = Tables(), ""
+    for cpus in CPUS:
+        config = LabConfig(
+            "bench-locks", link="none", kernel=kernel, memory=4608, nic="card", cpus=cpus,
+            extras=True,
+        )  # fmt: skip
+        with Lab(config) as lab:
+            sh(lab, PREPARE)
+            for path in (HERE.parent / "loads_node.py", *(HERE / name for name in PROGRAMS)):
+                lab.run("solo", "tee", f"/run/bench/{path.name}", stdin=path.read_bytes())
+            tables.measure(lab, cpus)
+            lab.check()
+            about = markdown.conditions(lab, "card", "make bench NAME=locks")
+    lines = [about, "", *tables.waits, "", *tables.locks, "", *tables.details]
+    markdown.update(kernel, "locks", lines)
+    print(*lines, sep="\n")

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of the papers of 2003, with the personalities of our module.
+
+Cells run in one lab with the modelled card on the instruction clock, over the wire of each paper.
+A file in out/papers/ has the result of each cell, so an interrupted run continues; a second call
+only draws.  The papers' own values are in published.toml.  Figures and tables go to the page
+*What RDMA saves*.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from carriers import OURS, THEIRS, serve
+from client_library import place_program
+
+from bench import markdown, node
+from bench.cells import (
+    KIB,
+    MIB,
+    OUT,
+    BasePart,
+    BaseStore,
+    Cell,
+    Found,
+    both_ends,
+    own_work,
+    with_progress,
+)
+from bench.sequential_reads.measure import OLD, TODAY
+from bench.solo import offloads, sh
+from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
+from nfsrdma_tools.lab.config import LabConfig, Link
+from nfsrdma_tools.lab.lab import Lab
+
+RESULTS = OUT / "papers"
+KERNELS = "the kernel's module"
+# the ways of small data that padded competes with, and the largest data of each
+LARGEST = 60 * KIB
+COPIED, PADDED = "inline, copied", "padded, up to 60 KiB"
+INLINE = ("inline_send=65536", "inline_recv=65536")
+# for direct reads of any total; buffered reads have files of their totals, because read-ahead
+# beyond what the reader reads would delay its last blocks
+FILE_SIZE = 64 * MIB
+# each page begins with its offset, which the reader checks
+DATA = """
+import struct, sys
+for size in map(int, sys.argv[1:]):
+    with open(f"/export/papers-data-{size}", "wb") as file:
+        for at in range(0, size, 4096):
+            file.write(struct.pack("<Q", at).ljust(4096, b"x"))
+"""
+# samples per second of the CPU: a prime, so that operations do not run in step with them
+RATE = 3989
+Steps = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A transport, and the module that the kernel has loaded."""
+
+    name: str
+    transport: str
+    module: str = THEIRS
+    offloads: str = "on"
+    personality: str | None = None
+    # parameters of our module, at both ends
+    sets: Sequence[str] = ()
+
+
+# the user-space client, and the server of DAFS's authors: an answer needs no thread
+NFSD, DAFS = "libnfsrdma, nfsd", "libnfsrdma, threadless"
+# the largest READ that our server answers so
+THREADLESS = 128 * KIB
+
+CURVES = {
+    one.name: one
+    for one in (
+        Curve(OLD, "tcp", offloads="off"),
+        Curve(TODAY, "tcp"),
+        Curve(KERNELS, "rdma"),
+        # a further personality only needs its name there
+        *(Curve(name, "nfsrdma", OURS, personality=name) for name in PERSONALITIES),
+        Curve(COPIED, "nfsrdma", OURS, personality=DEFAULT, sets=INLINE),
+        Curve(PADDED, "nfsrdma", OURS, personality="padded", sets=(f"padded_max={LARGEST}",)),
+        Curve(NFSD, "library"),
+        Curve(DAFS, "library", OURS, sets=(f"server_threadless={THREADLESS}",)),
+    )
+}
+TCPS, DESIGNS = (OLD, TODAY), ("read-read", "read-write")
+NEAR, FAR, OF_2003, OF_2002 = "2gbit/20us", "2gbit/220us", "1gbit/100us", "1250mbit/20us"
+
+
+def cell(**given: Any) -> Cell:
+    """A cell: direct reads of 64 KiB, unless given otherwise; ``total`` bytes, and three times."""
+    usual = {"way": "direct", "rsize": 512 * KIB, "record": 64 * KIB, "ahead": None, "depth": 1}
+    record = given.get("record", usual["record"])
+    return {**usual, "copy": 0, "total": min(512 * record, 32 * MIB), **given}
+
+
+@dataclass(frozen=True)
+class Part(BasePart):
+    """Cells over one wire."""
+
+    link: str = NEAR
+    what: str = "measure"
+    # samples per second; 0: the CPU time is not divided between the ends
+    rate: int = 0
+    # of the busy CPU, for each cell: with 5,000, a share of a half is known to 0.007
+    samples: int = 5000
+
+
+SIZES = tuple(size * KIB for size in (8, 32, 64, 128, 256, 512))
+BLOCKS = tuple(size * KIB for size in (4, 8, 16, 32, 64, 128, 256, 512))
+AHEAD = (1, 4, 8)
+RECORD = 60 * KIB
+COPIES = (0, *(size * KIB for size in (8, 16, 32, 48, 60)))
+EVERY = (*TCPS, *PERSONALITIES)
+SMALL = ("read-write", COPIED, PADDED)
+SMALLS = tuple(size * KIB for size in (4, 8, 12, 16, 24, 32, 48, 60))
+# what cached is compared with, for reads into the same memory
+KEEPERS = ("read-write", "pre-posted", "cached")
+# what the user-space client is compared with
+USERS = ("read-write", NFSD, DAFS)
+ALONE, TOGETHER = 1, 64
+ONE, DEEP = cell(), cell(depth=8, total=2 * MIB)
+
+
+def parts() -> tuple[Part, ...]:
+    early = (*TCPS, KERNELS, *DESIGNS)
+    buffered = [cell(way="buffered", record=8 * KIB, rsize=size, ahead=ahead, total=8 * MIB)
+                for size in SIZES for ahead in AHEAD]  # fmt: skip
+    direct = [cell(record=size) for size in SIZES]
+    blocks = [cell(record=size, depth=8) for size in BLOCKS]
+    records = [cell(record=RECORD, depth=8, copy=size) for size in COPIES]
+    of_2002 = [cell(record=size, depth=n) for n in (ALONE, TOGETHER) for size in BLOCKS]
+    return (
+        Part("blocks", EVERY, blocks, rate=RATE),
+        Part("records", EVERY, records),
+        Part("user", USERS, blocks),
+        Part("user-records", USERS, records),
+        Part("2002", USERS, of_2002, OF_2002),
+        Part("padded", SMALL, [cell(record=size) for size in SMALLS], rate=RATE),
+        Part("near", DESIGNS, [ONE], rate=RATE),
+        Part("far", DESIGNS, [ONE], FAR),
+        Part("exposed", DESIGNS, [DEEP], what="trace"),
+        Part("same", KEEPERS, [cell(depth=8), ONE], rate=RATE, samples=20000),
+        Part("direct", early, direct, OF_2003, rate=RATE),
+        Part("ahead", early, buffered, OF_2003),
+    )
+
+
+class Store(BaseStore):
+    """The results of the cells, in rounds."""
+
+    def path(self, part: str, curve: str, cell: Cell, number: int = 0) -> Path:
+        words = "-".join(str(value) for value in cell.values() if value is not None)
+        return self.folder / part / curve.replace(" ", "-") / f"{words}-{number}.json"
+
+    def rounds(self, part: str, curve: str, one: Cell) -> list[Found]:
+        """The results of a cell, of all rounds."""
+        some = self.path(part, curve, one, 0)
+        paths = sorted(some.parent.glob(f"{some.stem.removesuffix('0')}[0-9]*.json"))
+        return [json.loads(path.read_text()) for path in paths]
+
+    def value(self, part: str, curve: str, one: Cell, of: Callable[[Found], float]) -> float:
+        """The median of a value over the rounds; KeyError without a result."""
+        found = self.rounds(part, curve, one)
+        if not found:
+            raise KeyError(f"no result: {part}, {curve}, {one}")
+        return statistics.median(map(of, found))
+
+
+def time_of_both(found: Found) -> float:
+    """Milliseconds of CPU time of client and server for a MiB, without the card model's work."""
+    return float(found["ms"]) * both_ends(found)
+
+
+def time_of_client(found: Found) -> float:
+    """Milliseconds of CPU time of the client for a MiB, without the card model's work."""
+    return float(found["ms"]) * own_work(found, "client")
+
+
+# --- measuring ---
+
+
+def prepare(lab: Lab) -> None:
+    """Put the files to read, the reader and papers_node.py into the node."""
+    cells = [each for part in parts() for each in part.cells if each["way"] == "buffered"]
+    files = {FILE_SIZE, *(count * each["total"] for each in cells for count in (1, 3))}
+    lab.run("solo", "python3", "-", *map(str, sorted(files)), stdin=DATA.encode())
+    node.install(lab, Path(__file__).with_name("papers_node.py"), "papers_reader")
+    place_program(lab, "solo", node.READERS / "library_reader.c", f"{node.FOLDER}/library_reader")
+
+
+def switch(lab: Lab, module: str) -> None:
+    """Have nfsd and the client use a module, and have the server accept all personalities."""
+    serve(lab, "solo", module)
+    if module == OURS:
+        names = ",".join(name for name in PERSONALITIES if name != DEFAULT)
+        node.set_parameters(lab, (f"server_personalities={names}",))
+
+
+@dataclass(frozen=True)
+class Job:
+    """The cells that one call in the node measures."""
+
+    part: Part
+    curve: Curve
+    number: int
+    cells: Sequence[Cell]
+
+    def __str__(self) -> str:
+        return f"{self.part.name}, {self.curve.name}, {len(self.cells)} cells, round {self.number}"
+
+    @property
+    def request(self) -> str:
+        curve = {"transport": self.curve.transport, "personality": self.curve.personality}
+        rate = Link.parse(self.part.link).rate
+        wire = int(rate[:-4]) * {"g": 10**9, "m": 10**6}[rate[-4]]
+        return json.dumps({"what": self.part.what, "curve": curve, "cells": self.cells,
+                           "wire": wire, "file": FILE_SIZE, "rate": self.part.rate,
+                           "samples": self.part.samples})  # fmt: skip
+
+
+def jobs(store: Store, rounds: int, only: Sequence[str] = ()) -> list[Job]:
+    """The cells without a result; those of one module together, because a change takes long."""
+    found = [
+        Job(part, CURVES[name], number, store.missing(part, name, number))
+        for number in range(rounds)
+        for module in (OURS, THEIRS)
+        for part in parts()
+        for name in part.curves
+        if CURVES[name].module == module and (not only or part.name in only)
+    ]
+    return [job for job in found if job.cells]
+
+
+def measure(store: Store, todo: Sequence[Job], kernel: str) -> None:
+    """Measure in a lab."""
+    config = LabConfig("papers", clock="instructions", kernel=kernel, memory=4608, nic="card",
+                       extras=True)  # fmt: skip
+    with Lab(config) as lab:
+        prepare(lab)
+        store.describe(markdown.conditions(lab, "card", "make bench NAME=papers", link=False))
+        work(lab, store, todo)
+        lab.check()
+
+
+def work(lab: Lab, store: Store, todo: Sequence[Job]) -> None:
+    """Store each result as soon as its call in the node ends."""
+    module = ""
+    for job in with_progress(todo):
+        if job.curve.module != module:
+            module = job.curve.module
+            switch(lab, module)
+        lab.set_link(job.part.link)
+        sh(lab, offloads(job.curve.offloads))
+        before = node.set_parameters(lab, job.curve.sets)
+        results = node.run(lab, "papers_node.py", job.request)
+        node.set_parameters(lab, before)
+        for one, found in zip(job.cells, results, strict=True):
+            store.put(job.part.name, job.curve.name, one, found, job.number)
+
+
+# --- exposed memory ---
+
+
+def exposed(events: Sequence[Sequence[str]]) -> Steps:
+    """Bytes that the peer may access, over microseconds: (time, bytes) after each change.
+
+    That of an MR, the client's (read-write) or the server's (read-read), from its registration to
+    its invalidation.
+    """
+    now: dict[str, int] = {}
+    found: Steps = []
+    begin = float(events[0][0]) if events else 0.0
+    for at, name, rest in events:
+        fields = dict(word.split("=", 1) for word in rest.split() if "=" in word)
+        if name == "mr_fastreg":
+            now[fields["handle"]] = int(fields["length"])
+        elif name in ("mr_localinv", "mr_remoteinv"):
+            now.pop(fields["handle"], None)
+        else:
+            continue
+        found.append(((float(at) - begin) * 1e6, sum(now.values())))
+    return found
+
+
+def mean_exposed(steps: Steps) -> float:
+    """The mean of the exposed bytes over the time of the steps."""
+    spans = [(after[0] - before[0], before[1]) for before, after in pairwise(steps)]
+    return sum(time * size for time, size in spans) / (sum(time for time, _ in spans) or 1.0)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of docs/dev/suites.md: numbers of results, differences from TCP, failures over TCP."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+from bench import markdown
+from bench.cells import Found
+from bench.suites.formats import FAILED, HUNG, PASSED, SKIPPED, SLOW, SUITES, Suite, lists
+from bench.suites.measure import (
+    DEVICES,
+    TRANSPORTS,
+    VERSIONS,
+    Store,
+    besides,
+    chosen,
+    differs,
+    jobs,
+    lab_config,
+    needed,
+    repeats,
+    results_of,
+    work,
+)
+from nfsrdma_tools.lab.config import CHECKING, KERNELS
+
+__all__ = ["differences", "failures", "main", "numbers", "reason", "write"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "dev" / "suites.md"
+OUTCOMES = (PASSED, FAILED, SKIPPED, SLOW, HUNG)
+UNEXPLAINED = "not explained"
+# characters of a failure that a row shows
+_SHOWN = 160
+
+
+def says(results: Sequence[Found]) -> str:
+    """The results of a test in words, each outcome with its number of runs."""
+    counts = Counter(found["outcome"] for found in results)
+    of = f" ({len(results)} runs)" if len(results) > 1 else ""
+    if len(counts) == 1:
+        return f"{next(iter(counts))}{of}"
+    return ", ".join(f"{what} {count} of {len(results)}" for what, count in counts.items())
+
+
+def why(results: Sequence[Found]) -> str:
+    """The first line of the first failure."""
+    lines = [line for found in results for line in found["lines"] if found["outcome"] != PASSED]
+    text = lines[0].replace("|", "\\|").replace("`", "'") if lines else ""
+    return f": `{text[:_SHOWN]}`" if text else ""
+
+
+def reason(suite: str, transport: str, vers: str, test: str) -> str:
+    """The reason of a difference, from suites.toml."""
+    for one in lists(suite).get("reason", []):
+        if (
+            fnmatch(test, one["test"])
+            and fnmatch(transport, one.get("transport", "*"))
+            and fnmatch(vers, one.get("vers", "*"))
+        ):
+            return str(one["why"])
+    return UNEXPLAINED
+
+
+def columns(store: Store) -> Iterator[tuple[str, str]]:
+    """Versions and transports that have results, TCP first."""
+    for vers in VERSIONS:
+        for transport in TRANSPORTS.values():
+            if vers in transport.versions:
+                yield vers, transport.name
+
+
+def differences(store: Store, suite: str, tests: Sequence[str]) -> list[tuple[str, ...]]:
+    """Rows: test, where, over TCP, there, reason; transports with equal results in one row."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for test in tests:
+        for vers, transport in columns(store):
+            if transport != "tcp" and differs(store, vers, transport, test):
+                here = store.results(vers, transport, test)
+                key = (test, f"NFSv{vers}", says(store.results(vers, "tcp", test)),
+                       says(here) + why(here), reason(suite, transport, vers, test))  # fmt: skip
+                rows.setdefault(key, []).append(transport)
+    return [
+        (test, f"{vers}, {', '.join(where)}", over_tcp, here, because)
+        for (test, vers, over_tcp, here, because), where in rows.items()
+    ]
+
+
+def failures(store: Store, suite: str, tests: Sequence[str]) -> list[tuple[str, ...]]:
+    """Rows: test, versions, what failed over TCP, reason; of tests that never passed there."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for test in tests:
+        for vers in VERSIONS:
+            over_tcp = store.results(vers, "tcp", test)
+            if over_tcp and all(found["outcome"] == FAILED for found in over_tcp):
+                key = (test, says(over_tcp) + why(over_tcp), reason(suite, "tcp", vers, test))
+                rows.setdefault(key, []).append(f"NFSv{vers}")
+    return [(test, ", ".join(vers), what, because) for (test, what, because), vers in rows.items()]
+
+
+def numbers(store: Store, tests: Sequence[str]) -> list[tuple[object, ...]]:
+    """Rows: NFS version, transport, tests by outcome of the first run, those that differ."""
+    rows: list[tuple[object, ...]] = []
+    for vers, transport in columns(store):
+        results = [store.results(vers, transport, test) for test in tests]
+        counts = Counter(found[0]["outcome"] for found in results if found)
+        if not counts:
+            continue
+        differ = sum(differs(store, vers, transport, test) for test in tests)
+        left = [test for test, found in zip(tests, results, strict=True) if not found]
+        missing = len(needed(store, TRANSPORTS[transport], vers, left))
+        rows.append((vers, transport, *(counts[what] for what in OUTCOMES),
+                     "-" if transport == "tcp" else differ, missing))  # fmt: skip
+    return rows
+
+
+def lines(store: Store, suite: str, tests: Sequence[str]) -> list[str]:
+    """The section of a suite and a kernel."""
+    head = ("NFS", "transport", *OUTCOMES, "differ from TCP", "not run yet")
+    counts = numbers(store, tests)
+    found = [store.about, "", *markdown.table([head, *counts]), ""]
+    rows = differences(store, suite, tests)
+    if rows:
+        found += markdown.table([("test", "over", "over TCP", "there", "reason"), *rows])
+    elif {transport for _, transport, *_ in counts} == {"tcp"}:
+        found.append("No test ran over RDMA yet.")
+    else:
+        found.append("No test that ran over both differs from TCP.")
+    fails = failures(store, suite, tests)
+    if fails:
+        names = ("fails over TCP too", "NFS", "over TCP", "reason")
+        found += ["", *markdown.table([names, *fails])]
+    left = left_to_kvm(suite)
+    if left:
+        found += ["", f"Left to KVM: {left}."]
+    return found
+
+
+def left_to_kvm(suite: str) -> str:
+    """The patterns of tests that are left to KVM, with the reason after those that share it."""
+    names: dict[str, list[str]] = {}
+    for test, because in lists(suite).get("kvm", {}).items():
+        names.setdefault(because, []).append(f"`{test}`")
+    return "; ".join(f"{', '.join(tests)} ({because})" for because, tests in names.items())
+
+
+def write(store: Store, suite: Suite, name: str, tests: Sequence[str]) -> None:
+    """Write the section of this name, or print it if the page has none."""
+    text = lines(store, suite.name, tests)
+    if f"<!-- begin: {name} -->" in PAGE.read_text():
+        markdown.write(name, text, PAGE)
+    else:
+        print("\n".join([f"not written, because the page has no section: {name}", *text]))
+
+
+def main(
+    suite: str,
+    source: Path,
+    kernel: str = KERNELS[0],
+    minutes: float = 50,
+    transports: str = "*",
+    tests: str = "",
+    nic: str = "card",
+) -> None:
+    """Run SUITE (fstests, cthon, nfstest, pjdfstest), whose clone is in the folder SOURCE.
+
+    ``transports`` and ``tests`` are patterns, with commas between them.
+    """
+    for option, found, known in (
+        ("SUITE", suite, SUITES),
+        ("--kernel", kernel, (*KERNELS, *CHECKING)),
+        ("--nic", nic, DEVICES),
+    ):
+        if found not in known:
+            raise SystemExit(f"{option}: found {found}, expected one of {', '.join(known)}")
+    if not source.is_dir():
+        raise SystemExit(f"SOURCE: expected the folder of a clone of {suite}, found {source}")
+    one, only = SUITES[suite], tests.split(",") if tests else []
+    some = [t for t in TRANSPORTS if any(fnmatch(t, p) for p in transports.split(","))]
+    every = chosen(one, source, kernel, only)
+    store = results_of(one, source, kernel, nic)
+    if minutes and (jobs(store, every, some) or repeats(store, every, some)):
+        work(store, one, source, lab_config(kernel, nic), minutes, some, every)
+    left = jobs(store, every, some) or repeats(store, every, some)
+    if left:
+        print(f"{sum(len(job.tests) for job in left)} results are missing: run it again")
+    section = f"{suite}, {besides(nic, 'soft-RoCE, ')}Linux {kernel}"
+    write(store, one, section, chosen(one, source, kernel))
