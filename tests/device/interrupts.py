@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interrupts at random places of waits, copies and reads: ``make test-interrupts COUNT=1000``.
+"""Interrupts at random places of waits, copies and reads: ``make campaign NAME=interrupts``.
 
 SIGINT arrives at a bytecode of the package, or at a time, in a call over the stand-in.  After each
 one the session has to work, the bytes that count are those that arrived, and no registration is

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads that use a session until another one closes it: ``make test-threads SECONDS=600``.
+"""Threads that use a session until another one closes it: ``make campaign NAME=threads``.
 
 In a third of the rounds the connection ends under them, and comes again.
 """

@@ -118,7 +118,7 @@ def pair_lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def long(pytestconfig: pytest.Config) -> bool:
-    """Whether there are minutes for each thing, as in ``make module-campaign LONG=1``."""
+    """Whether there are minutes for each thing, as in campaigns."""
     return bool(pytestconfig.getoption("--long"))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The playbooks on a server and three clients: `make test-fleet`.  Each test continues the last.
+"""The playbooks on a server and three clients.  Each test continues the last.
 
 The last test compares the state of each host after `rollback` with its state before `site`.
 """

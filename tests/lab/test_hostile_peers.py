@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peers that break the protocol: they get the answer that is due, or lose their connection.
 
-``make hostile MESSAGES=10000 SEED=...`` sends more of what is made at random, FROM= a number on.
-With THREADLESS=65536, the server answers READs of at most 65,536 bytes from its page cache.
+``make campaign NAME=hostile`` sends more of what is made at random, from a number on (``--first``).
+With ``--threadless 65536``, the server answers READs of at most 65,536 bytes from its page cache.
 """
 
 import os

@@ -132,7 +132,7 @@ def test_the_client_alone_needs_no_other_package_than_cffi(wheel: Path, venv: Pa
 @pytest.fixture(scope="module")
 def debs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("debs")
-    output(sys.executable, ROOT / "tools/deb", folder)
+    output(sys.executable, ROOT / "tools/deb.py", folder)
     # the library's packages have no test here: nodes lack what they depend on
     return sorted(folder.glob("nfsrdma-*.deb"))
 

@@ -2,8 +2,8 @@
 """Two clients, work that knows what it has to find, and faults at random; and a client that loses
 power again and again beside one that acknowledges nothing.
 
-Our module on all three machines.  ``make soak`` goes on for 15 minutes with each; the seed that is
-printed makes the same faults again, ``make soak SEED=...``.
+Our module on all three machines.  ``make campaign NAME=soak`` goes on for 15 minutes with each; the
+seed that is printed makes the same faults again (``--seed``).
 """
 
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m wire.fuzz SECONDS``: libFuzzer over kmod/wire/*.c and lib/*.c, for `make fuzz`."""
+"""``python -m wire.fuzz SECONDS``: libFuzzer over kmod/wire/*.c and lib/*.c."""
 
 from __future__ import annotations
 
