@@ -830,7 +830,7 @@ class _Anonymizer:
             return word
         return self._p.host(word) if argv[0] == "ip" else self._p.word(word)
 
-    def _result(self, result: Result, argv: tuple[str, ...]) -> Result:  # noqa: C901 -- by program
+    def _result(self, result: Result, argv: tuple[str, ...]) -> Result:
         program, printed = result.argv[0], result.stdout
         if program in ("dmesg", "journalctl"):
             text = self.log(printed, program)
@@ -894,7 +894,7 @@ class _Anonymizer:
             filter(None, map(self._modinfo_field, text.split("\0")))
         ) + "\0" * text.endswith("\0")
 
-    def _modinfo_field(self, field: str) -> str:  # noqa: C901, PLR0911 -- a case for each key
+    def _modinfo_field(self, field: str) -> str:  # noqa: PLR0911 -- a case for each key
         match = re.fullmatch(r"(\w+)(:\s*|=)(.*)", field.strip("\n"), re.DOTALL)
         if not match:
             self._dropped(bool(field.strip()))

@@ -154,7 +154,7 @@ class Pseudonyms:
         parts = name.split("/")
         return "/".join(self._part(parts, at) for at in range(len(parts)))
 
-    def _part(self, parts: list[str], at: int) -> str:  # noqa: C901, PLR0911 -- by folder
+    def _part(self, parts: list[str], at: int) -> str:  # noqa: PLR0911 -- by folder
         part, above = parts[at], parts[at - 1] if at else ""
         if part in WORDS or part in FOLDERS:
             return part

@@ -79,7 +79,7 @@ def check_answers(root: Root, program: str | Path) -> None:
 @pytest.fixture(scope="module")
 def debs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("debs")
-    output(sys.executable, ROOT / "tools/deb", folder)
+    output(sys.executable, ROOT / "tools/deb.py", folder)
     return folder
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """No canary leaves a host in an anonymized bundle, and the answers from it stay.
 
-``make canaries HOSTS=200`` makes more hosts than a run of the unit tests.
+``make campaign NAME=canaries ARGS="--hosts 200"`` makes more hosts than a run of the unit tests.
 """
 
 from __future__ import annotations

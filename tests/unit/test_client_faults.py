@@ -491,7 +491,7 @@ def run_module(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_calls_interrupted_at_random_places() -> None:
-    """`make test-interrupts` does the same for 1,000 interrupts."""
+    """`make campaign NAME=interrupts` does the same for 1,000 interrupts."""
     if COMPILER is None:
         pytest.skip("no gcc")
     found = run_module("device.interrupts", "60")
@@ -523,7 +523,7 @@ def in_threads(*calls: Callable[[], object]) -> list[BaseException]:
 
 @pytest.mark.parametrize("sanitizer", ["", "address", "thread"])
 def test_a_session_is_closed_while_threads_use_it(sanitizer: str) -> None:
-    """`make test-threads` does the same for ten minutes."""
+    """`make campaign NAME=threads` does the same for ten minutes."""
     if COMPILER is None:
         pytest.skip("no gcc")
     build(sanitizer)

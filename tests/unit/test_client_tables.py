@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """pandas, pyarrow and zarr use files by fsspec, over the real library and a device that stands in.
 
-``make test-tables`` installs them; they are large, and ``make dev`` does without.
+``make campaign NAME=tables`` installs them; they are large, and ``make dev`` does without.
 """
 
 import os
@@ -16,7 +16,7 @@ __all__ = ["device", "device_library"]
 
 fsspec = pytest.importorskip("fsspec")
 np = pytest.importorskip("numpy")
-MISSED = "missed: {} over the client without a mount (make test-tables)"
+MISSED = "missed: {} over the client without a mount (make campaign NAME=tables)"
 pandas = pytest.importorskip("pandas", reason=MISSED.format("pandas"))
 pyarrow = pytest.importorskip("pyarrow", reason=MISSED.format("pyarrow"))
 zarr = pytest.importorskip("zarr", reason=MISSED.format("zarr"))

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages of docs/reference: as the code is now, and complete."""
 
-import importlib.util
 import re
 from dataclasses import fields
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+import reference
 import typer.main
 
 from nfsrdma_tools.cli.main import app
@@ -19,29 +17,16 @@ from nfsrdma_tools.sweep.store import Trial
 ROOT = Path(__file__).parents[2]
 
 
-def tool(name: str) -> ModuleType:
-    """A program of tools/ as a module."""
-    loader = SourceFileLoader(f"tools_{name}", str(ROOT / "tools" / name))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
-REFERENCE = tool("reference")
-
-
-@pytest.mark.parametrize("name", REFERENCE.MADE)
+@pytest.mark.parametrize("name", reference.MADE)
 def test_page_is_as_the_code_is(name: str) -> None:
-    assert (REFERENCE.PAGES / name).read_text() == REFERENCE.page(name), "run: make reference"
+    assert (reference.PAGES / name).read_text() == reference.page(name), "run: make reference"
 
 
 def test_each_event_that_the_module_emits_has_a_row() -> None:
     source = "".join(path.read_text() for path in (ROOT / "kmod").rglob("*.c"))
     emitted = {name.removesuffix("_enabled") for name in re.findall(r"\btrace_(\w+)\(", source)}
     events = {name for name in emitted if name.startswith("nfsrdma_")}
-    listed = set(re.findall(r"^\| `(\w+)`", REFERENCE.events(), re.M))
+    listed = set(re.findall(r"^\| `(\w+)`", reference.events(), re.M))
     assert events
     assert events <= listed
 
@@ -49,7 +34,7 @@ def test_each_event_that_the_module_emits_has_a_row() -> None:
 def test_each_module_parameter_has_a_row() -> None:
     source = "".join((ROOT / "kmod" / name).read_text() for name in ("params.c", "variants.c"))
     names = re.findall(r"^(?:NFR_NUMBER|module_param_(?:named|cb))\((\w+),", source, re.M)
-    table, personalities = REFERENCE.parameters().split("## Personalities")
+    table, personalities = reference.parameters().split("## Personalities")
     listed = re.findall(r"^\| `(\w+)`", table, re.M)
     assert names
     assert sorted(names) == sorted(listed)
@@ -58,15 +43,15 @@ def test_each_module_parameter_has_a_row() -> None:
 
 def test_each_command_has_one_row_of_its_changes() -> None:
     program = typer.main.get_command(app)
-    commands = [path for path, _ in REFERENCE._leaves(program, "nfsrdma")]
-    page = (REFERENCE.PAGES / "changes.md").read_text()
+    commands = [path for path, _ in reference._leaves(program, "nfsrdma")]
+    page = (reference.PAGES / "changes.md").read_text()
     assert re.findall(r"^\| `(nfsrdma [^`]*)` \|", page, re.M) == commands
 
 
 def test_the_page_of_changes_names_the_commands_with_a_dry_run() -> None:
-    leaves = REFERENCE._leaves(typer.main.get_command(app), "nfsrdma")
+    leaves = reference._leaves(typer.main.get_command(app), "nfsrdma")
     dry = {path for path, each in leaves if any("--dry-run" in x.opts for x in each.params)}
-    page = (REFERENCE.PAGES / "changes.md").read_text()
+    page = (reference.PAGES / "changes.md").read_text()
     found = re.search(r"`--dry-run` prints the changes of (.*?)\.\s", page, re.S)
     assert found
     assert {f"nfsrdma {name}" for name in re.findall(r"`([^`]+)`", found[1])} == dry
@@ -75,7 +60,7 @@ def test_the_page_of_changes_names_the_commands_with_a_dry_run() -> None:
 
 
 def test_each_column_of_an_export_is_explained() -> None:
-    page = (REFERENCE.PAGES / "export.md").read_text()
+    page = (reference.PAGES / "export.md").read_text()
     explained = {
         name
         for row in re.findall(r"^\| (`[^|]*`) \|", page, re.M)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short runs of the fuzzers over the header code and the client; `make fuzz` is the long one."""
+"""Short runs of the fuzzers over the header code and the client; the campaign is the long one."""
 
 from pathlib import Path
 
@@ -18,14 +18,14 @@ def test_no_input_misleads_the_header_code(tmp_path: Path) -> None:
     run(driver, "1000000", tmp_path / "crash", *SEEDS, timeout=600)
 
 
-@pytest.mark.skipif(fuzz.CLANG is None, reason="no clang: make fuzz installs it")
+@pytest.mark.skipif(fuzz.CLANG is None, reason="no clang: make campaign NAME=fuzz installs it")
 def test_nor_does_what_libfuzzer_makes_up(tmp_path: Path) -> None:
     try:
         fuzzer = fuzz.build("wire", tmp_path, libfuzzer=True)
     except CommandError as error:
         if "clang_rt.fuzzer" not in str(error):
             raise
-        pytest.skip("clang without libFuzzer: make fuzz installs it")
+        pytest.skip("clang without libFuzzer: make campaign NAME=fuzz installs it")
     where = (f"-artifact_prefix={tmp_path}/", "-seed=8166", tmp_path, fuzz.SEEDS)
     run(fuzzer, "-runs=300000", "-max_len=1024", *where, timeout=600)
 
@@ -45,7 +45,7 @@ def test_no_notice_misleads_its_optimistic_reads(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(native.COMPILER is None, reason="no C compiler")
 def test_mutated_replies_crash_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`make hostile-replies` sends 10,000 of each version."""
+    """`make campaign NAME=replies` sends 10,000 of each version."""
     assert hostile_replies.run(500, "8166", tmp_path / "kept") == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{version}: 500 mutated replies, 0 crashes, 0 hangs" for version in ("NFSv3", "NFSv4.1")

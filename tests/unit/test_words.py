@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/words finds banned phrases in prose, and in prose only."""
+"""tools/words.py finds banned phrases in prose, and in prose only."""
 
 from pathlib import Path
 
 import pytest
-from unit.test_reference import tool
-
-WORDS = tool("words")
+import words
 
 
 def found(path: Path, text: str) -> list[str]:
     path.write_text(text)
-    lines = WORDS.found(path, WORDS.phrases())
+    lines = words.found(path, words.phrases())
     return [line.removeprefix(f"{path}:").partition(":")[0] for line in lines]
 
 
@@ -40,6 +38,6 @@ def test_phrases_are_found_with_their_line(
 
 
 def test_each_phrase_names_its_replacement() -> None:
-    phrases = WORDS.phrases()
+    phrases = words.phrases()
     assert len(phrases) > 10
     assert all(phrase.instead for phrase in phrases)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build the container image from the Debian package in dist, into dist/*-container.tar.
 
-Usage: .venv/bin/python tools/container [BASE].  Without BASE, an image such as debian:trixie-slim,
-the base is made by mmdebstrap, with the files left out that Debian's slim images lack.  Needs
-buildah; works without root.
+Usage: .venv/bin/python tools/container.py [BASE].  BASE is an image such as debian:trixie-slim;
+without it, the base is made by mmdebstrap, with the files left out that Debian's slim images lack.
+Needs buildah; works without root.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """List the phrases of tools/words.txt in pages, comments, docstrings and messages.
 
-Usage: tools/words [FILE...]    without files: all files of the repository
+Usage: tools/words.py [FILE...]    without files: all files of the repository
 Exit status 1 if any is found.
 """
 
@@ -20,7 +20,12 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 LIST = Path(__file__).with_suffix(".txt")
-SKIPPED = ("LICENSES/", "nfsrdma_tools/live/web/page/uplot", "tests/unit/test_words.py", "tools/words")
+SKIPPED = (
+    "LICENSES/",
+    "nfsrdma_tools/live/web/page/uplot",
+    "tests/unit/test_words.py",
+    "tools/words.py",
+)
 # a line of the source, and the prose that begins there
 Prose = tuple[int, str]
 
@@ -66,9 +71,12 @@ def _python(text: str) -> Iterator[Prose]:
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string.lstrip("# ")
     for node in ast.walk(ast.parse(text)):
-        value = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(value, str) and len(value.split()) >= 3:
-            yield node.lineno, value
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and len(node.value.split()) >= 3
+        ):
+            yield node.lineno, node.value
 
 
 def _c(text: str) -> Iterator[Prose]:

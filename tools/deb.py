@@ -3,7 +3,7 @@
 """Build the Debian packages of this checkout and check them with lintian.
 
 They are built in a Debian 13 that is made for it, so this machine needs mmdebstrap and git only,
-and no root. Usage: .venv/bin/python tools/deb [FOLDER], by default dist.
+and no root. Usage: .venv/bin/python tools/deb.py [FOLDER], by default dist.
 """
 
 from __future__ import annotations
