@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from field_archive import Unpacked
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +45,6 @@ from nfsrdma_tools.host.nfsd_status import (
 )
 from nfsrdma_tools.host.rdma.ports import NoRdmaError
 
-FIELD = Path(__file__).parents[1] / "field"
 KEY = b"k" * 32
 MOUNT = (
     "61 22 0:52 / /srv/secret\\040vm rw - nfs4 filer7.corp.test:/pool/payroll rw,vers=4.2,"
@@ -583,9 +583,9 @@ def test_an_ipoib_address_ends_in_the_gid_of_its_port() -> None:
 @pytest.mark.parametrize("case", ["ib-vm-cloud", "rhel9-bond-vlan-roce", "ipv6-only-route"])
 @pytest.mark.parametrize("changed", [lambda bundle: bundle, anonymized], ids=["plain", "anonymous"])
 def test_a_bundle_has_what_routes_need(
-    tmp_path: Path, case: str, changed: Callable[[Bundle], Bundle]
+    tmp_path: Path, case: str, changed: Callable[[Bundle], Bundle], field: Unpacked
 ) -> None:
-    with recorded.opened(FIELD / case) as machine:
+    with recorded.opened(field(case)) as machine:
         assert machine.recording
         here = routes_of(machine)
         bundle = bundles.collect(root=machine.root)

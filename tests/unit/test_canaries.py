@@ -19,6 +19,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+from field_archive import CASES, Unpacked
 from unit.hosts_made import KINDS, Host, forms
 
 from nfsrdma_tools.command import Result
@@ -35,8 +36,6 @@ from nfsrdma_tools.host.nfs import mount_state
 from nfsrdma_tools.host.nfsd.serving import serving
 
 HOSTS = int(os.environ.get("CANARY_HOSTS", str(2 * len(KINDS))))
-FIELD = Path(__file__).parents[1] / "field"
-CASES = sorted(path.name for path in FIELD.iterdir() if path.is_dir())
 
 
 def bundle_of(folder: Path) -> Bundle:
@@ -156,8 +155,10 @@ def test_no_secret_is_in_any_bundle(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_host_of_the_field_has_the_same_answers(case: str, tmp_path: Path) -> None:
-    made = bundle_of(FIELD / case)
+def test_a_host_of_the_field_has_the_same_answers(
+    case: str, tmp_path: Path, field: Unpacked
+) -> None:
+    made = bundle_of(field(case))
     try:
         with read(made, tmp_path / "plain") as machine:
             expected = answers(machine)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from field_archive import CASES, FIELD, Unpacked, expected_of
 
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.doctor import recorded
@@ -40,17 +41,10 @@ from nfsrdma_tools.host.nfs.mount_state import states
 from nfsrdma_tools.host.nfsd.serving import serving
 from nfsrdma_tools.host.rdma.ports import Device, Link
 
-FIELD = Path(__file__).parents[1] / "field"
-CASES = sorted(path.name for path in FIELD.iterdir() if path.is_dir())
 KEYS = {
     "about", "well", "server", "errors", "warnings", "findings", "absent", "mounts",
     "server_status", "after_reboot",
 }  # fmt: skip
-
-
-def expected_of(case: str) -> dict[str, Any]:
-    expected: dict[str, Any] = json.loads((FIELD / case / "expected.json").read_text())
-    return expected
 
 
 LINK: dict[str, Any] = {
@@ -74,11 +68,11 @@ def matches(finding: Finding, wanted: dict[str, str]) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_host_of_the_field(case: str) -> None:
+def test_a_host_of_the_field(case: str, field: Unpacked) -> None:
     expected = expected_of(case)
     assert expected.keys() <= KEYS
     assert expected["about"]
-    with recorded.opened(FIELD / case, expected.get("server", "")) as machine:
+    with recorded.opened(field(case), expected.get("server", "")) as machine:
         findings = examine(machine)
         shown = "\n".join(map(str, findings))
         assert names(findings, "error") == sorted(expected["errors"]), shown
@@ -111,9 +105,9 @@ def compare(expected: dict[str, Any], findings: list[Finding]) -> None:
 
 
 @pytest.mark.parametrize("case", [one for one in CASES if "after_reboot" in expected_of(one)])
-def test_without_the_fact_that_files_were_read_none_is_missing(case: str) -> None:
+def test_without_the_fact_that_files_were_read_none_is_missing(case: str, field: Unpacked) -> None:
     """An older bundle lacks it: what its files do not say is unknown."""
-    with recorded.opened(FIELD / case) as machine:
+    with recorded.opened(field(case)) as machine:
         assert machine.recording
         known = {one.name: one for one in examine(machine, AFTER_REBOOT)}
         machine.recording.facts.pop("boot files")
@@ -129,9 +123,9 @@ def is_well(case: str) -> bool:
 
 
 @pytest.mark.parametrize("case", [*filter(is_well, CASES)])
-def test_a_host_with_nothing_wrong_has_no_warning(case: str) -> None:
+def test_a_host_with_nothing_wrong_has_no_warning(case: str, field: Unpacked) -> None:
     expected = expected_of(case)
-    with recorded.opened(FIELD / case, expected.get("server", "")) as machine:
+    with recorded.opened(field(case), expected.get("server", "")) as machine:
         findings = examine(machine)
     assert names(findings, "error") + names(findings, "warning") == []
     # one line for all that a check does not judge, beside the histories of several servers
@@ -140,8 +134,8 @@ def test_a_host_with_nothing_wrong_has_no_warning(case: str) -> None:
 
 
 @pytest.mark.parametrize("dropped", ["", "sysfs", "ip-link.txt"])
-def test_the_mtu_has_two_sources(dropped: str, tmp_path: Path) -> None:
-    shutil.copytree(FIELD / "pasted-roce-mtu", tmp_path, dirs_exist_ok=True)
+def test_the_mtu_has_two_sources(dropped: str, field: Unpacked, tmp_path: Path) -> None:
+    shutil.copytree(field("pasted-roce-mtu"), tmp_path, dirs_exist_ok=True)
     before = findings_of(tmp_path, "mtu .*")
     assert before
     for name in re.findall(r"\d+: (\w+): .* mtu (\d+)", (tmp_path / "ip-link.txt").read_text()):
@@ -156,8 +150,8 @@ def test_the_mtu_has_two_sources(dropped: str, tmp_path: Path) -> None:
     assert findings_of(tmp_path, "mtu .*") == before
 
 
-def test_the_release_has_two_sources(tmp_path: Path) -> None:
-    shutil.copytree(FIELD / "debian12-no-card", tmp_path, dirs_exist_ok=True)
+def test_the_release_has_two_sources(field: Unpacked, tmp_path: Path) -> None:
+    shutil.copytree(field("debian12-no-card"), tmp_path, dirs_exist_ok=True)
     before = findings_of(tmp_path, ".*")
     (release,) = tmp_path.rglob("osrelease")
     kernel = release.read_text().strip()

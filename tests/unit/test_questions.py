@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from field_archive import CASES, Unpacked
 from unit.hosts_made import KINDS, Host
 
 from nfsrdma_tools.doctor import questions, recorded
@@ -20,8 +21,6 @@ from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import units
 from nfsrdma_tools.host.nfsd.configuration import UNIT
 
-FIELD = Path(__file__).parents[1] / "field"
-CASES = sorted(path.name for path in FIELD.iterdir() if path.is_dir())
 NAMES = ("programs", "addresses", "facts")
 OF_RECORDINGS = {
     ("facts", boot_files.FACT),
@@ -72,8 +71,10 @@ def missed(machine: Machine) -> set[Any]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_collect_asks_what_the_checks_ask_on_a_host_of_the_field(case: str) -> None:
-    with recorded.opened(FIELD / case, "10.1.2.3") as machine:
+def test_collect_asks_what_the_checks_ask_on_a_host_of_the_field(
+    case: str, field: Unpacked
+) -> None:
+    with recorded.opened(field(case), "10.1.2.3") as machine:
         assert missed(machine) == set()
 
 

@@ -15,8 +15,8 @@ SOURCES = sorted(
     for folder in ("nfsrdma_tools", "tests", "bench", "tools", ".ci", "bpf", "kmod", "lib")
     for path in (ROOT / folder).rglob("*")
     if path.is_file() and (path.suffix in (".py", ".sh", ".c", ".h") or not path.suffix)
-    # configuration files of a node are data, as are the files of a host in tests/field
-    and not {"etc", "field"} & set(path.relative_to(ROOT).parts)
+    # configuration files of a node are data
+    and "etc" not in path.relative_to(ROOT).parts
     and not {"__pycache__", "build"} & set(path.parts)
 )  # fmt: skip
 PYTHON = [path for path in SOURCES if path.suffix == ".py"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from field_archive import CASES, Unpacked, expected_of
 
 from nfsrdma_tools import files
 from nfsrdma_tools.command import Result
@@ -28,8 +28,6 @@ from nfsrdma_tools.host.nfs import mount_state
 from nfsrdma_tools.host.nfsd import serving
 from nfsrdma_tools.live.health import check
 
-FIELD = Path(__file__).parents[1] / "field"
-CASES = sorted(path.name for path in FIELD.iterdir() if path.is_dir())
 SILENT = "not judged"
 ESSENTIAL = (
     "proc/modules",
@@ -89,9 +87,8 @@ TRIED: set[tuple[int, str]] = set()
 
 
 @contextlib.contextmanager
-def host(case: str) -> Iterator[tuple[Machine, Recording]]:
-    expected = json.loads((FIELD / case / "expected.json").read_text())
-    with recorded.opened(FIELD / case, expected.get("server", "")) as machine:
+def host(case: str, field: Unpacked) -> Iterator[tuple[Machine, Recording]]:
+    with recorded.opened(field(case), expected_of(case).get("server", "")) as machine:
         assert machine.recording is not None
         yield machine, machine.recording
 
@@ -130,8 +127,8 @@ def _unjudged(finding: Finding) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_unreadable_file_is_named(case: str) -> None:
-    with host(case) as (machine, _):
+def test_an_unreadable_file_is_named(case: str, field: Unpacked) -> None:
+    with host(case, field) as (machine, _):
         READS.seen.clear()
         with READS.of(machine.root):
             before = examine(machine)
@@ -170,8 +167,8 @@ def check_health(machine: Machine, state: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_fifo_is_named_and_does_not_stop_a_judgement(case: str) -> None:
-    with host(case) as (machine, _):
+def test_a_fifo_is_named_and_does_not_stop_a_judgement(case: str, field: Unpacked) -> None:
+    with host(case, field) as (machine, _):
         READS.seen.clear()
         with READS.of(machine.root):
             before = examine(machine)
@@ -185,8 +182,8 @@ def test_a_fifo_is_named_and_does_not_stop_a_judgement(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_fifo_stops_no_command(case: str, tmp_path: Path) -> None:
-    with host(case) as (machine, _):
+def test_a_fifo_stops_no_command(case: str, field: Unpacked, tmp_path: Path) -> None:
+    with host(case, field) as (machine, _):
         boot = machine.path("proc/sys/kernel/random/boot_id")
         boot.parent.mkdir(parents=True, exist_ok=True)
         boot.write_text("0123\n")
@@ -216,8 +213,8 @@ def test_a_fifo_stops_no_command(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_program_that_was_not_recorded_is_named(case: str) -> None:
-    with host(case) as (machine, recording):
+def test_a_program_that_was_not_recorded_is_named(case: str, field: Unpacked) -> None:
+    with host(case, field) as (machine, recording):
         before = examine(machine)
         for argv in list(recording.programs):
             rest = {key: result for key, result in recording.programs.items() if key != argv}
@@ -230,8 +227,8 @@ def test_a_program_that_was_not_recorded_is_named(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_links_that_were_not_recorded_are_named(case: str) -> None:
-    with host(case) as (machine, recording):
+def test_links_that_were_not_recorded_are_named(case: str, field: Unpacked) -> None:
+    with host(case, field) as (machine, recording):
         before = examine(machine)
         after = examine(replace(machine, recording=replace(recording, links=None)))
         assert not silent(before, after, "no list of RDMA links was recorded")
@@ -239,8 +236,8 @@ def test_links_that_were_not_recorded_are_named(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_essential_file_that_was_not_recorded_is_named(case: str) -> None:
-    with host(case) as (machine, recording):
+def test_an_essential_file_that_was_not_recorded_is_named(case: str, field: Unpacked) -> None:
+    with host(case, field) as (machine, recording):
         part = replace(machine, recording=replace(recording, complete=False, collected=False))
         before = examine(part)
         for name in ESSENTIAL:

@@ -22,6 +22,7 @@ from pathlib import Path
 import portable as tool
 import pytest
 import typer
+from field_archive import CASES, Unpacked
 from unit.health_made import Host
 from unit.pythons import interpreter
 
@@ -466,14 +467,14 @@ for case, root in json.load(sys.stdin).items():
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_recorded_hosts_give_the_same_bundles(version: str, program: Path, tmp_path: Path) -> None:
+def test_recorded_hosts_give_the_same_bundles(
+    version: str, program: Path, tmp_path: Path, field: Unpacked
+) -> None:
     """Those of the field, whose files are below a folder: collect reads any root."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with contextlib.ExitStack() as stack:
         roots = {
-            case.name: str(stack.enter_context(recorded.opened(case)).root)
-            for case in (ROOT / "tests/field").iterdir()
-            if case.is_dir()
+            case: str(stack.enter_context(recorded.opened(field(case))).root) for case in CASES
         }
         for python, path, folder in (
             (interpreter(version), program, ours),
