@@ -68,7 +68,7 @@ image: setup ## The image and the kernel that the tests start from (three minute
 	@$(BIN)/nfsrdma lab build --extras
 
 canaries: dev ## Plant canaries in HOSTS=200 made hosts; none may be in an anonymized bundle
-	CANARY_HOSTS=$(or $(HOSTS),200) $(BIN)/python -m pytest -q tests/unit/test_canaries.py
+	CANARY_HOSTS=$(or $(HOSTS),200) $(BIN)/python -m pytest -q tests/unit/host/test_canaries.py
 
 fuzz: dev ## libFuzzer over the module's header code, FUZZ_SECONDS=600
 	@tools/setup fuzz
@@ -186,7 +186,7 @@ test-arm64: dev image ## Tools, probes and our module on arm64, with pages of 4 
 
 test-tables: dev ## pandas, pyarrow and zarr read and write by fsspec, over a device that stands in; installs them into .venv
 	$(BIN)/python -m pip -q --disable-pip-version-check install -e ".[tables]"
-	$(BIN)/python -m pytest -q tests/unit/test_client_tables.py
+	$(BIN)/python -m pytest -q tests/unit/client/test_tables.py
 
 test-client: dev image ## libnfsrdma with another kernel or device: KERNEL=6.12|6.1|7.2 NIC=rxe|siw
 	$(BIN)/python -m pytest -q --kernel $(or $(KERNEL),6.12) --nic $(or $(NIC),rxe) tests/lab/test_client.py
