@@ -66,6 +66,18 @@ def test_no_two_classes_of_a_room_share_a_name(room: str) -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_unit_tests_are_in_the_folder_of_what_they_test() -> None:
+    unit = ROOT / "tests/unit"
+    folders = {path.parent.relative_to(unit) for path in unit.rglob("test_*.py")}
+    assert len(folders) > 20
+    lost = {
+        str(folder)
+        for folder in folders - {Path("project"), Path("testbed")}
+        if not (ROOT / "nfsrdma_tools" / folder).is_dir() and not (ROOT / folder).is_dir()
+    }
+    assert lost == set()
+
+
 def test_programs_are_run_through_one_door() -> None:
     doors = {
         str(path.relative_to(ROOT / "nfsrdma_tools"))
