@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
 /*
  * Types and functions that the files of the library share.  The files, from the bottom up; each calls those above it
- * in this list only, which tests/unit/test_library_rooms.py checks:
+ * in this list only, which tests/unit/lib/test_rooms.py checks:
  *
  *   fail.c        the line of text about the last failure
  *   process.c     the sessions of this process, and fork(2)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import datetime
+import functools
 import os
 from pathlib import Path
 
+import field_archive
 import pytest
 from hypothesis import settings
 
@@ -42,6 +44,19 @@ def pytest_terminal_summary(
     load = f"load average {first:.1f} at the start, {last:.1f} at the end"
     day = datetime.datetime.now(datetime.UTC).date()
     terminalreporter.line(f"machine: {os.cpu_count()} processors, {load}, {day}")
+
+
+@pytest.fixture(scope="session")
+def field(tmp_path_factory: pytest.TempPathFactory) -> field_archive.Unpacked:
+    """The files of hosts of tests/field, unpacked at most once: tests must not change them."""
+    folder = tmp_path_factory.mktemp("field")
+
+    @functools.cache
+    def unpacked(case: str) -> Path:
+        field_archive.unpack(field_archive.read(field_archive.FIELD / f"{case}.txt"), folder / case)
+        return folder / case
+
+    return unpacked
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,7 +23,7 @@ LIST = Path(__file__).with_suffix(".txt")
 SKIPPED = (
     "LICENSES/",
     "nfsrdma_tools/live/web/page/uplot",
-    "tests/unit/test_words.py",
+    "tests/unit/project/test_words.py",
     "tools/words.py",
 )
 # a line of the source, and the prose that begins there

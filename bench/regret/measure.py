@@ -7,7 +7,7 @@ Prints the table of docs/dev/how-it-was-measured.md.
 import multiprocessing
 import statistics
 
-from unit.surfaces import EVEN, HALF, SURFACES, Noise, Outcome, Shape, outcome, sweep
+from unit.sweep.surfaces import EVEN, HALF, SURFACES, Noise, Outcome, Shape, outcome, sweep
 
 UNLIKE = {"tcp": 0.002, "rdma": 0.03}
 OUTLIERS = 0.03

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 /*
  * EXAMPLE of the manual pages: man.py.  The comment in front of a function names the pages that it is for.
- * tests/unit/test_library_pages.py compiles this file.
+ * tests/unit/lib/test_pages.py compiles this file.
  */
 #include <errno.h>
 #include <fcntl.h>

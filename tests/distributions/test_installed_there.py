@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from distribution_tables import distributions
 from distributions.roots import HOST, Root
+from field_archive import Unpacked
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.host.module.install import parse_dkms_status
@@ -22,20 +23,21 @@ pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parents[2]
 GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17")
-FIELD = ROOT / "tests/field"
 LOG = ROOT / "tests/unit/kernel_records/allocation-nfsd-atomic-3.10.log"
 HOSTS = ("rhel9-bond-vlan-roce", "rhel10-image-mode-mount-units", "sles15-quiet-history")
-# commands that read a recorded host
-READING: tuple[tuple[str, ...], ...] = (
-    ("--help",),
-    *(
-        (*words, "--from", str(FIELD / name), "--json")
-        for words in (("doctor",), ("doctor", "--after-reboot"), ("mounts",), ("server", "status"))
-        for name in HOSTS
-    ),
-    ("explain", str(LOG), "--json"),
-    ("explain", "--kernel", "--from", str(FIELD / "rhel9-bond-vlan-roce"), "--json"),
-)
+Commands = tuple[tuple[str, ...], ...]
+
+
+@pytest.fixture
+def reading(field: Unpacked) -> Commands:
+    """Commands that read a recorded host."""
+    words = (("doctor",), ("doctor", "--after-reboot"), ("mounts",), ("server", "status"))
+    return (
+        ("--help",),
+        *((*some, "--from", str(field(name)), "--json") for some in words for name in HOSTS),
+        ("explain", str(LOG), "--json"),
+        ("explain", "--kernel", "--from", str(field("rhel9-bond-vlan-roce")), "--json"),
+    )
 
 
 def output(*argv: str | Path, **environment: str) -> str:
@@ -66,9 +68,9 @@ def here(words: tuple[str, ...]) -> Answer:
     return answer(done.returncode, done.stdout, done.stderr)
 
 
-def check_answers(root: Root, program: str | Path) -> None:
+def check_answers(root: Root, program: str | Path, commands: Commands) -> None:
     """Compare the answers of a program in a root with those of this checkout."""
-    for words in READING:
+    for words in commands:
         moved = [f"/{HOST}{word}" if word.startswith("/") else word for word in words]
         done = root.run(program, *moved, check=False, COLUMNS="100", TERM="dumb")
         found = answer(done.returncode, done.stdout, done.stderr)
@@ -113,10 +115,12 @@ def download(wheel: Path, tmp_path: Path) -> Download:
 
 
 @pytest.mark.parametrize("new", ["13"], indirect=True)
-def test_the_package_of_debian_13_installs_and_answers(new: Root, debs: Path) -> None:
+def test_the_package_of_debian_13_installs_and_answers(
+    new: Root, debs: Path, reading: Commands
+) -> None:
     done = new.packages(f"/{HOST}{debs}/nfsrdma-tools_{__version__}_all.deb")
     assert done.returncode == 0, done.stderr
-    check_answers(new, "/usr/bin/nfsrdma")
+    check_answers(new, "/usr/bin/nfsrdma", reading)
     new.run("apt-get", "-qq", "-y", "purge", "nfsrdma-tools")
     assert new.run("dpkg-query", "-W", "nfsrdma-tools", check=False).returncode
 
@@ -129,13 +133,15 @@ def test_debian_12_refuses_the_package_and_names_the_library(new: Root, debs: Pa
 
 
 @pytest.mark.parametrize("new", ["12", "13"], indirect=True)
-def test_the_wheel_installs_in_a_venv_and_answers(new: Root, download: Download) -> None:
+def test_the_wheel_installs_in_a_venv_and_answers(
+    new: Root, download: Download, reading: Commands
+) -> None:
     version = new.run("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
     wheels = download(version.stdout.strip())
     new.sh("python3 -m venv /opt/nfsrdma")
     install = ("/opt/nfsrdma/bin/pip", "install", "-q", "--no-index", "--find-links")
     new.run(*install, f"/{HOST}{wheels}", "nfsrdma-tools[all]")
-    check_answers(new, "/opt/nfsrdma/bin/nfsrdma")
+    check_answers(new, "/opt/nfsrdma/bin/nfsrdma", reading)
     # live, among this release's programs
     assert "Traceback" not in new.run("/opt/nfsrdma/bin/nfsrdma", "doctor", check=False).stderr
 

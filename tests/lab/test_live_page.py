@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from browser import Browser, opened
 from scene import until
-from unit.snapshots_made import mount, snapshot, xprt
+from unit.live.snapshots_made import mount, snapshot, xprt
 
 from nfsrdma_tools.live.snapshot import Credits
 from nfsrdma_tools.live.snapshot_json import Recorder

@@ -28,7 +28,7 @@ from unit.machine_stand_in import (
     in_child,
     patch_files,
 )
-from unit.package_stand_in import ARCHIVE, Packages, Said, closure
+from unit.playbooks.package_stand_in import ARCHIVE, Packages, Said, closure
 
 from nfsrdma_tools import etab, udev, undo
 from nfsrdma_tools.errors import UserError
@@ -519,7 +519,7 @@ Play = Callable[[str, int | None, bool], None]
 def play(client: Client, monkeypatch: pytest.MonkeyPatch) -> Play:
     """The module nfsrdma_mount; whether it removes what it made."""
     pytest.importorskip("ansible", reason="ansible-core is not installed")
-    from unit.ansible_modules import imported
+    from unit.playbooks.ansible_modules import imported
 
     module, root = imported("modules.nfsrdma_mount"), client.root
     monkeypatch.setattr(imported("module_utils.place"), "FSTAB", str(root / "etc/fstab"))
@@ -615,7 +615,7 @@ def test_the_rollback_of_packages_removes_what_roles_brought_alone(
     tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     pytest.importorskip("ansible", reason="ansible-core is not installed")
-    from unit.ansible_modules import imported
+    from unit.playbooks.ansible_modules import imported
 
     module = imported("modules.nfsrdma_packages")
     monkeypatch.setattr(imported("module_utils.records"), "FOLDER", str(tmp_path / "records"))

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from unit.ansible_modules import collections
+from unit.playbooks.ansible_modules import collections
 
 from nfsrdma_tools.lab.nodes import Nodes, inventory
 

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completions and resets of each driver, with their meaning written by hand before the code."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.host.bundles_made import anonymous
+
+from nfsrdma_tools.host.kernel_log.explain import Explanation, explain
+from nfsrdma_tools.host.kernel_log.messages import MESSAGES
+
+FOLDER = Path(__file__).parents[2] / "kernel_records"
+ENTRIES = [
+    entry
+    for entry in tomllib.loads((FOLDER / "records.toml").read_text())["record"]
+    if "severity" in entry
+]
+_RANKS = ("error", "warning", "information")
+
+
+def lines_of(entry: dict[str, Any]) -> list[str]:
+    return (FOLDER / str(entry["file"])).read_text().splitlines()
+
+
+def explained(lines: list[str], entry: dict[str, Any]) -> list[Explanation]:
+    """What explains the record: messages about its device, the most severe first."""
+    first, last = entry["lines"]
+    own = {line[line.index("]") + 2 :] for line in lines[first - 1 : last]}
+    found = [
+        one for one in explain(lines) if one.example in own and (one.where or not entry["where"])
+    ]
+    return sorted(found, key=lambda one: _RANKS.index(one.severity))
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["file"])
+def test_a_record_of_a_driver_has_its_meaning(entry: dict[str, Any]) -> None:
+    found = explained(lines_of(entry), entry)
+    assert found
+    worst = found[0]
+    assert (worst.severity, worst.subject, worst.where) == (
+        entry["severity"],
+        entry["device"],
+        entry["where"],
+    )
+    assert (worst.recovers or "unknown") == entry["recovers"]
+    if entry.get("status"):
+        assert [number.name for number in worst.numbers] == [entry["status"]]
+    if entry.get("qp", -1) >= 0:
+        assert f"queue pair {entry['qp']:#x}" in worst.meaning
+    if entry.get("vendor_syndrome", -1) >= 0:
+        assert f"vendor syndrome {entry['vendor_syndrome']:#04x}" in worst.meaning
+
+
+_FAMILIES = {
+    "mlx4_ib": "mlx4", "mlx4_core": "mlx4", "mlx5_ib": "mlx5", "bnxt_re": "bnxt_re",
+    "bnxt_en": "bnxt_en", "irdma": "irdma|ice", "ice": "ice", "qedr": "qedr", "qede": "qede",
+    "hns_roce": "hns|request failed", "rdma_rxe": "rxe", "siw": "siw", "mana": "mana",
+    "iw_cxgb4": "cxgb4", "ocrdma": "ocrdma", "rpcrdma": "client work", "svcrdma": "server work",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["file"])
+def test_a_record_is_taken_for_no_other_driver_s(entry: dict[str, Any]) -> None:
+    names = [one.name for one in explain(lines_of(entry))]
+    assert names
+    assert all(re.match(_FAMILIES[entry["code"]], name) for name in names), names
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["file"])
+def test_a_record_of_a_driver_keeps_its_meaning_in_an_anonymized_bundle(
+    entry: dict[str, Any],
+) -> None:
+    lines = lines_of(entry)
+    before = [(one.name, one.severity, one.meaning, one.where) for one in explain(lines)]
+    kept = anonymous("\n".join(lines) + "\n").split("\n")
+    assert [(one.name, one.severity, one.meaning, one.where) for one in explain(kept)] == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ice 0000:07:00.1 rocep7s0f1: abnormal ae_id = 0x401 bool qp=1 qp_id = 1, ae_src=5",
+        "bnxt_en 0000:21:00.0: QPLIB: FP: CQ Processed Req wr_id[1] = 0x1 with status 0x77",
+        "hns3 0000:bd:00.0 hns_0: error cqe status 0x77:",
+    ],
+)
+def test_an_unknown_status_is_shown_whole(line: str) -> None:
+    (found,) = explain([line])
+    assert (found.explained, found.lines, found.numbers, found.where) == (False, (line,), (), "")
+
+
+def test_a_reset_ends_with_the_recovery_of_the_same_device() -> None:
+    begin = "bnxt_en 0000:21:00.0 e0: Firmware fatal reset event received"
+    up = "bnxt_en 0000:21:00.{} e0: NIC Link is Up, 100000 Mbps full duplex, Flow control: none"
+    for log, severity, recovers in (
+        ([begin], "warning", "unknown"),
+        ([begin, up.format(1)], "warning", "unknown"),
+        ([up.format(0), begin], "warning", "unknown"),
+        ([begin, up.format(0)], "information", "yes"),
+        ([begin, up.format(0), begin], "warning", "unknown"),
+    ):
+        (found,) = explain(log)
+        assert (found.severity, found.recovers) == (severity, recovers)
+        assert ("It works again." in found.meaning) == (recovers == "yes")
+
+
+def test_no_escape_of_a_terminal_passes() -> None:
+    for entry in ENTRIES:
+        lines = [line.replace("]", "]\x1b]0;a\x07", 1) for line in lines_of(entry)]
+        for one in explain([*lines, *(f"{line}\x1b[2J" for line in lines_of(entry))]):
+            assert "\x1b" not in "".join((one.example, one.subject, one.meaning, *one.lines))
+
+
+def test_each_reset_has_an_end() -> None:
+    names = {message.name for message in MESSAGES}
+    for driver in ("mlx4", "mlx5", "bnxt_en", "ice", "qede", "hns", "mana"):
+        begins = [
+            one for one in MESSAGES if one.name.startswith(f"{driver} device") and one.ended_by
+        ]
+        assert begins, driver
+        assert {one.ended_by for one in begins} <= names

@@ -1,0 +1,1187 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import io
+import json
+import re
+import time
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from unit.host.bundles_made import anonymous
+
+from nfsrdma_tools.cli import explain as command
+from nfsrdma_tools.command import Result
+from nfsrdma_tools.doctor.anonymize import _Anonymizer
+from nfsrdma_tools.doctor.checks import kernel
+from nfsrdma_tools.doctor.finding import carry_out
+from nfsrdma_tools.errors import ProgramMissingError, UsageError, UserError
+from nfsrdma_tools.host import machine
+from nfsrdma_tools.host.kernel_log import explain as log
+from nfsrdma_tools.host.kernel_log import sources
+from nfsrdma_tools.host.kernel_log.explain import Explanation, explain
+from nfsrdma_tools.host.kernel_log.lines import lines_of
+from nfsrdma_tools.host.kernel_log.messages import MESSAGES, KnownMessage
+from nfsrdma_tools.host.machine import Machine, Recording
+
+ROOT = Path(__file__).parents[4]
+
+# name of the message, subject, and a line: each pattern, and each of its alternatives
+KERNEL = [
+    ("server not responding", "10.9.1.1", "nfs: server 10.9.1.1 not responding, still trying"),
+    ("server not responding", "fd00::1", "nfs: server fd00::1 not responding, still trying"),
+    ("server not responding", "store7", "lockd: server store7 not responding, still trying"),
+    ("server responds again", "store7", "nfs: server store7 OK"),
+    ("request timed out", "store7", "nfs: server store7 not responding, timed out"),
+    ("RPC call failed", "nfs", "nfs: RPC call returned error 103"),
+    ("authentication refused", "store7", "RPC: server store7 requires stronger authentication."),
+    ("connection limit reached", "10.9.1.1",
+     "SUNRPC: reached max allowed number (2) did not add transport to server: 10.9.1.1"),
+    ("connection not added", "10.9.1.2",
+     "RPC:   rpc_clnt_test_xprt failed: -111 addr 10.9.1.2 not added"),
+    ("transport registered", "rdma", "RPC: Registered rdma transport module."),
+    ("transport registered", "rdma backchannel",
+     "RPC: Registered rdma backchannel transport module."),
+    ("transport registered", "rdma", "RPC: Unregistered rdma transport module."),
+    ("callback not answered", "", "RPC: Could not send backchannel reply error: -110"),
+    ("callbacks overflow", "", "RPC/RDMA backchannel overflow"),
+    ("device cannot register memory", "usnic_0",
+     "rpcrdma: 'frwr' mode is not supported by device usnic_0"),
+    ("device has too few segments", "", "rpcrdma: HCA provides only 2 send SGEs"),
+    ("address not supported", "", "rpcrdma: Unrecognized address family"),
+    ("device removed", "mlx5_1", "rpcrdma: removing device mlx5_1 for 10.9.1.1:20049"),
+    ("state recovery failed", "store7",
+     "NFS: state manager: check lease failed on NFSv4 server store7 with error 13"),
+    ("state recovery failed", "store7",
+     "NFS: state manager failed on NFSv4 server store7 with error 5"),
+    ("locks lost", "store7", "NFS: store7: lost 3 locks"),
+    ("locks lost", "", "NFS: __nfs4_reclaim_open_state: Lock reclaim failed!"),
+    ("open file lost", "", "NFS: nfs4_reclaim_open_state: unhandled error -524"),
+    ("open file lost", "", "NFSv4: state recovery failed for open file a b/c.db, error = -116"),
+    ("client identity in use", "store7", "NFS: Server store7 reports our clientid is in use"),
+    ("server discovery failed", "",
+     "NFS: nfs4_discover_server_trunking unhandled error -512. Exiting with error EIO"),
+    ("file identity changed", "store7", "NFS: server store7 error: fileid changed"),
+    ("bad sequence", "store7", "NFS: v4 server store7  returned a bad sequence-id error!"),
+    ("server wrote nothing", "", "NFS: Server wrote zero bytes, expected 65536."),
+    ("callback service failed", "", "NFS: bind callback service failed"),
+    ("callback service failed", "", "NFS: callback service start failed"),
+    ("callback service failed", "", "nfs_callback_create_svc: create service failed"),
+    ("mount option unknown", "remoteports", "nfs: Unknown parameter 'remoteports'"),
+    ("mount option unknown", "nconnect", "nfs4: Bad value for 'nconnect'"),
+    ("mount option refused", "", "NFS: Unrecognized transport protocol"),
+    ("mount option refused", "", "NFS: Value for 'nconnect' out of range"),
+    ("mount option refused", "", "NFS: Server address does not match proto= option"),
+    ("session trunking", "store7", "NFS: store7: Session trunking succeeded for 10.9.2.1"),
+    ("locks not monitored", "store7", "lockd: cannot monitor store7"),
+    ("lock not reclaimed", "",
+     "lockd: failed to reclaim lock for pid 4711 (errno -37, status 0)"),
+    ("mount option refused", "", "nfs: Unrecognized transport protocol"),
+    ("mount option refused", "", "NFS: bad mount option value specified: proto=rdma"),
+    ("transport not there", "256", "RPC: transport (256) not supported"),
+    ("connection begins", "10.9.1.1:20049",
+     "rpcrdma: connection to 10.9.1.1:20049 on mlx5_0, memreg 'FRWR', 128 credits, 16 responders"),
+    ("connection closed", "10.9.1.1:20049", "rpcrdma: connection to 10.9.1.1:20049 closed (-103)"),
+    ("IOMMU stopped the device", "0000:31:00.0",
+     "mlx5_core 0000:31:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0009 address=0xff0"
+     " flags=0x0000]"),
+    ("IOMMU stopped a device", "31:00.0",
+     "DMAR: [DMA Write NO_PASID] Request device [31:00.0] fault addr 0xfff1000 [fault reason 0x05]"
+     " PTE Write access is not set"),
+    # before AMD-Vi was part of each line
+    ("IOMMU stopped the device", "0000:31:00.0",
+     "mlx5_core 0000:31:00.0: Event logged [IO_PAGE_FAULT domain=0x0009 address=0xff0"
+     " flags=0x0000]"),
+    ("IOMMU stopped the device", "0000:51:00.0",
+     "efa 0000:51:00.0: Event logged [IO_PAGE_FAULT domain=0x0009 address=0xff0 flags=0x0000]"),
+    ("IOMMU stopped a device", "31:00.0",
+     "AMD-Vi: Event logged [IO_PAGE_FAULT device=31:00.0 domain=0x0009 address=0xff0"
+     " flags=0x0000]"),
+    ("IOMMU stopped a device", "0000:31:00.0",
+     "AMD-Vi: Event logged [IO_PAGE_FAULT device=0000:31:00.0 domain=0x0009 address=0xff0"
+     " flags=0x0000]"),
+    ("IOMMU stopped a device", "31:00.0",
+     "dmar: DMAR:[DMA Write] Request device [31:00.0] fault addr fff1000"),
+    ("IOMMU stopped a device", "31:00.0",
+     "DMAR:[DMA Read] Request device [31:00.0] fault addr fff1000"),
+    ("IOMMU stopped a device", "",
+     "arm-smmu-v3 arm-smmu-v3.0.auto: event 0x10 received:"),
+    ("IOMMU stopped a device", "0000:31:00.0",
+     "arm-smmu-v3 arm-smmu-v3.0.auto: event: F_TRANSLATION client: 0000:31:00.0 sid: 0x3100 ssid: 0"
+     " iova: 0xfff1000 ipa: 0"),
+    ("IOMMU stopped a device", "",
+     "arm-smmu-v3 arm-smmu-v3.0.auto: event: F_PERMISSION client: (unassigned sid) sid: 0x3100"
+     " ssid: 0 iova: 0xfff1000 ipa: 0"),
+    ("network device held", "vlan7",
+     "unregister_netdevice: waiting for vlan7 to become free. Usage count = 2"),
+    ("denied by SELinux", "nfsd_t",
+     'audit: type=1400 audit(1725360695.268:67): avc:  denied  { name_bind } for  pid=600'
+     ' comm="rpc.nfsd" src=20050 scontext=system_u:system_r:nfsd_t:s0'
+     " tcontext=system_u:object_r:unreserved_port_t:s0 tclass=tcp_socket permissive=0"),
+    ("GPUDirect Storage does not use NFS", "rpcrdma_register_nvfs_dma_ops",
+     "failing symbol_get of non-GPLONLY symbol rpcrdma_register_nvfs_dma_ops."),
+    ("mlx5 command not answered", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: wait_func:1155:(pid 77): TEARDOWN_HCA(0x103) timeout. Will cause a"
+     " leak of a command resource"),
+    ("mlx5 command answered late", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_cmd_comp_handler:1709:(pid 0): Command completion arrived after"
+     " timeout (entry idx = 0)."),
+    ("mlx5 device recovers", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_health_try_recover:335:(pid 206): handling bad device here"),
+    ("mlx5 device recovered", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_health_try_recover:350:(pid 206): health recovery succeeded"),
+    ("mlx5 queue failed", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: cq_err_event_notifier:534:(pid 0): CQ error on CQN 0x41, syndrome"
+     " 0x1"),
+    ("mlx5 queue failed", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_eq_int:400:(pid 0): CQ error on CQN 0x41, syndrom 0x2"),
+    ("mlx5 device not started", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: probe_one:1350:(pid 1): mlx5_init_one failed with error code -110"),
+    ("mlx5 device not started", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: init_one:1371:(pid 8): mlx5_load_one failed with error code -22"),
+    ("mlx5 firmware reports a fault", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: print_health_info:430:(pid 0): Health issue observed, firmware"
+     " internal error, severity(3) ERROR:"),
+    ("mlx5 device has a PCIe error", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_pci_err_detected Device state = 1 health sensors: 1 pci_status:"
+     " 1. Enter, pci channel state = 2"),
+    ("mlx5 device has a PCIe error", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_pci_err_detected Device state = 1 pci_status: 0. Enter, pci"
+     " channel state = 3"),
+    ("mlx5 device has a PCIe error", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_pci_err_detected was called"),
+    ("mlx5 device recovered", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_pci_resume Device state = 1 health sensors: 0 pci_status: 1."
+     " Done, err = 0, device recovered"),
+    ("mlx5 device recovered", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_pci_resume: device recovered"),
+    ("mlx5 device failed", "0000:18:00.0",
+     "mlx5_core 0000:18:00.0: mlx5_pci_resume Device state = 2 health sensors: 0 pci_status: 1."
+     " Done, err = -5, device Failed"),
+    ("PCIe device failed", "0000:18:00.0",
+     "pcieport 0000:17:00.0: AER: Uncorrected (Fatal) error received: 0000:18:00.0"),
+    ("PCIe device failed", "0000:18:00.0",
+     "pcieport 0000:17:00.0: AER: Multiple Uncorrectable (Fatal) error message received from"
+     " 0000:18:00.0"),
+    ("mlx4 command not answered", "0000:05:00.0",
+     "mlx4_core 0000:05:00.0: command 0x31 timed out (go bit not cleared)"),
+    ("queue shortened", "", "svcrdma: reducing receive depth to 512"),
+    ("queue shortened", "", "svcrdma: reducing send depth to 4351"),
+    ("listener lost", "mlx5_bond_0",
+     "Listener dead, address change failed for device mlx5_bond_0"),
+    ("rpcbind refused", "nfsdv3",
+     "svc: failed to register nfsdv3 RPC service (errno 111)."),
+    ("connection limit of the server", "nfsd",
+     "nfsd: too many open connections, consider increasing the number of threads"),
+    ("connection limit of the server", "nfsd",
+     "nfsd: too many open connections, consider increasing the max number of connections"),
+    ("reply not sent", "nfsd",
+     "rpc-srv/tcp: nfsd: got error -32 when sending 196 bytes - shutting down socket"),
+    ("request too large", "", "svc: svc_tcp_read_marker nfsd RPC fragment too large: 1195725856"),
+    ("request too large", "", "RPC: fragment too large: 1195725856"),
+    ("server could not register memory", "",
+     "svcrdma: Error fast registering memory for xprt ffff88046b0d6800"),
+    ("server stopped", "", "nfsd: last server has exited, flushing export cache"),
+    ("grace period", "", "NFSD: starting 90-second grace period (net f0000000)"),
+    ("grace period", "",
+     "NFSD: all clients done reclaiming, ending NFSv4 grace period (net f0000000)"),
+    ("grace period", "",
+     "NFSD: no clients to reclaim, skipping NFSv4 grace period (net f0000000)"),
+    ("client tracking", "", "NFSD: Using nfsdcld client tracking operations."),
+    ("client tracking", "", "NFSD: Using UMH upcall client tracking operations."),
+    ("no client tracking", "", "NFSD: Unable to initialize client recovery tracking! (-110)"),
+    ("client record not stored", "",
+     "NFSD: Unable to create client record on stable storage: -5"),
+    ("client record not stored", "", "NFSD: Unable to end grace period: -110"),
+    ("names not mapped", "", "nfsd: nfsv4 idmapping failing: has idmapd not been started?"),
+    ("names not mapped", "", "nfsd: nfsv4 idmapping failing: has idmapd died?"),
+    ("client fenced", "10.9.1.8",
+     "nfsd: client 10.9.1.8 failed to respond to layout recall.  Fencing.."),
+    ("address moved", "bond0",
+     "RDMA CM addr change for ndev bond0 used by id 00000000c4f00d11"),
+    ("device does not listen", "mlx5_3",
+     "infiniband mlx5_3: RDMA CMA: cma_listen_on_dev, error -98"),
+    ("connection identifier stuck", "",
+     "cm_destroy_id_wait_timeout: cm_id=00000000feedc0de timed out. state 0 -> 0, refcnt=2"),
+    ("no memory regions", "", "rdma_rw_init_mrs: failed to allocated 128 MRs"),
+    ("mlx5 work failed: remote access error", "mlx5_0",
+     "infiniband mlx5_0: dump_cqe:272:(pid 0): WC error: 10, Message: remote access error"),
+    ("mlx5 work failed", "mlx5_0", "mlx5_0:dump_cqe:278:(pid 4242): dump error cqe"),
+    ("mlx5 work failed", "mlx5_2",
+     "infiniband mlx5_2: dump_cqe:277:(pid 0): dump error cqe"),
+    ("mlx5 command refused", "0000:5e:00.0",
+     "mlx5_core 0000:5e:00.0: mlx5_cmd_out_err:815:(pid 93): CREATE_MKEY(0x200) op_mod(0x0)"
+     " failed, status limits exceeded(0x8), syndrome (0x59c8a4), err(-12)"),
+    ("mlx5 command refused", "0000:5e:00.0",
+     "mlx5_core 0000:5e:00.0: mlx5_cmd_check:777:(pid 93): CREATE_QP(0x500) op_mod(0x0)"
+     " failed, status bad parameter(0x3), syndrome (0x368b0)"),
+    ("mlx5 device recovers", "0000:5e:00.0",
+     "mlx5_core 0000:5e:00.0: poll_health:801:(pid 0): device's health compromised - reached"
+     " miss count"),
+    ("mlx5 device recovers", "0000:5e:00.0",
+     "mlx5_core 0000:5e:00.0: poll_health:785:(pid 0): Fatal error 3 detected"),
+    ("mlx5 device failed", "0000:5e:00.0",
+     "mlx5_core 0000:5e:00.0: mlx5_health_try_recover:338:(pid 55): health recovery flow aborted,"
+     " PCI reads still not working"),
+    ("mlx5 device failed", "0000:5e:00.0",
+     "mlx5_core 0000:5e:00.0: mlx5_fw_fatal_reporter_err_work:636:(pid 55): health recovery"
+     " failed"),
+    ("mlx5 registration failed", "mlx5_0",
+     "infiniband mlx5_0: create_mkey_warn:142:(pid 7): async reg mr failed. status -12"),
+    ("mlx5 registration failed", "mlx5_0",
+     "infiniband mlx5_0: mlx5r_umr_post_send_wait:402:(pid 7): reg umr failed (6). Trying to"
+     " recover and resubmit the flushed WQEs, mkey = 77"),
+    ("mlx4 device recovers", "0000:03:00.0",
+     "mlx4_core 0000:03:00.0: Internal error detected:"),
+    ("mlx4 device recovers", "0000:03:00.0",
+     "mlx4_core 0000:03:00.0: device is going to be reset"),
+    ("mlx4 device recovers", "0000:03:00.0",
+     "mlx4_core 0000:03:00.0: Internal error detected on the communication channel"),
+    ("mlx4 device recovered", "0000:03:00.0",
+     "mlx4_core 0000:03:00.0: mlx4_restart_one was ended, ret=0"),
+    ("mlx4 device failed", "0000:03:00.0",
+     "mlx4_core 0000:03:00.0: mlx4_restart_one was ended, ret=-12"),
+    ("mlx4 device failed", "",
+     "mlx4 0000:03:00.0: Reset failed (-110)"),
+    ("mlx4 command refused", "0000:03:00.0",
+     "mlx4_core 0000:03:00.0: command 0x23 failed: fw status = 0x2"),
+    ("mlx4 work failed: local queue pair operation error", "",
+     "<mlx4_ib> mlx4_ib_handle_error_cqe: local QP operation err (QPN 00005a, WQE index 3,"
+     " vendor syndrome 70, opcode = 5e)"),
+    ("mlx4 work failed: remote access error", "",
+     "<mlx4_ib> dump_cqe: CQE contents 0000005a 00000000 00000000 00000000 00000000 00000000"
+     " 00038813 0000005e"),
+    ("mlx5 work failed: retries exceeded", "mlx5_1",
+     "infiniband mlx5_1: mlx5_poll_one:530:(pid 0): syndrome 0x15, vendor syndrome 0x81"),
+    ("irdma work failed: retries exceeded", "irdma0",
+     "ice 0000:3b:00.0 irdma0: abnormal ae_id = 0x50a bool qp=1 qp_id = 9, ae_src=13"),
+    ("irdma work failed", "irdma0",
+     "ice 0000:3b:00.0 irdma0: abnormal ae_id = 0x508 bool qp=1 qp_id = 9, ae_src=4"),
+    ("irdma connection failed", "irdma0",
+     "ice 0000:3b:00.0 irdma0: abnormal ae_id = 0x702 bool qp=0 qp_id = 3, ae_src=2"),
+    ("irdma connection failed", "irdma0",
+     "ice 0000:3b:00.0 irdma0: fatal QP event: SQ in error but not flushed, qp: 4"),
+    ("irdma command refused", "irdma0",
+     "ice 0000:3b:00.0 irdma0: [Create QP Cmd Error][op_code=1] status=-5 waiting=1"
+     " completion_err=1 maj=0xffff min=0x8023"),
+    ("irdma command refused", "irdma0",
+     "ice 0000:3b:00.0 irdma0: cqp opcode = 0x1f maj_err_code = 0xffff min_err_code = 0x800c"),
+    ("ice device recovers", "0000:3b:00.0",
+     "ice 0000:3b:00.0 irdma0: Requesting a reset"),
+    ("ice device recovers", "0000:3b:00.0",
+     "ice 0000:3b:00.0 irdma0: critical PE Error, GLPE_CRITERR=0x00000011"),
+    ("ice device failed", "0000:3b:00.0",
+     "ice 0000:3b:00.0: Rebuild failed, unload and reload driver"),
+    ("bnxt_re device stalled", "0000:18:00.0",
+     "bnxt_en 0000:18:00.0: bnxt_re_is_fw_stalled: FW STALL Detected. cmdq[0x2f]=0xd waited"
+     " (60101 > 60000) msec active 1"),
+    ("bnxt_re device stalled", "0000:18:00.0",
+     "bnxt_en 0000:18:00.0: QPLIB: cmdq[0x2f]=0xd timedout (20000)msec"),
+    ("bnxt_re command refused", "0000:18:00.0",
+     "bnxt_en 0000:18:00.0: QPLIB: cmdq[0x1a]=0x9 status 0x3"),
+    ("bnxt_re refused a connection", "bnxt_re0",
+     "bnxt_en 0000:18:00.0 bnxt_re0: Create QP failed - max exceeded! 0x4ff/0x400 0x80/0x400"),
+    ("bnxt_re refused a connection", "bnxt_re0",
+     "bnxt_en 0000:18:00.0 bnxt_re0: Failed to create HW QP"),
+    ("bnxt_re work failed: remote access error", "0000:18:00.0",
+     "bnxt_en 0000:18:00.0: QPLIB: FP: CQ Processed Req wr_id[3] = 0xffff888100200300 with"
+     " status 0x7"),
+    ("bnxt_re queue ended", "0000:18:00.0",
+     "bnxt_en 0000:18:00.0: QPLIB: FP: CQ Process Terminal Error status = 0x1"),
+    ("bnxt_en device recovers", "0000:18:00.0",
+     "bnxt_en 0000:18:00.0 eth4: Firmware non-fatal reset event received, max wait time 6000 msec"),
+    ("bnxt_en device recovers", "0000:18:00.0",
+     "bnxt_en 0000:18:00.0 eth4: Firmware fatal reset event, data1: 0x80004, data2: 0x0, min wait"
+     " 2000 ms, max wait 6000 ms"),
+    ("bnxt_en device recovers", "0000:18:00.0",
+     "bnxt_en 0000:18:00.0 eth4: Fatal firmware reset event, data1: 0x2, data2: 0x0, min wait"
+     " 2000 ms, max wait 6000 ms"),
+    ("bnxt_en device recovers", "0000:18:00.0",
+     "bnxt_en 0000:18:00.0 eth4: TX timeout detected, starting reset task!"),
+    ("bnxt_en device failed", "0000:18:00.0",
+     "bnxt_en 0000:18:00.0 eth4: Firmware reset aborted, rc = -110"),
+    ("bnxt_en device failed", "0000:18:00.0",
+     "bnxt_en 0000:18:00.0 eth4: Firmware not responding, status: 0x8700"),
+    ("cxgb4 connection failed by its peer", "0000:04:00.4",
+     "cxgb4 0000:04:00.4: AE qpid 1052 opcode 3 status 0x5 type 0 len 0x0 wrid.hi 0x0 wrid.lo 0x0"),
+    ("cxgb4 connection failed", "0000:04:00.4",
+     "cxgb4 0000:04:00.4: AE qpid 1052 opcode 3 status 0x1 type 1 len 0x0 wrid.hi 0x0 wrid.lo 0x0"),
+    ("cxgb4 device failed", "0000:04:00.4",
+     "iw_cxgb4: 0000:04:00.4: Fatal Error"),
+    ("qedr work failed: receiver not ready", "qedr0",
+     "[qedr_poll_cq_req:4188(qedr0)]Error: POLL CQ with"
+     " RDMA_CQE_REQ_STS_RNR_NAK_RETRY_CNT_ERR. CQ icid=0x4, QP icid=0x9"),
+    ("qedr connection failed by its peer", "qedr0",
+     "[qedr_iw_event_handler:386(qedr0)]Got terminate message"),
+    ("qedr connection failed by its peer", "qedr0",
+     "[qedr_iw_qp_event:191(qedr0)]QP error received: QED_IWARP_EVENT_REMOTE_OPERATION_ERROR"),
+    ("qedr connection failed", "qedr0",
+     "[qedr_iw_qp_event:191(qedr0)]QP error received: QED_IWARP_EVENT_LLP_TIMEOUT"),
+    ("qedr connection failed", "qedr0",
+     "[qedr_affiliated_event:754(qedr0)]QP event 2 on handle 00000000c0ffee00"),
+    ("qedr has no memory regions", "qedr0",
+     "[__qedr_alloc_mr:3093(qedr0)]Out of MR resources"),
+    ("qede device recovers", "eth5",
+     "[qede_recovery_handler:2674(eth5)]Starting a recovery process"),
+    ("qede device recovers", "eth5",
+     "[qed_hw_error_occurred:2763(eth5-1)]HW error occurred [Fan Failure]"),
+    ("qede device recovered", "eth5",
+     "[qede_recovery_handler:2706(eth5)]Recovery handling is done"),
+    ("qede device failed", "eth5",
+     "qede 0000:19:00.0 eth5: Recovery handling has failed. Power cycle is needed."),
+    ("hns work failed: remote access error", "hns_0",
+     "hns3 0000:bd:00.0 hns_0: error cqe status 0x13:"),
+    ("hns connection failed by its peer", "hns_0",
+     "hns3 0000:bd:00.0 hns_0: local access violation work queue 0x2f error, sub_event type is: 2"),
+    ("hns connection failed by its peer", "hns_0",
+     "hns3 0000:bd:00.0 hns_0: invalid request local work queue 0x2f error."),
+    ("hns connection failed", "hns_0",
+     "hns3 0000:bd:00.0 hns_0: local work queue 0x2f catast error, sub_event type is: 1"),
+    ("hns connection failed", "hns_0",
+     "hns3 0000:bd:00.0 hns_0: CQ 0x12 overflow"),
+    ("hns device recovers", "0000:bd:00.0",
+     "hns3 0000:bd:00.0: global reset requested"),
+    ("hns device recovers", "0000:bd:00.0",
+     "hns3 0000:bd:00.0: In reset process RoCE client uninit."),
+    ("hns device recovered", "0000:bd:00.0",
+     "hns3 0000:bd:00.0: reset done, RoCE client reinit finished."),
+    ("hns device recovered", "0000:bd:00.0",
+     "hns3 0000:bd:00.0: Reset done, HNS3 driver initialization finished."),
+    ("hns device failed", "0000:bd:00.0",
+     "hns3 0000:bd:00.0: Reset fail!"),
+    ("hns device failed", "0000:bd:00.0",
+     "hns3 0000:bd:00.0: In reset process RoCE reinit failed -110."),
+    ("mana device recovers", "7870:00:00.0",
+     "mana 7870:00:00.0: MANA reset cycle start"),
+    ("mana device recovered", "7870:00:00.0",
+     "mana 7870:00:00.0: MANA reset cycle completed"),
+    ("mana device failed", "7870:00:00.0",
+     "mana 7870:00:00.0: MANA reset cycle failed err -110"),
+    ("mana command not answered", "7870:00:00.0",
+     "mana 7870:00:00.0: HWC: Request timed out!"),
+    ("ocrdma device failed", "0000:06:00.0",
+     "be2net 0000:06:00.0: Fatal event received"),
+    ("ocrdma command not answered", "",
+     "ocrdma_mbx_cmd(1) mailbox timeout: fw not responding"),
+    ("ionic work failed", "ionic_0",
+     "ionic 0000:b5:00.0 ionic_0: qp 12 recv cqe with error"),
+    ("erdma region not freed", "erdma_0",
+     "erdma 0000:00:06.0 erdma_0: failed to deregister MR 0x1f00: -110"),
+    ("rxe work failed: retries exceeded", "rxe0",
+     "rxe0: qp#17 make_send_cqe: non-flush error status = 12"),
+    ("rxe work failed: remote invalid request", "rxe0",
+     "infiniband rxe0: qp#18 do_complete: non-flush error status = 9"),
+    ("rxe connection failed", "",
+     "rdma_rxe: qp#27 moved to error state"),
+    ("siw connection failed by its peer", "",
+     "siw: [QP 12]: write stag: 0000a1b2 != 0000a1b3"),
+    ("siw connection failed by its peer", "",
+     "siw: [QP 12], send mo: 4 != 0"),
+    ("client work failed: retries exceeded", "",
+     "rpcrdma: Send: transport retry counter exceeded (12/0x81)"),
+    ("client work failed: local length error", "",
+     "rpcrdma: Recv: local length error (1/0x69)"),
+    ("queue pair failed", "mlx4_0",
+     "RPC:       rpcrdma_qp_async_error_upcall: QP fatal error on device mlx4_0 ep"
+     " ffff880812345678"),
+    ("connection begins", "10.9.1.1:20049",
+     "rpcrdma: connection to 10.9.1.1:20049 on mlx4_0, memreg 5 slots 32 ird 16"),
+    ("connection closed", "10.9.1.1:20049",
+     "rpcrdma: connection to 10.9.1.1:20049 closed (-103)"),
+    ("transport registered", "rdma", "RPC: Registered rdma transport module."),
+    ("device cannot register memory", "mlx4_0",
+     "rpcrdma: 'fmr' mode is not supported by device mlx4_0"),
+    ("connection not set up", "",
+     "rpcrdma: rdma_create_qp returned -12"),
+    ("device cannot register memory", "",
+     "RPC: Unsupported memory registration mode: 3"),
+    ("device cannot register memory", "",
+     "rpcrdma: Device mlx4_0 does not support memreg mode 6"),
+    ("server work failed: remote access error", "",
+     "svcrdma: Write: remote access error (10/0x88)"),
+    ("server work not posted", "",
+     "svcrdma: Error -12 posting RDMA_READ"),
+    ("server work not posted", "",
+     "svcrdma: failed to send reply chunks, rc=-5"),
+    ("server work not posted", "",
+     "svcrdma: could not post a receive buffer, err=-22.Closing transport ffff880812345678."),
+    ("rxe link state", "rxe0", "infiniband rxe0: set active"),
+    ("rxe link state", "rxe0", "infiniband rxe0: added eth1"),
+    ("siw terminated", "", "siw: got TERMINATE. layer 0, type 2, code 0"),
+    ("siw terminated", "", "siw: crc error. in: 0badc0de, own 12345678, op 3"),
+    ("siw registration failed", "", "siw: fastreg: STag 0x00a1b200 already valid"),
+    ("module does not fit", "rpcrdma", "rpcrdma: Unknown symbol rdma_connect (err -22)"),
+    ("module does not fit", "rpcrdma",
+     "rpcrdma: disagrees about version of symbol ib_alloc_mr"),
+    ("module does not fit", "nfsrdma",
+     "nfsrdma: version magic '6.1.0-9-amd64 SMP ' should be '6.1.0-10-amd64 SMP '"),
+    ("module not signed", "", "Loading of unsigned module is rejected"),
+    ("module not signed", "",
+     "Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7"),
+    ("module is not the kernel's", "mlx5_ib",
+     "mlx5_ib: module verification failed: signature and/or required key missing - tainting"
+     " kernel"),
+    ("module is not the kernel's", "nfsrdma",
+     "nfsrdma: loading out-of-tree module taints kernel."),
+    ("module option refused", "send_queue",
+     "nfsrdma: parameter send_queue: got 7, expected 16 to 512 in steps of 8"),
+    ("transport taken", "", "nfsrdma: rpcrdma provides client transport rdma. Unload it first"),
+    ("transport taken", "nfsrdma",
+     "nfsrdma: another module provides server transport nfsrdma. Unload it or set server_name"),
+    ("device does not suffice", "rxe0",
+     "nfsrdma: device rxe0: max_qp_wr is 64, expected at least 200"),
+    ("queue pair stuck", "rxe0", "nfsrdma: device rxe0: a queue pair refused the error state: -19"),
+    ("callbacks left over", "", "nfsrdma: 2 callbacks outlived their session"),
+]  # fmt: skip
+PROGRAM = [
+    ("RDMA listener refused", "Protocol not supported", "rpc.nfsd",
+     "rpc.nfsd: Unable to request RDMA services: Protocol not supported"),
+    ("server not started", "", "rpc.nfsd", "rpc.nfsd: unable to set any sockets for nfsd"),
+    ("server not started", "", "rpc.nfsd",
+     "error starting threads: errno 111 (Connection refused)"),
+    ("server command refused", "Cannot assign requested address", "nfsdctl",
+     "nfsdctl: Error: Cannot assign requested address"),
+    ("module not inserted", "rpcrdma", "modprobe",
+     "modprobe: ERROR: could not insert 'rpcrdma': Exec format error"),
+    ("module not inserted", "rpcrdma", "modprobe",
+     "modprobe: ERROR: could not insert 'rpcrdma': Unknown symbol in module, or unknown parameter"
+     " (see dmesg)"),
+    ("module not inserted", "svcrdma", "systemd-modules-load",
+     "Failed to insert module 'svcrdma': Key was rejected by service"),
+    ("module not found", "xprtrdma", "systemd-modules-load", "Failed to find module 'xprtrdma'"),
+    ("module not found", "rpcrdma", "modprobe",
+     "modprobe: FATAL: Module rpcrdma not found in directory /lib/modules/6.8.0-31-generic"),
+    ("mount refused", "store7:/e", "mount",
+     "mount.nfs: Connection refused for store7:/e on /mnt/a"),
+    ("mount refused", "", "mount", "mount.nfs4: Connection timed out"),
+    ("mount refused", "", "mount", "mount.nfs: mount(2): Network is unreachable"),
+    ("mount refused by the server", "", "mount", "mount.nfs: Protocol error"),
+    ("mount without rpcbind", "", "mount",
+     "mount.nfs: portmap query failed: RPC: Program not registered"),
+    ("mount attempt", "", "mount", "mount.nfs: trying text-based options 'vers=3,rdma,port=20049'"),
+    ("mount denied", "store7:/e", "mount",
+     "mount.nfs: access denied by server while mounting store7:/e"),
+    ("mount protocol missing", "", "mount",
+     "mount.nfs: requested NFS version or transport protocol is not supported"),
+    ("mount protocol missing", "", "mount", "mount.nfs: Protocol not supported"),
+    ("mount option wrong", "/mnt/a", "mount",
+     "mount.nfs: an incorrect mount option was specified for /mnt/a"),
+    ("mount failed", "/mnt/a", "mount", "mount.nfs: mount system call failed for /mnt/a"),
+]  # fmt: skip
+
+FORMS = {
+    "dmesg": ("[  312.000417] {}", "312.000417 s"),
+    "dmesg with callers": ("[  312.000417][  T155] {}", "312.000417 s"),
+    "dmesg --decode": ("kern  :warn  : [  312.000417] {}", "312.000417 s"),
+    "dmesg -T": ("[Tue Mar  3 07:05:09 2026] {}", "Tue Mar  3 07:05:09 2026"),
+    "dmesg iso": ("2026-03-03T07:05:09,000417+01:00 {}", "2026-03-03T07:05:09,000417+01:00"),
+    "journalctl": ("Mar 03 07:05:09 client4 kernel: {}", "Mar 03 07:05:09"),
+    "journalctl iso": ("2026-03-03T07:05:09+01:00 client4 kernel: {}", "2026-03-03T07:05:09+01:00"),
+    "journalctl monotonic": ("[  312.000417] client4 kernel: {}", "312.000417 s"),
+    "rsyslog": ("Mar  3 07:05:09 client4 kernel: [  312.000417] {}", "Mar  3 07:05:09"),
+    "docker --timestamps": (
+        "2026-03-03T07:05:09.000417123Z [  312.000417] {}",
+        "2026-03-03T07:05:09.000417123Z",
+    ),
+    "docker --timestamps with callers": (
+        "2026-03-03T07:05:09.000417123Z [  312.000417][  T155] {}",
+        "2026-03-03T07:05:09.000417123Z",
+    ),
+    "serial console": ("<4>[  312.000417] {}", "312.000417 s"),
+    "bare": ("{}", ""),
+}
+
+
+QUIET = [
+    "bnxt_en 0000:18:00.0 eth4: NIC Link is Up, 100000 Mbps full duplex, Flow control: none",
+    "ice 0000:3b:00.0 eth2: NIC Link is up 100 Gbps Full Duplex, Requested FEC: RS-FEC",
+]
+"""What is not shown by itself."""
+
+
+def one(line: str) -> Explanation:
+    (only,) = explain([line])
+    return only
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_message_is_recognized_in_each_form(form: str) -> None:
+    pattern, when = FORMS[form]
+    for name, subject, text in KERNEL:
+        found = explain([pattern.format(text) + "\n"])
+        seen = [(row.name, row.subject, row.first, row.last, row.example) for row in found]
+        assert seen == [(name, subject, when, when, text)]
+
+
+# abbreviated names of LC_TIME in glibc's locales: Tuesday and March, Friday and August
+NAMES = {
+    "C": ("Tue", "Mar", "Fri", "Aug"),
+    "de_DE": ("Di", "Mär", "Fr", "Aug"),
+    "fr_FR": ("mar.", "mars", "ven.", "août"),
+    "it_IT": ("mar", "mar", "ven", "ago"),
+    "ru_RU": ("Вт", "мар", "Пт", "авг"),
+    "ja_JP": ("火", " 3月", "金", " 8月"),
+}
+
+
+def forms(day: str, month: str) -> dict[str, str]:
+    """A line of each program and option, by dmesg(1) and journalctl(1), with names of a locale."""
+    short = f"{month} 07 07:05:09"
+    return {
+        "dmesg -T": f"[{day} {month}  7 07:05:09 2026] {{}}",
+        "dmesg -T -d": f"[{day} {month}  7 07:05:09 2026 <    0.000417>] {{}}",
+        "dmesg -x -T": f"kern  :warn  : [{day} {month}  7 07:05:09 2026] {{}}",
+        "dmesg -H, first": f"[{month} 7 07:05] {{}}",
+        "dmesg -H": "[  +0.000417] {}",
+        "dmesg -H -L": "\x1b[32m[  +0.000417] \x1b[0m{}",
+        "dmesg -d": "[  312.000417 <    0.000417>] {}",
+        "short": f"{short} client4 kernel: {{}}",
+        "short-precise": f"{short}.000417 client4 kernel: {{}}",
+        "short, --no-hostname": f"{short} kernel: {{}}",
+        "short-full": f"{day} 2026-03-07 07:05:09 CET client4 kernel: {{}}",
+        "with-unit": f"{day} 2026-03-07 07:05:09 UTC client4 kernel: {{}}",
+        "short-iso-precise": "2026-03-07T07:05:09.000417+01:00 client4 kernel: {}",
+        "short-unix": "1772863509.000417 client4 kernel: {}",
+        "short-monotonic": "[  312.000417] client4 kernel: {}",
+        "cat": "{}",
+        "export": "MESSAGE={}",
+        "verbose": "    MESSAGE={}",
+    }
+
+
+@pytest.mark.parametrize("language", NAMES)
+def test_each_message_is_recognized_in_each_language(language: str) -> None:
+    one_day, one_month, other_day, other_month = NAMES[language]
+    for day, month in ((one_day, one_month), (other_day, other_month)):
+        for form, pattern in forms(day, month).items():
+            for name, subject, text in KERNEL:
+                log_read = log.read_log([pattern.format(text)])
+                seen = [(row.name, row.subject, row.example) for row in log_read.entries]
+                assert seen == [(name, subject, text)], (form, text)
+                assert not log_read.is_unreadable
+
+
+def test_each_message_is_recognized_as_json() -> None:
+    for name, subject, text in KERNEL:
+        entry = {
+            "MESSAGE": text,
+            "_TRANSPORT": "kernel",
+            "__REALTIME_TIMESTAMP": "1772863509000417",
+        }
+        whole = json.dumps(entry)
+        pretty = json.dumps({"MESSAGE": text, "x": 1}, indent="\t").replace('":', '" :')
+        ring = json.dumps({"dmesg": [{"pri": 4, "msg": text}]}, indent=3)
+        for lines in ([whole], [f"data: {whole}"], pretty.splitlines(), ring.splitlines()):
+            found = explain(lines)
+            assert [(row.name, row.subject, row.example) for row in found] == [
+                (name, subject, text)
+            ]
+        assert one(whole).first == "1772863509.000417"
+        assert explain([json.dumps({**entry, "_TRANSPORT": "syslog",
+                                    "SYSLOG_IDENTIFIER": "kernel"})]) == []  # fmt: skip
+
+
+def test_a_log_of_which_no_line_can_be_read_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines = ["07|05|09 client4 nfs: server store7 not responding, timed out"] * 3
+    assert log.read_log(lines).is_unreadable
+    assert not log.read_log([*lines, "[    1.000000] Linux version 6.12"]).is_unreadable
+    assert not log.read_log(["", "\n"]).is_unreadable
+    monkeypatch.setattr(kernel, "kernel_ring", lambda _: lines)
+    (found,) = kernel.kernel_log(Machine())
+    assert found.status == "unknown"
+    (tmp_path / "log").write_text("\n".join(lines))
+    with pytest.raises(UserError, match="none of the log's 3 lines has a time"):
+        command.explain([str(tmp_path / "log")])
+
+
+@pytest.mark.parametrize(("name", "subject", "program", "text"), PROGRAM)
+def test_a_program_s_message_is_recognized(
+    name: str, subject: str, program: str, text: str
+) -> None:
+    for line in (text, f"Mar 03 07:05:09 client4 {program}[4711]: {text}"):
+        found = one(line)
+        assert (found.name, found.subject) == (name, subject)
+        assert found.example == text
+
+
+def test_each_pattern_has_a_sample() -> None:
+    texts = [text for _, _, text in KERNEL] + [text for *_, text in PROGRAM] + QUIET
+    for message in MESSAGES:
+        assert any(re.fullmatch(message.pattern, text) for text in texts), message.name
+
+
+@pytest.mark.parametrize("text", QUIET)
+def test_an_end_without_a_begin_is_not_shown(text: str) -> None:
+    assert explain([text]) == []
+
+
+_MLX5 = "[  1{at}.0] mlx5_core 0000:3b:00.0: {text}"
+_BEGINS = ("poll_health:825:(pid 0): Fatal error 1 detected",
+           "device's health compromised - reached miss count")  # fmt: skip
+_RECOVERY = "mlx5_health_try_recover:335:(pid 55): {}"
+
+
+def _reset(begin: str, *texts: str) -> list[str]:
+    handled = (begin, "handling bad device here", *texts)
+    texts = (handled[0], *(_RECOVERY.format(text) for text in handled[1:]))
+    return [_MLX5.format(at=at, text=text) for at, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("begin", _BEGINS)
+def test_a_reset_of_mlx5_that_succeeded_is_one_event(begin: str) -> None:
+    (entry,) = explain(_reset(begin, "health recovery succeeded"))
+    assert (entry.name, entry.severity, entry.count) == ("mlx5 device recovers", "information", 1)
+    assert (entry.recovers, entry.doubt) == ("yes", "")
+    assert entry.meaning.endswith("It works again.")
+
+
+_ABORTED = "health recovery flow aborted, PCI reads still not working"
+
+
+@pytest.mark.parametrize("begin", _BEGINS)
+@pytest.mark.parametrize(
+    "ends", [(_ABORTED, "health recovery failed"), ("health recovery failed",)]
+)
+def test_a_reset_of_mlx5_that_failed_is_one_error(begin: str, ends: tuple[str, ...]) -> None:
+    failed, began = explain(_reset(begin, *ends))
+    assert (failed.name, failed.severity, failed.count) == ("mlx5 device failed", "error", 1)
+    assert (failed.recovers, began.recovers) == ("no", "no")
+    assert (began.name, began.severity, began.doubt) == ("mlx5 device recovers", "information", "")
+    assert began.meaning.endswith("That failed: see mlx5 device failed.")
+
+
+def test_a_device_that_recovered_after_a_failed_reset_works() -> None:
+    again = ("health recovery failed", "health recovery succeeded")
+    entries = explain(_reset(_BEGINS[0], *again))
+    assert {(one.severity, one.recovers) for one in entries} == {("information", "yes")}
+
+
+def test_a_reset_of_mlx5_without_an_end_has_a_doubt() -> None:
+    (entry,) = explain(_reset(_BEGINS[0]))
+    assert (entry.severity, entry.recovers, entry.count) == ("warning", "unknown", 1)
+    assert entry.doubt == "no message says that the recovery succeeded"
+
+
+_MLX4, _BNXT = "mlx4_core 0000:03:00.0: ", "bnxt_en 0000:18:00.0 eth4: "
+_ICE = "ice 0000:3b:00.0"
+_HNS, _QEDE = "hns3 0000:bd:00.0: ", "[qede_recovery_handler:2674(eth5)]"
+_RESETS = {
+    "mlx4": (f"{_MLX4}Internal error detected:", f"{_MLX4}mlx4_restart_one was ended, ret=0"),
+    "bnxt_en": (f"{_BNXT}Firmware fatal reset event, data1: 0x80004, data2: 0x0, min wait 2000 ms,"
+                " max wait 6000 ms",
+                f"{_BNXT}NIC Link is Up, 100000 Mbps (NRZ) full duplex, Flow control: none"),
+    "ice": (f"{_ICE} irdma0: Requesting a reset",
+            f"{_ICE} eth6: NIC Link is up 100 Gbps Full Duplex"),
+    "qede": (f"{_QEDE}Starting a recovery process", f"{_QEDE}Recovery handling is done"),
+    "hns": (f"{_HNS}global reset requested", f"{_HNS}reset done, RoCE client reinit finished."),
+}  # fmt: skip
+"""How the reset of each driver begins, and how it ends well."""
+_FAILED = [
+    # drivers/net/ethernet/mellanox/mlx4: catas.c, reset.c, main.c
+    ("mlx4", f"{_MLX4}Fail to reset HCA"),
+    ("mlx4", f"{_MLX4}PCI device did not come back after reset, aborting"),
+    ("mlx4", f"{_MLX4}Fail to send reset over the communication channel"),
+    ("mlx4", f"{_MLX4}Communication channel isn't sync, fail to send reset"),
+    ("mlx4", f"{_MLX4}mlx4_restart_one_up failed, ret=-5"),
+    ("mlx4", f"{_MLX4}mlx4_restart_one was ended, ret=-12"),
+    # drivers/net/ethernet/broadcom/bnxt/bnxt.c
+    ("bnxt_en", f"{_BNXT}Firmware reset aborted"),
+    ("bnxt_en", f"{_BNXT}Firmware reset aborted, rc = -110"),
+    ("bnxt_en", f"{_BNXT}Firmware reset aborted, PCI config space invalid"),
+    ("bnxt_en", f"{_BNXT}Firmware reset aborted, bnxt_get_registered_vfs() returns -5"),
+    ("bnxt_en", f"{_BNXT}Firmware reset aborted, subsequent func_qcfg cmd failed, rc = -5, 60000"
+     " msecs since reset timestamp"),
+    ("bnxt_en", f"{_BNXT}bnxt_open() failed during FW reset"),
+    ("bnxt_en", f"{_BNXT}RESET_DONE not set during FW reset."),
+    ("bnxt_en", f"{_BNXT}Firmware init phase 1 failed"),
+    ("bnxt_en", f"{_BNXT}A previous firmware reset has not completed, aborting"),
+    ("bnxt_en", f"{_BNXT}A previous firmware reset has not completed, aborting half open"),
+    ("bnxt_en", f"{_BNXT}Failed to reinitialize after aborted firmware reset"),
+    ("bnxt_en", f"{_BNXT}Failed FW reset via OP-TEE, rc=-5"),
+    # drivers/net/ethernet/intel/ice/ice_main.c
+    ("ice", f"{_ICE}: Rebuild failed, unload and reload driver"),
+    ("ice", f"{_ICE}: reset 1 failed"),
+    ("ice", f"{_ICE}: PF VSI rebuild failed: -22"),
+    ("ice", f"{_ICE}: control VSI rebuild failed: -22"),
+    ("ice", f"{_ICE}: Rebuild failed due to error sending driver version: -5"),
+    ("ice", f"{_ICE}: Reset during resume failed."),
+    ("ice", f"{_ICE}: Error resetting device. Please reload the driver"),
+    ("ice", f"{_ICE}: Cannot re-enable PCI device after reset, error -22"),
+    ("ice", f"{_ICE} eth6: tx_timeout recovery unsuccessful, device is in unrecoverable state."),
+    ("ice", f"{_ICE} eth6: driver needs to be unloaded and reloaded"),
+    # drivers/net/ethernet/qlogic/qede/qede_main.c
+    ("qede", "qede 0000:19:00.0 eth5: Recovery handling has failed. Power cycle is needed."),
+    # drivers/net/ethernet/hisilicon/hns3/hns3pf/hclge_main.c, drivers/infiniband/hw/hns
+    ("hns", f"{_HNS}Reset fail!"),
+    ("hns", f"{_HNS}In reset process RoCE reinit failed -110."),
+]  # fmt: skip
+
+
+def _at(*texts: str) -> list[str]:
+    return [f"[  1{at}.000001] {text}" for at, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(("driver", "end"), _FAILED)
+def test_a_reset_that_failed_is_one_error_of_each_driver(driver: str, end: str) -> None:
+    begin, well = _RESETS[driver]
+    failed, began = explain(_at(begin, end))
+    assert (failed.name, failed.severity, failed.count, failed.recovers) == (
+        f"{driver} device failed", "error", 1, "no",
+    )  # fmt: skip
+    assert failed.subject == began.subject
+    assert (began.name, began.severity, began.recovers) == (
+        f"{driver} device recovers", "information", "no",
+    )  # fmt: skip
+    # an end that is well is over when the failure comes; behind it, it is the end
+    assert explain(_at(begin, well, end))[0].name == f"{driver} device failed"
+    assert {one.severity for one in explain(_at(begin, end, well))} == {"information"}
+
+
+def test_a_network_that_recovers_is_no_rdma_that_does() -> None:
+    """hns3 initializes its network device before its RDMA device, which may fail."""
+    network = f"{_HNS}Reset done, HNS3 driver initialization finished."
+    failed = f"{_HNS}In reset process RoCE reinit failed -110."
+    assert explain(_at(_RESETS["hns"][0], network, failed))[0].name == "hns device failed"
+
+
+def test_each_entry_is_complete() -> None:
+    for message in MESSAGES:
+        assert message.source, message.name
+        # a doubt is a warning that names the doubt
+        assert bool(message.doubt) == (message.severity == "warning"), message.name
+        assert message.next_step or message.severity == "information", message.name
+        names = {"", *(other.name for other in MESSAGES)}
+        assert {message.ended_by, message.failed_by} <= names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nfs: server store7 not responding, still trying to please",
+        "nfs: server store7 OKAY",
+        "nfs: server  not responding, still trying",
+        "app: the nfs: server store7 not responding, still trying",
+        "rpcrdma: 'frwr' mode is supported by device mlx5_0",
+        "RPC: Registered",
+        "RPC: Registered tcp-with-tls transport module.",
+        "NFS: store7: lost many locks",
+        "svc: failed to register nfsdv3 RPC service (errno x).",
+        "NFSD: starting ninety-second grace period (net f0000000)",
+        "infiniband mlx5_0: dump_cqe:272:(pid 0): WC error: x, Message: remote access error",
+        "rxe0: qp#17 make_send_cqe: non-flush error status = twelve",
+        "usbcore: Unknown symbol rdma_connect (err -22)",
+        "i915: loading out-of-tree module taints kernel.",
+        "ext4: Unknown parameter 'nconnect'",
+        "siw: got TERMINATE. layer x, type 2, code 0",
+        "mount: /mnt/a: access denied by server while mounting store7:/e",
+        "mlx5_core 0000:5e:00.0 eth1: Link up",
+        "nfsrdma: loaded",
+        "pcieport 0000:17:00.0: AER: Uncorrected (Non-Fatal) error received: 0000:18:00.0",
+        "RPC: fragment too large: many",
+        "ahci 0000:28:00.0: Event logged [IO_PAGE_FAULT domain=0x0035 address=0x7ff flags=0x0000]",
+        "arm-smmu-v3 arm-smmu-v3.0.auto: event 0x04 received:",
+        "",
+        "[  312.000417]",
+    ],
+)  # fmt: skip
+def test_a_near_miss_is_not_recognized(text: str) -> None:
+    assert explain([text, f"[    1.000000] {text}"]) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        # a program can print the kernel's text, and the kernel prints none of a program
+        "Mar 03 07:05:09 client4 evil[9]: nfs: server store7 not responding, timed out",
+        "Mar 03 07:05:09 client4 kernel: mount.nfs: Connection refused",
+        "2026-03-03T07:05:09+01:00 client4 cron: NFS: store7: lost 3 locks",
+    ],
+)
+def test_no_program_passes_for_the_kernel(line: str) -> None:
+    assert explain([line]) == []
+
+
+def test_a_message_names_no_host_as_its_program() -> None:
+    """The words before the first colon are the kernel's own, and no host and program."""
+    assert one("[    9.100000] infiniband rxe0: set active").subject == "rxe0"
+
+
+# ---- what is counted
+
+
+def test_messages_are_counted_with_their_first_and_last_time() -> None:
+    text = "nfs: server {} not responding, timed out"
+    found = explain([f"[  {n}.000000] {text.format('a' if n % 2 else 'b')}" for n in range(10, 15)])
+    assert [(row.subject, row.count, row.first, row.last) for row in found] == [
+        ("b", 3, "10.000000 s", "14.000000 s"),
+        ("a", 2, "11.000000 s", "13.000000 s"),
+    ]
+
+
+def test_the_most_severe_come_first_and_then_the_newest() -> None:
+    found = explain([
+        "NFS: store7: lost 1 locks",
+        "RPC: Registered rdma transport module.",
+        "nfs: server store7 not responding, still trying",
+        "NFS: server store7 error: fileid changed",
+    ])  # fmt: skip
+    assert [row.name for row in found] == [
+        "file identity changed", "locks lost", "server not responding", "transport registered",
+    ]  # fmt: skip
+    assert [row.severity for row in found] == ["error", "error", "warning", "information"]
+
+
+def test_a_server_that_answers_again_is_information() -> None:
+    lines = [
+        "[    1.000000] nfs: server a not responding, still trying",
+        "[    2.000000] nfs: server b not responding, still trying",
+        "[    3.000000] nfs: server a OK",
+    ]
+    severities = {row.subject: row for row in explain(lines) if "not" in row.name}
+    assert severities["a"].severity == "information"
+    assert (severities["a"].doubt, severities["a"].next_step) == ("", "")
+    assert severities["b"].severity == "warning"
+    assert severities["b"].next_step == "nfsrdma doctor b"
+    # and is a warning again afterwards
+    again = explain([*lines, "[    4.000000] nfs: server a not responding, still trying"])
+    assert {row.subject for row in again if row.severity == "warning"} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "name", "words"),
+    [
+        ("nfs: RPC call returned error 103", 103, "ECONNABORTED", "ended by this host"),
+        ("RPC: Could not send backchannel reply error: -110", -110, "ETIMEDOUT", "no answer"),
+        ("RPC:   rpc_clnt_test_xprt failed: -111 addr a not added", -111, "ECONNREFUSED",
+         "refused"),
+        ("nfs: RPC call returned error 12", 12, "ENOMEM", "memory"),
+        ("nfsrdma: device rxe0: a queue pair refused the error state: -19", -19, "ENODEV",
+         "device"),
+        ("nfs: RPC call returned error 22", 22, "EINVAL", "limit of the device"),
+        ("nfs: RPC call returned error 71", 71, "EPROTO", "no RDMA device"),
+        ("nfs: RPC call returned error 10052", 10052, "NFS4ERR_BADSESSION", "session"),
+        # the meaning in this message goes before the general one
+        ("svc: failed to register nfsdv3 RPC service (errno 111).", 111, "ECONNREFUSED", "rpcbind"),
+        ("rpcrdma: Unknown symbol ib_poll (err -22)", -22, "EINVAL", "another version"),
+        ("rxe0: qp#1 f: non-flush error status = 13", 13, "IB_WC_RNR_RETRY_EXC_ERR", "credits"),
+        ("rxe0: qp#1 f: non-flush error status = 99", 99, "", "no status"),
+        ("nfs: RPC call returned error 4095", 4095, "", "errno(3)"),
+    ],
+)  # fmt: skip
+def test_a_number_is_named_and_explained(text: str, number: int, name: str, words: str) -> None:
+    (found,) = one(text).numbers
+    assert (found.number, found.name) == (number, name)
+    assert words in found.meaning
+
+
+def test_the_module_s_own_messages_are_recognized() -> None:
+    """Each pr_err() and pr_warn() of kmod, with a value for each conversion."""
+    calls = [
+        call
+        for path in sorted((ROOT / "kmod").rglob("*.c"))
+        if "card" not in path.parts
+        for call in re.findall(r"pr_(?:err|warn)\w*\(\s*\"(nfsrdma: .*?)\\n\"", path.read_text())
+    ]
+    assert len(calls) >= 10
+    for text in calls:
+        line = re.sub(r"%[.\d]*[sp]", "name", re.sub(r"%l*[dux]", "16", text))
+        assert explain([line]), line
+
+
+# ---- hostile logs
+
+
+def test_a_long_line_is_cut() -> None:
+    data = b"x" * 10_000_000 + b"\n" + b"NFS: store7: lost 1 locks\n" + b"y" * 5_000_000
+    lines = list(lines_of(io.BytesIO(data)))
+    assert [len(line) for line in lines] == [2048, 25, 2048]
+    assert [row.name for row in explain(lines)] == ["locks lost"]
+
+
+def test_no_control_character_leaves_a_line() -> None:
+    data = b"nfs: server \x1b]0;x\x07\xff\xfe\x00 OK\nNFS: a\x1b[2J\xe2\x80\xae: lost 1 locks\n"
+    for row in explain(lines_of(io.BytesIO(data))):
+        assert row.subject.isprintable()
+        assert row.example.isprintable()
+        assert row.next_step.isprintable()
+
+
+def test_a_command_to_paste_holds_no_text_of_the_log() -> None:
+    for name in ("a;reboot", "$(reboot)", "-rf", "`x`"):
+        found = one(f"nfs: server {name} not responding, timed out")
+        assert found.next_step == "nfsrdma doctor SERVER"
+
+
+def test_many_subjects_are_counted_together() -> None:
+    lines = (f"NFS: server{n}: lost 1 locks" for n in range(2000))
+    found = explain(lines)
+    assert len(found) <= 501
+    assert sum(row.count for row in found) == 2000
+    assert any(row.subject == "(others)" for row in found)
+
+
+def test_no_line_takes_long() -> None:
+    parts = (
+        "nfs: ",
+        "a:",
+        " ",
+        "[1.",
+        "infiniband ",
+        "mlx5_0: ",
+        "0x",
+        "(",
+        "NFS: ",
+        "INFO: task k",
+    )
+    start = time.process_time()
+    for part in parts:
+        explain([part * 700, part * 700 + " failed"] * 5)
+    assert time.process_time() - start < 5
+
+
+# ---- the command
+
+
+def test_a_file_and_standard_input_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    path.write_text("Mar 03 07:05:09 client4 kernel: NFS: store7: lost 2 locks\n")
+    command.explain([str(path)])
+    from_file = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    command.explain(["-"])
+    assert capsys.readouterr().out == from_file
+    assert from_file.splitlines() == [
+        "x error  locks lost store7, once, Mar 03 07:05:09",
+        "    line: NFS: store7: lost 2 locks",
+        "    meaning: The client lost locks on files, because its lease expired or the server"
+        " restarted. Other clients may have changed the files.",
+        "    next step: check the data of programs that held locks",
+        "    source: fs/nfs/nfs4state.c, nfs4_do_reclaim(), __nfs4_reclaim_open_state()",
+        "1 error, 0 warning, 0 information",
+    ]
+
+
+def test_a_missing_file_is_an_error_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        command.explain([str(tmp_path / "none")])
+
+
+def test_json_has_these_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log"
+    path.write_text("[    9.000001] nfs: RPC call returned error 103\n")
+    command.explain([str(path)], as_json=True)
+    facts = json.loads(capsys.readouterr().out)
+    assert facts == {
+        "schema_version": 1,
+        "messages": [
+            {
+                "name": "RPC call failed",
+                "severity": "warning",
+                "subject": "nfs",
+                "count": 1,
+                "first": "9.000001 s",
+                "last": "9.000001 s",
+                "meaning": "A request ended with an error that the client does not repeat.",
+                "doubt": "a program may have got the error, or the client may have handled it",
+                "next_step": "nfsrdma doctor",
+                "numbers": [
+                    {
+                        "number": 103,
+                        "name": "ECONNABORTED",
+                        "meaning": "the connection was ended by this host or the device",
+                    }
+                ],
+                "example": "nfs: RPC call returned error 103",
+                "source": "net/sunrpc/clnt.c, call_status()",
+                "process": "",
+                "code": "",
+                "where": "",
+                "wording": {
+                    "since": "3.10",
+                    "since_year": 2013,
+                    "until": "7.1",
+                    "until_year": 2026,
+                },
+                "recovers": None,
+                "fault": "",
+                "lines": [],
+                "explained": True,
+            }
+        ],
+    }
+    assert set(facts["messages"][0]) == {field.name for field in fields(Explanation)}
+
+
+def test_faults_read_no_log() -> None:
+    with pytest.raises(UsageError):
+        command.explain(["-"], faults=True)
+
+
+# ---- the log of this boot
+
+
+def test_the_log_comes_from_the_journal_or_from_dmesg(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def run(*argv: str, **_options: object) -> Result:
+        asked.append(argv)
+        if argv[0] == "journalctl":
+            raise ProgramMissingError(argv[0])
+        return Result(argv, "one\ntwo\n", "", 0)
+
+    monkeypatch.setattr(machine, "run", run)
+    assert sources.boot_log()[:2] == ["one", "two"]
+    assert [argv[0] for argv in asked] == ["journalctl", "dmesg"]
+    assert sources.kernel_ring()[:2] == ["one", "two"]
+    assert asked[-1] == ("dmesg",)
+
+
+@pytest.mark.parametrize(
+    ("status", "user", "hint"), [(0, 1000, "as root"), (1, 1000, "as root"), (1, 0, "on the host")]
+)
+def test_a_log_without_permission_is_an_error_with_a_hint(
+    status: int, user: int, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*argv: str, **_options: object) -> Result:
+        if argv[0] == "journalctl":
+            return Result(argv, "", "Hint: You are currently not seeing messages", status)
+        return Result(argv, "", "dmesg: read kernel buffer failed: Operation not permitted", 1)
+
+    monkeypatch.setattr(machine, "run", run)
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    for read in (sources.boot_log, sources.kernel_ring):
+        with pytest.raises(UserError, match="cannot read the kernel's log") as raised:
+            read()
+        assert f"run this {hint}" in raised.value.hint
+
+
+# ---- the check of doctor
+
+
+def messages(*names: str) -> list[Explanation]:
+    samples = {name: text for name, _, text in KERNEL}
+    return explain([samples[name] for name in names])
+
+
+def test_doctor_shows_the_three_most_severe() -> None:
+    explained = messages(
+        "server not responding",
+        "locks lost",
+        "callbacks overflow",
+        "grace period",
+        "open file lost",
+    )
+    found = list(kernel.judge_log(explained))
+    assert [row.status for row in found] == ["warning"] * 3
+    assert ["open file lost" in found[0].found, "locks lost" in found[1].found] == [True, True]
+    assert all(row.remedy and row.expected for row in found)
+
+
+def test_doctor_is_silent_about_what_is_normal() -> None:
+    (found,) = kernel.judge_log(messages("grace period", "transport registered"))
+    assert (found.status, found.remedy) == ("ok", "")
+    (found,) = kernel.judge_log([])
+    assert (found.status, found.found) == ("ok", "no message of NFS or RDMA")
+
+
+def test_doctor_does_not_know_a_log_that_it_may_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(_: Machine) -> list[str]:
+        raise UserError("cannot read the kernel's log: not permitted", "run this as root")
+
+    monkeypatch.setattr(kernel, "kernel_ring", refused)
+    (found,) = carry_out("kernel log", kernel.kernel_log, Machine())
+    assert (found.status, found.remedy) == ("unknown", "run this as root")
+
+
+def test_each_message_has_one_meaning() -> None:
+    meanings: dict[str, KnownMessage] = {}
+    for message in MESSAGES:
+        same = meanings.setdefault(message.name, message)
+        assert (same.severity, same.meaning) == (message.severity, message.meaning)
+
+
+def meanings(text: str) -> list[tuple[str, str, object]]:
+    return [(one.name, one.severity, one.numbers) for one in explain(text.split("\n"))]
+
+
+@pytest.mark.parametrize(
+    "form",
+    sorted(
+        {pattern for pattern, _ in FORMS.values()}
+        | {form for day, month, _, _ in NAMES.values() for form in forms(day, month).values()}
+    ),
+)
+def test_each_message_keeps_its_meaning_in_an_anonymized_bundle(form: str) -> None:
+    lines = [form.format(text) for _, _, text in KERNEL]
+    kept = [anonymous(line) for line in lines]
+    changed = [
+        pair
+        for pair in zip(lines, kept, strict=True)
+        # an audit record names a program, and an option may name anything
+        if meanings(pair[0]) != meanings(pair[1])
+        and not (log.WITHHELD in pair[1] and ("avc: " in pair[0] or "specified: " in pair[0]))
+    ]
+    assert changed == []
+    assert not any("store7" in line or "client4" in line for line in kept)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_anonymized_bundle_keeps_the_times_of_a_log(form: str) -> None:
+    pattern, when = FORMS[form]
+    (found,) = explain(anonymous(pattern.format(KERNEL[0][2])).split("\n"))
+    assert found.last == when
+
+
+def test_each_message_of_a_program_keeps_its_meaning_in_an_anonymized_bundle() -> None:
+    lines = [
+        f"2026-11-26T17:12:14+0000 store7 {program}[12]: {text}" for _, _, program, text in PROGRAM
+    ]
+    kept = [anonymous(line) for line in lines]
+    changed = [
+        pair for pair in zip(lines, kept, strict=True) if meanings(pair[0]) != meanings(pair[1])
+    ]
+    assert changed == []
+    assert not any("store7" in line for line in kept)
+
+
+@pytest.mark.parametrize(
+    ("line", "hidden"),
+    [
+        ("[10.9.8.7] nfs: server store7 OK", "10.9.8.7"),
+        ("[acme 10.9.8.7] nfs: server store7 OK", "acme"),
+        ("acme 26 17:12:14 store7 kernel: nfs: server store7 OK", "acme"),
+        ("acme 2026-11-26 17:12:14 acme store7 kernel: nfs: server store7 OK", "acme"),
+        (
+            '{"MESSAGE": "nfs: server store7 OK", "_TRANSPORT": "kernel", "_HOSTNAME": "acme"}',
+            "acme",
+        ),
+    ],
+)
+def test_a_time_hides_no_name_from_an_anonymized_bundle(line: str, hidden: str) -> None:
+    found = anonymous(f"{line}\n")
+    assert [one.name for one in explain([line])] == ["server responds again"]
+    assert [one.name for one in explain(found.split("\n"))] == ["server responds again"]
+    assert hidden not in found
+    assert "store7" not in found
+
+
+def test_doctor_says_that_a_message_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> str:
+        return "no message"
+
+    monkeypatch.setattr(_Anonymizer, "_message", unknown)
+    ring = anonymous("[    9.1] nfs: server store7 not responding, timed out\n")
+    assert "store7" not in ring
+    recording = Recording(programs={("dmesg",): Result(("dmesg",), ring, "", 0)}, complete=True)
+    (found,) = kernel.kernel_log(Machine(Path("/nonexistent"), recording=recording))
+    assert (found.status, found.found) == (
+        "unknown",
+        "recognized messages withheld from this anonymized bundle: 1",
+    )

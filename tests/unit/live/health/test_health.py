@@ -1,0 +1,1304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nfsrdma health` on made hosts: each hang, each gap in what can be seen, and hostile files."""
+
+import ast
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+from unit.live.health.health_made import BOOT, CONNECTING, ROOT_MOUNT, Host
+from unit.pythons import interpreter
+from unit.stuck_filesystem import stuck_filesystem
+
+from nfsrdma_tools.cli.main import app
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.nfs import mountinfo
+from nfsrdma_tools.live.health import mount_table
+from nfsrdma_tools.live.health.check import Request, check, limits, lines
+from nfsrdma_tools.live.health.guarded import guarded
+from nfsrdma_tools.live.health.verdicts import CRITICAL, OK, UNKNOWN, WARNING, Report, Verdict
+from nfsrdma_tools.live.health.volumes import Volume, volume_of
+from nfsrdma_tools.lock import holder, try_file_lock
+
+ROOT = Path(__file__).parents[4]
+UID = "0f5c4a52-8d1e-4c1b-9a63-1e2d3c4b5a69"
+POD = f"/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~csi/data/mount"
+Clock = Callable[[float], None]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path / "host")
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose name is short enough for a socket."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Set the time since boot."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "clock_gettime", lambda _: now[0])
+
+    def set_to(seconds: float) -> None:
+        now[0] = 1000.0 + seconds
+
+    return set_to
+
+
+def checked(host: Host, *mounts: str, state: str = "state") -> Report:
+    """A run with the default limits: WARNING from 15 s, CRITICAL from 30 s."""
+    wanted = tuple(map(Path, mounts))
+    return check(Request(limits("30s", None), wanted, host.machine, host.root / state))
+
+
+def of(report: Report, where: str) -> Verdict:
+    (found,) = (one for one in report.verdicts if one.where == where)
+    return found
+
+
+# ---- ages
+
+
+def test_the_age_of_an_rpc_counts_from_the_first_run_that_saw_it(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3, "rdma")
+    host.mount("/mnt/b", 4)
+    host.tasks(3, (9, 0x2E34D279))
+    found = checked(host)
+    assert (found.status, of(found, "/mnt/a").status) == (OK, OK)
+    assert of(found, "/mnt/a").reason == "ACCESS has waited for at least 0 s (for the reply)"
+    for seconds, status in ((14.9, OK), (15, WARNING), (29.9, WARNING), (30, CRITICAL)):
+        clock(seconds)
+        found = checked(host)
+        assert (found.status, of(found, "/mnt/a").status) == (status, status)
+        assert of(found, "/mnt/b").status == OK
+    assert of(found, "/mnt/a").age == 30
+    host.tasks(3)
+    assert checked(host).status == OK
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        # the kernel counts RPCs of a client from 0 again, when a later client gets its number
+        ((9, 0x2E34D279), (9, 0x11), False),
+        ((9, 0x2E34D279), (10, 0x2E34D279), False),
+        # without a slot, an RPC has no XID yet
+        ((9, 0), (9, 0x11), True),
+        ((9, 0x11), (9, 0x11), True),
+    ],
+)
+def test_an_rpc_is_known_by_client_number_and_xid(
+    host: Host, clock: Clock, first: tuple[int, int], second: tuple[int, int], same: bool
+) -> None:
+    host.mount("/mnt/a", 3)
+    host.tasks(3, first)
+    checked(host)
+    clock(40)
+    host.tasks(3, second)
+    assert (checked(host).status == CRITICAL) == same
+
+
+def test_ages_of_another_boot_do_not_count(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3)
+    host.tasks(3, (9, 0x11))
+    checked(host)
+    clock(40)
+    host.write("proc/sys/kernel/random/boot_id", "another\n")
+    assert checked(host).status == OK
+
+
+def test_the_state_is_private_and_replaced(host: Host) -> None:
+    host.mount("/mnt/a", 3)
+    host.tasks(3, (9, 0x11))
+    elsewhere = host.write("elsewhere", "mine")
+    (host.root / "state").mkdir()
+    (host.root / "state/health").symlink_to(elsewhere)
+    checked(host)
+    path = host.root / "state/health"
+    assert (path.is_symlink(), elsewhere.read_text()) == (False, "mine")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [one.name for one in path.parent.iterdir()] == ["health"]
+
+
+def hostile_states() -> Iterator[bytes]:
+    head = f"nfsrdma-health 1 {BOOT}\n".encode()
+    rng = random.Random(7)  # noqa: S311 - no secret
+    for line in (
+        b"rpc:3:9 11 99999.000 99999.000", b"rpc:3:9 11 900.000 5000.000", b"rpc:3:9 11 -5 1",
+        b"rpc:3:9 11 nan nan", b"rpc:3:9 11 900.000 800.000", b"rpc:3:9 11 1e9 1e9", b"rpc:3:9",
+        b"rpc:3:9 " + b"1" * 100_000 + b" 900.000 900.000", b"\xff\xfe\0", b"{" * 100_000,
+    ):  # fmt: skip
+        yield head + line + b"\n"
+    yield rng.randbytes(100_000)
+    yield head + rng.randbytes(100_000)
+    yield head + b"x\n" * 1_000_000
+
+
+@pytest.mark.parametrize("text", [*hostile_states()], ids=lambda text: str(len(text)))
+def test_a_hostile_state_makes_no_age(host: Host, clock: Clock, text: bytes) -> None:
+    host.mount("/mnt/a", 3)
+    host.tasks(3, (9, 0x11))
+    host.write("state/health", text).chmod(0o600)
+    clock(0)
+    found = checked(host)
+    assert (found.status, of(found, "/mnt/a").age) == (OK, 0)
+
+
+def test_a_state_that_others_may_write_is_ignored(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3)
+    host.tasks(3, (9, 0x11))
+    text = f"nfsrdma-health 1 {BOOT}\nrpc:3:9 11 900.000 900.000\n"
+    clock(0)
+    for mode, status in ((0o600, CRITICAL), (0o666, OK)):
+        host.write("state/health", text).chmod(mode)
+        found = checked(host)
+        assert found.status == status
+        assert any("another user may write" in one for one in found.unseen) == (status == OK)
+
+
+def special_files(folder: Path) -> list[Path]:
+    """FIFO, folder, socket, loop of links, as root a copy of /dev/null; and links to each."""
+    folder.mkdir()
+    os.mkfifo(folder / "fifo")
+    (folder / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(folder / "socket"))
+    (folder / "loop").symlink_to("loop")
+    if os.geteuid() == 0:
+        # a container without CAP_MKNOD refuses it
+        with contextlib.suppress(PermissionError):
+            os.mknod(folder / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    for one in [*folder.iterdir()]:
+        (folder / f"link-to-{one.name}").symlink_to(one.name)
+    return sorted(folder.iterdir())
+
+
+def kinds(paths: Iterable[Path]) -> dict[str, tuple[int, int]]:
+    return {one.name: (one.lstat().st_mode, one.lstat().st_ino) for one in paths}
+
+
+@pytest.mark.parametrize("name", ["health", "health.lock"])
+def test_a_state_that_is_no_regular_file_is_refused(
+    host: Host, short_path: Path, name: str
+) -> None:
+    host.mount("/mnt/a", 3)
+    for one in special_files(short_path / "special"):
+        state = host.root / f"state-{one.name}"
+        state.mkdir()
+        # the same file, under the name of the state
+        path = state / name
+        if one.is_symlink():
+            path.symlink_to(one)
+        else:
+            one.rename(path)
+        before = kinds([path])
+        status, said = typed(host, "--state", str(state))
+        assert (status, said.count("\n")) == (UNKNOWN, 1), said
+        assert said.startswith(f"NFS UNKNOWN: cannot write {path}: "), said
+        assert kinds(state.iterdir()) == before
+        if not one.is_symlink():
+            path.rename(one)
+
+
+def test_a_state_that_is_no_folder_is_refused(host: Host, short_path: Path) -> None:
+    folder = short_path / "special"
+    files = special_files(folder)
+    before = kinds(files)
+    for path in (one for one in files if not one.is_dir()):
+        status, said = typed(host, "--state", str(path))
+        assert (status, said.count("\n")) == (UNKNOWN, 1), said
+        assert said.startswith("NFS UNKNOWN: cannot write") and str(path) in said, said
+        assert kinds(folder.iterdir()) == before, path
+
+
+@pytest.mark.parametrize("name", ["fifo", "folder", "socket", "null"])
+def test_a_lock_removes_no_special_file(short_path: Path, name: str) -> None:
+    files = special_files(short_path / "special")
+    path = short_path / "special" / name
+    if path not in files:
+        pytest.skip("this user may not make devices")
+    before = kinds(files)
+    with pytest.raises(UserError, match="cannot lock"), try_file_lock(path):
+        pass
+    assert kinds(sorted(path.parent.iterdir())) == before
+
+
+def test_without_a_state_an_rpc_is_a_doubt(host: Host) -> None:
+    host.mount("/mnt/a", 3)
+    host.mount("/mnt/b", 4)
+    host.write("file", "")
+    assert checked(host, state="file/below").status == OK
+    host.tasks(3, (9, 0x11))
+    found = checked(host, state="file/below")
+    assert (found.status, of(found, "/mnt/b").status) == (WARNING, OK)
+    assert of(found, "/mnt/a").reason.startswith("ACCESS has waited for an unknown time")
+    assert found.unseen == [
+        f"ages are unknown: cannot write to {host.root}/file/below: Not a directory"
+    ]
+
+
+def test_a_state_in_use_is_an_error(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nfsrdma_tools.live.health import check as module
+
+    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.1)
+    (host.root / "state").mkdir()
+    # this process
+    said = rf"another run, process {os.getpid()}, has used .*/state/health for 0\.1 s"
+    with (
+        try_file_lock(host.root / "state/health.lock"),
+        pytest.raises(UserError, match=rf"{said} .*/proc/{os.getpid()}/wchan"),
+    ):
+        checked(host)
+
+
+# ---- whose RPC
+
+
+def test_a_line_names_server_transport_and_connection(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3, "rdma")
+    host.tasks(3, (9, 0x11))
+    checked(host)
+    clock(45)
+    host.connection(3, CONNECTING, "rdma")
+    first, second = lines(checked(host), limits("30s", None))
+    assert first == (
+        "NFS CRITICAL: /mnt/a: ACCESS has waited for at least 45 s | "
+        "oldest_rpc=45.000s;15;30;0 mounts=1"
+    )
+    assert second.startswith(
+        "/mnt/a: CRITICAL: ACCESS has waited for at least 45 s (connecting); "
+        "from server:/export (10.9.1.1) over rdma NFSv4.2; check the server"
+    )
+
+
+@pytest.mark.parametrize(
+    ("queue", "words"),
+    [
+        ("RPCSEC_GSS upcall waitq", "for credentials of Kerberos"),
+        ("NFSv4.1 transport slot", "recovery of state"),
+        ("xprt_backlog", "to be sent"),
+        ("delayq", "to be repeated"),
+    ],
+)
+def test_the_queue_says_what_an_rpc_waits_for(host: Host, queue: str, words: str) -> None:
+    host.mount("/mnt/a", 3)
+    host.tasks(3, (9, 0x11), queue=queue)
+    assert words in of(checked(host), "/mnt/a").reason
+
+
+def test_an_rpc_that_waits_for_gssd_outside_of_a_queue(host: Host) -> None:
+    host.mount("/mnt/a", 3)
+    # as Linux 6.12 listed it while rpc.gssd was stopped
+    call = "nfs41_call_sync_ops [nfsv4] nfsv4 GETATTR a:call_refreshresult [sunrpc] q:none"
+    text = f"   12 c884      0 0x3 0x2e34d27a        0 {call}\n"
+    host.write("sys/kernel/debug/sunrpc/rpc_clnt/3/tasks", text)
+    assert "rpc.gssd" in of(checked(host), "/mnt/a").advice
+
+
+def test_before_6_5_the_address_tells_the_mounts(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3, listed=False)
+    host.mount("/mnt/b", 4, listed=False)
+    host.mount("/mnt/rdma", 5, "rdma", listed=False)
+    host.mount("/mnt/other", 6, address="10.9.1.2", listed=False)
+    host.tasks(3, (9, 0x11))
+    checked(host)
+    clock(45)
+    found = checked(host)
+    assert [one.where for one in found.bad] == ["/mnt/a", "/mnt/b"]
+    assert "for this mount or another one of its server" in found.bad[0].reason
+
+
+def test_what_a_lazy_unmount_leaves_is_a_warning(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3)
+    host.tasks(3, (9, 0x11))
+    host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
+    checked(host)
+    clock(45)
+    (found,) = checked(host).verdicts
+    assert (found.status, found.where) == (WARNING, "")
+    assert found.reason.endswith("no mount has this RPC client: unmounted by umount -l")
+    assert found.advice == "end it: echo 1 > /sys/fs/nfs/0:3/shutdown"
+    assert checked(host, "/mnt/a").status == CRITICAL
+
+
+def test_a_mount_that_may_be_in_a_hidden_namespace_is_not_to_be_ended(
+    host: Host, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nfsrdma_tools.live.health import observe
+
+    monkeypatch.setattr(observe, "_namespaces", lambda _: ([], True))
+    host.mount("/mnt/a", 3)
+    host.tasks(3, (9, 0x11))
+    host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
+    checked(host)
+    clock(45)
+    found = checked(host)
+    assert found.unseen == ["not all mount namespaces can be read"]
+    assert found.verdicts[0].reason.endswith("in a namespace that this user cannot read")
+    assert "shutdown" not in found.verdicts[0].advice
+
+
+def test_a_mount_of_another_namespace_is_named(host: Host, clock: Clock) -> None:
+    host.mount("/pod", 3)
+    host.tasks(3, (9, 0x11))
+    host.write("proc/77/mountinfo", host.lines[-1] + "\n")
+    for number, name in ((1, "mnt:[1]"), (77, "mnt:[2]")):
+        folder = host.root / f"proc/{number}/ns"
+        folder.mkdir()
+        (folder / "mnt").symlink_to(name)
+    host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
+    checked(host)
+    clock(45)
+    (found,) = checked(host).verdicts
+    assert (found.status, found.where, found.process) == (CRITICAL, "/pod", 77)
+
+
+def test_callbacks_of_nfsd_are_no_rpc_of_a_mount(host: Host, clock: Clock) -> None:
+    host.client(7)
+    call = "nfsd4_cb_ops [nfsd] nfs4_cbv1 CB_RECALL a:call_status q:xprt_pending"
+    text = f"    1 8880 0 0x7 0x9 0 {call}\n"
+    host.write("sys/kernel/debug/sunrpc/rpc_clnt/7/tasks", text)
+    checked(host)
+    clock(99)
+    assert checked(host).verdicts == []
+
+
+def test_pods_and_volumes_are_named(host: Host, clock: Clock) -> None:
+    host.mount(POD, 3)
+    host.tasks(3, (9, 0x11))
+    (host.root / f"var/log/pods/team_web-0_{UID}").mkdir(parents=True)
+    checked(host)
+    clock(45)
+    found = checked(host)
+    assert of(found, POD).volume == Volume(UID, "data", "kubernetes.io/csi", "team", "web-0")
+    text = "\n".join(lines(found, limits("30s", None)))
+    assert f"pod team/web-0 {UID} volume data of kubernetes.io/csi" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "volume"),
+    [
+        (POD, Volume(UID, "data", "kubernetes.io/csi")),
+        (f"/x/pods/{UID}/volumes/k8s~nfs/share", Volume(UID, "share", "k8s/nfs")),
+        (f"/x/pods/{UID}/volume-subpaths/data/web/0", Volume(UID, "data", "")),
+        (f"/x/pods/{UID}/volumes/a/b/c/d", None),
+        ("/x/pods/../volumes/a/b", None),
+    ],
+)  # fmt: skip
+def test_a_path_of_kubelet_has_a_volume(path: str, volume: Volume | None) -> None:
+    assert volume_of(Path(path)) == volume
+
+
+def test_a_mount_above_the_logs_of_pods_is_not_accessed(host: Host, clock: Clock) -> None:
+    host.mount(POD, 3)
+    host.mount("/var/log", 4)
+    host.tasks(3, (9, 0x11))
+    (host.root / f"var/log/pods/team_web-0_{UID}").mkdir(parents=True)
+    checked(host)
+    clock(45)
+    assert of(checked(host), POD).volume == Volume(UID, "data", "kubernetes.io/csi")
+
+
+def test_with_too_many_mounts_no_log_of_a_pod_is_looked_for(
+    host: Host, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nfsrdma_tools.live.health import check as module
+
+    host.mount(POD, 3)
+    host.tasks(3, (9, 0x11))
+    (host.root / f"var/log/pods/team_web-0_{UID}").mkdir(parents=True)
+    checked(host)
+    clock(45)
+    monkeypatch.setattr(module, "MOST_MOUNTS", 1)
+    assert of(checked(host), POD).volume == Volume(UID, "data", "kubernetes.io/csi")
+
+
+# ---- named mounts
+
+
+def test_autofs_that_waits_for_its_first_use_is_well(host: Host) -> None:
+    host.line("60 25 0:60 / /mnt/auto rw - autofs systemd-1 rw,fd=55,timeout=0,direct")
+    found = checked(host, "/mnt/auto", "/mnt/none")
+    assert (of(found, "/mnt/auto").status, of(found, "/mnt/none").status) == (OK, CRITICAL)
+    assert checked(host).verdicts == []
+
+
+def test_only_named_mounts_are_judged(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a b", 3)
+    host.mount("/mnt/c", 4)
+    host.tasks(3, (9, 0x11))
+    checked(host)
+    clock(45)
+    assert [checked(host, name).status for name in ("/mnt/a b", "/mnt/c")] == [CRITICAL, OK]
+
+
+# ---- without the list of RPCs
+
+
+def test_counters_show_that_no_reply_comes(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3, listed=False)
+    host.without_debugfs()
+    found = checked(host)
+    assert (found.status, found.unseen) == (
+        OK, [f"pending RPCs: debugfs is not mounted on {host.root}/sys/kernel/debug"],
+    )  # fmt: skip
+    host.counters("/mnt/a", 3, 11, 10)
+    clock(10)
+    assert checked(host).status == OK
+    clock(30)
+    host.counters("/mnt/a", 3, 12, 10)
+    assert checked(host).status == WARNING
+    # a Call of a process that was killed has no reply either, so without threads it is a doubt
+    clock(41)
+    host.counters("/mnt/a", 3, 13, 10)
+    assert checked(host).status == WARNING
+    host.thread(456, "rpc_wait_bit_killable", 55)
+    host.counters("/mnt/a", 3, 14, 10)
+    assert checked(host).status == CRITICAL
+    host.counters("/mnt/a", 3, 14, 11)
+    assert checked(host).status == OK
+
+
+def test_a_call_that_is_not_repeated_waits_as_long_as_a_thread(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3, listed=False)
+    host.without_debugfs()
+    checked(host)
+    host.counters("/mnt/a", 3, 11, 10)
+    host.thread(456, "rpc_wait_bit_killable", 55)
+    checked(host)
+    clock(31)
+    assert of(checked(host), "/mnt/a").status == CRITICAL
+    # its program was killed: nothing shows that the mount hangs
+    shutil.rmtree(host.root / "proc/456")
+    assert checked(host).status == WARNING
+    clock(600)
+    assert checked(host).status == WARNING
+    clock(700)
+    assert checked(host).status == OK
+
+
+def test_an_idle_mount_is_no_hang(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3)
+    host.without_debugfs()
+    # a Call of long ago has no reply
+    host.counters("/mnt/a", 3, 12, 10)
+    for seconds in (0, 40, 80):
+        clock(seconds)
+        assert checked(host).status == OK
+
+
+def test_queues_in_sysfs_show_that_a_call_waits(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3)
+    host.mount("/mnt/b", 4)
+    host.without_debugfs()
+    host.thread(456, "rpc_wait_bit_killable", 55)
+    host.queue(3, 1)
+    checked(host)
+    clock(31)
+    found = checked(host)
+    assert (of(found, "/mnt/a").status, of(found, "/mnt/b").status) == (CRITICAL, OK)
+
+
+def test_a_soft_mount_gives_up_each_rpc_and_is_dead_nevertheless(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3, more=",soft")
+    for step in range(5):
+        clock(step * 10)
+        host.tasks(3, (9 + step, 0x11 + step))
+        host.counters("/mnt/a", 3, 10 + step, 10)
+        found = checked(host)
+        expected = (OK, OK, WARNING, CRITICAL, CRITICAL)[step]
+        assert (step, of(found, "/mnt/a").status) == (step, expected)
+    assert of(found, "/mnt/a").reason == "Calls and no reply for at least 40 s"
+    host.tasks(3)
+    clock(50)
+    assert of(checked(host), "/mnt/a").status == WARNING
+    host.counters("/mnt/a", 3, 15, 11)
+    assert checked(host).status == OK
+
+
+def test_without_counters_a_mount_is_unknown(host: Host) -> None:
+    host.mount("/mnt/a", 3)
+    host.without_debugfs()
+    (host.root / "proc/1/mountstats").unlink()
+    found = checked(host)
+    assert (found.status, of(found, "/mnt/a").status) == (UNKNOWN, UNKNOWN)
+    host.write("file", "")
+    assert checked(host, state="file/x").status == UNKNOWN
+
+
+def cut_counters() -> Iterator[tuple[str, bytes]]:
+    rng = random.Random(8)  # noqa: S311 - no secret
+    yield "empty", b""
+    yield "random", rng.randbytes(50_000)
+    head = b"device server:/export mounted on /mnt/a with fstype nfs4 statvers=1.1\n"
+    yield "only its first line", head
+    yield "no columns", head + b"\tage:\t24\n\txprt: rdma\n\tper-op statistics\n"
+    yield "half of the columns", head + b"\tage:\t24\n\txprt:\ttcp 901 1 2 0 24 10\n"
+    yield "another mount", head.replace(b"/mnt/a", b"/mnt/b") + b"\txprt:\ttcp 901 1 2 0 24 5 5\n"
+
+
+@pytest.mark.parametrize(("what", "text"), [*cut_counters()], ids=lambda one: str(one)[:20])
+def test_without_counters_of_its_own_a_mount_is_unknown(host: Host, what: str, text: bytes) -> None:
+    host.mount("/mnt/a", 3)
+    host.write("proc/1/mountstats", text)
+    assert checked(host).status == OK
+    host.without_debugfs()
+    found = checked(host)
+    assert (found.status, of(found, "/mnt/a").status) == (UNKNOWN, UNKNOWN), what
+    assert of(found, "/mnt/a").reason == "RPCs are not listed, and counters cannot be read"
+    counted = f"{host.root}/proc/1/mountstats has counters of 0 NFS superblocks, and none of 1 "
+    assert f"{counted}that are mounted" in found.unseen
+    assert typed(host)[0] == UNKNOWN
+
+
+def test_a_mount_without_counters_hides_no_other(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3)
+    host.mount("/mnt/b", 4)
+    host.without_debugfs()
+    for seconds, status in ((0, OK), (60, CRITICAL)):
+        clock(seconds)
+        host.queue(4, 1)
+        host.thread(456, "nfs_wait_bit_killable", 5)
+        # the record of /mnt/a is missing
+        host.write("proc/1/mountstats", host.stats["/mnt/b"])
+        found = checked(host)
+        assert (of(found, "/mnt/a").status, of(found, "/mnt/b").status) == (UNKNOWN, status)
+        assert found.status == (status or UNKNOWN)
+
+
+def test_mounts_above_each_other_have_their_own_counters(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3)
+    first = host.stats["/mnt/a"]
+    host.mount("/mnt/a", 4)
+    host.write("proc/1/mountstats", first + host.stats["/mnt/a"])
+    host.without_debugfs()
+    assert checked(host).status == OK
+    host.write("proc/1/mountstats", first)
+    assert [one.status for one in checked(host).verdicts] == [OK, UNKNOWN]
+
+
+# ---- threads
+
+
+def test_threads_that_wait_without_an_rpc_are_reported(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3)
+    host.thread(456, "nfs4_wait_clnt_recover", 55)
+    host.thread(457, "nfsd4_cb_wait", 55)
+    host.thread(458, "folio_wait_bit_common", 55)
+    assert checked(host).status == OK
+    clock(31)
+    # it has run meanwhile, so this is another wait
+    host.thread(456, "nfs4_wait_clnt_recover", 56)
+    assert checked(host).status == OK
+    clock(62)
+    found = checked(host)
+    assert found.status == CRITICAL
+    (one,) = found.bad
+    assert one.reason.startswith("thread 456 (a) b) has waited in nfs4_wait_clnt_recover for at")
+    host.tasks(3, (9, 0x11))
+    checked(host)
+    clock(99)
+    # the RPC explains them
+    assert [one.where for one in checked(host).bad] == ["/mnt/a"]
+
+
+def test_processes_that_end_while_they_are_read_are_left_out(host: Host) -> None:
+    host.mount("/mnt/a", 3)
+    (host.root / "proc/500").mkdir()
+    host.write("proc/501/stat", "")
+    host.write("proc/502/stat", "502 (x) D 1")
+    host.write("proc/503/stat", b"\xff" * 4000)
+    (host.root / "proc/504/stat").mkdir(parents=True)
+    assert checked(host).status == OK
+
+
+def test_threads_that_are_not_read_are_said(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.mount("/mnt/a", 3)
+    host.thread(456, "rpc_wait_bit_killable", 55)
+    spent = iter(range(100))
+    monkeypatch.setattr(time, "thread_time", lambda: next(spent))
+    found = checked(host)
+    assert found.unseen == ["threads that wait: there are more than 0.1 s can read"]
+
+
+# ---- hostile and large inputs
+
+
+def test_escapes_and_line_breaks_in_names(host: Host, clock: Clock) -> None:
+    name = "/mnt/a\nNFS OK: \\b \x1b[2J"
+    host.mount(name, 3)
+    host.tasks(3, (9, 0x11))
+    checked(host)
+    clock(45)
+    found = checked(host, name)
+    assert of(found, name).status == CRITICAL
+    printed = [*lines(found, limits("30s", None))]
+    assert len(printed) == 2
+    assert all(line.isprintable() for line in printed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\0" * 5000, b"x" * 1_000_000, b"1 " * 400_000, b"\xff\n" * 100_000,
+        b"    9 8880      0 0x3 0x11    13484 " + b"a v" * 300_000,
+        b"9 0 0 0x3 0x1 0 o nfsv4 " + b"x" * 400 + b" a:a q:" + b"q" * 400 + b"\n",
+    ],
+)  # fmt: skip
+def test_a_hostile_list_of_rpcs_is_no_hang(host: Host, text: bytes) -> None:
+    host.mount("/mnt/a", 3)
+    host.write("sys/kernel/debug/sunrpc/rpc_clnt/3/tasks", text)
+    assert checked(host).status in (OK, WARNING)
+
+
+def test_an_unknown_format_of_the_list_is_said(host: Host) -> None:
+    host.mount("/mnt/a", 3)
+    host.write("sys/kernel/debug/sunrpc/rpc_clnt/3/tasks", "a later kernel's list\n")
+    assert "unknown format" in checked(host).unseen[0]
+
+
+def test_invalid_lines_of_mountinfo_are_counted(host: Host) -> None:
+    host.mount("/mnt/a", 3)
+    host.line("x y z - nfs4 server:/export rw")
+    host.line("9" * 200_000 + " - nfs4 server:/export rw")
+    found = checked(host)
+    assert found.unseen == [f"1 lines of {host.root}/proc/1/mountinfo about NFS were left out"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\n" * 9,
+        random.Random(9).randbytes(50_000),  # noqa: S311 - no secret
+        b"25 1 8:1 / / rw",
+        b"x - ext4 y rw\n" * 9,
+    ],
+    ids=["empty", "newlines", "random", "cut", "invalid"],
+)
+def test_a_table_without_any_mount_is_unknown(host: Host, text: bytes) -> None:
+    path = host.write("proc/1/mountinfo", text)
+    for words in ((), ("/mnt/a",)):
+        status, said = typed(host, *words)
+        assert (status, said) == (
+            UNKNOWN, f"NFS UNKNOWN: {path} lists no mount (see --path.procfs)\n",
+        )  # fmt: skip
+    assert json.loads(typed(host, "--json")[1])["status"] == "unknown"
+
+
+def test_a_table_of_a_million_lines_takes_little_memory(host: Host) -> None:
+    path = host.root / "proc/1/mountinfo"
+    host.mount("/mnt/a", 3)
+    nfs = host.lines[-1]
+    with path.open("w") as file:
+        for start in range(0, 1_000_000, 10_000):
+            block = range(start, start + 10_000)
+            file.writelines(f"{n} 25 0:9 / /run/user/{n} rw - tmpfs tmpfs rw\n" for n in block)
+        file.write(f"{nfs}\n" * 50_000)
+    code = (
+        "import resource, sys; from nfsrdma_tools.live.health import mount_table as m\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "t = m.read(sys.argv[1])\n"
+        "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "print(len(t.mounts), t.invalid, after - before)"
+    )
+    argv = (sys.executable, "-c", code, str(path))
+    mounts, invalid, kib = map(int, subprocess.check_output(argv, cwd=ROOT).split())
+    assert (mounts, invalid) == (mount_table.MOST_MOUNTS, 50_000 - mount_table.MOST_MOUNTS)
+    assert kib < 40_000
+
+
+LINES = (
+    "26 25 0:9 / /run/user/{n} rw - tmpfs tmpfs rw",
+    "27 25 0:{n} / /mnt/{n} rw - nfs s:/e rw,vers=3",
+    "28 25 0:{n} / /mnt/{n} rw - nfs4 s:/e rw,vers=4.2",
+    "29 25 0:9 / /auto/{n} rw - autofs a rw",
+    "30 25 0:9 / /f/{n} rw - fuse.sshfs a rw",
+    "31 25 0:9 / /f/{n} rw - nfsd nfsd rw",
+    "x - nfs4 {n}",
+    "x - fuse {n}",
+    "",
+    "32 25 0:{n} / /mnt/" + "l" * 40 + " rw - nfs4 s:/e rw",
+)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_table_is_read_in_blocks_as_in_lines(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    longest, block = chance.choice((50, 60, 1000)), chance.choice((1, 7, 64, 300, 4096))
+    monkeypatch.setattr(mount_table, "_LONGEST_LINE", longest)
+    monkeypatch.setattr(mount_table, "_BLOCK", block)
+    lines = [chance.choice(LINES).format(n=n) for n in range(chance.randrange(60))]
+    path = tmp_path / "mountinfo"
+    path.write_text("\n".join(lines) + "\n" * chance.randrange(2))
+    good = [line for line in lines if len(line) < longest and re.match("[0-9]", line)]
+    found = mount_table.read(path)
+    mounts = [line for line in good if re.search(" - nfs4? ", line)]
+    assert [one.id for one in found.mounts] == [int(line.split()[0]) for line in mounts]
+    may_wait = [line for line in good if re.search(" - (nfs4? |autofs|fuse)", line)]
+    assert found.closed == {line.split()[4] for line in may_wait}
+    assert found.invalid == sum(line.startswith("x") for line in lines)
+    assert found.is_empty is (not good)
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs"])
+def test_of_many_mounts_those_above_the_limit_are_not_parsed(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, count = tmp_path / "mountinfo", 3 * mount_table.MOST_MOUNTS
+    path.write_text(f"27 25 0:9 / /mnt/a rw - {kind} s:/e rw\n" * count)
+    parsed = []
+
+    def counted(line: str) -> mountinfo.Entry:
+        parsed.append(line)
+        return parse_line(line)
+
+    parse_line = mountinfo.parse_line
+    monkeypatch.setattr(mountinfo, "parse_line", counted)
+    found = mount_table.read(path)
+    assert len(parsed) == 2 * mount_table.MOST_MOUNTS
+    assert found.invalid == (2 * mount_table.MOST_MOUNTS if kind == "nfs4" else 0)
+    assert found.closed == {"/mnt/a"}
+
+
+# ---- processes that end
+
+VANISHING = """
+import json, os, shutil, sys
+from pathlib import Path
+from nfsrdma_tools.live.health import observe, threads
+procfs, sample = map(Path, sys.argv[1:])
+step = last = 0
+
+def on(event, arguments):
+    # a process ends at the n-th access to its folder
+    global step
+    path = str(arguments[0]) if event in ("open", "os.scandir") and arguments else ""
+    if path.startswith((f"{procfs}/20", f"{procfs}/30")):
+        step += 1
+        if step == last:
+            shutil.rmtree("/".join(path.split("/")[: len(procfs.parts) + 1]))
+
+sys.addaudithook(on)
+rows = []
+while True:
+    # copying is no access
+    step = -1000
+    shutil.rmtree(procfs, ignore_errors=True)
+    shutil.copytree(sample, procfs, symlinks=True)
+    step, last = 0, last + 1
+    found = threads.waiting_threads(procfs, 60)
+    processes, hidden = observe._namespaces(procfs)
+    left = sorted(int(path.name) for path in procfs.iterdir())
+    numbers = sorted(one.number for one in found.found)
+    rows.append([numbers, found.complete, hidden, left, processes])
+    if step < last:
+        break
+print(json.dumps(rows))
+"""
+
+
+def test_a_process_that_ends_while_it_is_read_is_left_out(host: Host, tmp_path: Path) -> None:
+    for number in (10, 20, 30):
+        host.thread(number, "rpc_wait_bit_killable", 7)
+        host.thread(number + 1, "rpc_wait_bit_killable", 7)
+        folder = host.root / f"proc/{number}"
+        stat = (folder / "stat").read_text()
+        (folder / "stat").write_text(re.sub(r" 1 0 4693 ", " 2 0 4693 ", stat))
+        (folder / "task").mkdir()
+        (host.root / f"proc/{number + 1}").rename(folder / f"task/{number + 1}")
+        (folder / "ns").mkdir()
+        (folder / "ns/mnt").symlink_to(f"mnt:[{number}]")
+    sample = host.root / "proc"
+    for other in set(sample.iterdir()) - {sample / "10", sample / "20", sample / "30"}:
+        shutil.rmtree(other) if other.is_dir() else other.unlink()
+    argv = (sys.executable, "-c", VANISHING, tmp_path / "proc", sample)
+    rows = json.loads(subprocess.check_output(argv, cwd=ROOT))
+    *ended, whole = rows
+    assert whole == [[10, 11, 20, 21, 30, 31], True, False, [10, 20, 30], [10, 20, 30]]
+    # stat, wchan and status of four threads, and two lists
+    assert len(ended) == 14
+    for threads, complete, hidden, left, processes in ended:
+        assert complete
+        assert not hidden
+        assert processes == left
+        assert len(left) == 2
+        for number in left:
+            assert {number, number + 1} <= set(threads)
+
+
+STORM = """
+import itertools, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from nfsrdma_tools.live.health import observe, threads
+
+def forks():
+    rows = Path("/proc/stat").read_text().splitlines()
+    return next(int(row.split()[1]) for row in rows if row.startswith("processes"))
+
+first, ended = forks(), 0
+for _ in itertools.count():
+    before = observe._processes(Path("/proc"))
+    assert threads.waiting_threads(Path("/proc"), 60).complete
+    found, _ = observe._namespaces(Path("/proc"))
+    assert found
+    ended += sum(not Path(f"/proc/{number}").exists() for number in before)
+    if ended > 20 and forks() - first > 500:
+        break
+print("read")
+"""
+
+
+def test_a_storm_of_short_processes_is_read() -> None:
+    with subprocess.Popen(["sh", "-c", "while :; do (:) & done"]) as storm:
+        try:
+            argv = (sys.executable, "-c", STORM, ROOT)
+            assert subprocess.check_output(argv, text=True) == "read\n"
+        finally:
+            storm.kill()
+
+
+# ---- no access
+
+
+def files_named(command: list[str], tmp_path: Path) -> set[str]:
+    """The paths in the system calls of a command and its children, as strace prints them."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed; tests/lab/test_health.py looks at the kernel")
+    trace = tmp_path / "trace"
+    argv = ("strace", "-f", "-qq", "-s", "500", "-e", "trace=%file", "-o", str(trace), *command)
+    subprocess.run(argv, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
+    return set(re.findall(r'"((?:[^"\\]|\\.)*)"', trace.read_text()))
+
+
+def touched(names: set[str], host: Host, mounts: list[str]) -> set[str]:
+    places = [*mounts, *(f"{host.root}{mount}" for mount in mounts)]
+    real = {os.path.normpath(name) for name in names}
+    return {name for name in real for p in places if name == p or name.startswith(f"{p}/")}
+
+
+def test_no_system_call_names_a_mount(host: Host, tmp_path: Path) -> None:
+    mounts = [f"/mnt/{number}" for number in range(500)] + [POD, "/var/log/pods"]
+    for number, where in enumerate(mounts):
+        host.mount(where, number + 10)
+        host.tasks(number + 10, (9, 0x11))
+        (host.root / where.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    host.thread(456, "rpc_wait_bit_killable", 55)
+    (host.root / "proc/456/cwd").symlink_to(f"{host.root}/mnt/0")
+    command = [sys.executable, "-m", "nfsrdma_tools", "health", *host.words]
+    # all are bad, so all that is read for a bad mount is read
+    command += ["--max-rpc-age", "1ms", "--textfile", f"{tmp_path}/nfs.prom"]
+    files_named(command, tmp_path)
+    names = files_named(command, tmp_path)
+    assert f"{host.root}/proc/1/mountinfo" in names
+    assert f"{host.root}/proc/456/wchan" in names
+    assert touched(names, host, mounts) == set()
+    forbidden = {"cmdline", "environ", "maps", "exe", "cwd", "root", "fd", "stack"}
+    of_threads = {name.split("/")[-1] for name in names if f"{host.root}/proc/456/" in name}
+    assert of_threads & forbidden == set()
+    # strace sees an access
+    assert touched(files_named(["stat", f"{host.root}/mnt/7"], tmp_path), host, mounts)
+
+
+def test_a_file_system_that_hangs_is_not_accessed(host: Host) -> None:
+    where = host.root / "stuck"
+    where.mkdir()
+    host.mount("/stuck", 3)
+    host.mount(str(where), 4)
+    host.tasks(3, (9, 0x11))
+    try:
+        mounted = stuck_filesystem(where)
+        with mounted as stuck:
+            assert checked(host).status == OK
+            assert checked(host, "/stuck", str(where)).status == OK
+            assert stuck.waiting == []
+    except OSError as error:
+        pytest.skip(f"no FUSE here: {error}")
+
+
+# ---- the command
+
+
+def typed(host: Host, *words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["health", *host.words, *words], catch_exceptions=False)
+    return result.exit_code, result.stdout
+
+
+def test_the_exit_status_is_that_of_monitoring_plugins(host: Host) -> None:
+    assert typed(host) == (
+        0, "NFS OK: no NFS is mounted | oldest_rpc=0.000s;15;30;0 mounts=0\n",
+    )  # fmt: skip
+    host.mount("/mnt/a", 3)
+    host.tasks(3, (9, 0x11))
+    assert typed(host)[0] == 0
+    tenth = ("--max-rpc-age", "1h", "--warn-rpc-age", "1ms")
+    status, said = typed(host, *tenth)
+    assert (status, said.splitlines()[1].split(":")[1]) == (1, " WARNING")
+    assert typed(host, "--max-rpc-age", "1ms")[0] == 2
+    (host.root / "proc/1/mountinfo").unlink()
+    status, said = typed(host)
+    assert (status, said.count("\n")) == (3, 1)
+    assert said.startswith(f"NFS UNKNOWN: cannot read {host.root}/proc/1/mountinfo: No such file")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--bad"], ["--max-rpc-age", "x"], ["--max-rpc-age", "0s"], ["--timeout", "0"],
+        ["relative"], ["--max-rpc-age", "1s", "--warn-rpc-age", "2s"], ["--state", ""], [""],
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_unknown(host: Host, words: list[str]) -> None:
+    command = [sys.executable, "-m", "nfsrdma_tools", "health", *host.words, *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False)
+
+
+def test_in_a_container_without_the_hosts_proc_nothing_is_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from nfsrdma_tools.live.health import check as module
+
+    monkeypatch.setattr(module, "is_in_container", lambda: True)
+    result = CliRunner().invoke(app, ["health", "--state", str(tmp_path)], catch_exceptions=False)
+    assert (result.exit_code, result.stdout.count("\n")) == (3, 1)
+    assert "give --path.procfs" in result.stdout
+
+
+def test_what_waits_in_the_kernel_does_not_stop_the_command(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as a file of the kernel may wait for a lock
+    monkeypatch.setattr("nfsrdma_tools.live.health.check.observe", lambda *_: signal.pause())
+    status, said = typed(host, "--timeout", "1")
+    assert (status, said.count("\n")) == (3, 1)
+    assert said.startswith("NFS UNKNOWN: the files of the kernel could not be read within 1 s")
+
+
+def until(true: Callable[[], object]) -> None:
+    """Wait until something is true."""
+    limit = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+WAITING = """
+import signal
+from nfsrdma_tools.cli.main import main
+from nfsrdma_tools.live.health import check
+check.observe = lambda *_: signal.pause()
+main()
+"""
+
+
+def test_a_check_ends_with_a_command_that_is_killed(host: Host) -> None:
+    command = [sys.executable, "-c", WAITING, "health", *host.words, "--timeout", "600"]
+    lock = host.root / "state/health.lock"
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        until(lambda: holder(lock))
+        child = holder(lock)
+        assert child != process.pid
+        process.kill()
+    # a zombie where nothing waits for it
+    stat = Path(f"/proc/{child}/stat")
+    until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX")
+    with try_file_lock(lock) as taken:
+        assert taken
+
+
+def test_a_check_that_computes_is_told_from_one_that_waits() -> None:
+    def compute() -> str:
+        while True:
+            pass
+
+    def wait() -> str:
+        signal.pause()
+        return ""
+
+    with pytest.raises(UserError, match=r"did not end within 1 s .* computing, not waiting"):
+        guarded(compute, 1)
+    with pytest.raises(UserError, match=r"could not be read within 1 s .*/wchan"):
+        guarded(wait, 1)
+
+
+def test_a_reader_of_the_output_does_not_wait_for_what_cannot_be_killed(host: Host) -> None:
+    folder = host.root / "stuck"
+    folder.mkdir()
+    words = [*host.words, f"--state={folder}/state", "--timeout", "1"]
+    command = [sys.executable, "-m", "nfsrdma_tools", "health", *words]
+    try:
+        mounted = stuck_filesystem(folder)
+        with mounted as stuck:
+            # its pipes end with the last process that has them open
+            done = subprocess.run(
+                command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=50
+            )
+            assert (done.returncode, done.stderr) == (3, "")
+            assert "could not be read within 1 s" in done.stdout
+            # it waits, and no signal ends it
+            assert stuck.waiting
+            again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            assert again.returncode == 3
+    except OSError as error:
+        pytest.skip(f"no FUSE here: {error}")
+
+
+def test_an_error_of_the_program_is_not_hidden() -> None:
+    def fail() -> str:
+        raise ZeroDivisionError("x")
+
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: x"):
+        guarded(fail, 60)
+
+
+def test_without_a_free_descriptor_the_answer_is_unknown() -> None:
+    code = (
+        "import resource; from nfsrdma_tools.live.health.guarded import *\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+        "try: guarded(str, 5)\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    said = subprocess.check_output((sys.executable, "-c", code), cwd=ROOT, text=True)
+    assert said.startswith("UserError cannot start a process: Too many open files")
+
+
+def test_a_result_of_many_bytes_arrives() -> None:
+    assert guarded(lambda: "\udcff" * 3_000_000, 60) == "\udcff" * 3_000_000
+
+
+def test_metrics_are_those_of_the_exporter(host: Host, tmp_path: Path) -> None:
+    host.mount('/mnt/"a\n', 3)
+    host.tasks(3, (9, 0x11))
+    path = tmp_path / "nfs.prom"
+    typed(host)
+    assert typed(host, "--textfile", str(path), "--max-rpc-age", "1ms")[0] == 2
+    text = path.read_text()
+    labels = r'{mount="/mnt/\"a\n",transport="tcp"}'
+    assert f"nfsrdma_mount_health_status{labels} 2\n" in text
+    assert re.search(rf"^nfsrdma_mount_oldest_rpc_seconds{re.escape(labels)} [0-9.]+$", text, re.M)
+    assert text.endswith("nfsrdma_health_status 2\n")
+    from prometheus_client.parser import text_string_to_metric_families
+
+    assert len([*text_string_to_metric_families(text)]) == 3
+    status, said = typed(host, "--textfile", f"{path}/below")
+    assert (status, said.startswith(f"NFS UNKNOWN: cannot write {path}/below: Not a")) == (3, True)
+    # the name of the draft is too long
+    status, said = typed(host, "--textfile", f"{tmp_path}/{'x' * 250}")
+    assert (status, "not seen: cannot write" in said) == (3, True)
+
+
+def test_metrics_replace_no_special_file(host: Host, short_path: Path) -> None:
+    host.mount("/mnt/a", 3)
+    folder = short_path / "special"
+    files = special_files(folder)
+    before = kinds(files)
+    for path in files:
+        status, said = typed(host, "--textfile", str(path))
+        assert (status, said.count("\n")) == (UNKNOWN, 1), said
+        assert said.startswith(f"NFS UNKNOWN: cannot write {path}: "), said
+        assert kinds(folder.iterdir()) == before, path
+
+
+def test_metrics_replace_what_a_link_names_and_make_no_folder(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    for _ in range(2):
+        assert typed(host, "--textfile", f"{tmp_path}/link")[0] == OK
+        assert (tmp_path / "link").is_symlink()
+        assert "nfsrdma_health_status 0\n" in (tmp_path / "file").read_text()
+    path = tmp_path / "a/b.prom"
+    assert typed(host, "--textfile", str(path)) == (
+        UNKNOWN, f"NFS UNKNOWN: cannot write {path}: its folder does not exist (create it first)\n",
+    )  # fmt: skip
+    assert not path.parent.exists()
+
+
+def _make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+def _make_link(path: Path, make: Callable[[Path], None]) -> None:
+    target = path.with_name("target")
+    make(target)
+    path.symlink_to(target)
+
+
+_MAKERS: dict[str, Callable[[Path], None]] = {
+    "missing": lambda _: None,
+    "a regular file": Path.touch,
+    "a folder": Path.mkdir,
+    "a named pipe": os.mkfifo,
+    "a socket": _make_socket,
+    "a device node": lambda path: os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 3)),
+    "a link to a regular file": lambda path: _make_link(path, Path.touch),
+    "a link to a folder": lambda path: _make_link(path, Path.mkdir),
+}
+_WRITTEN = re.findall(
+    r"^\| (missing|an? [\w ]+?) \| (.+?) \| (.+?) \|$",
+    (ROOT / "docs/how-to/health.md").read_text(),
+    re.M,
+)
+
+
+def test_the_page_says_what_each_kind_of_file_does() -> None:
+    assert {kind for kind, *_ in _WRITTEN} == {*_MAKERS}
+
+
+@pytest.mark.parametrize(("kind", "textfile", "state"), _WRITTEN)
+def test_files_are_refused_as_the_page_says(
+    kind: str, textfile: str, state: str, host: Host, short_path: Path
+) -> None:
+    for option, said in (("--textfile", textfile), ("--state", state)):
+        folder = short_path / option.strip("-")
+        folder.mkdir()
+        path = folder / "it"
+        try:
+            _MAKERS[kind](path)
+        except PermissionError:
+            pytest.skip("device nodes need root")
+        before = kinds(folder.iterdir())
+        status, text = typed(host, option, str(path))
+        assert status == (UNKNOWN if said == "refused" else OK), text
+        if said == "refused":
+            assert kinds(folder.iterdir()) == before
+        else:
+            assert path.is_symlink() == kind.startswith("a link")
+            written = path if option == "--textfile" else path / "health"
+            assert written.stat().st_size
+
+
+def test_json_has_every_mount(host: Host) -> None:
+    host.mount("/mnt/a", 3)
+    host.mount("/mnt/b", 4)
+    status, said = typed(host, "--json")
+    found = json.loads(said)
+    assert (status, found["status"], found["exit_status"]) == (0, "ok", 0)
+    assert [(one["mount"], one["status"]) for one in found["findings"]] == [
+        ("/mnt/a", "ok"), ("/mnt/b", "ok"),
+    ]  # fmt: skip
+
+
+# ---- ready-made files
+
+MONITORING = ROOT / "playbooks/monitoring"
+
+
+@pytest.mark.parametrize(("status", "expected"), [(0, 0), (1, 0), (2, 1), (3, 2), (143, 2)])
+def test_the_plugin_of_node_problem_detector_has_its_statuses(
+    tmp_path: Path, status: int, expected: int
+) -> None:
+    program = tmp_path / "nfsrdma"
+    program.write_text(f'#!/bin/sh\necho "$@"\nexit {status}\n')
+    program.chmod(0o755)
+    done = subprocess.run(
+        (MONITORING / "nfsrdma-health-npd.sh", "--timeout", "2"),
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (expected, "health --timeout 2\n")
+
+
+def test_node_problem_detector_runs_that_plugin(host: Host) -> None:
+    config = json.loads((MONITORING / "nfsrdma-health-npd.json").read_text())
+    (rule,), (condition,) = config["rules"], config["conditions"]
+    assert (rule["type"], rule["condition"]) == ("permanent", condition["type"])
+    assert (MONITORING / Path(rule["path"]).name).exists()
+    # the command ends before node-problem-detector kills it, and its own limit says why
+    assert int(config["pluginConfig"]["timeout"].rstrip("s")) > 10
+    assert typed(host, *rule["args"])[0] == 0
+
+
+def test_the_timer_starts_a_command_that_exists(host: Host, tmp_path: Path) -> None:
+    service = (MONITORING / "nfsrdma-health.service").read_text()
+    (command,) = re.findall(r"^ExecStart=/usr/bin/nfsrdma health (.*)$", service, re.M)
+    path = tmp_path / "nfsrdma.prom"
+    words = [str(path) if word.endswith(".prom") else word for word in command.split()]
+    assert typed(host, *words)[0] == 0
+    assert path.read_text().endswith("nfsrdma_health_status 0\n")
+    assert "SuccessExitStatus=1 2 3\n" in service
+    timer = (MONITORING / "nfsrdma-health.timer").read_text()
+    (seconds,) = re.findall(r"^OnUnitInactiveSec=(\d+)$", timer, re.M)
+    assert int(seconds) * 2 < 30
+
+
+def test_the_page_names_the_metrics(host: Host, tmp_path: Path) -> None:
+    host.mount("/mnt/a", 3)
+    typed(host, "--textfile", f"{tmp_path}/x.prom")
+    page = (ROOT / "docs/how-to/health.md").read_text()
+    for name in re.findall(r"^# TYPE (\S+)", (tmp_path / "x.prom").read_text(), re.M):
+        assert f"| `{name}" in page
+
+
+# ---- Python 3.9
+
+CORE = "nfsrdma_tools.live.health.check"
+LISTED = (
+    f"import {CORE}, nfsrdma_tools.live.health.metrics, sys\n"
+    "for name, module in sorted(sys.modules.items()):\n"
+    "    file = getattr(module, '__file__', None) or ''\n"
+    "    if name.startswith('nfsrdma_tools'): print(name, file)"
+)
+
+
+def core_modules() -> dict[str, Path]:
+    # -S: without any package that is installed
+    said = subprocess.check_output((sys.executable, "-S", "-c", LISTED), cwd=ROOT, text=True)
+    return {name: Path(path) for name, path in (line.split(" ", 1) for line in said.splitlines())}
+
+
+def test_the_core_needs_no_package_and_is_written_for_python_3_9() -> None:
+    assert "nfsrdma_tools.host.nfs.mountstats" in core_modules()
+    for path in core_modules().values():
+        tree = ast.parse(path.read_text(), feature_version=(3, 9))
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+        new = [call.lineno for call in calls for word in call.keywords if word.arg == "strict"]
+        assert (path.name, new) == (path.name, [])
+
+
+def test_the_core_runs_on_python_3_9(host: Host) -> None:
+    old = interpreter("3.9")
+    host.mount("/mnt/a", 3, more=",soft")
+    host.tasks(3, (9, 0x11))
+    code = (
+        f"import sys; from pathlib import Path; from {CORE} import *\n"
+        "from nfsrdma_tools.host.machine import host_of_container\n"
+        "root = Path(sys.argv[1])\n"
+        "machine = host_of_container(root / 'proc', root / 'sys', root)\n"
+        "print(*run(Request(limits('1ms', None), (), machine, root / 'state'), 60).lines)"
+    )
+    argv = (old, "-c", code, str(host.root))
+    for words in ("NFS OK", "NFS CRITICAL"):
+        said = subprocess.check_output(argv, cwd=ROOT, text=True)
+        assert said.startswith(words)
+
+
+def test_a_check_that_is_killed_is_unknown() -> None:
+    def work() -> str:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return ""
+
+    with pytest.raises(UserError, match="ended without a result"):
+        guarded(work, 60)
