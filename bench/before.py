@@ -19,9 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import built
-from carriers import OURS, START, serve
-
 from bench import page
 from bench.commits import ROOT, program, unpack
 from bench.instructions import Costs, operation, plugged
@@ -29,6 +26,8 @@ from bench.solo import DESIGNS, LOADS, OUR_COLUMN, PREPARE, RDMA, Column, mount,
 from nfsrdma_tools import module_source
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed import kernel_modules
+from testbed.labs import OURS, START, serve
 
 STORE = ROOT / "out" / "bench-before.json"
 THERE = "/run/modules"
@@ -68,7 +67,7 @@ def bring(lab: Lab, found: dict[str, Path]) -> None:
     """Build the modules on this host, and put them into the node."""
     sh(lab, f"mkdir -p {THERE}")
     for name, source in found.items():
-        built.place(lab, source, f"{THERE}/{name}.ko", "solo")
+        kernel_modules.place(lab, source, f"{THERE}/{name}.ko", "solo")
 
 
 def switch(lab: Lab, name: str) -> None:

@@ -15,7 +15,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from carriers import OURS, THEIRS, serve
 from matplotlib.ticker import NullLocator
 
 from bench import client_reader, node, page
@@ -25,6 +24,7 @@ from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
+from testbed.labs import OURS, THEIRS, serve
 
 OUT = Path(__file__).parents[1] / "out"
 MOST = 65536

@@ -23,9 +23,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from carriers import OURS, serve
-from client_library import built_library
-
 from bench import client_reader, node, page
 from bench.commits import program, unpack
 from bench.instructions import CARD, COPY, Plugin, Symbols, plugged
@@ -33,6 +30,8 @@ from bench.library_count import SHAPES as NAMES
 from bench.solo import PREPARE, sh
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.client_library import built_library
+from testbed.labs import OURS, serve
 
 HERE = Path(__file__).parent
 # reads that leave by one doorbell, and the most that one of them may execute, in thousands
@@ -234,18 +233,19 @@ def details(costs: Costs) -> Iterator[str]:
 
 @contextmanager
 def source_at(commit: str) -> Iterator[Path]:
-    """The source of the commit, with this bench in place of its own."""
+    """The source of the commit, with this bench and this testbed in place of its own."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
-        unpack(commit, tree, ":!bench")
-        shutil.copytree(HERE, tree / "bench")
+        unpack(commit, tree, ":!bench", ":!testbed")
+        for package in (HERE, HERE.parent / "testbed"):
+            shutil.copytree(package, tree / package.name)
         yield tree
 
 
 def measure_at(commit: str, kernel: str) -> Found:
     """The same as measure(), by a process in the source of the commit."""
     with source_at(commit) as tree:
-        path = ":".join(str(tree / each) for each in (".", "tests", "tests/lab/helpers"))
+        path = ":".join(str(tree / each) for each in (".", "tests"))
         file = tree / "found.json"
         argv = (sys.executable, "-m", "bench.client_count", kernel, "", str(file))
         environment = {**os.environ, "PYTHONPATH": path}

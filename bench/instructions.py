@@ -20,14 +20,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from carriers import OURS, THEIRS, serve
-
 from bench import page
 from bench.solo import LOADS, PREPARE, RDMA, measured, mount, sh, unmount
 from nfsrdma_tools.lab import machine
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.qemu import qemu
+from testbed.labs import OURS, THEIRS, serve
 
 SOURCE = Path(__file__).with_name("count_instructions.c")
 FLAGS = ("-O2", "-Wall", "-shared", "-fPIC", "-fvisibility=hidden")

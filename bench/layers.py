@@ -10,12 +10,11 @@ import json
 import sys
 from pathlib import Path
 
-from carriers import serve
-
 from bench import page
 from bench.solo import COLUMNS, LOADS, PREPARE, Column, loads, mount, sh, unmount
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import serve
 
 HERE = Path(__file__).parent
 # samples per second of the instruction clock, and loads of about a quarter of a second for each

@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from carriers import OURS, THEIRS, serve
-
 from bench import page
 from bench.before import bring, sources, switch
 from bench.solo import PREPARE, RDMA, mount, personality, sh, unmount
 from nfsrdma_tools.host.nfs.personality import DEFAULT
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, THEIRS, serve
 
 HERE = Path(__file__).parent
 PROGRAMS = ("module_node.py", "traced_node.py", "locks_node.py", "lock_count_node.py")

@@ -16,10 +16,9 @@ import statistics
 import sys
 from pathlib import Path
 
-from carriers import OURS, THEIRS, carry
-
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, THEIRS, carry
 
 SCRIPT = Path(__file__).with_name("module_node.py").read_bytes()
 COUNTS = ("sequential=48", "scattered=600", "attributes=600")

@@ -18,9 +18,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from carriers import OURS, THEIRS, serve
-from client_library import place_program
-
 from bench import node, page
 from bench.cells import (
     KIB,
@@ -39,6 +36,8 @@ from bench.solo import offloads, sh
 from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import LabConfig, Link
 from nfsrdma_tools.lab.lab import Lab
+from testbed.client_library import place_program
+from testbed.labs import OURS, THEIRS, serve
 
 HERE = Path(__file__).parent
 RESULTS = OUT / "papers"

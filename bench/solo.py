@@ -15,13 +15,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from carriers import OURS, THEIRS, serve
-
 from bench import page
 from bench.module import SCRIPT
 from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, THEIRS, serve
 
 LOADS = {
     "scattered": ("4 KiB random O_DIRECT read", 400),

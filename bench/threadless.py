@@ -15,13 +15,12 @@ import sys
 from dataclasses import dataclass
 from itertools import product
 
-from carriers import OURS, serve
-
 from bench import page
 from bench.solo import PREPARE, RDMA, Turn, measured, mount, personality, sh, unmount
 from nfsrdma_tools.host.nfs.personality import DEFAULT
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, serve
 
 MOST = 65536
 PARAMETER = "/sys/module/nfsrdma/parameters/server_threadless"

@@ -13,12 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from carriers import OURS, serve
-
 from bench import page
 from bench.optimistic_page import PAGE
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, serve
 
 SCRIPT = (
     Path(__file__).parents[1].joinpath("tests", "lab", "nodes", "optimistic_node.py").read_bytes()

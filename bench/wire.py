@@ -14,12 +14,11 @@ import re
 import statistics
 import sys
 
-from carriers import OURS, THEIRS, serve
-
 from bench.module import SCRIPT
 from bench.solo import MOUNT, PREPARE, sh
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, THEIRS, serve
 
 COUNT = 96
 # in MB

@@ -11,7 +11,6 @@ import json
 import sys
 from pathlib import Path
 
-from carriers import THEIRS, serve
 from matplotlib.ticker import NullLocator
 
 from bench import page
@@ -23,6 +22,7 @@ from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
+from testbed.labs import THEIRS, serve
 
 OUT = Path(__file__).parents[1] / "out"
 SCRIPT = Path(__file__).with_name("wires_node.py").read_bytes()

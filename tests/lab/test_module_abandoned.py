@@ -5,10 +5,11 @@ import json
 from collections.abc import Callable
 
 import pytest
-from scene import until
-from storm import mounted, on
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.dashboard import until
+from testbed.mounts import mounted
+from testbed.scripts import on
 
 Record = Callable[[str, object], None]
 HERE = "/export/abandoned"

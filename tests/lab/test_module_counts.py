@@ -6,13 +6,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import sniffer
-from node_files import node_script
 from wire.capture import Send, once
 from wire.native import COMPILER, Wire
 from wire.rpcrdma import Header
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed import sniffer
+from testbed.scripts import node_script
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 

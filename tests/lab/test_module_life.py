@@ -3,9 +3,8 @@
 
 from collections.abc import Callable
 
-from module_life import life
-
 from nfsrdma_tools.lab.lab import Lab
+from testbed.module_life import life
 
 
 def test_nothing_is_left_of_a_module_that_was_used(

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from storm import LIMIT, on
-
 from nfsrdma_tools.lab.nodes import Nodes
+from testbed.mounts import LIMIT
+from testbed.scripts import on
 
 __all__ = ["life", "taken_out"]
 
