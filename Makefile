@@ -76,13 +76,13 @@ fuzz: dev ## libFuzzer over the module's header code, FUZZ_SECONDS=600
 
 module-campaign: dev image ## Life, faults and data of the module: KERNEL=6.12|6.1|7.2, SERVER=kernel|ours, LONG=1 for minutes of each; PERSONALITY=read-read with SERVER=ours
 	$(BIN)/python -m pytest -q --kernel $(or $(KERNEL),6.12) --server $(or $(SERVER),kernel) $(if $(LONG),--long) \
-		$(if $(PERSONALITY),--personality $(PERSONALITY),tests/lab/test_module_life.py) \
+		$(if $(PERSONALITY),--personality $(PERSONALITY),tests/lab/module/test_module_life.py) \
 		tests/lab/test_module_faults.py tests/lab/test_module_data.py
 
 debug-kernel: setup ## A kernel with KASAN, lockdep, kmemleak and more, from Debian's source (15 minutes, then cached): FLAVOUR=debug|kcsan
 	@$(BIN)/nfsrdma lab build --kernel $(or $(FLAVOUR),debug)
 
-MODULE_TESTS = $(filter-out %_warnings.py,$(wildcard tests/lab/test_module_*.py)) \
+MODULE_TESTS = $(filter-out %_warnings.py,$(wildcard tests/lab/test_module_*.py tests/lab/module/*.py)) \
 	$(addprefix tests/lab/test_,module.py interoperation.py krb5.py wire_capture.py soak.py)
 
 test-debug: debug-kernel ## The module's tests on that kernel, over soft-RoCE and soft-iWARP; any report on a console fails: FLAVOUR

@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A worker has one solo lab and one pair at most, and changes the pair's modules between groups.
     The groups of pairs take longest. They come first, so that no worker waits for one at the end.
     """
-    for item in (item for item in items if item.path.parent == Path(__file__).parent):
+    for item in (item for item in items if item.path.is_relative_to(Path(__file__).parent)):
         if not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(_group(item)))
         if config.getoption("--long") and "long" in _fixtures(item):

@@ -13,7 +13,7 @@ from nfsrdma_tools import module_source
 from nfsrdma_tools.lab.lab import Lab
 from testbed import kernel_modules
 from testbed.labs import OURS, THEIRS, cards_lab, serve
-from testbed.module_life import growth
+from testbed.leaks import growth
 from testbed.scripts import NODES, node_script
 
 SCRIPT = node_script("card")

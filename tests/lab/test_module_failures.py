@@ -11,7 +11,7 @@ from nfsrdma_tools.lab.lab import Lab
 from testbed.allocation_failures import LOST, Failed, arm, failing, swept
 from testbed.faults import FAULTS
 from testbed.held_memory import totals
-from testbed.module_life import taken_out
+from testbed.module import taken_out
 from testbed.mounts import HERE, mounted, nothing_lost, set_to
 from testbed.stress import storm
 
