@@ -13,11 +13,10 @@ import json
 import re
 import statistics
 
-from carriers import OURS, THEIRS, serve
-
 from bench.solo import MOUNT, PREPARE, SCRIPT, sh
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, THEIRS, serve
 
 COUNT = 96
 # in MB

@@ -23,12 +23,11 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from carriers import OURS, THEIRS, serve
-
 from bench import markdown
 from bench.solo import PREPARE, RDMA, mount, sh, unmount
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, THEIRS, serve
 
 PAIRS, READS = 6, 400
 PAGE = markdown.PAGE.with_name("cost-of-observation.md")

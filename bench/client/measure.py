@@ -14,7 +14,6 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from carriers import OURS, THEIRS, serve
 from matplotlib.ticker import NullLocator
 
 from bench import markdown, node
@@ -25,6 +24,7 @@ from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
+from testbed.labs import OURS, THEIRS, serve
 
 OUT = Path(__file__).parents[2] / "out"
 MOST = 65536

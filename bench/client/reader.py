@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from client_library import place_program
-
 from bench import node
 from nfsrdma_tools.lab.lab import Lab
+from testbed.client_library import place_program
 
 __all__ = ["OPTIMISTIC", "PATH", "SOURCE", "install", "run"]
 

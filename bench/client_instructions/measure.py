@@ -16,9 +16,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from carriers import OURS, serve
-from client_library import built_library
-
 from bench import markdown, node
 from bench.client import reader as client_reader
 from bench.instruction_count import CARD, COPY, Plugin, Symbols, plugged
@@ -27,6 +24,8 @@ from bench.solo import PREPARE, sh
 from nfsrdma_tools.command import run
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.client_library import built_library
+from testbed.labs import OURS, serve
 
 # reads that leave by one doorbell, and the most that one of them may execute, in thousands
 SHAPES = {1: 6, 16: 4}

@@ -14,8 +14,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from carriers import OURS, THEIRS, serve
-
 from bench import markdown
 from bench.solo import (
     LOADS,
@@ -34,6 +32,7 @@ from bench.solo import (
 from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, THEIRS, serve
 
 OUR_COLUMN = "nfsrdma"
 # ratios of nfsrdma to the kernel's module with its defaults, over the modelled card

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from carriers import OURS, THEIRS, serve
-
 from bench import markdown
 from bench.instruction_count import CARD, COPY, USER, Plugin, Symbols, plugged
 from bench.solo import LOADS, PREPARE, RDMA, measured, mount, sh, unmount
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, THEIRS, serve
 
 # operations of the two runs
 RUNS = {"scattered": (400, 2400), "sequential": (40, 200)}

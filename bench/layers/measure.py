@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from carriers import serve
-
 from bench import markdown
 from bench.costs.measure import COLUMNS, Column
 from bench.solo import LOADS, PREPARE, loads, mount, sh, unmount
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import serve
 
 HERE = Path(__file__).parent
 # samples per second of the instruction clock, and loads of about a quarter of a second for each

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from carriers import THEIRS, serve
 from matplotlib.ticker import NullLocator
 
 from bench import markdown
@@ -22,6 +21,7 @@ from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
+from testbed.labs import THEIRS, serve
 
 OUT = Path(__file__).parents[2] / "out"
 SCRIPT = Path(__file__).with_name("link_speeds_node.py").read_bytes()

@@ -16,8 +16,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from carriers import OURS, THEIRS, serve
-
 from bench import markdown, node
 from bench.cells import MIB, OUT
 from bench.figures import picture
@@ -26,6 +24,7 @@ from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
+from testbed.labs import OURS, THEIRS, serve
 
 LINK = "10gbit/20us"
 # row groups of the file, rows of each, 8 bytes for each row; row groups of a batch

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from carriers import OURS, THEIRS, WHOSE, carry, serve
-from kerberos import kerberos
-from storm import set_to
-
 from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import MODULE_KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
+from testbed.kerberos import kerberos
+from testbed.labs import OURS, THEIRS, WHOSE, carry, serve
+from testbed.mounts import set_to
 
 __all__ = ["cell"]
 

@@ -15,13 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from carriers import OURS, serve
-
 from bench import markdown, node
 from bench.cells import KIB, MIB, OUT, BasePart, BaseStore, Cell, Found, with_progress
 from bench.solo import RDMA, personalities, sh
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, serve
 
 RESULTS = OUT / "optimistic"
 RECORD = 4 * KIB

@@ -16,9 +16,6 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from carriers import OURS, serve
-from client_library import place_program
-
 from bench import markdown, node
 from bench.cells import OUT, BasePart, Cell, Found, with_progress
 from bench.optimistic.measure import (
@@ -41,6 +38,8 @@ from bench.optimistic.measure import (
 from bench.solo import sh
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.client_library import place_program
+from testbed.labs import OURS, serve
 
 INLINE, DIRECT, OPTIMISTIC = WAYS = ("inline", "direct", "optimistic")
 MEMORIES = ("direct", "buffered")

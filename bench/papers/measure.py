@@ -17,9 +17,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from carriers import OURS, THEIRS, serve
-from client_library import place_program
-
 from bench import markdown, node
 from bench.cells import (
     KIB,
@@ -38,6 +35,8 @@ from bench.solo import offloads, sh
 from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import LabConfig, Link
 from nfsrdma_tools.lab.lab import Lab
+from testbed.client_library import place_program
+from testbed.labs import OURS, THEIRS, serve
 
 RESULTS = OUT / "papers"
 KERNELS = "the kernel's module"

@@ -19,14 +19,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from programs import chromium
-from scene import _forwarded as forwarded
-
 from bench.pictures import wireshark as window
 from nfsrdma_tools.capture.files import frames
 from nfsrdma_tools.capture.follow import Follower, exchanges
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.dashboard import _forwarded as forwarded
+from testbed.programs import chromium
 
 ROOT = Path(__file__).parents[2]
 IMAGES, OUT = ROOT / "docs" / "img", ROOT / "out"

@@ -20,9 +20,6 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from carriers import OURS, THEIRS, carry, serve
-from storm import set_to
-
 from bench import markdown
 from bench.cells import OUT, BasePart, BaseStore, Cell, Found
 from bench.suites.build import built, install, version
@@ -31,6 +28,8 @@ from nfsrdma_tools.host.nfs.personality import DEFAULT, OPTIMISTIC, PERSONALITIE
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.console import EmulatorFaultError, KernelReportError
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, THEIRS, carry, serve
+from testbed.mounts import set_to
 
 HERE = Path(__file__).parent
 RESULTS = OUT / "suites"

@@ -12,11 +12,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from carriers import OURS, serve
-
 from bench import markdown
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, serve
 
 SCRIPT = (
     Path(__file__).parents[2].joinpath("tests", "lab", "nodes", "optimistic_node.py").read_bytes()

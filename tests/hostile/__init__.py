@@ -5,5 +5,5 @@
 made of. ``calls`` is the table of what a hostile client sends, ``replies`` of what a hostile
 server answers to an ``application``, ``mutate`` makes more of them, ``json_lines`` prints
 results. ``client_node``, ``races_node``, ``server_node`` and ``victim_node`` are programs
-that run in a lab's nodes; tests/lab/helpers/peers.py copies them there.
+that run in a lab's nodes; testbed/hostile.py copies them there.
 """

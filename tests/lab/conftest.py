@@ -7,14 +7,13 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-import leaks
 import pytest
-from carriers import OURS, THEIRS, Carriers, traces
-from shared_labs import FAILED, lent, running
-from storm import connections, mounted, set_to
 
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed import leaks
+from testbed.labs import FAILED, OURS, THEIRS, ModulePair, lent, running, traces
+from testbed.mounts import connections, mounted, set_to
 
 
 @pytest.hookimpl(wrapper=True)
@@ -33,7 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A worker has one solo lab and one pair at most, and changes the pair's modules between groups.
     The groups of pairs take longest. They come first, so that no worker waits for one at the end.
     """
-    for item in (item for item in items if item.path.parent == Path(__file__).parent):
+    for item in (item for item in items if item.path.is_relative_to(Path(__file__).parent)):
         if not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(_group(item)))
         if config.getoption("--long") and "long" in _fixtures(item):
@@ -148,14 +147,14 @@ def solo(solo_file: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="session")
-def carriers(pair_lab: Lab) -> Carriers:
+def carriers(pair_lab: Lab) -> ModulePair:
     """The pair, and whose modules it has."""
     with running(pair_lab):
-        return Carriers(pair_lab)
+        return ModulePair(pair_lab)
 
 
 @pytest.fixture(scope="module")
-def pair_file(carriers: Carriers) -> Iterator[Carriers]:
+def pair_file(carriers: ModulePair) -> Iterator[ModulePair]:
     """The pair for the tests of a file, which leave nothing behind in it."""
     with running(carriers.lab):
         yield carriers
@@ -163,25 +162,25 @@ def pair_file(carriers: Carriers) -> Iterator[Carriers]:
 
 
 @pytest.fixture
-def pair(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
+def pair(pair_file: ModulePair, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A server and a client with the kernel's module each."""
     yield from lent(pair_file.bring(THEIRS, THEIRS), pair_file.restart, request)
 
 
 @pytest.fixture
-def module_pair(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
+def module_pair(pair_file: ModulePair, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A server with the kernel's module, and a client with ours."""
     yield from lent(pair_file.bring(THEIRS, OURS), pair_file.restart, request)
 
 
 @pytest.fixture
-def both_ours(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
+def both_ours(pair_file: ModulePair, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A server and a client with our module each."""
     yield from lent(pair_file.bring(OURS, OURS), pair_file.restart, request)
 
 
 @pytest.fixture
-def ours(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
+def ours(pair_file: ModulePair, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A client with our module, and the server and the personality that the options ask for."""
     server = OURS if request.config.getoption("--server") == "ours" else THEIRS
     name: str = request.config.getoption("--personality")

@@ -7,14 +7,14 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from carriers import OURS, THEIRS, serve
-from module_data import around, carried
-from node_files import node_script
-from storm import connections, mounted
-from tracing import DONE, by_procedure
 
 from nfsrdma_tools.lab.config import FOREIGN, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, THEIRS, serve
+from testbed.module_data import around, carried
+from testbed.mounts import connections, mounted
+from testbed.scripts import node_script
+from testbed.tracing import DONE, by_procedure
 
 pytestmark = pytest.mark.nightly
 

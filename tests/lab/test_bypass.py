@@ -8,9 +8,12 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import built
 import pytest
-from cached_reads import (
+
+from nfsrdma_tools.lab.config import CHECKING
+from nfsrdma_tools.lab.lab import Lab
+from testbed import kernel_modules
+from testbed.cached_reads import (
     Record,
     check_withdrawn_meanwhile,
     counts_listeners,
@@ -18,14 +21,9 @@ from cached_reads import (
     nothing_in_use,
     on,
 )
-from cards import cards_lab
-from carriers import OURS, serve
-from node_files import NODES
-from node_programs import bring_programs, called
-from storm import set_to
-
-from nfsrdma_tools.lab.config import CHECKING
-from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, cards_lab, serve
+from testbed.mounts import set_to
+from testbed.scripts import NODES, bring_programs, called
 
 PERSONALITIES = ("read-write", "optimistic")
 PLACES = ("file system", "mount", "parent", "file")
@@ -134,7 +132,7 @@ def test_no_read_succeeds_when_access_has_ended(
     """
     choose(cards, personality)
     there = "/run/nfsrdma_delays.ko"
-    built.place(cards, NODES / "delays", there, "client")
+    kernel_modules.place(cards, NODES / "delays", there, "client")
     ends = "soon" if personality == "optimistic" else "at once"
     found = called(cards, "bypass", "withdrawals", there, "120" if long else "8", "40", ends)
     record_property("withdrawals", found)

@@ -9,16 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from cards import cards_lab
-from carriers import OURS, serve
-from module_data import fio
-from peers import SERVER, argv_of
-from personalities import FOLDER, VERSIONS, agreed, hostile_files
-from scene import until
-from storm import HERE, connections, mounted, nothing_lost
-from tracing import said, tracing
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.dashboard import until
+from testbed.hostile import SERVER, argv_of
+from testbed.labs import OURS, cards_lab, serve
+from testbed.module_data import fio
+from testbed.mounts import HERE, connections, mounted, nothing_lost
+from testbed.personalities import FOLDER, VERSIONS, agreed, hostile_files
+from testbed.tracing import said, tracing
 
 PARAMETERS = "/sys/module/nfsrdma/parameters"
 PAGE, BLOCK, MIB = 4096, 1 << 16, 1 << 20

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from statistics import median
 
 import pytest
-from cards import cards_lab
-from carriers import OURS, THEIRS, serve
-from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
+from testbed.labs import OURS, THEIRS, cards_lab, serve
+from testbed.scripts import node_script
 
 FILE = "/run/capture.pcapng"
 VERSIONS = ("3", "4.2")

@@ -7,15 +7,14 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
-import built
 import pytest
-from cards import cards_lab
-from carriers import OURS, THEIRS, serve
-from module_life import growth
-from node_files import NODES, node_script
 
 from nfsrdma_tools import module_source
 from nfsrdma_tools.lab.lab import Lab
+from testbed import kernel_modules
+from testbed.labs import OURS, THEIRS, cards_lab, serve
+from testbed.leaks import growth
+from testbed.scripts import NODES, node_script
 
 SCRIPT = node_script("card")
 VERBS = NODES / "card_verbs"
@@ -57,7 +56,7 @@ def on(lab: Lab, *words: str, timeout: float = 900) -> Any:
 @pytest.fixture(scope="module")
 def verbs(cards: Lab) -> Lab:
     """The lab with card_verbs.ko in the node."""
-    built.place(cards, VERBS, "/run/card_verbs.ko", "client")
+    kernel_modules.place(cards, VERBS, "/run/card_verbs.ko", "client")
     return cards
 
 

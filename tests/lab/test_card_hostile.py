@@ -4,13 +4,12 @@
 from collections.abc import Iterator
 
 import pytest
-from cards import cards_lab
-from carriers import OURS, serve
 from hostile.calls import CASES
 from hostile.replies import TRICKS
-from peers import hostile_client, hostile_server
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.hostile import hostile_client, hostile_server
+from testbed.labs import OURS, cards_lab, serve
 
 # test_hostile_peers.py sends the same messages over soft-RoCE each time
 pytestmark = pytest.mark.nightly

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cards import cards_lab
-from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import cards_lab
+from testbed.scripts import node_script
 
 SCRIPT = node_script("card_user")
 # enum ibv_wc_status

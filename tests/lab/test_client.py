@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from carriers import OURS, THEIRS, serve
-from client_library import place_program
-from node_files import node_script
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.lab import Lab
+from testbed.client_library import place_program
+from testbed.labs import OURS, THEIRS, serve
+from testbed.scripts import node_script
 
 pytestmark = pytest.mark.lab
 

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from client_library import place_program
-from exports import DISK, SMALL, cut_power, disk_export, small_export
-from faults import FAULTS, RESTARTED, Fault
-from node_files import NODES
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.client_library import place_program
+from testbed.exports import DISK, SMALL, cut_power, disk_export, small_export
+from testbed.faults import FAULTS, RESTARTED, Fault
+from testbed.scripts import NODES
 
 PROGRAM, TARGET = "/run/client_faults", "server:/export"
 SECONDS = 120

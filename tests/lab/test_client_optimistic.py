@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cached_reads import counts_listeners
-from cards import cards_lab
-from carriers import OURS, serve
-from node_files import node_script
-from storm import set_to
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.cached_reads import counts_listeners
+from testbed.labs import OURS, cards_lab, serve
+from testbed.mounts import set_to
+from testbed.scripts import node_script
 
 pytestmark = pytest.mark.lab
 

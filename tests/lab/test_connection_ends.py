@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cached_reads import counts_listeners
-from cards import cards_lab
-from carriers import OURS, serve
-from node_programs import bring_programs, called
-from peers import PORT, SERVER, argv_of, bring, program
-from storm import set_to
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.cached_reads import counts_listeners
+from testbed.hostile import PORT, SERVER, argv_of, bring, program
+from testbed.labs import OURS, cards_lab, serve
+from testbed.mounts import set_to
+from testbed.scripts import bring_programs, called
 
 KIB = 1 << 10
 # the time after which the client ends the connection of a late READ, in seconds

@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from carriers import Carriers
-from client_library import built_library
-from faults import FAULTS, RESTARTED
 
 from nfsrdma_tools import command
 from nfsrdma_tools.command import Result
@@ -25,6 +22,9 @@ from nfsrdma_tools.lab.config import KERNELS
 from nfsrdma_tools.lab.debian_kernel import SUITES
 from nfsrdma_tools.lab.debian_packages import opened
 from nfsrdma_tools.lab.lab import Lab
+from testbed.client_library import built_library
+from testbed.faults import FAULTS, RESTARTED
+from testbed.labs import ModulePair
 
 TOP = Path(__file__).parents[2]
 HERE, FILE = "/run/fio-engine", "fio-data"
@@ -47,7 +47,7 @@ def source(version: str, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def engine(pair_file: Carriers, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def engine(pair_file: ModulePair, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The engine for the fio of the nodes."""
     built_library()
     query = ("dpkg-query", "--show", "--showformat=${Version}", "fio")

@@ -12,11 +12,11 @@ from difflib import unified_diff
 from pathlib import Path
 
 import pytest
-from fleet import MOUNT, PROGRAM, ROOT, Fleet, recap
-from programs import prometheus
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.fleet import MOUNT, PROGRAM, ROOT, Fleet, recap
+from testbed.programs import prometheus
 
 pytestmark = pytest.mark.nightly
 REPORTER = str(ROOT / ".venv/bin/nfsrdma")

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from exports import DISK, disk_export
-from kerberos import kerberos
-from scene import until
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.dashboard import until
+from testbed.exports import DISK, disk_export
+from testbed.kerberos import kerberos
 
 pytestmark = pytest.mark.nightly
 

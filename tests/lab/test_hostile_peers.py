@@ -13,11 +13,11 @@ from contextlib import contextmanager
 import pytest
 from hostile.calls import CASES
 from hostile.replies import TRICKS
-from kernel_events import recorded
-from peers import SEED, hostile_client, hostile_server, listener_stops, races
-from storm import set_to
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.hostile import SEED, hostile_client, hostile_server, listener_stops, races
+from testbed.kernel_events import recorded
+from testbed.mounts import set_to
 
 # where an earlier run ended; hand-made messages come before number 0
 FROM = int(os.environ.get("FROM", "0"))

@@ -4,14 +4,13 @@
 from collections.abc import Iterator
 
 import pytest
-from carriers import OURS, THEIRS, WHOSE, Carriers
-from faults import FAULTS
-from kernel_events import recorded
-from shared_labs import lent
-from storm import HERE, LIMIT, connections, mounted, set_to
 
 from bench.matrix.measure import cell
 from nfsrdma_tools.lab.lab import Lab
+from testbed.faults import FAULTS
+from testbed.kernel_events import recorded
+from testbed.labs import OURS, THEIRS, WHOSE, ModulePair, lent
+from testbed.mounts import HERE, LIMIT, connections, mounted, set_to
 
 pytestmark = pytest.mark.lab
 OURS_NIGHTLY = (THEIRS, pytest.param(OURS, marks=pytest.mark.nightly))
@@ -65,7 +64,7 @@ def tokens(lab: Lab, node: str, folder: str) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def our_server(whose: str, pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
+def our_server(whose: str, pair_file: ModulePair, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Our server, with our client or the kernel's."""
     yield from lent(pair_file.bring(OURS, whose), pair_file.restart, request)
 

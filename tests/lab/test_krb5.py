@@ -5,10 +5,10 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from kerberos import kerberos
 
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.lab import Lab
+from testbed.kerberos import kerberos
 
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("pair_lab")]
 SECURITY = ("krb5", "krb5i", "krb5p")

@@ -14,19 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, opened
-from carriers import THEIRS, Carriers
-from faults import LINK_DOWN
-from node_files import node_script
-from programs import prometheus
-from scene import MOUNT, Scene, fetched, scene, until
+
+from testbed.browser import Browser, opened
+from testbed.dashboard import MOUNT, Scene, fetched, scene, until
+from testbed.faults import LINK_DOWN
+from testbed.labs import THEIRS, ModulePair
+from testbed.programs import prometheus
+from testbed.scripts import node_script
 
 MONITORING = Path(__file__).parents[2] / "playbooks/monitoring"
 TERMINAL = node_script("live_top")
 
 
 @pytest.fixture(scope="module")
-def watched(pair_file: Carriers) -> Iterator[Scene]:
+def watched(pair_file: ModulePair) -> Iterator[Scene]:
     """One dashboard for all tests of this file."""
     with scene(pair_file.bring(THEIRS, THEIRS)) as found:
         yield found

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.scripts import node_script
 
 pytestmark = pytest.mark.nightly
 

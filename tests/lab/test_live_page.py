@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from browser import Browser, opened
-from scene import until
 from unit.live.snapshots_made import mount, snapshot, xprt
 
 from nfsrdma_tools.live.snapshot import Credits
 from nfsrdma_tools.live.snapshot_json import Recorder
+from testbed.browser import Browser, opened
+from testbed.dashboard import until
 
 # ten minutes: the page shows tables only while snapshots arrive
 SNAPSHOTS = 1200

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import bcrypt
 import pytest
-from programs import prometheus
-from scene import until
+
+from testbed.dashboard import until
+from testbed.programs import prometheus
 
 PASSWORD = "correct horse"  # noqa: S105
 CONFIG = """

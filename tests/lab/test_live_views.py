@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_files import node_script
-from scene import MOUNT, Scene, fetched, scene, until
 
 from nfsrdma_tools.lab.config import MODULE_KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.dashboard import MOUNT, Scene, fetched, scene, until
+from testbed.scripts import node_script
 
 TERMINAL = node_script("live_top")
 

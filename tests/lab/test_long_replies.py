@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replies that are longer than an inline message, to a client that sends no private data."""
 
-from peers import PORT, SERVER, bring, program
-from storm import mounted
-
 from nfsrdma_tools.lab.lab import Lab
+from testbed.hostile import PORT, SERVER, bring, program
+from testbed.mounts import mounted
 
 FOLDER = "long"
 MAKE = f"""

@@ -8,15 +8,15 @@ have the rest.
 import json
 
 import pytest
-from browser import opened
 from hostile.calls import CASES
-from module_data import carried
-from peers import hostile_client
-from scene import MOUNT, scene, until
-from storm import HERE, mounted
-from tracing import SAID, tracing
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.browser import opened
+from testbed.dashboard import MOUNT, scene, until
+from testbed.hostile import hostile_client
+from testbed.module_data import carried
+from testbed.mounts import HERE, mounted
+from testbed.tracing import SAID, tracing
 
 pytestmark = pytest.mark.main
 

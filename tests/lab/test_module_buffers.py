@@ -4,9 +4,9 @@
 import re
 
 import pytest
-from storm import mounted, set_parameters
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.mounts import mounted, set_parameters
 
 TRACE = """
 cd /sys/kernel/tracing

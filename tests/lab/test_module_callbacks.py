@@ -6,11 +6,11 @@ On other kernels such a callback pins its transport, and the module.
 """
 
 import pytest
-from carriers import OURS, carry
-from peers import SERVER, bring, listens
-from storm import nothing_lost
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.hostile import SERVER, bring, listens
+from testbed.labs import OURS, carry
+from testbed.mounts import nothing_lost
 
 PORT = "20050"
 # $1 times: mount, until the service has got callbacks, and unmount

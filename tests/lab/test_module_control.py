@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes that a module makes on purpose are seen; so silence of the others means something."""
 
-import built
-import leaks
 import pytest
-from node_files import NODES
 
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.lab import Lab
+from testbed import kernel_modules, leaks
+from testbed.scripts import NODES
 
 pytestmark = pytest.mark.checking
 
@@ -31,7 +30,7 @@ FOUND_BY = {
 @pytest.fixture
 def spoilt(pair: Lab) -> Lab:
     """A pair whose client has the module; what it does to the machine stays in it."""
-    built.place(pair, SOURCE, THERE, "client")
+    kernel_modules.place(pair, SOURCE, THERE, "client")
     return pair
 
 

@@ -4,7 +4,9 @@
 from collections.abc import Callable
 
 import pytest
-from module_data import (
+
+from nfsrdma_tools.lab.lab import Lab
+from testbed.module_data import (
     WAYS,
     acls,
     around,
@@ -15,9 +17,7 @@ from module_data import (
     has_user_attributes,
     stressed,
 )
-from storm import set_parameters
-
-from nfsrdma_tools.lab.lab import Lab
+from testbed.mounts import set_parameters
 
 Record = Callable[[str, object], None]
 PAGE, KIB64, MIB = 4096, 1 << 16, 1 << 20

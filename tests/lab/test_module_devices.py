@@ -8,13 +8,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import built
 import pytest
-from node_files import NODES
-from personalities import agreed
-from storm import HERE, LIMIT, connections, mounted, set_parameters
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed import kernel_modules
+from testbed.mounts import HERE, LIMIT, connections, mounted, set_parameters
+from testbed.personalities import agreed
+from testbed.scripts import NODES
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="no module is built: root mounts the image"
@@ -40,7 +40,7 @@ cat $(ls -d [0-9]* | sort -n | tail -n 1)/counters
 @pytest.fixture
 def limited(both_ours: Lab) -> Lab:
     """Both halves ours; the module of the tests is in each node's memory, not loaded."""
-    built.place(both_ours, SOURCE, THERE, *both_ours.config.nodes)
+    kernel_modules.place(both_ours, SOURCE, THERE, *both_ours.config.nodes)
     return both_ours
 
 

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from itertools import chain, cycle
 
 import pytest
-from failures import LOST, Failed, arm, failing, swept
-from faults import FAULTS
-from held_memory import totals
-from module_life import taken_out
-from storm import HERE, mounted, nothing_lost, set_to, storm
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.allocation_failures import LOST, Failed, arm, failing, swept
+from testbed.faults import FAULTS
+from testbed.held_memory import totals
+from testbed.module import taken_out
+from testbed.mounts import HERE, mounted, nothing_lost, set_to
+from testbed.stress import storm
 
 pytestmark = pytest.mark.checking
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from itertools import cycle
 
 import pytest
-from carriers import Carriers
-from faults import FAULTS
-from module_faults import killed, reason, removed, soft
-from storm import storm
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.faults import FAULTS
+from testbed.labs import ModulePair
+from testbed.module_faults import killed, reason, removed, soft
+from testbed.stress import storm
 
 Record = Callable[[str, object], None]
 V3, V4 = "vers=3", "vers=4.2,nconnect=4"
@@ -38,7 +38,7 @@ def soft_roce(pytestconfig: pytest.Config) -> None:
 
 @pytest.fixture
 def at_home(
-    pytestconfig: pytest.Config, ours: Lab, pair_file: Carriers, names: tuple[str, ...]
+    pytestconfig: pytest.Config, ours: Lab, pair_file: ModulePair, names: tuple[str, ...]
 ) -> Iterator[Lab]:
     """The client has its own address again afterwards, wherever a fault had moved it.
 

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from itertools import cycle
 
 import pytest
-from faults import Fault
-from held_memory import ACKNOWLEDGMENTS, DATA_OF_READS, Held, hold, share_a_floor, totals
-from kernel_events import recorded, stacks
-from storm import storm
-from unreceived_replies import ADDRESSES, leave_unreceived
 
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.lab import Lab
+from testbed.faults import Fault
+from testbed.held_memory import ACKNOWLEDGMENTS, DATA_OF_READS, Held, hold, share_a_floor, totals
+from testbed.kernel_events import recorded, stacks
+from testbed.stress import storm
+from testbed.unreceived_replies import ADDRESSES, leave_unreceived
 
 Record = Callable[[str, object], None]
 # beside replies, in MiB: requests with their buffers, and what else the machine does meanwhile

@@ -4,11 +4,12 @@
 from collections.abc import Iterator
 
 import pytest
-from faults import FAULTS
-from kernel_events import recorded, stacks
-from storm import HERE, LIMIT, connections, mounted, on
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.faults import FAULTS
+from testbed.kernel_events import recorded, stacks
+from testbed.mounts import HERE, LIMIT, connections, mounted
+from testbed.scripts import on
 
 # seconds until its Calls time out, which is before soft-RoCE gives a silent peer up
 TIMEOUT = 2

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fleet import environment
+
+from testbed.fleet import environment
 
 pytestmark = pytest.mark.nightly
 SCENARIOS = ("short", "default", "module")

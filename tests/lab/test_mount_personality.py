@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cards import cards_lab
-from carriers import OURS, serve
-from scene import until
-from tracing import SAID, tracing
 
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.sweep.store import Trial
+from testbed.dashboard import until
+from testbed.labs import OURS, cards_lab, serve
+from testbed.tracing import SAID, tracing
 
 HERE, BESIDE = "/mnt/here", "/mnt/beside"
 TABLE = "/sys/module/nfsrdma/parameters/personality_for"

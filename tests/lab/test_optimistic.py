@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cached_reads import (
+
+from nfsrdma_tools.lab.config import CHECKING
+from nfsrdma_tools.lab.lab import Lab
+from testbed.cached_reads import (
     DISK,
     HUGE,
     MIB,
@@ -31,15 +34,11 @@ from cached_reads import (
     on,
     stale,
 )
-from cards import cards_lab
-from carriers import OURS, serve
-from kernel_events import recorded
-from peers import SERVER, argv_of, bring, damageable, listens
-from programs import bring_xfs
-from storm import nothing_lost, set_to
-
-from nfsrdma_tools.lab.config import CHECKING
-from nfsrdma_tools.lab.lab import Lab
+from testbed.hostile import SERVER, argv_of, bring, damageable, listens
+from testbed.kernel_events import recorded
+from testbed.labs import OURS, cards_lab, serve
+from testbed.mounts import nothing_lost, set_to
+from testbed.programs import bring_xfs
 
 # NFR_REFERENCES of kmod/client/reference.c
 REFERENCES = 8192

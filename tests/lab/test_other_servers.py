@@ -3,11 +3,11 @@
 
 import json
 
-import ganesha
 import pytest
-from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed import ganesha
+from testbed.scripts import node_script
 
 pytestmark = pytest.mark.usefixtures("pair_lab")
 SECONDS = 900

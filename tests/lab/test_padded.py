@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cards import cards_lab
-from carriers import OURS, serve
-from module_data import around, carried
-from peers import PORT, SERVER, argv_of
-from personalities import (
+
+from nfsrdma_tools.lab.lab import Lab
+from testbed.dashboard import until
+from testbed.hostile import PORT, SERVER, argv_of
+from testbed.labs import OURS, cards_lab, serve
+from testbed.module_data import around, carried
+from testbed.mounts import HERE, connections, mounted, set_parameters
+from testbed.personalities import (
     FOLDER,
     LIMIT,
     VERSIONS,
@@ -24,11 +27,7 @@ from personalities import (
     nothing_left,
     serves_others,
 )
-from scene import until
-from storm import HERE, connections, mounted, set_parameters
-from tracing import said, tracing
-
-from nfsrdma_tools.lab.lab import Lab
+from testbed.tracing import said, tracing
 
 MOST = 65536
 

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cached_reads import Record, nothing_in_use, on
-from cards import cards_lab
-from carriers import OURS, serve
-from node_programs import bring_programs, called
-from peers import FOLDER, PORT, SERVER, bring, damageable, program
-from storm import set_to
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.cached_reads import Record, nothing_in_use, on
+from testbed.hostile import FOLDER, PORT, SERVER, bring, damageable, program
+from testbed.labs import OURS, cards_lab, serve
+from testbed.mounts import set_to
+from testbed.scripts import bring_programs, called
 
 # short forms as well, until each has passed five times
 pytestmark = pytest.mark.nightly

@@ -10,13 +10,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
-from cards import cards_lab
-from carriers import OURS, THEIRS, serve
-from module_data import WAYS, around, carried, delegation
-from module_faults import killed
-from node_files import node_script
-from peers import PORT, SEED, SERVER, argv_of, of_personality
-from personalities import (
+
+from nfsrdma_tools.lab.lab import Lab
+from testbed.dashboard import until
+from testbed.hostile import PORT, SEED, SERVER, argv_of, of_personality
+from testbed.labs import OURS, THEIRS, cards_lab, serve
+from testbed.module_data import WAYS, around, carried, delegation
+from testbed.module_faults import killed
+from testbed.mounts import (
+    HERE,
+    PARAMETERS,
+    connections,
+    mounted,
+    nothing_lost,
+    set_parameters,
+    set_to,
+)
+from testbed.personalities import (
     FOLDER,
     LIMIT,
     VERSIONS,
@@ -27,10 +37,7 @@ from personalities import (
     nothing_left,
     serves_others,
 )
-from scene import until
-from storm import HERE, PARAMETERS, connections, mounted, nothing_lost, set_parameters, set_to
-
-from nfsrdma_tools.lab.lab import Lab
+from testbed.scripts import node_script
 
 Record = Callable[[str, object], None]
 PAGE, BLOCK, MIB = 4096, 1 << 16, 1 << 20

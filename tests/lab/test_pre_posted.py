@@ -7,15 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from cards import cards_lab
-from carriers import OURS, serve
-from node_files import node_script
-from peers import SEED, SERVER, argv_of, bring, damageable, listens
-from scene import until
-from storm import nothing_lost, set_parameters
-from tracing import said, tracing
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.dashboard import until
+from testbed.hostile import SEED, SERVER, argv_of, bring, damageable, listens
+from testbed.labs import OURS, cards_lab, serve
+from testbed.mounts import nothing_lost, set_parameters
+from testbed.scripts import node_script
+from testbed.tracing import said, tracing
 
 SCRIPT = node_script("pre_posted")
 PARAMETERS = "/sys/module/nfsrdma/parameters"

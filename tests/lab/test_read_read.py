@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cards import cards_lab
-from carriers import OURS, serve
-from kernel_events import recorded
-from peers import PORT, SERVER, argv_of
-from personalities import (
+
+from nfsrdma_tools.lab.lab import Lab
+from testbed.dashboard import until
+from testbed.hostile import PORT, SERVER, argv_of
+from testbed.kernel_events import recorded
+from testbed.labs import OURS, cards_lab, serve
+from testbed.mounts import HERE, mounted, set_parameters
+from testbed.personalities import (
     FOLDER,
     LIMIT,
     VERSIONS,
@@ -24,11 +27,7 @@ from personalities import (
     nothing_left,
     serves_others,
 )
-from scene import until
-from storm import HERE, mounted, set_parameters
-from tracing import said, tracing
-
-from nfsrdma_tools.lab.lab import Lab
+from testbed.tracing import said, tracing
 
 # statuses of a Read that the server's card refuses, and of a Write
 REFUSED = (9, 10, 11)

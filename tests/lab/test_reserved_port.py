@@ -6,12 +6,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from carriers import OURS, THEIRS, Carriers
-from peers import PORT, SERVER, bring, program
-from shared_labs import lent
-from storm import connections, set_to
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.hostile import PORT, SERVER, bring, program
+from testbed.labs import OURS, THEIRS, ModulePair, lent
+from testbed.mounts import connections, set_to
 
 pytestmark = pytest.mark.nightly
 EXPORTS = ("secure", "insecure")
@@ -35,7 +34,7 @@ OK, PERM = 0, 1
 
 
 @pytest.fixture
-def kernel_client(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
+def kernel_client(pair_file: ModulePair, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A server with our module, and a client with the kernel's."""
     yield from lent(pair_file.bring(OURS, THEIRS), pair_file.restart, request)
 

@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 import pytest
-from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.scripts import node_script
 
 MOUNTS = {
     "NFSv3 WRITE": ("server", "proto=rdma,port=20049,vers=3"),

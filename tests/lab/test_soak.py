@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from carriers import OURS, carry, serve
-from faults import CUT_OFF, FAULTS, SILENT, SOUND, Fault
-from storm import LIMIT, beside, code, mounted, nothing_lost, on, storm
-from unreceived_replies import kept_for, unreceived_beside
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.faults import CUT_OFF, FAULTS, SILENT, SOUND, Fault
+from testbed.labs import OURS, carry, serve
+from testbed.mounts import LIMIT, mounted, nothing_lost
+from testbed.scripts import beside, code, on
+from testbed.stress import storm
+from testbed.unreceived_replies import kept_for, unreceived_beside
 
 pytestmark = pytest.mark.nightly
 SECONDS = os.environ.get("SECONDS_OF_SOAK")

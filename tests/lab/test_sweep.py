@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exports import SMALL, small_export
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import build
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.store import Store, Trial
+from testbed.exports import SMALL, small_export
 
 pytestmark = pytest.mark.lab
 

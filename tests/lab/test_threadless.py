@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from cached_reads import (
+
+from nfsrdma_tools.lab.lab import Lab
+from testbed.cached_reads import (
     DISK,
     MIB,
     SEED,
@@ -32,15 +34,12 @@ from cached_reads import (
     on,
     stale,
 )
-from cards import cards_lab
-from carriers import OURS, serve
-from peers import FOLDER, PORT, SERVER, bring, damageable, program
-from scene import until
-from storm import PARAMETERS, nothing_lost, set_to
-from tracing import said as traced
-from tracing import tracing
-
-from nfsrdma_tools.lab.lab import Lab
+from testbed.dashboard import until
+from testbed.hostile import FOLDER, PORT, SERVER, bring, damageable, program
+from testbed.labs import OURS, cards_lab, serve
+from testbed.mounts import PARAMETERS, nothing_lost, set_to
+from testbed.tracing import said as traced
+from testbed.tracing import tracing
 
 MOST = 65536
 # with a second connection for optimistic reads, or lanes, the client asks for other Replies

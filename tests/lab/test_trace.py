@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sniffer
-from carriers import OURS, THEIRS, Carriers
-from node_files import node_script
-from shared_labs import lent
-from tracing import SAID, tracing
 from wire.capture import once
 from wire.native import COMPILER, Wire
 from wire.rpcrdma import Header
 
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.probes.sets.server import COUNTS
+from testbed import sniffer
+from testbed.labs import OURS, THEIRS, ModulePair, lent
+from testbed.scripts import node_script
+from testbed.tracing import SAID, tracing
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
@@ -157,7 +156,7 @@ def as_long_as_mountstats_says(
 
 
 @pytest.fixture(params=(OURS, THEIRS))
-def served(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
+def served(pair_file: ModulePair, request: pytest.FixtureRequest) -> Iterator[Lab]:
     yield from lent(pair_file.bring(request.param, THEIRS), pair_file.restart, request)
 
 

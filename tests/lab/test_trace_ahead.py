@@ -3,9 +3,8 @@
 
 import json
 
-from node_files import node_script
-
 from nfsrdma_tools.lab.lab import Lab
+from testbed.scripts import node_script
 
 NODE = node_script("trace_ahead")
 PAGES = (4 << 20) // 4096

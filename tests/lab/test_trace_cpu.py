@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.scripts import node_script
 
 pytestmark = pytest.mark.lab
 NODE = node_script("trace_cpu")

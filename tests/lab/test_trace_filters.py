@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 import pytest
-from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.scripts import node_script
 
 NODE = node_script("trace_filters")
 MINE, OTHERS = 5, 7

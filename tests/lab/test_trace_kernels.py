@@ -7,12 +7,12 @@ import re
 from statistics import median
 
 import pytest
-from node_files import node_script
-from tracing import DONE, by_procedure
 
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.probes.program import NAMES
+from testbed.scripts import node_script
+from testbed.tracing import DONE, by_procedure
 
 NODE = node_script("trace_kernels")
 # probe sets whose events identify less than they need

@@ -4,12 +4,12 @@
 import json
 
 import pytest
-from node_files import node_script
-from storm import HERE
-from tracing import tracing
 
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.probes import probe_sets
+from testbed.mounts import HERE
+from testbed.scripts import node_script
+from testbed.tracing import tracing
 
 NODE = node_script("trace_life")
 # probe sets that count

@@ -4,9 +4,9 @@
 import json
 
 import pytest
-from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.scripts import node_script
 
 NODE = node_script("trace_rows")
 CLIENTS = 100

@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 
 import pytest
-import sniffer
 from wire import rpcrdma
 from wire.capture import Send
 from wire.native import COMPILER, Wire
 from wire.rpcrdma import Header
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed import sniffer
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 

@@ -12,7 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[3]
 SOURCES = sorted(
     path
-    for folder in ("nfsrdma_tools", "tests", "bench", "tools", ".ci", "bpf", "kmod", "lib")
+    for folder in (
+        "nfsrdma_tools", "testbed", "tests", "bench", "tools", ".ci", "bpf", "kmod", "lib",
+    )
     for path in (ROOT / folder).rglob("*")
     if path.is_file() and (path.suffix in (".py", ".sh", ".c", ".h") or not path.suffix)
     # configuration files of a node are data

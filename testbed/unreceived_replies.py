@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from peers import LIMIT, PORT, SERVER, argv_of, bring, honest_work_went_on
-from storm import HERE, beside, mounted, nothing_lost, set_parameters, set_to
-
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.nodes import Nodes
+from testbed.hostile import LIMIT, PORT, SERVER, argv_of, bring, honest_work_went_on
+from testbed.mounts import HERE, mounted, nothing_lost, set_parameters, set_to
+from testbed.scripts import beside
 
 __all__ = [
     "ADDRESSES",

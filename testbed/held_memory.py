@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from faults import CUT_OFF, SOUND
-from peers import PORT, SERVER, argv_of, bring
-from storm import HERE, beside, mounted, nothing_lost, set_parameters
-from unreceived_replies import ADDRESSES, FILL, THERE, addresses
-
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.nodes import Nodes
+from testbed.faults import CUT_OFF, SOUND
+from testbed.hostile import PORT, SERVER, argv_of, bring
+from testbed.mounts import HERE, mounted, nothing_lost, set_parameters
+from testbed.scripts import beside
+from testbed.unreceived_replies import ADDRESSES, FILL, THERE, addresses
 
 __all__ = ["Held", "hold", "share_a_floor", "totals"]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from faults import FAULTS, SILENT, SOUND
-from storm import HERE, LIMIT, connections, mounted, on
-
 from nfsrdma_tools.lab.nodes import Nodes
+from testbed.faults import FAULTS, SILENT, SOUND
+from testbed.mounts import HERE, LIMIT, connections, mounted
+from testbed.scripts import on
 
 __all__ = ["killed", "reason", "removed", "soft"]
 

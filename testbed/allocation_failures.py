@@ -9,10 +9,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from faults import Fault
-from node_files import node_script
-
 from nfsrdma_tools.lab.nodes import Nodes
+from testbed.faults import Fault
+from testbed.scripts import node_script
 
 __all__ = ["LOST", "Failed", "arm", "failing", "swept"]
 

@@ -15,7 +15,7 @@ from nfsrdma_tools.lab.nodes import Nodes
 
 __all__ = ["built_library", "place_program"]
 
-_LIB = Path(__file__).parents[3] / "lib"
+_LIB = Path(__file__).parents[1] / "lib"
 _HEADERS = ("infiniband/verbs.h", "rdma/rdma_cma.h")
 
 

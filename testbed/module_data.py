@@ -11,10 +11,10 @@ import json
 import time
 from typing import Any
 
-from faults import FAULTS
-from storm import HERE, LIMIT, connections, mounted, on
-
 from nfsrdma_tools.lab.nodes import Nodes
+from testbed.faults import FAULTS
+from testbed.mounts import HERE, LIMIT, connections, mounted
+from testbed.scripts import on
 
 __all__ = [
     "acls",

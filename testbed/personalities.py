@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from peers import bring
-from storm import HERE, connections, mounted, set_to
-
 from nfsrdma_tools.lab.nodes import Nodes
+from testbed.hostile import bring
+from testbed.mounts import HERE, connections, mounted, set_to
 
 __all__ = [
     "FOLDER",

@@ -1,12 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose module carries NFS over RDMA in a node: ours, or the kernel's."""
+"""Labs that tests share, labs with modelled cards, and whose module carries NFS in a node."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["OURS", "THEIRS", "WHOSE", "Carriers", "carry", "serve", "traces"]
+__all__ = [
+    "FAILED",
+    "OURS",
+    "THEIRS",
+    "WHOSE",
+    "ModulePair",
+    "cards_lab",
+    "carry",
+    "lent",
+    "running",
+    "serve",
+    "traces",
+]
 
 OURS, THEIRS = "ours", "the kernel's"
 WHOSE = (OURS, THEIRS)
@@ -28,6 +47,50 @@ sort /proc/fs/nfsd/portlist
 exportfs -s
 grep -oE '^(rpcrdma|nfsrdma) ' /proc/modules
 """
+# of a test's item: whether a phase of the test failed; tests/lab/conftest.py sets it
+FAILED = pytest.StashKey[bool]()
+
+
+@contextlib.contextmanager
+def running(lab: Lab) -> Iterator[None]:
+    """Let a lab run for as long as the block lasts: two idle machines cost a third of a core."""
+    lab.resume()
+    try:
+        yield
+    finally:
+        lab.pause()
+
+
+def lent(lab: Lab, restart: Callable[[], None], request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A lab for a test; one that the test broke is brought up anew for the next."""
+    yield lab
+    if request.node.stash.get(FAILED, False):
+        # what it left is not worth a second complaint
+        restart()
+        return
+    try:
+        lab.check()
+    except BaseException:
+        restart()
+        raise
+
+
+@contextlib.contextmanager
+def cards_lab(
+    pytestconfig: pytest.Config,
+    name: str,
+    *,
+    clock: str = "wall",
+    link: str = "",
+) -> Iterator[Lab]:
+    """A solo lab with two modelled cards."""
+    kernel, cpus = (pytestconfig.getoption(f"--{option}") for option in ("kernel", "cpus"))
+    name = f"test-{name}-{os.getpid()}"
+    config = LabConfig(
+        name, kernel=kernel, cpus=cpus, nic="card", clock=clock, link=link, extras=True
+    )
+    with Lab(config) as lab:
+        yield lab
 
 
 def traces(lab: Lab) -> list[str]:
@@ -35,7 +98,7 @@ def traces(lab: Lab) -> list[str]:
     return [lab.run(node, "sh", "-c", TRACES, check=False).stdout for node in lab.config.nodes]
 
 
-class Carriers:
+class ModulePair:
     """A pair, and the transport modules of its server and of its client.
 
     A test gets the modules that it needs and leaves them; they change only when the next test

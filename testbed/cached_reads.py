@@ -12,12 +12,12 @@ from operator import itemgetter
 from typing import Any
 
 import pytest
-from client_library import place_program
-from node_files import NODES, node_script
-from storm import set_to
 
 from nfsrdma_tools.lab.console import EmulatorFaultError
 from nfsrdma_tools.lab.lab import Lab
+from testbed.client_library import place_program
+from testbed.mounts import set_to
+from testbed.scripts import NODES, node_script
 
 __all__ = ["DISK", "HUGE", "MIB", "PAGE", "SEED", "USERS", "WITHDRAWALS", "Record", "bring_fuse",
            "campaign", "check_acl_by_nfs", "check_changes", "check_nameless",

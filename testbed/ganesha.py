@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from carriers import THEIRS, serve
 
 from nfsrdma_tools.lab.nodes import Nodes
+from testbed.labs import THEIRS, serve
 
 __all__ = ["VERSIONS", "installed", "serving"]
 

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from programs import chromium
-from scene import MOUNT
+
+from testbed.dashboard import MOUNT
+from testbed.programs import chromium
 
 __all__ = ["Browser", "opened"]
 

@@ -14,17 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from faults import FAULTS
-from storm import HERE, beside, mounted, nothing_lost
-
 from nfsrdma_tools.command import stream
 from nfsrdma_tools.lab.nodes import Nodes
+from testbed.faults import FAULTS
+from testbed.mounts import HERE, mounted, nothing_lost
+from testbed.scripts import beside
 
 __all__ = ["FOLDER", "PORT", "SERVER", "argv_of", "bring", "damageable", "hostile_client",
            "hostile_server", "listener_stops", "listens", "of_personality", "program",
            "races"]  # fmt: skip
 
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1] / "tests"
 WIRE_FILES = (
     "__init__.py", "rpcrdma.py", "rdma2003.py", "rdma5666.py", "notices.py", "nfs3.py",
     "siphash.py",

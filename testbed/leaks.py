@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that nothing points to any more, in the nodes of a lab whose kernel can look for it."""
+"""Memory that a kernel does not get back: kmemleak in the nodes of a lab, and counts that grow."""
 
 from __future__ import annotations
 
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["check"]
+__all__ = ["check", "growth"]
 
 FOUND = "/sys/kernel/debug/kmemleak"
 # an object counts when it is five seconds old and two scans found the same in it
@@ -30,3 +30,17 @@ def check(lab: Nodes) -> None:
             if ours or not objects:
                 said = OBJECT.join((before, *ours))
                 raise AssertionError(f"{error}\n{said}") from error
+
+
+def growth(slabs: list[dict[str, int]]) -> dict[str, int]:
+    """Objects that are there in all of the later rounds, but were not in all of the earlier."""
+    half = len(slabs) // 2
+    kinds = [name for name in slabs[0] if name.startswith("kmalloc")]
+    lowest = {
+        name: min(one[name] for one in slabs[half:]) - min(one[name] for one in slabs[:half])
+        for name in kinds
+    }
+    # one object in each round would be as many as there are rounds between the halves
+    leaks = {name: n for name, n in lowest.items() if n > half * 4 // 5}
+    assert not leaks, leaks
+    return {name: n for name, n in lowest.items() if n > 0}

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs run in a node, and conditions that become true there."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+__all__ = ["call", "until"]
+
+T = TypeVar("T")
+
+
+def call(*argv: str | Path, check: bool = True, stdin: str = "") -> str:
+    """Run a program; returns its output. RuntimeError has its standard error if it fails."""
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, input=stdin)
+    if check and done.returncode:
+        words = " ".join(map(str, argv))
+        raise RuntimeError(f"{words}: exit status {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def until(what: str, condition: Callable[[], T], limit: float = 60, pause: float = 0.02) -> T:
+    """Wait until a condition returns a true value, and return it.
+
+    TimeoutError after ``limit`` seconds; ``pause`` are the seconds between two checks.
+    """
+    end = time.monotonic() + limit
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not in {limit:g} s, last value {value!r}")
+        time.sleep(pause)
+    return value
