@@ -28,7 +28,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 def files(*names: str) -> list[str]:
     """The test files with these names or patterns, without ``.py``."""
-    found = [sorted(TESTS.rglob(f"{name}.py")) for name in names]
+    found = [sorted(TESTS.glob(f"**/{name}.py")) for name in names]
     if not all(found):
         raise SystemExit(f"no test files: {names}")
     return [str(path) for paths in found for path in paths]
@@ -144,7 +144,7 @@ def tables() -> None:
     """pandas, pyarrow and zarr read and write by fsspec; installs them into .venv."""
     if call(sys.executable, "-m", "pip", "-q", "install", "-e", ".[tables]"):
         raise SystemExit(1)
-    pytest(*files("test_client_tables"))
+    pytest(*files("unit/client/test_tables"))
 
 
 @app.command()

@@ -4,7 +4,8 @@
 from pathlib import Path
 
 import pytest
-from unit import test_optimistic_bench, test_papers
+from unit.bench import test_optimistic as test_optimistic_bench
+from unit.bench import test_papers
 
 from bench import published
 from bench.optimistic import measure as optimistic

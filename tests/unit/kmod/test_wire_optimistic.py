@@ -59,7 +59,7 @@ def outcome(decode: Callable[[bytes], Notice], message: bytes) -> Notice | int:
 
 
 def test_siphash_has_the_digest_of_its_paper() -> None:
-    """Appendix A; the digest of the lab's kernels is in tests/lab/test_optimistic.py."""
+    """Appendix A; the digest of the lab's kernels is in tests/lab/optimistic/test_optimistic.py."""
     key = struct.unpack("<2Q", bytes(range(16)))
     assert siphash(bytes(range(15)), key) == 0xA129CA6149BE45E5
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Personalities: their names, the module's table, its transports, and what a mount has in effect.
 
-tests/lab/test_mount_personality.py mounts with them.
+tests/lab/personalities/test_mount_personality.py mounts with them.
 """
 
 import re

@@ -886,7 +886,7 @@ def test_a_storm_of_short_processes_is_read() -> None:
 def files_named(command: list[str], tmp_path: Path) -> set[str]:
     """The paths in the system calls of a command and its children, as strace prints them."""
     if not shutil.which("strace"):
-        pytest.skip("strace is not installed; tests/lab/test_health.py looks at the kernel")
+        pytest.skip("strace is not installed; tests/lab/doctor/test_health.py looks at the kernel")
     trace = tmp_path / "trace"
     argv = ("strace", "-f", "-qq", "-s", "500", "-e", "trace=%file", "-o", str(trace), *command)
     subprocess.run(argv, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)

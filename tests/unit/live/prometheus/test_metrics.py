@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import typer.main
 import yaml
-from lab.test_container import HOST, IMAGE, PATHS
+from lab.whole.test_container import HOST, IMAGE, PATHS
 from prometheus_client.parser import text_string_to_metric_families
 from unit.live.snapshots_made import (
     HOSTILE,

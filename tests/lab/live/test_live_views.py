@@ -129,7 +129,7 @@ def value(text: str, name: str) -> float:
 
 
 # docs/how-to/grafana.md, step 1; the Debian package puts the program into /usr/bin
-UNIT = Path(__file__).parents[2] / "playbooks/monitoring/nfsrdma-exporter.service"
+UNIT = Path(__file__).parents[3] / "playbooks/monitoring/nfsrdma-exporter.service"
 START_UNIT = """
 ln -s /usr/local/bin/nfsrdma /usr/bin/nfsrdma
 mkdir -m 700 /etc/nfsrdma

@@ -18,7 +18,7 @@ from testbed.scripts import node_script
 pytestmark = pytest.mark.lab
 
 SCRIPT = node_script("client")
-PAGES = Path(__file__).parents[2] / "docs" / "how-to"
+PAGES = Path(__file__).parents[3] / "docs" / "how-to"
 # eleven commands, on a busy host
 SECONDS = 900
 PARTS = ("files", "names", "coroutines", "forked", "fsspec_files")

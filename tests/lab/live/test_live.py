@@ -22,7 +22,7 @@ from testbed.labs import THEIRS, ModulePair
 from testbed.programs import prometheus
 from testbed.scripts import node_script
 
-MONITORING = Path(__file__).parents[2] / "playbooks/monitoring"
+MONITORING = Path(__file__).parents[3] / "playbooks/monitoring"
 TERMINAL = node_script("live_top")
 
 

@@ -17,7 +17,7 @@ from nfsrdma_tools.lab.lab import Lab
 
 pytestmark = pytest.mark.nightly
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Debian as it is: nothing of the lab's toolkit, man pages are installed, packages are in an archive
 PLAIN = """
 rm /etc/dpkg/dpkg.cfg.d/99mmdebstrap /usr/local/bin/nfsrdma

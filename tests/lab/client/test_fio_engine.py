@@ -26,7 +26,7 @@ from testbed.client_library import built_library
 from testbed.faults import FAULTS, RESTARTED
 from testbed.labs import ModulePair
 
-TOP = Path(__file__).parents[2]
+TOP = Path(__file__).parents[3]
 HERE, FILE = "/run/fio-engine", "fio-data"
 SECONDS = 900
 

@@ -20,7 +20,7 @@ from nfsrdma_tools.lab.lab import Lab
 
 pytestmark = pytest.mark.nightly
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ARCHIVE = ROOT / f"dist/nfsrdma-tools-{__version__}-container.tar"
 IMAGE = f"localhost/nfsrdma-tools:{__version__}"
 MOST_PACKED, MOST_UNPACKED = 160e6, 450e6
