@@ -390,7 +390,8 @@ def known_faults(machine: Machine) -> Iterator[Finding]:
     kernel = kernel_of(machine)
     in_table = any(modules <= loaded for modules in _MODULES_OF.values())
     if (0, 0, 0) < kernel.number < kernel_faults.OLDEST and in_table:
-        text = f"{kernel.release} is older than the table of faults, which begins with Linux 5.15"
+        begins = f"begins with Linux {kernel_faults.OLDEST_SERIES}"
+        text = f"{kernel.release} is older than the table of faults, which {begins}"
         yield Finding(_FAULTS, "unknown", text)
         return
     found = [fault for fault in kernel_faults.possible(kernel) if _MODULES_OF[fault.part] <= loaded]
