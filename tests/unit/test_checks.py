@@ -30,6 +30,7 @@ from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfsd.serving import serving
 from nfsrdma_tools.host.rdma.ports import Device, Link
+from nfsrdma_tools.module_source import BUILDS_FOR
 
 RELEASE = "6.12.107-amd64"
 MOUNTS = (
@@ -1558,6 +1559,11 @@ def test_an_installed_module_without_a_build_for_the_kernel_is_reported(
         assert finding.status == "warning"
         assert "mounts and nfsd use rpcrdma" in finding.found
         assert f"dkms autoinstall -k {RELEASE}" in finding.remedy
+        # no headers help there
+        write(machine.root, "proc/sys/kernel/osrelease", "5.10.0-46-amd64\n")
+        finding = one(checks.kernel.our_module(host))
+        assert (finding.status, "dkms" in finding.remedy) == ("warning", False)
+        assert BUILDS_FOR in finding.remedy
 
 
 def test_an_unsigned_build_is_a_doubt_where_the_kernel_wants_signatures() -> None:

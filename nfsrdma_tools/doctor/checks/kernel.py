@@ -20,7 +20,7 @@ from nfsrdma_tools.host.kernel_release import KernelVersion, kernel_of
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.transports import CONF, KERNELS, Circumstances, Origin, client_owners, owner
-from nfsrdma_tools.module_source import OURS
+from nfsrdma_tools.module_source import BUILDS_FOR, OURS, is_too_old
 
 __all__ = [
     "btf",
@@ -299,6 +299,8 @@ def our_module(machine: Machine) -> Iterator[Finding]:
 def _unbuilt(release: str) -> Finding:
     found = f"installed, but DKMS has no build for {release}: mounts and nfsd use {KERNELS}"
     remedy = f"install the headers of {release}, then: dkms autoinstall -k {release}"
+    if is_too_old(release):
+        remedy = f"{OURS} builds for {BUILDS_FOR}: boot such a kernel, or nfsrdma module uninstall"
     return Finding(OURS, "warning", found, f"{OURS}.ko for {release}", remedy)
 
 
