@@ -43,6 +43,7 @@ __all__ = [
 
 _OPTION = "CONFIG_SUNRPC_XPRT_RDMA"
 _BTF = "CONFIG_DEBUG_INFO_BTF"
+_MODULE_BTF, _FIRST_MODULE_BTF = "CONFIG_DEBUG_INFO_BTF_MODULES", (5, 11, 0)
 _TYPES = "sys/kernel/btf/vmlinux"
 _LACKING = "the kernel has no RPC over RDMA"
 _REAL = "install the vendor's NFS over RDMA (package mlnx-nfsrdma), or reinstall the kernel package"
@@ -263,8 +264,27 @@ def headers(machine: Machine) -> Iterator[Finding]:
     yield Finding("headers", "ok", found, "", "" if machine.in_container else install)
 
 
+def _modules_have_no_types(machine: Machine) -> bool:
+    """Whether rpcrdma is a module, and the kernel was built without type information of modules.
+
+    Modules have it since Linux 5.11, commit 5f9ae91f7c0d ("kbuild: Build kernel module BTFs if BTF
+    is enabled and pahole supports it").
+    """
+    text = config(machine) or ""
+    transport = _built_with(text)
+    if not transport or transport[1] == "y":
+        return False
+    said = re.search(rf"^(?:{_MODULE_BTF}=y|# {_MODULE_BTF} is not set)$", text, re.MULTILINE)
+    if said:
+        return said[0].startswith("#")
+    # an older kernel does not have the option, unless it was backported
+    kernel = kernel_of(machine)
+    dated = kernel.kind not in ("backports", "unknown")
+    return dated and kernel.number < _FIRST_MODULE_BTF
+
+
 def btf(machine: Machine) -> Iterator[Finding]:
-    """The kernel has the type information (BTF) from which capture takes structure offsets."""
+    """Kernel and rpcrdma have the type information (BTF) that gives capture structure offsets."""
     source = f"/{_TYPES}"
     try:
         there = machine.has_optional(_TYPES)
@@ -275,7 +295,11 @@ def btf(machine: Machine) -> Iterator[Finding]:
             raise
         source = f"{machine.release} has {said[0]}"
         there = said[0] == f"{_BTF}=y"
-    if there:
+    if there and _modules_have_no_types(machine):
+        found, expected = f"{source}, and none of modules", "that of rpcrdma, for nfsrdma capture"
+        remedy = f"boot Linux 5.11 or later with {_MODULE_BTF}; nfsrdma trace needs none"
+        yield Finding("btf", "warning", found, expected, remedy)
+    elif there:
         yield Finding("btf", "ok", source)
     else:
         remedy = "boot a kernel with CONFIG_DEBUG_INFO_BTF"
