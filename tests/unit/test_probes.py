@@ -38,6 +38,7 @@ from nfsrdma_tools.probes.intervals import Interval, WatchOptions, watch
 from nfsrdma_tools.probes.maps import Losses, Row, increase, lost, row_of, total
 from nfsrdma_tools.probes.rpc_clients import mounts_of_transports, owner
 from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
+from nfsrdma_tools.sweep.trial import TrialProbes
 
 BPF = Path(__file__).parents[2] / "bpf"
 HEADERS = BPF / "headers"
@@ -161,6 +162,20 @@ def test_a_probe_set_whose_members_the_kernel_lacks_is_missing_as_a_whole(
     first, last = (min(RELEASES, key=release), max(RELEASES, key=release))
     hint = f"Linux {first} to {last} have it; this kernel has probe sets chunks, latency, "
     assert str(caught.value.hint).startswith(hint)
+
+
+def test_a_sweep_names_the_probe_sets_that_the_kernel_allows(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has the list with each trial, so it says what was measured and why not."""
+    monkeypatch.setattr(session, "available", lambda: None)
+    has(kernel, "sunrpc", "rpc_stats_latency")
+    assert TrialProbes(wanted=True).summary == "cpu, chunks, registrations"
+    has(kernel, "rpcrdma", "xprtrdma_mr_map", "client_id")
+    probes = TrialProbes(wanted=True)
+    assert probes.names == ("cpu", "chunks")
+    why = "the record of rpcrdma:xprtrdma_mr_map has no client_id here"
+    assert probes.summary == f"cpu, chunks; not registrations: {why}"
 
 
 def release(name: str) -> list[int]:
