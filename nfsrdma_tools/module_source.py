@@ -14,12 +14,16 @@ from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
 
-__all__ = ["CARD", "OURS", "Source", "files_below", "find", "find_card"]
+__all__ = ["BUILDS_FOR", "CARD", "OURS", "Source", "files_below", "find", "find_card", "is_too_old"]
 
 OURS = "nfsrdma"
 """The name of the transport module."""
 CARD = "nfsrdma_card"
 """The name of the modelled card."""
+# compat/ covers the kernels from this one on
+_OLDEST = (6, 1)
+BUILDS_FOR = f"Linux {'.'.join(map(str, _OLDEST))} or later"
+"""The kernels that the transport module builds for."""
 _CARD_FOLDER = "card"
 _SUFFIXES = {".c", ".h", ".sh"}
 _NAMES = {"Kbuild", "Makefile", "dkms.conf"}
@@ -64,6 +68,15 @@ class Source(NamedTuple):
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.folder / path, folder / path)
             shutil.copymode(self.folder / path, folder / path)
+
+
+def is_too_old(release: str) -> bool:
+    """Whether a kernel's release is before those of BUILDS_FOR.
+
+    A build may succeed all the same, with interfaces that the distribution has backported, as Red
+    Hat does.
+    """
+    return tuple(int(part) for part in re.findall(r"\d+", release)[:2]) < _OLDEST
 
 
 def find() -> Source:

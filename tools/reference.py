@@ -26,7 +26,7 @@ from distribution_tables import table as _table
 
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.kernel_faults import FAULTS
+from nfsrdma_tools.host.kernel_faults import FAULTS, OLDEST_SERIES
 from nfsrdma_tools.host.kernel_log.known_reports import KNOWN_REPORTS, OTHER_REPORTS
 from nfsrdma_tools.host.kernel_log.messages import MESSAGES
 from nfsrdma_tools.host.kernel_log.wordings import NEWEST, OLDEST, WORDINGS, year
@@ -214,8 +214,9 @@ def messages() -> str:
     recognized = [
         (message.name, message.severity, message.meaning, message.source) for message in MESSAGES
     ]
+    older = f"{OLDEST_SERIES} or older"
     faults = [
-        (fault.seen, fault.part, fault.first or "5.15 or older", fault.fixes, f"`{fault.commit}`")
+        (fault.seen, fault.part, fault.first or older, fault.fixes, f"`{fault.commit}`")
         for fault in FAULTS
     ]
     sources = [(f"`{fault.commit}`", fault.subject, fault.source) for fault in FAULTS]

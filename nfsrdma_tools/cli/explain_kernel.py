@@ -108,7 +108,7 @@ def _exists(name: str) -> bool:
 
 def _facts(one: _Kernel) -> tuple[dict[str, object], list[str]]:
     """The fields and the lines about a kernel."""
-    from nfsrdma_tools.host.kernel_faults import OLDEST, possible
+    from nfsrdma_tools.host.kernel_faults import OLDEST, OLDEST_SERIES, possible
     from nfsrdma_tools.host.kernel_release import is_series
 
     kernel = one.kernel
@@ -131,7 +131,8 @@ def _facts(one: _Kernel) -> tuple[dict[str, object], list[str]]:
         head = f"{kernel.release}: Linux {kernel.text} by {by}, certain"
     else:
         head = f"{kernel.release}: no certainty, its name says Linux {kernel.text}, by {by}"
-    old = "begins with Linux 5.15" if kernel.number < OLDEST else "does not have this series"
+    begins = f"begins with Linux {OLDEST_SERIES}"
+    old = begins if kernel.number < OLDEST else "does not have this series"
     many = f"the table of faults {old}" if faults is None else f"{faults}"
     lines = [
         head,

@@ -13,7 +13,7 @@ import typer
 from nfsrdma_tools.cli.options import DryRun, Json, Verbose, argument, flag, option
 from nfsrdma_tools.cli.output import print_changes, print_json
 from nfsrdma_tools.errors import printable
-from nfsrdma_tools.module_source import OURS
+from nfsrdma_tools.module_source import BUILDS_FOR, OURS
 from nfsrdma_tools.sizes import format_size
 
 if TYPE_CHECKING:
@@ -259,6 +259,7 @@ def status_facts(status: Status) -> dict[str, Any]:
         **asdict(status),
         "source": str(status.source),
         "built": str(status.built) if status.built else None,
+        "kernel_too_old": status.too_old,
         "loaded_is_this_source": status.current,
     }
 
@@ -354,6 +355,9 @@ def _transport(transport: ClientTransport) -> str:
 
 def _built(status: Status) -> str:
     if not status.built:
+        if status.too_old:
+            only = f"it builds for {BUILDS_FOR}, for an older one only with backports"
+            return f"not built for this kernel; {only}"
         return "not built for this kernel; build it: nfsrdma module build"
     known = {None: "", True: ", loaded", False: ", but another build is loaded"}
     return f"{status.built}, srcversion {status.built_srcversion}{known[status.current]}"
@@ -373,5 +377,6 @@ def _dkms(status: Status) -> list[str]:
     if status.registered is None:
         return ["not installed"]
     if not status.registered:
-        return ["not registered; register it: nfsrdma module install"]
+        advice = "" if status.too_old else "; register it: nfsrdma module install"
+        return [f"not registered{advice}"]
     return [" ".join(filter(None, (x.version, x.kernel, x.state))) for x in status.registered]

@@ -318,17 +318,7 @@ class _Anonymizer:
         return name if name in MODULES else self._p.of("module", name).replace("-", "_")
 
     def _config(self, text: str) -> str:
-        return self._lines(
-            text,
-            lambda row: (
-                row
-                if CONFIG.fullmatch(row)
-                or re.fullmatch(
-                    r"# CONFIG_(?:SUNRPC_XPRT_RDMA|NF_TABLES|DEBUG_INFO_BTF) is not set", row
-                )
-                else None
-            ),
-        )
+        return self._lines(text, lambda row: row if CONFIG.fullmatch(row) else None)
 
     def _identifier(self, text: str) -> str:
         return f"{self._p.identifier(text.strip())}\n" if text.strip() else text
@@ -1392,7 +1382,7 @@ _FILES: tuple[tuple[str, _Grammar], ...] = (
     (r"proc/version_signature", _A._signature),
     (r"usr/share/doc/[^/]+/changelog(?:\.Debian)?\.gz", _A._changelog),
     (r"proc/modules", _A._modules),
-    (r"proc/config\.gz|boot/config-.*|lib/modules/[^/]+/config", _A._config),
+    (r"proc/config\.gz|boot/config-.*|(?:usr/)?lib/modules/[^/]+/config", _A._config),
     (r"sys/module/.*/srcversion", _A._identifier),
     (r"proc/self/mountinfo", _A._mountinfo),
     (r"proc/self/mountstats", _A._mountstats),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known faults of the kernel's NFS over RDMA since Linux 5.15, and which kernels may have them.
+"""Known faults of the kernel's NFS over RDMA, and which kernels may have them.
 
 Each line was checked against the commit's message and against the releases in which it appeared:
 records of the kernel's CVE team (cve.org), mails of the stable kernels' reviews (lore.kernel.org,
@@ -12,10 +12,21 @@ from typing import Literal, NamedTuple
 
 from nfsrdma_tools.host.kernel_release import KernelVersion
 
-__all__ = ["FAULTS", "OLDEST", "Fault", "is_before", "is_fixed", "may_have", "possible"]
+__all__ = [
+    "FAULTS",
+    "OLDEST",
+    "OLDEST_SERIES",
+    "Fault",
+    "is_before",
+    "is_fixed",
+    "may_have",
+    "possible",
+]
 
 OLDEST = (5, 14, 0)
 """The first release that the table is about: that of Red Hat 9, whose faults are those of 5.15."""
+OLDEST_SERIES = ".".join(map(str, OLDEST[:2]))
+"""Its series, as texts name it: "5.14"."""
 Part = Literal["client", "server", "rxe", "siw", "iwarp"]
 
 
@@ -32,7 +43,7 @@ class Fault(NamedTuple):
     seen: str
     part: Part
     first: str
-    """The first release with the fault; empty: older than 5.15, and not known."""
+    """The first release with the fault; empty: OLDEST_SERIES or older, and not known."""
     fixed: str
     """The first release of Linus Torvalds' tree with the fix."""
     stable: tuple[tuple[str, int], ...]

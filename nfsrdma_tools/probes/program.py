@@ -16,7 +16,7 @@ from pathlib import Path
 
 __all__ = [
     "ISSUER", "NAMES", "TRACEFS", "TRANSPORTS", "Missing", "Program", "has_event", "has_system",
-    "present", "program", "readable", "record_checks", "rows",
+    "present", "program", "record_checks", "rows", "unreadable",
 ]  # fmt: skip
 
 TRACEFS = Path("/sys/kernel/tracing")
@@ -104,8 +104,8 @@ def program(sets: Sequence[str], pid: int = 0) -> Program:
 
     With ``pid`` it counts only RPCs of that process, in the probe sets that filter by process.
     """
-    unreadable = {name: reason for name in sets if (reason := _unreadable(name))}
-    kept = tuple(name for name in sets if name not in unreadable)
+    lacking = unreadable(sets)
+    kept = tuple(name for name in sets if name not in lacking)
     sets = (*((ISSUER,) if pid and kept else ()), *kept)
     allocates = allocates_rows()
     texts, users = _texts(tuple(sets)), _users(tuple(sets))
@@ -127,14 +127,14 @@ def program(sets: Sequence[str], pid: int = 0) -> Program:
         events=tuple(f"{system}:{event}" for system, event in there),
         missing=(
             *(_missing(*pair) for pair in asked if pair not in there),
-            *(Missing(f"probe set {name}", reason) for name, reason in unreadable.items()),
+            *(Missing(f"probe set {name}", reason) for name, reason in lacking.items()),
         ),
     )
 
 
-def readable(sets: Sequence[str]) -> list[str]:
-    """Those of the probe ``sets`` whose events have all members that the sets read."""
-    return [name for name in sets if not _unreadable(name)]
+def unreadable(sets: Sequence[str]) -> dict[str, str]:
+    """Those of the probe ``sets`` whose events lack members that the sets read, and which."""
+    return {name: reason for name in sets if (reason := _unreadable(name))}
 
 
 def _unreadable(name: str) -> str:

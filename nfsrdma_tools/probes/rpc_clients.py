@@ -15,6 +15,7 @@ import contextlib
 import os
 import re
 import sys
+import threading
 from pathlib import Path
 
 from nfsrdma_tools.command import run
@@ -78,7 +79,8 @@ def _number_in_trace(mount: Mount, machine: Machine) -> int | None:
         with journal() as undo:
             undo.add(Remove(str(folder)))
             folder.mkdir()
-            (folder / "set_event_pid").write_text(str(os.getpid()))
+            # the file has threads, and this may be another one than the first of the process
+            (folder / "set_event_pid").write_text(str(threading.get_native_id()))
             # the RPC is that of a child, which set_event_pid leaves out without this option
             (folder / "trace_options").write_text("event-fork")
             (folder / "events/sunrpc/rpc_request/enable").write_text("1")

@@ -27,7 +27,7 @@ from nfsrdma_tools.probes.program import (
     Program,
     has_system,
     program,
-    readable,
+    unreadable,
 )
 
 __all__ = ["Session", "available", "bcc", "captured_stderr", "check", "load", "session"]
@@ -100,7 +100,8 @@ def _check_sets(wanted: Program, sets: Sequence[str]) -> None:
     """UserError if the kernel has none of the probe sets."""
     if sets and not wanted.sets:
         lacks = wanted.missing[-1]
-        here = ", ".join(readable(NAMES))
+        lacking = unreadable(NAMES)
+        here = ", ".join(name for name in NAMES if name not in lacking)
         hint = f"Linux 6.1 to 7.2 have it; this kernel has probe sets {here}"
         raise UserError(f"cannot attach {lacks.event}: {lacks.reason}", hint)
 

@@ -261,7 +261,10 @@ def _probe_cells(study: Study, point: Point) -> tuple[str, ...]:
     ways = {name: share for name, share in spent.ways.items() if share >= 0.0005}
     by = ", ".join(f"{name} {share:.1%}" if len(ways) > 1 else name for name, share in ways.items())
     nic = (f"{point.cpu_of_host.mean:.1f}" if point.cpu_of_host else "",) * study.emulated
-    counts = (f"{n:.2f}" if spent.ways else "" for n in (spent.segments, spent.registrations))
+    counts = (
+        "" if number is None or not spent.ways else f"{number:.2f}"
+        for number in (spent.segments, spent.registrations)
+    )
     return (*nic, by, *counts)
 
 

@@ -51,15 +51,15 @@ class Spending:
 
     ``bytes`` of data; ``cpu``: nanoseconds by SIDES and NIC (empty without probe set cpu);
     ``called``: the part of the NIC's time on client threads.  ``segments`` of the chunks offered
-    for its data, ``registrations`` of memory; ``ways``: the share of the messages with data that
-    each transfer method has (0 to 1).
+    for its data, ``registrations`` of memory (None without that probe set); ``ways``: the share of
+    the messages with data that each transfer method has (0 to 1).
     """
 
     bytes: float
     cpu: Mapping[str, float] = field(default_factory=dict)
     called: float = 0.0
     segments: float = 0.0
-    registrations: float = 0.0
+    registrations: float | None = None
     ways: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -88,9 +88,17 @@ def spending(trials: Sequence[Trial], direction: str) -> Spending | None:
         cpu={name: max(ns, 0) / count for name, ns in cpu.items()},
         called=nic[f"{CLIENT}_ns"] / count,
         segments=chunks["write_segments" if direction == "read" else "read_segments"] / count,
-        registrations=_sums(_rows(kept, "registrations"))["mapped"] / count,
+        registrations=_registrations(kept),
         ways={name: value / sum(ways.values()) for name, value in ways.items()},
     )
+
+
+def _registrations(trials: Sequence[Trial]) -> float | None:
+    """Per operation; None if the kernel's events lack what the probe set reads."""
+    if not all("registrations" in trial.probe_rows for trial in trials):
+        return None
+    count = sum(trial.rpc.operations for trial in trials)
+    return _sums(_rows(trials, "registrations"))["mapped"] / count
 
 
 def _cpu(trial: Trial) -> dict[str, int]:

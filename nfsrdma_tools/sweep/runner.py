@@ -45,7 +45,6 @@ from nfsrdma_tools.sweep.progress import (
 from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, Store, Trial
 from nfsrdma_tools.sweep.trial import (
     IMMEDIATELY,
-    NAMES,
     Bench,
     Load,
     Rhythm,
@@ -274,7 +273,7 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
             stack.enter_context(options.prepare(bench, store, options.keep_file))
             # where modules are swapped, probes are attached again after each swap
             if probes.enabled and OURS not in plan.transports:
-                yield attaching(NAMES, facts)
+                yield attaching(probes.names, facts)
                 probes.attach()
             yield measuring(plan, wanted - len(trials), facts)
             yield from _trials(bench, store, trials, options)

@@ -32,6 +32,7 @@ from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.probes import session
 from nfsrdma_tools.probes.probe_sets import attached, probe_set
+from nfsrdma_tools.probes.program import unreadable
 from nfsrdma_tools.probes.row_filter import of_mount
 from nfsrdma_tools.probes.rpc_clients import clients
 from nfsrdma_tools.sweep import workload
@@ -127,13 +128,17 @@ class TrialProbes:
 
     They attach on first use; ``release`` detaches them until the next use.
 
-    ``summary`` lists them, or has the reason for none: not wanted, or what this machine lacks.
+    ``names`` has those that this kernel's events allow.  ``summary`` lists them, with the reason
+    for each other one, or has the reason for none: not wanted, or what this machine lacks.
     """
 
     def __init__(self, wanted: bool = False) -> None:
         why_not = _why_not(wanted)
         self.enabled = not why_not
-        self.summary = f"none: {why_not}" if why_not else ", ".join(NAMES)
+        lacking = {} if why_not else unreadable(NAMES)
+        self.names = tuple(name for name in NAMES if name not in lacking)
+        without = (f"; not {name}: {reason}" for name, reason in lacking.items())
+        self.summary = f"none: {why_not}" if why_not else "".join((", ".join(self.names), *without))
         self._open = contextlib.ExitStack()
         self._session: session.Session | None = None
         self._clients: dict[int, tuple[str, ...]] = {}

@@ -20,7 +20,7 @@ from nfsrdma_tools.host.kernel_release import KernelVersion, kernel_of
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.transports import CONF, KERNELS, Circumstances, Origin, client_owners, owner
-from nfsrdma_tools.module_source import OURS
+from nfsrdma_tools.module_source import BUILDS_FOR, OURS, is_too_old
 
 __all__ = [
     "btf",
@@ -43,6 +43,7 @@ __all__ = [
 
 _OPTION = "CONFIG_SUNRPC_XPRT_RDMA"
 _BTF = "CONFIG_DEBUG_INFO_BTF"
+_MODULE_BTF, _FIRST_MODULE_BTF = "CONFIG_DEBUG_INFO_BTF_MODULES", (5, 11, 0)
 _TYPES = "sys/kernel/btf/vmlinux"
 _LACKING = "the kernel has no RPC over RDMA"
 _REAL = "install the vendor's NFS over RDMA (package mlnx-nfsrdma), or reinstall the kernel package"
@@ -263,8 +264,27 @@ def headers(machine: Machine) -> Iterator[Finding]:
     yield Finding("headers", "ok", found, "", "" if machine.in_container else install)
 
 
+def _modules_have_no_types(machine: Machine) -> bool:
+    """Whether rpcrdma is a module, and the kernel was built without type information of modules.
+
+    Modules have it since Linux 5.11, commit 5f9ae91f7c0d ("kbuild: Build kernel module BTFs if BTF
+    is enabled and pahole supports it").
+    """
+    text = config(machine) or ""
+    transport = _built_with(text)
+    if not transport or transport[1] == "y":
+        return False
+    said = re.search(rf"^(?:{_MODULE_BTF}=y|# {_MODULE_BTF} is not set)$", text, re.MULTILINE)
+    if said:
+        return said[0].startswith("#")
+    # an older kernel does not have the option, unless it was backported
+    kernel = kernel_of(machine)
+    dated = kernel.kind not in ("backports", "unknown")
+    return dated and kernel.number < _FIRST_MODULE_BTF
+
+
 def btf(machine: Machine) -> Iterator[Finding]:
-    """The kernel has the type information (BTF) from which capture takes structure offsets."""
+    """Kernel and rpcrdma have the type information (BTF) that gives capture structure offsets."""
     source = f"/{_TYPES}"
     try:
         there = machine.has_optional(_TYPES)
@@ -275,7 +295,11 @@ def btf(machine: Machine) -> Iterator[Finding]:
             raise
         source = f"{machine.release} has {said[0]}"
         there = said[0] == f"{_BTF}=y"
-    if there:
+    if there and _modules_have_no_types(machine):
+        found, expected = f"{source}, and none of modules", "that of rpcrdma, for nfsrdma capture"
+        remedy = f"boot Linux 5.11 or later with {_MODULE_BTF}; nfsrdma trace needs none"
+        yield Finding("btf", "warning", found, expected, remedy)
+    elif there:
         yield Finding("btf", "ok", source)
     else:
         remedy = "boot a kernel with CONFIG_DEBUG_INFO_BTF"
@@ -299,6 +323,8 @@ def our_module(machine: Machine) -> Iterator[Finding]:
 def _unbuilt(release: str) -> Finding:
     found = f"installed, but DKMS has no build for {release}: mounts and nfsd use {KERNELS}"
     remedy = f"install the headers of {release}, then: dkms autoinstall -k {release}"
+    if is_too_old(release):
+        remedy = f"{OURS} builds for {BUILDS_FOR}: boot such a kernel, or nfsrdma module uninstall"
     return Finding(OURS, "warning", found, f"{OURS}.ko for {release}", remedy)
 
 
@@ -390,7 +416,8 @@ def known_faults(machine: Machine) -> Iterator[Finding]:
     kernel = kernel_of(machine)
     in_table = any(modules <= loaded for modules in _MODULES_OF.values())
     if (0, 0, 0) < kernel.number < kernel_faults.OLDEST and in_table:
-        text = f"{kernel.release} is older than the table of faults, which begins with Linux 5.15"
+        begins = f"begins with Linux {kernel_faults.OLDEST_SERIES}"
+        text = f"{kernel.release} is older than the table of faults, which {begins}"
         yield Finding(_FAULTS, "unknown", text)
         return
     found = [fault for fault in kernel_faults.possible(kernel) if _MODULES_OF[fault.part] <= loaded]

@@ -23,16 +23,13 @@ from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import UsageError, UserError, one_line
 from nfsrdma_tools.host import kernel_modules, packages
 from nfsrdma_tools.lock import file_lock
-from nfsrdma_tools.module_source import CARD, OURS, Source
+from nfsrdma_tools.module_source import BUILDS_FOR, CARD, OURS, Source, is_too_old
 from nfsrdma_tools.undo import Journal, Run
 
 __all__ = ["Build", "all_cached", "build", "cached", "checked_release", "first_error", "load_card"]
 
 _TIMEOUT = 3600  # in seconds; an emulated machine is slow
 _KEPT = 4  # builds kept per kernel, 10 MB each: the journal may reload an older one
-# kmod/compat covers the kernels from this one on; headers of older ones may have newer interfaces,
-# as those of Red Hat have, so a build is tried
-_OLDEST = (6, 1)
 _RELEASE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._+~-]*")
 # lines that name the cause, best first: the compiler, modpost, the shell, make
 _ERRORS = (
@@ -166,10 +163,8 @@ def _failure(result: Result, draft: Path, module: str, release: str) -> UserErro
     log = draft.parent / "failed.log"
     log.write_text(result.stdout + result.stderr)
     cause = first_error(result.stderr or result.stdout).replace(f"{draft}/", "")
-    number = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
-    if number < _OLDEST:
-        oldest = ".".join(map(str, _OLDEST))
-        what = f"{module} does not build for {release}, it needs Linux {oldest} or later: {cause}"
+    if is_too_old(release):
+        what = f"{module} does not build for {release}, it needs {BUILDS_FOR}: {cause}"
         return UserError(what, f"use the kernel's module rpcrdma, transport rdma; see {log}")
     return UserError(f"the module build failed: {cause}", f"see {log}")
 

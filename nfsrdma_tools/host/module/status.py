@@ -66,6 +66,11 @@ class Status:
     """The client transports of our module; () for users other than root."""
 
     @property
+    def too_old(self) -> bool:
+        """Whether the kernel is before those that our module builds for."""
+        return module_source.is_too_old(self.release)
+
+    @property
     def current(self) -> bool | None:
         """Whether the loaded module is this source's build; None if not loaded or not built."""
         if not self.ours or not self.built_srcversion:

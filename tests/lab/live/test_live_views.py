@@ -9,16 +9,19 @@ from typing import Any
 
 import pytest
 
-from nfsrdma_tools.lab.config import MODULE_KERNELS, LabConfig
+from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from testbed.dashboard import MOUNT, Scene, fetched, scene, until
 from testbed.scripts import node_script
 
 TERMINAL = node_script("live_top")
+# its sysfs does not list connections, and probe sets are missing whose events identify less
+OLD = "5.10"
+LACKS = {"registrations", "server", "readahead"}
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kernel", MODULE_KERNELS[1:])
+@pytest.mark.parametrize("kernel", KERNELS[1:])
 def test_other_kernels_show_the_mount(kernel: str) -> None:
     name = f"test-live-{kernel.replace('.', '-')}-{os.getpid()}"
     with Lab(LabConfig(name, kernel=kernel, extras=True)) as lab, scene(lab) as found:
@@ -88,14 +91,23 @@ def shows(found: Scene, transport: str) -> None:
         job = account()["read"]
     ended = found.now()
     until(lambda: found.past()["frames"][-1]["time"] > ended + 1, "the last frame")
-    dashboard_shows(found, since, job)
+    old = found.lab.config.kernel == OLD
+    dashboard_shows(found, since, job, old)
+    sets = re.findall(r'^nfsrdma_missing{what="probe set (\w+)"}', found.metrics().decode(), re.M)
+    assert set(sets) == (LACKS if old else set())
     own = f'{{mount="{MOUNT}",transport="{transport}"}}'
     for text in (found.metrics().decode(), fetched(f"http://{found.exporter}/metrics").decode()):
         assert value(text, f"nfsrdma_mount_read_bytes_total{own}") >= job["io_bytes"]
-        users = rf'^nfsrdma_mount_xprt_info{{mount="{MOUNT}",.*,xprt="(\d+)"}} 1.0$'
-        (number,) = re.findall(users, text, re.M)
-        one = f'{{transport="{transport}",xprt="{number}"}}'
-        assert value(text, f"nfsrdma_xprt_connected{one}") == 1
+        users = rf'^nfsrdma_mount_xprt_info{{mount="{MOUNT}",.*,xprt="([^"]+)"}} 1.0$'
+        (name,) = re.findall(users, text, re.M)
+        one = f'{{transport="{transport}",xprt="{name}"}}'
+        if old:
+            # device and index in place of a number
+            assert re.fullmatch(r"0:\d+ 0", name)
+            assert f"nfsrdma_xprt_connected{one}" not in text
+        else:
+            assert name.isdecimal()
+            assert value(text, f"nfsrdma_xprt_connected{one}") == 1
     top = json.loads(found.lab.run("client", "python3", "-", stdin=TERMINAL, timeout=600).stdout)
     assert (top["status"], top["settings_kept"], top["left_the_screen"]) == (0, True, True)
     said = found.lab.run("client", "cat", "/run/dashboard", "/run/exporter").stdout
@@ -103,7 +115,7 @@ def shows(found: Scene, transport: str) -> None:
         assert "Traceback" not in text
 
 
-def dashboard_shows(found: Scene, since: float, job: dict[str, Any]) -> None:
+def dashboard_shows(found: Scene, since: float, job: dict[str, Any], old: bool) -> None:
     frames = [frame for frame in found.past()["frames"] if frame["time"] > since]
     mine = [frame["subjects"].get(f"mount:{MOUNT}", {}) for frame in frames]
     read, rpcs, probed = (
@@ -113,7 +125,8 @@ def dashboard_shows(found: Scene, since: float, job: dict[str, Any]) -> None:
     assert rpcs >= job["total_ios"]
     # both count every RPC, but not always in the same interval
     assert probed == pytest.approx(rpcs, rel=0.02)
-    assert sum(each.get("regions", {}).get("mapped", 0) for each in mine) > 0
+    mapped = sum(each.get("regions", {}).get("mapped", 0) for each in mine)
+    assert (mapped == 0) if old else (mapped > 0)
     assert sum(each.get("phases", {}).get("network_and_server", 0) for each in mine) > 0
     credits = [each for frame in frames for each in frame["credits"].values()]
     assert all(0 <= each["used"] <= each["granted"] for each in credits)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All probe sets on each kernel, with its headers and without: they count alike."""
+"""All probe sets on each kernel, with its headers and without, and in a sweep."""
 
 import json
 import os
@@ -11,6 +11,8 @@ import pytest
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.probes.program import NAMES
+from nfsrdma_tools.sweep.store import Trial
+from nfsrdma_tools.sweep.trial import NAMES as SWEPT
 from testbed.scripts import node_script
 from testbed.tracing import DONE, by_procedure
 
@@ -34,6 +36,12 @@ echo $?
 cat /run/refused
 """
 TURNS, LONG_TURNS = 1, 7
+STORE = "/root/sweep.db"
+SWEEP = (
+    *("nfsrdma", "sweep", "server:/export", "--output", STORE, "--vers", "3", "--file-size", "4M"),
+    *("--transport", "rdma", "--rsize", "8k,64k", "--read-ahead", "4", "--runs", "1"),
+    *("--exhaustive", "--probes"),
+)
 
 
 @pytest.mark.nightly
@@ -47,6 +55,7 @@ def test_kernels_count_alike_with_headers_and_without(kernel: str, long: bool) -
         for name in LACKS.get(kernel, set()):
             is_refused(lab, name)
         lab.run("client", "umount", "/mnt")
+        is_swept(lab, LACKS.get(kernel, set()))
     print(kernel, "seconds to start:", {way: sorted(s) for way, s in said["starts"].items()})
     print("medians:", {way: round(median(s), 2) for way, s in said["starts"].items()})
     assert said["clients"] == ["/mnt"]
@@ -70,6 +79,24 @@ def test_kernels_count_alike_with_headers_and_without(kernel: str, long: bool) -
     if kernel not in LATER:
         (ahead,) = said["buffered"]["rows"]["without"]["readahead"]
         assert 0 < ahead["used"] <= ahead["ahead"]
+
+
+def is_swept(lab: Lab, lacks: set[str]) -> None:
+    """Each trial has the rows of the sets that attach, with its READs; the store lists the sets."""
+    lab.run("client", *SWEEP, timeout=1800)
+    said = lab.run("client", "nfsrdma", "results", "export", STORE, "--format", "json").stdout
+    found = json.loads(said)
+    trials = [Trial.from_json(trial) for trial in found["trials"]]
+    assert [trial.status for trial in trials] == ["ok"] * 2
+    for trial in trials:
+        assert trial.probe_rows.keys() == set(SWEPT) - lacks
+        rpcs = {row["procedure"]: row["rpcs"] for row in trial.probe_rows["chunks"]}
+        assert rpcs["READ"] == trial.rpc.operations
+        assert trial.probe_rows["cpu"]
+    (facts,) = found["environments"].values()
+    listed, *missing = facts["probe sets"].split("; not ")
+    assert listed.split(", ") == [name for name in SWEPT if name not in lacks]
+    assert {reason.partition(": ")[0] for reason in missing} == lacks & set(SWEPT)
 
 
 def is_refused(lab: Lab, name: str) -> None:

@@ -15,6 +15,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_release
 from nfsrdma_tools.host.kernel_faults import (
     FAULTS,
+    OLDEST_SERIES,
     Fault,
     is_fixed,
     may_have,
@@ -106,6 +107,30 @@ def test_a_fault_ends_where_its_fix_begins(release: str, commit: str, expected: 
     number = tuple(map(int, release.split(".")))
     assert len(number) == 3
     assert may_have(number, BY_COMMIT[commit]) is expected
+
+
+def test_texts_name_the_first_series_that_the_table_judges(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The series before has no faults listed; this one has; command, check and page name it."""
+    major, minor = series(OLDEST_SERIES)
+    before = f"{major}.{minor - 1}"
+    assert commits(f"{OLDEST_SERIES}.0")
+    assert not commits(f"{before}.99")
+    named = f"begins with Linux {OLDEST_SERIES}"
+    command.explain(kernel=True, sources=[f"{before}.99", f"{OLDEST_SERIES}.1"])
+    earlier, first = capsys.readouterr().out.split(f"\n{OLDEST_SERIES}.1: ")
+    assert named in earlier
+    assert "the table of faults" not in first
+    for release, is_named in ((f"{before}.99", True), (f"{OLDEST_SERIES}.1", False)):
+        root = host(tmp_path / release, release, modules=MODULES)
+        (found,) = checks.kernel.known_faults(Machine(root=root))
+        assert (named in found.found) == is_named
+    pages = Path(__file__).parents[2] / "docs"
+    page = (pages / "how-to/explain.md").read_text()
+    assert f"NFS over RDMA since Linux {OLDEST_SERIES}," in page
+    table = (pages / "reference/kernel-messages.md").read_text()
+    assert set(re.findall(r"\| (\d+\.\d+) or older \|", table)) == {OLDEST_SERIES}
 
 
 def test_a_kernel_older_than_the_table_has_none_listed() -> None:

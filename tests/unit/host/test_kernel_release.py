@@ -11,7 +11,7 @@ import typer
 
 from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.errors import UsageError, UserError
-from nfsrdma_tools.host.kernel_faults import FAULTS
+from nfsrdma_tools.host.kernel_faults import FAULTS, OLDEST_SERIES
 from nfsrdma_tools.host.kernel_release import kernel_named, kernel_of
 from nfsrdma_tools.host.machine import Machine
 
@@ -198,7 +198,7 @@ def test_the_command_says_what_is_certain(capsys: pytest.CaptureFixture[str]) ->
     assert lines[0] == "5.15.0-91-generic: Linux 5.15.131 by Ubuntu, certain"
     assert lines[2] == "    read from: the text"
     assert lines[4] == "5.4.17-1.el8uek: no certainty, its name says Linux 5.4.17, by Oracle"
-    assert lines[7].endswith("the table of faults begins with Linux 5.15")
+    assert lines[7].endswith(f"the table of faults begins with Linux {OLDEST_SERIES}")
 
 
 def test_the_json_names_the_text_as_the_lines_do(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,8 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +22,7 @@ import pytest
 
 from nfsrdma_tools.cli import trace
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.lab.config import MODULE_KERNELS as RELEASES
 from nfsrdma_tools.live.collect.probe_statistics import clients
 from nfsrdma_tools.probes import (
@@ -35,6 +38,7 @@ from nfsrdma_tools.probes.intervals import Interval, WatchOptions, watch
 from nfsrdma_tools.probes.maps import Losses, Row, increase, lost, row_of, total
 from nfsrdma_tools.probes.rpc_clients import mounts_of_transports, owner
 from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
+from nfsrdma_tools.sweep.trial import TrialProbes
 
 BPF = Path(__file__).parents[3] / "bpf"
 HEADERS = BPF / "headers"
@@ -65,6 +69,43 @@ def has(kernel: Path, system: str, event: str, *lacks: str) -> None:
     members = (name for name in ALL_MEMBERS if name not in lacks)
     lines = [f"\tfield:u32 {m};\toffset:{8 + 4 * n};\tsize:4;\n" for n, m in enumerate(members)]
     folder.joinpath("format").write_text("".join(lines))
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_the_client_of_a_mount_is_found_from_each_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_thread: bool
+) -> None:
+    """Where sysfs does not name it, the RPC of a child shows it, as with top and the exporter.
+
+    The kernel traces a child whose parent is a thread of set_event_pid (option event-fork in
+    Documentation/trace/events.rst; a process has one of the same number, its first thread).
+    """
+    instances, make = tmp_path / "instances", Path.mkdir
+
+    def make_folder(folder: Path, *args: Any, **options: Any) -> None:
+        make(folder, *args, **options)
+        if folder.parent == instances:
+            make(folder / "events/sunrpc/rpc_request", parents=True)
+
+    def send_rpc(directory: Path) -> None:
+        assert directory == tmp_path / "mnt"
+        (folder,) = instances.iterdir()
+        traced = (folder / "set_event_pid").read_text().split()
+        seen = str(threading.get_native_id()) in traced
+        line = " python3-7 [000] ..... 1.5: rpc_request: task:0000001f@0000000b nfsv4 STATFS (sync)"
+        (folder / "trace").write_text(f"# tracer: nop\n{line * seen}\n")
+
+    instances.mkdir()
+    info = tmp_path / "proc/self/mountinfo"
+    info.parent.mkdir(parents=True)
+    info.write_text("44 29 0:45 / /mnt rw - nfs4 server:/export rw,vers=4.2,proto=rdma\n")
+    monkeypatch.setattr(rpc_clients, "TRACEFS", tmp_path)
+    monkeypatch.setattr(rpc_clients, "_send_rpc", send_rpc)
+    monkeypatch.setattr(Path, "mkdir", make_folder)
+    with ThreadPoolExecutor() as pool:
+        look_up = functools.partial(rpc_clients.clients, machine=Machine(root=tmp_path))
+        found = pool.submit(look_up).result() if in_thread else look_up()
+    assert found == {11: ("/mnt",)}
 
 
 def test_a_program_has_the_events_that_the_kernel_has(kernel: Path) -> None:
@@ -121,6 +162,20 @@ def test_a_probe_set_whose_members_the_kernel_lacks_is_missing_as_a_whole(
     first, last = (min(RELEASES, key=release), max(RELEASES, key=release))
     hint = f"Linux {first} to {last} have it; this kernel has probe sets chunks, latency, "
     assert str(caught.value.hint).startswith(hint)
+
+
+def test_a_sweep_names_the_probe_sets_that_the_kernel_allows(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has the list with each trial, so it says what was measured and why not."""
+    monkeypatch.setattr(session, "available", lambda: None)
+    has(kernel, "sunrpc", "rpc_stats_latency")
+    assert TrialProbes(wanted=True).summary == "cpu, chunks, registrations"
+    has(kernel, "rpcrdma", "xprtrdma_mr_map", "client_id")
+    probes = TrialProbes(wanted=True)
+    assert probes.names == ("cpu", "chunks")
+    why = "the record of rpcrdma:xprtrdma_mr_map has no client_id here"
+    assert probes.summary == f"cpu, chunks; not registrations: {why}"
 
 
 def release(name: str) -> list[int]:

@@ -80,6 +80,26 @@ def test_whose_time_it_was_and_how_the_data_went() -> None:
     assert found.ways == {"Write chunk": 1}
 
 
+def test_registrations_of_a_kernel_whose_events_lack_them_have_no_figure(tmp_path: Path) -> None:
+    """As on Linux 5.10: that is not the same as no registration."""
+    counted = trial(Cell("rdma", 65536, 4))
+    rows = {name: rows for name, rows in counted.probe_rows.items() if name != "registrations"}
+    for kept, figure in ((rows, None), ({**rows, "registrations": []}, 0)):
+        found = spending([replace(counted, probe_rows=kept)], "read")
+        assert found
+        assert (found.registrations, found.segments) == (figure, 2)
+    path = tmp_path / "s.db"
+    with Store(path) as made:
+        made.add_plan(PLAN)
+        for cell in PLAN.cells():
+            one = trial(cell)
+            one.probe_rows.pop("registrations", None)
+            made.add_trial(one)
+    page = build.build(path, tmp_path / "out").files[0].read_text()
+    assert page.count("2.00</td>") == sum(cell.transport == "rdma" for cell in PLAN.cells())
+    assert "0.00</td>" not in page
+
+
 def test_a_trial_without_accounts_says_nothing() -> None:
     assert spending([replace(trial(Cell("rdma", 65536, 4)), probe_rows={})], "read") is None
 

@@ -185,7 +185,7 @@ def test_what_a_section_changed_is_put_back_newest_first(store: Store, tmp_path:
 class Probes:
     """Probes that attach nothing."""
 
-    enabled, summary = True, "some"
+    enabled, names, summary = True, ("cpu",), "cpu"
 
     def __init__(self, wanted: bool) -> None:
         self.attached = 0

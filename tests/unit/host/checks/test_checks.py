@@ -23,6 +23,7 @@ from nfsrdma_tools.doctor.anonymize import anonymized
 from nfsrdma_tools.doctor.bundle import Bundle
 from nfsrdma_tools.doctor.checks import CHECKS, examine
 from nfsrdma_tools.doctor.finding import Finding, carry_out
+from nfsrdma_tools.doctor.recorded import opened
 from nfsrdma_tools.doctor.vocabulary import WORDS
 from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.host import packages, packet_filter
@@ -30,6 +31,7 @@ from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfsd.serving import serving
 from nfsrdma_tools.host.rdma.ports import Device, Link
+from nfsrdma_tools.module_source import BUILDS_FOR
 
 RELEASE = "6.12.107-amd64"
 MOUNTS = (
@@ -161,6 +163,56 @@ def test_headers_and_btf(machine: Machine) -> None:
     found = one(checks.kernel.headers(machine))
     assert found == Finding("headers", "ok", f"/lib/modules/{RELEASE}/build")
     assert one(checks.kernel.btf(machine)).status == "ok"
+
+
+_MODULE_BTF = "CONFIG_DEBUG_INFO_BTF_MODULES"
+
+
+@pytest.mark.parametrize(
+    ("release", "version", "config", "status"),
+    [
+        ("5.10.0-46-amd64", "#1 SMP Debian 5.10.259-1 (2026-07-31)", "", "warning"),
+        ("5.10.0-46-amd64", "#1 SMP Debian 5.10.259-1 (2026-07-31)", f"{_MODULE_BTF}=y", "ok"),
+        # Red Hat backports the option, and an older bundle has the line of it or not
+        ("4.18.0-553.el8.x86_64", "", f"{_MODULE_BTF}=y", "ok"),
+        ("4.18.0-553.el8.x86_64", "", "", "ok"),
+        ("6.1.0-56-amd64", "", f"# {_MODULE_BTF} is not set", "warning"),
+        # not the whole configuration
+        ("6.1.0-56-amd64", "", "", "ok"),
+    ],
+)
+@pytest.mark.parametrize("folder", ["boot", "lib", "usr/lib"])
+@pytest.mark.parametrize("transport", ["m", "y"])
+def test_modules_without_types_are_judged_alike_on_the_host_and_from_its_bundles(
+    tmp_path: Path,
+    release: str,
+    version: str,
+    config: str,
+    status: str,
+    folder: str,
+    transport: str,
+) -> None:
+    """rpcrdma needs its own types, if it is a module; usr/lib: /lib is a link to it."""
+    root = tmp_path / "host"
+    name = f"boot/config-{release}" if folder == "boot" else f"{folder}/modules/{release}/config"
+    options = f"CONFIG_DEBUG_INFO_BTF=y\n{config}\nCONFIG_SUNRPC_XPRT_RDMA={transport}\n"
+    write(root, name, options)
+    if folder == "usr/lib":
+        (root / "lib").symlink_to("usr/lib")
+    write(root, "proc/sys/kernel/osrelease", f"{release}\n")
+    write(root, "proc/version", f"Linux version {release} (a@b) (gcc) {version}\n")
+    write(root, "sys/kernel/btf/vmlinux", b"")
+    here = Machine(root=root)
+    expected = status if transport == "m" else "ok"
+    found = one(checks.kernel.btf(here))
+    assert (found.status, "none of modules" in found.found) == (expected, expected == "warning")
+    collected = bundles.collect(root=root)
+    for number, bundle in enumerate((collected, anonymized(collected))):
+        file = tmp_path / f"{number}.tar.gz"
+        file.write_bytes(bundle.archive())
+        with opened(file) as there:
+            assert one(checks.kernel.btf(there)) == found
+            assert one(checks.kernel.feature(there)) == one(checks.kernel.feature(here))
 
 
 # ---- links
@@ -1558,6 +1610,11 @@ def test_an_installed_module_without_a_build_for_the_kernel_is_reported(
         assert finding.status == "warning"
         assert "mounts and nfsd use rpcrdma" in finding.found
         assert f"dkms autoinstall -k {RELEASE}" in finding.remedy
+        # no headers help there
+        write(machine.root, "proc/sys/kernel/osrelease", "5.10.0-46-amd64\n")
+        finding = one(checks.kernel.our_module(host))
+        assert (finding.status, "dkms" in finding.remedy) == ("warning", False)
+        assert BUILDS_FOR in finding.remedy
 
 
 def test_an_unsigned_build_is_a_doubt_where_the_kernel_wants_signatures() -> None:

@@ -13,7 +13,9 @@ from nfsrdma_tools.host.module import server_debugfs
 from nfsrdma_tools.host.module.server_debugfs import Client, ServerTransport
 from nfsrdma_tools.host.module.status import Status
 from nfsrdma_tools.host.nfs.personality import ClientTransport
+from nfsrdma_tools.lab.config import MODULE_KERNELS
 
+OLDEST = min(MODULE_KERNELS, key=lambda name: [int(part) for part in name.split(".")])
 CONNECTION = """\
 peer {peer}
 local 10.9.1.1:20049
@@ -83,6 +85,22 @@ def test_the_server_is_read(debug: Path) -> None:
     assert found == ServerTransport(
         "nfr", accepts, 3, 1024, *memory, (first, second), *reach, *floors
     )
+
+
+@pytest.mark.parametrize(
+    ("release", "is_old"),
+    [("5.10.0-46-amd64", True), (f"{OLDEST}.0-56-amd64", False), ("6.12.118+deb13-amd64", False)],
+)
+def test_a_kernel_that_is_too_old_for_the_module_is_named(release: str, is_old: bool) -> None:
+    """Where a build fails, the status names the kernels that it succeeds for."""
+    shown = replace(status(None, "rpcrdma"), release=release, registered=())
+    lines = {line.split()[0]: line for line in module.status_lines(shown)}
+    assert (f"builds for Linux {OLDEST} or later" in lines["built"]) == is_old
+    assert ("build it: nfsrdma module build" in lines["built"]) != is_old
+    assert ("register it: nfsrdma module install" in lines["dkms"]) != is_old
+    assert module.status_facts(shown)["kernel_too_old"] == is_old
+    page = (Path(__file__).parents[2] / "docs/how-to/module.md").read_text()
+    assert f"* Linux {OLDEST} or later with NFS over RDMA" in page
 
 
 def test_personalities_are_shown(debug: Path, monkeypatch: pytest.MonkeyPatch) -> None:
