@@ -34,6 +34,7 @@ __all__ = [
     "note_unread",
     "open_file",
     "opened_regular",
+    "overwrite",
     "raw",
     "read",
     "readable",
@@ -237,6 +238,18 @@ def remove_drafts(path: Path) -> None:
     """Remove what a killed ``write_atomically`` left beside ``path``."""
     for draft in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):
         draft.unlink(missing_ok=True)
+
+
+def overwrite(path: Path, text: str) -> None:
+    """Write a file in place, as a sysctl needs it; a link is followed.
+
+    OSError if it cannot be written; NotRegularError for a FIFO, a socket or a device.
+    """
+    check_replaceable(path)
+    with opened_regular(path.resolve(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as handle:
+        data = text.encode("utf-8", "surrogateescape")
+        while data:
+            data = data[os.write(handle, data) :]
 
 
 def write_fresh(path: Path, data: bytes, mode: int | None = None) -> None:

@@ -61,7 +61,8 @@ def terminate(identity: str) -> bool:
 
 def _start(pid: int) -> str:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        # a name may have any bytes
+        stat = files.text(f"/proc/{pid}/stat", "replace")
     except (FileNotFoundError, ProcessLookupError):
         return ""
     # proc_pid_stat(5); the name, in brackets, may contain anything

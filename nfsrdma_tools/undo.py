@@ -90,9 +90,9 @@ class Write:
         if not self.wrote:
             # a file that was not changed may be on a read-only filesystem
             if files.readable(self.path) != self.text:
-                Path(self.path).write_text(self.text)
+                files.overwrite(Path(self.path), self.text)
         elif _still_has(self.path, self.wrote, self.text):
-            Path(self.path).write_text(self.text)
+            files.overwrite(Path(self.path), self.text)
 
     def __str__(self) -> str:
         """The change; a file can be long, so only one line of text is shown."""
@@ -158,9 +158,12 @@ class Remove:
 
 
 def restoring(path: Path, wrote: str = "") -> Write | Remove:
-    """The undo of writing ``path``; ``wrote`` as for ``Write``."""
+    """The undo of writing ``path``; ``wrote`` as for ``Write``.
+
+    OSError if it cannot be read; NotRegularError for a FIFO, a socket or a device.
+    """
     if path.exists():
-        return Write(str(path), path.read_text(), wrote)
+        return Write(str(path), files.read(path), wrote)
     return Remove(str(path), wrote)
 
 
@@ -170,7 +173,7 @@ def _still_has(path: str, wrote: str, before: str | None = None) -> bool:
     UserError if it has another one: an administrator's change is kept.
     """
     # the kernel prints the numbers of a sysctl with tabs between them and a newline after them
-    text = Path(path).read_text().split()
+    text = files.read(path).split()
     if before is not None and text == before.split():
         return False
     if text != wrote.split():
@@ -238,7 +241,7 @@ class Mount:
         made = mounts_on(self.directory)[-1]
         # the rule of nfs-utils (nfsrahead) sets it some time after a mount
         udev.settle()
-        (_BDI / made.device / "read_ahead_kb").write_text(self.read_ahead_kb)
+        files.overwrite(_BDI / made.device / "read_ahead_kb", self.read_ahead_kb)
 
     def _argv(self) -> tuple[str, ...]:
         words = ("-t", self.fstype, "-o", self.mount_options, "--", self.source, self.directory)

@@ -18,15 +18,14 @@ from nfsrdma_tools.cli import shared_options
 from nfsrdma_tools.cli.process import log_programs
 from nfsrdma_tools.cli.shared_commands import host_name
 from nfsrdma_tools.cli.shared_options import (
-    NO_HOST,
-    NO_PATH,
     PATHS,
     SERVER,
     Declared,
+    empty_value,
     in_range,
     ranged,
 )
-from nfsrdma_tools.errors import UsageError, UserError
+from nfsrdma_tools.errors import UserError
 
 if TYPE_CHECKING:
     from nfsrdma_tools.host.machine import Machine
@@ -182,8 +181,7 @@ def _refusing_empty(callback: Callable[..., Any] | None) -> Callable[..., Any]:
         if given and "" in (value if isinstance(value, (list, tuple)) else [value]):
             is_argument = param.param_type_name == "argument"
             name = param.metavar.rstrip(".") if is_argument else param.opts[0]
-            hint = NO_HOST if param.metavar == SERVER.metavar else NO_PATH
-            raise UsageError(f"{name} is empty", hint)
+            raise empty_value(name, param.metavar)
         return callback(context, param, value) if callback else value
 
     return check

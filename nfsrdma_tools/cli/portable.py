@@ -18,7 +18,6 @@ from nfsrdma_tools.cli import shared_commands
 from nfsrdma_tools.cli import shared_options as options
 from nfsrdma_tools.cli.process import log_programs, run
 from nfsrdma_tools.cli.shared_options import Declared
-from nfsrdma_tools.errors import UsageError
 
 __all__ = ["COMMANDS", "Command", "main"]
 
@@ -123,8 +122,8 @@ def _run(words: Sequence[str]) -> int:
         is_host = declared is options.SERVER
         given_empty = declared.is_path or (is_host and "" in given.rest)
         if given_empty and getattr(values, name) == "":
-            what = declared.metavar.strip("[]") if is_host else declared.names[0]
-            error = UsageError(f"{what} is empty", options.NO_HOST if is_host else options.NO_PATH)
+            what = declared.names[0] if declared.names else declared.metavar
+            error = options.empty_value(what, declared.metavar)
             error.status = command.wrong_usage
             raise error
     return command.work(values)

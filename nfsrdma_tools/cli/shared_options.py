@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from nfsrdma_tools.errors import UsageError
+
 __all__ = [
     "ANONYMIZE",
     "JSON",
     "MAX_RPC_AGE",
     "MOUNTS",
-    "NO_HOST",
-    "NO_PATH",
     "OUTPUT",
     "PATHS",
     "PROCFS",
@@ -29,6 +29,7 @@ __all__ = [
     "VERBOSE",
     "WARN_RPC_AGE",
     "Declared",
+    "empty_value",
     "in_range",
     "ranged",
 ]
@@ -36,8 +37,6 @@ __all__ = [
 # not of typer: those that are no Path, because typer checks paths and hangs without the server
 PATHS = ("DIR", "EXPORT", "FILE")
 """The placeholders of paths, which are refused if they are empty: Path("") is "."."""
-NO_PATH = "give a path; . is the current directory"
-NO_HOST = "give a host name or an address"
 
 
 class Declared(NamedTuple):
@@ -126,3 +125,10 @@ OUTPUT = Declared(
 ANONYMIZE = Declared(
     "Write known words and numbers only, placeholders for all else.", names=("--anonymize",)
 )
+
+
+def empty_value(name: str, metavar: str) -> UsageError:
+    """The error of an option or an argument that is "": it is no host, and Path("") is "."."""
+    is_host = metavar == SERVER.metavar
+    wanted = "a host name or an address" if is_host else "a path; . is the current directory"
+    return UsageError(f"{name} is empty", f"give {wanted}")

@@ -39,8 +39,9 @@ _KERNEL_FILE = re.compile(
 _BETWEEN = re.compile(r"([\s,;=\"'(){}<>|&!`*]+)")
 _JOINED = re.compile(r"([/:.@+\[\]$]+)")
 _ADDRESS_PARTS = 4
-# a number of four digits or more, with at most what _NUMBER allows around it
-_FREE_NUMBER = re.compile(r"^(?=.*[0-9]{4})[^A-Za-z]*(?:0x[0-9a-fA-F]+)?[^A-Za-z]*[A-Za-z]{0,2}$")
+# digits, hexadecimal or in parts, with at most what _NUMBER allows around them
+_FREE_NUMBER = re.compile(r"[^A-Za-z]*(?:0x[0-9a-fA-F]+)?[^A-Za-z]*[A-Za-z]{0,2}")
+_FREE_DIGITS = 4
 _PRINTERS = ("awk", "echo", "sh")
 _PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _MAC_OCTETS, _IPOIB_OCTETS = 6, 20
@@ -257,9 +258,7 @@ class Pseudonyms:
         """One word: a known one, a number, an address or a device; else a placeholder."""
         if text in WORDS or _NUMBER.fullmatch(text) or DEVICE.fullmatch(text):
             return text
-        if _GUID.fullmatch(text) or _BARE_GUID.fullmatch(text):
-            return self.hardware(text)
-        if _HARDWARE.fullmatch(text) and len(text) > 8:
+        if _is_hardware(text) or _BARE_GUID.fullmatch(text):
             return self.hardware(text)
         if found := self._as_address(text):
             return found
@@ -272,20 +271,27 @@ class Pseudonyms:
         return self.unknown(text)
 
     def command(self, text: str, word: Callable[[str], str] | None = None) -> str:
-        """The words of a command or a rule, where a long number may be a password or a serial.
+        """The words of a command or a rule, where a number may be a password or a serial.
 
-        It stays behind the known word that it is the value of, such as ``port``.
+        It stays behind the known word that it is the value of, such as ``port``; others are
+        withheld from the fourth digit on, counted over neighbours.
         """
-        change, before = word or self.word, ""
+        change, before, digits = word or self.word, "", 0
 
         def of_command(part: str) -> str:
-            nonlocal before
+            nonlocal before, digits
             name, before = before.lstrip("-"), part
             is_value = name in WORDS and name not in _PRINTERS
-            is_free = _FREE_NUMBER.search(part) and not self.is_address(part)
-            return self.unknown(part) if is_free and not is_value else change(part)
+            is_free = _FREE_NUMBER.fullmatch(part) and not is_value and not self._has_type(part)
+            digits = digits + _digits(part) if is_free else 0
+            is_long = digits >= _FREE_DIGITS and _digits(part) > 0
+            return self.unknown(part) if is_long else change(part)
 
         return self.words(text, of_command)
+
+    def _has_type(self, text: str) -> bool:
+        """Whether a text is an address of a network or of hardware."""
+        return self.is_address(text) or _is_hardware(text)
 
     def words(self, text: str, word: Callable[[str], str] | None = None) -> str:
         """A text of words, each replaced by itself."""
@@ -294,6 +300,15 @@ class Pseudonyms:
         return "".join(
             part if at % 2 or not part else change(part) for at, part in enumerate(parts)
         )
+
+
+def _digits(number: str) -> int:
+    return len(re.findall("[0-9a-fA-F]" if "0x" in number else "[0-9]", number.replace("0x", "")))
+
+
+def _is_hardware(text: str) -> bool:
+    # two or three octets may be a time
+    return bool(_GUID.fullmatch(text) or (_HARDWARE.fullmatch(text) and len(text) > 8))
 
 
 def _is_known(part: str) -> bool:

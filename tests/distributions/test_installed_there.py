@@ -12,16 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import released
 from distribution_tables import distributions
 from distributions.roots import HOST, Root
 from field_archive import Unpacked
+from released import ROOT, output
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.host.module.install import parse_dkms_status
 
 pytestmark = pytest.mark.nightly
 
-ROOT = Path(__file__).parents[2]
 GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17")
 LOG = ROOT / "tests/unit/kernel_records/allocation-nfsd-atomic-3.10.log"
 HOSTS = ("rhel9-bond-vlan-roce", "rhel10-image-mode-mount-units", "sles15-quiet-history")
@@ -38,15 +39,6 @@ def reading(field: Unpacked) -> Commands:
         ("explain", str(LOG), "--json"),
         ("explain", "--kernel", "--from", str(field("rhel9-bond-vlan-roce")), "--json"),
     )
-
-
-def output(*argv: str | Path, **environment: str) -> str:
-    done = subprocess.run(
-        argv, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
 
 
 Answer = tuple[int, str, str]
@@ -80,18 +72,13 @@ def check_answers(root: Root, program: str | Path, commands: Commands) -> None:
 
 @pytest.fixture(scope="module")
 def debs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("debs")
-    output(sys.executable, ROOT / "tools/deb.py", folder)
-    return folder
+    """The folder of the packages."""
+    return released.debs(tmp_path_factory.mktemp("debs"))[0].parent
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT)
-    output(*pip, HATCH_BUILD_HOOK_ENABLE_CUSTOM="true")
-    (made,) = folder.iterdir()
-    return made
+    return released.wheel(tmp_path_factory.mktemp("wheel"))
 
 
 Download = Callable[[str], Path]

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
 import shlex
 import signal
 import subprocess
@@ -59,6 +60,44 @@ def test_a_file_that_still_has_what_we_wrote_is_restored(state: Path) -> None:
         new.write_text("ours")
     assert conf.read_text() == "4096 87380\n"
     assert not new.exists()
+
+
+FIFO = """
+import sys
+from pathlib import Path
+from nfsrdma_tools.undo import Remove, Write, restoring
+
+fifo = sys.argv[1]
+for work in (
+    lambda: restoring(Path(fifo)),
+    Remove(fifo, "ours").undo,
+    Write(fifo, "before").undo,
+    Write(fifo, "before", "ours").undo,
+):
+    try:
+        work()
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+def test_a_fifo_in_place_of_a_file_blocks_no_undo_and_is_kept(state: Path) -> None:
+    fifo = state / "conf"
+    os.mkfifo(fifo)
+    # the limit ends a child that waits for the other end of the FIFO
+    argv = (sys.executable, "-c", FIFO, fifo)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == ["not a regular file"] * 4
+    assert fifo.is_fifo()
+
+
+def test_a_file_is_restored_to_the_byte(state: Path) -> None:
+    conf, before = state / "conf", b"threads=8\r\n# K\xf6ln\r\n"
+    conf.write_bytes(before)
+    with journal() as book:
+        book.add(undo.restoring(conf))
+        conf.write_text("ours\n")
+    assert conf.read_bytes() == before
 
 
 def test_a_change_that_was_not_made_needs_no_undo(state: Path) -> None:

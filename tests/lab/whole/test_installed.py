@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import released
+from released import ROOT, output
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.lab.config import LabConfig
@@ -17,7 +19,6 @@ from nfsrdma_tools.lab.lab import Lab
 
 pytestmark = pytest.mark.nightly
 
-ROOT = Path(__file__).parents[3]
 # Debian as it is: nothing of the lab's toolkit, man pages are installed, packages are in an archive
 PLAIN = """
 rm /etc/dpkg/dpkg.cfg.d/99mmdebstrap /usr/local/bin/nfsrdma
@@ -37,22 +38,9 @@ umount /mnt
 """
 
 
-def output(*argv: str | Path, **environment: str) -> str:
-    done = subprocess.run(
-        argv, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT)
-    output(*pip, HATCH_BUILD_HOOK_ENABLE_CUSTOM="true")
-    (made,) = folder.iterdir()
-    return made
+    return released.wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture
@@ -131,10 +119,9 @@ def test_the_client_alone_needs_no_other_package_than_cffi(wheel: Path, venv: Pa
 
 @pytest.fixture(scope="module")
 def debs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folder = tmp_path_factory.mktemp("debs")
-    output(sys.executable, ROOT / "tools/deb.py", folder)
+    found = released.debs(tmp_path_factory.mktemp("debs"))
     # the library's packages have no test here: nodes lack what they depend on
-    return sorted(folder.glob("nfsrdma-*.deb"))
+    return [path for path in found if path.name.startswith("nfsrdma-")]
 
 
 @pytest.fixture

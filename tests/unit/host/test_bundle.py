@@ -522,6 +522,34 @@ def test_a_name_of_digits_is_no_number() -> None:
     assert everything.count("host-1") == 2
 
 
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("login 555-12-34", "withheld-1 withheld-2"),
+        ("login +1-555-12", "withheld-1 withheld-2"),
+        ("login 555.12.34", "withheld-1 withheld-2"),
+        ("login 12:34:56", "withheld-1 withheld-2"),
+        ("login 12+34@56", "withheld-1 withheld-2"),
+        ("login 0xdeadbee", "withheld-1 withheld-2"),
+        # the first of them is short
+        ("login 555 12 34", "withheld-1 555 withheld-2 withheld-3"),
+        ("login 555 - 12", "withheld-1 555 - withheld-2"),
+        # what readers need
+        ("rpc.nfsd --rdma=20049 8", "rpc.nfsd --rdma=20049 8"),
+        ("rpc.nfsd -p 12 8", "rpc.nfsd -p 12 8"),
+        ("echo 12-34 0000:3b:00.0", "echo withheld-1 0000:3b:00.0"),
+    ],
+)
+def test_a_number_in_parts_is_a_free_number(command: str, expected: str) -> None:
+    assert Pseudonyms(KEY).command(command) == expected
+
+
+def test_addresses_of_digits_keep_their_types_in_a_command() -> None:
+    names = Pseudonyms(KEY)
+    ip, mac = "10.12.34.56", "00:11:22:33:44:55"
+    assert names.command(f"login {ip} {mac}") == f"withheld-1 {names.word(ip)} {names.word(mac)}"
+
+
 def addresses(version: int) -> st.SearchStrategy[Any]:
     networks = {4: "10.0.0.0/8", 6: "2001:db8::/32"}
     return st.ip_addresses(network=networks[version])

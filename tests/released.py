@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The released files of this checkout: the wheel and Debian's packages."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def output(*argv: str | Path, **environment: str) -> str:
+    """What a program prints, in the folder of this checkout; AssertionError if it fails."""
+    done = subprocess.run(
+        argv, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def wheel(folder: Path) -> Path:
+    """Build the wheel into an empty folder; returns its file."""
+    pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT)
+    output(*pip, HATCH_BUILD_HOOK_ENABLE_CUSTOM="true")
+    (made,) = folder.iterdir()
+    return made
+
+
+def debs(folder: Path) -> list[Path]:
+    """Build Debian's packages into an empty folder; returns their files."""
+    output(sys.executable, ROOT / "tools/deb", folder)
+    return sorted(folder.glob("*.deb"))
