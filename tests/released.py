@@ -29,5 +29,5 @@ def wheel(folder: Path) -> Path:
 
 def debs(folder: Path) -> list[Path]:
     """Build Debian's packages into an empty folder; returns their files."""
-    output(sys.executable, ROOT / "tools/deb", folder)
+    output(sys.executable, ROOT / "tools/deb.py", folder)
     return sorted(folder.glob("*.deb"))
