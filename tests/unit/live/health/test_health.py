@@ -855,13 +855,13 @@ def test_a_process_that_ends_while_it_is_read_is_left_out(host: Host, tmp_path: 
     assert whole == [[10, 11, 20, 21, 30, 31], True, False, [10, 20, 30], [10, 20, 30]]
     # stat, wchan and status of four threads, and two lists
     assert len(ended) == 14
-    for threads, complete, hidden, left, processes in ended:
+    for seen, complete, hidden, left, processes in ended:
         assert complete
         assert not hidden
         assert processes == left
         assert len(left) == 2
         for number in left:
-            assert {number, number + 1} <= set(threads)
+            assert {number, number + 1} <= set(seen)
 
 
 STORM = """
