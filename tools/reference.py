@@ -114,7 +114,10 @@ def _unit(name: str) -> str:
 
 def parameters() -> str:
     """Each parameter of nfsrdma.ko with its type, default and bounds; the personalities."""
-    source = "".join((ROOT / "kmod" / name).read_text() for name in ("params.c", "variants.c"))
+    source = "".join((ROOT / "kmod" / name).read_text() for name in ("params.c", "personality.c"))
+    names = " ".join(PERSONALITIES)
+    listed = r'"\s*NFR_PERSONALITY_LIST\(NFR_PERSONALITY_WORD\)'
+    source = re.sub(listed, f' {names}"', re.sub(f'{listed} "', f" {names}", source))
     numbers = re.findall(
         r'^NFR_NUMBER\((\w+), (\d+), (\d+), (\d+), (\d+),\s*"([^"]*)"\);', source, re.M
     )

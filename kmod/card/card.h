@@ -7,14 +7,16 @@
  * packets. The host has the costs of a card: posting, interrupts, polling
  * completions. The copy is a cost of the model only.
  *
- * The layers, from top to bottom:
- *   module.c, device.c, counters.c, debugfs.c	links, attributes, control
- *   qp.c, state.c, cq.c, interrupt.c, region.c	objects, their lifetime and states
- *   user.c, abi.h				objects of processes, memory shared with them
+ * The layers, from top to bottom; no file calls one of a layer above it:
+ *   module.c, device.c, debugfs.c		links, attributes, control
+ *   state.c, qp.c				queue pairs, their lifetime and states
  *   post.c					work requests into rings
  *   engine.c, steps.c				order of requests: start, execute, complete, flush
- *   request.c, receive.c, gsi.c		execution of one request
- *   peer.c, keys.c, copy.c, wire.c		peer, memory, time
+ *   request.c, receive.c, gsi.c, peer.c	execution of one request
+ *   error.c, claim.c				errors and events, the right to execute
+ *   keys.c, copy.c, wire.c, region.c		memory, time
+ *   cq.c, interrupt.c, user.c			completions, memory shared with processes
+ *   cards.c, counters.c			all cards, counters
  *
  * Lock order, outermost first: cards_lock or the lock of card_qps, card_qp.lock,
  * card_cq.lock. No other lock is taken inside card_wire.lock.
@@ -256,17 +258,9 @@ static inline bool card_is_up(const struct card *card)
 	return READ_ONCE(card->netdev_up) && !READ_ONCE(card->link_down) && !READ_ONCE(card->gone);
 }
 
-/* module.c */
-extern struct workqueue_struct *card_wq;
-extern struct list_head cards;
-extern spinlock_t cards_lock;
-int card_enable(struct ib_device *ib);
-void card_dealloc(struct ib_device *ib);
-void card_link_changed(struct card *card);
-
 /* device.c */
-extern const struct ib_device_ops card_device_ops;
-void card_device_init(struct card *card);
+struct card *card_alloc(struct net_device *ndev);
+void card_update_netdev(struct card *card);
 
 /* user.c */
 int card_alloc_ucontext(struct ib_ucontext *ib, struct ib_udata *udata);
@@ -277,12 +271,14 @@ void card_disassociate_ucontext(struct ib_ucontext *ib);
 struct rdma_hw_stats *card_alloc_stats(struct ib_device *ib, u32 port);
 int card_get_stats(struct ib_device *ib, struct rdma_hw_stats *stats, u32 port, int index);
 
-/* peer.c */
+/* cards.c */
+extern struct workqueue_struct *card_wq;
+extern struct list_head cards;
+extern spinlock_t cards_lock;
+void card_path_set(struct card_path *path, struct rdma_ah_attr *attr);
 struct card *card_at(const struct card_path *path);
 u32 card_find(const struct card_path *path);
-
-/* gsi.c */
-void card_path_set(struct card_path *path, struct rdma_ah_attr *attr);
+void card_link_changed(struct card *card);
 
 /* wire.c */
 int card_wire_set_cache(struct card *card, u32 entries);

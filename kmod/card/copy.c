@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Copy between scatter-gather lists; each element is checked when the copy reaches it. */
-#include "qp.h"
+#include "queues.h"
 
 /**
  * card_sg_init - set a position in a scatter-gather list

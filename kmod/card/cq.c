@@ -2,7 +2,7 @@
 /* Completion queues: creation, destruction, completions. */
 #include <linux/slab.h>
 
-#include "qp.h"
+#include "queues.h"
 
 /* --- completions --- */
 

@@ -6,7 +6,7 @@
  */
 #include <linux/debugfs.h>
 
-#include "qp.h"
+#include "queues.h"
 
 static struct dentry *card_debugfs_root;
 

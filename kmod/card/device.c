@@ -4,7 +4,7 @@
 #include <rdma/ib_addr.h>
 #include <rdma/ib_mad.h>
 
-#include "qp.h"
+#include "queues.h"
 
 /* --- attributes --- */
 
@@ -158,9 +158,69 @@ static struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u
 }
 #endif
 
+/* --- life of a card --- */
+
+static u32 card_last_id;
+
+static bool card_netdev_is_up(const struct card *card)
+{
+	return netif_running(card->ndev) && netif_carrier_ok(card->ndev);
+}
+
+/**
+ * card_update_netdev - follow the state of a card's network device
+ * @card: card
+ */
+void card_update_netdev(struct card *card)
+{
+	bool up = card_netdev_is_up(card);
+
+	if (up == READ_ONCE(card->netdev_up))
+		return;
+	WRITE_ONCE(card->netdev_up, up);
+	card_link_changed(card);
+}
+
+/* Add a registered card to the list of cards (ib_device_ops.enable_driver). Returns 0. */
+static int card_enable(struct ib_device *ib)
+{
+	struct card *card = to_card(ib);
+
+	card_debugfs_add(card);
+	spin_lock_bh(&cards_lock);
+	card->id = ++card_last_id;
+	list_add_tail(&card->list, &cards);
+	spin_unlock_bh(&cards_lock);
+	/* the state may have changed before the notifier could find this card */
+	card_update_netdev(card);
+	return 0;
+}
+
+/*
+ * Free the resources of a card that has no objects left (ib_device_ops.dealloc_driver). The core
+ * frees the card itself; it also calls this for a card whose registration failed.
+ */
+static void card_dealloc(struct ib_device *ib)
+{
+	struct card *card = to_card(ib);
+
+	spin_lock_bh(&cards_lock);
+	card->gone = true;
+	spin_unlock_bh(&cards_lock);
+	card_debugfs_remove(card);
+	kvfree(card->wire.cache);
+	free_percpu(card->counts);
+	card_regions_destroy(card);
+	dev_put(card->ndev);
+	/* the module waits for an empty list, so this is the last step */
+	spin_lock_bh(&cards_lock);
+	list_del(&card->list);
+	spin_unlock_bh(&cards_lock);
+}
+
 /* --- the device --- */
 
-const struct ib_device_ops card_device_ops = {
+static const struct ib_device_ops card_device_ops = {
 	.owner = THIS_MODULE,
 	.driver_id = RDMA_DRIVER_UNKNOWN,
 	.uverbs_abi_ver = CARD_ABI,
@@ -209,11 +269,8 @@ const struct ib_device_ops card_device_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_ucontext, card_ucontext, ib),
 };
 
-/**
- * card_device_init - set the members of a card that the core reads at registration
- * @card: card with its network device, not registered
- */
-void card_device_init(struct card *card)
+/* Set the members that the core reads at registration; the card has its network device. */
+static void card_device_init(struct card *card)
 {
 	struct ib_device *ib = &card->ib;
 
@@ -227,4 +284,30 @@ void card_device_init(struct card *card)
 			       BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
 			       BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);
 	ib_set_device_ops(ib, &card_device_ops);
+}
+
+/**
+ * card_alloc - allocate a card
+ * @ndev: network device whose addresses are the GIDs
+ *
+ * Return: card that is not registered, or NULL. ib_dealloc_device() frees it.
+ */
+struct card *card_alloc(struct net_device *ndev)
+{
+	struct card *card = ib_alloc_device(card, ib);
+
+	if (!card)
+		return NULL;
+	INIT_LIST_HEAD(&card->list);
+	card_wire_init(&card->wire);
+	dev_hold(ndev);
+	card->ndev = ndev;
+	/* the core caches the state of the port at registration */
+	card->netdev_up = card_netdev_is_up(card);
+	card_device_init(card);
+	card->counts = alloc_percpu(struct card_counts);
+	if (card->counts && card_regions_create(card))
+		return card;
+	ib_dealloc_device(&card->ib);
+	return NULL;
 }

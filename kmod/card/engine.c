@@ -13,63 +13,15 @@
  * all steps before it, too. The timer's interrupt takes the place of the card's,
  * and steps without a visible effect need no interrupt.
  *
- * One context at a time executes a queue: it has claimed the queue pair. Other
- * contexts set @again and return. The engine disables softirqs while it works,
- * and enables them after CARD_BUDGET bytes at the latest.
+ * One context at a time executes a queue: it has claimed the queue pair, see claim.c. The engine
+ * disables softirqs while it works, and enables them after CARD_BUDGET bytes at the latest.
  */
-#include "qp.h"
+#include "queues.h"
 
 /* Number of turns after which a context leaves the rest to a tasklet */
 #define CARD_TURNS	16
 
-/* --- claims --- */
-
-/**
- * card_engine_claim - claim the execution of a queue pair's requests
- * @qp: queue pair; its lock is held
- *
- * Return: true if the caller claimed it and has to run card_engine_run().
- */
-bool card_engine_claim(struct card_qp *qp)
-{
-	if (qp->stopped)
-		return false;
-	if (qp->running) {
-		qp->again = true;
-		return false;
-	}
-	qp->running = true;
-	return true;
-}
-
-static bool card_engine_try(struct card_qp *qp)
-{
-	unsigned long flags;
-	bool claimed;
-
-	spin_lock_irqsave(&qp->lock, flags);
-	claimed = card_engine_claim(qp);
-	spin_unlock_irqrestore(&qp->lock, flags);
-	return claimed;
-}
-
-/* End a claim; returns false if requests were posted since */
-static bool card_engine_release(struct card_qp *qp)
-{
-	bool ends;
-
-	spin_lock_irq(&qp->lock);
-	ends = !qp->again || qp->stopped;
-	qp->again = false;
-	if (ends) {
-		qp->running = false;
-		qp->in_timer = false;
-	}
-	if (ends && qp->stopped)
-		wake_up(&qp->idle);
-	spin_unlock_irq(&qp->lock);
-	return ends;
-}
+/* --- contexts that run the engine --- */
 
 /**
  * card_engine_kick - run the engine, unless another context does
@@ -81,16 +33,6 @@ void card_engine_kick(struct card_qp *qp)
 {
 	if (card_engine_try(qp))
 		card_engine_run(qp);
-}
-
-/**
- * card_engine_later - run the engine in a tasklet, unless another context runs it
- * @qp: queue pair
- */
-void card_engine_later(struct card_qp *qp)
-{
-	if (card_engine_try(qp))
-		tasklet_schedule(&qp->tasklet);
 }
 
 /**

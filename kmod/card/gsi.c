@@ -8,39 +8,14 @@
 #include <linux/ip.h>
 #include <net/ip.h>
 #include <net/ipv6.h>
-#include <rdma/ib_cache.h>
 
-#include "qp.h"
+#include "queues.h"
 
 /* Maximum length of a datagram: the MTU of the path */
 #define CARD_GSI_MAX		4096
 
 /* Length of the UDP header of RoCE v2, after the routing header */
 #define CARD_UDP_HEADER		8
-
-/**
- * card_path_set - set a path from address attributes
- * @path: output
- * @attr: attributes of an address handle or a queue pair; with a GRH
- */
-void card_path_set(struct card_path *path, struct rdma_ah_attr *attr)
-{
-	const struct ib_global_route *grh = rdma_ah_read_grh(attr);
-
-	memset(path, 0, sizeof(*path));
-	path->dgid = grh->dgid;
-	path->sl = rdma_ah_get_sl(attr);
-	path->traffic_class = grh->traffic_class;
-	path->hop_limit = grh->hop_limit;
-	path->vlan = 0xffff;
-	if (attr->type == RDMA_AH_ATTR_TYPE_ROCE)
-		ether_addr_copy(path->dmac, attr->roce.dmac);
-	if (!grh->sgid_attr)
-		return;
-	path->sgid = grh->sgid_attr->gid;
-	if (rdma_read_gid_l2_fields(grh->sgid_attr, &path->vlan, NULL))
-		path->vlan = 0xffff;
-}
 
 /* Write the routing header of a datagram; returns its type */
 static enum rdma_network_type card_gsi_header(union rdma_network_hdr *header,

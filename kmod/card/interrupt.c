@@ -6,7 +6,7 @@
  * vector; the consumer's handler runs in it. If the engine runs in a timer, that
  * interrupt takes the place of the card's, and the handler runs in its softirq.
  */
-#include "qp.h"
+#include "queues.h"
 
 /* --- interrupts --- */
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Keys: begin and end of an access to a region; requests that register or invalidate it. */
-#include "qp.h"
+#include "queues.h"
 
 /* --- access --- */
 

@@ -1,57 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The peer of a queue pair. modify_qp looks up its card by GID. The engine enters
- * the peer for each request, so that the peer can disappear between requests.
+ * The peer of a queue pair, by its number. The engine enters the peer for each request, so that
+ * the peer can disappear between requests.
  */
-#include <rdma/ib_cache.h>
+#include "queues.h"
 
-#include "qp.h"
-
-/**
- * card_at - look up a card by GID
- * @path: GID, and the MAC address if several cards have that GID
- *
- * Cards in different network namespaces may have the same GID. cards_lock is held.
- * Return: card, or NULL.
- */
-struct card *card_at(const struct card_path *path)
-{
-	struct card *card, *found = NULL;
-
-	list_for_each_entry(card, &cards, list) {
-		const struct ib_gid_attr *attr;
-
-		if (READ_ONCE(card->gone))
-			continue;
-		attr = rdma_find_gid(&card->ib, &path->dgid, IB_GID_TYPE_ROCE_UDP_ENCAP, NULL);
-		if (IS_ERR(attr))
-			continue;
-		rdma_put_gid_attr(attr);
-		if (ether_addr_equal(path->dmac, card->ndev->dev_addr))
-			return card;
-		if (!found)
-			found = card;
-	}
-	return found;
-}
-
-/**
- * card_find - look up the card at the end of a path
- * @path: path
- *
- * Return: id of the card, or 0.
- */
-u32 card_find(const struct card_path *path)
-{
-	const struct card *card;
-	u32 id;
-
-	spin_lock_bh(&cards_lock);
-	card = card_at(path);
-	id = card ? card->id : 0;
-	spin_unlock_bh(&cards_lock);
-	return id;
-}
+/* All queue pairs of all cards by number, except those of management datagrams */
+DEFINE_XARRAY_FLAGS(card_qps, XA_FLAGS_ALLOC | XA_FLAGS_LOCK_BH);
+/* Number of those destroyed so far; the lock of card_qps protects it */
+u64 card_qps_erased;
 
 /* Whether @qp is connected to this queue pair, and its state lets it answer */
 static bool card_peer_answers(const struct card_qp *peer, const struct card_qp *qp)

@@ -6,7 +6,7 @@
  * unless another context does so already. For posts in an interrupt, or with
  * interrupts disabled as in ib_mad, a tasklet runs the engine.
  */
-#include "qp.h"
+#include "queues.h"
 
 /* --- send requests --- */
 

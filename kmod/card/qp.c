@@ -9,12 +9,8 @@
 #include <linux/log2.h>
 #include <linux/slab.h>
 
-#include "qp.h"
+#include "queues.h"
 
-/* All queue pairs of all cards by number, except those of management datagrams */
-DEFINE_XARRAY_FLAGS(card_qps, XA_FLAGS_ALLOC | XA_FLAGS_LOCK_BH);
-/* Number of those destroyed so far; the lock of card_qps protects it */
-u64 card_qps_erased;
 static u32 card_next_qpn;
 
 /* --- rings --- */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Receive requests: the peer's engine consumes them in order; errors flush them. */
-#include "qp.h"
+/* Receive requests: the peer's engine consumes them in order; errors flush them, see error.c. */
+#include "queues.h"
 
 /**
  * card_recv_first - get the oldest receive
@@ -44,30 +44,4 @@ void card_recv_complete(struct card_qp *qp, struct ib_wc *wc, bool solicited, bo
 	if (card_qp_error(qp))
 		card_qp_event(qp, IB_EVENT_QP_FATAL);
 	card_engine_later(qp);
-}
-
-/**
- * card_recv_flush - flush up to CARD_BATCH receives of a broken queue pair
- * @qp: queue pair that no peer has entered, or only the caller; its lock is held
- *
- * Between batches, the caller drops the lock. Another context may flush the rest meanwhile.
- *
- * Return: true if there are more.
- */
-bool card_recv_flush(struct card_qp *qp)
-{
-	struct ib_wc wc = {
-		.status = IB_WC_WR_FLUSH_ERR, .opcode = IB_WC_RECV, .qp = &qp->ib, .port_num = 1,
-	};
-	u32 end = qp->rq.tail + min_t(u32, qp->rq.head - qp->rq.tail, CARD_BATCH);
-
-	card_count_add(qp->card, CARD_COUNT_FLUSHED, end - qp->rq.tail);
-	while (qp->rq.tail != end) {
-		const struct card_recv *recv = card_ring_slot(&qp->rq, qp->rq.tail++);
-
-		wc.wr_id = recv->wr_id;
-		/* a full queue is broken: its consumer expects no completions */
-		card_cq_push(to_card_cq(qp->ib.recv_cq), &wc, false, false);
-	}
-	return qp->rq.tail != qp->rq.head;
 }

@@ -12,7 +12,7 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 
-#include "qp.h"
+#include "queues.h"
 
 /* --- validity --- */
 

@@ -7,7 +7,7 @@
  * failure that the peer detects breaks both, except refused Reads and Writes if
  * the peer's card is recoverable.
  */
-#include "qp.h"
+#include "queues.h"
 
 /* --- outcomes --- */
 

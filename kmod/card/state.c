@@ -1,64 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* States of queue pairs, attributes, errors and events. */
-#include "qp.h"
-
-/* --- events and errors --- */
-
-/**
- * card_qp_report - report the events of a queue pair to its consumer
- * @work: event_work of a queue pair
- */
-void card_qp_report(struct work_struct *work)
-{
-	struct card_qp *qp = container_of(work, struct card_qp, event_work);
-	struct ib_event event = { .device = qp->ib.device, .element.qp = &qp->ib };
-	unsigned int bit;
-
-	for (bit = 0; bit < BITS_PER_LONG; bit++) {
-		if (!test_and_clear_bit(bit, &qp->events))
-			continue;
-		event.event = bit;
-		if (qp->ib.event_handler)
-			qp->ib.event_handler(&event, qp->ib.qp_context);
-	}
-}
-
-/**
- * card_qp_event - schedule the report of an event of a queue pair
- * @qp: queue pair
- * @event: event
- */
-void card_qp_event(struct card_qp *qp, enum ib_event_type event)
-{
-	set_bit(event, &qp->events);
-	queue_work(card_wq, &qp->event_work);
-}
-
-/**
- * card_qp_error - set a queue pair to the error state
- * @qp: queue pair
- *
- * Flushes the receives, unless a peer has entered the queue pair and will do so.
- * The caller has to start the engine, which flushes the send requests.
- * Return: whether the state changed.
- */
-bool card_qp_error(struct card_qp *qp)
-{
-	unsigned long flags;
-	bool changed;
-
-	spin_lock_irqsave(&qp->lock, flags);
-	changed = qp->state != IB_QPS_RESET && qp->state != IB_QPS_ERR;
-	if (qp->state != IB_QPS_RESET)
-		WRITE_ONCE(qp->state, IB_QPS_ERR);
-	/* a reset may come between */
-	while (qp->state == IB_QPS_ERR && !qp->entered && card_recv_flush(qp)) {
-		spin_unlock_irqrestore(&qp->lock, flags);
-		spin_lock_irqsave(&qp->lock, flags);
-	}
-	spin_unlock_irqrestore(&qp->lock, flags);
-	return changed;
-}
+/* States and attributes of queue pairs. */
+#include "queues.h"
 
 /**
  * card_qp_break - break queue pairs of a card, as an internal error of a card does

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The three steps of a send request, and the flush of a broken queue pair. */
-#include "qp.h"
+#include "queues.h"
 
 /**
  * card_engine_reset - reset the engine of a queue pair without send requests

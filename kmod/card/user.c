@@ -23,7 +23,7 @@
 #include <linux/vmalloc.h>
 #include <rdma/uverbs_ioctl.h>
 
-#include "qp.h"
+#include "queues.h"
 
 /* --- contexts --- */
 

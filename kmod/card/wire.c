@@ -11,7 +11,7 @@
 #include <linux/math64.h>
 #include <linux/slab.h>
 
-#include "qp.h"
+#include "queues.h"
 
 /*
  * Header bytes of each packet, counted as a queueing discipline counts those of

@@ -21,7 +21,6 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
-#include "memory/region.h"
 #include "proof.h"
 #include "wire/wire.h"
 
@@ -30,6 +29,7 @@
 
 struct nfr_exposure;
 struct nfr_pool;
+struct nfr_span;
 
 /**
  * struct nfr_mr - memory region

@@ -893,7 +893,7 @@ _OURS = (
         r"nfsrdma: parameter (?P<subject>\w{1,40}): (?:got|expected) .{1,200}",
         "nfsrdma refused the value of a parameter and kept the old one, or did not load.",
         "nfsrdma module status",
-        "kmod/params.c, kmod/variants.c, kmod/server/transport.c of this project",
+        "kmod/params.c, kmod/personality.c, kmod/server/transport.c of this project",
     ),
     KnownMessage(
         "transport taken",
@@ -912,7 +912,7 @@ _OURS = (
         r" at least \d+)",
         "The device lacks what nfsrdma needs. No mount over it works with nfsrdma.",
         "nfsrdma module unload, which gives the mounts to rpcrdma",
-        "kmod/connection/connection.c, kmod/client/connect.c of this project",
+        "kmod/connection/cm.c, kmod/client/connect.c of this project",
     ),
     KnownMessage(
         "queue pair stuck",

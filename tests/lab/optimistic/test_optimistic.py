@@ -40,7 +40,7 @@ from testbed.labs import OURS, cards_lab, serve
 from testbed.mounts import nothing_lost, set_to
 from testbed.programs import bring_xfs
 
-# NFR_REFERENCES of kmod/client/reference.c
+# NFR_REFERENCES of kmod/client/optimistic/reference.c
 REFERENCES = 8192
 
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Queue pairs: requests, rings, and the engine that executes them. */
-#ifndef NFSRDMA_CARD_QP_H
-#define NFSRDMA_CARD_QP_H
+#ifndef NFSRDMA_CARD_QUEUES_H
+#define NFSRDMA_CARD_QUEUES_H
 
 #include "memory.h"
 
@@ -235,8 +235,6 @@ static inline bool card_is_gsi(const struct card_qp *qp)
 }
 
 /* qp.c */
-extern struct xarray card_qps;
-extern u64 card_qps_erased;
 int card_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_udata *udata);
 int card_destroy_qp(struct ib_qp *ib, struct ib_udata *udata);
 void card_qp_stop(struct card_qp *qp);
@@ -245,10 +243,13 @@ void card_qp_stop(struct card_qp *qp);
 int card_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_udata *udata);
 int card_query_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
 		  struct ib_qp_init_attr *init);
+void card_qp_break(struct card *card, u32 qpn);
+
+/* error.c */
 void card_qp_report(struct work_struct *work);
 void card_qp_event(struct card_qp *qp, enum ib_event_type event);
+bool card_recv_flush(struct card_qp *qp);
 bool card_qp_error(struct card_qp *qp);
-void card_qp_break(struct card *card, u32 qpn);
 
 /* post.c */
 int card_post_send(struct ib_qp *ib, const struct ib_send_wr *wr, const struct ib_send_wr **bad);
@@ -263,10 +264,14 @@ void card_sends_destroy(struct card_qp *qp);
 /* engine.c */
 void card_engine_run(struct card_qp *qp);
 void card_engine_kick(struct card_qp *qp);
-void card_engine_later(struct card_qp *qp);
-bool card_engine_claim(struct card_qp *qp);
 void card_engine_tasklet(struct tasklet_struct *tasklet);
 enum hrtimer_restart card_engine_timer(struct hrtimer *timer);
+
+/* claim.c */
+bool card_engine_claim(struct card_qp *qp);
+bool card_engine_try(struct card_qp *qp);
+bool card_engine_release(struct card_qp *qp);
+void card_engine_later(struct card_qp *qp);
 
 /* steps.c */
 void card_engine_reset(struct card_qp *qp);
@@ -285,9 +290,10 @@ enum card_step card_request(struct card_qp *qp, struct card_send *send);
 /* receive.c */
 struct card_recv *card_recv_first(struct card_qp *qp);
 void card_recv_complete(struct card_qp *qp, struct ib_wc *wc, bool solicited, bool in_timer);
-bool card_recv_flush(struct card_qp *qp);
 
 /* peer.c */
+extern struct xarray card_qps;
+extern u64 card_qps_erased;
 struct card_qp *card_peer_enter(struct card_qp *qp);
 void card_peer_leave(struct card_qp *peer);
 enum card_step card_no_answer(struct card_qp *qp, struct card_send *send);
