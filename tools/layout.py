@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the rooms of nfsrdma_tools and their imports: docs/img/layout.svg.
+"""Draw the folders of nfsrdma_tools and their imports: docs/img/layout.svg.
 
 Usage: tools/layout.py [--check]    --check: fail if the picture shows other imports
 """
@@ -17,11 +17,11 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).parents[1]
 PACKAGE = "nfsrdma_tools"
 PICTURE = ROOT / "docs" / "img" / "layout.svg"
-GROUND = "ground floor"
+GROUND = "top folder"
 
 
 def imports() -> dict[str, set[str]]:
-    """The rooms that each room imports from; files beside the rooms are the ground floor."""
+    """The folders that each folder imports from; files beside the folders are the top folder."""
     graph = grimp.build_graph(PACKAGE, cache_dir=None)
     rooms = {GROUND: set[str]()}
     for module in graph.modules - {PACKAGE, f"{PACKAGE}.__main__"}:
@@ -90,7 +90,7 @@ def draw(rooms: dict[str, set[str]]) -> None:
 
 def text(rooms: dict[str, set[str]]) -> str:
     """The imports as the picture's description: ``cli: doctor host; ...``."""
-    return "; ".join(f"{room}: {' '.join(sorted(rooms[room]))}" for room in sorted(rooms))
+    return "; ".join(" ".join((f"{room}:", *sorted(rooms[room]))) for room in sorted(rooms))
 
 
 def shown() -> str:
