@@ -31,9 +31,9 @@ from bench.solo import (
     sh,
     unmount,
 )
-from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.personalities import DEFAULT, PERSONALITIES
 
 OUR_COLUMN = "nfsrdma"
 # ratios of nfsrdma to the kernel's module with its defaults, over the modelled card

@@ -21,9 +21,9 @@ from carriers import OURS, THEIRS, serve
 
 from bench import markdown
 from bench.solo import PREPARE, RDMA, mount, personality, sh, unmount
-from nfsrdma_tools.host.nfs.personality import DEFAULT
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.personalities import DEFAULT
 
 HERE = Path(__file__).parent
 PROGRAMS = ("traced_node.py", "locks_node.py", "lock_count_node.py")

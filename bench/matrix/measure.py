@@ -14,10 +14,10 @@ from carriers import OURS, THEIRS, WHOSE, carry, serve
 from kerberos import kerberos
 from storm import set_to
 
-from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import MODULE_KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
+from nfsrdma_tools.personalities import DEFAULT, PERSONALITIES
 
 __all__ = ["cell"]
 

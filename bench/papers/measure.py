@@ -35,9 +35,9 @@ from bench.cells import (
 )
 from bench.sequential_reads.measure import OLD, TODAY
 from bench.solo import offloads, sh
-from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import LabConfig, Link
 from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.personalities import DEFAULT, PERSONALITIES
 
 RESULTS = OUT / "papers"
 KERNELS = "the kernel's module"

@@ -18,9 +18,9 @@ from carriers import OURS, serve
 
 from bench import markdown
 from bench.solo import PREPARE, RDMA, Turn, measured, mount, personality, sh, unmount
-from nfsrdma_tools.host.nfs.personality import DEFAULT
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.personalities import DEFAULT
 
 MOST = 65536
 PARAMETER = "/sys/module/nfsrdma/parameters/server_threadless"
