@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what papers.py measured, and writes the numbers of the page *What RDMA saves*.
+"""Draws what measure.py measured, and writes the numbers of the page *What RDMA saves*.
 
 Only the texts between the marks of the page are generated: values of the papers and the cells.
 """
