@@ -40,6 +40,7 @@ __all__ = [
     "readable",
     "remove",
     "remove_drafts",
+    "shipped",
     "state_dir",
     "text",
     "unescape",
@@ -330,3 +331,15 @@ def make_state_dir() -> Path:
 def lib_dir(root: Path = Path("/")) -> Path:
     """The folder of what survives a reboot: $NFSRDMA_LIB, or var/lib/nfsrdma below ``root``."""
     return Path(os.environ.get("NFSRDMA_LIB", root / "var/lib/nfsrdma"))
+
+
+def shipped(name: str) -> Path:
+    """A file or folder that belongs to the program: in a wheel below data/, else beside it.
+
+    UserError if it is missing.
+    """
+    package = Path(__file__).parent
+    for path in (package / "data" / name, package.parent / name):
+        if path.exists():
+            return path
+    raise UserError(f"{name} is missing from {package}/data", "reinstall nfsrdma")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.files import shipped
 
 __all__ = ["BUILDS_FOR", "CARD", "OURS", "Source", "files_below", "find", "find_card", "is_too_old"]
 
@@ -81,11 +82,7 @@ def is_too_old(release: str) -> bool:
 
 def find() -> Source:
     """The source that belongs to this program.  UserError if it is not installed."""
-    package = Path(__file__).parent
-    for folder in (package / "data" / "kmod", package.parent / "kmod"):
-        if (folder / "Kbuild").is_file():
-            return Source(folder)
-    raise UserError(f"the module source is missing from {package}/data/kmod", "reinstall nfsrdma")
+    return Source(shipped("kmod/Kbuild").parent)
 
 
 def find_card() -> Source:

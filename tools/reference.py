@@ -30,8 +30,8 @@ from nfsrdma_tools.host.kernel_faults import FAULTS, OLDEST_SERIES
 from nfsrdma_tools.host.kernel_log.known_reports import KNOWN_REPORTS, OTHER_REPORTS
 from nfsrdma_tools.host.kernel_log.messages import MESSAGES
 from nfsrdma_tools.host.kernel_log.wordings import NEWEST, OLDEST, WORDINGS, year
-from nfsrdma_tools.host.nfs.personality import PERSONALITIES
 from nfsrdma_tools.live.prometheus.families import FAMILIES
+from nfsrdma_tools.personalities import PERSONALITIES
 from nfsrdma_tools.sweep.store import VERSION, Store
 
 ROOT = Path(__file__).parents[1]

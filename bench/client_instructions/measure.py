@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instructions of a read by reference without a mount.
 
-A plugin of QEMU counts each instruction by its address (instructions.py), in user space, too. The
+A plugin of QEMU counts each instruction by its address, in user space, too. The
 reader runs twice, with few and with many reads; the difference belongs to the additional reads.
 """
 

@@ -29,9 +29,9 @@ from bench.solo import (
     sh,
     unmount,
 )
-from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.personalities import DEFAULT, PERSONALITIES
 from testbed.labs import OURS, THEIRS, serve
 
 OUR_COLUMN = "nfsrdma"

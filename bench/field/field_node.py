@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part of bench/field.py that runs in a node: makes mounts and ports, and runs commands."""
+"""Part of bench/field that runs in a node: makes mounts and ports, and runs commands."""
 
 import json
 import resource

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part of locks.py that runs in the node, beside loads_node.py, with the mount in /mnt/bench.
+"""Part of bench/locks that runs in the node, beside loads_node.py, with the mount in /mnt/bench.
 
 Runs as ``python3 lock_count_node.py MODULE LOAD COUNT``: counts how often the kernel takes locks
 that lie in the module's own memory, which all connections share, while a load runs. Prints JSON:

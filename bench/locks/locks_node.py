@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part of locks.py that runs in the node, beside loads_node.py, with the mount in /mnt/bench.
+"""Part of bench/locks that runs in the node, beside loads_node.py, with the mount in /mnt/bench.
 
 Runs as ``python3 locks_node.py LOAD COUNT``: processes read, while bpftrace traces waits for locks.
 Prints JSON: operations per second, and by place the number of waits and their nanoseconds.

@@ -19,9 +19,9 @@ from typing import Any
 
 from bench import markdown
 from bench.solo import PREPARE, RDMA, mount, personality, sh, unmount
-from nfsrdma_tools.host.nfs.personality import DEFAULT
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.personalities import DEFAULT
 from testbed.labs import OURS, THEIRS, serve
 
 HERE = Path(__file__).parent

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import MODULE_KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
+from nfsrdma_tools.personalities import DEFAULT, PERSONALITIES
 from testbed.kerberos import kerberos
 from testbed.labs import OURS, THEIRS, WHOSE, carry, serve
 from testbed.mounts import set_to

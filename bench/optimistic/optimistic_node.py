@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part of optimistic.py that runs in the node: some cells, over mounts that exist.
+"""Part of bench/optimistic that runs in the node: some cells, over mounts that exist.
 
 Runs as ``python3 optimistic_node.py REQUEST`` with JSON.  ``samples`` is the number of samples that
 divide the CPU time between the ends, or 0.  ``cells`` are the cells.  Their ``warm``, ``short``,

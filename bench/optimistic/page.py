@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what optimistic.py measured, and writes the numbers of the page *Optimistic reads*.
+"""Draws what measure.py measured, and writes the numbers of the page *Optimistic reads*.
 
 Only the texts between the marks of the page are generated.
 """

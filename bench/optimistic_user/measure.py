@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimistic DAFS: optimistic.py's cells by libnfsrdma.
+"""Optimistic DAFS: bench/optimistic's cells by libnfsrdma.
 
 Repeats section 5.2 of the FAST paper, whose clients had no mount: reads of 4 KiB (table 3), small
 files with hits in the client's cache (figure 6), two clients that stream (figure 7).  One lab with

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what optimistic_user.py measured, beside optimistic.py's mounts and the paper's values.
+"""Draws what measure.py measured, beside mounts and the paper's values.
 
 Only the texts between the marks of the page *Optimistic reads* are generated.
 """

@@ -32,9 +32,9 @@ from bench.cells import (
 )
 from bench.sequential_reads.measure import OLD, TODAY
 from bench.solo import offloads, sh
-from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import LabConfig, Link
 from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.personalities import DEFAULT, PERSONALITIES
 from testbed.client_library import place_program
 from testbed.labs import OURS, THEIRS, serve
 

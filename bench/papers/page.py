@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what papers.py measured, and writes the numbers of the page *What RDMA saves*.
+"""Draws what measure.py measured, and writes the numbers of the page *What RDMA saves*.
 
 Only the texts between the marks of the page are generated: values of the papers and the cells.
 """
@@ -18,8 +18,8 @@ from bench.figures import Lines, Look, Place, Point, Section, plot, sizes
 from bench.papers import measure as papers
 from bench.papers.measure import KERNELS, Part, Steps, Store
 from bench.sequential_reads.measure import OLD, TODAY
-from nfsrdma_tools.host.nfs.personality import PERSONALITIES
 from nfsrdma_tools.lab.config import KERNELS as LAB_KERNELS
+from nfsrdma_tools.personalities import PERSONALITIES
 from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
 from nfsrdma_tools.sizes import size_label

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part of papers.py that runs in the node: the cells of one transport, and its CPU time by layer.
+"""Part of bench/papers that runs in the node: the cells of a transport, and its CPU time by layer.
 
 Runs as ``python3 papers_node.py REQUEST`` with JSON.  For each cell it mounts, verified, reads with
 papers_reader and unmounts.  Prints JSON: the results of the cells, in order.

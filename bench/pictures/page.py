@@ -52,27 +52,24 @@ BUFFERED = (
     " --time_based --runtime="
 )
 DEEP = f"{FIO} --rw=randread --bs=64k --iodepth=48 --runtime="
-PAPERS = ("bench.papers", "1", "6.12")
-OPTIMISTIC = ("bench.optimistic", "6.12", "card")
-WITHOUT_MOUNT = ("optimistic-user",)
 # a picture, and the benchmark that draws it
 DRAWN_BY = {
-    "wires": ("link-speeds",),
-    "served": ("client",),
-    "loader": ("loader",),
-    "papers-2003": PAPERS,
-    "papers-user": PAPERS,
-    "papers-2002": PAPERS,
-    "papers-direct": PAPERS,
-    "papers-blocks": PAPERS,
-    "papers-records": PAPERS,
-    "papers-padded": PAPERS,
-    "papers-why": PAPERS,
-    "optimistic-files": OPTIMISTIC,
-    "optimistic-refused": OPTIMISTIC,
-    "optimistic-streams": OPTIMISTIC,
-    "optimistic-user-files": WITHOUT_MOUNT,
-    "optimistic-user-streams": WITHOUT_MOUNT,
+    "wires": "link-speeds",
+    "served": "client",
+    "loader": "loader",
+    "papers-2003": "papers",
+    "papers-user": "papers",
+    "papers-2002": "papers",
+    "papers-direct": "papers",
+    "papers-blocks": "papers",
+    "papers-records": "papers",
+    "papers-padded": "papers",
+    "papers-why": "papers",
+    "optimistic-files": "optimistic",
+    "optimistic-refused": "optimistic",
+    "optimistic-streams": "optimistic",
+    "optimistic-user-files": "optimistic-user",
+    "optimistic-user-streams": "optimistic-user",
 }
 CREDITS = "sysctl -qw sunrpc.svc_rdma.max_requests={}; systemctl restart nfs-server"
 FLAP = """
@@ -240,8 +237,8 @@ def wireshark() -> None:
 
 def benchmarks() -> None:
     """The pictures that benchmarks draw with their tables."""
-    for argv in dict.fromkeys(DRAWN_BY.values()):
-        subprocess.run((sys.executable, "-m", "bench", *argv), check=True, cwd=ROOT)
+    for name in dict.fromkeys(DRAWN_BY.values()):
+        subprocess.run((sys.executable, "-m", "bench", name), check=True, cwd=ROOT)
 
 
 PICTURES: dict[str, Callable[[], None]] = {

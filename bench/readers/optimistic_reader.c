@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The application of optimistic.py's measurements, in two forms:
+ * The application of bench/optimistic's measurements, in two forms:
  *
  *	optimistic_reader random FILE direct|buffered RECORD COUNT FIRST BURST
  *	optimistic_reader files FOLDER NUMBER COUNT HITS FIRST

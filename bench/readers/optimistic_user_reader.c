@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The application of optimistic_user.py: what optimistic_reader does over a mount, by libnfsrdma.
+ * The application of bench/optimistic_user: what optimistic_reader does over a mount, by libnfsrdma.
  *
  *	optimistic_user_reader random TARGET FILE direct|buffered RECORD COUNT FIRST WAY
  *	optimistic_user_reader files TARGET FOLDER NUMBER COUNT HITS FIRST WAY

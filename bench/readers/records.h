@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Records of a file, as the readers of papers.py read them: from its begin to its end, again and
+ * Records of a file, as the readers of bench/papers read them: from its begin to its end, again and
  * again. Each page of the file begins with its offset. A part of each record is copied.
  */
 #ifndef RECORDS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The readers of optimistic.py and optimistic_user.py check the stamps of pages. Each page of a file
+ * The readers of bench/optimistic and bench/optimistic_user check the stamps of pages. Each page of a file
  * begins with its offset, plus 4096 times the number of the file.
  */
 #ifndef STAMPS_H

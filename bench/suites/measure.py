@@ -24,10 +24,10 @@ from bench import markdown
 from bench.cells import OUT, BasePart, BaseStore, Cell, Found
 from bench.suites.build import built, install, version
 from bench.suites.formats import FAILED, HUNG, SKIPPED, Suite, lists, outcomes
-from nfsrdma_tools.host.nfs.personality import DEFAULT, OPTIMISTIC, PERSONALITIES
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.console import EmulatorFaultError, KernelReportError
 from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.personalities import DEFAULT, OPTIMISTIC, PERSONALITIES
 from testbed.labs import OURS, THEIRS, carry, serve
 from testbed.mounts import set_to
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part of suites.py that runs in the client: some tests of a suite over mounts of one transport.
+"""Part of bench/suites that runs in the client: some tests of a suite over mounts of one transport.
 
 Runs as ``python3 suites_node.py REQUEST`` with JSON.  It mounts, verifies the transport and its
 personality, and runs some tests at once, each in an empty directory of the mount, until the budget

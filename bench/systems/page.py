@@ -207,9 +207,12 @@ HEAD = ("system", "figure", "how to use it here", "the paper", "here", "why they
 def main(kernel: str = KERNELS[0]) -> None:
     """Write the rows from the stores of papers, optimistic and optimistic-user.
 
-    KeyError if one of them lacks a result; the page stays as it is.
+    SystemExit if one of them lacks a result; the page stays as it is.
     """
     stores = Stores(kernel)
-    rows = [(one.name, one.figure, one.used, one.there, one.here(stores), one.why)
-            for one in SYSTEMS]  # fmt: skip
+    try:
+        rows = [(one.name, one.figure, one.used, one.there, one.here(stores), one.why)
+                for one in SYSTEMS]  # fmt: skip
+    except KeyError as missing:
+        raise SystemExit(f"{missing.args[0]}: run papers, optimistic and optimistic-user") from None
     markdown.write("papers systems", markdown.table([HEAD, *rows]), papers_page.PAGE)

@@ -16,9 +16,9 @@ from itertools import product
 
 from bench import markdown
 from bench.solo import PREPARE, RDMA, Turn, measured, mount, personality, sh, unmount
-from nfsrdma_tools.host.nfs.personality import DEFAULT
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.personalities import DEFAULT
 from testbed.labs import OURS, serve
 
 MOST = 65536

@@ -28,7 +28,8 @@ from nfsrdma_tools.cli.options import (
 )
 from nfsrdma_tools.cli.output import print_changes, print_json, print_table
 from nfsrdma_tools.errors import UsageError, UserError, printable
-from nfsrdma_tools.host.nfs.personality import OPTIMISTIC, PERSONALITIES, default_vers
+from nfsrdma_tools.host.nfs.personality import default_vers
+from nfsrdma_tools.personalities import OPTIMISTIC, PERSONALITIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

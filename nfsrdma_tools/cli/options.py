@@ -200,7 +200,7 @@ def complete_transport(incomplete: str) -> list[str]:
 
 def complete_personality(incomplete: str) -> list[str]:
     """Personalities that begin with ``incomplete``."""
-    from nfsrdma_tools.host.nfs.personality import PERSONALITIES
+    from nfsrdma_tools.personalities import PERSONALITIES
 
     return _beginning(PERSONALITIES, incomplete)
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from nfsrdma_tools.command import run, stream
 from nfsrdma_tools.errors import CommandError, UserError, one_line
 from nfsrdma_tools.host.module import swap
-from nfsrdma_tools.host.nfs.personality import DEFAULT
 from nfsrdma_tools.host.transports import owner
 from nfsrdma_tools.module_source import OURS
+from nfsrdma_tools.personalities import DEFAULT
 from nfsrdma_tools.sweep.conditions import lab_facts
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.progress import Event, follow

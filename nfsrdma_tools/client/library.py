@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.files import shipped
 
 __all__ = ["Interrupts", "Library", "declarations", "load"]
 
@@ -143,11 +144,7 @@ def _check_version(functions: Any, name: str) -> None:
 
 
 def _header() -> Path:
-    package = Path(__file__).parents[1]
-    for folder in (package / "data" / "lib", package.parent / "lib"):
-        if (folder / "nfsrdma.h").is_file():
-            return folder / "nfsrdma.h"
-    raise UserError(f"nfsrdma.h is missing from {package}/data/lib", "reinstall nfsrdma")
+    return shipped("lib/nfsrdma.h")
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import time
 from typing import NamedTuple
 
 from nfsrdma_tools.client.place import split_server
-from nfsrdma_tools.client.session import PERSONALITIES, Terms, connect
+from nfsrdma_tools.client.session import CAPABILITIES, Terms, connect
 from nfsrdma_tools.nfs_ports import RDMA_PORT
 
 __all__ = ["Ping", "ping"]
@@ -49,7 +49,7 @@ def ping(server: str, count: int = 10, timeout: float = 10) -> Ping:
             session.null()
             times.append(time.perf_counter() - start)
         terms = session.terms
-    offered = PERSONALITIES if terms.extended else ()
+    offered = CAPABILITIES if terms.extended else ()
     accepted = tuple(name for name in offered if _accepts(host, port, timeout, name))
     return Ping(terms, port or RDMA_PORT, accepted, tuple(sorted(times)))
 

@@ -27,6 +27,7 @@ from nfsrdma_tools.client.transfer import (
     Uncopied,
     View,
 )
+from nfsrdma_tools.personalities import DEFAULT, PERSONALITIES
 
 __all__ = ["Entry", "File", "Region", "Session", "Stats", "Terms", "connect"]
 
@@ -42,9 +43,8 @@ _MODES = {
     "x+": os.O_RDWR | os.O_CREAT | os.O_EXCL,
 }
 _VERSIONS = {"3": 3, "4.1": 41}
-# bit of a capability in the private data, see the list in kmod/personality.h; tests compare it
-# with this copy and with that of host/nfs/personality.py, which this package may not import
-PERSONALITIES = ("read-read", "padded", "pre-posted", "cached", "optimistic")
+# bits of capabilities in the private data, see the list in kmod/personality.h
+CAPABILITIES = tuple(name for name in PERSONALITIES if name != DEFAULT)
 # NFSRDMA_OPTIMISTIC of lib/nfsrdma.h
 _OPTIMISTIC = 0x40000000
 _ARENA = 4 << 20
@@ -158,7 +158,7 @@ def connect(  # noqa: PLR0913 - the options of the library
         "timeout": round(timeout * 1000),
         "arena": arena,
         "version": _VERSIONS[vers],
-        "personality": 1 << PERSONALITIES.index(personality) if personality else 0,
+        "personality": 1 << CAPABILITIES.index(personality) if personality else 0,
         "optimistic": optimistic,
         "cache": cache,
         "interrupted": library.interrupts.callback,
@@ -284,7 +284,7 @@ class Session(Uncopied):
         """The properties of the connection."""
         terms = self._library.sized("terms")
         self._call("terms", terms)
-        bits = enumerate(PERSONALITIES)
+        bits = enumerate(CAPABILITIES)
         return Terms(
             address=self._ffi.string(terms.address).decode(),
             device=self._ffi.string(terms.device).decode(),

@@ -6,13 +6,14 @@ The events are not cached, because modules are loaded and unloaded.
 
 from __future__ import annotations
 
-import importlib.resources
 import os.path
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from nfsrdma_tools.files import shipped
 
 __all__ = [
     "ISSUER", "NAMES", "TRACEFS", "TRANSPORTS", "Missing", "Program", "has_event", "has_system",
@@ -258,9 +259,7 @@ def record_checks(event: Pair, text: str) -> str:
 
 def source() -> Path:
     """The folder bpf/: in a wheel it is part of the package, in a checkout beside it."""
-    package = Path(str(importlib.resources.files("nfsrdma_tools")))
-    inside = package / "data" / "bpf"
-    return inside if inside.is_dir() else package.parent / "bpf"
+    return shipped("bpf")
 
 
 def _missing(system: str, event: str) -> Missing:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs.mount_state import MountState, states
 from nfsrdma_tools.host.nfs.mounting import TRANSPORTS, VERSIONS
-from nfsrdma_tools.host.nfs.personality import PERSONALITIES
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.module_source import OURS
+from nfsrdma_tools.personalities import PERSONALITIES
 from nfsrdma_tools.sweep.plan import ExistingMount
 
 __all__ = ["find"]

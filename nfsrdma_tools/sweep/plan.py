@@ -18,14 +18,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from nfsrdma_tools.errors import UsageError, UserError
-from nfsrdma_tools.host.nfs.personality import (
-    DEFAULT,
-    OPTIMISTIC,
-    PERSONALITIES,
-    default_vers,
-)
+from nfsrdma_tools.host.nfs.personality import default_vers
 from nfsrdma_tools.json_records import INVALID, fault, record
 from nfsrdma_tools.module_source import OURS
+from nfsrdma_tools.personalities import DEFAULT, OPTIMISTIC, PERSONALITIES
 from nfsrdma_tools.sizes import format_size
 
 __all__ = [

@@ -33,10 +33,10 @@ class Model(Protocol):
     def decode(self, message: bytes) -> tuple[Header, int]: ...
 
 
-def outcome(decode: Callable[[bytes], tuple[Header, int]], message: bytes) -> object:
-    """The header and its length, or the error's number."""
+def outcome(judge: Callable[[bytes], object], message: bytes) -> object:
+    """The result of a check, or the error's number."""
     try:
-        return decode(message)
+        return judge(message)
     except RefusedError as refused:
         return refused.errno
 

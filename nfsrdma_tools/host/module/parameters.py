@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from nfsrdma_tools.errors import UsageError
 from nfsrdma_tools.host.kernel_modules import ModuleFile
-from nfsrdma_tools.host.nfs.personality import PERSONALITIES, TABLE
+from nfsrdma_tools.host.nfs.personality import TABLE
+from nfsrdma_tools.personalities import PERSONALITIES
 
 __all__ = ["Parameter", "changed", "checked", "is_off", "known"]
 

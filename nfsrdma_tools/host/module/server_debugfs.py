@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools.host import kernel_modules, transports
-from nfsrdma_tools.host.nfs.personality import DEFAULT, named_values
+from nfsrdma_tools.host.nfs.personality import named_values
 from nfsrdma_tools.module_source import OURS
+from nfsrdma_tools.personalities import DEFAULT
 
 __all__ = [
     "Client",

@@ -24,7 +24,6 @@ from nfsrdma_tools.host.nfs import mountinfo, mountstats, personality, readahead
 from nfsrdma_tools.host.nfs.mount_state import SPREAD, MountState, state
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 from nfsrdma_tools.host.nfs.mounts import Mount, nfs_mounts
-from nfsrdma_tools.host.nfs.personality import OPTIMISTIC, PERSONALITIES
 from nfsrdma_tools.host.nfs.sharing import client_transports, transport_numbers
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.transports import check_transport_module, family
@@ -32,6 +31,7 @@ from nfsrdma_tools.identity import mounts_on
 from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.nfs_ports import NFS_PORT, RDMA_PORT
+from nfsrdma_tools.personalities import OPTIMISTIC, PERSONALITIES
 from nfsrdma_tools.undo import Journal, Unmount
 
 __all__ = [

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.personalities import DEFAULT, OPTIMISTIC
 
 if TYPE_CHECKING:
     from nfsrdma_tools.undo import Journal, Write
@@ -27,10 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COUNTERS",
     "DEBUG",
-    "DEFAULT",
     "GAUGES",
-    "OPTIMISTIC",
-    "PERSONALITIES",
     "TABLE",
     "ClientTransport",
     "client_transports",
@@ -42,20 +40,6 @@ __all__ = [
     "require_module",
     "table_entries",
 ]
-
-PERSONALITIES = {
-    "read-write": "RPC-over-RDMA version 1 (RFC 8166)",
-    "read-read": "the design of 2003: the server exposes a large result, and the client reads it",
-    "padded": "small data moves in messages, and begins with a page where it arrives",
-    "pre-posted": "no key: READs arrive in posted receives, on connections of their own (lanes)",
-    "cached": "version 1; memory stays registered after its Call, for the next one",
-    "optimistic": "version 1; the client reads the server's page cache by RDMA Read (NFSv3)",
-}
-"""Description of each personality, in the order in which the module prints a list."""
-DEFAULT = "read-write"
-"""The personality of a connection whose two sides agree on no other."""
-OPTIMISTIC = "optimistic"
-"""The personality that applies to READs of NFSv3 only."""
 
 TABLE = Path("/sys/module/nfsrdma/parameters/personality_for")
 """In the kernel: writing ``ADDRESS,NAME`` sets an entry, ``ADDRESS`` removes it."""

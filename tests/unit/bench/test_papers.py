@@ -13,7 +13,7 @@ from bench.papers import measure as papers
 from bench.papers import page as papers_page
 from bench.papers.measure import CURVES, Job, Store, cell
 from bench.sequential_reads.measure import OLD
-from nfsrdma_tools.host.nfs.personality import PERSONALITIES
+from nfsrdma_tools.personalities import PERSONALITIES
 
 SIDES = {"client": 300, "server": 100, "neither": 100, "card": 500, "nfsd": 90, "samples": 99,
          "layers": {"busy": 300, "nfs": 200, "sunrpc": 100}}  # fmt: skip

@@ -26,7 +26,7 @@ from bench.suites.formats import (
     outcomes,
 )
 from bench.suites.measure import TRANSPORTS, Store, chosen, differs, jobs, repeats
-from nfsrdma_tools.host.nfs.personality import PERSONALITIES
+from nfsrdma_tools.personalities import PERSONALITIES
 
 TESTS = ("chmod/00", "chmod/01", "link/00")
 

@@ -19,7 +19,7 @@ from device import COMMIT, FOLDER, LINK, READ, SANITIZER, Change, Device, build
 from unit.device_fixtures import DATA, Recorder, device, device_library, opened, recorder
 
 from nfsrdma_tools.client import connect, library, session
-from nfsrdma_tools.client.session import PERSONALITIES, Session
+from nfsrdma_tools.client.session import CAPABILITIES, Session
 from nfsrdma_tools.errors import UserError
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +64,7 @@ def test_bits_of_personalities_are_those_of_the_module() -> None:
     text = (ROOT / "kmod" / "personality.h").read_text()
     found = re.findall(r'_\((\d), \w+, \w+, "([\w-]+)"\)', text)
     wanted = {int(n) - 1: name for n, name in found if n != "0"}
-    assert dict(enumerate(PERSONALITIES)) == wanted
+    assert dict(enumerate(CAPABILITIES)) == wanted
 
 
 def test_a_missing_library_is_one_line_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The module's header code against an encoder and decoder of RFC 8166 written apart from it."""
+"""The module's header code against encoders and decoders written apart from it.
+
+Those of version 1 are written from RFC 8166, those of 2003 from the paper.
+"""
 
 import errno
 import struct
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire import rpcrdma
+from wire import rdma2003, rpcrdma
 from wire.headers import (
     READS,
     SEGMENTS,
     WORDS,
+    Model,
     mutations,
     outcome,
     refusal,
@@ -20,13 +25,12 @@ from wire.headers import (
     same_bytes,
     same_header,
 )
-from wire.native import COMPILER, Private, Wire
+from wire.native import COMPILER, Private, Wire, Wire2003
 from wire.rpcrdma import Header
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 ALL = sorted((Path(__file__).parents[2] / "wire" / "seeds").iterdir())
 OTHERS = ("2003", "padded", "private", "notice", "nfs3")
-SEEDS = [path for path in ALL if not any(name in path.name for name in OTHERS)]
 PRIVATE_SEEDS = [path for path in ALL if "private" in path.name]
 
 # Write and Reply chunks may be empty: their XDR is an array of any length, RFC 8166, section 4.2.2
@@ -44,7 +48,18 @@ ERRORS = st.one_of(
         versions=st.tuples(WORDS, WORDS),
     ),
 )
-HEADERS = st.one_of(WITH_LISTS, WITH_LISTS, ERRORS)
+OF_2003 = st.builds(Header, WORDS, WORDS, st.sampled_from((0, 1)), READS)
+DONES = st.builds(Header, WORDS, WORDS, st.just(rdma2003.RDMA_DONE))
+
+
+class Version(NamedTuple):
+    """A version of the header: its number, the module's code, the model, headers to try."""
+
+    number: int
+    wire: Wire
+    model: Model
+    headers: st.SearchStrategy[Header]
+    with_lists: st.SearchStrategy[Header]
 
 
 @pytest.fixture(scope="module")
@@ -52,81 +67,123 @@ def wire(tmp_path_factory: pytest.TempPathFactory) -> Wire:
     return Wire(tmp_path_factory.mktemp("wire"))
 
 
-@given(HEADERS, st.binary(max_size=40))
-def test_both_write_and_read_the_same_bytes(wire: Wire, header: Header, rpc: bytes) -> None:
-    same_bytes(wire, rpcrdma, header, rpc)
+@pytest.fixture(scope="module")
+def versions(wire: Wire, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Version]:
+    of_2003 = Wire2003(tmp_path_factory.mktemp("wire"))
+    return {
+        "1": Version(1, wire, rpcrdma, st.one_of(WITH_LISTS, WITH_LISTS, ERRORS), WITH_LISTS),
+        "2003": Version(0, of_2003, rdma2003, st.one_of(OF_2003, OF_2003, DONES), OF_2003),
+    }
 
 
-@given(mutations(rpcrdma, HEADERS))
-def test_both_judge_damaged_headers_alike(wire: Wire, message: bytes) -> None:
-    assert outcome(wire.decode, message) == outcome(rpcrdma.decode, message)
+@pytest.fixture(scope="module")
+def version(request: pytest.FixtureRequest, versions: dict[str, Version]) -> Version:
+    return versions[request.param]
 
 
+BOTH = pytest.mark.parametrize("version", ("1", "2003"), indirect=True)
+
+
+@BOTH
+@given(st.data(), st.binary(max_size=40))
+def test_both_write_and_read_the_same_bytes(
+    version: Version, data: st.DataObject, rpc: bytes
+) -> None:
+    same_bytes(version.wire, version.model, data.draw(version.headers), rpc)
+
+
+@BOTH
+@given(st.data())
+def test_both_judge_damaged_headers_alike(version: Version, data: st.DataObject) -> None:
+    message = data.draw(mutations(version.model, version.headers))
+    assert outcome(version.wire.decode, message) == outcome(version.model.decode, message)
+
+
+@BOTH
 @given(st.binary(max_size=200))
-def test_both_judge_noise_alike(wire: Wire, noise: bytes) -> None:
-    started = struct.pack(">4I", 1, 1, 1, 0) + noise
+def test_both_judge_noise_alike(version: Version, noise: bytes) -> None:
+    started = struct.pack(">4I", 1, version.number, 1, 0) + noise
     for message in (noise, started):
-        assert outcome(wire.decode, message) == outcome(rpcrdma.decode, message)
+        assert outcome(version.wire.decode, message) == outcome(version.model.decode, message)
 
 
-@given(HEADERS, st.data())
-def test_every_header_cut_short_is_refused(wire: Wire, header: Header, data: st.DataObject) -> None:
-    refused_when_cut(wire, rpcrdma, header, data)
+@BOTH
+@given(st.data())
+def test_every_header_cut_short_is_refused(version: Version, data: st.DataObject) -> None:
+    refused_when_cut(version.wire, version.model, data.draw(version.headers), data)
 
 
-@given(WITH_LISTS)
-def test_the_caller_s_space_is_enough_when_it_just_is(wire: Wire, header: Header) -> None:
+@BOTH
+@given(st.data())
+def test_the_caller_s_space_is_enough_when_it_just_is(
+    version: Version, data: st.DataObject
+) -> None:
+    header = data.draw(version.with_lists)
     arrays = [*(read.segments for read in header.reads), *header.writes]
     arrays += [] if header.reply is None else [header.reply]
     chunks, segments = len(arrays), sum(map(len, arrays))
-    message = rpcrdma.encode(header)
-    assert wire.decode(message, (chunks, segments))[0] == header
+    message = version.model.encode(header)
+    assert version.wire.decode(message, (chunks, segments))[0] == header
     if arrays:
-        assert refusal(wire.decode, message, (chunks - 1, segments)) == errno.E2BIG
+        assert refusal(version.wire.decode, message, (chunks - 1, segments)) == errno.E2BIG
     if segments:
-        assert refusal(wire.decode, message, (chunks, segments - 1)) == errno.E2BIG
+        assert refusal(version.wire.decode, message, (chunks, segments - 1)) == errno.E2BIG
 
 
 LISTS = {
-    "a boolean of 2": (0, 0, 2, 1, 1, 2, 0, 3),
-    "a count that no message could hold": (0, 1, 0xFFFFFFFF, 1, 2, 0, 3, 0, 0),
-    "a count whose bytes wrap": (0, 1, 0x10000001, 1, 2, 0, 3, 0, 0),
-    "a position inside a word": (1, 6, 1, 2, 0, 3, 0, 0, 0),
-    "positions that go down": (1, 8, 1, 2, 0, 3, 1, 4, 1, 2, 0, 3, 0, 0, 0),
-    "a chunk of 4 GiB": (0, 1, 2, 1, 0xFFFFFFFF, 0, 3, 1, 1, 0, 3, 0, 0),
-    "a Read chunk of 4 GiB": (1, 4, 1, 0xFFFFFFFF, 0, 3, 1, 4, 1, 1, 0, 3, 0, 0, 0),
-    "no Reply chunk's boolean": (0, 0),
+    "1: a boolean of 2": (0, 0, 2, 1, 1, 2, 0, 3),
+    "1: a count that no message could hold": (0, 1, 0xFFFFFFFF, 1, 2, 0, 3, 0, 0),
+    "1: a count whose bytes wrap": (0, 1, 0x10000001, 1, 2, 0, 3, 0, 0),
+    "1: a position inside a word": (1, 6, 1, 2, 0, 3, 0, 0, 0),
+    "1: positions that go down": (1, 8, 1, 2, 0, 3, 1, 4, 1, 2, 0, 3, 0, 0, 0),
+    "1: a chunk of 4 GiB": (0, 1, 2, 1, 0xFFFFFFFF, 0, 3, 1, 1, 0, 3, 0, 0),
+    "1: a Read chunk of 4 GiB": (1, 4, 1, 0xFFFFFFFF, 0, 3, 1, 4, 1, 1, 0, 3, 0, 0, 0),
+    "1: no Reply chunk's boolean": (0, 0),
+    "2003: a boolean of 2": (2, 4, 1, 2, 0, 3, 0),
+    "2003: a position inside a word": (1, 6, 2, 1, 0, 3, 0),
+    "2003: positions that go down": (1, 8, 2, 1, 0, 3, 1, 4, 2, 1, 0, 3, 0),
+    "2003: a chunk of 4 GiB": (1, 4, 0xFFFFFFFF, 1, 0, 3, 1, 4, 1, 1, 0, 3, 0),
+    "2003: no end": (1, 4, 2, 1, 0, 3),
+    "2003: no list": (),
 }
 
 
-@pytest.mark.parametrize("words", LISTS.values(), ids=LISTS)
-def test_malformed_lists_are_refused(wire: Wire, words: tuple[int, ...]) -> None:
-    message = struct.pack(f">{4 + len(words)}I", 9, 1, 32, 0, *words)
-    assert refusal(wire.decode, message) == refusal(rpcrdma.decode, message) == errno.EBADMSG
+@pytest.mark.parametrize("name", LISTS)
+def test_malformed_lists_are_refused(versions: dict[str, Version], name: str) -> None:
+    version, words = versions[name.partition(":")[0]], LISTS[name]
+    message = struct.pack(f">{4 + len(words)}I", 9, version.number, 32, 0, *words)
+    assert refusal(version.wire.decode, message) == errno.EBADMSG
+    assert refusal(version.model.decode, message) == errno.EBADMSG
 
 
 STARTS = {
-    "version 0": (0, 0, errno.EPROTONOSUPPORT),
-    "version 2": (2, 0, errno.EPROTONOSUPPORT),
-    "MSGP": (1, 2, errno.EPROTO),
-    "DONE": (1, 3, errno.EPROTO),
-    "a proc nobody knows": (1, 5, errno.EPROTO),
+    "1: version 0": (0, 0, errno.EPROTONOSUPPORT),
+    "1: version 2": (2, 0, errno.EPROTONOSUPPORT),
+    "1: MSGP": (1, 2, errno.EPROTO),
+    "1: DONE": (1, 3, errno.EPROTO),
+    "1: a proc nobody knows": (1, 5, errno.EPROTO),
+    "2003: version 1": (1, 0, errno.EPROTONOSUPPORT),
+    "2003: MSGP": (0, 2, errno.EPROTO),
+    "2003: ERROR": (0, 4, errno.EPROTO),
 }
 
 
-@pytest.mark.parametrize(("version", "proc", "number"), STARTS.values(), ids=STARTS)
-def test_what_is_not_spoken_can_be_answered(
-    wire: Wire, version: int, proc: int, number: int
-) -> None:
-    message = struct.pack(">7I", 0xFEEDC0DE, version, 32, proc, 0, 0, 0)
-    assert refusal(wire.decode, message) == number
-    assert wire.start(message) == (0xFEEDC0DE, version, 32, proc)
+@pytest.mark.parametrize("name", STARTS)
+def test_what_is_not_spoken_can_be_answered(versions: dict[str, Version], name: str) -> None:
+    version, (number, proc, error) = versions[name.partition(":")[0]], STARTS[name]
+    message = struct.pack(">7I", 0xFEEDC0DE, number, 32, proc, 0, 0, 0)
+    assert refusal(version.wire.decode, message) == error
+    assert version.wire.start(message) == (0xFEEDC0DE, number, 32, proc)
 
 
-@pytest.mark.parametrize("proc", (2, 3, 5))
-def test_what_is_not_spoken_is_not_written(wire: Wire, proc: int) -> None:
-    assert wire.size(Header(1, 1, proc)) == 0
-    assert refusal(wire.encode, Header(1, 1, proc), 99) == errno.EINVAL
+@pytest.mark.parametrize(
+    ("version", "proc"),
+    [*(("1", proc) for proc in (2, 3, 5)), *(("2003", proc) for proc in (2, 4, 5))],
+    indirect=["version"],
+)
+def test_what_is_not_spoken_is_not_written(version: Version, proc: int) -> None:
+    assert version.wire.size(Header(1, 1, proc)) == 0
+    assert refusal(version.wire.encode, Header(1, 1, proc), 99) == errno.EINVAL
 
 
 @pytest.mark.parametrize("number", (0, 3))
@@ -135,9 +192,17 @@ def test_errors_nobody_knows(wire: Wire, number: int) -> None:
     assert refusal(wire.decode, struct.pack(">5I", 1, 1, 1, 4, number)) == errno.EBADMSG
 
 
-@pytest.mark.parametrize("seed", SEEDS, ids=lambda path: path.name)
-def test_both_read_what_was_captured(wire: Wire, seed: Path) -> None:
-    same_header(wire, rpcrdma, seed.read_bytes())
+SEEDS = [
+    *(("1", path) for path in ALL if not any(name in path.name for name in OTHERS)),
+    *(("2003", path) for path in ALL if "2003" in path.name),
+]
+
+
+@pytest.mark.parametrize(
+    ("version", "seed"), SEEDS, indirect=["version"], ids=[path.name for _, path in SEEDS]
+)
+def test_both_read_what_was_captured(version: Version, seed: Path) -> None:
+    same_header(version.wire, version.model, seed.read_bytes())
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 
 import errno
 import struct
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wire import rdma5666
+from wire.headers import WORDS, outcome
 from wire.native import COMPILER, WirePadded
 from wire.rdma5666 import RDMA_MSGP, Padded
 from wire.rpcrdma import Header, Read, RefusedError, Segment
@@ -18,7 +18,6 @@ from wire.rpcrdma import Header, Read, RefusedError, Segment
 SEEDS = sorted((Path(__file__).parents[2] / "wire" / "seeds").glob("*padded*"))
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
-WORDS = st.one_of(st.integers(0, 9), st.integers(0, 2**32 - 1), st.just(2**32 - 1))
 LENGTHS = st.one_of(st.integers(0, 4096), st.integers(0, 2**30 - 1))
 SEGMENTS = st.builds(Segment, WORDS, LENGTHS, st.integers(0, 2**64 - 1))
 CHUNKS = st.lists(SEGMENTS, min_size=1, max_size=2).map(tuple)
@@ -36,14 +35,6 @@ RPC = st.integers(2, 20).flatmap(lambda n: st.binary(min_size=4 * n, max_size=4 
 @pytest.fixture(scope="module")
 def wire(tmp_path_factory: pytest.TempPathFactory) -> WirePadded:
     return WirePadded(tmp_path_factory.mktemp("wire"))
-
-
-def outcome(judge: Callable[[bytes], object], message: bytes) -> object:
-    """Result of a check, or the error's number."""
-    try:
-        return judge(message)
-    except RefusedError as refused:
-        return refused.errno
 
 
 @given(HEADERS, WORDS, WORDS, st.binary(max_size=40))

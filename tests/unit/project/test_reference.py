@@ -10,7 +10,7 @@ import reference
 import typer.main
 
 from nfsrdma_tools.cli.main import app
-from nfsrdma_tools.host.nfs.personality import PERSONALITIES
+from nfsrdma_tools.personalities import PERSONALITIES
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.store import Trial
 

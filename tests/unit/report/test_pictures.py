@@ -26,6 +26,7 @@ from bench.optimistic_user import measure as optimistic_user
 from bench.optimistic_user import page as optimistic_user_page
 from bench.papers import page as papers_page
 from bench.papers.measure import Store
+from nfsrdma_tools.personalities import PERSONALITIES
 from nfsrdma_tools.probes.cpu_layers import LAYERS
 from nfsrdma_tools.report import canvas, cpu_figures, throughput
 from nfsrdma_tools.report.canvas import Drawing, name_line, panels
@@ -216,6 +217,14 @@ def test_the_loaders_sentence_names_the_row_that_it_is_about() -> None:
     (finding,) = [each for each in texts(drawing.figure) if "adds" in each.get_text()]
     assert finding.get_text().startswith("libnfsrdma, server nfsrdma, adds 20%")
     assert overprinted(drawing.figure) == []
+
+
+def test_a_personality_has_one_colour_in_all_pictures() -> None:
+    colours = {name: canvas.personality_colour(name) for name in PERSONALITIES}
+    assert len({*colours.values(), canvas.transport_colour("other")}) == len(PERSONALITIES) + 1
+    for looks in (papers_page.LOOKS, papers_page.WAYS, optimistic_page.LOOKS):
+        drawn = {name: look[0] for name, look in looks.items() if name in colours}
+        assert drawn.items() <= colours.items()
 
 
 WEB = Path(__file__).parents[3] / "nfsrdma_tools" / "live" / "web" / "page"

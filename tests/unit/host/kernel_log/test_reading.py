@@ -329,7 +329,7 @@ def test_lines_are_decoded_as_one_by_one(seed: int, tmp_path: Path) -> None:
     ],
 )
 def test_a_long_log_takes_bounded_memory(kind: str, size: int, most: int) -> None:
-    argv = (sys.executable, "-m", "bench.explain_load")
+    argv = (sys.executable, "-m", "bench.explain.load")
     with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
         assert reader.stdin
         for piece in block(kind, size * 1_000_000):

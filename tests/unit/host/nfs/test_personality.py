@@ -11,15 +11,10 @@ import pytest
 
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.nfs import mounting, personality, sharing
-from nfsrdma_tools.host.nfs.personality import (
-    DEFAULT,
-    PERSONALITIES,
-    ClientTransport,
-    client_transports,
-    in_effect,
-)
+from nfsrdma_tools.host.nfs.personality import ClientTransport, client_transports, in_effect
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.lock import try_folder_lock
+from nfsrdma_tools.personalities import DEFAULT, PERSONALITIES
 from nfsrdma_tools.undo import journal
 
 KMOD = Path(__file__).parents[4] / "kmod"
