@@ -68,7 +68,7 @@ image: setup ## The image and the kernel that the tests start from (three minute
 	@$(BIN)/nfsrdma lab build --extras
 
 canaries: dev ## Plant canaries in HOSTS=200 made hosts; none may be in an anonymized bundle
-	CANARY_HOSTS=$(or $(HOSTS),200) $(BIN)/python -m pytest -q tests/unit/host/test_canaries.py
+	CANARY_HOSTS=$(or $(HOSTS),200) $(BIN)/python -m pytest -q tests/unit/doctor/test_canaries.py
 
 fuzz: dev ## libFuzzer over the module's header code, FUZZ_SECONDS=600
 	@tools/setup fuzz
