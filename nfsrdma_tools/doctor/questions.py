@@ -2,7 +2,7 @@
 """What doctor's checks ask of programs, netlink and the resolver, for a bundle that has all of it.
 
 A check asks some of it under a condition; ``ask`` knows the conditions that save time or spare the
-host, and asks the rest always.  tests/unit/host/test_questions.py compares both on many hosts.
+host, and asks the rest always.  tests/unit/doctor/test_questions.py compares both on many hosts.
 """
 
 from __future__ import annotations

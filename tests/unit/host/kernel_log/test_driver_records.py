@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.host.bundles_made import anonymous
+from unit.doctor.bundles_made import anonymous
 
 from nfsrdma_tools.host.kernel_log.explain import Explanation, explain
 from nfsrdma_tools.host.kernel_log.messages import MESSAGES

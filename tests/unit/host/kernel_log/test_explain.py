@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from unit.host.bundles_made import anonymous
+from unit.doctor.bundles_made import anonymous
 
 from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.command import Result

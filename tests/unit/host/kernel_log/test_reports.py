@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.host.bundles_made import anonymous
+from unit.doctor.bundles_made import anonymous
 
 from nfsrdma_tools.doctor.checks.kernel import judge_log
 from nfsrdma_tools.host.kernel_faults import FAULTS

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from field_archive import CASES, Unpacked
-from unit.host.hosts_made import KINDS, Host, forms
+from unit.doctor.hosts_made import KINDS, Host, forms
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.doctor import bundle as bundles

@@ -680,7 +680,7 @@ def test_an_archive_that_expands_is_one_line(what: str, tmp_path: Path) -> None:
         "import re, resource, sys, pathlib\n"
         "resource.setrlimit(resource.RLIMIT_CPU, (10, 10))\n"
         "from nfsrdma_tools.errors import UserError\n"
-        "from nfsrdma_tools.host import recorded\n"
+        "from nfsrdma_tools.doctor import recorded\n"
         "try:\n"
         "    with recorded.opened(pathlib.Path(sys.argv[1])):\n"
         "        print('opened')\n"

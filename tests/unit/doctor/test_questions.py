@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 from field_archive import CASES, Unpacked
-from unit.host.hosts_made import KINDS, Host
+from unit.doctor.hosts_made import KINDS, Host
 
 from nfsrdma_tools.doctor import questions, recorded
 from nfsrdma_tools.doctor.checks import AFTER_REBOOT, examine
