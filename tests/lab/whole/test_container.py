@@ -204,32 +204,55 @@ def metrics(lab: Lab) -> dict[str, float]:
     return {name: float(value) for name, value in rows}
 
 
-def test_the_manifest_counts_what_mountstats_counts_without_privileges(node: Lab) -> None:
+@pytest.fixture(scope="module")
+def exporter(node: Lab) -> Iterator[dict[str, Any]]:
+    """The manifest's container, as podman describes it, once its probes are attached."""
     text = yaml.safe_dump_all(manifest())
     node.run("client", "sh", "-c", "cat > /root/pod.yml", stdin=text.encode())
     sh(node, "podman kube play -q /root/pod.yml")
     try:
         for _ in range(600):
-            found = metrics(node)
-            names = "\n".join(found)
+            names = "\n".join(metrics(node))
             # the first sample is there, and the probes are attached
             if 'nfsrdma_mount_info{mount="/mnt"' in names and MISSING not in names:
                 break
             sh(node, "sleep 1")
         else:
             pytest.fail(names + sh(node, "podman logs nfsrdma-exporter-pod-exporter 2>&1"))
-        # stacks are sampled
-        assert "perf:cpu-clock" not in names and "kprobe:nfs_start_io_read" not in names
-        before, counted = reads(node), found.get(READ_COUNT, 0)
-        sh(node, READS)
-        assert reads(node) - before == 5
-        for _ in range(120):
-            if (now := metrics(node).get(READ_COUNT, 0)) >= counted + 5:
-                break
-            sh(node, "sleep 1")
-        assert now == counted + 5
         (container,) = json.loads(sh(node, "podman inspect nfsrdma-exporter-pod-exporter"))
-        assert not container["HostConfig"]["Privileged"]
-        assert set(container["EffectiveCaps"]) == {f"CAP_{name}" for name in NAMED}
+        yield container
     finally:
         sh(node, "podman kube down /root/pod.yml", check=False)
+
+
+def test_the_manifest_counts_what_mountstats_counts_without_privileges(
+    node: Lab, exporter: dict[str, Any]
+) -> None:
+    found = metrics(node)
+    names = "\n".join(found)
+    # stacks are sampled
+    assert "perf:cpu-clock" not in names and "kprobe:nfs_start_io_read" not in names
+    before, counted = reads(node), found.get(READ_COUNT, 0)
+    sh(node, READS)
+    assert reads(node) - before == 5
+    for _ in range(120):
+        if (now := metrics(node).get(READ_COUNT, 0)) >= counted + 5:
+            break
+        sh(node, "sleep 1")
+    assert now == counted + 5
+    assert not exporter["HostConfig"]["Privileged"]
+    assert set(exporter["EffectiveCaps"]) == {f"CAP_{name}" for name in NAMED}
+
+
+def test_the_manifest_is_filtered_and_its_mounts_are_read_only(
+    node: Lab, exporter: dict[str, Any]
+) -> None:
+    """podman 5.4 ignores ``recursiveReadOnly``: what is below /host/sys stays writable."""
+    process = f"/proc/{exporter['State']['Pid']}"
+    status = dict(line.split(":", 1) for line in sh(node, f"cat {process}/status").splitlines())
+    # proc_pid_status(5): SECCOMP_MODE_FILTER
+    assert status["Seccomp"].strip() == "2"
+    rows = [line.split() for line in sh(node, f"cat {process}/mountinfo").splitlines()]
+    kept = {row[4]: "ro" in row[5].split(",") for row in rows}
+    of_manifest = ("/", "/host/proc", "/host/sys", "/host/root", "/etc/nfsrdma")
+    assert {path: kept[path] for path in of_manifest} == dict.fromkeys(of_manifest, True)
