@@ -135,9 +135,11 @@ class Host:
         (self.root / "sys/kernel/debug").rename(self.root / "sys/kernel/hidden")
         (self.root / "sys/kernel/debug").mkdir()
 
-    def thread(self, number: int, function: str, switches: int, start: int = 4693) -> None:
-        """A process with one thread, which is in state D."""
+    def thread(self, number: int, function: str, switches: int, start: int = 4693) -> str:
+        """A process with one thread, which is in state D; its stat."""
         rest = " ".join(["452"] * 3 + ["0"] * 13 + ["1", "0", str(start)] + ["0"] * 25)
-        self.write(f"proc/{number}/stat", f"{number} (a) b) D {rest}\n")
+        stat = f"{number} (a) b) D {rest}\n"
+        self.write(f"proc/{number}/stat", stat)
         self.write(f"proc/{number}/wchan", function)
         self.write(f"proc/{number}/status", f"Name:\tx\nvoluntary_ctxt_switches:\t{switches}\n")
+        return stat

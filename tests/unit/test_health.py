@@ -27,7 +27,7 @@ from unit.stuck_filesystem import stuck_filesystem
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mountinfo
-from nfsrdma_tools.live.health import mount_table
+from nfsrdma_tools.live.health import mount_table, threads
 from nfsrdma_tools.live.health.check import Request, check, limits, lines
 from nfsrdma_tools.live.health.guarded import guarded
 from nfsrdma_tools.live.health.verdicts import CRITICAL, OK, UNKNOWN, WARNING, Report, Verdict
@@ -631,13 +631,29 @@ def test_processes_that_end_while_they_are_read_are_left_out(host: Host) -> None
     assert checked(host).status == OK
 
 
-def test_threads_that_are_not_read_are_said(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_5000_threads_are_read_and_more_are_said(host: Host) -> None:
     host.mount("/mnt/a", 3)
-    host.thread(456, "rpc_wait_bit_killable", 55)
-    spent = iter(range(100))
-    monkeypatch.setattr(time, "thread_time", lambda: next(spent))
-    found = checked(host)
-    assert found.unseen == ["threads that wait: there are more than 0.1 s can read"]
+    sleeping = host.thread(456, "rpc_wait_bit_killable", 55).replace(" D ", " S ")
+    # and the first process
+    for number in range(1001, 5999):
+        host.write(f"proc/{number}/stat", sleeping)
+    assert checked(host).unseen == []
+    host.thread(457, "rpc_wait_bit_killable", 55)
+    assert checked(host).unseen == ["threads that wait: there are more than 5000"]
+
+
+def test_threads_of_one_process_count(host: Host) -> None:
+    shutil.rmtree(host.root / "proc/1")
+    stat = host.thread(10, "rpc_wait_bit_killable", 7)
+    folder = host.root / "proc/10"
+    (folder / "stat").write_text(stat.replace(" 1 0 4693 ", " 3 0 4693 "))
+    for number in (11, 12):
+        host.thread(number, "rpc_wait_bit_killable", 7)
+        (folder / "task").mkdir(exist_ok=True)
+        (host.root / f"proc/{number}").rename(folder / f"task/{number}")
+    (folder / "task/10").mkdir()
+    read = [threads.waiting_threads(host.root / "proc", most) for most in (1, 2, 3)]
+    assert [(len(one.found), one.complete) for one in read] == [(1, False), (2, False), (3, True)]
 
 
 # ---- hostile and large inputs
@@ -808,7 +824,7 @@ while True:
     shutil.rmtree(procfs, ignore_errors=True)
     shutil.copytree(sample, procfs, symlinks=True)
     step, last = 0, last + 1
-    found = threads.waiting_threads(procfs, 60)
+    found = threads.waiting_threads(procfs, 100)
     processes, hidden = observe._namespaces(procfs)
     left = sorted(int(path.name) for path in procfs.iterdir())
     numbers = sorted(one.number for one in found.found)
@@ -861,7 +877,7 @@ def forks():
 first, ended = forks(), 0
 for _ in itertools.count():
     before = observe._processes(Path("/proc"))
-    assert threads.waiting_threads(Path("/proc"), 60).complete
+    assert threads.waiting_threads(Path("/proc"), 100_000).complete
     found, _ = observe._namespaces(Path("/proc"))
     assert found
     ended += sum(not Path(f"/proc/{number}").exists() for number in before)

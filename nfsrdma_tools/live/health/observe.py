@@ -29,8 +29,8 @@ from nfsrdma_tools.live.health.threads import BlockedThread, waiting_threads
 
 __all__ = ["Observation", "PendingRpc", "Silence", "WaitingThread", "observe"]
 
-_THREAD_SECONDS = 0.1
-"""Of CPU time: about 5,000 threads."""
+_MOST_THREADS = 5_000
+"""Reading them takes about 0.1 s of CPU time."""
 _MOST_STATS = 64 << 20
 _MOST_NAMESPACES = 1000
 _QUIET = "silent"
@@ -283,9 +283,9 @@ def _silence(device: str, sends: int, receives: int, pending: bool, ages: Ages) 
 
 
 def _threads(found: Observation, machine: Machine, ages: Ages) -> None:
-    threads = waiting_threads(machine.path("proc"), _THREAD_SECONDS)
+    threads = waiting_threads(machine.path("proc"), _MOST_THREADS)
     if not threads.complete:
-        found.unseen.append(f"threads that wait: there are more than {_THREAD_SECONDS} s can read")
+        found.unseen.append(f"threads that wait: there are more than {_MOST_THREADS}")
     if not found.rpcs_seen and any(not one.function for one in threads.found):
         found.unseen.append("only root may read where a thread waits")
     for thread in threads.found:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -57,22 +56,28 @@ class BlockedThreads(NamedTuple):
     complete: bool
 
 
-def waiting_threads(procfs: Path, seconds: float) -> BlockedThreads:
-    """The threads in state D that are found in ``seconds`` of CPU time; some may end meanwhile."""
-    limit = time.thread_time() + seconds
+def waiting_threads(procfs: Path, most: int) -> BlockedThreads:
+    """The threads in state D of the first ``most`` threads; some may end meanwhile.
+
+    A number and not a time: the CPU time of a virtual machine includes time when its host runs
+    something else.
+    """
     found: list[BlockedThread] = []
     several: list[str] = []
+    left = most
     for process in _numbers(str(procfs)):
-        if time.thread_time() > limit or len(found) >= _MOST_FOUND:
+        if not left or len(found) >= _MOST_FOUND:
             return BlockedThreads(found, False)
+        left -= 1
         thread, threads = _read(f"{procfs}/{process}", int(process))
         found += [thread] if thread else []
         several += [process] if threads > 1 else []
     for process in several:
         for number in _numbers(f"{procfs}/{process}/task"):
-            if time.thread_time() > limit or len(found) >= _MOST_FOUND:
-                return BlockedThreads(found, False)
             if number != process:
+                if not left or len(found) >= _MOST_FOUND:
+                    return BlockedThreads(found, False)
+                left -= 1
                 thread, _ = _read(f"{procfs}/{process}/task/{number}", int(number))
                 found += [thread] if thread else []
     return BlockedThreads(found, True)
