@@ -27,9 +27,10 @@ from unit.stuck_filesystem import stuck_filesystem
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mountinfo
-from nfsrdma_tools.live.health import mount_table, threads
+from nfsrdma_tools.live.health import mount_table
 from nfsrdma_tools.live.health.check import Request, check, limits, lines
 from nfsrdma_tools.live.health.guarded import guarded
+from nfsrdma_tools.live.health.threads import waiting_threads
 from nfsrdma_tools.live.health.verdicts import CRITICAL, OK, UNKNOWN, WARNING, Report, Verdict
 from nfsrdma_tools.live.health.volumes import Volume, volume_of
 from nfsrdma_tools.lock import holder, try_file_lock
@@ -652,7 +653,7 @@ def test_threads_of_one_process_count(host: Host) -> None:
         (folder / "task").mkdir(exist_ok=True)
         (host.root / f"proc/{number}").rename(folder / f"task/{number}")
     (folder / "task/10").mkdir()
-    read = [threads.waiting_threads(host.root / "proc", most) for most in (1, 2, 3)]
+    read = [waiting_threads(host.root / "proc", most) for most in (1, 2, 3)]
     assert [(len(one.found), one.complete) for one in read] == [(1, False), (2, False), (3, True)]
 
 
