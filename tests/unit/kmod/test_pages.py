@@ -15,7 +15,7 @@ from wire.native import COMPILER
 
 from nfsrdma_tools.command import run
 
-KMOD = Path(__file__).parents[2] / "kmod"
+KMOD = Path(__file__).parents[3] / "kmod"
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
 SHIFTS = (12, 14, 16)
