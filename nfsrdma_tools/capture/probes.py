@@ -30,8 +30,8 @@ __all__ = ["LARGEST", "SMALLEST", "Listener", "listening"]
 
 SMALLEST, LARGEST = 256, 8192
 """Bytes of a part of a message that the probes can copy."""
-# 16 MiB: half a second of 4,000 messages of 8 KiB a second
-_RING_PAGES = 4096
+# bytes: half a second of 4,000 messages of 8 KiB a second
+_RING = 16 << 20
 # seconds: of a call, between two looks at a ring that was empty
 _POLL, _PAUSE = 0.1, 0.01
 # records between two looks at the ring
@@ -54,14 +54,13 @@ class Listener:
         # to rpcrdma
         self._attached = attached
         self._assembler = assembler
-        size = _RING_PAGES * mmap.PAGESIZE
-        self._ring = Ring(bpf["capture_ring"].map_fd, size)
+        self._ring = Ring(bpf["capture_ring"].map_fd, _RING)
         # what was taken from the ring: pieces, records of the oldest one, the next of them
         self._pieces: deque[bytes] = deque()
         self._records: Iterator[bytes] = iter(())
         self._next: deque[bytes] = deque()
         self._oldest = 0
-        self._room = max(_available() // 4, size)
+        self._room = max(_available() // 4, _RING)
         self.missing = missing
         """Events and functions that this kernel does not have."""
 
@@ -188,7 +187,7 @@ def _flags(types: Btf | None, snaplen: int, data: bool) -> list[str]:
         *_memory_of_pages(),
         f"-DSNAP={snap}",
         f"-DDATA={int(data)}",
-        f"-DRING_PAGES={_RING_PAGES}",
+        f"-DRING_PAGES={_RING // mmap.PAGESIZE}",
         f"-DPAGE_BITS={page_bits}",
         f"-DROWS={rows()}",
     ]

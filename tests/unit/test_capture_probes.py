@@ -2,6 +2,7 @@
 """From the records of bpf/capture.c to messages, and the layout that the probes have."""
 
 import ctypes
+import mmap
 import re
 import socket
 import struct
@@ -357,6 +358,17 @@ def test_types_of_a_kernel_are_loaded_or_an_error(tmp_path: Path) -> None:
 def test_an_unknown_layout_is_an_error() -> None:
     with pytest.raises(UserError, match="rpcrdma is not known: no struct xdr_buf"):
         probes._flags(Btf(MODULE, Btf(BASE)), 8192, data=False)
+
+
+@pytest.mark.parametrize("page", [4096, 16384, 65536])
+def test_the_ring_has_as_many_bytes_with_pages_of_any_size(
+    page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mmap, "PAGESIZE", page)
+    flags = probes._flags(None, 8192, data=False)
+    (pages,) = [flag.partition("=")[2] for flag in flags if flag.startswith("-DRING_PAGES=")]
+    # as the documentation of the command says
+    assert int(pages) * page == 16 << 20
 
 
 def test_the_events_of_nfsrdma_are_those_of_the_module() -> None:
