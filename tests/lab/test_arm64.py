@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from carriers import OURS, THEIRS, serve
+from client_parts import check_files
 from module_data import around, carried
 from node_files import node_script
 from storm import connections, mounted
@@ -61,7 +62,7 @@ def test_a_sweep_of_two_cells(arm64: Lab) -> None:
 
 def test_probes_count_alike_with_headers_and_without(arm64: Lab) -> None:
     """As on the other kernels, and the RPCs are those that mountstats counts."""
-    argv = ("python3", "-", "0")
+    argv = ("python3", "-", "0", "with", "without")
     said = json.loads(
         arm64.run("client", *argv, stdin=node_script("trace_kernels"), timeout=3600).stdout
     )
@@ -72,6 +73,12 @@ def test_probes_count_alike_with_headers_and_without(arm64: Lab) -> None:
     assert rows["with"] == rows["without"]
     assert by_procedure(rows["without"]["chunks"], "rpcs") == said["operations"]
     assert DONE.items() <= said["operations"].items()
+
+
+def test_the_library_reads_and_writes(arm64: Lab) -> None:
+    argv = ("python3", "-", "files")
+    found = arm64.run("client", *argv, stdin=node_script("client"), timeout=1800).stdout
+    check_files(json.loads(found))
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from carriers import OURS, THEIRS, serve
 from client_library import place_program
+from client_parts import check_files
 from node_files import node_script
 
 from nfsrdma_tools.command import Result
@@ -21,7 +22,6 @@ SCRIPT = node_script("client")
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 # eleven commands, on a busy host
 SECONDS = 900
-PARTS = ("files", "names", "coroutines", "forked", "fsspec_files")
 
 
 def device(lab: Lab) -> str:
@@ -42,15 +42,6 @@ def fails(lab: Lab, script: str) -> str:
     done = sh(lab, script, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done
     return done.stderr
-
-
-def check_files(found: dict[str, Any]) -> None:
-    assert found["reads"] == {
-        "whole": True, "small": True, "end": [True, 0], "array": [True, True], "copied": True,
-        "direct": [True, True], "registered": [True, True],
-    }  # fmt: skip
-    assert found["ranges"] == {"wrong": 0, "calls": True, "doorbells": True}
-    assert found["writes"] == {"counts": [True, True, True], "same": True}
 
 
 def check_names(found: dict[str, Any]) -> None:
@@ -75,17 +66,26 @@ def check_fsspec_files(found: dict[str, Any]) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("part", PARTS)
+CHECKS = {
+    "files": check_files,
+    "names": check_names,
+    "coroutines": check_coroutines,
+    "forked": check_forked,
+    "fsspec_files": check_fsspec_files,
+}
+
+
+@pytest.mark.parametrize("part", CHECKS)
 def test_python(solo: Lab, part: str) -> None:
-    globals()[f"check_{part}"](on(solo, part))
+    CHECKS[part](on(solo, part))
 
 
 @pytest.mark.nightly
 def test_python_with_our_server(solo: Lab) -> None:
     try:
         serve(solo, "client", OURS)
-        for part in PARTS:
-            globals()[f"check_{part}"](on(solo, part))
+        for part, check in CHECKS.items():
+            check(on(solo, part))
         sh(solo, "echo padded,cached > /sys/module/nfsrdma/parameters/server_personalities")
         found = ping(solo, "server")
         assert (found["extended"], found["personalities"]) == (True, ["padded", "cached"])
