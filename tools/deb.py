@@ -3,7 +3,8 @@
 """Build the Debian packages of this checkout and check them with lintian.
 
 They are built in a Debian 13 that is made for it, so this machine needs mmdebstrap and git only,
-and no root. Usage: .venv/bin/python tools/deb.py [FOLDER], by default dist.
+and no root. Usage: .venv/bin/python tools/deb.py [FOLDER [ARCHITECTURE]], by default dist.
+With an architecture, such as arm64, Debian's cross compiler makes the packages that differ by it.
 """
 
 from __future__ import annotations
@@ -29,15 +30,24 @@ CONTAINED = ("unshare", "--mount", "--pid", "--fork", "--kill-child") if os.gete
 HOOKS = (
     'mkdir "$1/build"',
     "copy-in {work}/source /build",
-    'chroot "$1" apt-get -qq -y --no-install-recommends build-dep /build/source',
-    'chroot "$1" env -C /build/source dpkg-buildpackage -us -uc -b',
-    'chroot "$1" env -C /build/source lintian --display-info --fail-on error,warning,info',
+    'chroot "$1" apt-get -qq -y --no-install-recommends build-dep {depends} /build/source',
+    'chroot "$1" env -C /build/source dpkg-buildpackage -us -uc {packages}',
+    'chroot "$1" sh -c "lintian --display-info --fail-on error,warning,info /build/*.changes"',
     'mv "$1"/build/*.deb "$1/srv"',
     "sync-out /srv {work}/out",
 )
 
 
-def main(out: Path) -> None:
+# for another architecture; {architecture} is its name
+FOREIGN = (
+    'chroot "$1" dpkg --add-architecture {architecture}',
+    'chroot "$1" apt-get -qq update',
+    'chroot "$1" apt-get -qq -y install --no-install-recommends'
+    " crossbuild-essential-{architecture}",
+)
+
+
+def main(out: Path, architecture: str = "") -> None:
     """Build the packages and put them into ``out``."""
     # without root, mmdebstrap works as a subordinate user, who cannot enter a home folder
     with tempfile.TemporaryDirectory(
@@ -49,7 +59,7 @@ def main(out: Path) -> None:
         (work / "source/debian/changelog").write_text(changelog())
         (work / "sources.list").write_text(sources(SUITES))
         (work / "out").mkdir()
-        build(work)
+        build(work, architecture)
         out.mkdir(parents=True, exist_ok=True)
         for package in sorted((work / "out").glob("*.deb")):
             print(shutil.copy(package, out))
@@ -74,9 +84,12 @@ def changelog() -> str:
     return f"{head}\n\n  * The changes are in CHANGELOG.md.\n\n -- {maintainer[1]}  {date}\n"
 
 
-def build(work: Path) -> None:
+def build(work: Path, architecture: str) -> None:
     """Build ``work/source`` into ``work/out``; UserError with the end of the log if it fails."""
-    hooks = (each.format(work=work) for each in HOOKS)
+    words = {"work": work, "architecture": architecture, "depends": "", "packages": "-b"}
+    if architecture:
+        words |= {"depends": f"-a{architecture}", "packages": f"-B -a{architecture}"}
+    hooks = (each.format(**words) for each in (*(FOREIGN if architecture else ()), *HOOKS))
     argv = (
         *(*CONTAINED, "mmdebstrap", "--quiet", "--variant=apt", "--format=null"),
         *("--include=build-essential,lintian", "--aptopt=Acquire::Languages none"),
@@ -92,6 +105,6 @@ def build(work: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "dist"))
+        main(Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "dist"), *sys.argv[2:3])
     except UserError as error:
         sys.exit(f"deb: {error}")

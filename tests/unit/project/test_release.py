@@ -53,6 +53,28 @@ def test_debians_package_recommends_the_libraries_of_an_extra(extra: str) -> Non
     assert {f"python3-{each}" for each in libraries} <= named
 
 
+# what debian/rules calls for the library, as a target
+LIBRARY = """
+include debian/rules
+show: ; +$(LIB) -n BUILD={folder} all
+"""
+
+
+@pytest.mark.skipif(
+    not (shutil.which("dpkg-architecture") and shutil.which("make")),
+    reason="no dpkg-dev or no make; missed: the programs of a build for another architecture",
+)
+def test_a_package_for_another_architecture_has_a_library_of_it(tmp_path: Path) -> None:
+    """A native compiler would fill the package of arm64 with code of this machine, unnoticed."""
+    argv = ("dpkg-architecture", "-aarm64", "-f", "-c", "make", "-s", "-f", "-", "show")
+    text = LIBRARY.format(folder=tmp_path / "build")
+    done = subprocess.run(argv, cwd=ROOT, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if line.split()]
+    programs = {words[0] for words in lines if re.search(r"(cc|ld|ar|objcopy)$", words[0])}
+    assert programs == {f"aarch64-linux-gnu-{name}" for name in ("gcc", "ld", "ar", "objcopy")}
+
+
 def tracked() -> list[str]:
     """The files of the working tree without what was built in it."""
     words = ("git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
