@@ -13,8 +13,8 @@
 #include "memory/memory.h"
 #include "observe/observe.h"
 #include "params.h"
+#include "personality.h"
 #include "server/server.h"
-#include "variants.h"
 #include "work.h"
 
 static int __init nfr_module_init(void)
@@ -24,15 +24,12 @@ static int __init nfr_module_init(void)
 	rc = nfr_work_create();
 	if (rc)
 		return rc;
-	rc = nfr_variant_start();
+	rc = nfr_personality_start();
 	if (rc)
 		goto out_destroy;
 	rc = nfr_mem_cache_start();
 	if (rc)
-		goto out_variants;
-	rc = nfr_svc_grants_start();
-	if (rc)
-		goto out_cache;
+		goto out_personality;
 	nfr_observe_start();
 	nfr_svc_observe_totals();
 	rc = nfr_svc_register();
@@ -46,11 +43,9 @@ out_unregister:
 	nfr_svc_unregister();
 out_stop:
 	nfr_observe_stop();
-	nfr_svc_grants_stop();
-out_cache:
 	nfr_mem_cache_stop();
-out_variants:
-	nfr_variant_stop();
+out_personality:
+	nfr_personality_stop();
 out_destroy:
 	nfr_work_destroy();
 	return rc;
@@ -62,9 +57,8 @@ static void __exit nfr_module_exit(void)
 		nfr_client_unregister();
 	nfr_svc_unregister();
 	nfr_observe_stop();
-	nfr_svc_grants_stop();
 	nfr_mem_cache_stop();
-	nfr_variant_stop();
+	nfr_personality_stop();
 	nfr_work_destroy();
 }
 

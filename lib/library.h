@@ -102,7 +102,7 @@ enum nfs_procedure {
 /* Longest RPC Call header: ten words, and a body of AUTH_SYS with 16 groups (RFC 5531, appendix A) */
 #define RPC_HEAD_MAX	480
 
-/* Private data, see kmod/variants.h: the personality optimistic, a further connection, units of an extent */
+/* Private data, see kmod/personality.h: the personality optimistic, a further connection, units of an extent */
 #define CAPABILITY_OPTIMISTIC	(1U << 4)
 #define CAPABILITY_LANE		(1U << 31)
 #define EXTENT_ORDER_SHIFT	16

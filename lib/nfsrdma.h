@@ -90,7 +90,7 @@ struct nfsrdma_options {
  * @private_data: 1 if the server sent private data (RFC 8797)
  * @extended: 1 if the server is nfsrdma
  * @personalities: a bit if the server is nfsrdma and accepts options.personality or
- *	options.optimistic; kmod/variants.h has the bits
+ *	options.optimistic; kmod/personality.h has the bits
  * @read_max: bytes of the largest read (rtmax of FSINFO, at most 1 MiB); 0 without an export
  * @write_max: bytes of the largest write (wtmax of FSINFO, at most 1 MiB); 0 without an export
  * @address: address of the server, as text

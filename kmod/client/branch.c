@@ -16,7 +16,7 @@
 #include "connection/state.h"
 #include "gfp.h"
 #include "observe/trace.h"
-#include "variants.h"
+#include "personality.h"
 #include "work.h"
 
 /* Upper limit for one step of connecting */
@@ -225,7 +225,7 @@ static int nfr_client_branch_fit(struct nfr_branch *branch)
 
 	conn->profile.private = (struct nfr_private) {
 		.extended = true, .token = nx->token,
-		.capabilities = nfr_variant_bit(nx->variant) | NFR_LANE,
+		.capabilities = nfr_personality_bit(nx->personality->number) | NFR_LANE,
 	};
 	return rc ?: branch->of->kind->fit(branch);
 }
@@ -251,7 +251,7 @@ static int nfr_client_branch_map(struct nfr_branch *branch)
 /* The server returns the capabilities that it accepts. */
 static int nfr_client_branch_agree(struct nfr_branch *branch)
 {
-	u32 asked = nfr_variant_bit(branch->of->nx->variant) | NFR_LANE;
+	u32 asked = nfr_personality_bit(branch->of->nx->personality->number) | NFR_LANE;
 
 	if ((branch->conn.peer.capabilities & asked) != asked)
 		return nfr_conn_unfit(&branch->conn, "the server accepts no branch");

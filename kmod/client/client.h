@@ -22,7 +22,7 @@
 #include "memory/memory.h"
 #include "memory/region.h"
 #include "observe/observe.h"
-#include "variants.h"
+#include "personality.h"
 #include "wire/wire.h"
 
 /* Segments of one chunk: 1 MiB in MRs of minimum depth, plus one each for head and tail */
@@ -49,27 +49,39 @@ struct nfr_req;
 struct nfr_xprt;
 
 /**
- * struct nfr_personality - protocol variant of the client
+ * struct nfr_client_personality - protocol variant of the client
+ * @number: number of the personality
+ * @request_size: bytes that each request has in nfr_req.own
  * @ops: operations of connections that ask for it
- * @setup: allocate what a transport needs; false if that failed. NULL if it needs nothing
- * @fit: complete the profile of a connection that asks for it, or NULL
- * @create: allocate what a connection that asks for it needs, or NULL
- * @agree: use it, because the server accepts it; 0 or a negative errno. NULL if nothing is to do
+ * @setup: allocate what a transport needs; false if that failed
+ * @init: initialize what a new request has for it
+ * @fit: complete the profile of a connection that asks for it
+ * @create: allocate what a connection that asks for it needs; 0 or a negative errno
+ * @stop: end the work that this did; the connection is drained, and may lack what @create allocates
+ * @destroy: undo @create, if it was called
+ * @agree: use it, because the server accepts it; 0 or a negative errno
+ * @show: print what a connection has for it, for the file connection in debugfs
  * @marshal: build and post the header and chunks of a Call
  * @receive: handle a received message
  * @send: send the reply to a callback, as nfr_client_send() does
- * @drained: give up what the connection was still doing; the peer cannot reach memory by it.
- *	Or NULL
+ * @drained: give up what the connection was still doing; the peer cannot reach memory by it
  *
- * The client calls these operations through this table, so that a new variant
- * only adds a table.
+ * Those up to @destroy belong to the personality that a transport asks for, the others to the one
+ * that a connection has. The client calls these operations through this table, so that a new
+ * personality only adds a table. Only @ops, @marshal, @receive and @send may not be NULL.
  */
-struct nfr_personality {
+struct nfr_client_personality {
+	enum nfr_personality number;
+	size_t request_size;
 	const struct nfr_conn_ops *ops;
 	bool (*setup)(struct nfr_xprt *nx);
+	void (*init)(struct nfr_req *req);
 	void (*fit)(struct nfr_conn *conn);
 	int (*create)(struct nfr_conn *conn);
+	void (*stop)(struct nfr_conn *conn);
+	void (*destroy)(struct nfr_conn *conn);
 	int (*agree)(struct nfr_link *link);
+	void (*show)(const struct nfr_link *link, struct seq_file *seq);
 	int (*marshal)(struct nfr_conn *conn, struct nfr_req *req);
 	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
 	int (*send)(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
@@ -77,7 +89,10 @@ struct nfr_personality {
 	void (*drained)(struct nfr_conn *conn);
 };
 
-struct nfr_fetcher;
+#define NFR_CLIENT_DECLARE(_number, _constant, _symbol, _name)			\
+	extern const struct nfr_client_personality nfr_client_##_symbol;
+
+NFR_PERSONALITY_LIST(NFR_CLIENT_DECLARE)
 
 /**
  * struct nfr_eviction - MRs that the cache of a pool gives up (personality cached)
@@ -94,29 +109,25 @@ struct nfr_eviction {
 /**
  * struct nfr_link - connection of a client, with its memory regions
  * @conn: connection
- * @variant: personality that both ends agreed on
- * @personality: its operations
+ * @personality: what both ends agreed on
  * @pool: MRs
  * @refill: work that allocates more MRs
  * @eviction: see there
  * @replies: number of Replies received
  * @chunks: chunks of the message being decoded
  * @segs: segments of the message being decoded
- * @padded: largest data of a Call with padding, in bytes; see padded.c
- * @fetcher: RDMA Reads of Replies, or NULL; see readread.c
+ * @own: what it has for the personality of its transport: as much as a pointer
  */
 struct nfr_link {
 	struct nfr_conn conn;
-	enum nfr_variant variant;
-	const struct nfr_personality *personality;
+	const struct nfr_client_personality *personality;
 	struct nfr_pool pool;
 	struct delayed_work refill;
 	struct nfr_eviction eviction;
 	u64 replies;
 	struct nfr_chunk chunks[NFR_DECODE_CHUNKS];
 	struct nfr_segment segs[NFR_DECODE_SEGS];
-	u32 padded;
-	struct nfr_fetcher *fetcher;
+	u64 own;
 };
 
 static inline struct nfr_link *nfr_client_link_of(const struct nfr_conn *conn)
@@ -173,26 +184,6 @@ enum nfr_req_state {
 };
 
 /**
- * struct nfr_fetch - RDMA Reads of a Reply (personality read-read)
- * @transfer: operations
- * @first: their work requests, of which @last is the last
- * @last: see @first
- * @count: number of work requests
- * @cqe: their completion
- * @at: position of the data that they fetch; 0 for the whole message
- * @length: number of bytes that they fetch
- */
-struct nfr_fetch {
-	struct nfr_transfer transfer;
-	struct ib_send_wr *first;
-	struct ib_send_wr *last;
-	u32 count;
-	struct ib_cqe cqe;
-	u32 at;
-	u32 length;
-};
-
-/**
  * struct nfr_req - RPC slot
  * @rqst: sunrpc's part
  * @nx: transport
@@ -209,7 +200,6 @@ struct nfr_fetch {
  * @mark: position of the send queue after the reply to a callback
  * @write_length: size of the offered Write chunk in bytes
  * @reply_length: size of the offered Reply chunk in bytes
- * @padded_length: largest data that the Reply may have behind padding, in bytes
  * @pages: pages of the Reply to an abandoned Call, with references; or NULL
  * @npages: number of @pages
  * @inv_cqe: completion of the last invalidation
@@ -222,7 +212,7 @@ struct nfr_fetch {
  * @rpc_length: length of @rpc in bytes
  * @result: bytes of the Reply conveyed by chunk, including padding, or a
  *	negative errno
- * @fetch: RDMA Reads of the Reply
+ * @own: what it has for the personality of @nx
  */
 struct nfr_req {
 	struct rpc_rqst rqst;
@@ -240,7 +230,6 @@ struct nfr_req {
 	u32 mark;
 	u32 write_length;
 	u32 reply_length;
-	u32 padded_length;
 	u32 npages;
 	struct page **pages;
 	struct ib_cqe inv_cqe;
@@ -252,7 +241,7 @@ struct nfr_req {
 	const void *rpc;
 	u32 rpc_length;
 	int result;
-	struct nfr_fetch fetch;
+	u64 own[];
 };
 
 /* Work area for marshaling one Call */
@@ -266,7 +255,7 @@ struct nfr_scratch {
 /**
  * struct nfr_xprt - client transport
  * @xprt: sunrpc's part
- * @variant: personality that each connection asks for
+ * @personality: what each connection asks for
  * @conn: connection, or NULL
  * @token: tells the server which connections belong to this transport
  * @generation: generation of the latest connection
@@ -298,7 +287,7 @@ struct nfr_scratch {
  */
 struct nfr_xprt {
 	struct rpc_xprt xprt;
-	enum nfr_variant variant;
+	const struct nfr_client_personality *personality;
 	struct nfr_conn __rcu *conn;
 	u64 token;
 	u32 generation;
@@ -437,7 +426,6 @@ int nfr_client_register(void);
 void nfr_client_unregister(void);
 
 /* connect.c */
-extern const struct nfr_personality *const nfr_client_personalities[NFR_VARIANTS];
 void nfr_client_unlock_worker(struct work_struct *work);
 void nfr_client_connect_worker(struct work_struct *work);
 void nfr_client_connect(struct rpc_xprt *xprt, struct rpc_task *task);
@@ -454,26 +442,12 @@ void nfr_client_regions_init(struct nfr_link *link);
 int nfr_client_regions_cache(struct nfr_link *link);
 void nfr_client_regions_end(struct nfr_link *link);
 
-/* readread.c */
-extern const struct nfr_personality nfr_client_version0;
-void nfr_client_fetch_stop(struct nfr_conn *conn);
-void nfr_client_fetch_destroy(struct nfr_conn *conn);
-
-/* padded.c */
-extern const struct nfr_personality nfr_client_padded;
-
 /* branch.c */
 void nfr_client_branches_close(struct nfr_branches *of);
 void nfr_client_branches_destroy(struct nfr_branches *of);
 void nfr_client_branches_show(struct nfr_branches *of, struct seq_file *seq);
 bool nfr_client_loan_abandon(struct nfr_req *req);
 bool nfr_client_loan_timeout(struct nfr_xprt *nx, struct rpc_task *task);
-
-/* lane.c */
-extern const struct nfr_personality nfr_client_pre_posted;
-
-/* optimistic.c */
-extern const struct nfr_personality nfr_client_optimistic;
 
 /* callback.c */
 int nfr_client_callback_setup(struct rpc_xprt *xprt, unsigned int requests);

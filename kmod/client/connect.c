@@ -21,7 +21,7 @@
 #include "memory/exposure.h"
 #include "observe/trace.h"
 #include "params.h"
-#include "variants.h"
+#include "personality.h"
 #include "work.h"
 
 /* Initial reconnect delay; sunrpc doubles it up to max_reconnect_timeout */
@@ -53,41 +53,14 @@ static int nfr_client_connect_error(int rc)
 	}
 }
 
-/* --- personalities --- */
-
-static const struct nfr_personality nfr_client_version1 = {
-	.ops		= &nfr_client_conn_ops,
-	.marshal	= nfr_client_marshal,
-	.receive	= nfr_client_receive,
-	.send		= nfr_client_send,
-};
-
-static const struct nfr_personality nfr_client_cached = {
-	.ops		= &nfr_client_conn_ops,
-	.agree		= nfr_client_regions_cache,
-	.marshal	= nfr_client_marshal,
-	.receive	= nfr_client_receive,
-	.send		= nfr_client_send,
-};
-
-const struct nfr_personality *const nfr_client_personalities[NFR_VARIANTS] = {
-	[NFR_READ_WRITE]	= &nfr_client_version1,
-	[NFR_READ_READ]		= &nfr_client_version0,
-	[NFR_PADDED]		= &nfr_client_padded,
-	[NFR_PRE_POSTED]	= &nfr_client_pre_posted,
-	[NFR_CACHED]		= &nfr_client_cached,
-	[NFR_OPTIMISTIC]	= &nfr_client_optimistic,
-};
-
 /*
  * The private data of the server decides: it returns the bit of a personality that
  * it accepts. Returns 0 or -ENOMEM.
  */
 static int nfr_client_agree(const struct nfr_xprt *nx, struct nfr_link *link)
 {
-	if (link->conn.peer.capabilities & nfr_variant_bit(nx->variant))
-		link->variant = nx->variant;
-	link->personality = nfr_client_personalities[link->variant];
+	if (link->conn.peer.capabilities & nfr_personality_bit(nx->personality->number))
+		link->personality = nx->personality;
 	return link->personality->agree ? link->personality->agree(link) : 0;
 }
 
@@ -102,7 +75,7 @@ static struct nfr_link *nfr_client_new_link(struct nfr_xprt *nx)
 		return NULL;
 	conn = &link->conn;
 	conn->owner = nx;
-	conn->ops = nfr_client_personalities[nx->variant]->ops;
+	conn->ops = nx->personality->ops;
 	conn->id_number = nx->xprt.id;
 	conn->generation = ++nx->generation;
 	conn->step_timeout = clamp_t(unsigned long, nx->xprt.connect_timeout, HZ,
@@ -110,8 +83,7 @@ static struct nfr_link *nfr_client_new_link(struct nfr_xprt *nx)
 	nfr_params_read(&conn->wanted);
 	WRITE_ONCE(nx->inline_send, conn->wanted.inline_send);
 	nfr_conn_init(conn);
-	link->variant = NFR_READ_WRITE;
-	link->personality = &nfr_client_version1;
+	link->personality = &nfr_client_readwrite;
 	nfr_client_regions_init(link);
 	return link;
 }
@@ -119,7 +91,7 @@ static struct nfr_link *nfr_client_new_link(struct nfr_xprt *nx)
 /* Check the device, choose the depth of MRs, and set the profile of the connection. */
 static int nfr_client_fit(const struct nfr_xprt *nx, struct nfr_link *link)
 {
-	const struct nfr_personality *wanted = nfr_client_personalities[nx->variant];
+	const struct nfr_client_personality *wanted = nx->personality;
 	struct nfr_conn *conn = &link->conn;
 	struct nfr_pool *pool = &link->pool;
 	int rc;
@@ -149,8 +121,7 @@ static int nfr_client_fit(const struct nfr_xprt *nx, struct nfr_link *link)
 	conn->profile.private = (struct nfr_private) {
 		.remote_invalidation = conn->wanted.remote_invalidation,
 		.extended = true,
-		.capabilities = nfr_variant_bit(nx->variant) |
-				nfr_padded_capability(conn->profile.recv_data),
+		.capabilities = nfr_personality_bit(wanted->number) | conn->profile.offers,
 		.token = nx->token,
 	};
 	return 0;
@@ -158,7 +129,7 @@ static int nfr_client_fit(const struct nfr_xprt *nx, struct nfr_link *link)
 
 static int nfr_client_establish(struct nfr_xprt *nx, struct nfr_link *link)
 {
-	const struct nfr_personality *wanted = nfr_client_personalities[nx->variant];
+	const struct nfr_client_personality *wanted = nx->personality;
 	struct nfr_conn *conn = &link->conn;
 	int rc;
 
@@ -178,18 +149,19 @@ static int nfr_client_establish(struct nfr_xprt *nx, struct nfr_link *link)
 }
 
 /* End all work for a connection, and then the access of the peer. Returns what proves that. */
-static enum nfr_proof nfr_client_drain(struct nfr_link *link)
+static enum nfr_proof nfr_client_drain(struct nfr_xprt *nx, struct nfr_link *link)
 {
 	nfr_conn_drain(&link->conn);
 	nfr_client_regions_end(link);
-	if (link->fetcher)
-		nfr_client_fetch_stop(&link->conn);
+	if (nx->personality->stop)
+		nx->personality->stop(&link->conn);
 	return nfr_conn_end(&link->conn);
 }
 
-static void nfr_client_free_link(struct nfr_link *link)
+static void nfr_client_free_link(struct nfr_xprt *nx, struct nfr_link *link)
 {
-	nfr_client_fetch_destroy(&link->conn);
+	if (nx->personality->destroy)
+		nx->personality->destroy(&link->conn);
 	nfr_mem_pool_destroy(&link->pool);
 	kfree(link->pool.cache);
 	nfr_conn_free(&link->conn);
@@ -209,8 +181,8 @@ static int nfr_client_open(struct nfr_xprt *nx)
 	nx->last_status = rc;
 	if (rc) {
 		nx->last_failure = link->conn.reason;
-		nfr_client_drain(link);
-		nfr_client_free_link(link);
+		nfr_client_drain(nx, link);
+		nfr_client_free_link(nx, link);
 		return rc;
 	}
 	WRITE_ONCE(xprt->max_reqs, link->conn.wanted.credits);
@@ -369,7 +341,7 @@ void nfr_client_close(struct rpc_xprt *xprt)
 		nfr_client_branches_close(nx->branches);
 	if (conn) {
 		link = nfr_client_link_of(conn);
-		proof = nfr_client_drain(link);
+		proof = nfr_client_drain(nx, link);
 		if (link->personality->drained)
 			link->personality->drained(conn);
 		mutex_lock(&nx->mutex);
@@ -394,7 +366,7 @@ void nfr_client_close(struct rpc_xprt *xprt)
 		rpc_wake_up(&nx->closing);
 		synchronize_rcu();
 		nfr_client_deliver_held(nx, conn);
-		nfr_client_free_link(link);
+		nfr_client_free_link(nx, link);
 	}
 	xprt_disconnect_done(xprt);
 }

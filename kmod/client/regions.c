@@ -126,7 +126,7 @@ void nfr_client_regions_init(struct nfr_link *link)
 }
 
 /**
- * nfr_client_regions_cache - keep MRs valid between Calls; see nfr_personality.agree
+ * nfr_client_regions_cache - keep MRs valid between Calls; see nfr_client_personality.agree
  * @link: connection
  *
  * Return: 0 or -ENOMEM.

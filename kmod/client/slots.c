@@ -216,7 +216,7 @@ int nfr_client_buf_alloc(struct rpc_task *task)
  */
 struct nfr_req *nfr_client_req_create(struct nfr_xprt *nx, gfp_t gfp)
 {
-	struct nfr_req *req = kzalloc(sizeof(*req), gfp);
+	struct nfr_req *req = kzalloc(sizeof(*req) + nx->personality->request_size, gfp);
 
 	if (!req)
 		return NULL;
@@ -224,7 +224,8 @@ struct nfr_req *nfr_client_req_create(struct nfr_xprt *nx, gfp_t gfp)
 	INIT_LIST_HEAD(&req->all);
 	INIT_LIST_HEAD(&req->list);
 	nfr_mem_exposure_init(&req->exposure);
-	nfr_mem_transfer_init(&req->fetch.transfer, NULL);
+	if (nx->personality->init)
+		nx->personality->init(req);
 	return req;
 }
 

@@ -17,7 +17,7 @@
 #include "client/slots.h"
 #include "observe/observe.h"
 #include "params.h"
-#include "variants.h"
+#include "personality.h"
 
 /* Timeouts as in rpcrdma: one minute for a reply, five minutes for an idle connection */
 #define NFR_REPLY_TIMEOUT	(60 * HZ)
@@ -173,23 +173,11 @@ static void nfr_client_show_wanted(struct seq_file *seq, const struct nfr_conn *
 		   wanted->remote_invalidation ? "frwr" : "frwr-local");
 }
 
-static void nfr_client_show_cache(struct seq_file *seq, const struct nfr_cache *cache)
-{
-	seq_printf(seq, "cache_hits %llu\n", READ_ONCE(cache->hits));
-	seq_printf(seq, "cache_misses %llu\n", READ_ONCE(cache->misses));
-	seq_printf(seq, "cache_mrs %u\n", READ_ONCE(cache->held));
-	seq_printf(seq, "cache_slots %u\n", READ_ONCE(cache->nslots));
-	seq_printf(seq, "cache_copies %llu\n", READ_ONCE(cache->copies));
-	seq_printf(seq, "cache_idle_pages %u\n", READ_ONCE(cache->idle));
-	seq_printf(seq, "cache_pages %u of %u\n", nfr_mem_cache_pages_held(),
-		   nfr_params_cache_pages());
-}
-
 static void nfr_client_show_conn(struct seq_file *seq, const struct nfr_conn *conn)
 {
 	const struct nfr_link *link = nfr_client_link_of(conn);
 
-	seq_printf(seq, "personality %s\n", nfr_variant_name(link->variant));
+	seq_printf(seq, "personality %s\n", nfr_personality_name(link->personality->number));
 	seq_printf(seq, "device %s\n", conn->device->name);
 	seq_printf(seq, "source_port %u\n",
 		   rpc_get_port((struct sockaddr *)&conn->id->route.addr.src_addr));
@@ -207,11 +195,8 @@ static void nfr_client_show_conn(struct seq_file *seq, const struct nfr_conn *co
 	seq_printf(seq, "send_queue %u\n", conn->sq.size);
 	seq_printf(seq, "mr_depth %u\n", link->pool.depth);
 	seq_printf(seq, "mrs %u\n", READ_ONCE(link->pool.total));
-	if (link->variant == NFR_PADDED)
-		seq_printf(seq, "padded_send %u\npadded_recv %u\n", link->padded,
-			   conn->profile.recv_data);
-	if (link->pool.cache)
-		nfr_client_show_cache(seq, link->pool.cache);
+	if (link->personality->show)
+		link->personality->show(link, seq);
 	nfr_client_show_wanted(seq, conn);
 }
 
@@ -228,7 +213,7 @@ static int nfr_client_connection_show(struct seq_file *seq, void *unused)
 		   rcu_dereference_raw(nx->xprt.address_strings[RPC_DISPLAY_ADDR]),
 		   nx->xprt.address_strings[RPC_DISPLAY_PORT]);
 	rcu_read_unlock();
-	seq_printf(seq, "personality_wanted %s\n", nfr_variant_name(nx->variant));
+	seq_printf(seq, "personality_wanted %s\n", nfr_personality_name(nx->personality->number));
 	seq_printf(seq, "connected %s\n", conn ? "yes" : "no");
 	seq_printf(seq, "connects %lu\n", nx->xprt.stat.connect_count);
 	seq_printf(seq, "disconnects %llu\n", nx->counters.disconnects);
@@ -388,17 +373,22 @@ static void nfr_client_init_xprt(struct rpc_xprt *xprt, const struct xprt_create
 		xprt_set_bound(xprt);
 }
 
-/* Choose the personality. Returns false if an allocation failed. */
-static bool nfr_client_init_variant(struct nfr_xprt *nx, const struct sockaddr *server)
-{
-	const struct nfr_personality *wanted;
+/* --- personalities --- */
 
-	nx->variant = nfr_variant_for(nx->xprt.xprt_net, server);
-	wanted = nfr_client_personalities[nx->variant];
-	if (!wanted->setup)
+#define NFR_CLIENT_ELEMENT(_number, _constant, _symbol, _name)	[_number] = &nfr_client_##_symbol,
+
+static const struct nfr_client_personality *const nfr_client_personalities[NFR_PERSONALITIES] = {
+	NFR_PERSONALITY_LIST(NFR_CLIENT_ELEMENT)
+};
+
+/* Choose the personality. Returns false if an allocation failed. */
+static bool nfr_client_init_personality(struct nfr_xprt *nx, const struct sockaddr *server)
+{
+	nx->personality = nfr_client_personalities[nfr_personality_for(nx->xprt.xprt_net, server)];
+	if (!nx->personality->setup)
 		return true;
 	nx->xprt.ops = &nfr_client_resend_ops;
-	return wanted->setup(nx);
+	return nx->personality->setup(nx);
 }
 
 static void nfr_client_observe(struct nfr_xprt *nx)
@@ -423,7 +413,7 @@ static struct rpc_xprt *nfr_client_setup(struct xprt_create *args)
 	nfr_client_init_xprt(xprt, args);
 	nfr_client_addresses(xprt);
 	if (!nfr_client_has_addresses(xprt) ||
-	    !nfr_client_init_variant(nfr_client_xprt_of(xprt), args->dstaddr)) {
+	    !nfr_client_init_personality(nfr_client_xprt_of(xprt), args->dstaddr)) {
 		nfr_client_free(xprt);
 		return ERR_PTR(-ENOMEM);
 	}

@@ -100,6 +100,7 @@ enum nfr_conn_state {
  * @reads_issued: number of concurrent RDMA Reads that this side issues
  * @polled_sends: send work requests complete in a queue of their own, which the owner
  *	polls, see nfr_conn_sends_poll()
+ * @offers: capability bits of the personality of this side, beside its own
  * @private: private data of this side; its inline sizes are those of
  *	nfr_conn.wanted
  */
@@ -116,6 +117,7 @@ struct nfr_profile {
 	u32 reads_served;
 	u32 reads_issued;
 	bool polled_sends;
+	u32 offers;
 	struct nfr_private private;
 };
 

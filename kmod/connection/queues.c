@@ -33,7 +33,7 @@
 #include "connection/state.h"
 #include "gfp.h"
 #include "observe/trace.h"
-#include "variants.h"
+#include "personality/padded.h"
 #include "work.h"
 
 /* --- the send queue --- */

@@ -318,8 +318,9 @@ TRACE_EVENT(nfsrdma_credit,
 
 /* RDMA Reads were posted for a Reply that stayed with the server (personality read-read) */
 TRACE_EVENT(nfsrdma_fetch,
-	TP_PROTO(const struct nfr_conn *conn, const struct nfr_req *req, u32 requests),
-	TP_ARGS(conn, req, requests),
+	TP_PROTO(const struct nfr_conn *conn, const struct nfr_req *req, u32 position, u32 length,
+		 u32 requests),
+	TP_ARGS(conn, req, position, length, requests),
 	TP_STRUCT__entry(
 		__field(u32, xprt) __field(u32, xid) __field(u32, task)
 		__field(u32, client) __field(u32, position) __field(u32, length)
@@ -330,8 +331,8 @@ TRACE_EVENT(nfsrdma_fetch,
 		__entry->xid = be32_to_cpu(req->rqst.rq_xid);
 		__entry->task = req->rqst.rq_task->tk_pid;
 		__entry->client = nfr_client_number(&req->rqst);
-		__entry->position = req->fetch.at;
-		__entry->length = req->fetch.length;
+		__entry->position = position;
+		__entry->length = length;
 		__entry->requests = requests;
 	),
 	TP_printk("xprt=%u xid=0x%08x task=%u@%u position=%u length=%u requests=%u",

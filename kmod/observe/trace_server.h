@@ -146,8 +146,8 @@ TRACE_EVENT(nfsrdma_svc_reply,
 
 /* A Reply was posted whose memory the client reads (personality read-read) */
 TRACE_EVENT(nfsrdma_svc_expose,
-	TP_PROTO(const struct nfr_svc_req *req),
-	TP_ARGS(req),
+	TP_PROTO(const struct nfr_svc_req *req, u32 regions, u32 pages, u32 waiting),
+	TP_ARGS(req, regions, pages, waiting),
 	TP_STRUCT__entry(
 		nfr_observe_svc_fields __field(u32, xid) __field(u32, regions) __field(u32, pages)
 		__field(u32, waiting)
@@ -155,9 +155,9 @@ TRACE_EVENT(nfsrdma_svc_expose,
 	TP_fast_assign(
 		nfr_observe_svc_assign(req->svc);
 		__entry->xid = req->head.xid;
-		__entry->regions = req->exposed.exposure.count;
-		__entry->pages = req->exposed.pages;
-		__entry->waiting = req->svc->exposures->nexposed;
+		__entry->regions = regions;
+		__entry->pages = pages;
+		__entry->waiting = waiting;
 	),
 	TP_printk("xprt=0x%08x peer=%pISc xid=0x%08x regions=%u pages=%u waiting=%u",
 		  __entry->xprt, __entry->peer, __entry->xid, __entry->regions,
@@ -169,8 +169,8 @@ TRACE_EVENT(nfsrdma_svc_expose,
  * RDMA_DONE names no Reply
  */
 TRACE_EVENT(nfsrdma_svc_done,
-	TP_PROTO(const struct nfr_svc *svc, u32 xid, const char *why),
-	TP_ARGS(svc, xid, why),
+	TP_PROTO(const struct nfr_svc *svc, u32 xid, u32 waiting, const char *why),
+	TP_ARGS(svc, xid, waiting, why),
 	TP_STRUCT__entry(
 		nfr_observe_svc_fields __field(u32, xid) __field(u32, waiting)
 		__array(char, why, NFR_SVC_TEXT)
@@ -178,7 +178,7 @@ TRACE_EVENT(nfsrdma_svc_done,
 	TP_fast_assign(
 		nfr_observe_svc_assign(svc);
 		__entry->xid = xid;
-		__entry->waiting = svc->exposures->nexposed;
+		__entry->waiting = waiting;
 		strscpy(__entry->why, why, NFR_SVC_TEXT);
 	),
 	TP_printk("xprt=0x%08x peer=%pISc xid=0x%08x waiting=%u %s", __entry->xprt,

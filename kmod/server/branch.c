@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Branches: connections of a client beside its first one. A lane (personality pre-posted)
- * carries one READ at a time, see lane.c. The branch of the personality optimistic carries no
- * Calls, see notice.c.
+ * carries one READ at a time. The branch of the personality optimistic carries no Calls. See
+ * personality/preposted.c and optimistic/notice.c.
  *
  * A branch joins the first connection that has its token. nfsd does not know branches: their
  * Calls wait in the list of the first connection, so that sessions, callbacks and credentials
@@ -30,7 +30,6 @@
 #include "server/server.h"
 #include "server/short.h"
 #include "server/sink.h"
-#include "variants.h"
 #include "work.h"
 
 /* Bit of nfr_svc_branch.broken */
@@ -182,7 +181,7 @@ bool nfr_svc_branch_join(struct nfr_svc *svc)
 	if (first && (first->nbranches >= NFR_LANES_MAX || !nfr_svc_get(&first->svc)))
 		first = NULL;
 	if (first) {
-		if (svc->personality->variant == NFR_OPTIMISTIC)
+		if (svc->personality->single)
 			nfr_svc_branches_break(first, "replaced by a new branch");
 		first->nbranches++;
 		nfr_svc_branch_count++;

@@ -31,7 +31,6 @@
 #include "observe/trace_server.h"
 #include "server/budget.h"
 #include "server/call.h"
-#include "server/expose.h"
 #include "server/pages.h"
 #include "server/reply.h"
 #include "server/server.h"
@@ -76,7 +75,7 @@ static int nfr_svc_req_buffer(struct nfr_svc_req *req, gfp_t gfp)
 
 static struct nfr_svc_req *nfr_svc_req_create(struct nfr_svc *svc, gfp_t gfp)
 {
-	struct nfr_svc_req *req = kzalloc(sizeof(*req), gfp);
+	struct nfr_svc_req *req = kzalloc(sizeof(*req) + svc->personality->request_size, gfp);
 
 	if (!req)
 		return NULL;
@@ -207,10 +206,7 @@ bool nfr_svc_req_is_late(struct nfr_svc *svc, enum nfr_svc_purpose use)
 
 /* --- send queue --- */
 
-/*
- * Prepare the Send of a message of @length bytes in the buffer of the request. @encoded is the
- * result of encoding its header: if that does not fit, the connection breaks.
- */
+/* See nfr_svc_req_prepare(); inlined into the way of each Reply of version 1. */
 static __always_inline bool nfr_svc_req_prepare_send(struct nfr_svc_req *req, int encoded,
 						     u32 length)
 {
@@ -234,6 +230,19 @@ static __always_inline bool nfr_svc_req_prepare_send(struct nfr_svc_req *req, in
 }
 
 /**
+ * nfr_svc_req_prepare - prepare the Send of a message in the buffer of a request
+ * @req: request
+ * @encoded: result of encoding the header of the message
+ * @length: length of header and message in bytes
+ *
+ * Return: false if the header does not fit; then the connection breaks.
+ */
+bool nfr_svc_req_prepare(struct nfr_svc_req *req, int encoded, u32 length)
+{
+	return nfr_svc_req_prepare_send(req, encoded, length);
+}
+
+/**
  * nfr_svc_req_finish - chain the RDMA Writes and the Send of a request
  * @req: request with the message in its buffer
  * @head: header; encoded in front of the message
@@ -254,31 +263,6 @@ int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u
 	nfr_svc_budget_keep(req, nfr_mem_transfer_bytes(&req->transfer));
 	req->signal = req->reply_pages;
 	req->first = nfr_mem_transfer_chain(&req->transfer, NULL, &req->send);
-	nfr_svc_req_answered(req);
-	return 0;
-}
-
-/**
- * nfr_svc_req_finish_2003 - chain the registrations and the Send of a request
- * @req: request with the message in its buffer, and with or without an exposure
- * @head: header of 2003; encoded in front of the message
- * @length: length of header and message in bytes
- *
- * The caller has to post the chain.
- *
- * Return: 0, or -EIO if the header does not fit; then the connection breaks.
- */
-int nfr_svc_req_finish_2003(struct nfr_svc_req *req, const struct nfr_header *head, u32 length)
-{
-	struct nfr_conn *conn = req->svc->conn;
-
-	if (!nfr_svc_req_prepare_send(req, nfr_wire_2003_encode(head, req->buffer, conn->send_size),
-				      length))
-		return -EIO;
-	/* no client invalidates memory of the server, or the server that of a client */
-	req->send.opcode = IB_WR_SEND;
-	req->signal = false;
-	req->first = nfr_mem_post(&req->exposed.exposure, &req->send);
 	nfr_svc_req_answered(req);
 	return 0;
 }
@@ -321,7 +305,7 @@ static int nfr_svc_post_locked(struct nfr_svc_req *req)
 		return rc;
 	if (state != NFR_SVC_SENT) {
 		if (state == NFR_SVC_EXPOSED)
-			nfr_svc_expose_posted(req);
+			svc->personality->exposed(req);
 		return 0;
 	}
 	req->mark = nfr_conn_mark(conn);
@@ -395,7 +379,6 @@ void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done)
 /* --- states --- */
 
 static void nfr_svc_read(struct nfr_svc_req *req);
-static void nfr_svc_revoke(struct nfr_svc_req *req);
 
 /* Continue a request where RDMA operations may be prepared, and locks of sunrpc taken. */
 static void nfr_svc_defer(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req))
@@ -471,7 +454,8 @@ static __always_inline void nfr_svc_enter(struct nfr_svc_req *req, enum nfr_svc_
 		nfr_svc_post(req);
 		return;
 	case NFR_SVC_REVOKING:
-		nfr_svc_revoke(req);
+		req->svc->personality->revoke(req);
+		nfr_svc_post(req);
 		return;
 	}
 }
@@ -729,30 +713,6 @@ static void nfr_svc_read(struct nfr_svc_req *req)
 		return;
 	}
 	req->signal = true;
-	nfr_svc_post(req);
-}
-
-/* --- exposed Replies --- */
-
-static void nfr_svc_revoke_done(struct ib_cq *cq, struct ib_wc *wc)
-{
-	struct nfr_svc_req *req = container_of(wc->wr_cqe, struct nfr_svc_req,
-					       exposed.revoke_cqe);
-	struct nfr_conn *conn = req->svc->conn;
-
-	/* on failure, the request is freed with the connection */
-	if (!nfr_conn_check(conn, wc))
-		return;
-	nfr_svc_expose_end(req);
-	nfr_svc_enter(req, NFR_SVC_FREE);
-	conn->ops->writable(conn);
-}
-
-/* End the client's access to a Reply. The send queue has passed the Reply when that is done. */
-static void nfr_svc_revoke(struct nfr_svc_req *req)
-{
-	req->exposed.revoke_cqe.done = nfr_svc_revoke_done;
-	nfr_svc_expose_revoke(req);
 	nfr_svc_post(req);
 }
 
@@ -1155,11 +1115,8 @@ void nfr_svc_set_secure(struct svc_rqst *rqstp)
 /* Note when nfsd gets a Call, if something may be learned from its Reply, see watch.c. */
 static void nfr_svc_stamp(struct nfr_svc_req *req)
 {
-	bool learns = nfr_params_server_threadless() ||
-		      req->svc->personality->variant == NFR_OPTIMISTIC;
-
 	req->handed.real = 0;
-	if (!learns)
+	if (!nfr_params_server_threadless() && !req->svc->personality->learns)
 		return;
 	/* a step of the clock between the two is seen */
 	req->handed.steps = nfr_compat_clock_steps();

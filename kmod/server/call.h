@@ -16,7 +16,7 @@ void nfr_svc_req_destroy_all(struct nfr_svc *svc);
 bool nfr_svc_req_is_late(struct nfr_svc *svc, enum nfr_svc_purpose use);
 void nfr_svc_req_pages(struct nfr_svc *svc, u32 pages[NFR_SVC_PURPOSES]);
 int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
-int nfr_svc_req_finish_2003(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
+bool nfr_svc_req_prepare(struct nfr_svc_req *req, int encoded, u32 length);
 void nfr_svc_posted(struct nfr_conn *conn, int rc);
 void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done);
 

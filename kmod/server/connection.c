@@ -20,19 +20,16 @@
 #include "observe/observe.h"
 #include "observe/trace_server.h"
 #include "params.h"
+#include "personality.h"
 #include "server/branch.h"
 #include "server/budget.h"
 #include "server/call.h"
-#include "server/expose.h"
 #include "server/pages.h"
-#include "server/permit.h"
-#include "server/reply.h"
+#include "server/threadless/permit.h"
 #include "server/server.h"
 #include "server/share.h"
 #include "server/short.h"
 #include "server/sink.h"
-#include "server/threadless.h"
-#include "variants.h"
 #include "work.h"
 
 /* Work requests beyond one per credit: for the longest chains of one Call */
@@ -80,7 +77,7 @@ static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "local %pISpc\n", &conn->id->route.addr.src_addr);
 	seq_printf(seq, "client_port %u\n", svc->port);
 	seq_printf(seq, "privileged %s\n", svc->privileged ? "yes" : "no");
-	seq_printf(seq, "personality %s\n", nfr_variant_name(svc->personality->variant));
+	seq_printf(seq, "personality %s\n", nfr_personality_name(svc->personality->number));
 	seq_printf(seq, "connected %s\n", nfr_conn_is_up(conn) ? "yes" : "no");
 	seq_printf(seq, "disconnect %s\n", READ_ONCE(conn->reason));
 	seq_printf(seq, "device %s\n", conn->device->name);
@@ -145,13 +142,8 @@ static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "connections %u of %u\n", atomic_read(&nfr_svc_total),
 		   nfr_params_server_connections());
 	nfr_svc_totals_memory(seq);
-	seq_printf(seq, "exposed_pages %u\n", nfr_svc_expose_total());
-	seq_printf(seq, "dones_outstanding %u\n", nfr_svc_expose_dones());
 	seq_printf(seq, "lanes %u\n", nfr_svc_branches_total());
-	seq_printf(seq, "padded_pages %u of %u\n", nfr_svc_padded_total(),
-		   nfr_params_server_pages());
-	seq_printf(seq, "granted_pages %u of %u\n", nfr_svc_grants_total(),
-		   nfr_params_optimistic_pages());
+	nfr_svc_personalities_totals(seq);
 	seq_printf(seq, "threadless_entries %u of %u\n", nfr_svc_permits_total(),
 		   NFR_SVC_PERMITS_MAX);
 	nfr_svc_totals_threadless(seq);
@@ -415,66 +407,6 @@ static struct nfr_svc *nfr_svc_alloc(bool branch)
 	return NULL;
 }
 
-/* --- personalities --- */
-
-#define NFR_SVC_VERSION1							\
-	.conn		= NFR_SVC_FIRST_OPS(nfr_svc_writable),			\
-	.receive	= nfr_svc_version1_receive,				\
-	.threadless	= nfr_svc_threadless_read,				\
-	.inspect	= nfr_svc_threadless_inspect,				\
-	.reply		= nfr_svc_reply,					\
-	.refuse		= nfr_svc_reply_error,					\
-	.size		= nfr_wire_size,					\
-	.finish		= nfr_svc_req_finish
-
-static const struct nfr_svc_personality nfr_svc_readwrite = {
-	.variant = NFR_READ_WRITE, .invalidates = true, NFR_SVC_VERSION1,
-};
-
-/* READs travel on lanes, all else as in version 1 */
-static const struct nfr_svc_personality nfr_svc_preposted = {
-	.variant = NFR_PRE_POSTED, .invalidates = true, .branch = &nfr_svc_lane, NFR_SVC_VERSION1,
-};
-
-/* Registrations of the client survive their Call */
-static const struct nfr_svc_personality nfr_svc_cached = {
-	.variant = NFR_CACHED, NFR_SVC_VERSION1,
-};
-
-static const struct nfr_svc_personality * const nfr_svc_personalities[NFR_VARIANTS] = {
-	[NFR_READ_WRITE]	= &nfr_svc_readwrite,
-	[NFR_READ_READ]		= &nfr_svc_readread,
-	[NFR_PADDED]		= &nfr_svc_padded,
-	[NFR_PRE_POSTED]	= &nfr_svc_preposted,
-	[NFR_CACHED]		= &nfr_svc_cached,
-	[NFR_OPTIMISTIC]	= &nfr_svc_optimistic,
-};
-
-static int nfr_svc_use(struct nfr_svc *svc, const struct nfr_svc_personality *personality,
-		       const struct rdma_conn_param *param)
-{
-	svc->personality = personality;
-	svc->conn->ops = &personality->conn;
-	return personality->agree ? personality->agree(svc, param) : 0;
-}
-
-/* Agree on a personality, if the device and the connection provide what it needs. */
-static void nfr_svc_agree(struct nfr_svc *svc, u32 capabilities,
-			  const struct rdma_conn_param *param)
-{
-	if (nfr_svc_use(svc, nfr_svc_personalities[nfr_variant_agree(capabilities)], param))
-		nfr_svc_use(svc, &nfr_svc_readwrite, param);
-}
-
-/* The same for a branch; its first connection has to have the personality. */
-static int nfr_svc_agree_branch(struct nfr_svc *svc, u32 capabilities,
-				const struct rdma_conn_param *param)
-{
-	bool optimistic = capabilities & nfr_variant_bit(NFR_OPTIMISTIC);
-
-	return nfr_svc_use(svc, optimistic ? nfr_svc_optimistic.branch : &nfr_svc_lane, param);
-}
-
 /* --- creation --- */
 
 static void nfr_svc_meet(struct nfr_svc *svc, struct rdma_cm_id *id,
@@ -578,8 +510,8 @@ static struct nfr_private nfr_svc_private(const struct nfr_svc *svc)
 		.remote_invalidation = conn->peer.remote_invalidation && capable &&
 				       svc->personality->invalidates,
 		.extended = conn->peer.extended, .token = conn->peer.token,
-		.capabilities = nfr_variant_bit(svc->personality->variant) |
-				nfr_padded_capability(conn->profile.recv_data),
+		.capabilities = nfr_personality_bit(svc->personality->number) |
+				conn->profile.offers,
 	};
 }
 

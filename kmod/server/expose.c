@@ -84,7 +84,7 @@ int nfr_svc_expose_init(struct nfr_svc *svc)
 	exposures->svc = svc;
 	INIT_LIST_HEAD(&exposures->exposed);
 	INIT_LIST_HEAD(&exposures->revoking);
-	svc->exposures = exposures;
+	*(struct nfr_svc_exposures **)nfr_svc_own(svc) = exposures;
 	return 0;
 }
 
@@ -94,7 +94,7 @@ int nfr_svc_expose_init(struct nfr_svc *svc)
  */
 void nfr_svc_expose_init_request(struct nfr_svc_req *req)
 {
-	nfr_mem_exposure_init(&req->exposed.exposure);
+	nfr_mem_exposure_init(&nfr_svc_exposed(req)->exposure);
 }
 
 /* --- mapping --- */
@@ -175,12 +175,12 @@ int nfr_svc_expose(struct nfr_svc_req *req, const struct nfr_span *span, struct 
 	struct nfr_svc *svc = req->svc;
 	int rc;
 
-	rc = nfr_svc_expose_memory(svc, &req->exposed.exposure, span, chunk->segs, room);
+	rc = nfr_svc_expose_memory(svc, &nfr_svc_exposed(req)->exposure, span, chunk->segs, room);
 	if (rc < 0)
 		return rc == -EMSGSIZE ? -EIO : -ENOMEM;
 	chunk->nsegs = rc;
-	req->exposed.pages = pages;
-	atomic_add(pages, &svc->exposures->pages);
+	nfr_svc_exposed(req)->pages = pages;
+	atomic_add(pages, &nfr_svc_exposures(svc)->pages);
 	atomic_add(pages, &nfr_svc_exposed_total);
 	nfr_svc_budget_raise(req, pages);
 	nfr_svc_budget_keep(req, pages << PAGE_SHIFT);
@@ -189,9 +189,9 @@ int nfr_svc_expose(struct nfr_svc_req *req, const struct nfr_span *span, struct 
 
 static void nfr_svc_expose_uncount(struct nfr_svc_req *req)
 {
-	atomic_sub(req->exposed.pages, &req->svc->exposures->pages);
-	atomic_sub(req->exposed.pages, &nfr_svc_exposed_total);
-	req->exposed.pages = 0;
+	atomic_sub(nfr_svc_exposed(req)->pages, &nfr_svc_exposures(req->svc)->pages);
+	atomic_sub(nfr_svc_exposed(req)->pages, &nfr_svc_exposed_total);
+	nfr_svc_exposed(req)->pages = 0;
 }
 
 /**
@@ -200,7 +200,7 @@ static void nfr_svc_expose_uncount(struct nfr_svc_req *req)
  */
 void nfr_svc_expose_undo(struct nfr_svc_req *req)
 {
-	nfr_svc_expose_release(&req->exposed.exposure);
+	nfr_svc_expose_release(&nfr_svc_exposed(req)->exposure);
 	nfr_svc_expose_uncount(req);
 }
 
@@ -214,19 +214,20 @@ void nfr_svc_expose_posted(struct nfr_svc_req *req)
 {
 	struct nfr_svc *svc = req->svc;
 
-	req->exposed.since = jiffies;
-	list_add_tail(&req->list, &svc->exposures->exposed);
-	svc->exposures->nexposed++;
+	nfr_svc_exposed(req)->since = jiffies;
+	list_add_tail(&req->list, &nfr_svc_exposures(svc)->exposed);
+	nfr_svc_exposures(svc)->nexposed++;
 	atomic_inc(&nfr_svc_dones_total);
-	trace_nfsrdma_svc_expose(req);
-	nfr_work_queue(&svc->exposures->expire, NFR_SVC_EXPOSE_CHECK);
+	trace_nfsrdma_svc_expose(req, nfr_svc_exposed(req)->exposure.count,
+				 nfr_svc_exposed(req)->pages, nfr_svc_exposures(svc)->nexposed);
+	nfr_work_queue(&nfr_svc_exposures(svc)->expire, NFR_SVC_EXPOSE_CHECK);
 }
 
 /* Caller holds the lock of the connection. */
 static void nfr_svc_expose_unlist(struct nfr_svc_req *req)
 {
 	list_del(&req->list);
-	req->svc->exposures->nexposed--;
+	nfr_svc_exposures(req->svc)->nexposed--;
 	atomic_dec(&nfr_svc_dones_total);
 }
 
@@ -243,7 +244,7 @@ struct nfr_svc_req *nfr_svc_expose_done(struct nfr_svc *svc, u32 xid)
 	struct nfr_svc_req *req, *found = NULL;
 
 	spin_lock_bh(&svc->conn->lock);
-	list_for_each_entry(req, &svc->exposures->exposed, list) {
+	list_for_each_entry(req, &nfr_svc_exposures(svc)->exposed, list) {
 		if (req->head.xid != xid)
 			continue;
 		found = req;
@@ -264,13 +265,14 @@ struct nfr_svc_req *nfr_svc_expose_done(struct nfr_svc *svc, u32 xid)
 bool nfr_svc_expose_late(struct nfr_svc *svc, struct list_head *late)
 {
 	unsigned long timeout = nfr_params_server_done_timeout();
+	struct nfr_svc_exposures *exposures = nfr_svc_exposures(svc);
 	struct nfr_svc_req *req, *next;
 	bool more;
 
 	spin_lock_bh(&svc->conn->lock);
-	more = !list_empty(&svc->exposures->exposed) || !list_empty(&svc->exposures->revoking);
-	list_for_each_entry_safe(req, next, &svc->exposures->exposed, list) {
-		if (time_before(jiffies, req->exposed.since + timeout))
+	more = !list_empty(&exposures->exposed) || !list_empty(&exposures->revoking);
+	list_for_each_entry_safe(req, next, &exposures->exposed, list) {
+		if (time_before(jiffies, nfr_svc_exposed(req)->since + timeout))
 			break;
 		nfr_svc_expose_unlist(req);
 		list_add_tail(&req->list, late);
@@ -285,13 +287,13 @@ bool nfr_svc_expose_late(struct nfr_svc *svc, struct list_head *late)
  */
 bool nfr_svc_expose_is_stuck(struct nfr_svc *svc)
 {
-	struct nfr_svc_req *req;
+	struct nfr_svc_exposed *oldest;
 	bool stuck;
 
 	spin_lock_bh(&svc->conn->lock);
-	req = list_first_entry_or_null(&svc->exposures->revoking, struct nfr_svc_req,
-				       exposed.revoking);
-	stuck = req && time_after(jiffies, req->exposed.since + NFR_SVC_REVOKING_MAX);
+	oldest = list_first_entry_or_null(&nfr_svc_exposures(svc)->revoking,
+					  struct nfr_svc_exposed, revoking);
+	stuck = oldest && time_after(jiffies, oldest->since + NFR_SVC_REVOKING_MAX);
 	spin_unlock_bh(&svc->conn->lock);
 	return stuck;
 }
@@ -307,12 +309,12 @@ void nfr_svc_expose_revoke(struct nfr_svc_req *req)
 	struct nfr_svc *svc = req->svc;
 	struct ib_send_wr *last = NULL;
 
-	nfr_mem_revoke(&req->exposed.exposure, &req->first, &last);
-	last->wr_cqe = &req->exposed.revoke_cqe;
+	nfr_mem_revoke(&nfr_svc_exposed(req)->exposure, &req->first, &last);
+	last->wr_cqe = &nfr_svc_exposed(req)->revoke_cqe;
 	req->signal = true;
 	spin_lock_bh(&svc->conn->lock);
-	req->exposed.since = jiffies;
-	list_add_tail(&req->exposed.revoking, &svc->exposures->revoking);
+	nfr_svc_exposed(req)->since = jiffies;
+	list_add_tail(&nfr_svc_exposed(req)->revoking, &nfr_svc_exposures(svc)->revoking);
 	spin_unlock_bh(&svc->conn->lock);
 }
 
@@ -325,9 +327,9 @@ void nfr_svc_expose_revoke(struct nfr_svc_req *req)
 void nfr_svc_expose_end(struct nfr_svc_req *req)
 {
 	spin_lock_bh(&req->svc->conn->lock);
-	list_del(&req->exposed.revoking);
+	list_del(&nfr_svc_exposed(req)->revoking);
 	spin_unlock_bh(&req->svc->conn->lock);
-	nfr_svc_expose_release(&req->exposed.exposure);
+	nfr_svc_expose_release(&nfr_svc_exposed(req)->exposure);
 	nfr_svc_expose_uncount(req);
 }
 
@@ -343,23 +345,18 @@ void nfr_svc_expose_destroy(struct nfr_svc *svc)
 	LIST_HEAD(mrs);
 
 	list_for_each_entry(req, &svc->all, all) {
-		nfr_mem_detach(&req->exposed.exposure, &mrs);
+		nfr_mem_detach(&nfr_svc_exposed(req)->exposure, &mrs);
 		nfr_svc_expose_uncount(req);
 	}
-	atomic_sub(svc->exposures->nexposed, &nfr_svc_dones_total);
+	atomic_sub(nfr_svc_exposures(svc)->nexposed, &nfr_svc_dones_total);
 	nfr_mem_destroy(&mrs, svc->conn->proof);
 	nfr_mem_pool_destroy(svc->pool);
-	kfree(svc->exposures);
+	kfree(nfr_svc_exposures(svc));
 }
 
-/* Get the number of pages of all connections that clients may read. */
-u32 nfr_svc_expose_total(void)
+/* Print the pages that clients may read, and the RDMA_DONEs that they have not sent yet. */
+void nfr_svc_expose_totals(struct seq_file *seq)
 {
-	return atomic_read(&nfr_svc_exposed_total);
-}
-
-/* Get the number of RDMA_DONEs that clients of all connections have not sent yet. */
-u32 nfr_svc_expose_dones(void)
-{
-	return atomic_read(&nfr_svc_dones_total);
+	seq_printf(seq, "exposed_pages %u\n", atomic_read(&nfr_svc_exposed_total));
+	seq_printf(seq, "dones_outstanding %u\n", atomic_read(&nfr_svc_dones_total));
 }

@@ -469,7 +469,7 @@ int nfr_svc_reply(struct nfr_svc_req *req, const struct xdr_buf *res, struct svc
 	return rc;
 }
 
-/* --- a Reply that is conveyed in messages: by lane.c and padded.c --- */
+/* --- a Reply that is conveyed in messages: by preposted.c and padded.c --- */
 
 /**
  * nfr_svc_reply_split - find the data of a Reply, and the rest

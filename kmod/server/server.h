@@ -35,7 +35,7 @@
 #include "memory/memory.h"
 #include "memory/region.h"
 #include "observe/observe.h"
-#include "variants.h"
+#include "personality.h"
 #include "server/watch.h"
 #include "wire/wire.h"
 
@@ -87,7 +87,6 @@
 struct dentry;
 struct nfr_svc_gather;
 struct nfr_svc_permits;
-struct nfr_svc_notices;
 struct rpc_xprt;
 
 /* A DDP-eligible result; @offset and @length are bytes in the unreduced Reply */
@@ -101,10 +100,16 @@ struct nfr_svc_req;
 
 /**
  * struct nfr_svc_personality - protocol variant of a connection
- * @variant: the personality
+ * @number: number of the personality
+ * @request_size: bytes that each request has in nfr_svc_req.own
  * @invalidates: Replies may invalidate a key of the client
+ * @learns: Replies of nfsd say which READs may pass it by: note when nfsd gets a Call
+ * @single: of a branch: a new one ends the earlier one
  * @branch: personality of the branches that may join a connection, or NULL
  * @conn: operations of the connection
+ * @start: prepare for connections; @ops are the operations of their transports
+ * @stop: undo @start; no connection exists
+ * @totals: print what all connections have, for the file server in debugfs
  * @agree: prepare a new connection, or return a negative errno if the device or the client
  *	does not suit: then a first connection becomes one of version 1, and a branch is refused
  * @fit: adapt the profile of a first connection, or set that of a branch; 0 or a negative errno
@@ -120,17 +125,25 @@ struct nfr_svc_req;
  * @reply: plan and prepare a Reply, as nfr_svc_reply() does; -EINPROGRESS if the function has
  *	completed or ended the request itself
  * @refuse: prepare an error, as nfr_svc_reply_error() does
+ * @exposed: a Reply was posted whose memory the client may read (NFR_SVC_EXPOSED)
+ * @revoke: prepare the end of that; nfr_svc_post() follows (NFR_SVC_REVOKING)
  * @size: compute the size of a header
  * @finish: encode a header and chain the Send, as nfr_svc_req_finish() does
  *
- * The server calls these operations through this table, so that a new variant
- * only adds a table. Those from @agree to @init, and @threadless, may be NULL.
+ * The server calls these operations through this table, so that a new personality only adds a
+ * table. Those from @start to @init, and @threadless, @exposed and @revoke, may be NULL.
  */
 struct nfr_svc_personality {
-	enum nfr_variant variant;
+	enum nfr_personality number;
+	size_t request_size;
 	bool invalidates;
+	bool learns;
+	bool single;
 	const struct nfr_svc_personality *branch;
 	struct nfr_conn_ops conn;
+	int (*start)(const struct svc_xprt_ops *ops);
+	void (*stop)(void);
+	void (*totals)(struct seq_file *seq);
 	int (*agree)(struct nfr_svc *svc, const struct rdma_conn_param *param);
 	int (*fit)(struct nfr_svc *svc);
 	void (*establish)(struct nfr_svc *svc);
@@ -143,6 +156,8 @@ struct nfr_svc_personality {
 	void (*inspect)(struct nfr_svc_req *req, struct svc_rqst *rqstp);
 	int (*reply)(struct nfr_svc_req *req, const struct xdr_buf *res, struct svc_rqst *rqstp);
 	int (*refuse)(struct nfr_svc_req *req, enum nfr_error error);
+	void (*exposed)(struct nfr_svc_req *req);
+	void (*revoke)(struct nfr_svc_req *req);
 	size_t (*size)(const struct nfr_header *head);
 	int (*finish)(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
 };
@@ -157,22 +172,6 @@ enum nfr_svc_state {
 	NFR_SVC_SENT,		/* the Reply is posted, or waits for room in the send queue */
 	NFR_SVC_EXPOSED,	/* in place of that: the client may read memory until Done */
 	NFR_SVC_REVOKING,	/* the registrations are being invalidated */
-};
-
-/*
- * struct nfr_svc_exposed - memory of a Reply that the client reads (read-read), see expose.c
- * @exposure: its registrations
- * @pages: number of its pages
- * @since: jiffies when the Reply was posted, and later when its revocation began
- * @revoking: link in nfr_svc_exposures.revoking
- * @revoke_cqe: completion of the last invalidation
- */
-struct nfr_svc_exposed {
-	struct nfr_exposure exposure;
-	u32 pages;
-	unsigned long since;
-	struct list_head revoking;
-	struct ib_cqe revoke_cqe;
 };
 
 /*
@@ -205,8 +204,7 @@ struct nfr_svc_exposed {
  * @gather: messages of the Reply that the device takes from pages, or NULL, see gather.c
  * @resume: function that continues the request when it has waited for memory or
  *	for a worker
- * @exposed: what it has for read-read
- * @padded: data of a Call with padding, see padded.c; its length is 0 if there is none
+ * @own: what it has for its personality, see nfr_svc_personality.request_size
  */
 struct nfr_svc_req {
 	struct list_head list;
@@ -250,47 +248,9 @@ struct nfr_svc_req {
 	struct nfr_svc_gather *gather;
 	void (*resume)(struct nfr_svc_req *req);
 
-	union {
-		struct nfr_svc_exposed exposed;
-		struct nfr_padded padded;
-	};
-
 	struct nfr_chunk chunks[NFR_SVC_CHUNKS];
 	struct nfr_segment segs[NFR_SVC_SEGS];
-};
-
-/*
- * struct nfr_svc_exposures - what a connection has for read-read
- * @svc: the connection
- * @pool: MRs for Replies that the client reads
- * @exposed: requests whose Reply the client may read, oldest first; @nexposed elements;
- *	nfr_conn.lock protects both, and @revoking
- * @revoking: requests whose registrations are being invalidated, oldest first
- * @pages: number of pages that MRs of @pool expose
- * @expire: work that ends exposures without a Done
- * @room: expected length of a Reply in pages, and the longest of the last @nreplies
- */
-struct nfr_svc_exposures {
-	struct nfr_svc *svc;
-	struct nfr_pool pool;
-	struct list_head exposed;
-	u32 nexposed;
-	struct list_head revoking;
-	atomic_t pages;
-	struct delayed_work expire;
-	u32 room;
-	u32 longest;
-	u32 nreplies;
-};
-
-/*
- * struct nfr_svc_padding - what a connection has for padded
- * @most: largest data of a Reply with padding, in bytes
- * @pages: pages of receives, charged to the limit of all connections
- */
-struct nfr_svc_padding {
-	u32 most;
-	u32 pages;
+	u64 own[];
 };
 
 /* Uses of the pages that the server holds for clients */
@@ -376,10 +336,7 @@ struct nfr_svc_host {
  * @long_pages: number of pages of a Send to a client without private data, see
  *	nfr_svc_reply_long(); 0 for other clients
  * @pool: MRs for memory that the client reads, or NULL
- * @exposures: what it has for read-read
- * @padding: what it has for padded
- * @lane_units: data per message of a lane, in units of 4096 bytes
- * @notices: what a branch has for optimistic
+ * @own: what it has for its personality: as much as a pointer, see nfr_svc_own()
  */
 struct nfr_svc {
 	struct nfr_svc_first *first;
@@ -417,12 +374,7 @@ struct nfr_svc {
 	struct list_head counted;
 	struct dentry *debugfs;
 	struct nfr_pool *pool;
-	union {
-		struct nfr_svc_exposures *exposures;
-		struct nfr_svc_padding padding;
-		u32 lane_units;
-		struct nfr_svc_notices *notices;
-	};
+	u64 own;
 };
 
 /*
@@ -466,6 +418,12 @@ struct nfr_svc_branch {
 	unsigned long broken;
 	atomic_t holds;
 };
+
+/* What a connection has for its personality: a structure, or a pointer to one. */
+static inline void *nfr_svc_own(const struct nfr_svc *svc)
+{
+	return (void *)&svc->own;
+}
 
 static inline struct nfr_svc *nfr_svc_of(struct svc_xprt *xprt)
 {
@@ -555,8 +513,13 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 void nfr_svc_observe_totals(void);
 void nfr_svc_fence_start(void);
 
-/* lane.c */
-extern const struct nfr_svc_personality nfr_svc_lane;
+/* personality.c */
+int nfr_svc_personalities_start(const struct svc_xprt_ops *ops);
+void nfr_svc_personalities_stop(void);
+void nfr_svc_personalities_totals(struct seq_file *seq);
+void nfr_svc_agree(struct nfr_svc *svc, u32 capabilities, const struct rdma_conn_param *param);
+int nfr_svc_agree_branch(struct nfr_svc *svc, u32 capabilities,
+			 const struct rdma_conn_param *param);
 
 /* Check whether a connection comes from an address in a network namespace, from whatever port. */
 static inline bool nfr_svc_comes_from(const struct nfr_svc *svc, const struct net *net,
@@ -573,22 +536,8 @@ int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head
 void nfr_svc_gather_finish(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 head, u32 data);
 void nfr_svc_gather_release(struct nfr_svc_req *req);
 
-/* padded.c */
-extern const struct nfr_svc_personality nfr_svc_padded;
-void nfr_svc_padded_register(const struct svc_xprt_ops *ops);
-u32 nfr_svc_padded_total(void);
-
-/* optimistic.c, and what it consists of, see optimistic.h */
-extern const struct nfr_svc_personality nfr_svc_optimistic;
-int nfr_svc_grants_start(void);
-void nfr_svc_grants_stop(void);
-u32 nfr_svc_grants_total(void);
-
 /* callback.c */
 int nfr_svc_callback_register(void);
 void nfr_svc_callback_unregister(void);
-
-/* readread.c */
-extern const struct nfr_svc_personality nfr_svc_readread;
 
 #endif

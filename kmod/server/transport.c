@@ -324,8 +324,8 @@ static struct svc_xprt_class nfr_svc_class = {
 
 /*
  * Register the server transport class. The parameter server_name is the name of the class; if
- * it is empty, there is no server. Returns 0, -EINVAL if the name is too long, or -EEXIST if
- * another module holds the name.
+ * it is empty, there is no server. Returns 0, -EINVAL if the name is too long, -EEXIST if
+ * another module holds the name, or -ENOMEM.
  */
 int nfr_svc_register(void)
 {
@@ -342,7 +342,9 @@ int nfr_svc_register(void)
 	rc = nfr_svc_callback_register();
 	if (rc)
 		return rc;
-	nfr_svc_padded_register(&nfr_svc_ops);
+	rc = nfr_svc_personalities_start(&nfr_svc_ops);
+	if (rc)
+		goto out_callback;
 	nfr_svc_fence_start();
 	nfr_svc_sink_start();
 	nfr_svc_budget_start();
@@ -351,6 +353,8 @@ int nfr_svc_register(void)
 		return 0;
 	pr_err("nfsrdma: another module provides server transport %s. Unload it or set server_name\n",
 	       nfr_svc_class.xcl_name);
+	nfr_svc_personalities_stop();
+out_callback:
 	nfr_svc_callback_unregister();
 	return rc;
 }
@@ -365,4 +369,5 @@ void nfr_svc_unregister(void)
 	/* sunrpc dropped its module references before the workers that free connections have run */
 	flush_workqueue(nfr_work_slow);
 	nfr_svc_shares_stop();
+	nfr_svc_personalities_stop();
 }

@@ -141,7 +141,7 @@ struct nfr_private {
 	bool given;			/* the sender sent private data; decoding only */
 	u32 send_size;
 	u32 recv_size;
-	u32 capabilities;		/* personalities; one bit each, see nfr_variant_bit() */
+	u32 capabilities;		/* personalities; one bit each, see nfr_personality_bit() */
 	u64 token;			/* the same for all queue pairs of a transport */
 };
 

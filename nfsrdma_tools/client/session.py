@@ -42,7 +42,7 @@ _MODES = {
     "x+": os.O_RDWR | os.O_CREAT | os.O_EXCL,
 }
 _VERSIONS = {"3": 3, "4.1": 41}
-# bit of a capability in the private data, see enum nfr_variant in kmod/variants.h; tests compare it
+# bit of a capability in the private data, see the list in kmod/personality.h; tests compare it
 # with this copy and with that of host/nfs/personality.py, which this package may not import
 PERSONALITIES = ("read-read", "padded", "pre-posted", "cached", "optimistic")
 # NFSRDMA_OPTIMISTIC of lib/nfsrdma.h

@@ -234,7 +234,7 @@ _OURS = _words(
     fetches fixup_bytes floor_pages granted_pages hardway_bytes inline_recv inline_send inode
     lane_bytes lane_calls lane_fallbacks lane_of lanes lanes_busy lanes_connected lanes_ended
     last_attempt last_disconnect last_failure late_revocations local local_invalidations
-    memory_short min_chunk mr_depth mrs nfr_svc_counted_lock nfr_variant_mutex nomsg_calls
+    memory_short min_chunk mr_depth mrs nfr_personality_mutex nfr_svc_counted_lock nomsg_calls
     notice_credits optimistic optimistic_bytes optimistic_connection optimistic_connects
     optimistic_lifetime optimistic_memory optimistic_misses optimistic_paused optimistic_pauses
     optimistic_polled optimistic_reads optimistic_refused optimistic_spin_us padded padded_bytes

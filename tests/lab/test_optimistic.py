@@ -41,7 +41,7 @@ from storm import nothing_lost, set_to
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.lab import Lab
 
-# NFR_REFERENCES of kmod/client/reference.c
+# NFR_REFERENCES of kmod/client/optimistic/reference.c
 REFERENCES = 8192
 
 

@@ -61,9 +61,9 @@ def test_struct_stat_has_the_layout_of_this_machine(tmp_path: Path) -> None:
 
 
 def test_bits_of_personalities_are_those_of_the_module() -> None:
-    text = (ROOT / "kmod" / "variants.h").read_text()
-    found = re.findall(r"NFR_(\w+)\t+= (\d),", text)
-    wanted = {int(n) - 1: name.lower().replace("_", "-") for name, n in found if n != "0"}
+    text = (ROOT / "kmod" / "personality.h").read_text()
+    found = re.findall(r'_\((\d), \w+, \w+, "([\w-]+)"\)', text)
+    wanted = {int(n) - 1: name for n, name in found if n != "0"}
     assert dict(enumerate(PERSONALITIES)) == wanted
 
 

@@ -52,24 +52,25 @@ def value(text: str, name: str) -> int:
 
 def test_the_constants_are_those_of_the_module() -> None:
     ours = (LIBRARY / "library.h").read_text()
-    variants = (ROOT / "kmod" / "variants.h").read_text()
-    references = (ROOT / "kmod" / "client" / "reference.c").read_text()
-    bit = re.search(r"NFR_OPTIMISTIC\t= (\d)", variants)
+    listed = (ROOT / "kmod" / "personality.h").read_text()
+    module = (ROOT / "kmod" / "personality" / "optimistic.h").read_text()
+    references = (ROOT / "kmod" / "client" / "optimistic" / "reference.c").read_text()
+    bit = re.search(r"_\((\d), OPTIMISTIC,", listed)
     assert bit
     assert value(ours, "CAPABILITY_OPTIMISTIC") == 1 << int(bit[1]) >> 1
-    assert "#define NFR_LANE		BIT(31)" in variants
+    assert "#define NFR_LANE		BIT(31)" in listed
     assert value(ours, "CAPABILITY_LANE") == 1 << 31
-    assert "#define NFR_EXTENT_ORDER	GENMASK(23, 16)" in variants
+    assert "#define NFR_EXTENT_ORDER	GENMASK(23, 16)" in module
     assert value(ours, "EXTENT_ORDER_SHIFT") == 16
-    assert value(ours, "EXTENT_ORDER_MAX") == value(variants, "NFR_EXTENT_ORDER_MAX")
-    assert value(ours, "UNIT_SHIFT") == value(variants, "NFR_UNIT_SHIFT")
-    assert value(ours, "NOTICES") == value(variants, "NFR_NOTICES")
+    assert value(ours, "EXTENT_ORDER_MAX") == value(module, "NFR_EXTENT_ORDER_MAX")
+    assert value(ours, "UNIT_SHIFT") == value(listed, "NFR_UNIT_SHIFT")
+    assert value(ours, "NOTICES") == value(module, "NFR_NOTICES")
     assert value(ours, "REFERENCES") == value(references, "NFR_REFERENCES")
 
 
 def test_rules_for_refused_reads_are_those_of_the_module() -> None:
     ours = (LIBRARY / "optimistic.c").read_text()
-    theirs = (ROOT / "kmod" / "client" / "optimistic.c").read_text()
+    theirs = (ROOT / "kmod" / "client" / "personality" / "optimistic.c").read_text()
     for name in ("WINDOW", "REFUSALS", "ENDED"):
         assert value(ours, name) == value(theirs, f"NFR_READER_{name}")
     assert value(ours, "CREDITS_TOGETHER") == value(theirs, "NFR_READER_CREDITS")

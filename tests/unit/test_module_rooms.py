@@ -23,16 +23,19 @@ GROUND = (
     "gfp.h",
     "params.c",
     "params.h",
+    "personality.c",
+    "personality.h",
+    "personality/optimistic.h",
+    "personality/padded.h",
+    "personality/preposted.h",
     "proof.h",
-    "variants.c",
-    "variants.h",
     "work.c",
     "work.h",
 )
 ROOF = ("module.c", "trace.c")
 # a file that more files call than this has a header of its own; wire is one codec
 USERS = 5
-FILES = sorted(path for room in LAYER for path in (KMOD / room).glob("*.[ch]"))
+FILES = sorted(path for room in LAYER for path in (KMOD / room).rglob("*.[ch]"))
 CARD = sorted((KMOD / "card").glob("*.[ch]"))
 ALL = [*FILES, *(KMOD / name for name in (*GROUND, *ROOF))]
 # a definition, not a declaration: the name, the parameters, and { in the next line
@@ -61,14 +64,19 @@ def bare(path: Path) -> str:
     return re.sub(r'"[^"\n]*"', '""', text)
 
 
+def room_of(path: Path) -> str:
+    """The folder of the module that has a file, at whatever depth."""
+    return path.relative_to(KMOD).parts[0]
+
+
 def included(path: Path) -> set[str]:
-    """The folders of the headers that a file includes; "" for those of the module itself."""
-    found = re.findall(r'^#include "(?:(\w+)/)?\w+\.h"', path.read_text(), re.M)
-    return set(found) - {path.parent.name}
+    """The rooms of the headers that a file includes; "" for the ground and the module itself."""
+    found = re.findall(r'^#include "(?:(\w+)/)?(?:\w+/)*\w+\.h"', path.read_text(), re.M)
+    return set(found) - {room_of(path), "personality"}
 
 
 def arrows(files: Iterable[Path]) -> Arrows:
-    return {(path.parent.name, room) for path in files for room in included(path) if room}
+    return {(room_of(path), room) for path in files for room in included(path) if room}
 
 
 def calls(source: Mapping[str, str]) -> dict[str, set[str]]:
@@ -116,8 +124,9 @@ def users(graph: Mapping[str, set[str]], file: str) -> set[str]:
 
 def test_each_folder_is_a_room_and_each_file_is_in_one() -> None:
     folders = {path.name for path in KMOD.iterdir() if path.is_dir()}
-    assert folders == {*LAYER, "card"}
-    assert {path.name for path in KMOD.glob("*.[ch]")} == {*GROUND, *ROOF}
+    assert folders == {*LAYER, "card", "personality"}
+    files = (*KMOD.glob("*.[ch]"), *(KMOD / "personality").glob("*.[ch]"))
+    assert {str(path.relative_to(KMOD)) for path in files} == {*GROUND, *ROOF}
 
 
 def test_the_picture_shows_the_includes() -> None:
@@ -150,7 +159,7 @@ def test_nothing_names_the_file_that_loads_the_module() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(KMOD)))
 def test_a_room_includes_each_room_whose_functions_it_names(path: Path) -> None:
-    room, text = path.parent.name, code(path)
+    room, text = room_of(path), code(path)
     used = {other for other, prefix in PREFIXES.items() if re.search(rf"\b{prefix}\w+\(", text)}
     assert used - {room} <= {b for a, b in arrows(FILES) if a == room}
 
@@ -182,6 +191,23 @@ def test_no_files_call_each_other_in_a_circle() -> None:
     assert "trace.c" in graph["connection/state.c"]
     assert "wire/header.c" in graph["trace.c"]
     assert circle(graph) == []
+
+
+def test_only_its_own_files_name_a_personality() -> None:
+    listed = re.findall(r"_\(\d+, (\w+), (\w+), ", (KMOD / "personality.h").read_text())
+    assert ("READ_READ", "readread") in listed
+    named = {
+        (str(path.relative_to(KMOD)), symbol)
+        for constant, symbol in listed
+        for path in ALL
+        if re.search(rf"\b(?:NFR_{constant}|nfr_(?:svc|client)_{symbol})\b", code(path))
+    }
+    own = {
+        (f"{end}/personality/{name}.c", name) for end in ("client", "server") for _, name in listed
+    }
+    # what a connection has before its ends agree
+    default = {(name, "readwrite") for name in ("client/connect.c", "personality.c")}
+    assert named == own | default | {("server/personality.c", "readwrite")}
 
 
 def test_no_files_of_the_card_call_each_other_in_a_circle() -> None:
@@ -223,7 +249,7 @@ def test_the_leaf_of_the_connection_calls_no_other_file() -> None:
 
 @pytest.mark.parametrize("room", LAYER)
 def test_the_names_of_functions_begin_with_their_room(room: str) -> None:
-    names = [name for path in FILES if path.parent.name == room for name in found_in(path)]
+    names = [name for path in FILES if room_of(path) == room for name in found_in(path)]
     others = [name for name in names if not name.startswith(PREFIXES[room])]
     assert names
     # wire also has functions of one file each, which user space compiles

@@ -37,10 +37,10 @@ def transport(number: int, personality: str, requested: str = "cached") -> Clien
 
 
 def test_the_names_are_those_of_the_module_in_its_order() -> None:
-    values = re.findall(r"^\t(NFR_\w+)\s*= (\d+),", (KMOD / "variants.h").read_text(), re.M)
-    order = {name: int(value) for name, value in values}
-    named = re.findall(r'^\t\[(NFR_\w+)\]\s*= "([^"]+)",', (KMOD / "variants.c").read_text(), re.M)
-    names = [text for _, text in sorted(named, key=lambda each: order[each[0]])]
+    text = (KMOD / "personality.h").read_text()
+    listed = re.findall(r'_\((\d+), \w+, \w+, "([\w-]+)"\)', text)
+    assert [int(number) for number, _ in listed] == list(range(len(listed)))
+    names = [name for _, name in listed]
     assert names == list(PERSONALITIES)
     assert names[0] == DEFAULT
 

@@ -47,7 +47,7 @@ def test_each_event_that_the_module_emits_has_a_row() -> None:
 
 
 def test_each_module_parameter_has_a_row() -> None:
-    source = "".join((ROOT / "kmod" / name).read_text() for name in ("params.c", "variants.c"))
+    source = "".join((ROOT / "kmod" / name).read_text() for name in ("params.c", "personality.c"))
     names = re.findall(r"^(?:NFR_NUMBER|module_param_(?:named|cb))\((\w+),", source, re.M)
     table, personalities = REFERENCE.parameters().split("## Personalities")
     listed = re.findall(r"^\| `(\w+)`", table, re.M)

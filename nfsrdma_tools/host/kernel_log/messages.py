@@ -893,7 +893,7 @@ _OURS = (
         r"nfsrdma: parameter (?P<subject>\w{1,40}): (?:got|expected) .{1,200}",
         "nfsrdma refused the value of a parameter and kept the old one, or did not load.",
         "nfsrdma module status",
-        "kmod/params.c, kmod/variants.c, kmod/server/transport.c of this project",
+        "kmod/params.c, kmod/personality.c, kmod/server/transport.c of this project",
     ),
     KnownMessage(
         "transport taken",

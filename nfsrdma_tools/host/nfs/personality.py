@@ -2,7 +2,7 @@
 """Personalities, the protocol variants of our module: names, requests, and those in effect.
 
 A client transport reads its personality when sunrpc creates it: from the module's table if that has
-its server, else from the parameter personality (kmod/variants.c).  In debugfs, a directory per
+its server, else from the parameter personality (kmod/personality.c).  In debugfs, a directory per
 client transport (kmod/client/transport.c) has its number in /sys/kernel/sunrpc, and the personality
 that both sides agreed on; only root may read it.
 """

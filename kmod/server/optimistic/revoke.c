@@ -24,8 +24,8 @@
 #include "connection/queues.h"
 #include "connection/state.h"
 #include "memory/exposure.h"
-#include "server/optimistic.h"
-#include "server/permit.h"
+#include "server/optimistic/optimistic.h"
+#include "server/threadless/permit.h"
 #include "server/watch.h"
 #include "work.h"
 
@@ -67,7 +67,7 @@ static void nfr_svc_revoke_hurry(struct list_head *grants)
 /* The connection cannot end its grants: only a fence does. Caller holds nfr_svc_grants_lock. */
 static void nfr_svc_revoke_failed(struct nfr_svc *branch, const char *reason)
 {
-	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(branch);
 
 	notices->failed = true;
 	nfr_conn_break(branch->conn, reason);
@@ -131,7 +131,7 @@ static void nfr_svc_revocation_done(struct ib_cq *cq, struct ib_wc *wc);
 /* Post a batch. Returns false if the connection cannot do that. Caller holds the lock @posting. */
 static bool nfr_svc_revoke_post_batch(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(branch);
 	struct nfr_notice notice = { .kind = NFR_NOTICE_REVOKE };
 	struct ib_send_wr *first, *last;
 
@@ -144,7 +144,7 @@ static bool nfr_svc_revoke_post_batch(struct nfr_svc *branch)
 /* Post the next batch of a connection, unless it has one. Caller holds no lock. */
 static void nfr_svc_revoke_next(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(branch);
 	bool ready;
 
 	spin_lock_bh(&notices->posting);
@@ -173,7 +173,7 @@ static void nfr_svc_revoke_next(struct nfr_svc *branch)
 void nfr_svc_revoke_add(struct nfr_svc_grant *grant, enum nfr_revoked why, bool waited,
 			struct list_head *due)
 {
-	struct nfr_svc_notices *notices = grant->branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(grant->branch);
 
 	if (!grant->ending)
 		nfr_svc_grant_end(grant, why);
@@ -249,7 +249,7 @@ static void nfr_svc_revoke_charge(struct nfr_svc_notices *notices)
 /* Take a complete batch. Returns false if it failed: then its grants wait for a fence. */
 static bool nfr_svc_revoke_take(struct nfr_svc *branch, bool revoked, struct list_head *grants)
 {
-	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(branch);
 
 	spin_lock_bh(&notices->posting);
 	spin_lock(&nfr_svc_grants_lock);
@@ -298,7 +298,7 @@ static void nfr_svc_revocation_done(struct ib_cq *cq, struct ib_wc *wc)
  */
 static void nfr_svc_revoke_all_gone(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(branch);
 	struct nfr_svc_grant *grant;
 	LIST_HEAD(grants);
 
@@ -323,7 +323,7 @@ static void nfr_svc_revoke_all_gone(struct nfr_svc *branch)
  */
 static bool nfr_svc_revoke_by_cut(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(branch);
 	struct list_head *const lists[] = {
 		&notices->grants, &notices->ending, &notices->batch, &notices->dead,
 	};
@@ -360,7 +360,7 @@ static void nfr_svc_revoke_by_fence(struct nfr_svc *branch)
 	bool ended;
 
 	/* nobody may take the grants for dead before the task that ends them is done */
-	mutex_lock(&branch->notices->fencing);
+	mutex_lock(&nfr_svc_notices(branch)->fencing);
 	ended = nfr_conn_fence(branch->conn) >= NFR_PROOF_FENCED;
 	nfr_conn_break(branch->conn, "an invalidation was late");
 	while (!ended && !nfr_svc_revoke_by_cut(branch)) {
@@ -368,10 +368,10 @@ static void nfr_svc_revoke_by_fence(struct nfr_svc *branch)
 		pause = min(2 * pause, NFR_SVC_FENCE_MAX);
 		ended = nfr_conn_fence(branch->conn) >= NFR_PROOF_FENCED;
 	}
-	mutex_unlock(&branch->notices->fencing);
+	mutex_unlock(&nfr_svc_notices(branch)->fencing);
 	memalloc_noio_restore(noio);
 	spin_lock_bh(&nfr_svc_grants_lock);
-	nfr_svc_revoke_charge(branch->notices);
+	nfr_svc_revoke_charge(nfr_svc_notices(branch));
 	spin_unlock_bh(&nfr_svc_grants_lock);
 	nfr_svc_revoke_all_gone(branch);
 }
@@ -387,7 +387,7 @@ static void nfr_svc_revoke_by_fence(struct nfr_svc *branch)
 void nfr_svc_revoke_fence(struct nfr_svc *branch)
 {
 	/* there is one if the connection was set up */
-	if (branch->notices->client)
+	if (nfr_svc_notices(branch)->client)
 		nfr_svc_revoke_by_fence(branch);
 }
 
@@ -400,7 +400,7 @@ static struct nfr_svc *nfr_svc_revoke_late(struct nfr_svc_watch *watch, bool lat
 	struct nfr_svc_grant *grant;
 
 	list_for_each_entry(grant, &watch->grants, of_file)
-		if (grant->ending && (late || grant->branch->notices->failed) &&
+		if (grant->ending && (late || nfr_svc_notices(grant->branch)->failed) &&
 		    nfr_svc_get(grant->branch))
 			return grant->branch;
 	return NULL;
@@ -489,7 +489,7 @@ static void nfr_svc_revoke_worker(struct work_struct *work)
  */
 void nfr_svc_revoke_init(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(branch);
 
 	INIT_LIST_HEAD(&notices->of_client);
 	INIT_LIST_HEAD(&notices->grants);
@@ -529,7 +529,7 @@ int nfr_svc_revoke_join(struct nfr_svc *branch)
  */
 void nfr_svc_revoke_destroy(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(branch);
 	struct nfr_svc_grant *grant, *next;
 	LIST_HEAD(grants);
 	LIST_HEAD(mrs);

@@ -18,8 +18,7 @@
 #include "memory/exposure.h"
 #include "observe/trace_server.h"
 #include "server/expose.h"
-#include "server/optimistic.h"
-#include "variants.h"
+#include "server/optimistic/optimistic.h"
 
 /* Size of the send queue: registrations, notices, and a batch of invalidations */
 #define NFR_SVC_NOTICE_SENDS	256
@@ -42,7 +41,7 @@
 static bool nfr_svc_notice_encode(struct nfr_svc *branch, const struct nfr_notice *notice,
 				  struct ib_sge *sge)
 {
-	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(branch);
 	u32 slot = notices->sent % NFR_NOTICES;
 	u64 addr = notices->addr + slot * NFR_SVC_NOTICE_BYTES;
 	struct nfr_conn *conn = branch->conn;
@@ -62,7 +61,7 @@ static bool nfr_svc_notice_encode(struct nfr_svc *branch, const struct nfr_notic
 /* Account for the notice that was posted last. Caller holds the lock. */
 static void nfr_svc_notice_posted(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(branch);
 
 	notices->marks[notices->sent % NFR_NOTICES] = nfr_conn_mark(branch->conn);
 	notices->sent++;
@@ -76,7 +75,7 @@ static void nfr_svc_notice_posted(struct nfr_svc *branch)
 static int nfr_svc_notice_send_late(struct nfr_svc *branch)
 {
 	struct nfr_notice notice = { .kind = NFR_NOTICE_REVOKE };
-	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(branch);
 	struct nfr_conn *conn = branch->conn;
 	struct ib_sge sge;
 	int rc;
@@ -129,7 +128,7 @@ bool nfr_svc_notice_may_grant(struct nfr_svc *branch)
 		return false;
 	spin_lock_bh(&conn->lock);
 	rc = nfr_svc_notice_send_late(branch);
-	if (!rc && !branch->notices->credits)
+	if (!rc && !nfr_svc_notices(branch)->credits)
 		rc = -EAGAIN;
 	spin_unlock_bh(&conn->lock);
 	if (rc == -ENOTCONN)
@@ -204,7 +203,7 @@ int nfr_svc_notice_revoke(struct nfr_svc *branch, const struct nfr_notice *notic
 	if (!rc && told)
 		nfr_svc_notice_posted(branch);
 	else if (!rc)
-		kept = nfr_svc_notice_defer(branch->notices, notice);
+		kept = nfr_svc_notice_defer(nfr_svc_notices(branch), notice);
 	spin_unlock_bh(&conn->lock);
 	if (!kept)
 		nfr_conn_break(conn, "the client returned no credits for revocations");
@@ -231,10 +230,10 @@ void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 		notice.kind == NFR_NOTICE_CREDIT;
 	if (sound) {
 		spin_lock_bh(&conn->lock);
-		sound = notice.count <= NFR_NOTICES - branch->notices->credits;
+		sound = notice.count <= NFR_NOTICES - nfr_svc_notices(branch)->credits;
 		if (sound) {
-			branch->notices->credits += notice.count;
-			late = branch->notices->nlate;
+			nfr_svc_notices(branch)->credits += notice.count;
+			late = nfr_svc_notices(branch)->nlate;
 			rc = nfr_svc_notice_send_late(branch);
 		}
 		spin_unlock_bh(&conn->lock);
@@ -245,7 +244,7 @@ void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 	else if (rc == -ENOTCONN)
 		nfr_conn_break(conn, "posting a notice failed");
 	else if (late && !rc)
-		branch->notices->credited(branch);
+		nfr_svc_notices(branch)->credited(branch);
 }
 
 /* --- life --- */
@@ -270,7 +269,7 @@ int nfr_svc_notice_agree(struct nfr_svc *branch, const struct rdma_conn_param *p
 	}
 	notices->branch = branch;
 	notices->credits = NFR_NOTICES;
-	branch->notices = notices;
+	*(struct nfr_svc_notices **)nfr_svc_own(branch) = notices;
 	conn->wanted.inline_send = NFR_SVC_NOTICE_INLINE;
 	conn->wanted.inline_recv = NFR_SVC_NOTICE_INLINE;
 	conn->wanted.credits = NFR_SVC_NOTICE_RECVS;
@@ -280,7 +279,7 @@ int nfr_svc_notice_agree(struct nfr_svc *branch, const struct rdma_conn_param *p
 
 static int nfr_svc_notice_map(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(branch);
 	struct ib_device *device = branch->conn->device;
 	u64 addr;
 
@@ -313,7 +312,7 @@ int nfr_svc_notice_fit(struct nfr_svc *branch)
 
 	if (rc)
 		return rc;
-	branch->notices->order = ilog2(min_t(u32, branch->pool->depth,
+	nfr_svc_notices(branch)->order = ilog2(min_t(u32, branch->pool->depth,
 					     (1 << NFR_EXTENT_ORDER_MAX) / NFR_UNITS_PER_PAGE));
 	profile->receives = NFR_SVC_NOTICE_RECVS;
 	profile->sends = NFR_SVC_NOTICE_SENDS;
@@ -323,8 +322,8 @@ int nfr_svc_notice_fit(struct nfr_svc *branch)
 	profile->reads_issued = 0;
 	profile->private = (struct nfr_private) {
 		.extended = true, .token = conn->peer.token,
-		.capabilities = nfr_variant_bit(NFR_OPTIMISTIC) | NFR_LANE |
-				FIELD_PREP(NFR_EXTENT_ORDER, branch->notices->order +
+		.capabilities = nfr_personality_bit(branch->personality->number) | NFR_LANE |
+				FIELD_PREP(NFR_EXTENT_ORDER, nfr_svc_notices(branch)->order +
 					   PAGE_SHIFT - NFR_UNIT_SHIFT),
 	};
 	return nfr_svc_notice_map(branch);
@@ -336,7 +335,7 @@ int nfr_svc_notice_fit(struct nfr_svc *branch)
  */
 void nfr_svc_notice_destroy(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(branch);
 
 	if (notices->ring)
 		ib_dma_unmap_single(branch->conn->device, notices->addr,

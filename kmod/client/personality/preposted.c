@@ -24,7 +24,7 @@
 #include "connection/state.h"
 #include "observe/trace.h"
 #include "params.h"
-#include "variants.h"
+#include "personality/preposted.h"
 
 /* Elements of all receives of a Call: 1 MiB at any offset, a page more each, and the head */
 #define NFR_LANE_ENTRIES	((1024 * 1024 >> PAGE_SHIFT) + 1 + NFR_LANE_MESSAGES + 1)
@@ -575,7 +575,7 @@ static bool nfr_client_lane_send(struct nfr_lane *lane, struct nfr_req *req)
 	return true;
 }
 
-/* See nfr_personality.marshal. @req holds a credit of @conn, which a lane does not need. */
+/* See nfr_client_personality.marshal. @req holds a credit of @conn, which a lane does not need. */
 static int nfr_client_lane_marshal(struct nfr_conn *conn, struct nfr_req *req)
 {
 	struct nfr_lane *lane;
@@ -610,7 +610,8 @@ static bool nfr_client_lanes_setup(struct nfr_xprt *nx)
 	return true;
 }
 
-const struct nfr_personality nfr_client_pre_posted = {
+const struct nfr_client_personality nfr_client_preposted = {
+	.number		= NFR_PRE_POSTED,
 	.ops		= &nfr_client_conn_ops,
 	.setup		= nfr_client_lanes_setup,
 	.marshal	= nfr_client_lane_marshal,

@@ -19,10 +19,22 @@
 #include "client/slots.h"
 #include "connection/queues.h"
 #include "observe/trace.h"
-#include "variants.h"
+#include "personality/padded.h"
 
 /* Header of a message with padding: one chunk of one segment, in the Read or Write list */
 #define NFR_PADDED_HEADER	(NFR_WIRE_MIN + 8 + 8 + NFR_WIRE_SEGMENT)
+
+/* Largest data of a Call with padding, in bytes: the nfr_link.own of a connection */
+static u32 *nfr_client_padded_most(const struct nfr_link *link)
+{
+	return (u32 *)&link->own;
+}
+
+/* Largest data that the Reply may have behind padding, in bytes: the nfr_req.own of a Call */
+static u32 *nfr_client_padded_offered(const struct nfr_req *req)
+{
+	return (u32 *)req->own;
+}
 
 /* --- sending --- */
 
@@ -33,7 +45,9 @@
 static bool nfr_client_padded_suits(const struct nfr_conn *conn, const struct rpc_rqst *rqst,
 				    u32 size, u32 length, u32 rest)
 {
-	return length >= nfr_padded_thresh(size) && length <= nfr_client_link_of(conn)->padded &&
+	u32 most = *nfr_client_padded_most(nfr_client_link_of(conn));
+
+	return length >= nfr_padded_thresh(size) && length <= most &&
 	       length < conn->wanted.min_chunk && nfr_client_may_reduce(rqst) &&
 	       NFR_PADDED_HEADER + rest <= NFR_PADDED_ALIGN;
 }
@@ -114,7 +128,7 @@ static int nfr_client_padded_call(struct nfr_conn *conn, struct nfr_req *req)
 
 	if (!nfr_client_padded_buffer(conn, req, length))
 		return -ENOBUFS;
-	req->padded_length = 0;
+	*nfr_client_padded_offered(req) = 0;
 	trace_nfsrdma_marshal(conn, rqst, NFR_BEHIND_PADDING, NFR_INLINE, 0);
 	nfr_client_padded_build(conn, req, &head, &tail);
 	rc = nfr_client_send_bounce(conn, req, head.xid, length);
@@ -136,7 +150,7 @@ static int nfr_client_padded_offer(struct nfr_conn *conn, struct nfr_req *req)
 		.proc = NFR_MSG, .writes = &chunk, .nwrites = 1,
 	};
 
-	req->padded_length = seg.length;
+	*nfr_client_padded_offered(req) = seg.length;
 	trace_nfsrdma_marshal(conn, rqst, NFR_INLINE, NFR_BEHIND_PADDING, 0);
 	return nfr_client_send(conn, req, &head, &rqst->rq_snd_buf, false);
 }
@@ -149,7 +163,7 @@ static int nfr_client_padded_marshal(struct nfr_conn *conn, struct nfr_req *req)
 		return nfr_client_padded_call(conn, req);
 	if (nfr_client_padded_suits_reply(conn, &req->rqst))
 		return nfr_client_padded_offer(conn, req);
-	req->padded_length = 0;
+	*nfr_client_padded_offered(req) = 0;
 	return nfr_client_marshal(conn, req);
 }
 
@@ -163,7 +177,7 @@ static int nfr_client_padded_place(struct nfr_req *req, const struct nfr_padded 
 	u32 base = rcv->page_base, left = data->length;
 
 	/* the Call made no such offer; or the RPC message has no header */
-	if (left > req->padded_length || left > rcv->page_len || !data->rpc_length)
+	if (left > *nfr_client_padded_offered(req) || left > rcv->page_len || !data->rpc_length)
 		return -EIO;
 	while (left) {
 		u32 n = min_t(u32, left, PAGE_SIZE - offset_in_page(base));
@@ -231,15 +245,30 @@ static void nfr_client_padded_receive(struct nfr_conn *conn, struct nfr_recv *re
 
 static int nfr_client_padded_agree(struct nfr_link *link)
 {
-	link->padded = min(link->conn.wanted.padded_max,
+	*nfr_client_padded_most(link) = min(link->conn.wanted.padded_max,
 			   nfr_padded_limit(link->conn.peer.capabilities));
 	return 0;
 }
 
-const struct nfr_personality nfr_client_padded = {
+static void nfr_client_padded_fit(struct nfr_conn *conn)
+{
+	nfr_conn_recv_align(conn);
+	conn->profile.offers = nfr_padded_capability(conn->profile.recv_data);
+}
+
+static void nfr_client_padded_show(const struct nfr_link *link, struct seq_file *seq)
+{
+	seq_printf(seq, "padded_send %u\npadded_recv %u\n", *nfr_client_padded_most(link),
+		   link->conn.profile.recv_data);
+}
+
+const struct nfr_client_personality nfr_client_padded = {
+	.number		= NFR_PADDED,
+	.request_size	= sizeof(u32),
 	.ops		= &nfr_client_conn_ops,
-	.fit		= nfr_conn_recv_align,
+	.fit		= nfr_client_padded_fit,
 	.agree		= nfr_client_padded_agree,
+	.show		= nfr_client_padded_show,
 	.marshal	= nfr_client_padded_marshal,
 	.receive	= nfr_client_padded_receive,
 	.send		= nfr_client_send,

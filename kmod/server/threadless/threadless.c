@@ -38,9 +38,9 @@
 #include "server/call.h"
 #include "server/file.h"
 #include "server/pages.h"
-#include "server/permit.h"
+#include "server/threadless/permit.h"
 #include "server/reply.h"
-#include "server/threadless.h"
+#include "server/threadless/threadless.h"
 #include "server/watch.h"
 
 /* Time of a CPU per tick for hits, in nanoseconds, if a task wants the CPU */

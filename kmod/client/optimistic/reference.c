@@ -16,10 +16,9 @@
 #include <linux/siphash.h>
 #include <linux/slab.h>
 
-#include "client/optimistic.h"
+#include "client/optimistic/optimistic.h"
 #include "connection/credential.h"
 #include "gfp.h"
-#include "variants.h"
 
 /* Maximum number of entries */
 #define NFR_REFERENCES		8192

@@ -3,7 +3,7 @@
  * Optimistic reads at the server (personality optimistic): a client that has read from an
  * extent of a file gets a reference to it, and then reads the page cache by itself.
  *
- * optimistic.c recognizes READs, and finds the file that nfsd has read. grant.c grants
+ * personality/optimistic.c recognizes READs, and finds the file that nfsd has read. grant.c grants
  * references, its entry is nfr_svc_grant_reference(). granted.c has
  * the grants that exist. watch.c says when files change. revoke.c ends grants, its entry is
  * nfr_svc_revoke_add(). limit.c bounds them. notice.c has the connection that all of this uses.
@@ -25,9 +25,9 @@
 #include <linux/timerqueue.h>
 
 #include "memory/exposure.h"
+#include "personality/optimistic.h"
 #include "server/server.h"
 #include "server/watch.h"
-#include "variants.h"
 
 /* Grants that one batch of invalidations ends */
 #define NFR_SVC_REVOKED_MAX	NFR_WIRE_REVOKED_MAX
@@ -179,6 +179,11 @@ struct nfr_svc_grant {
 	struct page *pages[];
 };
 
+static inline struct nfr_svc_notices *nfr_svc_notices(const struct nfr_svc *branch)
+{
+	return *(struct nfr_svc_notices **)nfr_svc_own(branch);
+}
+
 /* Protects all grants and clients, see above */
 extern spinlock_t nfr_svc_grants_lock;
 
@@ -209,6 +214,7 @@ void nfr_svc_grant_free(struct nfr_svc_grant *grant);
 struct nfr_svc_grant *nfr_svc_grant_oldest(struct nfr_svc_client *client);
 void nfr_svc_grants_init(void);
 void nfr_svc_grants_show(const struct nfr_svc *branch, struct seq_file *seq);
+u32 nfr_svc_grants_total(void);
 u32 nfr_svc_grants_total_ending(void);
 int nfr_svc_client_join(struct nfr_svc *branch);
 bool nfr_svc_client_may_read(const struct nfr_svc_client *client);
@@ -232,8 +238,10 @@ void nfr_svc_revoke_destroy(struct nfr_svc *branch);
 int nfr_svc_revoke_start(void);
 void nfr_svc_revoke_stop(void);
 
-/* limit.c; callers hold the lock */
+/* limit.c; callers of the first one hold the lock */
 bool nfr_svc_limit_charge(struct nfr_svc_grant *grant, struct list_head *due);
+int nfr_svc_grants_start(void);
+void nfr_svc_grants_stop(void);
 
 /* grant.c */
 void nfr_svc_grant_reference(struct nfr_svc *branch, const struct nfr_read *read,

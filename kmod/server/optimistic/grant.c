@@ -27,7 +27,7 @@
 #include "params.h"
 #include "server/expose.h"
 #include "server/file.h"
-#include "server/optimistic.h"
+#include "server/optimistic/optimistic.h"
 
 /* Minimum interval between two notices in a row of one grant to the same user */
 #define NFR_SVC_GRANT_AGAIN	(HZ / 50)
@@ -93,7 +93,7 @@ static struct page *nfr_svc_grant_take(struct address_space *mapping, pgoff_t in
 static pgoff_t nfr_svc_grant_collect(struct nfr_svc_grant *grant, struct address_space *mapping,
 				     pgoff_t wanted, pgoff_t end)
 {
-	u32 order = grant->branch->notices->order;
+	u32 order = nfr_svc_notices(grant->branch)->order;
 	pgoff_t index = (wanted >> order) << order;
 	pgoff_t stop = min(index + (1 << order), end), first = index;
 	struct nfr_svc_pages pages = { .zone = -1 };
@@ -123,7 +123,7 @@ static pgoff_t nfr_svc_grant_collect(struct nfr_svc_grant *grant, struct address
 static struct nfr_svc_grant *nfr_svc_grant_pin(struct nfr_svc *branch, struct inode *inode,
 					       const struct nfr_read *read, struct page *page)
 {
-	u32 order = branch->notices->order;
+	u32 order = nfr_svc_notices(branch)->order;
 	pgoff_t wanted = read->position >> PAGE_SHIFT, first;
 	loff_t size = i_size_read(inode);
 	struct nfr_svc_grant *grant;
@@ -161,7 +161,7 @@ static struct nfr_svc_grant *nfr_svc_grant_pin(struct nfr_svc *branch, struct in
 /* Check for the part of a READ in its extent: another grant has no more of it. */
 static bool nfr_svc_grant_covers(const struct nfr_svc_grant *grant, const struct nfr_read *read)
 {
-	u64 limit = (grant->index + 1) << grant->branch->notices->order << PAGE_SHIFT;
+	u64 limit = (grant->index + 1) << nfr_svc_notices(grant->branch)->order << PAGE_SHIFT;
 	u64 end = grant->position + grant->segment.length;
 
 	return read->position >= grant->position && read->position < end &&
@@ -269,7 +269,7 @@ static int nfr_svc_grant_obstacle(const struct nfr_svc *branch, struct nfr_svc_w
 	result = nfr_svc_revoke_unless_same(watch, handed, due);
 	if (result != NFR_SVC_BYPASS_MAY)
 		return nfr_svc_grant_reasons[result];
-	return nfr_svc_client_may_read(branch->notices->client) ? -1 : NFR_REFUSED_LIMIT;
+	return nfr_svc_client_may_read(nfr_svc_notices(branch)->client) ? -1 : NFR_REFUSED_LIMIT;
 }
 
 /*
@@ -323,7 +323,7 @@ static int nfr_svc_grant_known(struct nfr_svc *branch, const struct nfr_read *re
 			       struct nfr_svc_watch *watch, struct page *page,
 			       struct list_head *due)
 {
-	u64 index = read->position >> PAGE_SHIFT >> branch->notices->order;
+	u64 index = read->position >> PAGE_SHIFT >> nfr_svc_notices(branch)->order;
 	struct nfr_svc_grant *grant;
 	int why = -1;
 
@@ -361,7 +361,7 @@ static int nfr_svc_grant_publish(struct nfr_svc_grant *grant, const struct nfr_r
 	/* it may be registered, and its connection is broken */
 	*kept = grant->exposure.valid;
 	if (*kept)
-		list_add_tail(&grant->of_branch, &branch->notices->dead);
+		list_add_tail(&grant->of_branch, &nfr_svc_notices(branch)->dead);
 	else
 		nfr_svc_grant_discharge(grant);
 	return NFR_REFUSED_CREDITS;

@@ -8,7 +8,7 @@
 
 #include "compat/compat.h"
 #include "params.h"
-#include "server/optimistic.h"
+#include "server/optimistic/optimistic.h"
 
 /*
  * Pages that a small grant counts for: its MR, scatterlist and list of pages take about 15 KiB
@@ -57,7 +57,7 @@ static bool nfr_svc_limit_make_room(struct nfr_svc_client *client, u32 cost, u32
  */
 bool nfr_svc_limit_charge(struct nfr_svc_grant *grant, struct list_head *due)
 {
-	struct nfr_svc_notices *notices = grant->branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(grant->branch);
 	u32 cost = max(grant->cost, NFR_SVC_GRANT_COST), limit = nfr_params_optimistic_pages();
 
 	if (!nfr_svc_limit_make_room(notices->client, cost, limit / NFR_SVC_SHARE, due) ||

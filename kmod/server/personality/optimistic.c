@@ -6,12 +6,13 @@
 #include <linux/sunrpc/svc.h>
 
 #include "connection/queues.h"
+#include "params.h"
 #include "server/branch.h"
 #include "server/call.h"
 #include "server/file.h"
-#include "server/optimistic.h"
+#include "server/optimistic/optimistic.h"
 #include "server/reply.h"
-#include "server/threadless.h"
+#include "server/threadless/threadless.h"
 
 static void nfr_svc_optimistic_grant(const struct nfr_svc_req *req, const struct nfr_read *read,
 				     const struct svc_rqst *rqstp)
@@ -34,7 +35,7 @@ static int nfr_svc_optimistic_reply(struct nfr_svc_req *req, const struct xdr_bu
 	return nfr_svc_reply(req, res, rqstp);
 }
 
-/* --- the branch, see notice.c --- */
+/* --- the branch, see optimistic/notice.c --- */
 
 static void nfr_svc_optimistic_writable(struct nfr_conn *conn)
 {
@@ -61,7 +62,8 @@ static void nfr_svc_optimistic_destroy(struct nfr_svc *branch)
 }
 
 static const struct nfr_svc_personality nfr_svc_optimistic_branch = {
-	.variant	= NFR_OPTIMISTIC,
+	.number		= NFR_OPTIMISTIC,
+	.single		= true,
 	.conn		= {
 		.receive	= nfr_svc_notice_receive,
 		.writable	= nfr_svc_optimistic_writable,
@@ -76,11 +78,28 @@ static const struct nfr_svc_personality nfr_svc_optimistic_branch = {
 	.show		= nfr_svc_grants_show,
 };
 
+/* --- the first connection --- */
+
+static int nfr_svc_optimistic_start(const struct svc_xprt_ops *ops)
+{
+	return nfr_svc_grants_start();
+}
+
+static void nfr_svc_optimistic_totals(struct seq_file *seq)
+{
+	seq_printf(seq, "granted_pages %u of %u\n", nfr_svc_grants_total(),
+		   nfr_params_optimistic_pages());
+}
+
 const struct nfr_svc_personality nfr_svc_optimistic = {
-	.variant	= NFR_OPTIMISTIC,
+	.number		= NFR_OPTIMISTIC,
 	.invalidates	= true,
+	.learns		= true,
 	.branch		= &nfr_svc_optimistic_branch,
 	.conn		= NFR_SVC_FIRST_OPS(nfr_svc_writable),
+	.start		= nfr_svc_optimistic_start,
+	.stop		= nfr_svc_grants_stop,
+	.totals		= nfr_svc_optimistic_totals,
 	.receive	= nfr_svc_version1_receive,
 	.threadless	= nfr_svc_threadless_read,
 	.inspect	= nfr_svc_threadless_inspect,

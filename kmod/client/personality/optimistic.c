@@ -18,12 +18,11 @@
 #include <linux/sunrpc/clnt.h>
 
 #include "client/call.h"
-#include "client/optimistic.h"
+#include "client/optimistic/optimistic.h"
 #include "client/reply.h"
 #include "connection/queues.h"
 #include "connection/state.h"
 #include "observe/trace.h"
-#include "variants.h"
 
 /* RDMA Reads in flight, and scatter-gather elements of each */
 #define NFR_READER_READS		64
@@ -665,7 +664,10 @@ static bool nfr_client_optimistic_send(struct nfr_rdma_read *read, const struct 
 	return status != NFR_READ_REFUSED;
 }
 
-/* See nfr_personality.marshal. @req holds a credit of @conn, which an RDMA Read does not need. */
+/*
+ * See nfr_client_personality.marshal. @req holds a credit of @conn, which an RDMA Read does not
+ * need.
+ */
 static int nfr_client_optimistic_marshal(struct nfr_conn *conn, struct nfr_req *req)
 {
 	struct nfr_rdma_read *read = NULL;
@@ -704,7 +706,8 @@ static bool nfr_client_optimist_setup(struct nfr_xprt *nx)
 	return true;
 }
 
-const struct nfr_personality nfr_client_optimistic = {
+const struct nfr_client_personality nfr_client_optimistic = {
+	.number		= NFR_OPTIMISTIC,
 	.ops		= &nfr_client_conn_ops,
 	.setup		= nfr_client_optimist_setup,
 	.marshal	= nfr_client_optimistic_marshal,

@@ -18,16 +18,23 @@
 #include "connection/state.h"
 #include "memory/region.h"
 #include "observe/trace_server.h"
+#include "personality/preposted.h"
 #include "server/branch.h"
 #include "server/call.h"
 #include "server/reply.h"
 #include "server/server.h"
-#include "server/threadless.h"
-#include "variants.h"
+#include "server/threadless/threadless.h"
+#include "server/version1.h"
 #include "work.h"
 
 /* Size of the send queue: messages of a Reply, and of earlier ones that did not complete */
 #define NFR_SVC_LANE_SENDS	64
+
+/* Data per message of a lane, in units of 4096 bytes: its nfr_svc.own */
+static u32 *nfr_svc_lane_units(const struct nfr_svc *lane)
+{
+	return nfr_svc_own(lane);
+}
 
 /* --- Calls --- */
 
@@ -42,7 +49,7 @@ static bool nfr_svc_lane_segments_are_sound(const struct nfr_svc_req *req)
 	for (i = 0; i < chunk->nsegs; i++) {
 		const struct nfr_segment *seg = &chunk->segs[i];
 
-		if (seg->handle || seg->length > req->svc->lane_units << NFR_UNIT_SHIFT ||
+		if (seg->handle || seg->length > *nfr_svc_lane_units(req->svc) << NFR_UNIT_SHIFT ||
 		    (i && seg->offset))
 			return false;
 	}
@@ -245,7 +252,7 @@ static int nfr_svc_lane_fit(struct nfr_svc *lane)
 	rc = nfr_conn_fit_queue(conn, NFR_LANE_MESSAGES);
 	if (rc)
 		return rc;
-	lane->lane_units = min(units, (sges - NFR_LANE_SPARE_SGES) * NFR_UNITS_PER_PAGE);
+	*nfr_svc_lane_units(lane) = min(units, (sges - NFR_LANE_SPARE_SGES) * NFR_UNITS_PER_PAGE);
 	lane->grant = 1;
 	conn->profile.receives = NFR_BATCH;
 	conn->profile.sends = NFR_SVC_LANE_SENDS;
@@ -253,14 +260,14 @@ static int nfr_svc_lane_fit(struct nfr_svc *lane)
 	conn->profile.recv_sges = 1;
 	conn->profile.private = (struct nfr_private) {
 		.extended = true, .token = conn->peer.token,
-		.capabilities = nfr_variant_bit(NFR_PRE_POSTED) | NFR_LANE |
-				FIELD_PREP(NFR_LANE_UNITS, lane->lane_units),
+		.capabilities = nfr_personality_bit(lane->personality->number) | NFR_LANE |
+				FIELD_PREP(NFR_LANE_UNITS, *nfr_svc_lane_units(lane)),
 	};
 	return 0;
 }
 
-const struct nfr_svc_personality nfr_svc_lane = {
-	.variant	= NFR_PRE_POSTED,
+static const struct nfr_svc_personality nfr_svc_lane = {
+	.number		= NFR_PRE_POSTED,
 	.conn		= {
 		.receive	= nfr_svc_receive,
 		.writable	= nfr_svc_writable,
@@ -274,4 +281,12 @@ const struct nfr_svc_personality nfr_svc_lane = {
 	.threadless	= nfr_svc_threadless_read,
 	.inspect	= nfr_svc_threadless_inspect,
 	.reply		= nfr_svc_lane_reply,
+};
+
+/* READs travel on lanes, all else as in version 1 */
+const struct nfr_svc_personality nfr_svc_preposted = {
+	.number		= NFR_PRE_POSTED,
+	.invalidates	= true,
+	.branch		= &nfr_svc_lane,
+	NFR_SVC_VERSION1,
 };

@@ -23,7 +23,7 @@
 #include <linux/string.h>
 
 #include "gfp.h"
-#include "server/permit.h"
+#include "server/threadless/permit.h"
 #include "server/watch.h"
 
 /* Time for which a READ that could not lead to a permit is not tried again */

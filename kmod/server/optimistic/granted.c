@@ -13,7 +13,7 @@
 #include "connection/state.h"
 #include "gfp.h"
 #include "observe/trace_server.h"
-#include "server/optimistic.h"
+#include "server/optimistic/optimistic.h"
 
 /*
  * Time that tasks may wait for the invalidations of a client in a period, in nanoseconds, beyond
@@ -111,8 +111,8 @@ int nfr_svc_client_join(struct nfr_svc *branch)
 	found = nfr_svc_client_find(branch);
 	if (!found)
 		list_add(&client->list, &nfr_svc_clients);
-	branch->notices->client = found ?: client;
-	list_add(&branch->notices->of_client, &branch->notices->client->branches);
+	nfr_svc_notices(branch)->client = found ?: client;
+	list_add(&nfr_svc_notices(branch)->of_client, &nfr_svc_notices(branch)->client->branches);
 	spin_unlock_bh(&nfr_svc_grants_lock);
 	if (found)
 		kfree(client);
@@ -190,8 +190,8 @@ void nfr_svc_grant_add(struct nfr_svc_grant *grant)
 	hash_add_rcu(nfr_svc_grants_table, &grant->node,
 		 nfr_svc_grant_key(watch, grant->branch, grant->index));
 	timerqueue_add(&nfr_svc_grants_expiry, &grant->expiry);
-	list_add_tail(&grant->of_client, &grant->branch->notices->client->grants);
-	list_add_tail(&grant->of_branch, &grant->branch->notices->grants);
+	list_add_tail(&grant->of_client, &nfr_svc_notices(grant->branch)->client->grants);
+	list_add_tail(&grant->of_branch, &nfr_svc_notices(grant->branch)->grants);
 	list_add_tail(&grant->of_file, &watch->grants);
 	nfr_svc_watch_use(watch);
 }
@@ -212,7 +212,7 @@ void nfr_svc_grant_renew(struct nfr_svc_grant *grant, u32 lifetime)
 	if (!listed)
 		return;
 	timerqueue_add(&nfr_svc_grants_expiry, &grant->expiry);
-	list_move_tail(&grant->of_client, &grant->branch->notices->client->grants);
+	list_move_tail(&grant->of_client, &nfr_svc_notices(grant->branch)->client->grants);
 }
 
 /**
@@ -241,7 +241,7 @@ static void nfr_svc_grant_hide(struct nfr_svc_grant *grant)
  */
 void nfr_svc_grant_end(struct nfr_svc_grant *grant, enum nfr_revoked why)
 {
-	struct nfr_svc_notices *notices = grant->branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(grant->branch);
 
 	nfr_svc_grant_hide(grant);
 	grant->ending = true;
@@ -258,7 +258,7 @@ void nfr_svc_grant_end(struct nfr_svc_grant *grant, enum nfr_revoked why)
  */
 void nfr_svc_grant_gone(struct nfr_svc_grant *grant)
 {
-	struct nfr_svc_notices *notices = grant->branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(grant->branch);
 	struct nfr_svc_watch *watch = grant->watch;
 
 	if (!grant->ending) {
@@ -300,7 +300,7 @@ void nfr_svc_grant_drop_pages(struct nfr_svc_grant *grant)
  */
 void nfr_svc_grant_account(struct nfr_svc_grant *grant, u32 cost)
 {
-	struct nfr_svc_notices *notices = grant->branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(grant->branch);
 
 	grant->cost = cost;
 	notices->pages += cost;
@@ -311,7 +311,7 @@ void nfr_svc_grant_account(struct nfr_svc_grant *grant, u32 cost)
 /* Undo nfr_svc_grant_account(). */
 void nfr_svc_grant_discharge(struct nfr_svc_grant *grant)
 {
-	struct nfr_svc_notices *notices = grant->branch->notices;
+	struct nfr_svc_notices *notices = nfr_svc_notices(grant->branch);
 
 	notices->pages -= grant->cost;
 	notices->client->pages -= grant->cost;
@@ -354,9 +354,9 @@ void nfr_svc_grants_init(void)
  */
 void nfr_svc_grants_show(const struct nfr_svc *branch, struct seq_file *seq)
 {
-	seq_printf(seq, "granted_pages %u\n", READ_ONCE(branch->notices->pages));
-	seq_printf(seq, "notice_credits %u\n", READ_ONCE(branch->notices->credits));
-	seq_printf(seq, "late_revocations %u\n", READ_ONCE(branch->notices->nlate));
+	seq_printf(seq, "granted_pages %u\n", READ_ONCE(nfr_svc_notices(branch)->pages));
+	seq_printf(seq, "notice_credits %u\n", READ_ONCE(nfr_svc_notices(branch)->credits));
+	seq_printf(seq, "late_revocations %u\n", READ_ONCE(nfr_svc_notices(branch)->nlate));
 }
 
 /* Get the number of pages that all grants count for which are being revoked. */

@@ -38,7 +38,8 @@ static void nfr_svc_readread_done(struct nfr_svc_req *req)
 	struct nfr_svc_req *found = nfr_svc_expose_done(svc, xid);
 
 	nfr_svc_advance(req, NFR_SVC_FREE);
-	trace_nfsrdma_svc_done(svc, xid, found ? "done" : "stray");
+	trace_nfsrdma_svc_done(svc, xid, nfr_svc_exposures(svc)->nexposed,
+			       found ? "done" : "stray");
 	nfr_svc_count(svc, dones, found ? 1 : 0);
 	nfr_svc_count(svc, stray_dones, found ? 0 : 1);
 	if (found)
@@ -55,7 +56,7 @@ static void nfr_svc_readread_room(struct nfr_svc_req *req)
 	struct nfr_chunk *chunk = &req->chunks[NFR_SVC_CHUNKS - 1];
 
 	*chunk = (struct nfr_chunk) { .nsegs = 1, .segs = &req->segs[NFR_SVC_SEGS - 1] };
-	chunk->segs->length = max(READ_ONCE(req->svc->exposures->room), 1u) << PAGE_SHIFT;
+	chunk->segs->length = max(READ_ONCE(nfr_svc_exposures(req->svc)->room), 1u) << PAGE_SHIFT;
 	req->head.writes = chunk;
 	req->head.nwrites = 1;
 }
@@ -176,6 +177,25 @@ static int nfr_svc_readread_copy(struct nfr_svc_req *req, const struct xdr_buf *
 	       read_bytes_from_xdr_buf(res, res->len - after, to + before, after);
 }
 
+/*
+ * Chain the registrations and the Send of a request, with or without an exposure
+ * (nfr_svc_personality.finish).
+ */
+static int nfr_svc_readread_finish(struct nfr_svc_req *req, const struct nfr_header *head,
+				   u32 length)
+{
+	int encoded = nfr_wire_2003_encode(head, req->buffer, req->svc->conn->send_size);
+
+	if (!nfr_svc_req_prepare(req, encoded, length))
+		return -EIO;
+	/* no client invalidates memory of the server, or the server that of a client */
+	req->send.opcode = IB_WR_SEND;
+	req->signal = false;
+	req->first = nfr_mem_post(&nfr_svc_exposed(req)->exposure, &req->send);
+	nfr_svc_req_answered(req);
+	return 0;
+}
+
 /* Prepare the message, and keep the pages that the client reads. */
 static int nfr_svc_readread_build(struct nfr_svc_req *req, struct svc_rqst *rqstp,
 				  struct nfr_svc_readread_plan *plan)
@@ -191,7 +211,7 @@ static int nfr_svc_readread_build(struct nfr_svc_req *req, struct svc_rqst *rqst
 	trace_nfsrdma_svc_reply(req, &plan->head, plan->length);
 	nfr_svc_count(req->svc, replies, 1);
 	nfr_svc_count(req->svc, inline_bytes, plan->length);
-	return nfr_svc_req_finish_2003(req, &plan->head, size + plan->length);
+	return nfr_svc_readread_finish(req, &plan->head, size + plan->length);
 }
 
 /* Returns -EINPROGRESS: the Reply is posted. */
@@ -226,7 +246,7 @@ static int nfr_svc_readread_reply(struct nfr_svc_req *req, const struct xdr_buf 
 	};
 	int rc;
 
-	nfr_svc_readread_learn(req->svc->exposures, PFN_UP(res->len));
+	nfr_svc_readread_learn(nfr_svc_exposures(req->svc), PFN_UP(res->len));
 	rc = nfr_svc_readread_choose(req, res, &plan);
 	if (rc)
 		return rc;
@@ -239,7 +259,29 @@ static int nfr_svc_readread_reply(struct nfr_svc_req *req, const struct xdr_buf 
 	return rc;
 }
 
-/* --- the end of the client's time --- */
+/* --- the end of the client's access --- */
+
+static void nfr_svc_readread_revoke_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct nfr_svc_exposed *exposed = container_of(wc->wr_cqe, struct nfr_svc_exposed,
+						       revoke_cqe);
+	struct nfr_svc_req *req = nfr_svc_exposed_req(exposed);
+	struct nfr_conn *conn = req->svc->conn;
+
+	/* on failure, the request is freed with the connection */
+	if (!nfr_conn_check(conn, wc))
+		return;
+	nfr_svc_expose_end(req);
+	nfr_svc_advance(req, NFR_SVC_FREE);
+	conn->ops->writable(conn);
+}
+
+/* End the client's access to a Reply. The send queue has passed the Reply when that is done. */
+static void nfr_svc_readread_revoke(struct nfr_svc_req *req)
+{
+	nfr_svc_exposed(req)->revoke_cqe.done = nfr_svc_readread_revoke_done;
+	nfr_svc_expose_revoke(req);
+}
 
 /* End the exposure of Replies without a Done, or the connection. */
 static void nfr_svc_readread_expire(struct work_struct *work)
@@ -253,7 +295,8 @@ static void nfr_svc_readread_expire(struct work_struct *work)
 	if (nfr_svc_expose_late(svc, &late))
 		nfr_work_queue(&exposures->expire, NFR_SVC_EXPOSE_CHECK);
 	list_for_each_entry_safe(req, next, &late, list) {
-		trace_nfsrdma_svc_done(svc, req->head.xid, "timeout");
+		trace_nfsrdma_svc_done(svc, req->head.xid, nfr_svc_exposures(svc)->nexposed,
+				       "timeout");
 		nfr_svc_count(svc, done_timeouts, 1);
 		nfr_svc_advance(req, NFR_SVC_REVOKING);
 	}
@@ -269,7 +312,7 @@ static int nfr_svc_readread_agree(struct nfr_svc *svc, const struct rdma_conn_pa
 
 	if (rc)
 		return rc;
-	INIT_DELAYED_WORK(&svc->exposures->expire, nfr_svc_readread_expire);
+	INIT_DELAYED_WORK(&nfr_svc_exposures(svc)->expire, nfr_svc_readread_expire);
 	svc->conn->profile.reads_served = param->responder_resources;
 	return 0;
 }
@@ -293,19 +336,21 @@ static int nfr_svc_readread_fit(struct nfr_svc *svc)
 
 static void nfr_svc_readread_destroy(struct nfr_svc *svc)
 {
-	cancel_delayed_work_sync(&svc->exposures->expire);
+	cancel_delayed_work_sync(&nfr_svc_exposures(svc)->expire);
 	nfr_svc_expose_destroy(svc);
 }
 
 static void nfr_svc_readread_show(const struct nfr_svc *svc, struct seq_file *seq)
 {
-	seq_printf(seq, "exposed_pages %d\n", atomic_read(&svc->exposures->pages));
-	seq_printf(seq, "dones_outstanding %u\n", READ_ONCE(svc->exposures->nexposed));
+	seq_printf(seq, "exposed_pages %d\n", atomic_read(&nfr_svc_exposures(svc)->pages));
+	seq_printf(seq, "dones_outstanding %u\n", READ_ONCE(nfr_svc_exposures(svc)->nexposed));
 }
 
 const struct nfr_svc_personality nfr_svc_readread = {
-	.variant	= NFR_READ_READ,
+	.number		= NFR_READ_READ,
+	.request_size	= sizeof(struct nfr_svc_exposed),
 	.conn		= NFR_SVC_FIRST_OPS(nfr_svc_writable),
+	.totals		= nfr_svc_expose_totals,
 	.agree		= nfr_svc_readread_agree,
 	.fit		= nfr_svc_readread_fit,
 	.destroy	= nfr_svc_readread_destroy,
@@ -315,6 +360,8 @@ const struct nfr_svc_personality nfr_svc_readread = {
 	.inspect	= nfr_svc_reply_results,
 	.reply		= nfr_svc_readread_reply,
 	.refuse		= nfr_svc_readread_refuse,
+	.exposed	= nfr_svc_expose_posted,
+	.revoke		= nfr_svc_readread_revoke,
 	.size		= nfr_wire_2003_size,
-	.finish		= nfr_svc_req_finish_2003,
+	.finish		= nfr_svc_readread_finish,
 };

@@ -3,7 +3,7 @@
  * Optimistic reads at the client (personality optimistic): the client reads the page cache of
  * the server by RDMA Read, with references that the server granted, and falls back to an RPC.
  *
- * reference.c has the references, optimistic.c the way of a READ. The lock of the branches
+ * reference.c has the references, personality/optimistic.c the way of a READ. The lock of the branches
  * protects the references.
  */
 #ifndef NFSRDMA_CLIENT_OPTIMISTIC_H
@@ -12,6 +12,7 @@
 #include <linux/siphash.h>
 
 #include "client/branch.h"
+#include "personality/optimistic.h"
 
 /* Buckets of the tables of references, as a power of two */
 #define NFR_REFERENCE_BITS	10

@@ -46,6 +46,26 @@
 #define NFR_FETCH_WATCH		(20 * HZ)
 
 /**
+ * struct nfr_fetch - RDMA Reads of a Reply (its nfr_req.own)
+ * @transfer: operations
+ * @first: their work requests, of which @last is the last
+ * @last: see @first
+ * @count: number of work requests
+ * @cqe: their completion
+ * @at: position of the data that they fetch; 0 for the whole message
+ * @length: number of bytes that they fetch
+ */
+struct nfr_fetch {
+	struct nfr_transfer transfer;
+	struct ib_send_wr *first;
+	struct ib_send_wr *last;
+	u32 count;
+	struct ib_cqe cqe;
+	u32 at;
+	u32 length;
+};
+
+/**
  * struct nfr_fetcher - RDMA Reads of a connection's Replies
  * @conn: connection
  * @starved: requests that wait for memory
@@ -79,9 +99,25 @@ struct nfr_fetcher {
 	u32 marks[NFR_DONES];
 };
 
+static struct nfr_fetch *nfr_client_fetch_of(const struct nfr_req *req)
+{
+	return (struct nfr_fetch *)req->own;
+}
+
+static void nfr_client_fetch_init(struct nfr_req *req)
+{
+	nfr_mem_transfer_init(&nfr_client_fetch_of(req)->transfer, NULL);
+}
+
+/* RDMA Reads of Replies, or NULL: the nfr_link.own of a connection */
+static struct nfr_fetcher **nfr_client_fetcher_slot(const struct nfr_conn *conn)
+{
+	return (struct nfr_fetcher **)&nfr_client_link_of(conn)->own;
+}
+
 static struct nfr_fetcher *nfr_client_fetcher_of(const struct nfr_conn *conn)
 {
-	return nfr_client_link_of(conn)->fetcher;
+	return *nfr_client_fetcher_slot(conn);
 }
 
 static u32 nfr_client_fetch_xid(const struct nfr_req *req)
@@ -95,7 +131,9 @@ static u32 nfr_client_fetch_xid(const struct nfr_req *req)
 static int nfr_client_fetch_part(struct nfr_req *req, struct nfr_cursor *cursor,
 				 struct nfr_span span)
 {
-	return nfr_mem_transfer_add(&req->fetch.transfer, cursor, &span, nfr_mem_span_length(&span),
+	struct nfr_fetch *fetch = nfr_client_fetch_of(req);
+
+	return nfr_mem_transfer_add(&fetch->transfer, cursor, &span, nfr_mem_span_length(&span),
 				    DMA_FROM_DEVICE);
 }
 
@@ -103,7 +141,7 @@ static int nfr_client_fetch_part(struct nfr_req *req, struct nfr_cursor *cursor,
 static int nfr_client_fetch_whole(struct nfr_req *req, struct nfr_cursor *cursor)
 {
 	struct xdr_buf *rcv = &req->rqst.rq_rcv_buf;
-	u32 left = req->fetch.length;
+	u32 left = nfr_client_fetch_of(req)->length;
 	struct nfr_span head = {
 		.head = { .iov_base = rcv->head[0].iov_base,
 			  .iov_len = min_t(u32, rcv->head[0].iov_len, left) },
@@ -122,10 +160,11 @@ static int nfr_client_fetch_whole(struct nfr_req *req, struct nfr_cursor *cursor
 /* Prepare RDMA Reads of the data into pages. */
 static int nfr_client_fetch_data(struct nfr_req *req, struct nfr_cursor *cursor)
 {
+	struct nfr_fetch *fetch = nfr_client_fetch_of(req);
 	struct xdr_buf *rcv = &req->rqst.rq_rcv_buf;
 
 	return nfr_client_fetch_part(req, cursor, (struct nfr_span) {
-		.pages = rcv->pages, .page_base = rcv->page_base, .page_len = req->fetch.length,
+		.pages = rcv->pages, .page_base = rcv->page_base, .page_len = fetch->length,
 	});
 }
 
@@ -133,15 +172,16 @@ static int nfr_client_fetch_data(struct nfr_req *req, struct nfr_cursor *cursor)
 static int nfr_client_fetch_prepare(struct nfr_conn *conn, struct nfr_req *req,
 				    const struct nfr_chunk *chunk, gfp_t gfp)
 {
+	struct nfr_fetch *fetch = nfr_client_fetch_of(req);
 	struct nfr_cursor cursor = { .chunk = chunk };
 	int rc;
 
-	req->fetch.transfer.id = conn->id;
-	req->fetch.transfer.gfp = gfp;
-	rc = req->fetch.at ? nfr_client_fetch_data(req, &cursor) :
-			    nfr_client_fetch_whole(req, &cursor);
+	fetch->transfer.id = conn->id;
+	fetch->transfer.gfp = gfp;
+	rc = fetch->at ? nfr_client_fetch_data(req, &cursor) :
+			 nfr_client_fetch_whole(req, &cursor);
 	if (rc)
-		nfr_mem_transfer_destroy_all(&req->fetch.transfer);
+		nfr_mem_transfer_destroy_all(&fetch->transfer);
 	return rc;
 }
 
@@ -170,19 +210,20 @@ static u32 nfr_client_fetch_place_rest(struct xdr_buf *rcv, u32 at, const u8 *fr
 /* Copy the inline part around the data that was read, and set the result of the Reply. */
 static void nfr_client_fetch_place(struct nfr_req *req)
 {
+	struct nfr_fetch *fetch = nfr_client_fetch_of(req);
 	struct xdr_buf *rcv = &req->rqst.rq_rcv_buf;
-	u32 length = xdr_align_size(req->fetch.length), rest;
+	u32 length = xdr_align_size(fetch->length), rest;
 
-	req->result = req->fetch.length;
-	if (!req->fetch.at)
+	req->result = fetch->length;
+	if (!fetch->at)
 		return;
-	memcpy(rcv->head[0].iov_base, req->rpc, req->fetch.at);
+	memcpy(rcv->head[0].iov_base, req->rpc, fetch->at);
 	/* XDR decoding continues in the pages where the inline part ends: cut the head there */
-	rcv->head[0].iov_len = req->fetch.at;
-	req->rqst.rq_private_buf.head[0].iov_len = req->fetch.at;
-	rest = req->rpc_length - req->fetch.at;
-	req->result = req->fetch.at + length + rest;
-	if (nfr_client_fetch_place_rest(rcv, length, req->rpc + req->fetch.at, rest) < rest)
+	rcv->head[0].iov_len = fetch->at;
+	req->rqst.rq_private_buf.head[0].iov_len = fetch->at;
+	rest = req->rpc_length - fetch->at;
+	req->result = fetch->at + length + rest;
+	if (nfr_client_fetch_place_rest(rcv, length, req->rpc + fetch->at, rest) < rest)
 		req->result = -EIO;
 	req->nx->counters.fixup_bytes += req->rpc_length;
 	req->rpc_length = 0;
@@ -224,15 +265,16 @@ static int nfr_client_fetch_post_done(struct nfr_conn *conn, u32 xid)
 
 static int nfr_client_fetch_post_reads(struct nfr_conn *conn, struct nfr_req *req)
 {
+	struct nfr_fetch *fetch = nfr_client_fetch_of(req);
 	struct nfr_client_counters *counters = &req->nx->counters;
-	int rc = nfr_conn_post(conn, req->fetch.first, req->fetch.last, req->fetch.count, true);
+	int rc = nfr_conn_post(conn, fetch->first, fetch->last, fetch->count, true);
 
 	if (rc)
 		return rc;
 	counters->fetches++;
-	counters->fetch_reads += req->fetch.count;
-	counters->fetch_bytes += req->fetch.length;
-	trace_nfsrdma_fetch(conn, req, req->fetch.count);
+	counters->fetch_reads += fetch->count;
+	counters->fetch_bytes += fetch->length;
+	trace_nfsrdma_fetch(conn, req, fetch->at, fetch->length, fetch->count);
 	return 0;
 }
 
@@ -296,7 +338,8 @@ static int nfr_client_fetch_end(struct nfr_conn *conn, struct nfr_req *req, bool
 
 static void nfr_client_fetch_read_done(struct ib_cq *cq, struct ib_wc *wc)
 {
-	struct nfr_req *req = container_of(wc->wr_cqe, struct nfr_req, fetch.cqe);
+	struct nfr_fetch *fetch = container_of(wc->wr_cqe, struct nfr_fetch, cqe);
+	struct nfr_req *req = container_of((void *)fetch, struct nfr_req, own);
 	struct nfr_conn *conn = cq->cq_context;
 
 	/* on failure, nfr_client_fetch_drained() gives the request up */
@@ -306,7 +349,7 @@ static void nfr_client_fetch_read_done(struct ib_cq *cq, struct ib_wc *wc)
 	list_del_init(&req->list);
 	nfr_client_fetcher_of(conn)->ended++;
 	spin_unlock_bh(&conn->lock);
-	nfr_mem_transfer_destroy_all(&req->fetch.transfer);
+	nfr_mem_transfer_destroy_all(&nfr_client_fetch_of(req)->transfer);
 	/* that may have returned MRs of the device */
 	if (!list_empty_careful(&nfr_client_fetcher_of(conn)->starved))
 		nfr_work_hurry(&nfr_client_fetcher_of(conn)->again);
@@ -318,17 +361,18 @@ static void nfr_client_fetch_read_done(struct ib_cq *cq, struct ib_wc *wc)
 /* Chain and post the prepared RDMA Reads. */
 static void nfr_client_fetch_start(struct nfr_conn *conn, struct nfr_req *req)
 {
+	struct nfr_fetch *fetch = nfr_client_fetch_of(req);
 	struct ib_send_wr *wr;
 
-	req->fetch.cqe.done = nfr_client_fetch_read_done;
-	req->fetch.first = nfr_mem_transfer_chain(&req->fetch.transfer, &req->fetch.cqe, NULL);
-	req->fetch.count = 0;
-	for (wr = req->fetch.first; wr; wr = wr->next) {
-		req->fetch.last = wr;
-		req->fetch.count++;
+	fetch->cqe.done = nfr_client_fetch_read_done;
+	fetch->first = nfr_mem_transfer_chain(&fetch->transfer, &fetch->cqe, NULL);
+	fetch->count = 0;
+	for (wr = fetch->first; wr; wr = wr->next) {
+		fetch->last = wr;
+		fetch->count++;
 	}
 	/* the latest work requests in the queue may be unsignaled and not retire */
-	if (req->fetch.count > conn->sq.size - NFR_SIGNAL_EVERY)
+	if (fetch->count > conn->sq.size - NFR_SIGNAL_EVERY)
 		nfr_conn_break(conn, "a Reply exceeds the send queue");
 	nfr_client_fetch_read(conn, req, false);
 }
@@ -453,21 +497,20 @@ static void nfr_client_fetch_release(struct nfr_req *req)
 {
 	struct rpc_xprt *xprt = &req->nx->xprt;
 
-	nfr_mem_transfer_destroy_all(&req->fetch.transfer);
+	nfr_mem_transfer_destroy_all(&nfr_client_fetch_of(req)->transfer);
 	req->recv = NULL;
 	spin_lock(&xprt->queue_lock);
 	xprt_unpin_rqst(&req->rqst);
 	spin_unlock(&xprt->queue_lock);
 }
 
-/**
- * nfr_client_fetch_stop - prepare no more RDMA Reads
- * @conn: connection after nfr_conn_drain()
- */
-void nfr_client_fetch_stop(struct nfr_conn *conn)
+/* Prepare no more RDMA Reads (nfr_client_personality.stop). */
+static void nfr_client_fetch_stop(struct nfr_conn *conn)
 {
 	struct nfr_fetcher *fetcher = nfr_client_fetcher_of(conn);
 
+	if (!fetcher)
+		return;
 	cancel_delayed_work_sync(&fetcher->again);
 	cancel_delayed_work_sync(&fetcher->watch);
 }
@@ -511,7 +554,7 @@ static int nfr_client_fetch_create(struct nfr_conn *conn)
 					  NFR_DONES * NFR_DONE_BYTES, DMA_TO_DEVICE);
 	if (ib_dma_mapping_error(conn->device, fetcher->addr))
 		goto out_free;
-	nfr_client_link_of(conn)->fetcher = fetcher;
+	*nfr_client_fetcher_slot(conn) = fetcher;
 	return 0;
 out_free:
 	kfree(fetcher->dones);
@@ -519,11 +562,8 @@ out_free:
 	return -ENOMEM;
 }
 
-/**
- * nfr_client_fetch_destroy - undo nfr_client_fetch_create()
- * @conn: drained connection, or one that did not connect
- */
-void nfr_client_fetch_destroy(struct nfr_conn *conn)
+/* Undo nfr_client_fetch_create(), if that succeeded. */
+static void nfr_client_fetch_destroy(struct nfr_conn *conn)
 {
 	struct nfr_fetcher *fetcher = nfr_client_fetcher_of(conn);
 
@@ -540,27 +580,29 @@ void nfr_client_fetch_destroy(struct nfr_conn *conn)
 /* The inline part ends where the data begins, or goes on behind it. */
 static int nfr_client_readread_check_data(struct nfr_req *req, const struct nfr_chunk *chunk)
 {
+	struct nfr_fetch *fetch = nfr_client_fetch_of(req);
 	const struct xdr_buf *rcv = &req->rqst.rq_rcv_buf;
 	u32 length = nfr_wire_length(chunk);
 
 	if (!chunk->position || chunk->position > req->rpc_length ||
 	    chunk->position > rcv->head[0].iov_len || !length || length > rcv->page_len)
 		return -EIO;
-	req->fetch.at = chunk->position;
-	req->fetch.length = length;
+	fetch->at = chunk->position;
+	fetch->length = length;
 	return 0;
 }
 
 static int nfr_client_readread_check_whole(struct nfr_req *req, const struct nfr_chunk *chunk)
 {
+	struct nfr_fetch *fetch = nfr_client_fetch_of(req);
 	const struct xdr_buf *rcv = &req->rqst.rq_rcv_buf;
 	u64 room = rcv->head[0].iov_len + rcv->page_len + rcv->tail[0].iov_len;
 	u32 length = nfr_wire_length(chunk);
 
 	if (chunk->position || req->rpc_length || !length || length > room)
 		return -EIO;
-	req->fetch.at = 0;
-	req->fetch.length = length;
+	fetch->at = 0;
+	fetch->length = length;
 	return 0;
 }
 
@@ -678,10 +720,15 @@ static void nfr_client_fetch_fit(struct nfr_conn *conn)
 	profile->reads_issued = min_t(int, attrs->max_qp_init_rd_atom, U8_MAX);
 }
 
-const struct nfr_personality nfr_client_version0 = {
+const struct nfr_client_personality nfr_client_readread = {
+	.number		= NFR_READ_READ,
+	.request_size	= sizeof(struct nfr_fetch),
 	.ops		= &nfr_client_fetch_ops,
+	.init		= nfr_client_fetch_init,
 	.fit		= nfr_client_fetch_fit,
 	.create		= nfr_client_fetch_create,
+	.stop		= nfr_client_fetch_stop,
+	.destroy	= nfr_client_fetch_destroy,
 	.marshal	= nfr_client_marshal_2003,
 	.receive	= nfr_client_readread_receive,
 	.send		= nfr_client_send_2003,

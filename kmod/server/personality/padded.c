@@ -19,18 +19,40 @@
 #include "memory/region.h"
 #include "observe/trace_server.h"
 #include "params.h"
+#include "personality/padded.h"
 #include "server/branch.h"
 #include "server/call.h"
 #include "server/reply.h"
 #include "server/server.h"
-#include "server/threadless.h"
-#include "variants.h"
+#include "server/threadless/threadless.h"
 
 /* Longest header of a Reply: one Write chunk of one segment */
 #define NFR_SVC_PADDED_HEADER	(NFR_WIRE_MIN + 8 + 8 + NFR_WIRE_SEGMENT)
 
 /* Elements of a Reply beyond one per page of data: the head, and data that is not aligned */
 #define NFR_SVC_PADDED_SPARE	2
+
+/*
+ * struct nfr_svc_padding - what a connection has for this personality: its nfr_svc.own
+ * @most: largest data of a Reply with padding, in bytes
+ * @pages: pages of receives, charged to the limit of all connections
+ */
+struct nfr_svc_padding {
+	u32 most;
+	u32 pages;
+};
+
+static struct nfr_svc_padding *nfr_svc_padding(const struct nfr_svc *svc)
+{
+	BUILD_BUG_ON(sizeof(struct nfr_svc_padding) > sizeof(svc->own));
+	return nfr_svc_own(svc);
+}
+
+/* The data of a Call with padding; its length is 0 if there is none */
+static struct nfr_padded *nfr_svc_padded_data(struct nfr_svc_req *req)
+{
+	return (struct nfr_padded *)req->own;
+}
 
 /* --- receives --- */
 
@@ -53,25 +75,25 @@ static int nfr_svc_padded_agree(struct nfr_svc *svc, const struct rdma_conn_para
 		conn->profile.recv_data = 0;
 		return -ENOMEM;
 	}
-	svc->padding.pages = pages;
+	nfr_svc_padding(svc)->pages = pages;
 	return 0;
 }
 
 static void nfr_svc_padded_destroy(struct nfr_svc *svc)
 {
-	atomic_sub(svc->padding.pages, &nfr_svc_padded_in_use);
+	atomic_sub(nfr_svc_padding(svc)->pages, &nfr_svc_padded_in_use);
 }
 
 static void nfr_svc_padded_show(const struct nfr_svc *svc, struct seq_file *seq)
 {
-	seq_printf(seq, "padded_send %u\npadded_recv %u\n", svc->padding.most,
+	seq_printf(seq, "padded_send %u\npadded_recv %u\n", nfr_svc_padding(svc)->most,
 		   svc->conn->profile.recv_data);
 }
 
-/* Get the number of pages charged for receives. */
-u32 nfr_svc_padded_total(void)
+static void nfr_svc_padded_totals(struct seq_file *seq)
 {
-	return atomic_read(&nfr_svc_padded_in_use);
+	seq_printf(seq, "padded_pages %u of %u\n", atomic_read(&nfr_svc_padded_in_use),
+		   nfr_params_server_pages());
 }
 
 /* Set how much data a Reply may have behind padding. */
@@ -81,8 +103,9 @@ static int nfr_svc_padded_fit(struct nfr_svc *svc)
 	u32 entries = conn->profile.send_sges;
 	u32 most = min(conn->wanted.padded_max, nfr_padded_limit(conn->peer.capabilities));
 
+	conn->profile.offers = nfr_padded_capability(conn->profile.recv_data);
 	entries -= min_t(u32, entries, NFR_SVC_PADDED_SPARE);
-	svc->padding.most = min_t(u32, most, entries << PAGE_SHIFT);
+	nfr_svc_padding(svc)->most = min_t(u32, most, entries << PAGE_SHIFT);
 	return 0;
 }
 
@@ -93,7 +116,7 @@ static bool nfr_svc_padded_check(struct nfr_svc_req *req)
 {
 	const struct nfr_recv *recv = req->recv;
 	struct nfr_header *head = &req->head;
-	struct nfr_padded *data = &req->padded;
+	struct nfr_padded *data = nfr_svc_padded_data(req);
 	struct nfr_padding padding;
 	struct nfr_space space = {
 		.chunks = req->chunks, .nchunks = NFR_SVC_CHUNKS,
@@ -119,7 +142,7 @@ static void nfr_svc_padded_receive(struct nfr_svc_req *req)
 	struct nfr_svc *svc = req->svc;
 
 	if (!nfr_wire_is_padded(req->recv->data, req->recv->length)) {
-		req->padded.length = 0;
+		nfr_svc_padded_data(req)->length = 0;
 		nfr_svc_version1_receive(req);
 		return;
 	}
@@ -129,7 +152,7 @@ static void nfr_svc_padded_receive(struct nfr_svc_req *req)
 	}
 	nfr_svc_count(svc, calls, 1);
 	nfr_svc_count(svc, padded_calls, 1);
-	nfr_svc_count(svc, padded_bytes, req->padded.length);
+	nfr_svc_count(svc, padded_bytes, nfr_svc_padded_data(req)->length);
 	trace_nfsrdma_svc_call(req);
 	/* the chunk named the data, and nothing has to be read */
 	req->head.nreads = 0;
@@ -147,9 +170,9 @@ static int nfr_svc_padded_recvfrom(struct svc_rqst *rqstp)
 	struct xdr_buf *arg = &rqstp->rq_arg;
 	const struct nfr_padded *data;
 
-	if (length <= 0 || !req->padded.length)
+	if (length <= 0 || !nfr_svc_padded_data(req)->length)
 		return length;
-	data = &req->padded;
+	data = nfr_svc_padded_data(req);
 	arg->head[0].iov_len = data->position;
 	arg->pages = req->recv->pages;
 	arg->page_len = xdr_align_size(data->length);
@@ -162,14 +185,12 @@ static int nfr_svc_padded_recvfrom(struct svc_rqst *rqstp)
 
 static struct svc_xprt_ops nfr_svc_padded_ops __ro_after_init;
 
-/**
- * nfr_svc_padded_register - derive the operations of connections with this personality
- * @ops: operations of other connections
- */
-void nfr_svc_padded_register(const struct svc_xprt_ops *ops)
+/* The operations are those of other connections, but for one. */
+static int nfr_svc_padded_start(const struct svc_xprt_ops *ops)
 {
 	nfr_svc_padded_ops = *ops;
 	nfr_svc_padded_ops.xpo_recvfrom = nfr_svc_padded_recvfrom;
+	return 0;
 }
 
 static void nfr_svc_padded_establish(struct nfr_svc *svc)
@@ -256,7 +277,7 @@ static int nfr_svc_padded_reply(struct nfr_svc_req *req, const struct xdr_buf *r
 	if (!length || (length < nfr_padded_thresh(svc->conn->send_size) &&
 			NFR_WIRE_MIN + res->len <= svc->conn->send_size))
 		return nfr_svc_padded_reply_plain(req, res, rqstp);
-	if (length > svc->padding.most || req->head.reply || NFR_SVC_PADDED_HEADER + rest >
+	if (length > nfr_svc_padding(svc)->most || req->head.reply || NFR_SVC_PADDED_HEADER + rest >
 	    NFR_PADDED_ALIGN)
 		return -EMSGSIZE;
 	rc = nfr_svc_padded_gather(req, res, rest);
@@ -272,9 +293,12 @@ static int nfr_svc_padded_reply(struct nfr_svc_req *req, const struct xdr_buf *r
 }
 
 const struct nfr_svc_personality nfr_svc_padded = {
-	.variant	= NFR_PADDED,
+	.number		= NFR_PADDED,
+	.request_size	= sizeof(struct nfr_padded),
 	.invalidates	= true,
 	.conn		= NFR_SVC_FIRST_OPS(nfr_svc_writable),
+	.start		= nfr_svc_padded_start,
+	.totals		= nfr_svc_padded_totals,
 	.agree		= nfr_svc_padded_agree,
 	.fit		= nfr_svc_padded_fit,
 	.establish	= nfr_svc_padded_establish,
