@@ -230,14 +230,16 @@ static void nfr_client_reply_check(struct nfr_conn *conn, struct nfr_req *req,
 /* --- receiving --- */
 
 /* See nfr_client_reply_find(); inlined into the way of each Reply of version 1. */
-static __always_inline struct nfr_req *nfr_client_reply_pin(struct nfr_conn *conn, u32 xid)
+static __always_inline struct nfr_req *nfr_client_reply_pin(struct nfr_conn *conn,
+							    struct nfr_recv *recv,
+							    const struct nfr_header *head)
 {
 	struct nfr_xprt *nx = conn->owner;
 	struct nfr_req *req = NULL;
 	struct rpc_rqst *rqst;
 
 	spin_lock(&nx->xprt.queue_lock);
-	rqst = xprt_lookup_rqst(&nx->xprt, cpu_to_be32(xid));
+	rqst = xprt_lookup_rqst(&nx->xprt, cpu_to_be32(head->xid));
 	if (rqst)
 		req = nfr_client_req_of(rqst);
 	if (req && nfr_client_req_answered(req, conn))
@@ -245,19 +247,48 @@ static __always_inline struct nfr_req *nfr_client_reply_pin(struct nfr_conn *con
 	else
 		req = NULL;
 	spin_unlock(&nx->xprt.queue_lock);
+	nfr_client_link_of(conn)->replies++;
+	nfr_conn_grant(conn, head->credits);
+	if (req) {
+		req->recv = recv;
+		req->reserved = 0;
+	}
 	return req;
 }
 
 /**
- * nfr_client_reply_find - find and pin the request of a Reply
+ * nfr_client_reply_find - take the credits of a Reply, find its request, and pin that
  * @conn: connection that received the Reply
- * @xid: its XID
+ * @recv: receive of the Reply, which the request keeps
+ * @head: header of the Reply
  *
- * Return: request that was sent on this connection and has no Reply yet, or NULL.
+ * Return: request that was sent on this connection and has no Reply yet, or NULL: then
+ * nfr_client_reply_discard() is to follow.
  */
-struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid)
+struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, struct nfr_recv *recv,
+				      const struct nfr_header *head)
 {
-	return nfr_client_reply_pin(conn, xid);
+	return nfr_client_reply_pin(conn, recv, head);
+}
+
+/**
+ * nfr_client_reply_is_call - handle a message that is a Call of the server
+ * @conn: connection
+ * @recv: receive of the message
+ * @head: header of the message
+ * @rpc: RPC message, @length bytes
+ * @length: see @rpc
+ *
+ * Return: false if the message is a Reply.
+ */
+bool nfr_client_reply_is_call(struct nfr_conn *conn, struct nfr_recv *recv,
+			      const struct nfr_header *head, const void *rpc, u32 length)
+{
+	if (head->proc != NFR_MSG || !nfr_wire_is_call(rpc, length))
+		return false;
+	nfr_client_callback_receive(conn, head->xid, rpc, length);
+	nfr_conn_recv_return(conn, recv);
+	return true;
 }
 
 /**
@@ -318,13 +349,9 @@ static void nfr_client_reply_kept(struct nfr_req *req, const struct nfr_header *
 static void nfr_client_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
 				     const struct nfr_header *head, const void *rpc, u32 length)
 {
-	struct nfr_req *req = nfr_client_reply_pin(conn, head->xid);
+	struct nfr_req *req = nfr_client_reply_pin(conn, recv, head);
 
-	nfr_client_link_of(conn)->replies++;
-	nfr_conn_grant(conn, head->credits);
 	if (req) {
-		req->recv = recv;
-		req->reserved = 0;
 		if (recv->has_invalidated)
 			nfr_client_reply_invalidated(conn, req, recv->invalidated);
 		nfr_client_reply_check(conn, req, head, rpc, length);
@@ -381,12 +408,8 @@ void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 	}
 	rpc = recv->data + header;
 	length = recv->length - header;
-	if (head.proc != NFR_MSG || !nfr_wire_is_call(rpc, length)) {
+	if (!nfr_client_reply_is_call(conn, recv, &head, rpc, length))
 		nfr_client_reply_receive(conn, recv, &head, rpc, length);
-		return;
-	}
-	nfr_client_callback_receive(conn, head.xid, rpc, length);
-	nfr_conn_recv_return(conn, recv);
 }
 
 /* --- operations of the connection --- */

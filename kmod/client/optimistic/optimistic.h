@@ -3,8 +3,8 @@
  * Optimistic reads at the client (personality optimistic): the client reads the page cache of
  * the server by RDMA Read, with references that the server granted, and falls back to an RPC.
  *
- * reference.c has the references, personality/optimistic.c the way of a READ. The lock of the branches
- * protects the references.
+ * reference.c has the references, personality/optimistic.c the way of a READ. The lock of the
+ * branches protects the references.
  */
 #ifndef NFSRDMA_CLIENT_OPTIMISTIC_H
 #define NFSRDMA_CLIENT_OPTIMISTIC_H

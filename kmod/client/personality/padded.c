@@ -197,13 +197,9 @@ static void nfr_client_padded_reply(struct nfr_conn *conn, struct nfr_recv *recv
 				    const struct nfr_header *head, u32 size,
 				    const struct nfr_padded *data)
 {
-	struct nfr_req *req = nfr_client_reply_find(conn, head->xid);
+	struct nfr_req *req = nfr_client_reply_find(conn, recv, head);
 
-	nfr_client_link_of(conn)->replies++;
-	nfr_conn_grant(conn, head->credits);
 	if (req) {
-		req->recv = recv;
-		req->reserved = 0;
 		req->rpc = recv->data + size;
 		req->rpc_length = data->rpc_length;
 		req->result = nfr_client_padded_place(req, data, recv->data + data->offset);

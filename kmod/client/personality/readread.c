@@ -640,13 +640,9 @@ static void nfr_client_readread_answer(struct nfr_conn *conn, struct nfr_req *re
 static void nfr_client_readread_reply(struct nfr_conn *conn, struct nfr_recv *recv,
 				      const struct nfr_header *head, const void *rpc, u32 length)
 {
-	struct nfr_req *req = nfr_client_reply_find(conn, head->xid);
+	struct nfr_req *req = nfr_client_reply_find(conn, recv, head);
 
-	nfr_client_link_of(conn)->replies++;
-	nfr_conn_grant(conn, head->credits);
 	if (req) {
-		req->recv = recv;
-		req->reserved = 0;
 		req->rpc = rpc;
 		req->rpc_length = length;
 		nfr_client_readread_answer(conn, req, head);
@@ -680,12 +676,8 @@ static void nfr_client_readread_receive(struct nfr_conn *conn, struct nfr_recv *
 	}
 	rpc = recv->data + header;
 	length = recv->length - header;
-	if (head.proc != NFR_MSG || !nfr_wire_is_call(rpc, length)) {
+	if (!nfr_client_reply_is_call(conn, recv, &head, rpc, length))
 		nfr_client_readread_reply(conn, recv, &head, rpc, length);
-		return;
-	}
-	nfr_client_callback_receive(conn, head.xid, rpc, length);
-	nfr_conn_recv_return(conn, recv);
 }
 
 /* --- the connection --- */
