@@ -8,7 +8,7 @@
  *
  * A Read that the server's device refuses becomes an RPC.  Most devices end the queue pair then: what was under way
  * becomes RPCs, too, and another connection is made after a pause.  If too many Reads are refused, they pause: the
- * figures are those of kmod/client/optimistic.c.
+ * figures are those of kmod/client/personality/optimistic.c.
  *
  * No Read uses a reference after its end: a connection that ends takes all references with it, a notice those that
  * it names, and a grant those with its key.  A Read that was posted before may still succeed: then the server had

@@ -2,8 +2,8 @@
 /*
  * References to the page cache of the server, by file handle and extent.
  *
- * The rules are those of the module's client (kmod/client/reference.c).  A READ without a reference goes by RPC
- * and leaves an entry for its extent behind; only the server's grant fills it: a server cannot add references that
+ * The rules are those of the module's client (kmod/client/optimistic/reference.c).  A READ without a reference
+ * goes by RPC and leaves an entry for its extent behind; only the server's grant fills it: a server cannot add references that
  * nobody requested.  A grant names by a digest the credential for which nfsd has executed the READ; a session
  * has one credential.  Half way to the end of a reference, one READ goes by RPC again and renews it.
  *

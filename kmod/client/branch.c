@@ -12,6 +12,7 @@
 #include <linux/sunrpc/clnt.h>
 
 #include "client/branch.h"
+#include "connection/cm.h"
 #include "connection/queues.h"
 #include "connection/state.h"
 #include "gfp.h"

@@ -16,6 +16,7 @@
 #include "client/client.h"
 #include "client/reply.h"
 #include "client/slots.h"
+#include "connection/cm.h"
 #include "connection/queues.h"
 #include "gfp.h"
 #include "memory/exposure.h"

@@ -268,17 +268,4 @@ static inline bool nfr_conn_polls_in_softirq(const struct nfr_conn *conn)
 	return conn->poll_queue == nfr_work_softirq;
 }
 
-/* connection.c */
-void nfr_conn_meet(struct nfr_conn *conn, const struct rdma_conn_param *param);
-int nfr_conn_unfit(struct nfr_conn *conn, const char *reason);
-int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain);
-void nfr_conn_init(struct nfr_conn *conn);
-int nfr_conn_resolve(struct nfr_conn *conn, struct net *net, struct sockaddr *peer, bool reserved);
-int nfr_conn_connect(struct nfr_conn *conn);
-void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id);
-int nfr_conn_accept(struct nfr_conn *conn);
-enum nfr_proof nfr_conn_drain(struct nfr_conn *conn);
-enum nfr_proof nfr_conn_end(struct nfr_conn *conn);
-void nfr_conn_free(struct nfr_conn *conn);
-
 #endif

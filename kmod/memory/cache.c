@@ -30,7 +30,6 @@
 
 #include "compat/compat.h"
 #include "gfp.h"
-#include "memory/exposure.h"
 #include "memory/memory.h"
 #include "memory/region.h"
 #include "observe/trace.h"

@@ -24,6 +24,7 @@
  */
 #include <linux/sunrpc/addr.h>
 
+#include "connection/cm.h"
 #include "connection/state.h"
 #include "server/branch.h"
 #include "server/budget.h"

@@ -32,7 +32,6 @@
 #include "server/budget.h"
 #include "server/call.h"
 #include "server/pages.h"
-#include "server/reply.h"
 #include "server/server.h"
 #include "server/sink.h"
 #include "work.h"

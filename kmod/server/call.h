@@ -35,18 +35,6 @@ int nfr_svc_recvfrom(struct svc_rqst *rqstp);
 int nfr_svc_sendto(struct svc_rqst *rqstp);
 void nfr_svc_release_ctxt(struct svc_xprt *xprt, void *ctxt);
 
-/* Return the receive of a Call whose Reply is prepared, or that has none. */
-static inline void nfr_svc_req_answered(struct nfr_svc_req *req)
-{
-	struct nfr_recv *recv = req->recv;
-
-	if (!recv)
-		return;
-	req->recv = NULL;
-	atomic_dec(&req->svc->busy);
-	nfr_conn_recv_return(req->svc->conn, recv);
-}
-
 /* Release all memory that a request has borrowed. */
 static inline void nfr_svc_req_release(struct nfr_svc_req *req)
 {

@@ -14,6 +14,7 @@
 #include <linux/sunrpc/addr.h>
 #include <net/sock.h>
 
+#include "connection/cm.h"
 #include "connection/queues.h"
 #include "connection/state.h"
 #include "gfp.h"

@@ -12,7 +12,6 @@
 #include "gfp.h"
 #include "memory/region.h"
 #include "server/budget.h"
-#include "server/call.h"
 #include "server/pages.h"
 #include "server/server.h"
 

@@ -31,6 +31,7 @@
 #include <linux/sunrpc/xprt.h>
 
 #include "connection/connection.h"
+#include "connection/queues.h"
 #include "memory/exposure.h"
 #include "memory/memory.h"
 #include "memory/region.h"
@@ -501,6 +502,18 @@ static inline struct list_head *nfr_svc_pop(struct nfr_svc *svc, struct list_hea
 	if (_n)								\
 		atomic64_add(_n, &(svc)->counters.name);		\
 } while (0)
+
+/* Return the receive of a Call whose Reply is prepared, or that has none. */
+static inline void nfr_svc_req_answered(struct nfr_svc_req *req)
+{
+	struct nfr_recv *recv = req->recv;
+
+	if (!recv)
+		return;
+	req->recv = NULL;
+	atomic_dec(&req->svc->busy);
+	nfr_conn_recv_return(req->svc->conn, recv);
+}
 
 /* transport.c */
 int nfr_svc_register(void);

@@ -20,6 +20,7 @@
 #include "client/call.h"
 #include "client/optimistic/optimistic.h"
 #include "client/reply.h"
+#include "connection/cm.h"
 #include "connection/queues.h"
 #include "connection/state.h"
 #include "observe/trace.h"

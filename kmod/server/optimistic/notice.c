@@ -12,6 +12,7 @@
 #include <linux/log2.h>
 #include <linux/slab.h>
 
+#include "connection/cm.h"
 #include "connection/queues.h"
 #include "connection/state.h"
 #include "gfp.h"

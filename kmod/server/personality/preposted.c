@@ -14,6 +14,7 @@
  */
 #include <linux/mm.h>
 
+#include "connection/cm.h"
 #include "connection/queues.h"
 #include "connection/state.h"
 #include "memory/region.h"

@@ -912,7 +912,7 @@ _OURS = (
         r" at least \d+)",
         "The device lacks what nfsrdma needs. No mount over it works with nfsrdma.",
         "nfsrdma module unload, which gives the mounts to rpcrdma",
-        "kmod/connection/connection.c, kmod/client/connect.c of this project",
+        "kmod/connection/cm.c, kmod/client/connect.c of this project",
     ),
     KnownMessage(
         "queue pair stuck",

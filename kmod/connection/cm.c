@@ -13,6 +13,7 @@
 #include <linux/sunrpc/addr.h>
 #include <net/sock.h>
 
+#include "connection/cm.h"
 #include "connection/connection.h"
 #include "connection/queues.h"
 #include "connection/state.h"
