@@ -5,25 +5,6 @@
 
 #include "memory/memory.h"
 
-/**
- * struct nfr_exposure - memory that one RPC exposes to the peer, see exposure.c
- * @mrs: MRs, in the order of their segments
- * @count: number of @mrs
- * @valid: number of @mrs that the peer may access, as far as this side knows, and
- *	that have to be invalidated before the memory returns to its owner
- * @kept: number of @mrs that stay valid instead
- * @found: number of @mrs that were valid before, a part of @kept
- * @slot: start of the slot that the Reply arrives in; otherwise NULL
- */
-struct nfr_exposure {
-	struct list_head mrs;
-	u32 count;
-	u32 valid;
-	u32 kept;
-	u32 found;
-	void *slot;
-};
-
 int nfr_mem_prepare(struct nfr_exposure *exposure, struct nfr_pool *pool, struct nfr_span *span,
 		    enum dma_data_direction direction, struct nfr_segment *segs, u32 room);
 struct ib_send_wr *nfr_mem_post(struct nfr_exposure *exposure, struct ib_send_wr *last);

@@ -27,7 +27,6 @@
 /* Minimum number of pages per MR */
 #define NFR_MIN_DEPTH	16
 
-struct nfr_exposure;
 struct nfr_pool;
 struct nfr_span;
 
@@ -145,6 +144,25 @@ struct nfr_pool {
 	u64 recycled;
 	u64 orphaned;
 	struct list_head refusing;
+};
+
+/**
+ * struct nfr_exposure - memory that one RPC exposes to the peer, see exposure.c
+ * @mrs: MRs, in the order of their segments
+ * @count: number of @mrs
+ * @valid: number of @mrs that the peer may access, as far as this side knows, and
+ *	that have to be invalidated before the memory returns to its owner
+ * @kept: number of @mrs that stay valid instead
+ * @found: number of @mrs that were valid before, a part of @kept
+ * @slot: start of the slot that the Reply arrives in; otherwise NULL
+ */
+struct nfr_exposure {
+	struct list_head mrs;
+	u32 count;
+	u32 valid;
+	u32 kept;
+	u32 found;
+	void *slot;
 };
 
 /* region.c */

@@ -3,6 +3,7 @@
 #ifndef NFSRDMA_PERSONALITY_OPTIMISTIC_H
 #define NFSRDMA_PERSONALITY_OPTIMISTIC_H
 
+#include <linux/bitfield.h>
 #include <linux/bits.h>
 
 #include "personality.h"
