@@ -63,7 +63,7 @@ struct ib_device_attr { u32 max_send_sge, max_recv_sge; int max_qp_rd_atom; };
 struct ib_device { struct ib_device_attr attrs; };
 struct nfr_private { bool extended; u32 capabilities; u64 token; };
 struct nfr_profile {
-	u32 receives, sends, send_sges, recv_sges, recv_data;
+	u32 receives, sends, send_sges, recv_sges, recv_data, offers;
 	int reads_served, reads_issued;
 	struct nfr_private private;
 };
@@ -77,43 +77,59 @@ struct nfr_branch { struct nfr_conn conn; u32 units; };
 struct nfr_link { struct nfr_conn conn; u32 padded; };
 struct pool { u32 depth; };
 struct notices { u32 order; };
+struct personality { u32 number; };
 struct nfr_svc {
+	const struct personality *personality;
 	struct nfr_conn *conn;
 	struct pool *pool;
 	struct notices *notices;
 	struct { u32 most; } padding;
 	u32 lane_units, grant;
 };
+#define nfr_svc_lane_units(lane)	(&(lane)->lane_units)
+#define nfr_svc_notices(branch)		((branch)->notices)
+#define nfr_svc_padding(svc)		(&(svc)->padding)
+#define nfr_client_padded_most(link)	(&(link)->padded)
 """
-VARIANTS = (
-    *(r"enum nfr_variant \{.*?^\};$", r"static inline u32 nfr_variant_bit\(.*?^\}$"),
-    *(r"#define NFR_LANE\t.*?$", r"#define NFR_UNIT_SHIFT.*?$", r"#define NFR_UNITS_PER_PAGE.*?$"),
-    *(r"#define NFR_LANE_UNITS\t.*?$", r"#define NFR_LANE_UNITS_MAX\t.*?$"),
-    *(r"#define NFR_LANE_MESSAGES\t.*?$", r"#define NFR_LANE_SGES\t.*?$"),
-    *(r"#define NFR_LANE_SPARE_SGES\t.*?$", r"#define NFR_EXTENT_ORDER\t.*?$"),
-    *(r"#define NFR_EXTENT_ORDER_MAX\t.*?$", r"#define NFR_PADDED_ALIGN\t.*?$"),
-    r"#define NFR_PADDED_UNITS\t.*?$",
-    r"static inline u32 nfr_padded_capability\(.*?^\}$",
-    r"static inline u32 nfr_padded_limit\(.*?^\}$",
-)
 PARTS = {
-    "variants.h": VARIANTS,
-    "client/lane.c": (
+    "personality.h": (
+        *(r"#define NFR_PERSONALITY_LIST.*?[^\\]$", r"#define NFR_PERSONALITY_NUMBER.*?$"),
+        *(r"enum nfr_personality \{.*?^\};$", r"static inline u32 nfr_personality_bit\(.*?^\}$"),
+        *(r"#define NFR_LANE\t.*?$", r"#define NFR_UNIT_SHIFT.*?$"),
+        r"#define NFR_UNITS_PER_PAGE.*?$",
+    ),
+    "personality/preposted.h": (
+        *(r"#define NFR_LANE_UNITS\t.*?$", r"#define NFR_LANE_UNITS_MAX\t.*?$"),
+        *(r"#define NFR_LANE_MESSAGES\t.*?$", r"#define NFR_LANE_SGES\t.*?$"),
+        r"#define NFR_LANE_SPARE_SGES\t.*?$",
+    ),
+    "personality/optimistic.h": (
+        *(r"#define NFR_EXTENT_ORDER\t.*?$", r"#define NFR_EXTENT_ORDER_MAX\t.*?$"),
+    ),
+    "personality/padded.h": (
+        *(r"#define NFR_PADDED_ALIGN\t.*?$", r"#define NFR_PADDED_UNITS\t.*?$"),
+        r"static inline u32 nfr_padded_capability\(.*?^\}$",
+        r"static inline u32 nfr_padded_limit\(.*?^\}$",
+    ),
+    "client/personality/preposted.c": (
         r"static int nfr_client_lane_fit\(.*?^\}$",
         r"static int nfr_client_lane_agree\(.*?^\}$",
     ),
-    "server/lane.c": (r"static int nfr_svc_lane_fit\(.*?^\}$",),
-    "client/optimistic.c": (r"static int nfr_client_reader_agree\(.*?^\}$",),
-    "server/notice.c": (r"int nfr_svc_notice_fit\(.*?^\}$",),
+    "server/personality/preposted.c": (r"static int nfr_svc_lane_fit\(.*?^\}$",),
+    "client/personality/optimistic.c": (r"static int nfr_client_reader_agree\(.*?^\}$",),
+    "server/optimistic/notice.c": (r"int nfr_svc_notice_fit\(.*?^\}$",),
     "connection/queues.c": (r"void nfr_conn_recv_align\(.*?^\}$",),
-    "client/padded.c": (r"static int nfr_client_padded_agree\(.*?^\}$",),
-    "server/padded.c": (
+    "client/personality/padded.c": (r"static int nfr_client_padded_agree\(.*?^\}$",),
+    "server/personality/padded.c": (
         r"#define NFR_SVC_PADDED_SPARE\t.*?$",
         r"static int nfr_svc_padded_fit\(.*?^\}$",
     ),
 }
 # each returns what the functions decided, or 0 if they refused
 AFTER = r"""
+static const struct personality lanes = { NFR_PRE_POSTED };
+static const struct personality readers = { NFR_OPTIMISTIC };
+
 u32 lane_offer(u32 sges, u32 *units)
 {
 	struct ib_device device = { .attrs = { .max_recv_sge = sges } };
@@ -129,7 +145,7 @@ u32 lane_accept(u32 sges, u32 offer, u32 *units)
 {
 	struct ib_device device = { .attrs = { .max_send_sge = sges } };
 	struct nfr_conn conn = { .device = &device, .peer = { .capabilities = offer } };
-	struct nfr_svc lane = { .conn = &conn };
+	struct nfr_svc lane = { .conn = &conn, .personality = &lanes };
 
 	if (nfr_svc_lane_fit(&lane))
 		return 0;
@@ -150,7 +166,9 @@ u32 extent_offer(u32 depth, u32 *order)
 	struct nfr_conn conn = { .device = &device };
 	struct pool pool = { .depth = depth };
 	struct notices notices = { };
-	struct nfr_svc branch = { .conn = &conn, .pool = &pool, .notices = &notices };
+	struct nfr_svc branch = {
+		.conn = &conn, .pool = &pool, .notices = &notices, .personality = &readers,
+	};
 
 	nfr_svc_notice_fit(&branch);
 	*order = notices.order;
