@@ -90,6 +90,7 @@ def test_a_campaign_names_tests_and_variables_that_exist(
         assert any(word.startswith(str(ROOT / "tests")) for word in argv)
     else:
         assert (ROOT / "tests" / f"{argv[2].replace('.', '/')}.py").exists()
-    source = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    sources = (path for name in ("tests", "testbed") for path in (ROOT / name).rglob("*.py"))
+    source = "".join(path.read_text() for path in sources)
     assert [key for key in environment if f'environ.get("{key}"' not in source
             and f'environ["{key}"' not in source] == []  # fmt: skip
