@@ -282,3 +282,10 @@ def test_manifests_mount_over_rdma_and_name_what_they_define() -> None:
     assert claim["volumeName"] == volume["metadata"]["name"]
     assert claim["storageClassName"] == volume["spec"]["storageClassName"]
     assert claim["resources"]["requests"]["storage"] == volume["spec"]["capacity"]["storage"]
+
+
+def test_the_page_for_developers_has_the_test_as_it_is() -> None:
+    file = (ROOT / "tests/lab/host/test_reads.py").read_text()
+    assert file.count("\n") <= 30
+    code = file.partition("\n")[2]
+    assert f"```python\n{code}```\n" in (ROOT / "docs/dev/testing.md").read_text()
