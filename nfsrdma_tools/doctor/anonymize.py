@@ -133,13 +133,14 @@ class _Anonymizer:
                 links=self._links(notes),
                 nfsd=self._nfsd(notes.nfsd),
                 addresses={
-                    p.host(name): [p.address(one) for one in addresses]
+                    p.host(name): [p.address(address) for address in addresses]
                     for name, addresses in notes.addresses.items()
                 },
                 facts={name: self._fact(name, value) for name, value in notes.facts.items()},
             ),
             left_out=[
-                LeftOut(self._what(one.what), self._reason(one.why)) for one in bundle.left_out
+                LeftOut(self._what(omission.what), self._reason(omission.why))
+                for omission in bundle.left_out
             ],
             withheld=withheld,
         )
@@ -168,7 +169,7 @@ class _Anonymizer:
         if text in (CUT, NEEDS_ROOT, NOT_REGULAR):
             return text
         self._dropped()
-        kind = max((one for one in _STRERROR if one in text), key=len, default="")
+        kind = max((message for message in _STRERROR if message in text), key=len, default="")
         return f"the reader failed: {kind}" if kind else "the reader failed"
 
     def _fact(self, name: str, value: str) -> str:
@@ -176,7 +177,7 @@ class _Anonymizer:
             return self._module_path(value)
         if name == CONTEXTS:
             rows = (line.rpartition(" ") for line in value.splitlines())
-            return "\n".join(f"{self._p.device(one)} {int(count)}" for one, _, count in rows)
+            return "\n".join(f"{self._p.device(device)} {int(count)}" for device, _, count in rows)
         if name == other_servers.RDMA_FACT:
             return value if not value or other_servers.known_fact(value) else self._p.unknown(value)
         known = ("runs", "missing", boot_files.READ, *other_servers.PROGRAMS)
@@ -192,10 +193,10 @@ class _Anonymizer:
             return None
         return [self._rdma_link(link) for link in notes.links]
 
-    def _nfsd(self, found: NfsdStatus | None) -> NfsdStatus | None:
-        if found is None:
+    def _nfsd(self, status: NfsdStatus | None) -> NfsdStatus | None:
+        if status is None:
             return None
-        p, pending = self._p, found.pending
+        p, pending = self._p, status.pending
         if pending:
             rpcs = tuple(
                 replace(rpc, client=self._endpoint(rpc.client), server=self._endpoint(rpc.server))
@@ -203,18 +204,18 @@ class _Anonymizer:
             )
             pending = PendingList(rpcs, pending.count, self._why(pending.cut))
         return NfsdStatus(
-            pool_threads=found.pool_threads,
-            min_threads=found.min_threads,
+            pool_threads=status.pool_threads,
+            min_threads=status.min_threads,
             listeners=None
-            if found.listeners is None
+            if status.listeners is None
             else tuple(
-                Socket(p.word(one.transport), self._endpoint(one.address), one.port)
-                for one in found.listeners
+                Socket(p.word(listener.transport), self._endpoint(listener.address), listener.port)
+                for listener in status.listeners
             ),
-            versions=None if found.versions is None else tuple(map(p.word, found.versions)),
-            pool_mode=found.pool_mode and p.word(found.pool_mode),
+            versions=None if status.versions is None else tuple(map(p.word, status.versions)),
+            pool_mode=status.pool_mode and p.word(status.pool_mode),
             pending=pending,
-            unknown={p.word(name): self._why(why) for name, why in found.unknown.items()},
+            unknown={p.word(name): self._why(why) for name, why in status.unknown.items()},
         )
 
     def _endpoint(self, address: str) -> str:
@@ -247,7 +248,7 @@ class _Anonymizer:
     # ---- files
 
     def _file(self, name: str, data: bytes) -> bytes:
-        grammar = next((one for pattern, one in _FILES if re.fullmatch(pattern, name)), None)
+        grammar = next((change for pattern, change in _FILES if re.fullmatch(pattern, name)), None)
         if not data:
             return data
         if grammar is None and data.startswith(b"#!"):
@@ -266,15 +267,15 @@ class _Anonymizer:
     def _lines(self, text: str, change: Callable[[str], str | None]) -> str:
         """Each line changed; one for which ``change`` returns None is removed and counted."""
         *lines, rest = text.split("\n")
-        found = []
+        changed = []
         for line in lines:
             new = change(line) if line.strip() else ""
             if new is None:
                 self._dropped()
             else:
-                found.append(f"{new}\n")
+                changed.append(f"{new}\n")
         end = (change(rest) or "") if rest.strip() else ""
-        return "".join(found) + end
+        return "".join(changed) + end
 
     def _words(self, text: str) -> str:
         return self._p.words(text)
@@ -372,8 +373,8 @@ class _Anonymizer:
 
     def options(self, text: str) -> str:
         """Mount options by nfs(5); values of other options, and unknown options, are withheld."""
-        found = (self._option(option) for option in mountinfo.split_options(text))
-        return ",".join(filter(None, found))
+        options = (self._option(option) for option in mountinfo.split_options(text))
+        return ",".join(filter(None, options))
 
     def _option(self, option: str) -> str:
         name, equals, value = (mountinfo.unescape(part) for part in option.partition("="))
@@ -390,16 +391,16 @@ class _Anonymizer:
             return p.host(value)
         if name in ("remoteports", "localports"):
             parts = re.split(r"([-~+])", value)
-            return "".join(one if at % 2 else p.host(one) for at, one in enumerate(parts))
+            return "".join(part if at % 2 else p.host(part) for at, part in enumerate(parts))
         parts = re.split(r"([:,])", value)
         return "".join(
-            one
+            part
             if at % 2
-            or one in WORDS
-            or not one
-            or re.fullmatch(r"-?\d{1,12}(?:\.\d{1,6})?[A-Za-z]{0,3}", one)
-            else p.unknown(one)
-            for at, one in enumerate(parts)
+            or part in WORDS
+            or not part
+            or re.fullmatch(r"-?\d{1,12}(?:\.\d{1,6})?[A-Za-z]{0,3}", part)
+            else p.unknown(part)
+            for at, part in enumerate(parts)
         )
 
     def _mountstats(self, text: str) -> str:
@@ -463,10 +464,10 @@ class _Anonymizer:
             except ValueError:
                 return None
             rest = [
-                one
-                if re.fullmatch(r"\d{1,9}(?::\d{1,9})?|yes|no", one)
-                else self._p.identifier(one).lower()[:16]
-                for one in words[3:5]
+                word
+                if re.fullmatch(r"\d{1,9}(?::\d{1,9})?|yes|no", word)
+                else self._p.identifier(word).lower()[:16]
+                for word in words[3:5]
             ]
             if len(words) == 5 and ":" not in words[3]:
                 rest = [words[3] if words[3].isdecimal() else "0", self._p.host(words[4])]
@@ -486,7 +487,7 @@ class _Anonymizer:
             fstype = fields[2] if fields[2] in ("nfs", "nfs4", "auto") else None
             if not fstype:
                 return None
-            rest = [one if one.isdecimal() else "0" for one in fields[4:6]]
+            rest = [number if number.isdecimal() else "0" for number in fields[4:6]]
             opts = [self.options(fields[3]) or "defaults"] if len(fields) > 3 else []
             return " ".join([self._p.source(source), self._p.path(directory), fstype, *opts, *rest])
 
@@ -675,20 +676,20 @@ class _Anonymizer:
         return f"{name}({self._export_options(options.removesuffix(')'))})" if bracket else name
 
     def _export_options(self, text: str) -> str:
-        found = []
+        options = []
         for option in text.split(","):
             name, equals, value = option.partition("=")
             if name in ("refer", "replicas"):
-                found.append(f"{name}={':'.join(map(self._replica, value.split(':')))}")
+                options.append(f"{name}={':'.join(map(self._replica, value.split(':')))}")
             elif name == "fsid" and not re.fullmatch(r"root|\d{1,10}", value):
-                found.append(f"fsid={self._p.identifier(value).lower()}")
+                options.append(f"fsid={self._p.identifier(value).lower()}")
             elif name in ("mp", "mountpoint"):
-                found.append(f"{name}={self._p.path(value)}" if equals else name)
+                options.append(f"{name}={self._p.path(value)}" if equals else name)
             elif name == "sec" and equals:
-                found.append(f"sec={self._option_value(name, value)}")
+                options.append(f"sec={self._option_value(name, value)}")
             elif new := self._option(option):
-                found.append(new)
-        return ",".join(found)
+                options.append(new)
+        return ",".join(options)
 
     def _replica(self, text: str) -> str:
         path, *hosts = re.split(r"[@+]", text)
@@ -842,8 +843,8 @@ class _Anonymizer:
             text = self._devinfo(printed)
         else:
             text = self._p.words(printed)
-        said = self._traceback if argv[0] == "python3" else self._sentence
-        return result._replace(argv=argv, stdout=text, stderr=said(result.stderr))
+        change = self._traceback if argv[0] == "python3" else self._sentence
+        return result._replace(argv=argv, stdout=text, stderr=change(result.stderr))
 
     def _sentence(self, text: str) -> str:
         """The message of a program, by its words and by the texts of errno."""
@@ -864,7 +865,7 @@ class _Anonymizer:
 
     def _module_path(self, path: str) -> str:
         parts = path.split("/")
-        found = []
+        changed = []
         for at, part in enumerate(parts):
             name, dot, suffix = part.partition(".ko")
             if (
@@ -872,12 +873,12 @@ class _Anonymizer:
                 or part in WORDS
                 or (dot and name in MODULES and suffix in ("", ".xz", ".zst", ".gz"))
             ):
-                found.append(part)
+                changed.append(part)
             elif at and parts[at - 1] == "modules":
-                found.append(self._p.release(part))
+                changed.append(self._p.release(part))
             else:
-                found.append(self._p.of("dir", part))
-        return "/".join(found)
+                changed.append(self._p.of("dir", part))
+        return "/".join(changed)
 
     def _modinfo(self, text: str) -> str:
         return "\0".join(
@@ -900,7 +901,8 @@ class _Anonymizer:
             return f"{head}{self._p.identifier(value)}"
         if key in ("name", "depends", "alias"):
             return head + ",".join(
-                one if one in WORDS or not one else self._module(one) for one in value.split(",")
+                word if word in WORDS or not word else self._module(word)
+                for word in value.split(",")
             )
         if key in ("intree", "retpoline"):
             return f"{head}{'Y' if value == 'Y' else 'N'}"
@@ -952,10 +954,12 @@ class _Anonymizer:
         if isinstance(value, dict):
             self._dropped(len([key for key in value if key not in keys]))
             return {
-                key: self._value(one, keys[key], keys) for key, one in value.items() if key in keys
+                key: self._value(member, keys[key], keys)
+                for key, member in value.items()
+                if key in keys
             }
         if isinstance(value, list):
-            return [self._value(one, kind, keys) for one in value]
+            return [self._value(item, kind, keys) for item in value]
         if not isinstance(value, str):
             return value
         if kind == "device":
@@ -1005,17 +1009,17 @@ class _Anonymizer:
     def log(self, text: str, program: str) -> str:
         """A log by the templates of ``explain``; other lines are counted and removed."""
         lines = [line for line in text.split("\n") if line.strip()]
-        found, kept = list[str](), 0
+        changed, kept = list[str](), 0
         for record, numbers in records(lines):
             first = lines[numbers[0]]
             if isinstance(record, LogLine):
                 new = self._log_line(record) or self._of_mount(first)
             else:
                 new = self._log_record(record, log_lines.parsed(first))
-            found += new
+            changed += new
             kept += len(numbers) if new else 0
         self._dropped(len(lines) - kept)
-        return "\n".join(found) + "\n" * (bool(found) and text.endswith("\n"))
+        return "\n".join(changed) + "\n" * (bool(changed) and text.endswith("\n"))
 
     def _of_mount(self, line: str) -> list[str]:
         """Of a message of mount.nfs that is not known, that there was one."""
@@ -1046,7 +1050,7 @@ class _Anonymizer:
         else:
             texts = []
         new = [log_lines.printed(first, text) for text in texts]
-        again = [one for one, _ in records(new)]
+        again = [parsed for parsed, _ in records(new)]
         if len(again) == 1 and _says(again[0]) == _says(record):
             return new
         self._dropped()
@@ -1061,20 +1065,20 @@ class _Anonymizer:
             return ""
         subject = match.groupdict().get("subject") or ""
         known = subject in MODULES or subject in _STRERROR
-        found, last = [], 0
+        pieces, last = [], 0
         for number, variable in template.variables.items():
             start, end = parts.span(number)
             if start < 0:
                 continue
-            found.append(text[last:start])
+            pieces.append(text[last:start])
             last = end
             part = text[start:end]
             is_host = variable.of_subject and variable.pattern.startswith(r"\S")
             if (known and variable.of_subject) or (_is_number(part, variable) and not is_host):
-                found.append(text[start:end])
+                pieces.append(text[start:end])
             else:
-                found.append(self._variable(text[start:end], variable))
-        return "".join([*found, text[last:]])
+                pieces.append(self._variable(text[start:end], variable))
+        return "".join([*pieces, text[last:]])
 
     def _variable(self, text: str, variable: _Variable) -> str:
         changed = self._subject(text, variable) if variable.of_subject else self._p.words(text)

@@ -350,8 +350,10 @@ def collect(server: str = "", root: Path = Path("/")) -> Bundle:
     for port in _matching(machine, _PORT):
         _add_gids(bundle, machine.root, port)
     _add_links(machine, bundle)
-    hidden = (one.what.lstrip("/") for one in bundle.left_out if one.why == NEEDS_ROOT)
-    if all(one.startswith(("proc/", "sys/", "var/", "boot/")) for one in hidden):
+    hidden = (
+        omission.what.lstrip("/") for omission in bundle.left_out if omission.why == NEEDS_ROOT
+    )
+    if all(name.startswith(("proc/", "sys/", "var/", "boot/")) for name in hidden):
         bundle.notes.facts[boot_files.FACT] = boot_files.READ
     return bundle
 
@@ -376,14 +378,14 @@ def _add_contents(machine: Machine, bundle: Bundle) -> None:
 def _add_scripts(machine: Machine, bundle: Bundle) -> set[str]:
     """Add the scripts with a command of interest that services run; returns their names."""
     try:
-        found = boot_files.scripts(machine)
+        scripts = boot_files.scripts(machine)
     except PermissionError as error:
         hidden = Path(str(error.filename)).relative_to(machine.root)
         bundle.left_out.append(LeftOut(f"/{hidden}", NEEDS_ROOT))
         return set()
-    for name in sorted(found):
+    for name in sorted(scripts):
         _add(bundle, machine.root, name, _script)
-    return found
+    return scripts
 
 
 _OF_MOUNT = re.compile(r".*/(?P<unit>[^/]+)\.(?:mount\.d/[^/]+|automount)")
@@ -414,8 +416,9 @@ def _of_other_service(services: set[str], name: str) -> bool:
 def _add_changelog(bundle: Bundle, machine: Machine) -> None:
     """Add what the changelog of the kernel's RPM package says about known faults."""
     try:
-        if found := kernel_changelog.recorded_rpm(machine):
-            bundle.notes.programs[found[0]] = found[1]
+        if recorded := kernel_changelog.recorded_rpm(machine):
+            argv, result = recorded
+            bundle.notes.programs[argv] = result
     except UserError as error:
         bundle.left_out.append(LeftOut("rpm", str(error)))
 
@@ -460,24 +463,24 @@ def _matching(machine: Machine, pattern: str) -> Iterator[str]:
     """The names below the root that match; strings, because paths cost more than the files."""
     if "{release}" in pattern:
         pattern = pattern.replace("{release}", machine.text(_RELEASE).strip())
-    for one in _alternatives(pattern):
-        yield from _names_below(str(machine.root), one)
+    for alternative in _alternatives(pattern):
+        yield from _names_below(str(machine.root), alternative)
 
 
 def _names_below(root: str, pattern: str) -> list[str]:
     """The names that match, sorted; those of hidden files, too, unlike glob() of Python 3.9."""
-    found = [""]
+    paths = [""]
     for part in pattern.split("/"):
         if not any(sign in part for sign in "*?["):
-            found = [f"{above}{part}/" for above in found]
+            paths = [f"{above}{part}/" for above in paths]
             continue
-        found = [
+        paths = [
             f"{above}{name}/"
-            for above in found
+            for above in paths
             for name in fnmatch.filter(_listed(f"{root}/{above}"), part)
         ]
-    names = (one[:-1] for one in found)
-    return sorted(one for one in names if os.path.lexists(f"{root}/{one}"))
+    names = (path[:-1] for path in paths)
+    return sorted(name for name in names if os.path.lexists(f"{root}/{name}"))
 
 
 def _listed(folder: str) -> list[str]:
@@ -493,7 +496,11 @@ def _alternatives(pattern: str) -> list[str]:
     if not match:
         return [pattern]
     before, after = pattern[: match.start()], pattern[match.end() :]
-    return [one for word in match[1].split(",") for one in _alternatives(before + word + after)]
+    return [
+        alternative
+        for word in match[1].split(",")
+        for alternative in _alternatives(before + word + after)
+    ]
 
 
 def _add(bundle: Bundle, root: Path, name: str, keep: _Keep) -> None:

@@ -41,18 +41,18 @@ def examine(frames: Iterable[CapturedFrame]) -> list[Finding]:
         if exchange.duration > SLOW * 1e9:
             kept = slow[key]
             kept.append(exchange)
-            kept.sort(key=lambda one: -(one.duration or 0))
+            kept.sort(key=lambda e: -(e.duration or 0))
             del kept[_SLOWEST:]
-    found = [_whole(follower)]
+    findings = [_whole(follower)]
     if follower.dropped:
-        found.append(_dropped(follower))
+        findings.append(_dropped(follower))
     if follower.rejects:
         text = f"{follower.rejects} connection requests were rejected"
-        found.append(Finding("connections", "warning", text, remedy="nfsrdma explain"))
+        findings.append(Finding("connections", "warning", text, remedy="nfsrdma explain"))
     for key, connection in sorted(follower.connections.items()):
-        found += _connection(connection)
-        found += _time(connection, times[key], slow[key], unanswered[key])
-    return found
+        findings += _connection(connection)
+        findings += _time(connection, times[key], slow[key], unanswered[key])
+    return findings
 
 
 def _whole(follower: Follower) -> Finding:

@@ -40,29 +40,29 @@ def carry_out(name: str, check: Check, machine: Machine) -> list[Finding]:
     if cut and machine.read_names is None:
         names: set[str] = set()
         judged = carry_out(name, check, replace(machine, read_names=names))
-        return [_in_doubt(one, names & cut) for one in judged]
-    found: list[Finding] = []
+        return [_in_doubt(finding, names & cut) for finding in judged]
+    findings: list[Finding] = []
     try:
-        found.extend(check(machine))
+        findings.extend(check(machine))
     except PermissionError as error:
         files.note_unread(error)
         path = Path(error.filename or "")
         # else of a program that this user may not run
-        what = f"cannot read {machine.name_of(path)}: " if path.is_absolute() else ""
-        found.append(
-            Finding(name, "unknown", one_line(f"{what}needs root"), remedy="run this as root")
+        prefix = f"cannot read {machine.name_of(path)}: " if path.is_absolute() else ""
+        findings.append(
+            Finding(name, "unknown", one_line(f"{prefix}needs root"), remedy="run this as root")
         )
     except FileNotFoundError as error:
-        found.append(Finding(name, "unknown", machine.missing(error)))
+        findings.append(Finding(name, "unknown", machine.missing(error)))
     except OSError as error:
         files.note_unread(error)
-        found.append(Finding(name, "unknown", one_line(machine.unreadable(error))))
+        findings.append(Finding(name, "unknown", one_line(machine.unreadable(error))))
     except UserError as error:
-        found.append(Finding(name, "unknown", one_line(error.message), remedy=error.hint))
+        findings.append(Finding(name, "unknown", one_line(error.message), remedy=error.hint))
     except Exception as error:
         # a failing check must not hide the findings of the others
-        found.append(Finding(name, "unknown", one_line(f"{type(error).__name__}: {error}")))
-    return found
+        findings.append(Finding(name, "unknown", one_line(f"{type(error).__name__}: {error}")))
+    return findings
 
 
 def _in_doubt(finding: Finding, cut: set[str]) -> Finding:

@@ -111,16 +111,16 @@ def commit_of(text: str) -> Commit:
         return _of_hash(wanted)
     if _CVE.fullmatch(wanted.upper()):
         cve = wanted.upper()
-        found = next((fault for fault in FAULTS if cve in _cves(fault)), None)
-        return _of_fault(found) if found else Commit("", (cve,))
+        fixed = next((fault for fault in FAULTS if cve in _cves(fault)), None)
+        return _of_fault(fixed) if fixed else Commit("", (cve,))
     if len(wanted) < _LEAST_SUBJECT:
         raise UserError(
             f"{printable(wanted) or 'an empty text'} is no commit",
             "give a hash of 7 digits or more, a CVE, or the whole subject",
         )
     same = (fault for fault in FAULTS if fault.subject.casefold() == wanted.casefold())
-    found = next(same, None)
-    return _of_fault(found) if found else Commit(wanted)
+    fixed = next(same, None)
+    return _of_fault(fixed) if fixed else Commit(wanted)
 
 
 def _of_hash(wanted: str) -> Commit:
@@ -129,17 +129,17 @@ def _of_hash(wanted: str) -> Commit:
     same = [fault for fault in FAULTS if _agree(digits, fault.commit)]
     hint = "give the subject of the commit, which git log --oneline prints"
     if not same:
-        what = f"commit {wanted} is no fix of a known fault, and changelogs have no hashes"
-        raise UserError(what, hint)
+        message = f"commit {wanted} is no fix of a known fault, and changelogs have no hashes"
+        raise UserError(message, hint)
     if len(same) > 1:
         names = ", ".join(fault.commit for fault in same)
         raise UserError(f"commit {wanted} is ambiguous: {names}", "give more digits")
     return _of_fault(same[0])
 
 
-def _agree(one: str, other: str) -> bool:
-    both = min(len(one), len(other))
-    return one[:both] == other[:both]
+def _agree(digits: str, other: str) -> bool:
+    both = min(len(digits), len(other))
+    return digits[:both] == other[:both]
 
 
 def _of_fault(fault: Fault) -> Commit:
@@ -228,19 +228,19 @@ def listed(machine: Machine, kernel: KernelVersion, faults: Sequence[Fault]) -> 
     for source, lines in _changelogs(machine, _FEW_SECONDS):
         with contextlib.suppress(ProgramMissingError, CommandError, NotRecordedError):
             logs.append((source, [*_abridged(_limited(lines, source, _FEW_BYTES))]))
-    found = []
+    fixed = []
     for fault in faults:
         commit = _of_fault(fault)
         answer = _proven([_search(*log, commit, running, kernel) for log in logs])
         if answer and answer.is_in:
-            found.append(fault)
-    return found
+            fixed.append(fault)
+    return fixed
 
 
 def has_by_name(kernel: KernelVersion, commit: Commit) -> CommitStatus:
     """Whether a kernel of which only the name is known has a commit."""
-    found = _by_release(kernel, commit)
-    return found or CommitStatus(
+    status = _by_release(kernel, commit)
+    return status or CommitStatus(
         "unknown", f"{_doubt(kernel, commit)}; its changelog is on its host"
     )
 
@@ -344,13 +344,13 @@ def _printed(machine: Machine, argv: tuple[str, ...], seconds: float) -> Iterato
         yield line[:LINE_BYTES]
 
 
-def _limited(lines: Iterable[str], what: str, most: int) -> Iterator[str]:
+def _limited(lines: Iterable[str], name: str, most: int) -> Iterator[str]:
     """The same lines.  UserError if these are more than a changelog has."""
     left = most
     for number, line in enumerate(lines):
         left -= len(line)
         if left < 0 or number > _MOST_LINES:
-            raise _too_long(what, most)
+            raise _too_long(name, most)
         yield line
 
 
@@ -362,8 +362,8 @@ def _unpacked(path: Path, name: str) -> Iterator[str]:
             limited = cast("BinaryIO", _Limited(file, name))
             yield from _limited(lines_of(limited), name, _MOST)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        what = f"{name} is no whole gzip file: {one_line(str(error))}"
-        raise UserError(what, "install the package again") from error
+        message = f"{name} is no whole gzip file: {one_line(str(error))}"
+        raise UserError(message, "install the package again") from error
 
 
 class _Limited:
@@ -380,9 +380,9 @@ class _Limited:
         return block
 
 
-def _too_long(what: str, most: int) -> UserError:
+def _too_long(name: str, most: int) -> UserError:
     size = f"{most >> 20} MiB or {_MOST_LINES} lines"
-    text = f"{what} has more than {size}, which no changelog of a kernel has"
+    text = f"{name} has more than {size}, which no changelog of a kernel has"
     return UserError(text, "install the package again")
 
 
@@ -541,7 +541,9 @@ _HEADING = "linux ({}) recorded; urgency=none"
 
 def _abridged(lines: Iterable[str]) -> Iterator[str]:
     commits = [_of_fault(fault) for fault in FAULTS]
-    words = [word.casefold() for one in commits for word in (one.subject, *one.cves) if word]
+    words = [
+        word.casefold() for commit in commits for word in (commit.subject, *commit.cves) if word
+    ]
     for entry in _entries(lines):
         if not entry.text:
             # without the name and the address of who wrote this part
@@ -549,7 +551,7 @@ def _abridged(lines: Iterable[str]) -> Iterator[str]:
             continue
         text = entry.text.casefold()
         # a pattern of all words takes ten times as long
-        if any(word in text for word in words) and any(_listed(text, one) for one in commits):
+        if any(word in text for word in words) and any(_listed(text, commit) for commit in commits):
             yield f"  * {entry.text}"
 
 

@@ -80,8 +80,8 @@ class Pseudonyms:
         """A host name, an address, a wildcard or a netgroup."""
         if name in ("", "*", "localhost"):
             return name
-        if found := self._as_address(name):
-            return found
+        if address := self._as_address(name):
+            return address
         if name.startswith("@"):
             return "@" + self.of("group", name[1:])
         label, dot, domain = name.lower().rstrip(".").partition(".")
@@ -210,10 +210,10 @@ class Pseudonyms:
         if not match:
             return ""
         try:
-            found = ipaddress.ip_address(match["address"])
+            address = ipaddress.ip_address(match["address"])
         except ValueError:
             return ""
-        changed = self.changed(found)
+        changed = self.changed(address)
         # sysfs prints the GIDs of a port in full, with leading zeros
         shown = changed.packed.hex(":", 2) if len(match["address"]) == 39 else _text(changed)
         zone = f"%{self.device(match['zone'])}" if match["zone"] else ""
@@ -260,8 +260,8 @@ class Pseudonyms:
             return text
         if _is_hardware(text) or _BARE_GUID.fullmatch(text):
             return self.hardware(text)
-        if found := self._as_address(text):
-            return found
+        if address := self._as_address(text):
+            return address
         # four numbers may be an address, such as that of a range or before a port
         is_short = len(re.findall(r"\d+", text)) < _ADDRESS_PARTS or _PCI.fullmatch(text)
         if is_short and all(
@@ -320,7 +320,9 @@ def _is_known(part: str) -> bool:
 def _is_named(part: str) -> bool:
     """Whether a name has known words alone; a number behind one of them counts the others."""
     first, *others = part.split("-")
-    return first in WORDS and all(one in WORDS or re.fullmatch("[0-9]{0,2}", one) for one in others)
+    return first in WORDS and all(
+        word in WORDS or re.fullmatch("[0-9]{0,2}", word) for word in others
+    )
 
 
 def _octets(match: re.Match[str]) -> str:

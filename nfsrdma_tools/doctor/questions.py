@@ -161,8 +161,8 @@ def user_contexts(machine: Machine) -> dict[str, int] | None:
     """The number of contexts of user space by RDMA device; None if nobody recorded it."""
     text = machine.fact(CONTEXTS, _counted) if machine.live or machine.recording else ""
     rows = (line.rpartition(" ") for line in text.splitlines())
-    found = {name: int(count) for name, _, count in rows if count.isdecimal()}
-    return found if text else None
+    counts = {name: int(count) for name, _, count in rows if count.isdecimal()}
+    return counts if text else None
 
 
 def _counted() -> str:
@@ -200,16 +200,17 @@ def _routes(machine: Machine) -> None:
         plain, _, zone = host.partition("%")
         with contextlib.suppress(UserError):
             known = machine.addresses(plain)
-            for one in {servers.ip_version(one): one for one in reversed(known)}.values():
-                if version in (servers.ip_version(one), servers.ANY_VERSION):
-                    _route(machine, one, zone)
+            by_version = {servers.ip_version(address): address for address in reversed(known)}
+            for address in by_version.values():
+                if version in (servers.ip_version(address), servers.ANY_VERSION):
+                    _route(machine, address, zone)
 
 
 def _route(machine: Machine, address: str, zone: str = "") -> None:
     with contextlib.suppress(UserError, OSError, ValueError):
         route = rdma_routes.route_to(machine, address, zone)
-        found = rdma_routes.ports_of(machine, route)
-        for device in (route.device, *(link.netdev for link in found.ports)):
+        route_ports = rdma_routes.ports_of(machine, route)
+        for device in (route.device, *(link.netdev for link in route_ports.ports)):
             rdma_routes.mtu_of(machine, device)
 
 

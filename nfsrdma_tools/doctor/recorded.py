@@ -132,25 +132,25 @@ class _Unpacked:
 
     def read(self, size: int) -> bytes:
         """At most ``size`` bytes; b"" at the end.  UserError behind the limit."""
-        found = b""
-        while not found and (packed := self._next or self._file.read(_FEW)):
+        data = b""
+        while not data and (packed := self._next or self._file.read(_FEW)):
             self._next = b""
             if self._unpacker is None:
-                found, self._next = packed[:size], packed[size:]
+                data, self._next = packed[:size], packed[size:]
             else:
-                found = self._unpacker.decompress(packed, size)
+                data = self._unpacker.decompress(packed, size)
                 self._next = self._unpacker.unconsumed_tail
                 if self._unpacker.eof:
                     # what follows the packed data is no part of it
                     self._file.seek(0, os.SEEK_END) if self._file.seekable() else None
-                    if not found:
+                    if not data:
                         break
-        if self._unpacker is not None and not found and not self._unpacker.eof and self._count:
+        if self._unpacker is not None and not data and not self._unpacker.eof and self._count:
             raise EOFError(_CUT_ARCHIVE)
-        self._count += len(found)
+        self._count += len(data)
         if self._count > _MOST_UNPACKED:
             raise UserError(_TOO_MUCH, _MAKE)
-        return found
+        return data
 
 
 def _member() -> type[tarfile.TarInfo]:
@@ -168,19 +168,20 @@ def _member() -> type[tarfile.TarInfo]:
             which is a block of zeros.
             """
             try:
-                found = super().frombuf(buf, encoding, errors)
+                member = super().frombuf(buf, encoding, errors)
             except tarfile.HeaderError as error:
                 if len(buf) < tarfile.BLOCKSIZE:
                     raise tarfile.ReadError(_CUT_ARCHIVE) from error
                 if any(buf):
                     raise tarfile.ReadError(f"a header is invalid: {error}") from error
                 raise
-            if found.type in _HEADERS and not 0 <= found.size <= _MOST_HEADER:
-                what = f"a header has {found.size} bytes, expected {_MOST_HEADER}"
-                raise tarfile.ReadError(what)
-            if found.type == tarfile.GNUTYPE_SPARSE or found.size < 0:
+            if member.type in _HEADERS and not 0 <= member.size <= _MOST_HEADER:
+                raise tarfile.ReadError(
+                    f"a header has {member.size} bytes, expected {_MOST_HEADER}"
+                )
+            if member.type == tarfile.GNUTYPE_SPARSE or member.size < 0:
                 raise tarfile.ReadError("it has a sparse member")
-            return found
+            return member
 
     return Member
 
@@ -261,8 +262,8 @@ class _Copy:
                         tar.members.clear()  # type: ignore[attr-defined]
         # RecursionError: tarfile reads a header that describes the next one by a recursion
         except (tarfile.TarError, EOFError, ValueError, RecursionError, zlib.error) as error:
-            what = f"{path} is neither a folder nor a bundle: {one_line(str(error))}"
-            raise UserError(what, _MAKE) from error
+            message = f"{path} is neither a folder nor a bundle: {one_line(str(error))}"
+            raise UserError(message, _MAKE) from error
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -317,8 +318,8 @@ def _parts(name: str) -> list[str]:
     """
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if len(parts) > _MOST_FOLDERS + 1:
-        what = f"a name in it has {len(parts) - 1} folders, expected at most {_MOST_FOLDERS}"
-        raise UserError(what, _MAKE)
+        message = f"a name in it has {len(parts) - 1} folders, expected at most {_MOST_FOLDERS}"
+        raise UserError(message, _MAKE)
     return [] if name.startswith("/") or ".." in parts else parts
 
 
@@ -329,23 +330,23 @@ def _inside(parts: Sequence[str], target: str) -> str | None:
     from that link's target.
     """
     depth = len(parts) - 1
-    found = PurePosixPath(target).parts
-    if found and found[0] == "/":
+    target_parts = PurePosixPath(target).parts
+    if target_parts and target_parts[0] == "/":
         # a link of the host's own root
-        found = (*[".."] * depth, *found[1:])
+        target_parts = (*[".."] * depth, *target_parts[1:])
     up = 0
-    while up < len(found) and found[up] == "..":
+    while up < len(target_parts) and target_parts[up] == "..":
         up += 1
-    outside = up > depth or ".." in found[up:] or len(found) > _LINK_PARTS + depth
-    return None if outside or not found or not parts else "/".join(found)
+    outside = up > depth or ".." in target_parts[up:] or len(target_parts) > _LINK_PARTS + depth
+    return None if outside or not target_parts or not parts else "/".join(target_parts)
 
 
 def _recording(folder: Path, odd: dict[str, str]) -> Recording:
     with _read(MANIFEST):
         manifest = _document(folder / MANIFEST, dict) or {}
     if manifest.get("format", FORMAT) != FORMAT:
-        what = f"the bundle has format {manifest['format']!r}, expected {FORMAT}"
-        raise UserError(what, "read it with the version of nfsrdma that wrote it")
+        message = f"the bundle has format {manifest['format']!r}, expected {FORMAT}"
+        raise UserError(message, "read it with the version of nfsrdma that wrote it")
     with _read(COMMANDS):
         rows = _document(folder / COMMANDS, list) or []
         programs = {tuple(row["argv"]): _result(row) for row in rows}
@@ -353,7 +354,7 @@ def _recording(folder: Path, odd: dict[str, str]) -> Recording:
         netlink = _document(folder / NETLINK, dict) or {}
         links, nfsd = _links(netlink), _nfsd(netlink)
     with _read(MANIFEST):
-        found = Recording(
+        recording = Recording(
             programs=programs,
             links=links,
             nfsd=nfsd,
@@ -368,12 +369,12 @@ def _recording(folder: Path, odd: dict[str, str]) -> Recording:
                 if row["why"] == CUT
             ),
         )
-    _add_pasted(folder, found)
+    _add_pasted(folder, recording)
     for name, kind in odd.items():
         of = _pasted_as(_stem(name)) or f"/{name}"
         if not (folder / of.removeprefix("/")).exists():
-            found.unread.setdefault(of, f"cannot read {name}: it is {kind}, expected text")
-    return found
+            recording.unread.setdefault(of, f"cannot read {name}: it is {kind}, expected text")
+    return recording
 
 
 @contextlib.contextmanager
@@ -415,22 +416,22 @@ def _links(document: dict[str, Any]) -> list[Link] | UserError | None:
         return UserError(str(message), str(hint))
     if "rdma_links" not in document:
         return None
-    found = []
+    links = []
     for row in document["rdma_links"]:
         device = record(Device, row["device"])
-        found.append(record(Link, {**row, "device": device}))
-        for name, value in (vars(found[-1]) | {"device": ""} | vars(device)).items():
+        links.append(record(Link, {**row, "device": device}))
+        for name, value in (vars(links[-1]) | {"device": ""} | vars(device)).items():
             if not isinstance(value, int if name in _NUMBERS else str):
                 raise ValueError(f"{name} of an RDMA link is {value!r}")
-    return found
+    return links
 
 
 def _nfsd(document: dict[str, Any]) -> NfsdStatus | None:
-    found = typed(NfsdStatus | None, document.get("nfsd"))  # type: ignore[arg-type]
-    listed = len(found.pending.rpcs) if found and found.pending else 0
+    status = typed(NfsdStatus | None, document.get("nfsd"))  # type: ignore[arg-type]
+    listed = len(status.pending.rpcs) if status and status.pending else 0
     if listed > MOST_RPCS:
         raise ValueError(f"nfsd has {listed} pending RPCs, expected {MOST_RPCS}")
-    return found
+    return status
 
 
 def _addresses(document: dict[str, Any]) -> dict[str, list[str]]:

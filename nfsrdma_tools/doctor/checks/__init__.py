@@ -78,19 +78,21 @@ AFTER_REBOOT: dict[str, Check] = {
 def examine(machine: Machine, which: Mapping[str, Check] = CHECKS) -> list[Finding]:
     """Run all checks; their failures become findings, not exceptions."""
     machine = machine.once()
-    found: list[Finding] = []
+    findings: list[Finding] = []
     without: dict[str, list[str]] = {}
     for name, check in which.items():
         with files.unread() as unread:
             judged = carry_out(name, check, machine)
         lacks = [f"{machine.name_of(path)} ({reason})" for path, reason in unread.items()]
-        found += [_doubted(one, lacks) for one in judged]
+        findings += [_doubted(finding, lacks) for finding in judged]
         for file in lacks:
-            if not any(file.partition(" (")[0] in one.found for one in judged):
+            if not any(file.partition(" (")[0] in finding.found for finding in judged):
                 without.setdefault(file, []).append(name)
     given = machine.recording.unread.values() if machine.recording else ()
-    silent = [one for one in given if not any(one in finding.found for finding in found)]
-    return [*found, *_unread(without), *(_not_given(one) for one in silent)]
+    silent = [
+        reason for reason in given if not any(reason in finding.found for finding in findings)
+    ]
+    return [*findings, *_unread(without), *(_not_given(reason) for reason in silent)]
 
 
 def _not_given(reason: str) -> Finding:
@@ -115,5 +117,5 @@ def _unread(without: dict[str, list[str]]) -> Iterator[Finding]:
     if not without:
         return
     checks = dict.fromkeys(name for names in without.values() for name in names)
-    found = one_line(f"{', '.join(checks)}: judged without {_shown(list(without))}")
-    yield Finding("unread files", "unknown", found, "files that can be read", _AS_ROOT)
+    text = one_line(f"{', '.join(checks)}: judged without {_shown(list(without))}")
+    yield Finding("unread files", "unknown", text, "files that can be read", _AS_ROOT)

@@ -75,15 +75,17 @@ def firewall(machine: Machine) -> Iterator[Finding]:
             # a bundle of an older version
             is_known = False
     use = _use(machine)
-    found = judge_filter("\n".join(texts), use.needs or _ANY)
-    if found.status == "ok" and not is_known:
-        text = f"{found.found}; the rules of ip6tables were not recorded"
-        found = Finding(found.name, "unknown", text, remedy="ip6tables-legacy-save, on the host")
-    if found.status != "ok" and not use.needs:
+    finding = judge_filter("\n".join(texts), use.needs or _ANY)
+    if finding.status == "ok" and not is_known:
+        text = f"{finding.found}; the rules of ip6tables were not recorded"
+        finding = Finding(
+            finding.name, "unknown", text, remedy="ip6tables-legacy-save, on the host"
+        )
+    if finding.status != "ok" and not use.needs:
         text = "this host needs none: it serves NFS neither over TCP nor over a soft link"
-        found = Finding(found.name, "ok", f"{found.found}; {text}")
-    doubt = "" if found.status == "ok" else use.doubt
-    yield found._replace(found="; ".join(filter(None, (found.found, use.cards, doubt))))
+        finding = Finding(finding.name, "ok", f"{finding.found}; {text}")
+    doubt = "" if finding.status == "ok" else use.doubt
+    yield finding._replace(found="; ".join(filter(None, (finding.found, use.cards, doubt))))
 
 
 def _require_modules(machine: Machine) -> None:
@@ -91,8 +93,7 @@ def _require_modules(machine: Machine) -> None:
     machine.require("proc/modules")
     # a kernel without modules has no such file, but mostly a configuration
     if not machine.path("proc/modules").exists() and not config(machine):
-        what = machine.unrecorded("/proc/modules", "/proc/modules does not exist")
-        raise NotRecordedError(what)
+        raise NotRecordedError(machine.unrecorded("/proc/modules", "/proc/modules does not exist"))
 
 
 def _rules(machine: Machine, *argv: str) -> str:
@@ -101,8 +102,8 @@ def _rules(machine: Machine, *argv: str) -> str:
         raise PermissionError(result.stderr)
     if result.returncode:
         # such as root in a container, without CAP_NET_ADMIN
-        what = f"cannot list the rules: {one_line(result.stderr) or f'status {result.returncode}'}"
-        raise UserError(what, "run this on the host" if machine.in_container else "")
+        text = f"cannot list the rules: {one_line(result.stderr) or f'status {result.returncode}'}"
+        raise UserError(text, "run this on the host" if machine.in_container else "")
     return result.stdout
 
 
@@ -119,7 +120,9 @@ def _use(machine: Machine) -> _Use:
         why = "no RDMA device was recorded" if links is None else "no RDMA device is visible"
         return _Use(_ANY, doubt=f"{why}, and RDMA of a card passes the packet filter by")
     is_soft = {link: _is_soft(machine, link) for link in links}
-    needs = [_TCP] if listeners is None or any(not one.over_rdma for one in listeners) else []
+    needs = (
+        [_TCP] if listeners is None or any(not listener.over_rdma for listener in listeners) else []
+    )
     for flow, kind in ((_IWARP, "iWARP"), (_ROCE, "RoCE")):
         users = [link for link in links if is_soft[link] is not False and flow in _flows(link)]
         # only the server of a connection of iWARP accepts one; each packet of RoCE is new
@@ -140,8 +143,8 @@ def _listeners(machine: Machine) -> list[Listener] | None:
     """The listeners of this host's nfsd; None if they are unknown, as those of another server."""
     try:
         machine.require("proc/fs/nfsd/portlist")
-        found = nfsctl.listeners(machine.path("proc/fs/nfsd"))
-        return None if not found and other_server(machine) else found
+        listeners = nfsctl.listeners(machine.path("proc/fs/nfsd"))
+        return None if not listeners and other_server(machine) else listeners
     except OSError as error:
         files.note_unread(error)
         return None
@@ -193,9 +196,9 @@ def _names(links: Sequence[Link]) -> str:
 def judge_filter(rules: str, needs: Sequence[Need] = _ANY) -> Finding:
     """Judge the text of ``nft list ruleset`` or ``iptables-save`` for the flows that are needed."""
     tables = packet_filter.parse(rules)
-    found = {str(need.flow): _fate(tables, need.flow) for need in needs}
+    fates = {str(need.flow): _fate(tables, need.flow) for need in needs}
     for kind, status, words in _JUDGED:
-        named = {port: one.rule for port, one in found.items() if one.kind == kind and one.rule}
+        named = {port: fate.rule for port, fate in fates.items() if fate.kind == kind and fate.rule}
         if named:
             # one rule often decides for all ports
             by_rule: dict[str, list[str]] = {}
@@ -211,7 +214,7 @@ def judge_filter(rules: str, needs: Sequence[Need] = _ANY) -> Finding:
             remedy = f"accept {', '.join(named)} for {users}"
             remedy = f"compare the rules with the peers' addresses; {remedy}"
             return Finding("firewall", status, text, expected, remedy)
-    *others, last = found
+    *others, last = fates
     first = f"{', '.join(others)} or " if others else ""
     return Finding("firewall", "ok", f"no rule drops {first}{last}")
 

@@ -56,19 +56,19 @@ def feature(machine: Machine) -> Iterator[Finding]:
     """The kernel was built with RPC over RDMA."""
     text = config(machine)
     if text is None:
-        found = "no kernel configuration in /boot, /proc or /lib/modules"
-        yield Finding("kernel", "unknown", found, f"{_OPTION}=m or y")
+        lacks = "no kernel configuration in /boot, /proc or /lib/modules"
+        yield Finding("kernel", "unknown", lacks, f"{_OPTION}=m or y")
         return
     match = _built_with(text)
-    found = f"{machine.release} does not have {_OPTION}"
+    lacks = f"{machine.release} does not have {_OPTION}"
     if match:
         yield Finding("kernel", "ok", f"{machine.release} has {_OPTION}={match[1]}")
     elif loaded := owner(machine):
-        yield Finding("kernel", "ok", f"{found}, and {loaded} is loaded")
+        yield Finding("kernel", "ok", f"{lacks}, and {loaded} is loaded")
     elif file := _real_file(machine):
-        yield Finding("kernel", "ok", f"{found}, and a vendor's {file.path} is installed")
+        yield Finding("kernel", "ok", f"{lacks}, and a vendor's {file.path} is installed")
     else:
-        yield Finding("kernel", "error", found, f"{_OPTION}=m or y", _OTHER_KERNEL)
+        yield Finding("kernel", "error", lacks, f"{_OPTION}=m or y", _OTHER_KERNEL)
 
 
 def _built_with(config: str) -> re.Match[str] | None:
@@ -86,7 +86,7 @@ def _real_file(machine: Machine) -> ModuleFile | None:
 
 def lacking(machine: Machine) -> bool:
     """Whether it is known that the kernel has no RPC over RDMA, and no module adds it."""
-    return any(found.status == "error" for found in carry_out("kernel", feature, machine))
+    return any(finding.status == "error" for finding in carry_out("kernel", feature, machine))
 
 
 def module(machine: Machine) -> Iterator[Finding]:
@@ -95,73 +95,77 @@ def module(machine: Machine) -> Iterator[Finding]:
     file = kernel_modules.on_disk(KERNELS, machine)
     known = transports.circumstances(file, machine)
     if file is None and not known.loaded and lacking(machine):
-        found = Finding(KERNELS, "unknown", f"not judged, because {_LACKING}")
+        finding = Finding(KERNELS, "unknown", f"not judged, because {_LACKING}")
     elif file is None and machine.in_container:
         text = f"modinfo finds no module for kernel {known.release} in this container"
-        found = Finding(KERNELS, "unknown", text, remedy="run this on the host")
+        finding = Finding(KERNELS, "unknown", text, remedy="run this on the host")
     elif file is None:
-        found = judge_no_module(known, packages.install(KERNELS, known.release, machine.root))
+        finding = judge_no_module(known, packages.install(KERNELS, known.release, machine.root))
     else:
-        found = judge_module(file, transports.origin(file, machine), known)
-    if found.status == "error" and OURS in kernel_modules.loaded(machine.path("proc")):
+        finding = judge_module(file, transports.origin(file, machine), known)
+    if finding.status == "error" and OURS in kernel_modules.loaded(machine.path("proc")):
         # nothing is broken as long as ours is in its place
-        found = found._replace(status="warning", found=f"{found.found}; {OURS} is loaded instead")
-    elif found.status == "ok" and (loss := transports.gpudirect_loss(machine)):
-        found = found._replace(found=f"{found.found}; {loss}")
-    yield found
+        finding = finding._replace(
+            status="warning", found=f"{finding.found}; {OURS} is loaded instead"
+        )
+    elif finding.status == "ok" and (loss := transports.gpudirect_loss(machine)):
+        finding = finding._replace(found=f"{finding.found}; {loss}")
+    yield finding
 
 
 def fault(machine: Machine) -> str:
     """The error that the check of the kernel or of its module reports; "" if there is none."""
     if lacking(machine):
         return _LACKING
-    broken = (one for one in carry_out(KERNELS, module, machine) if one.status == "error")
-    return next((f"{KERNELS}: {one.found}" for one in broken), "")
+    broken = (
+        finding for finding in carry_out(KERNELS, module, machine) if finding.status == "error"
+    )
+    return next((f"{KERNELS}: {finding.found}" for finding in broken), "")
 
 
 def judge_no_module(known: Circumstances, remedy: str) -> Finding:
     """Judge that modinfo finds no rpcrdma."""
-    found = f"no module for kernel {known.release}"
+    text = f"no module for kernel {known.release}"
     if known.loaded:
         # removed with its package
-        found = f"it is loaded, but modinfo finds {found}: it could not be loaded again"
-        return Finding(KERNELS, "warning", found, "a file of the loaded module", remedy)
-    return Finding(KERNELS, "error", found, "the kernel's own rpcrdma, or a vendor's", remedy)
+        text = f"it is loaded, but modinfo finds {text}: it could not be loaded again"
+        return Finding(KERNELS, "warning", text, "a file of the loaded module", remedy)
+    return Finding(KERNELS, "error", text, "the kernel's own rpcrdma, or a vendor's", remedy)
 
 
 def judge_module(file: ModuleFile, origin: Origin, known: Circumstances) -> Finding:
     """Judge a file of rpcrdma: broken, in doubt as long as it is not loaded, or well."""
-    what = f"{file.path or 'built in'}, {origin.label}"
+    label = f"{file.path or 'built in'}, {origin.label}"
     if marks := transports.dummy_marks(file):
-        found = f"{file.path} is not the real module: {'; '.join(marks)}"
-        return Finding(KERNELS, "error", found, "the kernel's own rpcrdma, or a vendor's", _REAL)
+        text = f"{file.path} is not the real module: {'; '.join(marks)}"
+        return Finding(KERNELS, "error", text, "the kernel's own rpcrdma, or a vendor's", _REAL)
     parts = " and ".join(transports.offers(file)) or "no part that has an alias"
     if origin.kind == "nfs stack":
         parts += ", with remoteports= and localports="
     if known.loaded:
-        return _judge_loaded(file, what, parts, known)
+        return _judge_loaded(file, label, parts, known)
     if file.builtin:
-        return Finding(KERNELS, "ok", what)
+        return Finding(KERNELS, "ok", label)
     if broken := _broken(file, known):
-        return Finding(KERNELS, "error", f"{what}: {broken}", "a module that it takes", _FITTING)
+        return Finding(KERNELS, "error", f"{label}: {broken}", "a module that it takes", _FITTING)
     if doubt := _doubt(file, known):
         loaded = "it is not loaded" if known.loaded is False else "it may not be loaded"
-        found = f"{what}: {doubt}, and {loaded}"
-        return Finding(KERNELS, "warning", found, "a module that the kernel takes", _TRY)
-    return Finding(KERNELS, "ok", f"{what}, not loaded; for {parts}")
+        text = f"{label}: {doubt}, and {loaded}"
+        return Finding(KERNELS, "warning", text, "a module that the kernel takes", _TRY)
+    return Finding(KERNELS, "ok", f"{label}, not loaded; for {parts}")
 
 
-def _judge_loaded(file: ModuleFile, what: str, parts: str, known: Circumstances) -> Finding:
+def _judge_loaded(file: ModuleFile, label: str, parts: str, known: Circumstances) -> Finding:
     if known.srcversion and file.srcversion and known.srcversion != file.srcversion:
-        found = (
+        text = (
             f"the loaded module has srcversion {known.srcversion}, {file.path} has"
             f" {file.srcversion}"
         )
         remedy = "unload the module, or reboot"
-        return Finding(KERNELS, "warning", found, "the same srcversion", remedy)
+        return Finding(KERNELS, "warning", text, "the same srcversion", remedy)
     if file.built_for not in ("", known.release):
-        what += f", built for kernel {file.built_for}, which this kernel has accepted"
-    return Finding(KERNELS, "ok", f"{what}, for {parts}" if file.aliases else what)
+        label += f", built for kernel {file.built_for}, which this kernel has accepted"
+    return Finding(KERNELS, "ok", f"{label}, for {parts}" if file.aliases else label)
 
 
 def _broken(file: ModuleFile, known: Circumstances) -> str:
@@ -197,18 +201,18 @@ def netid(machine: Machine) -> Iterator[Finding]:
     elif not owners and (cause := fault(machine)):
         yield Finding("netid rdma", "unknown", f"not judged, because {cause}")
     elif not owners and (judged := carry_out(KERNELS, module, machine))[0].status == "ok":
-        found = "no transport module is loaded; a mount with proto=rdma loads rpcrdma"
-        yield Finding("netid rdma", "ok", found)
+        text = "no transport module is loaded; a mount with proto=rdma loads rpcrdma"
+        yield Finding("netid rdma", "ok", text)
     elif not owners and judged[0].status == "unknown":
-        found = f"no transport module is loaded; {KERNELS}: {judged[0].found}"
-        yield Finding("netid rdma", "unknown", found, remedy=judged[0].remedy)
+        text = f"no transport module is loaded; {KERNELS}: {judged[0].found}"
+        yield Finding("netid rdma", "unknown", text, remedy=judged[0].remedy)
     elif not owners:
         remedy = "modprobe rpcrdma (a mount with proto=rdma loads it too)"
         yield Finding("netid rdma", "warning", "no transport module is loaded", "rpcrdma", remedy)
     else:
-        found = f"used by {', '.join(owners)}"
+        text = f"used by {', '.join(owners)}"
         remedy = "unload the others: the first module to register owns the netid"
-        yield Finding("netid rdma", "warning", found, "rpcrdma alone", remedy)
+        yield Finding("netid rdma", "warning", text, "rpcrdma alone", remedy)
 
 
 def gpudirect(machine: Machine) -> Iterator[Finding]:
@@ -228,12 +232,12 @@ def gpudirect(machine: Machine) -> Iterator[Finding]:
     machine.require_readable(transports.NVFS_MODULES)
     registered = transports.gpudirect_modules(machine)
     if not registered:
-        found = (
+        text = (
             "/proc/driver/nvidia-fs/modules was not recorded"
             if registered is None
             else "nvidia_fs lists no module: no program uses GPUDirect Storage now"
         )
-        yield Finding(name, "unknown", found, remedy="while a program uses it: gdscheck -p")
+        yield Finding(name, "unknown", text, remedy="while a program uses it: gdscheck -p")
         return
     shown = f"nvidia_fs is registered with {', '.join(registered)}"
     if module in registered:
@@ -241,7 +245,7 @@ def gpudirect(machine: Machine) -> Iterator[Finding]:
         return
     first, *others = mounts
     more = f" and {len(others)} more" if others else ""
-    found = (
+    text = (
         f"{shown}, not with {module}: GPUDirect Storage does not use {first}{more}: "
         "the mount itself works; data goes through the host's memory"
     )
@@ -249,7 +253,7 @@ def gpudirect(machine: Machine) -> Iterator[Finding]:
         f"see gdscheck -p; NFS needs an {KERNELS} that offers rpcrdma_register_nvfs_dma_ops() to "
         "nvidia_fs: a vendor's that fits it"
     )
-    yield Finding(name, "warning", found, f"{KERNELS} in the list of nvidia_fs", remedy)
+    yield Finding(name, "warning", text, f"{KERNELS} in the list of nvidia_fs", remedy)
 
 
 def headers(machine: Machine) -> Iterator[Finding]:
@@ -258,10 +262,10 @@ def headers(machine: Machine) -> Iterator[Finding]:
     if machine.has_optional(f"{name}/Makefile"):
         yield Finding("headers", "ok", f"/{name}")
         return
-    found = f"no /{name}: probes need none, a build of nfsrdma does"
+    text = f"no /{name}: probes need none, a build of nfsrdma does"
     # a module is built on the host
     install = packages.install("headers", machine.release, machine.root)
-    yield Finding("headers", "ok", found, "", "" if machine.in_container else install)
+    yield Finding("headers", "ok", text, "", "" if machine.in_container else install)
 
 
 def _modules_have_no_types(machine: Machine) -> bool:
@@ -274,9 +278,9 @@ def _modules_have_no_types(machine: Machine) -> bool:
     transport = _built_with(text)
     if not transport or transport[1] == "y":
         return False
-    said = re.search(rf"^(?:{_MODULE_BTF}=y|# {_MODULE_BTF} is not set)$", text, re.MULTILINE)
-    if said:
-        return said[0].startswith("#")
+    setting = re.search(rf"^(?:{_MODULE_BTF}=y|# {_MODULE_BTF} is not set)$", text, re.MULTILINE)
+    if setting:
+        return setting[0].startswith("#")
     # an older kernel does not have the option, unless it was backported
     kernel = kernel_of(machine)
     dated = kernel.kind not in ("backports", "unknown")
@@ -290,15 +294,15 @@ def btf(machine: Machine) -> Iterator[Finding]:
         there = machine.has_optional(_TYPES)
     except NotRecordedError:
         text = config(machine) or ""
-        said = re.search(rf"^(?:{_BTF}=y|# {_BTF} is not set)$", text, re.MULTILINE)
-        if not said:
+        setting = re.search(rf"^(?:{_BTF}=y|# {_BTF} is not set)$", text, re.MULTILINE)
+        if not setting:
             raise
-        source = f"{machine.release} has {said[0]}"
-        there = said[0] == f"{_BTF}=y"
+        source = f"{machine.release} has {setting[0]}"
+        there = setting[0] == f"{_BTF}=y"
     if there and _modules_have_no_types(machine):
-        found, expected = f"{source}, and none of modules", "that of rpcrdma, for nfsrdma capture"
+        expected = "that of rpcrdma, for nfsrdma capture"
         remedy = f"boot Linux 5.11 or later with {_MODULE_BTF}; nfsrdma trace needs none"
-        yield Finding("btf", "warning", found, expected, remedy)
+        yield Finding("btf", "warning", f"{source}, and none of modules", expected, remedy)
     elif there:
         yield Finding("btf", "ok", source)
     else:
@@ -321,11 +325,11 @@ def our_module(machine: Machine) -> Iterator[Finding]:
 
 
 def _unbuilt(release: str) -> Finding:
-    found = f"installed, but DKMS has no build for {release}: mounts and nfsd use {KERNELS}"
+    text = f"installed, but DKMS has no build for {release}: mounts and nfsd use {KERNELS}"
     remedy = f"install the headers of {release}, then: dkms autoinstall -k {release}"
     if is_too_old(release):
         remedy = f"{OURS} builds for {BUILDS_FOR}: boot such a kernel, or nfsrdma module uninstall"
-    return Finding(OURS, "warning", found, f"{OURS}.ko for {release}", remedy)
+    return Finding(OURS, "warning", text, f"{OURS}.ko for {release}", remedy)
 
 
 def judge_our_module(
@@ -337,17 +341,17 @@ def judge_our_module(
     """
     if running is None:
         if built and signed_only and not built.signer:
-            found = f"not loaded, and the build is not signed: {signed_only}"
+            text = f"not loaded, and the build is not signed: {signed_only}"
             remedy = f"sign {built.path} with a key of the machine's owner (MOK)"
-            return Finding(OURS, "warning", found, "a signed module", remedy)
+            return Finding(OURS, "warning", text, "a signed module", remedy)
         state = "built for this kernel" if built else "not built for this kernel"
         return Finding(OURS, "ok", f"not loaded, {state}")
     if built is None:
         remedy = "run nfsrdma module build to compare it with this source"
         return Finding(OURS, "ok", f"loaded, srcversion {running}; not built here", "", remedy)
     if running != built.srcversion:
-        found = f"loaded with srcversion {running}, this source has {built.srcversion}"
-        return Finding(OURS, "warning", found, "the same srcversion", "nfsrdma module load")
+        text = f"loaded with srcversion {running}, this source has {built.srcversion}"
+        return Finding(OURS, "warning", text, "the same srcversion", "nfsrdma module load")
     from nfsrdma_tools.host.module import parameters as module_parameters
 
     changed = module_parameters.changed(values, built)
@@ -392,19 +396,19 @@ def judge_log(explained: list[Explanation]) -> Iterator[Finding]:
     """
     serious = [entry for entry in explained if entry.severity != "information"]
     if not serious:
-        found = f"{len(explained)} kinds of messages recognized, all of them normal"
-        yield Finding(_LOG, "ok", found if explained else "no message of NFS or RDMA")
+        text = f"{len(explained)} kinds of messages recognized, all of them normal"
+        yield Finding(_LOG, "ok", text if explained else "no message of NFS or RDMA")
     # what stays broken comes first
     for entry in sorted(serious, key=lambda entry: entry.recovers != "no")[:_MOST]:
         about = f" {entry.subject}" if entry.subject else ""
         times = "once" if entry.count == 1 else f"{entry.count} times, last"
         at = f" at {entry.last}" if entry.last else ""
         known = f" This is {entry.fault} of nfsrdma explain --faults." if entry.fault else ""
-        found = f"{entry.name}{about}, {times}{at}: {entry.meaning}{known}"
+        text = f"{entry.name}{about}, {times}{at}: {entry.meaning}{known}"
         remedy = entry.next_step or "nfsrdma explain"
         stays = entry.recovers == "no" and entry.severity == "error"
         status: Status = "error" if stays else "warning"
-        yield Finding(_LOG, status, found, entry.doubt or "no such message", remedy)
+        yield Finding(_LOG, status, text, entry.doubt or "no such message", remedy)
 
 
 def known_faults(machine: Machine) -> Iterator[Finding]:
@@ -420,10 +424,14 @@ def known_faults(machine: Machine) -> Iterator[Finding]:
         text = f"{kernel.release} is older than the table of faults, which {begins}"
         yield Finding(_FAULTS, "unknown", text)
         return
-    found = [fault for fault in kernel_faults.possible(kernel) if _MODULES_OF[fault.part] <= loaded]
+    possible = [
+        fault for fault in kernel_faults.possible(kernel) if _MODULES_OF[fault.part] <= loaded
+    ]
     # kernel.org's kernel has no package
-    fixed = _listed(machine, kernel, found) if found and kernel.kind != "release" else []
-    yield from judge_known_faults(kernel, [one for one in found if one not in fixed], len(fixed))
+    fixed = _listed(machine, kernel, possible) if possible and kernel.kind != "release" else []
+    yield from judge_known_faults(
+        kernel, [fault for fault in possible if fault not in fixed], len(fixed)
+    )
 
 
 def _listed(machine: Machine, kernel: KernelVersion, faults: list[Fault]) -> list[Fault]:
@@ -440,7 +448,7 @@ def _listed(machine: Machine, kernel: KernelVersion, faults: list[Fault]) -> lis
 
 
 def judge_known_faults(
-    kernel: KernelVersion, found: list[Fault], fixed: int = 0
+    kernel: KernelVersion, faults: list[Fault], fixed: int = 0
 ) -> Iterator[Finding]:
     """Judge the faults that a kernel may have, in one line.
 
@@ -452,16 +460,16 @@ def judge_known_faults(
     if kernel.number == (0, 0, 0):
         raise UserError(f"{kernel.release!r} is no release of Linux")
     listed = f"the changelog of its package lists the fixes of {fixed}" if fixed else ""
-    if not found:
+    if not faults:
         text = f"none known in the loaded modules of Linux {kernel.text}"
         yield Finding(_FAULTS, "ok", f"{text}; {listed} that are possible" if fixed else text)
         return
     listed = f"; {listed} more" if fixed else ""
-    count = f"{len(found)} known fault{'s' * (len(found) > 1)}"
+    count = f"{len(faults)} known fault{'s' * (len(faults) > 1)}"
     remedy = "nfsrdma explain --faults"
     # the newest fixes come last
-    newest = found[-1]
-    mended = [fault for fault in found if fault.fixed_in(kernel.number)]
+    newest = faults[-1]
+    mended = [fault for fault in faults if fault.fixed_in(kernel.number)]
     if kernel.kind == "release":
         text = f"{count} in Linux {kernel.text}; the newest: {newest.seen}"
         yield Finding(_FAULTS, "warning", text, f"Linux {newest.fixes} or later", remedy)

@@ -49,8 +49,8 @@ def requested(machine: Machine) -> Iterator[Finding]:
     states: dict[str, UnitState] | None = None
     for definition in defined:
         if definition.overridden:
-            found = f"systemd uses {definition.overridden} in place of this line"
-            yield Finding(definition.name, "ok", found)
+            text = f"systemd uses {definition.overridden} in place of this line"
+            yield Finding(definition.name, "ok", text)
             continue
         directory, _ = mountinfo.without_links(definition.directory, closed, machine.root)
         here = by_directory.get(directory, [])
@@ -94,21 +94,21 @@ def referrals(machine: Machine) -> Iterator[Finding]:
     for entry, above in below:
         if entry.directory in defined:
             continue
-        found = f"TCP, below {above.directory}, which uses RDMA; nothing here defines the mount"
+        text = f"TCP, below {above.directory}, which uses RDMA; nothing here defines the mount"
         server = entry.options.get("addr") or Target.of(entry.source).host
         remedy = (
             f"let {server} listen on RDMA port {RDMA_PORT} (nfsrdma server enable), then umount"
             f" {_quoted(entry.directory)}; ignore this if somebody mounted it so"
         )
-        yield Finding(f"referral {entry.directory}", "warning", found, "rdma", remedy)
+        yield Finding(f"referral {entry.directory}", "warning", text, "rdma", remedy)
 
 
 def _by_directory(entries: list[Entry]) -> dict[Path, list[Entry]]:
     """The mounts by their mount point, the topmost one last."""
-    found: dict[Path, list[Entry]] = {}
+    by_directory: dict[Path, list[Entry]] = {}
     for entry in entries:
-        found.setdefault(entry.directory, []).append(entry)
-    return found
+        by_directory.setdefault(entry.directory, []).append(entry)
+    return by_directory
 
 
 def _with_cause(
@@ -118,8 +118,8 @@ def _with_cause(
     if finding.status != "error":
         return finding
     if cause := _cause(machine, definition):
-        found = f"{finding.found}; not judged, because {cause}"
-        return Finding(definition.name, "unknown", found)
+        text = f"{finding.found}; not judged, because {cause}"
+        return Finding(definition.name, "unknown", text)
     if state or not machine.recording:
         return finding
     unrecorded = f"the state of {definition.unit} was not recorded (systemctl show)"
@@ -136,12 +136,12 @@ def _cause(machine: Machine, definition: Definition) -> str:
 
 def _waiting(machine: Machine, wanted: Definition, unit: UnitState | None) -> Finding:
     """Judge a mount that automount or autofs makes at the first access."""
-    found = "not mounted: automount waits for the first access"
+    text = "not mounted: automount waits for the first access"
     if not unit or unit.active != "failed":
-        return Finding(wanted.name, "ok", found)
-    found += f"; the last mount failed{_why(machine, wanted, unit)}"
+        return Finding(wanted.name, "ok", text)
+    text += f"; the last mount failed{_why(machine, wanted, unit)}"
     return Finding(
-        wanted.name, "warning", found, "a mount; the next access tries again", _log(wanted)
+        wanted.name, "warning", text, "a mount; the next access tries again", _log(wanted)
     )
 
 
@@ -156,25 +156,25 @@ def _not_mounted(
         return _no_automount(machine, wanted, unit, automount)
     if unit and unit.active == "active":
         return _unseen(wanted.name, wanted.unit, unit)
-    status, found, remedy = _fault(machine, wanted, unit)
-    return Finding(wanted.name, status, found, "mounted", remedy)
+    status, text, remedy = _fault(machine, wanted, unit)
+    return Finding(wanted.name, status, text, "mounted", remedy)
 
 
 def _fault(machine: Machine, wanted: Definition, unit: UnitState | None) -> tuple[Status, str, str]:
     """Status, found and remedy of a mount that should be there."""
     if not unit:
         return "error", _LOCAL, f"mount -v {_quoted(wanted.directory)}"
-    found = f"{_LOCAL}{_why(machine, wanted, unit)}"
+    text = f"{_LOCAL}{_why(machine, wanted, unit)}"
     if unit.active == "activating":
         remedy = "check whether the server answers: nfsrdma doctor SERVER"
         return "warning", f"not mounted yet: {wanted.unit} is {unit}", remedy
     if unit.load == "not-found":
-        return "error", found, f"systemctl daemon-reload; mount {_quoted(wanted.directory)}"
+        return "error", text, f"systemctl daemon-reload; mount {_quoted(wanted.directory)}"
     if unit.active == "failed":
-        return "error" if wanted.automatic else "warning", found, _log(wanted)
-    found += ": unmounted since, or a unit that it needs has failed"
+        return "error" if wanted.automatic else "warning", text, _log(wanted)
+    text += ": unmounted since, or a unit that it needs has failed"
     # nofail hides a failure from the boot, not from the programs
-    return "warning" if wanted.nofail else "error", found, f"systemctl start {_quoted(wanted.unit)}"
+    return "warning" if wanted.nofail else "error", text, f"systemctl start {_quoted(wanted.unit)}"
 
 
 def _reason(machine: Machine, wanted: Definition, unit: UnitState | None) -> Finding | None:
@@ -187,8 +187,8 @@ def _reason(machine: Machine, wanted: Definition, unit: UnitState | None) -> Fin
         return None
     by_hand = wanted.name.startswith("unit")
     if by_hand and not unit and machine.recording and not machine.recording.complete:
-        found = f"not mounted; what starts {wanted.unit} was not recorded (systemctl show)"
-        return Finding(wanted.name, "unknown", found)
+        text = f"not mounted; what starts {wanted.unit} was not recorded (systemctl show)"
+        return Finding(wanted.name, "unknown", text)
     why = "no other unit starts it" if by_hand else "noauto"
     return Finding(wanted.name, "ok", f"not mounted: {why}")
 
@@ -202,15 +202,15 @@ def _no_automount(
     remedy = f"systemctl restart {_quoted(wanted.automount)}"
     if automount and automount.load == "not-found":
         remedy = f"systemctl daemon-reload; {remedy}"
-    found = f"{_LOCAL}; {wanted.automount} {state}"
+    text = f"{_LOCAL}; {wanted.automount} {state}"
     if unit and unit.active == "failed":
-        found += _why(machine, wanted, unit)
-    return Finding(wanted.name, "error", found, "an automount that waits", remedy)
+        text += _why(machine, wanted, unit)
+    return Finding(wanted.name, "error", text, "an automount that waits", remedy)
 
 
 def _unseen(name: str, unit: str, state: UnitState) -> Finding:
-    found = f"{unit} is {state}, and this process does not see the mount"
-    return Finding(name, "unknown", found, remedy="run this outside of containers")
+    text = f"{unit} is {state}, and this process does not see the mount"
+    return Finding(name, "unknown", text, remedy="run this outside of containers")
 
 
 def _why(machine: Machine, wanted: Definition, unit: UnitState) -> str:
@@ -233,8 +233,8 @@ def compared(
     """Compare what a definition requests with the mount ``entry``, one of ``entries``."""
     same = definitions.same_source(machine, wanted, entry)
     if same is False:
-        found = f"source: {entry.source}"
-        yield Finding(wanted.name, "warning", found, wanted.source)
+        text = f"source: {entry.source}"
+        yield Finding(wanted.name, "warning", text, wanted.source)
     else:
         yield from _compared(machine, wanted, entry, _Clients(entries), same)
 
@@ -255,13 +255,13 @@ def _found_there(
     elif not wanted.automatic:
         yield Finding(wanted.name, "ok", f"not mounted: {top.source} is mounted there")
     else:
-        found = f"source: {top.source}; {_CHANGED}"
+        text = f"source: {top.source}; {_CHANGED}"
         again = f"umount {directory}; mount {directory}"
-        yield Finding(wanted.name, "warning", found, wanted.source, again)
+        yield Finding(wanted.name, "warning", text, wanted.source, again)
     if own and own[-1] is not top:
-        found = f"covered by {top.fstype} of {top.source}: programs do not see the NFS mount"
+        text = f"covered by {top.fstype} of {top.source}: programs do not see the NFS mount"
         remedy = f"umount {directory}, unless the upper one is on purpose, such as an overlay"
-        yield Finding(wanted.name, "warning", found, "the NFS mount on top", remedy)
+        yield Finding(wanted.name, "warning", text, "the NFS mount on top", remedy)
 
 
 def _compared(
@@ -273,14 +273,14 @@ def _compared(
     """
     if same is None:
         host, other = map(first_host, (wanted.source, entry.source))
-        found = f"source: {entry.source}; no address shows whether {host} is the same server"
+        text = f"source: {entry.source}; no address shows whether {host} is the same server"
         remedy = f"compare: getent ahosts {_quoted(host)}; getent ahosts {_quoted(other)}"
-        yield Finding(wanted.name, "unknown", found, wanted.source, remedy)
+        yield Finding(wanted.name, "unknown", text, wanted.source, remedy)
     differences = list(_differences(machine, wanted.requested, entry, nfs))
-    for status, found, expected, remedy in differences:
+    for status, text, expected, remedy in differences:
         directory = _quoted(entry.directory)
         again = f"umount {directory}; mount {directory}"
-        yield Finding(wanted.name, status, found, expected, remedy or again)
+        yield Finding(wanted.name, status, text, expected, remedy or again)
     if same and not differences:
         proto, vers = entry.options.get("proto", ""), entry.options.get("vers", "")
         shown = str(wanted.requested) or f"no transport named; {proto}, vers {vers}"
@@ -294,8 +294,8 @@ def _differences(
     transport = _transport_difference(machine, asked, entry, nfs)
     if transport:
         yield transport
-    found = entry.options
-    vers, sec = found.get("vers", ""), found.get("sec", "")
+    options = entry.options
+    vers, sec = options.get("vers", ""), options.get("sec", "")
     if asked.vers and vers != asked.vers and not vers.startswith(f"{asked.vers}."):
         yield "warning", f"vers: {vers}; {_CHANGED}", asked.vers, ""
     if asked.sec and sec not in asked.sec:
@@ -303,21 +303,21 @@ def _differences(
     if transport and transport[0] == "error":
         # the other options follow from it
         return
-    port = found.get("port", str(NFS_PORT))
+    port = options.get("port", str(NFS_PORT))
     if asked.port and port != str(asked.port):
         yield "warning", f"port: {port}; {_CHANGED}", str(asked.port), ""
-    if asked.nconnect and mounts.number(found, "nconnect", 1) < asked.nconnect:
+    if asked.nconnect and mounts.number(options, "nconnect", 1) < asked.nconnect:
         yield _fewer_connections(machine, asked.nconnect, entry, nfs)
-    yield from _other_sizes("rsize", asked.rsize, mounts.number(found, "rsize", 0))
-    yield from _other_sizes("wsize", asked.wsize, mounts.number(found, "wsize", 0))
+    yield from _other_sizes("rsize", asked.rsize, mounts.number(options, "rsize", 0))
+    yield from _other_sizes("wsize", asked.wsize, mounts.number(options, "wsize", 0))
 
 
 def _other_sizes(name: str, size: int | None, value: int) -> Iterator[_Difference]:
     if not size or not value or value in _rounded(size):
         return
     if value < size:
-        found = f"{name}: requested {size}, got {value}: the server or the device limits it"
-        yield "warning", found, str(size), f"request {value}, or raise the server's limit"
+        text = f"{name}: requested {size}, got {value}: the server or the device limits it"
+        yield "warning", text, str(size), f"request {value}, or raise the server's limit"
     elif size >= _LEAST_SIZE:
         yield "warning", f"{name}: {value}; {_CHANGED}", str(size), ""
 
@@ -365,9 +365,9 @@ class _Clients:
             return []
         return list(
             dict.fromkeys(
-                one.directory
-                for one in self._entries.get(_client(entry), ())
-                if one.device != entry.device and one.directory != entry.directory
+                other.directory
+                for other in self._entries.get(_client(entry), ())
+                if other.device != entry.device and other.directory != entry.directory
             )
         )
 
@@ -381,35 +381,37 @@ def _client(entry: Entry) -> _Client:
 
 def _fewer_connections(machine: Machine, nconnect: int, entry: Entry, nfs: _Clients) -> _Difference:
     number = mounts.number(entry.options, "nconnect", 1)
-    found = f"nconnect: {number} connection{'s' if number > 1 else ''}"
+    text = f"nconnect: {number} connection{'s' if number > 1 else ''}"
     others = nfs.others(entry)
     kernel = kernel_of(machine)
     if others:
-        found += f", shared with {_shown_list(others)}: the first mount of a server decides"
+        text += f", shared with {_shown_list(others)}: the first mount of a server decides"
         shared = _quoted(*others[:_SHOWN], entry.directory)
         more = " and the others" if len(others) > _SHOWN else ""
         remedy = f"give all mounts of that server one nconnect; umount {shared}{more}; mount again"
     elif entry.over_rdma and (0, 0, 0) < kernel.number < (6, 9, 0):
         # NFS: enable nconnect for RDMA (b326df4a8ec6, in v6.9)
-        found += f"; Linux before 6.9 ignores nconnect with RDMA, and this is {kernel.release}"
+        text += f"; Linux before 6.9 ignores nconnect with RDMA, and this is {kernel.release}"
         remedy = "a kernel of 6.9 or later, unless the distribution has commit b326df4a8ec6"
     else:
         hidden = _hidden_mounts(machine, entry)
         kept = (
             "the definition changed after the mount, or the kernel kept an earlier mount's client"
         )
-        found += f"; {hidden or kept}"
+        text += f"; {hidden or kept}"
         remedy = (
             "mount again; if that changes nothing, unmount all mounts of that server, "
             "also in containers, until /proc/fs/nfsfs/servers lacks it"
         )
-    return "warning", found, f"nconnect={nconnect}", remedy
+    return "warning", text, f"nconnect={nconnect}", remedy
 
 
 def _hidden_mounts(machine: Machine, entry: Entry) -> str:
     """Mounts of the same server that only other mount namespaces have."""
-    mounted = {one.device for one in mountinfo.of(machine)}
-    hidden = [one for one in sharing.of_same_server(entry.device, machine) if one not in mounted]
+    mounted = {mount.device for mount in mountinfo.of(machine)}
+    hidden = [
+        device for device in sharing.of_same_server(entry.device, machine) if device not in mounted
+    ]
     if not hidden:
         return ""
     return f"another mount namespace has mounts of that server: {', '.join(hidden[:_SHOWN])}"

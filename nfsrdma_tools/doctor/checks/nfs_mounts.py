@@ -49,8 +49,8 @@ _TUNED = "nfsrdma tune"
 def namespace(machine: Machine) -> Iterator[Finding]:
     """The mounts that the other checks read are those of the host, not those of a container."""
     if machine.hides_mounts:
-        found = "these are the mounts of a container, not of its host"
-        yield Finding("mounts", "unknown", found, "the mounts of the host", _OF_HOST)
+        text = "these are the mounts of a container, not of its host"
+        yield Finding("mounts", "unknown", text, "the mounts of the host", _OF_HOST)
 
 
 def utils(machine: Machine) -> Iterator[Finding]:
@@ -59,11 +59,11 @@ def utils(machine: Machine) -> Iterator[Finding]:
         remedy = packages.install("nfs-utils", root=machine.root)
         needed = any(fstab.nfs_lines(machine.text("etc/fstab"))) or units.nfs_units(machine)
         status: Status = "error" if needed else "warning"
-        found = "not installed" if needed else "not installed; nothing here defines an NFS mount"
-        yield Finding("mount.nfs", status, found, "nfs-utils", remedy)
+        text = "not installed" if needed else "not installed; nothing here defines an NFS mount"
+        yield Finding("mount.nfs", status, text, "nfs-utils", remedy)
         return
-    said = questions.mount_program(machine)
-    version = re.search(r"nfs-utils ([\w.]+)", said.stdout + said.stderr)
+    result = questions.mount_program(machine)
+    version = re.search(r"nfs-utils ([\w.]+)", result.stdout + result.stderr)
     yield Finding("mount.nfs", "ok", f"nfs-utils {version[1] if version else '(unknown)'}")
 
 
@@ -83,12 +83,12 @@ def read_ahead(machine: Machine) -> Iterator[Finding]:
     equal: dict[tuple[Status, str, str, str], list[Entry]] = {}
     for entry in entries:
         equal.setdefault(_window(machine, intended, entry), []).append(entry)
-    if entries and all(found[0] == "unknown" for found in equal):
+    if entries and all(window[0] == "unknown" for window in equal):
         machine.require(f"{_BDI}/{entries[0].device}/read_ahead_kb")
-    for (status, found, expected, remedy), same in equal.items():
+    for (status, text, expected, remedy), same in equal.items():
         others = len({entry.directory for entry in same}) - 1
         more = f"; the same for {others} other mount{'s' * (others > 1)}" if others else ""
-        yield Finding(f"read-ahead {same[0].directory}", status, f"{found}{more}", expected, remedy)
+        yield Finding(f"read-ahead {same[0].directory}", status, f"{text}{more}", expected, remedy)
 
 
 def _window(machine: Machine, intended: Intended, entry: Entry) -> tuple[Status, str, str, str]:
@@ -102,18 +102,18 @@ def _window(machine: Machine, intended: Intended, entry: Entry) -> tuple[Status,
         rsize = int(entry.options["rsize"])
     except (KeyError, ValueError):
         return "unknown", f"read-ahead {kb} KiB; mountinfo has no rsize of this mount", "", ""
-    found = f"{kb} KiB, {readahead.blocks_for(kb, rsize):.4g} blocks of rsize {rsize // 1024}K"
+    text = f"{kb} KiB, {readahead.blocks_for(kb, rsize):.4g} blocks of rsize {rsize // 1024}K"
     values = intended.values(entry)
     if sources := [source for value, source in values if written(value, kb)]:
-        return "ok", f"{found}, set by {sources[-1]}", "", ""
+        return "ok", f"{text}, set by {sources[-1]}", "", ""
     if kb * 1024 >= rsize:
-        return "ok", found, "", ""
+        return "ok", text, "", ""
     remedy = "find the best with nfsrdma sweep, make it persistent with nfsrdma tune apply"
     if values:
         value, source = values[-1]
-        found += f"; {source} has {value} KiB: the mount is older, or the rule failed"
+        text += f"; {source} has {value} KiB: the mount is older, or the rule failed"
         remedy = "mount again, and see journalctl -b -u systemd-udevd"
-    return "warning", found, "at least one block", remedy
+    return "warning", text, "at least one block", remedy
 
 
 def written(value: int, kb: int) -> bool:
@@ -133,14 +133,14 @@ class Intended:
         if tuned is not None:
             # its rule comes last
             return [(tuned, _TUNED)]
-        found = []
+        values = []
         for rule in _in_effect(udev_rules.rules_for(self._files, entry.device, is_nfs=True)):
             if rule.value:
-                found.append((int(rule.value), str(rule)))
+                values.append((int(rule.value), str(rule)))
             elif "nfsrahead" in rule.program:
                 value = self._conf.get(entry.fstype, self._conf.get("default"))
-                found += [(value, f"[nfsrahead] in nfs.conf, by {rule}")] if value else []
-        return found
+                values += [(value, f"[nfsrahead] in nfs.conf, by {rule}")] if value else []
+        return values
 
     @cached_property
     def _conf(self) -> dict[str, int]:
@@ -182,8 +182,8 @@ def udev_rule(machine: Machine) -> Iterator[Finding]:
         if kinds := _others(known, rule):
             yield _wide(machine, rule, kinds)
     if missing:
-        found = f"/{missing[0]} was not recorded; its rules may mask or follow these"
-        yield Finding(name, "unknown", found)
+        text = f"/{missing[0]} was not recorded; its rules may mask or follow these"
+        yield Finding(name, "unknown", text)
 
 
 def _without_udev(machine: Machine) -> str:
@@ -204,7 +204,7 @@ def _missing_folders(machine: Machine) -> list[str]:
     if machine.recording is None or machine.recording.complete:
         return []
     same = {"lib/udev/rules.d": wanted[0]}
-    return [folder for folder in wanted if folder not in [same.get(one, one) for one in there]]
+    return [folder for folder in wanted if folder not in [same.get(path, path) for path in there]]
 
 
 def _any_device(machine: Machine) -> str:
@@ -256,17 +256,17 @@ def _others(known: list[RuleFile], rule: ReadAheadRule) -> list[str]:
 def _wide(machine: Machine, rule: ReadAheadRule, kinds: list[str]) -> Finding:
     every = "every bdi" if len(kinds) == len(udev_rules.KINDS) else "other devices than NFS"
     value = f"to {rule.value} KiB " if rule.value else ""
-    found = f"{rule} sets the read-ahead {value}for {every}: NFS, {', '.join(kinds)}"
+    text = f"{rule} sets the read-ahead {value}for {every}: NFS, {', '.join(kinds)}"
     if here := _with_value(machine, rule.value):
-        found += f"; here {', '.join(here[:_SHOWN])}"
-        found += f" and {len(here) - _SHOWN} more" if here[_SHOWN:] else ""
+        text += f"; here {', '.join(here[:_SHOWN])}"
+        text += f" and {len(here) - _SHOWN} more" if here[_SHOWN:] else ""
     if rule.torn:
-        found += "; the line before it has no backslash at its end, so its conditions do not count"
+        text += "; the line before it has no backslash at its end, so its conditions do not count"
     remedy = (
         "set nfs= and nfs4= in [nfsrahead] of nfs.conf in place of it, or add the condition "
         'PROGRAM="/usr/bin/grep -qw %k /proc/fs/nfsfs/volumes"'
     )
-    return Finding("udev rule", "warning", found, "a rule for NFS only", remedy)
+    return Finding("udev rule", "warning", text, "a rule for NFS only", remedy)
 
 
 def _with_value(machine: Machine, value: str) -> list[str]:
@@ -277,10 +277,10 @@ def _with_value(machine: Machine, value: str) -> list[str]:
     with contextlib.suppress(OSError, UserError):
         nfs = {entry.device for entry in _nfs(machine)}
     windows = sorted(machine.path(_BDI).glob("*/read_ahead_kb"))
-    found = {path.parent.name: files.readable(path).strip() for path in windows}
+    by_device = {path.parent.name: files.readable(path).strip() for path in windows}
     return [
         device
-        for device, kb in found.items()
+        for device, kb in by_device.items()
         if device not in nfs and kb.isdecimal() and written(int(value), int(kb))
     ]
 
@@ -328,12 +328,12 @@ def history(machine: Machine) -> Iterator[Finding]:
 def _uncounted(entries: Iterable[Entry], counted: list[_Mount]) -> Iterator[Finding]:
     """One line about the mounts whose history nobody can tell."""
     known = {mount.entry.device for mount in counted if mount.stats.xprts}
-    missing = {one.device: one.directory for one in entries if one.device not in known}
+    missing = {entry.device: entry.directory for entry in entries if entry.device not in known}
     if missing:
         first, *others = missing.values()
         more = f" and {len(others)} more" if others else ""
-        found = f"not judged: mountstats has no counters of the connections of {first}{more}"
-        yield Finding("history", "unknown", found)
+        text = f"not judged: mountstats has no counters of the connections of {first}{more}"
+        yield Finding("history", "unknown", text)
 
 
 class _Mount(NamedTuple):
@@ -344,7 +344,11 @@ class _Mount(NamedTuple):
 
     @classmethod
     def of(cls, entry: Entry, stats: MountStats) -> _Mount:
-        return cls(entry, stats, tuple(one for one in stats.operations.values() if any(one)))
+        return cls(
+            entry,
+            stats,
+            tuple(operation for operation in stats.operations.values() if any(operation)),
+        )
 
     @property
     def name(self) -> str:
@@ -362,25 +366,25 @@ class _Mount(NamedTuple):
 
     @property
     def transmissions(self) -> int:
-        return sum(one.transmissions for one in self.sent)
+        return sum(operation.transmissions for operation in self.sent)
 
 
 def _resent(mount: _Mount) -> Iterator[Finding]:
     """Operations that were sent more than once, or that timed out."""
     operations = again = timeouts = 0
-    for one in mount.sent:
-        operations += one.operations
-        again += max(one.transmissions - one.operations, 0)
-        timeouts += one.timeouts
+    for operation in mount.sent:
+        operations += operation.operations
+        again += max(operation.transmissions - operation.operations, 0)
+        timeouts += operation.timeouts
     connections = max(len(mount.stats.xprts), 1)
     if not _noticeable(max(again, timeouts), operations, mount.stats.age_s, connections):
         return
-    found = (
+    text = (
         f"{_since(mount.stats.age_s)}: {again} retransmissions in {operations} operations "
         f"({_share(again, operations)}), {timeouts} timeouts; {_DOUBT}"
     )
     expected = "less than 1 of 1000 operations sent again"
-    yield Finding(mount.name, "warning", found, expected, _NEXT)
+    yield Finding(mount.name, "warning", text, expected, _NEXT)
 
 
 class _Connections:
@@ -418,38 +422,38 @@ class _Connections:
         if unexplained < _FEW_CONNECTS and not slow:
             return
         number = f" by {len(connects)} connections" if len(connects) > 1 else ""
-        found = (
+        text = (
             f"{_since(self._age_s)}{self._sharing}: connected {sum(connects)} times{number}, "
             f"which took {waited} s; {_DOUBT}"
         )
         if self._has_others:
-            found += "; not judged: others use these connections, which may be older than the mount"
-            yield Finding(self._name, "unknown", found)
+            text += "; not judged: others use these connections, which may be older than the mount"
+            yield Finding(self._name, "unknown", text)
             return
         most = (1 + idle) * len(connects)
         expected = f"at most {most}: idle connections close after {_IDLE_S // 60} minutes"
-        yield Finding(self._name, "warning", found, expected, _NEXT)
+        yield Finding(self._name, "warning", text, expected, _NEXT)
 
     def _bad_xids(self) -> Iterator[Finding]:
         bad, received = self._sum("bad_xids"), self._sum("recvs")
         if not _noticeable(bad, received, self._age_s, len(self._xprts)):
             return
-        found = (
+        text = (
             f"{_since(self._age_s)}{self._sharing}: {bad} of {received} replies came for no "
             f"request ({_share(bad, received)}); interrupted programs and soft mounts do that, too"
         )
-        yield Finding(self._name, "warning", found, "no reply with an unknown XID", _NEXT)
+        yield Finding(self._name, "warning", text, "no reply with an unknown XID", _NEXT)
 
     def _backlog(self) -> Iterator[Finding]:
         sends, waiting = self._sum("sends"), self._sum("bklog_u")
         if sends < _LEAST_SENDS or waiting < sends:
             return
-        found = (
+        text = (
             f"{_since(self._age_s)}{self._sharing}: {waiting / sends:.1f} requests waited for a "
             "slot at each request sent; an average, which a burst can raise for long"
         )
         remedy = "see whether they wait now: nfsrdma top; if so, mount with a greater nconnect"
-        yield Finding(self._name, "warning", found, "less than 1", remedy)
+        yield Finding(self._name, "warning", text, "less than 1", remedy)
 
 
 def _noticeable(count: int, among: int, age_s: int, connections: int) -> bool:

@@ -41,21 +41,21 @@ def routes(machine: Machine) -> Iterator[Finding]:
     for host, version in hosts[:MOST_SERVERS]:
         yield from judge.server(host, version)
     if len(hosts) > MOST_SERVERS:
-        found = f"{len(hosts) - MOST_SERVERS} more servers of fstab and units are not judged"
-        yield Finding("routes", "unknown", found)
+        text = f"{len(hosts) - MOST_SERVERS} more servers of fstab and units are not judged"
+        yield Finding("routes", "unknown", text)
     everywhere = not judge.devices or _serves_rdma(machine)
     yield from mtus(machine, judge.devices, everywhere=everywhere)
 
 
 def _serves_rdma(machine: Machine) -> bool:
     try:
-        found = nfsctl.listeners(machine.path("proc/fs/nfsd"))
+        listeners = nfsctl.listeners(machine.path("proc/fs/nfsd"))
     except OSError as error:
         files.note_unread(error)
         return False
     except (UserError, ValueError):
         return False  # listeners reports it
-    return any(one.over_rdma for one in found)
+    return any(listener.over_rdma for listener in listeners)
 
 
 class _Routes:
@@ -77,7 +77,9 @@ class _Routes:
         name = f"route to {host}"
         plain, _, zone = host.partition("%")
         try:
-            addresses = [one for one in self._machine.addresses(plain) if ip_version(one)]
+            addresses = [
+                address for address in self._machine.addresses(plain) if ip_version(address)
+            ]
         except NotRecordedError as error:
             if not self._has_judged(host, version):
                 yield Finding(name, "unknown", error.message)
@@ -87,21 +89,23 @@ class _Routes:
             if not addresses and self._machine.live:
                 return  # reach has reported it
         of_version = [
-            one for one in addresses if version in (ip_version(one), ANY_VERSION, _PREFER_IPV4)
+            address
+            for address in addresses
+            if version in (ip_version(address), ANY_VERSION, _PREFER_IPV4)
         ]
         if of_version:
             yield from self.address(host, of_version[0], zone)
         elif addresses:
             netid = "rdma" if version == 6 else "rdma6"
-            found = f"{host} has no IPv{version} address, but {addresses[0]}"
+            text = f"{host} has no IPv{version} address, but {addresses[0]}"
             remedy = f"request proto={netid}, or give the name an IPv{version} address"
-            yield Finding(name, "error", found, f"an IPv{version} address", remedy)
+            yield Finding(name, "error", text, f"an IPv{version} address", remedy)
         elif not self._has_judged(host, version):
             yield Finding(name, "unknown", f"{host} has no address now")
 
     def _has_judged(self, host: str, version: int) -> bool:
         known = self._judged.get(host, set())
-        return any(version in (ip_version(one), ANY_VERSION, _PREFER_IPV4) for one in known)
+        return any(version in (ip_version(address), ANY_VERSION, _PREFER_IPV4) for address in known)
 
     def address(self, host: str, address: str, zone: str = "") -> Iterator[Finding]:
         """Judge the route to an address of ``host``."""
@@ -122,8 +126,8 @@ class _Routes:
             finding = finding._replace(found=finding.found + self._doubt)
         if proof:
             also = f", and {finding.found}" if finding.status == "ok" else ""
-            found = f"{proof} is mounted over RDMA from {address}{also}"
-            finding = Finding(name, "ok", found)
+            text = f"{proof} is mounted over RDMA from {address}{also}"
+            finding = Finding(name, "ok", text)
         yield finding
 
     def _finding(self, name: str, address: str, zone: str) -> Finding:
@@ -141,11 +145,11 @@ class _Routes:
             why = doubt or "no RDMA port is active"
             return Finding(name, "unknown", f"not judged, because {why}")
         route = route_to(self._machine, address, zone)
-        found = ports_of(self._machine, route)
-        if not found.unseen:
-            for link in found.ports:
+        route_ports = ports_of(self._machine, route)
+        if not route_ports.unseen:
+            for link in route_ports.ports:
                 self.devices.setdefault(link.name, set()).add(route.device)
-        finding = judge_route(name, route, found, active)
+        finding = judge_route(name, route, route_ports, active)
         if doubt and finding.status != "ok":
             return Finding(name, "unknown", f"uses {route.device}; not judged, because {doubt}")
         return finding
@@ -160,27 +164,31 @@ class _Routes:
             pass  # unknown
 
 
-def judge_route(name: str, route: Route, found: RoutePorts, active: Sequence[Link]) -> Finding:
+def judge_route(
+    name: str, route: Route, route_ports: RoutePorts, active: Sequence[Link]
+) -> Finding:
     """Judge the RDMA ports of a route; ``active`` are those of all RDMA ports that are."""
-    names = ", ".join(link.name for link in found.ports[:_MOST_SHOWN])
-    down = [link for link in found.ports if not link.active]
+    names = ", ".join(link.name for link in route_ports.ports[:_MOST_SHOWN])
+    down = [link for link in route_ports.ports if not link.active]
     uses = f"uses {route.device}"
-    if found.unseen and (down or found.medium != "IPoIB"):
+    if route_ports.unseen and (down or route_ports.medium != "IPoIB"):
         remedy = "run nfsrdma on the host itself, or give --from a bundle of nfsrdma collect"
-        return Finding(name, "unknown", f"{uses}; it is not visible {found.unseen}", remedy=remedy)
-    if found.unseen:
+        return Finding(
+            name, "unknown", f"{uses}; it is not visible {route_ports.unseen}", remedy=remedy
+        )
+    if route_ports.unseen:
         return Finding(name, "ok", f"{uses}: IPoIB of one of {names}, all of them ACTIVE")
-    if not found.ports and not found.doubt:
+    if not route_ports.ports and not route_ports.doubt:
         devices = {link.netdev or f"IPoIB of {link.name}" for link in active}
         expected = f"one with an RDMA link: {', '.join(sorted(devices)[:_MOST_SHOWN])}"
         remedy = "use the server's address on the RDMA network, or add a link on this device"
         return Finding(name, "error", uses, expected, remedy)
-    shown = f"{uses}: {found.medium} of {names}" if names else uses
-    if down and len(down) == len(found.ports):
+    shown = f"{uses}: {route_ports.medium} of {names}" if names else uses
+    if down and len(down) == len(route_ports.ports):
         states = f"{down[0].state} {down[0].physical_state}"
         remedy = "check the cable, the switch and the subnet manager"
         return Finding(name, "error", f"{shown}, which is {states}", "ACTIVE, LINK_UP", remedy)
-    doubt = found.doubt
+    doubt = route_ports.doubt
     if down and not doubt:
         doubt = f"{down[0].name} is {down[0].state}, and rdma_cm may choose it"
     if doubt:

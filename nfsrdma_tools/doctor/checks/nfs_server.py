@@ -38,21 +38,21 @@ def listeners(machine: Machine) -> Iterator[Finding]:
     """A running nfsd listens on RDMA, if the host's configuration requests that."""
     # read portlist, not threads, which only root may read
     machine.require("proc/fs/nfsd/portlist")
-    found = nfsctl.listeners(machine.path("proc/fs/nfsd"))
-    if not found and nfsctl.is_hidden(machine):
+    listening = nfsctl.listeners(machine.path("proc/fs/nfsd"))
+    if not listening and nfsctl.is_hidden(machine):
         text = "nfsd is loaded, and this container does not see /proc/fs/nfsd"
         yield Finding(_PORTLIST, "unknown", text, remedy="run this on the host")
         return
-    if not found:
+    if not listening:
         yield _judge_other(other_server(machine))
         return
     try:
         asked = configuration.requested(machine)
     except NotRecordedError:
         asked = None
-    shown = f"nfsd listens on {', '.join(map(str, found))}"
-    if any(listener.over_rdma for listener in found):
-        yield _judge_rdma(machine, found, shown, asked)
+    shown = f"nfsd listens on {', '.join(map(str, listening))}"
+    if any(listener.over_rdma for listener in listening):
+        yield _judge_rdma(machine, listening, shown, asked)
     elif asked is None:
         text = f"{shown}; without nfs.conf it is unknown whether it should use RDMA"
         yield Finding(_PORTLIST, "unknown", text)
@@ -83,10 +83,10 @@ def _judge_other(other: OtherServer | None) -> Finding:
 
 
 def _judge_rdma(
-    machine: Machine, found: list[Listener], shown: str, asked: Requested | None
+    machine: Machine, listening: list[Listener], shown: str, asked: Requested | None
 ) -> Finding:
     """Judge an nfsd that listens on RDMA: the port, and whether the next start requests it."""
-    ports = sorted({listener.port for listener in found if listener.over_rdma})
+    ports = sorted({listener.port for listener in listening if listener.over_rdma})
     if asked and asked.rdma_port and asked.rdma_port not in ports:
         text = f"{shown}; {asked.rdma_source} requests RDMA port {asked.rdma_port}"
         expected = "one port; the configuration may have changed since nfsd started"
@@ -120,12 +120,12 @@ def _judge_unrequested(machine: Machine, ports: list[int], shown: str, asked: Re
 
 def _adding(machine: Machine, ports: list[int]) -> BootCommand | None:
     """The command beside nfsd's unit that adds a listener on one of these ports."""
-    found = [
-        one
-        for one in boot_files.commands(machine)
-        if one.unit not in SERVERS and configuration.added_port(one.text) in ports
+    commands = [
+        command
+        for command in boot_files.commands(machine)
+        if command.unit not in SERVERS and configuration.added_port(command.text) in ports
     ]
-    return next((one for one in found if one.starts), next(iter(found), None))
+    return next((command for command in commands if command.starts), next(iter(commands), None))
 
 
 def _with_unread(machine: Machine, finding: Finding, asked: Requested | None) -> Finding:
@@ -133,11 +133,11 @@ def _with_unread(machine: Machine, finding: Finding, asked: Requested | None) ->
     with contextlib.suppress(OSError, UserError):
         now = nfsctl.threads(machine.path("proc/fs/nfsd"))
         if now and asked and (setting := asked.unread_number(str(now))):
-            found = (
+            text = (
                 f"{finding.found}; {setting.source} is {setting.value}, which {UNIT} does not use"
             )
             remedy = f"set threads={setting.value} in [nfsd] of nfs.conf"
-            return finding._replace(found=found, remedy=remedy)
+            return finding._replace(found=text, remedy=remedy)
     return finding
 
 
@@ -230,9 +230,9 @@ def reach(machine: Machine) -> Iterator[Finding]:
     except OSError as error:
         if error.errno == errno.ENETUNREACH:
             return  # nfs_routes reports it
-        found = f"no connection to TCP {NFS_PORT}: {error.strerror or error}"
+        text = f"no connection to TCP {NFS_PORT}: {error.strerror or error}"
         remedy = "check the name, nfsd on the server, and the firewalls"
-        yield Finding(name, "error", found, "a connection", remedy)
+        yield Finding(name, "error", text, "a connection", remedy)
         return
     yield Finding(name, "ok", f"{address} answers on TCP {NFS_PORT}")
     yield over_rdma(machine.server)

@@ -26,8 +26,8 @@ _CAP_IPC_LOCK = 1 << 14
 
 def bcc(machine: Machine) -> Iterator[Finding]:
     """Python can import the BPF compiler collection; PyPI's bcc is a crystal-lattice library."""
-    said = questions.bcc(machine)
-    yield judge_bcc(said.returncode, said.stdout, said.stderr, machine.root)
+    result = questions.bcc(machine)
+    yield judge_bcc(result.returncode, result.stdout, result.stderr, machine.root)
 
 
 def judge_bcc(status: int, stdout: str, stderr: str, root: Path = Path("/")) -> Finding:
@@ -45,10 +45,10 @@ def judge_bcc(status: int, stdout: str, stderr: str, root: Path = Path("/")) -> 
             remedy,
         )
     remedy = f"{get}, and a venv with --system-site-packages"
-    found = one_line(stderr) or f"status {status}"
-    if found == NO_BCC:
-        found = "this Python has no module bcc"
-    return Finding("bcc", "warning", found, expected, remedy)
+    reason = one_line(stderr) or f"status {status}"
+    if reason == NO_BCC:
+        reason = "this Python has no module bcc"
+    return Finding("bcc", "warning", reason, expected, remedy)
 
 
 def memlock(machine: Machine) -> Iterator[Finding]:
@@ -69,5 +69,5 @@ def memlock(machine: Machine) -> Iterator[Finding]:
 
 def _is_exempt(machine: Machine) -> bool:
     """Whether the limit does not hold; it does for root without CAP_IPC_LOCK, as in containers."""
-    found = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", machine.text("proc/self/status"), re.M)
-    return bool(int(found[1], 16) & _CAP_IPC_LOCK) if found else machine.root_user
+    match = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", machine.text("proc/self/status"), re.M)
+    return bool(int(match[1], 16) & _CAP_IPC_LOCK) if match else machine.root_user

@@ -33,8 +33,8 @@ def links(machine: Machine) -> Iterator[Finding]:
     try:
         listed = machine.links()
     except NotRecordedError as error:
-        found = f"{error.message}: ports, their MTU and their losses are not judged"
-        yield Finding("links", "unknown", found, remedy=error.hint)
+        text = f"{error.message}: ports, their MTU and their losses are not judged"
+        yield Finding("links", "unknown", text, remedy=error.hint)
         return
     except UserError as error:
         if kernel.lacking(machine):
@@ -57,22 +57,22 @@ def fault(machine: Machine) -> str:
     """Why no mount and no listener over RDMA can work; "" if they may, or if that is unknown."""
     if cause := kernel.fault(machine):
         return cause
-    if any(one.status == "error" for one in carry_out("links", links, machine)):
+    if any(finding.status == "error" for finding in carry_out("links", links, machine)):
         return "no RDMA port is active"
     return ""
 
 
-def judge_links(found: Sequence[Link]) -> Iterator[Finding]:
+def judge_links(listed: Sequence[Link]) -> Iterator[Finding]:
     """Judge all links: one error if none can be active; else, an unused link is information."""
-    if not found:
+    if not listed:
         remedy = "load the NIC's driver, or: nfsrdma link add rxe0 --type rxe --netdev DEVICE"
         yield Finding("links", "error", "no RDMA link", _EXPECTED, remedy)
-    elif any(link.active or link.doubt for link in found):
-        yield from map(_judge_one, found)
+    elif any(link.active or link.doubt for link in listed):
+        yield from map(_judge_one, listed)
     else:
-        shown = ", ".join(f"{link.name} is {_state(link)}" for link in found[:_MOST_SHOWN])
-        more = f" and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
-        netdevs = [link.netdev for link in found if link.netdev]
+        shown = ", ".join(f"{link.name} is {_state(link)}" for link in listed[:_MOST_SHOWN])
+        more = f" and {len(listed) - _MOST_SHOWN} more" if len(listed) > _MOST_SHOWN else ""
+        netdevs = [link.netdev for link in listed if link.netdev]
         below = f"ip link set {netdevs[0]} up; " if netdevs else ""
         remedy = f"{below}check the cable, the switch and the subnet manager"
         yield Finding("links", "error", f"{shown}{more}", f"one {_EXPECTED}", remedy)
@@ -116,8 +116,8 @@ def mtus(
         port = ports.get(link.name, _UNKNOWN)
         is_roce = _is_roce(machine, link, port)
         if is_roce is None:
-            found = f"not judged: neither sysfs nor ibv_devinfo tells whether {link.name} is RoCE"
-            yield Finding(f"mtu {link.name}", "unknown", found, remedy="run this on the host")
+            text = f"not judged: neither sysfs nor ibv_devinfo tells whether {link.name} is RoCE"
+            yield Finding(f"mtu {link.name}", "unknown", text, remedy="run this on the host")
         if not is_roce:
             continue
         mine = devices.get(link.name, set())
@@ -170,9 +170,9 @@ def _mtu(machine: Machine, name: str, netdev: str, port: _VerbsPort, used: bool)
     if not size and not port.active_mtu:
         return Finding(f"mtu {name}", "unknown", unseen)
     if not size:
-        found = f"RoCE packets carry {port.active_mtu} bytes (active_mtu)"
+        text = f"RoCE packets carry {port.active_mtu} bytes (active_mtu)"
         status: Status = "ok" if port.active_mtu >= _MOST_PAYLOAD else "unknown"
-        return Finding(f"mtu {name}", status, f"{found}; {unseen}")
+        return Finding(f"mtu {name}", status, f"{text}; {unseen}")
     finding = judge_mtu(name, netdev, size, port.active_mtu, port.max_mtu)
     if finding.status == "ok" or used:
         return finding
@@ -188,17 +188,17 @@ def judge_mtu(link: str, netdev: str, size: int, active: int = 0, most: int = 0)
     payload = min(next(fits, 256), most or _MOST_PAYLOAD)
     name = f"mtu {link}"
     if 0 < active < payload:
-        found = f"{netdev} has MTU {size}, but RoCE packets carry {active} bytes (active_mtu)"
+        text = f"{netdev} has MTU {size}, but RoCE packets carry {active} bytes (active_mtu)"
         remedy = f"raise the MTU of the physical function below, or set {netdev} down and up"
-        return Finding(name, "warning", found, f"active_mtu {payload}", remedy)
-    found = f"{netdev} has MTU {size}: RoCE packets carry {payload} bytes"
+        return Finding(name, "warning", text, f"active_mtu {payload}", remedy)
+    text = f"{netdev} has MTU {size}: RoCE packets carry {payload} bytes"
     if size >= _WANTED_MTU:
-        return Finding(name, "ok", found)
+        return Finding(name, "ok", text)
     remedy = f"ip link set {netdev} mtu 9000 (on switch and peer too), then add the link again"
     if active == payload:
-        found = f"{found}, which is the active_mtu of {link}"
-        return Finding(name, "ok", found, remedy=f"for larger packets: {remedy}")
-    return Finding(name, "warning", found, f"{_WANTED_MTU} or more for 4096 bytes", remedy)
+        text = f"{text}, which is the active_mtu of {link}"
+        return Finding(name, "ok", text, remedy=f"for larger packets: {remedy}")
+    return Finding(name, "warning", text, f"{_WANTED_MTU} or more for 4096 bytes", remedy)
 
 
 def _verbs_ports(machine: Machine) -> dict[str, _VerbsPort]:
@@ -210,13 +210,13 @@ def _verbs_ports(machine: Machine) -> dict[str, _VerbsPort]:
         text = questions.verbs(machine).stdout
     except UserError:
         return {}
-    found: dict[str, _VerbsPort] = {}
+    by_link: dict[str, _VerbsPort] = {}
     for device in re.split(r"^\s*hca_id:", text, flags=re.MULTILINE)[1:]:
         head, *ports = re.split(r"^\s*port:", device, flags=re.MULTILINE)
         for port in ports:
             name = "/".join((*head.split()[:1], *port.split()[:1]))
-            found[name] = _verbs_port(dict(_VERBS.findall(head + port)))
-    return found
+            by_link[name] = _verbs_port(dict(_VERBS.findall(head + port)))
+    return by_link
 
 
 def _verbs_port(values: Mapping[str, str]) -> _VerbsPort:
@@ -295,18 +295,18 @@ def wire(machine: Machine) -> Iterator[Finding]:
     if uncounted:
         # virtual functions and some drivers have none
         more = f" and {len(uncounted) - _MOST_SHOWN} more" if uncounted[_MOST_SHOWN:] else ""
-        found = f"not judged: no counters of losses of {', '.join(uncounted[:_MOST_SHOWN])}{more}"
-        yield Finding("wire", "unknown", found)
+        text = f"not judged: no counters of losses of {', '.join(uncounted[:_MOST_SHOWN])}{more}"
+        yield Finding("wire", "unknown", text)
 
 
 def _counters(machine: Machine, link: Link, names: Sequence[str]) -> dict[str, int]:
     port = folder(machine, "infiniband", link.device.name, "ports", str(link.port))
-    found = {}
+    counters = {}
     for name in names if port else ():
         text = files.readable(f"{port}/{name}").strip()
         if re.fullmatch(r"[0-9]{1,20}", text):
-            found[name.partition("/")[2]] = int(text)
-    return found
+            counters[name.partition("/")[2]] = int(text)
+    return counters
 
 
 def judge_wire(
@@ -326,14 +326,14 @@ def judge_wire(
         return Finding(name, "unknown", f"{_text(losses)}, and packets are not counted")
     first = _text(losses) if lost else "no loss and no retry"
     counted = f"{first} in {total} packets" if total else first
-    found = "; ".join(filter(None, (counted, _text(information), control)))
+    text = "; ".join(filter(None, (counted, _text(information), control)))
     if lost <= total * _NOTICEABLE:
-        return Finding(name, "ok", found)
+        return Finding(name, "ok", text)
     expected = "at most 1 of 10000, since the driver was loaded; they may be old"
     if losses.get("out_of_sequence", 0) * 2 > lost:
         expected += ", or the work of adaptive routing"
     remedy = f"see whether they grow: rdma statistic show link {link}; check PFC or ECN, the cable"
-    return Finding(name, "warning", found, expected, remedy)
+    return Finding(name, "warning", text, expected, remedy)
 
 
 def _text(counters: Mapping[str, int]) -> str:
@@ -349,7 +349,7 @@ def _flow_control(machine: Machine, link: Link) -> str:
         return ""
     # of the vendor's driver only
     switches = [
-        files.readable(one).strip() for one in files.matching(path, "ecn/roce_[nr]p/enable/[0-7]")
+        files.readable(file).strip() for file in files.matching(path, "ecn/roce_[nr]p/enable/[0-7]")
     ]
     ecn = f"ECN is {'on' if '1' in switches else 'off'}" if any(switches) else ""
     return "; ".join(filter(None, (_pfc(machine, link.netdev), ecn)))

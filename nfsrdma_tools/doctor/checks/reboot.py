@@ -81,15 +81,21 @@ def made_by(doing: Sequence[BootCommand], verb: str) -> Made | None:
 def links(machine: Machine) -> Iterator[Finding]:
     """A command that a boot runs adds each soft link."""
     soft = _soft_links(machine)
-    known = [(one, boot_files.soft_link(one.text)) for one in commands(machine)] if soft else []
+    known = (
+        [(command, boot_files.soft_link(command.text)) for command in commands(machine)]
+        if soft
+        else []
+    )
     for link in soft:
         name, kind = f"reboot link {link.device.name}", link.device.driver
         shown = f"{kind} on {link.netdev or 'no network device'}"
         judged = [
-            (one, added.makes(link.device.name, kind, link.netdev)) for one, added in known if added
+            (command, added.makes(link.device.name, kind, link.netdev))
+            for command, added in known
+            if added
         ]
-        made = made_by([one for one, makes in judged if makes], "adds it")
-        if made is None and (doubt := [one for one, makes in judged if makes is None]):
+        made = made_by([command for command, makes in judged if makes], "adds it")
+        if made is None and (doubt := [command for command, makes in judged if makes is None]):
             text = f"{doubt[0].source} may add it: its words have variables"
             made = Made("unknown", text, f"see {doubt[0].source}")
         if made is None and not boot_files.read(machine):
@@ -128,10 +134,10 @@ def modules(machine: Machine) -> Iterator[Finding]:
         yield boot.ours().finding(f"reboot module {OURS}", "loaded", "the same module")
     for kind, name in _DRIVERS.items():
         if name in loaded and any(link.device.driver == kind for link in _known_links(machine)):
-            found = boot.loader(name)
-            if found is None or found.status != "ok":
-                found = Made("ok", "in no list: the command that adds a link loads it")
-            yield found.finding(f"reboot module {name}", "loaded", "the same module")
+            made = boot.loader(name)
+            if made is None or made.status != "ok":
+                made = Made("ok", "in no list: the command that adds a link loads it")
+            yield made.finding(f"reboot module {name}", "loaded", "the same module")
 
 
 class _Boot:
@@ -145,12 +151,14 @@ class _Boot:
     def loader(self, name: str) -> Made | None:
         """The file or unit that loads a module at boot; None if none is known."""
         names = _NAMES.get(name, (name,))
-        if file := next((self._lists[one] for one in names if one in self._lists), ""):
+        if file := next((self._lists[alias] for alias in names if alias in self._lists), ""):
             return Made("ok", f"{file} lists it")
         pattern = rf"\b(?:modprobe|insmod)\b.*\b(?:{'|'.join(names)})\b"
         if name == OURS:
             pattern += rf"|\b{OURS}\b.*\bmodule\s+load\b"
-        return made_by([one for one in self._commands if re.search(pattern, one.text)], "loads it")
+        return made_by(
+            [command for command in self._commands if re.search(pattern, command.text)], "loads it"
+        )
 
     def kernels(self) -> Made:
         """Judge the kernel's module, which mounts and nfsd request by its names."""
@@ -162,9 +170,9 @@ class _Boot:
             if line.name in _NAMES[KERNELS] and (line.command == "blacklist" or blocks):
                 text = f"{line.source} has {line.command} {line.name}: a boot may not load it"
                 return Made("warning", text, f"remove that line from {line.source}")
-        found = self.loader(KERNELS)
-        if found and found.status == "ok":
-            return found
+        made = self.loader(KERNELS)
+        if made and made.status == "ok":
+            return made
         text = "in no list: the first mount over RDMA, or a listener of nfsd, loads it"
         return Made("ok", text)
 
@@ -178,15 +186,15 @@ class _Boot:
     @property
     def _to_ours(self) -> ModprobeLine | None:
         """The line that `module install` writes: the kernel's requests lead to our module."""
-        aliases = [one for one in self._lines if one.command == "alias" and one.name == KERNELS]
-        return next((one for one in aliases if one.rest.strip() == OURS), None)
+        aliases = [line for line in self._lines if line.command == "alias" and line.name == KERNELS]
+        return next((line for line in aliases if line.rest.strip() == OURS), None)
 
 
-def _gone(machine: Machine, what: str, remedy: str) -> Made:
+def _gone(machine: Machine, reason: str, remedy: str) -> Made:
     """The finding if no known file makes a thing: gone after a boot, or unknown."""
     if not boot_files.read(machine):
-        return Made("unknown", f"{what}; {_NOT_READ}", _COLLECT)
-    return Made("warning", f"gone after a reboot: {what}", remedy)
+        return Made("unknown", f"{reason}; {_NOT_READ}", _COLLECT)
+    return Made("warning", f"gone after a reboot: {reason}", remedy)
 
 
 def _known_links(machine: Machine) -> list[Link]:
@@ -214,17 +222,18 @@ def _other_file(machine: Machine) -> Iterator[Finding]:
 
 def listener(machine: Machine) -> Iterator[Finding]:
     """The listeners on RDMA are those that a boot requests."""
-    name, found = "reboot listener", _listeners(machine)
-    if not found:
+    name, listeners = "reboot listener", _listeners(machine)
+    if not listeners:
         return
     asked = _requested(machine)
     added = [
-        (one, port)
-        for one in commands(machine)
-        if one.unit not in SERVERS and (port := configuration.added_port(one.text)) is not None
+        (command, port)
+        for command in commands(machine)
+        if command.unit not in SERVERS
+        and (port := configuration.added_port(command.text)) is not None
     ]
-    ports = sorted({one.port for one in found if one.over_rdma})
-    shown = f"nfsd listens on {', '.join(map(str, found))}"
+    ports = sorted({socket.port for socket in listeners if socket.over_rdma})
+    shown = f"nfsd listens on {', '.join(map(str, listeners))}"
     made = _kept(machine, asked, added, ports) if ports else _new(machine, asked, added)
     yield made.finding(name, shown, "the same listeners")
 
@@ -238,7 +247,7 @@ def _kept(
     """Judge listeners on these RDMA ports."""
     if asked and asked.rdma_port in ports:
         return Made("ok", f"{asked.rdma_source} requests it")
-    adding = [one for one, port in added if port in ports]
+    adding = [command for command, port in added if port in ports]
     if made := made_by(adding, f"adds RDMA port {ports[0]}"):
         return made
     if asked and asked.rdma_port:
@@ -270,10 +279,10 @@ def _new(
 def _listeners(machine: Machine) -> list[Listener]:
     """The listeners of nfsd; [] if nfsd does not run. NotRecordedError if that is unknown."""
     machine.require("proc/fs/nfsd/portlist")
-    found = nfsctl.listeners(machine.path("proc/fs/nfsd"))
-    if not found and nfsctl.is_hidden(machine):
+    listeners = nfsctl.listeners(machine.path("proc/fs/nfsd"))
+    if not listeners and nfsctl.is_hidden(machine):
         raise NotRecordedError("nfsd is loaded, and this container does not see /proc/fs/nfsd")
-    return found
+    return listeners
 
 
 def _requested(machine: Machine) -> Requested | None:
@@ -346,6 +355,6 @@ def unread(machine: Machine) -> Iterator[Finding]:
         remedy = "set rdma=y in [nfsd] of nfs.conf, or remove that line"
         yield Finding(name, "warning", clause, "a request that nfsd reads", remedy)
     if setting := asked.unread_number(*([] if asked.threads else map(str, _DEFAULT_THREADS))):
-        found = f"{setting.source} is {setting.value}, which {UNIT} does not use"
+        text = f"{setting.source} is {setting.value}, which {UNIT} does not use"
         remedy = f"set threads={setting.value} in [nfsd] of nfs.conf"
-        yield Finding(name, "warning", found, "a number that nfsd reads", remedy)
+        yield Finding(name, "warning", text, "a number that nfsd reads", remedy)

@@ -43,10 +43,10 @@ def mounts(machine: Machine) -> Iterator[Finding]:
     except NotRecordedError:
         defined = []
     known: dict[Path, Definition] = {}
-    for one in defined:
-        if not one.overridden:
-            directory, _ = mountinfo.without_links(one.directory, closed, machine.root)
-            known[directory] = one
+    for wanted in defined:
+        if not wanted.overridden:
+            directory, _ = mountinfo.without_links(wanted.directory, closed, machine.root)
+            known[directory] = wanted
     for entry in entries:
         above = by_number.get(entry.parent)
         # the kernel made a mount below another one, where an export begins
@@ -73,20 +73,20 @@ def _defined(
         remedy = f"systemctl enable {wanted.unit}" if by_unit else "remove noauto, if it is wanted"
         yield Finding(name, "warning", f"not mounted by a boot: {why}", "mounted at boot", remedy)
         return
-    found = list(mount_definitions.compared(machine, wanted, entry, entries))
-    for one in found:
-        if one.status == "ok":
-            yield Finding(name, "ok", f"{wanted.name} mounts it again: {one.found}")
+    findings = list(mount_definitions.compared(machine, wanted, entry, entries))
+    for finding in findings:
+        if finding.status == "ok":
+            yield Finding(name, "ok", f"{wanted.name} mounts it again: {finding.found}")
         else:
-            text = f"a boot requests what {wanted.name} has; now {one.found}"
-            status: Status = "unknown" if one.status == "unknown" else "warning"
+            text = f"a boot requests what {wanted.name} has; now {finding.found}"
+            status: Status = "unknown" if finding.status == "unknown" else "warning"
             remedy = f"change the options of {wanted.name} if the mount is right as it is"
-            yield Finding(name, status, text, one.expected, remedy)
+            yield Finding(name, status, text, finding.expected, remedy)
 
 
 def _has_wants(machine: Machine) -> bool:
     """Whether any start of a mount unit was recorded."""
-    return any(one.endswith((".mount", ".automount")) for one in units.wanted(machine))
+    return any(unit.endswith((".mount", ".automount")) for unit in units.wanted(machine))
 
 
 def _undefined(machine: Machine, entry: Entry, above: Entry | None) -> Finding:
@@ -96,7 +96,7 @@ def _undefined(machine: Machine, entry: Entry, above: Entry | None) -> Finding:
     parts = PurePath(entry.directory).parts
     if parts[1:3] == ("var", "lib") and len(parts) > 3 and parts[3] in _MANAGED:
         return Finding(name, "ok", f"{shown}; {_MANAGED[parts[3]]} mounts it when it needs it")
-    mounting = [one for one in commands(machine) if _mounts(one.text, entry.directory)]
+    mounting = [command for command in commands(machine) if _mounts(command.text, entry.directory)]
     if made := made_by(mounting, "mounts it"):
         return made.finding(name, shown, "a mount at boot")
     if not _is_known(machine):
@@ -198,31 +198,31 @@ def settings(machine: Machine) -> Iterator[Finding]:
 
 def _module_options(machine: Machine) -> dict[str, Value]:
     """What modprobe.d sets: module.parameter, and its value."""
-    found: dict[str, Value] = {}
+    options: dict[str, Value] = {}
     for line in boot_files.modprobe_lines(machine):
         pairs = (
             (word.partition("=") for word in line.rest.split()) if line.command == "options" else ()
         )
-        found |= {f"{line.name}.{name}": Value(value, line.source) for name, _, value in pairs}
-    return found
+        options |= {f"{line.name}.{name}": Value(value, line.source) for name, _, value in pairs}
+    return options
 
 
 def _setting(
     machine: Machine, name: str, now: str, wanted: Value | None, defaults: tuple[str, ...]
 ) -> Iterator[Finding]:
-    what, remedy = f"reboot setting {name}", f"set {name} in sysctl.d or modprobe.d"
+    title, remedy = f"reboot setting {name}", f"set {name} in sysctl.d or modprobe.d"
     if wanted and _same(wanted.value, now):
-        yield Finding(what, "ok", f"{now}, as in {wanted.source}")
+        yield Finding(title, "ok", f"{now}, as in {wanted.source}")
     elif wanted:
         text = f"{now} now, and {wanted.source} sets {wanted.value or '(nothing)'}"
-        yield Finding(what, "warning", text, f"{wanted.value}", f"set {now} in {wanted.source}")
+        yield Finding(title, "warning", text, f"{wanted.value}", f"set {now} in {wanted.source}")
     elif defaults and now not in defaults:
         default = " or ".join(defaults)
         if boot_files.read(machine):
             text = f"{now}; the default after a reboot ({default}): no file sets it"
-            yield Finding(what, "warning", text, f"a file that sets {now}", remedy)
+            yield Finding(title, "warning", text, f"a file that sets {now}", remedy)
         else:
-            yield Finding(what, "unknown", f"{now}, default {default}; {_NOT_READ}", "", _COLLECT)
+            yield Finding(title, "unknown", f"{now}, default {default}; {_NOT_READ}", "", _COLLECT)
 
 
 def _same(wanted: str, now: str) -> bool:

@@ -46,27 +46,27 @@ def replace(machine: Machine) -> Iterator[Finding]:
             text = "part of the kernel: nothing can replace it without another kernel"
             yield Finding(f"replace {name}", "ok", text)
             continue
-        found, count = module_users.users(name, machine), loaded[name].users
+        users, count = module_users.users(name, machine), loaded[name].users
         loss = transports.gpudirect_loss(machine) if name == transports.KERNELS else ""
-        yield _judge(f"replace {name}", found, count, _clients(machine), loss)
+        yield _judge(f"replace {name}", users, count, _clients(machine), loss)
     if not own:
         yield Finding("replace", "ok", "no transport module is loaded")
 
 
-def _judge(name: str, found: list[str], count: int, clients: int, loss: str) -> Finding:
+def _judge(name: str, users: list[str], count: int, clients: int, loss: str) -> Finding:
     """Judge the users of a module that has ``count`` references."""
     references = f"{count} reference{'s' * (count != 1)}"
-    if not found and count:
+    if not users and count:
         text = f"{references}: {module_users.UNSEEN.format(to='')}"
         return Finding(name, "unknown", text, remedy="see /sys/kernel/sunrpc/xprt-switches")
-    if not found:
+    if not users:
         text = "nothing uses it"
         return Finding(name, "warning" if loss else "ok", "; ".join(filter(None, (text, loss))))
-    text = f"would end: {_listed(found)}; {references}"
-    if clients and any(one.startswith(module_users.NFSD) for one in found):
+    text = f"would end: {_listed(users)}; {references}"
+    if clients and any(user.startswith(module_users.NFSD) for user in users):
         text += f"; {clients} NFSv4 client{'s' * (clients > 1)} of nfsd, over any transport"
     status: Status = "warning" if loss else "ok"
-    remedy = "keep this module" if loss else f"first: {', then '.join(module_users.ending(found))}"
+    remedy = "keep this module" if loss else f"first: {', then '.join(module_users.ending(users))}"
     return Finding(name, status, "; ".join(filter(None, (text, loss))), remedy=remedy)
 
 
@@ -97,7 +97,11 @@ def reload(machine: Machine) -> Iterator[Finding]:
         listeners = nfsctl.listeners(machine.path("proc/fs/nfsd"))
     except (OSError, UserError):
         listeners = []
-    served = [f"connections of clients to nfsd's {one}" for one in listeners if one.over_rdma]
+    served = [
+        f"connections of clients to nfsd's {listener}"
+        for listener in listeners
+        if listener.over_rdma
+    ]
     contexts = questions.user_contexts(machine)
     by_driver: dict[str, set[str]] = {}
     for link in links:
@@ -105,11 +109,13 @@ def reload(machine: Machine) -> Iterator[Finding]:
     for driver, devices in sorted(by_driver.items()):
         module = loaded.get(_MODULES.get(driver, driver))
         losers = [
-            f"mount {one.directory}" for one in mounts if _may_use(machine, one, devices, links)
+            f"mount {mount.directory}"
+            for mount in mounts
+            if _may_use(machine, mount, devices, links)
         ]
         waiting = "; a mount waits until a device has its route again" if losers else ""
         modules = {*(module.used_by if module else ()), *(_CONSUMERS & loaded.keys())}
-        losers += [*served, *(f"module {one}" for one in sorted(modules))]
+        losers += [*served, *(f"module {user}" for user in sorted(modules))]
         if number := sum((contexts or {}).get(name, 0) for name in devices):
             losers.append(f"{number} context{'s' * (number > 1)} of programs")
         shown = ", ".join(sorted(devices))
@@ -127,7 +133,7 @@ def _may_use(machine: Machine, mount: Mount, devices: set[str], links: list[Link
         return True
     address = mount.options.get("addr", "").partition("%")[0]
     try:
-        found = rdma_routes.ports_of(machine, rdma_routes.route_to(machine, address))
+        route_ports = rdma_routes.ports_of(machine, rdma_routes.route_to(machine, address))
     except (UserError, OSError, ValueError):
         return True
-    return not found.ports or any(link.device.name in devices for link in found.ports)
+    return not route_ports.ports or any(link.device.name in devices for link in route_ports.ports)
