@@ -117,9 +117,9 @@ def turn(lab: Lab, column: Column) -> Turn:
 def prove(lab: Lab, column: Column) -> None:
     """SystemExit unless the mount's connection has the personality of the column."""
     expected = column.name if column in DESIGNS else DEFAULT
-    names = personalities(lab)
-    if names != [expected]:
-        raise SystemExit(f"{column.name}: found {names}, expected personality {expected}")
+    in_effect = personalities(lab)
+    if in_effect != [expected]:
+        raise SystemExit(f"{column.name}: found {in_effect}, expected personality {expected}")
 
 
 def ratios(turns: dict[str, list[Turn]], load: str, column: str, other: str) -> list[float]:
