@@ -19,12 +19,12 @@ HERE = Path(__file__).parent
 
 def benchmarks() -> dict[str, Path]:
     """The file with the ``main`` of each benchmark, by name."""
-    found = {}
+    programs = {}
     for folder in sorted(path for path in HERE.iterdir() if path.is_dir()):
         files = [path for path in (folder / "page.py", folder / "measure.py") if path.exists()]
         if files:
-            found[folder.name.replace("_", "-")] = files[0]
-    return found
+            programs[folder.name.replace("_", "-")] = files[0]
+    return programs
 
 
 def summary(path: Path) -> tuple[str, str]:

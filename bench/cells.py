@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["KIB", "MIB", "OUT", "BasePart", "BaseStore", "Cell", "Found", "both_ends", "named",
-           "own_work", "with_progress"]  # fmt: skip
+__all__ = ["KIB", "MIB", "OUT", "BasePart", "BaseStore", "Cell", "CellResult", "both_ends",
+           "named", "own_work", "with_progress"]  # fmt: skip
 
 OUT = Path(__file__).parents[1] / "out"
 KIB, MIB = 1 << 10, 1 << 20
 Cell = dict[str, Any]
-Found = dict[str, Any]
+CellResult = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ _Job = TypeVar("_Job")
 
 def named(parts: Sequence[_Part], name: str) -> _Part:
     """The part with a name."""
-    (found,) = (each for each in parts if each.name == name)
-    return found
+    (part,) = (each for each in parts if each.name == name)
+    return part
 
 
 class BaseStore:
@@ -52,11 +52,11 @@ class BaseStore:
         """The cells of a curve without a result."""
         return [c for c in part.cells if not self.path(part.name, curve, c, number).exists()]
 
-    def put(self, part: str, curve: str, cell: Cell, found: Found, number: int = 0) -> None:
+    def put(self, part: str, curve: str, cell: Cell, result: CellResult, number: int = 0) -> None:
         path = self.path(part, curve, cell, number)
         path.parent.mkdir(parents=True, exist_ok=True)
         # a file is whole or absent
-        path.with_suffix(".new").write_text(json.dumps(found))
+        path.with_suffix(".new").write_text(json.dumps(result))
         path.with_suffix(".new").rename(path)
 
     def describe(self, about: str) -> None:
@@ -81,18 +81,18 @@ def with_progress(jobs: Sequence[_Job]) -> Iterator[_Job]:
         yield job
 
 
-def both_ends(found: Found) -> float:
+def both_ends(result: CellResult) -> float:
     """The share of client and server in the busy time: all but the modelled card's work."""
-    sides = found["sides"]
+    sides = result["sides"]
     card = sides.get("card", 0)
     whole = sides["client"] + sides["server"] + sides["neither"] + card
     return float(1 - card / whole)
 
 
-def own_work(found: Found, side: str) -> float:
+def own_work(result: CellResult, side: str) -> float:
     """The share of a side in the busy time, without the modelled card's work.
 
     Time that belongs to neither side (thread switches, interrupts) counts for both, in proportion.
     """
-    sides = found["sides"]
-    return both_ends(found) * float(sides[side] / (sides["client"] + sides["server"]))
+    sides = result["sides"]
+    return both_ends(result) * float(sides[side] / (sides["client"] + sides["server"]))

@@ -47,11 +47,11 @@ def plot(
     label_ends(ax, ends)
 
 
-def sizes(ax: Axes, found: Iterable[float], label: str) -> None:
+def sizes(ax: Axes, values: Iterable[float], label: str) -> None:
     """A logarithmic axis of sizes."""
-    values = sorted(set(found))
+    ticks = sorted(set(values))
     ax.set_xscale("log", base=2)
-    ax.set_xticks(values, [f"{value / 1024:g}" for value in values])
+    ax.set_xticks(ticks, [f"{value / 1024:g}" for value in ticks])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel(f"{label} (KiB)")
 
@@ -82,9 +82,9 @@ def write(
 
     ``about``: the last lines of each section.
     """
-    for name, draw, said, alt in sections:
+    for name, draw, lines_of, alt in sections:
         try:
-            lines = said(source)
+            lines = lines_of(source)
         except KeyError as missing:
             print(f"{name}: {missing}", flush=True)
             continue

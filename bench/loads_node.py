@@ -144,9 +144,9 @@ def listing(count: int) -> None:
     """A folder read anew; in one machine with its server, which touches it each time."""
     for turn in range(count):
         os.utime(LISTED, (turn, time.time_ns() % 10**9))
-        found = sum(1 for _ in os.scandir(FILE.parent / LISTED.name))
-        if found != NAMES:
-            raise SystemExit(f"{LISTED}: {found} names over the mount, not {NAMES}")
+        listed = sum(1 for _ in os.scandir(FILE.parent / LISTED.name))
+        if listed != NAMES:
+            raise SystemExit(f"{LISTED}: {listed} names over the mount, not {NAMES}")
 
 
 def cached(count: int) -> None:
@@ -218,12 +218,12 @@ LOADS = (
 
 
 def main() -> None:
-    found = {}
+    results = {}
     for word in sys.argv[1:]:
         name, count = word.split("=")
         (load,) = (load for load in LOADS if load.__name__ == name)
-        found[name] = measure(load, int(count))
-    print(json.dumps(found))
+        results[name] = measure(load, int(count))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.cells import Found
+from bench.cells import CellResult
 from bench.solo import sh
 from nfsrdma_tools.lab.lab import Lab
 
@@ -32,11 +32,11 @@ def install(lab: Lab, program: Path, *readers: str) -> None:
             sh(lab, f"chmod +x {FOLDER}/{file.name}")
 
 
-def run(lab: Lab, program: str, request: str) -> list[Found]:
+def run(lab: Lab, program: str, request: str) -> list[CellResult]:
     """Run an installed Python program; returns a result for each cell of the request."""
     argv = ("python3", f"{FOLDER}/{program}", request)
-    found: list[Found] = json.loads(lab.run("solo", *argv, timeout=7200).stdout)
-    return found
+    results: list[CellResult] = json.loads(lab.run("solo", *argv, timeout=7200).stdout)
+    return results
 
 
 def set_parameters(lab: Lab, sets: Sequence[str]) -> list[str]:

@@ -15,10 +15,10 @@ FILE = Path(__file__).with_name("published.toml")
 def points() -> list[dict[str, Any]]:
     """The papers' values, each with its paper."""
     papers = tomllib.loads(FILE.read_text())["paper"]
-    return [point | {"paper": one["title"]} for one in papers for point in one["point"]]
+    return [point | {"paper": paper["title"]} for paper in papers for point in paper["point"]]
 
 
 def point(figure: str, curve: str) -> dict[str, Any]:
     """A value of a paper."""
-    (found,) = (each for each in points() if (each["figure"], each["curve"]) == (figure, curve))
-    return found
+    (value,) = (each for each in points() if (each["figure"], each["curve"]) == (figure, curve))
+    return value

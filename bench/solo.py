@@ -66,11 +66,11 @@ def loads(lab: Lab, names: Sequence[str]) -> Turn:
 def measured(lab: Lab, *counts: str) -> Turn:
     """Run loads, each as LOAD=COUNT."""
     argv = ("python3", "-", *counts)
-    found: Turn = json.loads(lab.run("solo", *argv, stdin=SCRIPT, timeout=3600).stdout)
-    return found
+    result: Turn = json.loads(lab.run("solo", *argv, stdin=SCRIPT, timeout=3600).stdout)
+    return result
 
 
 def personalities(lab: Lab) -> list[str]:
     """The personality of each connection of our client."""
-    found = sh(lab, "grep -h '^personality ' /sys/kernel/debug/nfsrdma/[0-9]*/connection")
-    return [line.split()[1] for line in found.splitlines()]
+    output = sh(lab, "grep -h '^personality ' /sys/kernel/debug/nfsrdma/[0-9]*/connection")
+    return [line.split()[1] for line in output.splitlines()]

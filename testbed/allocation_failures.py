@@ -35,9 +35,9 @@ class Failed:
     counts: dict[str, int] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
 
-    def add(self, node: str, said: dict[str, Any]) -> None:
-        self.counts[node] = self.counts.get(node, 0) + said["failed"]
-        for place, count in said["places"].items():
+    def add(self, node: str, report: dict[str, Any]) -> None:
+        self.counts[node] = self.counts.get(node, 0) + report["failed"]
+        for place, count in report["places"].items():
             self.places[place] = self.places.get(place, 0) + count
 
 
@@ -68,13 +68,13 @@ def failing(lab: Nodes, failed: Failed, *faults: Fault) -> Iterator[None]:
 
 def _end(lab: Nodes, node: str, failed: Failed) -> None:
     # a report on a console must not leave it switched on
-    said = lab.ssh(node).run("python3", THERE, "end", timeout=600)
-    failed.add(node, json.loads(said.stdout))
+    done = lab.ssh(node).run("python3", THERE, "end", timeout=600)
+    failed.add(node, json.loads(done.stdout))
 
 
 def swept(lab: Nodes, node: str, file: str) -> dict[str, Any]:
     """The module is loaded and unloaded with the first allocation failing, the second, ..."""
     bring(lab, node)
-    said = lab.run(node, "python3", THERE, "sweep", file, timeout=1200)
-    found: dict[str, Any] = json.loads(said.stdout)
-    return found
+    done = lab.run(node, "python3", THERE, "sweep", file, timeout=1200)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result

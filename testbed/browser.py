@@ -30,15 +30,15 @@ class Browser:
         # the page's own policy forbids evaluation in it; the debugger is allowed to
         self._debugger = page.context.new_cdp_session(page)
 
-    def state(self, what: str) -> Any:
+    def state(self, name: str) -> Any:
         """A part of the page's state."""
-        ask = {"expression": f"JSON.stringify(window.nfsrdma.{what})", "returnByValue": True}
+        ask = {"expression": f"JSON.stringify(window.nfsrdma.{name})", "returnByValue": True}
         return json.loads(self._debugger.send("Runtime.evaluate", ask)["result"]["value"])
 
     def text(self, selector: str) -> str:
         """The text of an element."""
-        found: str = self.page.inner_text(selector)
-        return found
+        text: str = self.page.inner_text(selector)
+        return text
 
     def shown(self, since: float) -> int:
         """Bytes read from the mount that the page has drawn since a time of the node's clock."""
@@ -55,8 +55,8 @@ def opened(url: str) -> Iterator[Browser]:
     # as root, and in most containers, Chromium has no sandbox
     with sync.sync_playwright() as player:
         chrome = player.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        found = Browser(chrome.new_page())
-        found.page.goto(url)
-        found.page.wait_for_selector("#mounts tbody tr", timeout=600_000)
-        yield found
+        browser = Browser(chrome.new_page())
+        browser.page.goto(url)
+        browser.page.wait_for_selector("#mounts tbody tr", timeout=600_000)
+        yield browser
         chrome.close()

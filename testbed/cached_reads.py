@@ -40,9 +40,9 @@ SEED = os.environ.get("SEED") or str(random.SystemRandom().randrange(10**6))
 def on(lab: Lab, *words: str, timeout: float = 900) -> Any:
     """The result of a function of optimistic_node.py, which runs in the node."""
     output = lab.run("client", "python3", "-", *words, stdin=SCRIPT, timeout=timeout).stdout
-    found = json.loads(output)
-    print(words, json.dumps(found)[:1500])
-    return found
+    result = json.loads(output)
+    print(words, json.dumps(result)[:1500])
+    return result
 
 
 def counts_listeners(kernel: str) -> None:
@@ -57,14 +57,14 @@ def make_folders(lab: Lab) -> None:
     on(lab, "make_huge")
 
 
-def nothing_in_use(found: dict[str, Any]) -> None:
-    assert set(found["server"].values()) == {0}
+def nothing_in_use(result: dict[str, Any]) -> None:
+    assert set(result["server"].values()) == {0}
 
 
-def nothing_broke(found: dict[str, Any]) -> None:
+def nothing_broke(result: dict[str, Any]) -> None:
     """The client's Calls went well, and so did the connection that carries them."""
-    assert {each["disconnects"] for each in found["state"]} == {"0"}
-    counters = found["counters"]
+    assert {each["disconnects"] for each in result["state"]} == {"0"}
+    counters = result["counters"]
     assert (counters["bad_replies"], counters["failed_marshals"]) == (0, 0)
 
 
@@ -73,9 +73,9 @@ KEPT = {"rename over": "old", "unlink and create": "old", "unlink": "old"}
 WITHDRAWN = ("chmod", "chown", "acl")
 
 
-def check_changes(found: dict[str, Any]) -> None:
+def check_changes(result: dict[str, Any]) -> None:
     """After each change, a reader got what the file has, or what its access allows."""
-    for name, change in found["changes"].items():
+    for name, change in result["changes"].items():
         about = f"{name}: {change}"
         assert change["granted"] > 0, about
         assert change["left"] == 0, about
@@ -87,7 +87,7 @@ def check_changes(found: dict[str, Any]) -> None:
             allowed = [[old, "ESTALE"] for old in change["old"]]
         assert all(got in may for got, may in zip(change["got"], allowed, strict=True)), about
         assert change["again"] in ("", change["there"]), about
-    assert len(found["changes"]) >= 13
+    assert len(result["changes"]) >= 13
 
 
 def check_withdrawn_meanwhile(lab: Lab, *steps: str) -> dict[str, Any]:
@@ -95,12 +95,12 @@ def check_withdrawn_meanwhile(lab: Lab, *steps: str) -> dict[str, Any]:
 
     ``steps`` are the steps of the server's clock before and after that, in seconds.
     """
-    found: dict[str, Any] = on(lab, "withdrawn_meanwhile", *steps)
-    assert found["meanwhile"], "the READ was faster than the disk"
-    assert found["first"] == found["data"]
-    assert set(found["later"]) == {"EACCES"}
-    nothing_in_use(found)
-    return found
+    result: dict[str, Any] = on(lab, "withdrawn_meanwhile", *steps)
+    assert result["meanwhile"], "the READ was faster than the disk"
+    assert result["first"] == result["data"]
+    assert set(result["later"]) == {"EACCES"}
+    nothing_in_use(result)
+    return result
 
 
 WITHDRAWALS = ("exportfs -u", "all_squash", "sec=krb5")
@@ -108,36 +108,36 @@ WITHDRAWALS = ("exportfs -u", "all_squash", "sec=krb5")
 
 def check_withdrawn(lab: Lab, how: str, seconds: int) -> None:
     """A change of an export ends reads that pass nfsd by, within the time that the pages state."""
-    found = on(lab, "withdrawn", how, str(seconds))
-    assert found["late"] in (["EACCES"], ["EPERM"], ["ESTALE"])
-    nothing_in_use(found)
+    result = on(lab, "withdrawn", how, str(seconds))
+    assert result["late"] in (["EACCES"], ["EPERM"], ["ESTALE"])
+    nothing_in_use(result)
 
 
 def check_opened_for_writing(lab: Lab) -> None:
     """nfsd answers all READs of a file that a process has open for writing."""
-    found = on(lab, "opened_for_writing")
-    assert (found["left"], found["pages"]) == (0, 0)
-    assert found["same"]
-    assert not found["meanwhile"]
-    nothing_in_use(found)
+    result = on(lab, "opened_for_writing")
+    assert (result["left"], result["pages"]) == (0, 0)
+    assert result["same"]
+    assert not result["meanwhile"]
+    nothing_in_use(result)
 
 
 def check_acl_by_nfs(lab: Lab, folder: str, version: str) -> None:
     """An ACL that a client sets ends access, although fsnotify does not report it."""
-    found = on(lab, "acl_by_nfs", folder, version)
-    assert not found["may"], "the ACL does not deny access"
-    assert set(found["later"]) == {"EACCES"}
-    nothing_in_use(found)
+    result = on(lab, "acl_by_nfs", folder, version)
+    assert not result["may"], "the ACL does not deny access"
+    assert set(result["later"]) == {"EACCES"}
+    nothing_in_use(result)
 
 
 def check_nameless(lab: Lab, folder: str) -> dict[str, Any]:
     """nfsd answers all READs of a file without a name, or does not find it."""
-    found: dict[str, Any] = on(lab, "nameless", folder)
-    assert (found["left"], found["optimistic"]) == (0, 0)
-    for said, wanted in zip(found["said"], found["wanted"], strict=True):
-        assert said in (wanted, "ESTALE")
-    nothing_in_use(found)
-    return found
+    result: dict[str, Any] = on(lab, "nameless", folder)
+    assert (result["left"], result["optimistic"]) == (0, 0)
+    for answer, wanted in zip(result["said"], result["wanted"], strict=True):
+        assert answer in (wanted, "ESTALE")
+    nothing_in_use(result)
+    return result
 
 
 def bring_fuse(lab: Lab) -> None:
@@ -180,20 +180,20 @@ def stale(
         set_to(lab, "client", name, str(value))
     words = (str(int(seconds)), seed, folder, rest, faults, writer, str(users))
     for _ in range(3):
-        found = _stale_once(lab, seconds, seed, words)
-        if found["moving"] > 0 and (enough is None or enough(found)):
-            return found
-    raise AssertionError(f"seed {seed}: {found}")
+        result = _stale_once(lab, seconds, seed, words)
+        if result["moving"] > 0 and (enough is None or enough(result)):
+            return result
+    raise AssertionError(f"seed {seed}: {result}")
 
 
 def _stale_once(lab: Lab, seconds: float, seed: str, words: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = on(lab, "staleness", *words, timeout=seconds + 900)
-    about = f"seed {seed}: {found}"
-    assert (found["wrong"], found["failed"], found["writer_errors"]) == (0, 0, 0), about
+    result: dict[str, Any] = on(lab, "staleness", *words, timeout=seconds + 900)
+    about = f"seed {seed}: {result}"
+    assert (result["wrong"], result["failed"], result["writer_errors"]) == (0, 0, 0), about
     # a copy that met a change half way is rare
-    assert found["torn"] < found["moving"] / 10 + 10, about
-    nothing_in_use(found)
-    return found
+    assert result["torn"] < result["moving"] / 10 + 10, about
+    nothing_in_use(result)
+    return result
 
 
 # microseconds between the changes of a writer
@@ -229,7 +229,7 @@ def campaign(
         some = chance.choice((faults, faults, "drop caches,squeeze", ""))
         seed = f"{SEED}{number:03}"
         try:
-            found = stale(
+            result = stale(
                 lab, seconds, seed, folder, rest, some, writer, users=users, enough=None, **values
             )
         except EmulatorFaultError as error:
@@ -240,14 +240,14 @@ def campaign(
             number += 1
             continue
         for name in ("reads", "sectors", "moving", "torn", "denied", "stale", "wrong", "rpcs"):
-            sums[name] = sums.get(name, 0) + found[name]
-        for name, value in (found["optimistic"] | found["threadless"]).items():
+            sums[name] = sums.get(name, 0) + result[name]
+        for name, value in (result["optimistic"] | result["threadless"]).items():
             sums[name] = sums.get(name, 0) + value
-        for name, value in found.get("user", {}).items():
+        for name, value in result.get("user", {}).items():
             sums[f"user_{name}"] = sums.get(f"user_{name}", 0) + value
         about = (folder, writer, f"{rest} us", values, some)
         print(time.strftime("%X"), f"round {number}", *about, sums, flush=True)
-        first = first or found
+        first = first or result
         number += 1
         if number % 4 == 0:
             lab.run("server", "systemctl", "stop", "nfs-server")

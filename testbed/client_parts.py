@@ -8,10 +8,10 @@ from typing import Any
 __all__ = ["check_files"]
 
 
-def check_files(found: dict[str, Any]) -> None:
-    assert found["reads"] == {
+def check_files(result: dict[str, Any]) -> None:
+    assert result["reads"] == {
         "whole": True, "small": True, "end": [True, 0], "array": [True, True], "copied": True,
         "direct": [True, True], "registered": [True, True],
     }  # fmt: skip
-    assert found["ranges"] == {"wrong": 0, "calls": True, "doorbells": True}
-    assert found["writes"] == {"counts": [True, True, True], "same": True}
+    assert result["ranges"] == {"wrong": 0, "calls": True, "doorbells": True}
+    assert result["writes"] == {"counts": [True, True, True], "same": True}

@@ -40,13 +40,13 @@ fio --name=j --filename=watched --rw=read --bs=64k --direct=1 --ioengine=libaio 
 """
 
 
-def until(true: Callable[[], Any], what: str, seconds: int = 300) -> Any:
+def until(true: Callable[[], Any], awaited: str, seconds: int = 300) -> Any:
     """Wait until ``true`` returns a true value, and return it."""
     for _ in range(seconds * 2):
-        if found := true():
-            return found
+        if value := true():
+            return value
         time.sleep(0.5)
-    raise AssertionError(f"it never came: {what}")
+    raise AssertionError(f"it never came: {awaited}")
 
 
 def fetched(url: str) -> bytes:
@@ -66,8 +66,8 @@ class Scene:
 
     def past(self) -> dict[str, Any]:
         """The hour as the dashboard has it."""
-        found: dict[str, Any] = json.loads(fetched(f"{self.url}past"))
-        return found
+        hour: dict[str, Any] = json.loads(fetched(f"{self.url}past"))
+        return hour
 
     def now(self) -> float:
         """The time by the client's clock, in seconds."""
@@ -85,8 +85,8 @@ class Scene:
 
         def account() -> dict[str, Any]:
             assert fio.wait(timeout=600) == 0
-            said = json.loads(self.lab.run("client", "cat", "/run/fio.json").stdout)
-            job: dict[str, Any] = said["jobs"][0]
+            report = json.loads(self.lab.run("client", "cat", "/run/fio.json").stdout)
+            job: dict[str, Any] = report["jobs"][0]
             return job
 
         try:
@@ -101,18 +101,19 @@ def scene(lab: Lab) -> Iterator[Scene]:
     lab.run("client", "sh", "-c", BEGIN, "sh", MOUNT, timeout=600)
     try:
         with _forwarded(lab, 8949) as page, _forwarded(lab, 29949) as metrics:
-            found = Scene(lab, f"http://127.0.0.1:{page}/", f"127.0.0.1:{metrics}")
-            until(lambda: _answers(found), "the dashboard's first frames")
+            dashboard = Scene(lab, f"http://127.0.0.1:{page}/", f"127.0.0.1:{metrics}")
+            until(lambda: _answers(dashboard), "the dashboard's first frames")
             # all the probes are attached, which takes the compiler a while here
-            until(lambda: b'nfsrdma_missing{what="probes"}' not in found.metrics(), "probes", 600)
-            yield found
+            missing = b'nfsrdma_missing{what="probes"}'
+            until(lambda: missing not in dashboard.metrics(), "probes", 600)
+            yield dashboard
     finally:
         lab.run("client", "sh", "-c", END, "sh", MOUNT, timeout=600)
 
 
-def _answers(found: Scene) -> bool:
+def _answers(dashboard: Scene) -> bool:
     try:
-        return bool(found.past()["frames"])
+        return bool(dashboard.past()["frames"])
     except OSError:
         return False
 

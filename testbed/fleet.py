@@ -61,9 +61,9 @@ class Fleet:
                 self._argv(name, *words), **self._place, stdout=file, stderr=file, check=False
             )
             file.seek(begin)
-            said = file.read()
-        assert not check or done.returncode == 0, said[-6000:]
-        return said
+            output = file.read()
+        assert not check or done.returncode == 0, output[-6000:]
+        return output
 
     def cut(self, name: str, task: str, *words: str, seen: tuple[str, ...] = ()) -> None:
         """Run a playbook and kill it at a task, after the command ``seen`` has ended on a node."""
@@ -114,9 +114,9 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def recap(said: str) -> dict[str, dict[str, int]]:
+def recap(output: str) -> dict[str, dict[str, int]]:
     """The counts of PLAY RECAP by host."""
-    lines = said.rpartition("PLAY RECAP")[2].splitlines()
+    lines = output.rpartition("PLAY RECAP")[2].splitlines()
     rows = [re.match(r"(\S+)\s*: (ok=.*)", line) for line in lines]
     return {
         row[1]: {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", row[2])}

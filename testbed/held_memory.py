@@ -116,15 +116,15 @@ def hold(
                     charged, limit = _watch(lab, work, kind, sources, missing, seconds, before)
             finally:
                 lab.ssh("client").run("touch", STOP)
-        said: dict[str, Any] = json.loads(work.result().stdout)
+        report: dict[str, Any] = json.loads(work.result().stdout)
         after = totals(lab)
     nothing_held(lab)
     lab.run("server", "rm", f"/export/{FILE}")
-    assert said["errors"] == []
+    assert report["errors"] == []
     fenced = after["fenced"][0] - before["fenced"][0] if "fenced" in after else None
     return Held(
-        charged, limit, len(sources) * SHARE - 1, fenced, said["ends"], said["received"],
-        said["longest"], said["rounds"], said["calm"], said["beside"],
+        charged, limit, len(sources) * SHARE - 1, fenced, report["ends"], report["received"],
+        report["longest"], report["rounds"], report["calm"], report["beside"],
     )  # fmt: skip
 
 
@@ -214,7 +214,7 @@ def share_a_floor(lab: Nodes, workers: Sequence[str], rounds: int) -> tuple[dict
                 assert time.monotonic() < end, now
                 time.sleep(0.3)
             lab.run("client", "touch", STOP)
-        said: dict[str, Any] = json.loads(work.result().stdout)
+        report: dict[str, Any] = json.loads(work.result().stdout)
     nothing_held(lab)
     lab.run("server", "rm", f"/export/{FILE}")
-    return said, now["clients_sharing"][0]
+    return report, now["clients_sharing"][0]

@@ -66,9 +66,9 @@ def hostile_server(
         bring(lab, "client")
         ports = ",".join(":".join(pair) for pair in PAIRS)
         words = (SERVER, ports, seed, *_numbers(numbers), only, client)
-        said = program(lab, "client", "victim", *words)
-    nothing_failed(said, seed)
-    return said
+        report = program(lab, "client", "victim", *words)
+    nothing_failed(report, seed)
+    return report
 
 
 @contextmanager
@@ -83,8 +83,8 @@ def listens(lab: Nodes, program: str, *words: str) -> Iterator[None]:
     end = f"kill {number}; timeout 60 tail --pid={number} -f /dev/null"
 
     def prints_that() -> None:
-        said = lab.run("server", "cat", output).stdout
-        assert said == "listening\n", said
+        printed = lab.run("server", "cat", output).stdout
+        assert printed == "listening\n", printed
 
     try:
         lab.run("server", "sh", "-c", wait)
@@ -104,9 +104,9 @@ def hostile_client(lab: Nodes, seed: str, numbers: range, only: str = "") -> dic
     with nothing_lost(lab, "server"), damageable(lab), mounted(lab, "vers=3"):
         bring(lab, "client")
         words = (SERVER, PORT, FOLDER, HERE, kind, seed, *_numbers(numbers), only)
-        said = program(lab, "client", "client", *words)
-    nothing_failed(said, seed)
-    return said
+        report = program(lab, "client", "client", *words)
+    nothing_failed(report, seed)
+    return report
 
 
 def _numbers(numbers: range) -> tuple[str, str]:
@@ -117,11 +117,11 @@ def races(lab: Nodes, seed: str, count: int) -> dict[str, Any]:
     """Connections to a busy server that are left at every stage: nothing of them stays."""
     with nothing_lost(lab, "server"), damageable(lab), mounted(lab, "vers=3"):
         bring(lab, "client")
-        said = program(lab, "client", "races", *_race(seed, count))
-    assert said["refused"] == {}, f"seed {seed}"
-    assert sum(said["left"].values()) == count
-    honest_work_went_on(said)
-    return said
+        report = program(lab, "client", "races", *_race(seed, count))
+    assert report["refused"] == {}, f"seed {seed}"
+    assert sum(report["left"].values()) == count
+    honest_work_went_on(report)
+    return report
 
 
 def listener_stops(lab: Nodes, seed: str, times: int) -> dict[str, Any]:
@@ -137,9 +137,9 @@ def listener_stops(lab: Nodes, seed: str, times: int) -> dict[str, Any]:
                 assert not work.done(), "the load ended before the faults"
                 lab.run("server", "sh", "-ec", FAULTS["server restarted"].script)
             lab.ssh("client").run("touch", STOP)
-        said: dict[str, Any] = json.loads(work.result().stdout)
-    honest_work_went_on(said)
-    return said
+        report: dict[str, Any] = json.loads(work.result().stdout)
+    honest_work_went_on(report)
+    return report
 
 
 # what races_node.py makes when it works, and where it looks for its end
@@ -150,14 +150,14 @@ def _race(seed: str, count: int) -> tuple[str, ...]:
     return SERVER, PORT, FOLDER, HERE, seed, str(count)
 
 
-def nothing_failed(said: dict[str, Any], seed: str) -> None:
-    assert said["failures"] == [], f"seed {seed}"
-    honest_work_went_on(said)
+def nothing_failed(report: dict[str, Any], seed: str) -> None:
+    assert report["failures"] == [], f"seed {seed}"
+    honest_work_went_on(report)
 
 
-def honest_work_went_on(said: dict[str, Any]) -> None:
-    assert said["bystander"]["errors"] == []
-    assert said["bystander"]["rounds"] > 0
+def honest_work_went_on(report: dict[str, Any]) -> None:
+    assert report["bystander"]["errors"] == []
+    assert report["bystander"]["rounds"] > 0
 
 
 def server_kind(lab: Nodes) -> str:
@@ -170,12 +170,12 @@ def of_personality(
     lab: Nodes, name: str, words: tuple[str, ...], seed: str, count: int
 ) -> dict[str, Any]:
     """Run a program of a personality with ``count`` mutated messages, of which none may do harm."""
-    said = program(lab, "client", name, *words, seed, str(count))
-    assert said["failures"] == [], f"seed {seed}"
-    found = said.get("answers") or said["outcomes"]
-    assert sum(found.values()) == count
-    print(name, found)
-    return said
+    report = program(lab, "client", name, *words, seed, str(count))
+    assert report["failures"] == [], f"seed {seed}"
+    counts = report.get("answers") or report["outcomes"]
+    assert sum(counts.values()) == count
+    print(name, counts)
+    return report
 
 
 # --- programs in nodes ---
@@ -253,8 +253,8 @@ def serving(lab: Nodes) -> Iterator[None]:
         # a machine that died says nothing more
         print(lab.ssh("server").run("sh", "-c", LAST, check=False, timeout=60).stdout, flush=True)
         raise
-    said = lab.run("server", "sh", "-c", f"cat {THERE}/said-*").stdout
-    assert said == "listening\n" * len(PAIRS), said
+    printed = lab.run("server", "sh", "-c", f"cat {THERE}/said-*").stdout
+    assert printed == "listening\n" * len(PAIRS), printed
 
 
 @contextmanager

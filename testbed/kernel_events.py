@@ -39,10 +39,10 @@ def recorded(lab: Nodes, node: str, events: dict[str, str]) -> Iterator[list[str
 
 def stacks(lines: list[str]) -> list[list[str]]:
     """The functions on each recorded stack, the innermost first."""
-    found: list[list[str]] = []
+    traces: list[list[str]] = []
     for line in lines:
         if "<stack trace>" in line:
-            found.append([])
-        elif found and line.startswith(" => "):
-            found[-1].append(line.removeprefix(" => ").split("+")[0].strip())
-    return found
+            traces.append([])
+        elif traces and line.startswith(" => "):
+            traces[-1].append(line.removeprefix(" => ").split("+")[0].strip())
+    return traces

@@ -26,10 +26,10 @@ def check(lab: Nodes) -> None:
             # the console tells how many, not which
             told = lab.ssh(node).run("cat", FOUND, timeout=600, check=False).stdout
             before, *objects = told.split(OBJECT)
-            ours = [one for one in objects if KNOWN not in one]
+            ours = [leak for leak in objects if KNOWN not in leak]
             if ours or not objects:
-                said = OBJECT.join((before, *ours))
-                raise AssertionError(f"{error}\n{said}") from error
+                text = OBJECT.join((before, *ours))
+                raise AssertionError(f"{error}\n{text}") from error
 
 
 def growth(slabs: list[dict[str, int]]) -> dict[str, int]:
@@ -37,7 +37,7 @@ def growth(slabs: list[dict[str, int]]) -> dict[str, int]:
     half = len(slabs) // 2
     kinds = [name for name in slabs[0] if name.startswith("kmalloc")]
     lowest = {
-        name: min(one[name] for one in slabs[half:]) - min(one[name] for one in slabs[:half])
+        name: min(slab[name] for slab in slabs[half:]) - min(slab[name] for slab in slabs[:half])
         for name in kinds
     }
     # one object in each round would be as many as there are rounds between the halves

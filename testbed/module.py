@@ -15,11 +15,11 @@ __all__ = ["taken_out"]
 @contextmanager
 def taken_out(lab: Nodes) -> Iterator[str]:
     """Our module is in its file only, nobody has the transport class; then it is loaded."""
-    said = lab.run("client", "nfsrdma", "module", "build", "--json").stdout
+    built = lab.run("client", "nfsrdma", "module", "build", "--json").stdout
     lab.run("client", "nfsrdma", "module", "unload")
     lab.run("client", "modprobe", "-r", "rpcrdma")
     try:
-        yield json.loads(said)["path"]
+        yield json.loads(built)["path"]
     finally:
         lab.run("client", "modprobe", "rpcrdma")
         lab.run("client", "nfsrdma", "module", "load")

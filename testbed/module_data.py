@@ -49,11 +49,11 @@ def carried(
     plan: dict[str, Any] = {
         "options": options, "target": target, "sizes": sizes, "ways": ways, "seed": seed,
     }  # fmt: skip
-    found: dict[str, Any] = on(lab, "client", "data", "carry", json.dumps(plan), timeout=3600)
-    assert found["wrong"] == [], f"{options}, seed {seed}: {found['wrong'][:9]}"
-    there = {**plan, "sizes": found["sizes"], "folder": "/export"}
+    result: dict[str, Any] = on(lab, "client", "data", "carry", json.dumps(plan), timeout=3600)
+    assert result["wrong"] == [], f"{options}, seed {seed}: {result['wrong'][:9]}"
+    there = {**plan, "sizes": result["sizes"], "folder": "/export"}
     assert on(lab, "server", "data", "check", json.dumps(there)) == [], f"{options}, seed {seed}"
-    return found
+    return result
 
 
 def fio(lab: Nodes, options: str, loops: int, seed: int) -> dict[str, int]:
@@ -65,9 +65,9 @@ def fio(lab: Nodes, options: str, loops: int, seed: int) -> dict[str, int]:
     words = f"--directory={HERE}/fio {about} {sizes} {jobs}".split()
     with mounted(lab, options):
         lab.run("client", "mkdir", f"{HERE}/fio")
-        said = lab.run("client", "fio", *words, timeout=loops * LIMIT).stdout
+        output = lab.run("client", "fio", *words, timeout=loops * LIMIT).stdout
         lab.run("client", "rm", "-r", f"{HERE}/fio")
-    jobs_done = json.loads(said)["jobs"]
+    jobs_done = json.loads(output)["jobs"]
     assert [job["error"] for job in jobs_done] == [0] * 4
     done = {way: sum(job[way]["io_bytes"] for job in jobs_done) for way in ("read", "write")}
     assert min(done.values()) >= len(jobs_done) * loops * size
@@ -82,10 +82,10 @@ def stressed(lab: Nodes, options: str, seconds: int, stressors: tuple[str, ...])
         lab.run("client", "mkdir", f"{HERE}/stress")
         words = ["--temp-path", f"{HERE}/stress", "--verify", "--timeout", f"{seconds}s"]
         argv = ["stress-ng", *words, *one_each, *small]
-        said = lab.run("client", *argv, check=False, timeout=seconds + LIMIT)
+        done = lab.run("client", *argv, check=False, timeout=seconds + LIMIT)
         lab.run("client", "rm", "-r", f"{HERE}/stress")
-    assert said.returncode == 0, said.stderr
-    return next(line for line in said.stdout.splitlines() if "passed:" in line)
+    assert done.returncode == 0, done.stderr
+    return next(line for line in done.stdout.splitlines() if "passed:" in line)
 
 
 # --- long messages ---
@@ -96,29 +96,29 @@ def folders(lab: Nodes, options: str, count: int = 10_000) -> dict[str, Any]:
     on(lab, "server", "tree", "make_folder", str(count))
     try:
         with mounted(lab, options):
-            found: dict[str, Any] = on(lab, "client", "tree", "folder", str(count))
+            result: dict[str, Any] = on(lab, "client", "tree", "folder", str(count))
             wrong = on(lab, "client", "tree", "links", "null")
         wrong += on(lab, "server", "tree", "links_there", "null")
     finally:
         lab.run("server", "sh", "-c", "rm -rf /export/many /export/link-*")
-    assert (found["listed"], found["same"], found["files"]) == (count, True, count)
-    assert found["replies"] > 0
+    assert (result["listed"], result["same"], result["files"]) == (count, True, count)
+    assert result["replies"] > 0
     assert wrong == []
-    return found
+    return result
 
 
 def acls(lab: Nodes, options: str, kind: str, count: int) -> dict[str, Any]:
     """An access list of many entries (``posix_acl``, ``nfs4_acl``), or ``attributes``."""
     try:
         with mounted(lab, options):
-            found: dict[str, Any] = on(lab, "client", "tree", kind, json.dumps(count))
+            result: dict[str, Any] = on(lab, "client", "tree", kind, json.dumps(count))
     finally:
         lab.run("server", "sh", "-c", "rm -f /export/acl /export/acl4 /export/attributes")
-    good = [value for name, value in found.items() if name in ("same", "names", "removed")]
-    assert all(good), found
-    assert found.get("wrong", []) == []
-    assert found["replies"] > 0
-    return found
+    good = [value for name, value in result.items() if name in ("same", "names", "removed")]
+    assert all(good), result
+    assert result.get("wrong", []) == []
+    assert result["replies"] > 0
+    return result
 
 
 def has_user_attributes(lab: Nodes) -> bool:
@@ -158,7 +158,7 @@ def delegation(lab: Nodes, options: str, fault: str = "") -> dict[str, Any]:
 
 
 def callbacks(lab: Nodes) -> int:
-    return sum(int(one["callbacks"]) for one in connections(lab))
+    return sum(int(connection["callbacks"]) for connection in connections(lab))
 
 
 def delegated(lab: Nodes, name: str) -> None:

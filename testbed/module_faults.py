@@ -20,12 +20,12 @@ def killed(lab: Nodes, options: str, silent: bool, seed: str, rounds: int) -> di
     """Readers and writers die when they are killed, also when the server does not answer."""
     way = "silent" if silent else "answered"
     with mounted(lab, options):
-        found: dict[str, Any] = on(lab, "client", "kill", way, seed, str(rounds))
-    alive = [stack for one in found["rounds"] for stack in one["alive"]]
+        result: dict[str, Any] = on(lab, "client", "kill", way, seed, str(rounds))
+    alive = [stack for turn in result["rounds"] for stack in turn["alive"]]
     assert not alive, f"seed {seed}: {alive}"
-    after = (found["left"], found["lost"], found["wrong"])
+    after = (result["left"], result["lost"], result["wrong"])
     assert after == (0, 0, []), f"seed {seed}: {after}"
-    return found
+    return result
 
 
 SOFT = f"""
@@ -45,13 +45,13 @@ UNUSED = "until grep -qx 0 /sys/module/nfsrdma/refcnt; do sleep 0.2; done"
 def soft(lab: Nodes, vers: str) -> None:
     """A soft mount fails while the server does not answer, and goes on when it does."""
     with mounted(lab, f"vers={vers},soft,timeo=20,retrans=1"):
-        said = lab.run("client", "sh", "-c", SOFT, check=False, timeout=LIMIT)
-        assert said.returncode == 1
-        assert "Input/output error" in said.stderr or "timed out" in said.stderr, said.stderr
-        reasons = [one["last_disconnect"] for one in connections(lab)]
+        done = lab.run("client", "sh", "-c", SOFT, check=False, timeout=LIMIT)
+        assert done.returncode == 1
+        assert "Input/output error" in done.stderr or "timed out" in done.stderr, done.stderr
+        reasons = [connection["last_disconnect"] for connection in connections(lab)]
         assert "a reply did not come in time" in reasons
         again = lab.run("client", "sh", "-c", f"md5sum < {HERE}/soft/file", timeout=LIMIT)
-        assert again.stdout == said.stdout
+        assert again.stdout == done.stdout
         lab.run("client", "rm", "-r", f"{HERE}/soft")
 
 
@@ -63,9 +63,10 @@ def reason(lab: Nodes, options: str, fault: str) -> str:
     with mounted(lab, options):
         lab.run(there.node, "sh", "-ec", there.script + grace)
         lab.run("client", "sh", "-c", f"touch {HERE}/alive && rm {HERE}/alive", timeout=LIMIT)
-        (found,) = connections(lab)
-    assert (found["connected"], found["connects"], found["disconnects"]) == ("yes", "2", "1")
-    return found["last_disconnect"]
+        (connection,) = connections(lab)
+    counts = (connection["connects"], connection["disconnects"])
+    assert (connection["connected"], *counts) == ("yes", "2", "1")
+    return connection["last_disconnect"]
 
 
 def removed(lab: Nodes, options: str, busy: bool) -> None:

@@ -63,16 +63,16 @@ def mounted(
 def connections(lab: Nodes, node: str = "client", folder: str = "nfsrdma") -> list[dict[str, str]]:
     """The values in debugfs of each connection of our module, by name."""
     script = f"cd /sys/kernel/debug/{folder} && for n in */; do cat $n*; echo; done"
-    said = lab.run(node, "sh", "-c", script).stdout
+    output = lab.run(node, "sh", "-c", script).stdout
     # of a transport that is ending there may be a folder and no files
-    found = [one.strip() for one in said.split("\n\n")]
-    return [dict(line.split(" ", 1) for line in one.splitlines()) for one in found if one]
+    texts = [text.strip() for text in output.split("\n\n")]
+    return [dict(line.split(" ", 1) for line in text.splitlines()) for text in texts if text]
 
 
 def resources(lab: Nodes, node: str = "client") -> dict[str, int]:
     """RDMA objects in a node by kind, as the kernel counts them; the device's own are there too."""
-    found = json.loads(lab.run(node, "rdma", "-j", "resource").stdout)
-    return {name: count for name, count in found[0].items() if name not in ("ifindex", "ifname")}
+    devices = json.loads(lab.run(node, "rdma", "-j", "resource").stdout)
+    return {name: count for name, count in devices[0].items() if name not in ("ifindex", "ifname")}
 
 
 @contextmanager

@@ -53,7 +53,10 @@ def agreed(lab: Nodes, name: str) -> Iterator[None]:
 
 def in_effect(lab: Nodes) -> list[list[str]]:
     """The personalities of the client's transports, and of the server's connections."""
-    return [sorted(one["personality"] for one in connections(lab, folder=side)) for side in SIDES]
+    return [
+        sorted(connection["personality"] for connection in connections(lab, folder=side))
+        for side in SIDES
+    ]
 
 
 def counted(lab: Nodes, side: str, *names: str) -> list[int]:

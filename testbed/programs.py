@@ -21,10 +21,10 @@ __all__ = ["bring_xfs", "chromium", "prometheus"]
 
 def chromium() -> str:
     """Where the browser is; a skipped test says how to get it."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if not found:
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not path:
         pytest.skip("chromium is not installed (tools/setup browser); missed: the dashboard's page")
-    return found
+    return path
 
 
 def prometheus() -> Path:

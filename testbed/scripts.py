@@ -58,9 +58,9 @@ def called(
 ) -> Any:
     """The result of a function of ``nodes/PROGRAM_node.py``."""
     argv = ("env", f"PYTHONPATH={THERE}", "python3", "-m", f"lab.nodes.{program}_node", *words)
-    found = json.loads(lab.run(node, *argv, timeout=timeout).stdout)
-    print(words, json.dumps(found)[:2000])
-    return found
+    result = json.loads(lab.run(node, *argv, timeout=timeout).stdout)
+    print(words, json.dumps(result)[:2000])
+    return result
 
 
 def code(script: str) -> bytes:

@@ -56,16 +56,16 @@ def storm(
         for client in clients:
             mounts.enter_context(mounted(lab, options, node=client))
         happened, answers = worked(lab, faults, seconds, words, clients, least)
-        facts = [one for client in clients for one in connections(lab, client)]
+        facts = [connection for client in clients for connection in connections(lab, client)]
     # not before the unmount: it gives back what was delegated
     for answer in answers:
         same_on_the_server(lab, answer)
-    done = [one for answer in answers for one in answer["done"]]
+    done = [result for answer in answers for result in answer["done"]]
     return {"faults": happened, "done": done, "connections": facts}
 
 
 def same_on_the_server(lab: Nodes, answer: dict[str, Any]) -> None:
-    lines = [f"{one['sha256']}  {one['worker']}\n" for one in answer["done"] if "sha256" in one]
+    lines = [f"{r['sha256']}  {r['worker']}\n" for r in answer["done"] if "sha256" in r]
     folder = f"/export/{answer['folder']}"
     script = f"cd {folder} && sha256sum --check --quiet && rm -r {folder}"
     lab.run("server", "sh", "-c", script, stdin="".join(lines).encode())
@@ -92,7 +92,7 @@ def worked(
     about = f"seed {words[0]}, after {', '.join(happened)}"
     for answer in answers:
         assert answer["hung"] == [], about
-        errors = [one for one in answer["done"] if "error" in one]
+        errors = [result for result in answer["done"] if "error" in result]
         assert errors == [], f"{about}: {errors}"
         assert len(answer["done"]) == len(WORKERS), about
     return happened, answers

@@ -101,8 +101,8 @@ def leave_unreceived(lab: Nodes, connections: int, calls: int, to_the_end: bool)
     machine that is so slow that the server ended connections before memory was measured.
     """
     for _ in range(5):
-        if found := _attempt(lab, connections, calls, to_the_end):
-            return found
+        if kept := _attempt(lab, connections, calls, to_the_end):
+            return kept
     raise AssertionError("five times the server ended connections before memory was measured")
 
 
@@ -117,21 +117,21 @@ def _attempt(lab: Nodes, connections: int, calls: int, to_the_end: bool) -> Kept
         argv = _program(lab, connections, calls)
         with beside(lab, "client", *argv, timeout=LIMIT) as work:
             try:
-                found = _kept(lab, work, connections, calls)
+                kept = _kept(lab, work, connections, calls)
                 set_to(lab, "server", "server_ack_timeout", "1")
                 while not work.done() and (to_the_end or fenced(lab) == before):
                     most = max(most, kept_for(lab)[0])
                     time.sleep(0.5)
             finally:
                 lab.ssh("client").run("touch", *END)
-        said: dict[str, Any] = json.loads(work.result().stdout)
+        report: dict[str, Any] = json.loads(work.result().stdout)
         lab.run("server", "sh", "-c", SETTLED, timeout=LIMIT)
-    honest_work_went_on(said)
-    if not found:
+    honest_work_went_on(report)
+    if not kept:
         return None
-    limit, charged, held = found
-    times = said["longest"], said["reads"], said["beside"]
-    return Kept(limit, max(charged, most), held, said["ends"], *times, fenced(lab) - before)
+    limit, charged, held = kept
+    times = report["longest"], report["reads"], report["beside"]
+    return Kept(limit, max(charged, most), held, report["ends"], *times, fenced(lab) - before)
 
 
 @contextmanager

@@ -36,20 +36,20 @@ STORE = "/root/wire.db"
 
 def perftest(lab: Lab, program: str) -> float:
     """MB/s of RDMA operations of 1 MiB, and nothing else."""
-    said = sh(lab, PERFTEST.format(program=program, count=COUNT))
-    found = ROW.search(said)
-    if not found:
-        raise SystemExit(f"{program} printed no rate: {said}")
-    return float(found[1]) * MIB
+    output = sh(lab, PERFTEST.format(program=program, count=COUNT))
+    match = ROW.search(output)
+    if not match:
+        raise SystemExit(f"{program} printed no rate: {output}")
+    return float(match[1]) * MIB
 
 
 def reads(lab: Lab) -> float:
     """MB/s of 1 MiB O_DIRECT reads of one process, one after the other."""
     sh(lab, f"mount -t nfs -o {MOUNT} server:/export /mnt/bench")
     argv = ("python3", "-", f"sequential={COUNT}")
-    found = json.loads(lab.run("solo", *argv, stdin=SCRIPT, timeout=3600).stdout)
+    results = json.loads(lab.run("solo", *argv, stdin=SCRIPT, timeout=3600).stdout)
     sh(lab, "umount /mnt/bench")
-    return float(found["sequential"]["per_second"]) * MIB
+    return float(results["sequential"]["per_second"]) * MIB
 
 
 def ahead(lab: Lab, which: str) -> str:
@@ -70,11 +70,11 @@ def ahead(lab: Lab, which: str) -> str:
     argv = ("nfsrdma", "sweep", "server:/export", *words, "--no-probes", "--output", STORE)
     lab.run("solo", "rm", "-f", STORE)
     lab.run("solo", *argv, timeout=3600)
-    said = lab.run("solo", "nfsrdma", "results", "export", STORE, "--format", "json").stdout
-    trials = json.loads(said)["trials"]
+    exported = lab.run("solo", "nfsrdma", "results", "export", STORE, "--format", "json").stdout
+    trials = json.loads(exported)["trials"]
     return ", ".join(
-        f"{one['throughput']:.1f} MB/s ({one['cpu_share']:.0%} CPU, {one['rtt_ms']:.2f} ms)"
-        for one in trials
+        f"{trial['throughput']:.1f} MB/s ({trial['cpu_share']:.0%} CPU, {trial['rtt_ms']:.2f} ms)"
+        for trial in trials
     )
 
 
@@ -86,15 +86,15 @@ def main(rounds: int = 2, kernel: str = KERNELS[0]) -> None:
     with Lab(config) as lab:
         sh(lab, PREPARE)
         print("MB/s on an instruction clock; no limit of the link, 1 MiB", flush=True)
-        found: dict[str, list[float]] = {name: [] for name in (*PROGRAMS, THEIRS, OURS)}
+        rates: dict[str, list[float]] = {name: [] for name in (*PROGRAMS, THEIRS, OURS)}
         for _ in range(rounds):
             for program in PROGRAMS:
-                found[program].append(perftest(lab, program))
+                rates[program].append(perftest(lab, program))
             for which in (THEIRS, OURS):
                 serve(lab, "solo", which)
-                found[which].append(reads(lab))
-        bare = statistics.median(found[PROGRAMS[0]])
-        for name, values in found.items():
+                rates[which].append(reads(lab))
+        bare = statistics.median(rates[PROGRAMS[0]])
+        for name, values in rates.items():
             middle = statistics.median(values)
             print(f"{name:20}{middle:8.1f}  {middle / bare:5.1%}  {values}", flush=True)
         lab.set_link("1gbit/100us")

@@ -60,17 +60,19 @@ class Programs:
     """The kernel's count of what its BPF programs take."""
 
     def __init__(self, listener: Listener) -> None:
-        self._files = [Path(f"/proc/self/fdinfo/{one.fd}") for one in listener._bpf.funcs.values()]
+        self._files = [
+            Path(f"/proc/self/fdinfo/{program.fd}") for program in listener._bpf.funcs.values()
+        ]
 
     def times(self) -> tuple[int, int]:
         """Nanoseconds and runs of all programs so far."""
-        found = [file.read_text() for file in self._files]
-        return _total("run_time_ns", found), _total("run_cnt", found)
+        texts = [file.read_text() for file in self._files]
+        return _total("run_time_ns", texts), _total("run_cnt", texts)
 
 
 def _total(name: str, texts: list[str]) -> int:
-    found = (re.search(rf"^{name}:\s+(\d+)$", text, re.MULTILINE) for text in texts)
-    return sum(int(one[1]) for one in found if one)
+    matches = (re.search(rf"^{name}:\s+(\d+)$", text, re.MULTILINE) for text in texts)
+    return sum(int(match[1]) for match in matches if match)
 
 
 def timed(
@@ -103,7 +105,7 @@ def main() -> None:
         for number in range(PAIRS + 1):
             attach(listener)
             if number == PAIRS:
-                *found, count = timed(listener, file, room, offsets[:TIMED])
+                *costs, count = timed(listener, file, room, offsets[:TIMED])
                 listener.stop()
                 taken = listener._ring.take()
                 break
@@ -122,7 +124,7 @@ def main() -> None:
         "pairs": pairs,
         "messages": conversations.written / total,
         "written": spent * 1e6 / conversations.written,
-        "programs": found,
+        "programs": costs,
         "ring": len(taken) / count,
         "sample": base64.b64encode(zlib.compress(taken)).decode(),
         "lost": lost,

@@ -68,10 +68,10 @@ print(conversations.written)
 def turn(lab: Lab) -> dict[str, Any]:
     script = Path(__file__).with_name("capture_node.py").read_bytes()
     argv = ("solo", "python3", "-", str(PAIRS), str(READS), "zero")
-    found: dict[str, Any] = json.loads(lab.run(*argv, stdin=script, timeout=7200).stdout)
-    if found["lost"]:
-        raise SystemExit(f"{found['lost']} messages were lost")
-    return found
+    result: dict[str, Any] = json.loads(lab.run(*argv, stdin=script, timeout=7200).stdout)
+    if result["lost"]:
+        raise SystemExit(f"{result['lost']} messages were lost")
+    return result
 
 
 def replayed(taken: bytes) -> float:
@@ -90,23 +90,23 @@ def replayed(taken: bytes) -> float:
     return (counts[1] - counts[0]) / (PASSES[1] - PASSES[0]) / messages / 1e3
 
 
-def row(name: str, found: dict[str, Any]) -> list[str]:
+def row(name: str, result: dict[str, Any]) -> list[str]:
     """The row of a module.  This CPU executes a thousand million instructions a second."""
-    without = statistics.median(one for one, _ in found["pairs"])
-    more = statistics.median(during - one for one, during in found["pairs"])
-    programs, runs = found["programs"]
-    whole = without + more + found["messages"] * found["written"]
-    taken = zlib.decompress(base64.b64decode(found["sample"]))
+    without = statistics.median(alone for alone, _ in result["pairs"])
+    more = statistics.median(during - alone for alone, during in result["pairs"])
+    programs, runs = result["programs"]
+    whole = without + more + result["messages"] * result["written"]
+    taken = zlib.decompress(base64.b64decode(result["sample"]))
     return [
         name,
-        f"{found['messages']:.1f}",
-        f"{found['ring']:,.0f}",
+        f"{result['messages']:.1f}",
+        f"{result['ring']:,.0f}",
         f"{without:.1f}",
         f"{more:.1f}",
         f"{more / without:+.1%}",
         f"{programs:.1f}",
         f"{runs:.1f}",
-        f"{found['written']:.0f}",
+        f"{result['written']:.0f}",
         f"{replayed(taken):.0f}",
         f"{whole:,.0f}",
         f"{1e6 / whole:,.0f}",

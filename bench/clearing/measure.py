@@ -59,8 +59,8 @@ def main() -> None:
     cleared, kept = OUT / "sweep.db", OUT / "not-cleared.db"
     subprocess.run((sys.executable, "-m", "nfsrdma_tools", "sweep", *SWEEP, "--output", kept),
                    check=True)  # fmt: skip
-    with Store(cleared) as one, Store(kept) as other:
-        studies = load(one), load(other)
+    with Store(cleared) as first, Store(kept) as second:
+        studies = load(first), load(second)
     facts = [dict(study.conditions) for study in studies]
     args = [each.pop("lab kernel_args", "") for each in facts]
     if args != ["", "init_on_alloc=0"]:
@@ -68,10 +68,11 @@ def main() -> None:
     different = sorted(name for name in facts[0] if facts[0][name] != facts[1].get(name))
     if different:
         raise SystemExit(f"the stores differ in {', '.join(different)}: make sweep, and again")
-    found = facts[0]
+    conditions = facts[0]
     where = (
-        f"`make bench NAME=clearing`, modelled card, Linux {found['kernel']}, instruction clock, "
-        f"link {found['lab link']}, QEMU {found['lab qemu'].split()[0]}, {studies[1].date}."
+        f"`make bench NAME=clearing`, modelled card, Linux {conditions['kernel']}, "
+        f"instruction clock, link {conditions['lab link']}, "
+        f"QEMU {conditions['lab qemu'].split()[0]}, {studies[1].date}."
     )
     rows = [
         _COLUMNS,

@@ -66,15 +66,15 @@ Costs = dict[str | tuple[int, int], float]
 
 def read(lab: Lab, depth: int, connections: int, optimistic: bool) -> float:
     """Thousands of instructions of a read through the library."""
-    found = json.loads(client_reader.run(lab, READS, depth, connections, optimistic)[0])
-    if optimistic and found["by_reference"] < 0.95 * found["reads"]:
-        total = found["reads"]
-        raise SystemExit(f"found {found['by_reference']} reads by reference, expected {total}")
+    counts = json.loads(client_reader.run(lab, READS, depth, connections, optimistic)[0])
+    if optimistic and counts["by_reference"] < 0.95 * counts["reads"]:
+        total = counts["reads"]
+        raise SystemExit(f"found {counts['by_reference']} reads by reference, expected {total}")
     # an optimistic batch has one more for those of its reads that go by RPC
-    expected = found["reads"] / depth
-    if found["doorbells"] > 1.05 * expected:
-        raise SystemExit(f"found {found['doorbells']} doorbells, expected {expected:g}")
-    return float(found["ns"] / found["reads"] / 1e3)
+    expected = counts["reads"] / depth
+    if counts["doorbells"] > 1.05 * expected:
+        raise SystemExit(f"found {counts['doorbells']} doorbells, expected {expected:g}")
+    return float(counts["ns"] / counts["reads"] / 1e3)
 
 
 def turn(lab: Lab, server: Server) -> Costs:
@@ -89,13 +89,13 @@ def turn(lab: Lab, server: Server) -> Costs:
         node.set_parameters(lab, sets)
     mount(lab, f"{RDMA},noac")
     measured(lab, "scattered=200")
-    found: Costs = {
+    costs: Costs = {
         name: measured(lab, f"{name}={count}")[name]["us"] for name, count in MOUNTED.items()
     }
     unmount(lab)
     for shape in SHAPES:
-        found[shape] = read(lab, *shape, optimistic=server.personality == "optimistic")
-    return found
+        costs[shape] = read(lab, *shape, optimistic=server.personality == "optimistic")
+    return costs
 
 
 def middle(turns: list[Costs], key: str | tuple[int, int]) -> float:
@@ -157,9 +157,9 @@ def main(rounds: int = 3, kernel: str = KERNELS[0]) -> None:
         client_reader.install(lab)
         for number in range(rounds):
             for server in SERVERS:
-                found = turn(lab, server)
-                costs[server.name].append(found)
-                brief = {str(key): round(value, 1) for key, value in found.items()}
+                by_way = turn(lab, server)
+                costs[server.name].append(by_way)
+                brief = {str(key): round(value, 1) for key, value in by_way.items()}
                 print(f"{number + 1} of {rounds}: {server.name}: {brief}", flush=True)
         lab.check()
         about = markdown.conditions(lab, "card", f'make bench NAME=client ARGS="--rounds {rounds}"')

@@ -59,11 +59,11 @@ class Mapping(NamedTuple):
 
 def mappings(lines: Iterable[str]) -> list[Mapping]:
     """The mappings that the reader has printed."""
-    found = []
+    maps = []
     for words in (line.split() for line in lines):
         start, end = (int(each, 16) for each in words[0].split("-"))
-        found.append(Mapping(start, end, int(words[2], 16), words[5] if len(words) > 5 else ""))
-    return found
+        maps.append(Mapping(start, end, int(words[2], 16), words[5] if len(words) > 5 else ""))
+    return maps
 
 
 class Image:
@@ -76,9 +76,9 @@ class Image:
             self._segments = list(self._code(run("readelf", "-lW", file).stdout))
             # those of a file whose local symbols are gone, too
             text = run("readelf", "-sW", file).stdout
-        found = sorted(set(self._symbols(text)))
-        self._starts = [start for start, *_ in found]
-        self._found = found
+        symbols = sorted(set(self._symbols(text)))
+        self._starts = [start for start, *_ in symbols]
+        self._found = symbols
 
     @staticmethod
     def _code(text: str) -> Iterator[tuple[int, int, int]]:
@@ -152,11 +152,11 @@ def kernels(function: str, module: str) -> str:
 def read(lab: Lab, depth: int, count: int) -> tuple[dict[str, int], list[Mapping]]:
     """Run the reader; SystemExit unless its reads went by reference and left together."""
     first, *rest = client_reader.run(lab, count, depth, connections=1, optimistic=True)
-    found: dict[str, int] = json.loads(first)
+    counters: dict[str, int] = json.loads(first)
     least, most = (1 - OTHERS) * count, (1 + OTHERS) * count / depth
-    if found["by_reference"] < least or found["doorbells"] > most:
-        raise SystemExit(f"{count} reads, {depth} by a doorbell: found {found}")
-    return found, mappings(rest)
+    if counters["by_reference"] < least or counters["doorbells"] > most:
+        raise SystemExit(f"{count} reads, {depth} by a doorbell: found {counters}")
+    return counters, mappings(rest)
 
 
 def shape(lab: Lab, plugin: Plugin, depth: int) -> tuple[float, Costs]:
@@ -165,7 +165,7 @@ def shape(lab: Lab, plugin: Plugin, depth: int) -> tuple[float, Costs]:
     read(lab, depth, few)
     known = [plugin.counts()]
     for count in RUNS:
-        found, maps = read(lab, depth, count)
+        counters, maps = read(lab, depth, count)
         known.append(plugin.counts())
     symbols, reader = Symbols(lab), Program(lab, maps)
     costs: dict[str, Counter[str]] = {part: Counter() for part in PARTS}
@@ -178,7 +178,7 @@ def shape(lab: Lab, plugin: Plugin, depth: int) -> tuple[float, Costs]:
             part, name = reader.find(address)
         costs[part][name] += (count - middle) - (middle - start)
     reads = PASSES * (many - few) * 1e3
-    return found["ns"] / found["reads"] / 1e3, {
+    return counters["ns"] / counters["reads"] / 1e3, {
         part: {name: count / reads for name, count in functions.items() if count}
         for part, functions in costs.items()
     }
@@ -197,14 +197,14 @@ def measure(kernel: str) -> tuple[str, dict[int, Costs]]:
         serve(lab, "solo", OURS)
         sets = ("server_personalities=optimistic", *client_reader.OPTIMISTIC)
         node.set_parameters(lab, sets)
-        found: dict[int, Costs] = {}
+        costs: dict[int, Costs] = {}
         for depth in SHAPES:
-            clock, found[depth] = shape(lab, plugin, depth)
+            clock, costs[depth] = shape(lab, plugin, depth)
             print(depth, f"guest's clock {clock:.2f}", flush=True)
-            print(*details(found[depth]), sep="\n", flush=True)
+            print(*details(costs[depth]), sep="\n", flush=True)
         lab.check()
         about = markdown.conditions(lab, "card", "make bench NAME=client-instructions")
-    return about, found
+    return about, costs
 
 
 def all_of(costs: Costs, parts: Iterable[str] = PARTS) -> float:

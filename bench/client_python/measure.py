@@ -80,16 +80,16 @@ def batch(name: str, session: Session, files: Sequence[File]) -> Iterator[Load]:
         taken = unfinished = 0
         while taken < COUNT or unfinished:
             if taken < COUNT:
-                found = functions.nfsrdma_prepare_reads(rows + taken, COUNT - taken)
-                assert found > 0, found
-                taken += found
-                unfinished += found
+                prepared = functions.nfsrdma_prepare_reads(rows + taken, COUNT - taken)
+                assert prepared > 0, prepared
+                taken += prepared
+                unfinished += prepared
                 functions.nfsrdma_submit(handle)
             # as many as the client waits for
             least = unfinished // 2 if taken < COUNT else unfinished
-            found = functions.nfsrdma_wait(handle, completions, COMPLETIONS, least, -1)
-            assert found > 0, found
-            unfinished -= found
+            completed = functions.nfsrdma_wait(handle, completions, COMPLETIONS, least, -1)
+            assert completed > 0, completed
+            unfinished -= completed
 
     session.read_ranges(ranges, expected)
     by_library()
@@ -135,21 +135,21 @@ def loads() -> Iterator[list[Load]]:
     data = bytes(range(1, 256)) * (SIZE * COUNT // 255)
     for number in range(OPEN[0]):
         device.put(f"/export/{number}", data)
-    with connect("server:/export") as one, connect("server:/export") as other:
+    with connect("server:/export") as first, connect("server:/export") as second:
         few, many = (
             [session.open(str(number % OPEN[0])) for number in range(count)]
-            for session, count in zip((one, other), OPEN, strict=True)
+            for session, count in zip((first, second), OPEN, strict=True)
         )
         # a full collection looks at the objects of the whole process
         gc.collect()
         gc.freeze()
         yield [
-            *batch("ranges of one file", one, few[:1]),
-            *batch(f"ranges of {COUNT:,} open files", other, many[:COUNT]),
-            single(FEW, one, few),
+            *batch("ranges of one file", first, few[:1]),
+            *batch(f"ranges of {COUNT:,} open files", second, many[:COUNT]),
+            single(FEW, first, few),
             # the same five are read: the number of open files is the only difference
-            single(MANY, other, many[: OPEN[0]]),
-            single(f"{MANY}, read in turn", other, many[:: len(many) // COUNT]),
+            single(MANY, second, many[: OPEN[0]]),
+            single(f"{MANY}, read in turn", second, many[:: len(many) // COUNT]),
         ]
 
 
@@ -163,9 +163,9 @@ def thread_time(call: Callable[[], object]) -> float:
 def measure(turns: int) -> list[Cost]:
     """Measure the cost of each load."""
     with loads() as made:
-        found: list[tuple[list[float], list[float]]] = [([], []) for _ in made]
+        times: list[tuple[list[float], list[float]]] = [([], []) for _ in made]
         for _ in range(turns):
-            for load, (client, library) in zip(made, found, strict=True):
+            for load, (client, library) in zip(made, times, strict=True):
                 client.append(thread_time(load.client))
                 library.append(thread_time(load.library))
     counts = count(len(made))
@@ -173,7 +173,7 @@ def measure(turns: int) -> list[Cost]:
         Cost(load.name, load.goal, statistics.median(library),
              statistics.median(client) - statistics.median(library),
              min(client) - min(library), instructions)
-        for load, (client, library), instructions in zip(made, found, counts, strict=True)
+        for load, (client, library), instructions in zip(made, times, counts, strict=True)
     ]  # fmt: skip
 
 

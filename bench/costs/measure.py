@@ -101,46 +101,46 @@ def turn(lab: Lab, column: Column) -> Turn:
     mount(lab, f"{column.options},noac")
     if column.module == OURS:
         prove(lab, column)
-    found = loads(lab, [name for name in LOADS if name != "cached"])
+    by_load = loads(lab, [name for name in LOADS if name != "cached"])
     if column.options == RDMA:
         event, name = EVENTS[column.module]
         counted = sh(lab, REGISTRATIONS.format(event=event, name=name))
-        found["sequential"]["registrations"] = int(counted) / 8
+        by_load["sequential"]["registrations"] = int(counted) / 8
     unmount(lab)
     mount(lab, f"{column.options},rsize=524288")
-    found |= loads(lab, ["cached"])
+    by_load |= loads(lab, ["cached"])
     unmount(lab)
     sh(lab, column.after)
-    return found
+    return by_load
 
 
 def prove(lab: Lab, column: Column) -> None:
     """SystemExit unless the mount's connection has the personality of the column."""
     expected = column.name if column in DESIGNS else DEFAULT
-    found = personalities(lab)
-    if found != [expected]:
-        raise SystemExit(f"{column.name}: found {found}, expected personality {expected}")
+    in_effect = personalities(lab)
+    if in_effect != [expected]:
+        raise SystemExit(f"{column.name}: found {in_effect}, expected personality {expected}")
 
 
-def ratios(turns: dict[str, list[Turn]], load: str, one: str, other: str) -> list[float]:
+def ratios(turns: dict[str, list[Turn]], load: str, column: str, other: str) -> list[float]:
     """One column to another in each round, in order of size."""
-    pairs = zip(turns[one], turns[other], strict=True)
+    pairs = zip(turns[column], turns[other], strict=True)
     return sorted(a[load]["us"] / b[load]["us"] for a, b in pairs)
 
 
-def ratio(turns: dict[str, list[Turn]], load: str, one: str, other: str) -> str:
+def ratio(turns: dict[str, list[Turn]], load: str, column: str, other: str) -> str:
     """The median of the rounds, with their range if there are several."""
-    found = ratios(turns, load, one, other)
-    spread = f" ({found[0]:.3f} to {found[-1]:.3f})" if len(found) > 1 else ""
-    return f"{statistics.median(found):.3f}{spread}"
+    values = ratios(turns, load, column, other)
+    spread = f" ({values[0]:.3f} to {values[-1]:.3f})" if len(values) > 1 else ""
+    return f"{statistics.median(values):.3f}{spread}"
 
 
-def costs(turns: dict[str, list[Turn]], names: Sequence[str], one: str) -> list[str]:
+def costs(turns: dict[str, list[Turn]], names: Sequence[str], base: str) -> list[str]:
     """The table of all loads and some columns, with ratios of one to each other or of each to one:
     the last column, or the first.
     """
-    others = [name for name in names if name != one]
-    pairs = [(one, name) if names[-1] == one else (name, one) for name in others]
+    others = [name for name in names if name != base]
+    pairs = [(base, name) if names[-1] == base else (name, base) for name in others]
     heads = ["thousands of instructions", *names, *(f"{a} : {b}" for a, b in pairs)]
     lines = markdown.head(heads)
     for load, (text, _) in LOADS.items():
@@ -173,9 +173,9 @@ def main(rounds: int = 2, kernel: str = KERNELS[0], nic: str = "card") -> None:
         sh(lab, PREPARE)
         for number in range(rounds + 1):
             for column in (*COLUMNS, *DESIGNS):
-                found = turn(lab, column)
-                print(f"turn {number} of {rounds}: {column.name} {json.dumps(found)}", flush=True)
-                turns[column.name] += [found] * (number > 0)
+                by_load = turn(lab, column)
+                print(f"turn {number} of {rounds}: {column.name} {json.dumps(by_load)}", flush=True)
+                turns[column.name] += [by_load] * (number > 0)
         lab.check()
         about = markdown.conditions(
             lab, nic, f'make bench NAME=costs ARGS="--nic {nic} --rounds {rounds}"'

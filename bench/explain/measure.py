@@ -52,8 +52,8 @@ def cost(kind: str, size: int) -> Cost:
         for piece in block(kind, size):
             reader.stdin.write(piece)
         reader.stdin.close()
-        found = json.loads(reader.stdout.read())
-    return Cost(found["seconds"] * 1e8 / size, found["bytes"])
+        usage = json.loads(reader.stdout.read())
+    return Cost(usage["seconds"] * 1e8 / size, usage["bytes"])
 
 
 def instructions(kinds: Sequence[str], folder: Path) -> dict[str, float]:
@@ -76,24 +76,24 @@ def instructions(kinds: Sequence[str], folder: Path) -> dict[str, float]:
 
 def measure(kinds: Sequence[str], size: int, *, counted: bool) -> dict[str, Cost]:
     """The costs by kind: the least CPU time, the highest peak of memory."""
-    found = {}
+    costs = {}
     for kind in kinds:
         turns = [cost(kind, size) for _ in range(TURNS)]
-        found[kind] = Cost(min(turn.seconds for turn in turns), max(turn.memory for turn in turns))
-        print(kind, found[kind], flush=True)
+        costs[kind] = Cost(min(turn.seconds for turn in turns), max(turn.memory for turn in turns))
+        print(kind, costs[kind], flush=True)
     if counted:
         with tempfile.TemporaryDirectory() as folder:
             by_kind = instructions(kinds, Path(folder))
-        found = {kind: found[kind]._replace(instructions=by_kind[kind]) for kind in kinds}
-    return found
+        costs = {kind: costs[kind]._replace(instructions=by_kind[kind]) for kind in kinds}
+    return costs
 
 
-def table(found: Mapping[str, Cost]) -> list[str]:
+def table(costs: Mapping[str, Cost]) -> list[str]:
     rows: list[list[str]] = [["log", "s per 100 MB", "instructions per byte", "peak, MiB"]]
     rows += [
         [kind, f"{cost.seconds:.1f}", f"{cost.instructions:,.0f}" if cost.instructions else "",
          f"{cost.memory / 2**20:.0f}"]
-        for kind, cost in found.items()
+        for kind, cost in costs.items()
     ]  # fmt: skip
     return markdown.table(rows)
 
@@ -108,14 +108,14 @@ def main(megabytes: int = 4, only: str = "") -> None:
         raise SystemExit(f"no such log: {', '.join(sorted(unknown))}; logs: {', '.join(KINDS)}")
     counted = bool(shutil.which("valgrind"))
     load = os.getloadavg()[0]
-    found = measure(kinds, megabytes * 1_000_000, counted=counted)
+    costs = measure(kinds, megabytes * 1_000_000, counted=counted)
     how = f", {run('valgrind', '--version').stdout.strip()}" if counted else ""
     about = (
         f"`make bench NAME=explain`, {megabytes} MB of each log, least of {TURNS} turns{how}, "
         f"Python {platform.python_version()}, {platform.machine()}, load average {load:.1f} on "
         f"{os.cpu_count()} processors, {datetime.datetime.now(datetime.UTC).date()}."
     )
-    lines = table(found)
+    lines = table(costs)
     print(about, *lines, sep="\n")
     if not only:
         markdown.write("explain", [about, "", *lines])

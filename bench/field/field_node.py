@@ -34,7 +34,7 @@ def prepare(mounts: int, ports: int) -> None:
 
 def run(rounds: int, *argv: str) -> list[float]:
     """Seconds of CPU of each run, with all that it starts."""
-    found = []
+    seconds = []
     for _ in range(rounds):
         if "-o" in argv:
             BUNDLE.unlink(missing_ok=True)
@@ -44,8 +44,8 @@ def run(rounds: int, *argv: str) -> list[float]:
         assert done.returncode in (0, 1), done.stderr
         assert done.stdout, done.stderr
         assert not done.stderr, done.stderr
-        found.append(spent() - before)
-    return found
+        seconds.append(spent() - before)
+    return seconds
 
 
 def spent() -> float:

@@ -255,8 +255,8 @@ def packed() -> bytes:
 def measure(lab: Lab, argv: Sequence[str]) -> list[float]:
     """Seconds of CPU of each run by the node's clock, the programs that it starts included."""
     step = ("solo", "python3", "-", "run", str(ROUNDS), *argv)
-    found: list[float] = json.loads(lab.run(*step, stdin=NODE.read_bytes(), timeout=3600).stdout)
-    return found
+    seconds: list[float] = json.loads(lab.run(*step, stdin=NODE.read_bytes(), timeout=3600).stdout)
+    return seconds
 
 
 def executed(lab: Lab, plugin: Plugin, argv: Sequence[str]) -> float:
@@ -290,9 +290,9 @@ def main(kernel: str = KERNELS[0], here: bool = False) -> None:
                 executed(lab, plugin, argv),
             ]
             first = first or counts
-            ratios = [count / one for count, one in zip(counts, first, strict=True)]
+            ratios = [count / base for count, base in zip(counts, first, strict=True)]
             pairs = zip(counts, ratios, strict=True)
-            cells = [cell for one, ratio in pairs for cell in (f"{one:,.0f}", f"{ratio:.2f}")]
+            cells = [cell for count, ratio in pairs for cell in (f"{count:,.0f}", f"{ratio:.2f}")]
             rows.append([name, *cells])
             print(rows[-1], flush=True)
         lab.check()

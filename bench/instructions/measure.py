@@ -44,31 +44,31 @@ def operation(lab: Lab, plugin: Plugin, name: str, runs: tuple[int, int]) -> tup
         known.append(plugin.counts())
     symbols = Symbols(lab)
     operations = executed(many) - executed(few)
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for address, count in known[2].items():
         start, middle = (each.get(address, 0) for each in known[:2])
-        found[symbols.find(address)] += (count - middle) - (middle - start)
-    return us, {name: count / operations / 1e3 for name, count in found.items()}
+        counts[symbols.find(address)] += (count - middle) - (middle - start)
+    return us, {name: count / operations / 1e3 for name, count in counts.items()}
 
 
-def line(load_name: str, name: str, us: float, found: Costs) -> str:
-    total = sum(found.values())
-    card = sum(n for (function, module), n in found.items() if module == CARD and function != COPY)
-    copy = found.get((COPY, CARD), 0.0)
+def line(load_name: str, name: str, us: float, costs: Costs) -> str:
+    total = sum(costs.values())
+    card = sum(n for (function, module), n in costs.items() if module == CARD and function != COPY)
+    copy = costs.get((COPY, CARD), 0.0)
     cells = [LOADS[load_name][0], name, f"{us:,.1f}", f"{total:,.1f}", f"{total / us - 1:+.1%}"]
     cells += [f"{card:,.2f}", f"{card / total:.1%}", f"{copy:,.2f}", f"{copy / total:.1%}"]
     return markdown.row(cells)
 
 
-def functions(found: Costs) -> str:
-    card = sorted((-n, name) for (name, module), n in found.items() if module == CARD)
+def functions(costs: Costs) -> str:
+    card = sorted((-n, name) for (name, module), n in costs.items() if module == CARD)
     return ", ".join(f"`{name}` {-count:.2f}" for count, name in card[:12])
 
 
-def modules(found: Costs) -> str:
+def modules(costs: Costs) -> str:
     """The instructions of each module; "kernel" is the kernel image."""
     total: dict[str, float] = defaultdict(float)
-    for (name, module), count in found.items():
+    for (name, module), count in costs.items():
         total[module or (name if name == USER else "kernel")] += count
     largest = sorted(total.items(), key=lambda item: -item[1])[:10]
     return ", ".join(f"{name} {count:,.1f}" for name, count in largest)
@@ -89,10 +89,10 @@ def main(kernel: str = KERNELS[0]) -> None:
             serve(lab, "solo", module)
             mount(lab, f"{RDMA},noac")
             for load_name, runs in RUNS.items():
-                us, found = operation(lab, plugin, load_name, runs)
-                lines.append(line(load_name, name, us, found))
-                details.append(f"* {LOADS[load_name][0]}, {name}: {modules(found)}")
-                details.append(f"  Functions of the card: {functions(found)}")
+                us, costs = operation(lab, plugin, load_name, runs)
+                lines.append(line(load_name, name, us, costs))
+                details.append(f"* {LOADS[load_name][0]}, {name}: {modules(costs)}")
+                details.append(f"  Functions of the card: {functions(costs)}")
                 print(lines[-1], *details[-2:], sep="\n", flush=True)
             unmount(lab)
         lab.check()

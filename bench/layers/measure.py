@@ -34,7 +34,7 @@ class Profile:
         counts = [f"{name}={count}" for name, count in PROFILED.items()]
         argv = ("python3", "/run/bench/profile_node.py", RATES, *counts)
         self.samples = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
-        self.costs = {name: one["us"] for name, one in loads(lab, list(PROFILED)).items()}
+        self.costs = {name: result["us"] for name, result in loads(lab, list(PROFILED)).items()}
         unmount(lab)
         sh(lab, column.after)
 
@@ -47,11 +47,11 @@ class Profile:
 
 def layers(profiles: list[Profile], load: str) -> list[str]:
     """The table of all layers of a load, the most expensive first."""
-    heads = [LOADS[load][0], *(one.name for one in profiles)]
+    heads = [LOADS[load][0], *(profile.name for profile in profiles)]
     lines = markdown.head(heads)
-    known = {layer for one in profiles for layer in one.samples[load]}
-    for layer in sorted(known, key=lambda name: -max(one.cost(load, name) for one in profiles)):
-        lines.append(markdown.row([layer, *(f"{one.cost(load, layer):,.1f}" for one in profiles)]))
+    known = {layer for profile in profiles for layer in profile.samples[load]}
+    for layer in sorted(known, key=lambda name: -max(p.cost(load, name) for p in profiles)):
+        lines.append(markdown.row([layer, *(f"{p.cost(load, layer):,.1f}" for p in profiles)]))
     return lines
 
 

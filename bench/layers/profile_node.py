@@ -38,21 +38,21 @@ def profile(load: str, count: int, rate: int) -> Counter[str]:
         cpu.read(session)
         cpu.forget(session, cpu.read(session), 0.0)
         work(count)
-        found: Counter[str] = Counter()
+        by_layer: Counter[str] = Counter()
         for seen, samples in cpu.read(session).stacks.items():
-            found[part(seen.stack, seen.where[0])] += samples
+            by_layer[part(seen.stack, seen.where[0])] += samples
     for layer in (cpu_layers.IDLE, cpu_layers.TRACING):
-        found.pop(layer, None)
-    return found
+        by_layer.pop(layer, None)
+    return by_layer
 
 
 def main() -> None:
     rates = [int(rate) for rate in sys.argv[1].split(",")]
-    found = {}
+    profiles = {}
     for word in sys.argv[2:]:
         name, count = word.split("=")
-        found[name] = sum((profile(name, int(count), rate) for rate in rates), Counter())
-    print(json.dumps(found))
+        profiles[name] = sum((profile(name, int(count), rate) for rate in rates), Counter())
+    print(json.dumps(profiles))
 
 
 main()

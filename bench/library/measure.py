@@ -50,13 +50,13 @@ def executed(path: Path, depth: int, count: int) -> Counter[tuple[str, str]]:
     out = path.with_name("callgrind.out")
     run("valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}", path,
             str(depth), str(count), timeout=3600)  # fmt: skip
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for line in run("callgrind_annotate", "--threshold=100", out).stdout.splitlines():
         match = re.match(r" *([\d,]+) \([^)]*\) +(\S+?):([\w.@]+)", line)
         if match:
             name = match[3].split(".")[0].split("@")[0]
-            found[Path(match[2]).name, name] += int(match[1].replace(",", ""))
-    return found
+            counts[Path(match[2]).name, name] += int(match[1].replace(",", ""))
+    return counts
 
 
 def measure() -> dict[int, Costs]:
@@ -77,18 +77,18 @@ def measure() -> dict[int, Costs]:
         return costs
 
 
-def tables(found: dict[int, Costs]) -> list[str]:
-    files = {file for each in found.values() for file, _ in each}
+def tables(costs: dict[int, Costs]) -> list[str]:
+    files = {file for each in costs.values() for file, _ in each}
     rows: list[list[str]] = [["instructions of a read", *SHAPES.values()]]
     for file in sorted(files, key=lambda each: (each == SYSTEM, each)):
-        sums = (sum(count for (at, _), count in found[depth].items() if at == file)
+        sums = (sum(count for (at, _), count in costs[depth].items() if at == file)
                 for depth in SHAPES)  # fmt: skip
         label = file if file == SYSTEM else f"`lib/{file}`"
         rows.append([label, *(f"{each:,.0f}" for each in sums)])
-    rows.append(["all", *(f"{sum(found[depth].values()):,.0f}" for depth in SHAPES)])
+    rows.append(["all", *(f"{sum(costs[depth].values()):,.0f}" for depth in SHAPES)])
     lines = markdown.table(rows)
     for depth, text in SHAPES.items():
-        most = sorted(found[depth].items(), key=lambda each: -each[1])[:12]
+        most = sorted(costs[depth].items(), key=lambda each: -each[1])[:12]
         names = ", ".join(f"`{function}` {count:.0f}" for (_, function), count in most)
         lines += ["", f"Largest functions, {text}: {names}."]
     return lines

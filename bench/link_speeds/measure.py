@@ -41,23 +41,23 @@ Measured = dict[str, dict[str, dict[str, float]]]
 
 def measure(lab: Lab) -> Measured:
     """MB/s and busy share of the CPU, by curve and wire."""
-    found: Measured = {}
+    by_curve: Measured = {}
     serve(lab, "solo", THEIRS)
     for curve, (options, state, *_) in CURVES.items():
         sh(lab, offloads(state))
         mount(lab, f"{options},rsize=524288")
-        found[curve] = {}
+        by_curve[curve] = {}
         for wire in WIRES:
             lab.set_link(f"{wire}/{ROUND_TRIP}")
             output = lab.run("solo", "python3", "-", stdin=SCRIPT, timeout=3600).stdout
-            found[curve][wire] = json.loads(output)
-            print(curve, wire, found[curve][wire], flush=True)
+            by_curve[curve][wire] = json.loads(output)
+            print(curve, wire, by_curve[curve][wire], flush=True)
         lab.set_link("none")
         unmount(lab)
-    return found
+    return by_curve
 
 
-def draw(found: Measured, about: str) -> Drawing:
+def draw(by_curve: Measured, about: str) -> Drawing:
     figure, (ax,) = panels([""])
     rates = list(WIRES.values())
     ax.set_xscale("log")
@@ -65,7 +65,7 @@ def draw(found: Measured, about: str) -> Drawing:
     ax.set_ylabel("MB/s")
     ax.set_xticks(rates, [f"{rate:g}" for rate in rates])
     ax.xaxis.set_minor_locator(NullLocator())
-    top = 1.25 * max(one["rate"] for values in found.values() for one in values.values())
+    top = 1.25 * max(point["rate"] for values in by_curve.values() for point in values.values())
     ax.set_ylim(0, top)
     # the wire's line ends at the top of the chart
     wire = [(rate, GIGABIT * rate) for rate in rates if GIGABIT * rate < top]
@@ -76,11 +76,11 @@ def draw(found: Measured, about: str) -> Drawing:
     )
     ends = []
     for curve, (_, _, color, mark) in CURVES.items():
-        ys = [found[curve][wire]["rate"] for wire in WIRES]
+        ys = [by_curve[curve][wire]["rate"] for wire in WIRES]
         ax.plot(rates, ys, f"{mark}-", color=color, mec=canvas.PAPER, mew=0.7, clip_on=False)
         ends.append((rates[-1], ys[-1], curve, color))
     label_ends(ax, ends)
-    limits = ", ".join(f"{curve} {limit(found[curve]):.1f} Gb/s" for curve in CURVES)
+    limits = ", ".join(f"{curve} {limit(by_curve[curve]):.1f} Gb/s" for curve in CURVES)
     title = "Direct reads over the rate of the wire"
     describe(figure, title, f"Limit of a CPU of 1 GIPS: {limits}", about.replace("`", ""))
     return Drawing("wires", title, "", "", figure)
@@ -88,18 +88,18 @@ def draw(found: Measured, about: str) -> Drawing:
 
 def limit(values: dict[str, dict[str, float]]) -> float:
     """The rate of a wire, in Gb/s, that the CPU can fill at most."""
-    fastest = max(values.values(), key=lambda one: one["rate"])
+    fastest = max(values.values(), key=lambda point: point["rate"])
     return fastest["rate"] / fastest["cpu"] / GIGABIT
 
 
-def table(found: Measured) -> list[str]:
-    heads = ["wire", *(f"{curve}, {what}" for curve in CURVES for what in ("MB/s", "CPU busy"))]
+def table(by_curve: Measured) -> list[str]:
+    heads = ["wire", *(f"{curve}, {column}" for curve in CURVES for column in ("MB/s", "CPU busy"))]
     lines = markdown.head(heads)
     for wire, rate in WIRES.items():
         cells = [f"{rate:g} Gb/s"]
         for curve in CURVES:
-            one = found[curve][wire]
-            cells += [f"{one['rate']:.1f}", f"{one['cpu']:.0%}"]
+            point = by_curve[curve][wire]
+            cells += [f"{point['rate']:.1f}", f"{point['cpu']:.0%}"]
         lines.append(markdown.row(cells))
     return lines
 
@@ -113,9 +113,9 @@ def main(kernel: str = KERNELS[0]) -> None:
         sh(lab, PREPARE)
         about = markdown.conditions(lab, "card", "make bench NAME=link-speeds")
         about = about.replace("link none", f"round trip {ROUND_TRIP}")
-        found = measure(lab)
+        by_curve = measure(lab)
         lab.check()
     OUT.mkdir(exist_ok=True)
-    picture(lambda: draw(found, about), OUT)
-    markdown.write("wires", [about, "", *table(found)])
-    print("\n".join(table(found)))
+    picture(lambda: draw(by_curve, about), OUT)
+    markdown.write("wires", [about, "", *table(by_curve)])
+    print("\n".join(table(by_curve)))

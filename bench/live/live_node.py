@@ -50,10 +50,10 @@ def dashboard(*options: str) -> Iterator[int]:
 
 def ready(without_probes: bool) -> bool:
     try:
-        found = metrics()
+        text = metrics()
         # before the first snapshot nothing is missing
-        begun = "nfsrdma_sampler_snapshots_total" in found
-        return begun and (without_probes or 'what="probes"' not in found)
+        begun = "nfsrdma_sampler_snapshots_total" in text
+        return begun and (without_probes or 'what="probes"' not in text)
     except OSError:
         return False
 
@@ -66,9 +66,9 @@ def metrics() -> str:
 
 def sampled() -> tuple[float, float]:
     """How many snapshots were taken, and what that cost in seconds."""
-    found = dict(line.split() for line in metrics().splitlines() if "_sampler_" in line[:20])
+    values = dict(line.split() for line in metrics().splitlines() if "_sampler_" in line[:20])
     names = ("snapshots", "cpu_seconds")
-    snapshots, spent = (float(found[f"nfsrdma_sampler_{name}_total"]) for name in names)
+    snapshots, spent = (float(values[f"nfsrdma_sampler_{name}_total"]) for name in names)
     return snapshots, spent
 
 

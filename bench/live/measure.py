@@ -22,12 +22,12 @@ def main(mounts: int = 64, seconds: int = 60, kernel: str = KERNELS[0], only: st
     script = Path(__file__).with_name("live_node.py").read_bytes()
     with Lab(LabConfig("bench-live", clock="instructions", link="none", kernel=kernel)) as lab:
         argv = ("solo", "python3", "-", str(mounts), str(seconds), *([only] if only else []))
-        said = lab.run(*argv, stdin=script, timeout=14400).stdout
+        output = lab.run(*argv, stdin=script, timeout=14400).stdout
         lab.check()
     print(
         f"{'probes':8}{'listen':>8}{'of a CPU':>10}{'snapshot':>12}{'period':>20}{'memory at':>22}"
     )
-    for line in said.splitlines():
+    for line in output.splitlines():
         row = json.loads(line)
         period = f"{row['period']:.3f} s, {row['worst']:.3f}"
         memory = f"{row['memory'][0]:.1f}, {row['memory'][-1]:.1f} MiB"

@@ -74,21 +74,21 @@ def main() -> None:
     asked = json.loads(sys.argv[1])
     if asked["what"] == "make":
         write(asked["groups"], asked["rows"])
-        found: dict[str, float] = {"bytes": SERVED.stat().st_size}
+        result: dict[str, float] = {"bytes": SERVED.stat().st_size}
     elif asked["what"] == "library":
         files = NfsRdmaFileSystem("server", export="/export", depth=asked["batch"])
         # as a mount, the connection is there before
         begin = time.perf_counter_ns()
         files.info(str(SERVED))
         connected = time.perf_counter_ns() - begin
-        found = epoch(files, str(SERVED), asked["groups"], asked["batch"])
-        found["connect_ns"] = connected
+        result = epoch(files, str(SERVED), asked["groups"], asked["batch"])
+        result["connect_ns"] = connected
         files.close()
     else:
         folder = {"mount": "/mnt/bench", "local": "/export"}[asked["what"]]
         path = f"{folder}/{SERVED.name}"
-        found = epoch(fsspec.filesystem("file"), path, asked["groups"], asked["batch"])
-    print(json.dumps(found))
+        result = epoch(fsspec.filesystem("file"), path, asked["groups"], asked["batch"])
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

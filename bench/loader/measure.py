@@ -83,41 +83,41 @@ def install(lab: Lab) -> None:
     node.install(lab, Path(__file__).with_name("loader_node.py"))
 
 
-def load(lab: Lab, what: str) -> dict[str, float]:
+def load(lab: Lab, kind: str) -> dict[str, float]:
     """Run the program in the node."""
-    asked = json.dumps({"what": what, "groups": GROUPS, "rows": ROWS, "batch": BATCH})
+    asked = json.dumps({"what": kind, "groups": GROUPS, "rows": ROWS, "batch": BATCH})
     place = f"PYTHONPATH={SITE}:/opt/nfsrdma/src"
     argv = ("env", place, "python3", f"{node.FOLDER}/loader_node.py", asked)
-    found: dict[str, float] = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
-    return found
+    result: dict[str, float] = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
+    return result
 
 
 def measure(lab: Lab, way: Way) -> Result:
     """An epoch, with an empty cache of the client."""
     if way.kind == "mount":
         mount(lab, way.options)
-    found = load(lab, way.kind)
+    result = load(lab, way.kind)
     if way.kind == "mount":
         unmount(lab)
     expected = GROUPS * ROWS * 8
-    if found["bytes"] != expected:
-        raise SystemExit(f"{way.name}: found {found['bytes']} bytes, expected {expected}")
-    gib = found["bytes"] / (1 << 30)
-    return found["ns"] / 1e9 / gib, found["busy_ns"] / 1e9 / gib
+    if result["bytes"] != expected:
+        raise SystemExit(f"{way.name}: found {result['bytes']} bytes, expected {expected}")
+    gib = result["bytes"] / (1 << 30)
+    return result["ns"] / 1e9 / gib, result["busy_ns"] / 1e9 / gib
 
 
 def middle(results: list[Result], which: int) -> float:
     return statistics.median(result[which] for result in results)
 
 
-def draw(found: dict[str, list[Result]], about: str) -> Drawing:
+def draw(results: dict[str, list[Result]], about: str) -> Drawing:
     """Time and CPU time of an epoch, a bar for each way."""
     figure, axes = panels(["time of an epoch", "CPU time, both ends"], room=False)
     figure.subplots_adjust(left=0.26, wspace=0.18)
     # both panels have one scale
     axes[0].invert_yaxis()
     for which, ax in enumerate(axes):
-        values = [middle(found[way.name], which) for way in WAYS]
+        values = [middle(results[way.name], which) for way in WAYS]
         places = range(len(WAYS))
         bars = ax.barh(places, values, color=[way.color for way in WAYS], height=0.62)
         for bar, way in zip(bars, WAYS, strict=True):
@@ -130,7 +130,7 @@ def draw(found: dict[str, list[Result]], about: str) -> Drawing:
         ax.set_xlim(0, 1.18 * max(values))
         ax.set_xlabel("seconds for each GiB")
     title = "A data loader"
-    local, tcp, *_, last = (middle(found[way.name], 0) for way in WAYS)
+    local, tcp, *_, last = (middle(results[way.name], 0) for way in WAYS)
     share = (last - local) / (tcp - local)
     who = "libnfsrdma, server nfsrdma,"
     finding = f"{who} adds {share:.0%} of what TCP adds to the time for a local file"
@@ -138,10 +138,10 @@ def draw(found: dict[str, list[Result]], about: str) -> Drawing:
     return Drawing("loader", title, "", "", figure)
 
 
-def table(found: dict[str, list[Result]]) -> list[str]:
+def table(results: dict[str, list[Result]]) -> list[str]:
     rows = [["way to the file", "seconds for each GiB", "CPU seconds for each GiB, both ends"]]
     rows += [
-        [way.name, *(f"{middle(found[way.name], which):.2f}" for which in (0, 1))] for way in WAYS
+        [way.name, *(f"{middle(results[way.name], which):.2f}" for which in (0, 1))] for way in WAYS
     ]
     return markdown.table(rows)
 
@@ -152,7 +152,7 @@ def main(rounds: int = 3, kernel: str = KERNELS[0]) -> None:
         "bench-loader", clock="instructions", link=LINK, kernel=kernel, memory=4608, nic="card",
         extras=True,
     )  # fmt: skip
-    found: dict[str, list[Result]] = {way.name: [] for way in WAYS}
+    results: dict[str, list[Result]] = {way.name: [] for way in WAYS}
     with Lab(config) as lab:
         sh(lab, PREPARE)
         install(lab)
@@ -163,11 +163,11 @@ def main(rounds: int = 3, kernel: str = KERNELS[0]) -> None:
                 serve(lab, "solo", way.module)
                 result = measure(lab, way)
                 print(f"turn {number} of {rounds}: {way.name}: {result}", flush=True)
-                found[way.name] += [result] * (number > 0)
+                results[way.name] += [result] * (number > 0)
         lab.check()
         about = markdown.conditions(lab, "card", f'make bench NAME=loader ARGS="--rounds {rounds}"')
-    print(about, *table(found), sep="\n")
+    print(about, *table(results), sep="\n")
     OUT.mkdir(exist_ok=True)
-    picture(lambda: draw(found, about), OUT)
+    picture(lambda: draw(results, about), OUT)
     image = "![Time and CPU time of a data loader, over mounts and without one](../img/loader.png)"
-    markdown.update(kernel, "loader", [image, "", about, "", *table(found)])
+    markdown.update(kernel, "loader", [image, "", about, "", *table(results)])

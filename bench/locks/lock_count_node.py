@@ -31,14 +31,14 @@ BEGIN {{ printf("ready\\n"); }}
 
 def variables(module: str) -> list[tuple[int, str]]:
     """The addresses and names of the variables of a module, in order."""
-    found = []
+    symbols = []
     for line in Path("/proc/kallsyms").read_text().splitlines():
         address, kind, name, *where = line.split()
         if where == [f"[{module}]"] and kind in "bBdD":
-            found.append((int(address, 16), name))
-    if not found:
+            symbols.append((int(address, 16), name))
+    if not symbols:
         raise SystemExit(f"{module}: kallsyms has none of its variables")
-    return sorted(found)
+    return sorted(symbols)
 
 
 def name_of(variables: list[tuple[int, str]], address: int) -> str:

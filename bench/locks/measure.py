@@ -37,7 +37,7 @@ TURNS = 3
 THREADLESS = "echo {} > /sys/module/nfsrdma/parameters/server_threadless"
 # by their names in the tables
 MODULES = {"kernel's": THEIRS, "nfsrdma": OURS}
-Found = dict[str, Any]
+Counts = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -55,43 +55,43 @@ class Way:
 WAYS = (Way(), Way(threadless=65536), Way("optimistic"))
 
 
-def run(lab: Lab, program: str, connections: int, *words: str) -> Found:
+def run(lab: Lab, program: str, connections: int, *words: str) -> Counts:
     """Mount with nconnect, and run a program in the node; returns the JSON that it prints."""
     mount(lab, f"{RDMA},noac,nconnect={connections}")
     argv = ("python3", f"/run/bench/{program}", *words)
-    found: Found = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
+    counts: Counts = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
     unmount(lab)
-    return found
+    return counts
 
 
 def count(lab: Lab, module: str, way: Way, connections: int, load: str) -> Counter[str]:
     """The acquisitions of each global lock of a module, for each thousand reads."""
     if module == "nfsrdma":
         sh(lab, f"{personality(way.personality)}; {THREADLESS.format(way.threadless)}")
-    found = run(lab, "lock_count_node.py", connections, module, load, str(COUNTED))
+    counts = run(lab, "lock_count_node.py", connections, module, load, str(COUNTED))
     if module == "nfsrdma":
         sh(lab, f"{personality(DEFAULT)}; {THREADLESS.format(0)}")
-    return Counter({name: number / found["reads"] * 1e3 for name, number in found["locks"].items()})
+    return Counter({name: n / counts["reads"] * 1e3 for name, n in counts["locks"].items()})
 
 
-def middle(turns: list[Found], key: str, reads: int) -> str:
+def middle(turns: list[Counts], key: str, reads: int) -> str:
     """Median and range of what each read waits for locks."""
-    values = sorted(sum(one[key].values()) / reads for one in turns)
+    values = sorted(sum(turn[key].values()) / reads for turn in turns)
     scale = 1e3 if key == "ns" else 1.0
     low, mid, high = (each / scale for each in (values[0], statistics.median(values), values[-1]))
     return f"{mid:.2f} ({low:.2f} to {high:.2f})"
 
 
-def most(found: Counter[str]) -> str:
+def most(counts: Counter[str]) -> str:
     """The names with the highest counts."""
-    return ", ".join(f"`{name}` {count:.1f}" for name, count in found.most_common(6)) or "none"
+    return ", ".join(f"`{name}` {count:.1f}" for name, count in counts.most_common(6)) or "none"
 
 
-def places(turns: list[Found], reads: int) -> str:
+def places(turns: list[Counts], reads: int) -> str:
     """The places with the most waits, in waits for each thousand reads."""
     total: Counter[str] = Counter()
-    for one in turns:
-        total.update(one["waits"])
+    for turn in turns:
+        total.update(turn["waits"])
     return most(Counter({name: n / (len(turns) * reads / 1e3) for name, n in total.items()}))
 
 
@@ -108,16 +108,16 @@ class Tables:
 
     def measure(self, lab: Lab, cpus: int) -> None:
         """Fill both tables for a machine with this many processors."""
-        turns: dict[tuple[int, str, str], list[Found]] = {
+        turns: dict[tuple[int, str, str], list[Counts]] = {
             (*cell, name): [] for cell in CELLS for name in MODULES
         }
         # loading a module takes longer than a load
         for turn, name in itertools.product(range(TURNS), MODULES):
             serve(lab, "solo", MODULES[name])
             for connections, load in CELLS:
-                found = run(lab, "locks_node.py", connections, load, str(READS[load]))
-                print(cpus, connections, load, name, found, flush=True)
-                turns[connections, load, name].append(found)
+                counts = run(lab, "locks_node.py", connections, load, str(READS[load]))
+                print(cpus, connections, load, name, counts, flush=True)
+                turns[connections, load, name].append(counts)
                 for way in self.ways(name) if turn == TURNS - 1 else ():
                     self._count(lab, cpus, connections, load, name, way)
         for (connections, load, name), each in turns.items():
@@ -127,10 +127,10 @@ class Tables:
         return WAYS if MODULES[name] == OURS else WAYS[:1]
 
     def _add_waits(
-        self, cpus: int, connections: int, load: str, name: str, turns: list[Found]
+        self, cpus: int, connections: int, load: str, name: str, turns: list[Counts]
     ) -> None:
         reads, at = READS[load], (cpus, connections, SIZES[load], name)
-        rate = statistics.median(one["per_second"] for one in turns)
+        rate = statistics.median(turn["per_second"] for turn in turns)
         cells = (middle(turns, "waits", reads), middle(turns, "ns", reads), f"{rate:,.0f}")
         self.waits.append(markdown.row((*at, *cells)))
         self.details.append(
@@ -139,10 +139,10 @@ class Tables:
 
     def _count(self, lab: Lab, cpus: int, connections: int, load: str, name: str, way: Way) -> None:
         module = "nfsrdma" if MODULES[name] == OURS else "rpcrdma"
-        found = count(lab, module, way, connections, load)
-        print(cpus, connections, load, name, way.name, dict(found), flush=True)
+        counts = count(lab, module, way, connections, load)
+        print(cpus, connections, load, name, way.name, dict(counts), flush=True)
         at = (cpus, connections, SIZES[load], name, way.name)
-        self.locks.append(markdown.row((*at, most(found))))
+        self.locks.append(markdown.row((*at, most(counts))))
 
 
 def main(kernel: str = KERNELS[0]) -> None:

@@ -18,10 +18,10 @@ def traced(program: str, load: Callable[[], None]) -> tuple[float, dict[str, Any
     Returns the seconds of the load, and the maps of the program by their names.
     """
     with tempfile.TemporaryDirectory() as folder:
-        said = Path(folder) / "said"
-        argv = ("bpftrace", "-q", "-f", "json", "-o", str(said), "-e", program)
+        output = Path(folder) / "said"
+        argv = ("bpftrace", "-q", "-f", "json", "-o", str(output), "-e", program)
         tracer = subprocess.Popen(argv)
-        while not (said.exists() and "ready" in said.read_text()):
+        while not (output.exists() and "ready" in output.read_text()):
             if tracer.poll() is not None:
                 raise SystemExit("bpftrace ended")
             time.sleep(0.1)
@@ -31,6 +31,6 @@ def traced(program: str, load: Callable[[], None]) -> tuple[float, dict[str, Any
         tracer.terminate()
         if tracer.wait():
             raise SystemExit("bpftrace failed")
-        lines = [json.loads(line) for line in said.read_text().splitlines() if line]
-    found = [line["data"] for line in lines if line["type"] == "map"]
-    return seconds, {name: values for data in found for name, values in data.items()}
+        lines = [json.loads(line) for line in output.read_text().splitlines() if line]
+    maps = [line["data"] for line in lines if line["type"] == "map"]
+    return seconds, {name: values for data in maps for name, values in data.items()}

@@ -26,9 +26,9 @@ FORCE = 60.0
 
 
 def call(*argv: str | Path) -> None:
-    said = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if said.returncode:
-        raise RuntimeError(said.stderr.strip() or f"{argv[0]} failed")
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip() or f"{argv[0]} failed")
 
 
 def forget() -> None:
@@ -122,11 +122,11 @@ def recalled(folder: Path, name: str) -> None:
 
 def personality(_: Path) -> None:
     """In effect, on each of our connections; callbacks have none of their own."""
-    found = set()
+    in_effect = set()
     for state in Path("/sys/kernel/debug/nfsrdma").glob("[0-9]*/connection"):
-        found.update(re.findall(r"^personality (.*)$", state.read_text(), re.MULTILINE))
+        in_effect.update(re.findall(r"^personality (.*)$", state.read_text(), re.MULTILINE))
     expected = sys.argv[5]
-    assert found == {expected}, f"found {', '.join(sorted(found))}, expected {expected}"
+    assert in_effect == {expected}, f"found {', '.join(sorted(in_effect))}, expected {expected}"
 
 
 def tried(work: Callable[[Path], None], folder: Path) -> str:
@@ -150,13 +150,13 @@ def main() -> None:
         folder.mkdir()
         works: list[Callable[[Path], None]] = [data, metadata, locks]
         works += [delegation] * (vers != "3") + [personality] * bool(sys.argv[5:])
-        found = {work.__name__: tried(work, folder) for work in works}
+        results = {work.__name__: tried(work, folder) for work in works}
         call("rm", "-r", folder)
         call("umount", HERE)
     except RuntimeError as error:
-        found = {"mount": str(error)}
+        results = {"mount": str(error)}
     call("umount", OTHER)
-    print(json.dumps(found))
+    print(json.dumps(results))
 
 
 main()

@@ -59,15 +59,15 @@ def cell(
 ) -> dict[str, str]:
     """The client's results by kind of work, in the words of matrix_node.py."""
     words = (proto, vers, sec, wait, *([personality] if personality else []))
-    said = lab.run("client", "python3", "-", *words, stdin=NODE, timeout=900).stdout
-    found: dict[str, str] = json.loads(said)
-    return found
+    output = lab.run("client", "python3", "-", *words, stdin=NODE, timeout=900).stdout
+    results: dict[str, str] = json.loads(output)
+    return results
 
 
-def verdict(found: dict[str, str], over_tcp: dict[str, str]) -> str:
+def verdict(results: dict[str, str], over_tcp: dict[str, str]) -> str:
     words = [
         f"{work}: {text}" + (f" ({TCP} too)" if over_tcp.get(work) == text else "")
-        for work, text in found.items()
+        for work, text in results.items()
         if text != "ok"
     ]
     return "; ".join(words) or "ok"
@@ -138,12 +138,12 @@ def one(lab: Nodes, vers: str, sec: str, over_tcp: dict[str, str], personality: 
     return verdict(cell(lab, "rdma", vers, sec, wait, personality), over_tcp)
 
 
-def rows(place: Place, found: dict[Key, str]) -> Iterator[str]:
+def rows(place: Place, verdicts: dict[Key, str]) -> Iterator[str]:
     pairs = [(TCP, TCP), *product(WHOSE, WHOSE)]
     asked = [(requests(name), accepts_all(server)) for server in WHOSE for name in REQUESTED]
     asked.append((THEIRS, accepts_all(OURS)))
     for (client, server), sec in [*product(pairs, SYS + place.kerberos), *product(asked, SYS)]:
-        words = [found.get((client, server, vers, sec), "not tried") for vers in VERSIONS]
+        words = [verdicts.get((client, server, vers, sec), "not tried") for vers in VERSIONS]
         yield "| " + " | ".join((str(place), client, server, sec, *words)) + " |"
 
 
@@ -153,26 +153,26 @@ def replaced(text: str, place: Place, lines: list[str]) -> str:
     old, after = rest.split(END)
     head, rule, *rows = old.strip().splitlines()
     kept = [row for row in rows if not row.startswith(f"| {place} |")]
-    order = [f"| {one} |" for one in PLACES.values()]
-    every = sorted(kept + lines, key=lambda row: [row.startswith(one) for one in order].index(True))
+    order = [f"| {name} |" for name in PLACES.values()]
+    every = sorted(kept + lines, key=lambda row: [row.startswith(p) for p in order].index(True))
     return before + "\n".join((START, head, rule, *every, END)) + after
 
 
 def run(place: Place) -> None:
-    found = {}
+    verdicts = {}
     config = LabConfig(
         f"matrix-{os.getpid()}", "pair", kernel=place.kernel, nic=place.nic, extras=True
     )
     try:
         with Lab(config) as lab:
-            for what, said in cells(lab, place):
-                found[what] = said
-                print(place, *what, said, flush=True)
+            for key, text in cells(lab, place):
+                verdicts[key] = text
+                print(place, *key, text, flush=True)
             lab.check()
     finally:
         # also what a run found that did not come to its end; another one may have written meanwhile
-        if found:
-            PAGE.write_text(replaced(PAGE.read_text(), place, list(rows(place, found))))
+        if verdicts:
+            PAGE.write_text(replaced(PAGE.read_text(), place, list(rows(place, verdicts))))
 
 
 def main(kernel: str = "") -> None:

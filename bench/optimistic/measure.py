@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import markdown, node
-from bench.cells import KIB, MIB, OUT, BasePart, BaseStore, Cell, Found, with_progress
+from bench.cells import KIB, MIB, OUT, BasePart, BaseStore, Cell, CellResult, with_progress
 from bench.solo import RDMA, personalities, sh
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -73,8 +73,8 @@ class Curve:
 INLINE, DIRECT = "RPC, inline", "RPC, direct"
 OURS_NAME, PATIENT = "optimistic", "optimistic, polled"
 CURVES = {
-    one.name: one
-    for one in (
+    curve.name: curve
+    for curve in (
         Curve(INLINE, "read-write"),
         Curve(DIRECT, "read-write", ("min_chunk=1",)),
         Curve(OURS_NAME, "optimistic"),
@@ -135,13 +135,13 @@ class Store(BaseStore):
         name = "-".join(str(word).replace("/", "-") for word in words)
         return self.folder / part / curve.replace(", ", "-") / f"{name}.json"
 
-    def get(self, part: str, curve: str, cell: Cell) -> Found:
+    def get(self, part: str, curve: str, cell: Cell) -> CellResult:
         """The result of a cell; KeyError without one."""
         path = self.path(part, curve, cell)
         if not path.exists():
             raise KeyError(f"no result: {part}, {curve}, {cell}")
-        found: Found = json.loads(path.read_text())
-        return found
+        result: CellResult = json.loads(path.read_text())
+        return result
 
 
 # --- the commands of a cell ---
@@ -166,10 +166,10 @@ def streams(block: int, total: int) -> list[list[str]]:
     ]
 
 
-def request(part: Part, cell: Cell) -> Found:
+def request(part: Part, cell: Cell) -> CellResult:
     """The commands that the node runs for a cell."""
     card = {name: cell[name] for name in ("recoverable", "refuse") if name in cell}
-    asked: Found = {"drop": [], "warm": [], "card": card}
+    asked: CellResult = {"drop": [], "warm": [], "card": card}
     if part.name in ("response", "wire"):
         short, long = (random_reads(n, 0, cell["way"]) for n in (300, 1800))
         asked |= {"short": [short], "long": [long], "warm": [random_reads(1800, 0, cell["way"])]}
@@ -216,9 +216,9 @@ def prepare(lab: Lab) -> None:
 
 def prove(lab: Lab, curve: Curve) -> None:
     """SystemExit unless all connections have the personality of the curve."""
-    found = personalities(lab)
-    if set(found) != {curve.personality}:
-        raise SystemExit(f"{curve.name}: found {found}, expected {curve.personality}")
+    in_effect = personalities(lab)
+    if set(in_effect) != {curve.personality}:
+        raise SystemExit(f"{curve.name}: found {in_effect}, expected {curve.personality}")
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class Job:
         return json.dumps({"samples": self.part.samples, "cells": cells})
 
 
-def measure(lab: Lab, job: Job) -> list[Found]:
+def measure(lab: Lab, job: Job) -> list[CellResult]:
     """Measure the cells over mounts of their own."""
     lab.set_link(job.cells[0]["link"])
     name = job.curve.personality
@@ -258,7 +258,7 @@ def measure(lab: Lab, job: Job) -> list[Found]:
 
 def jobs(store: Store, nic: str, only: Sequence[str]) -> list[Job]:
     """The cells without a result: those of one link together, those that break a mount alone."""
-    found = []
+    todo = []
     for part in parts():
         for name in part.curves if nic in part.nics and (not only or part.name in only) else ():
             missing = store.missing(part, name)
@@ -266,8 +266,8 @@ def jobs(store: Store, nic: str, only: Sequence[str]) -> list[Job]:
             for kind in sorted(kinds, key=str):
                 cells = [c for c in missing
                          if (c["link"], c.get("refuse"), c.get("recoverable")) == kind]  # fmt: skip
-                found.append(Job(part, CURVES[name], cells))
-    return found
+                todo.append(Job(part, CURVES[name], cells))
+    return todo
 
 
 def work(store: Store, nic: str, kernel: str, todo: Sequence[Job]) -> None:
@@ -280,6 +280,6 @@ def work(store: Store, nic: str, kernel: str, todo: Sequence[Job]) -> None:
         command = "make bench NAME=optimistic" + ("" if nic == "card" else f' ARGS="--nic {nic}"')
         store.describe(markdown.conditions(lab, nic, command, link=False))
         for job in with_progress(todo):
-            for cell, found in zip(job.cells, measure(lab, job), strict=True):
-                store.put(job.part.name, job.curve.name, cell, found)
+            for cell, result in zip(job.cells, measure(lab, job), strict=True):
+                store.put(job.part.name, job.curve.name, cell, result)
         lab.check()

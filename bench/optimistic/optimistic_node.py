@@ -41,47 +41,47 @@ Cell = dict[str, Any]
 
 def cards() -> Counter[str]:
     """The counters of both cards, by end."""
-    found: Counter[str] = Counter()
+    counters: Counter[str] = Counter()
     for port in Path("/sys/class/infiniband").glob("*/ports/1"):
         end = ENDS[(port / "gid_attrs/ndevs/0").read_text().strip()]
         for file in (port / "hw_counters").glob("*"):
             if file.name != "lifespan":
-                found[f"{end} card {file.name}"] += int(file.read_text())
-    return found
+                counters[f"{end} card {file.name}"] += int(file.read_text())
+    return counters
 
 
 def nfsd() -> Counter[str]:
     """nfsd's RPCs, its READs, and the time that its threads ran."""
     lines = (line.split() for line in Path("/proc/net/rpc/nfsd").read_text().splitlines())
     known = {words[0]: [int(float(word)) for word in words[1:]] for words in lines}
-    found = Counter({"nfsd rpcs": known["rpc"][0], "nfsd reads": known["proc3"][READ]})
-    found["nfsd ns"] = sum(
+    counters = Counter({"nfsd rpcs": known["rpc"][0], "nfsd reads": known["proc3"][READ]})
+    counters["nfsd ns"] = sum(
         int((task / "schedstat").read_text().split()[0]) for task in nfsd_threads()
     )
-    return found
+    return counters
 
 
 @functools.cache
 def nfsd_threads() -> list[Path]:
     """The folders of nfsd's threads, whose number does not change."""
-    found = []
+    folders = []
     for task in Path("/proc").glob("[0-9]*"):
         # other processes end meanwhile
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if (task / "comm").read_text() == "nfsd\n":
-                found.append(task)
-    return found
+                folders.append(task)
+    return folders
 
 
 def module() -> Counter[str]:
     """The counters of the module, of all its transports and connections."""
-    found: Counter[str] = Counter()
+    counters: Counter[str] = Counter()
     for end in ("nfsrdma", "nfsrdma-server"):
         for file in (DEBUG / end).glob("[0-9]*/counters"):
             for name, value in (line.split() for line in file.read_text().splitlines()):
                 if name.startswith(("optimistic", "grant")):
-                    found[name] += int(value)
-    return found
+                    counters[name] += int(value)
+    return counters
 
 
 def state() -> Counter[str]:
@@ -113,14 +113,14 @@ def run(cell: Cell, commands: Commands) -> Counter[str]:
     spent = cpu_time.difference(cpu_time.snapshot(), since)
     if any(reader.returncode for reader in readers):
         raise SystemExit(f"{commands}: a reader failed")
-    found = state()
-    found.subtract(before)
+    counters = state()
+    counters.subtract(before)
     results = [json.loads(text) for text in printed]
-    found["ns"] = max((each.pop("ns") for each in results), default=0)
+    counters["ns"] = max((each.pop("ns") for each in results), default=0)
     for each in results:
-        found.update(each)
-    found["busy"] = spent.busy_ns
-    return found
+        counters.update(each)
+    counters["busy"] = spent.busy_ns
+    return counters
 
 
 def operation(cell: Cell, short: Commands, long: Commands) -> dict[str, float]:
@@ -137,27 +137,27 @@ def operation(cell: Cell, short: Commands, long: Commands) -> dict[str, float]:
 def measure(cell: Cell) -> dict[str, Any]:
     run(cell, cell["warm"])
     set_card(cell["card"])
-    found: dict[str, Any] = operation(cell, cell["short"], cell["long"])
+    result: dict[str, Any] = operation(cell, cell["short"], cell["long"])
     if cell.get("then"):
-        found["then"] = operation(cell, [], cell["then"])
+        result["then"] = operation(cell, [], cell["then"])
     set_card(dict.fromkeys(cell["card"], 0))
-    return found
+    return result
 
 
 def divided(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Nanoseconds of sampled time by side, the device's work apart, and by layer."""
-    found: Counter[str] = Counter()
+    sides: Counter[str] = Counter()
     layers = {}
     for row in rows:
         if row["layer"] == "busy":
-            found["samples"] += row["samples"]
+            sides["samples"] += row["samples"]
         elif row["layer"] not in (cpu_layers.TRACING, cpu_layers.IDLE):
             layers[row["layer"]] = row["ns"]
             if row["layer"] in DEVICE:
-                found["card"] += row["ns"]
+                sides["card"] += row["ns"]
             else:
-                found.update({side: row[f"{side}_ns"] for side in SIDES})
-    return {"sides": dict.fromkeys(SIDES, 0) | found, "layers": layers}
+                sides.update({side: row[f"{side}_ns"] for side in SIDES})
+    return {"sides": dict.fromkeys(SIDES, 0) | sides, "layers": layers}
 
 
 def divide(cells: list[Cell], samples: int) -> list[dict[str, Any]]:
@@ -165,26 +165,26 @@ def divide(cells: list[Cell], samples: int) -> list[dict[str, Any]]:
     # loading bcc takes longer than a cell without samples
     from nfsrdma_tools.probes.probe_sets import attached, probe_set
 
-    cpu, found = probe_set("cpu"), []
+    cpu, results = probe_set("cpu"), []
     with attached(["cpu"], rate=RATE) as session:
         for cell in cells:
             run(cell, cell["long"])
-            before, one = cpu.read(session), divided([])
-            while one["sides"].get("samples", 0) < samples:
+            before, division = cpu.read(session), divided([])
+            while division["sides"].get("samples", 0) < samples:
                 run(cell, cell["long"])
-                one = divided(cpu.records(cpu.difference(cpu.read(session), before), {}))
-            found.append(one)
-    return found
+                division = divided(cpu.records(cpu.difference(cpu.read(session), before), {}))
+            results.append(division)
+    return results
 
 
 def main() -> None:
     asked: dict[str, Any] = json.loads(sys.argv[1])
     cells: list[Cell] = asked["cells"]
-    found = [measure(cell) for cell in cells]
+    results = [measure(cell) for cell in cells]
     if asked["samples"]:
         divides = divide(cells, asked["samples"])
-        found = [one | more for one, more in zip(found, divides, strict=True)]
-    print(json.dumps(found))
+        results = [result | more for result, more in zip(results, divides, strict=True)]
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

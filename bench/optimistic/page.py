@@ -13,7 +13,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from bench import figures, markdown, published
-from bench.cells import KIB, Cell, Found, named, own_work
+from bench.cells import KIB, Cell, CellResult, named, own_work
 from bench.figures import Lines, Place, Section, plot, sizes
 from bench.optimistic import measure as optimistic
 from bench.optimistic.measure import (
@@ -76,38 +76,38 @@ def part(name: str) -> Part:
 
 def heads_of(store: Store, name: str) -> tuple[str, ...]:
     """The paper's three ways, and one more if a part has results of it."""
-    one = part(name).cells[0]
-    return (*optimistic.THREE, *((PATIENT,) if store.path(name, PATIENT, one).exists() else ()))
+    cell = part(name).cells[0]
+    return (*optimistic.THREE, *((PATIENT,) if store.path(name, PATIENT, cell).exists() else ()))
 
 
-def us(found: Found) -> float:
+def us(result: CellResult) -> float:
     """Microseconds of an operation; on the instruction clock, thousands of instructions."""
-    return float(found["ns"]) / 1e3
+    return float(result["ns"]) / 1e3
 
 
-def of_side(found: Found, side: str) -> float:
+def of_side(result: CellResult, side: str) -> float:
     """Microseconds of CPU time of a side for an operation, without the device's work."""
-    if not found["sides"]["client"] + found["sides"]["server"]:
+    if not result["sides"]["client"] + result["sides"]["server"]:
         return 0.0
-    return float(found["busy"]) / 1e3 * float(own_work(found, side))
+    return float(result["busy"]) / 1e3 * float(own_work(result, side))
 
 
-def of_device(found: Found) -> float:
+def of_device(result: CellResult) -> float:
     """Microseconds of the device's work for an operation, which a real card does itself."""
-    sides = found["sides"]
+    sides = result["sides"]
     whole = sum(sides[name] for name in ("client", "server", "neither")) + sides.get("card", 0)
-    return float(found["busy"]) / 1e3 * float(sides.get("card", 0)) / float(whole)
+    return float(result["busy"]) / 1e3 * float(sides.get("card", 0)) / float(whole)
 
 
-def count(name: str) -> Callable[[Found], float]:
-    return lambda found: float(found.get(name, 0.0))
+def count(name: str) -> Callable[[CellResult], float]:
+    return lambda result: float(result.get(name, 0.0))
 
 
 # --- table 3 ---
 
 COUNTS = (
     ("RPCs of nfsd", count("nfsd rpcs"), ".2f"),
-    ("run time of nfsd's threads, us", lambda found: found["nfsd ns"] / 1e3, ".2f"),
+    ("run time of nfsd's threads, us", lambda result: result["nfsd ns"] / 1e3, ".2f"),
     ("interrupts of the server's card", count("server card interrupts"), ".2f"),
     ("completions of the server's card", count("server card completions"), ".2f"),
     ("RDMA Reads of the client's card", count("client card reads"), ".2f"),
@@ -124,11 +124,11 @@ def rows_of(store: Store, name: str, link: str, heads: Sequence[str]) -> list[li
         if curve in optimistic.THREE or store.path(name, curve, known["direct"]).exists()
     ]
 
-    def values(of: Callable[[Found], float], way: str, form: str) -> list[str]:
-        found = [of(store.get(name, curve, known[way])) if curve in known_curves else None
-                 for curve in heads]  # fmt: skip
+    def values(of: Callable[[CellResult], float], way: str, form: str) -> list[str]:
+        numbers = [of(store.get(name, curve, known[way])) if curve in known_curves else None
+                   for curve in heads]  # fmt: skip
         # a difference of two runs may be a little below 0
-        return ["" if one is None else f"{one:{form}}".replace("-0.00", "0.00") for one in found]
+        return ["" if n is None else f"{n:{form}}".replace("-0.00", "0.00") for n in numbers]
 
     rows = [
         [f"{link}: response, us", *values(us, "direct", ".1f")],
@@ -166,29 +166,29 @@ def said_response(stores: Stores) -> list[str]:
 
 def shares(store: Store) -> list[str]:
     """The response times as shares of the direct RPC's."""
-    said = []
+    lines = []
     for name, text in (("response", "Without a wire"), ("wire", "With the paper's wire")):
-        (one,) = (c for c in part(name).cells if c["way"] == "direct")
-        direct, ours = (us(store.get(name, curve, one)) for curve in (DIRECT, OURS_NAME))
-        said.append(f"{text}, an optimistic read takes {ours:.1f} us, {ours / direct:.0%} of the "
-                    f"{direct:.1f} us of a direct RPC read.")  # fmt: skip
+        (cell,) = (c for c in part(name).cells if c["way"] == "direct")
+        direct, ours = (us(store.get(name, curve, cell)) for curve in (DIRECT, OURS_NAME))
+        lines.append(f"{text}, an optimistic read takes {ours:.1f} us, {ours / direct:.0%} of the "
+                     f"{direct:.1f} us of a direct RPC read.")  # fmt: skip
     base, best = (published.point("Table 3", PAPERS[name])["us"][0] for name in (DIRECT, OURS_NAME))
-    return [*said, f"In the paper, it is {best / base:.0%}."]
+    return [*lines, f"In the paper, it is {best / base:.0%}."]
 
 
 def said_layers(stores: Stores) -> list[str]:
     """The layers of a 4 KiB read, the most expensive first."""
-    (one,) = (c for c in part("response").cells if c["way"] == "direct")
-    found = {name: stores.card.get("response", name, one) for name in optimistic.THREE}
+    (cell,) = (c for c in part("response").cells if c["way"] == "direct")
+    results = {name: stores.card.get("response", name, cell) for name in optimistic.THREE}
 
     def cost(name: str, layer: str) -> float:
-        layers = found[name]["layers"]
-        return float(found[name]["busy"] / 1e3 * layers.get(layer, 0) / sum(layers.values()))
+        layers = results[name]["layers"]
+        return float(results[name]["busy"] / 1e3 * layers.get(layer, 0) / sum(layers.values()))
 
-    known = {layer for each in found.values() for layer in each["layers"]}
-    rows = [["thousands of instructions", *found]]
-    for layer in sorted(known, key=lambda layer: -max(cost(name, layer) for name in found)):
-        rows.append([layer, *(f"{cost(name, layer):.1f}" for name in found)])
+    known = {layer for each in results.values() for layer in each["layers"]}
+    rows = [["thousands of instructions", *results]]
+    for layer in sorted(known, key=lambda layer: -max(cost(name, layer) for name in results)):
+        rows.append([layer, *(f"{cost(name, layer):.1f}" for name in results)])
     return [*markdown.table(rows), "", stores.card.about]
 
 
@@ -196,14 +196,14 @@ def said_layers(stores: Stores) -> list[str]:
 
 
 def said_first(stores: Stores) -> list[str]:
-    (one,) = part("first").cells
-    found = stores.card.get("first", OURS_NAME, one)
-    total = found["operations"]
+    (cell,) = part("first").cells
+    result = stores.card.get("first", OURS_NAME, cell)
+    total = result["operations"]
     extents = optimistic.FILE_SIZE >> 20
     return [
         f"{total:,.0f} reads of 4 KiB in random order, each page of {optimistic.FILE_SIZE >> 20} "
-        f"MiB once: {found['nfsd reads'] * total:,.0f} READs by RPC, "
-        f"{found['optimistic_reads'] * total:,.0f} optimistic reads. The file has {extents} "
+        f"MiB once: {result['nfsd reads'] * total:,.0f} READs by RPC, "
+        f"{result['optimistic_reads'] * total:,.0f} optimistic reads. The file has {extents} "
         f"extents.", "", stores.card.about,
     ]  # fmt: skip
 
@@ -222,26 +222,26 @@ def measured(store: Store, name: str, kind: str) -> list[Cell]:
 
 
 def rpc_cost(store: Store) -> float:
-    (one,) = (c for c in part("response").cells if c["way"] == "direct")
-    return us(store.get("response", INLINE, one))
+    (cell,) = (c for c in part("response").cells if c["way"] == "direct")
+    return us(store.get("response", INLINE, cell))
 
 
-def of_refused(store: Store) -> dict[str, list[tuple[Cell, Found]]]:
+def of_refused(store: Store) -> dict[str, list[tuple[Cell, CellResult]]]:
     """The results by kind of card; KeyError if there are too few to compare."""
-    found = {
+    by_kind = {
         text: [(c, store.get("refused", OURS_NAME, c)) for c in measured(store, "refused", kind)]
         for text, kind in KINDS.items()
     }
-    if any(len(results) < 2 for results in found.values()):
+    if any(len(results) < 2 for results in by_kind.values()):
         raise KeyError("no result: refused")
-    return found
+    return by_kind
 
 
 def draw_refused(stores: Stores) -> Drawing:
     store = stores.card
     figure, (ax,) = panels([""])
-    found = of_refused(store)
-    lines = {text: [(share_of(c), us(one)) for c, one in found[text]] for text in KINDS}
+    by_kind = of_refused(store)
+    lines = {text: [(share_of(c), us(result)) for c, result in by_kind[text]] for text in KINDS}
     more = measured(store, "bursts", "Y")
     if more:
         results = [(share_of(c), us(store.get("bursts", OURS_NAME, c))) for c in more]
@@ -255,11 +255,11 @@ def draw_refused(stores: Stores) -> Drawing:
                 mec=canvas.PAPER, mew=0.7, clip_on=False)  # fmt: skip
     ax.set_ylim(0, 1.12 * max(y for places in lines.values() for _, y in places))
     ax.legend(frameon=False, fontsize=9.5, loc="lower right")
-    for text, results_ in found.items():
-        for cell, one in results_:
-            if one.get("optimistic_pauses"):
+    for text, results_ in by_kind.items():
+        for cell, result in results_:
+            if result.get("optimistic_pauses"):
                 color, mark = REFUSED[text], LOOKS[text][1]
-                ax.plot(share_of(cell), us(one), mark, mfc=canvas.PAPER, mec=color, zorder=5)
+                ax.plot(share_of(cell), us(result), mark, mfc=canvas.PAPER, mec=color, zorder=5)
     ax.set(xlabel="refused reads (%)", ylabel="thousands of instructions of a 4 KiB read")
     title = "What breaks it: refused optimistic reads"
     describe(figure, title, "Hollow: the mount paused optimistic reads", store.small_print)
@@ -274,21 +274,23 @@ def said_refused(stores: Stores) -> list[str]:
     rows = [["card", "share to refuse", "us of a read", "optimistic", "refused reads",
              "connections", "pauses", "us of a read afterwards"]]  # fmt: skip
     for text, results in of_refused(store).items():
-        for cell, found in results:
-            numbers = [found.get(f"optimistic_{name}", 0) * found["operations"] for name in EVENTS]
-            rows.append([text, f"{share_of(cell):.0f} %", f"{us(found):.1f}",
-                         f"{found['optimistic_reads']:.1%}", *(f"{n:.0f}" for n in numbers),
-                         f"{us(found['then']):.1f}"])  # fmt: skip
-    said = [f"A read by RPC takes {rpc_cost(store):.1f} us.", "", *markdown.table(rows)]
+        for cell, result in results:
+            numbers = [
+                result.get(f"optimistic_{name}", 0) * result["operations"] for name in EVENTS
+            ]
+            rows.append([text, f"{share_of(cell):.0f} %", f"{us(result):.1f}",
+                         f"{result['optimistic_reads']:.1%}", *(f"{n:.0f}" for n in numbers),
+                         f"{us(result['then']):.1f}"])  # fmt: skip
+    lines = [f"A read by RPC takes {rpc_cost(store):.1f} us.", "", *markdown.table(rows)]
     more = [["share to refuse, recoverable", "us of a read", "optimistic", "pauses"]]
     for cell in measured(store, "bursts", "Y"):
-        found = store.get("bursts", OURS_NAME, cell)
-        pauses = found.get("optimistic_pauses", 0) * found["operations"]
-        more.append([f"{share_of(cell):.0f} %", f"{us(found):.1f}",
-                     f"{found['optimistic_reads']:.1%}", f"{pauses:.0f}"])  # fmt: skip
+        result = store.get("bursts", OURS_NAME, cell)
+        pauses = result.get("optimistic_pauses", 0) * result["operations"]
+        more.append([f"{share_of(cell):.0f} %", f"{us(result):.1f}",
+                     f"{result['optimistic_reads']:.1%}", f"{pauses:.0f}"])  # fmt: skip
     if more[1:]:
-        said += ["", "In bursts that are too short for a pause:", "", *markdown.table(more)]
-    return [*said, "", store.about]
+        lines += ["", "In bursts that are too short for a pause:", "", *markdown.table(more)]
+    return [*lines, "", store.about]
 
 
 # --- figure 6 ---
@@ -298,21 +300,21 @@ def cells_of(link: str, name: str) -> list[Cell]:
     return [c for c in part("files").cells if c["link"] == link and c["files"] == name]
 
 
-def per_second(found: Found) -> float:
-    return 1e9 / float(found["ns"])
+def per_second(result: CellResult) -> float:
+    return 1e9 / float(result["ns"])
 
 
-def server_share(found: Found) -> float:
+def server_share(result: CellResult) -> float:
     """The share of the time that the threads of nfsd ran."""
-    return float(found["nfsd ns"]) / float(found["ns"])
+    return float(result["nfsd ns"]) / float(result["ns"])
 
 
-def of_files(store: Store, cell: Cell) -> dict[str, Found]:
+def of_files(store: Store, cell: Cell) -> dict[str, CellResult]:
     """The results of a cell; without a wire, each optimistic read is polled anyway."""
-    found = {name: store.get("files", name, cell) for name in optimistic.THREE}
+    results = {name: store.get("files", name, cell) for name in optimistic.THREE}
     if cell in part("patient").cells and store.path("patient", PATIENT, cell).exists():
-        found[PATIENT] = store.get("patient", PATIENT, cell)
-    return found
+        results[PATIENT] = store.get("patient", PATIENT, cell)
+    return results
 
 
 def draw_files(stores: Stores) -> Drawing:
@@ -322,8 +324,8 @@ def draw_files(stores: Stores) -> Drawing:
     for ax, link in zip(axes, LINKS, strict=True):
         lines: Lines = {}
         for cell in cells_of(link, "one"):
-            for name, found in of_files(store, cell).items():
-                lines.setdefault(name, []).append((cell["hits"], per_second(found) / 1e3))
+            for name, result in of_files(store, cell).items():
+                lines.setdefault(name, []).append((cell["hits"], per_second(result) / 1e3))
         plot(ax, lines, LOOKS)
         ax.set(xlabel="hits in the client's cache (%)", ylabel="thousands of transactions a second")
         ax.set_xticks(HITS)
@@ -337,14 +339,14 @@ def said_files(stores: Stores) -> list[str]:
     heads = heads_of(store, "patient")
     rows = [["files", "wire", "hits", *(f"{name}, a second" for name in heads),
              *(f"{name} : {DIRECT}" for name in heads[2:])]]  # fmt: skip
-    results: dict[str, list[Found]] = {name: [] for name in (*heads, PATIENT)}
+    results: dict[str, list[CellResult]] = {name: [] for name in (*heads, PATIENT)}
     for name, (least, most) in SETS.items():
         for link, text in LINKS.items():
             for cell in cells_of(link, name):
-                found = of_files(store, cell)
-                for curve, one in found.items():
-                    results[curve].append(one)
-                rates = {curve: per_second(one) for curve, one in found.items()}
+                by_curve = of_files(store, cell)
+                for curve, result in by_curve.items():
+                    results[curve].append(result)
+                rates = {curve: per_second(result) for curve, result in by_curve.items()}
                 size = "4 KiB" if least == most else f"{least // KIB} to {most // KIB} KiB"
                 rows.append([size, text, f"{cell['hits']} %",
                              *(f"{rates[n]:,.0f}" if n in rates else "" for n in heads),
@@ -363,36 +365,38 @@ def said_files(stores: Stores) -> list[str]:
     ]
 
 
-def span(found: Sequence[Found], of: Callable[[Found], float]) -> str:
+def span(results: Sequence[CellResult], of: Callable[[CellResult], float]) -> str:
     """The lowest and the highest value of some results, in percent."""
-    ends = [f"{of_all(map(of, found)):.0%}" for of_all in (min, max)]
+    ends = [f"{of_all(map(of, results)):.0%}" for of_all in (min, max)]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
-def used(found: Found) -> float:
+def used(result: CellResult) -> float:
     """The share of the client's READs that were optimistic."""
-    reads = found["optimistic_reads"] + found["nfsd reads"]
-    return float(found["optimistic_reads"] / reads) if reads else 0.0
+    reads = result["optimistic_reads"] + result["nfsd reads"]
+    return float(result["optimistic_reads"] / reads) if reads else 0.0
 
 
 # --- figure 7 ---
 
 
-def rate(found: Found) -> float:
-    return float(found["bytes"]) / float(found["ns"]) * 1e3
+def rate(result: CellResult) -> float:
+    return float(result["bytes"]) / float(result["ns"]) * 1e3
 
 
-def bound(found: Found, block: int) -> float:
+def bound(result: CellResult, block: int) -> float:
     """MB/s that two clients and a server with a CPU each could reach over the wire."""
-    client, server = (of_side(found, side) for side in ("client", "server"))
+    client, server = (of_side(result, side) for side in ("client", "server"))
     limits = [WIRE, *(number * block / cost for number, cost in ((2, client), (1, server)) if cost)]
     return min(limits)
 
 
-def streams_of(store: Store, of: Callable[[Found, int], float]) -> Lines:
-    one = part("streams")
-    return {name: [(c["block"], of(store.get("streams", name, c), c["block"])) for c in one.cells]
-            for name in one.curves}  # fmt: skip
+def streams_of(store: Store, of: Callable[[CellResult, int], float]) -> Lines:
+    streams = part("streams")
+    return {
+        name: [(c["block"], of(store.get("streams", name, c), c["block"])) for c in streams.cells]
+        for name in streams.curves
+    }
 
 
 def draw_streams(stores: Stores) -> Drawing:
@@ -423,16 +427,16 @@ def wire(ax: Axes) -> None:
 
 
 def said_streams(stores: Stores) -> list[str]:
-    store, one = stores.card, part("streams")
-    what = ("MB/s", "busy", "client, us", "server, us", "a CPU each, MB/s")
-    rows = [["block", *(f"{name}, {each}" for name in one.curves for each in what)]]
-    for cell in one.cells:
+    store, streams = stores.card, part("streams")
+    heads = ("MB/s", "busy", "client, us", "server, us", "a CPU each, MB/s")
+    rows = [["block", *(f"{name}, {each}" for name in streams.curves for each in heads)]]
+    for cell in streams.cells:
         cells = [size_label(cell["block"])]
-        for name in one.curves:
-            found = store.get("streams", name, cell)
-            cells += [f"{rate(found):.1f}", f"{found['busy'] / found['ns']:.0%}",
-                      *(f"{of_side(found, side):.1f}" for side in ("client", "server")),
-                      f"{bound(found, cell['block']):.0f}"]  # fmt: skip
+        for name in streams.curves:
+            result = store.get("streams", name, cell)
+            cells += [f"{rate(result):.1f}", f"{result['busy'] / result['ns']:.0%}",
+                      *(f"{of_side(result, side):.1f}" for side in ("client", "server")),
+                      f"{bound(result, cell['block']):.0f}"]  # fmt: skip
         rows.append(cells)
     return [*markdown.table(rows), "", store.about]
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench import markdown, node
-from bench.cells import OUT, BasePart, Cell, Found, with_progress
+from bench.cells import OUT, BasePart, Cell, CellResult, with_progress
 from bench.optimistic.measure import (
     BLOCKS,
     DATA,
@@ -80,32 +80,32 @@ def prepare(lab: Lab) -> None:
     node.set_parameters(lab, ("server_personalities=optimistic", *PARAMETERS))
 
 
-def run(lab: Lab, *argv: object) -> Found:
-    found: Found = json.loads(lab.run("solo", *map(str, argv), timeout=3600).stdout)
-    return found
+def run(lab: Lab, *argv: object) -> CellResult:
+    result: CellResult = json.loads(lab.run("solo", *map(str, argv), timeout=3600).stdout)
+    return result
 
 
-def difference(few: Found, many: Found) -> Found:
+def difference(few: CellResult, many: CellResult) -> CellResult:
     """Microseconds, bytes and counts of an operation."""
     operations = many["operations"] - few["operations"]
-    found = {name: (many[name] - few[name]) / operations for name in many if name != "ns"}
-    return found | {"us": (many["ns"] - few["ns"]) / operations / 1e3}
+    per_operation = {name: (many[name] - few[name]) / operations for name in many if name != "ns"}
+    return per_operation | {"us": (many["ns"] - few["ns"]) / operations / 1e3}
 
 
-def response(lab: Lab, way: str, memory: str) -> Found:
+def response(lab: Lab, way: str, memory: str) -> CellResult:
     """A read of 4 KiB, after all of the file was read."""
 
-    def reads(count: int) -> Found:
+    def reads(count: int) -> CellResult:
         words = ("random", f"{SERVERS[0]}:/export", FILE, memory, RECORD, count, 0, way)
         return run(lab, READER, *words)
 
     return difference(reads(SHORT), reads(LONG))
 
 
-def files(lab: Lab, way: str, name: str, hits: int) -> Found:
+def files(lab: Lab, way: str, name: str, hits: int) -> CellResult:
     """A transaction with a small file."""
 
-    def transactions(count: int) -> Found:
+    def transactions(count: int) -> CellResult:
         words = ("files", f"{SERVERS[0]}:/export", name, NUMBER, count, hits, 0, way)
         return run(lab, READER, *words)
 
@@ -131,10 +131,10 @@ rm stream.* gate
 """
 
 
-def streams(lab: Lab, way: str, block: int) -> Found:
+def streams(lab: Lab, way: str, block: int) -> CellResult:
     """Two processes that read the file from its begin, ``DEPTH`` blocks in flight each."""
 
-    def total(blocks: int) -> Found:
+    def total(blocks: int) -> CellResult:
         numbers = (block, blocks * block, DEPTH, int(way == OPTIMISTIC))
         words = (" ".join(SERVERS), STREAMER, FILE, *map(str, numbers))
         text = lab.run("solo", "sh", "-ec", STREAMS, "sh", *words, timeout=3600).stdout
@@ -167,25 +167,25 @@ class Job:
         return f"{self.part.name}, {self.way}, {self.cell}"
 
 
-def measure(lab: Lab, job: Job) -> Found:
+def measure(lab: Lab, job: Job) -> CellResult:
     """Measure a cell; SystemExit if optimistic reads went by RPC."""
     cell = job.cell
     if job.part.name == "response":
-        found = response(lab, job.way, cell["memory"])
+        result = response(lab, job.way, cell["memory"])
     elif job.part.name == "files":
-        found = files(lab, job.way, cell["files"], cell["hits"])
+        result = files(lab, job.way, cell["files"], cell["hits"])
     else:
-        found = streams(lab, job.way, cell["block"])
-    if job.way == OPTIMISTIC and not found["by_reference"]:
+        result = streams(lab, job.way, cell["block"])
+    if job.way == OPTIMISTIC and not result["by_reference"]:
         raise SystemExit(f"{job}: found no read by reference")
-    return found
+    return result
 
 
 def jobs(store: Store, only: Sequence[str]) -> list[Job]:
     """The cells without a result, those of one link together."""
-    found = [Job(part, way, cell) for part in parts() if not only or part.name in only
-             for way in part.curves for cell in store.missing(part, way)]  # fmt: skip
-    return sorted(found, key=lambda job: str(job.cell["link"]))
+    todo = [Job(part, way, cell) for part in parts() if not only or part.name in only
+            for way in part.curves for cell in store.missing(part, way)]  # fmt: skip
+    return sorted(todo, key=lambda job: str(job.cell["link"]))
 
 
 def work(store: Store, kernel: str, todo: Sequence[Job]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from bench import figures, markdown, published
-from bench.cells import KIB, Cell, Found, named
+from bench.cells import KIB, Cell, CellResult, named
 from bench.figures import Lines, Look, Place, Section, plot, sizes
 from bench.optimistic import measure as optimistic
 from bench.optimistic import page as optimistic_page
@@ -49,7 +49,7 @@ class Stores:
         self.own = Store(optimistic_user.RESULTS / kernel)
         self.mounts = optimistic_page.Stores(kernel).card
 
-    def mounted(self, part: str, way: str, cell: Cell) -> Found | None:
+    def mounted(self, part: str, way: str, cell: Cell) -> CellResult | None:
         """The result of a mount for the same cell."""
         try:
             return self.mounts.get(part, MOUNTS[way], cell)
@@ -58,45 +58,45 @@ class Stores:
 
     @property
     def about(self) -> list[str]:
-        found = [self.own.about]
+        texts = [self.own.about]
         if (self.mounts.folder / "about.json").exists():
-            found.append(f"Mounts: {self.mounts.about}")
-        return found
+            texts.append(f"Mounts: {self.mounts.about}")
+        return texts
 
 
 def cells(name: str, **values: object) -> list[Cell]:
     """The cells of a part with some values."""
-    found = named(optimistic_user.parts(), name).cells
-    return [one for one in found if values.items() <= one.items()]
+    part = named(optimistic_user.parts(), name)
+    return [cell for cell in part.cells if values.items() <= cell.items()]
 
 
-def second(found: Found) -> float:
+def second(result: CellResult) -> float:
     """Transactions a second."""
-    return 1e6 / float(found["us"])
+    return 1e6 / float(result["us"])
 
 
-def speed(found: Found) -> float:
-    return float(found["mb_s"])
+def speed(result: CellResult) -> float:
+    return float(result["mb_s"])
 
 
 def lines(
     stores: Stores,
     name: str,
     axis: str,
-    own: Callable[[Found], float],
-    mounted: Callable[[Found], float],
+    own: Callable[[CellResult], float],
+    mounted: Callable[[CellResult], float],
     **values: object,
 ) -> Lines:
     """Lines of the library and of mounts over a value of the cells."""
-    found: Lines = {}
+    curves: Lines = {}
     for way in named(optimistic_user.parts(), name).curves:
         for cell in cells(name, **values):
             value = own(stores.own.get(name, way, cell))
-            found.setdefault(SYSTEMS[way], []).append((cell[axis], value))
+            curves.setdefault(SYSTEMS[way], []).append((cell[axis], value))
             other = stores.mounted(name, way, cell)
             if other:
-                found.setdefault(f"mount: {MOUNTS[way]}", []).append((cell[axis], mounted(other)))
-    return found
+                curves.setdefault(f"mount: {MOUNTS[way]}", []).append((cell[axis], mounted(other)))
+    return curves
 
 
 def measured(rows: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -115,16 +115,16 @@ def said_response(stores: Stores) -> list[str]:
         rows.append([f"paper: {TEXTS[memory]}, us", *(f"{each[at]:.0f}" for each in given)])
     for link, text in ((NONE, "no wire"), (NEAR, LINKS[NEAR])):
         for cell in cells("response", link=link):
-            found = [stores.own.get("response", way, cell) for way in WAYS]
+            results = [stores.own.get("response", way, cell) for way in WAYS]
             rows.append([f"{text}: {TEXTS[cell['memory']]}, us",
-                         *(f"{one['us']:.1f}" for one in found)])  # fmt: skip
-            rows.append([f"{text}: RPCs", *(f"{one['rpcs']:.2f}" for one in found)])
+                         *(f"{result['us']:.1f}" for result in results)])  # fmt: skip
+            rows.append([f"{text}: RPCs", *(f"{result['rpcs']:.2f}" for result in results)])
     for link, part in ((NONE, "response"), (NEAR, "wire")):
         name = "no wire" if link == NONE else LINKS[link]
-        (cell,) = (one for one in optimistic_page.part(part).cells if one["way"] == "direct")
+        (cell,) = (c for c in optimistic_page.part(part).cells if c["way"] == "direct")
         others = [stores.mounted(part, way, cell) for way in WAYS]
         if any(others):
-            times = (f"{optimistic_page.us(one):.1f}" if one else "" for one in others)
+            times = (f"{optimistic_page.us(result):.1f}" if result else "" for result in others)
             rows.append([f"{name}: a mount, direct reads, us", *times])
     return [*markdown.table(rows), "", *stores.about]
 
@@ -136,11 +136,11 @@ def draw_files(stores: Stores) -> Drawing:
     figure, axes = panels(list(LINKS.values()), one_scale=False)
     figure.subplots_adjust(wspace=0.95)
     for ax, link in zip(axes, LINKS, strict=True):
-        found = lines(
-            stores, "files", "hits", lambda one: second(one) / 1e3,
-            lambda one: per_second(one) / 1e3, link=link, files="one",
+        curves = lines(
+            stores, "files", "hits", lambda result: second(result) / 1e3,
+            lambda result: per_second(result) / 1e3, link=link, files="one",
         )  # fmt: skip
-        plot(ax, found, LOOKS)
+        plot(ax, curves, LOOKS)
         ax.set(xlabel="hits in the client's cache (%)", ylabel="thousands of transactions a second")
         ax.set_xticks(HITS)
     title = "6: files of 4 KiB, read without a mount"
@@ -182,8 +182,8 @@ def draw_streams(stores: Stores) -> Drawing:
     sizes(ax, BLOCKS, "block")
     wire(ax)
     ax.set_ylabel("MB/s")
-    found = published.point("7", "DAFS, 4 KiB blocks, polling")["rate"]
-    ax.plot(BLOCKS[0], found, "*", color=canvas.MUTED, ms=11, zorder=5)
+    paper_rate = published.point("7", "DAFS, 4 KiB blocks, polling")["rate"]
+    ax.plot(BLOCKS[0], paper_rate, "*", color=canvas.MUTED, ms=11, zorder=5)
     title = "7: two clients without a mount stream a file"
     finding = "Dashed: over a mount, and the wire's rate. Star: the paper's DAFS, blocks of 4 KiB"
     describe(figure, title, finding, stores.own.small_print)
@@ -198,10 +198,10 @@ def said_streams(stores: Stores) -> list[str]:
         own = [f"{speed(stores.own.get('streams', way, cell)):.1f}" for way in ways]
         others = [stores.mounted("streams", way, cell) for way in ways]
         rows.append([size_label(cell["block"]), *own,
-                     *(f"{rate(one):.1f}" if one else "" for one in others)])  # fmt: skip
-    found = published.point("7", "DAFS, 4 KiB blocks, polling")["rate"]
+                     *(f"{rate(result):.1f}" if result else "" for result in others)])  # fmt: skip
+    paper_rate = published.point("7", "DAFS, 4 KiB blocks, polling")["rate"]
     return [
-        f"The paper: DAFS {found:.0f} MB/s with blocks of 4 KiB.",
+        f"The paper: DAFS {paper_rate:.0f} MB/s with blocks of 4 KiB.",
         "", *markdown.table(measured(rows)), "", *stores.about,
     ]  # fmt: skip
 

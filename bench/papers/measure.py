@@ -25,7 +25,7 @@ from bench.cells import (
     BasePart,
     BaseStore,
     Cell,
-    Found,
+    CellResult,
     both_ends,
     own_work,
     with_progress,
@@ -79,8 +79,8 @@ NFSD, DAFS = "libnfsrdma, nfsd", "libnfsrdma, threadless"
 THREADLESS = 128 * KIB
 
 CURVES = {
-    one.name: one
-    for one in (
+    curve.name: curve
+    for curve in (
         Curve(OLD, "tcp", offloads="off"),
         Curve(TODAY, "tcp"),
         Curve(KERNELS, "rdma"),
@@ -162,28 +162,28 @@ class Store(BaseStore):
         words = "-".join(str(value) for value in cell.values() if value is not None)
         return self.folder / part / curve.replace(" ", "-") / f"{words}-{number}.json"
 
-    def rounds(self, part: str, curve: str, one: Cell) -> list[Found]:
+    def rounds(self, part: str, curve: str, cell: Cell) -> list[CellResult]:
         """The results of a cell, of all rounds."""
-        some = self.path(part, curve, one, 0)
+        some = self.path(part, curve, cell, 0)
         paths = sorted(some.parent.glob(f"{some.stem.removesuffix('0')}[0-9]*.json"))
         return [json.loads(path.read_text()) for path in paths]
 
-    def value(self, part: str, curve: str, one: Cell, of: Callable[[Found], float]) -> float:
+    def value(self, part: str, curve: str, cell: Cell, of: Callable[[CellResult], float]) -> float:
         """The median of a value over the rounds; KeyError without a result."""
-        found = self.rounds(part, curve, one)
-        if not found:
-            raise KeyError(f"no result: {part}, {curve}, {one}")
-        return statistics.median(map(of, found))
+        results = self.rounds(part, curve, cell)
+        if not results:
+            raise KeyError(f"no result: {part}, {curve}, {cell}")
+        return statistics.median(map(of, results))
 
 
-def time_of_both(found: Found) -> float:
+def time_of_both(result: CellResult) -> float:
     """Milliseconds of CPU time of client and server for a MiB, without the card model's work."""
-    return float(found["ms"]) * both_ends(found)
+    return float(result["ms"]) * both_ends(result)
 
 
-def time_of_client(found: Found) -> float:
+def time_of_client(result: CellResult) -> float:
     """Milliseconds of CPU time of the client for a MiB, without the card model's work."""
-    return float(found["ms"]) * own_work(found, "client")
+    return float(result["ms"]) * own_work(result, "client")
 
 
 # --- measuring ---
@@ -230,7 +230,7 @@ class Job:
 
 def jobs(store: Store, rounds: int, only: Sequence[str] = ()) -> list[Job]:
     """The cells without a result; those of one module together, because a change takes long."""
-    found = [
+    candidates = [
         Job(part, CURVES[name], number, store.missing(part, name, number))
         for number in range(rounds)
         for module in (OURS, THEIRS)
@@ -238,7 +238,7 @@ def jobs(store: Store, rounds: int, only: Sequence[str] = ()) -> list[Job]:
         for name in part.curves
         if CURVES[name].module == module and (not only or part.name in only)
     ]
-    return [job for job in found if job.cells]
+    return [job for job in candidates if job.cells]
 
 
 def measure(store: Store, todo: Sequence[Job], kernel: str) -> None:
@@ -264,8 +264,8 @@ def work(lab: Lab, store: Store, todo: Sequence[Job]) -> None:
         before = node.set_parameters(lab, job.curve.sets)
         results = node.run(lab, "papers_node.py", job.request)
         node.set_parameters(lab, before)
-        for one, found in zip(job.cells, results, strict=True):
-            store.put(job.part.name, job.curve.name, one, found, job.number)
+        for cell, result in zip(job.cells, results, strict=True):
+            store.put(job.part.name, job.curve.name, cell, result, job.number)
 
 
 # --- exposed memory ---
@@ -278,7 +278,7 @@ def exposed(events: Sequence[Sequence[str]]) -> Steps:
     its invalidation.
     """
     now: dict[str, int] = {}
-    found: Steps = []
+    steps: Steps = []
     begin = float(events[0][0]) if events else 0.0
     for at, name, rest in events:
         fields = dict(word.split("=", 1) for word in rest.split() if "=" in word)
@@ -288,8 +288,8 @@ def exposed(events: Sequence[Sequence[str]]) -> Steps:
             now.pop(fields["handle"], None)
         else:
             continue
-        found.append(((float(at) - begin) * 1e6, sum(now.values())))
-    return found
+        steps.append(((float(at) - begin) * 1e6, sum(now.values())))
+    return steps
 
 
 def mean_exposed(steps: Steps) -> float:

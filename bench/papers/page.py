@@ -13,7 +13,7 @@ from statistics import median
 from matplotlib.axes import Axes
 
 from bench import figures, markdown, published
-from bench.cells import KIB, Cell, Found, named
+from bench.cells import KIB, Cell, CellResult, named
 from bench.figures import Lines, Look, Place, Point, Section, plot, sizes
 from bench.papers import measure as papers
 from bench.papers.measure import KERNELS, Part, Steps, Store
@@ -55,22 +55,24 @@ def part(name: str) -> Part:
     return named(papers.parts(), name)
 
 
-def curve(store: Store, one: Part, name: str, x: str, of: Callable[[Found], float]) -> list[Point]:
+def curve(
+    store: Store, source: Part, name: str, x: str, of: Callable[[CellResult], float]
+) -> list[Point]:
     """A point for each cell: a field of the cell, and a value of its results."""
-    return [(each[x], store.value(one.name, name, each, of)) for each in one.cells]
+    return [(each[x], store.value(source.name, name, each, of)) for each in source.cells]
 
 
-def rate(found: Found) -> float:
-    return float(found["rate"])
+def rate(result: CellResult) -> float:
+    return float(result["rate"])
 
 
-def share(found: Found) -> float:
-    return 100 * float(found["cpu"])
+def share(result: CellResult) -> float:
+    return 100 * float(result["cpu"])
 
 
-def latency(found: Found) -> float:
+def latency(result: CellResult) -> float:
     """Microseconds of a read."""
-    return float(found["us"])
+    return float(result["us"])
 
 
 def note(ax: Axes, text: str, place: Point, above: int = 4) -> None:
@@ -107,11 +109,11 @@ def over_ahead(ax: Axes, store: Store, name: str, figure: str, label: str) -> No
         ]
         for count in papers.AHEAD
     }
-    found = published.point(figure, label)
-    plot(ax, lines, looks, least=found["rate"])
+    point = published.point(figure, label)
+    plot(ax, lines, looks, least=point["rate"])
     sizes(ax, papers.SIZES, "rsize")
     ax.set_ylabel("MB/s")
-    star(ax, found["size"], found["rate"], f"paper, {found['ahead']} ahead")
+    star(ax, point["size"], point["rate"], f"paper, {point['ahead']} ahead")
 
 
 def draw_2003(store: Store) -> Drawing:
@@ -138,7 +140,7 @@ def said_2003(store: Store) -> list[str]:
     """The highest rates."""
     peaks = []
     for name in part("ahead").curves:
-        best = max(store.value("ahead", name, one, rate) for one in part("ahead").cells)
+        best = max(store.value("ahead", name, cell, rate) for cell in part("ahead").cells)
         peaks.append(f"{name} {best:.0f} MB/s")
     tcp, rdma = published.point("15", "TCP"), published.point("16", "RDMA")
     return [
@@ -147,15 +149,15 @@ def said_2003(store: Store) -> list[str]:
     ]
 
 
-def direct_time(store: Store, name: str, one: Cell) -> float:
+def direct_time(store: Store, name: str, cell: Cell) -> float:
     """Milliseconds of CPU time of both ends for a MiB of direct reads."""
-    return store.value("direct", name, one, papers.time_of_both)
+    return store.value("direct", name, cell, papers.time_of_both)
 
 
 def ratios(store: Store, name: str, other: str = OLD) -> list[Point]:
     """The CPU time of both ends for direct reads, over that with another curve."""
-    return [(one["record"], direct_time(store, name, one) / direct_time(store, other, one))
-            for one in part("direct").cells]  # fmt: skip
+    return [(cell["record"], direct_time(store, name, cell) / direct_time(store, other, cell))
+            for cell in part("direct").cells]  # fmt: skip
 
 
 def draw_direct(store: Store) -> Drawing:
@@ -174,20 +176,21 @@ def draw_direct(store: Store) -> Drawing:
 def said_direct(store: Store) -> list[str]:
     """The ratios, and the table of the CPU time of both ends."""
     ends = {name: [y for _, y in ratios(store, name)] for name in (KERNELS, *papers.DESIGNS)}
-    said = [f"{name} {ys[0]:.2f} for 8 KiB and {ys[-1]:.2f} for {papers.SIZES[-1] // KIB} KiB"
-            for name, ys in ends.items()]  # fmt: skip
+    summaries = [f"{name} {ys[0]:.2f} for 8 KiB and {ys[-1]:.2f} for {papers.SIZES[-1] // KIB} KiB"
+                 for name, ys in ends.items()]  # fmt: skip
     names = part("direct").curves
     rows = [["read", *(f"{name}, ms per MiB" for name in names), *(f"{KERNELS} : {other}"
              for other in (OLD, TODAY))]]  # fmt: skip
     beside = [dict(ratios(store, KERNELS, other)) for other in (OLD, TODAY)]
-    for one in part("direct").cells:
-        times = [f"{direct_time(store, name, one):.2f}" for name in names]
-        shares = [f"{each[one['record']]:.2f}" for each in beside]
-        rows.append([size_label(one["record"]), *times, *shares])
+    for cell in part("direct").cells:
+        times = [f"{direct_time(store, name, cell):.2f}" for name in names]
+        shares = [f"{each[cell['record']]:.2f}" for each in beside]
+        rows.append([size_label(cell["record"]), *times, *shares])
     low, high = published.point("18", "RDMA : TCP")["ratio"]
     return [
         f"The paper: the client needed {low:.0%} to {high:.0%} of TCP's CPU time.",
-        f"Here, both ends together need this share of the CPU time of {OLD}: {'; '.join(said)}. "
+        f"Here, both ends together need this share of the CPU time of {OLD}: "
+        f"{'; '.join(summaries)}. "
         "The table has the CPU time of both ends, without the card model's work:",
         "", *markdown.table(rows),
     ]  # fmt: skip
@@ -197,10 +200,10 @@ def said_direct(store: Store) -> list[str]:
 
 
 def cpu_of(
-    ax: Axes, store: Store, one: Part, x: str, names: Sequence[str], looks: Mapping[str, Look]
+    ax: Axes, store: Store, source: Part, x: str, names: Sequence[str], looks: Mapping[str, Look]
 ) -> None:
     """The CPU of both ends: where the wire is the limit, the curves differ in this alone."""
-    plot(ax, {name: curve(store, one, name, x, share) for name in names}, looks)
+    plot(ax, {name: curve(store, source, name, x, share) for name in names}, looks)
     ax.set_ylabel("%")
 
 
@@ -211,24 +214,24 @@ def copies(ax: Axes) -> None:
 
 
 def draw_blocks(store: Store) -> Drawing:
-    one = part("blocks")
+    blocks = part("blocks")
     figure, (ax, beside) = panels(("throughput", "CPU of both ends"), one_scale=False)
     figure.subplots_adjust(wspace=0.72)
     # the labels of curves that end together need room
     plot(
         ax,
-        {n: curve(store, one, n, "record", rate) for n in one.curves},
+        {n: curve(store, blocks, n, "record", rate) for n in blocks.curves},
         LOOKS,
         room=1.35,
-        least=max(found["rate"] for found in published.points() if found["figure"] == "3"),
+        least=max(point["rate"] for point in published.points() if point["figure"] == "3"),
     )
     ax.set_ylabel("MB/s")
     sizes(ax, papers.BLOCKS, "block")
-    cpu_of(beside, store, one, "record", one.curves, LOOKS)
+    cpu_of(beside, store, blocks, "record", blocks.curves, LOOKS)
     sizes(beside, papers.BLOCKS, "block")
-    for found in published.points():
-        if found["figure"] == "3":
-            dashed(ax, found.get("from", papers.BLOCKS[0]), found["rate"])
+    for point in published.points():
+        if point["figure"] == "3":
+            dashed(ax, point.get("from", papers.BLOCKS[0]), point["rate"])
     # where no curve is; the values of two designs are close
     note(ax, "paper: pre-posting\nand hybrid", (64 * KIB, 230), -36)
     note(ax, "paper: NFS", (64 * KIB, published.point("3", "NFS")["rate"]))
@@ -239,22 +242,22 @@ def draw_blocks(store: Store) -> Drawing:
 
 
 def said_blocks(store: Store) -> list[str]:
-    one = part("blocks")
-    rows = [["block", *(f"{name}, MB/s" for name in one.curves)]]
-    for each in one.cells:
-        rates = [store.value("blocks", name, each, rate) for name in one.curves]
+    blocks = part("blocks")
+    rows = [["block", *(f"{name}, MB/s" for name in blocks.curves)]]
+    for each in blocks.cells:
+        rates = [store.value("blocks", name, each, rate) for name in blocks.curves]
         rows.append([size_label(each["record"]), *(f"{value:.1f}" for value in rates)])
-    said = [f"{p['curve']} {p['rate']:.0f} MB/s" for p in published.points() if p["figure"] == "3"]
+    given = [f"{p['curve']} {p['rate']:.0f} MB/s" for p in published.points() if p["figure"] == "3"]
     return [f"The paper, from {published.point('3', 'NFS hybrid')['from'] // KIB} KiB on: "
-            f"{', '.join(said)}.",
-            checks(store, one),
+            f"{', '.join(given)}.",
+            checks(store, blocks),
             "", *markdown.table(rows)]  # fmt: skip
 
 
-def checks(store: Store, one: Part) -> str:
+def checks(store: Store, source: Part) -> str:
     """Bytes that other counters have for the same cells."""
-    wire = [each["wire"] for name in one.curves for c in one.cells
-            for each in store.rounds(one.name, name, c)]  # fmt: skip
+    wire = [each["wire"] for name in source.curves for c in source.cells
+            for each in store.rounds(source.name, name, c)]  # fmt: skip
     return (
         f"Devices counted {min(wire):.3f} to {max(wire):.3f} bytes for each byte that the program "
         "read."
@@ -265,12 +268,12 @@ def checks(store: Store, one: Part) -> str:
 
 
 def draw_records(store: Store) -> Drawing:
-    one = part("records")
+    records = part("records")
     figure, (ax, beside) = panels(("throughput", "CPU of both ends"), one_scale=False)
     figure.subplots_adjust(wspace=0.72)
-    plot(ax, {n: curve(store, one, n, "copy", rate) for n in one.curves}, LOOKS, room=1.3)
+    plot(ax, {n: curve(store, records, n, "copy", rate) for n in records.curves}, LOOKS, room=1.3)
     ax.set_ylabel("MB/s")
-    cpu_of(beside, store, one, "copy", one.curves, LOOKS)
+    cpu_of(beside, store, records, "copy", records.curves, LOOKS)
     for each in (ax, beside):
         copies(each)
     title = "An application that copies a part of each record of 60 KiB"
@@ -280,14 +283,14 @@ def draw_records(store: Store) -> Drawing:
 
 
 def said_records(store: Store) -> list[str]:
-    one = part("records")
-    rows = [["copied", *(f"{name}, MB/s" for name in one.curves)]]
-    for each in one.cells:
-        rates = [store.value("records", name, each, rate) for name in one.curves]
+    records = part("records")
+    rows = [["copied", *(f"{name}, MB/s" for name in records.curves)]]
+    for each in records.cells:
+        rates = [store.value("records", name, each, rate) for name in records.curves]
         rows.append([f"{each['copy'] // KIB} KiB", *(f"{value:.1f}" for value in rates)])
-    first, last = ({n: store.value("records", n, one.cells[at], rate) for n in one.curves}
+    first, last = ({n: store.value("records", n, records.cells[at], rate) for n in records.curves}
                    for at in (0, -1))  # fmt: skip
-    falls = [f"{name} from {first[name]:.0f} to {last[name]:.0f} MB/s" for name in one.curves]
+    falls = [f"{name} from {first[name]:.0f} to {last[name]:.0f} MB/s" for name in records.curves]
     return ["The paper: without copies, all but NFS come close to the wire; with copies, the order "
             "is that of the client's CPU time for 64 KiB.",
             f"Here, from no copy to a copy of all: {'; '.join(falls)}.",
@@ -297,9 +300,9 @@ def said_records(store: Store) -> list[str]:
 # --- the user-space client ---
 
 
-def own_share(found: Found) -> float:
+def own_share(result: CellResult) -> float:
     """Percent of the CPU that the application used, its polling included."""
-    return 100 * float(found["process"])
+    return 100 * float(result["process"])
 
 
 def over_blocks(
@@ -307,14 +310,14 @@ def over_blocks(
 ) -> None:
     """Throughput over block sizes, and that of a paper."""
     lines = {
-        user: [(one["record"], store.value(name, user, one, rate)) for one in cells]
+        user: [(cell["record"], store.value(name, user, cell, rate)) for cell in cells]
         for user in part(name).curves
     }
-    found = published.point(figure, label)
-    plot(ax, lines, USERS, room=1.3, least=found["rate"])
+    point = published.point(figure, label)
+    plot(ax, lines, USERS, room=1.3, least=point["rate"])
     ax.set_ylabel("MB/s")
     sizes(ax, papers.BLOCKS, "block")
-    dashed(ax, found["from"], found["rate"])
+    dashed(ax, point["from"], point["rate"])
 
 
 def draw_user(store: Store) -> Drawing:
@@ -327,10 +330,10 @@ def draw_user(store: Store) -> Drawing:
     figure, axes = panels(heads, one_scale=False)
     figure.subplots_adjust(wspace=0.72)
     over_blocks(axes[0], store, blocks.name, blocks.cells, "3", "DAFS")
-    found = published.point("4", "DAFS")
+    point = published.point("4", "DAFS")
     plot(axes[1], {n: curve(store, blocks, n, "record", own_share) for n in LIBRARY}, USERS,
-         least=100 * found["cpu"])  # fmt: skip
-    dashed(axes[1], found["from"], 100 * found["cpu"])
+         least=100 * point["cpu"])  # fmt: skip
+    dashed(axes[1], point["from"], 100 * point["cpu"])
     axes[1].set_ylabel("%")
     sizes(axes[1], papers.BLOCKS, "block")
     # all three have the rate of the wire
@@ -345,15 +348,15 @@ def said_user(store: Store) -> list[str]:
     blocks, records = part("user"), part("user-records")
     rows = [["block", *(f"{name}, MB/s" for name in blocks.curves),
              *(f"{name}, CPU of the application" for name in LIBRARY)]]  # fmt: skip
-    for one in blocks.cells:
-        rates = [store.value(blocks.name, name, one, rate) for name in blocks.curves]
-        own = [store.value(blocks.name, name, one, own_share) for name in LIBRARY]
-        rows.append([size_label(one["record"]), *(f"{value:.1f}" for value in rates),
+    for cell in blocks.cells:
+        rates = [store.value(blocks.name, name, cell, rate) for name in blocks.curves]
+        own = [store.value(blocks.name, name, cell, own_share) for name in LIBRARY]
+        rows.append([size_label(cell["record"]), *(f"{value:.1f}" for value in rates),
                      *(f"{value:.0f} %" for value in own)])  # fmt: skip
     copied = [["copied", *(f"{name}, MB/s" for name in records.curves)]]
-    for one in records.cells:
-        rates = [store.value(records.name, name, one, rate) for name in records.curves]
-        copied.append([f"{one['copy'] // KIB} KiB", *(f"{value:.1f}" for value in rates)])
+    for cell in records.cells:
+        rates = [store.value(records.name, name, cell, rate) for name in records.curves]
+        copied.append([f"{cell['copy'] // KIB} KiB", *(f"{value:.1f}" for value in rates)])
     fast, cpu = published.point("3", "DAFS"), published.point("4", "DAFS")
     return [
         f"The paper: DAFS {fast['rate']:.0f} MB/s from {fast['from'] // KIB} KiB on, with at most "
@@ -364,7 +367,7 @@ def said_user(store: Store) -> list[str]:
 
 
 def of_depth(depth: int) -> list[Cell]:
-    return [one for one in part("2002").cells if one["depth"] == depth]
+    return [cell for cell in part("2002").cells if cell["depth"] == depth]
 
 
 def draw_2002(store: Store) -> Drawing:
@@ -380,12 +383,12 @@ def draw_2002(store: Store) -> Drawing:
 
 
 def said_2002(store: Store) -> list[str]:
-    one = part("2002")
+    blocks = part("2002")
     depths = ((papers.TOGETHER, f"{papers.TOGETHER} in flight"), (papers.ALONE, "one at a time"))
-    rows = [["block", *(f"{name}, {text}, MB/s" for _, text in depths for name in one.curves)]]
+    rows = [["block", *(f"{name}, {text}, MB/s" for _, text in depths for name in blocks.curves)]]
     for alone, together in zip(of_depth(papers.ALONE), of_depth(papers.TOGETHER), strict=True):
         rates = [store.value("2002", name, cell, rate)
-                 for cell in (together, alone) for name in one.curves]  # fmt: skip
+                 for cell in (together, alone) for name in blocks.curves]  # fmt: skip
         rows.append([size_label(alone["record"]), *(f"{value:.1f}" for value in rates)])
     together, alone = (published.point("3, 2002", label) for label in
                        ("asynchronous", "synchronous"))  # fmt: skip
@@ -393,7 +396,7 @@ def said_2002(store: Store) -> list[str]:
         f"The paper: more than {together['rate']:.0f} MB/s from {together['from'] // KIB} KiB on "
         f"with {papers.TOGETHER} reads in flight, almost {alone['rate']:.0f} MB/s, the rate of its "
         f"wire, from {alone['from'] // KIB} KiB on with one.",
-        checks(store, one),
+        checks(store, blocks),
         "", *markdown.table(rows),
     ]  # fmt: skip
 
@@ -403,36 +406,40 @@ def said_2002(store: Store) -> list[str]:
 
 def ways_of_small_data(store: Store) -> Lines:
     """Microseconds of CPU time of both ends for a read, over its size."""
-    one = part("padded")
-    return {name: [(each["record"], both_us(store, one.name, name, each)) for each in one.cells]
-            for name in one.curves}  # fmt: skip
+    padded = part("padded")
+    return {
+        name: [(each["record"], both_us(store, padded.name, name, each)) for each in padded.cells]
+        for name in padded.curves
+    }
 
 
-def both_us(store: Store, of_part: str, name: str, one: Cell) -> float:
+def both_us(store: Store, of_part: str, name: str, cell: Cell) -> float:
     """Microseconds of CPU time of both ends for a read."""
-    ms = store.value(of_part, name, one, papers.time_of_both)
-    return ms * 1e3 * float(one["record"] / (1 << 20))
+    ms = store.value(of_part, name, cell, papers.time_of_both)
+    return ms * 1e3 * float(cell["record"] / (1 << 20))
 
 
-def runs_us(store: Store, of_part: str, name: str, one: Cell) -> list[float]:
+def runs_us(store: Store, of_part: str, name: str, cell: Cell) -> list[float]:
     """Microseconds of CPU time of both ends for a read, of each run."""
-    found = store.rounds(of_part, name, one)
-    return [papers.time_of_both(each) * 1e3 * float(one["record"] / (1 << 20)) for each in found]
+    results = store.rounds(of_part, name, cell)
+    return [papers.time_of_both(each) * 1e3 * float(cell["record"] / (1 << 20)) for each in results]
 
 
-def said_runs(store: Store, one: Part) -> str:
+def said_runs(store: Store, source: Part) -> str:
     """How many runs a point has, and what its bar is."""
-    runs = min(len(store.rounds(one.name, name, c)) for name in one.curves for c in one.cells)
+    runs = min(
+        len(store.rounds(source.name, name, c)) for name in source.curves for c in source.cells
+    )
     return f"Points: medians of {runs} runs; bars: all runs" if runs > 1 else "Points: one run each"
 
 
 def draw_padded(store: Store) -> Drawing:
     figure, (ax,) = panels([""])
     lines = ways_of_small_data(store)
-    one = part("padded")
+    padded = part("padded")
     # the cells of a curve differ less than the runs of one cell do: points, not a line
     for name, points in lines.items():
-        spread = [runs_us(store, one.name, name, each) for each in one.cells]
+        spread = [runs_us(store, padded.name, name, each) for each in padded.cells]
         xs, ys = zip(*points, strict=True)
         below = [y - min(runs) for y, runs in zip(ys, spread, strict=True)]
         above = [max(runs) - y for y, runs in zip(ys, spread, strict=True)]
@@ -445,7 +452,7 @@ def draw_padded(store: Store) -> Drawing:
     ax.set_ylabel("CPU time of a read, both ends (us)")
     title = "A copy, a chunk, or padding"
     describe(figure, title, f"read-write: inline up to 8 KiB, then in a chunk. Without the card "
-             f"model's work. {said_runs(store, one)}", store.small_print)  # fmt: skip
+             f"model's work. {said_runs(store, padded)}", store.small_print)  # fmt: skip
     return Drawing("papers-padded", title, "", "", figure)
 
 
@@ -469,10 +476,10 @@ def trips(store: Store, name: str) -> float:
     return (far - near) / (long - short)
 
 
-def of_card(store: Store, name: str, what: str) -> float:
+def of_card(store: Store, name: str, counter: str) -> float:
     """A count of both cards for a read."""
     records = (1 << 20) / papers.ONE["record"]
-    return store.value("near", name, papers.ONE, lambda f: f.get(f"card {what}", 0) / records)
+    return store.value("near", name, papers.ONE, lambda f: f.get(f"card {counter}", 0) / records)
 
 
 COUNTED = ("sends", "reads", "writes", "registrations", "completions", "interrupts")
@@ -484,9 +491,9 @@ def steps(store: Store, name: str) -> Steps:
 
 def dones(store: Store, name: str) -> float:
     """RDMA_DONEs of a read, by trace events."""
-    found = store.rounds("exposed", name, papers.DEEP)
+    results = store.rounds("exposed", name, papers.DEEP)
     reads = papers.DEEP["total"] / papers.DEEP["record"]
-    counts = [sum(event[1] == "done" for event in one["events"]) for one in found]
+    counts = [sum(event[1] == "done" for event in result["events"]) for result in results]
     return float(median(counts) / reads)
 
 
@@ -522,7 +529,7 @@ def draw_why(store: Store) -> Drawing:
     figure, axes = panels(heads, one_scale=False, room=False)
     figure.subplots_adjust(left=0.13, wspace=0.24, hspace=0.3)
     names = papers.DESIGNS
-    counts = {n: [trips(store, n), dones(store, n), *(of_card(store, n, what) for what in COUNTED)]
+    counts = {n: [trips(store, n), dones(store, n), *(of_card(store, n, c) for c in COUNTED)]
               for n in names}  # fmt: skip
     ranked(axes[0], ("round trips", "DONEs", *COUNTED), counts)
     grouped(axes[1], ("without the card model's work",),
@@ -541,14 +548,14 @@ def draw_why(store: Store) -> Drawing:
 
 def said_why(store: Store) -> list[str]:
     rows = [["for a direct read of 64 KiB", *papers.DESIGNS]]
-    for what, of in (("round trips", trips), ("RDMA_DONEs", dones)):
-        rows.append([what, *(f"{of(store, name):.2f}" for name in papers.DESIGNS)])
+    for label, of in (("round trips", trips), ("RDMA_DONEs", dones)):
+        rows.append([label, *(f"{of(store, name):.2f}" for name in papers.DESIGNS)])
     spent = [both_us(store, "near", name, papers.ONE) for name in papers.DESIGNS]
     rows.append(["CPU time of both ends, without the card model's work, us",
                  *(f"{us:.1f}" for us in spent)])  # fmt: skip
-    for what in COUNTED:
-        values = [f"{of_card(store, name, what):.2f}" for name in papers.DESIGNS]
-        rows.append([f"{what} of both cards", *values])
+    for counter in COUNTED:
+        values = [f"{of_card(store, name, counter):.2f}" for name in papers.DESIGNS]
+        rows.append([f"{counter} of both cards", *values])
     means = [papers.mean_exposed(steps(store, name)) / KIB for name in papers.DESIGNS]
     rows.append(["exposed memory, mean, KiB (8 at a time)", *(f"{value:.0f}" for value in means)])
     return markdown.table(rows)
@@ -557,25 +564,25 @@ def said_why(store: Store) -> list[str]:
 # --- reads into the same memory ---
 
 
-def client_us(store: Store, name: str, one: Cell) -> float:
+def client_us(store: Store, name: str, cell: Cell) -> float:
     """Microseconds of CPU time of the client for a read."""
-    ms = store.value("same", name, one, papers.time_of_client)
-    return ms * 1e3 * float(one["record"] / (1 << 20))
+    ms = store.value("same", name, cell, papers.time_of_client)
+    return ms * 1e3 * float(cell["record"] / (1 << 20))
 
 
-def of_layers(found: Found) -> dict[str, int]:
+def of_layers(result: CellResult) -> dict[str, int]:
     """The client's time by layer, without the sum of all."""
-    return {layer: ns for layer, ns in found["sides"]["layers"].items() if layer != "busy"}
+    return {layer: ns for layer, ns in result["sides"]["layers"].items() if layer != "busy"}
 
 
-def layer_us(store: Store, name: str, one: Cell, layer: str) -> float:
+def layer_us(store: Store, name: str, cell: Cell, layer: str) -> float:
     """The same, of a layer."""
 
-    def of(found: Found) -> float:
-        layers = of_layers(found)
+    def of(result: CellResult) -> float:
+        layers = of_layers(result)
         return float(layers.get(layer, 0) / sum(layers.values()))
 
-    return client_us(store, name, one) * store.value("same", name, one, of)
+    return client_us(store, name, cell) * store.value("same", name, cell, of)
 
 
 def said_same(store: Store) -> list[str]:
@@ -583,11 +590,11 @@ def said_same(store: Store) -> list[str]:
     names = papers.KEEPERS
     deep, alone = part("same").cells
     rows = [["CPU time of the client, us", *names]]
-    for one, what in ((deep, "8 reads at a time"), (alone, "one read at a time")):
-        spent = [client_us(store, name, one) for name in names]
-        rows.append([what, *(f"{us:.1f} ({us / spent[0]:.2f})" for us in spent)])
-    found = of_layers(store.rounds("same", names[0], deep)[0])
-    for layer in sorted(found, key=lambda each: -found[each]):
+    for cell, label in ((deep, "8 reads at a time"), (alone, "one read at a time")):
+        spent = [client_us(store, name, cell) for name in names]
+        rows.append([label, *(f"{us:.1f} ({us / spent[0]:.2f})" for us in spent)])
+    layers = of_layers(store.rounds("same", names[0], deep)[0])
+    for layer in sorted(layers, key=lambda each: -layers[each]):
         spent = [layer_us(store, name, deep, layer) for name in names]
         if max(spent) >= 1:
             rows.append([f"of the first row: {layer}", *(f"{us:.1f}" for us in spent)])

@@ -52,7 +52,7 @@ PERF_EVENT_IOC_PERIOD = 0x40082404
 GOLDEN = 0.618034
 LIMIT = 60.0  # seconds until Calls have their Replies
 Cell = dict[str, Any]
-Found = dict[str, Any]
+CellResult = dict[str, Any]
 ASKED: dict[str, Any] = json.loads(sys.argv[1])
 # read by libnfsrdma, which needs no mount
 LIBRARY = ASKED["curve"]["transport"] == "library"
@@ -91,7 +91,7 @@ def request(curve: Cell, cell: Cell) -> MountRequest:
     )
 
 
-def read(cell: Cell, total: int) -> Found:
+def read(cell: Cell, total: int) -> CellResult:
     """The reader's nanoseconds and bytes. Buffered, it reads a file to its end."""
     size = total if cell["way"] == "buffered" else ASKED["file"]
     path = HERE / FILE.format(size)
@@ -105,19 +105,19 @@ def read(cell: Cell, total: int) -> Found:
         reader = (READER, str(path), cell["way"])
     argv = (*reader, *map(str, words))
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
-    found: Found = json.loads(done.stdout)
-    return found
+    result: CellResult = json.loads(done.stdout)
+    return result
 
 
 def cards() -> Counter[str]:
     """The counters of both cards together, and the bytes that both network devices received."""
-    found: Counter[str] = Counter()
+    counters: Counter[str] = Counter()
     for file in Path("/sys/class/infiniband").glob("*/ports/1/hw_counters/*"):
         if file.name != "lifespan":
-            found[file.name] += int(file.read_text())
+            counters[file.name] += int(file.read_text())
     for file in Path("/sys/class/net").glob("v[01]/statistics/rx_bytes"):
-        found["network"] += int(file.read_text())
-    return found
+        counters["network"] += int(file.read_text())
+    return counters
 
 
 def idle() -> mountstats.MountStats:
@@ -135,26 +135,26 @@ def run(cell: Cell, total: int) -> Counter[str]:
     """Time and counts of a run of the reader, its last read-ahead included."""
     stats = None if LIBRARY else idle()
     device, before = cards(), cpu_time.snapshot()
-    found = Counter(read(cell, total))
+    counters = Counter(read(cell, total))
     after = None if LIBRARY else idle()
     spent = cpu_time.difference(cpu_time.snapshot(), before)
-    found["busy"] = spent.busy_ns
+    counters["busy"] = spent.busy_ns
     if stats and after:
         counted = mountstats.difference(after, stats)
-        found["rpcs"] = sum(op.operations for op in counted.operations.values())
-        found["server"] = counted.bytes.server_read
+        counters["rpcs"] = sum(op.operations for op in counted.operations.values())
+        counters["server"] = counted.bytes.server_read
     now = cards()
-    found.update({f"card {name}": now[name] - device[name] for name in now})
-    return found
+    counters.update({f"card {name}": now[name] - device[name] for name in now})
+    return counters
 
 
-def measure(curve: Cell, cell: Cell) -> Found:
+def measure(curve: Cell, cell: Cell) -> CellResult:
     """Speed, CPU time of both ends and counts for each MiB of a cell."""
     read(cell, cell["total"])
     short, long = run(cell, cell["total"]), run(cell, 3 * cell["total"])
-    for one in (short, long):
-        if 8e9 * one["bytes"] > ASKED["wire"] * one["ns"]:
-            raise SystemExit(f"{curve}, {cell}: faster than the wire: {one}")
+    for counts in (short, long):
+        if 8e9 * counts["bytes"] > ASKED["wire"] * counts["ns"]:
+            raise SystemExit(f"{curve}, {cell}: faster than the wire: {counts}")
     long.subtract(short)
     over = long["card network" if curve["transport"] == "tcp" else "card bytes"] / long["bytes"]
     got = 1.0 if LIBRARY else long["server"] / long["bytes"]
@@ -178,25 +178,25 @@ def measure(curve: Cell, cell: Cell) -> Found:
     }
 
 
-def divide(curve: Cell, cells: list[Cell], rate: int) -> list[Found]:
+def divide(curve: Cell, cells: list[Cell], rate: int) -> list[CellResult]:
     """Nanoseconds of each cell by side, the modelled card's work apart.
 
     The clock is exact, so samples at one rate might hit reads at few of their moments.  Each run
     has another rate.
     """
-    found: list[Found] = []
+    results: list[CellResult] = []
     cpu, numbers = probe_set("cpu"), count()
     with attached(["cpu"], rate=rate) as session:
         for cell in mounted(curve, cells):
             read(cell, cell["total"])
-            found.append({})
+            results.append({})
             before = cpu.read(session)
-            while found[-1].get("samples", 0) < ASKED["samples"]:
+            while results[-1].get("samples", 0) < ASKED["samples"]:
                 sample_every(session, 1e9 / rate * (0.7 + GOLDEN * next(numbers) % 1 * 0.6))
                 read(cell, 3 * cell["total"])
                 rows = cpu.records(cpu.difference(cpu.read(session), before), {})
-                found[-1] = {**sides(rows), "layers": layers(rows)}
-    return found
+                results[-1] = {**sides(rows), "layers": layers(rows)}
+    return results
 
 
 def sample_every(session: Session, ns: float) -> None:
@@ -208,16 +208,16 @@ def sample_every(session: Session, ns: float) -> None:
 
 def sides(rows: list[dict[str, Any]]) -> Counter[str]:
     """Sum the rows of the probe set."""
-    found: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
     for row in rows:
         if row["layer"] == "busy":
-            found.update({"nfsd": row["threads"]["nfsd"], "samples": row["samples"]})
-            found["lost"] += row["lost"]
+            sums.update({"nfsd": row["threads"]["nfsd"], "samples": row["samples"]})
+            sums["lost"] += row["lost"]
         elif row["layer"] == cpu_layers.CARD:
-            found["card"] += row["ns"]
+            sums["card"] += row["ns"]
         elif row["layer"] not in (cpu_layers.TRACING, cpu_layers.IDLE):
-            found.update({side: row[f"{side}_ns"] for side in ("client", "server", "neither")})
-    return found
+            sums.update({side: row[f"{side}_ns"] for side in ("client", "server", "neither")})
+    return sums
 
 
 def layers(rows: list[dict[str, Any]]) -> dict[str, int]:
@@ -227,7 +227,7 @@ def layers(rows: list[dict[str, Any]]) -> dict[str, int]:
             if row.get("client_ns") and row["layer"] not in apart}  # fmt: skip
 
 
-def trace(cell: Cell) -> Found:
+def trace(cell: Cell) -> CellResult:
     """The events of a run: seconds, name, fields."""
     events = [TRACING / "events/nfsrdma" / f"nfsrdma_{name}/enable" for name in EVENTS]
     read(cell, cell["total"])
@@ -245,13 +245,13 @@ def main() -> None:
     curve, cells = ASKED["curve"], ASKED["cells"]
     HERE.mkdir(parents=True, exist_ok=True)
     if ASKED["what"] == "trace":
-        found = [trace(cell) for cell in mounted(curve, cells)]
+        results = [trace(cell) for cell in mounted(curve, cells)]
     else:
-        found = [measure(curve, cell) for cell in mounted(curve, cells)]
+        results = [measure(curve, cell) for cell in mounted(curve, cells)]
     if ASKED["rate"]:
         divided = divide(curve, cells, ASKED["rate"])
-        found = [one | {"sides": each} for one, each in zip(found, divided, strict=True)]
-    print(json.dumps(found))
+        results = [result | {"sides": each} for result, each in zip(results, divided, strict=True)]
+    print(json.dumps(results))
 
 
 main()

@@ -230,8 +230,8 @@ def wireshark() -> None:
             store.write_bytes(window.captured(lab))
             lab.check()
     file = store.read_bytes()
-    found = exchanges(frames(io.BytesIO(file)), Follower())
-    number = next(one.frame for one in found if one.procedure == "NFSv3 READ")
+    calls = exchanges(frames(io.BytesIO(file)), Follower())
+    number = next(call.frame for call in calls if call.procedure == "NFSv3 READ")
     window.shoot(file, number, (IMAGES / "wireshark").with_suffix(".png"))
 
 

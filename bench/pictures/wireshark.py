@@ -55,14 +55,13 @@ KEYS = ("Home", "Right", "End", "Up", "Up", "shift+Right", "Home")
 
 def missing() -> str:
     """Which programs this host lacks, and how to get them; empty if it has all."""
-    found = ", ".join(program for program in PROGRAMS if not shutil.which(program))
-    return found and f"no {found}: apt-get install wireshark xvfb xdotool imagemagick"
+    names = ", ".join(program for program in PROGRAMS if not shutil.which(program))
+    return names and f"no {names}: apt-get install wireshark xvfb xdotool imagemagick"
 
 
 def captured(lab: Lab) -> bytes:
     """A file that ``nfsrdma capture`` wrote at the client."""
-    said = lab.run("client", "sh", "-c", CAPTURE, timeout=1200).stdout
-    return base64.b64decode(said)
+    return base64.b64decode(lab.run("client", "sh", "-c", CAPTURE, timeout=1200).stdout)
 
 
 def shoot(file: bytes, number: int, picture: Path) -> None:
@@ -98,8 +97,8 @@ def _screen(home: Path) -> Iterator[Mapping[str, str]]:
     screen = subprocess.Popen(argv, pass_fds=(write,), stderr=subprocess.DEVNULL)
     os.close(write)
     try:
-        with os.fdopen(read) as said:
-            display = said.readline().strip()
+        with os.fdopen(read) as pipe:
+            display = pipe.readline().strip()
         names = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home), "LC_ALL": "C.UTF-8"}
         yield {**os.environ, **names, "DISPLAY": f":{display}", "QT_QPA_PLATFORM": "xcb"}
     finally:

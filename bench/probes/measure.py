@@ -32,10 +32,10 @@ def main(rounds: int = 3, kernel: str = KERNELS[0]) -> None:
     with Lab(config) as lab:
         lab.run("solo", "sh", "-ec", MOUNT)
         argv = ("solo", "python3", "-", str(rounds), str(READS))
-        found = json.loads(lab.run(*argv, stdin=script, timeout=7200).stdout)
+        by_way = json.loads(lab.run(*argv, stdin=script, timeout=7200).stdout)
         lab.check()
     print(f"{'who counts':28}{'thousand instructions':>22}{'more':>9}   middle half")
-    for way, pairs in found.items():
+    for way, pairs in by_way.items():
         more = sorted(during / without * 100 - 100 for without, during in pairs)
         middle = statistics.median(more)
         each = statistics.median(during for _, during in pairs)

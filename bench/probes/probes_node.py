@@ -144,16 +144,16 @@ def main() -> None:
     file, room = os.open(FILE, os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, SIZE)
     dice = random.Random(1)  # noqa: S311
     offsets = [dice.randrange(16384) * SIZE for _ in range(READS)]
-    found: dict[str, list[tuple[float, float]]] = {way: [] for way in (*WAYS, "bpftrace")}
+    by_way: dict[str, list[tuple[float, float]]] = {way: [] for way in (*WAYS, "bpftrace")}
     for _ in range(ROUNDS):
-        for way, times in found.items():
+        for way, times in by_way.items():
             with counting(way) as switch:
                 for _ in range(PAIRS):
                     during = warm_read(file, room, offsets)
                     switch.off()
                     times.append((warm_read(file, room, offsets), during))
                     switch.on()
-    print(json.dumps(found))
+    print(json.dumps(by_way))
 
 
 main()

@@ -33,24 +33,24 @@ def row(of: Row) -> tuple[str, ...]:
     """A row of the table."""
     name, mode, noise, outliers, shape, seeds = of
     surface = SURFACES[name]()
-    counts, found = [], []
+    counts, outcomes = [], []
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         trials = sweep(surface, mode, noise, seed, outliers, shape=shape)
         counts.append(len(trials))
-        found.append(outcome(surface, trials))
-    regrets = sorted(each.regret for each in found)
+        outcomes.append(outcome(surface, trials))
+    regrets = sorted(each.regret for each in outcomes)
     return (
         *(name, _spread(noise), f"{outliers:.0%}" if outliers else "none"),
         *(str(shape) or "even", mode),
         f"{statistics.fmean(regrets):.2%}",
         f"{regrets[int(0.95 * len(regrets))]:.2%}",
-        *(f"{_mean(found, field):.0%}" for field in ("kept", "tied", "marked")),
+        *(f"{_mean(outcomes, field):.0%}" for field in ("kept", "tied", "marked")),
         f"{statistics.fmean(counts):.0f}",
     )
 
 
-def _mean(found: list[Outcome], field: str) -> float:
-    return statistics.fmean(getattr(each, field) for each in found)
+def _mean(outcomes: list[Outcome], field: str) -> float:
+    return statistics.fmean(getattr(each, field) for each in outcomes)
 
 
 def _spread(noise: Noise) -> str:

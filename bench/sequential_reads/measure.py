@@ -54,12 +54,12 @@ def measure(kernel: str) -> None:
 
 def load(kind: str) -> tuple[Study, Curves]:
     """The study of RDMA, and the points of all curves."""
-    found = {}
+    curves = {}
     for curve, *_ in CURVES:
         with Store(path(curve, kind), read_only=True) as store:
-            one = study.load(store)
-        found[curve] = sorted(one.points, key=lambda p: p.cell.rsize)
-    return one, found
+            loaded = study.load(store)
+        curves[curve] = sorted(loaded.points, key=lambda p: p.cell.rsize)
+    return loaded, curves
 
 
 def per_mib(point: Point) -> float:
@@ -77,25 +77,26 @@ def table(cached: Curves, direct: Curves) -> list[str]:
     """CPU per MiB of each curve, and the ratios."""
     heads = ["reads", "rsize", *(f"{name}, ms per MiB" for name, *_ in CURVES),
              *(f"RDMA : {name}" for name in (OLD, TODAY))]  # fmt: skip
-    found = markdown.head(heads)
+    lines = markdown.head(heads)
     for kind, curves in (("cached, 4 ahead", cached), ("direct", direct)):
         for point in curves[RDMA]:
             size = point.cell.rsize
             costs = [next(p for p in curves[n] if p.cell.rsize == size) for n, *_ in CURVES]
             cells = [kind, size_label(size), *(f"{per_mib(p):.3f}" for p in costs)]
             cells += [f"{ratio(curves, name, size):.2f}" for name in (OLD, TODAY)]
-            found.append(markdown.row(cells))
-    return found
+            lines.append(markdown.row(cells))
+    return lines
 
 
 def main(kernel: str = KERNELS[0]) -> None:
     """Sweep with each curve, and write the table; with the stores of an earlier run, only write."""
     if not all(path(curve, kind).exists() for curve, *_ in CURVES for kind in READS):
         measure(kernel)
-    one, cached = load("cached")
+    rdma_study, cached = load("cached")
     _, direct = load("direct")
     lines_ = table(cached, direct)
     markdown.write(
-        "paper", [f"`make bench NAME=sequential-reads`, {captions.small_print(one)}", "", *lines_]
+        "paper",
+        [f"`make bench NAME=sequential-reads`, {captions.small_print(rdma_study)}", "", *lines_],
     )
     print("\n".join(lines_))

@@ -55,8 +55,8 @@ ldconfig
 def version(source: Path) -> str:
     """The commit of a clone, or a hash of its files."""
     argv = ("git", "-C", source, "describe", "--always", "--dirty")
-    found = run(*argv, check=False) if (source / ".git").exists() else None
-    return found.stdout.strip() if found and not found.returncode else _hash(source)[:8]
+    result = run(*argv, check=False) if (source / ".git").exists() else None
+    return result.stdout.strip() if result and not result.returncode else _hash(source)[:8]
 
 
 def _hash(source: Path) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.cells import Found
+from bench.cells import CellResult
 
 __all__ = ["FAILED", "HUNG", "PASSED", "PLACE", "SKIPPED", "SLOW", "SUITES", "Suite", "lists",
            "outcome", "outcomes"]  # fmt: skip
@@ -37,9 +37,9 @@ class Suite:
     build: str
     tests: Callable[[Path], list[str]]
     script: Callable[[Sequence[str]], str]
-    judge: Callable[[Found], tuple[str, list[str]]]
+    judge: Callable[[CellResult], tuple[str, list[str]]]
     """Outcome, and the lines that say what failed or why the test did not run."""
-    split: Callable[[str], dict[str, Found]] | None = None
+    split: Callable[[str], dict[str, CellResult]] | None = None
     """Output and seconds of each test that began, in their order.  None: the batch is one test."""
     packages: tuple[str, ...] = ()
     """Debian's packages that a node needs."""
@@ -54,33 +54,33 @@ class Suite:
 
 def lists(suite: str) -> dict[str, Any]:
     """What suites.toml says about a suite: patterns of tests, those left to KVM, reasons."""
-    found: dict[str, Any] = tomllib.loads(LISTS.read_text())[suite]
-    return found
+    section: dict[str, Any] = tomllib.loads(LISTS.read_text())[suite]
+    return section
 
 
-def outcomes(suite: Suite, found: Found) -> Iterator[tuple[str, Found]]:
+def outcomes(suite: Suite, result: CellResult) -> Iterator[tuple[str, CellResult]]:
     """The results of the tests of a batch that began, at least of the first one.
 
     Status and hanging of the batch are those of the last test that began.
     """
-    begun = suite.split(found["output"]) if suite.split else {}
-    begun = {test: part for test, part in begun.items() if test in found["tests"]}
-    begun = begun or {found["tests"][0]: {}}
+    begun = suite.split(result["output"]) if suite.split else {}
+    begun = {test: part for test, part in begun.items() if test in result["tests"]}
+    begun = begun or {result["tests"][0]: {}}
     *earlier, last = begun
     for test in earlier:
         yield test, outcome(suite, {"status": 0, "stuck": False, **begun[test]})
-    yield last, outcome(suite, {**found, **begun[last]})
+    yield last, outcome(suite, {**result, **begun[last]})
 
 
-def outcome(suite: Suite, found: Found) -> Found:
+def outcome(suite: Suite, result: CellResult) -> CellResult:
     """The result of a test as it is stored: outcome, lines that explain it, seconds."""
-    if found["stuck"]:
-        what, lines = HUNG, [f"a process did not end after SIGKILL at {suite.limit} s"]
-    elif found["status"] is None:
-        what, lines = SLOW, [f"no result after {suite.limit} s"]
+    if result["stuck"]:
+        verdict, lines = HUNG, [f"a process did not end after SIGKILL at {suite.limit} s"]
+    elif result["status"] is None:
+        verdict, lines = SLOW, [f"no result after {suite.limit} s"]
     else:
-        what, lines = suite.judge(found)
-    return {"outcome": what, "lines": lines[:LINES], "seconds": found["seconds"]}
+        verdict, lines = suite.judge(result)
+    return {"outcome": verdict, "lines": lines[:LINES], "seconds": result["seconds"]}
 
 
 # --- pjdfstest: a file of tests prints TAP ---
@@ -108,9 +108,9 @@ def _tap_script(tests: Sequence[str]) -> str:
     return f"""cd "$WORK" && exec busybox sh -c '{_MD5}; . "$0"' {PLACE}/tests/{test}.t"""
 
 
-def judge_tap(found: Found) -> tuple[str, list[str]]:
+def judge_tap(result: CellResult) -> tuple[str, list[str]]:
     """``not ok`` fails unless it has the mark TODO: a failure that the authors expect."""
-    text = found["output"]
+    text = result["output"]
     plan = _PLAN.search(text)
     if plan and plan[1] == "0":
         return SKIPPED, []
@@ -176,11 +176,11 @@ def _cthon_script(tests: Sequence[str]) -> str:
     return f"{go} && exec ./{name} -t"
 
 
-def judge_status(found: Found) -> tuple[str, list[str]]:
+def judge_status(result: CellResult) -> tuple[str, list[str]]:
     """A program that fails says why in its last lines."""
-    if found["status"] == 0:
+    if result["status"] == 0:
         return PASSED, []
-    return FAILED, [f"status {found['status']}", *found["output"].strip().splitlines()[-4:]]
+    return FAILED, [f"status {result['status']}", *result["output"].strip().splitlines()[-4:]]
 
 
 # --- fstests: its own driver, check, mounts and judges ---
@@ -233,13 +233,13 @@ chmod +x /run/suite/systemd-run
 
 def _fstests_tests(source: Path) -> list[str]:
     """Those of the groups that are for all file systems, and those for NFS."""
-    found = []
+    tests = []
     for part in ("generic", "nfs"):
         for path in sorted((source / "tests" / part).glob("[0-9][0-9][0-9]")):
             groups = _BEGIN.search(path.read_text(errors="replace"))
             if groups and _GROUPS & set(groups[1].split()):
-                found.append(f"{part}/{path.name}")
-    return found
+                tests.append(f"{part}/{path.name}")
+    return tests
 
 
 def _fstests_script(tests: Sequence[str]) -> str:
@@ -264,18 +264,18 @@ exit $status
 """
 
 
-def _split_check(text: str) -> dict[str, Found]:
-    found = {}
+def _split_check(text: str) -> dict[str, CellResult]:
+    results = {}
     for test, part in _FSTESTS_PART.findall(text):
         seconds = _FSTESTS_TIME.search(part)
         rest = _FSTESTS_TIME.sub("", part).lstrip()
-        found[test] = {"output": rest, "seconds": int(seconds[1]) if seconds else 0}
-    return found
+        results[test] = {"output": rest, "seconds": int(seconds[1]) if seconds else 0}
+    return results
 
 
-def judge_check(found: Found) -> tuple[str, list[str]]:
+def judge_check(result: CellResult) -> tuple[str, list[str]]:
     """Parse what check prints for a test: seconds, [not run], or a difference of its output."""
-    text = found["output"]
+    text = result["output"]
     if skipped := _NOT_RUN.search(text):
         return SKIPPED, [skipped[1]]
     if _EXPUNGED in text:
@@ -337,24 +337,24 @@ exit $status
 """
 
 
-def _split_assertions(text: str) -> dict[str, Found]:
-    found = {}
+def _split_assertions(text: str) -> dict[str, CellResult]:
+    results = {}
     for name, part in _NFSTEST_PART.findall(text):
         time = _NFSTEST_TIME.search(part)
         seconds = 60 * int(time[1] or 0) + float(time[2]) if time else 0
-        found[f"posix/{name}"] = {"output": part, "seconds": round(seconds, 1)}
-    return found
+        results[f"posix/{name}"] = {"output": part, "seconds": round(seconds, 1)}
+    return results
 
 
-def judge_assertions(found: Found) -> tuple[str, list[str]]:
+def judge_assertions(result: CellResult) -> tuple[str, list[str]]:
     """Each assertion is a line; one that fails fails the test.  The last line is the time."""
-    text = found["output"]
+    text = result["output"]
     lines = _NFSTEST_LINE.findall(text)
     bad = [_NUMBERS.sub("N", about) for word, about in lines if word == "FAIL"]
     if bad:
         return FAILED, bad
     if not _NFSTEST_TIME.search(text):
-        return FAILED, [f"status {found['status']}", *text.strip().splitlines()[-4:]]
+        return FAILED, [f"status {result['status']}", *text.strip().splitlines()[-4:]]
     return PASSED, []
 
 

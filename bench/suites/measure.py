@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import markdown
-from bench.cells import OUT, BasePart, BaseStore, Cell, Found
+from bench.cells import OUT, BasePart, BaseStore, Cell, CellResult
 from bench.suites.build import built, install, version
 from bench.suites.formats import FAILED, HUNG, SKIPPED, Suite, lists, outcomes
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
@@ -69,8 +69,8 @@ class Transport:
 
 
 TRANSPORTS = {
-    one.name: one
-    for one in (
+    transport.name: transport
+    for transport in (
         Transport("tcp"),
         Transport("rdma"),
         *(Transport(f"nfsrdma {name}", OURS, name) for name in PERSONALITIES),
@@ -85,14 +85,14 @@ class Store(BaseStore):
         name = f"{cell['test'].replace('/', '-')}-{number}.json"
         return self.folder / part / curve.replace(" ", "-") / name
 
-    def results(self, vers: str, transport: str, test: str) -> list[Found]:
+    def results(self, vers: str, transport: str, test: str) -> list[CellResult]:
         """The results of a test in all rounds."""
         paths = [self.path(vers, transport, {"test": test}, number) for number in range(ROUNDS)]
         return [json.loads(path.read_text()) for path in paths if path.exists()]
 
     def lacking(self, vers: str, test: str) -> bool:
         """Whether a test is skipped over TCP: this NFS version lacks what it needs."""
-        return {found["outcome"] for found in self.results(vers, "tcp", test)} == {SKIPPED}
+        return {result["outcome"] for result in self.results(vers, "tcp", test)} == {SKIPPED}
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class Job:
     tests: Sequence[str]
 
     def __str__(self) -> str:
-        what = f"NFSv{self.vers}, {self.transport.name}"
-        return f"{what}, {len(self.tests)} tests, round {self.number + 1}"
+        where = f"NFSv{self.vers}, {self.transport.name}"
+        return f"{where}, {len(self.tests)} tests, round {self.number + 1}"
 
 
 def chosen(suite: Suite, source: Path, kernel: str, only: Sequence[str] = ()) -> list[str]:
@@ -131,17 +131,17 @@ def matches(test: str, patterns: Iterable[str]) -> bool:
 _VARIES = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+")
 
 
-def same(found: Found) -> tuple[str, ...]:
+def same(result: CellResult) -> tuple[str, ...]:
     """The part of a result that is compared: outcome, and what failed, without its numbers."""
-    if found["outcome"] != FAILED:
-        return (found["outcome"],)
-    return (found["outcome"], *(_VARIES.sub("N", line) for line in found["lines"]))
+    if result["outcome"] != FAILED:
+        return (result["outcome"],)
+    return (result["outcome"], *(_VARIES.sub("N", line) for line in result["lines"]))
 
 
 def differs(store: Store, vers: str, transport: str, test: str) -> bool:
     """Whether a test had a result over the transport that it never had over TCP."""
-    over_tcp = {same(found) for found in store.results(vers, "tcp", test)}
-    here = {same(found) for found in store.results(vers, transport, test)}
+    over_tcp = {same(result) for result in store.results(vers, "tcp", test)}
+    here = {same(result) for result in store.results(vers, transport, test)}
     return bool(over_tcp and here - over_tcp)
 
 
@@ -158,21 +158,21 @@ def jobs(store: Store, tests: Sequence[str], transports: Sequence[str]) -> list[
 
 def repeats(store: Store, tests: Sequence[str], transports: Sequence[str]) -> list[Job]:
     """The other rounds, of tests whose result differs from that over TCP, over both."""
-    found = []
+    todo = []
     over_tcp: dict[str, list[str]] = {vers: [] for vers in VERSIONS}
     for job in [(TRANSPORTS[name], vers) for name in transports if name != "tcp"
                 for vers in TRANSPORTS[name].versions]:  # fmt: skip
         transport, vers = job
         differ = [t for t in tests if differs(store, vers, transport.name, t)]
         over_tcp[vers] += [test for test in differ if test not in over_tcp[vers]]
-        found += [_job(store, transport, vers, n, differ) for n in range(1, ROUNDS)]
-    found += [
+        todo += [_job(store, transport, vers, n, differ) for n in range(1, ROUNDS)]
+    todo += [
         _job(store, TRANSPORTS["tcp"], vers, n, some)
         for vers, some in over_tcp.items()
         for n in range(1, ROUNDS)
     ]
-    found.sort(key=lambda job: job.transport.module == OURS)
-    return [job for job in found if job.tests]
+    todo.sort(key=lambda job: job.transport.module == OURS)
+    return [job for job in todo if job.tests]
 
 
 def _job(store: Store, transport: Transport, vers: str, number: int, tests: Sequence[str]) -> Job:
@@ -226,11 +226,11 @@ class Bench:
             while left and time.monotonic() < self.end:
                 print(f"{time.strftime('%H:%M:%S')} {done} of {len(todo)}: {job}: "
                       f"{len(job.tests) - len(left)} done", flush=True)  # fmt: skip
-                for test, found in self.call(job, left):
-                    self.store.put(job.vers, job.transport.name, {"test": test}, found, job.number)
+                for test, result in self.call(job, left):
+                    self.store.put(job.vers, job.transport.name, {"test": test}, result, job.number)
                     left.remove(test)
 
-    def call(self, job: Job, tests: Sequence[str]) -> Iterator[tuple[str, Found]]:
+    def call(self, job: Job, tests: Sequence[str]) -> Iterator[tuple[str, CellResult]]:
         """Run some of the tests.  A test that a kernel reported an error in has that as result."""
         try:
             self.switch(job.transport)
@@ -277,10 +277,10 @@ class Bench:
         }
         argv = ("python3", NODE, json.dumps(asked))
         timeout = budget + self.suite.limit * batch + SLACK
-        found: list[dict[str, Any]] = json.loads(
+        results: list[dict[str, Any]] = json.loads(
             self.lab.run("client", *argv, timeout=timeout).stdout
         )
-        return found
+        return results
 
     def restart(self) -> None:
         self.lab.restart()

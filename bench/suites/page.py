@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from bench import markdown
-from bench.cells import Found
+from bench.cells import CellResult
 from bench.suites.formats import FAILED, HUNG, PASSED, SKIPPED, SLOW, SUITES, Suite, lists
 from bench.suites.measure import (
     DEVICES,
@@ -37,31 +37,31 @@ UNEXPLAINED = "not explained"
 _SHOWN = 160
 
 
-def says(results: Sequence[Found]) -> str:
+def says(results: Sequence[CellResult]) -> str:
     """The results of a test in words, each outcome with its number of runs."""
-    counts = Counter(found["outcome"] for found in results)
+    counts = Counter(result["outcome"] for result in results)
     of = f" ({len(results)} runs)" if len(results) > 1 else ""
     if len(counts) == 1:
         return f"{next(iter(counts))}{of}"
-    return ", ".join(f"{what} {count} of {len(results)}" for what, count in counts.items())
+    return ", ".join(f"{outcome} {count} of {len(results)}" for outcome, count in counts.items())
 
 
-def why(results: Sequence[Found]) -> str:
+def why(results: Sequence[CellResult]) -> str:
     """The first line of the first failure."""
-    lines = [line for found in results for line in found["lines"] if found["outcome"] != PASSED]
+    lines = [line for result in results for line in result["lines"] if result["outcome"] != PASSED]
     text = lines[0].replace("|", "\\|").replace("`", "'") if lines else ""
     return f": `{text[:_SHOWN]}`" if text else ""
 
 
 def reason(suite: str, transport: str, vers: str, test: str) -> str:
     """The reason of a difference, from suites.toml."""
-    for one in lists(suite).get("reason", []):
+    for entry in lists(suite).get("reason", []):
         if (
-            fnmatch(test, one["test"])
-            and fnmatch(transport, one.get("transport", "*"))
-            and fnmatch(vers, one.get("vers", "*"))
+            fnmatch(test, entry["test"])
+            and fnmatch(transport, entry.get("transport", "*"))
+            and fnmatch(vers, entry.get("vers", "*"))
         ):
-            return str(one["why"])
+            return str(entry["why"])
     return UNEXPLAINED
 
 
@@ -95,10 +95,12 @@ def failures(store: Store, suite: str, tests: Sequence[str]) -> list[tuple[str, 
     for test in tests:
         for vers in VERSIONS:
             over_tcp = store.results(vers, "tcp", test)
-            if over_tcp and all(found["outcome"] == FAILED for found in over_tcp):
+            if over_tcp and all(result["outcome"] == FAILED for result in over_tcp):
                 key = (test, says(over_tcp) + why(over_tcp), reason(suite, "tcp", vers, test))
                 rows.setdefault(key, []).append(f"NFSv{vers}")
-    return [(test, ", ".join(vers), what, because) for (test, what, because), vers in rows.items()]
+    return [
+        (test, ", ".join(vers), failure, because) for (test, failure, because), vers in rows.items()
+    ]
 
 
 def numbers(store: Store, tests: Sequence[str]) -> list[tuple[object, ...]]:
@@ -106,13 +108,13 @@ def numbers(store: Store, tests: Sequence[str]) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
     for vers, transport in columns(store):
         results = [store.results(vers, transport, test) for test in tests]
-        counts = Counter(found[0]["outcome"] for found in results if found)
+        counts = Counter(runs[0]["outcome"] for runs in results if runs)
         if not counts:
             continue
         differ = sum(differs(store, vers, transport, test) for test in tests)
-        left = [test for test, found in zip(tests, results, strict=True) if not found]
+        left = [test for test, runs in zip(tests, results, strict=True) if not runs]
         missing = len(needed(store, TRANSPORTS[transport], vers, left))
-        rows.append((vers, transport, *(counts[what] for what in OUTCOMES),
+        rows.append((vers, transport, *(counts[outcome] for outcome in OUTCOMES),
                      "-" if transport == "tcp" else differ, missing))  # fmt: skip
     return rows
 
@@ -121,22 +123,22 @@ def lines(store: Store, suite: str, tests: Sequence[str]) -> list[str]:
     """The section of a suite and a kernel."""
     head = ("NFS", "transport", *OUTCOMES, "differ from TCP", "not run yet")
     counts = numbers(store, tests)
-    found = [store.about, "", *markdown.table([head, *counts]), ""]
+    section = [store.about, "", *markdown.table([head, *counts]), ""]
     rows = differences(store, suite, tests)
     if rows:
-        found += markdown.table([("test", "over", "over TCP", "there", "reason"), *rows])
+        section += markdown.table([("test", "over", "over TCP", "there", "reason"), *rows])
     elif {transport for _, transport, *_ in counts} == {"tcp"}:
-        found.append("No test ran over RDMA yet.")
+        section.append("No test ran over RDMA yet.")
     else:
-        found.append("No test that ran over both differs from TCP.")
+        section.append("No test that ran over both differs from TCP.")
     fails = failures(store, suite, tests)
     if fails:
         names = ("fails over TCP too", "NFS", "over TCP", "reason")
-        found += ["", *markdown.table([names, *fails])]
+        section += ["", *markdown.table([names, *fails])]
     left = left_to_kvm(suite)
     if left:
-        found += ["", f"Left to KVM: {left}."]
-    return found
+        section += ["", f"Left to KVM: {left}."]
+    return section
 
 
 def left_to_kvm(suite: str) -> str:
@@ -169,23 +171,23 @@ def main(
 
     ``transports`` and ``tests`` are patterns, with commas between them.
     """
-    for option, found, known in (
+    for option, value, known in (
         ("SUITE", suite, SUITES),
         ("--kernel", kernel, (*KERNELS, *CHECKING)),
         ("--nic", nic, DEVICES),
     ):
-        if found not in known:
-            raise SystemExit(f"{option}: found {found}, expected one of {', '.join(known)}")
+        if value not in known:
+            raise SystemExit(f"{option}: found {value}, expected one of {', '.join(known)}")
     if not source.is_dir():
         raise SystemExit(f"SOURCE: expected the folder of a clone of {suite}, found {source}")
-    one, only = SUITES[suite], tests.split(",") if tests else []
+    selected, only = SUITES[suite], tests.split(",") if tests else []
     some = [t for t in TRANSPORTS if any(fnmatch(t, p) for p in transports.split(","))]
-    every = chosen(one, source, kernel, only)
-    store = results_of(one, source, kernel, nic)
+    every = chosen(selected, source, kernel, only)
+    store = results_of(selected, source, kernel, nic)
     if minutes and (jobs(store, every, some) or repeats(store, every, some)):
-        work(store, one, source, lab_config(kernel, nic), minutes, some, every)
+        work(store, selected, source, lab_config(kernel, nic), minutes, some, every)
     left = jobs(store, every, some) or repeats(store, every, some)
     if left:
         print(f"{sum(len(job.tests) for job in left)} results are missing: run it again")
     section = f"{suite}, {besides(nic, 'soft-RoCE, ')}Linux {kernel}"
-    write(store, one, section, chosen(one, source, kernel))
+    write(store, selected, section, chosen(selected, source, kernel))

@@ -54,9 +54,9 @@ def mount() -> None:
     if proto not in line:
         raise SystemExit(f"requested {proto}, found {line}")
     expected = {ASKED["personality"]} if ASKED["personality"] else set()
-    found = set(personality.in_effect(personality.client_transports()))
-    if found != expected:
-        raise SystemExit(f"personality: requested {expected}, found {found}")
+    in_effect = set(personality.in_effect(personality.client_transports()))
+    if in_effect != expected:
+        raise SystemExit(f"personality: requested {expected}, found {in_effect}")
 
 
 def run(work: Path, batch: dict[str, Any]) -> dict[str, Any]:
@@ -120,14 +120,14 @@ def killed(process: subprocess.Popen[bytes]) -> bool:
 
 def session(leader: int) -> list[int]:
     """The processes of a session that have not ended."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             # after the name, which may have spaces
             state, _, _, number = path.read_text().rpartition(") ")[2].split()[:4]
             if int(number) == leader and state not in "XZ":
-                found.append(int(path.parent.name))
-    return found
+                pids.append(int(path.parent.name))
+    return pids
 
 
 def some(
@@ -154,7 +154,7 @@ def main() -> None:
     with ThreadPoolExecutor(len(works)) as pool:
         for ended in [pool.submit(some, work, batches, end, done) for work in works]:
             ended.result()
-    if not any(one["stuck"] for one in done):
+    if not any(result["stuck"] for result in done):
         for work in works:
             shutil.rmtree(work, ignore_errors=True)
         call("umount", HERE)

@@ -72,8 +72,8 @@ def _highest(stores: Stores, name: str) -> str:
 def _block(part: str, **values: object) -> Cell:
     """The cell of a part of the papers with some values."""
     cells = papers_page.part(part).cells
-    (found,) = (cell for cell in cells if values.items() <= cell.items())
-    return found
+    (block,) = (cell for cell in cells if values.items() <= cell.items())
+    return block
 
 
 def _blocks(stores: Stores, curve: str, part: str = "blocks") -> str:
@@ -211,8 +211,7 @@ def main(kernel: str = KERNELS[0]) -> None:
     """
     stores = Stores(kernel)
     try:
-        rows = [(one.name, one.figure, one.used, one.there, one.here(stores), one.why)
-                for one in SYSTEMS]  # fmt: skip
+        rows = [(s.name, s.figure, s.used, s.there, s.here(stores), s.why) for s in SYSTEMS]
     except KeyError as missing:
         raise SystemExit(f"{missing.args[0]}: run papers, optimistic and optimistic-user") from None
     markdown.write("papers systems", markdown.table([HEAD, *rows]), papers_page.PAGE)

@@ -94,11 +94,11 @@ Costs = dict[tuple[str, int], Turn]
 
 def counters(lab: Lab) -> dict[str, int]:
     """Sums of the counters of the server's connections."""
-    found: dict[str, int] = {}
+    sums: dict[str, int] = {}
     for line in sh(lab, HITS).splitlines():
         name, value = line.split()
-        found[name] = found.get(name, 0) + int(value)
-    return found
+        sums[name] = sums.get(name, 0) + int(value)
+    return sums
 
 
 def read(lab: Lab, name: str, count: int) -> Turn:
@@ -130,21 +130,21 @@ def handler(lab: Lab) -> tuple[float, float]:
 
 def beside(lab: Lab) -> dict[str, float]:
     """Microseconds of a stat(2) over TCP: alone, and beside readers, by who answers these."""
-    found = {}
+    latencies = {}
     mount(lab, "proto=tcp,noac")
     try:
-        found["no readers"] = read(lab, "attributes", 400)["attributes"]["us"]
+        latencies["no readers"] = read(lab, "attributes", 400)["attributes"]["us"]
         for name, most in (("nfsd answers", 0), ("threadless", MOST)):
             sh(lab, f"echo {most} > {PARAMETER}")
             pids = " ".join(sh(lab, FLOOD.format(readers=READERS)).split())
             try:
                 read(lab, "attributes", 40)
-                found[name] = read(lab, "attributes", 400)["attributes"]["us"]
+                latencies[name] = read(lab, "attributes", 400)["attributes"]["us"]
             finally:
                 sh(lab, f"kill {pids}; pkill dd || true; sleep 1; umount /mnt/flood")
     finally:
         unmount(lab)
-    return found
+    return latencies
 
 
 def turn(lab: Lab, client: Client, most: int) -> Turn:
@@ -153,9 +153,9 @@ def turn(lab: Lab, client: Client, most: int) -> Turn:
     mount(lab, f"{client.options},noac")
     # the file gets into the page cache, and its permit is made
     read(lab, "scattered", 200)
-    before, found = counters(lab), Turn()
+    before, costs = counters(lab), Turn()
     for name, (_, count) in LOADS.items():
-        found |= read(lab, name, count)
+        costs |= read(lab, name, count)
     after = counters(lab)
     unmount(lab)
     gained = {name: after[name] - before[name] for name in after}
@@ -163,7 +163,7 @@ def turn(lab: Lab, client: Client, most: int) -> Turn:
     hits = gained["threadless_hits"]
     if missed > hits / 20 or bool(hits) != bool(most):
         raise SystemExit(f"{client.name}: {hits} hits and {missed} misses with {most}: {gained}")
-    return found
+    return costs
 
 
 def table(costs: dict[tuple[str, int], list[Turn]]) -> list[str]:
@@ -200,9 +200,9 @@ def main(rounds: int = 3, kernel: str = KERNELS[0]) -> None:
             if client.options != RDMA:
                 sh(lab, THEIR_CLIENT)
             for number, most in product(range(rounds), (0, MOST)):
-                found = turn(lab, client, most)
-                costs.setdefault((client.name, most), []).append(found)
-                brief = {name: round(each["us"], 1) for name, each in found.items()}
+                by_load = turn(lab, client, most)
+                costs.setdefault((client.name, most), []).append(by_load)
+                brief = {name: round(each["us"], 1) for name, each in by_load.items()}
                 print(f"{number + 1} of {rounds}: {client.name}, {most}: {brief}", flush=True)
             if client is CLIENTS[0]:
                 sh(lab, f"echo {MOST} > {PARAMETER}")

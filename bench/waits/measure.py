@@ -35,16 +35,16 @@ HEAD = ("the client's card", "its grants", "opens", "longest, ms", "all, ms", "l
 
 
 def on(lab: Lab, *words: str) -> Any:
-    said = lab.run("solo", "python3", "-", *words, stdin=SCRIPT, timeout=7200).stdout
-    print(words, said, flush=True)
-    return json.loads(said)
+    output = lab.run("solo", "python3", "-", *words, stdin=SCRIPT, timeout=7200).stdout
+    print(words, output, flush=True)
+    return json.loads(output)
 
 
-def rows(found: dict[str, dict[str, float]]) -> list[tuple[object, ...]]:
+def rows(clients: dict[str, dict[str, float]]) -> list[tuple[object, ...]]:
     return [
         (name, each["grants"], each["opens"], f"{each['max']:.1f}", f"{each['sum']:.0f}",
          each["waited"], each["left"])
-        for name, each in found.items()
+        for name, each in clients.items()
     ]  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def main(kernel: str = KERNELS[0], files: int = 4096) -> None:
     config = LabConfig(
         "bench-waits", clock="instructions", link="none", kernel=kernel, memory=4608, nic="card"
     )
-    found: dict[str, dict[str, float]] = {}
+    clients: dict[str, dict[str, float]] = {}
     with Lab(config) as lab:
         serve(lab, "solo", OURS)
         for name in ("personality", "server_personalities"):
@@ -63,6 +63,6 @@ def main(kernel: str = KERNELS[0], files: int = 4096) -> None:
             lab, "card", f'make bench NAME=waits ARGS="--files {files}"', link=False
         )
         for case in CASES:
-            found |= on(lab, "waits", str(files), str(OPENS), case)["clients"]
+            clients |= on(lab, "waits", str(files), str(OPENS), case)["clients"]
         lab.check()
-    markdown.write("optimistic waits", [*markdown.table([HEAD, *rows(found)]), "", about], PAGE)
+    markdown.write("optimistic waits", [*markdown.table([HEAD, *rows(clients)]), "", about], PAGE)

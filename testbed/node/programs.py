@@ -23,7 +23,7 @@ def call(*argv: str | Path, check: bool = True, stdin: str = "") -> str:
     return done.stdout
 
 
-def until(what: str, condition: Callable[[], T], limit: float = 60, pause: float = 0.02) -> T:
+def until(event: str, condition: Callable[[], T], limit: float = 60, pause: float = 0.02) -> T:
     """Wait until a condition returns a true value, and return it.
 
     TimeoutError after ``limit`` seconds; ``pause`` are the seconds between two checks.
@@ -31,6 +31,6 @@ def until(what: str, condition: Callable[[], T], limit: float = 60, pause: float
     end = time.monotonic() + limit
     while not (value := condition()):
         if time.monotonic() > end:
-            raise TimeoutError(f"{what}: not in {limit:g} s, last value {value!r}")
+            raise TimeoutError(f"{event}: not in {limit:g} s, last value {value!r}")
         time.sleep(pause)
     return value

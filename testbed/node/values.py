@@ -70,10 +70,10 @@ _MADE: dict[str, Callable[[Any], Any]] = {
 
 
 def _record(module: str, name: str) -> Any:
-    found = getattr(sys.modules.get(module), name, None)
-    if not isinstance(found, type) or _fields(found) is None:
+    record = getattr(sys.modules.get(module), name, None)
+    if not isinstance(record, type) or _fields(record) is None:
         raise LookupError(f"{module}.{name}: expected a data class or a NamedTuple of a test")
-    return found
+    return record
 
 
 def _fields(kind: type) -> tuple[str, ...] | None:
