@@ -126,7 +126,7 @@ def test_texts_name_the_first_series_that_the_table_judges(
         root = host(tmp_path / release, release, modules=MODULES)
         (found,) = checks.kernel.known_faults(Machine(root=root))
         assert (named in found.found) == is_named
-    pages = Path(__file__).parents[2] / "docs"
+    pages = Path(__file__).parents[3] / "docs"
     page = (pages / "how-to/explain.md").read_text()
     assert f"NFS over RDMA since Linux {OLDEST_SERIES}," in page
     table = (pages / "reference/kernel-messages.md").read_text()

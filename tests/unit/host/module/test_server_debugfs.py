@@ -99,7 +99,7 @@ def test_a_kernel_that_is_too_old_for_the_module_is_named(release: str, is_old: 
     assert ("build it: nfsrdma module build" in lines["built"]) != is_old
     assert ("register it: nfsrdma module install" in lines["dkms"]) != is_old
     assert module.status_facts(shown)["kernel_too_old"] == is_old
-    page = (Path(__file__).parents[2] / "docs/how-to/module.md").read_text()
+    page = (Path(__file__).parents[4] / "docs/how-to/module.md").read_text()
     assert f"* Linux {OLDEST} or later with NFS over RDMA" in page
 
 
