@@ -276,8 +276,8 @@ class Host:
                 "table": n("table"),
             }
             self.said("ip", "-j", "route", "get", server, text=json.dumps([row]))
-        rows = [{"ifindex": 2, "ifname": one, "address": self.mac("mac"), "ifalias": n("alias"), "altnames": [n("altname"), f"enx{self.mac('mac').replace(':', '')}"], "link_type": "ether",
-                 "mtu": 1500, "linkinfo": {"info_kind": "vlan", "info_data": {"id": 7, n("key"): n("value")}}, "vfinfo_list": [{"mac": self.mac("vf")}], "phys_switch_id": n("switch")} for one in devices]  # fmt: skip
+        rows = [{"ifindex": 2, "ifname": netdev, "address": self.mac("mac"), "ifalias": n("alias"), "altnames": [n("altname"), f"enx{self.mac('mac').replace(':', '')}"], "link_type": "ether",
+                 "mtu": 1500, "linkinfo": {"info_kind": "vlan", "info_data": {"id": 7, n("key"): n("value")}}, "vfinfo_list": [{"mac": self.mac("vf")}], "phys_switch_id": n("switch")} for netdev in devices]  # fmt: skip
         self.said("ip", "-d", "-j", "link", "show", text=json.dumps(rows))
         self.said(
             "ip",
@@ -461,14 +461,14 @@ class Host:
             where = f"/srv/{word}/{n('part')}"
             unit = where.strip("/").replace("/", "-")
             server = n("unit server")
-            what = (
+            source = (
                 f"//{server}/share"
                 if fstype == "cifs"
                 else f"{server}.{self.domain}:/{n('export')}"
             )
             self.write(
                 f"{below}/{unit}.mount",
-                f"[Unit]\nDescription={n('text')}\nDocumentation=https://{n('url')}\nAfter={n('after')}.service\nRequires={n('after')}.service\n[Mount]\nWhat={what}\nWhere={where}\nType={fstype}\nOptions={extra},x-systemd.requires={n('req')}\nEnvironment={n('env')}={n('value')}\n[Install]\nWantedBy={n('target')}.target remote-fs.target\n",
+                f"[Unit]\nDescription={n('text')}\nDocumentation=https://{n('url')}\nAfter={n('after')}.service\nRequires={n('after')}.service\n[Mount]\nWhat={source}\nWhere={where}\nType={fstype}\nOptions={extra},x-systemd.requires={n('req')}\nEnvironment={n('env')}={n('value')}\n[Install]\nWantedBy={n('target')}.target remote-fs.target\n",
             )
             self.write(
                 f"{below}/{unit}.automount",
@@ -670,17 +670,17 @@ class Host:
     # ---- what each kind has in addition
 
     def _mounted(
-        self, number: int, what: str, where: str, options: str, kind: str = "nfs4"
+        self, number: int, source: str, where: str, options: str, kind: str = "nfs4"
     ) -> None:
         """A mount with its record in mountstats."""
         self.add(
             "proc/self/mountinfo",
-            f"{number} 22 0:{number} / {where} rw - {kind} {what} rw,{options}",
+            f"{number} 22 0:{number} / {where} rw - {kind} {source} rw,{options}",
         )
         if kind.startswith("nfs"):
             self.add(
                 "proc/self/mountstats",
-                f"device {what} mounted on {where} with fstype {kind} statvers=1.1",
+                f"device {source} mounted on {where} with fstype {kind} statvers=1.1",
                 f"\topts:\trw,{options}", "\tage:\t10", "\tevents:\t1 2 3", "\tbytes:\t1 2 3 4 5 6 7 8",
                 "\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)", "\txprt:\ttcp 800 1 1 0 0 10 10 0 10 0 2 0 0",
                 "\tper-op statistics", "\t        READ: 1 1 0 44 24 0 0 0 0", "",
@@ -754,9 +754,9 @@ class Host:
             pod, volume = self._uid("pod"), self._uid("volume")
             below = f"/var/lib/kubelet/pods/{pod}/volumes/kubernetes.io~{kind}"
             where = f"{below}/pvc-{volume}/mount" if kind == "csi" else f"{below}/{n('volume')}"
-            what = f"{self.random.choice((self.servers[1], n('server')))}:/{n('share')}/{n('namespace')}-{n('claim')}-pvc-{self._uid('claim')}"
-            self._mounted(number, what, where, self._options(self.random.choice(("tcp", "rdma"))))
-            self._mounted(number + 40, what, f"{below}/subpath/{n('subpath')}/0", self._options())
+            source = f"{self.random.choice((self.servers[1], n('server')))}:/{n('share')}/{n('namespace')}-{n('claim')}-pvc-{self._uid('claim')}"
+            self._mounted(number, source, where, self._options(self.random.choice(("tcp", "rdma"))))
+            self._mounted(number + 40, source, f"{below}/subpath/{n('subpath')}/0", self._options())
         handle = n("service")
         self._mounted(360, f"{n('server')}:/{n('share')}", f"/var/lib/kubelet/plugins/kubernetes.io/csi/{n('driver')}.csi.{n('vendor')}.io/{handle}/globalmount", self._options())  # fmt: skip
         self.add("proc/self/mountinfo", f"380 22 0:380 / /var/lib/kubelet/pods/{self._uid('pod')}/volumes/kubernetes.io~projected/{n('token')} rw - tmpfs tmpfs rw,size={n('size')}")  # fmt: skip
@@ -857,7 +857,7 @@ class Host:
             self.write(f"{port}/gids/0", f"fe80:0000:0000:0000:{self.guid('gid')}\n")
             self.write(f"{port}/gids/1", f"fec0:0000:0000:{n('bad')}\n")
             self.write(f"{port}/counters/{n('counter')}", "1\n")
-            address = ":".join(f"{one:02x}" for one in self.random.randbytes(20))
+            address = ":".join(f"{byte:02x}" for byte in self.random.randbytes(20))
             self.canaries[address] = "hardware address"
             self._link(f"ib{n('ipoib')}", 70 + number, type="32", address=address)
 

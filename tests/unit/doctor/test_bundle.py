@@ -93,14 +93,14 @@ def test_a_name_of_many_folders_is_an_error_of_one_line(kind: bytes, tmp_path: P
     file = tmp_path / "bundle"
     with tarfile.open(file, "w:gz") as tar:
         tar.addfile(member)
-    said = "a name in it has 3000 folders, expected at most 200"
-    with pytest.raises(UserError, match=said), recorded.opened(file):
+    message = "a name in it has 3000 folders, expected at most 200"
+    with pytest.raises(UserError, match=message), recorded.opened(file):
         pass
     deep = tmp_path / "deep"
     (deep / ("a/" * 900)).mkdir(parents=True)
     (deep / ("a/" * 900 + "b")).write_text("")
-    said = "a name in it has 201 folders, expected at most 200"
-    with pytest.raises(UserError, match=said), recorded.opened(deep):
+    message = "a name in it has 201 folders, expected at most 200"
+    with pytest.raises(UserError, match=message), recorded.opened(deep):
         pass
 
 
@@ -111,7 +111,7 @@ def test_a_fifo_is_listed_and_a_mask_is_none(tmp_path: Path) -> None:
     (etc / "systemd/system/nfs-server.service").symlink_to("/dev/null")
     bundle = bundles.collect(root=tmp_path)
     assert bundle.files == {}
-    assert [one for one in bundle.left_out if one.what.startswith("/etc")] == [
+    assert [entry for entry in bundle.left_out if entry.what.startswith("/etc")] == [
         LeftOut("/etc/fstab", "not a regular file")
     ]
     assert LeftOut("/etc/fstab", "not a regular file") in anonymized(bundle).left_out
@@ -136,22 +136,22 @@ def test_gids_are_added_up_to_many_free_places(tmp_path: Path) -> None:
         (port / f"gids/{number}").write_text(f"{gid}{':0000' * 7}\n")
         (port / f"gid_attrs/ndevs/{number}").write_text(f"{used.get(number, '')}\n")
         (port / f"gid_attrs/types/{number}").write_text("RoCE v2\n")
-    found = bundles.collect(root=tmp_path).files
+    files = bundles.collect(root=tmp_path).files
     below = "sys/class/infiniband/mlx5_0/ports/1"
-    assert {name.removeprefix(f"{below}/") for name in found} == {
+    assert {name.removeprefix(f"{below}/") for name in files} == {
         f"{folder}/{number}"
         for folder in ("gids", "gid_attrs/ndevs", "gid_attrs/types")
         # number 400 is behind many free places
         for number in (0, 1, 60)
     }
-    assert found[f"{below}/gid_attrs/ndevs/60"] == b"eth0.7\n"
+    assert files[f"{below}/gid_attrs/ndevs/60"] == b"eth0.7\n"
 
 
 def test_units_of_other_filesystems_are_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "etc/systemd/system"
     (folder / "remote-fs.target.wants").mkdir(parents=True)
-    for name, what, options in (("a", "server:/a", "ro"), ("b", "//server/b", "password=hidden")):
-        text = f"[Mount]\nWhat={what}\nWhere=/{name}\nOptions={options}\n"
+    for name, source, options in (("a", "server:/a", "ro"), ("b", "//server/b", "password=hidden")):
+        text = f"[Mount]\nWhat={source}\nWhere=/{name}\nOptions={options}\n"
         (folder / f"{name}.mount").write_text(text)
         (folder / f"remote-fs.target.wants/{name}.mount").symlink_to(f"../{name}.mount")
     (folder / "c.mount").symlink_to("/dev/null")
@@ -221,10 +221,10 @@ def test_a_bundle_goes_to_standard_output(
     monkeypatch.setattr(bundles, "collect", lambda _: Bundle(files={"etc/fstab": b""}))
     monkeypatch.chdir(tmp_path)
     command.collect(output=Path("-"))
-    said = capsysbinary.readouterr()
-    with tarfile.open(fileobj=io.BytesIO(said.out)) as tar:
+    captured = capsysbinary.readouterr()
+    with tarfile.open(fileobj=io.BytesIO(captured.out)) as tar:
         assert "etc/fstab" in tar.getnames()
-    assert said.err.startswith(b"wrote the bundle: 1 files\n")
+    assert captured.err.startswith(b"wrote the bundle: 1 files\n")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(UsageError, match="both the bundle and JSON"):
         command.collect(output=Path("-"), as_json=True)
@@ -254,14 +254,14 @@ def test_texts_of_the_program_stay_whole_in_an_anonymized_bundle() -> None:
         made = Bundle(left_out=[LeftOut("states", reason) for reason in reasons])
         argv = ("python3", "-c", "import bcc")
         # as a bundle notes it: "python3" for the interpreter of any path
-        said = Result(("/opt/kim/bin/python3.13", *argv[1:]), "", traceback.format(before), 1)
-        made.notes.programs[argv] = said
+        failure = Result(("/opt/kim/bin/python3.13", *argv[1:]), "", traceback.format(before), 1)
+        made.notes.programs[argv] = failure
         made.notes.links = NoRdmaError("Protocol not supported")
         changed = anonymized(made)
         result = changed.notes.programs[argv]
         assert result
         assert (result.argv, result.stderr) == (argv, f"{after}\n")
-        assert [one.why for one in changed.left_out] == list(reasons.values())
+        assert [entry.why for entry in changed.left_out] == list(reasons.values())
         assert str(changed.notes.links) == str(made.notes.links)
 
 
@@ -307,7 +307,7 @@ def test_pending_rpcs_are_recorded_and_without_addresses(tmp_path: Path) -> None
     assert kept.versions == ("3", "4.2")
     assert kept.unknown["pool-mode-get"] == NO_FAMILY
     assert (pending.cut, pending.count, pending.rpcs[1].client[-3:]) == (LIST_ENDS_EARLY, 2, "/64")
-    assert [(one.xid, one.operations) for one in pending.rpcs] == [(7, (53, 22, 25)), (8, ())]
+    assert [(rpc.xid, rpc.operations) for rpc in pending.rpcs] == [(7, (53, 22, 25)), (8, ())]
 
 
 # exports(5) of nfs-utils 2.9.1, and what exportfs writes to etab
@@ -358,13 +358,15 @@ def test_all_keys_of_nfs_conf_stay() -> None:
     for section, keys in NFS_CONF.items():
         lines += [f"[{section}]", *(f"{key}=1" for key in keys.split())]
     made = Bundle(files={"etc/nfs.conf": ("\n".join(lines) + "\n").encode()})
-    said = anonymized(made).files["etc/nfs.conf"].decode().split("\n")[:-1]
+    anonymous = anonymized(made).files["etc/nfs.conf"].decode().split("\n")[:-1]
     # the values of some keys are names
     named = ("host=", "scope=", "name=")
-    assert [one for one in said if not one.startswith(named)] == [
-        one for one in lines if not one.startswith(named)
+    assert [line for line in anonymous if not line.startswith(named)] == [
+        line for line in lines if not line.startswith(named)
     ]
-    assert [one.partition("=")[0] for one in said] == [one.partition("=")[0] for one in lines]
+    assert [line.partition("=")[0] for line in anonymous] == [
+        line.partition("=")[0] for line in lines
+    ]
 
 
 @pytest.mark.parametrize(
@@ -377,15 +379,15 @@ def test_all_keys_of_nfs_conf_stay() -> None:
 )
 def test_an_include_of_nfs_conf_keeps_its_form(value: str, expected: str) -> None:
     made = Bundle(files={"etc/nfs.conf": f"[nfsd]\ninclude={value}\n".encode()})
-    said = anonymized(made).files["etc/nfs.conf"].decode()
-    assert said == f"[nfsd]\ninclude={expected}\n"
+    text = anonymized(made).files["etc/nfs.conf"].decode()
+    assert text == f"[nfsd]\ninclude={expected}\n"
 
 
 def test_the_summary_as_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = Bundle(files={"a": b""}, left_out=[LeftOut("/x", "needs root")])
-    monkeypatch.setattr(bundles, "collect", lambda _: found)
+    bundle = Bundle(files={"a": b""}, left_out=[LeftOut("/x", "needs root")])
+    monkeypatch.setattr(bundles, "collect", lambda _: bundle)
     command.collect(output=tmp_path / "b", as_json=True)
     shown = json.loads(capsys.readouterr().out)
     left_out = [{"what": "/x", "why": "needs root"}]
@@ -480,10 +482,13 @@ def test_names_in_unusual_places_are_replaced(tmp_path: Path) -> None:
     file = tmp_path / "bundle"
     file.write_bytes(changed.archive())
     with recorded.opened(file) as machine:
-        found = mounts.mounts(machine)
-        assert [mount.transport for mount in found].count("tcp") == 3
+        mounted = mounts.mounts(machine)
+        assert [mount.transport for mount in mounted].count("tcp") == 3
         # a host that is called nfs, as the type of the filesystem is
-        assert [mount.target.host for mount in found[-2:]] == ["host-4.domain-2.example", "host-4"]
+        assert [mount.target.host for mount in mounted[-2:]] == [
+            "host-4.domain-2.example",
+            "host-4",
+        ]
         (rules,) = (machine.root / "etc/udev/rules.d").iterdir()
         assert rules.read_text().startswith("#\nATTR")
         assert len(list((machine.root / "etc/exports.d").glob("*.exports"))) == 1
@@ -507,13 +512,15 @@ DIGITS = {
 def test_a_name_of_digits_is_no_number() -> None:
     bundle = Bundle(files={name: text.encode() for name, text in DIGITS.items()})
     argv = ("dmesg",)
-    said = "[    9.100000] nfs: server 5550000 not responding, timed out\n"
-    bundle.notes.programs[argv] = Result(argv, said, "", 0)
+    line = "[    9.100000] nfs: server 5550000 not responding, timed out\n"
+    bundle.notes.programs[argv] = Result(argv, line, "", 0)
     changed = anonymized(bundle)
     everything = repr((changed.files, changed.notes))
     assert re.findall("555[0-9]{4,7}", everything) == []
     assert everything.count("20049") == 4
-    assert [one for one in ("rpc.nfsd --rdma=20049 8", "16384", "3600") if one in everything] == [
+    assert [
+        text for text in ("rpc.nfsd --rdma=20049 8", "16384", "3600") if text in everything
+    ] == [
         "rpc.nfsd --rdma=20049 8",
         "16384",
         "3600",
@@ -559,13 +566,13 @@ def addresses(version: int) -> st.SearchStrategy[Any]:
 @given(data=st.data())
 def test_addresses_keep_their_common_prefix(version: int, data: st.DataObject) -> None:
     words = Pseudonyms(KEY)
-    one, other = data.draw(addresses(version)), data.draw(addresses(version))
-    changed = [ipaddress.ip_address(words.word(str(address))) for address in (one, other)]
-    assert common(*changed) == common(one, other)
+    first, second = data.draw(addresses(version)), data.draw(addresses(version))
+    changed = [ipaddress.ip_address(words.word(str(address))) for address in (first, second)]
+    assert common(*changed) == common(first, second)
 
 
-def common(one: Any, other: Any) -> int:
-    return int(one.max_prefixlen - (int(one) ^ int(other)).bit_length())
+def common(first: Any, second: Any) -> int:
+    return int(first.max_prefixlen - (int(first) ^ int(second)).bit_length())
 
 
 @pytest.mark.parametrize(
@@ -633,16 +640,16 @@ def routes_of(machine: Machine) -> list[tuple[str, str]]:
 
 def test_a_drop_in_of_another_filesystem_is_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "etc/systemd/system"
-    for name, what in (("a", "s:/a"), ("b", "//s/b")):
+    for name, source in (("a", "s:/a"), ("b", "//s/b")):
         (folder / f"{name}.mount.d").mkdir(parents=True)
-        (folder / f"{name}.mount").write_text(f"[Mount]\nWhat={what}\nWhere=/{name}\n")
+        (folder / f"{name}.mount").write_text(f"[Mount]\nWhat={source}\nWhere=/{name}\n")
         (folder / f"{name}.automount").write_text(f"[Automount]\nWhere=/{name}\n")
         (folder / f"{name}.mount.d/x.conf").write_text("[Mount]\nOptions=name=admin,secret=AQ\n")
         (folder / f"{name}.mount.d/y.conf").write_text("[Mount]\nOptions=proto=rdma\n")
-    found = bundles.collect(root=tmp_path).files
-    assert b"AQ" not in b"".join(found.values())
-    assert sorted(name for name in found if "/b." in name) == []
-    assert found["etc/systemd/system/a.mount.d/y.conf"] == b"[Mount]\nOptions=proto=rdma\n"
+    files = bundles.collect(root=tmp_path).files
+    assert b"AQ" not in b"".join(files.values())
+    assert sorted(name for name in files if "/b." in name) == []
+    assert files["etc/systemd/system/a.mount.d/y.conf"] == b"[Mount]\nOptions=proto=rdma\n"
 
 
 def large(count: int) -> str:
@@ -660,7 +667,7 @@ def test_a_long_list_is_filtered_before_it_is_cut(tmp_path: Path) -> None:
     (tmp_path / "proc/self/mountinfo").write_text(large(1500))
     made = bundles.collect(root=tmp_path)
     assert made.files["proc/self/mountinfo"] == MOUNT.encode()
-    assert [one for one in made.left_out if one.why == CUT] == []
+    assert [entry for entry in made.left_out if entry.why == CUT] == []
 
 
 def test_what_was_cut_is_listed_and_no_error(
@@ -677,12 +684,12 @@ def test_what_was_cut_is_listed_and_no_error(
     made = bundles.collect(root=root)
     assert made.files["proc/self/mountinfo"] == MOUNT.encode()
     assert LeftOut("/proc/self/mountinfo", CUT) in made.left_out
-    for one in (made, anonymized(made)):
+    for bundle in (made, anonymized(made)):
         file = tmp_path / "bundle"
-        file.write_bytes(one.archive())
+        file.write_bytes(bundle.archive())
         with recorded.opened(file) as machine:
-            found = [row for row in examine(machine) if row.name.startswith("fstab /srv")]
-        assert [row.status for row in found] == ["unknown"]
+            findings = [row for row in examine(machine) if row.name.startswith("fstab /srv")]
+        assert [row.status for row in findings] == ["unknown"]
 
 
 MEMORY = """

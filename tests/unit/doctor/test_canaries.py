@@ -68,17 +68,19 @@ def everything(made: Bundle) -> str:
 
 def answers(machine: Machine) -> dict[str, object]:
     """What doctor, mounts and server status say, without names and addresses."""
-    found = [(one.name.split()[0], one.status) for one in examine(machine)]
-    reboot = [(one.name.split()[:2], one.status) for one in examine(machine, AFTER_REBOOT)]
+    verdicts = [(finding.name.split()[0], finding.status) for finding in examine(machine)]
+    reboot = [
+        (finding.name.split()[:2], finding.status) for finding in examine(machine, AFTER_REBOOT)
+    ]
     states = []
     for state in mount_state.states(machine):
         facts = state.facts()
         kept = ("transport", "vers", "rsize", "wsize", "nconnect", "connections", "read_ahead_kb")
         states.append([*(facts[name] for name in kept), len(state.shares_with)])
     status = asdict(serving(machine))
-    exports = Counter(len(one["options"]) > 0 for one in status.pop("exports"))
+    exports = Counter(len(export["options"]) > 0 for export in status.pop("exports"))
     return {
-        "doctor": Counter(found),
+        "doctor": Counter(verdicts),
         "after a reboot": sorted(reboot),
         "mounts": states,
         "server": status,
@@ -109,10 +111,11 @@ def test_verdicts_of_withheld_values_have_the_same_texts(seed: int, tmp_path: Pa
     with read(made, tmp_path / "plain") as machine:
         expected = examine(machine)
     with read(anonymized(made), tmp_path / "anonymous") as machine:
-        found = examine(machine)
+        anonymous = examine(machine)
     # findings of the kernel log quote the time of a line, which here may be any text
     texts = [
-        sorted(said(one) for one in all_ if one.name != "kernel log") for all_ in (expected, found)
+        sorted(said(finding) for finding in all_ if finding.name != "kernel log")
+        for all_ in (expected, anonymous)
     ]
     assert texts[1] == texts[0]
 
@@ -124,8 +127,8 @@ def test_no_canary_leaves_and_the_answers_stay(seed: int, tmp_path: Path) -> Non
     made = bundle_of(host.root)
     changed = anonymized(made)
     text = everything(changed)
-    left = [(where, one) for one, where in host.canaries.items()
-            if any(form in text for form in forms(one))]  # fmt: skip
+    left = [(where, canary) for canary, where in host.canaries.items()
+            if any(form in text for form in forms(canary))]  # fmt: skip
     assert left == []
     with read(made, tmp_path / "plain") as machine:
         expected = answers(machine)
@@ -139,7 +142,7 @@ def test_canaries_are_in_a_bundle_that_is_not_anonymized(seed: int, tmp_path: Pa
     host = Host(seed, tmp_path / "host")
     host.make()
     text = everything(bundle_of(host.root))
-    planted = [one for one in host.canaries if any(form in text for form in forms(one))]
+    planted = [canary for canary in host.canaries if any(form in text for form in forms(canary))]
     # what collect leaves out by itself, such as units of other filesystems, and comments
     assert len(planted) > len(host.canaries) // 3
 
@@ -149,9 +152,9 @@ def test_no_secret_is_in_any_bundle(seed: int, tmp_path: Path) -> None:
     host = Host(seed, tmp_path / "host")
     host.make()
     text = everything(bundle_of(host.root))
-    secrets = [one for one, where in host.canaries.items() if where == "secret"]
+    secrets = [canary for canary, where in host.canaries.items() if where == "secret"]
     assert len(secrets) > 4
-    assert [one for one in secrets if one.lower() in text] == []
+    assert [secret for secret in secrets if secret.lower() in text] == []
 
 
 @pytest.mark.parametrize("case", CASES)

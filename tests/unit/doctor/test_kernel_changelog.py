@@ -79,8 +79,8 @@ def host(
     return Machine(root)
 
 
-def asked(root: Path, what: str, **more: str) -> CommitStatus:
-    return has(host(root, **more), commit_of(what))
+def asked(root: Path, reference: str, **more: str) -> CommitStatus:
+    return has(host(root, **more), commit_of(reference))
 
 
 # ---- what is searched for
@@ -158,11 +158,11 @@ def test_another_text_is_an_error_of_one_line(text: str, hint: str) -> None:
 )
 def test_an_entry_is_recognized_in_the_form_of_each_distribution(line: str, tmp_path: Path) -> None:
     text = f"linux (6.1.140-1) bookworm; urgency=medium\n\n{line}\n\n -- A <a@b>  Mon\n"
-    found = asked(tmp_path, RESET, changelog=text)
-    assert (found.status, found.section) == ("has", "6.1.140-1"), found
-    shown = " ".join(found.line.split())
+    answer = asked(tmp_path, RESET, changelog=text)
+    assert (answer.status, answer.section) == ("has", "6.1.140-1"), answer
+    shown = " ".join(answer.line.split())
     assert shown == " ".join(line.replace("\n- commit 1234567", "").split())[2:]
-    assert found.source.startswith("/usr/share/doc/linux-image-6.1.0-37-amd64/")
+    assert answer.source.startswith("/usr/share/doc/linux-image-6.1.0-37-amd64/")
 
 
 @pytest.mark.parametrize(
@@ -184,16 +184,16 @@ def test_another_entry_is_not_it(line: str, tmp_path: Path) -> None:
 
 
 def test_a_cve_in_an_entry_proves_its_fix(tmp_path: Path) -> None:
-    found = asked(tmp_path, "CVE-2025-38211", version="6.1.147-1")
-    assert found.status == "has"
-    assert found.line.endswith("after cm_id destruction (CVE-2025-38211)")
+    answer = asked(tmp_path, "CVE-2025-38211", version="6.1.147-1")
+    assert answer.status == "has"
+    assert answer.line.endswith("after cm_id destruction (CVE-2025-38211)")
     assert asked(tmp_path, "CVE-2025-3821").status == "not listed"
 
 
 def test_a_revert_is_no_fix(tmp_path: Path) -> None:
-    found = asked(tmp_path, "197115ebf358")
-    assert (found.status, found.section) == ("unknown", "6.1.140-1")
-    assert found.line == 'Revert "svcrdma: Drop connection after an RDMA Read error"'
+    answer = asked(tmp_path, "197115ebf358")
+    assert (answer.status, answer.section) == ("unknown", "6.1.140-1")
+    assert answer.line == 'Revert "svcrdma: Drop connection after an RDMA Read error"'
     # a fault whose fix is a revert itself
     subject = 'Revert "svcrdma: Use contiguous pages for RDMA Read sink buffers"'
     text = f"linux (6.1.140-1) x; urgency=low\n\n  * {subject}\n"
@@ -201,9 +201,9 @@ def test_a_revert_is_no_fix(tmp_path: Path) -> None:
 
 
 def test_a_later_package_than_the_running_kernel_proves_nothing(tmp_path: Path) -> None:
-    found = asked(tmp_path, "6883b680e703")
-    assert (found.status, found.section) == ("not listed", "6.1.147-1")
-    assert "reboot" in found.text
+    answer = asked(tmp_path, "6883b680e703")
+    assert (answer.status, answer.section) == ("not listed", "6.1.147-1")
+    assert "reboot" in answer.text
     # the package that runs is not in the changelog
     assert asked(tmp_path, "6883b680e703", version="6.1.141-1").status == "not listed"
     assert asked(tmp_path, "6883b680e703", version="6.1.147-1").status == "has"
@@ -214,12 +214,12 @@ def test_a_later_package_than_the_running_kernel_proves_nothing(tmp_path: Path) 
 
 def test_the_release_answers_what_the_changelog_does_not(tmp_path: Path) -> None:
     assert asked(tmp_path, "4836da219781").status == "fixed upstream"
-    found = asked(tmp_path, "750037aa0a9f")
-    assert (found.status, found.is_in) == ("not affected", True)
-    found = asked(tmp_path, "7b6275c80a0c")
-    assert (found.status, found.is_in) == ("not listed", False)
-    assert "lacks it, and Debian may have added it" in found.text
-    assert "no proof" in found.text
+    answer = asked(tmp_path, "750037aa0a9f")
+    assert (answer.status, answer.is_in) == ("not affected", True)
+    answer = asked(tmp_path, "7b6275c80a0c")
+    assert (answer.status, answer.is_in) == ("not listed", False)
+    assert "lacks it, and Debian may have added it" in answer.text
+    assert "no proof" in answer.text
 
 
 @pytest.mark.parametrize("name", ["changelog.gz", "changelog.Debian.gz"])
@@ -232,9 +232,9 @@ def test_changelogs_are_found_where_packages_have_them(
 
 
 def test_without_a_changelog_the_answer_is_unknown(tmp_path: Path) -> None:
-    found = asked(tmp_path, "7b6275c80a0c", name="usr/share/doc/other/changelog.gz")
-    assert (found.status, found.is_in) == ("unknown", False)
-    assert "no changelog" in found.text
+    answer = asked(tmp_path, "7b6275c80a0c", name="usr/share/doc/other/changelog.gz")
+    assert (answer.status, answer.is_in) == ("unknown", False)
+    assert "no changelog" in answer.text
 
 
 # ---- hostile files
@@ -247,10 +247,10 @@ def test_a_changelog_of_many_bytes_is_read_in_little_memory(tmp_path: Path) -> N
     path.write_bytes(gzip.compress((part * 80).encode("latin-1"), 1))
     assert path.stat().st_size < len(part) * 80
     tracemalloc.start()
-    found = has(machine, commit_of("nfs: a change that is not there"))
+    answer = has(machine, commit_of("nfs: a change that is not there"))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found.status == "not listed"
+    assert answer.status == "not listed"
     assert peak < 2 << 20
 
 
@@ -282,22 +282,22 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_not_read(
 def test_a_broken_file_is_named_and_the_release_answers(data: bytes, tmp_path: Path) -> None:
     machine = host(tmp_path, data)
     other = "nfs: a change that is not there"
-    for what, status in ((other, "unknown"), ("4836da219781", "fixed upstream")):
-        found = has(machine, commit_of(what))
-        assert found.status == status
+    for reference, status in ((other, "unknown"), ("4836da219781", "fixed upstream")):
+        answer = has(machine, commit_of(reference))
+        assert answer.status == status
         # the name on that host: the file of a bundle is a copy
-        assert re.search("; /usr/share/doc/[^ ]+ is no whole gzip file", found.text)
-        assert str(tmp_path) not in found.text
-        assert "no changelog of its package is installed" not in found.text
-        assert "\n" not in found.text
+        assert re.search("; /usr/share/doc/[^ ]+ is no whole gzip file", answer.text)
+        assert str(tmp_path) not in answer.text
+        assert "no changelog of its package is installed" not in answer.text
+        assert "\n" not in answer.text
 
 
 @pytest.mark.parametrize("release", ["../../../etc", "a/b", "x" * 300, "", "6.1.0\0"])
 def test_a_release_that_can_be_no_path_has_no_changelog(release: str, tmp_path: Path) -> None:
     machine = host(tmp_path)
     (tmp_path / "proc/sys/kernel/osrelease").write_text(release)
-    found = has(machine, commit_of(RESET))
-    assert (found.line, found.source) == ("", "")
+    answer = has(machine, commit_of(RESET))
+    assert (answer.line, answer.source) == ("", "")
 
 
 # ---- rpm
@@ -342,13 +342,13 @@ def of_red_hat(program: Path) -> Machine:
 
 
 def test_the_changelog_of_rpm_is_asked_for_the_kernel_s_file(rpm: Path) -> None:
-    found = has(of_red_hat(rpm), commit_of(RESET))
-    assert (found.status, found.section) == ("has", "5.14.0-570.26.1.el9_6")
-    assert found.line == "xprtrdma: Fix rpcrdma_reqs_reset() (Olga Kornievskaia) [RHEL-53004]"
-    assert found.source == f"rpm -qf --changelog /lib/modules/{RED_HAT}/vmlinuz"
-    found = has(of_red_hat(rpm), commit_of("7b6275c80a0c"))
-    assert found.status == "not listed"
-    assert "backports" in found.text
+    answer = has(of_red_hat(rpm), commit_of(RESET))
+    assert (answer.status, answer.section) == ("has", "5.14.0-570.26.1.el9_6")
+    assert answer.line == "xprtrdma: Fix rpcrdma_reqs_reset() (Olga Kornievskaia) [RHEL-53004]"
+    assert answer.source == f"rpm -qf --changelog /lib/modules/{RED_HAT}/vmlinuz"
+    answer = has(of_red_hat(rpm), commit_of("7b6275c80a0c"))
+    assert answer.status == "not listed"
+    assert "backports" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -373,9 +373,9 @@ def test_what_rpm_prints_is_bounded(
 ) -> None:
     monkeypatch.setattr(kernel_changelog, *limit)
     rpm.write_text(f"#!/bin/sh\n{script}\n")
-    found = has(of_red_hat(rpm), commit_of("nfs: a change that is not there"))
-    assert text in found.text
-    assert "\n" not in found.text
+    answer = has(of_red_hat(rpm), commit_of("nfs: a change that is not there"))
+    assert text in answer.text
+    assert "\n" not in answer.text
 
 
 SPEC = """\
@@ -414,10 +414,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_the_changelog_of_a_real_package_is_read(installed: Machine) -> None:
-    found = has(installed, commit_of(RESET))
-    assert (found.status, found.section) == ("has", "5.14.0-570.26.1.el9_6")
-    assert found.line == "xprtrdma: Fix rpcrdma_reqs_reset() (Olga Kornievskaia) [RHEL-53004]"
-    assert found.source == f"rpm -qf --changelog /lib/modules/{RED_HAT}/vmlinuz"
+    answer = has(installed, commit_of(RESET))
+    assert (answer.status, answer.section) == ("has", "5.14.0-570.26.1.el9_6")
+    assert answer.line == "xprtrdma: Fix rpcrdma_reqs_reset() (Olga Kornievskaia) [RHEL-53004]"
+    assert answer.source == f"rpm -qf --changelog /lib/modules/{RED_HAT}/vmlinuz"
     later = has(
         installed, commit_of("svcrdma: fix miss destroy percpu_counter in svc_rdma_proc_init()")
     )
@@ -427,7 +427,7 @@ def test_the_changelog_of_a_real_package_is_read(installed: Machine) -> None:
     assert kept
     assert kept[1].stdout == (
         "linux (5.14.0-570.26.1.el9_6) recorded; urgency=none\n"
-        f"  * {found.line}\n"
+        f"  * {answer.line}\n"
         "linux (5.14.0-570.25.1.el9_6) recorded; urgency=none\n"
     )
 
@@ -488,8 +488,8 @@ MODULES = "rpcrdma 98304 1 - Live 0x0\nnfsd 921600 1 - Live 0x0\niw_cm 9 1 - Liv
 
 
 def judged(machine: Machine) -> Finding:
-    (found,) = known_faults(machine)
-    return found
+    (finding,) = known_faults(machine)
+    return finding
 
 
 def test_doctor_lists_no_fault_whose_fix_the_changelog_has(tmp_path: Path) -> None:
@@ -505,10 +505,10 @@ def test_doctor_lists_no_fault_whose_fix_the_changelog_has(tmp_path: Path) -> No
     before = judged(machine).found
     count = int(before.split()[0])
     changelog.write_bytes(gzip.compress(text.encode()))
-    found = judged(machine)
-    assert found.status == "ok"
-    assert found.found.startswith(f"{count - 1} known faults possible in Linux 6.1.100 ")
-    assert found.found.endswith("; the changelog of its package lists the fixes of 1 more")
+    finding = judged(machine)
+    assert finding.status == "ok"
+    assert finding.found.startswith(f"{count - 1} known faults possible in Linux 6.1.100 ")
+    assert finding.found.endswith("; the changelog of its package lists the fixes of 1 more")
 
     # a bundle has these entries
     kept = bundle.collect(root=tmp_path)
@@ -516,7 +516,7 @@ def test_doctor_lists_no_fault_whose_fix_the_changelog_has(tmp_path: Path) -> No
         file = tmp_path / "bundle"
         file.write_bytes(known.archive())
         with recorded.opened(file) as other:
-            assert judged(other).found == found.found
+            assert judged(other).found == finding.found
 
     # each fault: none is left
     entries = "".join(f"  * {fault.subject} ({fault.source})\n" for fault in FAULTS)

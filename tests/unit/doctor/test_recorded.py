@@ -84,7 +84,7 @@ def test_a_host_of_the_field(case: str, field: Unpacked) -> None:
         if "after_reboot" in expected:
             compare(expected["after_reboot"], examine(machine, AFTER_REBOOT))
         for pattern in expected.get("absent", ()):
-            assert not [one for one in findings if re.fullmatch(pattern, one.name)], shown
+            assert not [f for f in findings if re.fullmatch(pattern, f.name)], shown
         if "mounts" in expected:
             mounts = {str(state.mount.directory): state.facts() for state in states(machine)}
             for directory, values in expected["mounts"].items():
@@ -104,18 +104,18 @@ def compare(expected: dict[str, Any], findings: list[Finding]) -> None:
         assert any(matches(finding, wanted) for finding in findings), (wanted, shown)
 
 
-@pytest.mark.parametrize("case", [one for one in CASES if "after_reboot" in expected_of(one)])
+@pytest.mark.parametrize("case", [case for case in CASES if "after_reboot" in expected_of(case)])
 def test_without_the_fact_that_files_were_read_none_is_missing(case: str, field: Unpacked) -> None:
     """An older bundle lacks it: what its files do not say is unknown."""
     with recorded.opened(field(case)) as machine:
         assert machine.recording
-        known = {one.name: one for one in examine(machine, AFTER_REBOOT)}
+        known = {f.name: f for f in examine(machine, AFTER_REBOOT)}
         machine.recording.facts.pop("boot files")
-        for found in examine(machine, AFTER_REBOOT):
-            by_unit = found.found.startswith(("nfsd listens", "loaded;"))
-            assert "no unit" not in found.found or found.status == "unknown" or by_unit, found
-            if found.status == "warning":
-                assert known[found.name].status == "warning"
+        for finding in examine(machine, AFTER_REBOOT):
+            by_unit = finding.found.startswith(("nfsd listens", "loaded;"))
+            assert "no unit" not in finding.found or finding.status == "unknown" or by_unit, finding
+            if finding.status == "warning":
+                assert known[finding.name].status == "warning"
 
 
 def is_well(case: str) -> bool:
@@ -129,7 +129,7 @@ def test_a_host_with_nothing_wrong_has_no_warning(case: str, field: Unpacked) ->
         findings = examine(machine)
     assert names(findings, "error") + names(findings, "warning") == []
     # one line for all that a check does not judge, beside the histories of several servers
-    silent = [one.name for one in findings if "not judged" in one.found]
+    silent = [finding.name for finding in findings if "not judged" in finding.found]
     assert len(silent) == len(set(silent)) <= 3, silent
 
 
@@ -162,7 +162,7 @@ def test_the_release_has_two_sources(field: Unpacked, tmp_path: Path) -> None:
 
 def findings_of(folder: Path, pattern: str) -> list[Finding]:
     with recorded.opened(folder) as machine:
-        return [one for one in examine(machine) if re.fullmatch(pattern, one.name)]
+        return [finding for finding in examine(machine) if re.fullmatch(pattern, finding.name)]
 
 
 def archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
@@ -373,10 +373,10 @@ def test_a_cut_line_of_a_link_says_nothing_about_the_cable(
 ) -> None:
     (tmp_path / "rdma-link.txt").write_text(before + cut)
     with recorded.opened(tmp_path) as machine:
-        found = list(rdma_links.links(machine))
+        findings = list(rdma_links.links(machine))
         assert not rdma_links.fault(machine)
-    assert not [one for one in found if one.status in ("error", "warning")]
-    (doubt,) = (one for one in found if one.status == "unknown")
+    assert not [finding for finding in findings if finding.status in ("error", "warning")]
+    (doubt,) = (finding for finding in findings if finding.status == "unknown")
     assert doubt.name == "link siw0/1"
     assert "the line of siw0/1" in doubt.found
 
@@ -387,7 +387,7 @@ def test_a_route_is_not_wrong_because_the_line_of_its_link_is_cut(tmp_path: Path
     (tmp_path / "ip-route-get.txt").write_text("192.0.2.1 dev e1 src 192.0.2.9 uid 0\n")
     (tmp_path / "ip-link.txt").write_text('[{"ifname":"e1","link_type":"ether","mtu":1500}]')
     with recorded.opened(tmp_path) as machine:
-        (route,) = (one for one in examine(machine) if one.name.startswith("route"))
+        (route,) = (finding for finding in examine(machine) if finding.name.startswith("route"))
     assert route.status == "unknown"
     assert "the line of siw0/1" in route.found
 
@@ -401,12 +401,12 @@ def test_a_large_fstab_is_judged_in_part_and_says_so(tmp_path: Path) -> None:
     ):
         (tmp_path / "fstab").write_text(text)
         with recorded.opened(tmp_path) as machine:
-            found = list(mount_definitions.requested(machine))
-        assert found[0].name == "fstab"
-        assert found[0].status == "unknown"
-        assert "the end of /etc/fstab is not judged: it has more than 10000" in found[0].found
-        assert found[1].name == "fstab /srv/0"
-        assert len(found) <= 10_001
+            findings = list(mount_definitions.requested(machine))
+        assert findings[0].name == "fstab"
+        assert findings[0].status == "unknown"
+        assert "the end of /etc/fstab is not judged: it has more than 10000" in findings[0].found
+        assert findings[1].name == "fstab /srv/0"
+        assert len(findings) <= 10_001
         with pytest.raises(UserError, match="fstab is not searched"):
             fstab.find(text, Path("/srv/0"))
 
@@ -433,9 +433,9 @@ def test_a_mount_is_not_undefined_because_fstab_is_large(tmp_path: Path) -> None
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(text)
-    (found,) = reboot_mounts.mounts(Machine(tmp_path))
-    assert found.status == "unknown"
-    assert "the end of /etc/fstab is not judged" in found.found
+    (finding,) = reboot_mounts.mounts(Machine(tmp_path))
+    assert finding.status == "unknown"
+    assert "the end of /etc/fstab is not judged" in finding.found
 
 
 @pytest.mark.parametrize(
@@ -451,8 +451,8 @@ def test_the_error_of_a_shell_is_no_output(
 ) -> None:
     (tmp_path / name).write_text(text)
     with recorded.opened(tmp_path) as machine:
-        found = [one for one in examine(machine) if expected in one.found]
-    assert [one.status for one in found] == ["unknown"]
+        findings = [finding for finding in examine(machine) if expected in finding.found]
+    assert [finding.status for finding in findings] == ["unknown"]
 
 
 _UNREADABLE = {
@@ -491,7 +491,7 @@ def test_a_pasted_file_that_cannot_be_read_is_named(
         with tarfile.open(tmp_path / "given.tar", "w") as tar:
             tar.add(path, arcname=name)
     with recorded.opened(tmp_path / "given.tar" if packed else folder) as machine:
-        texts = [one.found for one in examine(machine)]
+        texts = [finding.found for finding in examine(machine)]
     assert any(f"cannot read {name}: it " in text and kind in text for text in texts), texts
     missing = f"/{_UNREADABLE[name]} was not recorded"
     assert not any(missing in text for text in texts)
@@ -502,7 +502,7 @@ def test_a_pasted_file_behind_the_given_one_is_not_missed(tmp_path: Path) -> Non
     (tmp_path / "etc/fstab").write_text("")
     os.mkfifo(tmp_path / "fstab")
     with recorded.opened(tmp_path) as machine:
-        assert not any("FIFO" in one.found for one in examine(machine))
+        assert not any("FIFO" in finding.found for finding in examine(machine))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
@@ -512,13 +512,13 @@ def test_a_pasted_file_may_be_in_another_encoding(encoding: str, tmp_path: Path)
     fstab = "server:/größe /mnt nfs proto=rdma 0 0\r\n"
     (tmp_path / "fstab").write_bytes(fstab.encode(encoding))
     with recorded.opened(tmp_path) as machine:
-        (found,) = machine.links()
-        assert (found.device.name, found.state, found.netdev) == ("rxe0", "ACTIVE", "eth0")
+        (parsed,) = machine.links()
+        assert (parsed.device.name, parsed.state, parsed.netdev) == ("rxe0", "ACTIVE", "eth0")
         assert machine.read("etc/fstab") == fstab.replace("\r", "")
 
 
 @pytest.mark.parametrize(
-    ("name", "document", "said"),
+    ("name", "document", "reason"),
     [
         ("commands.json", [{**RESULT, "status": "x"}], "status 'x' of ['dmesg']"),
         ("commands.json", [{**RESULT, "status": 1e999}], "status inf of ['dmesg']"),
@@ -544,17 +544,17 @@ def test_a_pasted_file_may_be_in_another_encoding(encoding: str, tmp_path: Path)
     ],
 )
 def test_a_document_of_another_form_is_named_in_plain_words(
-    name: str, document: object, said: str, tmp_path: Path
+    name: str, document: object, reason: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(json.dumps(document))
     text = error_of(tmp_path)
     assert text.startswith(f"{name} of the bundle is invalid: ")
-    assert said in text
+    assert reason in text
     assert not any(word in text for word in ("Error", "NoneType", "iterable", "codec", "\n"))
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "reason"),
     [
         (b"", "not JSON at line 1, column 1"),
         (b"{", "not JSON at line 1, column 2"),
@@ -564,10 +564,10 @@ def test_a_document_of_another_form_is_named_in_plain_words(
 )
 @pytest.mark.parametrize("name", ["commands.json", "manifest.json", "netlink.json"])
 def test_a_document_that_is_no_json_is_named_in_plain_words(
-    name: str, document: bytes, said: str, tmp_path: Path
+    name: str, document: bytes, reason: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(document)
-    assert error_of(tmp_path).startswith(f"{name} of the bundle is invalid: {said}")
+    assert error_of(tmp_path).startswith(f"{name} of the bundle is invalid: {reason}")
 
 
 def error_of(bundle: Path) -> str:
@@ -594,11 +594,11 @@ def test_no_text_of_a_bundle_leads_out_of_it(tmp_path: Path) -> None:
         (inside / name).parent.mkdir(parents=True, exist_ok=True)
         (inside / name).write_text(text)
     with recorded.opened(inside) as machine:
-        found = {one.name: one for one in examine(machine)}
+        findings = {finding.name: finding for finding in examine(machine)}
     for name in ("headers", "read-ahead"):
-        assert found[name].status == "unknown", found[name]
-    assert "no release of a kernel" in found["headers"].found
-    assert found["read-ahead"].found.startswith("invalid line in mountinfo")
+        assert findings[name].status == "unknown", findings[name]
+    assert "no release of a kernel" in findings["headers"].found
+    assert findings["read-ahead"].found.startswith("invalid line in mountinfo")
 
 
 def test_a_packed_configuration_is_not_unpacked_without_end(tmp_path: Path) -> None:
@@ -616,16 +616,16 @@ def test_a_packed_configuration_is_not_unpacked_without_end(tmp_path: Path) -> N
 def test_the_output_of_lsmod_is_no_list_of_the_kernel(tmp_path: Path) -> None:
     (tmp_path / "modules").write_bytes(b"Module      Size  Used by\nrpcrdma 458752  0 \xff\n")
     with recorded.opened(tmp_path) as machine:
-        found = {one.name: one for one in examine(machine)}["netid rdma"]
-    assert (found.status, "invalid line in /proc/modules" in found.found) == ("unknown", True)
+        netid = {finding.name: finding for finding in examine(machine)}["netid rdma"]
+    assert (netid.status, "invalid line in /proc/modules" in netid.found) == ("unknown", True)
 
 
 def test_modinfo_that_finds_no_module_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "modinfo-rpcrdma.txt").write_text("modinfo: ERROR: Module rpcrdma not found.\n")
     (tmp_path / "osrelease").write_text("6.12.0\n")
     with recorded.opened(tmp_path) as machine:
-        found = {one.name: one for one in examine(machine)}["rpcrdma"]
-    assert (found.status, found.found) == ("error", "no module for kernel 6.12.0")
+        module = {finding.name: finding for finding in examine(machine)}["rpcrdma"]
+    assert (module.status, module.found) == ("error", "no module for kernel 6.12.0")
 
 
 def test_this_host_is_read_by_default() -> None:
@@ -668,13 +668,13 @@ def bombs() -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("what", (
+@pytest.mark.parametrize("kind", (
     "bzip2", "xz", "pax header", "plain pax header", "long name", "many members", "many headers",
     "gzip of zeros", "random",
 ))  # fmt: skip
-def test_an_archive_that_expands_is_one_line(what: str, tmp_path: Path) -> None:
+def test_an_archive_that_expands_is_one_line(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "bundle"
-    file.write_bytes(bombs()[what])
+    file.write_bytes(bombs()[kind])
     assert file.stat().st_size <= 1 << 20
     program = (
         "import re, resource, sys, pathlib\n"
@@ -698,13 +698,13 @@ def test_an_archive_that_expands_is_one_line(what: str, tmp_path: Path) -> None:
 
 def plain_archive() -> bytes:
     """Three members, the first with a long name, and the end that GNU tar and Python write."""
-    found = io.BytesIO()
-    with tarfile.open(fileobj=found, mode="w", format=tarfile.GNU_FORMAT) as tar:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for name in (f"etc/{'x' * 200}", "etc/fstab", "etc/hosts"):
             info = member(name)
             info.size = 700
             tar.addfile(info, io.BytesIO(b"#" * info.size))
-    return found.getvalue()
+    return buffer.getvalue()
 
 
 @pytest.mark.parametrize("size", range(0, len(plain_archive().rstrip(b"\0")) + 400, 256))
@@ -730,12 +730,12 @@ def test_an_archive_with_a_damaged_header_is_no_bundle(tmp_path: Path) -> None:
         assert len(machine.read("etc/hosts")) == 700
 
 
-@pytest.mark.parametrize("what", ["empty folder", "folder of folders", "zeros", "empty archive"])
-def test_no_files_are_no_bundle(what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["empty folder", "folder of folders", "zeros", "empty archive"])
+def test_no_files_are_no_bundle(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "bundle"
-    if "folder" in what:
-        (path / "etc" if "folders" in what else path).mkdir(parents=True)
-    elif what == "zeros":
+    if "folder" in kind:
+        (path / "etc" if "folders" in kind else path).mkdir(parents=True)
+    elif kind == "zeros":
         path.write_bytes(bytes(1 << 17))
     else:
         with tarfile.open(path, "w:gz") as tar:

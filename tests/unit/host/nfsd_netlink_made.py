@@ -171,11 +171,11 @@ class Kernel:
     def _answer(self, command: int, sequence: int) -> None:
         head = bytes([command, 1, 0, 0])
         if command != RPC_STATUS:
-            found = self.replies.get(command, errno.EOPNOTSUPP)
-            if isinstance(found, int):
-                self._error(found, sequence)
+            reply = self.replies.get(command, errno.EOPNOTSUPP)
+            if isinstance(reply, int):
+                self._error(reply, sequence)
             else:
-                self.waiting.append(framed(self.family, sequence, head + found))
+                self.waiting.append(framed(self.family, sequence, head + reply))
         elif isinstance(self.rpcs, int):
             self._error(self.rpcs, sequence)
         else:
@@ -183,7 +183,7 @@ class Kernel:
             for at in range(0, len(self.rpcs), 100):
                 some = self.rpcs[at : at + 100]
                 self.waiting.append(
-                    b"".join(framed(self.family, sequence, head + one) for one in some)
+                    b"".join(framed(self.family, sequence, head + body) for body in some)
                 )
             if self.rest is None:
                 self.waiting.append(framed(DONE, sequence, bytes(4)))

@@ -94,9 +94,9 @@ def test_the_best_source_is_taken(tmp_path: Path) -> None:
 
 def test_busy_time_alone_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "timer_list").write_text(TIMER_LIST)
-    found = busy(tmp_path)
-    assert found.idle_ns == parse_idle(TIMER_LIST)
-    assert found.busy_since_boot_ns == found.wall_ns * 2 - 12_500
+    counters = busy(tmp_path)
+    assert counters.idle_ns == parse_idle(TIMER_LIST)
+    assert counters.busy_since_boot_ns == counters.wall_ns * 2 - 12_500
     (tmp_path / "timer_list").write_text("")
     assert difference(busy(tmp_path), busy(tmp_path)).cpus >= 1
 
@@ -124,8 +124,8 @@ DAY = 86_400 * 10**9
 def test_cpus_that_come_and_go_do_not_count(
     before: dict[int, int], after: dict[int, int], cpus: int, busy_ns: int
 ) -> None:
-    found = difference(CpuCounters(DAY + 1000, after), CpuCounters(DAY, before))
-    assert (found.cpus, found.busy_ns, found.task_ns) == (cpus, busy_ns, busy_ns)
+    usage = difference(CpuCounters(DAY + 1000, after), CpuCounters(DAY, before))
+    assert (usage.cpus, usage.busy_ns, usage.task_ns) == (cpus, busy_ns, busy_ns)
 
 
 def test_a_cpu_that_comes_online_adds_no_days(tmp_path: Path) -> None:

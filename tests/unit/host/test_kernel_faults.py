@@ -124,9 +124,9 @@ def test_texts_name_the_first_series_that_the_table_judges(
     assert "the table of faults" not in first
     for release, is_named in ((f"{before}.99", True), (f"{OLDEST_SERIES}.1", False)):
         root = host(tmp_path / release, release, modules=MODULES)
-        (found,) = checks.kernel.known_faults(Machine(root=root))
-        assert (named in found.found) == is_named
-    pages = Path(__file__).parents[2] / "docs"
+        (finding,) = checks.kernel.known_faults(Machine(root=root))
+        assert (named in finding.found) == is_named
+    pages = Path(__file__).parents[3] / "docs"
     page = (pages / "how-to/explain.md").read_text()
     assert f"NFS over RDMA since Linux {OLDEST_SERIES}," in page
     table = (pages / "reference/kernel-messages.md").read_text()
@@ -187,33 +187,33 @@ MODULES = "rpcrdma 98304 1 - Live 0x0\nnfsd 921600 1 - Live 0x0\n"
 
 def test_doctor_is_silent_on_debian_s_kernel(tmp_path: Path) -> None:
     root = host(tmp_path, "6.12.118+deb13-amd64", modules=MODULES)
-    (found,) = checks.kernel.known_faults(Machine(root=root))
-    assert (found.name, found.status) == ("known faults", "ok")
+    (finding,) = checks.kernel.known_faults(Machine(root=root))
+    assert (finding.name, finding.status) == ("known faults", "ok")
 
 
 @pytest.mark.parametrize("release", ["4.18.0-553.el8_10.x86_64", "5.4.0-150-generic"])
 def test_a_kernel_older_than_the_table_is_unknown(release: str, tmp_path: Path) -> None:
-    (found,) = checks.kernel.known_faults(Machine(root=host(tmp_path, release, modules=MODULES)))
-    assert (found.status, "older than the table" in found.found) == ("unknown", True)
+    (finding,) = checks.kernel.known_faults(Machine(root=host(tmp_path, release, modules=MODULES)))
+    assert (finding.status, "older than the table" in finding.found) == ("unknown", True)
     root = host(tmp_path / "idle", release, modules="ext4 1 0 - Live 0x0\n")
-    (found,) = checks.kernel.known_faults(Machine(root=root))
-    assert found.status == "ok"
+    (finding,) = checks.kernel.known_faults(Machine(root=root))
+    assert finding.status == "ok"
 
 
 def test_doctor_has_one_line_for_what_is_possible(tmp_path: Path) -> None:
     root = host(tmp_path, "6.12.105", modules=MODULES)
-    (found,) = checks.kernel.known_faults(Machine(root=root))
+    (finding,) = checks.kernel.known_faults(Machine(root=root))
     newest = BY_COMMIT["0ca487abb3bd"]
-    assert (found.status, found.remedy) == ("warning", "nfsrdma explain --faults")
-    assert found.found == f"2 known faults in Linux 6.12.105; the newest: {newest.seen}"
-    assert found.expected == f"Linux {newest.fixes} or later"
+    assert (finding.status, finding.remedy) == ("warning", "nfsrdma explain --faults")
+    assert finding.found == f"2 known faults in Linux 6.12.105; the newest: {newest.seen}"
+    assert finding.expected == f"Linux {newest.fixes} or later"
 
 
 def test_a_kernel_of_a_distribution_has_no_warning_by_its_version(tmp_path: Path) -> None:
     root = host(tmp_path, "6.12.105-custom", modules=MODULES)
-    (found,) = checks.kernel.known_faults(Machine(root=root))
-    assert (found.status, found.remedy) == ("ok", "nfsrdma explain --faults")
-    assert found.found.startswith("2 known faults possible in Linux 6.12.105")
+    (finding,) = checks.kernel.known_faults(Machine(root=root))
+    assert (finding.status, finding.remedy) == ("ok", "nfsrdma explain --faults")
+    assert finding.found.startswith("2 known faults possible in Linux 6.12.105")
 
 
 @pytest.mark.parametrize(
@@ -232,8 +232,8 @@ def test_doctor_looks_at_loaded_modules_only(
 ) -> None:
     judged: list[Fault] = []
 
-    def judge(_kernel: KernelVersion, found: list[Fault], _fixed: int) -> Iterator[Finding]:
-        judged.extend(found)
+    def judge(_kernel: KernelVersion, faults: list[Fault], _fixed: int) -> Iterator[Finding]:
+        judged.extend(faults)
         return iter(())
 
     monkeypatch.setattr(checks.kernel, "judge_known_faults", judge)
@@ -264,14 +264,14 @@ def test_a_verdict_is_as_certain_as_the_release(
     release: str, status: str, text: str, expected: str, tmp_path: Path
 ) -> None:
     root = host(tmp_path, release, modules=MODULES)
-    (found,) = checks.kernel.known_faults(Machine(root=root))
-    assert found.status == status, found
-    assert text in found.found
-    assert expected in found.expected
+    (finding,) = checks.kernel.known_faults(Machine(root=root))
+    assert finding.status == status, finding
+    assert text in finding.found
+    assert expected in finding.expected
 
 
 @pytest.mark.parametrize(
-    ("said", "commit", "fixed"),
+    ("release", "commit", "fixed"),
     [
         ("6.12.78", "7b6275c80a0c", True), ("6.12.77", "7b6275c80a0c", False),
         ("6.12.78+deb13-amd64", "7b6275c80a0c", True),
@@ -290,8 +290,12 @@ def test_a_verdict_is_as_certain_as_the_release(
         ("6.12.118-custom", "7b6275c80a0c", False), ("no release", "7b6275c80a0c", False),
     ],
 )  # fmt: skip
-def test_a_fix_is_certain_only_by_a_release_that_is(said: str, commit: str, fixed: bool) -> None:
-    kernel = kernel_named(said) if said[0].isdigit() else KernelVersion(said, (0, 0, 0), said)
+def test_a_fix_is_certain_only_by_a_release_that_is(release: str, commit: str, fixed: bool) -> None:
+    kernel = (
+        kernel_named(release)
+        if release[0].isdigit()
+        else KernelVersion(release, (0, 0, 0), release)
+    )
     assert is_fixed(kernel, BY_COMMIT[commit]) is fixed
 
 
@@ -307,9 +311,9 @@ def test_a_kernel_with_backports_may_have_faults_of_later_releases() -> None:
 
 def test_a_distribution_s_backports_are_unknown(tmp_path: Path) -> None:
     root = host(tmp_path, "5.14.0-570.el9.x86_64", modules=MODULES)
-    (found,) = checks.kernel.known_faults(Machine(root=root))
-    assert found.status == "unknown"
-    assert "distribution decides" in found.found
+    (finding,) = checks.kernel.known_faults(Machine(root=root))
+    assert finding.status == "unknown"
+    assert "distribution decides" in finding.found
 
 
 def test_a_strange_release_is_unknown() -> None:

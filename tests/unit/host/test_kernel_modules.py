@@ -31,10 +31,10 @@ REAL = (
 
 
 def test_loaded_modules_are_read_with_their_users_and_taint() -> None:
-    found = parse_loaded(PROC)
-    assert found["sunrpc"].used_by == ("rpcrdma", "nfsv4", "nfs", "lockd", "auth_rpcgss", "nfsd")
-    assert found["rpcrdma"] == kernel_modules.Module("rpcrdma", 339968, 0, (), "")
-    assert (found["nvidia"].used_by, found["nvidia"].taint) == ((), "POE")
+    modules = parse_loaded(PROC)
+    assert modules["sunrpc"].used_by == ("rpcrdma", "nfsv4", "nfs", "lockd", "auth_rpcgss", "nfsd")
+    assert modules["rpcrdma"] == kernel_modules.Module("rpcrdma", 339968, 0, (), "")
+    assert (modules["nvidia"].used_by, modules["nvidia"].taint) == ((), "POE")
 
 
 def test_a_kernel_without_modules_has_none(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_the_files_of_a_container_do_not_name_the_kernel(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("said", "by"),
+    ("release", "by"),
     [
         ("6.8.0-1021-azure", "Ubuntu"),
         ("5.15.0-1075-azure", "Ubuntu"),
@@ -105,8 +105,8 @@ def test_the_files_of_a_container_do_not_name_the_kernel(tmp_path: Path) -> None
         ("5.3.18-18.47-azure", "SUSE"),
     ],
 )
-def test_a_flavour_of_two_distributions_is_told_by_its_numbers(said: str, by: str) -> None:
-    kernel = kernel_named(said)
+def test_a_flavour_of_two_distributions_is_told_by_its_numbers(release: str, by: str) -> None:
+    kernel = kernel_named(release)
     assert kernel.by == by
     assert not kernel.certain
 
@@ -181,10 +181,10 @@ def test_a_long_or_strange_text_proves_nothing(
             command.explain(kernel=True, sources=[source])
         except UserError as error:
             assert str(error).isprintable()
-        said = capsys.readouterr().out.replace("\n", "")
-        assert said.isprintable() or not said
-        assert len(said) < 1000
-        assert ", certain" not in said
+        output = capsys.readouterr().out.replace("\n", "")
+        assert output.isprintable() or not output
+        assert len(output) < 1000
+        assert ", certain" not in output
 
 
 # ---- the command

@@ -70,24 +70,24 @@ def boot(monkeypatch: pytest.MonkeyPatch) -> Boot:
 
 def pending(boot: Boot, rpcs: Sequence[bytes], rest: Sequence[bytes] | None = None) -> PendingList:
     boot(Kernel(rpcs=rpcs, rest=rest))
-    found = read([NfsdCommand.RPC_STATUS]).pending
-    assert found is not None
-    return found
+    listed = read([NfsdCommand.RPC_STATUS]).pending
+    assert listed is not None
+    return listed
 
 
 def test_all_commands_are_read(boot: Boot) -> None:
     kernel = boot(Kernel(rpcs=[rpc(started_us=NOW - 1_500_000)]))
-    found = read()
-    assert found.unknown == {}
-    assert (found.pool_threads, found.min_threads, found.pool_mode) == ((4, 4), None, "pernode")
-    assert found.versions == ("3", "4.1", "4.2")
-    assert found.listeners == (
+    status = read()
+    assert status.unknown == {}
+    assert (status.pool_threads, status.min_threads, status.pool_mode) == ((4, 4), None, "pernode")
+    assert status.versions == ("3", "4.1", "4.2")
+    assert status.listeners == (
         Socket("rdma", "10.9.2.1", 20049),
         Socket("rdma", "::", 20049),
         Socket("tcp", "10.9.1.1", 2049),
     )
-    assert found.pending
-    assert asdict(found.pending.rpcs[0]) == {
+    assert status.pending
+    assert asdict(status.pending.rpcs[0]) == {
         "xid": 0x12345678,
         "program": 100003,
         "version": 3,
@@ -99,7 +99,7 @@ def test_all_commands_are_read(boot: Boot) -> None:
         "server_port": 20049,
         "operations": (),
     }
-    assert str(found.pending.rpcs[0]) == "0x12345678 NFSv3 READ for 1.5 s from 10.9.1.2:703"
+    assert str(status.pending.rpcs[0]) == "0x12345678 NFSv3 READ for 1.5 s from 10.9.1.2:703"
     # it reads only: no command that sets
     assert kernel.asked == [*((n, 0) for n in (3, 5, 7, 9)), (RPC_STATUS, DUMP)]
     assert kernel.closed
@@ -123,8 +123,8 @@ def test_a_number_of_threads_that_changes_has_a_least_one(boot: Boot) -> None:
 def test_a_compound_has_its_operations(boot: Boot) -> None:
     # SEQUENCE PUTFH READ GETATTR
     row = rpc(started_us=NOW, version=4, procedure=1, operations=(53, 22, 25, 9))
-    (found,) = pending(boot, [row]).rpcs
-    assert (found.name, found.operations) == ("NFSv4 READ GETATTR", (53, 22, 25, 9))
+    (compound,) = pending(boot, [row]).rpcs
+    assert (compound.name, compound.operations) == ("NFSv4 READ GETATTR", (53, 22, 25, 9))
 
 
 FULL = bytes.fromhex("20010db8000000000000000000000002")
@@ -132,35 +132,35 @@ SERVER = bytes.fromhex("20010db8000000000000000000000001")
 
 
 def test_an_address_of_ipv6_is_whole_or_a_network(boot: Boot) -> None:
-    (found,) = pending(boot, [rpc(started_us=NOW, addresses=ipv6(FULL, SERVER))]).rpcs
-    assert (found.client, found.server) == ("2001:db8::2", "2001:db8::1")
-    assert found.source == "[2001:db8::2]:703"
+    (call,) = pending(boot, [rpc(started_us=NOW, addresses=ipv6(FULL, SERVER))]).rpcs
+    assert (call.client, call.server) == ("2001:db8::2", "2001:db8::1")
+    assert call.source == "[2001:db8::2]:703"
     # a kernel that keeps 16 bytes of struct sockaddr_in6: the flags are behind the client's half
     flags = (0x11).to_bytes(8, sys.byteorder)
     cut = ipv6(FULL[:8] + flags, SERVER[:8] + b"\x0a\x00\x02\xbf\0\0\0\0")
-    (found,) = pending(boot, [rpc(started_us=NOW, addresses=cut)]).rpcs
-    assert (found.client, found.server) == ("2001:db8::/64", "2001:db8::/64")
+    (call,) = pending(boot, [rpc(started_us=NOW, addresses=cut)]).rpcs
+    assert (call.client, call.server) == ("2001:db8::/64", "2001:db8::/64")
 
 
 def test_an_rpc_without_an_address_has_none(boot: Boot) -> None:
     # such as one of AF_LOCAL
-    (found,) = pending(boot, [rpc(started_us=NOW, addresses=b"")]).rpcs
-    assert (found.client, found.client_port, found.source) == ("", 0, "an unknown address")
+    (call,) = pending(boot, [rpc(started_us=NOW, addresses=b"")]).rpcs
+    assert (call.client, call.client_port, call.source) == ("", 0, "an unknown address")
 
 
 def test_a_server_with_thousands_of_rpcs_shows_the_oldest(boot: Boot) -> None:
     ages = list(range(8000))
     random.Random(1).shuffle(ages)  # noqa: S311
-    found = pending(boot, [rpc(age, started_us=NOW - age) for age in ages])
-    assert (found.count, found.cut) == (8000, "")
-    assert [one.age_us for one in found.rpcs] == list(range(7999, 7999 - MOST_RPCS, -1))
+    listed = pending(boot, [rpc(age, started_us=NOW - age) for age in ages])
+    assert (listed.count, listed.cut) == (8000, "")
+    assert [call.age_us for call in listed.rpcs] == list(range(7999, 7999 - MOST_RPCS, -1))
 
 
 def test_a_reply_has_a_limit(boot: Boot) -> None:
-    found = pending(boot, [rpc(started_us=NOW)] * 50_000)
-    assert found.cut == LIST_TOO_LONG
-    assert len(found.rpcs) == MOST_RPCS
-    assert 10_000 < found.count < 50_000
+    listed = pending(boot, [rpc(started_us=NOW)] * 50_000)
+    assert listed.cut == LIST_TOO_LONG
+    assert len(listed.rpcs) == MOST_RPCS
+    assert 10_000 < listed.count < 50_000
 
 
 def test_a_list_without_its_end_is_said_to_be_cut(boot: Boot) -> None:
@@ -181,35 +181,35 @@ def test_a_message_that_did_not_fit_ends_the_list(boot: Boot) -> None:
     whole = framed(31, 2, head + rpc(started_us=NOW))
     part = framed(31, 2, head) + rpc(started_us=NOW)[:60]
     end = framed(DONE, 2, (-errno.ENOBUFS).to_bytes(4, sys.byteorder, signed=True))
-    found = pending(boot, [], rest=[whole + part + end])
-    assert (found.count, found.cut) == (1, LIST_ENDS_EARLY)
-    assert found.rpcs[0].xid == 0x12345678
+    listed = pending(boot, [], rest=[whole + part + end])
+    assert (listed.count, listed.cut) == (1, LIST_ENDS_EARLY)
+    assert listed.rpcs[0].xid == 0x12345678
 
 
 def test_an_rpc_without_a_number_ends_the_list(boot: Boot) -> None:
-    found = pending(boot, [rpc(started_us=NOW), u32(2, 0), rpc(started_us=NOW)])
-    assert (found.count, found.cut) == (1, LIST_ENDS_EARLY)
+    listed = pending(boot, [rpc(started_us=NOW), u32(2, 0), rpc(started_us=NOW)])
+    assert (listed.count, listed.cut) == (1, LIST_ENDS_EARLY)
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EACCES])
 def test_a_refused_permission_is_the_reason(number: int, boot: Boot) -> None:
     boot(Kernel(rpcs=number))
-    found = read()
-    assert (found.pending, found.unknown) == (None, {"rpc-status-get": os.strerror(number)})
-    assert found.pool_threads == (4, 4)
+    status = read()
+    assert (status.pending, status.unknown) == (None, {"rpc-status-get": os.strerror(number)})
+    assert status.pool_threads == (4, 4)
 
 
 def test_an_older_kernel_lacks_commands(boot: Boot) -> None:
     boot(Kernel({}))
-    found = read()
-    assert found.pending == PendingList()
-    assert found.unknown == {name: too_old(name) for name in SINCE if name != "rpc-status-get"}
+    status = read()
+    assert status.pending == PendingList()
+    assert status.unknown == {name: too_old(name) for name in SINCE if name != "rpc-status-get"}
 
 
 def test_a_kernel_without_the_family(boot: Boot) -> None:
     kernel = boot(Kernel(family=0))
-    found = read()
-    assert found == NfsdStatus(unknown=dict.fromkeys(SINCE, NO_FAMILY))
+    status = read()
+    assert status == NfsdStatus(unknown=dict.fromkeys(SINCE, NO_FAMILY))
     assert kernel.closed
 
 
@@ -239,9 +239,9 @@ def test_messages_of_other_requests_and_processes_do_not_count(
         return others.pop() if others and kernel.asked else honest(size)
 
     monkeypatch.setattr(kernel, "recvfrom", recvfrom)
-    found = read([NfsdCommand.RPC_STATUS]).pending
-    assert found
-    assert [one.xid for one in found.rpcs] == [0x12345678]
+    listed = read([NfsdCommand.RPC_STATUS]).pending
+    assert listed
+    assert [call.xid for call in listed.rpcs] == [0x12345678]
     assert others == []
 
 
@@ -264,9 +264,9 @@ BAD = {
 def test_an_invalid_reply_is_unknown(name: str, boot: Boot) -> None:
     number, body = BAD[name]
     boot(Kernel({**REPLIES, number: body}))
-    found = read()
-    (command,) = (one for one in NfsdCommand if one.number == number)
-    assert found.unknown == {command.label: INVALID_REPLY}
+    status = read()
+    (command,) = (c for c in NfsdCommand if c.number == number)
+    assert status.unknown == {command.label: INVALID_REPLY}
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -286,15 +286,15 @@ def test_no_bytes_break_the_reader(seed: int, boot: Boot) -> None:
             # without the family's number, the reader requests nothing else
             return (spoiled(data) if self.asked and data else data), sender
 
-    rows = [rpc(one, started_us=NOW - one, version=4, procedure=1, operations=(53, 25)) for one in range(8)]  # fmt: skip  # noqa: E501
+    rows = [rpc(n, started_us=NOW - n, version=4, procedure=1, operations=(53, 25)) for n in range(8)]  # fmt: skip  # noqa: E501
     for _ in range(120):
         boot(Hostile(rpcs=rows))
-        found = read()
-        assert set(found.unknown) <= set(SINCE)
-        assert all(reason.isprintable() for reason in found.unknown.values())
-        for one in found.pending.rpcs if found.pending else ():
-            assert str(one).isprintable()
-            assert one.age_us >= 0
+        status = read()
+        assert set(status.unknown) <= set(SINCE)
+        assert all(reason.isprintable() for reason in status.unknown.values())
+        for call in status.pending.rpcs if status.pending else ():
+            assert str(call).isprintable()
+            assert call.age_us >= 0
 
 
 @pytest.mark.parametrize(

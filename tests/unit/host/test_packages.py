@@ -73,8 +73,8 @@ def system(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Machine, tup
 def test_each_distribution_has_its_own_names(system: tuple[Machine, tuple[str, ...]]) -> None:
     machine, (command, *names) = system
     wanted = ("headers", "bcc", "nfs-utils", "nfs-server", "rpcrdma")
-    found = [packages.install(name, RELEASE, machine.root) for name in wanted]
-    assert found == [f"{command} {name}" for name in names]
+    commands = [packages.install(name, RELEASE, machine.root) for name in wanted]
+    assert commands == [f"{command} {name}" for name in names]
 
 
 def test_doctor_names_them(
@@ -84,10 +84,10 @@ def test_doctor_names_them(
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert [each.remedy for each in kernel.headers(machine)] == [f"{command} {headers}"]
     assert [each.remedy for each in nfs_mounts.utils(machine)] == [f"{command} {nfs}"]
-    said = probe_requirements.judge_bcc(1, "", "No module named 'bcc'", machine.root).remedy
-    assert said.startswith(f"{command} {bcc}, and a venv with")
-    said = probe_requirements.judge_bcc(1, "", "AttributeError", machine.root).remedy
-    assert said.startswith(f"pip uninstall bcc; {command} {bcc}")
+    remedy = probe_requirements.judge_bcc(1, "", "No module named 'bcc'", machine.root).remedy
+    assert remedy.startswith(f"{command} {bcc}, and a venv with")
+    remedy = probe_requirements.judge_bcc(1, "", "AttributeError", machine.root).remedy
+    assert remedy.startswith(f"pip uninstall bcc; {command} {bcc}")
 
 
 def test_an_unknown_system_gets_a_remedy_without_package(tmp_path: Path) -> None:
@@ -114,13 +114,13 @@ def test_no_package_of_a_kernel_that_debian_did_not_build(
 ) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text("ID=debian\n")
-    for what in ("headers", "rpcrdma"):
-        assert ("apt install" in packages.install(what, release, tmp_path)) == by_debian
+    for name in ("headers", "rpcrdma"):
+        assert ("apt install" in packages.install(name, release, tmp_path)) == by_debian
     assert packages.install("nfs-utils", release, tmp_path) == "apt install nfs-common"
 
 
 def test_probes_name_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "install", lambda what, release="": f"get {what} {release}")
+    monkeypatch.setattr(packages, "install", lambda name, release="": f"get {name} {release}")
     monkeypatch.setitem(__import__("sys").modules, "bcc", None)
     with pytest.raises(UserError, match="get bcc"):
         session.bcc()

@@ -83,8 +83,8 @@ def gid(root: Path, index: int, address: str, device: str, kind: str = "RoCE v2"
     write(root, f"{folder}/gid_attrs/types/{index}", kind)
 
 
-def names(found: RoutePorts) -> list[str]:
-    return [one.name for one in found.ports]
+def names(used: RoutePorts) -> list[str]:
+    return [port.name for port in used.ports]
 
 
 # ---- routes
@@ -146,8 +146,8 @@ def test_an_unreachable_network_is_no_route(tmp_path: Path) -> None:
     host = machine(tmp_path)
     argv = ("ip", "-j", "route", "get", "192.0.2.1")
     assert host.recording
-    said = "RTNETLINK answers: Network is unreachable\n"
-    host.recording.programs[argv] = Result(argv, "", said, 2)
+    stderr = "RTNETLINK answers: Network is unreachable\n"
+    host.recording.programs[argv] = Result(argv, "", stderr, 2)
     with pytest.raises(NoRouteError, match="unreachable"):
         route_to(host, "192.0.2.1")
     host.recording.programs[argv] = Result(argv, "", 'Object "-j" is unknown\n', 255)
@@ -163,8 +163,8 @@ def test_an_address_of_this_host_is_on_its_device(tmp_path: Path) -> None:
         "ip -j route get 192.0.2.130": json.dumps([row]),
         "ip -j address show": json.dumps(addresses),
     }
-    found = route_to(machine(tmp_path, programs=programs), "192.0.2.130")
-    assert found == Route("192.0.2.130", "ens1", "192.0.2.130")
+    route = route_to(machine(tmp_path, programs=programs), "192.0.2.130")
+    assert route == Route("192.0.2.130", "ens1", "192.0.2.130")
 
 
 def test_a_zone_is_the_device(tmp_path: Path) -> None:
@@ -204,8 +204,8 @@ def test_ipoib_by_the_gid_in_its_hardware_address(tmp_path: Path) -> None:
         write(tmp_path, f"sys/class/infiniband/mlx5_{number}/ports/1/gids/0", text)
     ports = [link(f"mlx5_{number}", protocol="ib") for number in range(3)]
     host = machine(tmp_path, *ports, link("mlx5_9", "eth0"))
-    found = ports_of(host, Route("192.0.2.1", "mlx5_1"))
-    assert (names(found), found.medium, found.unseen) == (["mlx5_1/1"], "IPoIB", "")
+    used = ports_of(host, Route("192.0.2.1", "mlx5_1"))
+    assert (names(used), used.medium, used.unseen) == (["mlx5_1/1"], "IPoIB", "")
     # one with a GID of no port
     netdev(tmp_path, "ib7", 32, f"{start}:0c:42:a1:03:00:11:22:07")
     assert ports_of(host, Route("192.0.2.1", "ib7")) == RoutePorts()
@@ -221,18 +221,18 @@ def test_ipoib_by_the_pci_function(tmp_path: Path, file: str, number: str, port:
         device = tmp_path / f"sys/class/infiniband/{name}/device"
         device.symlink_to(f"../../../devices/pci0/{function}")
     ports = [link(name, protocol="ib", port=n) for name in ("mlx4_0", "mlx4_1") for n in (1, 2)]
-    found = ports_of(machine(tmp_path, *ports), Route("192.0.2.1", "ib0"))
-    assert (names(found), found.unseen) == ([f"mlx4_0/{port}"], "")
+    used = ports_of(machine(tmp_path, *ports), Route("192.0.2.1", "ib0"))
+    assert (names(used), used.unseen) == ([f"mlx4_0/{port}"], "")
 
 
 def test_ipoib_without_files_of_the_rdma_devices(tmp_path: Path) -> None:
     netdev(tmp_path, "ib0", 32)
     route = Route("192.0.2.1", "ib0")
     # the only InfiniBand port
-    found = ports_of(machine(tmp_path, link(protocol="ib"), link("b", "eth0")), route)
-    assert (names(found), found.unseen) == (["mlx5_0/1"], "")
-    found = ports_of(machine(tmp_path, link(protocol="ib"), link("b", protocol="ib")), route)
-    assert "which InfiniBand port" in found.unseen
+    used = ports_of(machine(tmp_path, link(protocol="ib"), link("b", "eth0")), route)
+    assert (names(used), used.unseen) == (["mlx5_0/1"], "")
+    used = ports_of(machine(tmp_path, link(protocol="ib"), link("b", protocol="ib")), route)
+    assert "which InfiniBand port" in used.unseen
 
 
 @pytest.mark.parametrize(
@@ -249,12 +249,12 @@ def test_a_gid_of_the_device_decides(tmp_path: Path, device: str, lower: str) ->
     gid(tmp_path, 3, "::ffff:192.0.2.8", device)
     gid(tmp_path, 0, "::ffff:192.0.2.8", "eth1", port="mlx5_1/ports/1")
     host = machine(tmp_path, link(netdev="eth0"), link("mlx5_1", "eth1"))
-    found = ports_of(host, Route("192.0.2.1", device, "192.0.2.8"))
-    assert found == RoutePorts((link(netdev="eth0"),), "RoCE v2")
+    used = ports_of(host, Route("192.0.2.1", device, "192.0.2.8"))
+    assert used == RoutePorts((link(netdev="eth0"),), "RoCE v2")
     # IPv6 has no GID here, but the device has: a doubt
-    found = ports_of(host, Route("2001:db8::1", device, "2001:db8::8"))
-    assert not found.ports
-    assert "no GID of mlx5_0/1 has the source address 2001:db8::8" in found.doubt
+    used = ports_of(host, Route("2001:db8::1", device, "2001:db8::8"))
+    assert not used.ports
+    assert "no GID of mlx5_0/1 has the source address 2001:db8::8" in used.doubt
     # another device has none
     netdev(tmp_path, "other")
     assert ports_of(host, Route("192.0.2.1", "other", "192.0.2.8")) == RoutePorts()
@@ -265,8 +265,8 @@ def test_a_device_of_another_namespace_may_have_the_same_name(tmp_path: Path) ->
     gid(tmp_path, 0, "::ffff:192.0.2.7", "net1")
     gid(tmp_path, 1, "::ffff:192.0.2.8", "net1", port="mlx5_1/ports/1")
     host = machine(tmp_path, link("mlx5_0"), link("mlx5_1"))
-    found = ports_of(host, Route("192.0.2.1", "net1", "192.0.2.8"))
-    assert (names(found), found.doubt) == (["mlx5_1/1"], "")
+    used = ports_of(host, Route("192.0.2.1", "net1", "192.0.2.8"))
+    assert (names(used), used.doubt) == (["mlx5_1/1"], "")
 
 
 def test_without_a_source_the_family_decides(tmp_path: Path) -> None:
@@ -295,14 +295,14 @@ def test_what_is_not_recorded_is_not_certain(tmp_path: Path) -> None:
     assert "which RDMA port eth0.5" in ports_of(host, route).unseen
     # the VLAN is above the port, and its GIDs are not recorded
     netdev(tmp_path, "eth0.5", lower="eth0")
-    found = ports_of(host, route)
-    assert (names(found), found.medium, found.unseen) == (["mlx5_0/1"], "RoCE", "")
+    used = ports_of(host, route)
+    assert (names(used), used.medium, used.unseen) == (["mlx5_0/1"], "RoCE", "")
     # the same for a device whose protocol is unknown, as in a pasted `rdma link`
-    found = ports_of(machine(tmp_path, link(netdev="eth0", protocol="")), route)
-    assert found.unseen
+    used = ports_of(machine(tmp_path, link(netdev="eth0", protocol="")), route)
+    assert used.unseen
     # netlink itself names the device
-    found = ports_of(machine(tmp_path, link(netdev="eth0.5", protocol="")), route)
-    assert (names(found), found.medium, found.unseen) == (["mlx5_0/1"], "RDMA", "")
+    used = ports_of(machine(tmp_path, link(netdev="eth0.5", protocol="")), route)
+    assert (names(used), used.medium, used.unseen) == (["mlx5_0/1"], "RDMA", "")
 
 
 IP_LINK = """\
@@ -329,8 +329,8 @@ IP_LINK_JSON = json.dumps(
 @pytest.mark.parametrize("text", [IP_LINK, IP_LINK_JSON])
 def test_pasted_devices_of_ip_link(tmp_path: Path, text: str) -> None:
     host = machine(tmp_path, link(netdev="eth0"), programs={"ip -d -j link show": text})
-    found = ports_of(host, Route("192.0.2.1", "bond0.5"))
-    assert (names(found), found.unseen) == (["mlx5_0/1"], "")
+    used = ports_of(host, Route("192.0.2.1", "bond0.5"))
+    assert (names(used), used.unseen) == (["mlx5_0/1"], "")
     assert ports_of(host, Route("192.0.2.1", "veth0")).unseen
 
 
@@ -340,8 +340,8 @@ def test_iwarp_serves_its_own_device(tmp_path: Path) -> None:
     gid(tmp_path, 0, "2:0:0:1::", "eth0", "IB/RoCE v1")
     host = machine(tmp_path, link(netdev="eth0", protocol="iw"))
     assert ports_of(host, Route("192.0.2.1", "eth0")).medium == "iWARP"
-    found = ports_of(host, Route("192.0.2.1", "eth0.5"))
-    assert (names(found), "iWARP of mlx5_0/1" in found.doubt) == ([], True)
+    used = ports_of(host, Route("192.0.2.1", "eth0.5"))
+    assert (names(used), "iWARP of mlx5_0/1" in used.doubt) == ([], True)
 
 
 def test_loopback_takes_any_active_port(tmp_path: Path) -> None:
@@ -355,8 +355,8 @@ def test_names_are_no_paths(tmp_path: Path, name: str) -> None:
     outside.mkdir(parents=True)
     host = machine(tmp_path / "root", link(name, name), link("b", name, protocol="ib"))
     for device in (name, "eth0"):
-        found = ports_of(host, Route("192.0.2.1", device))
-        assert found.unseen or found.ports
+        used = ports_of(host, Route("192.0.2.1", device))
+        assert used.unseen or used.ports
 
 
 def test_few_gids_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,8 +374,8 @@ def test_few_gids_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         return readable(path)
 
     monkeypatch.setattr(files, "readable", counted)
-    found = ports_of(machine(tmp_path, *ports), Route("192.0.2.1", "eth5", "192.0.2.8"))
-    assert names(found) == ["mlx5_5/1"]
+    used = ports_of(machine(tmp_path, *ports), Route("192.0.2.1", "eth5", "192.0.2.8"))
+    assert names(used) == ["mlx5_5/1"]
     # four devices, four GIDs, one type
     assert len([path for path in read if "infiniband" in path]) == 9
     assert len(read) < 20
@@ -384,9 +384,9 @@ def test_few_gids_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 # ---- judged
 
 
-def judged(found: RoutePorts, *active: Link) -> tuple[str, str]:
+def judged(used: RoutePorts, *active: Link) -> tuple[str, str]:
     route = Route("192.0.2.1", "eth0", "192.0.2.8")
-    finding = judge_route("route to x", route, found, active or [link(netdev="eth7")])
+    finding = judge_route("route to x", route, used, active or [link(netdev="eth7")])
     assert finding.remedy or finding.status == "ok"
     return finding.status, finding.found
 
@@ -395,11 +395,11 @@ def test_a_route_is_judged() -> None:
     up, down = link("up"), link("down", state="DOWN", physical_state="POLLING")
     assert judged(RoutePorts((up,), "RoCE v2")) == ("ok", "uses eth0: RoCE v2 of up/1")
     assert judged(RoutePorts()) == ("error", "uses eth0")
-    status, found = judged(RoutePorts((down,), "IPoIB"))
-    assert (status, found) == ("error", "uses eth0: IPoIB of down/1, which is DOWN POLLING")
-    status, found = judged(RoutePorts((up, down), "RoCE v2"))
+    status, text = judged(RoutePorts((down,), "IPoIB"))
+    assert (status, text) == ("error", "uses eth0: IPoIB of down/1, which is DOWN POLLING")
+    status, text = judged(RoutePorts((up, down), "RoCE v2"))
     assert status == "warning"
-    assert "down/1 is DOWN" in found
+    assert "down/1 is DOWN" in text
     assert judged(RoutePorts((up,), "RoCE v1", doubt="a doubt"))[0] == "warning"
     assert judged(RoutePorts(doubt="a doubt")) == ("warning", "uses eth0; a doubt")
     assert judged(RoutePorts((up, down), "IPoIB", "which"))[0] == "unknown"
@@ -411,10 +411,10 @@ def test_a_route_is_judged() -> None:
 def test_many_servers_of_fstab_are_not_all_judged(tmp_path: Path) -> None:
     lines = [f"host{number}:/a /a{number} nfs proto=rdma 0 0" for number in range(40)]
     write(tmp_path, "etc/fstab", "\n".join(lines))
-    found = list(routes(machine(tmp_path)))
-    assert len(found) == 33
-    assert "8 more servers" in found[-1].found
-    assert {one.status for one in found} == {"unknown"}
+    findings = list(routes(machine(tmp_path)))
+    assert len(findings) == 33
+    assert "8 more servers" in findings[-1].found
+    assert {finding.status for finding in findings} == {"unknown"}
 
 
 def test_the_family_of_the_server_is_that_of_the_mount(tmp_path: Path) -> None:
@@ -422,13 +422,13 @@ def test_the_family_of_the_server_is_that_of_the_mount(tmp_path: Path) -> None:
     write(tmp_path, "etc/fstab", "nas:/a /a nfs rdma 0 0\nnas:/b /b nfs proto=rdma 0 0")
     host = machine(tmp_path, link(netdev="eth0"))
     # the option rdma takes the first address, proto=rdma IPv4, as `nfsrdma mount` does
-    found = list(routes(host))
-    assert [one.name for one in found if one.name.startswith("route")] == [
+    findings = list(routes(host))
+    assert [finding.name for finding in findings if finding.name.startswith("route")] == [
         "route to nas",
         "route to nas (192.0.2.5)",
     ]
-    found = list(routes(Machine(tmp_path, "nas", host.recording)))
-    assert [one.name for one in found if one.name.startswith("route")] == [
+    findings = list(routes(Machine(tmp_path, "nas", host.recording)))
+    assert [finding.name for finding in findings if finding.name.startswith("route")] == [
         "route to nas",
         "route to nas (2001:db8::5)",
     ]
@@ -444,5 +444,9 @@ def test_a_mount_proves_the_route_to_a_name_without_an_address(
     host = machine(tmp_path, link(netdev="eth0"))
     assert host.recording
     host.recording.addresses.update(addresses)
-    found = [(one.name, one.status) for one in routes(host) if one.name.startswith("route")]
-    assert found == [("route to nas", "ok"), ("route to other", "unknown")]
+    verdicts = [
+        (finding.name, finding.status)
+        for finding in routes(host)
+        if finding.name.startswith("route")
+    ]
+    assert verdicts == [("route to nas", "ok"), ("route to other", "unknown")]

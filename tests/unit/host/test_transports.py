@@ -188,15 +188,15 @@ def module(host: Machine) -> Finding:
     ],
 )
 def test_the_origin_is_named(tmp_path: Path, file: ModuleFile, kind: str, label: str) -> None:
-    found = transports.origin(file, machine(tmp_path))
-    assert (found.kind, found.label) == (kind, label)
+    origin = transports.origin(file, machine(tmp_path))
+    assert (origin.kind, origin.label) == (kind, label)
 
 
 def test_a_bundle_of_dkms_is_known_by_the_loaded_sunrpc(tmp_path: Path) -> None:
     file = VASTS._replace(path=f"{BELOW}/updates/dkms/rpcrdma.ko")
     write(tmp_path, "sys/module/sunrpc/parameters/nfs_bundle_version", "4.0.34-vastdata\n")
-    found = transports.origin(file, machine(tmp_path))
-    assert found == Origin("nfs stack", "of vastnfs 4.0.34-vastdata")
+    origin = transports.origin(file, machine(tmp_path))
+    assert origin == Origin("nfs stack", "of vastnfs 4.0.34-vastdata")
 
 
 @pytest.mark.parametrize(
@@ -255,9 +255,9 @@ def test_a_dummy_is_known_by_what_it_lacks(changes: dict[str, Any], count: int) 
 def test_a_file_is_judged(
     tmp_path: Path, file: ModuleFile, known: Circumstances, status: str, words: str
 ) -> None:
-    found = kernel.judge_module(file, transports.origin(file, machine(tmp_path)), known)
-    assert (found.status, words in found.found) == (status, True), found
-    assert bool(found.remedy) == (status != "ok")
+    finding = kernel.judge_module(file, transports.origin(file, machine(tmp_path)), known)
+    assert (finding.status, words in finding.found) == (status, True), finding
+    assert bool(finding.remedy) == (status != "ok")
 
 
 def test_no_module_is_an_error_unless_one_is_loaded() -> None:
@@ -294,8 +294,8 @@ def test_the_kernels_refusal_is_found_in_its_log(tmp_path: Path) -> None:
         "[    9.1] mlx5_ib: loading out-of-tree module taints kernel.\n"
         "[   11.2] rpcrdma: disagrees about version of symbol ib_map_mr_sg\n"
     )
-    found = transports.circumstances(KERNELS, machine(tmp_path, dmesg=lines))
-    assert found.refused == "rpcrdma: disagrees about version of symbol ib_map_mr_sg"
+    circumstances = transports.circumstances(KERNELS, machine(tmp_path, dmesg=lines))
+    assert circumstances.refused == "rpcrdma: disagrees about version of symbol ib_map_mr_sg"
     # a module that is loaded now has been accepted since
     write(tmp_path, "proc/modules", "rpcrdma 1 0 - Live 0x0\n")
     assert transports.circumstances(KERNELS, machine(tmp_path, dmesg=lines)).refused == ""
@@ -339,8 +339,8 @@ def test_what_gpudirect_storage_would_lose_is_told(
 ) -> None:
     for name, text in files.items():
         write(tmp_path, name, text)
-    said = transports.gpudirect_loss(machine(tmp_path, modinfo=info))
-    assert words in said if words else said == ""
+    loss = transports.gpudirect_loss(machine(tmp_path, modinfo=info))
+    assert words in loss if words else loss == ""
 
 
 def test_load_and_install_warn_of_the_loss(
@@ -381,5 +381,5 @@ def test_an_error_is_a_warning_as_long_as_ours_is_loaded(tmp_path: Path) -> None
     info = "filename: /x.ko\0description: rpcrdma dummy kernel module\0name: rpcrdma\0"
     assert module(machine(tmp_path, modinfo=info)).status == "error"
     write(tmp_path, "proc/modules", "nfsrdma 1 0 - Live 0x0 (OE)\n")
-    found = module(machine(tmp_path, modinfo=info))
-    assert (found.status, "nfsrdma is loaded instead" in found.found) == ("warning", True)
+    finding = module(machine(tmp_path, modinfo=info))
+    assert (finding.status, "nfsrdma is loaded instead" in finding.found) == ("warning", True)

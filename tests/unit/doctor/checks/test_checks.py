@@ -94,8 +94,8 @@ def test_a_vendors_module_makes_up_for_the_kernels_option(machine: Machine) -> N
     write(machine.root, f"boot/config-{RELEASE}", "CONFIG_SUNRPC=m\n")
     lines = "sunrpc 1 1 rpcrdma, Live 0x0\nrdma_cm 1 1 rpcrdma, Live 0x0\n"
     write(machine.root, "proc/modules", lines)
-    found = one(checks.kernel.feature(machine))
-    assert (found.status, "rpcrdma is loaded" in found.found) == ("ok", True)
+    finding = one(checks.kernel.feature(machine))
+    assert (finding.status, "rpcrdma is loaded" in finding.found) == ("ok", True)
 
 
 def test_a_kernel_without_any_configuration_is_unknown(machine: Machine) -> None:
@@ -115,9 +115,9 @@ def test_the_owner_of_the_netid_is_named(
 ) -> None:
     lines = f"sunrpc 1 1 {users} Live 0x0\nrdma_cm 1 1 {users} Live 0x0\n"
     write(machine.root, "proc/modules", lines)
-    found = one(checks.kernel.netid(machine))
-    assert found.status == status
-    assert words in found.found
+    finding = one(checks.kernel.netid(machine))
+    assert finding.status == status
+    assert words in finding.found
 
 
 def test_a_module_that_the_first_mount_loads_need_not_be_loaded(machine: Machine) -> None:
@@ -129,9 +129,9 @@ def test_a_module_that_the_first_mount_loads_need_not_be_loaded(machine: Machine
     }
     recording = Machine(machine.root, recording=Recording(programs=programs))
     assert one(checks.kernel.module(recording)).status == "ok"
-    found = one(checks.kernel.netid(recording))
-    assert (found.status, found.remedy) == ("ok", "")
-    assert "a mount with proto=rdma loads rpcrdma" in found.found
+    finding = one(checks.kernel.netid(recording))
+    assert (finding.status, finding.remedy) == ("ok", "")
+    assert "a mount with proto=rdma loads rpcrdma" in finding.found
 
 
 def test_headers_and_btf(machine: Machine) -> None:
@@ -147,21 +147,23 @@ def test_headers_and_btf(machine: Machine) -> None:
     for by_hand in (Recording(collected=False), Recording(complete=False, collected=False)):
         host = replace(machine, recording=by_hand)
         for name, check in (("headers", checks.kernel.headers), ("btf", checks.kernel.btf)):
-            (found,) = carry_out(name, check, host)
-            assert (found.status, "was not recorded" in found.found) == ("unknown", True), found
+            (finding,) = carry_out(name, check, host)
+            assert finding.status == "unknown", finding
+            assert "was not recorded" in finding.found
             # the kernel's configuration tells, too
             for config, status in (("CONFIG_X=y", "unknown"), ("CONFIG_DEBUG_INFO_BTF=y", "ok"),
                                    ("# CONFIG_DEBUG_INFO_BTF is not set", "warning")):  # fmt: skip
                 write(machine.root, f"boot/config-{RELEASE}", f"{config}\n")
-                assert [one.status for one in carry_out("btf", checks.kernel.btf, host)] == [status]
+                (btf,) = carry_out("btf", checks.kernel.btf, host)
+                assert btf.status == status
             (machine.root / f"boot/config-{RELEASE}").unlink()
     host = replace(machine, recording=Recording())
     assert one(checks.kernel.headers(host)).status == "ok"
     assert one(checks.kernel.btf(host)).status == "warning"
     write(machine.root, f"lib/modules/{RELEASE}/build/Makefile", "")
     write(machine.root, "sys/kernel/btf/vmlinux", b"")
-    found = one(checks.kernel.headers(machine))
-    assert found == Finding("headers", "ok", f"/lib/modules/{RELEASE}/build")
+    finding = one(checks.kernel.headers(machine))
+    assert finding == Finding("headers", "ok", f"/lib/modules/{RELEASE}/build")
     assert one(checks.kernel.btf(machine)).status == "ok"
 
 
@@ -204,14 +206,14 @@ def test_modules_without_types_are_judged_alike_on_the_host_and_from_its_bundles
     write(root, "sys/kernel/btf/vmlinux", b"")
     here = Machine(root=root)
     expected = status if transport == "m" else "ok"
-    found = one(checks.kernel.btf(here))
-    assert (found.status, "none of modules" in found.found) == (expected, expected == "warning")
+    finding = one(checks.kernel.btf(here))
+    assert (finding.status, "none of modules" in finding.found) == (expected, expected == "warning")
     collected = bundles.collect(root=root)
     for number, bundle in enumerate((collected, anonymized(collected))):
         file = tmp_path / f"{number}.tar.gz"
         file.write_bytes(bundle.archive())
         with opened(file) as there:
-            assert one(checks.kernel.btf(there)) == found
+            assert one(checks.kernel.btf(there)) == finding
             assert one(checks.kernel.feature(there)) == one(checks.kernel.feature(here))
 
 
@@ -219,21 +221,21 @@ def test_modules_without_types_are_judged_alike_on_the_host_and_from_its_bundles
 
 
 def test_links_that_are_up_are_well() -> None:
-    assert [found.status for found in checks.rdma_links.judge_links([link()])] == ["ok"]
+    assert [finding.status for finding in checks.rdma_links.judge_links([link()])] == ["ok"]
 
 
 def test_no_link_is_an_error_that_says_how_to_make_one() -> None:
-    found = one(checks.rdma_links.judge_links([]))
-    assert found.status == "error"
-    assert "nfsrdma link add" in found.remedy
+    finding = one(checks.rdma_links.judge_links([]))
+    assert finding.status == "error"
+    assert "nfsrdma link add" in finding.remedy
 
 
 def test_links_that_are_down_are_one_error_when_none_is_up() -> None:
     down = link(state="DOWN", physical_state="DISABLED")
-    found = one(checks.rdma_links.judge_links([down] * 6))
-    assert (found.name, found.status) == ("links", "error")
-    assert "and 2 more" in found.found
-    assert "eth1 up" in found.remedy
+    finding = one(checks.rdma_links.judge_links([down] * 6))
+    assert (finding.name, finding.status) == ("links", "error")
+    assert "and 2 more" in finding.found
+    assert "eth1 up" in finding.remedy
 
 
 @pytest.mark.parametrize(
@@ -259,9 +261,9 @@ def test_a_link_beside_an_active_one_may_be_idle(
     [(9000, 4096, "ok"), (4200, 4096, "ok"), (4199, 2048, "warning"), (1500, 1024, "warning")],
 )
 def test_a_small_mtu_is_reported_with_its_payload(size: int, payload: int, status: str) -> None:
-    found = checks.rdma_links.judge_mtu("rxe0/1", "eth1", size)
-    assert found.status == status
-    assert f"carry {payload} bytes" in found.found
+    finding = checks.rdma_links.judge_mtu("rxe0/1", "eth1", size)
+    assert finding.status == status
+    assert f"carry {payload} bytes" in finding.found
 
 
 @pytest.mark.parametrize(
@@ -278,9 +280,9 @@ def test_a_small_mtu_is_reported_with_its_payload(size: int, payload: int, statu
     ],
 )
 def test_the_mtu_in_use_may_be_smaller(size: int, active: int, status: str, words: str) -> None:
-    found = checks.rdma_links.judge_mtu("rxe0/1", "eth1", size, active)
-    assert found.status == status
-    assert words in found.found
+    finding = checks.rdma_links.judge_mtu("rxe0/1", "eth1", size, active)
+    assert finding.status == status
+    assert words in finding.found
 
 
 VERBS = """hca_id:	{device}
@@ -301,7 +303,7 @@ IB, IWARP = "InfiniBand (0)", "iWARP (1)"
 
 
 @pytest.mark.parametrize(
-    ("protocol", "files", "size", "verbs", "found"),
+    ("protocol", "files", "size", "verbs", "expected"),
     [
         # as people paste it: `rdma link` has no protocol, and there is no sysfs
         ("", {}, 1500, (IB, 4096, 1024, "Ethernet"), ("ok", "carry 1024 bytes, which is the act")),
@@ -325,7 +327,7 @@ IB, IWARP = "InfiniBand (0)", "iWARP (1)"
 )
 def test_the_mtu_is_that_of_all_sources(
     machine: Machine, protocol: str, files: dict[str, str], size: int | None,
-    verbs: tuple[str, int, int, str] | None, found: tuple[str, str] | None,
+    verbs: tuple[str, int, int, str] | None, expected: tuple[str, str] | None,
 ) -> None:  # fmt: skip
     device = replace(link().device, name="roce1", protocol=protocol, node_type="", driver="")
     for name, text in files.items():
@@ -336,13 +338,13 @@ def test_the_mtu_is_that_of_all_sources(
         recording.programs[argv] = Result(argv, ETHERNET.format(size), "", 0)
     if verbs:
         keys = dict(zip(("transport", "most", "active", "layer"), verbs, strict=True))
-        said = VERBS.format(device="roce1", **keys)
-        recording.programs["ibv_devinfo",] = Result(("ibv_devinfo",), said, "", 0)
+        stdout = VERBS.format(device="roce1", **keys)
+        recording.programs["ibv_devinfo",] = Result(("ibv_devinfo",), stdout, "", 0)
     host = Machine(machine.root, recording=recording)
     judged = list(checks.rdma_links.mtus(host, {}, everywhere=True))
-    assert [one.name for one in judged] == (["mtu roce1/1"] if found else []), judged
-    for one, (status, words) in zip(judged, [found] if found else [], strict=True):
-        assert (one.status, words in one.found) == (status, True), one
+    assert [finding.name for finding in judged] == (["mtu roce1/1"] if expected else []), judged
+    for finding, (status, words) in zip(judged, [expected] if expected else [], strict=True):
+        assert (finding.status, words in finding.found) == (status, True), finding
 
 
 def test_a_small_mtu_matters_on_the_routes_of_nfs(machine: Machine) -> None:
@@ -350,14 +352,14 @@ def test_a_small_mtu_matters_on_the_routes_of_nfs(machine: Machine) -> None:
     machine = replace(machine, recording=recorded)
     for name in ("eth1", "eth2", "eth1.5"):
         write(machine.root, f"sys/class/net/{name}/mtu", "1500\n")
-    found = checks.rdma_links.mtus(machine, {"rxe0/1": {"eth1.5"}}, everywhere=False)
-    assert [(one.name, one.status) for one in found] == [
+    findings = checks.rdma_links.mtus(machine, {"rxe0/1": {"eth1.5"}}, everywhere=False)
+    assert [(finding.name, finding.status) for finding in findings] == [
         ("mtu rxe0/1", "warning"),
         ("mtu eth1.5", "warning"),
         ("mtu rxe0/2", "ok"),
     ]
-    found = checks.rdma_links.mtus(machine, {}, everywhere=True)
-    assert [one.status for one in found] == ["warning", "warning"]
+    findings = checks.rdma_links.mtus(machine, {}, everywhere=True)
+    assert [finding.status for finding in findings] == ["warning", "warning"]
 
 
 @pytest.mark.parametrize(
@@ -379,15 +381,15 @@ def test_the_wire_is_judged_by_the_share_of_packets(
     packets: int, losses: dict[str, int], status: str, words: str
 ) -> None:
     sums = {"port_rcv_packets": packets}
-    found = checks.rdma_links.judge_wire("mlx5_0/1", sums, losses, {"link_downed": 2})
-    assert (found.name, found.status) == ("wire mlx5_0/1", status)
-    assert words in found.found
+    finding = checks.rdma_links.judge_wire("mlx5_0/1", sums, losses, {"link_downed": 2})
+    assert (finding.name, finding.status) == ("wire mlx5_0/1", status)
+    assert words in finding.found
 
 
 def test_packets_out_of_sequence_may_be_the_work_of_adaptive_routing() -> None:
     for losses, doubt in (({"out_of_sequence": 9}, True), ({"packet_seq_err": 9}, False)):
-        found = checks.rdma_links.judge_wire("mlx5_0/1", {"port_rcv_packets": 9}, losses, {})
-        assert ("adaptive routing" in found.expected) == doubt
+        finding = checks.rdma_links.judge_wire("mlx5_0/1", {"port_rcv_packets": 9}, losses, {})
+        assert ("adaptive routing" in finding.expected) == doubt
 
 
 # ---- server
@@ -421,9 +423,9 @@ def test_listeners_are_held_against_the_configuration(
     argv = ("ip", "-j", "address", "show")
     rows = '[{"ifname": "lo", "addr_info": [{"family": "inet", "local": "127.0.0.1"}]}]'
     host = replace(machine, recording=Recording(programs={argv: Result(argv, rows, "", 0)}))
-    found = one(checks.nfs_server.listeners(host))
-    assert (found.status, words in found.found) == (status, True), found
-    assert found.remedy or status == "ok"
+    finding = one(checks.nfs_server.listeners(host))
+    assert (finding.status, words in finding.found) == (status, True), finding
+    assert finding.remedy or status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -448,25 +450,25 @@ def test_the_refusal_of_a_listener_has_its_cause(
 ) -> None:
     write(machine.root, "proc/fs/nfsd/portlist", TCP)
     write(machine.root, "etc/nfs.conf", "[nfsd]\nrdma=y\n")
-    said = Result(("dmesg",), f"{log}\n", "", 0)
-    host = replace(machine, recording=Recording(programs={("dmesg",): said}))
-    found = one(checks.nfs_server.listeners(host))
-    assert found.status == "error"
-    assert words in found.found
-    assert remedy in found.remedy
-    assert "systemctl restart nfs-server" in found.remedy
+    dmesg = Result(("dmesg",), f"{log}\n", "", 0)
+    host = replace(machine, recording=Recording(programs={("dmesg",): dmesg}))
+    finding = one(checks.nfs_server.listeners(host))
+    assert finding.status == "error"
+    assert words in finding.found
+    assert remedy in finding.remedy
+    assert "systemctl restart nfs-server" in finding.remedy
 
 
 def test_a_missing_module_is_the_cause_before_any_message(machine: Machine) -> None:
     write(machine.root, "proc/fs/nfsd/portlist", TCP)
     write(machine.root, "etc/nfs.conf", "[nfsd]\nrdma=y\n")
     argv = ("modinfo", "-0", "--", "rpcrdma")
-    said = Result(argv, "", "modinfo: ERROR: Module rpcrdma not found.\n", 1)
-    found = one(
-        checks.nfs_server.listeners(replace(machine, recording=Recording(programs={argv: said})))
+    modinfo = Result(argv, "", "modinfo: ERROR: Module rpcrdma not found.\n", 1)
+    finding = one(
+        checks.nfs_server.listeners(replace(machine, recording=Recording(programs={argv: modinfo})))
     )
-    assert found.status == "unknown"
-    assert f"not judged, because rpcrdma: no module for kernel {RELEASE}" in found.found
+    assert finding.status == "unknown"
+    assert f"not judged, because rpcrdma: no module for kernel {RELEASE}" in finding.found
 
 
 def test_without_any_configuration_the_request_is_unknown(machine: Machine) -> None:
@@ -482,9 +484,9 @@ def test_a_request_that_nothing_reads_is_a_doubt(machine: Machine) -> None:
     write(machine.root, "usr/lib/systemd/system/nfs-server.service",
           "[Service]\nExecStart=/usr/sbin/rpc.nfsd\n")  # fmt: skip
     write(machine.root, "etc/default/nfs-kernel-server", 'RPCNFSDOPTS="--rdma"\n')
-    found = one(checks.nfs_server.listeners(machine))
-    assert found.status == "warning"
-    assert "RPCNFSDOPTS of /etc/default/nfs-kernel-server is --rdma, which" in found.found
+    finding = one(checks.nfs_server.listeners(machine))
+    assert finding.status == "warning"
+    assert "RPCNFSDOPTS of /etc/default/nfs-kernel-server is --rdma, which" in finding.found
 
 
 def test_a_machine_that_serves_nothing_is_well(machine: Machine) -> None:
@@ -661,11 +663,11 @@ jump mangle_PREROUTING_ZONES
     ],
 )  # fmt: skip
 def test_the_packet_filter_is_judged(rules: str, status: str, words: str) -> None:
-    found = checks.firewall.judge_filter(rules)
-    assert (found.status, words in found.found) == (status, True), found
+    finding = checks.firewall.judge_filter(rules)
+    assert (finding.status, words in finding.found) == (status, True), finding
     # what a bundle keeps of the rules is judged the same
     kept = packet_filter.rules_of_input(rules)
-    assert checks.firewall.judge_filter(kept) == found, kept
+    assert checks.firewall.judge_filter(kept) == finding, kept
     assert packet_filter.rules_of_input(kept) == kept
     made = Bundle()
     made.notes.programs[NFT_LIST] = Result(NFT_LIST, kept, "", 0)
@@ -673,7 +675,7 @@ def test_the_packet_filter_is_judged(rules: str, status: str, words: str) -> Non
     assert result
     assert "192.0.2." not in result.stdout
     anonymous = checks.firewall.judge_filter(result.stdout)
-    assert anonymous.status == found.status, result.stdout
+    assert anonymous.status == finding.status, result.stdout
 
 
 SIX = """# Generated by ip6tables-save v1.8.9 on Sun Nov 29 11:00:00 2026
@@ -716,15 +718,15 @@ def test_the_rules_of_ip6tables_are_judged(
         text = SIX.replace("POLICY", policy).replace("RULES", rules)
         recording.programs[SIX_SAVE] = Result(SIX_SAVE, text, "", 0)
     host = Machine(machine.root, recording=recording)
-    (found,) = carry_out("firewall", checks.firewall.firewall, host)
-    assert (found.status, words in found.found) == (status, True), found
+    (finding,) = carry_out("firewall", checks.firewall.firewall, host)
+    assert (finding.status, words in finding.found) == (status, True), finding
     # a bundle, and an anonymized one, have the same rules
     made = Bundle()
     made.notes.programs.update(map(bundles._shortened, recording.programs.items()))
-    for one_ in (made, anonymized(made)):
-        again = Machine(machine.root, recording=one_.notes)
+    for bundle in (made, anonymized(made)):
+        again = Machine(machine.root, recording=bundle.notes)
         (judged,) = carry_out("firewall", checks.firewall.firewall, again)
-        assert judged.status == found.status
+        assert judged.status == finding.status
 
 
 def test_an_anonymized_bundle_keeps_the_words_of_the_packet_filter() -> None:
@@ -776,8 +778,8 @@ def test_a_card_passes_the_packet_filter_by(
     machine: Machine, device: dict[str, str], loaded: str, status: str, words: str
 ) -> None:
     modules = "".join(f"{name} 1 0 - Live 0x0\n" for name in ("nf_tables", *loaded.split()))
-    found = filter_finding(machine, SERVED, [device], modules, ports="2049")
-    assert (found.status, words in found.found) == (status, True), found
+    finding = filter_finding(machine, SERVED, [device], modules, ports="2049")
+    assert (finding.status, words in finding.found) == (status, True), finding
     # a server without TCP needs the filter for a soft link only
     alone = filter_finding(machine, "rdma 20049\n", [device], modules, ports="22")
     assert (alone.status, "tcp 2049" in alone.expected) == (status, False), alone
@@ -793,8 +795,8 @@ def test_a_soft_link_in_the_kernel_is_no_module(machine: Machine) -> None:
 def test_unknown_devices_are_a_doubt_of_the_packet_filter(machine: Machine) -> None:
     modules = "nf_tables 1 0 - Live 0x0\n"
     for known, words in ((None, "no RDMA device was recorded"), ([], "no RDMA device is visible")):
-        found = filter_finding(machine, SERVED, known, modules, ports="2049")
-        assert (found.status, words in found.found) == ("warning", True), found
+        finding = filter_finding(machine, SERVED, known, modules, ports="2049")
+        assert (finding.status, words in finding.found) == ("warning", True), finding
         ports = "2049, 20049 } accept\nudp dport { 4791"
         fine = filter_finding(machine, SERVED, known, modules, ports)
         assert (fine.status, words in fine.found) == ("ok", False), fine
@@ -806,8 +808,7 @@ def filter_finding(
     """The judgement of a filter that drops all TCP connections but those to ``ports``."""
     write(machine.root, "proc/modules", modules)
     write(machine.root, "proc/fs/nfsd/portlist", portlist)
-    said = Result(NFT_LIST, NFT % ports, "", 0)
-    recording = Recording(programs={NFT_LIST: said})
+    recording = Recording(programs={NFT_LIST: Result(NFT_LIST, NFT % ports, "", 0)})
     if devices is not None:
         records = [asdict(link().device) | changes for changes in devices]
         recording.links = [link(device=Device(**values)) for values in records]
@@ -838,10 +839,10 @@ def test_a_filter_matters_to_servers_and_soft_links(
         known = [link(device=replace(device, driver=driver)) for driver in links]
     write(machine.root, "proc/modules", "nf_tables 1 0 - Live 0x0\n")
     write(machine.root, "proc/fs/nfsd/portlist", portlist)
-    said = Result(("nft",), NFT % "22", "", 0)
-    recording = Recording(programs={("nft", "list", "ruleset"): said}, links=known)
-    found = one(checks.firewall.firewall(Machine(machine.root, recording=recording)))
-    assert found.status == status
+    ruleset = Result(("nft",), NFT % "22", "", 0)
+    recording = Recording(programs={("nft", "list", "ruleset"): ruleset}, links=known)
+    finding = one(checks.firewall.firewall(Machine(machine.root, recording=recording)))
+    assert finding.status == status
 
 
 NFT_LIST = ("nft", "list", "ruleset")
@@ -863,8 +864,8 @@ def test_a_filter_in_the_kernel_is_no_module(
     write(machine.root, f"boot/config-{RELEASE}", config)
     write(machine.root, "proc/fs/nfsd/portlist", TCP)
     host = replace(machine, recording=Recording(programs={NFT_LIST: result}))
-    (found,) = carry_out("firewall", checks.firewall.firewall, host)
-    assert (found.status, words in found.found) == (status, True)
+    (finding,) = carry_out("firewall", checks.firewall.firewall, host)
+    assert (finding.status, words in finding.found) == (status, True)
 
 
 def test_a_container_names_the_paths_of_its_host(tmp_path: Path) -> None:
@@ -877,12 +878,12 @@ def test_a_container_names_the_paths_of_its_host(tmp_path: Path) -> None:
     host = tmp_path / "host"
     words = [f"--path.procfs={host}/proc", f"--path.sysfs={host}/sys", f"--path.rootfs={host}/root"]
     told = CliRunner().invoke(app, ["doctor", "--json", *words]).stdout
-    found = {row["name"]: row for row in json.loads(told)["findings"]}
-    assert found["read-ahead /mnt/data"]["found"].startswith("128 KiB")
-    assert found["fstab /mnt/data"]["found"] == "mounted with rdma"
+    findings = {row["name"]: row for row in json.loads(told)["findings"]}
+    assert findings["read-ahead /mnt/data"]["found"].startswith("128 KiB")
+    assert findings["fstab /mnt/data"]["found"] == "mounted with rdma"
     # a program of the container knows nothing of the host
-    assert found["rpcrdma"]["found"].startswith("modinfo was not run: it would describe this")
-    assert "mounts" not in found
+    assert findings["rpcrdma"]["found"].startswith("modinfo was not run: it would describe this")
+    assert "mounts" not in findings
     assert str(tmp_path) not in told and "recorded" not in told
 
 
@@ -903,9 +904,9 @@ def test_the_mounts_of_a_container_are_not_those_of_its_host(
     """A whole system in a container of systemd may have mounts of its own."""
     assert not list(checks.nfs_mounts.namespace(machine))
     write(machine.root, file, "")
-    found = list(checks.nfs_mounts.namespace(machine))
-    assert {finding.name for finding in found} == set(names)
-    assert all("--path.procfs" in finding.remedy for finding in found)
+    findings = list(checks.nfs_mounts.namespace(machine))
+    assert {finding.name for finding in findings} == set(names)
+    assert all("--path.procfs" in finding.remedy for finding in findings)
 
 
 def test_rules_that_root_of_a_container_cannot_list_are_unknown(machine: Machine) -> None:
@@ -913,10 +914,10 @@ def test_rules_that_root_of_a_container_cannot_list_are_unknown(machine: Machine
     write(machine.root, ".dockerenv", "")
     refused = Result(NFT_LIST, "", "Operation not permitted (you must be root)\n", 1)
     host = replace(machine, recording=Recording(programs={NFT_LIST: refused}, root_user=True))
-    (found,) = carry_out("firewall", checks.firewall.firewall, host)
-    assert found.status == "unknown"
-    assert found.found == "cannot list the rules: Operation not permitted (you must be root)"
-    assert found.remedy == "run this on the host"
+    (finding,) = carry_out("firewall", checks.firewall.firewall, host)
+    assert finding.status == "unknown"
+    assert finding.found == "cannot list the rules: Operation not permitted (you must be root)"
+    assert finding.remedy == "run this on the host"
 
 
 @pytest.mark.parametrize(
@@ -934,16 +935,19 @@ def test_a_container_may_not_see_the_nfsd_of_its_network(
 ) -> None:
     for name in files:
         write(machine.root, name, "")
-    found = one(checks.nfs_server.listeners(machine))
-    assert found.status == status
+    finding = one(checks.nfs_server.listeners(machine))
+    assert finding.status == status
     assert (serving(machine).threads is None) == (status == "unknown")
 
 
 def test_a_server_that_refuses_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     # TCPMUX: nothing listens on it
     monkeypatch.setattr(checks.nfs_server, "NFS_PORT", 1)
-    found = one(checks.nfs_server.reach(Machine(server="127.0.0.1")))
-    assert (found.status, found.found) == ("error", "no connection to TCP 1: Connection refused")
+    finding = one(checks.nfs_server.reach(Machine(server="127.0.0.1")))
+    assert (finding.status, finding.found) == (
+        "error",
+        "no connection to TCP 1: Connection refused",
+    )
 
 
 # ---- mounting
@@ -967,9 +971,9 @@ def test_read_ahead_is_held_against_rsize(
     machine: Machine, rsize: int, kb: int, status: str, words: str
 ) -> None:
     mounted(machine, rsize, kb)
-    found = one(checks.nfs_mounts.read_ahead(machine))
-    assert found.status == status
-    assert words in found.found
+    finding = one(checks.nfs_mounts.read_ahead(machine))
+    assert finding.status == status
+    assert words in finding.found
 
 
 FSTAB = "# a comment\n\nserver:/export {} nfs {} 0 0\n/dev/vda / ext4 rw 0 0\nbroken\n"
@@ -978,9 +982,9 @@ FSTAB = "# a comment\n\nserver:/export {} nfs {} 0 0\n/dev/vda / ext4 rw 0 0\nbr
 def defined(machine: Machine, options: str) -> list[tuple[str, str]]:
     """Statuses and texts of the findings about one line of fstab."""
     write(machine.root, "etc/fstab", FSTAB.format("/mnt\\040a", options))
-    found = list(checks.mount_definitions.requested(machine))
-    assert {one.name for one in found} == {"fstab /mnt a"}
-    return [(one.status, one.found) for one in found]
+    findings = list(checks.mount_definitions.requested(machine))
+    assert {finding.name for finding in findings} == {"fstab /mnt a"}
+    return [(finding.status, finding.found) for finding in findings]
 
 
 @pytest.mark.parametrize(
@@ -1003,7 +1007,8 @@ def test_fstab_is_compared_with_what_is_mounted(
 ) -> None:
     info = MOUNTS.format("/mnt\\040a", 524288, proto).replace(",addr", ",port=20049,addr")
     write(machine.root, "proc/self/mountinfo", info)
-    assert [one for one, _ in defined(machine, options)] == [status]
+    ((judged, _),) = defined(machine, options)
+    assert judged == status
 
 
 @pytest.mark.parametrize(
@@ -1031,9 +1036,9 @@ def test_fstab_is_compared_with_what_is_mounted(
 def test_each_option_is_compared(machine: Machine, options: str, words: str) -> None:
     info = MOUNTS.format("/mnt\\040a", 524288, "tcp").replace(",addr", ",sec=null,nconnect=2,addr")
     write(machine.root, "proc/self/mountinfo", info)
-    ((status, found),) = defined(machine, options)
+    ((status, text),) = defined(machine, options)
     assert (status != "ok") == bool(words)
-    assert words in found
+    assert words in text
 
 
 def test_a_configured_transport_needs_no_line(machine: Machine) -> None:
@@ -1071,15 +1076,15 @@ def test_a_mount_that_is_not_there(
     machine: Machine, options: str, unit: str, load: str, active: str, status: str, words: str
 ) -> None:
     write(machine.root, "proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
-    said = STATE.format(f"mnt-a\\x20b.{unit}", load, active)
+    properties = STATE.format(f"mnt-a\\x20b.{unit}", load, active)
     programs: dict[tuple[str, ...], Result | None] = {}
     if unit:
-        programs["systemctl", "show", "mnt.mount"] = Result(("systemctl",), said, "", 0)
+        programs["systemctl", "show", "mnt.mount"] = Result(("systemctl",), properties, "", 0)
     recording = Machine(machine.root, recording=Recording(programs=programs))
     write(machine.root, "etc/fstab", f"server:/x /mnt//a\\040b/ nfs {options} 0 0\n")
     write(machine.root, "sbin/mount.nfs", "")
-    found = one(checks.mount_definitions.requested(recording))
-    assert (found.status, words in found.found) == (status, True), found
+    finding = one(checks.mount_definitions.requested(recording))
+    assert (finding.status, words in finding.found) == (status, True), finding
 
 
 VERSION = Result(("mount.nfs", "-V"), "mount.nfs: (linux nfs-utils 2.6.4)\n", "", 0)
@@ -1109,8 +1114,8 @@ def test_a_program_that_printed_its_version_is_installed(
     if not isinstance(version, str):
         recording.programs["mount.nfs", "-V"] = version
     host = Machine(machine.root, recording=recording)
-    (found,) = carry_out("mount.nfs", checks.nfs_mounts.utils, host)
-    assert (found.status, words in found.found) == (status, True), found
+    (finding,) = carry_out("mount.nfs", checks.nfs_mounts.utils, host)
+    assert (finding.status, words in finding.found) == (status, True), finding
 
 
 def test_a_program_of_this_host_is_looked_up_in_path(
@@ -1150,10 +1155,11 @@ def test_a_mount_of_another_source_is_none_of_the_definition(
     write(machine.root, "etc/fstab", f"{source} /mnt nfs {options},rdma 0 0\n")
     write(machine.root, "etc/hosts", "10.9.1.1 server Alias\n10.9.1.2 other\n")
     recording = Machine(machine.root, recording=Recording())
-    found = list(checks.mount_definitions.requested(recording))
+    findings = list(checks.mount_definitions.requested(recording))
     assert [
-        (one.status, words in one.found) for one, (_, words) in zip(found, expected, strict=True)
-    ] == [(status, True) for status, _ in expected], found
+        (finding.status, words in finding.found)
+        for finding, (_, words) in zip(findings, expected, strict=True)
+    ] == [(status, True) for status, _ in expected], findings
 
 
 TCP_BELOW = {("rdma", "tcp"), ("rdma6", "tcp6")}
@@ -1178,13 +1184,16 @@ def test_a_referral_may_have_another_transport(
             f"45 44 0:70 / /mnt/ref rw - nfs4 other:/ref rw,vers=4.2,proto={proto},addr=10.9.1.9\n"
         )
     write(machine.root, "etc/fstab", fstab)
-    found = list(checks.mount_definitions.referrals(machine))
-    assert [one.name for one in found] == names
-    assert all(one.status == "warning" and "let 10.9.1.9 listen" in one.remedy for one in found)
+    findings = list(checks.mount_definitions.referrals(machine))
+    assert [finding.name for finding in findings] == names
+    assert all(
+        finding.status == "warning" and "let 10.9.1.9 listen" in finding.remedy
+        for finding in findings
+    )
     (machine.root / "etc/fstab").unlink()
     pasted = Machine(machine.root, recording=Recording(complete=False))
     unknown = carry_out("referrals", checks.mount_definitions.referrals, pasted)
-    assert [one.status for one in unknown] == ["unknown"] * ((above, proto) in TCP_BELOW)
+    assert [finding.status for finding in unknown] == ["unknown"] * ((above, proto) in TCP_BELOW)
 
 
 def test_a_covered_mount_is_mounted(machine: Machine) -> None:
@@ -1192,9 +1201,9 @@ def test_a_covered_mount_is_mounted(machine: Machine) -> None:
     with (machine.root / "proc/self/mountinfo").open("a") as file:
         file.write("45 44 0:70 / /mnt rw - overlay overlay rw,lowerdir=/mnt\n")
     write(machine.root, "etc/fstab", "server:/export /mnt nfs rdma 0 0\n")
-    found = list(checks.mount_definitions.requested(machine))
-    assert [one.status for one in found] == ["ok", "warning"]
-    assert found[1].found.startswith("covered by overlay of overlay")
+    findings = list(checks.mount_definitions.requested(machine))
+    assert [finding.status for finding in findings] == ["ok", "warning"]
+    assert findings[1].found.startswith("covered by overlay of overlay")
 
 
 @pytest.mark.parametrize(
@@ -1214,9 +1223,9 @@ def test_a_mount_that_cannot_be_there_follows_from_its_cause(
     if program:
         write(machine.root, program, "")
     recording = Machine(machine.root, recording=Recording(links=[]))
-    found = one(checks.mount_definitions.requested(recording))
-    assert found.status == ("unknown" if cause else "error")
-    assert cause in found.found
+    finding = one(checks.mount_definitions.requested(recording))
+    assert finding.status == ("unknown" if cause else "error")
+    assert cause in finding.found
 
 
 def test_hostile_definitions_hide_no_other(machine: Machine) -> None:
@@ -1229,8 +1238,10 @@ def test_hostile_definitions_hide_no_other(machine: Machine) -> None:
     (machine.root / "etc/systemd/system/x.target.wants").mkdir()
     (machine.root / "etc/systemd/system/x.target.wants/c.mount").symlink_to("../c.mount")
     write(machine.root, "etc/systemd/system/d.mount/file", "a folder")
-    found = {one.name: one.status for one in checks.mount_definitions.requested(machine)}
-    assert found == {"unit **.mount": "ok", "unit c.mount": "error"}
+    statuses = {
+        finding.name: finding.status for finding in checks.mount_definitions.requested(machine)
+    }
+    assert statuses == {"unit **.mount": "ok", "unit c.mount": "error"}
 
 
 def test_a_mount_without_a_definition_is_not_compared(machine: Machine) -> None:
@@ -1248,9 +1259,9 @@ def test_a_mount_that_only_another_namespace_has_is_named(machine: Machine) -> N
         "v4 0a090101 4e51 0:77         0:0                               no\n"
         "v4 0a090102 4e51 0:78         0:0                               no\nbroken\n",
     )
-    ((status, found),) = defined(machine, "proto=rdma,nconnect=4")
+    ((status, text),) = defined(machine, "proto=rdma,nconnect=4")
     assert status == "warning"
-    assert "another mount namespace has mounts of that server: 0:77" in found
+    assert "another mount namespace has mounts of that server: 0:77" in text
 
 
 BY_NFSRAHEAD = 'PROGRAM="/usr/libexec/nfsrahead %k", ATTR{read_ahead_kb}="%c"'
@@ -1268,8 +1279,8 @@ def udev(machine: Machine) -> tuple[str, list[str]]:
     """What is in effect for NFS, and the rules for more than NFS."""
     effect, *others = checks.nfs_mounts.udev_rule(machine)
     assert effect.status == "ok"
-    assert {found.status for found in others} <= {"warning"}
-    return effect.found, [found.found for found in others]
+    assert {finding.status for finding in others} <= {"warning"}
+    return effect.found, [finding.found for finding in others]
 
 
 @pytest.mark.parametrize(
@@ -1332,7 +1343,7 @@ def test_a_rule_for_more_than_nfs_is_named(machine: Machine, rule: str, words: s
     write(machine.root, "sys/class/bdi/8:32/read_ahead_kb", "128\n")
     _, wide = udev(machine)
     assert len(wide) == bool(words)
-    assert all(words in found and "; here 8:16" in found for found in wide)
+    assert all(words in text and "; here 8:16" in text for text in wide)
 
 
 def test_a_line_that_is_too_long_is_no_rule(machine: Machine) -> None:
@@ -1343,8 +1354,8 @@ def test_a_line_that_is_too_long_is_no_rule(machine: Machine) -> None:
 
 def test_rules_of_a_folder_that_nobody_recorded_are_unknown(machine: Machine) -> None:
     pasted = Machine(machine.root, recording=Recording(complete=False))
-    (found,) = carry_out("udev rule", checks.nfs_mounts.udev_rule, pasted)
-    assert (found.status, found.found) == ("unknown", "/usr/lib/udev/rules.d was not recorded")
+    (finding,) = carry_out("udev rule", checks.nfs_mounts.udev_rule, pasted)
+    assert (finding.status, finding.found) == ("unknown", "/usr/lib/udev/rules.d was not recorded")
     write(machine.root, OWN, f"{ADD}, {VOLUMES}, {FIXED}")
     first, second = checks.nfs_mounts.udev_rule(pasted)
     assert (first.status, second.status) == ("ok", "unknown")
@@ -1365,8 +1376,8 @@ def test_a_window_that_a_rule_sets_is_no_doubt(
     rule = f"{ADD}, {VOLUMES}, {FIXED}".replace("4096", "67")
     write(machine.root, OWN, rule)
     mounted(machine, 524288, kb)
-    found = one(checks.nfs_mounts.read_ahead(machine))
-    assert (found.status, words in found.found) == (status, True), found
+    finding = one(checks.nfs_mounts.read_ahead(machine))
+    assert (finding.status, words in finding.found) == (status, True), finding
 
 
 def test_mounts_with_equal_windows_have_one_finding(machine: Machine) -> None:
@@ -1374,9 +1385,9 @@ def test_mounts_with_equal_windows_have_one_finding(machine: Machine) -> None:
     write(machine.root, "proc/self/mountinfo", "".join(rows) + rows[0].replace("/mnt/0", "/bind"))
     for n, kb in enumerate((1024, 1024, 128)):
         write(machine.root, f"sys/class/bdi/0:{n}/read_ahead_kb", f"{kb}\n")
-    found = {x.name: x.found for x in checks.nfs_mounts.read_ahead(machine)}
-    assert list(found) == ["read-ahead /mnt/0", "read-ahead /mnt/2"]
-    assert found["read-ahead /mnt/0"].endswith("; the same for 2 other mounts")
+    texts = {x.name: x.found for x in checks.nfs_mounts.read_ahead(machine)}
+    assert list(texts) == ["read-ahead /mnt/0", "read-ahead /mnt/2"]
+    assert texts["read-ahead /mnt/0"].endswith("; the same for 2 other mounts")
 
 
 RECORD = (
@@ -1408,9 +1419,9 @@ def test_reconnects_are_compared_with_the_idle_timer(
     mounted(machine, 524288, 128)
     xprt = f"rdma 0 0 {connects} {took} 0 50 50 0 50 0"
     write(machine.root, "proc/self/mountstats", RECORD.format("/mnt", age, xprt, "40 40 0"))
-    found = [one.found for one in checks.nfs_mounts.history(machine)]
-    assert len(found) == bool(words)
-    assert all(words in text for text in found), found
+    texts = [finding.found for finding in checks.nfs_mounts.history(machine)]
+    assert len(texts) == bool(words)
+    assert all(words in text for text in texts), texts
 
 
 @pytest.mark.parametrize(
@@ -1434,10 +1445,10 @@ def test_counters_are_reported_when_they_are_noticeable(
     mounted(machine, 524288, 128)
     xprt = f"tcp 0 1 1 0 0 {sends} {sends} {bad} 0 {waiting} 2 0 0"
     write(machine.root, "proc/self/mountstats", RECORD.format("/mnt", 36000, xprt, operations))
-    found = list(checks.nfs_mounts.history(machine))
-    assert {(one.name, one.status) for one in found} <= {("history /mnt", "warning")}
-    assert len(found) == bool(words)
-    assert all(word in found[0].found for word in words), found
+    findings = list(checks.nfs_mounts.history(machine))
+    assert {(finding.name, finding.status) for finding in findings} <= {("history /mnt", "warning")}
+    assert len(findings) == bool(words)
+    assert all(word in findings[0].found for word in words), findings
 
 
 def test_a_host_without_mounts_has_no_history(machine: Machine) -> None:
@@ -1458,9 +1469,9 @@ def test_a_host_without_mounts_has_no_history(machine: Machine) -> None:
     ],
 )
 def test_bcc_is_judged(status: int, stderr: str, verdict: str, words: str) -> None:
-    found = checks.probe_requirements.judge_bcc(status, "0.31.0\n", stderr)
-    assert found.status == verdict
-    assert words in found.found
+    finding = checks.probe_requirements.judge_bcc(status, "0.31.0\n", stderr)
+    assert finding.status == verdict
+    assert words in finding.found
 
 
 @pytest.mark.parametrize(
@@ -1484,8 +1495,8 @@ def test_a_capability_exempts_from_the_limit_of_locked_memory(
     if container:
         write(machine.root, ".dockerenv", "")
     host = replace(machine, recording=Recording(root_user=root))
-    found = one(checks.probe_requirements.memlock(host))
-    assert (found.status, words in found.found + found.remedy) == (status, True)
+    finding = one(checks.probe_requirements.memlock(host))
+    assert (finding.status, words in finding.found + finding.remedy) == (status, True)
 
 
 # ---- all of them
@@ -1522,25 +1533,25 @@ def test_a_check_that_fails_is_unknown(machine: Machine, error: Exception, words
 def test_a_file_that_cannot_be_read_has_its_name_on_that_host(machine: Machine) -> None:
     (machine.root / "etc").mkdir(exist_ok=True)
     (machine.root / "etc/fstab").symlink_to("fstab")
-    (found,) = carry_out("fstab", checks.mount_definitions.requested, machine)
+    (finding,) = carry_out("fstab", checks.mount_definitions.requested, machine)
     expected = "cannot read /etc/fstab: Too many levels of symbolic links"
-    assert (found.status, found.found) == ("unknown", expected)
+    assert (finding.status, finding.found) == ("unknown", expected)
 
 
 @pytest.mark.parametrize("release", ["9" * 3000, "x y z\n" * 3000], ids=["digits", "lines"])
 def test_a_long_release_is_none_of_a_kernel(machine: Machine, release: str) -> None:
     write(machine.root, "proc/sys/kernel/osrelease", release)
-    found = {one.name: one for one in examine(machine)}
+    findings = {finding.name: finding for finding in examine(machine)}
     for name in ("kernel", "headers"):
-        assert found[name].status == "unknown"
-        assert "is no release of a kernel" in found[name].found
-        assert len(found[name].found) < 200
+        assert findings[name].status == "unknown"
+        assert "is no release of a kernel" in findings[name].found
+        assert len(findings[name].found) < 200
 
 
 def test_an_empty_tree_crashes_no_check(tmp_path: Path) -> None:
-    found = examine(Machine(root=tmp_path))
-    assert len(found) >= len(CHECKS) - 7
-    assert all(each.remedy for each in found if each.status in ("warning", "error"))
+    findings = examine(Machine(root=tmp_path))
+    assert len(findings) >= len(CHECKS) - 7
+    assert all(each.remedy for each in findings if each.status in ("warning", "error"))
 
 
 def test_garbage_in_every_file_crashes_no_check(machine: Machine) -> None:
@@ -1559,11 +1570,11 @@ def test_the_report_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
             Finding("mtu \x1b[2J", "warning", "1500", "4200", "make it larger"),
         ]
     )
-    said = capsys.readouterr().out
-    assert said.splitlines()[0] == "+ ok       kernel    has it"
-    assert "remedy: make it larger" in said
-    assert "\x1b" not in said
-    assert said.splitlines()[-1] == "1 ok, 1 warning, 0 error, 0 unknown"
+    output = capsys.readouterr().out
+    assert output.splitlines()[0] == "+ ok       kernel    has it"
+    assert "remedy: make it larger" in output
+    assert "\x1b" not in output
+    assert output.splitlines()[-1] == "1 ok, 1 warning, 0 error, 0 unknown"
 
 
 def test_findings_are_plain_data() -> None:
@@ -1588,10 +1599,10 @@ BUILT = ModuleFile("nfsrdma", "/x.ko", srcversion="NEW",
 def test_our_module_is_judged_against_its_source(
     built: ModuleFile | None, running: str | None, values: dict[str, str], status: str, words: str
 ) -> None:
-    found = checks.kernel.judge_our_module(built, running, values)
-    assert found.status == status
-    assert words in found.found
-    assert found.remedy or status == "ok"
+    finding = checks.kernel.judge_our_module(built, running, values)
+    assert finding.status == status
+    assert words in finding.found
+    assert finding.remedy or status == "ok"
 
 
 @pytest.mark.parametrize("built", [False, True])
@@ -1601,8 +1612,10 @@ def test_an_installed_module_without_a_build_for_the_kernel_is_reported(
     write(machine.root, "proc/modules", "")
     write(machine.root, "etc/modprobe.d/nfsrdma.conf", "alias rpcrdma nfsrdma\n")
     argv = ("modinfo", "-0", "--", "nfsrdma")
-    said = Result(argv, "filename:   /lib/nfsrdma.ko\0name=nfsrdma\0" * built, "", int(not built))
-    host = replace(machine, recording=Recording(programs={argv: said}))
+    modinfo = Result(
+        argv, "filename:   /lib/nfsrdma.ko\0name=nfsrdma\0" * built, "", int(not built)
+    )
+    host = replace(machine, recording=Recording(programs={argv: modinfo}))
     finding = one(checks.kernel.our_module(host))
     if built:
         assert finding.status == "ok"
@@ -1618,8 +1631,8 @@ def test_an_installed_module_without_a_build_for_the_kernel_is_reported(
 
 
 def test_an_unsigned_build_is_a_doubt_where_the_kernel_wants_signatures() -> None:
-    found = checks.kernel.judge_our_module(BUILT, None, {}, "lockdown is integrity")
-    assert (found.status, "lockdown is integrity" in found.found) == ("warning", True)
+    finding = checks.kernel.judge_our_module(BUILT, None, {}, "lockdown is integrity")
+    assert (finding.status, "lockdown is integrity" in finding.found) == ("warning", True)
     signed = BUILT._replace(signer="MOK")
     assert checks.kernel.judge_our_module(signed, None, {}, "lockdown is integrity").status == "ok"
 

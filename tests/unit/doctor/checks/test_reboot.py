@@ -60,7 +60,7 @@ class Host:
         """The findings of the host, whose links are known as on a live one."""
         host = _Host(self.machine.root)
         host.known.extend(self.links)
-        return {one.name: one for one in examine(host, AFTER_REBOOT)}
+        return {finding.name: finding for finding in examine(host, AFTER_REBOOT)}
 
 
 class _Host(Machine):
@@ -68,8 +68,8 @@ class _Host(Machine):
 
     @property
     def known(self) -> list[Link]:
-        found: list[Link] = self.__dict__.setdefault("_links", [])
-        return found
+        links: list[Link] = self.__dict__.setdefault("_links", [])
+        return links
 
     def once(self) -> Machine:
         return self
@@ -116,17 +116,17 @@ def unit(host: Host, text: str, name: str = "rxe.service", *, wanted: str = "") 
 def test_a_link_is_compared_with_the_commands_of_units(host: Host, text: str, status: str) -> None:
     host.soft()
     unit(host, text, wanted="rxe.service")
-    found = host.findings()["reboot link rxe4"]
-    assert found.status == status, found
-    assert ("gone after a reboot" in found.found) == (status == "warning")
-    assert found.remedy or status == "ok"
+    finding = host.findings()["reboot link rxe4"]
+    assert finding.status == status, finding
+    assert ("gone after a reboot" in finding.found) == (status == "warning")
+    assert finding.remedy or status == "ok"
 
 
 def test_a_unit_that_nothing_starts_makes_no_link(host: Host) -> None:
     host.soft()
     unit(host, f"ExecStart={ADD}")
-    found = host.findings()["reboot link rxe4"]
-    assert (found.status, found.remedy) == ("warning", "systemctl enable rxe.service")
+    finding = host.findings()["reboot link rxe4"]
+    assert (finding.status, finding.remedy) == ("warning", "systemctl enable rxe.service")
     host.link(f"{WANTS}/rxe.service", "../rxe.service")
     assert host.findings()["reboot link rxe4"].status == "ok"
 
@@ -166,17 +166,17 @@ def test_a_script_of_a_unit_is_read(host: Host, tmp_path: Path, line: str) -> No
     host.write(script, f"#!/bin/bash\n# {ADD}\n/opt/private\n")
     assert host.findings()["reboot link rxe4"].status == "warning"
     host.write(script, f"#!/bin/bash\n/opt/private\n{ADD}\n")
-    found = host.findings()["reboot link rxe4"]
-    assert (found.status, "/usr/local/sbin/links adds it" in found.found) == ("ok", True)
+    finding = host.findings()["reboot link rxe4"]
+    assert (finding.status, "/usr/local/sbin/links adds it" in finding.found) == ("ok", True)
     made = bundles.collect(root=host.machine.root)
     assert made.files[script].decode() == f"#!/bin/bash\n{ADD}\n"
     made.notes.links = host.links
-    for one in (made, anonymized(made)):
+    for bundle in (made, anonymized(made)):
         file = tmp_path / "bundle.tar.gz"
-        file.write_bytes(one.archive())
+        file.write_bytes(bundle.archive())
         with recorded.opened(file) as machine:
-            (found,) = (x for x in examine(machine, AFTER_REBOOT) if "reboot link" in x.name)
-        assert found.status == "ok", found
+            (finding,) = (x for x in examine(machine, AFTER_REBOOT) if "reboot link" in x.name)
+        assert finding.status == "ok", finding
     host.write(script, f"\x7fELF\n{ADD}\n")
     assert host.findings()["reboot link rxe4"].status == "warning"
 
@@ -245,22 +245,22 @@ def test_the_kernels_module_is_loaded_on_request(
     host.write("proc/modules", LOADED.format("rpcrdma"))
     for name, text in files.items():
         host.write(name, text)
-    found = host.findings()["reboot module rpcrdma"]
-    assert (found.status, words in found.found) == (status, True), found
+    finding = host.findings()["reboot module rpcrdma"]
+    assert (finding.status, words in finding.found) == (status, True), finding
 
 
 def test_our_module_lasts_until_a_reboot_unless_it_is_installed(host: Host) -> None:
     host.write("proc/modules", LOADED.format("nfsrdma"))
-    found = host.findings()["reboot module nfsrdma"]
-    assert (found.status, found.remedy) == ("warning", "nfsrdma module install")
+    finding = host.findings()["reboot module nfsrdma"]
+    assert (finding.status, finding.remedy) == ("warning", "nfsrdma module install")
     unit(host, "ExecStart=/usr/bin/nfsrdma module load", "ours.service", wanted="ours.service")
     assert host.findings()["reboot module nfsrdma"].status == "ok"
     (host.machine.root / WANTS / "ours.service").unlink()
     from nfsrdma_tools.host.module.install import _TEXT
 
     host.write("etc/modprobe.d/nfsrdma.conf", _TEXT)
-    found = host.findings()["reboot module nfsrdma"]
-    assert (found.status, "nfsrdma.conf maps mounts" in found.found) == ("ok", True)
+    finding = host.findings()["reboot module nfsrdma"]
+    assert (finding.status, "nfsrdma.conf maps mounts" in finding.found) == ("ok", True)
 
 
 # ---- the server
@@ -300,29 +300,32 @@ def test_a_listener_is_compared_with_what_a_boot_requests(
     serve(host)
     for name, text in files.items():
         host.write(name, text)
-    found = host.findings()["reboot listener"]
-    assert (found.status, words in found.found) == (status, True), found
-    assert found.remedy or status == "ok"
-    assert "rdma=n" not in found.remedy
+    finding = host.findings()["reboot listener"]
+    assert (finding.status, words in finding.found) == (status, True), finding
+    assert finding.remedy or status == "ok"
+    assert "rdma=n" not in finding.remedy
 
 
 def test_a_server_without_rdma_may_get_it_at_boot(host: Host) -> None:
     serve(host, rdma=False)
     assert host.findings()["reboot listener"].status == "ok"
     host.write("etc/nfs.conf", "[nfsd]\nrdma=y\n")
-    found = host.findings()["reboot listener"]
-    assert (found.status, "requests RDMA port 20049 at boot" in found.found) == ("warning", True)
+    finding = host.findings()["reboot listener"]
+    assert (finding.status, "requests RDMA port 20049 at boot" in finding.found) == (
+        "warning",
+        True,
+    )
 
 
 def test_a_unit_starts_the_server_that_runs(host: Host) -> None:
     serve(host)
-    found = host.findings()["reboot server"]
-    assert (found.status, "no unit starts" in found.found) == ("warning", True)
+    finding = host.findings()["reboot server"]
+    assert (finding.status, "no unit starts" in finding.found) == ("warning", True)
     host.link(f"{WANTS}/nfs-server.service", "/usr/lib/systemd/system/nfs-server.service")
     assert host.findings()["reboot server"].status == "ok"
     host.write("proc/fs/nfsd/portlist", "")
-    found = host.findings()["reboot server"]
-    assert (found.status, "does not run now" in found.found) == ("warning", True)
+    finding = host.findings()["reboot server"]
+    assert (finding.status, "does not run now" in finding.found) == ("warning", True)
 
 
 @pytest.mark.parametrize(
@@ -345,9 +348,9 @@ def test_threads_are_compared_with_what_a_boot_requests(
     serve(host, threads=now)
     host.write("etc/nfs.conf", f"[nfsd]\nrdma=y\n{conf}\n")
     host.write("etc/default/nfs-kernel-server", f"RPCNFSDCOUNT={count}\n")
-    found = host.findings()
+    findings = host.findings()
     names = ("reboot threads", "unread file")
-    assert {name: found[name].status for name in names if name in found} == expected
+    assert {name: findings[name].status for name in names if name in findings} == expected
 
 
 # ---- mounts and settings
@@ -370,8 +373,8 @@ def test_a_mount_is_compared_with_its_definition(
 ) -> None:
     host.write("proc/self/mountinfo", MOUNT.format("/b"))
     host.write("etc/fstab", f"{fstab}\n")
-    found = host.findings()["reboot mount /b"]
-    assert (found.status, words in found.found) == (status, True), found
+    finding = host.findings()["reboot mount /b"]
+    assert (finding.status, words in finding.found) == (status, True), finding
 
 
 @pytest.mark.parametrize(
@@ -392,8 +395,8 @@ def test_a_script_may_mount(host: Host, tmp_path: Path, line: str, status: str) 
     file = tmp_path / "bundle.tar.gz"
     file.write_bytes(anonymized(made).archive())
     with recorded.opened(file) as machine:
-        (found,) = (x for x in examine(machine, AFTER_REBOOT) if "reboot mount" in x.name)
-    assert found.status == status, found
+        (finding,) = (x for x in examine(machine, AFTER_REBOOT) if "reboot mount" in x.name)
+    assert finding.status == status, finding
 
 
 def test_mounts_of_kubelet_and_below_others_are_nobodys_definition(host: Host) -> None:
@@ -403,8 +406,8 @@ def test_mounts_of_kubelet_and_below_others_are_nobodys_definition(host: Host) -
     host.write("proc/self/mountinfo", MOUNT.format("/b") + below)
     assert [name for name in host.findings() if "mount" in name] == ["reboot mount /b"]
     host.write("proc/self/mountinfo", MOUNT.format(pod))
-    found = host.findings()[f"reboot mount {pod}"]
-    assert (found.status, "kubelet mounts it" in found.found) == ("ok", True)
+    finding = host.findings()[f"reboot mount {pod}"]
+    assert (finding.status, "kubelet mounts it" in finding.found) == ("ok", True)
 
 
 @pytest.mark.parametrize(
@@ -465,15 +468,15 @@ def test_the_users_of_module_and_driver_are_named(host: Host) -> None:
     host.write("proc/self/mountinfo", MOUNT.format("/b") + MOUNT.format("/c"))
     serve(host)
     host.write("proc/fs/nfsd/clients/4/info", "")
-    found = host.findings()
-    assert found["replace rpcrdma"].found == (
+    findings = host.findings()
+    assert findings["replace rpcrdma"].found == (
         "would end: mount /b of 192.0.2.11:/a, mount /c of 192.0.2.11:/a, nfsd listening on rdma "
         "20049, module other; 7 references; 1 NFSv4 client of nfsd, over any transport"
     )
-    assert found["replace rpcrdma"].remedy == "first: unmount, then systemctl stop nfs-server"
+    assert findings["replace rpcrdma"].remedy == "first: unmount, then systemctl stop nfs-server"
     assert (
         "would take mlx5_0 from mount /b, mount /c, connections of clients to nfsd's rdma 20049, "
-        "module mlx5_vfio, module smc" in found["reload mlx5_ib"].found
+        "module mlx5_vfio, module smc" in findings["reload mlx5_ib"].found
     )
 
 
@@ -481,8 +484,8 @@ def test_references_that_nothing_explains_are_a_doubt(host: Host) -> None:
     host.write("proc/modules", LOADED.format("rpcrdma"))
     assert host.findings()["replace rpcrdma"].found == "nothing uses it"
     host.write("proc/modules", LOADED.format("rpcrdma").replace("rpcrdma 1 0", "rpcrdma 1 3"))
-    found = host.findings()["replace rpcrdma"]
-    assert (found.status, found.found[:13]) == ("unknown", "3 references:")
+    finding = host.findings()["replace rpcrdma"]
+    assert (finding.status, finding.found[:13]) == ("unknown", "3 references:")
 
 
 def test_a_loss_of_gpudirect_is_a_warning(host: Host) -> None:
@@ -499,11 +502,11 @@ def test_contexts_of_programs_are_a_fact_of_a_bundle(tmp_path: Path) -> None:
     )
     Host(tmp_path)
     machine = Machine(tmp_path, recording=notes)
-    found = {one.name: one for one in examine(machine, AFTER_REBOOT)}["reload mlx5"]
-    assert (found.status, found.found) == ("ok", "would take mlx5_0 from 3 contexts of programs")
+    reload = {finding.name: finding for finding in examine(machine, AFTER_REBOOT)}["reload mlx5"]
+    assert (reload.status, reload.found) == ("ok", "would take mlx5_0 from 3 contexts of programs")
     notes.facts.pop("user contexts")
-    found = {one.name: one for one in examine(machine, AFTER_REBOOT)}["reload mlx5"]
-    assert (found.status, "were not recorded" in found.found) == ("unknown", True)
+    reload = {finding.name: finding for finding in examine(machine, AFTER_REBOOT)}["reload mlx5"]
+    assert (reload.status, "were not recorded" in reload.found) == ("unknown", True)
 
 
 # ---- bundles
@@ -538,15 +541,17 @@ def test_a_bundle_has_what_a_boot_reads(host: Host, tmp_path: Path) -> None:
     assert not any(word in text for word in (b"private", b"secret", b"/opt"))
     host.soft()
     made.notes.links = host.links
-    expected = [(one.name, one.status) for one in host.findings().values()
-                if not one.name.startswith("reload")]  # fmt: skip
-    for one in (made, anonymized(made)):
+    expected = [(finding.name, finding.status) for finding in host.findings().values()
+                if not finding.name.startswith("reload")]  # fmt: skip
+    for bundle in (made, anonymized(made)):
         file = tmp_path / "bundle.tar.gz"
-        file.write_bytes(one.archive())
+        file.write_bytes(bundle.archive())
         with recorded.opened(file) as machine:
             assert "svcrdma" in boot_files.module_lists(machine)
-            found = [(one.name, one.status) for one in examine(machine, AFTER_REBOOT)]
-        assert [one for one in found if not one[0].startswith("reload")] == expected
+            verdicts = [
+                (finding.name, finding.status) for finding in examine(machine, AFTER_REBOOT)
+            ]
+        assert [verdict for verdict in verdicts if not verdict[0].startswith("reload")] == expected
 
 
 def test_a_link_keeps_its_name_in_commands_and_lists(host: Host, tmp_path: Path) -> None:
@@ -562,8 +567,8 @@ def test_a_link_keeps_its_name_in_commands_and_lists(host: Host, tmp_path: Path)
     file = tmp_path / "bundle.tar.gz"
     file.write_bytes(changed.archive())
     with recorded.opened(file) as machine:
-        (found,) = (one for one in examine(machine, AFTER_REBOOT) if "link" in one.name)
-    assert found.status == "ok", found
+        (link,) = (finding for finding in examine(machine, AFTER_REBOOT) if "link" in finding.name)
+    assert link.status == "ok", link
 
 
 def test_a_bundle_of_a_user_who_may_not_read_them_does_not_claim_them(
@@ -591,11 +596,11 @@ def test_a_container_does_not_have_the_files_of_its_host(host: Host) -> None:
     host.write("proc/self/mountinfo", MOUNT.format("/b"))
     host.write("sys/class/bdi/0:61/read_ahead_kb", "4096\n")
     names = ("link rxe4", "listener", "server", "mount /b", "read-ahead /b")
-    found = host.findings()
-    assert {found[f"reboot {name}"].status for name in names} == {"warning"}
+    findings = host.findings()
+    assert {findings[f"reboot {name}"].status for name in names} == {"warning"}
     host.write(".dockerenv", "")
-    found = host.findings()
-    assert {found[f"reboot {name}"].status for name in names} == {"unknown"}
+    findings = host.findings()
+    assert {findings[f"reboot {name}"].status for name in names} == {"unknown"}
 
 
 def test_an_older_bundle_has_fstab_and_rules(host: Host) -> None:
@@ -606,9 +611,9 @@ def test_an_older_bundle_has_fstab_and_rules(host: Host) -> None:
     host.write("sys/class/bdi/0:61/read_ahead_kb", "4096\n")
     host.write("proc/sys/sunrpc/rdma_slot_table_entries", "64\n")
     old = replace(host.machine, recording=Recording(links=host.links))
-    found = {one.name: one.status for one in examine(old, AFTER_REBOOT)}
+    statuses = {finding.name: finding.status for finding in examine(old, AFTER_REBOOT)}
     assert (
-        found.items()
+        statuses.items()
         >= {
             "reboot mount /b": "warning",
             "reboot read-ahead /b": "warning",
@@ -633,9 +638,9 @@ def test_an_older_bundle_has_fstab_and_rules(host: Host) -> None:
     ],
 )  # fmt: skip
 def test_any_command_is_read(text: str) -> None:
-    found = boot_files.soft_link(text)
+    link = boot_files.soft_link(text)
     for name in ("rxe0", "a" * 10_000):
-        assert found is None or found.makes(name, "rxe", "eth0") in (True, False, None)
+        assert link is None or link.makes(name, "rxe", "eth0") in (True, False, None)
 
 
 def test_many_lines_that_reset_others_are_read(host: Host) -> None:
@@ -656,13 +661,13 @@ def test_garbage_in_every_file_crashes_no_check(host: Host) -> None:
         (host.machine.root / name).write_bytes(
             b"\xff\0[Service]\nExecStart=rdma link add\n=\n %i\n"
         )
-    assert all(one.status for one in host.findings().values())
+    assert all(finding.status for finding in host.findings().values())
 
 
 def test_the_command_prints_these_findings_alone(host: Host) -> None:
     host.write("manifest.json", json.dumps({"format": 1, "facts": {"boot files": "read"}}))
     host.soft()
-    host.write("netlink.json", json.dumps({"rdma_links": [asdict(one) for one in host.links]}))
+    host.write("netlink.json", json.dumps({"rdma_links": [asdict(link) for link in host.links]}))
     words = ["doctor", "--after-reboot", "--from", str(host.machine.root), "--json"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
@@ -678,6 +683,6 @@ def test_the_command_prints_these_findings_alone(host: Host) -> None:
 def test_a_command_of_an_older_bundle_is_in_doubt(host: Host) -> None:
     unit(host, f"ExecStart={ADD}")
     old = replace(host.machine, recording=Recording())
-    (found,) = boot_files.commands(old)
+    (command,) = boot_files.commands(old)
     name = "/etc/systemd/system/rxe.service"
-    assert found == BootCommand(ADD, name, None, "rxe.service")
+    assert command == BootCommand(ADD, name, None, "rxe.service")

@@ -95,26 +95,34 @@ def host(case: str, field: Unpacked) -> Iterator[tuple[Machine, Recording]]:
 
 def silent(before: list[Finding], after: list[Finding], *names: str) -> list[Finding]:
     """The findings that changed or disappeared though no other one names the input."""
-    named = [one for one in after if any(name in one.found for name in names)]
-    kept = {(one.name, one.status) for one in after}
-    lost = [one for one in before if (one.name, one.status) not in kept and not _unjudged(one)]
+    named = [finding for finding in after if any(name in finding.found for name in names)]
+    kept = {(finding.name, finding.status) for finding in after}
+    lost = [
+        finding
+        for finding in before
+        if (finding.name, finding.status) not in kept and not _unjudged(finding)
+    ]
     return [] if named else lost
 
 
 def invented(before: list[Finding], after: list[Finding], *names: str) -> list[Finding]:
     """The new errors and warnings that do not name the input."""
-    known = {(one.name, one.status) for one in before}
+    known = {(finding.name, finding.status) for finding in before}
     # the fact was known, and its cause is not any more
-    facts = tuple(one.found.partition(f"; {SILENT}")[0] for one in before if _unjudged(one))
+    facts = tuple(
+        finding.found.partition(f"; {SILENT}")[0] for finding in before if _unjudged(finding)
+    )
     # one finding was about several mounts, of which the first is not judged any more
-    facts += tuple(one.found.partition("; the same for ")[0] for one in before if _shared(one))
+    facts += tuple(
+        finding.found.partition("; the same for ")[0] for finding in before if _shared(finding)
+    )
     return [
-        one
-        for one in after
-        if one.status in ("error", "warning")
-        and (one.name, one.status) not in known
-        and not any(name in one.found for name in names)
-        and not (facts and one.found.startswith(facts))
+        finding
+        for finding in after
+        if finding.status in ("error", "warning")
+        and (finding.name, finding.status) not in known
+        and not any(name in finding.found for name in names)
+        and not (facts and finding.found.startswith(facts))
     ]
 
 
@@ -156,8 +164,8 @@ def fifo(path: Path) -> Iterator[None]:
 
 def files_read(root: Path) -> list[str]:
     """The files that were opened; of those with several names, one."""
-    found = {(root / name).resolve(): name for name in sorted(READS.seen)}
-    return sorted(str(path.relative_to(root)) for path in found if path.is_file())
+    paths = {(root / name).resolve(): name for name in sorted(READS.seen)}
+    return sorted(str(path.relative_to(root)) for path in paths if path.is_file())
 
 
 def check_health(machine: Machine, state: Path) -> None:
@@ -221,7 +229,7 @@ def test_a_program_that_was_not_recorded_is_named(case: str, field: Unpacked) ->
             after = examine(replace(machine, recording=replace(recording, programs=rest)))
             # of the log, either program does
             names = ("kernel's log",) if argv[0] in ("dmesg", "journalctl") else ()
-            two = " ".join(one for one in argv if not one.startswith("-"))
+            two = " ".join(word for word in argv if not word.startswith("-"))
             assert not silent(before, after, argv[0], two, *names), argv
             assert not invented(before, after, argv[0]), argv
 
@@ -253,10 +261,12 @@ def test_an_essential_file_that_was_not_recorded_is_named(case: str, field: Unpa
 
 def test_a_server_without_a_route_is_an_error_beside_ports_that_are_down(tmp_path: Path) -> None:
     argv = ("ip", "-j", "route", "get", "192.0.2.9")
-    said = "RTNETLINK answers: Network is unreachable\n"
-    recording = Recording({argv: Result(argv, "", said, 2)}, links=[])
-    found = {one.name: one for one in examine(Machine(tmp_path, "192.0.2.9", recording))}
-    assert found["route to 192.0.2.9"].status == "error"
+    stderr = "RTNETLINK answers: Network is unreachable\n"
+    recording = Recording({argv: Result(argv, "", stderr, 2)}, links=[])
+    findings = {
+        finding.name: finding for finding in examine(Machine(tmp_path, "192.0.2.9", recording))
+    }
+    assert findings["route to 192.0.2.9"].status == "error"
 
 
 def test_a_kernel_older_than_the_table_of_faults_is_not_called_free_of_them(tmp_path: Path) -> None:
@@ -265,8 +275,8 @@ def test_a_kernel_older_than_the_table_of_faults_is_not_called_free_of_them(tmp_
     modules = tmp_path / "proc/modules"
     for lines, status in (("siw 1 0 - Live 0x0\n", "unknown"), ("ext4 1 0 - Live 0x0\n", "ok")):
         modules.write_text(lines)
-        (found,) = kernel.known_faults(Machine(tmp_path))
-        assert found.status == status
+        (finding,) = kernel.known_faults(Machine(tmp_path))
+        assert finding.status == status
 
 
 def test_an_unreadable_list_of_listeners_needs_what_any_server_needs(tmp_path: Path) -> None:
@@ -278,18 +288,18 @@ def test_an_unreadable_list_of_listeners_needs_what_any_server_needs(tmp_path: P
     nfsd.mkdir(parents=True)
     (tmp_path / "proc/modules").write_text("nf_tables 1 0 - Live 0x0\n")
     (nfsd / "portlist").write_text("")
-    assert [one.status for one in firewall.firewall(machine)] == ["ok"]
+    assert [finding.status for finding in firewall.firewall(machine)] == ["ok"]
     with READS.of(machine.root, "proc/fs/nfsd/portlist"):
-        assert [one.status for one in firewall.firewall(machine)] == ["warning"]
+        assert [finding.status for finding in firewall.firewall(machine)] == ["warning"]
 
 
 def test_a_filter_is_unknown_without_the_list_of_modules(tmp_path: Path) -> None:
     (tmp_path / "proc/sys/kernel").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/osrelease").write_text("6.12.0\n")
     for machine in (host_of_container(tmp_path / "proc", None, tmp_path), Machine(tmp_path)):
-        (found,) = [one for one in examine(machine) if one.name == "firewall"]
-        assert found.status == "unknown"
-        assert "/proc/modules does not exist" in found.found
+        (verdict,) = [finding for finding in examine(machine) if finding.name == "firewall"]
+        assert verdict.status == "unknown"
+        assert "/proc/modules does not exist" in verdict.found
 
 
 def test_a_folder_that_cannot_be_listed_is_noted(tmp_path: Path) -> None:

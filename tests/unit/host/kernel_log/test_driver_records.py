@@ -31,17 +31,19 @@ def explained(lines: list[str], entry: dict[str, Any]) -> list[Explanation]:
     """What explains the record: messages about its device, the most severe first."""
     first, last = entry["lines"]
     own = {line[line.index("]") + 2 :] for line in lines[first - 1 : last]}
-    found = [
-        one for one in explain(lines) if one.example in own and (one.where or not entry["where"])
+    explanations = [
+        explanation
+        for explanation in explain(lines)
+        if explanation.example in own and (explanation.where or not entry["where"])
     ]
-    return sorted(found, key=lambda one: _RANKS.index(one.severity))
+    return sorted(explanations, key=lambda explanation: _RANKS.index(explanation.severity))
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["file"])
 def test_a_record_of_a_driver_has_its_meaning(entry: dict[str, Any]) -> None:
-    found = explained(lines_of(entry), entry)
-    assert found
-    worst = found[0]
+    explanations = explained(lines_of(entry), entry)
+    assert explanations
+    worst = explanations[0]
     assert (worst.severity, worst.subject, worst.where) == (
         entry["severity"],
         entry["device"],
@@ -66,7 +68,7 @@ _FAMILIES = {
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["file"])
 def test_a_record_is_taken_for_no_other_driver_s(entry: dict[str, Any]) -> None:
-    names = [one.name for one in explain(lines_of(entry))]
+    names = [explanation.name for explanation in explain(lines_of(entry))]
     assert names
     assert all(re.match(_FAMILIES[entry["code"]], name) for name in names), names
 
@@ -76,9 +78,9 @@ def test_a_record_of_a_driver_keeps_its_meaning_in_an_anonymized_bundle(
     entry: dict[str, Any],
 ) -> None:
     lines = lines_of(entry)
-    before = [(one.name, one.severity, one.meaning, one.where) for one in explain(lines)]
+    before = [(row.name, row.severity, row.meaning, row.where) for row in explain(lines)]
     kept = anonymous("\n".join(lines) + "\n").split("\n")
-    assert [(one.name, one.severity, one.meaning, one.where) for one in explain(kept)] == before
+    assert [(row.name, row.severity, row.meaning, row.where) for row in explain(kept)] == before
 
 
 @pytest.mark.parametrize(
@@ -90,8 +92,8 @@ def test_a_record_of_a_driver_keeps_its_meaning_in_an_anonymized_bundle(
     ],
 )
 def test_an_unknown_status_is_shown_whole(line: str) -> None:
-    (found,) = explain([line])
-    assert (found.explained, found.lines, found.numbers, found.where) == (False, (line,), (), "")
+    (row,) = explain([line])
+    assert (row.explained, row.lines, row.numbers, row.where) == (False, (line,), (), "")
 
 
 def test_a_reset_ends_with_the_recovery_of_the_same_device() -> None:
@@ -104,23 +106,25 @@ def test_a_reset_ends_with_the_recovery_of_the_same_device() -> None:
         ([begin, up.format(0)], "information", "yes"),
         ([begin, up.format(0), begin], "warning", "unknown"),
     ):
-        (found,) = explain(log)
-        assert (found.severity, found.recovers) == (severity, recovers)
-        assert ("It works again." in found.meaning) == (recovers == "yes")
+        (reset,) = explain(log)
+        assert (reset.severity, reset.recovers) == (severity, recovers)
+        assert ("It works again." in reset.meaning) == (recovers == "yes")
 
 
 def test_no_escape_of_a_terminal_passes() -> None:
     for entry in ENTRIES:
         lines = [line.replace("]", "]\x1b]0;a\x07", 1) for line in lines_of(entry)]
-        for one in explain([*lines, *(f"{line}\x1b[2J" for line in lines_of(entry))]):
-            assert "\x1b" not in "".join((one.example, one.subject, one.meaning, *one.lines))
+        for row in explain([*lines, *(f"{line}\x1b[2J" for line in lines_of(entry))]):
+            assert "\x1b" not in "".join((row.example, row.subject, row.meaning, *row.lines))
 
 
 def test_each_reset_has_an_end() -> None:
     names = {message.name for message in MESSAGES}
     for driver in ("mlx4", "mlx5", "bnxt_en", "ice", "qede", "hns", "mana"):
         begins = [
-            one for one in MESSAGES if one.name.startswith(f"{driver} device") and one.ended_by
+            message
+            for message in MESSAGES
+            if message.name.startswith(f"{driver} device") and message.ended_by
         ]
         assert begins, driver
-        assert {one.ended_by for one in begins} <= names
+        assert {message.ended_by for message in begins} <= names

@@ -50,10 +50,10 @@ class Slow(io.RawIOBase):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_log_in_utf_16_is_text(form: str) -> None:
-    found = explain(read(FORMS[form]))
-    assert [one.name for one in found] == NAMES
-    assert found[1].subject == "größe7"
-    assert found[1].first == "9.000001 s"
+    rows = explain(read(FORMS[form]))
+    assert [row.name for row in rows] == NAMES
+    assert rows[1].subject == "größe7"
+    assert rows[1].first == "9.000001 s"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -69,13 +69,13 @@ def test_a_truncated_log_is_read_as_far_as_it_goes(cut: int) -> None:
     data = FORMS["LE"][:-cut]
     text = LOG.encode("utf-16-le")[:-cut]
     assert read(data)[:1] == read(FORMS["LE"])[:1]
-    assert [one.name for one in explain(read(data))][-1] == "server not responding"
+    assert [row.name for row in explain(read(data))][-1] == "server not responding"
     assert len(read(data)[-1]) <= len(text) // 2
 
 
 def test_a_log_in_utf_8_may_have_nuls() -> None:
     data = b"[    1.000000] usb 1-1: new device\n" + b"\0" * 700 + LOG.encode()
-    assert [one.name for one in explain(read(data))] == NAMES
+    assert [row.name for row in explain(read(data))] == NAMES
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -509,8 +509,8 @@ def one(line: str) -> Explanation:
 def test_each_message_is_recognized_in_each_form(form: str) -> None:
     pattern, when = FORMS[form]
     for name, subject, text in KERNEL:
-        found = explain([pattern.format(text) + "\n"])
-        seen = [(row.name, row.subject, row.first, row.last, row.example) for row in found]
+        rows = explain([pattern.format(text) + "\n"])
+        seen = [(row.name, row.subject, row.first, row.last, row.example) for row in rows]
         assert seen == [(name, subject, when, when, text)]
 
 
@@ -573,10 +573,8 @@ def test_each_message_is_recognized_as_json() -> None:
         pretty = json.dumps({"MESSAGE": text, "x": 1}, indent="\t").replace('":', '" :')
         ring = json.dumps({"dmesg": [{"pri": 4, "msg": text}]}, indent=3)
         for lines in ([whole], [f"data: {whole}"], pretty.splitlines(), ring.splitlines()):
-            found = explain(lines)
-            assert [(row.name, row.subject, row.example) for row in found] == [
-                (name, subject, text)
-            ]
+            rows = explain(lines)
+            assert [(row.name, row.subject, row.example) for row in rows] == [(name, subject, text)]
         assert one(whole).first == "1772863509.000417"
         assert explain([json.dumps({**entry, "_TRANSPORT": "syslog",
                                     "SYSLOG_IDENTIFIER": "kernel"})]) == []  # fmt: skip
@@ -590,8 +588,8 @@ def test_a_log_of_which_no_line_can_be_read_is_unknown(
     assert not log.read_log([*lines, "[    1.000000] Linux version 6.12"]).is_unreadable
     assert not log.read_log(["", "\n"]).is_unreadable
     monkeypatch.setattr(kernel, "kernel_ring", lambda _: lines)
-    (found,) = kernel.kernel_log(Machine())
-    assert found.status == "unknown"
+    (finding,) = kernel.kernel_log(Machine())
+    assert finding.status == "unknown"
     (tmp_path / "log").write_text("\n".join(lines))
     with pytest.raises(UserError, match="none of the log's 3 lines has a time"):
         command.explain([str(tmp_path / "log")])
@@ -602,9 +600,9 @@ def test_a_program_s_message_is_recognized(
     name: str, subject: str, program: str, text: str
 ) -> None:
     for line in (text, f"Mar 03 07:05:09 client4 {program}[4711]: {text}"):
-        found = one(line)
-        assert (found.name, found.subject) == (name, subject)
-        assert found.example == text
+        explanation = one(line)
+        assert (explanation.name, explanation.subject) == (name, subject)
+        assert explanation.example == text
 
 
 def test_each_pattern_has_a_sample() -> None:
@@ -656,7 +654,7 @@ def test_a_reset_of_mlx5_that_failed_is_one_error(begin: str, ends: tuple[str, .
 def test_a_device_that_recovered_after_a_failed_reset_works() -> None:
     again = ("health recovery failed", "health recovery succeeded")
     entries = explain(_reset(_BEGINS[0], *again))
-    assert {(one.severity, one.recovers) for one in entries} == {("information", "yes")}
+    assert {(entry.severity, entry.recovers) for entry in entries} == {("information", "yes")}
 
 
 def test_a_reset_of_mlx5_without_an_end_has_a_doubt() -> None:
@@ -737,7 +735,7 @@ def test_a_reset_that_failed_is_one_error_of_each_driver(driver: str, end: str) 
     )  # fmt: skip
     # an end that is well is over when the failure comes; behind it, it is the end
     assert explain(_at(begin, well, end))[0].name == f"{driver} device failed"
-    assert {one.severity for one in explain(_at(begin, end, well))} == {"information"}
+    assert {row.severity for row in explain(_at(begin, end, well))} == {"information"}
 
 
 def test_a_network_that_recovers_is_no_rdma_that_does() -> None:
@@ -814,24 +812,24 @@ def test_a_message_names_no_host_as_its_program() -> None:
 
 def test_messages_are_counted_with_their_first_and_last_time() -> None:
     text = "nfs: server {} not responding, timed out"
-    found = explain([f"[  {n}.000000] {text.format('a' if n % 2 else 'b')}" for n in range(10, 15)])
-    assert [(row.subject, row.count, row.first, row.last) for row in found] == [
+    rows = explain([f"[  {n}.000000] {text.format('a' if n % 2 else 'b')}" for n in range(10, 15)])
+    assert [(row.subject, row.count, row.first, row.last) for row in rows] == [
         ("b", 3, "10.000000 s", "14.000000 s"),
         ("a", 2, "11.000000 s", "13.000000 s"),
     ]
 
 
 def test_the_most_severe_come_first_and_then_the_newest() -> None:
-    found = explain([
+    rows = explain([
         "NFS: store7: lost 1 locks",
         "RPC: Registered rdma transport module.",
         "nfs: server store7 not responding, still trying",
         "NFS: server store7 error: fileid changed",
     ])  # fmt: skip
-    assert [row.name for row in found] == [
+    assert [row.name for row in rows] == [
         "file identity changed", "locks lost", "server not responding", "transport registered",
     ]  # fmt: skip
-    assert [row.severity for row in found] == ["error", "error", "warning", "information"]
+    assert [row.severity for row in rows] == ["error", "error", "warning", "information"]
 
 
 def test_a_server_that_answers_again_is_information() -> None:
@@ -872,9 +870,9 @@ def test_a_server_that_answers_again_is_information() -> None:
     ],
 )  # fmt: skip
 def test_a_number_is_named_and_explained(text: str, number: int, name: str, words: str) -> None:
-    (found,) = one(text).numbers
-    assert (found.number, found.name) == (number, name)
-    assert words in found.meaning
+    (named,) = one(text).numbers
+    assert (named.number, named.name) == (number, name)
+    assert words in named.meaning
 
 
 def test_the_module_s_own_messages_are_recognized() -> None:
@@ -911,16 +909,16 @@ def test_no_control_character_leaves_a_line() -> None:
 
 def test_a_command_to_paste_holds_no_text_of_the_log() -> None:
     for name in ("a;reboot", "$(reboot)", "-rf", "`x`"):
-        found = one(f"nfs: server {name} not responding, timed out")
-        assert found.next_step == "nfsrdma doctor SERVER"
+        explanation = one(f"nfs: server {name} not responding, timed out")
+        assert explanation.next_step == "nfsrdma doctor SERVER"
 
 
 def test_many_subjects_are_counted_together() -> None:
     lines = (f"NFS: server{n}: lost 1 locks" for n in range(2000))
-    found = explain(lines)
-    assert len(found) <= 501
-    assert sum(row.count for row in found) == 2000
-    assert any(row.subject == "(others)" for row in found)
+    rows = explain(lines)
+    assert len(rows) <= 501
+    assert sum(row.count for row in rows) == 2000
+    assert any(row.subject == "(others)" for row in rows)
 
 
 def test_no_line_takes_long() -> None:
@@ -1076,17 +1074,18 @@ def test_doctor_shows_the_three_most_severe() -> None:
         "grace period",
         "open file lost",
     )
-    found = list(kernel.judge_log(explained))
-    assert [row.status for row in found] == ["warning"] * 3
-    assert ["open file lost" in found[0].found, "locks lost" in found[1].found] == [True, True]
-    assert all(row.remedy and row.expected for row in found)
+    findings = list(kernel.judge_log(explained))
+    assert [row.status for row in findings] == ["warning"] * 3
+    assert "open file lost" in findings[0].found
+    assert "locks lost" in findings[1].found
+    assert all(row.remedy and row.expected for row in findings)
 
 
 def test_doctor_is_silent_about_what_is_normal() -> None:
-    (found,) = kernel.judge_log(messages("grace period", "transport registered"))
-    assert (found.status, found.remedy) == ("ok", "")
-    (found,) = kernel.judge_log([])
-    assert (found.status, found.found) == ("ok", "no message of NFS or RDMA")
+    (finding,) = kernel.judge_log(messages("grace period", "transport registered"))
+    assert (finding.status, finding.remedy) == ("ok", "")
+    (finding,) = kernel.judge_log([])
+    assert (finding.status, finding.found) == ("ok", "no message of NFS or RDMA")
 
 
 def test_doctor_does_not_know_a_log_that_it_may_not_read(
@@ -1096,8 +1095,8 @@ def test_doctor_does_not_know_a_log_that_it_may_not_read(
         raise UserError("cannot read the kernel's log: not permitted", "run this as root")
 
     monkeypatch.setattr(kernel, "kernel_ring", refused)
-    (found,) = carry_out("kernel log", kernel.kernel_log, Machine())
-    assert (found.status, found.remedy) == ("unknown", "run this as root")
+    (finding,) = carry_out("kernel log", kernel.kernel_log, Machine())
+    assert (finding.status, finding.remedy) == ("unknown", "run this as root")
 
 
 def test_each_message_has_one_meaning() -> None:
@@ -1108,7 +1107,7 @@ def test_each_message_has_one_meaning() -> None:
 
 
 def meanings(text: str) -> list[tuple[str, str, object]]:
-    return [(one.name, one.severity, one.numbers) for one in explain(text.split("\n"))]
+    return [(row.name, row.severity, row.numbers) for row in explain(text.split("\n"))]
 
 
 @pytest.mark.parametrize(
@@ -1135,8 +1134,8 @@ def test_each_message_keeps_its_meaning_in_an_anonymized_bundle(form: str) -> No
 @pytest.mark.parametrize("form", FORMS)
 def test_an_anonymized_bundle_keeps_the_times_of_a_log(form: str) -> None:
     pattern, when = FORMS[form]
-    (found,) = explain(anonymous(pattern.format(KERNEL[0][2])).split("\n"))
-    assert found.last == when
+    (explanation,) = explain(anonymous(pattern.format(KERNEL[0][2])).split("\n"))
+    assert explanation.last == when
 
 
 def test_each_message_of_a_program_keeps_its_meaning_in_an_anonymized_bundle() -> None:
@@ -1165,11 +1164,11 @@ def test_each_message_of_a_program_keeps_its_meaning_in_an_anonymized_bundle() -
     ],
 )
 def test_a_time_hides_no_name_from_an_anonymized_bundle(line: str, hidden: str) -> None:
-    found = anonymous(f"{line}\n")
-    assert [one.name for one in explain([line])] == ["server responds again"]
-    assert [one.name for one in explain(found.split("\n"))] == ["server responds again"]
-    assert hidden not in found
-    assert "store7" not in found
+    kept = anonymous(f"{line}\n")
+    assert [row.name for row in explain([line])] == ["server responds again"]
+    assert [row.name for row in explain(kept.split("\n"))] == ["server responds again"]
+    assert hidden not in kept
+    assert "store7" not in kept
 
 
 def test_doctor_says_that_a_message_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1180,8 +1179,8 @@ def test_doctor_says_that_a_message_is_withheld(monkeypatch: pytest.MonkeyPatch)
     ring = anonymous("[    9.1] nfs: server store7 not responding, timed out\n")
     assert "store7" not in ring
     recording = Recording(programs={("dmesg",): Result(("dmesg",), ring, "", 0)}, complete=True)
-    (found,) = kernel.kernel_log(Machine(Path("/nonexistent"), recording=recording))
-    assert (found.status, found.found) == (
+    (finding,) = kernel.kernel_log(Machine(Path("/nonexistent"), recording=recording))
+    assert (finding.status, finding.found) == (
         "unknown",
         "recognized messages withheld from this anonymized bundle: 1",
     )

@@ -80,9 +80,9 @@ def test_twenty_three_logs_are_kept_aside() -> None:
 @pytest.mark.parametrize("name", LOGS)
 def test_a_log_shows_no_host(name: str) -> None:
     text = (DIRECTORY / name).read_text()
-    for found in re.findall(r"(?<![\d.:-])(?:\d{1,3}\.){3}\d{1,3}(?![\d.-])", text):
-        assert any(ipaddress.ip_address(found) in net for net in SHOWN), found
-    for found in re.findall(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b", text):
-        assert found.startswith("02:00:"), found
+    for address in re.findall(r"(?<![\d.:-])(?:\d{1,3}\.){3}\d{1,3}(?![\d.-])", text):
+        assert any(ipaddress.ip_address(address) in net for net in SHOWN), address
+    for mac in re.findall(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b", text):
+        assert mac.startswith("02:00:"), mac
     for line in re.findall(r"Hardware name: (.*)", text):
         assert line.startswith("Example Inc. "), line

@@ -112,11 +112,11 @@ def a_dump(chance: random.Random, pair: int) -> Dump:
 
 def decoded(lines: list[str]) -> list[tuple[str, str, str]]:
     """The name, the device and the queue pair of each dump that was decoded."""
-    found = [one for record, _ in records(lines) if (one := meaning_of(record))]
+    explained = [meaning for record, _ in records(lines) if (meaning := meaning_of(record))]
     return [
-        (one.name, one.subject, one.meaning.partition(" on ")[2].partition(" ended")[0])
-        for one in found
-        if " failed: " in one.name and one.lines
+        (meaning.name, meaning.subject, meaning.meaning.partition(" on ")[2].partition(" ended")[0])
+        for meaning in explained
+        if " failed: " in meaning.name and meaning.lines
     ]
 
 
@@ -126,9 +126,9 @@ def test_dumps_of_several_callers_are_all_decoded(seed: int) -> None:
     dumps = [a_dump(chance, 0x100 + number) for number in range(chance.randrange(1, 8))]
     who = callers(chance, len(dumps))
     lines = written(
-        [called(one.lines, caller) for one, caller in zip(dumps, who, strict=True)], chance, 0.2
+        [called(dump.lines, caller) for dump, caller in zip(dumps, who, strict=True)], chance, 0.2
     )
-    assert Counter(decoded(lines)) == Counter(one.truth for one in dumps)
+    assert Counter(decoded(lines)) == Counter(dump.truth for dump in dumps)
 
 
 @pytest.mark.parametrize("seed", range(120))
@@ -137,19 +137,19 @@ def test_a_dump_that_is_decoded_was_written(seed: int, with_callers: bool) -> No
     chance = random.Random(seed)  # noqa: S311 -- repeatable
     dumps = [a_dump(chance, 0x100 + number) for number in range(chance.randrange(2, 6))]
     cut = set()
-    for number, one in enumerate(dumps):
+    for number, dump in enumerate(dumps):
         if chance.random() < 0.4:
             cut.add(number)
             # without a head and without offsets, nothing tells rows of two dumps apart
-            del one.lines[chance.randrange(2, len(one.lines))]
-    pieces = [one.lines for one in dumps]
+            del dump.lines[chance.randrange(2, len(dump.lines))]
+    pieces = [dump.lines for dump in dumps]
     if with_callers:
         who = callers(chance, len(dumps))
-        pieces = [called(one, caller) for one, caller in zip(pieces, who, strict=True)]
+        pieces = [called(piece, caller) for piece, caller in zip(pieces, who, strict=True)]
     lines = written(pieces, chance, 0.1)
-    found = decoded(lines)
-    assert not Counter(found) - Counter(one.truth for one in dumps)
-    assert not any("syndrome 0x00" in one.meaning for one in explain(lines))
+    seen = decoded(lines)
+    assert not Counter(seen) - Counter(dump.truth for dump in dumps)
+    assert not any("syndrome 0x00" in row.meaning for row in explain(lines))
 
 
 def dump_of(pair: int, form: str = "plain", syndrome: int = 0x13) -> list[str]:
@@ -162,38 +162,38 @@ def dump_of(pair: int, form: str = "plain", syndrome: int = 0x13) -> list[str]:
 
 
 def meanings(lines: Sequence[str]) -> list[Meaning]:
-    return [one for record, _ in records(timed(lines)) if (one := meaning_of(record))]
+    return [meaning for record, _ in records(timed(lines)) if (meaning := meaning_of(record))]
 
 
 @pytest.mark.parametrize("form", ["plain", "el7"])
 def test_mixed_dumps_without_callers_are_not_decoded(form: str) -> None:
-    one, other = dump_of(0x111, form), dump_of(0x222, form, 0x15)
+    first, second = dump_of(0x111, form), dump_of(0x222, form, 0x15)
     for at in range(1, 5):
-        found = meanings([*one[:at], *other[:at], *one[at:], *other[at:]])
-        assert [each.name for each in found] == ["error completion, not decoded"] * 2
-        for each in found:
-            assert "the log does not tell its bytes from those of another dump" in each.meaning
-            assert "syndrome" not in each.meaning
+        mixed = meanings([*first[:at], *second[:at], *first[at:], *second[at:]])
+        assert [meaning.name for meaning in mixed] == ["error completion, not decoded"] * 2
+        for meaning in mixed:
+            assert "the log does not tell its bytes from those of another dump" in meaning.meaning
+            assert "syndrome" not in meaning.meaning
 
 
 @pytest.mark.parametrize("missing", [1, 2, 3, 4])
 def test_a_dump_without_one_of_its_rows_is_incomplete(missing: int) -> None:
     lines = dump_of(0x111)
     del lines[missing]
-    (found,) = meanings(called(lines, "T3"))
-    assert found.name in ("error completion, not decoded", "mlx5 work failed")
-    assert ("its bytes are not all here" in found.meaning) == (missing > 1)
-    assert "syndrome" not in found.meaning
+    (meaning,) = meanings(called(lines, "T3"))
+    assert meaning.name in ("error completion, not decoded", "mlx5 work failed")
+    assert ("its bytes are not all here" in meaning.meaning) == (missing > 1)
+    assert "syndrome" not in meaning.meaning
 
 
 def test_dumps_one_after_another_are_decoded_without_callers() -> None:
     for form in ("plain", "el7"):
         lines = [line for pair in (0x111, 0x222, 0x333) for line in dump_of(pair, form)]
-        names = [one.name for one in meanings(lines)]
+        names = [meaning.name for meaning in meanings(lines)]
         assert names == ["RDMA Write failed: remote access error"] * 3
     # the first of them is cut, and long over
     rest = timed(dump_of(0x222), 107.0)
-    (*_, last) = [meaning_of(one) for one, _ in records([*timed(dump_of(0x111)[:3]), *rest])]
+    (*_, last) = [meaning_of(record) for record, _ in records([*timed(dump_of(0x111)[:3]), *rest])]
     assert last
     assert "queue pair 0x222" in last.meaning
 
@@ -201,15 +201,15 @@ def test_dumps_one_after_another_are_decoded_without_callers() -> None:
 def test_bytes_that_are_no_error_completion_have_no_syndrome() -> None:
     lines = dump_of(0x111)
     lines[4] = lines[4][:-2] + "00"
-    (found,) = meanings(lines)
-    assert found.meaning.endswith("its bytes are no error completion.")
+    (meaning,) = meanings(lines)
+    assert meaning.meaning.endswith("its bytes are no error completion.")
 
 
 def test_the_number_of_open_dumps_is_bounded() -> None:
     heads = [line for n in range(40) for line in called(dump_of(0x100 + n)[:2], f"T{n}")]
     rows = [line for n in range(39, -1, -1) for line in called(dump_of(n + 0x100)[2:], f"T{n}")]
-    found = meanings([*heads, *rows])
-    assert sum(one.name.startswith("RDMA Write failed") for one in found) == 8
+    shown = meanings([*heads, *rows])
+    assert sum(meaning.name.startswith("RDMA Write failed") for meaning in shown) == 8
 
 
 # ---- reports
@@ -429,7 +429,7 @@ def of_sanitizer(scene: Scene) -> list[str]:
     return [
         f"BUG: KASAN: slab-use-after-free in {scene.place}", "=" * 66,
         f"Read of size 8 at addr ffff888100000000 by task {who}", "", *scene.process, *scene.stack,
-        "", "Allocated by task 12:", *(f" {in_log(one, scene.chance)}" for one in OTHERS), "",
+        "", "Allocated by task 12:", *(f" {in_log(frame, scene.chance)}" for frame in OTHERS), "",
         "The buggy address belongs to the object at ffff888100000000", "=" * 66,
     ]  # fmt: skip
 
@@ -449,7 +449,7 @@ MAKERS = {
 
 
 def a_report(chance: random.Random, pid: int, form: str) -> Made:
-    kind = chance.choice([one for one in MAKERS if form != "el7" or one != "sanitizer"])
+    kind = chance.choice([maker for maker in MAKERS if form != "el7" or maker != "sanitizer"])
     scene = Scene(chance, pid, form, kind)
     make, name = MAKERS[kind]
     head, *lines = make(scene)
@@ -464,7 +464,7 @@ def a_report(chance: random.Random, pid: int, form: str) -> Made:
         special = {"NFS server": "nfsd waits", "nfs4": "program waits for pages of an NFS file"}
         name = special.get(code.at[:4], special.get(code.title, name))
     at = code.at if kind not in ("hung task", "allocation") else ""
-    shown = [one for one in (code.place, at or scene.frames[0]) if one]
+    shown = [part for part in (code.place, at or scene.frames[0]) if part]
     frames = (*scene.frames, *(OTHERS if kind == "sanitizer" else ()))
     # the argument of WARN() says more than the place
     says_most = lines[1] if has_text else head
@@ -479,8 +479,12 @@ def named(frame: Frame | None) -> str:
 
 
 def found_in(lines: list[str]) -> list[tuple[KernelReport, Meaning]]:
-    every = [(one, meaning_of(one)) for one, _ in records(lines) if isinstance(one, KernelReport)]
-    return [(one, meaning) for one, meaning in every if meaning]
+    every = [
+        (record, meaning_of(record))
+        for record, _ in records(lines)
+        if isinstance(record, KernelReport)
+    ]
+    return [(report, meaning) for report, meaning in every if meaning]
 
 
 def truth_of(report: KernelReport, meaning: Meaning) -> Truth:
@@ -495,7 +499,7 @@ def truth_of(report: KernelReport, meaning: Meaning) -> Truth:
 def interleaved(chance: random.Random, made: Sequence[Made]) -> list[str]:
     """A log of several callers."""
     who = callers(chance, len(made))
-    pieces = [called(one.lines, caller) for one, caller in zip(made, who, strict=True)]
+    pieces = [called(report.lines, caller) for report, caller in zip(made, who, strict=True)]
     return written(pieces, chance, 0.2)
 
 
@@ -503,17 +507,17 @@ def interleaved(chance: random.Random, made: Sequence[Made]) -> list[str]:
 def test_reports_of_several_callers_are_all_found(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 -- repeatable
     made = reports(chance, 7)
-    found = Counter(truth_of(*one) for one in found_in(interleaved(chance, made)))
-    assert found == Counter(one.truth for one in made)
+    truths = Counter(truth_of(*pair) for pair in found_in(interleaved(chance, made)))
+    assert truths == Counter(report.truth for report in made)
 
 
 @pytest.mark.parametrize("seed", range(150))
 def test_reports_one_after_another_are_all_found_without_callers(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 -- repeatable
     made = reports(chance, 7)
-    lines = timed([line for one in made for line in one.lines])
-    found = [truth_of(*one) for one in found_in(lines)]
-    assert found == [one.truth for one in made]
+    lines = timed([line for report in made for line in report.lines])
+    truths = [truth_of(*pair) for pair in found_in(lines)]
+    assert truths == [report.truth for report in made]
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -522,23 +526,23 @@ def test_explain_counts_the_reports_of_one_place_together(seed: int) -> None:
     made = reports(chance, 7)
     dumps = [a_dump(chance, 0x100 + number) for number in range(chance.randrange(3))]
     who = callers(chance, 8)
-    every = [*(one.lines for one in made), *(one.lines for one in dumps)]
-    pieces = [called(one, who.pop()) for one in every[:8]]
+    every = [*(report.lines for report in made), *(dump.lines for dump in dumps)]
+    pieces = [called(piece, who.pop()) for piece in every[:8]]
     lines = written(pieces, chance, 0.2)
-    found = Counter({(one.name, one.subject): 0 for one in explain(lines)})
-    for one in explain(lines):
-        found[one.name, one.subject] += one.count
-    truth = Counter((one.truth.name, one.truth.subject) for one in made)
-    truth += Counter((one.name, one.subject) for one in dumps[: 8 - len(made)])
-    assert found == truth
+    totals = Counter({(row.name, row.subject): 0 for row in explain(lines)})
+    for row in explain(lines):
+        totals[row.name, row.subject] += row.count
+    truth = Counter((report.truth.name, report.truth.subject) for report in made)
+    truth += Counter((dump.name, dump.subject) for dump in dumps[: 8 - len(made)])
+    assert totals == truth
     # a crash or a warning is counted with those of its place alone
     places = Counter(
-        (one.truth.name, one.truth.code, one.truth.kind)
-        for one in made
-        if one.truth.kind not in ("hung task", "lockup")
+        (report.truth.name, report.truth.code, report.truth.kind)
+        for report in made
+        if report.truth.kind not in ("hung task", "lockup")
     )
     counts = Counter((name, code, count) for (name, code, _), count in places.items())
-    shown = Counter((one.name, one.code, one.count) for one in explain(lines))
+    shown = Counter((row.name, row.code, row.count) for row in explain(lines))
     assert not counts - shown
 
 
@@ -569,11 +573,12 @@ def test_a_report_that_lost_lines_is_mixed_with_no_other_caller_s(seed: int) -> 
     made = reports(chance, 7)
     who = callers(chance, len(made))
     pieces = [
-        called(without_a_part(chance, one), caller) for one, caller in zip(made, who, strict=True)
+        called(without_a_part(chance, report), caller)
+        for report, caller in zip(made, who, strict=True)
     ]
     for report, _ in found_in(written(pieces, chance, 0.2)):
         assert not report.mixed
-        assert any(is_of(report, one.truth) for one in made), report
+        assert any(is_of(report, original.truth) for original in made), report
 
 
 def test_reports_without_callers_blame_nobody_by_frames_of_another() -> None:
@@ -581,14 +586,14 @@ def test_reports_without_callers_blame_nobody_by_frames_of_another() -> None:
     for seed in range(600):
         chance = random.Random(seed)  # noqa: S311 -- repeatable
         made = reports(chance, 2)
-        found = found_in(written([one.lines for one in made], chance, 0.1))
-        for report, meaning in found:
-            wrong += not any(is_of(report, one.truth) for one in made)
+        shown = found_in(written([original.lines for original in made], chance, 0.1))
+        for report, meaning in shown:
+            wrong += not any(is_of(report, original.truth) for original in made)
             assert not report.mixed or "whose code it is in is not known" in meaning.doubt
-        heads = {line for report, _ in found for line in report.lines}
+        heads = {line for report, _ in shown for line in report.lines}
         # no report vanishes in the other
-        assert all(one.head in heads for one in made)
-        assert len(found) >= 2
+        assert all(original.head in heads for original in made)
+        assert len(shown) >= 2
     # some mixtures look as one whole report and the rest of another
     assert wrong <= 3
 
@@ -597,11 +602,13 @@ def test_reports_without_callers_blame_nobody_by_frames_of_another() -> None:
 def test_the_second_of_two_oopses_does_not_vanish(form: str) -> None:
     for seed in range(40):
         chance = random.Random(seed)  # noqa: S311 -- repeatable
-        one, other = a_report(chance, 1000, form), a_report(chance, 1001, form)
-        for at in range(1, len(one.lines)):
-            lines = timed([*one.lines[:at], *other.lines, *one.lines[at:]])
-            found = found_in(lines)
-            heads = {line for report, _ in found for line in report.lines}
-            assert {one.head, other.head} <= heads
+        first, second = a_report(chance, 1000, form), a_report(chance, 1001, form)
+        for at in range(1, len(first.lines)):
+            lines = timed([*first.lines[:at], *second.lines, *first.lines[at:]])
+            shown = found_in(lines)
+            heads = {line for report, _ in shown for line in report.lines}
+            assert {first.head, second.head} <= heads
             # the report that stands as a whole between the parts of the other is not blamed on it
-            assert all(is_of(each, one.truth) or is_of(each, other.truth) for each, _ in found)
+            assert all(
+                is_of(report, first.truth) or is_of(report, second.truth) for report, _ in shown
+            )

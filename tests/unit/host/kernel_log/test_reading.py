@@ -60,10 +60,10 @@ def plainly(lines: list[str]) -> Iterator[Numbered[Record]]:
     """The records of a log: each line is parsed and tried."""
     by_line, dumps = ReportReader(), DumpReader()
     for number, line in enumerate(lines):
-        for one in by_line.feed(number, parsed(line[:LINE_BYTES])):
-            yield from dumps.feed(one)
-    for one in by_line.end():
-        yield from dumps.feed(one)
+        for record in by_line.feed(number, parsed(line[:LINE_BYTES])):
+            yield from dumps.feed(record)
+    for record in by_line.end():
+        yield from dumps.feed(record)
     yield from dumps.end()
 
 
@@ -72,7 +72,7 @@ Row = tuple[str, str, str, int, str, str, str, tuple[str, ...], set[int]]
 
 def rows_of(lines: list[str]) -> list[Row]:
     """What a plain reading explains, by name, subject and, of a failure, kind and place."""
-    found: dict[tuple[str, str, str, str], list[tuple[str, Meaning]]] = {}
+    by_key: dict[tuple[str, str, str, str], list[tuple[str, Meaning]]] = {}
     last_of: dict[tuple[str, str, str, str], int] = {}
     for number, (record, _) in enumerate(plainly(lines)):
         if meaning := meaning_of(record):
@@ -81,21 +81,21 @@ def rows_of(lines: list[str]) -> list[Row]:
             is_failure = kind not in ("", "lockup", "stall", "hung task")
             at = (kind, meaning.code) if is_failure else ("", "")
             key = (meaning.name, meaning.subject, *at)
-            if key not in found and len(found) >= 500:
+            if key not in by_key and len(by_key) >= 500:
                 # further ones are counted together
                 key = (meaning.name, "(others)", "", "")
-            found.setdefault(key, []).append((record.time, meaning))
+            by_key.setdefault(key, []).append((record.time, meaning))
             last_of[key] = number
-    for key, of_one in list(found.items()):
+    for key, of_one in list(by_key.items()):
         # a reset tells that it succeeded
         end = (of_one[-1][1].ended_by, key[1], "", "")
         if of_one[-1][1].recovers and last_of.get(end, -1) > last_of[key]:
-            found.pop(end, None)
+            by_key.pop(end, None)
     rows: list[Row] = []
-    for (name, subject, *_), all_of_them in found.items():
+    for (name, subject, *_), all_of_them in by_key.items():
         times = [time for time, _ in all_of_them if time]
         # a line that continues a record is counted with it; a quiet one only ends another message
-        each = [one for at, one in enumerate(all_of_them) if not (at and one[1].continues)]
+        each = [pair for at, pair in enumerate(all_of_them) if not (at and pair[1].continues)]
         last = each[-1][1]
         if last.quiet:
             continue
@@ -108,9 +108,9 @@ def rows_of(lines: list[str]) -> list[Row]:
 
 def explained(lines: list[str]) -> list[Row]:
     rows: list[Row] = [
-        (one.name, one.subject, one.code, one.count, one.first, one.last, one.example, one.lines,
-         {each.number for each in one.numbers})
-        for one in explain(lines)
+        (row.name, row.subject, row.code, row.count, row.first, row.last, row.example, row.lines,
+         {each.number for each in row.numbers})
+        for row in explain(lines)
     ]  # fmt: skip
     return sorted(rows, key=lambda row: row[:-1])
 
@@ -118,9 +118,9 @@ def explained(lines: list[str]) -> list[Row]:
 def same(fast: list[Row], plain: list[Row]) -> None:
     """Eight numbers of a message are kept: which, and in which order they came, is not compared."""
     assert [row[:-1] for row in fast] == [row[:-1] for row in plain]
-    for one, other in zip(fast, plain, strict=True):
-        assert one[-1] <= other[-1]
-        assert len(one[-1]) == min(len(other[-1]), 8)
+    for fast_row, plain_row in zip(fast, plain, strict=True):
+        assert fast_row[-1] <= plain_row[-1]
+        assert len(fast_row[-1]) == min(len(plain_row[-1]), 8)
 
 
 @pytest.mark.parametrize("number", range(len(LOGS)))
@@ -144,15 +144,15 @@ def other_letters(chance: random.Random, line: str) -> str:
 def changed(chance: random.Random, kind: float, piece: list[str]) -> list[str]:
     """A part of a log with other lines between its own, or with damaged or other lines."""
     if kind < 0.5:
-        return [line for one in piece for line in (one, chance.choice(POOL))]
+        return [line for own in piece for line in (own, chance.choice(POOL))]
     if kind < 0.6:
-        return [one[chance.randrange(len(one) + 1) :] for one in piece]
+        return [line[chance.randrange(len(line) + 1) :] for line in piece]
     if kind < 0.7:
         caller = f"[  T{chance.randrange(3)}] "
-        return [one.replace("] ", f"]{caller}", 1) for one in piece]
+        return [line.replace("] ", f"]{caller}", 1) for line in piece]
     if kind < 0.75:
-        return [other_digits(chance, one) for one in piece for _ in range(2)]
-    others = [other_letters(chance, one) for one in piece for _ in range(3)]
+        return [other_digits(chance, line) for line in piece for _ in range(2)]
+    others = [other_letters(chance, line) for line in piece for _ in range(3)]
     chance.shuffle(others)
     return others
 
@@ -224,7 +224,9 @@ def test_a_message_of_some_digits_leaves_the_others_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     patterns = {"five": "a text of this test: 5", "any": r"a text of this test: \d"}
-    both = tuple(MESSAGES[0]._replace(name=name, pattern=one) for name, one in patterns.items())
+    both = tuple(
+        MESSAGES[0]._replace(name=name, pattern=pattern) for name, pattern in patterns.items()
+    )
     monkeypatch.setattr(meanings, "_candidates", lambda *_: both)
     keys = [key_of_line("", f"a text of this test: {number}") for number in (7, 5, 5, 7)]
     assert [key.name for key in keys if key] == ["any", "five", "five", "any"]
@@ -245,16 +247,16 @@ def test_a_loosened_pattern_fits_all_digits() -> None:
 
 def forms_of(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines whose forms the fast reading finds."""
-    found = []
+    seen = []
 
     def counted(line: str, read: LogLine) -> Form | None:
-        found.append(line)
+        seen.append(line)
         return form_of(line, read)
 
     with monkeypatch.context() as patched:
         patched.setattr(kernel_records, "form_of", counted)
         explain(lines)
-    return found
+    return seen
 
 
 def test_a_form_that_comes_once_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,24 +288,24 @@ def test_a_message_without_a_subject_is_no_other() -> None:
 
 def test_each_head_is_found_without_all_patterns() -> None:
     for text in {parsed(line).text for line in [*POOL, *mixture(1), *mixture(2)]}:
-        plain = next((kind for kind, one in reports._HEAD if one.fullmatch(text)), None)
+        plain = next((kind for kind, pattern in reports._HEAD if pattern.fullmatch(text)), None)
         assert reports._kind(text) == plain, text
-        found = [
+        groups = [
             match.groupdict()
-            for one in (*(one for _, one in reports._HEAD), reports._WARNING_BY)
-            if (match := one.search(text))
+            for head in (*(head for _, head in reports._HEAD), reports._WARNING_BY)
+            if (match := head.search(text))
         ]
         facts = reports._head_facts(text)
-        assert list(facts.processes) == [one["comm"] for one in found if one.get("comm")], text
-        assert list(facts.pids) == [int(one["pid"]) for one in found if one.get("pid")], text
+        assert list(facts.processes) == [g["comm"] for g in groups if g.get("comm")], text
+        assert list(facts.pids) == [int(g["pid"]) for g in groups if g.get("pid")], text
 
 
 def test_each_message_is_found_without_all_patterns() -> None:
     compiled = [(message, re.compile(message.pattern)) for message in MESSAGES]
     for text in {parsed(line).text for line in [*POOL, *mixture(3), *mixture(4)]} - {""}:
-        plain = next((message for message, one in compiled if one.fullmatch(text)), None)
-        found = recognized(LogLine("", "", text))
-        assert (found[0] if found else None) == plain, text
+        plain = next((message for message, pattern in compiled if pattern.fullmatch(text)), None)
+        match = recognized(LogLine("", "", text))
+        assert (match[0] if match else None) == plain, text
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -349,7 +351,7 @@ def test_reports_of_long_lines_take_bounded_memory() -> None:
             *([f"Code: {wide}"] * 450),
         )
     )
-    kept = [sum(map(len, one.lines)) for one in explain(lines)]
+    kept = [sum(map(len, row.lines)) for row in explain(lines)]
     assert len(kept) == 501
     assert sum(kept) * 4 < 128 << 20
 

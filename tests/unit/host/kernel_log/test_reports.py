@@ -169,10 +169,10 @@ def test_each_fault_of_a_report_is_in_the_table_and_has_a_log() -> None:
 
 def test_doctor_takes_a_fault_that_a_log_shows_for_an_error() -> None:
     log = OF_FAULTS["e5248a742603"].split("\n")
-    (found,) = judge_log(explain(log))
-    assert (found.status, "e5248a742603" in found.found) == ("error", True)
-    (found,) = judge_log(explain(dump(completion(0x13, 8, 5, responder=False)).split("\n")))
-    assert found.status == "warning"
+    (finding,) = judge_log(explain(log))
+    assert (finding.status, "e5248a742603" in finding.found) == ("error", True)
+    (finding,) = judge_log(explain(dump(completion(0x13, 8, 5, responder=False)).split("\n")))
+    assert finding.status == "warning"
 
 
 # ---- records of public reports
@@ -198,7 +198,7 @@ def of(entry: dict[str, Any]) -> tuple[Record, set[int]]:
         (record, {number + 1 for number in numbers if lines[number].strip()})
         for record, numbers in records(lines)
     ]
-    return max(all_, key=lambda one: len(one[1] & wanted))
+    return max(all_, key=lambda pair: len(pair[1] & wanted))
 
 
 @pytest.mark.parametrize("entry", REPORTS, ids=named)
@@ -272,8 +272,8 @@ def test_a_crash_of_another_module_is_not_that_of_nfsd(place: str) -> None:
 def test_crashes_at_different_places_are_different_entries() -> None:
     places = ("frwr_unmap_async", "rpcrdma_mr_init", "frwr_unmap_async")
     logs = [report(_NULL, f"{place}_of_rdma", "process_one_work") for place in places]
-    found = explain("".join(logs).split("\n"))
-    codes = {(one.name, one.code, one.count) for one in found}
+    rows = explain("".join(logs).split("\n"))
+    codes = {(row.name, row.code, row.count) for row in rows}
     name, owner = "NFS client crashed", "client over RDMA"
     assert codes == {
         (name, f"{owner}, frwr_unmap_async_of_rdma", 2),
@@ -281,7 +281,7 @@ def test_crashes_at_different_places_are_different_entries() -> None:
     }
     # a state is repeated, each time at the place of that moment
     logs = [hung("nfsd", "schedule", f"svc_rdma_{place}", "nfsd") for place in "abc"]
-    assert [one.count for one in explain("".join(logs).split("\n"))] == [3]
+    assert [row.count for row in explain("".join(logs).split("\n"))] == [3]
 
 
 def test_each_name_of_a_report_is_in_the_tables_of_the_reference() -> None:
@@ -289,7 +289,7 @@ def test_each_name_of_a_report_is_in_the_tables_of_the_reference() -> None:
     for name, thread in (("arc_read", "nfsd"), ("ksmbd_recv", "mount.nfs"), ("nv_open", "Xorg")):
         log = report(_NULL, name, "do_work", process=thread)
         for text in (log, log.replace(f"{name}+0x71/0x90", f"{name}+0x71/0x90 [{name}]")):
-            assert {one.name for one in explain(text.split("\n"))} <= names
+            assert {row.name for row in explain(text.split("\n"))} <= names
     for entry in REPORTS:
         meaning = meaning_of(of(entry)[0])
         assert meaning
@@ -384,9 +384,9 @@ def test_reports_of_two_threads_are_told_apart_by_their_callers(seed: int) -> No
     mixed: list[str] = []
     while any(left):
         mixed.append(chance.choice([lines for lines in left if lines]).pop(0))
-    alone = [one for log in pair for one in reports(log)]
+    alone = [r for log in pair for r in reports(log)]
     both = reports("\n".join(mixed))
-    key = lambda one: (one.kind, one.head, one.functions)  # noqa: E731 -- of both lists
+    key = lambda r: (r.kind, r.head, r.functions)  # noqa: E731 -- of both lists
     assert sorted(map(key, both)) == sorted(map(key, alone))
 
 
@@ -398,7 +398,7 @@ def test_a_program_forges_no_report() -> None:
 
 def test_a_message_that_follows_a_cut_report_is_no_part_of_it() -> None:
     cut = OF_FAULTS["773f91b2cf3f"].splitlines()[:3]
-    names = {one.name for one in explain([*cut, "[   77.4] RPC: transport (256) not supported"])}
+    names = {row.name for row in explain([*cut, "[   77.4] RPC: transport (256) not supported"])}
     assert names == {"deferred request crashed the server", "transport not there"}
 
 
@@ -507,11 +507,11 @@ def test_an_anonymized_report_names_nobody() -> None:
     )
     (entry,) = explain(log.split("\n"))
     kept = anonymous(log)
-    assert [one.name for one in explain(kept.split("\n"))] == [entry.name]
+    assert [row.name for row in explain(kept.split("\n"))] == [entry.name]
     assert not any(word in kept.lower() for word in ("alice", "acme", "secret", "s3cret"))
 
 
 def test_lines_beside_reports_stay_lines() -> None:
     log = OF_FAULTS["4836da219781"] + "[   99.0] nfs: server a not responding, still trying\n"
-    last = [one for one in found(log) if isinstance(one, LogLine) and one.text]
-    assert [one.text for one in last] == ["nfs: server a not responding, still trying"]
+    last = [line for line in found(log) if isinstance(line, LogLine) and line.text]
+    assert [line.text for line in last] == ["nfs: server a not responding, still trying"]

@@ -104,9 +104,9 @@ def test_a_cause_before_the_effect_is_preferred_to_a_nearer_one_after_it() -> No
 @pytest.mark.parametrize("early", [SKEW - 1, SKEW + 1, 17])
 def test_an_effect_is_before_its_cause_only_as_far_as_clocks_differ(early: float) -> None:
     client = log(FORMS[0], "c", (100, GAVE_UP))
-    found = told(client, log(FORMS[0], "store7", (100 - early, REMOTE_ACCESS)))
-    assert bool(found) == (early <= SKEW)
-    for story in found:
+    linked = told(client, log(FORMS[0], "store7", (100 - early, REMOTE_ACCESS)))
+    assert bool(linked) == (early <= SKEW)
+    for story in linked:
         assert [label for label, _ in story.parts] == ["effect", "cause"]
         assert story.doubt.endswith("by the hosts' clocks, the effect is 4 s before the cause")
 
@@ -204,6 +204,6 @@ def test_the_command_shows_stories_and_events(
     assert set(facts) == {"schema_version", "stories", "events"}
     assert facts["stories"][0]["doubt"] == DOUBT
     assert facts["stories"][0]["cause"]["file"] == str(client)
-    assert [one["file"] for one in facts["events"]] == [str(client), str(server)]
+    assert [event["file"] for event in facts["events"]] == [str(client), str(server)]
     with pytest.raises(UsageError):
         command.explain([str(client), str(client)])

@@ -31,7 +31,7 @@ def order(release: str) -> tuple[int, ...]:
     return tuple(map(int, release.split(".")))
 
 
-@pytest.mark.parametrize("wording", WORDINGS, ids=lambda one: one.format)
+@pytest.mark.parametrize("wording", WORDINGS, ids=lambda wording: wording.format)
 def test_each_wording_is_that_of_a_message(wording: Wording) -> None:
     assert wording.message in {message.name for message in MESSAGES}
     since, until = wording.since or OLDEST, wording.until or NEWEST
@@ -44,10 +44,10 @@ def test_each_wording_is_that_of_a_message(wording: Wording) -> None:
 def test_the_years_follow_each_other() -> None:
     ends = [(order(first), order(last)) for first, last in YEARS.values()]
     assert all(first <= last for first, last in ends)
-    assert all(one[1] < two[0] for one, two in pairwise(ends))
+    assert all(earlier[1] < later[0] for earlier, later in pairwise(ends))
     assert list(YEARS) == list(range(2013, 2027))
     # the releases of a series that ends a year are those of kernel.org
-    assert [year(one) for one in ("3.19", "4.9", "5.4", "5.10", "6.1", "6.12")] == [
+    assert [year(release) for release in ("3.19", "4.9", "5.4", "5.10", "6.1", "6.12")] == [
         *(2015, 2016, 2019, 2020, 2022, 2024)
     ]
 
@@ -66,9 +66,9 @@ def test_the_years_follow_each_other() -> None:
     ],
 )  # fmt: skip
 def test_an_old_wording_is_dated(line: str, name: str, wording: str) -> None:
-    found = one(line)
-    assert found.name == name
-    assert ("wording", wording) in _details(found)
+    explanation = one(line)
+    assert explanation.name == name
+    assert ("wording", wording) in _details(explanation)
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_an_old_wording_is_dated(line: str, name: str, wording: str) -> None:
     ],
 )
 def test_a_wording_of_today_is_dated_in_json_alone(line: str, since: str) -> None:
-    found = one(line)
-    assert found.wording
-    assert (found.wording.since, found.wording.until) == (since, NEWEST)
-    assert "wording" not in dict(_details(found))
+    explanation = one(line)
+    assert explanation.wording
+    assert (explanation.wording.since, explanation.wording.until) == (since, NEWEST)
+    assert "wording" not in dict(_details(explanation))
 
 
 def test_an_unknown_form_has_no_wording() -> None:

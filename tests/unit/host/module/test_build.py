@@ -73,9 +73,9 @@ def test_the_source_of_the_card_is_not_part_of_the_transport_modules(source: Sou
 
 
 def test_the_source_is_found_in_a_checkout_and_has_this_programs_version() -> None:
-    found = module_source.find()
-    assert {Path("Kbuild"), Path("module.c"), Path("dkms.conf")} <= set(found.files)
-    assert found.version == __version__
+    checkout = module_source.find()
+    assert {Path("Kbuild"), Path("module.c"), Path("dkms.conf")} <= set(checkout.files)
+    assert checkout.version == __version__
 
 
 def test_a_hash_follows_the_source_and_not_what_a_build_left_there(source: Source) -> None:
@@ -202,21 +202,21 @@ def test_the_first_error_is_the_compilers(log: str, error: str) -> None:
 
 
 def test_tunables_have_the_bounds_that_their_descriptions_name() -> None:
-    found = known(parse_modinfo(INFO))
-    assert found["credits"] == Parameter(
+    parameters = known(parse_modinfo(INFO))
+    assert parameters["credits"] == Parameter(
         "credits", "Maximum number of Calls", "128", 2, 1024, "uint"
     )
-    assert found["credits"].bounds == "2 to 1024"
-    assert found["mr_depth"].bounds == "0, or 16 to 512"
-    assert (found["registration"].default, found["registration"].bounds) == ("frwr", "")
-    assert found["plain"] == Parameter("plain", "int")
+    assert parameters["credits"].bounds == "2 to 1024"
+    assert parameters["mr_depth"].bounds == "0, or 16 to 512"
+    assert (parameters["registration"].default, parameters["registration"].bounds) == ("frwr", "")
+    assert parameters["plain"] == Parameter("plain", "int")
 
 
 def test_switches_and_names_have_no_bounds() -> None:
-    found = known(parse_modinfo(INFO))
+    parameters = known(parse_modinfo(INFO))
     client = Parameter("client", "Register the client transport rdma", "Y", kind="bool")
-    assert (found["client"], client.bounds) == (client, "Y or N")
-    server = found["server_name"]
+    assert (parameters["client"], client.bounds) == (client, "Y or N")
+    server = parameters["server_name"]
     assert (server.default, server.bounds, server.kind) == ("rdma", "", "charp")
     assert server.text.endswith("portlist; empty: no server")
 

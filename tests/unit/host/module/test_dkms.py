@@ -124,22 +124,22 @@ def test_dry_run_prints_the_steps_that_install_makes(
     monkeypatch.setattr(undo, "journal", pytest.fail)
     monkeypatch.setattr(module_build, "build", pytest.fail)
     module_cli.install(dry_run=True)
-    said = [line.removeprefix("would ") for line in capsys.readouterr().out.splitlines()]
+    steps = [line.removeprefix("would ") for line in capsys.readouterr().out.splitlines()]
     assert machine.calls == []
     assert not machine.files() and not Path(machine.root.parent / "state").exists()
-    assert said[0] == f"build nfsrdma {source.version} for {RELEASE}"
+    assert steps[0] == f"build nfsrdma {source.version} for {RELEASE}"
     built.parent.mkdir(parents=True)
     built.touch()
-    assert module_install.installing() == said[1:]
+    assert module_install.installing() == steps[1:]
 
     monkeypatch.setattr("os.geteuid", lambda: 0)
     folder = module_install.source_folder(source.version)
     with journal() as changes:
         module_install.install(Build(RELEASE, built, fresh=False), changes)
         changes.keep()
-    assert [x for x in said if x.startswith("run ")] == [f"run {call}" for call in machine.calls]
-    assert said[1] == f"copy {source.folder} to {folder}"
-    assert said[-1] == f"write {module_install.CONF}"
+    assert [x for x in steps if x.startswith("run ")] == [f"run {call}" for call in machine.calls]
+    assert steps[1] == f"copy {source.folder} to {folder}"
+    assert steps[-1] == f"write {module_install.CONF}"
     others = {path for path in machine.files() if folder not in path.parents}
     assert others == {module_install.CONF, machine.root / "lib/module.json"}
     assert module_install.installing() == []

@@ -72,7 +72,7 @@ def status(server: ServerTransport | None, owner: str) -> Status:
 
 
 def test_the_server_is_read(debug: Path) -> None:
-    found = server_debugfs.server(debug)
+    server = server_debugfs.server(debug)
     first = Client("10.9.1.11", 64, 3, 1204, 8192, True, "none", 4096, "read-write")
     first = replace(first, floor=1 << 20)
     second = replace(
@@ -82,7 +82,7 @@ def test_the_server_is_read(debug: Path) -> None:
     reach = (0, 0, 0, 0, 256 << 20)
     floors = (1 << 20, 64 << 20, 1)
     accepts = ("read-write",)
-    assert found == ServerTransport(
+    assert server == ServerTransport(
         "nfr", accepts, 3, 1024, *memory, (first, second), *reach, *floors
     )
 
@@ -99,7 +99,7 @@ def test_a_kernel_that_is_too_old_for_the_module_is_named(release: str, is_old: 
     assert ("build it: nfsrdma module build" in lines["built"]) != is_old
     assert ("register it: nfsrdma module install" in lines["dkms"]) != is_old
     assert module.status_facts(shown)["kernel_too_old"] == is_old
-    page = (Path(__file__).parents[2] / "docs/how-to/module.md").read_text()
+    page = (Path(__file__).parents[4] / "docs/how-to/module.md").read_text()
     assert f"* Linux {OLDEST} or later with NFS over RDMA" in page
 
 
@@ -109,15 +109,15 @@ def test_personalities_are_shown(debug: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(kernel_modules, "parameters", lambda name: accepts)
     with (debug / "9" / "connection").open("a") as file:
         file.write("personality cached\n")
-    found = server_debugfs.server(debug)
-    assert found
-    assert found.personalities == ("read-write", "cached")
-    assert [each.personality for each in found.clients] == ["cached", "read-write"]
+    server = server_debugfs.server(debug)
+    assert server
+    assert server.personalities == ("read-write", "cached")
+    assert [each.personality for each in server.clients] == ["cached", "read-write"]
     transports = (
         ClientTransport(3, "10.9.1.2", 20049, "cached", "read-write"),
         ClientTransport(4, "10.9.1.3", 20049, "cached", ""),
     )
-    shown = replace(status(found, "nfsrdma"), transports=transports)
+    shown = replace(status(server, "nfsrdma"), transports=transports)
     lines = [x for x in module.status_lines(shown) if "cached" in x]
     assert lines[0].endswith(" clients share a floor; accepts read-write, cached")
     assert lines[1:] == [
@@ -135,12 +135,12 @@ def test_what_clients_reach_is_shown(debug: Path) -> None:
         file.write("exposed_pages 32\ndones_outstanding 2\nlanes 7\n")
     with (debug / "9" / "connection").open("a") as file:
         file.write("personality read-read\nexposed_pages 16\ndones_outstanding 1\nlanes 0\n")
-    found = server_debugfs.server(debug)
-    assert found
-    assert (found.exposed_memory, found.dones_outstanding, found.lanes) == (32 << 12, 2, 7)
+    server = server_debugfs.server(debug)
+    assert server
+    assert (server.exposed_memory, server.dones_outstanding, server.lanes) == (32 << 12, 2, 7)
     counters = {"cache_hits": 5}
     cached = ClientTransport(3, "10.9.1.2", 20049, "cached", "cached", {"cache_bytes": 9}, counters)
-    shown = module.status_lines(replace(status(found, "nfsrdma"), transports=(cached,)))
+    shown = module.status_lines(replace(status(server, "nfsrdma"), transports=(cached,)))
     words = [x for x in shown if x.startswith(("server", "client", "transport"))]
     assert words[0].endswith(
         " clients share a floor, 128k exposed, 2 RDMA_DONEs outstanding, 7 lanes"
@@ -160,14 +160,14 @@ def test_granted_page_cache_is_shown(debug: Path) -> None:
         file.write(
             "grants 5\ngrants_renewed 1\nrevoked_modified 2\nrevoked_moved 0\nrefused_open 7\n"
         )
-    found = server_debugfs.server(debug)
-    assert found
-    assert (found.granted_memory, found.granted_max) == (3 << 20, 256 << 20)
-    assert [each.granted_memory for each in found.clients] == [1 << 20, 0]
+    server = server_debugfs.server(debug)
+    assert server
+    assert (server.granted_memory, server.granted_max) == (3 << 20, 256 << 20)
+    assert [each.granted_memory for each in server.clients] == [1 << 20, 0]
     gauges = {"references": 3, "optimistic_paused": 0}
     reads = {"optimistic_reads": 9, "optimistic_refused": 1}
     own = ClientTransport(3, "10.9.1.2", 20049, "optimistic", "optimistic", gauges, reads)
-    shown = module.status_lines(replace(status(found, "nfsrdma"), transports=(own,)))
+    shown = module.status_lines(replace(status(server, "nfsrdma"), transports=(own,)))
     words = [x for x in shown if x.startswith(("server", "client", "transport"))]
     assert words[0].endswith(
         " clients share a floor, 3M of 256M of the page cache granted; accepts read-write"
@@ -216,8 +216,8 @@ def test_what_was_loaded_is_said(
 
 
 def test_each_client_has_a_line(debug: Path) -> None:
-    found = status(server_debugfs.server(debug), "nfsrdma")
-    assert [x for x in module.status_lines(found) if x.startswith(("server", "client"))] == [
+    state = status(server_debugfs.server(debug), "nfsrdma")
+    assert [x for x in module.status_lines(state) if x.startswith(("server", "client"))] == [
         "server     nfsrdma, for nfsd nfr; 3 of 1024 connections, 16k of 16M for RDMA Reads"
         ", 8k of 16M for replies, 1M of 64M for floors, 1 clients share a floor"
         "; accepts read-write",
@@ -225,8 +225,8 @@ def test_each_client_has_a_line(debug: Path) -> None:
         "client     10.9.1.12, read-write, 3 of 64 credits in use, 1204 calls, shares a floor"
         ", ended: disconnected by the peer",
     ]
-    assert module.status_facts(found)["server"]["clients"][0]["calls"] == 1204
-    assert module.status_facts(found)["server"]["reply_memory"] == 2 << 12
+    assert module.status_facts(state)["server"]["clients"][0]["calls"] == 1204
+    assert module.status_facts(state)["server"]["reply_memory"] == 2 << 12
     unread = status(ServerTransport("nfr", ("read-write",)), "rpcrdma")
     (line,) = (x for x in module.status_lines(unread) if "for nfsd" in x)
     assert line == (

@@ -50,8 +50,8 @@ class Kernel:
 
     def loaded(self, *_: object) -> dict[str, Module]:
         carriers = tuple(path.name for path in self.sys.glob("*"))
-        found = {name: Module(name, 1, self.references, (), "") for name in carriers}
-        return {**found, **{name: Module(name, 1, 1, carriers, "") for name in NEEDS}}
+        modules = {name: Module(name, 1, self.references, (), "") for name in carriers}
+        return {**modules, **{name: Module(name, 1, 1, carriers, "") for name in NEEDS}}
 
     def run(self, *argv: str, **_: object) -> Result:
         program, *words = [word for word in argv if word != "--"]

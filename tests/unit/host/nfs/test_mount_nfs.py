@@ -54,12 +54,12 @@ def test_a_refusal_nobody_knows_is_handed_on(stand_in: Path) -> None:
 
 
 def test_arguments_arrive_as_they_are(stand_in: Path, tmp_path: Path) -> None:
-    said = tmp_path / "said"
-    stand_in.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" > {said}\n')
+    arguments = tmp_path / "said"
+    stand_in.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" > {arguments}\n')
     target = Target.parse("127.0.0.1:/a b;$(touch x)\n'%s")
     directory = Path("/mnt/-x $(y)\n")
     mount_nfs(asks(target=target, vers="3", transport="tcp"), directory, timeout=30)
-    assert said.read_text().split("\0")[:-1] == [
+    assert arguments.read_text().split("\0")[:-1] == [
         str(target), str(directory), "-o", "vers=3,proto=tcp,retry=0",
     ]  # fmt: skip
 
@@ -89,7 +89,7 @@ def mounted(options: str, connections: int, owner: str = "rpcrdma") -> MountStat
 
 
 @pytest.mark.parametrize(
-    ("words", "options", "connections", "what"),
+    ("words", "options", "connections", "message"),
     [
         ({"ipv6": True}, "vers=4.2,proto=rdma6", 1, ""),
         # NFSv4 may use the connection of an earlier mount of that server
@@ -108,16 +108,16 @@ def mounted(options: str, connections: int, owner: str = "rpcrdma") -> MountStat
     ],
 )  # fmt: skip
 def test_what_was_asked_is_compared_with_what_is(
-    words: dict[str, object], options: str, connections: int, what: str
+    words: dict[str, object], options: str, connections: int, message: str
 ) -> None:
     request, current = asks(**words), mounted(options, connections)
     try:
         mounting._verify_max_connect(request, current.mount)
         mounting._verify_connections(request, current)
     except MismatchError as error:
-        assert error.message == what
+        assert error.message == message
     else:
-        assert what == ""
+        assert message == ""
 
 
 def test_a_mount_that_hangs_ends_and_leaves_no_process(stand_in: Path, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_mount_ends_with_a_killed_toolkit(stand_in: Path, tmp_path: Path) -> N
         "from nfsrdma_tools.host.nfs.target import Target\n"
         "mount_nfs(MountRequest(Target('127.0.0.1', '/x'), Path('/mnt')), Path('/mnt'), 1000)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code]) as child, fifo.open() as said:
-        assert said.readline() == "started\n"
+    with subprocess.Popen([sys.executable, "-c", code]) as child, fifo.open() as output:
+        assert output.readline() == "started\n"
         child.kill()
-        assert said.read() == ""
+        assert output.read() == ""

@@ -70,7 +70,7 @@ def test_bytes_beyond_ascii_are_one_name_in_fstab(written: str) -> None:
     line = f"server:/x\t/mnt/{written}\u00a0a nfs  proto=rdma 0 0\n"
     directory = Path("/mnt/für\u00a0a")
     assert unescape(f"/mnt/{written}\u00a0a") == str(directory)
-    assert [(one.directory, transport(one.options)) for one in nfs_lines(line)] == [
+    assert [(entry.directory, transport(entry.options)) for entry in nfs_lines(line)] == [
         (directory, "rdma")
     ]
     assert find(line, directory) == line.rstrip("\n")
@@ -106,8 +106,8 @@ def test_links_are_followed_up_to_a_mount_that_may_hang(tmp_path: Path) -> None:
     (tmp_path / "data/deep/link").symlink_to("/elsewhere")
     (tmp_path / "loop").symlink_to("loop")
     entries = parse(line("/data/deep", number=41))
-    found, links = without_links(Path("/mnt/data/deep/link"), closed(entries), tmp_path)
-    assert found == Path("/data/deep/link")
+    path, links = without_links(Path("/mnt/data/deep/link"), closed(entries), tmp_path)
+    assert path == Path("/data/deep/link")
     assert list(links) == [Path("/mnt"), Path("/var/mnt/data")]
     assert without_links(Path("/mnt/x"), (), tmp_path)[0] == Path("/var/mnt/x")
     assert without_links(Path("/loop/x"), (), tmp_path)[0].name == "x"
@@ -165,9 +165,9 @@ def test_commas_between_quotes_do_not_split() -> None:
 
 def test_the_topmost_of_two_mounts_is_found() -> None:
     entries = parse("\n".join([line("/mnt", "a:/1", 30), line("/mnt", "b:/2", 31)]))
-    found = at(Path("/mnt"), entries)
-    assert found is not None
-    assert found.source == "b:/2"
+    entry = at(Path("/mnt"), entries)
+    assert entry is not None
+    assert entry.source == "b:/2"
 
 
 def test_links_lead_to_the_mount_point(tmp_path: Path) -> None:

@@ -138,11 +138,11 @@ def test_recovery_unmounts_the_mount_that_was_made_and_no_other(
     env = {**os.environ, "KILLED": KILLED, "RECOVER": RECOVER}
     words = ("unshare", "-rm", "sh", "-ec", steps)
     done = subprocess.run(words, check=False, capture_output=True, text=True, env=env)
-    said, _, mounts = done.stdout.partition("\n")
+    output, _, mounts = done.stdout.partition("\n")
     entries = mountinfo.parse(mounts)
     assert [e.source for e in entries if e.directory == directory] == left, done.stderr
-    assert message in said
-    assert bool(message) == bool(said)
+    assert message in output
+    assert bool(message) == bool(output)
     assert list(state.glob("*.undo")) == []
 
 
@@ -177,9 +177,9 @@ def test_a_mount_that_vanishes_is_not_listed(
 
     monkeypatch.setattr(mountstats, "read_all", read_all)
     monkeypatch.setattr(readahead, "get_kb", get_kb)
-    found = states()
-    assert [str(each.mount.directory) for each in found] == ["/mnt/41", "/mnt/43"]
-    assert [(len(each.xprts), each.read_ahead_kb) for each in found] == [(1, 1024)] * 2
+    listed = states()
+    assert [str(each.mount.directory) for each in listed] == ["/mnt/41", "/mnt/43"]
+    assert [(len(each.xprts), each.read_ahead_kb) for each in listed] == [(1, 1024)] * 2
     assert counted == ["read"]
 
 
@@ -196,15 +196,17 @@ def test_a_mount_without_a_read_ahead_hides_no_other_one(tmp_path: Path, text: s
         (bdi / f"0:{number}").mkdir(parents=True)
         if kb is not None:
             (bdi / f"0:{number}/read_ahead_kb").write_text(f"{kb}\n")
-    found = states(Machine(tmp_path))
-    assert [(str(one.mount.directory), one.read_ahead_kb, one.connections) for one in found] == [
+    listed = states(Machine(tmp_path))
+    assert [
+        (str(each.mount.directory), each.read_ahead_kb, each.connections) for each in listed
+    ] == [
         ("/mnt/41", None, 1),
         ("/mnt/42", 1024, 1),
     ]
 
 
 def test_a_mount_whose_optimistic_reads_pause_is_marked() -> None:
-    one = Mount(
+    on_client = Mount(
         Target("server", "/e"), Path("/mnt"), "0:45", "nfs", "nfsrdma", "3", 65536, 65536, 2, {}
     )
 
@@ -216,7 +218,7 @@ def test_a_mount_whose_optimistic_reads_pause_is_marked() -> None:
             )
             for number in (0, 1)
         )  # fmt: skip
-        return MountState(one, (), 128, (), transports)
+        return MountState(on_client, (), 128, (), transports)
 
     assert state(0).figures == {"references": 6, "optimistic_paused": 0, "optimistic_reads": 8}
     assert state(1).facts()["figures"] == state(1).figures
@@ -323,7 +325,7 @@ def test_a_value_in_effect_meets_its_requirement(required: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("required", "found", "wanted"),
+    ("required", "current", "wanted"),
     [
         ("transport=tcp", "rdma", "tcp"), ("transport=nfsrdma", "rdma", "nfsrdma"),
         ("transport=rdma6", "rdma", "rdma6"), ("vers=4.1", "4.2", "4.1"), ("vers=3", "4.2", "3"),
@@ -332,10 +334,10 @@ def test_a_value_in_effect_meets_its_requirement(required: str) -> None:
         ("port=20049", "2049", "20049"),
     ],
 )  # fmt: skip
-def test_a_difference_has_both_values(required: str, found: str, wanted: str) -> None:
+def test_a_difference_has_both_values(required: str, current: str, wanted: str) -> None:
     (difference,) = differences(a_mount(), required_values([required]))
     name = required.partition("=")[0]
-    assert (difference.name, difference.found, difference.required) == (name, found, wanted)
+    assert (difference.name, difference.found, difference.required) == (name, current, wanted)
 
 
 @pytest.mark.parametrize(
@@ -352,10 +354,10 @@ def test_options_of_the_mount_itself_count(flags: str, superblock: str, missing:
     line = f"61 22 0:52 / /mnt {flags} shared:4 - nfs4 s:/e {superblock},vers=4.2,proto=tcp"
     (entry,) = mountinfo.parse(line)
     required = required_values(["ro,rw,nosuid,noatime,nodev"])
-    found = differences(Mount.of(entry, ""), required)
-    assert [(one.name, one.found, one.required) for one in found] == [
-        (name, "none", "set") for name in required if name in missing
-    ]
+    differing = differences(Mount.of(entry, ""), required)
+    assert [
+        (difference.name, difference.found, difference.required) for difference in differing
+    ] == [(name, "none", "set") for name in required if name in missing]
 
 
 def test_families_and_modules() -> None:
@@ -372,10 +374,10 @@ def test_families_and_modules() -> None:
 def test_values_that_mountinfo_lacks() -> None:
     state = MountState(a_mount(), (Xprt("rdma", {}),) * 4, 16384, ())
     assert differences(state, required_values(["connections=4,read_ahead_kb=16384,vers=4.2"])) == []
-    found = differences(
+    differing = differences(
         state, required_values(["connections=8,read_ahead_kb=128,personality=cached"])
     )
-    assert [d.found for d in found] == ["4", "16384", "none"]
+    assert [d.found for d in differing] == ["4", "16384", "none"]
 
 
 @pytest.mark.parametrize(
@@ -464,9 +466,9 @@ def test_the_mount_namespace_of_another_process(tmp_path: Path) -> None:
     (folder / "mountinfo").write_text(
         REQUIRED_FROM.format(vers="4.2", rest=REST.format(proto="tcp"))
     )
-    (found,) = mounts.mounts(Machine(tmp_path, process="7"))
-    assert found.transport == "tcp"
-    assert mounts.find(Path("/mnt"), Machine(tmp_path, process="7")) == found
+    (only,) = mounts.mounts(Machine(tmp_path, process="7"))
+    assert only.transport == "tcp"
+    assert mounts.find(Path("/mnt"), Machine(tmp_path, process="7")) == only
     status, _, message = status_of("--pid", str(os.getpid()), "--require", "vers=4", "/proc")
     assert (status, message.partition(" (")[0]) == (2, "/proc is not an NFS mount point")
     # Linux has no process of this number (PID_MAX_LIMIT)

@@ -94,15 +94,15 @@ def test_one_connection_per_nconnect(mounts: dict[str, MountStats]) -> None:
 
 
 def test_rdma_columns_are_in_their_places(mounts: dict[str, MountStats]) -> None:
-    (one,) = mounts["/mnt/a"].xprts
+    (xprt,) = mounts["/mnt/a"].xprts
     # one write chunk per READ, one read chunk per WRITE; data goes in no other way
-    assert one.counters["write_chunk_count"] == 23
-    assert one.counters["read_chunk_count"] == 5
-    assert 23 * BLOCK <= one.counters["total_rdma_reply"] < 24 * BLOCK
-    assert one.counters["sends"] == one.counters["recvs"]
-    assert one.counters["connect_count"] == 1
-    assert one.counters["mrs_allocated"] == 11
-    assert len(one.counters) == 27
+    assert xprt.counters["write_chunk_count"] == 23
+    assert xprt.counters["read_chunk_count"] == 5
+    assert 23 * BLOCK <= xprt.counters["total_rdma_reply"] < 24 * BLOCK
+    assert xprt.counters["sends"] == xprt.counters["recvs"]
+    assert xprt.counters["connect_count"] == 1
+    assert xprt.counters["mrs_allocated"] == 11
+    assert len(xprt.counters) == 27
     four = mounts["/mnt/c d"].xprts
     assert sum(x.counters["write_chunk_count"] for x in four) == 23
     assert sum(x.counters["read_chunk_count"] for x in four) == 5
@@ -130,14 +130,14 @@ def test_options_and_age(mounts: dict[str, MountStats]) -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_mountinfo_says_the_same(kernel: str) -> None:
     entries = mountinfo.read(DATA / f"mountinfo-{kernel}.txt")
-    found = {str(mount.directory): mount for mount in nfs_mounts(entries)}
+    by_directory = {str(mount.directory): mount for mount in nfs_mounts(entries)}
     stats = golden(kernel)
-    assert found.keys() == stats.keys()
-    for directory, mount in found.items():
+    assert by_directory.keys() == stats.keys()
+    for directory, mount in by_directory.items():
         assert {x.proto for x in stats[directory].xprts} == {mount.transport}
         assert len(stats[directory].xprts) == mount.nconnect
         assert (mount.rsize, mount.wsize) == (BLOCK, BLOCK)
-    assert [m.vers for m in found.values()] == ["4.2", "3", "3", "4.1", "4.0"]
+    assert [m.vers for m in by_directory.values()] == ["4.2", "3", "3", "4.1", "4.0"]
 
 
 def test_an_older_kernels_list_of_volumes(tmp_path: Path) -> None:
@@ -174,12 +174,12 @@ def test_difference_counts_what_happened_between() -> None:
 
 
 def test_a_mount_made_anew_has_no_difference() -> None:
-    one, other = golden("6.12")["/mnt/a"], golden("6.12")["/mnt/b"]
-    for after, before in ((one, other), (one, replace(one, age_s=one.age_s + 1))):
+    first, second = golden("6.12")["/mnt/a"], golden("6.12")["/mnt/b"]
+    for after, before in ((first, second), (first, replace(first, age_s=first.age_s + 1))):
         with pytest.raises(UserError, match="was remounted"):
             difference(after, before)
     with pytest.raises(UserError, match="was remounted"):
-        difference(other, replace(other, xprts=other.xprts[:2]))
+        difference(second, replace(second, xprts=second.xprts[:2]))
 
 
 def test_kernels_with_fewer_and_with_more_columns() -> None:
@@ -204,11 +204,13 @@ def test_a_word_among_the_numbers_of_a_connection_hides_no_mount(odd: str) -> No
     text = (DATA / "mountstats-6.12.txt").read_text()
     changed = text.replace("xprt:\trdma ", odd, 1)
     assert changed != text
-    found, expected = parse(changed), parse(text)
-    assert [one.directory for one in found] == [one.directory for one in expected]
-    xprts = [xprt for one in found for xprt in one.xprts]
+    parsed, expected = parse(changed), parse(text)
+    assert [stats.directory for stats in parsed] == [stats.directory for stats in expected]
+    xprts = [xprt for stats in parsed for xprt in stats.xprts]
     assert [xprt.counters for xprt in xprts].count({}) == 1
-    assert [xprt.proto for xprt in xprts] == [xprt.proto for one in expected for xprt in one.xprts]
+    assert [xprt.proto for xprt in xprts] == [
+        xprt.proto for stats in expected for xprt in stats.xprts
+    ]
 
 
 def test_an_error_names_the_mount_and_no_text_of_python() -> None:
@@ -291,8 +293,8 @@ def test_no_server_adds_or_hides_or_changes_a_mount(data: st.DataObject) -> None
     bodies = []
     for number, (_, fstype) in enumerate(places):
         # the counters tell the records apart
-        found = BODIES[fstype].replace("READ: 23 23", f"READ: {number} {number}")
-        bodies.append(found.replace("bytes:\t0 0", f"bytes:\t{number} 0"))
+        body = BODIES[fstype].replace("READ: 23 23", f"READ: {number} {number}")
+        bodies.append(body.replace("bytes:\t0 0", f"bytes:\t{number} 0"))
     entries, honest = host(places, bodies)
     heads = [HEAD.format(directory=d, fstype=f) for d, f in {*places, ("/forged", "nfs4")}]
     end, start = "',domain='x',date='0,0'\n\tcaps:\tcaps=0\n", "\tage:\t1\n\timpl_id:\tname='"
@@ -328,12 +330,12 @@ def test_a_servers_line_breaks_hide_nothing(line: str, checked: bool) -> None:
     places = [("/a", "nfs4"), ("/b", "nfs4"), ("/c", "nfs4")]
     odd = hostile(SHORT, f"FreeBSD 14.1\n{line}", "freebsd.org")
     entries, text = host(places, [odd, SHORT, odd])
-    found = parse(text, entries if checked else None)
-    assert [str(stats.directory) for stats in found] == ["/a", "/b", "/c"]
-    assert {(s.age_s, s.bytes.server_read, s.operations["NULL"].operations) for s in found} == {
+    parsed = parse(text, entries if checked else None)
+    assert [str(stats.directory) for stats in parsed] == ["/a", "/b", "/c"]
+    assert {(s.age_s, s.bytes.server_read, s.operations["NULL"].operations) for s in parsed} == {
         (5, 7, 1)
     }
-    assert {len(stats.xprts) for stats in found} == {1}
+    assert {len(stats.xprts) for stats in parsed} == {1}
 
 
 def test_a_forged_record_is_none_and_the_rest_of_the_true_one_counts() -> None:
@@ -343,9 +345,9 @@ def test_a_forged_record_is_none_and_the_rest_of_the_true_one_counts() -> None:
         for where in ("/victim", "/none")
     )
     entries, text = host(places, [hostile(SHORT, f"\n{forged}", ""), SHORT, SHORT])
-    found = parse(text, entries)
-    assert [str(stats.directory) for stats in found] == ["/hostile", "/victim", "/stranger"]
-    assert [stats.bytes.normal_read for stats in found] == [0, 0, 0]
+    parsed = parse(text, entries)
+    assert [str(stats.directory) for stats in parsed] == ["/hostile", "/victim", "/stranger"]
+    assert [stats.bytes.normal_read for stats in parsed] == [0, 0, 0]
 
 
 def test_a_mount_that_mountinfo_lacks_is_left_out_and_hides_no_other() -> None:
@@ -353,10 +355,10 @@ def test_a_mount_that_mountinfo_lacks_is_left_out_and_hides_no_other() -> None:
     entries, text = host(places, [BODIES[fstype] for _, fstype in places])
     for missing in range(4):
         left = [entry for n, entry in enumerate(entries) if n != missing]
-        found = parse(text, left)
-        assert [stats.directory for stats in found] == [entry.directory for entry in left]
-    one, _, rest = text.partition(HEAD.format(directory="/b", fstype="nfs"))
-    without_b = one + rest.partition("no device")[2]
+        parsed = parse(text, left)
+        assert [stats.directory for stats in parsed] == [entry.directory for entry in left]
+    before, _, rest = text.partition(HEAD.format(directory="/b", fstype="nfs"))
+    without_b = before + rest.partition("no device")[2]
     assert [str(s.directory) for s in parse(without_b, entries)] == ["/a", "/c", "/d"]
 
 
@@ -393,7 +395,7 @@ def test_a_reader_reads_mountinfo_only_after_a_change(
     def seen(*answers: bool) -> tuple[list[str], int]:
         changes[:] = answers
         taken.clear()
-        return [one.directory.name for one in reader.read()], len(taken)
+        return [record.directory.name for record in reader.read()], len(taken)
 
     assert seen(True, False) == (["a"], 1)
     assert seen(False, False) == (["a"], 0)

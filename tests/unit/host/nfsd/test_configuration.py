@@ -35,12 +35,12 @@ def host(
 
 
 def value(machine: Machine, key: str) -> str | None:
-    found = NfsConf(machine).get(key)
-    return found.value if found else None
+    entry = NfsConf(machine).get(key)
+    return entry.value if entry else None
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("[nfsd]\nrdma=y\n", "y"),
         ("\t[ NFSD ] junk\n  RDMA\t= y # comment\n", "y"),
@@ -67,8 +67,10 @@ def value(machine: Machine, key: str) -> str | None:
         ("[nfsd]\nrdma=$UNSET\n", None),
     ],
 )  # fmt: skip
-def test_nfs_conf_is_read_as_nfsconf_reads_it(tmp_path: Path, text: str, found: str | None) -> None:
-    assert value(host(tmp_path, {"etc/nfs.conf": text}), "rdma") == found
+def test_nfs_conf_is_read_as_nfsconf_reads_it(
+    tmp_path: Path, text: str, expected: str | None
+) -> None:
+    assert value(host(tmp_path, {"etc/nfs.conf": text}), "rdma") == expected
 
 
 def test_files_are_included_in_place(tmp_path: Path) -> None:
@@ -164,10 +166,10 @@ def test_booleans(text: str, on: bool) -> None:
     ],
 )
 def test_the_port_of_nfs_conf(tmp_path: Path, text: str, port: int, fault: str) -> None:
-    found = requested(host(tmp_path, {"etc/nfs.conf": f"[nfsd]\n{text}\n"}))
-    assert (found.rdma_port, found.rdma) == (port, bool(port or fault))
-    assert fault in found.fault
-    assert found.rdma_source == ("" if text.startswith("rdma-port") else "/etc/nfs.conf")
+    request = requested(host(tmp_path, {"etc/nfs.conf": f"[nfsd]\n{text}\n"}))
+    assert (request.rdma_port, request.rdma) == (port, bool(port or fault))
+    assert fault in request.fault
+    assert request.rdma_source == ("" if text.startswith("rdma-port") else "/etc/nfs.conf")
 
 
 @pytest.mark.parametrize(
@@ -187,12 +189,12 @@ def test_options_of_rpc_nfsd(
     tmp_path: Path, options: str, wanted: tuple[int, bool, int, int | None]
 ) -> None:
     text = f"[Unit]\nExecStart=x\n[Service]\nExecStart=-/usr/sbin/rpc.nfsd {options}\n"
-    found = requested(host(tmp_path, {UNIT: text}))
-    assert (found.rdma_port, found.tcp, found.port, found.threads) == wanted
+    request = requested(host(tmp_path, {UNIT: text}))
+    assert (request.rdma_port, request.tcp, request.port, request.threads) == wanted
 
 
 def test_options_precede_nfs_conf(tmp_path: Path) -> None:
-    found = requested(
+    request = requested(
         host(
             tmp_path,
             {
@@ -205,7 +207,7 @@ def test_options_precede_nfs_conf(tmp_path: Path) -> None:
         )
     )
     place = "/etc/systemd/system/nfs-server.service.d/rdma.conf"
-    assert found == Requested(20050, place, tcp=False, port=2050, threads=8)
+    assert request == Requested(20050, place, tcp=False, port=2050, threads=8)
 
 
 ENV = (

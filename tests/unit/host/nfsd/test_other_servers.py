@@ -40,10 +40,10 @@ def test_a_bundle_has_the_port_and_neither_address_nor_user(tmp_path: Path) -> N
         file = tmp_path / "bundle"
         file.write_bytes(known.archive())
         with recorded.opened(file) as machine:
-            found = other_server(machine)
-            assert found is not None
-            assert found.ports == (20049,)
-            assert (found.program == "acme-nfsd") == (known is bundle)
+            server = other_server(machine)
+            assert server is not None
+            assert server.ports == (20049,)
+            assert (server.program == "acme-nfsd") == (known is bundle)
     assert b"acme" not in repr(anonymized(bundle)).encode()
 
 
@@ -60,8 +60,8 @@ def test_the_kernels_server_stands_for_itself(tmp_path: Path) -> None:
 def test_a_connection_to_a_server_elsewhere_is_no_server(tmp_path: Path) -> None:
     (tmp_path / "proc/net").mkdir(parents=True)
     (tmp_path / "proc/net/tcp").write_text(ESTABLISHED)
-    (found,) = nfs_server.listeners(Machine(tmp_path))
-    assert found.found == "no NFS server runs here"
+    (finding,) = nfs_server.listeners(Machine(tmp_path))
+    assert finding.found == "no NFS server runs here"
 
 
 def test_a_server_over_rdma_alone_is_named(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_a_server_over_rdma_alone_is_named(tmp_path: Path) -> None:
         file = tmp_path / "bundle"
         file.write_bytes(anonymized(bundle).archive())
         with recorded.opened(file) as machine:
-            found = other_server(machine)
-        assert (found.program if found else "") == program
+            server = other_server(machine)
+        assert (server.program if server else "") == program
     assert b"acme" not in repr(anonymized(bundle)).encode()
     bundle.notes.facts[other_servers.RDMA_FACT] = "20049 acme nfsd"
     file.write_bytes(bundle.archive())
@@ -120,7 +120,7 @@ REQUESTS = "/etc/ganesha/ganesha.conf requests "
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         (GANESHA, "RDMA on port 20050 for NFS 4.0, v4.1; it includes /etc/ganesha/more.conf and 1 "
          "more, not read"),
@@ -142,8 +142,8 @@ REQUESTS = "/etc/ganesha/ganesha.conf requests "
         ("%include", "no RDMA"),
     ],
 )  # fmt: skip
-def test_ganeshas_configuration_says_whether_it_requests_rdma(text: str, said: str) -> None:
-    assert str(ganesha.parse(text)) == REQUESTS + said
+def test_ganeshas_configuration_says_whether_it_requests_rdma(text: str, words: str) -> None:
+    assert str(ganesha.parse(text)) == REQUESTS + words
 
 
 def _with_ganesha(root: Path, text: str) -> None:
@@ -164,16 +164,16 @@ def test_doctor_and_status_name_what_ganesha_requests(tmp_path: Path) -> None:
         data = known.files[ganesha.CONF]
         assert not any(word in data for word in (secret if known is not bundle else secret[1:]))
         with recorded.opened(file) as machine:
-            (found,) = nfs_server.listeners(machine)
+            (finding,) = nfs_server.listeners(machine)
             status = serving.serving(machine)
-        assert f"({REQUESTS}RDMA on port 20050 for NFS 4.0, v4.1; it includes " in found.found
+        assert f"({REQUESTS}RDMA on port 20050 for NFS 4.0, v4.1; it includes " in finding.found
         assert status.other
-        assert status.other.configured in found.found
+        assert status.other.configured in finding.found
     bundle.notes.facts[other_servers.FACT] = "haproxy"
     file.write_bytes(bundle.archive())
     with recorded.opened(file) as machine:
-        (found,) = nfs_server.listeners(machine)
-    assert "ganesha" not in found.found
+        (finding,) = nfs_server.listeners(machine)
+    assert "ganesha" not in finding.found
 
 
 def test_a_configuration_that_is_no_file_is_not_read(tmp_path: Path) -> None:
@@ -181,8 +181,8 @@ def test_a_configuration_that_is_no_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / ganesha.CONF).unlink()
     assert ganesha.configured(Machine(tmp_path)) is None
     os.mkfifo(tmp_path / ganesha.CONF)
-    said = f"cannot read /{ganesha.CONF}: "
-    assert str(ganesha.configured(Machine(tmp_path))) == f"{said}not a regular file"
+    reason = f"cannot read /{ganesha.CONF}: "
+    assert str(ganesha.configured(Machine(tmp_path))) == f"{reason}not a regular file"
     pasted = f"cannot read {ganesha.CONF}: it is "
     assert _of_folder(tmp_path) == f"{pasted}a FIFO, a socket or a device, expected text"
     (tmp_path / ganesha.CONF).unlink()
@@ -190,7 +190,7 @@ def test_a_configuration_that_is_no_file_is_not_read(tmp_path: Path) -> None:
     assert _of_folder(tmp_path) == f"{pasted}a link that leads out of the folder, expected text"
     (tmp_path / ganesha.CONF).unlink()
     (tmp_path / ganesha.CONF).mkdir()
-    assert str(ganesha.configured(Machine(tmp_path))) == f"{said}Is a directory"
+    assert str(ganesha.configured(Machine(tmp_path))) == f"{reason}Is a directory"
     assert _of_folder(tmp_path) == f"{pasted}a folder, expected text"
 
 
@@ -202,14 +202,14 @@ def _of_folder(folder: Path) -> str:
 def test_a_configuration_in_utf_16_is_not_read(tmp_path: Path) -> None:
     _with_ganesha(tmp_path, "")
     (tmp_path / ganesha.CONF).write_text("NFS_CORE_PARAM { Protocols = nfsrdma; }", "utf-16")
-    said = f"cannot read /{ganesha.CONF}: it has NUL bytes, expected text"
-    assert str(ganesha.configured(Machine(tmp_path))) == said
+    reason = f"cannot read /{ganesha.CONF}: it has NUL bytes, expected text"
+    assert str(ganesha.configured(Machine(tmp_path))) == reason
     known = bundles.collect(root=tmp_path)
-    for one in (known, anonymized(known)):
+    for bundle in (known, anonymized(known)):
         file = tmp_path / "bundle"
-        file.write_bytes(one.archive())
+        file.write_bytes(bundle.archive())
         with recorded.opened(file) as machine:
-            assert str(ganesha.configured(machine)) == said
+            assert str(ganesha.configured(machine)) == reason
 
 
 @pytest.mark.parametrize(
@@ -220,5 +220,4 @@ def test_a_configuration_in_utf_16_is_not_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_not_read_whole_proves_no_absence(text: str, why: str) -> None:
-    said = f"whether /{ganesha.CONF} requests RDMA is unknown; {why}"
-    assert str(ganesha.parse(text)) == said
+    assert str(ganesha.parse(text)) == f"whether /{ganesha.CONF} requests RDMA is unknown; {why}"

@@ -34,12 +34,12 @@ from nfsrdma_tools.undo import Journal
 
 def words(text: str) -> list[str]:
     """Split and unescape a line as exports(5) does: white space ends a word, \\ooo is a byte."""
-    found = []
+    fields = []
     for line in text.splitlines():
         for word in line.partition("#")[0].split():
             raw = re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), word.encode())
-            found.append(os.fsdecode(raw))
-    return found
+            fields.append(os.fsdecode(raw))
+    return fields
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_a_path_with_anything_printable_is_one_word(tmp_path: Path, name: str) -
     path.mkdir()
     export = Export(path, ("10.0.0.0/24", "host"))
     export.check()
-    found = words(exports.render(export))
-    assert found[0] == str(path)
-    assert [word.partition("(")[0] for word in found[1:]] == ["10.0.0.0/24", "host"]
+    fields = words(exports.render(export))
+    assert fields[0] == str(path)
+    assert [word.partition("(")[0] for word in fields[1:]] == ["10.0.0.0/24", "host"]
 
 
 @pytest.mark.parametrize("name", ["new\nline", "tab\there", "back\\slash", "esc\x1b", "\udcff"])
@@ -213,15 +213,15 @@ def test_nfsd_is_read(tmp_path: Path) -> None:
     (tmp_path / "portlist").write_text("rdma 20049\nrdma 20049\nnfr 20050\ntcp 2049\ntcp 2049\n")
     (tmp_path / "versions").write_text("-2 +3 +4 -4.0 +4.1 +4.2\n")
     assert nfsctl.threads(tmp_path) == 8
-    found = nfsctl.listeners(tmp_path)
-    assert found == [Listener("nfr", 20050), Listener("rdma", 20049), Listener("tcp", 2049)]
-    assert [each.over_rdma for each in found] == [True, True, False]
+    listeners = nfsctl.listeners(tmp_path)
+    assert listeners == [Listener("nfr", 20050), Listener("rdma", 20049), Listener("tcp", 2049)]
+    assert [each.over_rdma for each in listeners] == [True, True, False]
     assert nfsctl.versions(tmp_path) == ["3", "4.1", "4.2"]
 
 
 def test_a_server_without_new_files_has_no_such_values(tmp_path: Path) -> None:
-    found = serving.serving(Machine(tmp_path, recording=Recording()))
-    assert found == serving.Serving(0, (), (), (), (), pending_unknown="not recorded")
+    server = serving.serving(Machine(tmp_path, recording=Recording()))
+    assert server == serving.Serving(0, (), (), (), (), pending_unknown="not recorded")
 
 
 NFSD = {
@@ -259,9 +259,9 @@ def test_what_another_user_than_root_cannot_read_is_unknown_in_the_bundle_too(
 ) -> None:
     (tmp_path / "proc/fs/nfsd").mkdir(parents=True)
     (tmp_path / "proc/fs/nfsd/portlist").write_text("tcp 2049\n")
-    found = serving.serving(Machine(tmp_path, recording=Recording(root_user=False)))
-    assert (found.threads, found.versions) == (None, None)
-    assert found.listeners == (nfsctl.Listener("tcp", 2049),)
+    server = serving.serving(Machine(tmp_path, recording=Recording(root_user=False)))
+    assert (server.threads, server.versions) == (None, None)
+    assert server.listeners == (nfsctl.Listener("tcp", 2049),)
 
 
 def test_threads_block_size_and_io_modes_are_read(
@@ -273,12 +273,16 @@ def test_threads_block_size_and_io_modes_are_read(
         path.write_text(text)
     status = NfsdStatus(pool_threads=(48, 48), min_threads=8)
     machine = Machine(tmp_path, recording=Recording(nfsd=status))
-    found = serving.serving(machine)
-    assert (found.min_threads, found.threads, found.pool_threads) == (8, 96, (48, 48))
-    assert (found.pool_mode, found.max_block_size) == ("pernode", 4 << 20)
+    server = serving.serving(machine)
+    assert (server.min_threads, server.threads, server.pool_threads) == (8, 96, (48, 48))
+    assert (server.pool_mode, server.max_block_size) == ("pernode", 4 << 20)
     # 3 is a mode of a later kernel
-    assert (found.io_cache_read, found.io_cache_write, found.splice_read) == ("direct", "3", False)
-    monkeypatch.setattr(serving, "serving", lambda _: found)
+    assert (server.io_cache_read, server.io_cache_write, server.splice_read) == (
+        "direct",
+        "3",
+        False,
+    )
+    monkeypatch.setattr(serving, "serving", lambda _: server)
     command.status()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "threads    8 to 96 in 2 pools: 48, 48, pool mode pernode"
@@ -313,9 +317,9 @@ def test_another_user_than_root_reads_nfsd_by_netlink(
     (nfsd / "portlist").write_text("tcp 2049\n")
     (nfsd / "threads").write_text("1\n")
     machine = Machine(tmp_path, recording=Recording(root_user=False, nfsd=BY_NETLINK))
-    found = serving.serving(machine)
-    assert (found.threads, found.pool_threads, found.versions) == (8, (6, 2), ("3", "4.2"))
-    assert found.listeners == (Listener("rdma", 20049),)
+    server = serving.serving(machine)
+    assert (server.threads, server.pool_threads, server.versions) == (8, (6, 2), ("3", "4.2"))
+    assert server.listeners == (Listener("rdma", 20049),)
     assert shown(BY_NETLINK, tmp_path / "b", capsys) == [
         "threads    8 in 2 pools: 6, 2, pool mode percpu",
         "listeners  rdma 20049",
@@ -328,8 +332,8 @@ def test_another_user_than_root_reads_nfsd_by_netlink(
 def test_a_stopped_nfsd_offers_no_version(tmp_path: Path) -> None:
     # netlink has those that it would offer
     status = NfsdStatus(pool_threads=(0,), listeners=(), versions=("3",), pending=PendingList())
-    found = serving.serving(Machine(tmp_path, recording=Recording(nfsd=status)))
-    assert (found.threads, found.versions, found.pool_threads) == (0, (), None)
+    server = serving.serving(Machine(tmp_path, recording=Recording(nfsd=status)))
+    assert (server.threads, server.versions, server.pool_threads) == (0, (), None)
 
 
 @pytest.mark.parametrize(
@@ -362,18 +366,18 @@ def test_what_is_pending(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = shown(status, tmp_path / "b", capsys)
-    assert found[-len(lines) :] == lines
-    assert found[-len(lines) - 1].startswith("versions ")
+    printed = shown(status, tmp_path / "b", capsys)
+    assert printed[-len(lines) :] == lines
+    assert printed[-len(lines) - 1].startswith("versions ")
 
 
 def test_a_container_without_the_filesystem_knows_nothing(tmp_path: Path) -> None:
     for name in ("run/.containerenv", "proc/net/rpc/nfsd"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    found = serving.serving(Machine(tmp_path, recording=Recording(nfsd=BY_NETLINK)))
-    assert (found.threads, found.listeners, found.pending) == (None, None, None)
-    assert found.pending_unknown == "run this on the host"
+    server = serving.serving(Machine(tmp_path, recording=Recording(nfsd=BY_NETLINK)))
+    assert (server.threads, server.listeners, server.pending) == (None, None, None)
+    assert server.pending_unknown == "run this on the host"
 
 
 HOSTILE = [
@@ -437,13 +441,13 @@ def test_a_failed_attempt_gives_those_listeners_back(tmp_path: Path) -> None:
 def test_a_restart_keeps_the_listeners_that_only_portlist_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = [Listener("nfr", 20050), Listener("rdma", 20049)]
+    listeners = [Listener("nfr", 20050), Listener("rdma", 20049)]
     # nfs.conf has one of the two
-    monkeypatch.setattr(serving, "_systemctl", lambda _: found.remove(Listener("nfr", 20050)))
-    monkeypatch.setattr(nfsctl, "listeners", lambda: found)
-    monkeypatch.setattr(nfsctl, "listen", lambda name, port: found.append(Listener(name, port)))
+    monkeypatch.setattr(serving, "_systemctl", lambda _: listeners.remove(Listener("nfr", 20050)))
+    monkeypatch.setattr(nfsctl, "listeners", lambda: listeners)
+    monkeypatch.setattr(nfsctl, "listen", lambda name, port: listeners.append(Listener(name, port)))
     serving._restart(ServerState(True, True, 20049, listeners=("nfr 20050", "rdma 20049")))
-    assert sorted(found) == [Listener("nfr", 20050), Listener("rdma", 20049)]
+    assert sorted(listeners) == [Listener("nfr", 20050), Listener("rdma", 20049)]
 
 
 def test_the_state_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,7 +463,7 @@ def test_the_state_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
         ("", "not JSON at line 1, column 1"),
         ("[]", "'was_active' is missing"),
@@ -471,7 +475,7 @@ def test_the_state_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_a_damaged_state_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
 ) -> None:
     monkeypatch.setenv("NFSRDMA_LIB", str(tmp_path))
     path = tmp_path / "server.json"
@@ -479,7 +483,7 @@ def test_a_damaged_state_is_one_line(
     with pytest.raises(UserError) as error:
         server_state.load()
     assert str(error.value).startswith(f"{path} is damaged: ")
-    assert said in error.value.message
+    assert reason in error.value.message
     assert not any(word in error.value.message for word in ("__", "argument", "codec", "\n"))
 
 

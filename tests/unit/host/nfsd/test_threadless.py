@@ -67,8 +67,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shown(found: Threadless | None, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    state = Serving(8, (), ("3",), (), (), threadless=found)
+def shown(status: Threadless | None, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    state = Serving(8, (), ("3",), (), (), threadless=status)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving, "serving", lambda _: state)
         command.status()
@@ -83,10 +83,10 @@ def shown(found: Threadless | None, capsys: pytest.CaptureFixture[str]) -> list[
 def test_hits_misses_and_the_sum_of_reads_are_shown(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = threadless.status(Machine(root))
+    status = threadless.status(Machine(root))
     missed = {"absent": 4, "expired": 30, "share": 7}
-    assert found == Threadless(65536, 900, 3686400, missed, 45, 945, 12, 4096)
-    assert shown(found, capsys) == [
+    assert status == Threadless(65536, 900, 3686400, missed, 45, 945, 12, 4096)
+    assert shown(status, capsys) == [
         "threadless up to 64 KiB: 900 READs, 3686400 bytes; 12 of 4096 entries",
         "  missed   absent 4, expired 30, share 7",
         "READs      945: 45 by nfsd, 900 threadless",
@@ -97,9 +97,9 @@ def test_another_user_than_root_sees_the_limit_only(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (root / DEBUG).rename(root / "hidden")
-    found = threadless.status(Machine(root))
-    assert found == Threadless(65536)
-    assert shown(found, capsys) == ["threadless up to 64 KiB; hits unknown (needs root)"]
+    status = threadless.status(Machine(root))
+    assert status == Threadless(65536)
+    assert shown(status, capsys) == ["threadless up to 64 KiB; hits unknown (needs root)"]
 
 
 @pytest.mark.parametrize("text", [None, "", "Y\n", "-1\n", "\xff" * 40])
@@ -125,10 +125,10 @@ def test_counters_of_an_older_module_or_of_garbage_are_no_counts(root: Path) -> 
 
 def test_reads_that_are_off_take_one_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(root, PARAMETER, "0\n")
-    found = threadless.status(Machine(root))
-    assert found is not None
-    assert shown(found, capsys)[-1] == "READs      945: 45 by nfsd, 900 threadless"
-    assert shown(replace(found, hits=0, missed={}), capsys) == ["threadless off"]
+    status = threadless.status(Machine(root))
+    assert status is not None
+    assert shown(status, capsys)[-1] == "READs      945: 45 by nfsd, 900 threadless"
+    assert shown(replace(status, hits=0, missed={}), capsys) == ["threadless off"]
 
 
 def test_counts_grow_between_two_readings() -> None:
@@ -147,10 +147,10 @@ def test_the_collector_counts_between_two_readings(root: Path) -> None:
     before = reader.read()
     put(root, f"{DEBUG}/totals", TOTALS + COUNTERS.replace("hits 900", "hits 950"))
     now = reader.read()
-    found = reader.server(now, before)
-    assert found is not None
-    assert found.threadless == {"hits": 50}
-    assert (found.calls, found.answered) == (0, 50)
+    server = reader.server(now, before)
+    assert server is not None
+    assert server.threadless == {"hits": 50}
+    assert (server.calls, server.answered) == (0, 50)
     # off: they are not read, and what was counted before they are read again is of no interval
     put(root, PARAMETER, "0\n")
     off = reader.read()

@@ -31,14 +31,14 @@ GOLDEN = json.loads((Path(__file__).parents[2] / "data/nldev-6.12.json").read_te
 
 
 def answers(command: str) -> list[Message]:
-    found = [Message(bytes.fromhex(text)) for text in GOLDEN[command]]
-    for message in found:
+    messages = [Message(bytes.fromhex(text)) for text in GOLDEN[command]]
+    for message in messages:
         message.decode()
-    return found
+    return messages
 
 
 def test_devices_are_read_as_rdma_reads_them() -> None:
-    found = [to_device(answer, "rxe") for answer in answers("GET")]
+    devices = [to_device(answer, "rxe") for answer in answers("GET")]
     assert [
         {
             "ifindex": device.index,
@@ -48,7 +48,7 @@ def test_devices_are_read_as_rdma_reads_them() -> None:
             "node_guid": device.node_guid,
             "sys_image_guid": device.node_guid,
         }
-        for device in found
+        for device in devices
     ] == GOLDEN["rdma dev"]
 
 

@@ -47,9 +47,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def everything(root: Path) -> dict[str, tuple[int, bytes]]:
     files = (path for path in sorted(root.rglob("*")) if path.is_file())
-    found = {str(path): (path.stat().st_mode, path.read_bytes()) for path in files}
+    contents = {str(path): (path.stat().st_mode, path.read_bytes()) for path in files}
     folders = {str(path): (path.stat().st_mode, b"") for path in root.rglob("*") if path.is_dir()}
-    return found | folders
+    return contents | folders
 
 
 def lines(root: Path) -> list[bytes]:
@@ -126,10 +126,10 @@ def test_a_changed_line_does_not_keep_other_mounts_tuned(root: Path) -> None:
         tuning.apply(tuning.TuneRequest(directory, rsize=65536, read_ahead=4), root)
     changed = (root / "etc/fstab").read_bytes().replace(b",hard", b",soft")
     (root / "etc/fstab").write_bytes(changed)
-    with pytest.raises(tuning.PartlyUndoneError, match=r"/mnt/data is still tuned.*hard") as found:
+    with pytest.raises(tuning.PartlyUndoneError, match=r"/mnt/data is still tuned.*hard") as error:
         tuning.undo(None, root)
-    assert [Path(one.directory) for one in found.value.undone] == [*others]
-    assert "restored: /mnt/with blank\\, /mnt/last" in str(found.value)
+    assert [Path(row.directory) for row in error.value.undone] == [*others]
+    assert "restored: /mnt/with blank\\, /mnt/last" in str(error.value)
     assert [Path(row.directory) for row in tune_state.load(root) or []] == [DATA]
     expected = FSTAB.replace(b",rsize=32768,hard", b",rsize=65536,soft")
     assert (root / "etc/fstab").read_bytes() == expected
@@ -363,11 +363,11 @@ TUNED = {"/mnt/data": 4096, "/mnt/it is\nhere\\": 0, "/mnt/tmp": 64, "/mnt/other
 
 
 @pytest.mark.parametrize(
-    ("device", "said", "status"),
+    ("device", "stdout", "status"),
     [("0:45", "4096\n", 0), ("0:46", "0\n", 0), ("0:47", "", 1), ("0:48", "", 1), ("0:99", "", 1)],
 )
 def test_helper_knows_tuned_mounts_only(
-    tmp_path: Path, device: str, said: str, status: int
+    tmp_path: Path, device: str, stdout: str, status: int
 ) -> None:
     config, mountinfo = tmp_path / "tune.json", tmp_path / "mountinfo"
     rows = [{"directory": path, "read_ahead_kb": kib} for path, kib in TUNED.items()]
@@ -378,7 +378,7 @@ def test_helper_knows_tuned_mounts_only(
     argv = [sys.executable, "-IS", udev_helper.__file__, device]
     argv += map(str, (config, mountinfo, volumes))
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout, done.returncode) == (said, status)
+    assert (done.stdout, done.returncode) == (stdout, status)
     assert not done.stderr
 
 
@@ -405,7 +405,7 @@ class Poll:
 
 
 @pytest.mark.parametrize(
-    ("device", "volumes", "appears_at", "seconds", "found"),
+    ("device", "volumes", "appears_at", "seconds", "expected"),
     [
         # FUSE has a bdi of the same kind, and so has an NFS of another network namespace
         ("0:50", VOLUMES, math.inf, 0.0, []),
@@ -416,7 +416,7 @@ class Poll:
 )
 def test_helper_waits_for_nfs_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, volumes: str | None,
-    appears_at: float, seconds: float, found: list[str],
+    appears_at: float, seconds: float, expected: list[str],
 ) -> None:  # fmt: skip
     mountinfo, listed = tmp_path / "mountinfo", tmp_path / "volumes"
     mountinfo.write_text("")
@@ -426,7 +426,7 @@ def test_helper_waits_for_nfs_alone(
     monkeypatch.setattr("select.poll", lambda: poll)
     monkeypatch.setattr("time.monotonic", lambda: poll.now)
     monkeypatch.setattr("os.path.exists", lambda _: True)
-    assert udev_helper.wait_for(device, str(mountinfo), str(listed)) == found
+    assert udev_helper.wait_for(device, str(mountinfo), str(listed)) == expected
     assert poll.now == seconds
 
 
@@ -543,13 +543,13 @@ def test_dry_run_needs_no_root_and_prints_a_diff(
     monkeypatch.setattr(tuning, "applying", lambda *_, **__: changes)
     monkeypatch.setattr(tuning, "apply", pytest.fail)
     tune_cli.apply(mount=DATA, rsize="128k", dry_run=True)
-    said = capsys.readouterr().out.splitlines()
-    assert said[:3] == [
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:3] == [
         f"would change {root}/etc/fstab",
         f"--- {root}/etc/fstab",
         f"+++ {root}/etc/fstab",
     ]
-    changed = [line.split() for line in said[3:] if line[0] in "+-"]
+    changed = [line.split() for line in printed[3:] if line[0] in "+-"]
     assert [(words[0][0], words[3].split(",")[2]) for words in changed] == [
         ("-", "rsize=32768"), ("+", "rsize=131072"),
     ]  # fmt: skip

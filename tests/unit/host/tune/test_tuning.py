@@ -105,7 +105,7 @@ def test_another_mount_than_the_measured_one_is_refused_by_its_line_in_fstab(
 
 
 @pytest.mark.parametrize(
-    ("given", "found", "difference"),
+    ("given", "current", "difference"),
     [
         ("rdma", "nfsrdma", "has transport nfsrdma, and the sweep measured transport rdma"),
         ("tcp", "rdma", "has transport rdma, and the sweep measured transport tcp"),
@@ -113,7 +113,7 @@ def test_another_mount_than_the_measured_one_is_refused_by_its_line_in_fstab(
     ],
 )
 def test_another_mount_than_the_measured_one_is_refused_by_its_values_in_effect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, found: str, difference: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, current: str, difference: str
 ) -> None:
     vers, connections = ("4.2", 1) if given else ("3", 4)
     line = (
@@ -121,8 +121,8 @@ def test_another_mount_than_the_measured_one_is_refused_by_its_values_in_effect(
         f"nconnect={connections}"
     )
     (entry,) = mountinfo.parse(line)
-    mount = Mount.of(entry, "rpcrdma" if found == "rdma" else found)
-    assert mount.transport == found
+    mount = Mount.of(entry, "rpcrdma" if current == "rdma" else current)
+    assert mount.transport == current
     monkeypatch.setattr("nfsrdma_tools.host.nfs.mounts.find", lambda _: mount)
     sweep = store(tmp_path / "s.db")
     with pytest.raises(UserError) as caught:
