@@ -189,9 +189,9 @@ def key_of_line(tag: str, text: str) -> LineKey | None:
 
 def key_of_text(text: str, messages: Iterable[KnownMessage]) -> LineKey | None:
     """The same of a text that may be one of these messages."""
-    if not (known := _first(messages, text)):
+    if not (message_and_match := _first(messages, text)):
         return None
-    message, match = known
+    message, match = message_and_match
     groups = match.groupdict()
     number: int | None = _completion(message, groups)
     name = message.name
@@ -228,9 +228,9 @@ def key_of(meaning: Meaning) -> LineKey:
 
 
 def _of_line(tag: str, text: str) -> Meaning | None:
-    if not (known := recognized(LogLine("", tag, text))):
+    if not (message_and_match := recognized(LogLine("", tag, text))):
         return None
-    message, match = known
+    message, match = message_and_match
     groups = match.groupdict()
     meaning = Meaning(
         name=message.name,

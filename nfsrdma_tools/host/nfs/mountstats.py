@@ -323,14 +323,14 @@ def _ends(text: str, start: int, starts: Sequence[int]) -> tuple[int, dict[int, 
     """
     following = bisect.bisect(starts, start)
     limit = starts[following] if following < len(starts) else len(text)
-    impl_id = text.find(_IMPL_ID, start, limit)
-    if impl_id < 0:
+    impl_start = text.find(_IMPL_ID, start, limit)
+    if impl_start < 0:
         return start, {following: start}
     ends = {
         bisect.bisect(starts, match.end()): match.end() - len("\tcaps:\t")
-        for match in _IMPL_ID_END.finditer(text, impl_id, impl_id + _IMPL_ID_MOST)
+        for match in _IMPL_ID_END.finditer(text, impl_start, impl_start + _IMPL_ID_MOST)
     }
-    return impl_id, ends or {following: impl_id}
+    return impl_start, ends or {following: impl_start}
 
 
 class _Order:
