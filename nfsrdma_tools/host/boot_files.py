@@ -155,16 +155,16 @@ def read(machine: Machine) -> bool:
 
 def commands(machine: Machine) -> list[BootCommand]:
     """The commands of interest, in units and the scripts that they run, rc.local and udev rules."""
-    found = list(_of_units(machine))
+    boot_commands = list(_of_units(machine))
     for name in RC_LOCAL:
         text = files.read(machine.path(name)) if is_run(machine, name) else ""
-        found += [BootCommand(line, f"/{name}") for line in command_lines(text)]
+        boot_commands += [BootCommand(line, f"/{name}") for line in command_lines(text)]
     for path in units.by_name(machine, "*.rules", udev_rules.FOLDERS):
         text = files.readable(path).replace("\\\n", " ")
-        found += [
+        boot_commands += [
             BootCommand(line, _name(machine, path)) for line in command_lines(text) if "RUN" in line
         ]
-    return found
+    return boot_commands
 
 
 def command_lines(text: str) -> list[str]:
@@ -188,14 +188,14 @@ def _of_units(machine: Machine) -> Iterator[BootCommand]:
 
 def _of_service(machine: Machine, service: _Service) -> list[tuple[str, str]]:
     """The commands of interest that a service runs, and the file that has each."""
-    found: list[tuple[str, str]] = []
+    commands_and_files: list[tuple[str, str]] = []
     for line in _exec_lines(service.text):
         if COMMAND.search(line):
-            found.append((line, service.file))
+            commands_and_files.append((line, service.file))
         for script in _scripts_of(line):
             text = _script(machine, script)
-            found += [(one, f"/{script}") for one in command_lines(text)]
-    return found
+            commands_and_files += [(command, f"/{script}") for command in command_lines(text)]
+    return commands_and_files
 
 
 def _scripts_of(line: str) -> list[str]:
@@ -231,7 +231,7 @@ def _instances(name: str, running: set[str]) -> list[str]:
     if not name.endswith("@.service"):
         return [name]
     stem = name.removesuffix(".service")
-    return sorted(one for one in running if one.startswith(stem)) or [name]
+    return sorted(unit for unit in running if unit.startswith(stem)) or [name]
 
 
 def _services(machine: Machine) -> dict[str, _Service]:
@@ -260,18 +260,18 @@ def services(machine: Machine, scripts: Container[str]) -> set[str]:
 
 
 def _runs(line: str, scripts: Container[str]) -> bool:
-    return bool(COMMAND.search(line)) or any(one in scripts for one in _scripts_of(line))
+    return bool(COMMAND.search(line)) or any(script in scripts for script in _scripts_of(line))
 
 
 def _exec_lines(text: str) -> list[str]:
     """The commands that start a service; an empty assignment resets those before."""
-    found: dict[str, list[str]] = {key: [] for key in _STARTS}
+    by_key: dict[str, list[str]] = {key: [] for key in _STARTS}
     for key, value in _assignments(text):
-        if key in found and value:
-            found[key].append(value)
-        elif key in found:
-            found[key] = []
-    return [value for values in found.values() for value in values]
+        if key in by_key and value:
+            by_key[key].append(value)
+        elif key in by_key:
+            by_key[key] = []
+    return [value for values in by_key.values() for value in values]
 
 
 def _assignments(text: str) -> Iterator[tuple[str, str]]:
@@ -286,18 +286,20 @@ def started(machine: Machine) -> set[str]:
 
 
 def _started(machine: Machine, known: Mapping[str, _Service]) -> set[str]:
-    found = set(units.wanted(machine))
-    found |= {f"{one.removesuffix('.timer')}.service" for one in found if one.endswith(".timer")}
-    pending = sorted(found)
+    boot_units = set(units.wanted(machine))
+    boot_units |= {
+        f"{unit.removesuffix('.timer')}.service" for unit in boot_units if unit.endswith(".timer")
+    }
+    pending = sorted(boot_units)
     while pending:
         service = known.get(pending.pop())
         pulled = (
             [value for key, value in _assignments(service.text) if key in _PULLS] if service else []
         )
-        new = {word for value in pulled for word in value.split()} - found
-        found |= new
+        new = {word for value in pulled for word in value.split()} - boot_units
+        boot_units |= new
         pending += sorted(new)
-    return found
+    return boot_units
 
 
 def kept_lines(text: str, scripts: Container[str] = ()) -> str | None:
@@ -308,13 +310,13 @@ def kept_lines(text: str, scripts: Container[str] = ()) -> str | None:
     if not text:
         return text
     rows = [row.strip() for row in text.replace("\\\n", " ").splitlines()]
-    found = [(row, _ASSIGNMENT.fullmatch(row)) for row in rows]
-    running = {row for row, match in found if match and _runs(match[2].strip(), scripts)}
-    if not any(match and match[1] in _STARTS for row, match in found if row in running):
+    matched = [(row, _ASSIGNMENT.fullmatch(row)) for row in rows]
+    running = {row for row, match in matched if match and _runs(match[2].strip(), scripts)}
+    if not any(match and match[1] in _STARTS for row, match in matched if row in running):
         return None
     kept = (
         row
-        for row, match in found
+        for row, match in matched
         if row.startswith("[")
         or row in running
         # an empty assignment resets the commands before
@@ -360,14 +362,14 @@ def _fits(word: str, value: str) -> bool | None:
 
 def module_lists(machine: Machine) -> dict[str, str]:
     """The file that lists each module to load at boot, by module; - and _ are one."""
-    found: dict[str, str] = {}
+    file_by_module: dict[str, str] = {}
     lists = units.by_name(machine, "*.conf", MODULES_LOAD)
     lists += sorted(machine.path(DEVICE_MODULES).glob("*.conf"))
     for path in lists:
         for line in files.readable(path).splitlines():
             if (word := line.strip()) and word[0] not in "#;":
-                found.setdefault(word.replace("-", "_"), _name(machine, path))
-    return found
+                file_by_module.setdefault(word.replace("-", "_"), _name(machine, path))
+    return file_by_module
 
 
 def modprobe_lines(machine: Machine) -> Iterator[ModprobeLine]:
@@ -382,12 +384,12 @@ def modprobe_lines(machine: Machine) -> Iterator[ModprobeLine]:
 
 def sysctls(machine: Machine) -> dict[str, Value]:
     """What sysctl.d and sysctl.conf set, by name with dots; the last file counts."""
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     last = machine.path("etc/sysctl.conf")
     for path in (*units.by_name(machine, "*.conf", SYSCTL), *([last] if last.exists() else ())):
         for line in files.readable(path).splitlines():
             key, equals, value = line.partition("=")
             name = key.strip().removeprefix("-").replace("/", ".")
             if equals and name and name[0] not in "#;":
-                found[name] = Value(" ".join(value.split()), _name(machine, path))
-    return found
+                values[name] = Value(" ".join(value.split()), _name(machine, path))
+    return values

@@ -196,7 +196,7 @@ def idle_ticks(proc: Path = _PROC) -> tuple[int, dict[int, int]]:
 
 def parse_stat(stat: str) -> dict[int, CpuTicks]:
     """The ticks of each online CPU in the text of /proc/stat; {} if the format is unknown."""
-    found = {}
+    by_cpu = {}
     for line in stat.splitlines():
         # the lines of CPUs come first; the line of interrupts below them can be long
         if not line.startswith("cpu"):
@@ -205,8 +205,8 @@ def parse_stat(stat: str) -> dict[int, CpuTicks]:
         if name != "cpu" and len(words) >= 8 and (name[3:] + "".join(words)).isdecimal():
             user, nice, system, idle, iowait, irq, softirq, steal = map(int, words[:8])
             ticks = CpuTicks(idle + iowait, user + nice + system, irq + softirq, steal)
-            found[int(name[3:])] = ticks
-    return found
+            by_cpu[int(name[3:])] = ticks
+    return by_cpu
 
 
 def each_cpu(
@@ -250,13 +250,13 @@ def parse_tasks(schedstat: str) -> dict[int, int]:
 def parse_idle(timer_list: str) -> dict[int, int]:
     """Idle nanoseconds since boot, by CPU; {} if the text does not contain them."""
     cpus = [int(part.partition("\n")[0]) for part in timer_list.split("\ncpu: ")[1:]]
-    found = [_numbers(timer_list, name) for name in _IDLE]
+    columns = [_numbers(timer_list, name) for name in _IDLE]
     now = timer_list.partition("now at ")[2].partition(" nsecs")[0]
-    if not now.isdigit() or {len(values) for values in found} != {len(cpus)}:
+    if not now.isdigit() or {len(values) for values in columns} != {len(cpus)}:
         return {}
     return {
         cpu: slept + waited + (max(int(now) - since, 0) if stopped else 0)
-        for cpu, stopped, since, slept, waited in zip(cpus, *found, strict=True)
+        for cpu, stopped, since, slept, waited in zip(cpus, *columns, strict=True)
     }
 
 
@@ -269,13 +269,13 @@ def _numbers(text: str, name: str) -> list[int]:
 
 def snapshot_threads(proc: Path = _PROC) -> dict[int, ThreadTime]:
     """All threads by TID; empty if the kernel has no schedstat."""
-    found: dict[int, ThreadTime] = {}
+    times: dict[int, ThreadTime] = {}
     for thread, path in _threads(proc):
         try:
-            found[thread] = ThreadTime(_ns(path), time.monotonic_ns())
+            times[thread] = ThreadTime(_ns(path), time.monotonic_ns())
         except (OSError, ValueError):
             continue
-    return found
+    return times
 
 
 def thread_ns(thread: int, proc: Path = _PROC) -> ThreadTime | None:

@@ -95,13 +95,13 @@ def parse_loaded(text: str) -> dict[str, Module]:
 
     UserError for another line, such as one of lsmod(8).
     """
-    found = {}
+    modules = {}
     for line in text.splitlines():
         words = line.split()
         if len(words) < 6 or not words[1].isdecimal():
             raise UserError(f"invalid line in /proc/modules: {line[:80]!r}")
         name, size, users, used_by, _state, _address, *taint = words
-        found[name] = Module(
+        modules[name] = Module(
             name=name,
             size=int(size),
             users=int(users) if users.isdigit() else 0,
@@ -109,17 +109,17 @@ def parse_loaded(text: str) -> dict[str, Module]:
             used_by=tuple(user for user in used_by.split(",") if user and user[0] not in "-["),
             taint=taint[0].strip("()") if taint else "",
         )
-    return found
+    return modules
 
 
 def parameters(name: str, sys: Path = Path("/sys")) -> dict[str, str]:
     """The parameters of a loaded module; parameters that this user may not read are left out."""
-    found = {}
+    values = {}
     for path in sorted((sys / "module" / _key(name) / "parameters").glob("*")):
         # a parameter may be write-only, even for root
         with contextlib.suppress(OSError):
-            found[path.name] = files.text(path).rstrip("\n")
-    return found
+            values[path.name] = files.text(path).rstrip("\n")
+    return values
 
 
 def srcversion(name: str, sys: Path = Path("/sys")) -> str:
@@ -132,9 +132,9 @@ def version(name: str, sys: Path = Path("/sys")) -> str:
     return _attribute(name, "version", sys)
 
 
-def _attribute(name: str, what: str, sys: Path) -> str:
+def _attribute(name: str, attribute: str, sys: Path) -> str:
     try:
-        return files.text(sys / "module" / _key(name) / what).strip()
+        return files.text(sys / "module" / _key(name) / attribute).strip()
     except OSError as error:
         files.note_unread(error)
         return ""

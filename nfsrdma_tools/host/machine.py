@@ -140,8 +140,8 @@ class Machine:
             return read()
         if name not in self.kept:
             self.kept[name] = read()
-        found: _Read = self.kept[name]
-        return found
+        kept: _Read = self.kept[name]
+        return kept
 
     def text(self, name: str) -> str:
         """The same, and "" if the file is missing or cannot be read."""
@@ -164,10 +164,10 @@ class Machine:
         if incomplete and not self.path(name).exists():
             raise NotRecordedError(self.unrecorded(f"/{name}"))
 
-    def unrecorded(self, what: str, otherwise: str = "") -> str:
+    def unrecorded(self, name: str, otherwise: str = "") -> str:
         """Why a recording lacks a file or an output: nobody gave it, or it cannot be read."""
-        reason = self.recording.unread.get(what) if self.recording else None
-        return reason or otherwise or f"{what} was not recorded"
+        reason = self.recording.unread.get(name) if self.recording else None
+        return reason or otherwise or f"{name} was not recorded"
 
     def require_readable(self, name: str) -> None:
         """Raise OSError if a file exists and this user may not read it."""
@@ -189,8 +189,8 @@ class Machine:
 
     def unreadable(self, error: OSError) -> str:
         """The text of another error about a file below the root, with that name."""
-        what = f"cannot read {self._name_of(error)}: " if error.filename else ""
-        return f"{what}{error.strerror or error}"
+        prefix = f"cannot read {self._name_of(error)}: " if error.filename else ""
+        return f"{prefix}{error.strerror or error}"
 
     def _name_of(self, error: OSError) -> Path:
         return self.name_of(Path(str(error.filename)))
@@ -249,8 +249,8 @@ class Machine:
         key = _portable(argv)
         if key not in known:
             if self.contained:
-                what = f"{key[0]} was not run: it would describe this container, not its host"
-                raise NotRecordedError(what)
+                reason = f"{key[0]} was not run: it would describe this container, not its host"
+                raise NotRecordedError(reason)
             if not self.live:
                 program = " ".join(key)
                 text = self.unrecorded(program, f"no output of {program} was recorded")
@@ -351,8 +351,8 @@ class Machine:
             return known[host]
         if self.live:
             return known.setdefault(host, _resolved(host))
-        if found := _in_hosts(self.text("etc/hosts"), host):
-            return found
+        if recorded := _in_hosts(self.text("etc/hosts"), host):
+            return recorded
         if not self.local:
             raise NotRecordedError(f"no address of {host!r} was recorded")
         return known.setdefault(host, _resolved(host))

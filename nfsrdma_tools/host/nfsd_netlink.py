@@ -208,20 +208,20 @@ class _Socket:
         header["sequence_number"], header["pid"] = self._sequence, 0
         request.encode()
         self._socket.sendto(bytes(request.data), (0, 0))
-        found: list[bytes] = []
+        messages: list[bytes] = []
         try:
             for message in self._answers(family):
-                found.append(message)
+                messages.append(message)
                 if not flags & NLM_F_DUMP:
                     break
         except _CutError as error:
-            return _Reply(found, str(error))
+            return _Reply(messages, str(error))
         except OSError:
             # of a list, the kernel may send a part before the error
-            if not found:
+            if not messages:
                 raise
-            return _Reply(found, LIST_ENDS_EARLY)
-        return _Reply(found)
+            return _Reply(messages, LIST_ENDS_EARLY)
+        return _Reply(messages)
 
     def _answers(self, family: int) -> Iterator[bytes]:
         """The messages of the family, to the end of the list."""
@@ -276,17 +276,17 @@ def _raise_for(message: bytes) -> None:
 
 def read(commands: Collection[NfsdCommand] = tuple(NfsdCommand)) -> NfsdStatus:
     """The replies of nfsd to ``commands``; one that fails has the reason in ``unknown``."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     unknown = {}
     try:
         with _Socket() as opened:
             for command in commands:
                 try:
-                    found |= _value(command, opened.ask(command))
+                    values |= _value(command, opened.ask(command))
                 except OSError as error:
                     if command is NfsdCommand.RPC_STATUS and error.errno == errno.ENODEV:
                         # nfsd does not run
-                        found["pending"] = PendingList()
+                        values["pending"] = PendingList()
                     else:
                         unknown[command.label] = _reason(command, error)
                 except _InvalidError as error:
@@ -296,7 +296,7 @@ def read(commands: Collection[NfsdCommand] = tuple(NfsdCommand)) -> NfsdStatus:
     except OSError as error:
         why = NO_FAMILY if error.errno == errno.ENOENT else _text(error)
         unknown = {command.label: why for command in commands}
-    return NfsdStatus(**found, unknown=unknown)
+    return NfsdStatus(**values, unknown=unknown)
 
 
 def _reason(command: NfsdCommand, error: OSError) -> str:
@@ -329,9 +329,9 @@ def _decoding() -> Iterator[None]:
 
 
 def _decoded(kind: type, message: bytes) -> Any:
-    found = kind(message)
-    found.decode()
-    return found
+    answer = kind(message)
+    answer.decode()
+    return answer
 
 
 def _threads(answer: Any) -> dict[str, Any]:
@@ -342,23 +342,23 @@ def _threads(answer: Any) -> dict[str, Any]:
 
 
 def _versions(answer: Any) -> dict[str, Any]:
-    found = set()
-    for one in answer.get_attrs("VERSION"):
-        major, minor = one.get_attr("MAJOR"), one.get_attr("MINOR")
-        if one.get_attr("ENABLED") is not None:
-            found.add(f"4.{minor}" if major == 4 else str(major))
+    versions = set()
+    for version in answer.get_attrs("VERSION"):
+        major, minor = version.get_attr("MAJOR"), version.get_attr("MINOR")
+        if version.get_attr("ENABLED") is not None:
+            versions.add(f"4.{minor}" if major == 4 else str(major))
     # as nfsctl.versions() reads them: NFSv2 counts as none
-    return {"versions": tuple(sorted(found - {"2"}))}
+    return {"versions": tuple(sorted(versions - {"2"}))}
 
 
 def _listeners(answer: Any) -> dict[str, Any]:
-    found = set()
-    for one in answer.get_attrs("ADDR"):
-        name, address = one.get_attr("TRANSPORT_NAME"), one.get_attr("ADDR")
+    listeners = set()
+    for listener in answer.get_attrs("ADDR"):
+        name, address = listener.get_attr("TRANSPORT_NAME"), listener.get_attr("ADDR")
         if not re.fullmatch(r"[\w-]{1,32}", name):
             raise ValueError(f"transport {name!r:.40}")
-        found.add(Socket(name, *_socket_address(address)))
-    return {"listeners": tuple(sorted(found))}
+        listeners.add(Socket(name, *_socket_address(address)))
+    return {"listeners": tuple(sorted(listeners))}
 
 
 def _socket_address(data: bytes) -> tuple[str, int]:
@@ -396,17 +396,17 @@ _READERS = {
 def _pending(reply: _Reply) -> PendingList:
     # rq_stime is ktime_get(), in microseconds
     now = time.monotonic_ns() // 1000
-    found, cut = [], reply.cut
+    rpcs, cut = [], reply.cut
     for message in reply.messages:
         try:
             with _decoding():
-                found.append(_rpc(_decoded(_RpcStatus, message), now))
+                rpcs.append(_rpc(_decoded(_RpcStatus, message), now))
         except _InvalidError:
             # the beginning of a message that did not fit
             cut = LIST_ENDS_EARLY
             break
-    first = heapq.nlargest(MOST_RPCS, found, key=lambda rpc: rpc.age_us)
-    return PendingList(tuple(first), len(found), cut)
+    first = heapq.nlargest(MOST_RPCS, rpcs, key=lambda rpc: rpc.age_us)
+    return PendingList(tuple(first), len(rpcs), cut)
 
 
 def _rpc(answer: Any, now: int) -> PendingRpc:
@@ -426,10 +426,10 @@ def _rpc(answer: Any, now: int) -> PendingRpc:
 
 
 def _number(answer: Any, name: str) -> int:
-    found = answer.get_attr(name)
-    if not isinstance(found, int):
+    value = answer.get_attr(name)
+    if not isinstance(value, int):
         raise ValueError(f"{name} is missing")
-    return found
+    return value
 
 
 def _endpoints(answer: Any) -> tuple[str, str]:

@@ -65,7 +65,7 @@ _ELSEWHERE = {
 }
 
 
-def install(what: str, release: str = "", root: Path = Path("/")) -> str:
+def install(component: str, release: str = "", root: Path = Path("/")) -> str:
     """The command for "bcc", "nfs-utils", "nfs-server", or "headers" and "rpcrdma" of a release.
 
     On an unknown distribution, or for a kernel of another one: a sentence that names what to
@@ -77,9 +77,9 @@ def install(what: str, release: str = "", root: Path = Path("/")) -> str:
     for names, command, packages in _FAMILIES:
         if any(word.startswith(names) for word in words):
             foreign = names == ("debian",) and not re.fullmatch(_DEBIAN_KERNEL, release)
-            if foreign and "{" in packages[what]:
+            if foreign and "{" in packages[component]:
                 break
-            return f"{command} {packages[what]}".format(
+            return f"{command} {packages[component]}".format(
                 release=release, plain=release.replace("-cloud", "")
             )
-    return _ELSEWHERE[what].format(release=release)
+    return _ELSEWHERE[component].format(release=release)

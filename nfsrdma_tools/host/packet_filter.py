@@ -575,17 +575,17 @@ class _Reader:
             if "inet_service" not in self._table.typed.get(text[1:], ""):
                 return None
             return [str(element[0]) for element in self._table.sets.get(text[1:], ())]
-        found = [text]
+        values = [text]
         while self._peek() == ",":
             self._take()
-            found.append(str(self._take()))
-        return found
+            values.append(str(self._take()))
+        return values
 
     def _any(self, value: object, compare: _Compare) -> Answer:
         values = self._values(value)
         if values is None:
             return Answer.SOME if compare in (_address, _device, _some) else Answer.UNKNOWN
-        return max((compare(one, self._flow) for one in values), default=Answer.NO)
+        return max((compare(element, self._flow) for element in values), default=Answer.NO)
 
     def _elements(self, value: object) -> list[list[object]] | None:
         if isinstance(value, list):
@@ -698,14 +698,16 @@ _WORST = ("accepted", "partly", "unknown", "dropped")
 
 def fate(rules: Ruleset, flow: Flow) -> Fate:
     """The fate of a flow: the worst that a chain has for it, as a packet passes all of them."""
-    found = [
+    fates = [
         _fate_at(table, chain, flow)
         for table in rules
         if flow.family in _FAMILIES.get(table.family, ())
         for chain in table.chains.values()
         if chain.hook in _HOOKS
     ]
-    return max(found, key=lambda one: _WORST.index(one.kind), default=Fate("accepted"))
+    return max(
+        fates, key=lambda chain_fate: _WORST.index(chain_fate.kind), default=Fate("accepted")
+    )
 
 
 # ---- keep what decides
@@ -729,7 +731,9 @@ def rules_of_input(text: str, family: str = "ip") -> str:
             if f"@{name}" in used:
                 lines.append(f"\tset {name} {{\n\t\ttype {typed}")
                 if "inet_service" in typed:
-                    elements = ", ".join(" ".join(map(str, one)) for one in table.sets[name])
+                    elements = ", ".join(
+                        " ".join(map(str, element)) for element in table.sets[name]
+                    )
                     lines.append(f"\t\telements = {{ {elements} }}")
                 lines.append("\t}")
         for chain in chains:

@@ -137,10 +137,10 @@ def route_to(machine: Machine, address: str, zone: str = "") -> Route:
     else:
         row = next(parse_routes(result.stdout), {})
         if not row:
-            said = one_line(result.stderr)
-            if re.search(r"unreachable|No route to host", said):
-                raise NoRouteError(f"no route to {address}: {said}")
-            raise UserError(f"ip route get {address} printed no route: {said}"[:200])
+            error = one_line(result.stderr)
+            if re.search(r"unreachable|No route to host", error):
+                raise NoRouteError(f"no route to {address}: {error}")
+            raise UserError(f"ip route get {address} printed no route: {error}"[:200])
     device, source = _word(row, "dev"), _word(row, "prefsrc")
     if not device:
         raise UserError(f"the route to {address} names no network device")
@@ -161,7 +161,7 @@ def _device_of_zone(machine: Machine, zone: str) -> str:
 
 def _device_with(machine: Machine, address: str) -> str:
     for row in _objects(machine.run(*_ADDRESSES).stdout):
-        if any(_word(one, "local") == address for one in _dicts(row.get("addr_info"))):
+        if any(_word(entry, "local") == address for entry in _dicts(row.get("addr_info"))):
             return _word(row, "ifname")
     raise UserError(f"no network device has the address {address}")
 
@@ -216,8 +216,8 @@ def _gateway(row: dict[str, Any]) -> str:
 
 def parse_routes(text: str) -> Iterator[dict[str, Any]]:
     """The routes in the output of ``ip route``: its JSON, or its text as people paste it."""
-    found = _objects(text)
-    yield from found or (row for line in text.splitlines() if (row := _row_of_text(line)))
+    rows = _objects(text)
+    yield from rows or (row for line in text.splitlines() if (row := _row_of_text(line)))
 
 
 def _row_of_text(line: str) -> dict[str, Any]:
@@ -277,10 +277,10 @@ def _ipoib(machine: Machine, device: _NetDevice, links: list[Link]) -> RoutePort
     ports = [link for link in links if _is_infiniband(machine, link) is not False]
     guid = _guid(device.address.replace(":", "")[-32:])
     gids = {link: _first_gid(machine, link) for link in ports}
-    found = [link for link, gid in gids.items() if guid and guid == _guid(gid)]
-    found = found or [link for link in ports if _on_same_function(machine, device.name, link)]
-    if found:
-        return RoutePorts(tuple(found), "IPoIB")
+    matching = [link for link, gid in gids.items() if guid and guid == _guid(gid)]
+    matching = matching or [link for link in ports if _on_same_function(machine, device.name, link)]
+    if matching:
+        return RoutePorts(tuple(matching), "IPoIB")
     hidden = tuple(link for link, gid in gids.items() if not gid)
     if guid and not hidden:
         return RoutePorts()
@@ -465,21 +465,21 @@ def _fits(gid: str, route: Route) -> bool:
 def _stack(machine: Machine, device: str) -> list[_NetDevice]:
     """A network device and all devices below it; [] if nothing is known about it."""
     rows = None
-    found: dict[str, _NetDevice] = {}
+    devices: dict[str, _NetDevice] = {}
     waiting = [device]
-    while waiting and len(found) < _MOST_DEVICES:
+    while waiting and len(devices) < _MOST_DEVICES:
         name = waiting.pop()
-        if name in found:
+        if name in devices:
             continue
-        one = _from_sysfs(machine, name)
-        if one is None:
+        net_device = _from_sysfs(machine, name)
+        if net_device is None:
             rows = _link_rows(machine) if rows is None else rows
-            one = _from_link_row(name, rows)
-        if one is None and not found:
+            net_device = _from_link_row(name, rows)
+        if net_device is None and not devices:
             return []
-        found[name] = one or _NetDevice(name, "", "", (), elsewhere=True)
-        waiting += found[name].below
-    return list(found.values())
+        devices[name] = net_device or _NetDevice(name, "", "", (), elsewhere=True)
+        waiting += devices[name].below
+    return list(devices.values())
 
 
 def _from_sysfs(machine: Machine, name: str) -> _NetDevice | None:

@@ -69,10 +69,10 @@ TRANSPORT_MODULES = {"rdma": KERNELS, "nfsrdma": OURS}
 def owner(machine: Machine = LIVE) -> str:
     """The transport module that serves NFS over RDMA mounts now; "" if none is loaded."""
     loaded = kernel_modules.loaded(machine.path("proc"))
-    found = client_owners(loaded, kernel_modules.parameters(OURS, machine.path("sys")))
+    owners = client_owners(loaded, kernel_modules.parameters(OURS, machine.path("sys")))
     # a loaded module that uses neither sunrpc nor rdma_cm is a vendor's empty one
     builtin = KERNELS not in loaded and machine.path(f"sys/module/{KERNELS}").exists()
-    return found[0] if found else KERNELS if builtin else ""
+    return owners[0] if owners else KERNELS if builtin else ""
 
 
 def client_owners(loaded: dict[str, Module], ours: Mapping[str, str]) -> list[str]:
@@ -80,8 +80,8 @@ def client_owners(loaded: dict[str, Module], ours: Mapping[str, str]) -> list[st
 
     Ours does not register the netid if its parameter ``client`` is off.
     """
-    found = kernel_modules.transport_owners(loaded)
-    return [name for name in found if name != OURS or ours.get("client", "Y") == "Y"]
+    owners = kernel_modules.transport_owners(loaded)
+    return [name for name in owners if name != OURS or ours.get("client", "Y") == "Y"]
 
 
 def serves_as(name: str, machine: Machine = LIVE) -> str:
@@ -117,13 +117,13 @@ def named(proto: str, owner: str) -> str:
 def check_transport_module(transport: str) -> None:
     """MismatchError if a mount over ``transport`` would use another module."""
     wanted = TRANSPORT_MODULES.get(transport, "")
-    found = owner() or would_load() if wanted else ""
-    if (wanted == OURS) != (found == OURS):
+    module = owner() or would_load() if wanted else ""
+    if (wanted == OURS) != (module == OURS):
         hint = "nfsrdma module load"
-        if found == OURS:
+        if module == OURS:
             way = "nfsrdma module unload" if owner() else f"modprobe {KERNELS_ALIAS}"
             hint = f"{way}, or mount with --transport nfsrdma"
-        raise MismatchError(f"the transport module for {transport}", wanted, found, hint)
+        raise MismatchError(f"the transport module for {transport}", wanted, module, hint)
 
 
 def would_load() -> str:
@@ -201,12 +201,12 @@ def dummy_marks(file: ModuleFile) -> list[str]:
     """
     if file.builtin:
         return []
-    found = []
+    marks = []
     if "dummy" in file.description.lower():
-        found.append(f"its description is {file.description!r}")
+        marks.append(f"its description is {file.description!r}")
     if not {"svcrdma", "xprtrdma"} & set(file.aliases) and "rdma_cm" not in file.depends:
-        found.append("it has no alias svcrdma or xprtrdma, and does not use rdma_cm")
-    return found
+        marks.append("it has no alias svcrdma or xprtrdma, and does not use rdma_cm")
+    return marks
 
 
 def offers(file: ModuleFile) -> list[str]:
@@ -245,8 +245,8 @@ def circumstances(file: ModuleFile | None, machine: Machine) -> Circumstances:
         except NotRecordedError:
             here = None
     if here:
-        found = kernel_modules.srcversion(KERNELS, machine.path("sys"))
-        return Circumstances(machine.release, here, found)
+        srcversion = kernel_modules.srcversion(KERNELS, machine.path("sys"))
+        return Circumstances(machine.release, here, srcversion)
     return Circumstances(
         release=machine.release,
         loaded=here,

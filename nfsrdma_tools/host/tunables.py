@@ -164,10 +164,10 @@ class Tunable:
 def is_local(host: str) -> bool:
     """Whether ``host`` is this host: one of its addresses can be bound here."""
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return False
-    return any(_can_bind(family, address) for family, _, _, _, address in found)
+    return any(_can_bind(family, address) for family, _, _, _, address in infos)
 
 
 def _can_bind(family: int, address: tuple[object, ...]) -> bool:

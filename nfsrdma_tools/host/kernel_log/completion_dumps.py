@@ -206,43 +206,45 @@ class DumpReader:
             yield numbered
             return
         if self._open and (now := line.seconds) is not None:
-            yield from self._end([one for one in self._open if _late(one, now)])
-        if self._open and (row := _row(line.text)) and (one := self._owner(line)):
-            yield from self._add(one, Numbered(line, numbered.numbers), row)
+            yield from self._end([opened for opened in self._open if _late(opened, now)])
+        if self._open and (row := _row(line.text)) and (owner := self._owner(line)):
+            yield from self._add(owner, Numbered(line, numbered.numbers), row)
         elif head := _HEAD.fullmatch(line.text):
             yield from self._begin(head, Numbered(line, numbered.numbers))
         else:
             yield numbered
-            for one in self._open:
-                one.foreign += 1
-            yield from self._end([one for one in self._open if one.foreign > _FOREIGN])
+            for other in self._open:
+                other.foreign += 1
+            yield from self._end([opened for opened in self._open if opened.foreign > _FOREIGN])
 
     def end(self) -> Iterator[Numbered[LogLine | CompletionDump]]:
         """The dumps that the log's end cuts."""
         yield from self._end(list(self._open))
 
     def _end(self, some: Iterable[_Open]) -> Iterator[Numbered[LogLine | CompletionDump]]:
-        for one in some:
-            self._open.remove(one)
-            yield from one.ended()
+        for opened in some:
+            self._open.remove(opened)
+            yield from opened.ended()
 
     def _owner(self, line: LogLine) -> _Open | None:
-        return next((one for one in self._open if one.caller == line.caller), None)
+        return next((opened for opened in self._open if opened.caller == line.caller), None)
 
     def _begin(
         self, head: re.Match[str], numbered: Numbered[LogLine]
     ) -> Iterator[Numbered[LogLine | CompletionDump]]:
         line = numbered.record
         device = head["device"] or head["net"] or head["hns"]
-        same = [one for one in self._open if one.caller == line.caller]
+        same = [other for other in self._open if other.caller == line.caller]
         # "WC error" and "dump error cqe" are two heads of one dump
-        first = next((one for one in same if one.awaits_second and one.dump.device == device), None)
+        first = next(
+            (other for other in same if other.awaits_second and other.dump.device == device), None
+        )
         if first and head["second"]:
             first.awaits_second = False
         else:
-            mixed = not line.caller and not all(one.dump.complete for one in same)
-            for one in same:
-                one.dump.mixed = mixed
+            mixed = not line.caller and not all(other.dump.complete for other in same)
+            for other in same:
+                other.dump.mixed = mixed
             yield from self._end([] if mixed else same)
             if len(self._open) == _MOST_OPEN:
                 yield from self._end(self._open[:1])
@@ -255,29 +257,29 @@ class DumpReader:
         first.heads.append(numbered)
 
     def _add(
-        self, one: _Open, numbered: Numbered[LogLine], row: _Row
+        self, opened: _Open, numbered: Numbered[LogLine], row: _Row
     ) -> Iterator[Numbered[LogLine | CompletionDump]]:
-        at = one.rows * _ROW_BYTES
-        if not one.dump.mixed and row.offset not in (None, at):
+        at = opened.rows * _ROW_BYTES
+        if not opened.dump.mixed and row.offset not in (None, at):
             # a row is missing, or it is of a dump whose head is
-            yield from self._end([one])
+            yield from self._end([opened])
             yield numbered
             return
-        one.add(numbered)
-        one.awaits_second = False
-        one.rows += 1
-        if not one.dump.mixed:
-            one.dump.data += row.data
-        if one.rows * _ROW_BYTES == _BYTES:
-            yield from self._end([one])
+        opened.add(numbered)
+        opened.awaits_second = False
+        opened.rows += 1
+        if not opened.dump.mixed:
+            opened.dump.data += row.data
+        if opened.rows * _ROW_BYTES == _BYTES:
+            yield from self._end([opened])
 
 
-def _late(one: _Open, now: float) -> bool:
-    return one.seconds is not None and now - one.seconds > _GAP
+def _late(opened: _Open, now: float) -> bool:
+    return opened.seconds is not None and now - opened.seconds > _GAP
 
 
 def _row(text: str) -> _Row | None:
-    if found := _ROW.fullmatch(text):
-        return _Row(int(found["offset"], 16), bytes.fromhex(found["bytes"]))
-    found = _WORDS.fullmatch(text)
-    return _Row(None, bytes.fromhex(found["words"])) if found else None
+    if match := _ROW.fullmatch(text):
+        return _Row(int(match["offset"], 16), bytes.fromhex(match["bytes"]))
+    match = _WORDS.fullmatch(text)
+    return _Row(None, bytes.fromhex(match["words"])) if match else None

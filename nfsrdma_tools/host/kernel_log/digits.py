@@ -22,8 +22,8 @@ def mask(text: str) -> bytes:
 def masks(lines: Sequence[str]) -> list[bytes]:
     """The masks of many texts."""
     # one pass over all takes less than one of each
-    found = mask("\n".join(lines)).split(b"\n")
-    return found if len(found) == len(lines) else list(map(mask, lines))
+    masked = mask("\n".join(lines)).split(b"\n")
+    return masked if len(masked) == len(lines) else list(map(mask, lines))
 
 
 @functools.cache

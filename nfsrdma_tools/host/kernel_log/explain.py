@@ -138,17 +138,17 @@ def explain(lines: Iterable[str]) -> list[Explanation]:
 def read_log(lines: Iterable[str]) -> Log:
     """Explain the recognized records of a log, and count the lines that could be read."""
     counts, count = Counts(), _Count()
-    for found in runs(lines, counts):
-        if isinstance(found, Run):
-            count.run(found)
+    for item in runs(lines, counts):
+        if isinstance(item, Run):
+            count.run(item)
         else:
-            count.record(found)
+            count.record(item)
     # the newest first within one severity
     groups = count.groups
     every = [group for of_name in groups.values() for group in of_name.values()]
     ordered = sorted(every, key=lambda group: -group.last_line)
     told = {end for group in ordered if (end := _end_of_reset(group, groups))}
-    shown = [one for one in ordered if not one.meaning.quiet and one not in told]
+    shown = [group for group in ordered if not group.meaning.quiet and group not in told]
     explained = [_explanation(group, groups) for group in shown]
     entries = sorted(explained, key=lambda entry: _SEVERITIES.index(entry.severity))
     return Log(entries, counts.lines, counts.timed or count.any, count.withheld)
@@ -272,8 +272,8 @@ def recognized_lines(lines: Iterable[str]) -> list[str]:
 
 def _later(name: str, group: _Group, groups: _Groups) -> _Group | None:
     """The messages of a name about the subject of others, if they end later."""
-    found = groups.get(name, {}).get(group.subject)
-    return found if found and found.last_line > group.last_line else None
+    later = groups.get(name, {}).get(group.subject)
+    return later if later and later.last_line > group.last_line else None
 
 
 def _end_of_reset(group: _Group, groups: _Groups) -> _Group | None:
@@ -289,7 +289,7 @@ def _explanation(group: _Group, groups: _Groups) -> Explanation:
     if ended and failed:
         ended, failed = (ended, None) if ended.last_line > failed.last_line else (None, failed)
     subject = group.subject if _SAFE.fullmatch(group.subject) else "SERVER"
-    described = {one.name: getattr(meaning, one.name) for one in fields(Described)}
+    described = {field.name: getattr(meaning, field.name) for field in fields(Described)}
     if ended:
         described |= {"severity": "information", "doubt": "", "next_step": ""}
         if meaning.recovers:

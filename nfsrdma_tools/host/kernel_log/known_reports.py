@@ -535,8 +535,8 @@ def part(report: KernelReport) -> str:
     places = [(frame.function.partition(".")[0], frame.module) for frame in report.stack]
     for rows in (_OWN, _SHARED):
         for name, module in (*places, (report.work, "")):
-            if found := _part_of(name, module, rows):
-                return found
+            if owner := _part_of(name, module, rows):
+                return owner
     return _part_of_process(report.process)
 
 
@@ -578,9 +578,9 @@ _SHARED: _Rows = (("nfs", re.compile(r"sunrpc|auth_rpcgss|rpcsec_gss_krb5"), re.
 
 @functools.cache
 def _part_of(name: str, module: str, rows: _Rows) -> str:
-    for found, modules, names in rows:
+    for owner, modules, names in rows:
         if modules.fullmatch(module) and names.fullmatch(name):
-            return found
+            return owner
     return ""
 
 

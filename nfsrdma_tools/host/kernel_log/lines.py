@@ -184,8 +184,8 @@ def _span(begin: int, part: str) -> slice:
 def host_of(line: str) -> str:
     """The host that a line of a journal or of syslog names; empty if it names none."""
     rest = _COLOUR.sub("", line[:_HEAD]).strip(_EDGES)
-    if found := _JSON_HOST.search(line) if rest.startswith("{") else None:
-        return found["host"]
+    if json_host := _JSON_HOST.search(line) if rest.startswith("{") else None:
+        return json_host["host"]
     if level := _LEVEL.match(rest):
         rest = rest[level.end() :]
     if syslog := _SYSLOG_HOST.match(rest):
@@ -197,18 +197,18 @@ def host_of(line: str) -> str:
 
 def _with_time(rest: str) -> LogLine:
     """A line that begins with a time."""
-    if not (found := _TIME.match(rest)):
+    if not (stamp := _TIME.match(rest)):
         return LogLine("", "", rest)
-    rest, tag = rest[found.end() :], ""
-    time = f"{found['boot']} s" if found["boot"] else next(filter(None, found.groups()))
+    rest, tag = rest[stamp.end() :], ""
+    time = f"{stamp['boot']} s" if stamp["boot"] else next(filter(None, stamp.groups()))
     # docker and kubectl logs --timestamps put theirs before the kernel's own
-    if found["iso"] and (own := _TIME.match(rest)) and own["boot"]:
-        found, rest, tag = own, rest[own.end() :], "kernel"
+    if stamp["iso"] and (own := _TIME.match(rest)) and own["boot"]:
+        stamp, rest, tag = own, rest[own.end() :], "kernel"
     if caller := _CALLER.match(rest):
         rest = rest[caller.end() :]
     by = caller["caller"] if caller else ""
     host = _TAG.match(rest) or _HOST_TAG.match(rest)
-    if host and _names_host(found, host):
+    if host and _names_host(stamp, host):
         tag, rest = host["tag"], rest[host.end() :]
         # rsyslog keeps the kernel's own time: "host kernel: [   12.3] text"
         if tag == "kernel" and (inner := _TIME.match(rest)) and inner["boot"]:

@@ -189,9 +189,9 @@ def key_of_line(tag: str, text: str) -> LineKey | None:
 
 def key_of_text(text: str, messages: Iterable[KnownMessage]) -> LineKey | None:
     """The same of a text that may be one of these messages."""
-    if not (found := _first(messages, text)):
+    if not (message_and_match := _first(messages, text)):
         return None
-    message, match = found
+    message, match = message_and_match
     groups = match.groupdict()
     number: int | None = _completion(message, groups)
     name = message.name
@@ -228,9 +228,9 @@ def key_of(meaning: Meaning) -> LineKey:
 
 
 def _of_line(tag: str, text: str) -> Meaning | None:
-    if not (found := recognized(LogLine("", tag, text))):
+    if not (message_and_match := recognized(LogLine("", tag, text))):
         return None
-    message, match = found
+    message, match = message_and_match
     groups = match.groupdict()
     meaning = Meaning(
         name=message.name,
@@ -279,7 +279,7 @@ def _queue_pair(groups: dict[str, str | None], form: str) -> str:
 
 
 def _of_completion(
-    meaning: Meaning, what: str, number: int, is_response: bool, vendor: int | None
+    meaning: Meaning, work: str, number: int, is_response: bool, vendor: int | None
 ) -> Meaning:
     """The meaning of a record of failed work with the cause of its status."""
     status = COMPLETIONS[number]
@@ -291,7 +291,7 @@ def _of_completion(
         meaning,
         name=_name_with(meaning.name, number),
         severity="information" if flushed else "warning",
-        meaning=f"{what} ended with {status.name}{syndrome}. {text}",
+        meaning=f"{work} ended with {status.name}{syndrome}. {text}",
         next_step=known.next_step if known else "read the log of the peer, too",
         doubt="" if flushed else "the client or the server connects again; requests are repeated",
         where=known.where if known else "",
@@ -306,18 +306,18 @@ _NOT_LITERAL = re.compile(r"\\[A-Za-z0-9]|[][()|^$.*+?{}]")
 
 def _literals(pattern: str) -> list[str]:
     """Texts of which each match of a pattern has one, the longest that are easily found."""
-    found, depth, longest = [""], 0, []
+    literals, depth, longest = [""], 0, []
     parts = re.findall(r"\\.|\[(?:\\.|[^]\\])+\]|\{[\d,]+\}|.", pattern, re.DOTALL)
     for part, following in zip(parts, [*parts[1:], ""]):
         depth += {"(": 1, ")": -1}.get(part, 0)
         if part == "|" and not depth:
-            longest.append(max(found, key=len))
-            found = [""]
+            longest.append(max(literals, key=len))
+            literals = [""]
         elif depth or following[:1] in ("*", "?", "{") or _NOT_LITERAL.match(part):
-            found.append("")
+            literals.append("")
         else:
-            found[-1] += part[-1]
-    return [*longest, max(found, key=len)]
+            literals[-1] += part[-1]
+    return [*longest, max(literals, key=len)]
 
 
 class _Index(NamedTuple):
@@ -366,8 +366,8 @@ def _with_parts(
     # lines that differ in names have the same parts
     by_word, by_text = _index()
     numbers = {*chain(*map(by_word.__getitem__, words), *map(by_text.__getitem__, texts))}
-    found = map(MESSAGES.__getitem__, sorted(numbers))
-    return tuple(one for one in found if program is None or one.program == program)
+    messages = map(MESSAGES.__getitem__, sorted(numbers))
+    return tuple(message for message in messages if program is None or message.program == program)
 
 
 _compiled = functools.cache(re.compile)
@@ -537,7 +537,7 @@ def _of_dump(dump: CompletionDump) -> Meaning:
             lines=lines,
             explained=False,
         )
-    what = f"{dump.work[0].upper()}{dump.work[1:]} on queue pair {dump.queue_pair:#x}"
+    work = f"{dump.work[0].upper()}{dump.work[1:]} on queue pair {dump.queue_pair:#x}"
     meaning = Meaning(
         name=f"{dump.work.split(' ', 1)[1]} failed",
         severity="warning",
@@ -548,4 +548,4 @@ def _of_dump(dump: CompletionDump) -> Meaning:
         example=example,
         lines=lines,
     )
-    return _of_completion(meaning, what, dump.status, dump.is_response, dump.vendor_syndrome)
+    return _of_completion(meaning, work, dump.status, dump.is_response, dump.vendor_syndrome)

@@ -104,12 +104,12 @@ class Run(NamedTuple):
 
 def records(texts: Iterable[str]) -> Iterator[Numbered[Record]]:
     """The records of a log; lines that concern neither NFS nor RDMA may be left out."""
-    for found in runs(texts, Counts()):
-        if isinstance(found, Run):
-            for number, text, shape in found.lines():
+    for item in runs(texts, Counts()):
+        if isinstance(item, Run):
+            for number, text, shape in item.lines():
                 yield Numbered(shape.line(text), (number,))
         else:
-            yield found
+            yield item
 
 
 def runs(texts: Iterable[str], counts: Counts) -> Iterator[Run | Numbered[Record]]:
@@ -171,15 +171,15 @@ class _Shapes:
     def of(self, lines: Sequence[str]) -> Sequence[_Known]:
         """The shape of each line; a false value of one that concerns neither NFS nor RDMA."""
         masked = masks(lines)
-        found = list(map(self._known.get, masked))
-        if None in found:
+        known = list(map(self._known.get, masked))
+        if None in known:
             if len(self._known) > _MOST_SHAPES or self._bytes > _MOST_BYTES:
                 self._known.clear()
                 self._bytes = 0
             # of those that were cleared, too
             self._find(dict(zip(masked, lines)))
-            found = list(map(self._known.get, masked))
-        shapes = cast(list[_Known], found)
+            known = list(map(self._known.get, masked))
+        shapes = cast(list[_Known], known)
         self._counts.lines += len(shapes) - shapes.count(_BLANK)
         return shapes
 
@@ -202,11 +202,11 @@ class _Shapes:
 
 def _with_words(words: Iterable[bytes], joined: bytes, starts: Sequence[int]) -> set[int]:
     """The numbers of the lines that have one of the words."""
-    found = set[int]()
+    numbers = set[int]()
     for word in words:
         at = joined.find(word)
         while at >= 0:
             number = bisect_right(starts, at) - 1
-            found.add(number)
+            numbers.add(number)
             at = joined.find(word, starts[number + 1])
-    return found
+    return numbers

@@ -304,8 +304,8 @@ class KernelReport:
     @property
     def kernel(self) -> str:
         """The release of the kernel that failed and its version, as in uname -rv; or empty."""
-        found = filter(None, map(_KERNEL.search, self.lines))
-        return next((match["kernel"] for match in found), "")
+        matches = filter(None, map(_KERNEL.search, self.lines))
+        return next((match["kernel"] for match in matches), "")
 
     @property
     def stack(self) -> tuple[Frame, ...]:
@@ -393,7 +393,7 @@ class ReportReader:
             # a program can print any text: it must not pass for the kernel
             return [Numbered(line, (number,))]
         now = line.seconds
-        ended = self._end_all([one for one in self._open if _late(one, now)])
+        ended = self._end_all([opened for opened in self._open if _late(opened, now)])
         if self._open and (taker := self._takes(number, line)):
             taker.foreign, taker.seconds = 0, now or taker.seconds
             # of an oops, the registers come once more after its end
@@ -402,7 +402,7 @@ class ReportReader:
             ended += self._begin(number, line, now, kind)
         else:
             ended.append(Numbered(line, (number,)))
-            ended += self._end_all([one for one in self._open if _is_left(one, line)])
+            ended += self._end_all([opened for opened in self._open if _is_left(opened, line)])
         return ended
 
     def end(self) -> list[Numbered[LogLine | KernelReport]]:
@@ -410,38 +410,38 @@ class ReportReader:
         return self._end_all(list(self._open))
 
     def _end_all(self, some: Sequence[_Open]) -> list[Numbered[LogLine | KernelReport]]:
-        return [self._end(one) for one in some]
+        return [self._end(opened) for opened in some]
 
     def _takes(self, number: int, line: LogLine) -> _Open | None:
-        for one in reversed(self._open):
-            if not _foreign(one, line) and self._adds(one, line):
-                one.keep(number, line.text)
-                return one
+        for opened in reversed(self._open):
+            if not _foreign(opened, line) and self._adds(opened, line):
+                opened.keep(number, line.text)
+                return opened
         return None
 
-    def _adds(self, one: _Open, line: LogLine) -> bool:
+    def _adds(self, opened: _Open, line: LogLine) -> bool:
         """Whether a line is one of the report; its facts are kept."""
         text = line.text
         if not text:
-            return not one.ended
+            return not opened.ended
         if text.startswith(_ENDS):
-            again = one.ended or (one.cuts_another and one.report.kind in _WITHOUT_END)
-            if again and not one.caller and text.startswith(_ENDS[0]):
-                one.mix()
-            one.closed, one.stack_due = True, False
+            again = opened.ended or (opened.cuts_another and opened.report.kind in _WITHOUT_END)
+            if again and not opened.caller and text.startswith(_ENDS[0]):
+                opened.mix()
+            opened.closed, opened.stack_due = True, False
             return True
         if text == _CUT:
-            return not one.in_body and not one.from_cut
+            return not opened.in_body and not opened.from_cut
         if kind := _kind(text):
-            return _takes_head(one, kind, text)
-        return _take_body(one, text) or _takes_text(one, text)
+            return _takes_head(opened, kind, text)
+        return _take_body(opened, text) or _takes_text(opened, text)
 
     def _begin(
         self, number: int, line: LogLine, now: float | None, kind: Kind | None
     ) -> list[Numbered[LogLine | KernelReport]]:
         # the same thread prints another report: the one before has no more lines
-        before = [one for one in self._open if one.caller == line.caller]
-        cuts_another = not line.caller and not all(one.is_whole for one in before)
+        before = [other for other in self._open if other.caller == line.caller]
+        cuts_another = not line.caller and not all(other.is_whole for other in before)
         ended = self._end_all(before)
         while len(self._open) >= _MOST_OPEN:
             ended.append(self._end(self._open[0]))
@@ -460,14 +460,14 @@ class ReportReader:
         self._open.append(opened)
         return ended
 
-    def _end(self, one: _Open) -> Numbered[LogLine | KernelReport]:
-        self._open.remove(one)
-        report = one.report
+    def _end(self, opened: _Open) -> Numbered[LogLine | KernelReport]:
+        self._open.remove(opened)
+        report = opened.report
         while not report.lines[-1]:
-            del report.lines[-1], one.numbers[-1]
+            del report.lines[-1], opened.numbers[-1]
         report.head = report.head or report.lines[-1]
-        report.frames = report.frames or one.unsure
-        return Numbered(report, tuple(one.numbers))
+        report.frames = report.frames or opened.unsure
+        return Numbered(report, tuple(opened.numbers))
 
 
 _BROKEN: tuple[Kind, ...] = ("oops", "bug", "warning", "sanitizer")
@@ -495,11 +495,11 @@ def _says_more(new: Kind, old: Kind) -> bool:
     return _RANKS.index(new) > _RANKS.index(old)
 
 
-def _belongs(one: _Open, kind: Kind, text: str) -> bool:
+def _belongs(opened: _Open, kind: Kind, text: str) -> bool:
     """Whether a head may be another one of a report, and not that of another thread."""
-    report = one.report
+    report = opened.report
     if report.kind == "lockdep" and kind == "lockdep":
-        return not one.in_stack
+        return not opened.in_stack
     if report.kind not in _BROKEN or kind not in _BROKEN:
         return False
     pids = _head_facts(text).pids
@@ -507,31 +507,31 @@ def _belongs(one: _Open, kind: Kind, text: str) -> bool:
     if report.pid and pids and not is_same:
         return False
     if text.startswith(_NUMBERED) and report.head:
-        return not (one.in_stack or one.numbered or report.kind == "warning")
-    return not one.in_body and (is_same or not (one.has_first and _FIRST_HEAD.match(text)))
+        return not (opened.in_stack or opened.numbered or report.kind == "warning")
+    return not opened.in_body and (is_same or not (opened.has_first and _FIRST_HEAD.match(text)))
 
 
-def _takes_head(one: _Open, kind: Kind, text: str) -> bool:
+def _takes_head(opened: _Open, kind: Kind, text: str) -> bool:
     """Whether a head continues the report instead of beginning another; its facts are kept."""
-    report = one.report
+    report = opened.report
     if text.startswith("Kernel panic"):
         # it ends the report of any thread, and may print a stack of its own
-        one.stack_due = True
-    elif one.ended or not _belongs(one, kind, text):
+        opened.stack_due = True
+    elif opened.ended or not _belongs(opened, kind, text):
         return False
     if not report.head or _says_more(kind, report.kind):
         report.kind, report.head = kind, text
-    one.notice(text)
+    opened.notice(text)
     return True
 
 
-def _takes_text(one: _Open, text: str) -> bool:
+def _takes_text(opened: _Open, text: str) -> bool:
     """Whether free text is part of the report: all of lockdep's, and the argument of WARN()."""
-    if one.report.kind == "lockdep":
-        return not one.in_stack
-    if one.from_cut and not one.in_body and one.free_text < _HEAD_TEXT:
-        one.free_text += 1
-        one.report.head = one.report.head or text
+    if opened.report.kind == "lockdep":
+        return not opened.in_stack
+    if opened.from_cut and not opened.in_body and opened.free_text < _HEAD_TEXT:
+        opened.free_text += 1
+        opened.report.head = opened.report.head or text
         return True
     return False
 
@@ -559,9 +559,9 @@ class _HeadFacts(NamedTuple):
 @functools.lru_cache(maxsize=512)
 def _head_facts(text: str) -> _HeadFacts:
     groups = [
-        found.groupdict()
+        match.groupdict()
         for word, pattern in _WITH_PROCESS
-        if word in text and (found := pattern.search(text))
+        if word in text and (match := pattern.search(text))
     ]
     processes = tuple(name for each in groups if (name := each.get("comm")))
     pids = tuple(int(number) for each in groups if (number := each.get("pid")))
@@ -602,9 +602,9 @@ class _Body(NamedTuple):
 def _body(text: str) -> _Body | None:
     """What a line of a body says; None if it is none."""
     # logs repeat their lines
-    if found := _FRAME.fullmatch(text) or _ARM.fullmatch(text):
-        frame = Frame(found["function"], found["module"] or "")
-        unsure = bool(found.groupdict().get("unsure"))
+    if match := _FRAME.fullmatch(text) or _ARM.fullmatch(text):
+        frame = Frame(match["function"], match["module"] or "")
+        unsure = bool(match.groupdict().get("unsure"))
         return _Body(frame, unsure=unsure, next_stack=text.startswith("caller is "))
     if _STACK.fullmatch(text):
         return _Body(is_stack=True)
@@ -617,61 +617,61 @@ def _body(text: str) -> _Body | None:
 
 def _facts(text: str) -> _Body | None:
     """The process, the work or the place of a line; None if it has no such."""
-    if found := _PROCESS.fullmatch(text):
-        return _Body(process=found["comm"], pid=int(found["pid"]))
-    if found := _WORKQUEUE.fullmatch(text):
-        return _Body(workqueue=found["queue"] or found["former"], work=found["work"] or "")
-    if found := _IN_FLIGHT.fullmatch(text):
-        return _Body(in_flight=found["work"])
-    if found := _AT.fullmatch(text):
-        return _Body(at=Frame(found["function"], found["module"] or ""))
+    if match := _PROCESS.fullmatch(text):
+        return _Body(process=match["comm"], pid=int(match["pid"]))
+    if match := _WORKQUEUE.fullmatch(text):
+        return _Body(workqueue=match["queue"] or match["former"], work=match["work"] or "")
+    if match := _IN_FLIGHT.fullmatch(text):
+        return _Body(in_flight=match["work"])
+    if match := _AT.fullmatch(text):
+        return _Body(at=Frame(match["function"], match["module"] or ""))
     return None
 
 
-def _take_body(one: _Open, text: str) -> bool:
+def _take_body(opened: _Open, text: str) -> bool:
     """Keep what a line of the body says; False if it is none."""
     if not (body := _body(text)):
         return False
-    if one.ended and not one.stack_due and (body.frame or body.is_stack or body.process):
+    if opened.ended and not opened.stack_due and (body.frame or body.is_stack or body.process):
         # of another report, whose head is not in the log or was that of this one
         return False
-    if not one.caller and not _has_several(one.report) and _is_of_another(one, body, text):
-        one.mix()
-    _follow(one, body, text)
+    if not opened.caller and not _has_several(opened.report) and _is_of_another(opened, body, text):
+        opened.mix()
+    _follow(opened, body, text)
     if body.frame:
-        _take_frame(one, body.frame, body.unsure)
-    elif not one.report.mixed:
-        _take_facts(one.report, body)
+        _take_frame(opened, body.frame, body.unsure)
+    elif not opened.report.mixed:
+        _take_facts(opened.report, body)
     return True
 
 
-def _follow(one: _Open, body: _Body, text: str) -> None:
+def _follow(opened: _Open, body: _Body, text: str) -> None:
     """Keep what part of a report the line is."""
     if body.is_stack:
-        _follow_mark(one, text)
+        _follow_mark(opened, text)
         return
-    one.in_body = True
-    one.named = bool(body.process) or (one.named and not body.next_stack)
+    opened.in_body = True
+    opened.named = bool(body.process) or (opened.named and not body.next_stack)
     if body.next_stack:
-        one.stack_due = one.stack_due or not text.startswith(_FRAMES_FOLLOW)
-        one.closed, one.outermost = False, ""
-        one.has_blocker = one.has_blocker or " likely owned by " in text
-    if not one.in_stack and text.startswith(_ONCE):
-        one.once.add(text[:5])
-    one.in_stack = one.in_stack or bool(body.frame)
+        opened.stack_due = opened.stack_due or not text.startswith(_FRAMES_FOLLOW)
+        opened.closed, opened.outermost = False, ""
+        opened.has_blocker = opened.has_blocker or " likely owned by " in text
+    if not opened.in_stack and text.startswith(_ONCE):
+        opened.once.add(text[:5])
+    opened.in_stack = opened.in_stack or bool(body.frame)
 
 
-def _follow_mark(one: _Open, text: str) -> None:
+def _follow_mark(opened: _Open, text: str) -> None:
     """Keep what a mark in or around a stack says."""
     if text.startswith(_BACKTRACE):
-        one.in_stack, one.stack_due, one.closed, one.outermost = True, False, False, ""
+        opened.in_stack, opened.stack_due, opened.closed, opened.outermost = True, False, False, ""
     elif text == _LAST_OF_LOCKDEP:
-        one.in_stack = True
+        opened.in_stack = True
     elif text == "</TASK>":
-        one.closed = True
-    elif one.report.kind == "sanitizer" and one.in_stack and text.startswith("===="):
+        opened.closed = True
+    elif opened.report.kind == "sanitizer" and opened.in_stack and text.startswith("===="):
         # KASAN ends with a rule
-        one.ended, one.closed, one.stack_due = True, True, False
+        opened.ended, opened.closed, opened.stack_due = True, True, False
 
 
 def _has_several(report: KernelReport) -> bool:
@@ -681,60 +681,60 @@ def _has_several(report: KernelReport) -> bool:
     return report.kind in ("stall", "lockdep")
 
 
-def _is_of_another(one: _Open, body: _Body, text: str) -> bool:
+def _is_of_another(opened: _Open, body: _Body, text: str) -> bool:
     """Whether a line of a body shows that lines of two reports are mixed."""
     if body.is_stack:
-        return _is_second_stack(one, text)
+        return _is_second_stack(opened, text)
     if body.frame:
-        return _is_frame_of_another(one, body.frame.function, body.unsure)
+        return _is_frame_of_another(opened, body.frame.function, body.unsure)
     if body.next_stack:
-        return _is_of_other_kind(one, text)
-    return _is_repeated(one, body, text)
+        return _is_of_other_kind(opened, text)
+    return _is_repeated(opened, body, text)
 
 
-def _is_second_stack(one: _Open, text: str) -> bool:
+def _is_second_stack(opened: _Open, text: str) -> bool:
     if not text.startswith(_BACKTRACE):
-        return text in ("<TASK>", "</TASK>") and one.closed
-    is_named = one.named or one.report.kind in ("hung task", "stack")
-    return not one.stack_due or (one.cuts_another and not is_named)
+        return text in ("<TASK>", "</TASK>") and opened.closed
+    is_named = opened.named or opened.report.kind in ("hung task", "stack")
+    return not opened.stack_due or (opened.cuts_another and not is_named)
 
 
-def _is_frame_of_another(one: _Open, function: str, unsure: bool) -> bool:
-    if one.stack_due:
-        return one.cuts_another and not one.in_stack
-    follows = unsure or function in ("ret_from_fork_asm", f"{one.outermost}_asm")
-    return one.closed or bool(one.outermost and not follows)
+def _is_frame_of_another(opened: _Open, function: str, unsure: bool) -> bool:
+    if opened.stack_due:
+        return opened.cuts_another and not opened.in_stack
+    follows = unsure or function in ("ret_from_fork_asm", f"{opened.outermost}_asm")
+    return opened.closed or bool(opened.outermost and not follows)
 
 
-def _is_of_other_kind(one: _Open, text: str) -> bool:
-    report = one.report
+def _is_of_other_kind(opened: _Open, text: str) -> bool:
+    report = opened.report
     if task := _STATE.fullmatch(text):
         if report.kind != "hung task":
             return report.kind in (*_BROKEN, "allocation")
-        return one.in_stack if int(task["pid"]) == report.pid else not one.has_blocker
+        return opened.in_stack if int(task["pid"]) == report.pid else not opened.has_blocker
     return text.startswith(("Allocated by", "Freed by")) and report.kind != "sanitizer"
 
 
-def _is_repeated(one: _Open, body: _Body, text: str) -> bool:
+def _is_repeated(opened: _Open, body: _Body, text: str) -> bool:
     """Whether it is a line that comes once, and before the stack."""
-    report = one.report
+    report = opened.report
     if body.at:
-        return not one.in_stack and report.at not in (None, body.at)
+        return not opened.in_stack and report.at not in (None, body.at)
     if body.pid:
         is_other = report.kind in _BROKEN and report.pid not in (0, body.pid)
-        return one.named or not one.stack_due or (is_other and not one.in_stack)
-    if one.ended or not text.startswith(_ONCE):
+        return opened.named or not opened.stack_due or (is_other and not opened.in_stack)
+    if opened.ended or not text.startswith(_ONCE):
         return False
-    if one.in_stack:
-        return text.startswith("Hardware name:") and not one.stack_due
-    return text[:5] in one.once
+    if opened.in_stack:
+        return text.startswith("Hardware name:") and not opened.stack_due
+    return text[:5] in opened.once
 
 
-def _take_frame(one: _Open, frame: Frame, unsure: bool) -> None:
+def _take_frame(opened: _Open, frame: Frame, unsure: bool) -> None:
     if not unsure:
-        one.outermost = frame.function if _OUTERMOST.fullmatch(frame.function) else ""
-    frames = one.unsure if unsure else one.report.frames
-    if len(frames) < _MOST_FRAMES and not one.report.mixed:
+        opened.outermost = frame.function if _OUTERMOST.fullmatch(frame.function) else ""
+    frames = opened.unsure if unsure else opened.report.frames
+    if len(frames) < _MOST_FRAMES and not opened.report.mixed:
         frames.append(frame)
 
 
@@ -748,19 +748,19 @@ def _take_facts(report: KernelReport, body: _Body) -> None:
     report.at = report.at or body.at
 
 
-def _foreign(one: _Open, line: LogLine) -> bool:
+def _foreign(opened: _Open, line: LogLine) -> bool:
     """Whether another thread printed the line; without callers nobody knows.
 
     A kernel names the caller of each line, or of none.
     """
-    return one.caller != line.caller
+    return opened.caller != line.caller
 
 
-def _late(one: _Open, now: float | None) -> bool:
-    return now is not None and one.seconds is not None and now - one.seconds > _GAP
+def _late(opened: _Open, now: float | None) -> bool:
+    return now is not None and opened.seconds is not None and now - opened.seconds > _GAP
 
 
-def _is_left(one: _Open, line: LogLine) -> bool:
+def _is_left(opened: _Open, line: LogLine) -> bool:
     """Count a line that is not of the report; return whether so many of them end it."""
-    one.foreign += not _foreign(one, line)
-    return one.foreign > (0 if one.ended else _FOREIGN)
+    opened.foreign += not _foreign(opened, line)
+    return opened.foreign > (0 if opened.ended else _FOREIGN)

@@ -144,15 +144,15 @@ def events(log: str, lines: Iterable[str]) -> list[Event]:
 
     Raises UserError if its times cannot be compared with those of another host.
     """
-    found = list[Event]()
+    latest = list[Event]()
     hosts = set[str]()
     for record, _ in records(_noting(lines, hosts)):
         if (meaning := meaning_of(record)) and record.time:
-            found.append(Event(log, _seconds(log, record.time), record.time, meaning))
-            del found[: max(len(found) - _MOST, 0)]
+            latest.append(Event(log, _seconds(log, record.time), record.time, meaning))
+            del latest[: max(len(latest) - _MOST, 0)]
     # of an anonymized log, all lines are of "host"
     known = frozenset(hosts if len(hosts) < _MOST_HOSTS and hosts.isdisjoint(_NO_NAMES) else ())
-    return [event._replace(hosts=known) for event in found]
+    return [event._replace(hosts=known) for event in latest]
 
 
 _NO_NAMES = ("host", "localhost")
@@ -184,16 +184,16 @@ def stories(everything: Sequence[Event], skew: float = SKEW) -> list[Story]:
 
     ``skew``: seconds that the hosts' clocks may differ.
     """
-    found: dict[tuple[str, str, str, str], Story] = {}
+    by_key: dict[tuple[str, str, str, str], Story] = {}
     causes = [_Causes(rule, everything, skew) for rule in _RULES]
     for effect in everything:
         if story := _of(effect, causes):
             key = (story.text, story.cause.log, story.cause.time, effect.meaning.name)
-            known = found.setdefault(key, story)
-            found[key] = known._replace(effects=known.effects + (known is not story))
-        if len(found) >= _MOST_STORIES:
+            known = by_key.setdefault(key, story)
+            by_key[key] = known._replace(effects=known.effects + (known is not story))
+        if len(by_key) >= _MOST_STORIES:
             break
-    return list(found.values())
+    return list(by_key.values())
 
 
 class _Causes:
@@ -212,14 +212,14 @@ class _Causes:
         None if none is near.
         """
         near = [
-            one
+            cause
             for log, events_ in self._of_logs.items()
             if log != effect.log
-            for one in _near(events_, effect)
-            if _may_be_linked(one, effect, self._skew)
+            for cause in _near(events_, effect)
+            if _may_be_linked(cause, effect, self._skew)
         ]
         return min(
-            near, key=lambda one: (one.at > effect.at, abs(one.at - effect.at)), default=None
+            near, key=lambda cause: (cause.at > effect.at, abs(cause.at - effect.at)), default=None
         )
 
 
@@ -283,13 +283,13 @@ def _seconds(log: str, time: str) -> float:
         raise UserError(f"{log} has times since the boot of its host only", _HINT)
     if re.fullmatch(r"\d{9,11}\.\d{1,9}", time):
         return float(time)
-    if found := _CTIME.fullmatch(time):
-        if found["month"] not in _MONTHS:
+    if ctime := _CTIME.fullmatch(time):
+        if ctime["month"] not in _MONTHS:
             raise UserError(f"{log} has times in an unknown language: {time}", _HINT)
-        month = _MONTHS.index(found["month"]) + 1
+        month = _MONTHS.index(ctime["month"]) + 1
         # syslog has no year: this one, as for the other log
-        year = int(found["year"] or datetime.now(UTC).year)
-        time = f"{year:04}-{month:02}-{int(found['day']):02}T{found['clock']}"
+        year = int(ctime["year"] or datetime.now(UTC).year)
+        time = f"{year:04}-{month:02}-{int(ctime['day']):02}T{ctime['clock']}"
     text = re.sub(r"[.,](\d{1,6})\d*", r".\1", time.strip())
     text = re.sub(r" ?([+-]\d\d):?(\d\d)$", r"\1:\2", text)
     try:

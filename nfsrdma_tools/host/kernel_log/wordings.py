@@ -101,15 +101,20 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def span_of(message: str, text: str) -> Span | None:
     """The releases that print a line of a message; None if its form is not in the table."""
-    found = [
-        one for one in WORDINGS if one.message == message and _pattern(one.format).fullmatch(text)
+    wordings = [
+        wording
+        for wording in WORDINGS
+        if wording.message == message and _pattern(wording.format).fullmatch(text)
     ]
-    if not found:
+    if not wordings:
         return None
     # forms that differ in a conversion only print the same line
-    unknown = any(not one.since for one in found), any(not one.until for one in found)
-    known_since = sorted((one.since for one in found if one.since), key=_order)
-    known_until = sorted((one.until for one in found if one.until), key=_order)
+    unknown = (
+        any(not wording.since for wording in wordings),
+        any(not wording.until for wording in wordings),
+    )
+    known_since = sorted((wording.since for wording in wordings if wording.since), key=_order)
+    known_until = sorted((wording.until for wording in wordings if wording.until), key=_order)
     since = known_since[0] if known_since and (not unknown[0] or known_since[0] == OLDEST) else ""
     until = known_until[-1] if known_until and (not unknown[1] or known_until[-1] == NEWEST) else ""
     return Span(since, year(since) if since else None, until, year(until) if until else None)

@@ -91,8 +91,8 @@ def path_of(release: str, source: Source) -> Path:
 
 def all_cached(release: str, module: str = OURS) -> list[Path]:
     """All cached builds of a module for a kernel, of any source, newest first."""
-    found = (_cache() / release).glob(f"*/{module}.ko")
-    return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    builds = (_cache() / release).glob(f"*/{module}.ko")
+    return sorted(builds, key=lambda path: path.stat().st_mtime_ns, reverse=True)
 
 
 def checked_release(release: str) -> str:
@@ -104,8 +104,8 @@ def checked_release(release: str) -> str:
 
 def first_error(log: str) -> str:
     """The line of a build log that names the error."""
-    found = (re.search(pattern, log, re.MULTILINE) for pattern in _ERRORS)
-    return one_line(next((match[0] for match in found if match), log)) or "it printed no error"
+    matches = (re.search(pattern, log, re.MULTILINE) for pattern in _ERRORS)
+    return one_line(next((match[0] for match in matches if match), log)) or "it printed no error"
 
 
 def _cache() -> Path:
@@ -124,8 +124,8 @@ def _place(release: str, source: Source) -> Path:
 def _headers(release: str) -> Path:
     folder = Path("/lib/modules", release, "build")
     if not (folder / "Makefile").is_file():
-        what = f"no headers of kernel {release}: {folder} is missing"
-        raise UserError(what, packages.install("headers", release))
+        message = f"no headers of kernel {release}: {folder} is missing"
+        raise UserError(message, packages.install("headers", release))
     return folder
 
 
@@ -164,8 +164,8 @@ def _failure(result: Result, draft: Path, module: str, release: str) -> UserErro
     log.write_text(result.stdout + result.stderr)
     cause = first_error(result.stderr or result.stdout).replace(f"{draft}/", "")
     if is_too_old(release):
-        what = f"{module} does not build for {release}, it needs {BUILDS_FOR}: {cause}"
-        return UserError(what, f"use the kernel's module rpcrdma, transport rdma; see {log}")
+        message = f"{module} does not build for {release}, it needs {BUILDS_FOR}: {cause}"
+        return UserError(message, f"use the kernel's module rpcrdma, transport rdma; see {log}")
     return UserError(f"the module build failed: {cause}", f"see {log}")
 
 

@@ -185,9 +185,9 @@ def _refuse_foreign(version: str) -> None:
         raise ProgramMissingError("dkms")
     for path in (CONF, source_folder(version), _DKMS / OURS):
         if path.exists():
-            what = f"{path} exists, and nfsrdma module install did not make it"
+            message = f"{path} exists, and nfsrdma module install did not make it"
             other = f"move it away, or: dkms remove {OURS}/{version} --all"
-            raise UserError(what, f"apt remove nfsrdma-dkms, if that is installed; else {other}")
+            raise UserError(message, f"apt remove nfsrdma-dkms, if that is installed; else {other}")
 
 
 def _missing() -> tuple[str, ...]:
@@ -225,15 +225,15 @@ def _verify(build: Build) -> None:
     wanted = kernel_modules.in_file(build.path).srcversion
     for name in (KERNELS, f"{KERNELS}6", "svcrdma"):
         # without -i, it prints the install command instead of the module
-        said = run("modprobe", "--show-depends", "-i", "--", name, check=False).stdout
-        last = said.split()[-1] if said.split() else "nothing"
+        output = run("modprobe", "--show-depends", "-i", "--", name, check=False).stdout
+        last = output.split()[-1] if output.split() else "nothing"
         if Path(last).name.split(".")[0] != OURS:
             hint = "look for its name in the other files of modprobe.d"
             raise MismatchError(f"the module that modprobe loads for {name}", OURS, last, hint)
     file = kernel_modules.on_disk(OURS)
     if file is None or file.srcversion != wanted:
-        found = f"{file.path} with {file.srcversion}" if file else "none"
-        raise MismatchError(f"srcversion of the installed {OURS}", wanted, found)
+        actual = f"{file.path} with {file.srcversion}" if file else "none"
+        raise MismatchError(f"srcversion of the installed {OURS}", wanted, actual)
 
 
 def registered() -> list[Registered] | None:
@@ -276,9 +276,9 @@ def _add_and_install(version: str, release: str) -> None:
     add, install = _dkms_commands(version, release)
     run(*add)
     run(*install, timeout=_DKMS_TIMEOUT, hint=hint)
-    found = [r for r in registered() or [] if (r.version, r.kernel) == (version, release)]
-    if not found or not found[0].state.startswith("installed"):
-        state = found[0].state if found else "not registered"
+    builds = [r for r in registered() or [] if (r.version, r.kernel) == (version, release)]
+    if not builds or not builds[0].state.startswith("installed"):
+        state = builds[0].state if builds else "not registered"
         raise MismatchError(f"{OURS}/{version} for {release}", "installed", state, hint)
 
 

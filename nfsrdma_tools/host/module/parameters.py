@@ -76,8 +76,7 @@ class Parameter:
 
 def known(file: ModuleFile) -> dict[str, Parameter]:
     """The parameters of a module by name, in modinfo's order."""
-    found = (_parameter(line) for line in file.parameters)
-    return {parameter.name: parameter for parameter in found}
+    return {parameter.name: parameter for parameter in map(_parameter, file.parameters)}
 
 
 def checked(settings: Iterable[str], file: ModuleFile) -> dict[str, str]:

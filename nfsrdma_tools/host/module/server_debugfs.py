@@ -162,8 +162,8 @@ def _personality_totals(totals: dict[str, str]) -> PersonalityTotals:
 def clients(debug: Path = _DEBUG) -> list[Client]:
     """The open connections, oldest first."""
     folders = (path for path in debug.glob("[0-9]*") if path.name.isdecimal())
-    found = map(_client, sorted(folders, key=lambda path: int(path.name)))
-    return [client for client in found if client]
+    connections = map(_client, sorted(folders, key=lambda path: int(path.name)))
+    return [client for client in connections if client]
 
 
 def _client(folder: Path) -> Client | None:

@@ -225,8 +225,8 @@ def _require_running(file: ModuleFile) -> None:
             f"{file.path} is module {file.name!r}, expected {OURS}", "give another file"
         )
     if built_for != running:
-        what = f"{file.path} was built for kernel {built_for}, but {running} is running"
-        raise UserError(what, "build it for this one: nfsrdma module build")
+        message = f"{file.path} was built for kernel {built_for}, but {running} is running"
+        raise UserError(message, "build it for this one: nfsrdma module build")
 
 
 def _require_root() -> None:
@@ -236,8 +236,8 @@ def _require_root() -> None:
 
 def _loaded_modules() -> list[str]:
     """The loaded transport modules: the kernel's, ours, or both."""
-    found = [owner(), *({KERNELS, OURS} & kernel_modules.loaded().keys())]
-    return sorted(set(filter(None, found)), reverse=True)
+    modules = [owner(), *({KERNELS, OURS} & kernel_modules.loaded().keys())]
+    return sorted(set(filter(None, modules)), reverse=True)
 
 
 def _to_unload(settings: Mapping[str, str]) -> list[str]:
@@ -261,8 +261,10 @@ def _differing(settings: Mapping[str, str]) -> list[tuple[str, str]]:
     now = kernel_modules.parameters(OURS)
     for name, value in settings.items():
         if name in _FIXED and now.get(name) != value:
-            what = f"{OURS} is loaded with {name}={now.get(name, '')}, and keeps that until unload"
-            raise UserError(what, "run nfsrdma module unload, then try again")
+            message = (
+                f"{OURS} is loaded with {name}={now.get(name, '')}, and keeps that until unload"
+            )
+            raise UserError(message, "run nfsrdma module unload, then try again")
     return [(name, value) for name, value in settings.items() if now.get(name) != value]
 
 
@@ -282,12 +284,12 @@ def _insert() -> None:
         raise CommandError(error.argv, error.returncode, message) from error
     if not is_off(state.parameters.get("client", "Y")):
         _verify_owner(OURS)
-    wanted, found = (
+    wanted, loaded = (
         kernel_modules.in_file(Path(state.file)).srcversion,
         kernel_modules.srcversion(OURS),
     )
-    if found != wanted:
-        raise MismatchError(f"srcversion of {OURS}", wanted, found)
+    if loaded != wanted:
+        raise MismatchError(f"srcversion of {OURS}", wanted, loaded)
     values = kernel_modules.parameters(OURS)
     for name, value in state.parameters.items():
         if values.get(name) != value:
@@ -326,8 +328,8 @@ def _as_loaded(state: ModuleState | None) -> ModuleState:
             return ModuleState(
                 file.path, kernel_modules.parameters(OURS), state.before if state else ""
             )
-    what = f"the file of the loaded {OURS} is gone, so nfsrdma could not reload it"
-    raise UserError(what, f"run rmmod {OURS}, then try again")
+    message = f"the file of the loaded {OURS} is gone, so nfsrdma could not reload it"
+    raise UserError(message, f"run rmmod {OURS}, then try again")
 
 
 def _kernel_log() -> list[str]:
@@ -345,17 +347,17 @@ def _last_message_since(log: list[str]) -> str:
 def _refuse_used(name: str) -> None:
     """UserError that names the users of a module; waits while connections are closing."""
     end = time.monotonic() + _PATIENCE_S
-    while not (found := users(name)) and _references(name):
+    while not (holders := users(name)) and _references(name):
         if time.monotonic() > end:
-            found = [_unseen(name)]
+            holders = [_unseen(name)]
             break
         time.sleep(_STEP_S)
-    if found:
-        raise UserError(f"module {name} is in use by {', '.join(found)}", _way_out(found))
+    if holders:
+        raise UserError(f"module {name} is in use by {', '.join(holders)}", _way_out(holders))
 
 
-def _way_out(found: list[str]) -> str:
-    steps = ", then ".join(ending(found))
+def _way_out(holders: list[str]) -> str:
+    steps = ", then ".join(ending(holders))
     again = ", try again, then systemctl start nfs-server" if STOP in steps else ", then try again"
     return steps + again
 

@@ -28,23 +28,23 @@ def users(name: str, machine: Machine = LIVE) -> list[str]:
     module = kernel_modules.loaded(machine.path("proc")).get(name)
     if module is None:
         return []
-    found: list[str] = []
+    holders: list[str] = []
     if name == owner(machine):
-        found += [f"mount {mount.directory} of {mount.target}" for mount in rdma_mounts(machine)]
+        holders += [f"mount {mount.directory} of {mount.target}" for mount in rdma_mounts(machine)]
     with contextlib.suppress(PermissionError):
         here = serves_as(name, machine)
         listeners = nfsctl.listeners(machine.path("proc/fs/nfsd"))
-        found += [f"{NFSD}{each}" for each in listeners if each.transport == here]
-    return found + [f"module {each}" for each in module.used_by]
+        holders += [f"{NFSD}{each}" for each in listeners if each.transport == here]
+    return holders + [f"module {each}" for each in module.used_by]
 
 
 def rdma_mounts(machine: Machine = LIVE) -> list[Mount]:
     """The mounts over RDMA; NotRecordedError if a recording has no list of mounts."""
-    return [one for one in mounts(machine) if one.options.get("proto", "").startswith("rdma")]
+    return [mount for mount in mounts(machine) if mount.options.get("proto", "").startswith("rdma")]
 
 
-def ending(found: list[str]) -> list[str]:
+def ending(holders: list[str]) -> list[str]:
     """The steps that end these users of a module."""
-    listeners = [one for one in found if one.startswith(NFSD)]
-    unmount = ["unmount"] if len(listeners) < len(found) else []
+    listeners = [holder for holder in holders if holder.startswith(NFSD)]
+    unmount = ["unmount"] if len(listeners) < len(holders) else []
     return unmount + ([STOP] if listeners else [])

@@ -59,8 +59,8 @@ def defined(machine: Machine) -> Iterator[Definition]:
 
     NotRecordedError if a recording has neither; OSError if fstab cannot be read.
     """
-    found, wanted = units.nfs_units(machine), units.wanted(machine)
-    by_hand = {unit.name: unit for unit in found if not unit.file.startswith(_GENERATED)}
+    mount_units, wanted = units.nfs_units(machine), units.wanted(machine)
+    by_hand = {unit.name: unit for unit in mount_units if not unit.file.startswith(_GENERATED)}
     path = machine.path("etc/fstab")
     text = files.read(path)
     for line in fstab.nfs_lines(text):
@@ -81,7 +81,7 @@ def defined(machine: Machine) -> Iterator[Definition]:
             nofail="nofail" in words,
             overridden=by_hand[name].file if name in by_hand else "",
         )
-    for unit in found:
+    for unit in mount_units:
         # its line was removed, or is judged above
         if unit.from_fstab and path.exists():
             continue
@@ -95,7 +95,7 @@ def defined(machine: Machine) -> Iterator[Definition]:
             automounted=unit.automount in wanted and units.has_file(machine, unit.automount),
             nofail=False,
         )
-    if not text and not found:
+    if not text and not mount_units:
         machine.require("etc/fstab")
 
 
@@ -113,12 +113,12 @@ def requested_transports(machine: Machine, closed: Container[str]) -> dict[Path,
     (``mountinfo.closed``).  OSError if fstab cannot be read.
     """
     default = "" if transport_configured(machine) else "tcp"
-    found: dict[Path, str] = {}
+    transports: dict[Path, str] = {}
     for definition in defined(machine):
         if not definition.overridden:
             directory, _ = mountinfo.without_links(definition.directory, closed, machine.root)
-            found[directory] = definition.requested.transport or default
-    return found
+            transports[directory] = definition.requested.transport or default
+    return transports
 
 
 def transport_configured(machine: Machine) -> bool:
@@ -130,7 +130,9 @@ def transport_configured(machine: Machine) -> bool:
 
 def states(machine: Machine, wanted: Iterable[Definition]) -> dict[str, UnitState]:
     """The states that systemd prints for the units of these definitions, by name."""
-    return units.states(machine, (name for one in wanted for name in (one.unit, one.automount)))
+    return units.states(
+        machine, (name for definition in wanted for name in (definition.unit, definition.automount))
+    )
 
 
 def same_source(machine: Machine, wanted: Definition, entry: Entry) -> bool | None:
@@ -138,8 +140,8 @@ def same_source(machine: Machine, wanted: Definition, entry: Entry) -> bool | No
 
     Mounts by several names of a server share a superblock, and mountinfo has the first name.
     """
-    asked, found = Target.of(wanted.source), Target.of(entry.source)
-    paths = (posixpath.normpath(target.path.lstrip("/")) for target in (asked, found))
+    asked, mounted = Target.of(wanted.source), Target.of(entry.source)
+    paths = (posixpath.normpath(target.path.lstrip("/")) for target in (asked, mounted))
     if len(set(paths)) > 1:
         return False
     host = first_host(wanted.source)

@@ -114,7 +114,7 @@ class RequestedOptions(NamedTuple):
     def of(cls, text: str, fstype: str = "nfs") -> RequestedOptions:
         """Parse mount options; of several that conflict, mount.nfs uses the last one."""
         # nfs_nfs_protocol and nfs_nfs_version in nfs-utils' utils/mount/network.c
-        found: dict[str, str] = {}
+        values: dict[str, str] = {}
         vers = "4" if fstype == "nfs4" else None
         transport = proto = None
         for option in mountinfo.split_options(text):
@@ -128,21 +128,21 @@ class RequestedOptions(NamedTuple):
             elif match := _BARE_VERSION.fullmatch(option):
                 vers = match[1]
             else:
-                found[name] = value
-        if vers == "4" and (minor := found.get("minorversion", "")).isdecimal():
+                values[name] = value
+        if vers == "4" and (minor := values.get("minorversion", "")).isdecimal():
             vers = f"4.{minor}"
         return cls(
             transport=transport,
             proto=proto,
             vers=vers,
-            rsize=_number(found.get("rsize", "")),
-            wsize=_number(found.get("wsize", "")),
-            nconnect=_number(found.get("nconnect", "")),
-            port=_number(found.get("port", "")),
+            rsize=_number(values.get("rsize", "")),
+            wsize=_number(values.get("wsize", "")),
+            nconnect=_number(values.get("nconnect", "")),
+            port=_number(values.get("port", "")),
             # mountinfo has "null" for both names (nfs_pseudoflavour_to_name in fs/nfs/super.c)
             sec=tuple(
                 "null" if name == "none" else name
-                for name in filter(None, found.get("sec", "").split(":"))
+                for name in filter(None, values.get("sec", "").split(":"))
             ),
         )
 
@@ -183,12 +183,12 @@ def find(text: str, directory: Path) -> str | None:
     """
     if is_cut(text):
         raise UserError(f"fstab is not searched: {LIMIT}", "remove what is not needed")
-    found = [line.text for line in nfs_lines(text) if line.directory == directory]
-    if len(found) > 1:
+    lines = [line.text for line in nfs_lines(text) if line.directory == directory]
+    if len(lines) > 1:
         raise UserError(
-            f"{len(found)} lines of fstab mount on {directory}, expected one", "keep only one"
+            f"{len(lines)} lines of fstab mount on {directory}, expected one", "keep only one"
         )
-    return found[0] if found else None
+    return lines[0] if lines else None
 
 
 def with_sizes(options: str, rsize: int | None, wsize: int | None) -> str:

@@ -93,23 +93,26 @@ def states(machine: Machine = LIVE) -> list[MountState]:
     sharing = Sharing(everything, machine)
     counters = {stats.directory: stats for stats in mounts.counters(machine)}
     ours = _our_transports(everything, machine)
-    found = []
+    mount_states = []
     for mount in everything:
         counted = counters.get(mount.directory)
         if counted is None and machine.recording:
             counted = MountStats(mount.directory, str(mount.target), mount.fstype)
         if counted:
-            found.append(_state(mount, counted, sharing, ours, machine))
-    if machine.recording is None and any(one.read_ahead_kb is None for one in found):
+            mount_states.append(_state(mount, counted, sharing, ours, machine))
+    if machine.recording is None and any(
+        mount_state.read_ahead_kb is None for mount_state in mount_states
+    ):
         there: dict[Path, list[Mount]] = {}
         for mount in mounts.mounts(machine):
             there.setdefault(mount.directory, []).append(mount)
-        found = [
-            one
-            for one in found
-            if one.read_ahead_kb is not None or one.mount in there.get(one.mount.directory, ())
+        mount_states = [
+            mount_state
+            for mount_state in mount_states
+            if mount_state.read_ahead_kb is not None
+            or mount_state.mount in there.get(mount_state.mount.directory, ())
         ]
-    return found
+    return mount_states
 
 
 def state(
@@ -159,9 +162,9 @@ def _addresses(mount: Mount, connections: int, machine: Machine) -> dict[str, in
     if folder:
         texts = (readable(path / "dstaddr").strip() for path in sorted(folder.glob("xprt-*-*")))
         # a connection without an address is being closed
-        found = Counter(text for text in texts if text and not text.startswith("<"))
-        if found:
-            return dict(found)
+        counts = Counter(text for text in texts if text and not text.startswith("<"))
+        if counts:
+            return dict(counts)
     address = mount.options.get("addr")
     if not address or not connections or SPREAD & mount.options.keys():
         return None

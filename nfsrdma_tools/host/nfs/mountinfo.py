@@ -79,7 +79,7 @@ class Entry(NamedTuple):
 
 def escape(field: str) -> str:
     """A field of fstab(5) or mountinfo, with octal escapes for what separates fields."""
-    return re.sub(r"[ \t\n\\]", lambda found: f"\\{ord(found[0]):03o}", field)
+    return re.sub(r"[ \t\n\\]", lambda match: f"\\{ord(match[0]):03o}", field)
 
 
 def options(text: str) -> dict[str, str]:

@@ -201,14 +201,14 @@ class MountRequest:
         return ",".join([*words, *self.options])
 
 
-def _among(what: str, value: str, known: Collection[str]) -> None:
+def _among(name: str, value: str, known: Collection[str]) -> None:
     if value not in known:
-        raise UsageError(f"{what} is {value!r}", f"it can be {', '.join(known)}")
+        raise UsageError(f"{name} is {value!r}", f"it can be {', '.join(known)}")
 
 
-def _between(what: str, value: int | None, least: int, most: int) -> None:
+def _between(name: str, value: int | None, least: int, most: int) -> None:
     if value is not None and not least <= value <= most:
-        raise UsageError(f"{what} is {value}", f"it can be {least} to {most}")
+        raise UsageError(f"{name} is {value}", f"it can be {least} to {most}")
 
 
 def _check_personality(name: str | None, transport: str, vers: str) -> None:
@@ -216,12 +216,12 @@ def _check_personality(name: str | None, transport: str, vers: str) -> None:
         return
     _among("personality", name, PERSONALITIES)
     if transport != OURS:
-        what = f"personality {name} needs transport {OURS}, found {transport}"
-        raise UsageError(what, f"use --transport {OURS}")
+        message = f"personality {name} needs transport {OURS}, found {transport}"
+        raise UsageError(message, f"use --transport {OURS}")
     if name == OPTIMISTIC and vers != "3":
         # the server grants references after READs of NFSv3 only (kmod/wire/nfs3.c)
-        what = f"personality {name} needs vers 3, found {vers}"
-        raise UsageError(what, "use --vers 3: NFSv4 servers check the open state at each READ")
+        message = f"personality {name} needs vers 3, found {vers}"
+        raise UsageError(message, "use --vers 3: NFSv4 servers check the open state at each READ")
 
 
 def _check_window(blocks: int | None, kb: int | None) -> None:
@@ -234,7 +234,7 @@ def _check_window(blocks: int | None, kb: int | None) -> None:
         raise UsageError(f"read-ahead is {kb} KiB", f"it can be a multiple of {page} KiB, a page")
 
 
-def _check_size(what: str, size: int | None) -> None:
+def _check_size(name: str, size: int | None) -> None:
     # nfs_io_size and nfs_block_bits in fs/nfs/internal.h round all other values
     if size is None:
         return
@@ -242,7 +242,7 @@ def _check_size(what: str, size: int | None) -> None:
     fits = size % page == 0 if size >= page else size & (size - 1) == 0
     if size < _MIN_SIZE or not fits:
         raise UsageError(
-            f"{what} is {size} bytes, and Linux would round it",
+            f"{name} is {size} bytes, and Linux would round it",
             f"from {_MIN_SIZE} on, use a power of two below {page} or a multiple of {page}",
         )
 
@@ -293,10 +293,10 @@ def identified(undo: Unmount, journal: Journal) -> Unmount:
     It is the mount of the source, as somebody else may have mounted over it since.  A server may
     refer to another one; then it is the topmost mount.
     """
-    found = mounts_on(undo.directory)
+    candidates = mounts_on(undo.directory)
     # the kernel prints no slash at the end (nfs_path in fs/nfs/namespace.c)
     source = undo.source.rstrip("/")
-    made = [mount for mount in found if mount.source.rstrip("/") == source] or found
+    made = [mount for mount in candidates if mount.source.rstrip("/") == source] or candidates
     if not made:
         return undo
     last = made[-1]
@@ -318,17 +318,17 @@ def mounting(request: MountRequest) -> list[str]:
     return [f"run {shlex.join(_mount_argv(request, directory))}{asked}", *ahead]
 
 
-def _require_root(what: str) -> None:
+def _require_root(action: str) -> None:
     if os.geteuid() != 0:
-        raise UserError(f"only root may {what}", "run this as root")
+        raise UserError(f"only root may {action}", "run this as root")
 
 
 def _check_mount_point(directory: Path) -> None:
     # compare with mountinfo first: a look at the mount point of a dead server hangs
     taken = mountinfo.at(directory, mountinfo.read())
     if taken:
-        what = f"mount point {directory} is in use: {taken.source} ({taken.fstype})"
-        raise UserError(what, "unmount it, or use another directory")
+        message = f"mount point {directory} is in use: {taken.source} ({taken.fstype})"
+        raise UserError(message, "unmount it, or use another directory")
     if not directory.is_dir():
         why = os.strerror(errno.ENOTDIR if directory.exists() else errno.ENOENT)
         raise UserError(f"mount point {directory}: {why}", "create the directory")
@@ -362,9 +362,9 @@ def _explain(request: MountRequest, result: Result, timeout: float) -> UserError
         return _error(request, *_RDMA_MISSING)
     if re.search(_REJECTED, result.stderr):
         return _rejected(request)
-    for pattern, what, hint in _MESSAGES:
+    for pattern, message, hint in _MESSAGES:
         if re.search(pattern, result.stderr):
-            return _error(request, what, hint)
+            return _error(request, message, hint)
     if re.search(r"[Pp]rotocol.* not supported", result.stderr):
         unsupported = _RDMA_UNSUPPORTED if request.family == "rdma" else _TCP_UNSUPPORTED
         return _error(request, *unsupported)
@@ -376,11 +376,11 @@ def _explain(request: MountRequest, result: Result, timeout: float) -> UserError
 def _rejected(request: MountRequest) -> RejectedOptionError:
     many = request.nconnect or 0
     words = [*request.options, *([f"nconnect={many}"] if many > 1 else [])]
-    what = f"mount.nfs or the kernel rejects {' '.join(words) or 'these options'}"
+    message = f"mount.nfs or the kernel rejects {' '.join(words) or 'these options'}"
     hint = "see nfs(5) for valid options"
     if many > _KERNELS_CONNECTIONS:
         hint = f"the kernel's own client takes nconnect up to {_KERNELS_CONNECTIONS}"
-    return RejectedOptionError(what, hint)
+    return RejectedOptionError(message, hint)
 
 
 def _has_rdma() -> bool:
@@ -390,7 +390,7 @@ def _has_rdma() -> bool:
     return True
 
 
-def _error(request: MountRequest, what: str, hint: str) -> MountError:
+def _error(request: MountRequest, message: str, hint: str) -> MountError:
     default = RDMA_PORT if request.family == "rdma" else NFS_PORT
     known = {
         "host": request.target.host,
@@ -399,7 +399,7 @@ def _error(request: MountRequest, what: str, hint: str) -> MountError:
         "port": request.port or default,
         "vers": request.vers,
     }
-    return MountError(what.format(**known), hint)
+    return MountError(message.format(**known), hint)
 
 
 def _verified(request: MountRequest, directory: Path, earlier: Collection[int]) -> MountState:
@@ -413,9 +413,9 @@ def _verified(request: MountRequest, directory: Path, earlier: Collection[int]) 
     others = [other for other in everything if other.directory != directory]
     current = state(made, counters, others)
     _verify_connections(request, current)
-    for what in ("vers", "rsize", "wsize", "nconnect"):
-        value = getattr(made, what)
-        _verify(what, getattr(request, what), value, _LIMITED.format(value))
+    for name in ("vers", "rsize", "wsize", "nconnect"):
+        value = getattr(made, name)
+        _verify(name, getattr(request, name), value, _LIMITED.format(value))
     _verify_max_connect(request, made)
     if request.sets_read_ahead:
         current = current._replace(read_ahead_kb=_set_read_ahead(request, made, others))
@@ -424,9 +424,9 @@ def _verified(request: MountRequest, directory: Path, earlier: Collection[int]) 
     return current
 
 
-def _verify(what: str, requested: object, value: object, hint: str) -> None:
+def _verify(name: str, requested: object, value: object, hint: str) -> None:
     if requested is not None and requested != value:
-        raise MismatchError(what, requested, value, hint)
+        raise MismatchError(name, requested, value, hint)
 
 
 def _verify_max_connect(request: MountRequest, made: Mount) -> None:
@@ -459,8 +459,8 @@ def _verify_connections(request: MountRequest, current: MountState) -> None:
 def _set_read_ahead(request: MountRequest, made: Mount, others: Sequence[Mount]) -> int:
     twins = ", ".join(str(other.directory) for other in others if other.device == made.device)
     if twins:
-        what = f"{made.directory} has one cache and one read-ahead with {twins}"
-        raise UserError(what, "mount it with -o nosharecache")
+        message = f"{made.directory} has one cache and one read-ahead with {twins}"
+        raise UserError(message, "mount it with -o nosharecache")
     kb = request.read_ahead_kb
     if kb is None:
         kb = readahead.kb_for(request.read_ahead or 0, made.rsize)
@@ -546,16 +546,16 @@ def _still_mounted(
 ) -> UserError:
     directory = entry.directory
     if result.returncode == 124:
-        what = (
+        message = (
             f"{directory} could not be unmounted within {timeout:g} s: its server does not answer"
         )
-        return UserError(what, "bring the server back, or give its data up with `umount -f -l`")
+        return UserError(message, "bring the server back, or give its data up with `umount -f -l`")
     holders = [str(user) for user in users(directory, entry.device)]
     holders += [f"mount {path}" for path in inner_mounts(directory, entries)]
     more = f" and {len(holders) - _SHOWN_USERS} more" if len(holders) > _SHOWN_USERS else ""
     if holders:
-        what = f"{directory} is in use by {', '.join(holders[:_SHOWN_USERS])}{more}"
-        return UserError(what, "end them, then unmount again")
+        message = f"{directory} is in use by {', '.join(holders[:_SHOWN_USERS])}{more}"
+        return UserError(message, "end them, then unmount again")
     if "busy" in result.stderr:
         hint = "it may be swap, a loop device, an export, or a process that waits for its server"
         return UserError(f"{directory} is in use, by no process that has it open", hint)
@@ -582,12 +582,12 @@ def users(directory: Path, device: str, proc: Path = _PROC) -> list[User]:
     """
     pids = sorted(int(path.name) for path in proc.iterdir() if path.name.isdigit())
     pids.remove(os.getpid())
-    found = []
+    processes = []
     for pid in pids:
         holds = next(_holdings(proc / str(pid), directory, device), None)
         if holds:
-            found.append(User(pid, _name(proc / str(pid)), holds))
-    return found
+            processes.append(User(pid, _name(proc / str(pid)), holds))
+    return processes
 
 
 def inner_mounts(directory: Path, entries: Sequence[Entry]) -> list[Path]:
@@ -597,9 +597,9 @@ def inner_mounts(directory: Path, entries: Sequence[Entry]) -> list[Path]:
 
 def _holdings(process: Path, directory: Path, device: str) -> Iterator[str]:
     links = {"working folder": "cwd", "root folder": "root", "program": "exe"}
-    for what, link in links.items():
+    for kind, link in links.items():
         if _is_below(process / link, directory):
-            yield what
+            yield kind
     with contextlib.suppress(OSError):
         for number in os.listdir(process / "fd"):  # noqa: PTH208 -- names only, no objects
             if _is_below(process / "fd" / number, directory):

@@ -115,5 +115,7 @@ def find(directory: Path, machine: Machine = LIVE) -> Mount | None:
         # links of this host say nothing about the other one
         root = machine.of_process("root") if machine.live else machine.root
         where, _ = mountinfo.without_links(directory, mountinfo.closed(entries), root)
-        entry = next((one for one in reversed(entries) if one.directory == where), None)
+        entry = next(
+            (candidate for candidate in reversed(entries) if candidate.directory == where), None
+        )
     return next(iter(nfs_mounts([entry] if entry else [], machine)), None)

@@ -216,13 +216,13 @@ class Reader:
         if self._watch.changed() or entries is None:
             entries = _nfs_entries(mountinfo.read_text(self._info))
         text = os.fsdecode(files.raw(self._path, _HALF_A_PAGE))
-        found, self._operations = _parsed(text, entries, self._operations)
+        mounts, self._operations = _parsed(text, entries, self._operations)
         # a mount meanwhile, or another name of a folder above a mount (without an event)
-        if self._watch.changed() or len(found) != len(entries):
+        if self._watch.changed() or len(mounts) != len(entries):
             self._entries = None
             return read_all(self._path)
         self._entries = entries
-        return found
+        return mounts
 
 
 def _text(path: Path) -> str | None:
@@ -254,18 +254,18 @@ def _parsed(
     text: str, entries: Sequence[Entry] | None, before: _Known, with_operations: bool = True
 ) -> tuple[list[MountStats], _Known]:
     """The mounts, and their operations for the next reading."""
-    found: list[MountStats] = []
+    mounts: list[MountStats] = []
     known: _Known = {}
     for record in _records(text, entries):
         head, _, rest = record.below.partition("per-op statistics\n")
         rest = rest if with_operations else ""
         try:
             known[record.mount] = _operations(rest, before.get(record.mount))
-            found.append(_stats(record, head, known[record.mount].by_name))
+            mounts.append(_stats(record, head, known[record.mount].by_name))
         except (ValueError, TypeError) as error:
-            what = f"cannot parse mountstats: a line of {record.mount[1]} has other columns"
-            raise UserError(what, "report this kernel version") from error
-    return found, known
+            message = f"cannot parse mountstats: a line of {record.mount[1]} has other columns"
+            raise UserError(message, "report this kernel version") from error
+    return mounts, known
 
 
 class _Record(NamedTuple):
@@ -323,14 +323,14 @@ def _ends(text: str, start: int, starts: Sequence[int]) -> tuple[int, dict[int, 
     """
     following = bisect.bisect(starts, start)
     limit = starts[following] if following < len(starts) else len(text)
-    found = text.find(_IMPL_ID, start, limit)
-    if found < 0:
+    impl_start = text.find(_IMPL_ID, start, limit)
+    if impl_start < 0:
         return start, {following: start}
     ends = {
         bisect.bisect(starts, match.end()): match.end() - len("\tcaps:\t")
-        for match in _IMPL_ID_END.finditer(text, found, found + _IMPL_ID_MOST)
+        for match in _IMPL_ID_END.finditer(text, impl_start, impl_start + _IMPL_ID_MOST)
     }
-    return found, ends or {following: found}
+    return impl_start, ends or {following: impl_start}
 
 
 class _Order:
@@ -374,7 +374,7 @@ def difference(after: MountStats, before: MountStats) -> MountStats:
     same = _names(after) == _names(before) and len(after.xprts) == len(before.xprts)
     if not same or after.age_s < before.age_s:
         raise _mounted_anew(after)
-    found = replace(
+    delta = replace(
         after,
         age_s=after.age_s - before.age_s,
         bytes=_minus(after.bytes, before.bytes),
@@ -386,10 +386,10 @@ def difference(after: MountStats, before: MountStats) -> MountStats:
             for was in (before.operations.get(name, NOTHING),)
         },
     )
-    grown = (*found.bytes, *(op.operations for op in found.operations.values()))
+    grown = (*delta.bytes, *(op.operations for op in delta.operations.values()))
     if min(grown) < 0:
         raise _mounted_anew(after)
-    return found
+    return delta
 
 
 def _names(stats: MountStats) -> tuple[Path, str, str]:
@@ -419,16 +419,16 @@ def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:
 
 def _stats(record: _Record, lines: str, operations: dict[str, Operation]) -> MountStats:
     device, directory, fstype = record.mount
-    found = _TAGGED.finditer(f"{record.above}\n{lines}")
-    tagged = [(match[1], match[2].strip()) for match in found]
-    one = dict(tagged)
+    matches = _TAGGED.finditer(f"{record.above}\n{lines}")
+    tagged = [(match[1], match[2].strip()) for match in matches]
+    values = dict(tagged)
     return MountStats(
         directory=directory,
         device=device,
         fstype=fstype,
-        age_s=int(one.get("age", 0)),
-        options=mountinfo.options(one.get("opts", "")),
-        bytes=ByteCounts(*map(int, one.get("bytes", "").split())),
+        age_s=int(values.get("age", 0)),
+        options=mountinfo.options(values.get("opts", "")),
+        bytes=ByteCounts(*map(int, values.get("bytes", "").split())),
         xprts=tuple(_xprt(value) for tag, value in tagged if tag == "xprt"),
         operations=operations,
     )
@@ -453,7 +453,7 @@ def _operations(text: str, before: _Operations | None) -> _Operations:
     same, done = (before.lines, before.parsed) if before else ([], [])
     # without an index: this runs for each line of each busy mount in each interval
     known = zip(lines, chain(same, repeat(None)), chain(done, repeat(None)))
-    parsed = [one if line == was else _operation(line) for line, was, one in known]
+    parsed = [operation if line == was else _operation(line) for line, was, operation in known]
     return _Operations(text, lines, parsed, dict(filter(None, parsed)))
 
 

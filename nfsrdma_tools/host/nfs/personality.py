@@ -101,8 +101,8 @@ def requested(
         return
     require_module()
     if not DEBUG.is_dir():
-        what = f"{DEBUG}, which has the personality in effect, does not exist"
-        raise UserError(what, "mount debugfs: mount -t debugfs none /sys/kernel/debug")
+        message = f"{DEBUG}, which has the personality in effect, does not exist"
+        raise UserError(message, "mount debugfs: mount -t debugfs none /sys/kernel/debug")
     with requested_for(addresses, name, journal):
         yield frozenset(transport.number for transport in client_transports())
 
@@ -110,8 +110,8 @@ def requested(
 def require_module(table: Path = TABLE) -> None:
     """UserError unless the module is loaded."""
     if not table.exists():
-        what = "a personality needs module nfsrdma: found no module"
-        raise UserError(what, "load this version: nfsrdma module load")
+        message = "a personality needs module nfsrdma: found no module"
+        raise UserError(message, "load this version: nfsrdma module load")
 
 
 @contextlib.contextmanager
@@ -161,8 +161,8 @@ def _write_entry(entry: str, table: Path) -> None:
     try:
         table.write_text(entry)
     except OSError as error:
-        what = f"cannot write {entry} to {table}: {error.strerror}"
-        raise UserError(what, "see: dmesg | tail") from error
+        message = f"cannot write {entry} to {table}: {error.strerror}"
+        raise UserError(message, "see: dmesg | tail") from error
 
 
 def _without_zone(address: str) -> str:

@@ -68,11 +68,11 @@ def set_kb(device: str, kb: int, bdi: Path = _BDI) -> int:
 
 def verify(device: str, kb: int, bdi: Path = _BDI) -> int:
     """Verify that the window of ``device`` is ``kb``; call it again after a measurement."""
-    found = get_kb(device, bdi)
-    if found != kb:
+    current = get_kb(device, bdi)
+    if current != kb:
         hint = "a udev rule may set it (99-nfs.rules), and the kernel rounds down to whole pages"
-        raise MismatchError(f"read-ahead of device {device} in KiB", kb, found, hint)
-    return found
+        raise MismatchError(f"read-ahead of device {device} in KiB", kb, current, hint)
+    return current
 
 
 def _write(device: str, kb: int, bdi: Path) -> None:

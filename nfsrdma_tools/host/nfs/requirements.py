@@ -84,15 +84,15 @@ def _values(of: Mount | MountState) -> dict[str, str]:
     return values
 
 
-def _meets(name: str, found: str | None, required: str) -> bool:
-    if found is None:
+def _meets(name: str, value: str | None, required: str) -> bool:
+    if value is None:
         return False
     if name in ("transport", "proto"):
         # without a 6, either address family will do
-        return required in (found, found.removesuffix("6"))
+        return required in (value, value.removesuffix("6"))
     if name == "vers":
-        return found == required or found.startswith(f"{required}.")
+        return value == required or value.startswith(f"{required}.")
     if name == "sec":
         # one of several, as in nfs(5)
-        return found in required.split(":")
-    return found == required or not required
+        return value in required.split(":")
+    return value == required or not required

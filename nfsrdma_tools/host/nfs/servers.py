@@ -51,12 +51,12 @@ def mounted_over_rdma(machine: Machine) -> list[tuple[str, str, Entry]]:
         entries = mountinfo.of(machine)
     except FileNotFoundError:
         return []
-    found = []
+    mounts = []
     for entry in entries:
         address = entry.options.get("addr", "").partition("%")[0]
         if entry.is_nfs and entry.over_rdma and ip_version(address):
-            found.append((Target.of(entry.source).host, address, entry))
-    return found
+            mounts.append((Target.of(entry.source).host, address, entry))
+    return mounts
 
 
 def requested_over_rdma(machine: Machine) -> Iterator[tuple[str, int]]:
@@ -82,6 +82,8 @@ def is_own(machine: Machine, host: str) -> bool:
     with contextlib.suppress(ValueError, KeyError, TypeError, UserError):
         listed = json.loads(machine.run("ip", "-j", "address", "show").stdout)
         own = {row["local"] for device in listed for row in device["addr_info"]}
-        found = machine.addresses(host)
-        return any(one in own or ipaddress.ip_address(one).is_loopback for one in found)
+        addresses = machine.addresses(host)
+        return any(
+            address in own or ipaddress.ip_address(address).is_loopback for address in addresses
+        )
     return False

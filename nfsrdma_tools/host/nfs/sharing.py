@@ -57,7 +57,7 @@ class Sharing:
     def others(self, mount: Mount) -> tuple[Path, ...]:
         """The other mount points that share the connections of one of the mounts."""
         same = self._directories.get(key, ()) if (key := self._key(mount)) else ()
-        return tuple(dict.fromkeys(one for one in same if one != mount.directory))
+        return tuple(dict.fromkeys(directory for directory in same if directory != mount.directory))
 
 
 def connection(device: str, machine: Machine = LIVE) -> str | None:

@@ -87,8 +87,8 @@ class Transports:
 
     def read(self) -> dict[int, Transport]:
         """The transports that still exist, by number."""
-        found = {number: self._one(number, folder) for number, folder in self._folders.items()}
-        return {number: each for number, each in found.items() if each}
+        transports = {number: self._one(number, folder) for number, folder in self._folders.items()}
+        return {number: each for number, each in transports.items() if each}
 
     def _one(self, number: int, folder: str) -> Transport | None:
         state, info = readable(f"{folder}/xprt_state"), readable(f"{folder}/xprt_info")
@@ -97,12 +97,12 @@ class Transports:
         have = self._known.get(number)
         if have and have[:2] == (state, info):
             return have[2]
-        found = _transport(number, folder, state, info)
+        transport = _transport(number, folder, state, info)
         # the text contains the time of last use
-        if have and have[2] == found:
-            found = have[2]
-        self._known[number] = state, info, found
-        return found
+        if have and have[2] == transport:
+            transport = have[2]
+        self._known[number] = state, info, transport
+        return transport
 
 
 def xprt_numbers(folder: Path) -> list[int]:

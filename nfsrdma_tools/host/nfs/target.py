@@ -84,16 +84,18 @@ class Target(NamedTuple):
             infos = socket.getaddrinfo(self.host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
-            what, hint = f"unknown host {self.host!r}: {why}", "check the name, or use an address"
-            raise UnknownHostError(what, hint) from error
+            message = f"unknown host {self.host!r}: {why}"
+            raise UnknownHostError(message, "check the name, or use an address") from error
         known = list[tuple[int, str]](
             dict.fromkeys((family, _with_zone(address)) for family, *_, address in infos)
         )
-        usable = [one for one in known if not ipv6 or one[0] == socket.AF_INET6]
+        usable = [
+            (family, address) for family, address in known if not ipv6 or family == socket.AF_INET6
+        ]
         if not usable:
             addresses = ", ".join(address for _, address in known)
-            what = f"{self.host!r} has no IPv6 address, found {addresses}"
-            raise UnknownHostError(what, "use proto=rdma or proto=tcp for IPv4")
+            message = f"{self.host!r} has no IPv6 address, found {addresses}"
+            raise UnknownHostError(message, "use proto=rdma or proto=tcp for IPv4")
         return usable
 
 

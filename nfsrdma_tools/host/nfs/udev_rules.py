@@ -102,13 +102,13 @@ class _Rule(NamedTuple):
 
 def effective_files(machine: Machine) -> list[RuleFile]:
     """The files with rules for the read-ahead, and those that mask such files, in order."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    by_name: dict[str, list[tuple[str, str]]] = {}
     for folder in FOLDERS:
         for path in matching(machine.path(folder), "*.rules"):
-            found.setdefault(path.name, []).append((f"/{folder}/{path.name}", _text(path)))
+            by_name.setdefault(path.name, []).append((f"/{folder}/{path.name}", _text(path)))
     files = []
-    for name in sorted(found):
-        (file, text), *rest = found[name]
+    for name in sorted(by_name):
+        (file, text), *rest = by_name[name]
         # /lib is a link to /usr/lib on most systems
         others = {re.sub("^/lib/", "/usr/lib/", other): body for other, body in rest}
         masked = tuple(o for o, body in others.items() if _ATTRIBUTE in body and body != text)
@@ -133,10 +133,10 @@ def rules_for(files: list[RuleFile], device: str, *, is_nfs: bool) -> list[ReadA
         run = _Run(device, is_nfs)
         for rule, certain in run.rules(_parsed(file.text)):
             for token in rule.tokens:
-                found = _set_by(file.path, rule, token, certain)
+                setting = _set_by(file.path, rule, token, certain)
                 # udev runs the programs of RUN behind all rules
-                if found:
-                    (programs if token.key == "RUN" else attributes).append(found)
+                if setting:
+                    (programs if token.key == "RUN" else attributes).append(setting)
     return attributes + programs
 
 
@@ -177,13 +177,13 @@ def _parsed(text: str) -> list[_Rule]:
 
 
 def _tokens(line: str) -> tuple[_Token, ...] | None:
-    found = []
+    tokens = []
     at = 0
     while match := _TOKEN.match(line, at):
         value = match[5].replace('\\"', '"')
-        found.append(_Token(match[1], match[2] or "", match[3], value))
+        tokens.append(_Token(match[1], match[2] or "", match[3], value))
         at = match.end()
-    return tuple(found) if not line[at:].strip(", \t\r") else None
+    return tuple(tokens) if not line[at:].strip(", \t\r") else None
 
 
 @dataclass
@@ -219,13 +219,13 @@ class _Run:
                     certain, open_label = False, open_label or target
 
     def _applies(self, rule: _Rule) -> bool | None:
-        found: bool | None = True
+        applies: bool | None = True
         for token in rule.tokens:
             matches = self._matches(token)
             if matches is False:
                 return False
-            found = found and matches
-        return found
+            applies = applies and matches
+        return applies
 
     def _assign(self, rule: _Rule, known: bool) -> None:
         for token in rule.tokens:
@@ -236,8 +236,8 @@ class _Run:
         program = token.key == "PROGRAM" or (token.key, token.name) == ("IMPORT", "program")
         if token.operator not in _MATCHES and not program:
             return True
-        found = self._runs(token.value) if program else self._equals(token)
-        return found if token.operator != "!=" or found is None else not found
+        matches = self._runs(token.value) if program else self._equals(token)
+        return matches if token.operator != "!=" or matches is None else not matches
 
     def _runs(self, program: str) -> bool | None:
         """Whether a program succeeds: one that looks for NFS does, for a device of NFS."""
@@ -272,4 +272,6 @@ class _Run:
 
 def _fits(pattern: str, text: str) -> bool:
     """Whether one of the patterns matches; they are separated by |."""
-    return any(fnmatchcase(text, one.replace("[^", "[!")) for one in pattern.split("|"))
+    return any(
+        fnmatchcase(text, alternative.replace("[^", "[!")) for alternative in pattern.split("|")
+    )

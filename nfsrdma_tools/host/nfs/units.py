@@ -108,8 +108,7 @@ def nfs_units(machine: Machine) -> list[Unit]:
     """The mount units of NFS in all folders, with their drop-ins, by name."""
     paths = by_name(machine, "*.mount")
     added = drop_ins(machine, "mount") if paths else {}
-    found = (_unit(machine, path, added.get(path.name, [])) for path in paths)
-    return [unit for unit in found if unit]
+    return [unit for path in paths if (unit := _unit(machine, path, added.get(path.name, [])))]
 
 
 def drop_ins(machine: Machine, kind: str) -> dict[str, list[Path]]:
@@ -239,5 +238,5 @@ def last_error(machine: Machine, name: str) -> str:
     except (NotRecordedError, ProgramMissingError):
         return ""
     printed = [line.strip() for line in result.stdout.split("\n")]
-    found = [line for line in printed if _PRINTED.fullmatch(line)]
-    return one_line(found[-1]) if found else ""
+    messages = [line for line in printed if _PRINTED.fullmatch(line)]
+    return one_line(messages[-1]) if messages else ""

@@ -93,13 +93,13 @@ def requested(machine: Machine = LIVE) -> Requested:
     commands = _Commands(machine)
     if not conf.files and not commands.files:
         machine.require("etc/nfs.conf")
-    found = _with_options(_from_conf(conf), commands)
-    if not found.rdma and (added := commands.added):
-        found = _with_rdma(found, added.value, added.source)
+    request = _with_options(_from_conf(conf), commands)
+    if not request.rdma and (added := commands.added):
+        request = _with_rdma(request, added.value, added.source)
     if conf.has_port_for_rdma() and commands.use("nfsdctl") and commands.options is None:
         # configure_listeners() of utils/nfsdctl/nfsdctl.c wants a boolean
-        found = found._replace(fault="nfsdctl takes a port as the value of rdma for no")
-    return found._replace(
+        request = request._replace(fault="nfsdctl takes a port as the value of rdma for no")
+    return request._replace(
         ignored=(*conf.ignored, *commands.ignored), unread_threads=commands.unread_threads
     )
 
@@ -145,20 +145,20 @@ class NfsConf:
     def _ask(self, section: str, key: str) -> Setting | None:
         own = self._own(section, key)
         try:
-            said = self._machine.run("nfsconf", "--get", section, key)
+            result = self._machine.run("nfsconf", "--get", section, key)
         except (ProgramMissingError, NotRecordedError):
             return own
-        if said.returncode:
+        if result.returncode:
             return None
-        value = said.stdout.strip()
+        value = result.stdout.strip()
         return own if own and own.value == value else Setting(value, "/etc/nfs.conf")
 
     def _own(self, section: str, key: str) -> Setting | None:
-        found = self._values.get((section, key.lower()))
+        setting = self._values.get((section, key.lower()))
         for _ in range(_MOST_FILES):
-            if found is None or not found.value.startswith("$"):
-                return found
-            found = self._values.get(("environment", found.value[1:].lower()))
+            if setting is None or not setting.value.startswith("$"):
+                return setting
+            setting = self._values.get(("environment", setting.value[1:].lower()))
         return None
 
     def _read_files(self, name: str) -> None:
@@ -312,8 +312,8 @@ class _Commands:
     @property
     def options(self) -> _Options | None:
         """The options of rpc.nfsd that concern listeners and threads; None if it has none."""
-        found = [_options(argv[1:]) for argv in self.argvs if argv[0] == "rpc.nfsd"]
-        return next((options for options in found if options != _Options()), None)
+        per_command = [_options(argv[1:]) for argv in self.argvs if argv[0] == "rpc.nfsd"]
+        return next((options for options in per_command if options != _Options()), None)
 
     def source(self, word: str) -> str:
         """Where a word of a command line is from."""
@@ -337,8 +337,10 @@ class _Commands:
         """RPCNFSDCOUNT, if the unit was recorded and uses neither it nor what is made of it."""
         if not self.has_unit or {"RPCNFSDARGS", "RPCNFSDCOUNT"} & self._used:
             return None
-        found = (_shell_file(self.machine, name, []) for name in (_DEFAULT, _SYSCONFIG))
-        counts = (one["RPCNFSDCOUNT"] for one in found if "RPCNFSDCOUNT" in one)
+        shell_files = (_shell_file(self.machine, name, []) for name in (_DEFAULT, _SYSCONFIG))
+        counts = (
+            variables["RPCNFSDCOUNT"] for variables in shell_files if "RPCNFSDCOUNT" in variables
+        )
         return next((count for count in counts if _number(count.value)), None)
 
     @property
@@ -348,22 +350,22 @@ class _Commands:
         return {match[1] or match[2] for match in _VARIABLE.finditer(text)}
 
     def _variables_of(self, unit: list[tuple[str, Setting]]) -> dict[str, Setting]:
-        found: dict[str, Setting] = {}
+        variables: dict[str, Setting] = {}
         for key, setting in unit:
             value = setting.value
             if key == "Environment":
                 pairs = (word.partition("=") for word in _words(value))
                 place = setting.source
-                found |= {name: Setting(text, f"{name} of {place}") for name, _, text in pairs}
+                variables |= {name: Setting(text, f"{name} of {place}") for name, _, text in pairs}
             elif key == "EnvironmentFile" and not value:
-                found = {}
+                variables = {}
             elif key == "EnvironmentFile":
                 name = _below_root(value.removeprefix("-"))
                 if name == _GENERATED:
-                    found |= _generated(self.machine, self.files)
+                    variables |= _generated(self.machine, self.files)
                 else:
-                    found |= _shell_file(self.machine, name, self.files)
-        return found
+                    variables |= _shell_file(self.machine, name, self.files)
+        return variables
 
 
 def _asks_for_rdma(name: str, value: str) -> bool:
@@ -414,13 +416,13 @@ def _shell_file(machine: Machine, name: str, files: list[str]) -> dict[str, Sett
     """The assignments of a file that a shell or systemd reads."""
     if text := _text(machine, name):
         files.append(name)
-    found: dict[str, Setting] = {}
+    assignments: dict[str, Setting] = {}
     for line in text.splitlines():
         if match := re.match(r"\s*(?:export\s+)?(\w{1,64})=(.*)", line):
             words = _words(match[2])
-            value = _expanded(" ".join(words), found)
-            found[match[1]] = Setting(value, f"{match[1]} of /{name}")
-    return found
+            value = _expanded(" ".join(words), assignments)
+            assignments[match[1]] = Setting(value, f"{match[1]} of /{name}")
+    return assignments
 
 
 def _words(text: str) -> list[str]:
@@ -462,76 +464,76 @@ _LONG_WITH_VALUE = frozenset(
 
 
 def _options(words: list[str]) -> _Options:
-    found, queue, rest = _Options(), list(words), False
+    options, queue, rest = _Options(), list(words), False
     while queue:
         word = queue.pop(0)
         if rest or not word.startswith("-") or word == "-":
-            found.threads = found.threads or word
+            options.threads = options.threads or word
         elif word == "--":
             rest = True
         elif word.startswith("--"):
             name, equals, value = word[2:].partition("=")
             if not equals and name in _LONG_WITH_VALUE and queue:
                 value = queue.pop(0)
-            _note(found, name, value, word)
+            _note(options, name, value, word)
         else:
-            _short(found, word, queue)
-    return found
+            _short(options, word, queue)
+    return options
 
 
-def _short(found: _Options, word: str, queue: list[str]) -> None:
+def _short(options: _Options, word: str, queue: list[str]) -> None:
     """A word of short options, such as -sr; an option that has a value ends it."""
     names = {"r": "rdma", "R": "rdma", "p": "port", "P": "port", "t": "tcp", "T": "no-tcp"}
     for at, letter in enumerate(word[1:], 2):
         value = ""
         if letter in _WITH_VALUE:
             value = word[at:] or (queue.pop(0) if queue else "")
-        _note(found, names.get(letter, ""), value, word)
+        _note(options, names.get(letter, ""), value, word)
         if letter in _WITH_VALUE:
             return
 
 
-def _note(found: _Options, name: str, value: str, word: str) -> None:
+def _note(options: _Options, name: str, value: str, word: str) -> None:
     if name == "rdma":
-        found.rdma, found.rdma_word = value or "nfsrdma", word
+        options.rdma, options.rdma_word = value or "nfsrdma", word
     elif name == "port":
-        found.port = value
+        options.port = value
     elif name in ("tcp", "no-tcp"):
-        found.tcp = name == "tcp"
+        options.tcp = name == "tcp"
 
 
 def _from_conf(conf: NfsConf) -> Requested:
     rdma, tcp, threads = conf.get("rdma"), conf.get("tcp"), conf.get("threads")
     port = conf.get("port")
-    found = Requested(
+    request = Requested(
         tcp=is_on(tcp.value if tcp else "", default=True),
         port=_port(port.value) if port else NFS_PORT,
         threads=_number(threads.value) if threads else None,
     )
     if rdma is None or rdma.value.lower() in _OFF:
-        return found._replace(rdma_source=rdma.source if rdma else "")
+        return request._replace(rdma_source=rdma.source if rdma else "")
     # backward compatibility: rdma=PORT
     wanted = rdma if conf.has_port_for_rdma() else conf.get("rdma-port")
-    return _with_rdma(found, wanted.value if wanted else "nfsrdma", rdma.source)
+    return _with_rdma(request, wanted.value if wanted else "nfsrdma", rdma.source)
 
 
-def _with_options(found: Requested, commands: _Commands) -> Requested:
+def _with_options(request: Requested, commands: _Commands) -> Requested:
     options = commands.options
     if options is None:
-        return found
+        return request
     if options.rdma is not None:
-        found = _with_rdma(found, options.rdma, commands.source(options.rdma_word))
-    return found._replace(
-        tcp=found.tcp if options.tcp is None else options.tcp,
-        port=_port(options.port) if options.port else found.port,
-        threads=_number(options.threads) if options.threads else found.threads,
+        request = _with_rdma(request, options.rdma, commands.source(options.rdma_word))
+    return request._replace(
+        tcp=request.tcp if options.tcp is None else options.tcp,
+        port=_port(options.port) if options.port else request.port,
+        threads=_number(options.threads) if options.threads else request.threads,
     )
 
 
-def _with_rdma(found: Requested, port: str, source: str) -> Requested:
+def _with_rdma(request: Requested, port: str, source: str) -> Requested:
     number = _port(port)
     fault = "" if number else f"rpc.nfsd cannot interpret port {port!r}"
-    return found._replace(rdma_port=number, rdma_source=source, fault=fault)
+    return request._replace(rdma_port=number, rdma_source=source, fault=fault)
 
 
 def _port(text: str) -> int:

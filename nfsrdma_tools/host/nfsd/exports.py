@@ -117,13 +117,13 @@ def refuse_foreign(export: Export, table: Path | None = None) -> None:
 def previous(path: Path) -> list[Exported]:
     """The exports of this path that an earlier request has in effect."""
     file = file_of(path)
-    found, own = etab.effective(), etab.of_file(file)
+    effective, own = etab.effective(), etab.of_file(file)
     if not own and not file.exists():
         # somebody removed the file of an export that stays in effect
         elsewhere, ours = etab.named(), set(_OPTIONS)
-        return [each for each in found if each.path == os.fspath(path)
+        return [each for each in effective if each.path == os.fspath(path)
                 and ours <= set(each.options) and not etab.is_named(each, elsewhere)]  # fmt: skip
-    return [each for each in found if etab.is_named(each, own)]
+    return [each for each in effective if etab.is_named(each, own)]
 
 
 def verify(export: Export, hint: str = "", table: Path | None = None) -> None:
@@ -131,8 +131,8 @@ def verify(export: Export, hint: str = "", table: Path | None = None) -> None:
     requested = set(export.options)
     known = [each for each in etab.effective(table) if each.path == os.fspath(export.path)]
     for client in export.clients:
-        found = [each for each in known if etab.is_client(each.client, [client])]
-        if not any(requested <= set(each.options) for each in found):
+        of_client = [each for each in known if etab.is_client(each.client, [client])]
+        if not any(requested <= set(each.options) for each in of_client):
             shown = " ".join(f"{e.client}({','.join(e.options)})" for e in known)
             wanted = f"{client}({','.join(export.options)})"
             raise MismatchError(f"export {export.path}", wanted, shown or "no export", hint)
@@ -174,8 +174,8 @@ def _check_path(path: Path) -> None:
             f"export path {text!r} resolves to {os.fspath(path.resolve())!r}", "give that path"
         )
     if (fstype := _fstype(path)) in _PSEUDO:
-        what = f"export path {text!r} is on a pseudo file system, {fstype}"
-        raise UsageError(what, "export a directory with files")
+        message = f"export path {text!r} is on a pseudo file system, {fstype}"
+        raise UsageError(message, "export a directory with files")
 
 
 def _fstype(path: Path) -> str:

@@ -50,8 +50,9 @@ class Ganesha(NamedTuple):
     @property
     def rdma(self) -> bool:
         """Whether the file requests a listener over RDMA."""
-        named = {one.casefold() for one in self.protocols}
-        return bool(named & _OVER_RDMA) and {one.casefold() for one in self.versions} != {"none"}
+        named = {protocol.casefold() for protocol in self.protocols}
+        versions = {version.casefold() for version in self.versions}
+        return bool(named & _OVER_RDMA) and versions != {"none"}
 
     def __str__(self) -> str:
         """The requests in the file, and the parts that nfsrdma does not know."""
@@ -133,9 +134,9 @@ def kept(text: str) -> str:
     if "\0" in text:
         # its reader says so
         return "\0"
-    found = [*_statements(text[:_MOST])]
-    lines = [f'{key} "{words[0]}"' for key, words in found if key in _DIRECTIVES]
-    rows = [f"\t{key} = {', '.join(words)};" for key, words in found if key not in _DIRECTIVES]
+    statements = [*_statements(text[:_MOST])]
+    lines = [f'{key} "{words[0]}"' for key, words in statements if key in _DIRECTIVES]
+    rows = [f"\t{key} = {', '.join(words)};" for key, words in statements if key not in _DIRECTIVES]
     block = [_BLOCK.upper() + " {", *rows, "}"] if rows else []
     return "".join(f"{line}\n" for line in (*lines, *block))
 
@@ -144,13 +145,13 @@ def without_names(text: str) -> str:
     """A text of ``kept`` with the words of ganesha.conf alone."""
     if "\0" in text:
         return "\0"
-    found = parse(text)
-    words = "".join('%include "withheld"\n' for _ in found.includes)
+    parsed = parse(text)
+    words = "".join('%include "withheld"\n' for _ in parsed.includes)
 
     def known(values: tuple[str, ...]) -> str:
-        return ", ".join(one for one in values if _VALUE.fullmatch(one))
+        return ", ".join(value for value in values if _VALUE.fullmatch(value))
 
-    protocols, versions = known(found.protocols), known(found.versions)
+    protocols, versions = known(parsed.protocols), known(parsed.versions)
     rows = [f"protocols = {protocols};"] if protocols else []
-    rows += [f"{_PORT} = {found.port};", f"{_VERSIONS} = {versions};" if versions else ""]
+    rows += [f"{_PORT} = {parsed.port};", f"{_VERSIONS} = {versions};" if versions else ""]
     return words + kept(f"{_BLOCK} {{ {' '.join(rows)} }}")

@@ -126,7 +126,7 @@ def listening(status: NfsdStatus) -> tuple[Listener, ...] | None:
     """The listeners by netlink, as ``listeners`` has them; None if they are unknown."""
     if status.listeners is None:
         return None
-    return tuple(sorted({Listener(one.transport, one.port) for one in status.listeners}))
+    return tuple(sorted({Listener(sock.transport, sock.port) for sock in status.listeners}))
 
 
 def is_hidden(machine: Machine) -> bool:
@@ -182,9 +182,9 @@ def listen(transport: str, port: int, nfsd: Path = _NFSD) -> None:
 def versions(nfsd: Path = _NFSD) -> list[str]:
     """The NFS versions that nfsd offers, like ``3`` and ``4.2``; empty if it was never started."""
     words = set(_read(nfsd / "versions").split())
-    found = {word[1:] for word in words if re.fullmatch(r"\+(3|4\.\d)", word)}
+    offered = {word[1:] for word in words if re.fullmatch(r"\+(3|4\.\d)", word)}
     # the file lists 4.0 only if it is off
-    return sorted(found | ({"4.0"} if "+4" in words and "-4.0" not in words else set()))
+    return sorted(offered | ({"4.0"} if "+4" in words and "-4.0" not in words else set()))
 
 
 def read_statistics(path: Path = _STATISTICS) -> Served | None:

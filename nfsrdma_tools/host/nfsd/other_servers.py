@@ -74,19 +74,19 @@ def other_server(machine: Machine) -> OtherServer | None:
     """The server; None if the kernel's has listeners, or no other one listens or was recorded."""
     if nfsctl.listeners(machine.path("proc/fs/nfsd")):
         return None
-    sockets = [one for name in _FILES for one in _sockets(machine.text(name))]
+    sockets = [sock for name in _FILES for sock in _sockets(machine.text(name))]
     port, _, over_rdma = machine.fact(RDMA_FACT, lambda: _over_rdma(machine)).partition(" ")
     rdma_ports = (int(port),) if _is_served(port) else ()
     if not sockets and not rdma_ports:
         return None
     program = over_rdma
     if sockets:
-        inodes = frozenset(one.inode for one in sockets if one.inode)
+        inodes = frozenset(sock.inode for sock in sockets if sock.inode)
         program = machine.fact(FACT, lambda: _program(machine.path("proc"), inodes)) or over_rdma
-    ports = tuple(sorted({one.port for one in sockets}))
+    ports = tuple(sorted({sock.port for sock in sockets}))
     program = program or _unit(machine)
-    found = ganesha.configured(machine) if program in ("", _GANESHA, _UNIT) else None
-    return OtherServer(ports, program, rdma_ports, str(found) if found else "")
+    config = ganesha.configured(machine) if program in ("", _GANESHA, _UNIT) else None
+    return OtherServer(ports, program, rdma_ports, str(config) if config else "")
 
 
 def known_fact(value: str) -> bool:
@@ -110,15 +110,15 @@ def _over_rdma(machine: Machine) -> str:
     except UserError:
         # without ib_core there is none
         return ""
-    for one in listeners:
-        if one.port in _SERVED:
-            return f"{one.port} {machine.text(f'proc/{one.pid}/comm').strip()}".strip()
+    for listener in listeners:
+        if listener.port in _SERVED:
+            return f"{listener.port} {machine.text(f'proc/{listener.pid}/comm').strip()}".strip()
     return ""
 
 
 def _unit(machine: Machine) -> str:
-    found = units.states(machine, [_UNIT]).get(_UNIT)
-    return _UNIT if found and found.active == "active" else ""
+    state = units.states(machine, [_UNIT]).get(_UNIT)
+    return _UNIT if state and state.active == "active" else ""
 
 
 def _sockets(text: str) -> Iterator[_Socket]:
@@ -133,7 +133,7 @@ def _sockets(text: str) -> Iterator[_Socket]:
 
 def listening_lines(text: str) -> str:
     """The listeners on the ports of NFS in the form of /proc/net/tcp: port and state alone."""
-    ports = sorted({one.port for one in _sockets(text)})
+    ports = sorted({sock.port for sock in _sockets(text)})
     return "".join(f"{n}: 0:{port:04X} 0:0000 {_LISTEN}\n" for n, port in enumerate(ports))
 
 

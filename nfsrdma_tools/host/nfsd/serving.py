@@ -205,15 +205,15 @@ def _check(export: Export, versions: tuple[str, ...], limit: int | None) -> None
 def _require_server(machine: Machine = LIVE) -> None:
     """UserError unless nfs-utils' server and the kernel's nfsd are installed."""
     if not is_installed("exportfs"):
-        what = "the NFS server is not installed: found no program exportfs"
-        raise UserError(what, packages.install("nfs-server", root=machine.root))
+        message = "the NFS server is not installed: found no program exportfs"
+        raise UserError(message, packages.install("nfs-server", root=machine.root))
     if (other := other_server(machine)) and other.program:
         raise UserError(f"{other}: the kernel's server cannot", "stop that server first")
     if machine.path("sys/module/nfsd").exists() or not is_installed("modinfo"):
         return
     if kernel_modules.on_disk("nfsd", machine) is None:
-        what = f"kernel {machine.release} has no module nfsd"
-        raise UserError(what, "boot a kernel with CONFIG_NFSD")
+        message = f"kernel {machine.release} has no module nfsd"
+        raise UserError(message, "boot a kernel with CONFIG_NFSD")
 
 
 def enabling(
@@ -321,9 +321,9 @@ def disabling(path: str) -> list[str]:
 
 def verify(export: Export, state: ServerState, hint: str = "") -> None:
     """MismatchError (with ``hint``) unless listeners, versions and export are in effect."""
-    found = nfsctl.listeners()
-    if not _has_listener(state.port) or "tcp" not in {x.transport for x in found}:
-        shown = ", ".join(map(str, found)) or "none"
+    listeners = nfsctl.listeners()
+    if not _has_listener(state.port) or "tcp" not in {x.transport for x in listeners}:
+        shown = ", ".join(map(str, listeners)) or "none"
         raise MismatchError("nfsd listeners", f"tcp and rdma {state.port}", shown, "see dmesg")
     offered = nfsctl.versions()
     if not set(state.versions) <= set(offered):
@@ -374,19 +374,21 @@ def _planned(
 
 def _first(port: int | None) -> ServerState:
     asked = configuration.requested()
-    found = [listener for listener in nfsctl.listeners() if listener.over_rdma]
+    listeners = [listener for listener in nfsctl.listeners() if listener.over_rdma]
     return ServerState(
         was_active=_is_active(),
         was_enabled=_starts_at_boot(),
-        port=_chosen_port(asked, found, port),
+        port=_chosen_port(asked, listeners, port),
         made=tuple(str(folder) for folder in (EXPORTS_D, CONF.parent) if not folder.exists()),
-        listeners=tuple(str(listener) for listener in found if listener.port != asked.rdma_port),
+        listeners=tuple(
+            str(listener) for listener in listeners if listener.port != asked.rdma_port
+        ),
     )
 
 
-def _chosen_port(asked: Requested, found: list[Listener], wanted: int | None) -> int:
+def _chosen_port(asked: Requested, listeners: list[Listener], wanted: int | None) -> int:
     """The configured RDMA port, else one that nfsd has; UserError if another one is wanted."""
-    places = {listener.port: f"nfsd listens on {listener}" for listener in found}
+    places = {listener.port: f"nfsd listens on {listener}" for listener in listeners}
     if asked.rdma_port:
         places = {asked.rdma_port: f"{asked.rdma_source} requests it"}
     elif asked.fault:
@@ -396,8 +398,8 @@ def _chosen_port(asked: Requested, found: list[Listener], wanted: int | None) ->
     known = RDMA_PORT if RDMA_PORT in places else min(places)
     if wanted is None:
         return known
-    what = f"RDMA port {wanted}: nfsd already has port {known} ({places[known]})"
-    raise UserError(what, f"use --rdma-port {known}")
+    message = f"RDMA port {wanted}: nfsd already has port {known} ({places[known]})"
+    raise UserError(message, f"use --rdma-port {known}")
 
 
 def _offers(port: int, versions: tuple[str, ...]) -> bool:
@@ -508,8 +510,8 @@ def _restore(state: ServerState) -> None:
     kept = {int(listener.rpartition(" ")[2]) for listener in state.listeners}
     wanted = configuration.requested().rdma_port == state.port or state.port in kept
     if _has_listener(state.port) and state.needs_restart and not wanted:
-        hint, found = "run: systemctl restart nfs-server", nfsctl.listeners()
-        raise MismatchError("RDMA listener of nfsd", "none", ", ".join(map(str, found)), hint)
+        hint, listeners = "run: systemctl restart nfs-server", nfsctl.listeners()
+        raise MismatchError("RDMA listener of nfsd", "none", ", ".join(map(str, listeners)), hint)
 
 
 def _restart(state: ServerState) -> None:

@@ -147,11 +147,11 @@ def check(limit: int) -> None:
     if limit_of() is not None:
         return
     if OURS in kernel_modules.loaded():
-        what = f"the loaded {OURS} has no parameter {_PARAMETER}"
-        raise UserError(what, "load this version: nfsrdma module load")
-    found = owner() or "no transport module"
+        message = f"the loaded {OURS} has no parameter {_PARAMETER}"
+        raise UserError(message, "load this version: nfsrdma module load")
+    loaded = owner() or "no transport module"
     raise UserError(
-        f"threadless reads need module {OURS}: found {found}", "load it: nfsrdma module load"
+        f"threadless reads need module {OURS}: found {loaded}", "load it: nfsrdma module load"
     )
 
 
@@ -165,9 +165,9 @@ def set_limit(limit: int, journal: Journal) -> None:
 
 def verify_port(port: int) -> None:
     """Raise MismatchError unless nfsd listens on ``port`` with module nfsrdma."""
-    found = [listener for listener in nfsctl.listeners() if listener.port == port]
-    if serves_as(OURS) not in {listener.transport for listener in found}:
-        shown = ", ".join(map(str, found)) or "none"
+    listeners = [listener for listener in nfsctl.listeners() if listener.port == port]
+    if serves_as(OURS) not in {listener.transport for listener in listeners}:
+        shown = ", ".join(map(str, listeners)) or "none"
         hint = f"threadless reads need a listener of {OURS}: restart nfsd with its module loaded"
         raise MismatchError(f"listener on RDMA port {port}", f"of {OURS}", shown, hint)
 
@@ -192,8 +192,8 @@ def restore(limit: int | None, before: int) -> None:
             LIVE.path(PARAMETER).write_text(str(before))
         except OSError as error:
             raise UserError(f"cannot set {NAME} to {before}: {error.strerror}") from error
-        if (found := limit_of()) != before:
-            raise MismatchError(NAME, before, found)
+        if (current := limit_of()) != before:
+            raise MismatchError(NAME, before, current)
 
 
 def restoring(limit: int | None, before: int) -> list[str]:

@@ -223,7 +223,7 @@ _LISTEN = 8
 
 def to_listeners(answer: Any) -> list[CmListener]:
     """The listeners of user space, from a reply to RES_CM_ID_GET; the kernel's have a name."""
-    found = []
+    listening = []
     for table in answer.get_attrs("RES_CM_ID"):
         for entry in table.get_attrs("RES_CM_ID_ENTRY"):
             # struct sockaddr_in and sockaddr_in6: the family, then the port
@@ -231,8 +231,8 @@ def to_listeners(answer: Any) -> list[CmListener]:
             is_ours = entry.get_attr("RES_KERN_NAME") is None
             if entry.get_attr("RES_STATE") == _LISTEN and is_ours and len(address) >= 4:
                 port = int.from_bytes(address[2:4], "big")
-                found.append(CmListener(port, entry.get_attr("RES_PID") or 0))
-    return found
+                listening.append(CmListener(port, entry.get_attr("RES_PID") or 0))
+    return listening
 
 
 def to_counters(answer: Any) -> dict[str, int]:
@@ -271,8 +271,8 @@ def devices() -> list[Device]:
 def links() -> list[Link]:
     """All ports of all RDMA devices, sorted by name."""
     with _socket() as sock:
-        found = [link for device in _devices(sock) for link in _ports(sock, device)]
-    return sorted(found, key=lambda link: link.name)
+        all_links = [link for device in _devices(sock) for link in _ports(sock, device)]
+    return sorted(all_links, key=lambda link: link.name)
 
 
 def resources() -> dict[str, dict[str, int]]:
@@ -290,7 +290,7 @@ def listeners() -> list[CmListener]:
             for device in _devices(sock)
             for answer in _ask(sock, Command.RES_CM_ID_GET, dump=True, DEV_INDEX=device.index)
         ]
-    return sorted({one for answer in answers for one in to_listeners(answer)})
+    return sorted({listener for answer in answers for listener in to_listeners(answer)})
 
 
 def statistics(link: Link) -> dict[str, int]:
@@ -322,8 +322,8 @@ def add_link(kind: str, name: str, netdev: str, journal: Journal) -> Link:
         raise _refused(f"add {kind} link {name} on {netdev}", error) from error
     link = _find(name)
     if link is None or link.netdev != netdev:
-        found = f"a link on {link.netdev or 'nothing'}" if link else "no link"
-        raise MismatchError(f"RDMA link {name}", f"a link on {netdev}", found)
+        actual = f"a link on {link.netdev or 'nothing'}" if link else "no link"
+        raise MismatchError(f"RDMA link {name}", f"a link on {netdev}", actual)
     return link
 
 
@@ -428,11 +428,11 @@ def _check_names(kind: str, name: str, netdev: str) -> None:
         raise UsageError(f"network device {netdev!r}: invalid name", "see: ip link")
 
 
-def _refused(what: str, error: NetlinkError) -> UserError:
+def _refused(action: str, error: NetlinkError) -> UserError:
     hints = {
         errno.EPERM: "run this as root",
         errno.ENODEV: "there is no such network device, see: ip link",
         errno.EEXIST: "that network device already has an RDMA link",
         errno.EINVAL: "the kernel has no driver of this type",
     }
-    return UserError(f"cannot {what}: {error.args[1]}", hints.get(error.code, ""))
+    return UserError(f"cannot {action}: {error.args[1]}", hints.get(error.code, ""))

@@ -126,7 +126,7 @@ _LINK = r"(?:\d+(?:/\d+)?: )?(?:link )?(?P<device>[^\s/]{1,64})/(?P<port>\d{1,3}
 
 def parse_links(text: str) -> list[Link]:
     """The links in the output of ``rdma link``; drivers and protocols are unknown there."""
-    found = []
+    links = []
     for line in text.splitlines():
         if not (match := re.fullmatch(_LINK, line.strip())):
             continue
@@ -137,8 +137,8 @@ def parse_links(text: str) -> list[Link]:
         device = Device(0, match["device"], 1, "", protocol, "", "", "")
         state, physical = _states(words, values)
         netdev = values.get("netdev", "")
-        found.append(Link(device, int(match["port"]), state, physical, netdev))
-    return sorted(found, key=lambda link: link.name)
+        links.append(Link(device, int(match["port"]), state, physical, netdev))
+    return sorted(links, key=lambda link: link.name)
 
 
 def _states(words: list[str], values: dict[str, str]) -> tuple[str, str]:

@@ -58,8 +58,8 @@ def plan(
     sizes = (rsize, wsize)
     edit = _unit_edit(directory, sizes, root, old) or _fstab_edit(directory, sizes, root, old)
     if edit is None:
-        what = f"no line of {root / 'etc/fstab'} and no mount unit mounts NFS on {directory}"
-        raise UserError(what, "add one, or give only --read-ahead")
+        message = f"no line of {root / 'etc/fstab'} and no mount unit mounts NFS on {directory}"
+        raise UserError(message, "add one, or give only --read-ahead")
     return edit
 
 
@@ -67,16 +67,16 @@ def requested(directory: Path, root: Path) -> fstab.RequestedOptions | None:
     """The options that a mount unit or fstab requests for the mount; None without either."""
     if unit := _unit(directory, root):
         return fstab.RequestedOptions.of(units.setting(unit, "Mount", "Options"))
-    found = _line(directory, root)
-    return fstab.RequestedOptions.of(found.options, found.fstype) if found else None
+    line = _line(directory, root)
+    return fstab.RequestedOptions.of(line.options, line.fstype) if line else None
 
 
 def source(directory: Path, root: Path) -> str:
     """The source that a mount unit or fstab mounts on ``directory``; "" without either."""
     if unit := _unit(directory, root):
         return units.setting(unit, "Mount", "What")
-    found = _line(directory, root)
-    return found.source if found else ""
+    line = _line(directory, root)
+    return line.source if line else ""
 
 
 def _unit(directory: Path, root: Path, ours: str = "") -> str:
@@ -164,9 +164,9 @@ def reverting(edit: Edit) -> list[str]:
         return [f"restore in {edit.file}: {edit.before}"]
     if not edit.file.exists():
         return []
-    found = files.read(edit.file)
-    if found != edit.after:
-        raise MismatchError(f"{edit.file}", repr(edit.after), repr(found),
+    text = files.read(edit.file)
+    if text != edit.after:
+        raise MismatchError(f"{edit.file}", repr(edit.after), repr(text),
                             "it has changed; remove it by hand and try again")  # fmt: skip
     return [f"remove {edit.file}"]
 

@@ -112,9 +112,9 @@ class PartlyUndoneError(UserError):
     ) -> None:
         self.undone, self.failures = undone, failures
         kept = [f"{directory} is still tuned: {e}" for directory, e in failures.items()]
-        restored = ", ".join(one.directory for one in undone) or "none"
-        what = "; ".join([*kept, *dict.fromkeys(pending), f"restored: {restored}"])
-        super().__init__(what, "the files are restored: reboot or remount" if pending else "")
+        restored = ", ".join(tuned.directory for tuned in undone) or "none"
+        message = "; ".join([*kept, *dict.fromkeys(pending), f"restored: {restored}"])
+        super().__init__(message, "the files are restored: reboot or remount" if pending else "")
 
 
 def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> TuneState:
@@ -193,8 +193,8 @@ def _note_mount(mount: Mount, identity: MountIdentity, changes: Journal) -> None
 
 def _topmost(mount: Mount | None) -> MountIdentity | None:
     """What is mounted on the mount point of ``mount``; None if nothing is."""
-    found = mounts_on(str(mount.directory)) if mount else []
-    return found[-1] if found else None
+    identities = mounts_on(str(mount.directory)) if mount else []
+    return identities[-1] if identities else None
 
 
 def _source(tuned: Tuned, mount: Mount | None, root: Path) -> str:
@@ -247,7 +247,7 @@ def require_measured(
     measured: dict[str, str | int] = {"transport": transport, "vers": vers, "nconnect": nconnect}
     mount = _mount(directory, root)
     if mount:
-        found = {name: getattr(mount, name) for name in measured}
+        values = {name: getattr(mount, name) for name in measured}
     else:
         asked = tune_definition.requested(directory, root)
         if asked is None:
@@ -256,17 +256,19 @@ def require_measured(
         measured["transport"] = family(transport)
         # 4 leaves the minor version open
         is_open = asked.vers is None or vers.startswith(f"{asked.vers}.")
-        found = {
+        values = {
             "transport": asked.transport or "tcp",
             "vers": vers if is_open else asked.vers,
             "nconnect": asked.nconnect or 1,
         }
-    wrong = [name for name, value in measured.items() if found[name] != value]
+    wrong = [name for name, value in measured.items() if values[name] != value]
     if wrong:
-        has = ", ".join(f"{name} {found[name]}" for name in wrong)
+        has = ", ".join(f"{name} {values[name]}" for name in wrong)
         was = ", ".join(f"{name} {measured[name]}" for name in wrong)
-        what = f"{directory} has {has}, and the sweep measured {was}"
-        raise UserError(what, "change the options of the mount and mount it again, or sweep them")
+        message = f"{directory} has {has}, and the sweep measured {was}"
+        raise UserError(
+            message, "change the options of the mount and mount it again, or sweep them"
+        )
 
 
 def _tuned_mounts(root: Path) -> list[Tuned]:
@@ -389,8 +391,8 @@ def _kb(request: TuneRequest, mount: Mount | None) -> int | None:
         return request.read_ahead_kb
     rsize = request.rsize or (mount.rsize if mount else None)
     if rsize is None:
-        what = f"no NFS mount at {request.directory}, so its rsize is unknown"
-        raise UserError(what, "give --rsize or mount it")
+        message = f"no NFS mount at {request.directory}, so its rsize is unknown"
+        raise UserError(message, "give --rsize or mount it")
     return readahead.kb_for(request.read_ahead, rsize)
 
 
@@ -486,9 +488,9 @@ def _state(tuned: Tuned, root: Path) -> TuneState:
 
 def _set_read_ahead(directory: Path, kb: int) -> None:
     """Set and verify the read-ahead (KiB) of the mount on ``directory``, if it is mounted."""
-    found = mounts.find(directory)
-    if found is not None:
-        readahead.set_kb(found.device, kb)
+    mount = mounts.find(directory)
+    if mount is not None:
+        readahead.set_kb(mount.device, kb)
 
 
 def _unmount(directory: Path, was: MountIdentity | None) -> None:
@@ -497,8 +499,8 @@ def _unmount(directory: Path, was: MountIdentity | None) -> None:
     if top is None:
         return
     if was is None or not top.is_same(was):
-        what = f"{top.source} has been mounted on {directory} meanwhile, and is kept"
-        raise UserError(what, "unmount it, or tune again")
+        message = f"{top.source} has been mounted on {directory} meanwhile, and is kept"
+        raise UserError(message, "unmount it, or tune again")
     mounting.unmount(directory)
 
 
@@ -517,13 +519,13 @@ def _mount_as_defined(directory: Path, source: str, changes: Journal) -> None:
 def _verify(tuned: Tuned) -> None:
     """Compare a fresh mount with the tuned values; MismatchError with both values."""
     directory = Path(tuned.directory)
-    found = mounts.find(directory)
-    if found is None:
+    mount = mounts.find(directory)
+    if mount is None:
         raise UserError(f"{directory} is not mounted after mount(8)", f"mount -v {directory}")
     values = {
-        "rsize": found.rsize,
-        "wsize": found.wsize,
-        "read_ahead_kb": _settled_read_ahead(found.device),
+        "rsize": mount.rsize,
+        "wsize": mount.wsize,
+        "read_ahead_kb": _settled_read_ahead(mount.device),
     }
     for name, value in values.items():
         requested = getattr(tuned, name)
@@ -539,10 +541,10 @@ def _settled_read_ahead(device: str) -> int:
 
 def _sharing_with(directory: Path) -> list[Path]:
     """Other mount points of the same superblock, which share its read-ahead."""
-    found = mounts.find(directory)
-    everywhere = mounts.mounts() if found else []
+    mount = mounts.find(directory)
+    everywhere = mounts.mounts() if mount else []
     return [other.directory for other in everywhere
-            if found and other.device == found.device and other.directory != directory]  # fmt: skip
+            if mount and other.device == mount.device and other.directory != directory]  # fmt: skip
 
 
 def _rule_text() -> str:
@@ -566,8 +568,8 @@ def _install_rule(root: Path) -> None:
 def _outdated_rule(root: Path) -> dict[Path, str]:
     """The files that ``_install_rule`` would write, and their texts; the same error."""
     if not (root / _PYTHON).exists():
-        what = f"{root / _PYTHON} does not exist, and the udev rule needs it"
-        raise UserError(what, "install the distribution's package python3")
+        message = f"{root / _PYTHON} does not exist, and the udev rule needs it"
+        raise UserError(message, "install the distribution's package python3")
     texts = {root / HELPER: Path(udev_helper.__file__).read_text(), root / RULE: _rule_text()}
     return {path: text for path, text in texts.items() if files.readable(path) != text}
 

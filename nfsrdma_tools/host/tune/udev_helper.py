@@ -68,11 +68,11 @@ def wait_for(device: str, path: str, volumes: str) -> list[str]:
         poll = select.poll()
         poll.register(changes, select.POLLPRI | select.POLLERR)
         changes.read()
-        while not (found := mount_points(device, path)) and time.monotonic() < end:
+        while not (directories := mount_points(device, path)) and time.monotonic() < end:
             # the bdi of a failed mount, or of one in another namespace, disappears silently
             if not poll.poll(250) and not os.path.exists("/sys/class/bdi/" + device):  # noqa: PTH110
                 break
-    return found
+    return directories
 
 
 def main(argv: list[str]) -> int:
@@ -83,8 +83,8 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError, KeyError, TypeError) as error:
         sys.stderr.write(f"{config}: {error}\n")
         return 1
-    found = wait_for(device, mountinfo, volumes) if wanted else []
-    values = [wanted[directory] for directory in found if directory in wanted]
+    directories = wait_for(device, mountinfo, volumes) if wanted else []
+    values = [wanted[directory] for directory in directories if directory in wanted]
     if not values:
         return 1
     sys.stdout.write(f"{values[0]}\n")
