@@ -678,7 +678,7 @@ def test_an_archive_that_expands_is_one_line(kind: str, tmp_path: Path) -> None:
     assert file.stat().st_size <= 1 << 20
     program = (
         "import re, resource, sys, pathlib\n"
-        "resource.setrlimit(resource.RLIMIT_CPU, (10, 10))\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (60, 60))\n"
         "from nfsrdma_tools.errors import UserError\n"
         "from nfsrdma_tools.doctor import recorded\n"
         "try:\n"
