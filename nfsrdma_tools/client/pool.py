@@ -128,8 +128,9 @@ class Pool:
 
     def _above(self, path: str) -> str | None:
         # the nearest: a directory below may be an export of its own
-        directories = [above for above in self._members if is_below(path, above)]
-        return max(directories, key=len, default=None)
+        return max(
+            (above for above in self._members if is_below(path, above)), key=len, default=None
+        )
 
     def _use(self, above: str) -> tuple[str, _Member]:
         member = self._members.pop(above)
