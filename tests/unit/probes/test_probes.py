@@ -268,7 +268,7 @@ def test_help_and_docs_name_all_probe_sets() -> None:
     assert named
     assert re.split(", | or ", named[1]) == list(probe_sets.NAMES)
     page = (BPF.parent / "docs/how-to/trace.md").read_text()
-    assert re.findall(r"^\| \[(\w+)\]\(trace-", page, re.MULTILINE) == list(probe_sets.NAMES)
+    assert re.findall(r"^\| \[(\w+)\]\(#\1\)", page, re.MULTILINE) == list(probe_sets.NAMES)
 
 
 def test_an_unknown_probe_set_is_an_error() -> None:
