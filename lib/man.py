@@ -115,16 +115,16 @@ def errors(text: str) -> dict[str, dict[str, str]]:
             for group in words[2:]:
                 at.update(groups[group])
         else:
-            name, tab, what = line.partition("\t")
+            name, tab, reason = line.partition("\t")
             if not tab:
                 raise HeaderError(f"errors.txt: found {line!r}, expected a name, a tab and a text")
-            at[name] = what
-    return {call: dict(sorted(found.items())) for call, found in calls.items()}
+            at[name] = reason
+    return {call: dict(sorted(failures.items())) for call, failures in calls.items()}
 
 
 def examples(text: str) -> dict[str, str]:
     """The example of each call, from examples.c."""
-    return {name: found[2] for found in EXAMPLE.finditer(text) for name in found[1].split()}
+    return {name: match[2] for match in EXAMPLE.finditer(text) for name in match[1].split()}
 
 
 def code(text: str) -> list[str]:
@@ -157,8 +157,8 @@ def page(entry: Entry, structs: list[Entry], failures: dict[str, str], example: 
     lines.append(".SH ERRORS")
     if not failures:
         lines.append("The call does not fail.")
-    for name, what in failures.items():
-        lines += [".TP", f".B {name}", roff(what)]
+    for name, reason in failures.items():
+        lines += [".TP", f".B {name}", roff(reason)]
     lines += [".SH EXAMPLE", *code(example)]
     lines += [".SH SEE ALSO", ".BR libnfsrdma (7)"]
     return "\n".join(lines) + "\n"
@@ -193,9 +193,9 @@ def write(header: Path, folder: Path) -> None:
         raise HeaderError(f"no comment: {', '.join(sorted(missing))}")
     failures = errors((TEXTS / "errors.txt").read_text())
     shown = examples((TEXTS / "examples.c").read_text())
-    for what, found in (("errors", set(failures)), ("an example", set(shown))):
-        if different := found ^ set(calls):
-            raise HeaderError(f"{what} without a call, or none: {', '.join(sorted(different))}")
+    for kind, names in (("errors", set(failures)), ("an example", set(shown))):
+        if different := names ^ set(calls):
+            raise HeaderError(f"{kind} without a call, or none: {', '.join(sorted(different))}")
     folder.mkdir(parents=True, exist_ok=True)
     for call in calls.values():
         of_page = [structs[name] for name, where in STRUCTS.items() if where == call.name]

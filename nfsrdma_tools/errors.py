@@ -48,9 +48,9 @@ class UsageError(UserError):
 class MismatchError(UserError):
     """The value in effect is not the requested one."""
 
-    def __init__(self, what: str, requested: object, in_effect: object, hint: str = "") -> None:
-        self.what, self.requested, self.in_effect = what, requested, in_effect
-        super().__init__(f"{what}: requested {requested}, got {in_effect}", hint)
+    def __init__(self, subject: str, requested: object, in_effect: object, hint: str = "") -> None:
+        self.what, self.requested, self.in_effect = subject, requested, in_effect
+        super().__init__(f"{subject}: requested {requested}, got {in_effect}", hint)
 
 
 class CommandError(UserError):

@@ -63,19 +63,19 @@ def effective(etab: Path | None = None) -> list[Exported]:
 
 def parse(text: str) -> list[Exported]:
     """Parse lines of path, tab, client(options); the path has octal escapes."""
-    found = []
+    exports = []
     for line in text.split("\n"):
         path, tab, rest = line.partition("\t")
         client, bracket, options = rest.rpartition("(")
         if tab and bracket:
             given = tuple(options.rstrip(")").split(","))
-            found.append(Exported(files.unescape(path), client, given))
-    return found
+            exports.append(Exported(files.unescape(path), client, given))
+    return exports
 
 
-def is_client(found: str, requested: Iterable[str]) -> bool:
-    """Whether exportfs prints one of the ``requested`` clients as ``found``."""
-    plain, clients = _plain(found), tuple(requested)
+def is_client(printed: str, requested: Iterable[str]) -> bool:
+    """Whether exportfs prints one of the ``requested`` clients as ``printed``."""
+    plain, clients = _plain(printed), tuple(requested)
     return plain in {_plain(client) for client in clients} or plain in map(_canonical, clients)
 
 
@@ -127,22 +127,22 @@ def is_named(export: Exported, exports: Iterable[Exported]) -> bool:
 
 def of_file(file: Path) -> list[Exported]:
     """The exports of a file, exports(5); [] without the file."""
-    found = []
+    exports = []
     for line in _COMMENT.sub("", files.readable(file).replace("\\\n", " ")).split("\n"):
         words = [word.replace('"', "") for word in _WORD.findall(line)]
         for word in (word for word in words[1:] if not word.startswith("-")):
             client, _, options = word.partition("(")
             given = tuple(options.removesuffix(")").split(","))
-            found.append(Exported(files.unescape(words[0]), client or "*", given))
-    return found
+            exports.append(Exported(files.unescape(words[0]), client or "*", given))
+    return exports
 
 
 def argument(client: str, path: str) -> str:
     """An export as exportfs takes it.  UserError for a client that it does not take."""
     # exportfs_ipv6() in nfs-utils' utils/exportfs/exportfs.c
     if client.startswith("["):
-        what = f"exportfs cannot export {path} to {client} without all other exports"
-        raise UserError(what, "begin the name of the client with a letter, a digit, * or ?")
+        message = f"exportfs cannot export {path} to {client} without all other exports"
+        raise UserError(message, "begin the name of the client with a letter, a digit, * or ?")
     return _joined(client, path)
 
 

@@ -94,9 +94,9 @@ def open_file(path: Path | str) -> int:
     """
     # O_NONBLOCK: opening a FIFO waits for its other end
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    found = os.fstat(handle)
-    kind = stat.S_IFMT(found.st_mode)
-    if kind == stat.S_IFREG or (kind == stat.S_IFCHR and found.st_rdev == _NULL):
+    status = os.fstat(handle)
+    kind = stat.S_IFMT(status.st_mode)
+    if kind == stat.S_IFREG or (kind == stat.S_IFCHR and status.st_rdev == _NULL):
         return handle
     os.close(handle)
     if kind == stat.S_IFDIR:
@@ -156,8 +156,8 @@ def matching(folder: Path, pattern: str) -> list[Path]:
     except OSError as error:
         note_unread(error)
         return []
-    found = [folder / name for name in names if fnmatch.fnmatchcase(name, first)]
-    return [path for one in found for path in matching(one, rest)] if rest else found
+    paths = [folder / name for name in names if fnmatch.fnmatchcase(name, first)]
+    return [path for parent in paths for path in matching(parent, rest)] if rest else paths
 
 
 _UNREADABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.EISDIR, errno.ELOOP)

@@ -50,12 +50,12 @@ def record(kind: type[_T], row: Any) -> _T:
     """The dataclass ``kind`` of a JSON object; ValueError for unknown and missing keys."""
     if not isinstance(row, dict):
         raise ValueError(f"expected a JSON object of {kind.__name__}, found {repr(row)[:80]}")
-    known = {one.name: one for one in fields(kind) if one.init}  # type: ignore[arg-type]
+    known = {field.name: field for field in fields(kind) if field.init}  # type: ignore[arg-type]
     for name in row:
         if name not in known:
             raise ValueError(f"unknown key {repr(name)[:80]}")
-    for name, one in known.items():
-        if name not in row and one.default is MISSING and one.default_factory is MISSING:
+    for name, field in known.items():
+        if name not in row and field.default is MISSING and field.default_factory is MISSING:
             raise ValueError(f"{name!r} is missing")
     return kind(**row)
 

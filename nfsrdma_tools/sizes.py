@@ -75,11 +75,11 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _parse(text: str, one: Callable[[str], int]) -> tuple[int, ...]:
+def _parse(text: str, parse: Callable[[str], int]) -> tuple[int, ...]:
     values: set[int] = set()
     for part in text.split(","):
         low, dots, high = part.partition("..")
-        values.update(_doubling(one(low), one(high)) if dots else (one(low),))
+        values.update(_doubling(parse(low), parse(high)) if dots else (parse(low),))
     return tuple(sorted(values))
 
 

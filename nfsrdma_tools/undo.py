@@ -230,13 +230,13 @@ class Mount:
 
     def undo(self) -> None:
         """Mount it; UserError if somebody mounted something else there."""
-        found, was = mounts_on(self.directory), MountIdentity(self.line, self.unique)
-        if any(mount.is_same(was) for mount in found):
+        mounts, was = mounts_on(self.directory), MountIdentity(self.line, self.unique)
+        if any(mount.is_same(was) for mount in mounts):
             return
         # a killed undo may have mounted it
-        if not found or not found[-1].is_alike(was):
-            if found and found[-1].fstype != "autofs":
-                raise UserError(f"{found[-1].source} is mounted there, and is kept")
+        if not mounts or not mounts[-1].is_alike(was):
+            if mounts and mounts[-1].fstype != "autofs":
+                raise UserError(f"{mounts[-1].source} is mounted there, and is kept")
             run(*self._argv())
         made = mounts_on(self.directory)[-1]
         # the rule of nfs-utils (nfsrahead) sets it some time after a mount
@@ -277,10 +277,10 @@ class Unexport(Exported):
 
     def undo(self) -> None:
         """Unexport it, if it is in effect; UserError if somebody changed its options after us."""
-        found = [each for each in etab.effective() if etab.is_named(each, [self])]
-        ours = [each for each in found if set(self.options) <= set(each.options)]
+        exports = [each for each in etab.effective() if etab.is_named(each, [self])]
+        ours = [each for each in exports if set(self.options) <= set(each.options)]
         etab.remove(ours, Path(self.file))
-        if len(ours) < len(found):
+        if len(ours) < len(exports):
             raise UserError("its options were changed after nfsrdma exported it, and it is kept")
 
     def __str__(self) -> str:

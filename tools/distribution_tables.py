@@ -63,8 +63,8 @@ class Program:
 
 def distributions() -> list[Distribution]:
     """The rows of distributions, in the order of the file.  TypeError if one lacks a key."""
-    found = tomllib.loads(DATA.read_text())["distribution"]
-    return [Distribution(**{**row, "source": tuple(row["source"])}) for row in found]
+    rows = tomllib.loads(DATA.read_text())["distribution"]
+    return [Distribution(**{**row, "source": tuple(row["source"])}) for row in rows]
 
 
 def programs() -> list[Program]:
@@ -76,8 +76,8 @@ def short() -> str:
     """The ways to install, and the distributions of each."""
     rows = []
     for way, text in WAYS.items():
-        found = (row for row in distributions() if row.way == way)
-        names = (f"**{row.name}**" if row.is_tested else row.name for row in found)
+        of_way = (row for row in distributions() if row.way == way)
+        names = (f"**{row.name}**" if row.is_tested else row.name for row in of_way)
         rows.append((text, "; ".join(names)))
     return table(("install by", "on (**tested**)"), rows)
 

@@ -49,14 +49,14 @@ def checkpatch(folder: Path) -> bool:
         print("missed: checkpatch --strict (apt install linux-source, or set CHECKPATCH)")
         return False
     options = ("--strict", "--no-tree", "--terse", "--show-types", "--no-summary", "-f")
-    found = False
+    has_findings = False
     for path in _files():
         ignored = ",".join(EXPECTED.get(path.name, ()))
         more = (f"--ignore={ignored}",) if ignored else ()
         result = run(script, *more, *options, path, check=False, timeout=300)
-        found |= bool(result.returncode)
+        has_findings |= bool(result.returncode)
         print(result.stdout, end="")
-    return found
+    return has_findings
 
 
 def sparse(folder: Path) -> bool:
@@ -66,7 +66,7 @@ def sparse(folder: Path) -> bool:
         "the program sparse": shutil.which("sparse"),
         "the image of `make image`": base and booted,
     }
-    missing = [what for what, there in needs.items() if not there]
+    missing = [need for need, there in needs.items() if not there]
     if missing or not base or not booted:
         print(f"missed: sparse, which needs {', '.join(missing)}")
         return False

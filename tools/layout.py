@@ -95,8 +95,8 @@ def text(rooms: dict[str, set[str]]) -> str:
 
 def shown() -> str:
     """The description of the picture."""
-    found = re.search(r"<dc:description>(.*?)</dc:description>", PICTURE.read_text(), re.DOTALL)
-    return found[1].strip() if found else ""
+    match = re.search(r"<dc:description>(.*?)</dc:description>", PICTURE.read_text(), re.DOTALL)
+    return match[1].strip() if match else ""
 
 
 def main() -> None:

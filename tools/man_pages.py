@@ -107,12 +107,12 @@ def pages(command: Any, name: str, version: str, above: Any = None) -> Iterator[
 def _sections(command: Any, context: Any, below: dict[str, Any]) -> Iterator[str]:
     words = context.command_path
     usage = " ".join(command.collect_usage_pieces(context))
-    found = [(p.param_type_name, p.get_help_record(context)) for p in command.get_params(context)]
+    records = [(p.param_type_name, p.get_help_record(context)) for p in command.get_params(context)]
     yield f".SH NAME\n{_roff(_page_name(words))} \\- {_roff(_brief(command))}\n"
     yield f".SH SYNOPSIS\n\\fB{_roff(words)}\\fR {_roff(usage)}\n"
     yield ".SH DESCRIPTION\n" + ".PP\n".join(_paragraphs(command.help or ""))
     for kind in ("argument", "option"):
-        rows = [(_parameter(row[0]), row[1]) for of, row in found if row and of == kind]
+        rows = [(_parameter(row[0]), row[1]) for of, row in records if row and of == kind]
         yield _items(f"{kind.upper()}S", rows)
     yield _items("COMMANDS", [(_bold(word), _brief(each)) for word, each in below.items()])
     statuses = _STATUSES_OF.get(words, _STATUSES)

@@ -57,17 +57,17 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 def modules(first: str = FRONT) -> dict[str, Path]:
     """The modules that ``first`` imports, at once or in a function, and their files, by name."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     waiting = [first, *imported(_LIBRARY_INIT)]
     while waiting:
         name = waiting.pop()
         path = file_of(name)
-        if name in found or path is None:
+        if name in paths or path is None:
             continue
-        found[name] = path
+        paths[name] = path
         waiting += [above for above in (name.rpartition(".")[0],) if above]
         waiting += imported(path.read_bytes())
-    return dict(sorted(found.items()))
+    return dict(sorted(paths.items()))
 
 
 def folder_of(name: str) -> Path | None:
@@ -94,15 +94,15 @@ def library_folder() -> Path:
 
 def library_texts() -> dict[str, bytes]:
     """Version and licences of the library, by their names in the program."""
-    found = {
+    texts = {
         str(file): Path(str(file.locate())).read_bytes()
         for file in library().files or ()
         if file.parts[0].endswith(".dist-info")
         and (file.name == "METADATA" or file.name.startswith("LICENSE"))
     }
-    if len(found) < 2:
-        sys.exit(f"portable: expected version and licence of {LIBRARY}, found {list(found)}")
-    return found
+    if len(texts) < 2:
+        sys.exit(f"portable: expected version and licence of {LIBRARY}, found {list(texts)}")
+    return texts
 
 
 def file_of(name: str) -> Path | None:
@@ -137,10 +137,10 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 def build(file: Path) -> int:
     """Write the program; returns the number of its modules."""
-    found = modules()
+    paths = modules()
     members = {
         str(path.relative_to(folder_of(name) or ROOT)): path.read_bytes()
-        for name, path in found.items()
+        for name, path in paths.items()
     }
     members |= library_texts()
     members[f"{LIBRARY}/__init__.py"] = _LIBRARY_INIT
@@ -156,7 +156,7 @@ def build(file: Path) -> int:
                 info.compress_type = zipfile.ZIP_DEFLATED
                 archive.writestr(info, data)
     file.chmod(0o755)
-    return len(found)
+    return len(paths)
 
 
 def main(folder: Path) -> None:

@@ -164,8 +164,8 @@ def _kind(source: str, name: str) -> str:
 
 
 def _text_default(text: str) -> str:
-    found = re.search(r"\(default ([^)]*)\)", text)
-    return found[1] if found else ""
+    match = re.search(r"\(default ([^)]*)\)", text)
+    return match[1] if match else ""
 
 
 def events() -> str:
@@ -190,21 +190,21 @@ _DEFINED = re.compile(
 def _events(source: str) -> Iterator[tuple[str, str, str]]:
     classes: dict[str, str] = {}
     shared = dict(re.findall(r"#define (\w+_fields)\b((?:.*\\\n)+.*\n)", source))
-    for found in _DEFINED.finditer(source):
-        body = re.sub(r"\w+_fields\b", lambda macro: shared.get(macro[0], ""), found[0])
+    for match in _DEFINED.finditer(source):
+        body = re.sub(r"\w+_fields\b", lambda macro: shared.get(macro[0], ""), match[0])
         names = re.findall(r"__(?:field|array)\(.*?, (\w+)", body)
         fields = ", ".join(f"`{each}`" for each in names)
-        if found["macro"] == "TRACE_EVENT":
-            yield f"`{found['name']}`", _comment(found["before"] or ""), fields
-        classes[found["name"]] = fields
+        if match["macro"] == "TRACE_EVENT":
+            yield f"`{match['name']}`", _comment(match["before"] or ""), fields
+        classes[match["name"]] = fields
     # events of a class, most of them by a macro with one argument
     for macro, name in re.findall(
         r"#define (\w+)\(name\).*?DEFINE_EVENT\((\w+), name", source, re.S
     ):
         made = re.compile(rf"{_COMMENT}{macro}\((?P<name>\w+){_AFTER}", re.M | re.S)
-        for found in made.finditer(source):
-            text = found["after"] or found["before"] or ""
-            yield f"`{found['name']}`", _comment(text), classes[name]
+        for match in made.finditer(source):
+            text = match["after"] or match["before"] or ""
+            yield f"`{match['name']}`", _comment(text), classes[name]
 
 
 def _comment(text: str) -> str:
@@ -263,12 +263,12 @@ def wordings() -> str:
     """The forms of NFS's and RPC's messages by release."""
     rows = [
         (
-            one.message,
-            f"`{one.format}`",
-            _release(one.since),
-            "in use" if one.until == NEWEST else _release(one.until),
+            wording.message,
+            f"`{wording.format}`",
+            _release(wording.since),
+            "in use" if wording.until == NEWEST else _release(wording.until),
         )
-        for one in WORDINGS
+        for wording in WORDINGS
     ]
     text = (
         f"These are the forms of the kernel's messages of NFS and RPC in the sources of Linux "
@@ -292,8 +292,8 @@ def schema() -> str:
         with Store(path):
             pass
         database = sqlite3.connect(path)
-        found = database.execute("SELECT sql FROM sqlite_master WHERE type = 'table' ORDER BY name")
-        tables = [f"{row[0]};" for row in found]
+        rows = database.execute("SELECT sql FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        tables = [f"{row[0]};" for row in rows]
         application = database.execute("PRAGMA application_id").fetchone()[0]
         database.close()
     text = (
@@ -324,9 +324,9 @@ def _own_statuses() -> Iterator[str]:
     """Sentences of help texts that begin with "Exit status"."""
     for path, command in _leaves(typer.main.get_command(app), "nfsrdma"):
         text = " ".join((command.help or "").split())
-        found = re.search(r"Exit (?:status|code)s?:? [^.]*\.", text)
-        if found:
-            yield f"* `{path}`: {found[0]}"
+        match = re.search(r"Exit (?:status|code)s?:? [^.]*\.", text)
+        if match:
+            yield f"* `{path}`: {match[0]}"
 
 
 MADE = {

@@ -63,7 +63,7 @@ def prose(path: Path) -> Iterator[Prose]:
 def _without_code(text: str) -> str:
     """A page with blanks for blocks and spans of code and the targets of links."""
     code = r"^```.*?^```|^ {4}.*?$|`[^`]*`|\]\([^)]*\)|<!--.*?-->"
-    return re.sub(code, lambda found: re.sub(r"[^\n]", " ", found[0]), text, flags=re.M | re.S)
+    return re.sub(code, lambda match: re.sub(r"[^\n]", " ", match[0]), text, flags=re.M | re.S)
 
 
 def _python(text: str) -> Iterator[Prose]:
@@ -80,13 +80,13 @@ def _python(text: str) -> Iterator[Prose]:
 
 
 def _c(text: str) -> Iterator[Prose]:
-    for found in re.finditer(
+    for match in re.finditer(
         r'/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)* (?:[^"\\\n]|\\.)*"', text, re.S
     ):
         words = re.sub(
-            r"^\s*\*", lambda star: " " * len(star[0]), found[0].strip('"/*'), flags=re.M
+            r"^\s*\*", lambda star: " " * len(star[0]), match[0].strip('"/*'), flags=re.M
         )
-        yield text.count("\n", 0, found.start()) + 1, words
+        yield text.count("\n", 0, match.start()) + 1, words
 
 
 def found(path: Path, banned: list[Phrase]) -> Iterator[str]:

@@ -433,8 +433,8 @@ def _without_padding(head: Header, payload: bytes) -> tuple[Header, bytes]:
         return head, inline
     if position < 0:
         # of NFSv3, the data end the Reply
-        found = result_positions(message, [segment.length])
-        position = found[0] if found else len(message)
+        positions = result_positions(message, [segment.length])
+        position = positions[0] if positions else len(message)
     pad = bytes(-len(data) % 4)
     whole = message[:position] + data + pad + message[position:]
     return head._replace(procedure=MSG, reads=(), writes=(), reply=None), whole

@@ -279,10 +279,10 @@ def _scale(resolution: int) -> Callable[[int], int]:
     return lambda units: units // divisor
 
 
-def _check(condition: bool, what: str) -> None:
+def _check(condition: bool, fault: str) -> None:
     if not condition:
-        raise _damaged(what)
+        raise _damaged(fault)
 
 
-def _damaged(what: str) -> UserError:
-    return UserError(f"the capture is damaged: {what}", "write it again")
+def _damaged(fault: str) -> UserError:
+    return UserError(f"the capture is damaged: {fault}", "write it again")

@@ -119,9 +119,9 @@ class _Stream:
         self.size = 0
         self.recent: OrderedDict[tuple[int, int], None] = OrderedDict()
 
-    def repeated(self, found: Packet) -> bool:
+    def repeated(self, rdma_packet: Packet) -> bool:
         """Whether this request was seen before: the sender got no acknowledgement."""
-        key = (found.opcode, found.number)
+        key = (rdma_packet.opcode, rdma_packet.number)
         if key in self.recent:
             return True
         self.recent[key] = None
@@ -129,19 +129,19 @@ class _Stream:
             self.recent.popitem(last=False)
         return False
 
-    def message(self, found: Packet) -> bytes | None:
+    def message(self, rdma_packet: Packet) -> bytes | None:
         """The message that this packet completes."""
-        if found.opcode in _ONLY:
-            return found.payload
-        if found.opcode == SENDS[0]:
+        if rdma_packet.opcode in _ONLY:
+            return rdma_packet.payload
+        if rdma_packet.opcode == SENDS[0]:
             self.parts, self.size = [], 0
         elif not self.parts:
             return None
-        self.parts.append(found.payload)
-        self.size += len(found.payload)
+        self.parts.append(rdma_packet.payload)
+        self.size += len(rdma_packet.payload)
         if self.size > _LONGEST:
             self.parts, self.size = [], 0
-        elif found.opcode in _LAST:
+        elif rdma_packet.opcode in _LAST:
             whole = b"".join(self.parts)
             self.parts, self.size = [], 0
             return whole
@@ -177,20 +177,20 @@ class Follower:
             return
         self.frames += 1
         self.dropped += frame.dropped
-        found = packet(frame.link, frame.data, frame.length)
-        if found is None:
+        rdma_packet = packet(frame.link, frame.data, frame.length)
+        if rdma_packet is None:
             if frame.link not in (ETHERNET, INFINIBAND):
                 self._other_links.add(frame.link)
             return
         self.rdma += 1
-        if len(found.payload) < found.length:
+        if len(rdma_packet.payload) < rdma_packet.length:
             self.cut += 1
-        if found.opcode == UD_SEND:
-            self._manage(found)
-        elif found.opcode == ACKNOWLEDGE:
-            self._acknowledge(found)
+        if rdma_packet.opcode == UD_SEND:
+            self._manage(rdma_packet)
+        elif rdma_packet.opcode == ACKNOWLEDGE:
+            self._acknowledge(rdma_packet)
         else:
-            yield from self._transport(frame, found)
+            yield from self._transport(frame, rdma_packet)
 
     @property
     def fault(self) -> str:
@@ -209,21 +209,21 @@ class Follower:
 
     def connection(self, client: str, server: str) -> Connection | None:
         """The connection between the two; None beyond the limit of what is kept."""
-        found = self.connections.get((client, server))
-        if found is None and len(self.connections) < _MOST_CONNECTIONS:
-            found = self.connections[client, server] = Connection(client, server)
-        return found
+        connection = self.connections.get((client, server))
+        if connection is None and len(self.connections) < _MOST_CONNECTIONS:
+            connection = self.connections[client, server] = Connection(client, server)
+        return connection
 
-    def _manage(self, found: Packet) -> None:
-        message = cm_message(found.payload)
+    def _manage(self, rdma_packet: Packet) -> None:
+        message = cm_message(rdma_packet.payload)
         if message is None:
             return
         if message.kind == REQUEST:
-            connection = self.connection(found.source, found.destination)
+            connection = self.connection(rdma_packet.source, rdma_packet.destination)
             if connection:
                 connection.port = message.port
         elif message.kind == REPLY:
-            connection = self.connections.get((found.destination, found.source))
+            connection = self.connections.get((rdma_packet.destination, rdma_packet.source))
         else:
             self.rejects += message.kind == REJECT
             return
@@ -232,12 +232,12 @@ class Follower:
             side = "client" if message.kind == REQUEST else "server"
             connection.privates[side] = private
 
-    def _either(self, one: str, other: str) -> Connection | None:
-        return self.connections.get((one, other)) or self.connections.get((other, one))
+    def _either(self, host: str, peer: str) -> Connection | None:
+        return self.connections.get((host, peer)) or self.connections.get((peer, host))
 
-    def _acknowledge(self, found: Packet) -> None:
-        connection = self._either(found.source, found.destination)
-        kind, code = (found.syndrome or 0) >> 5 & 3, (found.syndrome or 0) & 0x1F
+    def _acknowledge(self, rdma_packet: Packet) -> None:
+        connection = self._either(rdma_packet.source, rdma_packet.destination)
+        kind, code = (rdma_packet.syndrome or 0) >> 5 & 3, (rdma_packet.syndrome or 0) & 0x1F
         if connection is None or not kind:
             return
         if kind == 1:
@@ -245,35 +245,37 @@ class Follower:
         elif kind == 3:
             connection.refused[code] = connection.refused.get(code, 0) + 1
 
-    def _transport(self, frame: CapturedFrame, found: Packet) -> Iterator[Exchange]:
-        key = (found.source, found.destination, found.queue_pair)
+    def _transport(self, frame: CapturedFrame, rdma_packet: Packet) -> Iterator[Exchange]:
+        key = (rdma_packet.source, rdma_packet.destination, rdma_packet.queue_pair)
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = _Stream()
             if len(self._streams) > _MOST_FLOWS:
                 self._streams.popitem(last=False)
-        connection = self._either(found.source, found.destination)
+        connection = self._either(rdma_packet.source, rdma_packet.destination)
         if connection:
             connection.packets += 1
-        is_request = found.opcode in {*_ENDS, *SENDS, *WRITES, READ_REQUEST}
+        is_request = rdma_packet.opcode in {*_ENDS, *SENDS, *WRITES, READ_REQUEST}
         # responses of a repeated read repeat its numbers: not the fault of their sender
-        if is_request and found.opcode not in READ_RESPONSES and stream.repeated(found):
+        if is_request and rdma_packet.opcode not in READ_RESPONSES and stream.repeated(rdma_packet):
             if connection:
                 connection.retransmitted += 1
             return
-        if found.opcode in {*SENDS, *_ENDS}:
-            whole = stream.message(found)
+        if rdma_packet.opcode in {*SENDS, *_ENDS}:
+            whole = stream.message(rdma_packet)
             if whole is not None:
-                yield from self._message(frame, found, whole)
+                yield from self._message(frame, rdma_packet, whole)
 
-    def _message(self, frame: CapturedFrame, found: Packet, whole: bytes) -> Iterator[Exchange]:
+    def _message(
+        self, frame: CapturedFrame, rdma_packet: Packet, whole: bytes
+    ) -> Iterator[Exchange]:
         try:
             head = header(whole)
         except ValueError:
             self.other_messages += 1
             return
         if head.procedure == ERROR:
-            yield from self._refused(frame, found, head)
+            yield from self._refused(frame, rdma_packet, head)
             return
         if head.procedure == DONE:
             return
@@ -283,24 +285,24 @@ class Follower:
         except ValueError:
             inner = None
         # in a Reply, chunks are those of the Call; a long Call has a position-zero chunk
-        pending = (found.destination, found.source, head.xid)
+        pending = (rdma_packet.destination, rdma_packet.source, head.xid)
         is_call = inner.kind == CALL if inner else pending not in self._pending
         if inner is None and head.procedure != NOMSG:
             self.other_messages += 1
         elif is_call:
-            self._call(frame, found, head, inner, message)
+            self._call(frame, rdma_packet, head, inner, message)
         else:
             yield from self._reply(frame, pending, head, inner, len(message))
 
     def _call(
         self,
         frame: CapturedFrame,
-        found: Packet,
+        rdma_packet: Packet,
         head: Header,
         inner: Rpc | None,
         message: bytes,
     ) -> None:
-        key = (found.source, found.destination, head.xid)
+        key = (rdma_packet.source, rdma_packet.destination, head.xid)
         before = self._pending.pop(key, None)
         text = name(inner, message) if inner else "in a position-zero chunk"
         sent = Exchange(
@@ -335,8 +337,10 @@ class Follower:
             exchange.notes += frame.comments
             yield exchange
 
-    def _refused(self, frame: CapturedFrame, found: Packet, head: Header) -> Iterator[Exchange]:
-        pending = (found.destination, found.source, head.xid)
+    def _refused(
+        self, frame: CapturedFrame, rdma_packet: Packet, head: Header
+    ) -> Iterator[Exchange]:
+        pending = (rdma_packet.destination, rdma_packet.source, head.xid)
         exchange = self._pending.pop(pending, None)
         text = "ERR_VERS" if head.error == ERR_VERS else "ERR_CHUNK"
         connection = self.connections.get(pending[:2])

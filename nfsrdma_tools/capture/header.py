@@ -97,23 +97,23 @@ def header(message: bytes) -> Header:
     """
     reader = _Reader(message)
     xid, version, credits, procedure = reader.words(4)
-    found = Header(xid, version, credits, procedure, size=16)
+    head = Header(xid, version, credits, procedure, size=16)
     if version == 0 and procedure in (MSG, NOMSG):
         reads = reader.reads_2003()
-        return found._replace(reads=reads, size=reader.at)
+        return head._replace(reads=reads, size=reader.at)
     if version != 1 or procedure == DONE:
-        return found
+        return head
     if procedure == ERROR:
         error = reader.word()
         versions = (reader.word(), reader.word()) if error == ERR_VERS else (0, 0)
-        return found._replace(error=error, versions=versions, size=reader.at)
+        return head._replace(error=error, versions=versions, size=reader.at)
     if procedure not in (MSG, NOMSG, MSGP):
         raise ValueError(f"procedure {procedure}")
     if procedure == MSGP:
         # alignment and threshold
         reader.words(2)
     reads, writes, reply = reader.reads(), reader.writes(), reader.reply()
-    return found._replace(reads=reads, writes=writes, reply=reply, size=reader.at)
+    return head._replace(reads=reads, writes=writes, reply=reply, size=reader.at)
 
 
 def packed(head: Header) -> bytes:
@@ -160,24 +160,24 @@ class _Reader(xdr.Reader):
         )
 
     def reads(self) -> tuple[ReadSegment, ...]:
-        found = []
+        segments = []
         while self.follows():
             position, handle, length, high, low = self.words(5)
-            found.append(ReadSegment(position, handle, length, high << 32 | low))
-        return tuple(found)
+            segments.append(ReadSegment(position, handle, length, high << 32 | low))
+        return tuple(segments)
 
     def reads_2003(self) -> tuple[ReadSegment, ...]:
-        found = []
+        segments = []
         while self.follows():
             position, length, handle, high, low = self.words(5)
-            found.append(ReadSegment(position, handle, length, high << 32 | low))
-        return tuple(found)
+            segments.append(ReadSegment(position, handle, length, high << 32 | low))
+        return tuple(segments)
 
     def writes(self) -> tuple[tuple[Segment, ...], ...]:
-        found = []
+        chunks = []
         while self.follows():
-            found.append(self.chunk())
-        return tuple(found)
+            chunks.append(self.chunk())
+        return tuple(chunks)
 
     def reply(self) -> tuple[Segment, ...] | None:
         return self.chunk() if self.follows() else None

@@ -115,13 +115,13 @@ class _Gathered:
     records: int = 0
     parts: dict[int, _Bytes] = field(default_factory=dict)
 
-    def add(self, found: Part) -> None:
+    def add(self, piece: Part) -> None:
         self.records += 1
-        if found.last:
+        if piece.last:
             return
-        known = self.parts.setdefault(found.part, _Bytes(found.total))
-        if found.captured:
-            known.captured.append((found.at, found.captured))
+        known = self.parts.setdefault(piece.part, _Bytes(piece.total))
+        if piece.captured:
+            known.captured.append((piece.at, piece.captured))
 
     def get(self, which: int) -> bytes:
         return self.parts[which].get() if which in self.parts else b""
@@ -131,7 +131,7 @@ class _Gathered:
         return self.parts[_PAGES].first() if _PAGES in self.parts else b""
 
     def missing(self, *which: int) -> int:
-        return sum(self.parts[one].missing for one in which if one in self.parts)
+        return sum(self.parts[number].missing for number in which if number in self.parts)
 
 
 class Assembler:
@@ -155,21 +155,21 @@ class Assembler:
         self._results: OrderedDict[tuple[tuple[str, int], int], list[tuple[int, int]]]
         self._results = OrderedDict()
 
-    def feed(self, found: Part) -> Iterator[Message]:
+    def feed(self, piece: Part) -> Iterator[Message]:
         """Take a part; yields the message that it completes."""
-        if found.origin == _RESULT:
+        if piece.origin == _RESULT:
             self.complete += 1
-            self._result(found)
+            self._result(piece)
             return
-        gathered = self._open.get(found.message)
+        gathered = self._open.get(piece.message)
         if gathered is None:
-            gathered = self._open[found.message] = _Gathered(found)
+            gathered = self._open[piece.message] = _Gathered(piece)
             if len(self._open) > _MOST:
                 self._open.popitem(last=False)
-        gathered.add(found)
-        if found.last:
-            del self._open[found.message]
-            if gathered.records != found.records:
+        gathered.add(piece)
+        if piece.last:
+            del self._open[piece.message]
+            if gathered.records != piece.records:
                 self.lost += 1
                 return
             self.complete += 1
@@ -179,9 +179,9 @@ class Assembler:
             else:
                 self.unknown += 1
 
-    def _result(self, found: Part) -> None:
-        key = (found.peer, found.xid)
-        self._results.setdefault(key, []).append((found.position, found.total))
+    def _result(self, piece: Part) -> None:
+        key = (piece.peer, piece.xid)
+        self._results.setdefault(key, []).append((piece.position, piece.total))
         if len(self._results) > _MOST:
             self._results.popitem(last=False)
 
@@ -203,10 +203,10 @@ class Assembler:
             xid = int.from_bytes(whole[:4], sys.byteorder)
             results = self._results.pop((first.peer, xid), [])
             return self._made(gathered, _reply(gathered, head, results), head)
-        found = _Inline(whole, missing=gathered.missing(_WHOLE))
+        inline = _Inline(whole, missing=gathered.missing(_WHOLE))
         if first.origin == _REPLY_RECEIVED:
-            found = _received(gathered, head, found)
-        return self._made(gathered, found, head)
+            inline = _received(gathered, head, inline)
+        return self._made(gathered, inline, head)
 
     def _made(self, gathered: _Gathered, inline: _Inline, head: Header | None = None) -> Message:
         first = gathered.first
@@ -279,14 +279,14 @@ def _call(gathered: _Gathered, head: Header) -> _Inline:
     return _Inline(inline, gathered.missing(_HEAD, _TAIL), data=data)
 
 
-def _received(gathered: _Gathered, head: Header, found: _Inline) -> _Inline:
+def _received(gathered: _Gathered, head: Header, inline: _Inline) -> _Inline:
     if head.procedure == NOMSG and head.reply:
         length = sum(segment.length for segment in head.reply)
         body = _xdr(gathered)[:length]
         missing = max(0, gathered.missing(_HEAD, _PAGES, _TAIL) - (len(_xdr(gathered)) - length))
-        return _Inline(found.payload, long=body, notes=_incomplete(missing))
+        return _Inline(inline.payload, long=body, notes=_incomplete(missing))
     segments = [segment for chunk in head.writes for segment in chunk]
-    return _Inline(found.payload, found.missing, data=_shared(gathered.data(), segments))
+    return _Inline(inline.payload, inline.missing, data=_shared(gathered.data(), segments))
 
 
 def _reply(gathered: _Gathered, head: Header, results: list[tuple[int, int]]) -> _Inline:
@@ -332,11 +332,11 @@ def _xdr(gathered: _Gathered) -> bytes:
 
 def _shared(data: bytes, segments: Sequence[Segment | ReadSegment]) -> dict[int, bytes]:
     """The bytes of each segment by its key, without the zeros behind the captured ones."""
-    found: dict[int, bytes] = {}
+    pieces: dict[int, bytes] = {}
     at = 0
     for segment in segments:
         piece = data[at : at + segment.length].rstrip(b"\0")
         if piece:
-            found[segment.handle] = piece
+            pieces[segment.handle] = piece
         at += segment.length
-    return found
+    return pieces

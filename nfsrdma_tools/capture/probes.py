@@ -126,7 +126,7 @@ class Listener:
     def _missed(self) -> int:
         """Events that found their program at work on the same processor."""
         descriptors = [program.fd for program in self._bpf.funcs.values()]
-        told = (files.read(f"/proc/self/fdinfo/{one}") for one in descriptors)
+        told = (files.read(f"/proc/self/fdinfo/{descriptor}") for descriptor in descriptors)
         return sum(int(number) for text in told for number in _MISSES.findall(text))
 
     def unknown(self) -> int:
@@ -161,11 +161,11 @@ def _available() -> int:
 
 def _nothing() -> UserError:
     if has_system("rpcrdma"):
-        what = "cannot capture: module rpcrdma has no type information (BTF)"
+        message = "cannot capture: module rpcrdma has no type information (BTF)"
         hint = "boot Linux 5.11 or later with CONFIG_DEBUG_INFO_BTF_MODULES; or use nfsrdma trace"
-        return UserError(what, hint)
-    what = f"cannot capture: module nfsrdma has no event {OURS[1]}, because it is older"
-    return UserError(what, "nfsrdma doctor")
+        return UserError(message, hint)
+    message = f"cannot capture: module nfsrdma has no event {OURS[1]}, because it is older"
+    return UserError(message, "nfsrdma doctor")
 
 
 def _text() -> str:
@@ -177,8 +177,8 @@ def _flags(types: Btf | None, snaplen: int, data: bool) -> list[str]:
     try:
         layout = defines(types) if types else []
     except KeyError as error:
-        what = f"this kernel's rpcrdma is not known: {error.args[0]}"
-        raise UserError(what, "report it: nfsrdma collect") from error
+        message = f"this kernel's rpcrdma is not known: {error.args[0]}"
+        raise UserError(message, "report it: nfsrdma collect") from error
     snap = 1 << (max(SMALLEST, min(snaplen, LARGEST)) - 1).bit_length()
     page_bits = os.sysconf("SC_PAGE_SIZE").bit_length() - 1
     return [
@@ -198,10 +198,10 @@ def _memory_of_pages(machine: str = platform.machine()) -> list[str]:
     names = {"vmemmap_base": "VMEMMAP", "page_offset_base": "PAGE_OFFSET_BASE"}
     if machine != "x86_64":
         return []
-    found = kallsyms.addresses(names)
-    if not all(map(found.get, names)):
+    addresses = kallsyms.addresses(names)
+    if not all(map(addresses.get, names)):
         return []
-    return [f"-D{flag}={found[name]:#x}ULL" for name, flag in names.items()]
+    return [f"-D{flag}={addresses[name]:#x}ULL" for name, flag in names.items()]
 
 
 def _attach(bpf: Any, types: Btf) -> tuple[str, ...]:

@@ -106,8 +106,8 @@ def frame(
 def datagram(source: Endpoint, target: Endpoint, number: int, payload: bytes) -> bytes:
     """A management datagram from queue pair 1 to queue pair 1."""
     deth = struct.pack(">II", 0x80010000, 1)
-    one = target._replace(queue_pair=1)
-    return frame(source, one, UD_SEND, number, payload, deth)
+    receiver = target._replace(queue_pair=1)
+    return frame(source, receiver, UD_SEND, number, payload, deth)
 
 
 class _Envelope(NamedTuple):
@@ -241,16 +241,16 @@ def _behind_grh(data: bytes, at: int, length: int) -> Packet | None:
 def _from_bth(data: bytes, at: int, end: int, ends: tuple[str, str]) -> Packet:
     opcode, flags, _, queue_pair, number = struct.unpack_from(">BBHII", data, at)
     at += 12
-    found = Packet(*ends, opcode, queue_pair & 0xFFFFFF, number & 0xFFFFFF, b"", 0)
+    parsed = Packet(*ends, opcode, queue_pair & 0xFFFFFF, number & 0xFFFFFF, b"", 0)
     if opcode == UD_SEND:
         sender = struct.unpack_from(">II", data, at)[1] & 0xFFFFFF
-        found, at = found._replace(source_queue_pair=sender), at + 8
+        parsed, at = parsed._replace(source_queue_pair=sender), at + 8
     if opcode in _RETH:
         offset, key, size = struct.unpack_from(">QII", data, at)
-        found, at = found._replace(key=key, offset=offset, size=size), at + 16
+        parsed, at = parsed._replace(key=key, offset=offset, size=size), at + 16
     if opcode in _AETH:
-        found, at = found._replace(syndrome=data[at]), at + 4
+        parsed, at = parsed._replace(syndrome=data[at]), at + 4
     if opcode in _IMMEDIATE:
-        found, at = found._replace(invalidated=struct.unpack_from(">I", data, at)[0]), at + 4
+        parsed, at = parsed._replace(invalidated=struct.unpack_from(">I", data, at)[0]), at + 4
     end = max(at, end - 4 - (flags >> 4 & 3))
-    return found._replace(payload=data[at:end], length=end - at)
+    return parsed._replace(payload=data[at:end], length=end - at)

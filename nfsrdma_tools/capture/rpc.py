@@ -91,16 +91,16 @@ def name(head: Rpc, message: bytes) -> str:
 def _operations(arguments: bytes) -> list[int]:
     """The operations of a COMPOUND, up to the first whose length is not known."""
     reader = Reader(arguments)
-    found: list[int] = []
+    operations: list[int] = []
     try:
         reader.opaque()
         reader.word()
         for _ in range(min(reader.word(), _MOST_OPERATIONS)):
-            found.append(reader.word())
-            _skip_arguments(reader, found[-1])
+            operations.append(reader.word())
+            _skip_arguments(reader, operations[-1])
     except ValueError:
         pass
-    return found
+    return operations
 
 
 def _skip_arguments(reader: Reader, operation: int) -> None:

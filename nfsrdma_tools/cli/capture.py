@@ -175,11 +175,11 @@ def _transports(mount: Path) -> set[int]:
     from nfsrdma_tools.probes.rpc_clients import clients, mounts_of_transports
 
     transports = mounts_of_transports(clients())
-    found = {number for number, names in transports.items() if str(mount) in names}
-    if not found:
-        what = f"no transport of a mount at {mount}"
-        raise UserError(what, "nfsrdma mounts lists the mounts; --xprt N needs no mount")
-    return found
+    numbers = {number for number, names in transports.items() if str(mount) in names}
+    if not numbers:
+        message = f"no transport of a mount at {mount}"
+        raise UserError(message, "nfsrdma mounts lists the mounts; --xprt N needs no mount")
+    return numbers
 
 
 @contextlib.contextmanager

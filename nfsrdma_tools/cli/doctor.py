@@ -82,12 +82,12 @@ def doctor(
         raise UsageError("doctor --after-reboot has no SERVER")
     here = _host_of_container(procfs, sysfs, rootfs)
     if here and (source or capture):
-        what = "doctor --path.procfs, --path.sysfs and --path.rootfs are of this host"
-        raise UsageError(what, "omit --from and --capture")
+        message = "doctor --path.procfs, --path.sysfs and --path.rootfs are of this host"
+        raise UsageError(message, "omit --from and --capture")
     if capture:
         if server or source or after_reboot:
-            what = "doctor --capture has no SERVER, and no option --from or --after-reboot"
-            raise UsageError(what)
+            message = "doctor --capture has no SERVER, and no option --from or --after-reboot"
+            raise UsageError(message)
         findings = _examined(capture)
     elif after_reboot:
         findings = _after_reboot(source, here)

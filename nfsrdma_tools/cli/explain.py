@@ -111,8 +111,8 @@ def _kernel(
     from nfsrdma_tools.cli.explain_kernel import print_kernels, print_whether_it_has
 
     if files or faults or (kernel and commit is not None):
-        what = "FILE, --faults, --kernel and --has exclude each other"
-        raise UsageError(what, "give one of them")
+        message = "FILE, --faults, --kernel and --has exclude each other"
+        raise UsageError(message, "give one of them")
     if kernel:
         print_kernels(sources, as_json)
     elif commit is not None:
@@ -139,8 +139,8 @@ def _explained(name: str) -> list[Explanation]:
         with Path(name).open("rb") as file:
             log = read_log(lines_of(file))
     if log.is_unreadable:
-        what = f"none of the log's {log.lines} lines has a time that nfsrdma can read"
-        raise UserError(what, "write it with: journalctl -k -o short-iso")
+        message = f"none of the log's {log.lines} lines has a time that nfsrdma can read"
+        raise UserError(message, "write it with: journalctl -k -o short-iso")
     return log.entries
 
 
@@ -156,24 +156,24 @@ def _side_by_side(names: Sequence[str], skew: str | None, as_json: bool) -> None
         with Path(name).open("rb") as file:
             logs[name] = story.events(name, lines_of(file))
     events = story.timeline(logs.values())
-    found = story.stories(events, apart)
+    stories = story.stories(events, apart)
     if as_json:
         facts = [_event_facts(event) for event in events]
-        print_json({"stories": [_story_facts(one) for one in found], "events": facts})
+        print_json({"stories": [_story_facts(entry) for entry in stories], "events": facts})
         return
-    for one in found:
-        times = "once" if one.effects == 1 else f"{one.effects} times"
-        print(printable(f"{one.text}, {times}"))
-        for label, event in one.parts:
+    for entry in stories:
+        times = "once" if entry.effects == 1 else f"{entry.effects} times"
+        print(printable(f"{entry.text}, {times}"))
+        for label, event in entry.parts:
             print(printable(f"    {label}: {event.log}, {event.time}: {event.meaning.name}"))
-        print(f"    doubt: {one.doubt}")
+        print(f"    doubt: {entry.doubt}")
     for event in events:
         if event.meaning.severity != "information":
             symbol = _SYMBOLS[event.meaning.severity]
             about = f" {event.meaning.subject}" if event.meaning.subject else ""
             print(printable(f"{symbol} {event.log}  {event.time}  {event.meaning.name}{about}"))
-    stories = "story" if len(found) == 1 else "stories"
-    print(f"{len(found)} {stories} of {len(events)} events in {len(logs)} logs")
+    noun = "story" if len(stories) == 1 else "stories"
+    print(f"{len(stories)} {noun} of {len(events)} events in {len(logs)} logs")
 
 
 def _event_facts(event: Event) -> dict[str, object]:
@@ -244,8 +244,8 @@ def _details(entry: Explanation) -> list[tuple[str, str]]:
 def _fault_text(commit: str) -> str:
     from nfsrdma_tools.host.kernel_faults import FAULTS
 
-    found = next((fault for fault in FAULTS if fault.commit == commit), None)
-    return f"{found.subject}: commit {commit}, fixed in {found.fixes}" if found else ""
+    known = next((fault for fault in FAULTS if fault.commit == commit), None)
+    return f"{known.subject}: commit {commit}, fixed in {known.fixes}" if known else ""
 
 
 def _count(explained: Sequence[Explanation], severity: str) -> int:
@@ -268,8 +268,8 @@ def _faults(as_json: bool) -> None:
         print(f"    seen: {fault.seen}")
         print(f"    fixed: {fault.fixes}")
     unless = "" if kernel.kind == "release" else ", unless the distribution has added the fixes"
-    what = "known fault is" if len(faults) == 1 else "known faults are"
-    print(printable(f"{len(faults)} {what} possible in Linux {kernel.text}{unless}"))
+    phrase = "known fault is" if len(faults) == 1 else "known faults are"
+    print(printable(f"{len(faults)} {phrase} possible in Linux {kernel.text}{unless}"))
 
 
 def _facts(fault: Fault) -> dict[str, object]:

@@ -39,11 +39,11 @@ class _Kernel(NamedTuple):
 
 def print_kernels(sources: Sequence[str] | None, as_json: bool) -> None:
     """Print the release of kernel.org that each kernel has, and whether that is certain."""
-    found = [_facts(one) for source in sources or (None,) for one in _kernels(source)]
+    rows = [_facts(examined) for source in sources or (None,) for examined in _kernels(source)]
     if as_json:
-        print_json({"kernels": [facts for facts, _ in found]})
+        print_json({"kernels": [facts for facts, _ in rows]})
         return
-    for _, lines in found:
+    for _, lines in rows:
         print(printable(lines[0]))
         for line in lines[1:]:
             print(printable(f"    {line}"))
@@ -54,7 +54,11 @@ def print_whether_it_has(text: str, sources: Sequence[str] | None, as_json: bool
     from nfsrdma_tools.doctor.kernel_changelog import commit_of
 
     commit = commit_of(text)
-    found = [(one, one.has(commit)) for source in sources or (None,) for one in _kernels(source)]
+    answers = [
+        (examined, examined.has(commit))
+        for source in sources or (None,)
+        for examined in _kernels(source)
+    ]
     if as_json:
         named = {
             "commit": commit.fault.commit if commit.fault else "",
@@ -62,13 +66,13 @@ def print_whether_it_has(text: str, sources: Sequence[str] | None, as_json: bool
             "cves": list(commit.cves),
         }
         rows = [
-            {"from": one.source, "release": one.kernel.release, **answer._asdict()}
-            for one, answer in found
+            {"from": examined.source, "release": examined.kernel.release, **answer._asdict()}
+            for examined, answer in answers
         ]
         print_json({**named, "answers": rows})
     else:
-        for one, answer in found:
-            print(printable(f"{answer.status}  {one.kernel.release}  {commit.name}"))
+        for examined, answer in answers:
+            print(printable(f"{answer.status}  {examined.kernel.release}  {commit.name}"))
             details = (
                 ("why", answer.text),
                 ("line", answer.line),
@@ -78,7 +82,7 @@ def print_whether_it_has(text: str, sources: Sequence[str] | None, as_json: bool
             for label, value in details:
                 if value:
                     print(printable(f"    {label}: {value}"))
-    if not all(answer.is_in for _, answer in found):
+    if not all(answer.is_in for _, answer in answers):
         raise typer.Exit(1)
 
 
@@ -106,16 +110,16 @@ def _exists(name: str) -> bool:
     return False
 
 
-def _facts(one: _Kernel) -> tuple[dict[str, object], list[str]]:
+def _facts(examined: _Kernel) -> tuple[dict[str, object], list[str]]:
     """The fields and the lines about a kernel."""
     from nfsrdma_tools.host.kernel_faults import OLDEST, OLDEST_SERIES, possible
     from nfsrdma_tools.host.kernel_release import is_series
 
-    kernel = one.kernel
+    kernel = examined.kernel
     faults = len(possible(kernel)) if kernel.number >= OLDEST and is_series(kernel.number) else None
-    source = kernel.source if one.machine else "the text"
+    source = kernel.source if examined.machine else "the text"
     facts = {
-        "from": one.source,
+        "from": examined.source,
         "release": kernel.release,
         "upstream": kernel.text if kernel.certain else "",
         "base": kernel.text,

@@ -256,7 +256,7 @@ def frame(snapshot: Snapshot) -> list[str]:
         *([printable(f"nfsd: {served}")] if served else ()),
         *(printable(f"nfsd: pending: {rpc}") for rpc in held),
         *map(_event, snapshot.events),
-        *(printable(f"unavailable: {what}: {why}") for what, why in snapshot.missing.items()),
+        *(printable(f"unavailable: {metric}: {why}") for metric, why in snapshot.missing.items()),
         "",
     ]
 

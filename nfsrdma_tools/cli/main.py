@@ -214,8 +214,8 @@ def extras_needed() -> Iterator[None]:
         library = (error.name or "").partition(".")[0]
         if library not in EXTRAS:
             raise
-        what = f"this command needs {library}, which is not installed"
-        raise UserError(what, _install(library)) from error
+        message = f"this command needs {library}, which is not installed"
+        raise UserError(message, _install(library)) from error
 
 
 def _install(library: str) -> str:

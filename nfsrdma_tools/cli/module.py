@@ -232,20 +232,20 @@ def load_lines(wanted: ModuleFile, new: bool, before: str, values: dict[str, str
     """The result of `load` as lines; ``before`` is the module that carried mounts until now."""
     from nfsrdma_tools.host.transports import owner, serves_as
 
-    what, now = f"{OURS} {wanted.version} (srcversion {wanted.srcversion})", owner()
+    loaded, now = f"{OURS} {wanted.version} (srcversion {wanted.srcversion})", owner()
     if not new:
         more = [f"{name} is now {value}" for name, value in values.items()]
         more += [f"mounts with proto=rdma use {now}"] if now not in ("", OURS) else []
-        return [f"{what} was already loaded{'; ' if more else ''}{', '.join(more)}"]
+        return [f"{loaded} was already loaded{'; ' if more else ''}{', '.join(more)}"]
     back = "  lasts until a reboot; undo: nfsrdma module unload"
     if now == OURS:
         instead = f", instead of {before}" if before not in ("", OURS) else ""
-        return [f"{what} is now the transport module{instead}", back]
+        return [f"{loaded} is now the transport module{instead}", back]
     name = serves_as(OURS)
     kept = f", beside {now}" if now else ""
     way = f"  to let nfsd listen on it: echo '{name} PORT' > /proc/fs/nfsd/portlist"
     return [
-        f"{what} is now a server transport{kept}, not a client transport",
+        f"{loaded} is now a server transport{kept}, not a client transport",
         *([way] if name else []),
         back,
     ]
@@ -305,9 +305,9 @@ def _load(server: ServerTransport) -> str:
     if server.connections is None:
         return "; connections unknown (needs root)"
     load = [f"{server.connections} of {server.connections_max} connections"]
-    for used, what in ((server.memory, "RDMA Reads"), (server.reply_memory, "replies")):
+    for used, purpose in ((server.memory, "RDMA Reads"), (server.reply_memory, "replies")):
         if used is not None and server.memory_max is not None:
-            load.append(f"{format_size(used)} of {format_size(server.memory_max)} for {what}")
+            load.append(f"{format_size(used)} of {format_size(server.memory_max)} for {purpose}")
     if server.floor_memory and server.floor_max:
         most = format_size(server.floor_max)
         load.append(f"{format_size(server.floor_memory)} of {most} for floors")

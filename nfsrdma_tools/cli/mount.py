@@ -148,8 +148,8 @@ def _personality_of(name: str | None, optimistic: bool) -> str | None:
     if not optimistic:
         return name
     if name not in (None, OPTIMISTIC):
-        what = f"personality is both {OPTIMISTIC} (--optimistic) and {name} (--personality)"
-        raise UsageError(what, "give one of the two")
+        message = f"personality is both {OPTIMISTIC} (--optimistic) and {name} (--personality)"
+        raise UsageError(message, "give one of the two")
     return OPTIMISTIC
 
 
@@ -327,11 +327,13 @@ def _list(machine: Machine, directory: str | None, as_json: bool) -> None:
     if as_json:
         none = {"module": "", "module_origin": ""}
         serves = {"module": name, "module_origin": origin}
-        rows = [{**one.facts(), **(serves if _is_over_rdma(one) else none)} for one in current]
+        rows = [
+            {**state.facts(), **(serves if _is_over_rdma(state) else none)} for state in current
+        ]
         print_json({"mounts": rows})
         return
     module = f"{name} {origin}" if name else "unknown"
-    _table(current, [module if _is_over_rdma(one) else "-" for one in current])
+    _table(current, [module if _is_over_rdma(state) else "-" for state in current])
 
 
 def _is_over_rdma(state: MountState) -> bool:
@@ -350,10 +352,10 @@ def _chosen(machine: Machine, directory: str | None) -> list[Mount]:
 
     if directory is None:
         return mounts.mounts(machine)
-    found = mounts.find(Path(directory), machine)
-    if found is None:
+    nfs_mount = mounts.find(Path(directory), machine)
+    if nfs_mount is None:
         raise UserError(f"{directory} is not an NFS mount point", "see `nfsrdma mounts`")
-    return [found]
+    return [nfs_mount]
 
 
 def _check(machine: Machine, directory: str | None, require: list[str], as_json: bool) -> None:

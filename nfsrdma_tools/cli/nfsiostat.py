@@ -54,11 +54,11 @@ def run(
         raise NotRecordedError(machine.unrecorded("/proc/self/mountstats"))
     try:
         for reports in _reports(directory, interval, count, path):
-            found = [facts(stats, seconds, wanted.procedures) for stats, seconds in reports]
+            rows = [facts(stats, seconds, wanted.procedures) for stats, seconds in reports]
             if as_json:
-                print_line({"time": time.time(), "mounts": found})
+                print_line({"time": time.time(), "mounts": rows})
             else:
-                print("\n".join(_page(found)), flush=True)
+                print("\n".join(_page(rows)), flush=True)
     except KeyboardInterrupt:
         # without COUNT, Ctrl-C is how it ends
         if count:

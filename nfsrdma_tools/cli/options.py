@@ -115,14 +115,19 @@ def flag(text: str, *names: str, panel: str | None = None) -> Any:
     return typer.Option(*names, help=text, show_default=shown, rich_help_panel=panel)
 
 
-def declared(one: Declared, complete: _Complete | None = None) -> Any:
+def declared(parameter: Declared, complete: _Complete | None = None) -> Any:
     """The option or the argument that ``nfsrdma.pyz`` has, too."""
-    if not one.names:
-        return argument(one.metavar, one.text, complete)
-    if not one.metavar:
-        return flag(one.text, *one.names)
+    if not parameter.names:
+        return argument(parameter.metavar, parameter.text, complete)
+    if not parameter.metavar:
+        return flag(parameter.text, *parameter.names)
     return option(
-        one.metavar, one.text, *one.names, complete=complete, least=one.least, most=one.most
+        parameter.metavar,
+        parameter.text,
+        *parameter.names,
+        complete=complete,
+        least=parameter.least,
+        most=parameter.most,
     )
 
 

@@ -141,10 +141,10 @@ def _finish(descriptor: int) -> None:
         raise
 
 
-def refuse_terminal(what: str, option: str) -> None:
+def refuse_terminal(content: str, option: str) -> None:
     """UsageError if standard output is a terminal, for a command that writes bytes to it."""
     if sys.stdout.isatty():
-        raise UsageError(f"{what} is no text for a terminal", f"use {option} FILE, or a pipe")
+        raise UsageError(f"{content} is no text for a terminal", f"use {option} FILE, or a pipe")
 
 
 def print_json(facts: Mapping[str, object]) -> None:

@@ -122,8 +122,8 @@ def _run(words: Sequence[str]) -> int:
         is_host = declared is options.SERVER
         given_empty = declared.is_path or (is_host and "" in given.rest)
         if given_empty and getattr(values, name) == "":
-            what = declared.names[0] if declared.names else declared.metavar
-            error = options.empty_value(what, declared.metavar)
+            parameter = declared.names[0] if declared.names else declared.metavar
+            error = options.empty_value(parameter, declared.metavar)
             error.status = command.wrong_usage
             raise error
     return command.work(values)

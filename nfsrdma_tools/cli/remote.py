@@ -39,7 +39,7 @@ def ls(
     with default_signals():
         rows = listing(target, attributes=long or as_json)
     if as_json:
-        print_json({"entries": [{"name": name, **_facts(found)} for name, found in rows]})
+        print_json({"entries": [{"name": name, **_facts(status)} for name, status in rows]})
     elif long:
         for line in _long(rows):
             print(line)
@@ -55,12 +55,12 @@ def stat(target: _Target, as_json: Json = False) -> None:
     from nfsrdma_tools.client.listing import attributes
 
     with default_signals():
-        found = attributes(target)
-    facts = {"path": target, **_facts(found)}
+        status = attributes(target)
+    facts = {"path": target, **_facts(status)}
     if as_json:
         print_json(facts)
         return
-    facts["mode"] = f"{modes.filemode(found.st_mode)} ({found.st_mode & 0o7777:04o})"
+    facts["mode"] = f"{modes.filemode(status.st_mode)} ({status.st_mode & 0o7777:04o})"
     for name in ("accessed", "modified", "changed"):
         facts[name] = _time(facts.pop(f"{name}_ns"))
     for name, value in facts.items():
@@ -87,20 +87,20 @@ def cat(
         sys.exit(128 + signal.SIGPIPE)
 
 
-def _facts(found: os.stat_result | None) -> dict[str, object]:
-    if found is None:
+def _facts(status: os.stat_result | None) -> dict[str, object]:
+    if status is None:
         return {}
     return {
-        "type": _type(found.st_mode),
-        "mode": f"{found.st_mode & 0o7777:04o}",
-        "links": found.st_nlink,
-        "uid": found.st_uid,
-        "gid": found.st_gid,
-        "size": found.st_size,
-        "inode": found.st_ino,
-        "accessed_ns": found.st_atime_ns,
-        "modified_ns": found.st_mtime_ns,
-        "changed_ns": found.st_ctime_ns,
+        "type": _type(status.st_mode),
+        "mode": f"{status.st_mode & 0o7777:04o}",
+        "links": status.st_nlink,
+        "uid": status.st_uid,
+        "gid": status.st_gid,
+        "size": status.st_size,
+        "inode": status.st_ino,
+        "accessed_ns": status.st_atime_ns,
+        "modified_ns": status.st_mtime_ns,
+        "changed_ns": status.st_ctime_ns,
     }
 
 
@@ -118,16 +118,16 @@ def _type(mode: int) -> str:
 
 
 def _long(rows: Sequence[tuple[str, os.stat_result | None]]) -> list[str]:
-    cells = [(*_cells(found), name) for name, found in rows]
+    cells = [(*_cells(status), name) for name, status in rows]
     # text to the left, numbers to the right
     return aligned(cells, right=range(1, 5), separator=" ")
 
 
-def _cells(found: os.stat_result | None) -> tuple[str, ...]:
-    if found is None:
+def _cells(status: os.stat_result | None) -> tuple[str, ...]:
+    if status is None:
         return ("?",) * 6
-    numbers = (found.st_nlink, found.st_uid, found.st_gid, found.st_size)
-    return (modes.filemode(found.st_mode), *map(str, numbers), _time(found.st_mtime_ns)[:19])
+    numbers = (status.st_nlink, status.st_uid, status.st_gid, status.st_size)
+    return (modes.filemode(status.st_mode), *map(str, numbers), _time(status.st_mtime_ns)[:19])
 
 
 def _time(ns: object) -> str:

@@ -49,7 +49,7 @@ def _report_facts(written: Report) -> dict[str, object]:
         "target": study.plan.target,
         "page": str(written.files[0]),
         "figures": [str(path) for path in written.files[1:]],
-        "recommendation": [as_json(study, one) for one in advice(study)],
+        "recommendation": [as_json(study, recommended) for recommended in advice(study)],
         "as_mounted_today": today_as_json(study),
         "missing": [{"cell": str(m.cell), "reason": m.reason} for m in study.missing],
         "conditions": dict(study.conditions),
@@ -65,9 +65,9 @@ def _print_report(written: Report) -> None:
     from nfsrdma_tools.report.study import is_lab
 
     plan, advised = written.study.plan, advice(written.study)
-    for one in advised:
-        best = f"{headline(written.study, one)}: {rate(one.best.throughput.mean)}"
-        print(printable(f"{best}. {over_default(written.study, one)}".rstrip()))
+    for recommended in advised:
+        best = f"{headline(written.study, recommended)}: {rate(recommended.best.throughput.mean)}"
+        print(printable(f"{best}. {over_default(written.study, recommended)}".rstrip()))
     if today := over_today(written.study):
         print(printable(today))
     # this host has no access to the server of a lab
@@ -158,8 +158,8 @@ def compare(
     from nfsrdma_tools.sweep.choice import compare
     from nfsrdma_tools.sweep.store import Store
 
-    with Store(first, read_only=True) as one, Store(second, read_only=True) as other:
-        comparison = compare(one.trials(one.plan()), other.trials(other.plan()))
+    with Store(first, read_only=True) as reference, Store(second, read_only=True) as other:
+        comparison = compare(reference.trials(reference.plan()), other.trials(other.plan()))
     if as_json:
         import dataclasses
 

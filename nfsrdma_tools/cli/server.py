@@ -172,41 +172,41 @@ def status(source: From = None, as_json: Json = False) -> None:
     from nfsrdma_tools.host.nfsd import nfsctl, serving
 
     with machine_of(source) as machine:
-        found, hidden = serving.serving(machine), nfsctl.is_hidden(machine)
+        state, hidden = serving.serving(machine), nfsctl.is_hidden(machine)
     if as_json:
-        print_json(_document(found))
+        print_json(_document(state))
         return
     why = "run this on the host" if hidden else "needs root" if source is None else "not recorded"
-    print(*_lines(found, f"unknown ({why})"), sep="\n")
+    print(*_lines(state, f"unknown ({why})"), sep="\n")
 
 
-def _document(found: Serving) -> dict[str, Any]:
+def _document(state: Serving) -> dict[str, Any]:
     from dataclasses import asdict
 
-    document = asdict(found)
-    if found.pending:
-        rows = [{"name": rpc.name, **asdict(rpc)} for rpc in found.pending.rpcs]
+    document = asdict(state)
+    if state.pending:
+        rows = [{"name": rpc.name, **asdict(rpc)} for rpc in state.pending.rpcs]
         document["pending"]["rpcs"] = rows
     return document
 
 
-def _lines(found: Serving, unknown: str) -> list[str]:
-    listeners = unknown if found.listeners is None else ", ".join(map(str, found.listeners))
-    versions = unknown if found.versions is None else ", ".join(found.versions) or "none"
-    size, modes = found.max_block_size, _io_modes(found)
+def _lines(state: Serving, unknown: str) -> list[str]:
+    listeners = unknown if state.listeners is None else ", ".join(map(str, state.listeners))
+    versions = unknown if state.versions is None else ", ".join(state.versions) or "none"
+    size, modes = state.max_block_size, _io_modes(state)
     lines = [
-        f"server     {found.other}, in place of the kernel's" if found.other else "",
-        f"threads    {unknown if found.threads is None else _threads(found)}",
+        f"server     {state.other}, in place of the kernel's" if state.other else "",
+        f"threads    {unknown if state.threads is None else _threads(state)}",
         f"listeners  {listeners or 'none'}",
         f"versions   {versions}",
-        *_pending(found),
+        *_pending(state),
         f"block size {format_size(size)} at most, for rsize and wsize" if size else "",
         f"file I/O   {modes}" if modes else "",
-        *(_threadless(found.threadless, unknown) if found.threadless else []),
+        *(_threadless(state.threadless, unknown) if state.threadless else []),
     ]
     shown = [printable(line) for line in lines if line]
-    for each in found.exports:
-        own = "  (by nfsrdma)" if each.path in found.own else ""
+    for each in state.exports:
+        own = "  (by nfsrdma)" if each.path in state.own else ""
         shown.append(f"export     {each.path} to {each.client} ({','.join(each.options)}){own}")
     return shown
 
@@ -214,10 +214,10 @@ def _lines(found: Serving, unknown: str) -> list[str]:
 _MOST_RPCS = 10
 
 
-def _pending(found: Serving) -> list[str]:
-    pending = found.pending
+def _pending(state: Serving) -> list[str]:
+    pending = state.pending
     if pending is None:
-        return [f"pending    unknown ({found.pending_unknown})"]
+        return [f"pending    unknown ({state.pending_unknown})"]
     if not pending.rpcs:
         return [f"pending    {f'unknown ({pending.cut})' if pending.cut else 'none'}"]
     least = "at least " if pending.cut else ""
@@ -230,32 +230,32 @@ def _pending(found: Serving) -> list[str]:
     return [head, *rows]
 
 
-def _threadless(found: Threadless, unknown: str) -> list[str]:
-    most = f"up to {size_label(found.limit)}" if found.limit else "off"
-    if found.hits is None:
+def _threadless(state: Threadless, unknown: str) -> list[str]:
+    most = f"up to {size_label(state.limit)}" if state.limit else "off"
+    if state.hits is None:
         return [f"threadless {most}; hits {unknown}"]
-    if not found.limit and not found.hits:
+    if not state.limit and not state.hits:
         return ["threadless off"]
-    entries = f"; {found.entries} of {found.entries_max} entries" if found.entries_max else ""
-    missed = ", ".join(f"{printable(name)} {count}" for name, count in found.missed.items())
+    entries = f"; {state.entries} of {state.entries_max} entries" if state.entries_max else ""
+    missed = ", ".join(f"{printable(name)} {count}" for name, count in state.missed.items())
     return [
-        f"threadless {most}: {found.hits} READs, {found.bytes} bytes{entries}",
+        f"threadless {most}: {state.hits} READs, {state.bytes} bytes{entries}",
         *([f"  missed   {missed}"] if missed else []),
-        f"READs      {found.reads}: {found.nfsd_reads} by nfsd, {found.hits} threadless",
+        f"READs      {state.reads}: {state.nfsd_reads} by nfsd, {state.hits} threadless",
     ]
 
 
-def _threads(found: Serving) -> str:
-    least = f"{found.min_threads} to " if found.min_threads else ""
-    pools = found.pool_threads or ()
+def _threads(state: Serving) -> str:
+    least = f"{state.min_threads} to " if state.min_threads else ""
+    pools = state.pool_threads or ()
     shares = f" in {len(pools)} pools: {', '.join(map(str, pools))}" if len(pools) > 1 else ""
-    mode = f", pool mode {printable(found.pool_mode)}" if found.pool_mode else ""
-    return f"{least}{found.threads}{shares}{mode}"
+    mode = f", pool mode {printable(state.pool_mode)}" if state.pool_mode else ""
+    return f"{least}{state.threads}{shares}{mode}"
 
 
-def _io_modes(found: Serving) -> str:
-    modes = {"read": found.io_cache_read, "write": found.io_cache_write}
+def _io_modes(state: Serving) -> str:
+    modes = {"read": state.io_cache_read, "write": state.io_cache_write}
     words = [f"{name} {mode}" for name, mode in modes.items() if mode]
-    if found.splice_read is not None:
-        words.append("READ may splice" if found.splice_read else "READ does not splice")
+    if state.splice_read is not None:
+        words.append("READ may splice" if state.splice_read else "READ does not splice")
     return ", ".join(words)

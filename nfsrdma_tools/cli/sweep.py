@@ -331,8 +331,8 @@ def _check_resume(store: Path, target: str | None, changes: dict[str, Any]) -> N
         raise UsageError("--resume and SERVER:/PATH exclude each other", "omit one of them")
     given = [name for name, value in changes.items() if value is not None]
     if given:
-        what = f"--resume cannot change the stored plan ({', '.join(given)})"
-        raise UsageError(what, "start a new sweep, or omit these options")
+        message = f"--resume cannot change the stored plan ({', '.join(given)})"
+        raise UsageError(message, "start a new sweep, or omit these options")
     if not store.is_file():
         raise UserError(f"no store {store} to resume", "usage: nfsrdma sweep --resume STORE")
 

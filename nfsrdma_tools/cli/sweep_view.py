@@ -200,9 +200,9 @@ def _against_other_kind(choice: Choice, plan: Plan) -> list[str]:
         return []
     kinds = [("buffered", "direct")[summary.cell.direct] for summary in (best, other)]
     tied = other in choice.tied
-    said = "no significant difference" if tied else _times(best, other, "")
+    gain = "no significant difference" if tied else _times(best, other, "")
     there = f"{other.cell} ({other.throughput:.2f}){_window(other.cell, plan)}"
-    return [f"  {' against '.join(kinds)}: {said}; best {kinds[1]}: {there}"]
+    return [f"  {' against '.join(kinds)}: {gain}; best {kinds[1]}: {there}"]
 
 
 def _against_today(trials: Sequence[Trial]) -> list[str]:
@@ -210,17 +210,17 @@ def _against_today(trials: Sequence[Trial]) -> list[str]:
     today = against_today(trials)
     if not today:
         return []
-    said = "no significant difference" if today.tied else _times(today.best, today.existing, "")
+    gain = "no significant difference" if today.tied else _times(today.best, today.existing, "")
     keep = "; keep the mount as it is" if today.tied or today.gain < 0 else ""
-    return [_described(today.existing), f"  {today.best.cell} against it: {said}{keep}"]
+    return [_described(today.existing), f"  {today.best.cell} against it: {gain}{keep}"]
 
 
 def _times(top: Summary, other: Summary, whose: str) -> str:
     """How many times as fast, and the share of CPU time; ``whose`` says what that includes."""
-    said = f"{top.throughput / other.throughput:.2f} times as fast"
+    ratio = f"{top.throughput / other.throughput:.2f} times as fast"
     if spent := other.cpu_per_byte:
-        said += f", {top.cpu_per_byte / spent:.2f} of its CPU time per byte{whose}"
-    return said
+        ratio += f", {top.cpu_per_byte / spent:.2f} of its CPU time per byte{whose}"
+    return ratio
 
 
 def _compared(best: Choice, others: Sequence[Choice], in_lab: bool) -> list[str]:
@@ -298,8 +298,8 @@ def _remarks(trials: list[Trial]) -> list[str]:
         (trial.status, printable(trial.reason)) for trial in trials if not trial.ok
     )
     for (kind, reason), count in failed.most_common(_SHOWN):
-        what = "not offered" if kind == NOT_OFFERED else "failed"
-        lines.append(f"  {count} {what}: {reason}")
+        outcome = "not offered" if kind == NOT_OFFERED else "failed"
+        lines.append(f"  {count} {outcome}: {reason}")
     # the report marks the same cells
     if shaky := unstable(trials):
         lines.append(f"  standard error of the mean above {UNSTEADY:.0%}: {_named(shaky)}")

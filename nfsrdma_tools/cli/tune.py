@@ -88,8 +88,8 @@ def apply(
     sizes = (rsize, wsize, read_ahead, read_ahead_kb)
     given = any(size is not None for size in sizes)
     if given if store else mount is None:
-        what = "tune apply needs either a STORE, or --mount DIR with values"
-        raise UsageError(what, "see `nfsrdma tune apply --help`")
+        message = "tune apply needs either a STORE, or --mount DIR with values"
+        raise UsageError(message, "see `nfsrdma tune apply --help`")
     if not dry_run:
         _require_root()
     request = (
@@ -112,7 +112,7 @@ def show(as_json: Json = False) -> None:
     from nfsrdma_tools.host.tune import tuning
 
     states = tuning.show()
-    print_json({"tuned": [_facts(one) for one in states]}) if as_json else _list(states)
+    print_json({"tuned": [_facts(state) for state in states]}) if as_json else _list(states)
 
 
 @app.command()
@@ -203,8 +203,8 @@ def _mounted(plan: Plan) -> Path:
 
     directories = [m.directory for m in mounts.mounts() if str(m.target) == plan.target]
     if len(directories) != 1:
-        what = f"{plan.target} is mounted on {len(directories)} directories"
-        raise UserError(what, "give the mount point: --mount DIR")
+        message = f"{plan.target} is mounted on {len(directories)} directories"
+        raise UserError(message, "give the mount point: --mount DIR")
     return directories[0]
 
 

@@ -88,15 +88,15 @@ def copy(source: str, target: str, options: Options) -> Copied:
 
 def _plan(nodes: Iterator[_Node], options: Options) -> tuple[list[_Node], tuple[str, ...]]:
     """Files and folders, each folder before its content; and the paths of all else."""
-    found = list(nodes)
-    top = found[0]
+    tree = list(nodes)
+    top = tree[0]
     if top.is_folder and not options.recursive:
         raise UserError("the source is a folder", "copy it with --recursive")
     if not top.is_folder and not top.is_file:
         raise UserError("the source is neither a file nor a folder")
-    kept = [node for node in found if node.is_folder or node.is_file]
+    kept = [node for node in tree if node.is_folder or node.is_file]
     options.planned(sum(node.stat.st_size for node in kept if node.is_file))
-    return kept, tuple(str(node) for node in found if not node.is_folder and not node.is_file)
+    return kept, tuple(str(node) for node in tree if not node.is_folder and not node.is_file)
 
 
 def _part_of(name: str) -> str:
@@ -193,8 +193,8 @@ def _remote_tree(place: Place) -> Iterator[_Node]:
     while waiting:
         folder = waiting.pop()
         for entry in place.session.scandir(_joined(place.path, folder.path)):
-            found = entry.stat or place.session.lstat(entry.path)
-            node = _Node((*folder.path, entry.name), found)
+            status = entry.stat or place.session.lstat(entry.path)
+            node = _Node((*folder.path, entry.name), status)
             yield node
             if node.is_folder:
                 waiting.append(node)
@@ -218,8 +218,8 @@ def _make_folder(folder: int, name: str, options: Options) -> None:
     try:
         os.mkdir(name, dir_fd=folder)
     except FileExistsError:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if not stat.S_ISDIR(found.st_mode) or not (options.resume or options.overwrite):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISDIR(status.st_mode) or not (options.resume or options.overwrite):
             raise _exists(name) from None
 
 
@@ -327,13 +327,13 @@ def _target_place(target: str, name: str) -> Place:
     """The path of a copy, in a session for the folder above it."""
     place = open_place(target)
     try:
-        found = place.session.stat(place.path)
+        status = place.session.stat(place.path)
     except FileNotFoundError:
         return place
     except BaseException:
         place.session.close()
         raise
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         return place._replace(path=_joined(place.path, (name,)))
     if place.path:
         return place

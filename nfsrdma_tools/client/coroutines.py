@@ -74,17 +74,17 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]
         number = len(batch.rows)
         batch.rows.append((path, start, end))
         # the others read on if this one is canceled
-        found = (await asyncio.shield(batch.task))[number]
-        if isinstance(found, BaseException):
-            raise found
-        return bytes(found)
+        outcome = (await asyncio.shield(batch.task))[number]
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return bytes(outcome)
 
     async def _read_batch(self, loop: asyncio.AbstractEventLoop, rows: list[Any]) -> list[Any]:
         # a task begins after all that were ready before it
         if self._batches[loop].rows is rows:
             del self._batches[loop]
-        found: list[Any] = await asyncio.to_thread(self.cat_ranges, *zip(*rows, strict=True))
-        return found
+        outcomes: list[Any] = await asyncio.to_thread(self.cat_ranges, *zip(*rows, strict=True))
+        return outcomes
 
 
 def _in_thread(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:

@@ -140,16 +140,16 @@ class NfsRdmaFileSystem(Coroutines):
         follows directories goes in circles.
         """
         path = self._strip_protocol(path)
-        found = None if refresh else self.dircache.get(path)
-        if found is None:
+        entries = None if refresh else self.dircache.get(path)
+        if entries is None:
             try:
                 with self._at(path, directory=True) as (session, below):
-                    found = [_info_of(path, each, session) for each in session.scandir(below)]
-                self.dircache[path] = found
+                    entries = [_info_of(path, each, session) for each in session.scandir(below)]
+                self.dircache[path] = entries
             except NotADirectoryError:
-                found = [self.info(path)]
-        found = list(found)
-        return found if detail else sorted(each["name"] for each in found)
+                entries = [self.info(path)]
+        entries = list(entries)
+        return entries if detail else sorted(each["name"] for each in entries)
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Name, size, type, times and owner; follows a symbolic link."""
@@ -300,8 +300,8 @@ class NfsRdmaFileSystem(Coroutines):
 
     def _identity(self, path: str) -> tuple[int, int]:
         with self._at(path) as (session, below):
-            found = session.stat(below)
-            return found.st_dev, found.st_ino
+            status = session.stat(below)
+            return status.st_dev, status.st_ino
 
     # --- data ---
 
@@ -360,10 +360,10 @@ class NfsRdmaFileSystem(Coroutines):
         if isinstance(path, str) and paths == [self._strip_protocol(path)]:
             return self.cat_file(paths[0], start, end)
         how = "raise" if on_error == "raise" else "return"
-        found = dict(zip(paths, self.cat_ranges(paths, start, end, on_error=how), strict=True))
+        contents = dict(zip(paths, self.cat_ranges(paths, start, end, on_error=how), strict=True))
         if on_error == "omit":
-            return {name: data for name, data in found.items() if isinstance(data, bytes)}
-        return found
+            return {name: data for name, data in contents.items() if isinstance(data, bytes)}
+        return contents
 
     def cat_ranges(
         self,
@@ -378,7 +378,7 @@ class NfsRdmaFileSystem(Coroutines):
         del max_gap
         starts = starts if isinstance(starts, Iterable) else [starts] * len(paths)
         ends = ends if isinstance(ends, Iterable) else [ends] * len(paths)
-        found: list[Any] = [b""] * len(paths)
+        contents: list[Any] = [b""] * len(paths)
         places: dict[str, list[_Place]] = {}
         for number, (path, start, end) in enumerate(zip(paths, starts, ends, strict=True)):
             places.setdefault(self._strip_protocol(path), []).append((number, start, end))
@@ -393,16 +393,16 @@ class NfsRdmaFileSystem(Coroutines):
                         if path != first and self._pool.nearest(path) == above
                     ]  # fmt: skip
                     below = {path[len(above) :].strip("/"): places[path] for path in own}
-                    _read_places(session, below, found)
+                    _read_places(session, below, contents)
             except Exception as error:
                 for path in own:
-                    _fill_in(error, places[path], found)
+                    _fill_in(error, places[path], contents)
             for path in own:
                 del places[path]
-        errors = [each for each in found if isinstance(each, BaseException)]
+        errors = [each for each in contents if isinstance(each, BaseException)]
         if errors and on_error == "raise":
             raise errors[0]
-        return found
+        return contents
 
 
 class NfsRdmaFile(AbstractBufferedFile):  # type: ignore[misc]
@@ -490,7 +490,7 @@ _NAME_MOST = 50
 
 
 def _read_places(
-    session: Session, places: Mapping[str, Sequence[_Place]], found: list[Any]
+    session: Session, places: Mapping[str, Sequence[_Place]], contents: list[Any]
 ) -> None:
     """Read ranges of files of one session, as one batch."""
     with contextlib.ExitStack() as stack:
@@ -500,19 +500,19 @@ def _read_places(
                 file = stack.enter_context(session.open(path))
                 bounds = [_bounds(file, start, end) for _, start, end in each]
             except Exception as error:
-                _fill_in(error, each, found)
+                _fill_in(error, each, contents)
             else:
                 for (number, _, _), (first, last) in zip(each, bounds, strict=True):
                     rows.append((number, (file, first, last - first)))
-        _read_rows(session, rows, found)
+        _read_rows(session, rows, contents)
 
 
-def _fill_in(error: Exception, places: Sequence[_Place], found: list[Any]) -> None:
+def _fill_in(error: Exception, places: Sequence[_Place], contents: list[Any]) -> None:
     for number, _, _ in places:
-        found[number] = error
+        contents[number] = error
 
 
-def _read_rows(session: Session, rows: Sequence[_Row], found: list[Any]) -> None:
+def _read_rows(session: Session, rows: Sequence[_Row], contents: list[Any]) -> None:
     """Read ranges, and put the bytes or an error in their places."""
     ranges = [each for _, each in rows]
     data = bytearray(sum(length for _, _, length in ranges))
@@ -523,14 +523,14 @@ def _read_rows(session: Session, rows: Sequence[_Row], found: list[Any]) -> None
         if len(files) > 1 and error.errno != errno.ETIMEDOUT:
             # which ones failed?
             for file in files:
-                _read_rows(session, [row for row in rows if row[1][0] is file], found)
+                _read_rows(session, [row for row in rows if row[1][0] is file], contents)
             return
         for number, _ in rows:
-            found[number] = error
+            contents[number] = error
         return
     view, place = memoryview(data), 0
     for (number, (_, _, length)), count in zip(rows, counts, strict=True):
-        found[number] = bytes(view[place : place + count])
+        contents[number] = bytes(view[place : place + count])
         place += length
 
 
@@ -545,28 +545,28 @@ def _bounds(file: File, start: int | None, end: int | None) -> tuple[int, int]:
 
 def _info_of(path: str, entry: Entry, session: Session) -> dict[str, Any]:
     name = posixpath.join(path, entry.name)
-    found = entry.stat or session.lstat(entry.path)
-    if stat.S_ISLNK(found.st_mode):
+    status = entry.stat or session.lstat(entry.path)
+    if stat.S_ISLNK(status.st_mode):
         # one that leads nowhere stays a link
         with contextlib.suppress(OSError):
             other = session.stat(entry.path)
             if stat.S_ISREG(other.st_mode):
                 return _info(name, other, is_link=True)
-    return _info(name, found)
+    return _info(name, status)
 
 
-def _info(path: str, found: os.stat_result, is_link: bool = False) -> dict[str, Any]:
-    kind = stat.S_IFMT(found.st_mode)
+def _info(path: str, status: os.stat_result, is_link: bool = False) -> dict[str, Any]:
+    kind = stat.S_IFMT(status.st_mode)
     return {
         "name": path,
-        "size": found.st_size,
+        "size": status.st_size,
         "type": _TYPES.get(kind, "other"),
-        "mode": found.st_mode,
-        "uid": found.st_uid,
-        "gid": found.st_gid,
-        "ino": found.st_ino,
-        "nlink": found.st_nlink,
-        "mtime": found.st_mtime,
-        "changed": found.st_ctime,
+        "mode": status.st_mode,
+        "uid": status.st_uid,
+        "gid": status.st_gid,
+        "ino": status.st_ino,
+        "nlink": status.st_nlink,
+        "mtime": status.st_mtime,
+        "changed": status.st_ctime,
         "islink": is_link or kind == stat.S_IFLNK,
     }

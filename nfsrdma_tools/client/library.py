@@ -119,8 +119,8 @@ def declarations() -> str:
 def _header_version() -> int:
     """NFSRDMA_VERSION of the header: one octet each for major, minor and patch."""
     text = _header().read_text()
-    found = re.findall(r"^#define NFSRDMA_VERSION_(?:MAJOR|MINOR|PATCH)\s+(\d+)$", text, re.M)
-    major, minor, patch = map(int, found)
+    parts = re.findall(r"^#define NFSRDMA_VERSION_(?:MAJOR|MINOR|PATCH)\s+(\d+)$", text, re.M)
+    major, minor, patch = map(int, parts)
     return major << 16 | minor << 8 | patch
 
 
@@ -132,12 +132,12 @@ def _check_version(functions: Any, name: str) -> None:
     """UserError unless the library has the version that this package knows, or a later patch."""
     wanted = _header_version()
     try:
-        found = functions.nfsrdma_version()
+        loaded = functions.nfsrdma_version()
     except AttributeError:
-        found = 0
-    if found >> 8 == wanted >> 8 and found >= wanted:
+        loaded = 0
+    if loaded >> 8 == wanted >> 8 and loaded >= wanted:
         return
-    version = _text_of(found) if found else "before 0.1.0"
+    version = _text_of(loaded) if loaded else "before 0.1.0"
     expected = f"{_text_of(wanted)} or a later {wanted >> 16}.{wanted >> 8 & 0xFF}"
     text = f"{name}: found version {version}, expected {expected}"
     raise UserError(text, "install libnfsrdma0 and nfsrdma-tools of one release")

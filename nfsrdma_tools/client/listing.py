@@ -16,9 +16,9 @@ __all__ = ["attributes", "content", "listing"]
 def listing(target: str, attributes: bool) -> list[tuple[str, os.stat_result | None]]:
     """The entries of a directory by name, with ``attributes`` if requested; or one file."""
     with open_place(target, reading=True) as place:
-        found = place.session.stat(place.path)
-        if not stat.S_ISDIR(found.st_mode):
-            return [(place.name, found)]
+        status = place.session.stat(place.path)
+        if not stat.S_ISDIR(status.st_mode):
+            return [(place.name, status)]
         rows = []
         for entry in place.session.scandir(place.path):
             missing = attributes and entry.stat is None

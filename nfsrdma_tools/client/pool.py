@@ -85,13 +85,13 @@ class Pool:
     def _take(self, path: str, directory: bool) -> tuple[str, _Member]:
         while True:
             with self._changed:
-                found = self._find(path)
-                if not found:
+                entry = self._find(path)
+                if not entry:
                     self._make_room()
                     # another thread may have opened it meanwhile
-                    found = self._find(path)
-                if found:
-                    return found
+                    entry = self._find(path)
+                if entry:
+                    return entry
                 self._opening += 1
             try:
                 above, session = self._connect(path, directory)
@@ -128,8 +128,9 @@ class Pool:
 
     def _above(self, path: str) -> str | None:
         # the nearest: a directory below may be an export of its own
-        found = [above for above in self._members if is_below(path, above)]
-        return max(found, key=len, default=None)
+        return max(
+            (above for above in self._members if is_below(path, above)), key=len, default=None
+        )
 
     def _use(self, above: str) -> tuple[str, _Member]:
         member = self._members.pop(above)

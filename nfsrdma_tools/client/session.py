@@ -356,16 +356,16 @@ class Session(Uncopied):
     def scandir(self, path: Path = "") -> Iterator[Entry]:
         """The entries of a directory, in the order of the server, without "." and ".."."""
         directory, text = Owned(self._library, "dir", "directory"), os.fsdecode(path)
-        found = self._library.sized("entry")
+        entry = self._library.sized("entry")
         try:
             self._call("opendir", _encoded(path), directory.box)
-            while self._call("readdir", found, of=directory):
-                name = os.fsdecode(self._ffi.string(found.name))
+            while self._call("readdir", entry, of=directory):
+                name = os.fsdecode(self._ffi.string(entry.name))
                 # the library refuses them; no caller must ever join one with a folder of its own
                 if name in ("", ".", "..") or "/" in name:
                     raise OSError(errno.EBADMSG, f"the server sent the name {name!r}")
-                attributes = _attributes(found.stat) if found.has_stat else None
-                yield Entry(name, os.path.join(text, name), found.ino, attributes)  # noqa: PTH118
+                attributes = _attributes(entry.stat) if entry.has_stat else None
+                yield Entry(name, os.path.join(text, name), entry.ino, attributes)  # noqa: PTH118
         finally:
             # the library keeps a directory without its session; it calls no server
             directory.end("closedir")
@@ -889,12 +889,12 @@ def _encoded(path: Path) -> bytes:
     return text
 
 
-def _attributes(found: Any) -> os.stat_result:
+def _attributes(status: Any) -> os.stat_result:
     """A struct stat as Python's."""
     names = ("mode", "ino", "dev", "nlink", "uid", "gid", "size")
-    times = [(name, getattr(found, f"st_{name[0]}tim")) for name in ("atime", "mtime", "ctime")]
+    times = [(name, getattr(status, f"st_{name[0]}tim")) for name in ("atime", "mtime", "ctime")]
     more = {f"st_{name}": t.tv_sec + t.tv_nsec / 1e9 for name, t in times}
     more |= {f"st_{name}_ns": t.tv_sec * 10**9 + t.tv_nsec for name, t in times}
-    more |= {f"st_{name}": getattr(found, f"st_{name}") for name in ("blksize", "blocks", "rdev")}
+    more |= {f"st_{name}": getattr(status, f"st_{name}") for name in ("blksize", "blocks", "rdev")}
     seconds = [t.tv_sec for _, t in times]
-    return os.stat_result((*(getattr(found, f"st_{name}") for name in names), *seconds), more)
+    return os.stat_result((*(getattr(status, f"st_{name}") for name in names), *seconds), more)

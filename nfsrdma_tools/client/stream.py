@@ -32,9 +32,9 @@ def read_pieces(session: Session, file: File, start: int, end: int) -> Iterator[
                     pending.append((buffer, count, transfer))
                     start += count
                 buffer, count, transfer = pending.popleft()
-                (found,) = transfer.result()
-                yield buffer[:found]
-                if found < count:
+                (received,) = transfer.result()
+                yield buffer[:received]
+                if received < count:
                     return
                 free.append(buffer)
         finally:

@@ -92,9 +92,9 @@ class Owned:
     The library stores the object in ``box`` by itself, so that no interrupt loses it.
     """
 
-    def __init__(self, library: Library, kind: str, what: str) -> None:
+    def __init__(self, library: Library, kind: str, noun: str) -> None:
         self.box = library.ffi.new(f"struct nfsrdma_{kind} **")
-        self._what = what
+        self._what = noun
         self._functions = library.functions
         self._ended: list[int] = []
 
@@ -561,12 +561,12 @@ class Queue:
         """The same with the lock held."""
         # completions of what _fill() sent may already be there, and make no event
         while self.session.exists and self._jobs:
-            found = noted(
+            completed = noted(
                 self._counts, self.library.functions.nfsrdma_peek,
                 self.session.handle, self._completions, _COMPLETIONS,
             )  # fmt: skip
             self._book_completions()
-            if not found:
+            if not completed:
                 break
             self._fill()
 

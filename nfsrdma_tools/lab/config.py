@@ -173,6 +173,6 @@ class LabConfig:
         return replace(self, link=str(Link.parse(link)))
 
 
-def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
+def _one_of(setting: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise UsageError(f"{what} is {value!r}", f"it can be {', '.join(known)}")
+        raise UsageError(f"{setting} is {value!r}", f"it can be {', '.join(known)}")

@@ -116,9 +116,9 @@ class Console:
         if lost := _LOST_TIMER.search(line):
             self._lost_timers += 1
             if self._lost_timers >= _LOST_TIMER_TIMES:
-                what = f"processor {lost[1]} gets no timer interrupts"
+                fault = f"processor {lost[1]} gets no timer interrupts"
                 raise EmulatorFaultError(
-                    f"the emulator of {self.node} failed: {what}",
+                    f"the emulator of {self.node} failed: {fault}",
                     f"try again; see {self.log} for the console",
                 )
 

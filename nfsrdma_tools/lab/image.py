@@ -178,12 +178,12 @@ def _fill(
         files.mkdir(mode=0o700)
         step("downloading Python libraries for the nodes (about 10 s)")
         _fetch_libraries(files / "site", architecture)
-        what = (
+        contents = (
             "Debian 13 with extras (about two minutes)" if extras else "Debian 13 (about a minute)"
         )
         # its packages' scripts run in an emulated processor
         where = f" for {architecture.debian}, in 7 times that" if architecture.compiler else ""
-        step(f"installing {what}{where}")
+        step(f"installing {contents}{where}")
         _bootstrap(work, files, draft / "keys", extras, architecture)
         for item in (files / "out").iterdir():
             # cp keeps the holes of a sparse file if the folders are on different file systems

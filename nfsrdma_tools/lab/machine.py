@@ -183,8 +183,10 @@ class Machine:
             return
         # subprocess negates the number of a signal
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
-        said = self._log.read_text(errors="replace").strip() or self.console.tail()
-        raise UserError(f"QEMU of {self.node} ended with {how}: {said}", f"see {self.console.log}")
+        output = self._log.read_text(errors="replace").strip() or self.console.tail()
+        raise UserError(
+            f"QEMU of {self.node} ended with {how}: {output}", f"see {self.console.log}"
+        )
 
     def quit(self) -> None:
         """End QEMU with a consistent disk."""
@@ -286,8 +288,8 @@ def warm_disk(role: str, hardware: Hardware, image: Image, step: Callable[[str],
     with file_lock(lock_of(disk)):
         if not disk.exists():
             seconds = 20 if hardware.clock == "wall" else 30
-            what = f"{role}, {hardware.kernel}, {clock_name(hardware.clock)}"
-            step(f"booting a node once ({what}; about {seconds} s)")
+            details = f"{role}, {hardware.kernel}, {clock_name(hardware.clock)}"
+            step(f"booting a node once ({details}; about {seconds} s)")
             _boot_again(lambda: _save_booted(role, hardware, image, disk, script), step)
     return disk
 

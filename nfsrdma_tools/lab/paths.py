@@ -66,9 +66,9 @@ def labs_dir() -> Path:
 def _refuse_shared(path: Path, status: os.stat_result, forbidden: int, variable: str) -> None:
     owned = status.st_uid in (0, os.geteuid())
     if not (owned and stat.S_ISDIR(status.st_mode)) or status.st_mode & forbidden:
-        what = f"expected a directory that only uid {os.geteuid()} can change"
+        expected = f"expected a directory that only uid {os.geteuid()} can change"
         mode = f"{stat.filemode(status.st_mode)} of uid {status.st_uid}"
-        raise UserError(f"{path}: {what}, found {mode}", f"correct it, or set {variable}")
+        raise UserError(f"{path}: {expected}, found {mode}", f"correct it, or set {variable}")
 
 
 def lab_dir(name: str) -> Path:

@@ -178,8 +178,8 @@ class Monitor:
         try:
             return self._protocol.cmd(name, **arguments)
         except (QMPError, EOFError, OSError) as error:
-            what = str(error) or "QEMU has ended"
-            raise UserError(f"QEMU command {name} failed: {what}") from error
+            reason = str(error) or "QEMU has ended"
+            raise UserError(f"QEMU command {name} failed: {reason}") from error
 
     def human(self, line: str) -> str:
         """Run a command of the human monitor and return its output."""

@@ -58,9 +58,9 @@ class Btf:
         self.types = list(_types(raw[length + types : length + types + types_size]))
         self.next: int = self.first + len(self.types)
         self.by_name: dict[str, int] = {}
-        for number, found in enumerate(self.types, self.first):
-            if found.kind in (_STRUCT, _FUNC) and found.name:
-                self.by_name.setdefault(self._string(found.name), number)
+        for number, btf_type in enumerate(self.types, self.first):
+            if btf_type.kind in (_STRUCT, _FUNC) and btf_type.name:
+                self.by_name.setdefault(self._string(btf_type.name), number)
 
     def offset(self, structure: str, *path: str) -> int:
         """The offset in bytes of a member, also of members of its members.
@@ -69,10 +69,10 @@ class Btf:
         """
         number, offset = self._named(structure), 0
         for name in path:
-            found = self._member(number, name)
-            if found is None:
+            member = self._member(number, name)
+            if member is None:
                 raise KeyError(f"struct {structure} has no {'.'.join(path)}")
-            number, bits = found
+            number, bits = member
             offset += bits // 8
         return offset
 
@@ -92,10 +92,10 @@ class Btf:
     def _points_to(self, pointer: _Type, structure: str) -> bool:
         number = pointer.size
         while number:
-            found = self._type(number)
-            if found.kind not in _THROUGH:
-                return found.kind in (_STRUCT, _FWD) and self._string(found.name) == structure
-            number = found.size
+            btf_type = self._type(number)
+            if btf_type.kind not in _THROUGH:
+                return btf_type.kind in (_STRUCT, _FWD) and self._string(btf_type.name) == structure
+            number = btf_type.size
         return False
 
     def has_function(self, name: str) -> bool:
@@ -122,14 +122,14 @@ class Btf:
 
     def _member(self, number: int, name: str) -> tuple[int, int] | None:
         """The type of a member, and its offset in bits."""
-        found = self._type(number)
-        while found.kind in _THROUGH:
-            found = self._type(found.size)
-        if found.kind not in (_STRUCT, _UNION):
+        btf_type = self._type(number)
+        while btf_type.kind in _THROUGH:
+            btf_type = self._type(btf_type.size)
+        if btf_type.kind not in (_STRUCT, _UNION):
             return None
-        for label, kind, bits in found.members:
+        for label, kind, bits in btf_type.members:
             # with the flag, the upper bits are the size of a bit field
-            start = bits & 0xFFFFFF if found.flag else bits
+            start = bits & 0xFFFFFF if btf_type.flag else bits
             if label and self._string(label) == name:
                 return kind, start
             inner = None if label else self._member(kind, name)
@@ -162,5 +162,5 @@ def load(modules: Sequence[str], folder: Path = _BTF) -> dict[str, Btf]:
         files = {name: folder / name for name in modules}
         return {name: Btf(file.read_bytes(), base) for name, file in files.items() if file.exists()}
     except (OSError, ValueError, struct.error) as error:
-        what = f"cannot read the kernel's type information: {error}"
-        raise UserError(what, "a kernel with CONFIG_DEBUG_INFO_BTF_MODULES") from error
+        message = f"cannot read the kernel's type information: {error}"
+        raise UserError(message, "a kernel with CONFIG_DEBUG_INFO_BTF_MODULES") from error

@@ -74,8 +74,8 @@ def watch(
     """
     options.filter.check(probe_set.name, probe_set.filters)
     if options.cpu and not probe_set.times:
-        what = f"trace {probe_set.name} has no option --cpu"
-        raise UsageError(what, "use trace registrations --cpu, or trace cpu")
+        message = f"trace {probe_set.name} has no option --cpu"
+        raise UsageError(message, "use trace registrations --cpu, or trace cpu")
     mount = options.filter.mount_point()
     numbers: dict[str, int | None] = {}
     if not probe_set.host_wide:

@@ -19,15 +19,15 @@ def addresses(names: Collection[str]) -> dict[str, int]:
     The kernel hides addresses from programs without CAP_SYSLOG, unless kernel.kptr_restrict and
     kernel.perf_event_paranoid allow them (kallsyms_show_value() in kernel/ksyms_common.c).
     """
-    found: dict[str, int] = {}
+    by_name: dict[str, int] = {}
     with _KALLSYMS.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             address, _, name = line.split(None, 3)[:3]
             if name in names:
-                found[name] = int(address, 16)
-                if len(found) == len(names):
+                by_name[name] = int(address, 16)
+                if len(by_name) == len(names):
                     break
-    return found
+    return by_name
 
 
 def are_hidden() -> bool:

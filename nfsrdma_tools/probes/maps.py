@@ -312,8 +312,8 @@ def sockaddr(raw: bytes) -> tuple[str, int]:
 
 def address(raw: bytes) -> str:
     """The address in a ``struct sockaddr``, of IPv6 in brackets; "" if it has none."""
-    found, _ = sockaddr(raw)
-    return f"[{found}]" if ":" in found else found
+    host, _ = sockaddr(raw)
+    return f"[{host}]" if ":" in host else host
 
 
 class Losses(NamedTuple):

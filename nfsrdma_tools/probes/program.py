@@ -142,7 +142,7 @@ def _unreadable(name: str) -> str:
     """Which members a probe set reads that records of this kernel lack; "" if it lacks none."""
     texts = _texts((name,)).values()
     for pair in present([name]):
-        lacks = {one for text in texts for one in _reads(pair, text)} - _members(pair)
+        lacks = {member for text in texts for member in _reads(pair, text)} - _members(pair)
         if lacks:
             return f"the record of {':'.join(pair)} has no {', '.join(sorted(lacks))} here"
     return ""
@@ -159,7 +159,7 @@ def _reads(pair: Pair, text: str) -> set[str]:
 
 def _members(event: Pair) -> set[str]:
     """The members of an event's record."""
-    return {found[1] for found in _MEMBER.findall(_format(event))}
+    return {groups[1] for groups in _MEMBER.findall(_format(event))}
 
 
 def _format(event: Pair) -> str:

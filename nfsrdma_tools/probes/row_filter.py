@@ -37,7 +37,7 @@ class Filter:
         """
         for item in fields(self):
             if getattr(self, item.name) and item.name not in known:
-                others = ", ".join(_OPTIONS[one] for one in known)
+                others = ", ".join(_OPTIONS[option] for option in known)
                 hint = f"its filters: {others}" if known else "it has no filters"
                 raise UsageError(f"trace {name} has no filter {_OPTIONS[item.name]}", hint)
         if self.pid and not Path(f"/proc/{self.pid}").is_dir():

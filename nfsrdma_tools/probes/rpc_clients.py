@@ -96,7 +96,7 @@ def _number_in_trace(mount: Mount, machine: Machine) -> int | None:
 def _is_mounted_here(mount: Mount, machine: Machine) -> bool:
     """Whether a mount of another namespace is below the root: else another file is in its place."""
     place = machine.path(str(mount.directory).lstrip("/"))
-    return any(one.directory == place and one.device == mount.device for one in mounts())
+    return any(other.directory == place and other.device == mount.device for other in mounts())
 
 
 def _send_rpc(directory: Path) -> None:

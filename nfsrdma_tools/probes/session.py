@@ -109,8 +109,8 @@ def _check_sets(wanted: Program, sets: Sequence[str]) -> None:
 def _check_issuer(wanted: Program, pid: int) -> None:
     missing = {event.event: event.reason for event in wanted.missing}
     if pid and _ISSUED in missing:
-        what = f"cannot count by process: no event {_ISSUED} ({missing[_ISSUED]})"
-        raise UserError(what, "omit --pid")
+        message = f"cannot count by process: no event {_ISSUED} ({missing[_ISSUED]})"
+        raise UserError(message, "omit --pid")
 
 
 def _forget_symbols(bpf: Any) -> None:
@@ -130,14 +130,14 @@ def check(transport: bool = True) -> None:
     if os.geteuid() != 0:
         raise UserError("only root may attach probes", "run this as root")
     if "[confidentiality]" in files.read(_LOCKDOWN):
-        what = "the kernel is locked down (confidentiality), so probes cannot be read"
-        raise UserError(what, "boot with lockdown=integrity, or without Secure Boot")
+        message = "the kernel is locked down (confidentiality), so probes cannot be read"
+        raise UserError(message, "boot with lockdown=integrity, or without Secure Boot")
     if not programs.TRACEFS.joinpath("events").is_dir():
-        what = f"no trace events at {programs.TRACEFS}"
-        raise UserError(what, f"mount -t tracefs tracefs {programs.TRACEFS}")
+        message = f"no trace events at {programs.TRACEFS}"
+        raise UserError(message, f"mount -t tracefs tracefs {programs.TRACEFS}")
     if transport and not any(has_system(name) for name in TRANSPORTS):
-        what = "no transport module is loaded: neither rpcrdma nor nfsrdma"
-        raise UserError(what, "mount first: nfsrdma mount")
+        message = "no transport module is loaded: neither rpcrdma nor nfsrdma"
+        raise UserError(message, "mount first: nfsrdma mount")
 
 
 def available() -> None:
@@ -159,8 +159,8 @@ def load(text: str, flags: Sequence[str]) -> Any:
         try:
             return compiler.BPF(text=text, cflags=[*flags, "-Wno-macro-redefined"])
         except Exception as error:
-            what = f"cannot attach the probes: {reason() or printable(str(error))}"
-            raise UserError(what, "run: nfsrdma doctor") from error
+            message = f"cannot attach the probes: {reason() or printable(str(error))}"
+            raise UserError(message, "run: nfsrdma doctor") from error
 
 
 def bcc() -> Any:
@@ -170,10 +170,10 @@ def bcc() -> Any:
     except (ImportError, OSError) as error:  # OSError: one of its libraries is missing
         raise UserError(f"cannot import bcc: {error}", _install()) from error
     if not hasattr(library, "BPF"):
-        what = (
+        message = (
             f"{library.__file__} is not the BPF compiler: PyPI's bcc is a crystal-lattice library"
         )
-        raise UserError(what, f"pip uninstall bcc; {_install()}")
+        raise UserError(message, f"pip uninstall bcc; {_install()}")
     return library
 
 
@@ -186,8 +186,8 @@ def _headers() -> Iterator[None]:
     """Within the block bcc includes our headers, unless the user's environment names others."""
     if named := os.environ.get(_HEADERS):
         if not Path(named, _FIRST_HEADER).is_file():
-            what = f"{_HEADERS}: {named} has no kernel headers: no {_FIRST_HEADER}"
-            raise UserError(what, f"unset {_HEADERS}: probes need no kernel headers")
+            message = f"{_HEADERS}: {named} has no kernel headers: no {_FIRST_HEADER}"
+            raise UserError(message, f"unset {_HEADERS}: probes need no kernel headers")
         yield
         return
     os.environ[_HEADERS] = str(programs.source() / "headers")
@@ -198,12 +198,12 @@ def _headers() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def captured_stderr(what: str) -> Iterator[Callable[[], str]]:
+def captured_stderr(activity: str) -> Iterator[Callable[[], str]]:
     """Redirect descriptor 2 to a file; yields a function that returns the reason in it, or "".
 
-    ``what`` describes the block, as in "ended while WHAT".  LLVM ends the process on a fatal error
-    (``llvm::report_fatal_error``: abort, or exit): no Python code runs after that.  A child process
-    waits until the block ends, and prints the reason if this process dies.
+    ``activity`` describes the block, as in "ended while ACTIVITY".  LLVM ends the process on a
+    fatal error (``llvm::report_fatal_error``: abort, or exit): no Python code runs after that.  A
+    child process waits until the block ends, and prints the reason if this process dies.
     """
     # in memory: a container may have no folder that can be written
     file = os.memfd_create("stderr")
@@ -211,7 +211,7 @@ def captured_stderr(what: str) -> Iterator[Callable[[], str]]:
         stack.callback(os.close, file)
         kept = os.dup(2)
         stack.callback(os.close, kept)
-        stack.enter_context(_report_death(file, kept, what))
+        stack.enter_context(_report_death(file, kept, activity))
         os.dup2(file, 2)
         stack.callback(os.dup2, kept, 2)
         yield lambda: _reason(file)
@@ -225,13 +225,13 @@ def _reason(file: int) -> str:
 
 
 @contextlib.contextmanager
-def _report_death(file: int, stderr: int, what: str) -> Iterator[None]:
+def _report_death(file: int, stderr: int, activity: str) -> Iterator[None]:
     """If this process ends in the block, a child prints why, in one line."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
         os.close(write)
-        _wait(read, file, stderr, what)
+        _wait(read, file, stderr, activity)
     os.close(read)
     try:
         yield
@@ -242,7 +242,7 @@ def _report_death(file: int, stderr: int, what: str) -> Iterator[None]:
         os.waitpid(child, 0)
 
 
-def _wait(done: int, file: int, stderr: int, what: str) -> None:
+def _wait(done: int, file: int, stderr: int, activity: str) -> None:
     """In the child: wait until the parent reports success or has died."""
     try:
         # the parent handles these signals
@@ -250,6 +250,6 @@ def _wait(done: int, file: int, stderr: int, what: str) -> None:
             signal.signal(number, signal.SIG_IGN)
         if not os.read(done, 1):
             why = _reason(file) or "no message"
-            os.write(stderr, f"nfsrdma: ended while {what}: {why}\n".encode())
+            os.write(stderr, f"nfsrdma: ended while {activity}: {why}\n".encode())
     finally:
         os._exit(0)

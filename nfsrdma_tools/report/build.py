@@ -41,8 +41,8 @@ def build(store: Path, out: Path, uid: str = "") -> Report:
         with _quiet_matplotlib():
             return Report(study, tuple(_write(study, out)))
     except OSError as error:
-        what = f"cannot write the report to {out}: {error}"
-        raise UserError(what, "choose another folder with --output") from error
+        message = f"cannot write the report to {out}: {error}"
+        raise UserError(message, "choose another folder with --output") from error
 
 
 def _write(study: Study, out: Path) -> list[Path]:

@@ -203,10 +203,10 @@ def describe(figure: Figure, title: str, finding: str, conditions: str) -> None:
     inch = 1 / figure.get_figheight()
     top = figure.subplotpars.top + (0.22 if len(figure.axes) > 1 else 0.08) * inch
     lines = "\n".join(map(printable, title.splitlines()))
-    found = wrapped(finding, int(16 * figure.get_figwidth()))
-    rise = 0.2 + 0.16 * found.count("\n")
+    subtitle = wrapped(finding, int(16 * figure.get_figwidth()))
+    rise = 0.2 + 0.16 * subtitle.count("\n")
     figure.text(left, top + rise * inch, lines, fontsize=12.5, fontweight="bold", va="bottom")
-    figure.text(left, top + 0.02 * inch, found, fontsize=9.5, color=MUTED, va="bottom")
+    figure.text(left, top + 0.02 * inch, subtitle, fontsize=9.5, color=MUTED, va="bottom")
     small = wrapped(conditions, int(17.5 * figure.get_figwidth()))
     note = figure.text(0.01, 0, small, fontsize=7, color=MUTED, va="top", wrap=False)
     note.set_gid("conditions")
@@ -373,8 +373,8 @@ def _within(spot: Spot, size: tuple[float, float]) -> bool:
     return all(spot[i + 2] / 2 <= spot[i] <= size[i] - spot[i + 2] / 2 for i in (0, 1))
 
 
-def _touch(one: Spot, other: Spot) -> bool:
-    return all(abs(one[i] - other[i]) < (one[i + 2] + other[i + 2]) / 2 for i in (0, 1))
+def _touch(spot: Spot, other: Spot) -> bool:
+    return all(abs(spot[i] - other[i]) < (spot[i + 2] + other[i + 2]) / 2 for i in (0, 1))
 
 
 # leave out time and library version, which are not results

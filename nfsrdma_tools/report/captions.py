@@ -167,18 +167,18 @@ def reader_finding(study: Study, points: Sequence[Point]) -> str:
     sizes = [{p.cell.rsize for p in points if p.cell.transport == t} for t in study.transports]
     common = max(set.intersection(*sizes), default=0)
     at = [p for p in points if p.cell.rsize == common]
-    said = _by_transport(study, at, lambda p: f"{p.reader.mean:.2f} ms" if p.reader else "")
-    return f"At {size_label(common)} per MiB: {said}" if said else ""
+    values = _by_transport(study, at, lambda p: f"{p.reader.mean:.2f} ms" if p.reader else "")
+    return f"At {size_label(common)} per MiB: {values}" if values else ""
 
 
 def _by_transport(study: Study, points: Sequence[Point], say: Callable[[Point], str]) -> str:
-    said = []
+    parts = []
     for name in study.transports:
         mine = [p for p in points if p.cell.transport == name]
         if mine:
             top = max(mine, key=lambda p: p.throughput.mean)
-            said.append(f"{transport(name)} {say(top)}")
-    return ", ".join(said)
+            parts.append(f"{transport(name)} {say(top)}")
+    return ", ".join(parts)
 
 
 def cpu_caption(study: Study, count: int) -> str:
@@ -198,10 +198,10 @@ def one_host(study: Study) -> str:
 
 def cpu_alt(points: Sequence[Point]) -> str:
     """The alternative text of figure 17."""
-    said = [
+    parts = [
         f"{_short(p)}: {rate(p.throughput.mean)} for {p.cpu.mean:.0f} %" for p in points if p.cpu
     ]
-    return f"Scatter chart with lines. {'; '.join(said)}."
+    return f"Scatter chart with lines. {'; '.join(parts)}."
 
 
 def reader_caption(study: Study, count: int) -> str:
@@ -230,8 +230,8 @@ def nic(study: Study) -> str:
 
 def reader_alt(points: Sequence[Point]) -> str:
     """The alternative text of figure 18."""
-    said = [f"{_short(p)}: {p.reader.mean:.2f} ms" for p in points if p.reader]
-    return f"Line chart, system CPU per MiB. {'; '.join(said)}."
+    parts = [f"{_short(p)}: {p.reader.mean:.2f} ms" for p in points if p.reader]
+    return f"Line chart, system CPU per MiB. {'; '.join(parts)}."
 
 
 def _short(point: Point) -> str:

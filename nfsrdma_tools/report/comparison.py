@@ -110,11 +110,11 @@ def _finding(study: Study, lines: list[_Line]) -> str:
     """The throughput of each line over that of TCP, or of the first line, and the conditions."""
     first = next((line for line in lines if line.transport == "tcp"), lines[0])
     base = first.peak.throughput.mean
-    said = [
+    ratios = [
         f"{line.peak.throughput.mean / base:.2f} ({line.name})" for line in lines if line != first
     ]
     verb = captions.verb(study).capitalize()
-    text = f"{verb} throughput over that of {first.name}: {', '.join(said)}"
+    text = f"{verb} throughput over that of {first.name}: {', '.join(ratios)}"
     return "\n".join(part for part in (text, _conditions(study)) if part)
 
 

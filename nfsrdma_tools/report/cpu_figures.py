@@ -131,7 +131,7 @@ def _draw_lines(
     study: Study,
     points: list[Point],
     where: Callable[[Point], float],
-    what: Callable[[Point], Spread],
+    spread: Callable[[Point], Spread],
     alone: Callable[[Point], Spread | None],
 ) -> list[tuple[float, float, str, str]]:
     """Draw a line per transport; returns x, y, name and colour of each end."""
@@ -143,8 +143,8 @@ def _draw_lines(
             xs = [where(p) for p in line]
             color = canvas.transport_colour(name, line[0].cell.personality)
             mark = canvas.marker_of(study.transports, name)
-            bars(ax, line, xs, [what(p) for p in line], (color, mark))
-            ends.append((xs[-1], what(line[-1]).mean, captions.transport(name), color))
+            bars(ax, line, xs, [spread(p) for p in line], (color, mark))
+            ends.append((xs[-1], spread(line[-1]).mean, captions.transport(name), color))
             ends += _without_nic(ax, xs, [alone(p) for p in line], line)
     return ends
 
@@ -319,9 +319,9 @@ def draw_line(ax: Axes, line: Line, mark: str) -> tuple[float, float, str, str]:
 
 
 def _finding(study: Study, fitted: list[Line]) -> str:
-    said = [f"{captions.transport(line.transport)} {formula(line.fit)}"
+    formulas = [f"{captions.transport(line.transport)} {formula(line.fit)}"
             for line in fitted if line.whose == HOST]  # fmt: skip
-    return f"Host, {study.plan.direction}: {'; '.join(said)}"
+    return f"Host, {study.plan.direction}: {'; '.join(formulas)}"
 
 
 def _left_out(study: Study) -> str:

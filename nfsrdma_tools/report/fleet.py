@@ -57,10 +57,10 @@ def draw(study: Study) -> Drawing | None:
     )
     ax.set_ylim(0, 1.12 * max(means.aggregate for line in lines for means in line))
     label_ends(ax, ends)
-    said = " ".join(findings(study))
+    finding = " ".join(findings(study))
     title = f"{study.plan.direction.capitalize()} throughput over simultaneous clients"
     describe(figure, title, f"{len(study.fleet.names)} hosts", captions.small_print(study))
-    return Drawing("fleet-aggregate", title, said, f"Line chart. {said}", figure)
+    return Drawing("fleet-aggregate", title, finding, f"Line chart. {finding}", figure)
 
 
 def _lines(study: Study) -> list[list[RoundMeans]]:

@@ -47,8 +47,8 @@ def page(study: Study, drawings: Sequence[Drawing]) -> str:
     """The whole page; equal studies give equal pages."""
     sheet, advised = _Sheet(), recommendation.advice(study)
     figures = [
-        _Figure(one.name, Markup(sheet.adopt(inline_svg(one))), one.alt, one.caption)  # noqa: S704
-        for one in drawings
+        _Figure(d.name, Markup(sheet.adopt(inline_svg(d))), d.alt, d.caption)  # noqa: S704
+        for d in drawings
     ]
     css = resources.files(__package__).joinpath("page.css").read_text() + _variables() + sheet.css()
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
@@ -59,8 +59,10 @@ def page(study: Study, drawings: Sequence[Drawing]) -> str:
         title=f"NFS {captions.verb(study)} sweep of {study.plan.target}",
         css=Markup(css),  # noqa: S704 - of this package and matplotlib
         summary=[_summary(study, advised), *filter(None, [recommendation.over_today(study)])],
-        cards=[_card(study, one) for one in advised],
-        persistent=[(captions.transport(one.transport), _commands(study, one)) for one in advised],
+        cards=[_card(study, advice) for advice in advised],
+        persistent=[
+            (captions.transport(advice.transport), _commands(study, advice)) for advice in advised
+        ],
         note=_device_note(study) if emulation(study.conditions) else "",
         wide="wide" if len(study.variants) > 1 else "",
         figures=figures,
@@ -132,7 +134,7 @@ def _sections(study: Study, advised: Sequence[Advice]) -> list[Section]:
     front += "cheaper in CPU."
     environment = Table(("", ""), sorted(study.conditions.items()))
     return [
-        Section("Throughput against CPU", [front], [_front(study, one) for one in advised]),
+        Section("Throughput against CPU", [front], [_front(study, advice) for advice in advised]),
         Section("All cells", [_legend(study)], [_cells(study)], muted=True),
         *_missing(study),
         *fleet.sections(study),
@@ -151,34 +153,33 @@ def _summary(study: Study, all_advice: Sequence[Advice]) -> str:
     return text
 
 
-def _card(study: Study, one: Advice) -> _Card:
-    other_kind = recommendation.over_other_kind(study, one)
-    texts = [recommendation.over_default(study, one), *filter(None, [other_kind])]
-    rate = captions.rate(one.best.throughput.mean)
-    return _Card(recommendation.headline(study, one), rate, [*texts, _ties(study, one)])
+def _card(study: Study, advice: Advice) -> _Card:
+    other_kind = recommendation.over_other_kind(study, advice)
+    texts = [recommendation.over_default(study, advice), *filter(None, [other_kind])]
+    rate = captions.rate(advice.best.throughput.mean)
+    return _Card(recommendation.headline(study, advice), rate, [*texts, _ties(study, advice)])
 
 
-def _ties(study: Study, one: Advice) -> str:
-    others = [p for p in study.of(one.transport) if p not in (one.best, *one.tied)]
-    once = sum(p.runs == 1 for p in (one.best, *others))
+def _ties(study: Study, advice: Advice) -> str:
+    others = [p for p in study.of(advice.transport) if p not in (advice.best, *advice.tied)]
+    once = sum(p.runs == 1 for p in (advice.best, *others))
     slower = f"Significantly slower: {sum(p.runs > 1 for p in others)} cells."
-    if one.best.runs == 1:
+    if advice.best.runs == 1:
         slower = "Not repeated: no difference is known to be significant."
     elif once:
         slower += f" Slower in their only run, not repeated: {once} cells."
-    if not one.tied:
+    if not advice.tied:
         return slower
-    names = [captions.cell(study, point) for point in one.tied]
+    names = [captions.cell(study, point) for point in advice.tied]
     more = f" and {len(names) - SHOWN} more, marked in the table" if len(names) > SHOWN else ""
-    count = (
-        f"{len(one.tied)} cell{'s are' if len(one.tied) > 1 else ' is'} within noise of the best"
-    )
+    noun = "cells are" if len(advice.tied) > 1 else "cell is"
+    count = f"{len(advice.tied)} {noun} within noise of the best"
     text = f"{count}: {'; '.join(names[:SHOWN])}{more}. {slower}"
-    saved = 1 - _cost(one.thrifty) / _cost(one.best) if _cost(one.best) else 0.0
-    if one.thrifty is one.best or saved < 0.005:
+    saved = 1 - _cost(advice.thrifty) / _cost(advice.best) if _cost(advice.best) else 0.0
+    if advice.thrifty is advice.best or saved < 0.005:
         return f"{text} None of them uses less CPU."
     return (
-        f"{text} Of these {captions.cell(study, one.thrifty)} uses the least CPU, "
+        f"{text} Of these {captions.cell(study, advice.thrifty)} uses the least CPU, "
         f"{100 * saved:.0f} % less per byte."
     )
 
@@ -187,9 +188,9 @@ def _cost(point: Point) -> float:
     return point.cpu_per_mib.mean if point.cpu_per_mib else 0.0
 
 
-def _commands(study: Study, one: Advice) -> list[str]:
+def _commands(study: Study, advice: Advice) -> list[str]:
     """How to tune, and to mount the best cell; the server of a lab is gone."""
-    tune, plan, cell = recommendation.tune_command(study, one), study.plan, one.best.cell
+    tune, plan, cell = recommendation.tune_command(study, advice), study.plan, advice.best.cell
     if is_lab(study.conditions):
         return [tune]
     return [tune, plan.fstab_line(cell), plan.mount_command(cell)]
@@ -200,10 +201,10 @@ def _device_note(study: Study) -> str:
     return where + _DEVICES[emulation(study.conditions)] + clock_note(study.conditions)
 
 
-def _front(study: Study, one: Advice) -> Table:
-    heads = (captions.transport(one.transport), "MB/s", "CPU ms per MiB")
+def _front(study: Study, advice: Advice) -> Table:
+    heads = (captions.transport(advice.transport), "MB/s", "CPU ms per MiB")
     rows = [(captions.cell(study, p), captions.figure(p.throughput.mean), _mean(p.cpu_per_mib))
-            for p in one.front]  # fmt: skip
+            for p in advice.front]  # fmt: skip
     return Table(heads, rows)
 
 
@@ -276,11 +277,11 @@ def _missing(study: Study) -> list[Section]:
     if not study.missing:
         return []
     groups: dict[tuple[str, str, bool, str], list[Missing]] = {}
-    for one in study.missing:
-        name = captions.transport(one.cell.transport)
-        name += ", as mounted today" if one.cell.as_mounted else ""
-        key = (name, size_label(one.cell.rsize), one.offered, one.reason)
-        groups.setdefault(key, []).append(one)
+    for missing in study.missing:
+        name = captions.transport(missing.cell.transport)
+        name += ", as mounted today" if missing.cell.as_mounted else ""
+        key = (name, size_label(missing.cell.rsize), missing.offered, missing.reason)
+        groups.setdefault(key, []).append(missing)
     rows = [
         (
             name,

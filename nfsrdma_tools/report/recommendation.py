@@ -80,44 +80,47 @@ def _default(study: Study, best: Point) -> Point | None:
     return max(same, key=lambda p: p.cell.rsize, default=None)
 
 
-def headline(study: Study, one: Advice) -> str:
+def headline(study: Study, recommended: Advice) -> str:
     """The advice in one line."""
-    name, size = captions.transport(one.transport), captions.size_word(study)
+    name, size = captions.transport(recommended.transport), captions.size_word(study)
     # docs/how-to/module.md: the module's state
-    state = " (experimental)" if one.transport == OURS else ""
-    text = f"{name}{state}: {size} {size_label(one.best.cell.rsize)}"
-    if study.plan.has_read_ahead(one.best.cell):
-        text += f" with {captions.window(one.best)}"
-    if one.best.variant:
-        text += f", {one.best.variant}"
+    state = " (experimental)" if recommended.transport == OURS else ""
+    text = f"{name}{state}: {size} {size_label(recommended.best.cell.rsize)}"
+    if study.plan.has_read_ahead(recommended.best.cell):
+        text += f" with {captions.window(recommended.best)}"
+    if recommended.best.variant:
+        text += f", {recommended.best.variant}"
     return text
 
 
-def over_other_kind(study: Study, one: Advice) -> str:
+def over_other_kind(study: Study, recommended: Advice) -> str:
     """The best cell against the best one of the other kind, in a sentence; "" with one kind."""
-    other = one.other_kind
+    other = recommended.other_kind
     if other is None or not other.throughput.mean:
         return ""
-    names = [f"{'direct' if p.cell.direct else 'buffered'} reads" for p in (one.best, other)]
+    names = [
+        f"{'direct' if p.cell.direct else 'buffered'} reads" for p in (recommended.best, other)
+    ]
     reached = f"{captions.rate(other.throughput.mean)} ({captions.cell(study, other)})"
-    if other in one.tied:
-        said = "No significant difference between {} and {}, which reached {}."
-        return said.format(*names, reached)
-    times = f"{one.best.throughput.mean / other.throughput.mean:.2f} times as fast"
+    if other in recommended.tied:
+        sentence = "No significant difference between {} and {}, which reached {}."
+        return sentence.format(*names, reached)
+    times = f"{recommended.best.throughput.mean / other.throughput.mean:.2f} times as fast"
     return f"{names[0].capitalize()}: {times} as {names[1]}, which reached {reached}."
 
 
-def over_default(study: Study, one: Advice) -> str:
+def over_default(study: Study, recommended: Advice) -> str:
     """The gain over the defaults, in a sentence; "" if it was not measured."""
-    if one.default is None or one.gain is None:
+    if recommended.default is None or recommended.gain is None:
         return ""
-    if one.best.cell == one.default.cell:
+    if recommended.best.cell == recommended.default.cell:
         return "This equals Linux's default read-ahead of 128 KiB."
-    is_tied = one.default in one.tied
-    gain = "No significant difference from" if is_tied else f"{100 * one.gain:+.1f} % over"
+    is_tied = recommended.default in recommended.tied
+    gain = "No significant difference from" if is_tied else f"{100 * recommended.gain:+.1f} % over"
     return (
         f"{gain} Linux's default read-ahead of 128 KiB, which reached "
-        f"{captions.rate(one.default.throughput.mean)} ({captions.cell(study, one.default)})."
+        f"{captions.rate(recommended.default.throughput.mean)} "
+        f"({captions.cell(study, recommended.default)})."
     )
 
 
@@ -158,30 +161,30 @@ def today_as_json(study: Study) -> dict[str, object] | None:
     }
 
 
-def tune_command(study: Study, one: Advice) -> str:
+def tune_command(study: Study, recommended: Advice) -> str:
     """The command that makes it persistent; the user replaces the mount point."""
-    cell = one.best.cell
+    cell = recommended.best.cell
     argv = ["nfsrdma", "tune", "apply", "--mount", MOUNT_POINT]
     argv += [f"--{captions.size_word(study)}", format_size(cell.rsize)]
     argv += ["--read-ahead", str(cell.read_ahead)] if study.plan.has_read_ahead(cell) else []
     return shlex.join(argv)
 
 
-def as_json(study: Study, one: Advice) -> dict[str, object]:
+def as_json(study: Study, recommended: Advice) -> dict[str, object]:
     """The advice as plain data; throughput in MB/s, CPU in ms per MiB."""
     return {
-        "transport": one.transport,
-        "best": _flat(study, one.best),
-        "tied": [_flat(study, point) for point in one.tied],
-        "cheapest_in_cpu": _flat(study, one.thrifty),
-        "pareto_front": [_flat(study, point) for point in one.front],
-        "other_kind": _flat(study, one.other_kind) if one.other_kind else None,
-        "default": _flat(study, one.default) if one.default else None,
-        "gain_over_default": one.gain,
+        "transport": recommended.transport,
+        "best": _flat(study, recommended.best),
+        "tied": [_flat(study, point) for point in recommended.tied],
+        "cheapest_in_cpu": _flat(study, recommended.thrifty),
+        "pareto_front": [_flat(study, point) for point in recommended.front],
+        "other_kind": _flat(study, recommended.other_kind) if recommended.other_kind else None,
+        "default": _flat(study, recommended.default) if recommended.default else None,
+        "gain_over_default": recommended.gain,
         "vers": study.plan.vers,
-        "fstab": study.plan.fstab_line(one.best.cell),
-        "mount": study.plan.mount_command(one.best.cell),
-        "apply": tune_command(study, one),
+        "fstab": study.plan.fstab_line(recommended.best.cell),
+        "mount": study.plan.mount_command(recommended.best.cell),
+        "apply": tune_command(study, recommended),
     }
 
 

@@ -209,21 +209,23 @@ def _check_drawn(plan: Plan, trials: Sequence[Trial]) -> None:
     cells = {trial.cell for trial in trials}
     foreign = next(iter(sorted(cells.difference(plan.cells()))), None)
     if foreign:
-        what = f"a trial is of a cell that the plan does not have: {str(foreign)[:_LONGEST_NAME]}"
-        raise UserError(printable(what), "the store is damaged; give another file")
+        message = (
+            f"a trial is of a cell that the plan does not have: {str(foreign)[:_LONGEST_NAME]}"
+        )
+        raise UserError(printable(message), "the store is damaged; give another file")
     longest = max(len(str(cell)) for cell in cells)
     if longest > _LONGEST_NAME:
-        what = f"a cell has a name of {longest} characters, a report prints {_LONGEST_NAME}"
-        raise UserError(what, "name fewer axes; nfsrdma results export has all of them")
+        message = f"a cell has a name of {longest} characters, a report prints {_LONGEST_NAME}"
+        raise UserError(message, "name fewer axes; nfsrdma results export has all of them")
     counts = {
         "cells": (len(cells), _MOST_CELLS),
         "read-aheads": (len({cell.read_ahead for cell in cells}), _MOST_AHEADS),
         "sets of axes": (len({_variant(plan, cell, cell.axes) for cell in cells}), _MOST_VARIANTS),
     }
-    for name, (found, most) in counts.items():
-        if found > most:
-            what = f"the plan has {found} measured {name}, a report draws at most {most}"
-            raise UserError(what, "use nfsrdma results export")
+    for name, (count, most) in counts.items():
+        if count > most:
+            message = f"the plan has {count} measured {name}, a report draws at most {most}"
+            raise UserError(message, "use nfsrdma results export")
 
 
 def _first_reason(trials: Sequence[Trial]) -> str:
@@ -276,13 +278,13 @@ def _point(plan: Plan, trials: Sequence[Trial]) -> Point:
 
 def _without_nic(plan: Plan, trials: Sequence[Trial], point: Point) -> Point:
     """The point with the CPU time that remains without an emulated NIC."""
-    kept = [(t, one) for t in trials if (one := spending([t], plan.direction))]
+    kept = [(t, spent) for t in trials if (spent := spending([t], plan.direction))]
     return replace(
         point,
-        cpu_of_host=_known(100 * t.cpu.cpu_share * (1 - one.emulated) for t, one in kept),
+        cpu_of_host=_known(100 * t.cpu.cpu_share * (1 - spent.emulated) for t, spent in kept),
         reader_of_host=_known(
-            max(1e3 * t.cpu.reader_system_s - 1e-6 * one.called * t.rpc.operations, 0) / _mib(t)
-            for t, one in kept
+            max(1e3 * t.cpu.reader_system_s - 1e-6 * spent.called * t.rpc.operations, 0) / _mib(t)
+            for t, spent in kept
         ),
     )
 

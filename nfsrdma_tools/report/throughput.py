@@ -170,6 +170,6 @@ def _tile(
     if scale < _LEAST_SCALE:
         return
     mark = "~" if point.unstable else ""
-    said = f"{mark}{captions.figure(point.throughput.mean)}"
-    ax.text(*position, said, color=ink, fontsize=10 * scale,
+    label = f"{mark}{captions.figure(point.throughput.mean)}"
+    ax.text(*position, label, color=ink, fontsize=10 * scale,
             fontweight="bold" if point.best else "normal", ha="center", va="center")  # fmt: skip

@@ -218,18 +218,18 @@ class Race:
 
         @functools.cache
         def state(cell: Cell) -> bool | None:
-            found = [moved(cell, name) for name in LOADS]
-            return False if False in found else None if None in found else True
+            moves = [moved(cell, name) for name in LOADS]
+            return False if False in moves else None if None in moves else True
 
         def moved(cell: Cell, name: str) -> bool | None:
             smaller = sorted(value for value in values[name] if value < getattr(cell, name))[-2:]
             if len(smaller) < 2:
                 return True
             pair = [_with_load(cell, name, value) for value in smaller]
-            if all(one in known for one in pair):
+            if all(other in known for other in pair):
                 return known[pair[1]].throughput > (1 + MOVES) * known[pair[0]].throughput
-            missing = [one for one in pair if one not in known]
-            dead = any(one not in waiting or state(one) is False for one in missing)
+            missing = [other for other in pair if other not in known]
+            dead = any(other not in waiting or state(other) is False for other in missing)
             return False if dead else None
 
         return [(cell, state(cell)) for cell in cells]

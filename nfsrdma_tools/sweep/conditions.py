@@ -79,8 +79,8 @@ def _field(path: Path, name: str) -> str:
         lines = files.text(path, "replace").splitlines()
     except OSError:
         return ""
-    found = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
-    return next(found, "")
+    values = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
+    return next(values, "")
 
 
 def _cpu_model(root: Path) -> str:
@@ -106,15 +106,15 @@ def _nfs_utils() -> str:
 
 
 def _modules(root: Path) -> dict[str, str]:
-    found = {}
+    modules = {}
     for name in _MODULES:
         folder = root / "sys/module" / name
         words = (_text(folder / "version"), _text(folder / "srcversion"), _text(folder / "taint"))
         if folder.is_dir():
             # a built-in module has no initstate; some kernels have no module versions
             plain = "loaded" if (folder / "initstate").exists() else "built in"
-            found[f"module {name}"] = " ".join(filter(None, words)) or plain
-    return found
+            modules[f"module {name}"] = " ".join(filter(None, words)) or plain
+    return modules
 
 
 def _tunables(root: Path) -> str:

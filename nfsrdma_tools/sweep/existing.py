@@ -21,8 +21,8 @@ def find(target: str, machine: Machine = LIVE) -> ExistingMount | None:
     NFS version, or an unknown personality of our module, which only root can read.
     """
     wanted = Target.parse(target)
-    same = (one for one in states(machine) if one.mount.target == wanted)
-    return next((known for one in same if (known := _of(one))), None)
+    same = (state for state in states(machine) if state.mount.target == wanted)
+    return next((known for state in same if (known := _of(state))), None)
 
 
 def _of(state: MountState) -> ExistingMount | None:

@@ -94,9 +94,9 @@ def jain(rates: Sequence[float]) -> float:
     return sum(rates) ** 2 / (len(rates) * squares) if squares else 1.0
 
 
-def is_same_grid(one: Plan, other: Plan) -> bool:
+def is_same_grid(plan: Plan, other: Plan) -> bool:
     """Whether two plans measure the same grid against the same target."""
-    return _without_names(one) == _without_names(other)
+    return _without_names(plan) == _without_names(other)
 
 
 def _without_names(plan: Plan) -> Plan:
@@ -152,10 +152,10 @@ def enough(all_means: Sequence[RoundMeans]) -> int | None:
 
     None when every measured number still gained more, or only one was measured.
     """
-    for one, more in itertools.pairwise(sorted(all_means, key=lambda means: means.clients)):
-        steps = more.clients - one.clients
-        if one.aggregate and more.aggregate / one.aggregate - 1 < GAIN * steps:
-            return one.clients
+    for fewer, more in itertools.pairwise(sorted(all_means, key=lambda means: means.clients)):
+        steps = more.clients - fewer.clients
+        if fewer.aggregate and more.aggregate / fewer.aggregate - 1 < GAIN * steps:
+            return fewer.clients
     return None
 
 
@@ -170,28 +170,28 @@ def _span(trial: Trial, hosts: Mapping[str, str]) -> _Span | None:
 
 def _near(spans: Sequence[_Span]) -> Iterator[list[_Span]]:
     """For each span, in order of start, the spans of other hosts that overlap it."""
-    lows = [span.low for span in spans]
-    longest = max((span.high - span.low for span in spans), default=0.0)
-    for one in spans:
-        first, last = bisect_left(lows, one.low - longest), bisect_right(lows, one.high)
-        yield [s for s in spans[first:last] if s.host != one.host and _common(one, s)]
+    lows = [s.low for s in spans]
+    longest = max((s.high - s.low for s in spans), default=0.0)
+    for span in spans:
+        first, last = bisect_left(lows, span.low - longest), bisect_right(lows, span.high)
+        yield [s for s in spans[first:last] if s.host != span.host and _common(span, s)]
 
 
-def _group(one: _Span, near: Sequence[_Span]) -> list[_Span]:
-    """The round of ``one``; empty when a trial of another cell overlaps it."""
-    group = [one, *(s for s in near if s.trial.cell == one.trial.cell and _together([one, s]))]
-    hosts = [span.host for span in group]
-    strangers = [s for s in near if s not in group and _common(one, s) > _slack(one)]
+def _group(span: _Span, near: Sequence[_Span]) -> list[_Span]:
+    """The round of ``span``; empty when a trial of another cell overlaps it."""
+    group = [span, *(s for s in near if s.trial.cell == span.trial.cell and _together([span, s]))]
+    hosts = [s.host for s in group]
+    strangers = [s for s in near if s not in group and _common(span, s) > _slack(span)]
     whole = len(set(hosts)) == len(hosts) and not strangers and _together(group)
-    return sorted(group, key=lambda span: span.host) if whole else []
+    return sorted(group, key=lambda s: s.host) if whole else []
 
 
-def _common(one: _Span, other: _Span) -> float:
-    return max(min(one.high, other.high) - max(one.low, other.low), 0.0)
+def _common(span: _Span, other: _Span) -> float:
+    return max(min(span.high, other.high) - max(span.low, other.low), 0.0)
 
 
-def _slack(one: _Span) -> float:
-    return (1 - SHARE) * one.trial.transfer.duration_ns / 1e9
+def _slack(span: _Span) -> float:
+    return (1 - SHARE) * span.trial.transfer.duration_ns / 1e9
 
 
 def _together(group: Sequence[_Span]) -> bool:
@@ -215,29 +215,28 @@ def _round(group: Sequence[_Span], load: Sequence[Sample]) -> Round:
     )
 
 
-def _cell_and_clients(one: Round) -> tuple[Cell, int]:
-    return one.cell, one.clients
+def _cell_and_clients(fleet_round: Round) -> tuple[Cell, int]:
+    return fleet_round.cell, fleet_round.clients
 
 
 def _means(cell: Cell, clients: int, group: list[Round]) -> RoundMeans:
-    known = [one.server for one in group if one.server is not None]
+    known = [r.server for r in group if r.server is not None]
     return RoundMeans(
         cell=cell,
         clients=clients,
         rounds=len(group),
-        aggregate=statistics.fmean(one.aggregate for one in group),
-        least=statistics.fmean(one.least for one in group),
-        fairness=statistics.fmean(one.fairness for one in group),
+        aggregate=statistics.fmean(r.aggregate for r in group),
+        least=statistics.fmean(r.least for r in group),
+        fairness=statistics.fmean(r.fairness for r in group),
         server=statistics.fmean(known) if known else None,
         rates=_mean_rates(group),
     )
 
 
 def _mean_rates(group: Sequence[Round]) -> dict[str, float]:
-    hosts = sorted({host for one in group for host in one.rates})
+    hosts = sorted({host for r in group for host in r.rates})
     return {
-        host: statistics.fmean(one.rates[host] for one in group if host in one.rates)
-        for host in hosts
+        host: statistics.fmean(r.rates[host] for r in group if host in r.rates) for host in hosts
     }
 
 
@@ -284,9 +283,9 @@ def pooled(store: Store, plan: Plan) -> list[Trial]:
     """The trials of a plan, and of each other host's newest equal plan."""
     names = _names(store)
     trials_of_host: dict[str, list[Trial]] = {}
-    for one in [p for p in store.plans() if is_same_grid(p, plan)]:
+    for equal_plan in [p for p in store.plans() if is_same_grid(p, plan)]:
         by_host: dict[str, list[Trial]] = {}
-        for trial in store.trials(one):
+        for trial in store.trials(equal_plan):
             by_host.setdefault(names.get(trial.environment, ""), []).append(trial)
         trials_of_host.update(by_host)
     own = store.trials(plan)

@@ -495,8 +495,8 @@ def _check_grid(plan: Plan) -> None:
     product = math.prod(lengths.values())
     if product > _MOST_CELLS:
         factors = " x ".join(f"{count} {name}" for name, count in lengths.items() if count > 1)
-        what = f"the grid has {product} cells ({factors}), the limit is {_MOST_CELLS}"
-        raise UsageError(what, "name fewer values, or run several sweeps")
+        message = f"the grid has {product} cells ({factors}), the limit is {_MOST_CELLS}"
+        raise UsageError(message, "name fewer values, or run several sweeps")
 
 
 def _check_length(plan: Plan) -> None:
@@ -515,24 +515,24 @@ def _check_personalities(plan: Plan) -> None:
     values = plan.personalities
     for value in values:
         if value not in PERSONALITIES:
-            what = f"axis {PERSONALITY}: unknown value {value!r}"
-            raise UsageError(what, f"use {', '.join(PERSONALITIES)}")
+            message = f"axis {PERSONALITY}: unknown value {value!r}"
+            raise UsageError(message, f"use {', '.join(PERSONALITIES)}")
     if values and OURS not in plan.transports:
         transports = ", ".join(plan.transports)
-        what = f"axis {PERSONALITY}: expected transport {OURS}, found {transports}"
-        raise UsageError(what, f"add it to --transport: {transports.replace(' ', '')},{OURS}")
+        message = f"axis {PERSONALITY}: expected transport {OURS}, found {transports}"
+        raise UsageError(message, f"add it to --transport: {transports.replace(' ', '')},{OURS}")
     if OPTIMISTIC in values and plan.vers != "3":
-        what = f"axis {PERSONALITY}: {OPTIMISTIC} needs vers 3, found {plan.vers}"
-        raise UsageError(what, "use --vers 3")
+        message = f"axis {PERSONALITY}: {OPTIMISTIC} needs vers 3, found {plan.vers}"
+        raise UsageError(message, "use --vers 3")
 
 
 def _check_buffered(plan: Plan) -> None:
     if plan.with_direct and not plan.reads_ahead:
-        what = "O_DIRECT beside buffered reads: this plan has no buffered reads"
-        raise UsageError(what, "omit --direct and --write, or use --direct for all of it")
+        message = "O_DIRECT beside buffered reads: this plan has no buffered reads"
+        raise UsageError(message, "omit --direct and --write, or use --direct for all of it")
     if plan.read_ahead_kbs and all(cell.direct for cell in plan.cells()):
-        what = f"no read-ahead of {list(plan.read_ahead_kbs)} KiB is a multiple of an rsize"
-        raise UsageError(what, f"rsizes: {', '.join(map(format_size, plan.rsizes))}")
+        message = f"no read-ahead of {list(plan.read_ahead_kbs)} KiB is a multiple of an rsize"
+        raise UsageError(message, f"rsizes: {', '.join(map(format_size, plan.rsizes))}")
 
 
 def _check_requests(plan: Plan) -> None:
@@ -540,11 +540,11 @@ def _check_requests(plan: Plan) -> None:
     sizes = plan.rsizes if plan.direct or plan.with_direct else ()
     for size in sizes if plan.direct else (plan.block_size, *sizes):
         if file_size % size:
-            what = f"the file size, {file_size} bytes, is not a multiple of requests of {size}"
-            raise UsageError(what, "choose powers of two for both")
+            message = f"the file size, {file_size} bytes, is not a multiple of requests of {size}"
+            raise UsageError(message, "choose powers of two for both")
         if file_size < size * max(plan.jobs):
-            what = f"{max(plan.jobs)} jobs with requests of {size} bytes need a larger file"
-            raise UsageError(what, f"the file size is {format_size(file_size)}")
+            message = f"{max(plan.jobs)} jobs with requests of {size} bytes need a larger file"
+            raise UsageError(message, f"the file size is {format_size(file_size)}")
 
 
 def _tuple(value: Any) -> Any:

@@ -148,8 +148,8 @@ _EMULATED = _Machine(compiling=25, mounting=1.5, rate=12e6)
 def sizing(plan: Plan, facts: Mapping[str, str]) -> Step:
     """The step that finds out how large the test file has to be."""
     by = _machine(facts)
-    what = f"measuring how large the test file has to be for trials of {plan.seconds:g} s"
-    return Step(what, round(2 * len(plan.transports) * (3 * by.mounting + plan.seconds)))
+    text = f"measuring how large the test file has to be for trials of {plan.seconds:g} s"
+    return Step(text, round(2 * len(plan.transports) * (3 * by.mounting + plan.seconds)))
 
 
 def preparing(plan: Plan, facts: Mapping[str, str]) -> Step:
@@ -158,8 +158,8 @@ def preparing(plan: Plan, facts: Mapping[str, str]) -> Step:
     passes = 1 + len(plan.transports)
     name = f"the {format_size(plan.file_size)} test file"
     over = f"once over {' and '.join(plan.transports)}"
-    what = f"{'writing' if plan.direction == 'write' else 'making and reading'} {name} {over}"
-    return Step(what, round(passes * (2 * by.mounting + plan.file_size / by.rate)))
+    text = f"{'writing' if plan.direction == 'write' else 'making and reading'} {name} {over}"
+    return Step(text, round(passes * (2 * by.mounting + plan.file_size / by.rate)))
 
 
 def attaching(names: Sequence[str], facts: Mapping[str, str]) -> Step:
@@ -171,13 +171,13 @@ def measuring(plan: Plan, trials: int, facts: Mapping[str, str]) -> Step:
     """The step that runs ``trials`` trials."""
     by, cells = _machine(facts), plan.cells()
     each = sum(map(plan.bytes_moved, cells)) / len(cells) / by.rate
-    what = f"{trials} trials"
+    text = f"{trials} trials"
     if plan.seconds:
         each = plan.seconds * (1 + WARM_UP)
-        what += f" of up to {plan.seconds:g} s, after a warm-up of {plan.seconds * WARM_UP:g} s"
+        text += f" of up to {plan.seconds:g} s, after a warm-up of {plan.seconds * WARM_UP:g} s"
     if any(map(plan.reads_again, cells)):
-        what += "; a trial reads the file again when it is at its end (O_DIRECT)"
-    return Step(what, round(trials * (by.mounting + each)))
+        text += "; a trial reads the file again when it is at its end (O_DIRECT)"
+    return Step(text, round(trials * (by.mounting + each)))
 
 
 def _machine(facts: Mapping[str, str]) -> _Machine:

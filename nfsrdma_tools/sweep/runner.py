@@ -171,8 +171,8 @@ def _most(bench: Bench) -> int:
         free = os.statvfs(bench.directory)
     half = free.f_bavail * free.f_frsize // 2 // _SAMPLE * _SAMPLE
     if not half:
-        what = f"the export has less than {format_size(2 * _SAMPLE)} of free space"
-        raise UserError(what, "free space there, or give --file-size")
+        message = f"the export has less than {format_size(2 * _SAMPLE)} of free space"
+        raise UserError(message, "free space there, or give --file-size")
     return min(half, _REREAD) if all(map(bench.plan.reads_again, bench.plan.cells())) else half
 
 
@@ -280,10 +280,10 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         yield Finished(plan.uid, len(trials))
 
 
-def _only_one(what: str) -> AbstractContextManager[None]:
-    """The lock named ``what``; UserError on entry when another sweep has it."""
+def _only_one(resource: str) -> AbstractContextManager[None]:
+    """The lock named ``resource``; UserError on entry when another sweep has it."""
     hint = "wait for it, or sweep on another mount point"
-    return host_lock("sweep", what, UserError(f"another sweep uses {what}", hint))
+    return host_lock("sweep", resource, UserError(f"another sweep uses {resource}", hint))
 
 
 def _conditions(plan: Plan) -> dict[str, str]:
@@ -331,19 +331,19 @@ def _one(bench: Bench, trial: Trial, done: list[Trial], options: Options) -> Tri
     return options.measure(bench, trial, bench.plan.verify and not verified)
 
 
-def _offered_alike(one: Cell, other: Cell) -> bool:
+def _offered_alike(first: Cell, second: Cell) -> bool:
     """Whether the kernel and the server offer both cells or none."""
 
     def offered(cell: Cell) -> Cell:
         # these do not change what they offer
         return replace(cell, read_ahead=0, jobs=1, depth=1, direct=False)
 
-    return offered(one) == offered(other)
+    return offered(first) == offered(second)
 
 
 def _stop_if_hopeless(streak: list[Trial]) -> None:
     last = streak[-_STOP_AFTER:]
     reasons = {re.sub(r"\d+|tcp|(nfs)?rdma", "#", trial.reason) for trial in last}
     if len({trial.cell for trial in last}) == _STOP_AFTER and len(reasons) == 1:
-        what = f"stopped: {_STOP_AFTER} trials in a row failed: {last[-1].reason}"
-        raise UserError(what, "fix the cause, then continue with --resume")
+        message = f"stopped: {_STOP_AFTER} trials in a row failed: {last[-1].reason}"
+        raise UserError(message, "fix the cause, then continue with --resume")

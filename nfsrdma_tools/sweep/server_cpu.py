@@ -81,8 +81,8 @@ def busy(samples: Sequence[Sample], since: float, until: float) -> float | None:
 
 
 def _at(samples: Sequence[Sample], moment: float) -> float:
-    for one, other in itertools.pairwise(samples):
-        if one.at <= moment <= other.at and other.at > one.at:
-            share = (moment - one.at) / (other.at - one.at)
-            return one.busy + share * (other.busy - one.busy)
+    for before, after in itertools.pairwise(samples):
+        if before.at <= moment <= after.at and after.at > before.at:
+            share = (moment - before.at) / (after.at - before.at)
+            return before.busy + share * (after.busy - before.busy)
     return samples[0].busy

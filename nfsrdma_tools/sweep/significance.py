@@ -84,8 +84,8 @@ class Noises:
 
     of: Mapping[str, Noise]
 
-    def bound(self, one: Summary, best: Summary, rivals: int = 1) -> float:
-        """The relative gap below which ``one`` is not significantly slower than ``best``.
+    def bound(self, summary: Summary, best: Summary, rivals: int = 1) -> float:
+        """The relative gap below which ``summary`` is not significantly slower than ``best``.
 
         ``rivals`` cells are compared with the best one.  With CONFIDENCE, the cell that is really
         the fastest is not among those counted as slower: Hsu's multiple comparisons with
@@ -94,43 +94,44 @@ class Noises:
         degrees of freedom of its own runs (Welch): its bad luck is the same in all of its
         comparisons, so they count as one.
         """
-        if not self._known(one, best):
+        if not self._known(summary, best):
             return PRIOR
-        parts = self._variances(one, best)
-        degrees = self.of_cell(one).degrees, self.of_cell(best).degrees
+        parts = self._variances(summary, best)
+        degrees = self.of_cell(summary).degrees, self.of_cell(best).degrees
         own = quantile(_degrees(parts, degrees), CONFIDENCE)
-        return max(own, maximum(self._common(one, best, parts), rivals, CONFIDENCE)) * _root(parts)
+        common = maximum(self._common(summary, best, parts), rivals, CONFIDENCE)
+        return max(own, common) * _root(parts)
 
-    def bound_in_race(self, one: Summary, best: Summary) -> float:
-        """The relative gap below which ``one`` alone may be as fast, by the transports' degrees.
+    def bound_in_race(self, summary: Summary, best: Summary) -> float:
+        """The relative gap below which ``summary`` alone may be as fast: the transports' degrees.
 
         A race may be wrong here: the cell returns when the noise turns out larger.
         """
-        if not self._known(one, best):
+        if not self._known(summary, best):
             return PRIOR
-        parts = self._variances(one, best)
-        return quantile(self._common(one, best, parts), CONFIDENCE) * _root(parts)
+        parts = self._variances(summary, best)
+        return quantile(self._common(summary, best, parts), CONFIDENCE) * _root(parts)
 
-    def _variances(self, one: Summary, best: Summary) -> tuple[float, float]:
+    def _variances(self, summary: Summary, best: Summary) -> tuple[float, float]:
         """The relative variances of both means."""
-        mine, its = self.of_cell(one), self.of_cell(best)
-        return mine.relative**2 / one.runs, its.relative**2 / best.runs
+        mine, its = self.of_cell(summary), self.of_cell(best)
+        return mine.relative**2 / summary.runs, its.relative**2 / best.runs
 
-    def _known(self, one: Summary, best: Summary) -> bool:
-        return self.of[one.cell.transport].known and self.of[best.cell.transport].known
+    def _known(self, summary: Summary, best: Summary) -> bool:
+        return self.of[summary.cell.transport].known and self.of[best.cell.transport].known
 
-    def _common(self, one: Summary, best: Summary, parts: tuple[float, float]) -> int:
+    def _common(self, summary: Summary, best: Summary, parts: tuple[float, float]) -> int:
         """Degrees of freedom of the transports' spreads."""
-        mine, its = self.of[one.cell.transport], self.of[best.cell.transport]
+        mine, its = self.of[summary.cell.transport], self.of[best.cell.transport]
         return mine.degrees if mine is its else _degrees(parts, (mine.degrees, its.degrees))
 
-    def of_cell(self, one: Summary) -> Noise:
+    def of_cell(self, summary: Summary) -> Noise:
         """The noise of this cell: its own where that is larger than the transport's.
 
         A small spread of two or three runs is mostly luck, and a large one is not.
         """
-        common = self.of[one.cell.transport]
-        own = Noise(one.spread, one.runs - 1)
+        common = self.of[summary.cell.transport]
+        own = Noise(summary.spread, summary.runs - 1)
         return own if own.relative > common.relative else common
 
 
@@ -215,9 +216,9 @@ def pooled(cells: Sequence[Summary]) -> Noise:
     return Noise(math.sqrt(squares / degrees) if degrees else 0.0, degrees)
 
 
-def gap(one: Summary, best: Summary) -> float:
-    """Relative gap of ``one`` to ``best``."""
-    return 1 - one.throughput / best.throughput if best.throughput else 0.0
+def gap(summary: Summary, best: Summary) -> float:
+    """Relative gap of ``summary`` to ``best``."""
+    return 1 - summary.throughput / best.throughput if best.throughput else 0.0
 
 
 _STEPS = 400

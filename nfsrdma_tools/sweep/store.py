@@ -324,15 +324,15 @@ class Store:
         """Refuse a file that computes what is read: views, triggers, generated columns."""
         for kind, name, sql in self._db.execute("SELECT type, name, sql FROM sqlite_master"):
             if (sql or kind != "index") and _words(str(sql)) not in _TABLES:
-                what = f"{self.path}: {kind} {name} is not of a store of version {VERSION}"
-                raise StoreError(what, "the store is damaged; give another file")
+                message = f"{self.path}: {kind} {name} is not of a store of version {VERSION}"
+                raise StoreError(message, "the store is damaged; give another file")
 
     def _check_pages(self) -> None:
         """Refuse a file in which rows share pages: a small one may have rows without end."""
         result = str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
         if result != "ok":
-            what = f"{self.path}: PRAGMA quick_check found {result.splitlines()[-1]}"
-            raise StoreError(what, "the store is damaged; give another file")
+            message = f"{self.path}: PRAGMA quick_check found {result.splitlines()[-1]}"
+            raise StoreError(message, "the store is damaged; give another file")
 
     def _empty(self) -> bool:
         return not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -402,7 +402,7 @@ def _hint(message: str) -> str:
 
 
 def _of_load(row: tuple[Any, ...]) -> tuple[str, tuple[Sample, ...]]:
-    return str(row[0]), tuple(as_sample(one) for one in json.loads(row[1]))
+    return str(row[0]), tuple(as_sample(sample) for sample in json.loads(row[1]))
 
 
 def _plan_row(plan: Plan) -> tuple[str, tuple[Any, ...]]:
@@ -465,7 +465,7 @@ def _checked_cell(cell: Cell) -> Cell:
     if wrong := integer_fault(cell, _LEAST):
         raise ValueError(f"cell: {wrong}")
     marks = cell.direct, cell.as_mounted
-    if not isinstance(cell.transport, str) or not all(isinstance(one, bool) for one in marks):
+    if not isinstance(cell.transport, str) or not all(isinstance(mark, bool) for mark in marks):
         raise ValueError(f"cell: expected a transport, found {cell.transport!r}")
     return cell
 
@@ -576,9 +576,9 @@ def merge(out: Path, stores: Iterable[Path], loads: Mapping[str, Sequence[Sample
     return Merged(len(plans), len(trials), len(trials) - before, tuple(sorted(names)))
 
 
-def _agree(store: Store, what: str, here: object, there: object) -> None:
+def _agree(store: Store, kind: str, here: object, there: object) -> None:
     if here != there:
-        raise StoreError(f"{store.path} has another {what} of the same name as another store",
+        raise StoreError(f"{store.path} has another {kind} of the same name as another store",
                          "merge copies of one sweep from one place only")  # fmt: skip
 
 

@@ -104,8 +104,8 @@ class Rhythm:
             raise UsageError(f"the interval is {seconds:g} s", "the range is above 0, up to 3600 s")
         # the comparison is also false for NaN
         if not 0 <= start <= time.time() + _DAY:
-            what = f"the start time {start:g} is before 1970 or more than a day ahead"
-            raise UsageError(what, "give Unix time: date +%s prints it")
+            message = f"the start time {start:g} is before 1970 or more than a day ahead"
+            raise UsageError(message, "give Unix time: date +%s prints it")
         return cls(start, seconds)
 
     def begins(self, number: int) -> float:

@@ -88,8 +88,8 @@ class Job:
     def throughput(self) -> float:
         """Bytes per second; JobError when the job was too short for the program's clock."""
         if not self.duration_ns:
-            what = f"{self.bytes} bytes took less than 1 ms, fio's unit"
-            raise JobError(what, hint="use a larger --file-size")
+            message = f"{self.bytes} bytes took less than 1 ms, fio's unit"
+            raise JobError(message, hint="use a larger --file-size")
         return self.bytes * 1e9 / self.duration_ns
 
 
@@ -116,8 +116,8 @@ def is_there(directory: Path, plan: Plan) -> bool:
     if not stat.S_ISREG(status.st_mode):
         raise UserError(f"{path.name} is not a regular file", "remove it on the server")
     if status.st_size != plan.file_size:
-        what = f"{path.name}: expected {plan.file_size} bytes, found {status.st_size}"
-        raise UserError(what, "remove it on the server")
+        message = f"{path.name}: expected {plan.file_size} bytes, found {status.st_size}"
+        raise UserError(message, "remove it on the server")
     return True
 
 
@@ -209,8 +209,8 @@ def require_engine(plan: Plan, root: Path = Path("/")) -> None:
     setting = root / "proc/sys/kernel/io_uring_disabled"
     engines = map(plan.engine, plan.cells())
     if "io_uring" in engines and readable(setting).strip() == "2":
-        what = "a depth above 1 needs io_uring, and kernel.io_uring_disabled is 2"
-        raise UserError(what, "set it to 0 with sysctl, or sweep with --depth 1")
+        message = "a depth above 1 needs io_uring, and kernel.io_uring_disabled is 2"
+        raise UserError(message, "set it to 0 with sysctl, or sweep with --depth 1")
 
 
 def write(directory: Path, plan: Plan, cell: Cell) -> Job:
@@ -327,8 +327,10 @@ def _explained(error: JobError, plan: Plan) -> JobError:
         hint = "the data was damaged on its way: do not use this mount option"
         return JobError(f"{name}: the data read is not the data written", error.number, hint)
     if error.number in (errno.ENOSPC, errno.EDQUOT):
-        what = f"no space on the server for {name}, {format_size(plan.file_size)}: {error.message}"
-        return JobError(what, error.number, "free space there, or use a smaller --file-size")
+        message = (
+            f"no space on the server for {name}, {format_size(plan.file_size)}: {error.message}"
+        )
+        return JobError(message, error.number, "free space there, or use a smaller --file-size")
     if error.number in (errno.ELOOP, errno.EEXIST, errno.EINVAL):
         hint = "another program made it: remove it on the server"
         return JobError(f"{name}: {error.message}", error.number, hint)

@@ -99,9 +99,9 @@ class EventFinder:
         if times < _LOOP_CONNECTS * max(len(mount.xprts), 1):
             memory.reported.discard("loop")
         elif _begins("loop", memory):
-            what = f"{times} connects in {_LOOP_SECONDS:.0f} s"
+            text = f"{times} connects in {_LOOP_SECONDS:.0f} s"
             advice = "nfsrdma trace connections shows the reason of each disconnect"
-            yield Event(now.time, "reconnect loop", mount.directory, what, advice, "error")
+            yield Event(now.time, "reconnect loop", mount.directory, text, advice, "error")
 
 
 def _is_silent(xprt: Xprt) -> bool:
@@ -134,22 +134,22 @@ def _ended(name: str, memory: _Memory) -> bool:
 def _link(time: float, port: Port, was: str) -> Event:
     if port.active:
         return Event(time, "link up", port.name, f"{port.netdev}: {was} to {port.state}")
-    what = f"{port.netdev}: {was} to {port.state}, physical state {port.physical}"
+    text = f"{port.netdev}: {was} to {port.state}, physical state {port.physical}"
     advice = "check the cable, the switch port and `ip link`; mounts resume when the link is up"
-    return Event(time, "link down", port.name, what, advice, "error")
+    return Event(time, "link down", port.name, text, advice, "error")
 
 
 def _stalled(mount: Mount, seconds: float, time: float) -> Event:
-    what = f"no reply for {seconds:.0f} s"
+    text = f"no reply for {seconds:.0f} s"
     if mount.waiting:
         first = mount.waiting[0]
-        what = f"{first.procedure} has waited for {first.seconds:.0f} s ({first.waits_for})"
+        text = f"{first.procedure} has waited for {first.seconds:.0f} s ({first.waits_for})"
     down = [x for x in mount.xprts if x.connected is False]
     advice = f"check that {mount.target.partition(':/')[0]} runs: nfsrdma doctor HOST"
     if down:
-        what += f"; the connection is down ({' '.join(down[0].states)})"
+        text += f"; the connection is down ({' '.join(down[0].states)})"
         advice = "find the reason: nfsrdma trace connections, and nfsrdma link show on both hosts"
-    return Event(time, "stall", mount.directory, what, advice, "error")
+    return Event(time, "stall", mount.directory, text, advice, "error")
 
 
 def _connection(mount: Mount, memory: _Memory, now: Snapshot) -> Iterator[Event]:
@@ -163,17 +163,17 @@ def _connection(mount: Mount, memory: _Memory, now: Snapshot) -> Iterator[Event]
         if was != xprt.connected:
             yield _changed(mount, xprt, now.time)
         elif xprt.connects and xprt.connected and not announced:
-            what = f"connection {xprt.number} to {xprt.address} broke and reconnected"
-            yield Event(now.time, "reconnected", mount.directory, what, "", "warning")
+            text = f"connection {xprt.number} to {xprt.address} broke and reconnected"
+            yield Event(now.time, "reconnected", mount.directory, text, "", "warning")
 
 
 def _changed(mount: Mount, xprt: Xprt, time: float) -> Event:
     if xprt.connected:
-        what = f"connection {xprt.number} to {xprt.address} is up"
-        return Event(time, "connected", mount.directory, what)
-    what = f"connection {xprt.number} to {xprt.address} is down ({' '.join(xprt.states)})"
+        text = f"connection {xprt.number} to {xprt.address} is up"
+        return Event(time, "connected", mount.directory, text)
+    text = f"connection {xprt.number} to {xprt.address} is down ({' '.join(xprt.states)})"
     advice = "normal after minutes without RPCs; otherwise run nfsrdma trace connections"
-    return Event(time, "disconnected", mount.directory, what, advice, "warning")
+    return Event(time, "disconnected", mount.directory, text, advice, "warning")
 
 
 def _credits(mount: Mount, memory: _Memory, now: Snapshot) -> Iterator[Event]:
@@ -183,18 +183,18 @@ def _credits(mount: Mount, memory: _Memory, now: Snapshot) -> Iterator[Event]:
         memory.reported.discard("credits")
     elif memory.starved >= _CREDITS_SECONDS and _begins("credits", memory):
         granted = starved[0].credits.granted
-        what = f"all {granted} credits were in use for {memory.starved:.0f} s"
+        text = f"all {granted} credits were in use for {memory.starved:.0f} s"
         if mount.credit_waits:
-            what += f", {mount.credit_waits} Calls waited in the last {now.seconds:.0f} s"
+            text += f", {mount.credit_waits} Calls waited in the last {now.seconds:.0f} s"
         advice = "raise svc_rdma.max_requests on the server, or mount with nconnect"
-        yield Event(now.time, "credits used up", mount.directory, what, advice, "warning")
+        yield Event(now.time, "credits used up", mount.directory, text, advice, "warning")
 
 
 def _transport(mount: Mount, memory: _Memory, now: Snapshot) -> Iterable[Event]:
     if not mount.has_another:
         memory.reported.discard("transport")
     elif _begins("transport", memory):
-        what = f"transport: requested {mount.asked}, got {mount.transport}"
+        text = f"transport: requested {mount.asked}, got {mount.transport}"
         advice = "unmount all mounts of that server, and mount this one first"
-        return (Event(now.time, "other transport", mount.directory, what, advice, "error"),)
+        return (Event(now.time, "other transport", mount.directory, text, advice, "error"),)
     return ()

@@ -81,8 +81,8 @@ class BusyThreads:
         if not had:
             return processors
         busy = sorted((-share, t) for t, share in shares.items() if share >= _SHOWN)
-        found = (self._thread(thread, -share, now, devices) for share, thread in busy[:_MOST])
-        threads = tuple(thread for thread in found if thread)
+        busiest = (self._thread(thread, -share, now, devices) for share, thread in busy[:_MOST])
+        threads = tuple(thread for thread in busiest if thread)
         # a busy host starts new processes without end
         self._devices = {
             process: entry
@@ -142,11 +142,11 @@ class BusyThreads:
         )
 
     def _used(self, process: int, now: int, devices: Container[str]) -> tuple[str, ...] | None:
-        read_at, found = self._devices.get(process, (0, None))
+        read_at, used = self._devices.get(process, (0, None))
         if process not in self._devices or now - read_at > _REMEMBERED:
-            found = self._read_used(process, devices)
-            self._devices[process] = now, found
-        return found
+            used = self._read_used(process, devices)
+            self._devices[process] = now, used
+        return used
 
     def _read_used(self, process: int, devices: Container[str]) -> tuple[str, ...] | None:
         """The NFS mounts of which a process has open files, or its working directory.
@@ -163,13 +163,13 @@ class BusyThreads:
         except (OSError, ValueError, UserError):
             return None
         ids = _open_mounts(folder / "fdinfo", opened[:_FILES]) if by_id else ()
-        found = {by_id[number] for number in ids if number in by_id}
+        in_use = {by_id[number] for number in ids if number in by_id}
         mounted = {str(entry.directory): entry for entry in entries}
         parents = (where, *map(str, Path(where).parents))
         entry = next((mounted[path] for path in parents if path in mounted), None)
         if entry and entry.is_nfs:
-            found.add(entry.device)
-        used = tuple(sorted(device for device in found if device in devices))
+            in_use.add(entry.device)
+        used = tuple(sorted(device for device in in_use if device in devices))
         return None if not used and len(opened) > _FILES else used
 
 

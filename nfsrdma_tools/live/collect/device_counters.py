@@ -64,16 +64,16 @@ class Links:
 
     def read(self) -> dict[str, LinkCounts]:
         """The counters by name: "mlx5_0/1" or "eth1"."""
-        found = {}
+        links = {}
         for name, source in self._sources.items():
             received, sent = files.readable(source.received), files.readable(source.sent)
             if received.strip().isdecimal() and sent.strip().isdecimal():
                 counts = (int(text) * source.unit for text in (received, sent))
-                found[name] = LinkCounts(source.rate, *counts)
-        return found
+                links[name] = LinkCounts(source.rate, *counts)
+        return links
 
     def _ports(self) -> dict[str, _Source]:
-        found = {}
+        sources = {}
         for folder in sorted(self._sysfs.glob("class/infiniband/*/ports/*")):
             match = _RATE.match(files.readable(folder / "rate"))
             if not match or not (folder / "counters/port_rcv_data").exists():
@@ -83,12 +83,12 @@ class Links:
                 rate = rate * 8 // 10 if match[2] in _EIGHT_OF_TEN else rate
             counters = f"{folder}/counters/port_"
             source = _Source(rate, f"{counters}rcv_data", f"{counters}xmit_data", _UNIT)
-            found[f"{folder.parts[-3]}/{folder.name}"] = source
-        return found
+            sources[f"{folder.parts[-3]}/{folder.name}"] = source
+        return sources
 
     def _netdevs(self) -> dict[str, _Source]:
         """Network devices with hardware: bonds, bridges and tunnels would count a byte again."""
-        found = {}
+        sources = {}
         folder = str(self._sysfs / "class/net")
         for name in sorted(os.listdir(folder) if os.path.isdir(folder) else ()):  # noqa: PTH208, PTH112
             if not os.path.exists(f"{folder}/{name}/device"):  # noqa: PTH110
@@ -98,8 +98,8 @@ class Links:
             if speed.isdecimal() and int(speed):
                 counters = f"{folder}/{name}/statistics"
                 source = _Source(int(speed) * 10**6, f"{counters}/rx_bytes", f"{counters}/tx_bytes")
-                found[name] = source
-        return found
+                sources[name] = source
+        return sources
 
 
 _DISKSTATS = Path("/proc/diskstats")
@@ -118,15 +118,15 @@ class DiskCounts:
 
 def disk_counts(path: Path = _DISKSTATS) -> dict[str, DiskCounts]:
     """The counters of all block devices and partitions, by "major:minor"."""
-    found = {}
+    disks = {}
     for line in files.readable(path).splitlines():
         words = line.split()
         if len(words) < _FIELDS or not "".join((*words[:2], *words[3:_FIELDS])).isdecimal():
             continue
         requests = int(words[3]) + int(words[7])
         disk = DiskCounts(words[2], requests, int(words[12]), int(words[13]))
-        found[f"{words[0]}:{words[1]}"] = disk
-    return found
+        disks[f"{words[0]}:{words[1]}"] = disk
+    return disks
 
 
 def disks_below(
@@ -140,7 +140,7 @@ def disks_below(
     by_name = {disk.name: number for number, disk in disks.items()}
     # the kernel lists a mount after the mounts that it covers
     mounted = {entry.directory: entry for entry in entries}
-    found: dict[str, str] = {}
+    below: dict[str, str] = {}
     for directory in directories:
         path = Path(directory)
         entry = next((mounted[p] for p in (path, *path.parents) if p in mounted), None)
@@ -149,8 +149,8 @@ def disks_below(
         # btrfs and others have a device number of their own; the source has the name of a device
         number = entry.device if entry.device in disks else by_name.get(_device_name(entry))
         if number:
-            found.setdefault(number, directory)
-    return found
+            below.setdefault(number, directory)
+    return below
 
 
 def _device_name(entry: Entry) -> str:

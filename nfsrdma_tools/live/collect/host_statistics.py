@@ -87,24 +87,24 @@ class HostReader:
         passed = now.at - before.at
         uses = cpu_time.each_cpu(now.ticks, before.ticks, passed)
         each = [Cpu(number, *use) for number, use in uses.items()]
-        found = Processors(cpus=os.cpu_count() or 1)
+        processors = Processors(cpus=os.cpu_count() or 1)
         if now.cpu and before.cpu:
             spent = cpu_time.difference(now.cpu, before.cpu)
             nearly = (_rounded_cpu(cpu) for cpu in each if cpu.busy >= NEARLY)
             most = tuple(heapq.nlargest(BUSIEST, nearly, key=lambda cpu: cpu.busy))
-            found = Processors(spent.cpus, spent.wall_ns, max(spent.busy_ns, 0), busiest=most)
+            processors = Processors(spent.cpus, spent.wall_ns, max(spent.busy_ns, 0), busiest=most)
         if in_use is None:
-            return found
+            return processors
         tasks = sum(cpu.tasks for cpu in each)
         if tasks < FULL:
             self._threads.forget()
-            return found
-        return self._threads.add_to(found, tasks * passed, in_use)
+            return processors
+        return self._threads.add_to(processors, tasks * passed, in_use)
 
     def links(self, now: Readings, before: Readings) -> tuple[Link, ...]:
         """The links that were busy between two readings."""
         seconds = (now.at - before.at) / 1e9
-        found = []
+        links = []
         for name, counts in now.links.items():
             then = before.links.get(name, counts)
             # the counters restart at 0 with the driver
@@ -112,8 +112,8 @@ class HostReader:
                 max(counts.received - then.received, 0), max(counts.sent - then.sent, 0)
             )  # fmt: skip
             if max(received, sent) * 8 >= counts.rate * seconds * NEARLY > 0:
-                found.append(Link(name, counts.rate, received, sent))
-        return tuple(found)
+                links.append(Link(name, counts.rate, received, sent))
+        return tuple(links)
 
     def ports(self) -> tuple[Port, ...]:
         """The RDMA ports."""

@@ -85,14 +85,14 @@ class ProbeReader:
         return {**counts, "lost": missed}
 
     @contextmanager
-    def _noting(self, what: str) -> Iterator[None]:
+    def _noting(self, metric: str) -> Iterator[None]:
         try:
             yield
-            del self._failures[what]
+            del self._failures[metric]
         # bcc raises anything, and an error may be gone at the next reading
         except Exception as error:
-            self.failed[what] = f"reading the probes failed: {error!r}"
-            self._failures[what] += 1
+            self.failed[metric] = f"reading the probes failed: {error!r}"
+            self._failures[metric] += 1
 
     def _missed(self, counts: Mapping[str, Any]) -> dict[str, int]:
         before, self._lost = self._lost, lost(self.session)
@@ -298,16 +298,16 @@ def _with(xprt: Xprt, row: connections.Credit | None) -> Xprt:
 def clients(added: server.Server) -> tuple[Client, ...]:
     """The server's clients, one row per client and procedure."""
     phases = len(server.PHASES)
-    found = []
+    rows = []
     for asked, threadless in server.with_threadless(added):
         spent, *sums = added.sums.get(asked, server.NO_CALLS)
-        found.append(
+        rows.append(
             Client(
                 asked.peer, asked.procedure, _named(server.COUNTS, sums[phases:]) | threadless,
                 spent, _named(server.PHASES, sums[:phases]), _slots(added.times.get(asked, ())),
             )
         )  # fmt: skip
-    return tuple(found)
+    return tuple(rows)
 
 
 def with_layers(spent: Processors, counts: Mapping[str, Any]) -> Processors:

@@ -192,7 +192,7 @@ class Sampler:
 
 
 def _lost(sums: Counter[str]) -> dict[str, str]:
-    return {f"lost {what}": f"not counted by the probes: {n}" for what, n in sums.items()}
+    return {f"lost {kind}": f"not counted by the probes: {n}" for kind, n in sums.items()}
 
 
 def _with_clients(server: Server | None, counts: dict[str, Any]) -> Server | None:

@@ -56,7 +56,7 @@ class ServerReader:
 
     def _disks(self, now: Readings, before: Readings) -> tuple[Disk, ...]:
         passed = (now.at - before.at) / 1e6
-        found = []
+        disks = []
         for number, directory in self._exported.items() if passed else ():
             if number in now.disks and number in before.disks:
                 disk, then = now.disks[number], before.disks[number]
@@ -64,8 +64,8 @@ class ServerReader:
                 in_flight = max(disk.waited_ms - then.waited_ms, 0) / passed
                 requests = max(disk.requests - then.requests, 0)
                 figures = (rounded(busy), rounded(in_flight), requests)
-                found.append(Disk(disk.name, directory, *figures))
-        nearly = (disk for disk in found if disk.busy >= NEARLY)
+                disks.append(Disk(disk.name, directory, *figures))
+        nearly = (disk for disk in disks if disk.busy >= NEARLY)
         return tuple(heapq.nlargest(BUSIEST, nearly, key=lambda disk: disk.busy))
 
     def _find_exported(self, known: Mapping[str, device_counters.DiskCounts]) -> None:

@@ -96,8 +96,8 @@ def kept_ages(folder: Path, boot: str, seconds: float) -> Iterator[Ages]:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             locked = _lock(stack, folder / f"{NAME}.lock", seconds)
         except (OSError, UserError) as error:
-            what = error.message if isinstance(error, UserError) else error.strerror
-            yield Ages(now, unknown=f"cannot write to {folder}: {what}")
+            reason = error.message if isinstance(error, UserError) else error.strerror
+            yield Ages(now, unknown=f"cannot write to {folder}: {reason}")
             return
         if not locked:
             other = holder(folder / f"{NAME}.lock")
@@ -156,12 +156,12 @@ def _read(path: Path, boot: str, now: float) -> tuple[dict[str, Sight], str]:
     if f"{head}\n" != _HEAD.format(boot):
         # of another boot or version
         return {}, ""
-    found = {}
+    sights = {}
     for match in filter(None, map(_LINE.fullmatch, lines[:_MOST_LINES])):
         since, last = float(match["since"]), float(match["last"])
         if since <= last <= now:
-            found[match["key"]] = Sight(match["mark"], since, last)
-    return found, ""
+            sights[match["key"]] = Sight(match["mark"], since, last)
+    return sights, ""
 
 
 def _text(boot: str, seen: dict[str, Sight]) -> bytes:

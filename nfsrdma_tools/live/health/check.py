@@ -55,13 +55,13 @@ def limits(critical: str, warning: str | None) -> Limits:
     UsageError unless they are times above 0, the warning not above the other.
     """
     most = parse_seconds(critical)
-    found = Limits(parse_seconds(warning) if warning is not None else most / 2, most)
-    if found.warning > found.critical:
+    parsed = Limits(parse_seconds(warning) if warning is not None else most / 2, most)
+    if parsed.warning > parsed.critical:
         raise UsageError(
-            f"the warning age {found.warning:g} s is above --max-rpc-age {found.critical:g} s",
+            f"the warning age {parsed.warning:g} s is above --max-rpc-age {parsed.critical:g} s",
             "give a smaller --warn-rpc-age",
         )
-    return found
+    return parsed
 
 
 def mount_points(names: Iterable[str]) -> tuple[Path, ...]:
@@ -105,8 +105,8 @@ def check(request: Request) -> Report:
         boot = beginning(machine.path(f"proc/{_BOOT}"), 64).decode("ascii", "replace").strip()
     except OSError as error:
         # the file as it is named here: the option may be wrong
-        what = f"cannot read {error.filename}: {error.strerror}"
-        raise UserError(what, "see --path.procfs") from error
+        message = f"cannot read {error.filename}: {error.strerror}"
+        raise UserError(message, "see --path.procfs") from error
     with kept_ages(request.state or state_dir(), boot, _LOCK_SECONDS) as ages:
         seen = observe(machine, ages)
     report = judge(seen, request.limits, request.mounts, ages.unknown)
@@ -141,27 +141,27 @@ def _with_metrics(report: Report, path: Path, machine: Machine) -> Report:
 
 def _with_pods(report: Report, root: Path, closed: set[str]) -> Report:
     """The report with the names of the pods whose volumes are bad."""
-    if not any(one.volume for one in report.bad):
+    if not any(verdict.volume for verdict in report.bad):
         return report
     names = pod_names(root, closed)
     verdicts = []
-    for one in report.verdicts:
-        if one.volume and (pod := names.get(one.volume.pod_uid)):
-            volume = one.volume._replace(namespace=pod[0], pod=pod[1])
-            one = one._replace(volume=volume)  # noqa: PLW2901
-        verdicts.append(one)
+    for verdict in report.verdicts:
+        if verdict.volume and (pod := names.get(verdict.volume.pod_uid)):
+            volume = verdict.volume._replace(namespace=pod[0], pod=pod[1])
+            verdict = verdict._replace(volume=volume)  # noqa: PLW2901
+        verdicts.append(verdict)
     return report._replace(verdicts=verdicts)
 
 
 def lines(report: Report, limits: Limits) -> Iterator[str]:
     """The report in lines: a summary with performance data, each bad mount, what was not seen."""
     bad = report.bad
-    mounts = [one for one in report.verdicts if one.where]
-    oldest = max((one.age for one in report.verdicts), default=0.0)
+    mounts = [verdict for verdict in report.verdicts if verdict.where]
+    oldest = max((verdict.age for verdict in report.verdicts), default=0.0)
     data = f"oldest_rpc={oldest:.3f}s;{limits.warning:g};{limits.critical:g};0 mounts={len(mounts)}"
     yield printable(f"NFS {NAMES[report.status].upper()}: {_summary(bad, len(mounts))} | {data}")
-    for one in bad[:_MOST_LINES]:
-        yield printable(_line(one))
+    for verdict in bad[:_MOST_LINES]:
+        yield printable(_line(verdict))
     if len(bad) > _MOST_LINES:
         yield f"and {len(bad) - _MOST_LINES} more"
     for reason in report.unseen:
@@ -178,20 +178,24 @@ def _summary(bad: Sequence[Verdict], mounts: int) -> str:
     return f"{text}, and {len(bad) - 1} more" if len(bad) > 1 else text
 
 
-def _line(one: Verdict) -> str:
-    parts = [f"{one.where or '(no mount)'}: {NAMES[one.status].upper()}: {one.reason}"]
-    if one.server:
-        transport = " ".join(filter(None, (one.transport, one.vers and f"NFSv{one.vers}")))
-        address = f" ({one.address})" if one.address and one.address != one.server else ""
-        parts.append(f"from {one.server}{address} over {transport}")
-    if one.volume:
-        pod = f"{one.volume.namespace}/{one.volume.pod} " if one.volume.pod else ""
-        plugin = f" of {one.volume.plugin}" if one.volume.plugin else ""
-        parts.append(f"pod {pod}{one.volume.pod_uid} volume {one.volume.name}{plugin}")
-    if one.process:
-        parts.append(f"in the mount namespace of process {one.process}")
-    if one.advice:
-        parts.append(one.advice)
+def _line(verdict: Verdict) -> str:
+    parts = [f"{verdict.where or '(no mount)'}: {NAMES[verdict.status].upper()}: {verdict.reason}"]
+    if verdict.server:
+        transport = " ".join(
+            filter(None, (verdict.transport, verdict.vers and f"NFSv{verdict.vers}"))
+        )
+        address = (
+            f" ({verdict.address})" if verdict.address and verdict.address != verdict.server else ""
+        )
+        parts.append(f"from {verdict.server}{address} over {transport}")
+    if verdict.volume:
+        pod = f"{verdict.volume.namespace}/{verdict.volume.pod} " if verdict.volume.pod else ""
+        plugin = f" of {verdict.volume.plugin}" if verdict.volume.plugin else ""
+        parts.append(f"pod {pod}{verdict.volume.pod_uid} volume {verdict.volume.name}{plugin}")
+    if verdict.process:
+        parts.append(f"in the mount namespace of process {verdict.process}")
+    if verdict.advice:
+        parts.append(verdict.advice)
     return "; ".join(parts)
 
 
@@ -200,35 +204,35 @@ def to_plain(report: Report) -> dict[str, Any]:
     return {
         "status": NAMES[report.status],
         "exit_status": report.status,
-        "findings": [_plain(one) for one in report.verdicts],
+        "findings": [_plain(verdict) for verdict in report.verdicts],
         "not_seen": list(report.unseen),
         "error": None,
     }
 
 
-def _plain(one: Verdict) -> dict[str, object]:
+def _plain(verdict: Verdict) -> dict[str, object]:
     return {
-        "mount": one.where or None,
-        "status": NAMES[one.status],
-        "reason": one.reason,
-        "advice": one.advice,
-        "server": one.server,
-        "address": one.address,
-        "transport": one.transport,
-        "vers": one.vers,
-        "connection": one.connection,
-        "age_seconds": round(one.age, 3),
+        "mount": verdict.where or None,
+        "status": NAMES[verdict.status],
+        "reason": verdict.reason,
+        "advice": verdict.advice,
+        "server": verdict.server,
+        "address": verdict.address,
+        "transport": verdict.transport,
+        "vers": verdict.vers,
+        "connection": verdict.connection,
+        "age_seconds": round(verdict.age, 3),
         "rpc": (
             {
-                "client": one.rpc.client,
-                "task": one.rpc.number,
-                "procedure": one.rpc.procedure,
-                "queue": one.rpc.queue,
-                "action": one.rpc.action,
+                "client": verdict.rpc.client,
+                "task": verdict.rpc.number,
+                "procedure": verdict.rpc.procedure,
+                "queue": verdict.rpc.queue,
+                "action": verdict.rpc.action,
             }
-            if one.rpc
+            if verdict.rpc
             else None
         ),
-        "volume": one.volume._asdict() if one.volume else None,
-        "namespace_of_process": one.process or None,
+        "volume": verdict.volume._asdict() if verdict.volume else None,
+        "namespace_of_process": verdict.process or None,
     }

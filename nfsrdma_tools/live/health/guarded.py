@@ -41,8 +41,8 @@ def guarded(work: Callable[[], str], seconds: float) -> str:
         _run(work, writer, caller)
     os.close(writer)
     try:
-        said = _read(reader, seconds)
-        computes = said is None and _computes(child)
+        output = _read(reader, seconds)
+        computes = output is None and _computes(child)
     finally:
         os.close(reader)
         # without effect on one that has ended, which stays a zombie until it is waited for
@@ -52,21 +52,21 @@ def guarded(work: Callable[[], str], seconds: float) -> str:
             f"the check did not end within {seconds:g} s",
             "it was computing, not waiting: give a longer --timeout",
         )
-    if said is None:
+    if output is None:
         raise UserError(
             f"the files of the kernel could not be read within {seconds:g} s",
             f"/proc/{child}/wchan names where it waits",
         )
     os.waitpid(child, 0)
-    kind, _, text = said.partition(_DONE)
+    kind, _, text = output.partition(_DONE)
     if kind == b"result":
         return text.decode("utf-8", "surrogateescape")
     if kind == b"error":
         message, _, hint = text.decode("utf-8", "surrogateescape").partition("\0")
         raise UserError(message, hint)
-    if not said:
+    if not output:
         raise UserError("the check ended without a result", "it was killed, or had no memory left")
-    raise RuntimeError(said.decode("utf-8", "replace"))
+    raise RuntimeError(output.decode("utf-8", "replace"))
 
 
 def _read(reader: int, seconds: float) -> bytes | None:
@@ -122,15 +122,15 @@ def _run(work: Callable[[], str], writer: int, caller: int) -> None:
             os.dup2(nowhere, descriptor)
         _end_with(caller, writer)
         try:
-            said = b"result\0" + work().encode("utf-8", "surrogateescape")
+            output = b"result\0" + work().encode("utf-8", "surrogateescape")
         except UserError as error:
             text = f"{error.message}\0{error.hint}"
-            said = b"error\0" + text.encode("utf-8", "surrogateescape")
+            output = b"error\0" + text.encode("utf-8", "surrogateescape")
         except BaseException:
-            said = traceback.format_exc().encode("utf-8", "replace")
+            output = traceback.format_exc().encode("utf-8", "replace")
         # what is read sends the signal, too
         fcntl.fcntl(writer, fcntl.F_SETFL, 0)
         with os.fdopen(writer, "wb") as file:
-            file.write(said)
+            file.write(output)
     finally:
         os._exit(0)

@@ -32,11 +32,11 @@ def metrics(report: Report, machine: Machine) -> str:
     owner = transports.owner(machine)
     ages: dict[str, float] = {}
     statuses: dict[str, float] = {}
-    for one in report.verdicts:
+    for verdict in report.verdicts:
         # one of another mount namespace may have the same path
-        if one.where and not one.process:
-            labels = _labels(one.where, transports.named(one.transport, owner))
-            ages[labels], statuses[labels] = one.age, one.status
+        if verdict.where and not verdict.process:
+            labels = _labels(verdict.where, transports.named(verdict.transport, owner))
+            ages[labels], statuses[labels] = verdict.age, verdict.status
     return "".join(
         [*_family(_AGE, ages), *_family(_MOUNT, statuses), *_family(_HOST, {"": report.status})]
     )

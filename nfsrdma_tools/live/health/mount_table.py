@@ -39,10 +39,10 @@ class MountTable(NamedTuple):
     @property
     def devices(self) -> dict[str, list[Entry]]:
         """The mounts of each superblock, by "MAJOR:MINOR"."""
-        found: dict[str, list[Entry]] = {}
+        by_device: dict[str, list[Entry]] = {}
         for entry in self.mounts:
-            found.setdefault(entry.device, []).append(entry)
-        return found
+            by_device.setdefault(entry.device, []).append(entry)
+        return by_device
 
 
 def read(path: Path | str) -> MountTable:
@@ -101,10 +101,10 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
 def _closed_lines(block: bytes) -> Iterator[bytes]:
     """The lines about mounts that may wait, without a look at each of the others."""
     end = 0
-    for found in _CLOSED.finditer(block):
-        if found.start() >= end:
-            end = block.index(b"\n", found.start())
-            yield block[block.rfind(b"\n", 0, found.start()) + 1 : end]
+    for match in _CLOSED.finditer(block):
+        if match.start() >= end:
+            end = block.index(b"\n", match.start())
+            yield block[block.rfind(b"\n", 0, match.start()) + 1 : end]
 
 
 def server_address(entry: Entry) -> str:

@@ -99,39 +99,39 @@ def observe(machine: Machine, ages: Ages) -> Observation:
         raise UserError(f"cannot read {path}: {error.strerror}", "see --path.procfs") from error
     if table.is_empty:
         raise UserError(f"{path} lists no mount", "see --path.procfs")
-    found = Observation(table)
+    observation = Observation(table)
     if table.invalid:
-        found.unseen.append(f"{table.invalid} lines of {path} about NFS were left out")
+        observation.unseen.append(f"{table.invalid} lines of {path} about NFS were left out")
     rpcs = pending_rpcs(machine)
     if rpcs.unseen:
-        found.rpcs_seen = False
-        found.unseen += [f"pending RPCs: {rpcs.unseen}"] if table.mounts else []
-    _attribute(found, rpcs, machine, ages)
-    _threads(found, machine, ages)
-    _silences(found, machine, ages)
-    return found
+        observation.rpcs_seen = False
+        observation.unseen += [f"pending RPCs: {rpcs.unseen}"] if table.mounts else []
+    _attribute(observation, rpcs, machine, ages)
+    _threads(observation, machine, ages)
+    _silences(observation, machine, ages)
+    return observation
 
 
-def _attribute(found: Observation, rpcs: RpcList, machine: Machine, ages: Ages) -> None:
+def _attribute(observation: Observation, rpcs: RpcList, machine: Machine, ages: Ages) -> None:
     """The oldest RPC of each superblock."""
     if not rpcs.tasks:
         return
     known = devices_of_clients(machine)
-    table = found.table
+    table = observation.table
     for client, tasks in rpcs.tasks.items():
         oldest = max((_aged(task, ages) for task in tasks), key=lambda rpc: rpc.age)
         connections = rpcs.connections[client]
         devices = known.get(client, set()) if known else _same_server(connections, table.mounts)
         for device in devices or {f"client {client}"} if _is_nfs(tasks) or devices else ():
-            was = found.rpcs.get(device)
+            was = observation.rpcs.get(device)
             if was is None or was.age < oldest.age:
-                found.rpcs[device] = oldest
-                found.connections[device] = connections
+                observation.rpcs[device] = oldest
+                observation.connections[device] = connections
     if not known:
-        found.guessed.update(found.rpcs)
-    missing = {device for device in found.rpcs if ":" in device} - table.devices.keys()
+        observation.guessed.update(observation.rpcs)
+    missing = {device for device in observation.rpcs if ":" in device} - table.devices.keys()
     if missing:
-        _search_namespaces(found, missing, machine)
+        _search_namespaces(observation, missing, machine)
 
 
 def _is_nfs(tasks: Sequence[Task]) -> bool:
@@ -146,17 +146,17 @@ def _aged(task: Task, ages: Ages) -> PendingRpc:
 
 
 def _same_server(connections: Iterable[RpcConnection], mounts: Iterable[Entry]) -> set[str]:
-    to = {(one.address, "rdma" in one.netid) for one in connections}
+    to = {(connection.address, "rdma" in connection.netid) for connection in connections}
     return {e.device for e in mounts if (server_address(e), e.over_rdma) in to}
 
 
-def _search_namespaces(found: Observation, missing: set[str], machine: Machine) -> None:
+def _search_namespaces(observation: Observation, missing: set[str], machine: Machine) -> None:
     """Find mounts of these superblocks in the mount namespaces of other processes."""
     procfs = machine.path("proc")
     processes, hidden = _namespaces(procfs)
-    found.namespaces_hidden = hidden or len(processes) > _MOST_NAMESPACES
-    if found.namespaces_hidden:
-        found.unseen.append("not all mount namespaces can be read")
+    observation.namespaces_hidden = hidden or len(processes) > _MOST_NAMESPACES
+    if observation.namespaces_hidden:
+        observation.unseen.append("not all mount namespaces can be read")
     for process in processes[:_MOST_NAMESPACES]:
         try:
             table = mount_table.read(procfs / str(process) / "mountinfo")
@@ -164,21 +164,21 @@ def _search_namespaces(found: Observation, missing: set[str], machine: Machine) 
             continue
         for entry in table.mounts:
             if entry.device in missing:
-                found.elsewhere.setdefault(entry.device, (process, entry))
+                observation.elsewhere.setdefault(entry.device, (process, entry))
 
 
 def _namespaces(procfs: Path) -> tuple[list[int], bool]:
     """A process of each mount namespace, and whether some may not be read."""
-    found: dict[str, int] = {}
+    namespaces: dict[str, int] = {}
     hidden = False
     for process in _processes(procfs):
         try:
-            found.setdefault((procfs / str(process) / "ns/mnt").readlink().name, process)
+            namespaces.setdefault((procfs / str(process) / "ns/mnt").readlink().name, process)
         except PermissionError:
             hidden = True
         except OSError:
             continue
-    return [*found.values()], hidden
+    return [*namespaces.values()], hidden
 
 
 def _processes(procfs: Path) -> list[int]:
@@ -188,33 +188,33 @@ def _processes(procfs: Path) -> list[int]:
         return []
 
 
-def _silences(found: Observation, machine: Machine, ages: Ages) -> None:
+def _silences(observation: Observation, machine: Machine, ages: Ages) -> None:
     """Calls without replies: where RPCs cannot be seen, and of mounts that give RPCs up."""
-    soft = any({"soft", "softerr"} & entry.options.keys() for entry in found.table.mounts)
-    if found.rpcs_seen and not soft:
+    soft = any({"soft", "softerr"} & entry.options.keys() for entry in observation.table.mounts)
+    if observation.rpcs_seen and not soft:
         return
     path = machine.of_process("mountstats")
     try:
         text = beginning(path, _MOST_STATS).decode("utf-8", "surrogateescape")
-        counters = mountstats.parse(text, found.table.mounts, with_operations=False)
+        counters = mountstats.parse(text, observation.table.mounts, with_operations=False)
     except (OSError, UserError) as error:
-        found.unseen.append(
+        observation.unseen.append(
             f"cannot read {path}: {error.strerror if isinstance(error, OSError) else error}"
         )
         return
     busy = _Busy(machine)
-    for device, sends, receives in _counts(counters, found.table.mounts):
-        found.counted.add(device)
-        pending = device in found.rpcs if found.rpcs_seen else busy(device)
+    for device, sends, receives in _counts(counters, observation.table.mounts):
+        observation.counted.add(device)
+        pending = device in observation.rpcs if observation.rpcs_seen else busy(device)
         if pending is None and f"{_QUIET}:{device}" in ages.previous:
             # before Linux 6.5: what waits may be the Call that an earlier run saw
-            pending = bool(found.threads)
+            pending = bool(observation.threads)
         silence = _silence(device, sends, receives, bool(pending), ages)
         if silence:
-            found.silences[device] = silence
-    if missing := found.table.devices.keys() - found.counted:
-        found.unseen.append(
-            f"{path} has counters of {len(found.counted)} NFS superblocks, and none of "
+            observation.silences[device] = silence
+    if missing := observation.table.devices.keys() - observation.counted:
+        observation.unseen.append(
+            f"{path} has counters of {len(observation.counted)} NFS superblocks, and none of "
             f"{len(missing)} that are mounted"
         )
 
@@ -231,12 +231,12 @@ def _counts(
     for stats in counters:
         same_name = devices[stats.device, stats.directory, stats.fstype]
         device = same_name.popleft() if same_name else ""
-        connections = [one.counters for one in stats.xprts]
+        connections = [xprt.counters for xprt in stats.xprts]
         # a record that is cut has no connections, or one without counters
-        if not device or device in done or not all("recvs" in one for one in connections or [{}]):
+        if not device or device in done or not all("recvs" in c for c in connections or [{}]):
             continue
         done.add(device)
-        sends, receives = (sum(one[name] for one in connections) for name in ("sends", "recvs"))
+        sends, receives = (sum(c[name] for c in connections) for name in ("sends", "recvs"))
         yield device, sends, receives
 
 
@@ -257,12 +257,15 @@ class _Busy:
         switch = self._machine.path("sys/fs/nfs") / device / "nfs_client" / "switch"
         numbers = xprt_numbers(switch)
         own = (self._transports.get(number) for number in numbers)
-        return any(one and _waits(one) for one in own) if numbers else None
+        return any(transport and _waits(transport) for transport in own) if numbers else None
 
 
-def _waits(one: Transport) -> bool:
+def _waits(transport: Transport) -> bool:
     # a connection is made when an RPC needs it
-    return bool(one.pending or one.sending or one.backlog) or "CONNECTING" in one.states
+    return (
+        bool(transport.pending or transport.sending or transport.backlog)
+        or "CONNECTING" in transport.states
+    )
 
 
 def _silence(device: str, sends: int, receives: int, pending: bool, ages: Ages) -> Silence | None:
@@ -282,14 +285,14 @@ def _silence(device: str, sends: int, receives: int, pending: bool, ages: Ages) 
     return Silence(last - since, pending)
 
 
-def _threads(found: Observation, machine: Machine, ages: Ages) -> None:
+def _threads(observation: Observation, machine: Machine, ages: Ages) -> None:
     threads = waiting_threads(machine.path("proc"), _MOST_THREADS)
     if not threads.complete:
-        found.unseen.append(f"threads that wait: there are more than {_MOST_THREADS}")
-    if not found.rpcs_seen and any(not one.function for one in threads.found):
-        found.unseen.append("only root may read where a thread waits")
+        observation.unseen.append(f"threads that wait: there are more than {_MOST_THREADS}")
+    if not observation.rpcs_seen and any(not blocked.function for blocked in threads.found):
+        observation.unseen.append("only root may read where a thread waits")
     for thread in threads.found:
         if thread.in_nfs and thread.switches:
             key = f"thread:{thread.number:x}"
             age = ages.age(key, f"{thread.start:x}-{int(thread.switches):x}")
-            found.threads.append(WaitingThread(thread, age))
+            observation.threads.append(WaitingThread(thread, age))

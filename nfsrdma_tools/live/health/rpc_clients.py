@@ -65,7 +65,7 @@ def pending_rpcs(machine: Machine) -> RpcList:
         names = [name for name in os.listdir(folder) if _CLIENT.fullmatch(name)]  # noqa: PTH208
     except OSError as error:
         return RpcList({}, {}, _reason(machine, error))
-    found = RpcList({}, {})
+    rpcs = RpcList({}, {})
     left = _MOST_BYTES
     for name in sorted(names)[:_MOST_CLIENTS]:
         try:
@@ -74,17 +74,17 @@ def pending_rpcs(machine: Machine) -> RpcList:
             # a client that ended meanwhile
             continue
         except OSError as error:
-            return found._replace(unseen=_reason(machine, error))
+            return rpcs._replace(unseen=_reason(machine, error))
         left -= len(text)
         tasks = parse_tasks(int(name, 16), text.decode("ascii", "replace")) if text else []
-        if text and not tasks and not found.unseen:
-            found = found._replace(unseen="the kernel's list of RPCs has an unknown format")
+        if text and not tasks and not rpcs.unseen:
+            rpcs = rpcs._replace(unseen="the kernel's list of RPCs has an unknown format")
         if own := [task for task in tasks if task.program in _PROGRAMS]:
-            found.tasks[int(name, 16)] = own
-            found.connections[int(name, 16)] = _connections(f"{folder}/{name}")
+            rpcs.tasks[int(name, 16)] = own
+            rpcs.connections[int(name, 16)] = _connections(f"{folder}/{name}")
     if len(names) > _MOST_CLIENTS or left <= 0:
-        found = found._replace(unseen="there are too many RPCs to read all of them")
-    return found
+        rpcs = rpcs._replace(unseen="there are too many RPCs to read all of them")
+    return rpcs
 
 
 def _reason(machine: Machine, error: OSError) -> str:
@@ -104,23 +104,23 @@ def _reason(machine: Machine, error: OSError) -> str:
 
 
 def _connections(client: str) -> tuple[RpcConnection, ...]:
-    found = []
+    connections = []
     for number in range(_MOST_CONNECTIONS):
         try:
             text = beginning(f"{client}/xprt{number or ''}/info", _MOST_INFO)
         except OSError:
             break
         pairs = (line.partition(":") for line in text.decode("ascii", "replace").split("\n"))
-        one = {name: value.strip() for name, _, value in pairs}
-        found.append(
+        fields = {name: value.strip() for name, _, value in pairs}
+        connections.append(
             RpcConnection(
-                one.get("netid", ""),
-                one.get("addr", "").partition("%")[0],
-                one.get("port", ""),
-                _state(one.get("state", "")),
+                fields.get("netid", ""),
+                fields.get("addr", "").partition("%")[0],
+                fields.get("port", ""),
+                _state(fields.get("state", "")),
             )
         )
-    return tuple(found)
+    return tuple(connections)
 
 
 def _state(text: str) -> str:
@@ -138,7 +138,7 @@ def devices_of_clients(machine: Machine) -> dict[int, set[str]]:
     A client for the state of NFSv4 belongs to all superblocks of its server.
     """
     folder = machine.path("sys/fs/nfs")
-    found: dict[int, set[str]] = {}
+    devices: dict[int, set[str]] = {}
     for device in _listed(folder):
         if not _DEVICE.fullmatch(device):
             continue
@@ -151,8 +151,8 @@ def devices_of_clients(machine: Machine) -> dict[int, set[str]]:
             except OSError:
                 continue
             if match := _LINK.fullmatch(link.rpartition("/")[2]):
-                found.setdefault(int(match[1]), set()).add(device)
-    return found
+                devices.setdefault(int(match[1]), set()).add(device)
+    return devices
 
 
 def _listed(folder: Path) -> list[str]:

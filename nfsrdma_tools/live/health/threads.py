@@ -62,25 +62,25 @@ def waiting_threads(procfs: Path, most: int) -> BlockedThreads:
     A number and not a time: the CPU time of a virtual machine includes time when its host runs
     something else.
     """
-    found: list[BlockedThread] = []
+    blocked: list[BlockedThread] = []
     several: list[str] = []
     left = most
     for process in _numbers(str(procfs)):
-        if not left or len(found) >= _MOST_FOUND:
-            return BlockedThreads(found, False)
+        if not left or len(blocked) >= _MOST_FOUND:
+            return BlockedThreads(blocked, False)
         left -= 1
         thread, threads = _read(f"{procfs}/{process}", int(process))
-        found += [thread] if thread else []
+        blocked += [thread] if thread else []
         several += [process] if threads > 1 else []
     for process in several:
         for number in _numbers(f"{procfs}/{process}/task"):
             if number != process:
-                if not left or len(found) >= _MOST_FOUND:
-                    return BlockedThreads(found, False)
+                if not left or len(blocked) >= _MOST_FOUND:
+                    return BlockedThreads(blocked, False)
                 left -= 1
                 thread, _ = _read(f"{procfs}/{process}/task/{number}", int(number))
-                found += [thread] if thread else []
-    return BlockedThreads(found, True)
+                blocked += [thread] if thread else []
+    return BlockedThreads(blocked, True)
 
 
 def _numbers(folder: str) -> Iterator[str]:

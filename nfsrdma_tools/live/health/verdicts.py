@@ -67,8 +67,8 @@ class Report(NamedTuple):
         """The verdicts that are not OK, the worst first."""
         rank = _SEVERITY.index
         return sorted(
-            (one for one in self.verdicts if one.status != OK),
-            key=lambda one: (-rank(one.status), -one.age),
+            (verdict for verdict in self.verdicts if verdict.status != OK),
+            key=lambda verdict: (-rank(verdict.status), -verdict.age),
         )
 
 
@@ -87,7 +87,7 @@ def judge(
     if not wanted:
         verdicts += _without_mount(seen, limits, unknown_ages)
         verdicts += _threads(seen, verdicts, limits)
-    status = max((one.status for one in verdicts), key=_SEVERITY.index, default=OK)
+    status = max((verdict.status for verdict in verdicts), key=_SEVERITY.index, default=OK)
     unseen = [*seen.unseen, *([f"ages are unknown: {unknown_ages}"] if unknown_ages else [])]
     return Report(status, verdicts, unseen)
 
@@ -108,7 +108,7 @@ def _not_mounted(seen: Observation, wanted: Sequence[Path]) -> Iterator[Verdict]
 
 def _mount(entry: Entry, seen: Observation, limits: Limits, unknown_ages: str) -> Verdict:
     connections = seen.connections.get(entry.device, ())
-    found = Verdict(
+    verdict = Verdict(
         OK, str(entry.directory), "no RPC waits",
         server=entry.source,
         address=server_address(entry),
@@ -119,20 +119,20 @@ def _mount(entry: Entry, seen: Observation, limits: Limits, unknown_ages: str) -
     )  # fmt: skip
     rpc = seen.rpcs.get(entry.device)
     if rpc is not None:
-        found = _waiting(found, rpc, entry.device in seen.guessed, limits, unknown_ages)
+        verdict = _waiting(verdict, rpc, entry.device in seen.guessed, limits, unknown_ages)
     elif not seen.rpcs_seen and (unknown_ages or entry.device not in seen.counted):
-        what = "counters are not kept" if unknown_ages else "counters cannot be read"
-        return found._replace(status=UNKNOWN, reason=f"RPCs are not listed, and {what}")
+        reason = "counters are not kept" if unknown_ages else "counters cannot be read"
+        return verdict._replace(status=UNKNOWN, reason=f"RPCs are not listed, and {reason}")
     elif not seen.rpcs_seen:
-        found = found._replace(reason="no Call without a reply was seen")
+        verdict = verdict._replace(reason="no Call without a reply was seen")
     silence = seen.silences.get(entry.device)
-    if silence is None or silence.seconds <= found.age:
-        return found
+    if silence is None or silence.seconds <= verdict.age:
+        return verdict
     status = _of_silence(silence, seen, limits, unknown_ages)
-    if _SEVERITY.index(status) < _SEVERITY.index(found.status):
-        return found
-    what = f"Calls and no reply for at least {silence.seconds:.0f} s"
-    return found._replace(status=status, reason=what, age=silence.seconds, advice=_NO_REPLY)
+    if _SEVERITY.index(status) < _SEVERITY.index(verdict.status):
+        return verdict
+    reason = f"Calls and no reply for at least {silence.seconds:.0f} s"
+    return verdict._replace(status=status, reason=reason, age=silence.seconds, advice=_NO_REPLY)
 
 
 def _of_silence(silence: Silence, seen: Observation, limits: Limits, unknown_ages: str) -> int:
@@ -150,16 +150,16 @@ _NO_REPLY = "check the server, and the path to it: nfsrdma doctor HOST"
 
 
 def _waiting(
-    found: Verdict, rpc: PendingRpc, guessed: bool, limits: Limits, unknown_ages: str
+    verdict: Verdict, rpc: PendingRpc, guessed: bool, limits: Limits, unknown_ages: str
 ) -> Verdict:
     age = "an unknown time" if unknown_ages else f"at least {rpc.age:.0f} s"
-    what = f"{rpc.procedure} has waited for {age}"
+    reason = f"{rpc.procedure} has waited for {age}"
     if guessed:
-        what += ", for this mount or another one of its server"
-    place, advice = _place(rpc, found.connection)
-    return found._replace(
+        reason += ", for this mount or another one of its server"
+    place, advice = _place(rpc, verdict.connection)
+    return verdict._replace(
         status=WARNING if unknown_ages else limits.of(rpc.age),
-        reason=f"{what}{f' ({place})' if place else ''}",
+        reason=f"{reason}{f' ({place})' if place else ''}",
         advice=advice,
         age=rpc.age,
         rpc=rpc,
@@ -189,7 +189,7 @@ def _place(rpc: PendingRpc, connection: str) -> tuple[str, str]:
 
 def _state(connections: Sequence[RpcConnection]) -> str:
     """The state of all connections of a mount in words; one that is up hides no other."""
-    states = [one.state for one in connections]
+    states = [connection.state for connection in connections]
     if len(set(states)) < 2:
         return states[0] if states else ""
     return f"{states.count('connected')} of {len(states)} connected"
@@ -207,32 +207,34 @@ def _without_mount(seen: Observation, limits: Limits, unknown_ages: str) -> Iter
             continue
         connections = seen.connections.get(device, ())
         first = connections[0] if connections else RpcConnection("", "", "", "")
-        found = Verdict(
+        verdict = Verdict(
             OK, "", "",
             server=first.address, address=first.address, transport=first.netid,
             connection=_state(connections),
         )  # fmt: skip
-        found = _waiting(found, rpc, False, limits, unknown_ages)
+        verdict = _waiting(verdict, rpc, False, limits, unknown_ages)
         lazy = "unmounted by umount -l"
         surely = ":" in device and not seen.namespaces_hidden
         if seen.namespaces_hidden:
             lazy += ", or mounted in a namespace that this user cannot read"
         elif not surely:
             lazy += ", being mounted, or of a data server (pNFS)"
-        yield found._replace(
+        yield verdict._replace(
             # nothing that can be used waits: no mount to be repaired
-            status=min(found.status, WARNING),
-            reason=f"{found.reason}; no mount has this RPC client: {lazy}",
-            advice=(f"end it: echo 1 > /sys/fs/nfs/{device}/shutdown" if surely else found.advice),
+            status=min(verdict.status, WARNING),
+            reason=f"{verdict.reason}; no mount has this RPC client: {lazy}",
+            advice=(
+                f"end it: echo 1 > /sys/fs/nfs/{device}/shutdown" if surely else verdict.advice
+            ),
         )
 
 
 def _threads(seen: Observation, verdicts: Sequence[Verdict], limits: Limits) -> Iterator[Verdict]:
     """Threads that wait although no RPC does, as for the recovery of NFSv4 state."""
-    oldest = max(seen.threads, key=lambda one: one.age, default=None)
+    oldest = max(seen.threads, key=lambda waiting: waiting.age, default=None)
     if oldest is None or limits.of(oldest.age) == OK:
         return
-    if any(one.age >= limits.warning for one in verdicts):
+    if any(verdict.age >= limits.warning for verdict in verdicts):
         return
     name, number, function = oldest.thread.name, oldest.thread.number, oldest.thread.function
     yield Verdict(

@@ -189,8 +189,10 @@ class Metrics:
     def _of_snapshot(self, snapshot: Snapshot) -> list[_Value]:
         """The series of the newest snapshot that have room; counts the others."""
         series = [*_gauges(snapshot), *self._connections.counters()]
-        own = [one for one in series if not FAMILIES[one[0]].collector]
-        others = [one for one in series if one[0] in self._wanted and FAMILIES[one[0]].collector]
+        own = [value for value in series if not FAMILIES[value[0]].collector]
+        others = [
+            value for value in series if value[0] in self._wanted and FAMILIES[value[0]].collector
+        ]
         room = max(self._most - self._counting, 0)
         self._dropped += max(len(others) - room, 0)
         return own + others[:room]
@@ -273,8 +275,8 @@ class Metrics:
         self._chunks(mount.chunks, own)
         if mount.regions:
             self._regions(mount.regions.counts, mount.regions.lifetimes, own)
-        for what, pages in (mount.ahead.counts if mount.ahead else {}).items():
-            self._count("nfsrdma_read_ahead_pages_total", pages, *own, what)
+        for kind, pages in (mount.ahead.counts if mount.ahead else {}).items():
+            self._count("nfsrdma_read_ahead_pages_total", pages, *own, kind)
 
     def _chunks(self, rows: Iterable[Chunks], own: Labels) -> None:
         for row in rows:
@@ -287,9 +289,9 @@ class Metrics:
                 self._time("nfsrdma_chunk_size_bytes", _SIZES, slots, total, *labels)
 
     def _regions(self, counts: dict[str, int], lifetimes: Slots, own: Labels) -> None:
-        for what in ("mapped", "registered", "local_invalidations", "remote_invalidations",
+        for kind in ("mapped", "registered", "local_invalidations", "remote_invalidations",
                      "unmapped", "reused"):  # fmt: skip
-            self._count("nfsrdma_regions_total", counts.get(what, 0), *own, what)
+            self._count("nfsrdma_regions_total", counts.get(kind, 0), *own, kind)
         spent = counts.get("lifetime_ns", 0) / 1e9
         self._time("nfsrdma_region_lifetime_seconds", _MICRO, lifetimes, spent, *own)
 
@@ -334,8 +336,8 @@ class Metrics:
         for event in snapshot.events:
             self._counted["kind"][cleaned((event.kind, event.where))] = self._elapsed
             self._count("nfsrdma_events_total", 1, event.kind, event.where)
-        for what, count in snapshot.lost.items():
-            self._count("nfsrdma_probes_lost_total", count, what)
+        for kind, count in snapshot.lost.items():
+            self._count("nfsrdma_probes_lost_total", count, kind)
         self._count("nfsrdma_sampler_snapshots_total", 1)
         self._count("nfsrdma_sampler_cpu_seconds_total", snapshot.cost_ns / 1e9)
 
@@ -415,8 +417,8 @@ def _gauges(snapshot: Snapshot) -> Iterator[_Value]:
         yield from _server(snapshot.server)
     for port in snapshot.ports:
         yield "nfsrdma_port_active", port.active, (port.name, port.netdev)
-    for what in snapshot.missing:
-        yield "nfsrdma_missing", 1, (what,)
+    for metric in snapshot.missing:
+        yield "nfsrdma_missing", 1, (metric,)
     yield "nfsrdma_sampler_last_snapshot_timestamp_seconds", snapshot.time, ()
 
 

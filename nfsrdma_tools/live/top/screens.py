@@ -266,8 +266,8 @@ def host_text(taken: Snapshot) -> Text:
 def _processors(cpu: Processors) -> list[Text]:
     head = Text(f"CPU: {cpu.share:.0%} of {cpu.cpus} busy", "bold")
     busiest = [
-        Text(f"  CPU {one.number}: {one.busy:.0%} busy, {one.interrupts:.0%} in interrupts")
-        for one in cpu.busiest
+        Text(f"  CPU {c.number}: {c.busy:.0%} busy, {c.interrupts:.0%} in interrupts")
+        for c in cpu.busiest
     ]
     busiest += [_thread(thread) for thread in cpu.threads or ()]
     if not cpu.layers:
@@ -332,7 +332,7 @@ def _exposed(server: Server) -> list[Text]:
         (server.lanes, " lanes"),
         (server.granted, "B granted"),
     )
-    words = [f"{number(value)}{what}" for value, what in figures if value]
+    words = [f"{number(value)}{unit}" for value, unit in figures if value]
     return [text(f"  {', '.join(words)}")] if words else []
 
 
@@ -367,7 +367,7 @@ class Log(TextScreen):
         """Show the current events."""
         lines = [event_line(event, advice=True) for event in reversed(events)]
         lines += [Text(""), Text("Missing metrics:" if missing else "", "bold")]
-        lines += [text(f"  {what}: {why}") for what, why in missing.items()]
+        lines += [text(f"  {metric}: {why}") for metric, why in missing.items()]
         whole = Text("\n").join(lines or [Text("No events yet.")])
         whole.no_wrap = False
         self.set_text(whole)

@@ -170,8 +170,8 @@ def read_token(file: Path) -> str:
     if open_to_others:
         raise UserError(f"other users may read {file}", f"chmod 600 {file}")
     if len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
-        what = f"the token in {file} is not {_SHORTEST} or more ASCII characters without blanks"
-        raise UserError(what, f"openssl rand -hex 16 > {file}")
+        message = f"the token in {file} is not {_SHORTEST} or more ASCII characters without blanks"
+        raise UserError(message, f"openssl rand -hex 16 > {file}")
     return token
 
 

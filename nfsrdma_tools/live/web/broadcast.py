@@ -81,7 +81,7 @@ class Hub:
         """The last hour and the newest events, as JSON."""
         with self._lock:
             kept, events = self._history.kept(), list(self._events)
-        frames = (zlib.decompress(one).decode() for one in kept)
+        frames = (zlib.decompress(packed).decode() for packed in kept)
         lists = f'"frames":[{",".join(frames)}],"events":{compact_json(events)}'
         return f'{{"schema_version":{SCHEMA_VERSION},{lists}}}'.encode()
 
@@ -156,7 +156,7 @@ class History:
         full = len(self._recent) > _TOGETHER
         if full and self._elapsed - self._recent[_TOGETHER - 1][0] > _RECENT:
             several = [self._recent.popleft() for _ in range(_TOGETHER)]
-            whole = merged(json.loads(zlib.decompress(one)) for _, one in several)
+            whole = merged(json.loads(zlib.decompress(packed)) for _, packed in several)
             self._old.append((several[-1][0], self._packed(whole)))
         while self._old and self._elapsed - self._old[0][0] > _HOUR:
             self._old.popleft()

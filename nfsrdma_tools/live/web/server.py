@@ -257,7 +257,7 @@ _Ends = tuple[tuple[str, int | None] | None, tuple[str, int | None] | None]
 
 
 def _ends(addresses: Iterable[Any]) -> _Ends:
-    client, server = ((str(one[0]), one[1]) if one else None for one in addresses)
+    client, server = ((str(address[0]), address[1]) if address else None for address in addresses)
     return client, server
 
 
@@ -318,7 +318,7 @@ class WebServer(uvicorn.Server):
                 pass
             ends = _ends((scope["client"], scope["server"]))
             # a client that has gone is none of them
-            client = next((one for one in self.clients if one.ends == ends), None)
+            client = next((candidate for candidate in self.clients if candidate.ends == ends), None)
             with client.answering() if client else nullcontext():
                 await app(scope, receive, send)
 

@@ -169,8 +169,8 @@ def records(snapshot: Connections, clients: dict[int, tuple[str, ...]]) -> list[
         times["", "", "lost", "events lost in the buffer"] = snapshot.lost
     return [
         *(
-            {"mount": mount, "peer": peer, "what": what, "words": words, "times": count}
-            for (mount, peer, what, words), count in sorted(times.items())
+            {"mount": mount, "peer": peer, "what": kind, "words": words, "times": count}
+            for (mount, peer, kind, words), count in sorted(times.items())
         ),
         *(
             {
@@ -199,15 +199,15 @@ def event_of(raw: Any) -> Event:
 
 
 def _words(kind: str, raw: Any) -> str:
-    said = text(raw.text)
+    message = text(raw.text)
     if kind == "completion error":
         return f"{completion(raw.status)} (vendor 0x{raw.detail:x})"
     if kind == "cm":
         return cm_event(raw.detail, raw.status)
     if kind == "retransmission":
-        return f"{said}, sent {raw.status} times"
+        return f"{message}, sent {raw.status} times"
     status = "" if raw.status == 0 else os.strerror(abs(raw.status))
-    return ", ".join(filter(None, (said, status))) or "done"
+    return ", ".join(filter(None, (message, status))) or "done"
 
 
 def completion(status: int) -> str:

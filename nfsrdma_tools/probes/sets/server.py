@@ -172,16 +172,16 @@ def with_threadless(snapshot: Server) -> list[tuple[ServerRow, dict[str, int]]]:
     A client whose READs nfsd did not execute has such a row, too.
     """
     peers = {_plain(key.peer): key for key in snapshot.sums if key.procedure == "READ"}
-    found = {key: dict[str, int]() for key in snapshot.sums}
+    counted = {key: dict[str, int]() for key in snapshot.sums}
     for connection, counts in snapshot.exposed.items():
         named = zip(EXPOSURES, counts, strict=True)
         own = {name: count for name, count in named if count and name in THREADLESS}
         if own:
             plain = _plain(connection.peer)
-            row = found.setdefault(peers.get(plain, ServerRow(connection.peer, "READ")), {})
+            row = counted.setdefault(peers.get(plain, ServerRow(connection.peer, "READ")), {})
             for name, count in own.items():
                 row[name] = row.get(name, 0) + count
-    return sorted(found.items())
+    return sorted(counted.items())
 
 
 def _plain(peer: str) -> str:

@@ -16,9 +16,9 @@ _PLAIN = re.compile(rb"\\([0-3][0-7]{2})")
 
 def refusal(source, path, options):
     """Why these values cannot be written to a definition, or ""."""
-    for what, text in (("src", source), ("path", path), *(("opts", o) for o in options)):
+    for name, text in (("src", source), ("path", path), *(("opts", o) for o in options)):
         if not text or not text.isprintable() or "\\" in text or '"' in text:
-            return "%s: %r cannot be written to fstab or a unit" % (what, text)
+            return "%s: %r cannot be written to fstab or a unit" % (name, text)
     if not path.startswith("/") or os.path.normpath(path) != path or path == "/":
         return "path: %r is not a normalized absolute path" % path
     several = [o for o in options if re.search(r"[\s,]", o)]

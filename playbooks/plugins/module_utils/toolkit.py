@@ -95,27 +95,27 @@ def create_private(module, path):
         folder += "/" + part
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
-        found = os.lstat(folder)
-        if not stat.S_ISDIR(found.st_mode):
+        status = os.lstat(folder)
+        if not stat.S_ISDIR(status.st_mode):
             module.fail_json(
                 msg=folder + ": expected a directory, found a link or a file: remove it"
             )
         # users replace only what they own in a sticky directory
-        allowed = 0o777 if found.st_mode & stat.S_ISVTX else 0o755
+        allowed = 0o777 if status.st_mode & stat.S_ISVTX else 0o755
         allowed = 0o700 if folder == path else allowed
-        mode = found.st_mode & 0o777
-        if found.st_uid not in (0, os.geteuid()) or mode & ~allowed:
+        mode = status.st_mode & 0o777
+        if status.st_uid not in (0, os.geteuid()) or mode & ~allowed:
             expected = "expected owner root and at most mode %04o" % allowed
             module.fail_json(msg="%s: %s, found uid %d and mode %04o: correct or remove it"
-                             % (folder, expected, found.st_uid, mode))  # fmt: skip
+                             % (folder, expected, status.st_uid, mode))  # fmt: skip
 
 
 def missing(path):
     """The topmost missing directory of ``path``, or "" if ``path`` exists."""
-    found = ""
+    topmost = ""
     while path not in ("", "/") and not os.path.lexists(path):
-        found, path = path, os.path.dirname(path)
-    return found
+        topmost, path = path, os.path.dirname(path)
+    return topmost
 
 
 def remove_empty(path, top):

@@ -189,10 +189,10 @@ def _differences(p, here, tuned):
     for name in ("rsize", "wsize"):
         if tuned and tuned.get(name):
             requested[name] = tuned[name]
-    found = [n for n, value in requested.items() if value is not None and here[n] != value]
+    differing = [n for n, value in requested.items() if value is not None and here[n] != value]
     # without a 6, either family will do
     same = p["transport"] in (here["transport"], _with_family(here))
-    return [*found, *([] if same else ["transport"])]
+    return [*differing, *([] if same else ["transport"])]
 
 
 def _with_family(here):

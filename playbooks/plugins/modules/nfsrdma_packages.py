@@ -66,8 +66,8 @@ from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import run
 
 RECORD = "packages"
 # confold alone makes ucf regard configuration that never existed as deleted
-_FORCE = [word for what in ("confdef", "confold")
-          for word in ("-o", "Dpkg::Options::=--force-" + what)]  # fmt: skip
+_FORCE = [word for choice in ("confdef", "confold")
+          for word in ("-o", "Dpkg::Options::=--force-" + choice)]  # fmt: skip
 _ALWAYS = ("-y", "-q", "-o", "DPkg::Lock::Timeout=300", *_FORCE)
 # not a template unit: only its instances can be stopped
 _UNIT = r"/systemd/system/[^/@]+\.(service|socket|mount|target|timer|path)\Z"
@@ -137,14 +137,14 @@ def _settle(manager, record):
     attempt = record.pop("attempt", None)
     if attempt is None:
         return set()
-    found = {}
+    packages = {}
     for marks, names in manager.transactions():
         if _mark(attempt) in marks:
-            found.update(names)
-    record["added"] = sorted(set(record["added"]) | set(found))
-    by_name = [name for name, automatic in found.items() if not automatic]
+            packages.update(names)
+    record["added"] = sorted(set(record["added"]) | set(packages))
+    by_name = [name for name, automatic in packages.items() if not automatic]
     record["by_name"] = sorted({*record.get("by_name", []), *by_name})
-    return set(found)
+    return set(packages)
 
 
 def _absent(module, record):
@@ -317,12 +317,12 @@ class Rpm:
 
 def _manager(module, names):
     kinds = (("apt-get", Apt), ("dnf", Rpm))
-    found = [kind for program, kind in kinds if module.get_bin_path(program)]
-    if not found:
+    managers = [kind for program, kind in kinds if module.get_bin_path(program)]
+    if not managers:
         rest = ", ".join(names) or "the packages of the roles"
         module.fail_json(msg="found neither apt-get nor dnf: install or remove %s by other means and"
                              " set the list of packages to []" % rest)  # fmt: skip
-    return found[0](module)
+    return managers[0](module)
 
 
 def _name_of(nevra):
