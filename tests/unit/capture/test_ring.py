@@ -140,7 +140,7 @@ def listener(kernel: Kernel, began: int, programs: tuple[int, ...] = ()) -> List
 
 def test_messages_wait_for_their_turn(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """More messages than one look finds come in their order, and a stop loses none."""
-    monkeypatch.setattr(probes, "_RING_PAGES", SIZE // PAGE)
+    monkeypatch.setattr(probes, "_RING", SIZE)
     monkeypatch.setattr(probes, "_AT_ONCE", 3)
     many = 100
     listening = listener(kernel, many)
@@ -172,7 +172,7 @@ def test_messages_wait_for_their_turn(kernel: Kernel, monkeypatch: pytest.Monkey
 def test_without_memory_the_ring_is_left_alone(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probes, "_RING_PAGES", SIZE // PAGE)
+    monkeypatch.setattr(probes, "_RING", SIZE)
     listening = listener(kernel, 2)
     listening._room = 1
     for number in (1, 2):
@@ -193,7 +193,7 @@ def test_without_memory_the_ring_is_left_alone(
 def test_programs_that_did_not_run_are_losses(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probes, "_RING_PAGES", SIZE // PAGE)
+    monkeypatch.setattr(probes, "_RING", SIZE)
     fdinfo = {"3": "prog_id:\t7\nrecursion_misses:\t2\n", "4": "recursion_misses:\t1\n", "5": ""}
     listening = listener(kernel, 1, (3, 4, 5))
     monkeypatch.setattr(files, "read", lambda path: fdinfo[str(path).rsplit("/", 1)[1]])
