@@ -28,10 +28,10 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 def files(*names: str) -> list[str]:
     """The test files with these names or patterns, without ``.py``."""
-    found = [sorted(TESTS.glob(f"**/{name}.py")) for name in names]
-    if not all(found):
+    matches = [sorted(TESTS.glob(f"**/{name}.py")) for name in names]
+    if not all(matches):
         raise SystemExit(f"no test files: {names}")
-    return [str(path) for paths in found for path in paths]
+    return [str(path) for paths in matches for path in paths]
 
 
 def lab_files(*names: str) -> list[str]:
@@ -56,9 +56,9 @@ def module(name: str, *argv: object) -> None:
     raise SystemExit(call(sys.executable, "-m", name, *map(str, argv)))
 
 
-def setup(what: str) -> None:
+def setup(purpose: str) -> None:
     """Install what a campaign needs."""
-    if call(str(ROOT / "tools" / "setup"), what):
+    if call(str(ROOT / "tools" / "setup"), purpose):
         raise SystemExit(1)
 
 

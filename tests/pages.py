@@ -76,14 +76,14 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     """The ``console`` blocks of a page."""
     text = page.read_text()
-    return [_block(text, found) for found in _BLOCK.finditer(text)]
+    return [_block(text, match) for match in _BLOCK.finditer(text)]
 
 
-def _block(text: str, found: re.Match[str]) -> Block:
-    comments = _COMMENT.findall(found["comments"])
+def _block(text: str, match: re.Match[str]) -> Block:
+    comments = _COMMENT.findall(match["comments"])
     steps: list[Step] = []
-    first = text.count("\n", 0, found.start("body")) + 1
-    for number, line in enumerate(found["body"].splitlines(), first):
+    first = text.count("\n", 0, match.start("body")) + 1
+    for number, line in enumerate(match["body"].splitlines(), first):
         if line[:2] in ("$ ", "# "):
             steps.append(Step(line[0] == "$", line[2:], number))
         else:
@@ -92,7 +92,7 @@ def _block(text: str, found: re.Match[str]) -> Block:
         first,
         steps,
         reason=next((word for kind, _, word in comments if kind == "not run"), ""),
-        nodes=_nodes(text[: found.start()]),
+        nodes=_nodes(text[: match.start()]),
         before=[(node, word) for kind, node, word in comments if kind == "before"],
         stable=("output", "", "stable") in comments,
     )

@@ -143,10 +143,10 @@ class Device:
         self._functions.device_reset()
 
     def __getattr__(self, name: str) -> int:
-        found = int(self._functions.device_get(name.encode()))
-        if name.startswith("_") or found < 0:
+        value = int(self._functions.device_get(name.encode()))
+        if name.startswith("_") or value < 0:
             raise AttributeError(name)
-        return found
+        return value
 
     def set(self, **settings: int) -> None:
         """Settings of the device and of the server, see struct settings."""
@@ -213,8 +213,8 @@ class Device:
     def objects(self) -> dict[str, int]:
         """Objects of the device that exist, without those of which there is none."""
         kinds = ("contexts", "pds", "mrs", "cqs", "qps", "channels", "ids", "event_channels")
-        found = {kind: getattr(self, kind) for kind in kinds}
-        return {kind: count for kind, count in found.items() if count}
+        counts = {kind: getattr(self, kind) for kind in kinds}
+        return {kind: count for kind, count in counts.items() if count}
 
     def reset(self) -> None:
         """All settings, counts, files and faults as at the start."""

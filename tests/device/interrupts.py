@@ -90,8 +90,8 @@ class Campaign:
             self.check("lengths", transfer.result() == [len(data)])
         finally:
             (moved,) = transfer.moved
-            found = self.device.get("/export/written") or b""
-            self.check("lengths", found[:moved] == data[:moved])
+            stored = self.device.get("/export/written") or b""
+            self.check("lengths", stored[:moved] == data[:moved])
 
     def sync(self) -> None:
         self.written.pwrite(b"x" * 100, 0)
@@ -127,10 +127,10 @@ class Campaign:
 
     # --- interrupts ---
 
-    def check(self, what: str, good: bool) -> None:
+    def check(self, fault: str, good: bool) -> None:
         """Count what is wrong."""
         if not good:
-            self.wrong[what] += 1
+            self.wrong[fault] += 1
 
     def run(self, call: Callable[[], None], numbers: random.Random) -> bool:
         """Interrupt a call; returns whether it ended by that."""

@@ -25,14 +25,14 @@ def cached(number: str) -> Root:
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRoot]:
     """Copies of roots that the tests of a session share: none installs anything in them."""
-    found: dict[str, Root] = {}
+    copies: dict[str, Root] = {}
     with contextlib.ExitStack() as stack:
 
         def make(number: str) -> Root:
-            if number not in found:
+            if number not in copies:
                 folder = tmp_path_factory.mktemp("roots")
-                found[number] = stack.enter_context(roots.copy_of(cached(number), folder))
-            return found[number]
+                copies[number] = stack.enter_context(roots.copy_of(cached(number), folder))
+            return copies[number]
 
         yield make
 

@@ -88,8 +88,8 @@ class Root:
         done = run(*CONTAINED, "sh", "-c", ENTER, "sh", self.folder, *words, check=False,
                    timeout=SECONDS)  # fmt: skip
         if check and done.returncode:
-            said = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-            raise CommandError(tuple(map(str, argv)), done.returncode, said)
+            output = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+            raise CommandError(tuple(map(str, argv)), done.returncode, output)
         return done
 
     def sh(self, script: str, check: bool = True) -> Result:
@@ -105,8 +105,8 @@ class Root:
 
     def version(self, package: str) -> str:
         """The upstream version of an installed package."""
-        said = self.run("dpkg-query", "--show", "--showformat=${Version}", package).stdout
-        return said.partition(":")[2].rpartition("-")[0] or said.rpartition("-")[0]
+        version = self.run("dpkg-query", "--show", "--showformat=${Version}", package).stdout
+        return version.partition(":")[2].rpartition("-")[0] or version.rpartition("-")[0]
 
     def packages(self, *names: str | Path) -> Result:
         """Install packages by apt-get; the result, whatever its status."""
@@ -147,8 +147,8 @@ def _command(release: Release) -> tuple[str, ...]:
 
 def _of_apt() -> list[str]:
     """This machine's settings for an archive whose lists are old, as a copy of it may be."""
-    said = run("apt-config", "dump", "Acquire").stdout.splitlines()
-    return [line for line in said if line.startswith("Acquire::Check-")]
+    settings = run("apt-config", "dump", "Acquire").stdout.splitlines()
+    return [line for line in settings if line.startswith("Acquire::Check-")]
 
 
 def _make(release: Release, draft: Path) -> None:

@@ -65,8 +65,8 @@ def check_answers(root: Root, program: str | Path, commands: Commands) -> None:
     for words in commands:
         moved = [f"/{HOST}{word}" if word.startswith("/") else word for word in words]
         done = root.run(program, *moved, check=False, COLUMNS="100", TERM="dumb")
-        found = answer(done.returncode, done.stdout, done.stderr)
-        assert found == here(words), words
+        theirs = answer(done.returncode, done.stdout, done.stderr)
+        assert theirs == here(words), words
         assert "Traceback" not in done.stderr
 
 
@@ -182,8 +182,8 @@ def test_dkms_builds_the_module_for_the_release_kernel(
     assert kernel.startswith(f"{row.kernel}.")
     done = new.packages(f"/{HOST}{debs}/nfsrdma-dkms_{__version__}_all.deb")
     assert done.returncode == 0, done.stdout[-3000:]
-    said = new.run("dkms", "status", "-m", "nfsrdma").stdout
-    rows = parse_dkms_status(said)
-    assert rows, said
-    found = [row.kernel for row in rows if row.state.startswith("installed")]
-    assert tuple(re.findall(r"^\d+\.\d+", kernel)[0] for kernel in found) == built, said
+    status = new.run("dkms", "status", "-m", "nfsrdma").stdout
+    rows = parse_dkms_status(status)
+    assert rows, status
+    kernels = [row.kernel for row in rows if row.state.startswith("installed")]
+    assert tuple(re.findall(r"^\d+\.\d+", kernel)[0] for kernel in kernels) == built, status

@@ -42,18 +42,18 @@ def answers(root: Root, code: str, setup: str = "true") -> Any:
 def test_versions_are_those_of_the_page(root: Root) -> None:
     number = root.release.name.rpartition(" ")[2]
     expected = {p.package: p.versions.get(number) for p in programs()}
-    found = {package: root.version(package) for package in expected}
-    assert all(found.values())
+    versions = {package: root.version(package) for package in expected}
+    assert all(versions.values())
     if number in ("11", "12", "13"):
-        assert found == expected
+        assert versions == expected
         (row,) = [row for row in STABLE if row.name == root.release.name]
         assert root.run("python3", "--version").stdout.startswith(f"Python {row.python}.")
 
 
 def test_the_version_of_nfs_utils_is_read(root: Root) -> None:
-    found = answers(root, VERSION)
+    outcome = answers(root, VERSION)
     version = root.version("nfs-common")
-    assert found == ["ok", f"nfs-utils {PRINTED.get(version, version)}"]
+    assert outcome == ["ok", f"nfs-utils {PRINTED.get(version, version)}"]
 
 
 VERSION = """
@@ -68,8 +68,8 @@ print(json.dumps([finding.status, finding.found]))
 def test_doctor_says_the_same_as_among_other_versions(root: Root, made: MakeRoot) -> None:
     def rows(there: Root) -> list[dict[str, str]]:
         done = there.ours("-m", "nfsrdma_tools", "doctor", "--json", check=False)
-        found = json.loads(done.stdout)["findings"]
-        return [row for row in found if row["name"] != "mount.nfs"]
+        findings = json.loads(done.stdout)["findings"]
+        return [row for row in findings if row["name"] != "mount.nfs"]
 
     assert rows(root) == rows(made("13"))
 
@@ -118,22 +118,22 @@ print(json.dumps({
 
 
 def test_routes_addresses_and_links_are_those_that_were_made(root: Root) -> None:
-    found = answers(root, ROUTES, NETWORK)
+    facts = answers(root, ROUTES, NETWORK)
     routes = {address: route[:2] if len(route) > 1 else route[0]
-              for address, route in found["routes"].items()}  # fmt: skip
-    assert found["routes"]["10.9.2.2"] == ["10.9.2.2", "b0", "10.9.1.1", "10.9.1.7"]
-    assert found["routes"]["fd00:8::2"][1:] == ["b0", "fd00:9::1", "fd00:9::7"]
-    assert {address: found["routes"][address][1] for address in ("10.9.1.1", "10.9.1.2")} == {
+              for address, route in facts["routes"].items()}  # fmt: skip
+    assert facts["routes"]["10.9.2.2"] == ["10.9.2.2", "b0", "10.9.1.1", "10.9.1.7"]
+    assert facts["routes"]["fd00:8::2"][1:] == ["b0", "fd00:9::1", "fd00:9::7"]
+    assert {address: facts["routes"][address][1] for address in ("10.9.1.1", "10.9.1.2")} == {
         "10.9.1.1": "b0", "10.9.1.2": "b0",
     }  # fmt: skip
     assert [routes[a] for a in ("10.9.4.2", "11.0.0.1")] == ["NoRouteError"] * 2
     assert routes["127.0.0.1"] == ["127.0.0.1", "lo"]
-    assert found["links"] == {
+    assert facts["links"] == {
         "lo": [65536, "", ""], "v0": [1500, "b0", "veth"], "v1": [4200, "", "veth"],
         "b0": [1500, "", "bridge"],
     }  # fmt: skip
-    assert found["addresses"] == ["10.9.1.1", "fd00:9::1"]
-    assert found["table"] == [
+    assert facts["addresses"] == ["10.9.1.1", "fd00:9::1"]
+    assert facts["table"] == [
         ["blackhole", "10.9.3.0/24", ""], ["local", "10.9.1.1", "b0"],
         ["unicast", "10.9.1.0/24", "b0"], ["unicast", "10.9.2.0/24", "b0"],
         ["unreachable", "10.9.4.0/24", ""],
@@ -267,10 +267,10 @@ def test_modinfo_and_modprobe_are_read(root: Root, tmp_path: Path) -> None:
 def test_mount_nfs_has_the_messages_that_mount_explains(root: Root) -> None:
     program = (root.folder / "sbin/mount.nfs").read_bytes().decode("latin-1")
     patterns = [pattern for pattern, _, _ in mounting._MESSAGES]
-    said = ("access denied by server", "reason given by server: No such file")
-    assert set(said) <= set(patterns)
+    messages = ("access denied by server", "reason given by server: No such file")
+    assert set(messages) <= set(patterns)
     # the end of the second is of strerror(3)
-    for pattern in (*said, mounting._REJECTED, "protocol is not supported"):
+    for pattern in (*messages, mounting._REJECTED, "protocol is not supported"):
         assert re.search(pattern.removesuffix("No such file"), program), pattern
 
 

@@ -155,8 +155,8 @@ class Server(Programs):
 
     @property
     def unit(self) -> dict[str, bool]:
-        found: dict[str, bool] = json.loads(self.text("unit"))
-        return found
+        states: dict[str, bool] = json.loads(self.text("unit"))
+        return states
 
     def table(self) -> dict[str, str]:
         """Options by CLIENT:PATH, of etab."""
@@ -222,9 +222,9 @@ class Server(Programs):
     def state(self) -> dict[str, object]:
         """What the machine is, for a comparison."""
         folders = [self.root / name for name in ("exports.d", "conf.d", "lib")]
-        found = {str(f.relative_to(self.root)): f.read_text()
+        files = {str(f.relative_to(self.root)): f.read_text()
                  for folder in folders for f in folder.rglob("*") if f.is_file()}  # fmt: skip
-        return {**self.unit, "files": found, "etab": self.table(), "exports": self.text("exports")}
+        return {**self.unit, "files": files, "etab": self.table(), "exports": self.text("exports")}
 
 
 class Client(Programs):
@@ -306,8 +306,8 @@ class Client(Programs):
         if not (self.root / "etc/udev/rules.d/99-zz-nfsrdma.rules").exists():
             return 0
         rows = json.loads(self.text("lib/tune.json") or '{"mounts": []}')["mounts"]
-        found = [row["read_ahead_kb"] for row in rows if row["directory"] == directory]
-        return int(found[0] or 0) if found else 0
+        sizes = [row["read_ahead_kb"] for row in rows if row["directory"] == directory]
+        return int(sizes[0] or 0) if sizes else 0
 
     def setpriv(self, words: list[str]) -> Said:
         """setpriv(1) --pdeathsig KILL -- mount.nfs SOURCE DIR -o OPTIONS."""
@@ -349,8 +349,8 @@ class Client(Programs):
 
     def theirs(self) -> list[int]:
         """The unique ids of the mounts that others made, and did not unmount."""
-        found: list[int] = json.loads(self.text("theirs") or "[]")
-        return found
+        ids: list[int] = json.loads(self.text("theirs") or "[]")
+        return ids
 
     def _unmount(self, gone: list[Any]) -> None:
         self._put_mounts([row for row in self.mounted() if row != gone])
@@ -378,15 +378,15 @@ class Client(Programs):
     def read_ahead(self, directory: str) -> str:
         """In KiB, after the rules of udev; "" if nothing is mounted."""
         self._run_rules()
-        found = self.lines(directory)
-        return self.text(f"bdi/{found[-1].split()[2]}/read_ahead_kb").strip() if found else ""
+        lines = self.lines(directory)
+        return self.text(f"bdi/{lines[-1].split()[2]}/read_ahead_kb").strip() if lines else ""
 
     def state(self) -> dict[str, Any]:
         """What the machine is, without the numbers of mounts."""
         skip = ("bdi/", "mountinfo", "mountstats", "mounted", "unique", "theirs", "run/", "udev")
-        found = {str(f.relative_to(self.root)): f.read_text()
-                 for f in self.root.rglob("*") if f.is_file()}  # fmt: skip
-        files = {name: text for name, text in found.items() if not name.startswith(skip)}
+        all_files = {str(f.relative_to(self.root)): f.read_text()
+                     for f in self.root.rglob("*") if f.is_file()}  # fmt: skip
+        files = {name: text for name, text in all_files.items() if not name.startswith(skip)}
         rows = {line.split()[4]: (line.split()[5], line.partition(" - ")[2])
                 for line in self.lines()}  # fmt: skip
         return {"files": files, "mounts": rows,

@@ -17,11 +17,11 @@ def interpreter(version: str) -> str:
         *sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
     ]
     for name in map(str, names):
-        found = shutil.which(name)
+        path = shutil.which(name)
         code = "import sys; print('%d.%d' % sys.version_info[:2])"
         # a shim of pyenv is there without its version
-        if found and _printed(found, "-c", code) == version:
-            return found
+        if path and _printed(path, "-c", code) == version:
+            return path
     pytest.skip(f"Python {version} is not installed: nothing was run on it")
 
 

@@ -112,9 +112,9 @@ def test_lines_come_as_they_are_printed() -> None:
         list(lines)
 
 
-@pytest.mark.parametrize("said", ["one\ntwo", "two", "one\n\n", ""])
-def test_the_last_line_comes_without_its_end(said: str) -> None:
-    assert list(stream("printf", "%s", said, watch=lambda: None)) == said.splitlines()
+@pytest.mark.parametrize("text", ["one\ntwo", "two", "one\n\n", ""])
+def test_the_last_line_comes_without_its_end(text: str) -> None:
+    assert list(stream("printf", "%s", text, watch=lambda: None)) == text.splitlines()
 
 
 def test_a_line_without_an_end_comes_in_parts() -> None:

@@ -20,8 +20,8 @@ def test_a_process_may_have_any_bytes_as_its_name() -> None:
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout
         assert child.stdout.readline() == b"named\n"
-        found = f"{child.pid}-{identity._start(child.pid)}"
-        assert identity.is_running(found)
+        process = f"{child.pid}-{identity._start(child.pid)}"
+        assert identity.is_running(process)
         assert not identity.is_running(f"{child.pid}-1")
         child.communicate()
-    assert not identity.is_running(found)
+    assert not identity.is_running(process)

@@ -144,8 +144,8 @@ def test_another_user_cannot_open_a_lock(monkeypatch: pytest.MonkeyPatch) -> Non
             paths = [cache / "lock", state / "tune.lock", state]
             assert all(path.exists() for path in paths)
             argv = ("/usr/bin/python3", "-I", "-c", TRY, *map(str, paths))
-            said = subprocess.run(argv, capture_output=True, text=True, check=True)
-    assert said.stdout.splitlines() == ["refused"] * 3
+            done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["refused"] * 3
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def test_no_other_file_of_the_package_has_the_numbers() -> None:
 
 def test_help_texts_name_the_port() -> None:
     for name in ("mount", "ping", "server"):
-        found = re.findall(r"\b20\d{3}\b", (PACKAGE / f"cli/{name}.py").read_text())
-        assert found == [str(RDMA_PORT)]
+        ports = re.findall(r"\b20\d{3}\b", (PACKAGE / f"cli/{name}.py").read_text())
+        assert ports == [str(RDMA_PORT)]
 
 
 def test_the_copies_outside_of_the_package_are_equal() -> None:

@@ -248,11 +248,11 @@ def test_a_damaged_journal_is_set_aside_once(
     assert aside.suffix == ".damaged"
     assert aside.read_bytes() == text.encode("latin-1")
     assert not made.exists(), "the other journal was not run"
-    said = capsys.readouterr().err
-    assert str(aside) in said
-    assert said.count("\n") == 1
-    assert "it is not JSON" in said or "an entry does not describe a change to undo" in said
-    assert not any(word in said for word in ("Error(", "Error:", "__init__"))
+    stderr = capsys.readouterr().err
+    assert str(aside) in stderr
+    assert stderr.count("\n") == 1
+    assert "it is not JSON" in stderr or "an entry does not describe a change to undo" in stderr
+    assert not any(word in stderr for word in ("Error(", "Error:", "__init__"))
     assert recover() == []
 
 
@@ -261,8 +261,8 @@ def test_a_file_that_nobody_of_us_named_is_set_aside(state: Path, name: str) -> 
     folder = state / "state"
     folder.mkdir()
     (folder / name).write_text("[]")
-    (said,) = recover()
-    assert ".damaged" in said
+    (message,) = recover()
+    assert ".damaged" in message
     assert recover() == []
 
 
@@ -273,10 +273,10 @@ def test_a_mount_that_is_restored_keeps_its_read_ahead_after_udev(
     line = "61 22 0:61 / /mnt/a rw - nfs4 server:/e rw,vers=4.2"
     bdi = tmp_path / "0:61/read_ahead_kb"
     bdi.parent.mkdir()
-    found, waiting = list[MountIdentity](), list[Path]()
+    identities, waiting = list[MountIdentity](), list[Path]()
 
     def mount(*_: str, **_more: object) -> None:
-        found.append(MountIdentity(line, 8))
+        identities.append(MountIdentity(line, 8))
         bdi.write_text("128")
         waiting.append(bdi)
 
@@ -284,7 +284,7 @@ def test_a_mount_that_is_restored_keeps_its_read_ahead_after_udev(
         while waiting:
             waiting.pop().write_text("15360")
 
-    monkeypatch.setattr(undo, "mounts_on", lambda _: found)
+    monkeypatch.setattr(undo, "mounts_on", lambda _: identities)
     monkeypatch.setattr(undo, "run", mount)
     monkeypatch.setattr(undo, "_BDI", tmp_path)
     monkeypatch.setattr(udev, "settle", rules)

@@ -116,16 +116,16 @@ def test_an_export_that_no_file_has_survives_enable_and_disable(server: Server) 
 
 def others(machine: Server, dice: random.Random) -> None:
     """Somebody else changes exports; the files and etab agree or not."""
-    what = dice.choice(["by hand", "file", "unexport", "nothing"])
+    change = dice.choice(["by hand", "file", "unexport", "nothing"])
     client = f"10.0.1.{dice.randrange(4)}"
-    if what == "by hand":
+    if change == "by hand":
         machine.exportfs(["-i", "-o", AGENT, f"{client}:/ha/{dice.randrange(3)}"])
-    elif what == "file":
+    elif change == "file":
         line = f"{machine.root}/other {client}(ro)\n"
         machine.put("exports", machine.text("exports") + line)
         if machine.unit["active"]:
             machine.exportfs([f"{client}:{machine.root}/other"])
-    elif what == "unexport" and (rows := [k for k in machine.table() if "/ha/" in k]):
+    elif change == "unexport" and (rows := [k for k in machine.table() if "/ha/" in k]):
         machine.exportfs(["-u", dice.choice(rows)])
 
 
@@ -194,8 +194,8 @@ def client(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Cli
     monkeypatch.setattr(mountinfo, "read", lambda *_: entries())
 
     def find(directory: Path) -> Mount | None:
-        found = [e for e in mountinfo.read() if e.directory == directory and e.is_nfs]
-        return Mount.of(found[-1], "rpcrdma") if found else None
+        matching = [e for e in mountinfo.read() if e.directory == directory and e.is_nfs]
+        return Mount.of(matching[-1], "rpcrdma") if matching else None
 
     for module in (undo, tuning, mounting):
         monkeypatch.setattr(module, "mounts_on", machine.identities)
@@ -215,11 +215,11 @@ def apply_tuning(machine: Client, rsize: int | None, kb: int | None, remount: bo
 def others_of_client(machine: Client, dice: random.Random) -> None:
     """Somebody else changes fstab, or mounts and unmounts something else."""
     number = dice.randrange(100)
-    what = dice.choice(["fstab", "fstab", "mount", "umount"])
-    if what == "fstab":
+    change = dice.choice(["fstab", "fstab", "mount", "umount"])
+    if change == "fstab":
         line = f"server:/{number} /mnt/{number} nfs ro 0 0\n"
         machine.put("etc/fstab", machine.text("etc/fstab") + line)
-    elif what == "mount" and not machine.lines("/mnt/other"):
+    elif change == "mount" and not machine.lines("/mnt/other"):
         machine.mount(["-t", "nfs4", "-o", "ro", "--", "server:/other", "/mnt/other"])
     elif machine.lines("/mnt/other"):
         machine.umount_nfs(["/mnt/other"])
@@ -342,15 +342,15 @@ def make_mount(directory: Path, rsize: int | None, kb: int | None) -> None:
 
 def others_at(machine: Client, directory: Path, dice: random.Random, *sources: str) -> None:
     """Somebody else mounts over a mount point, unmounts what is there, or edits fstab."""
-    what = dice.choice(["mount", "umount", "fstab", "nothing"])
-    if what == "mount":
+    change = dice.choice(["mount", "umount", "fstab", "nothing"])
+    if change == "mount":
         source = dice.choice(["10.0.0.9:/other", "none", *sources])
         fstype = "tmpfs" if source == "none" else "nfs4"
         words = ["-t", fstype, "-o", "ro,soft", "--", source, str(directory)]
         machine.by_others(partial(machine.mount, words))
-    elif what == "umount" and machine.lines(str(directory)):
+    elif change == "umount" and machine.lines(str(directory)):
         machine.by_others(partial(machine.umount, [str(directory)]))
-    elif what == "fstab":
+    elif change == "fstab":
         line = f"server:/{dice.randrange(100)} {directory} nfs ro 0 0\n"
         machine.put("etc/fstab", machine.text("etc/fstab") + line)
 
@@ -427,7 +427,7 @@ def test_a_mount_that_fails_or_is_killed_is_unmounted_and_no_other(
         gone = [row[1] for row in top if row[1] not in [r[1] for r in client.mounted()]]
         if verb == "umount":
             # the request names the directory alone
-            client.put_theirs([one for one in client.theirs() if one not in gone])
+            client.put_theirs([number for number in client.theirs() if number not in gone])
         assert client.made_by("others") == client.theirs(), seed
         made = {*client.made_by("ours")} - known
         if status == 0 and verb == "umount":
@@ -603,8 +603,8 @@ class PackagesModule(Module):
     def run_command(self, argv: list[str], check_rc: bool = False, **_: object) -> Said:
         if argv[0] == "systemctl":
             return Said()
-        said = self.machine.run(argv)
-        return self.fail_json(msg=said.err) if said.status and check_rc else said
+        done = self.machine.run(argv)
+        return self.fail_json(msg=done.err) if done.status and check_rc else done
 
     def get_bin_path(self, name: str) -> str:
         return "/usr/bin/apt-get" if name == "apt-get" else ""

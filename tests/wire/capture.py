@@ -27,10 +27,10 @@ class Send(NamedTuple):
     """the receiver's queue pair, and the packet's sequence number"""
 
 
-def once(found: Iterable[Send]) -> Iterator[Send]:
+def once(packets: Iterable[Send]) -> Iterator[Send]:
     """Leave out packets that soft-RoCE sent again, as it does on a busy host."""
     seen = set[tuple[str, tuple[int, int]]]()
-    for send in found:
+    for send in packets:
         key = (send.source, send.number)
         if key not in seen:
             seen.add(key)

@@ -118,13 +118,13 @@ def messages() -> list[Message]:
 CALLS = 8
 
 
-def written(said: list[Message], lost: int = 0) -> bytes:
+def written(sent: list[Message], lost: int = 0) -> bytes:
     """The capture of messages."""
     file = io.BytesIO()
     conversations = Conversations(Writer(file, "rpcrdma", "a test"))
     if lost:
         conversations.lose(lost)
-    for message in said:
+    for message in sent:
         conversations.write(message)
-    conversations.end(said[-1].time)
+    conversations.end(sent[-1].time)
     return file.getvalue()

@@ -81,10 +81,10 @@ def run(messages: int, seed: str, keep: Path) -> int:
         folder = Path(made)
         driver = fuzz.build("client", folder, libfuzzer=False)
         for version in _VERSIONS:
-            found = count(driver, folder / "crash", make(folder, version, messages, seed))
-            numbers = f"{len(found.crashes)} crashes, {len(found.hangs)} hangs"
-            print(f"{version}: {found.replies} mutated replies, {numbers}", flush=True)
-            for path in (*found.crashes, *found.hangs):
+            counts = count(driver, folder / "crash", make(folder, version, messages, seed))
+            numbers = f"{len(counts.crashes)} crashes, {len(counts.hangs)} hangs"
+            print(f"{version}: {counts.replies} mutated replies, {numbers}", flush=True)
+            for path in (*counts.crashes, *counts.hangs):
                 keep.mkdir(parents=True, exist_ok=True)
                 path.rename(keep / path.name)
                 failed = 1

@@ -158,12 +158,12 @@ class Wire:
         return bytes(buffer)[:size]
 
     def decode_private(self, data: bytes) -> Private:
-        said = CPrivate(True, True, True, 7, 7, 7, 7)
-        self.lib.nfr_wire_decode_private(ctypes.byref(said), data, c_size_t(len(data)))
-        sizes = (said.send_size, said.recv_size)
+        private = CPrivate(True, True, True, 7, 7, 7, 7)
+        self.lib.nfr_wire_decode_private(ctypes.byref(private), data, c_size_t(len(data)))
+        sizes = (private.send_size, private.recv_size)
         return Private(
-            *(said.remote_invalidation, *sizes),
-            *(said.extended, said.capabilities, said.token, said.given),
+            *(private.remote_invalidation, *sizes),
+            *(private.extended, private.capabilities, private.token, private.given),
         )
 
     def _from_c(self, head: CHeader) -> Header:
@@ -258,28 +258,32 @@ class WireOptimistic(Wire):
 
     def read(self, message: bytes) -> Notice:
         """The notice; RefusedError if the message is none."""
-        found = CNotice()
+        notice = CNotice()
         buffer = (c_ubyte * (len(message) + 1))(0, *message)
         where = ctypes.byref(buffer, 1), c_size_t(len(message))
-        _good(self.lib.nfr_wire_decode_notice(ctypes.byref(found), *where))
-        if found.kind == 1:
-            extent = Segment(found.extent.handle, found.extent.length, found.extent.offset)
-            fh = bytes(found.fh[: found.fh_length])
-            return Grant(found.lifetime, found.position, extent, fh, found.ends, found.credential)
+        _good(self.lib.nfr_wire_decode_notice(ctypes.byref(notice), *where))
+        if notice.kind == 1:
+            extent = Segment(notice.extent.handle, notice.extent.length, notice.extent.offset)
+            fh = bytes(notice.fh[: notice.fh_length])
+            return Grant(
+                notice.lifetime, notice.position, extent, fh, notice.ends, notice.credential
+            )
         return (
-            Revoke(tuple(found.handles[: found.count])) if found.kind == 2 else Credit(found.count)
+            Revoke(tuple(notice.handles[: notice.count]))
+            if notice.kind == 2
+            else Credit(notice.count)
         )
 
     def arguments(self, message: bytes) -> Nfs3Read | None:
         """The arguments of a Call of READ with AUTH_SYS; None if the message is another one."""
-        found = CRead()
+        call = CRead()
         buffer = (c_ubyte * (len(message) + 1))(0, *message)
         where = ctypes.byref(buffer, 1), c_size_t(len(message))
-        if not self.lib.nfr_wire_decode_read(ctypes.byref(found), *where):
+        if not self.lib.nfr_wire_decode_read(ctypes.byref(call), *where):
             return None
-        fh = bytes(found.fh[: found.fh_length])
-        credential = bytes(found.credential[: found.credential_length])
-        return Nfs3Read(fh, found.position, found.count, credential=credential)
+        fh = bytes(call.fh[: call.fh_length])
+        credential = bytes(call.credential[: call.credential_length])
+        return Nfs3Read(fh, call.position, call.count, credential=credential)
 
     def reply(self, xid: int, count: int, eof: bool) -> bytes:
         """A Reply up to its data."""

@@ -81,8 +81,8 @@ def is_answer(message: bytes) -> bool:
     if len(message) != 128:
         return False
     (xid,) = struct.unpack_from(">I", message)
-    found = answer(xid, message[32:116], 0, False)
-    return message[:116] == found[:116]
+    expected = answer(xid, message[32:116], 0, False)
+    return message[:116] == expected[:116]
 
 
 def _opaque(data: bytes) -> bytes:

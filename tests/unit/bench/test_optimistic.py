@@ -13,9 +13,9 @@ SIDES = {"client": 300, "server": 100, "neither": 100, "card": 500, "samples": 9
 
 
 def store(folder: Path, nic: str) -> Store:
-    found = Store(folder / f"6.12-{nic}")
-    found.describe(f"`make bench NAME=optimistic`, {nic}, made up.")
-    return found
+    results = Store(folder / f"6.12-{nic}")
+    results.describe(f"`make bench NAME=optimistic`, {nic}, made up.")
+    return results
 
 
 def result(curve: str) -> dict[str, Any]:
@@ -35,18 +35,18 @@ def result(curve: str) -> dict[str, Any]:
     }
 
 
-def fill(found: Store, nic: str) -> None:
+def fill(results: Store, nic: str) -> None:
     """A result for each cell."""
     for part in optimistic.parts():
         for name in part.curves if nic in part.nics else ():
             for cell in part.cells:
-                found.put(part.name, name, cell, result(name))
+                results.put(part.name, name, cell, result(name))
 
 
 def test_each_cell_has_a_file_of_its_own(tmp_path: Path) -> None:
-    found = store(tmp_path, "card")
+    results = store(tmp_path, "card")
     paths = [
-        found.path(part.name, name, cell)
+        results.path(part.name, name, cell)
         for part in optimistic.parts()
         for name in part.curves
         for cell in part.cells
@@ -55,13 +55,13 @@ def test_each_cell_has_a_file_of_its_own(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_continues(tmp_path: Path) -> None:
-    found = store(tmp_path, "card")
-    jobs = optimistic.jobs(found, "card", ["response"])
+    results = store(tmp_path, "card")
+    jobs = optimistic.jobs(results, "card", ["response"])
     assert [job.curve.name for job in jobs] == [INLINE, DIRECT, OURS_NAME]
-    found.put("response", INLINE, jobs[0].cells[0], {})
-    assert optimistic.jobs(found, "card", ["response"])[0].cells == jobs[0].cells[1:]
-    fill(found, "card")
-    assert optimistic.jobs(found, "card", []) == []
+    results.put("response", INLINE, jobs[0].cells[0], {})
+    assert optimistic.jobs(results, "card", ["response"])[0].cells == jobs[0].cells[1:]
+    fill(results, "card")
+    assert optimistic.jobs(results, "card", []) == []
 
 
 def test_cells_of_a_mount_have_one_link_and_one_fault(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_cells_of_a_mount_have_one_link_and_one_fault(tmp_path: Path) -> None:
 
 
 def test_soft_roce_has_table_3_only(tmp_path: Path) -> None:
-    found = optimistic.jobs(store(tmp_path, "rxe"), "rxe", [])
-    assert {job.part.name for job in found} == {"response"}
+    jobs = optimistic.jobs(store(tmp_path, "rxe"), "rxe", [])
+    assert {job.part.name for job in jobs} == {"response"}
 
 
 def test_the_reader_gets_as_many_words_as_it_reads() -> None:
@@ -86,9 +86,9 @@ def test_the_reader_gets_as_many_words_as_it_reads() -> None:
 
 
 def test_the_server_of_an_optimistic_read_takes_no_time() -> None:
-    found = result(OURS_NAME)
-    assert optimistic_page.of_side(found, "server") == 0
-    assert optimistic_page.of_side(found, "client") + optimistic_page.of_device(found) == 40.0
+    measured = result(OURS_NAME)
+    assert optimistic_page.of_side(measured, "server") == 0
+    assert optimistic_page.of_side(measured, "client") + optimistic_page.of_device(measured) == 40.0
 
 
 # --- without a mount ---
@@ -103,27 +103,27 @@ def user_result(way: str) -> dict[str, Any]:
 
 def user_store(folder: Path) -> Store:
     """A store with a result for each cell."""
-    found = Store(folder / "6.12")
-    found.describe("`make bench NAME=optimistic-user`, made up.")
+    results = Store(folder / "6.12")
+    results.describe("`make bench NAME=optimistic-user`, made up.")
     for part in optimistic_user.parts():
         for way in part.curves:
             for cell in part.cells:
-                found.put(part.name, way, cell, user_result(way))
-    return found
+                results.put(part.name, way, cell, user_result(way))
+    return results
 
 
 def test_a_run_without_mounts_continues_by_link(tmp_path: Path) -> None:
-    found = Store(tmp_path)
-    todo = optimistic_user.jobs(found, [])
+    results = Store(tmp_path)
+    todo = optimistic_user.jobs(results, [])
     links = [job.cell["link"] for job in todo]
     assert links == sorted(links)
-    found.put(todo[0].part.name, todo[0].way, todo[0].cell, {})
-    assert optimistic_user.jobs(found, []) == todo[1:]
-    assert {job.part.name for job in optimistic_user.jobs(found, ["files"])} == {"files"}
+    results.put(todo[0].part.name, todo[0].way, todo[0].cell, {})
+    assert optimistic_user.jobs(results, []) == todo[1:]
+    assert {job.part.name for job in optimistic_user.jobs(results, ["files"])} == {"files"}
     assert optimistic_user.jobs(user_store(tmp_path), []) == []
 
 
 def test_files_of_a_wire_and_without_are_apart(tmp_path: Path) -> None:
-    found = Store(tmp_path)
-    todo = optimistic_user.jobs(found, [])
-    assert len({found.path(job.part.name, job.way, job.cell) for job in todo}) == len(todo)
+    results = Store(tmp_path)
+    todo = optimistic_user.jobs(results, [])
+    assert len({results.path(job.part.name, job.way, job.cell) for job in todo}) == len(todo)

@@ -28,9 +28,9 @@ EVENTS = [
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    found = Store(tmp_path / "6.12")
-    found.describe("`make bench NAME=papers`, made up.")
-    return found
+    results = Store(tmp_path / "6.12")
+    results.describe("`make bench NAME=papers`, made up.")
+    return results
 
 
 def result(speed: float) -> dict[str, Any]:
@@ -52,9 +52,9 @@ def fill(store: Store, number: int = 0) -> None:
     for part in papers.parts():
         for at, name in enumerate(part.curves):
             for each in part.cells:
-                found = result(each["record"] / 4096 + 10 * at + 200 * (part.name == "far"))
+                measured = result(each["record"] / 4096 + 10 * at + 200 * (part.name == "far"))
                 events = {"events": EVENTS}
-                kept = events if part.what == "trace" else found
+                kept = events if part.what == "trace" else measured
                 store.put(part.name, name, each, kept, number)
 
 
@@ -73,11 +73,11 @@ def test_cells_read_whole_records_and_pages() -> None:
 
 
 def test_all_cells_of_one_module_follow_each_other(store: Store) -> None:
-    found = papers.jobs(store, 1)
-    modules = [job.curve.module for job in found]
+    jobs = papers.jobs(store, 1)
+    modules = [job.curve.module for job in jobs]
     assert sum(a != b for a, b in pairwise(modules)) == 1
     assert {job.part.name for job in papers.jobs(store, 1, ["near"])} == {"near"}
-    assert "near, read-read, 1 cells, round 0" in map(str, found)
+    assert "near, read-read, 1 cells, round 0" in map(str, jobs)
 
 
 def test_an_interrupted_run_continues(store: Store) -> None:
@@ -94,12 +94,12 @@ def test_an_interrupted_run_continues(store: Store) -> None:
 
 
 def test_a_value_is_the_median_of_the_rounds(store: Store) -> None:
-    one = cell()
+    some_cell = cell()
     with pytest.raises(KeyError, match="no result"):
-        store.value("p", "cached", one, papers_page.rate)
+        store.value("p", "cached", some_cell, papers_page.rate)
     for number, speed in enumerate((5.0, 1.0, 3.0)):
-        store.put("p", "cached", one, result(speed), number)
-    assert store.value("p", "cached", one, papers_page.rate) == 3.0
+        store.put("p", "cached", some_cell, result(speed), number)
+    assert store.value("p", "cached", some_cell, papers_page.rate) == 3.0
 
 
 def test_cells_that_differ_have_files_that_differ(store: Store) -> None:
@@ -115,12 +115,12 @@ def test_a_request_names_the_personality() -> None:
 
 
 def test_the_card_is_no_end_and_shared_time_is_divided() -> None:
-    found = result(1)
+    measured = result(1)
     # half of the time is the card's; three quarters of the rest are the client's
-    assert own_work(found, "client") == pytest.approx(0.375)
-    assert own_work(found, "server") == pytest.approx(0.125)
-    assert papers.time_of_client(found) == pytest.approx(0.75)
-    assert papers.time_of_both(found) == pytest.approx(1.0)
+    assert own_work(measured, "client") == pytest.approx(0.375)
+    assert own_work(measured, "server") == pytest.approx(0.125)
+    assert papers.time_of_client(measured) == pytest.approx(0.75)
+    assert papers.time_of_both(measured) == pytest.approx(1.0)
 
 
 def test_the_clients_time_is_divided_among_layers(store: Store) -> None:

@@ -35,15 +35,15 @@ def ended(output: str, status: int | None = 0, *, stuck: bool = False) -> dict[s
     return {"output": output, "status": status, "seconds": 1.5, "stuck": stuck}
 
 
-def result(what: str = PASSED, *lines: str) -> dict[str, Any]:
-    return {"outcome": what, "lines": list(lines), "seconds": 1.0}
+def result(verdict: str = PASSED, *lines: str) -> dict[str, Any]:
+    return {"outcome": verdict, "lines": list(lines), "seconds": 1.0}
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    found = Store(tmp_path / "pjdfstest" / "6.12")
-    found.describe("pjdfstest 1234567, made up.")
-    return found
+    results = Store(tmp_path / "pjdfstest" / "6.12")
+    results.describe("pjdfstest 1234567, made up.")
+    return results
 
 
 def fill(store: Store, number: int = 0, **others: dict[str, Any]) -> None:
@@ -51,9 +51,9 @@ def fill(store: Store, number: int = 0, **others: dict[str, Any]) -> None:
     for transport in TRANSPORTS.values():
         for vers in transport.versions:
             for test in TESTS:
-                found = others.get(transport.name.replace(" ", "_").replace("-", "_"))
-                good = not found or test != "chmod/01"
-                put = result() if good else found
+                other = others.get(transport.name.replace(" ", "_").replace("-", "_"))
+                good = not other or test != "chmod/01"
+                put = result() if good else other
                 store.put(vers, transport.name, {"test": test}, put or {}, number)
 
 
@@ -72,9 +72,9 @@ def test_tap_passes_with_every_planned_result() -> None:
 
 def test_tap_names_the_assertions_that_fail_without_their_random_names() -> None:
     text = "1..2\nok 1\nnot ok 2 - tried 'open pjdfstest_00ff12 x', expected 0, got EIO\n"
-    found = outcome(SUITES["pjdfstest"], ended(text))
-    assert found["outcome"] == FAILED
-    assert found["lines"] == ["2 - tried 'open NAME x', expected 0, got EIO"]
+    judged = outcome(SUITES["pjdfstest"], ended(text))
+    assert judged["outcome"] == FAILED
+    assert judged["lines"] == ["2 - tried 'open NAME x', expected 0, got EIO"]
 
 
 def test_tap_that_its_authors_expect_to_fail_passes() -> None:
@@ -83,13 +83,13 @@ def test_tap_that_its_authors_expect_to_fail_passes() -> None:
 
 
 def test_tap_with_too_few_results_fails() -> None:
-    found = outcome(SUITES["pjdfstest"], ended("1..3\nok 1\n"))
-    assert (found["outcome"], found["lines"]) == (FAILED, ["planned 3, found 1 results"])
+    judged = outcome(SUITES["pjdfstest"], ended("1..3\nok 1\n"))
+    assert (judged["outcome"], judged["lines"]) == (FAILED, ["planned 3, found 1 results"])
 
 
 def test_tap_without_a_plan_fails() -> None:
-    found = outcome(SUITES["pjdfstest"], ended("sh: not found\n", 127))
-    assert found["lines"] == ["planned nothing, found 0 results"]
+    judged = outcome(SUITES["pjdfstest"], ended("sh: not found\n", 127))
+    assert judged["lines"] == ["planned nothing, found 0 results"]
 
 
 def test_tap_that_plans_no_test_is_skipped() -> None:
@@ -98,8 +98,8 @@ def test_tap_that_plans_no_test_is_skipped() -> None:
 
 def test_connectathon_is_judged_by_its_status() -> None:
     assert outcome(SUITES["cthon"], ended("ok.\n"))["outcome"] == PASSED
-    found = outcome(SUITES["cthon"], ended("a\ncan't chdir\n", 1))
-    assert (found["outcome"], found["lines"]) == (FAILED, ["status 1", "a", "can't chdir"])
+    judged = outcome(SUITES["cthon"], ended("a\ncan't chdir\n", 1))
+    assert (judged["outcome"], judged["lines"]) == (FAILED, ["status 1", "a", "can't chdir"])
 
 
 CHECK = """FSTYP         -- nfs
@@ -132,8 +132,8 @@ def batch(
 
 def test_fstests_is_judged_by_what_check_prints_of_each_test() -> None:
     names = "generic/001 generic/003 generic/013 generic/014"
-    found = batch("fstests", names, CHECK + "Ran: generic/001 ...\nFailed 2 of 3 tests\n", 1)
-    assert found == {
+    verdicts = batch("fstests", names, CHECK + "Ran: generic/001 ...\nFailed 2 of 3 tests\n", 1)
+    assert verdicts == {
         "generic/001": {"outcome": PASSED, "lines": [], "seconds": 7},
         "generic/003": {"outcome": SKIPPED, "lines": ["atime related mount options"], "seconds": 2},
         "generic/013": {"outcome": FAILED, "lines": ["-Silence", "+fsstress: EIO"], "seconds": 3},
@@ -144,17 +144,17 @@ def test_fstests_is_judged_by_what_check_prints_of_each_test() -> None:
 def test_the_last_test_that_began_has_the_end_of_the_batch() -> None:
     output = "generic/001        [7 s]\n 8s\ngeneric/002       "
     names = "generic/001 generic/002 generic/003"
-    for status, stuck, what in ((None, False, SLOW), (None, True, HUNG), (1, False, FAILED)):
-        found = batch("fstests", names, output, status, stuck=stuck)
-        assert {test: f["outcome"] for test, f in found.items()} == {
+    for status, stuck, expected in ((None, False, SLOW), (None, True, HUNG), (1, False, FAILED)):
+        verdicts = batch("fstests", names, output, status, stuck=stuck)
+        assert {test: f["outcome"] for test, f in verdicts.items()} == {
             "generic/001": PASSED,
-            "generic/002": what,
+            "generic/002": expected,
         }
 
 
 def test_a_batch_without_a_test_that_began_is_a_failure_of_the_first() -> None:
-    found = batch("fstests", "generic/001 generic/002", "check: no TEST_DEV\n", 1)
-    assert {test: f["outcome"] for test, f in found.items()} == {"generic/001": FAILED}
+    verdicts = batch("fstests", "generic/001 generic/002", "check: no TEST_DEV\n", 1)
+    assert {test: f["outcome"] for test, f in verdicts.items()} == {"generic/001": FAILED}
 
 
 NFSTEST = """
@@ -176,16 +176,16 @@ NFSTEST = """
 
 
 def test_nfstest_fails_with_an_assertion_or_without_an_end() -> None:
-    found = batch("nfstest", "posix/chdir posix/chmod posix/link posix/read", NFSTEST, 1)
-    assert found["posix/chdir"] == {"outcome": PASSED, "lines": [], "seconds": 0.0}
-    assert found["posix/chmod"] == {"outcome": FAILED, "lines": ["mode is N"], "seconds": 62.5}
-    assert found["posix/link"]["lines"] == ["status 1", "PASS: link - works"]
-    assert "posix/read" not in found
+    verdicts = batch("nfstest", "posix/chdir posix/chmod posix/link posix/read", NFSTEST, 1)
+    assert verdicts["posix/chdir"] == {"outcome": PASSED, "lines": [], "seconds": 0.0}
+    assert verdicts["posix/chmod"] == {"outcome": FAILED, "lines": ["mode is N"], "seconds": 62.5}
+    assert verdicts["posix/link"]["lines"] == ["status 1", "PASS: link - works"]
+    assert "posix/read" not in verdicts
 
 
 def test_nfstest_without_an_assertion_fails() -> None:
-    found = batch("nfstest", "posix/chdir", "Traceback\n", 1)
-    assert found["posix/chdir"]["lines"] == ["status 1", "Traceback"]
+    verdicts = batch("nfstest", "posix/chdir", "Traceback\n", 1)
+    assert verdicts["posix/chdir"]["lines"] == ["status 1", "Traceback"]
 
 
 @pytest.mark.parametrize("name", SUITES)
@@ -328,18 +328,18 @@ def test_suites_toml_has_a_table_for_each_suite_with_what_the_code_reads() -> No
     for about in tables.values():
         assert set(about) <= {"short", "chosen", "kvm", "reason"}
         assert about["short"]
-        for one in about.get("reason", []):
-            assert {"test", "why"} <= set(one) <= {"test", "why", "transport", "vers"}
+        for reason in about.get("reason", []):
+            assert {"test", "why"} <= set(reason) <= {"test", "why", "transport", "vers"}
 
 
 # --- what is run ---
 
 
 def test_the_first_round_has_all_tests_over_all_transports_by_module(store: Store) -> None:
-    found = jobs(store, TESTS, [*TRANSPORTS])
-    assert len(found) == 15
-    assert {job.number for job in found} == {0}
-    modules = [job.transport.module for job in found]
+    first_round = jobs(store, TESTS, [*TRANSPORTS])
+    assert len(first_round) == 15
+    assert {job.number for job in first_round} == {0}
+    modules = [job.transport.module for job in first_round]
     assert sum(a != b for a, b in pairwise(modules)) == 1
 
 
@@ -357,14 +357,14 @@ def test_equal_results_are_not_run_again(store: Store) -> None:
 
 def test_a_difference_is_run_twice_more_over_both(store: Store) -> None:
     fill(store, nfsrdma_cached=result(FAILED, "status 1"))
-    found = repeats(store, TESTS, [*TRANSPORTS])
-    assert {(j.transport.name, j.vers, j.number) for j in found} == {
+    repeated = repeats(store, TESTS, [*TRANSPORTS])
+    assert {(j.transport.name, j.vers, j.number) for j in repeated} == {
         (name, vers, number)
         for name in ("tcp", "nfsrdma cached")
         for vers in ("3", "4.2")
         for number in (1, 2)
     }
-    assert all(job.tests == ["chmod/01"] for job in found)
+    assert all(job.tests == ["chmod/01"] for job in repeated)
 
 
 def test_failures_are_compared_without_their_numbers(store: Store) -> None:
@@ -376,10 +376,10 @@ def test_failures_are_compared_without_their_numbers(store: Store) -> None:
 
 def test_a_test_that_is_skipped_over_tcp_runs_over_nothing_else(store: Store) -> None:
     store.put("3", "tcp", {"test": "chmod/01"}, result(SKIPPED, "no xattr"))
-    found = {(j.transport.name, j.vers): j.tests for j in jobs(store, TESTS, ["tcp", "rdma"])}
-    assert found["rdma", "3"] == ["chmod/00", "link/00"]
-    assert found["rdma", "4.2"] == found["tcp", "4.2"] == [*TESTS]
-    assert found["tcp", "3"] == ["chmod/00", "link/00"]
+    tests = {(j.transport.name, j.vers): j.tests for j in jobs(store, TESTS, ["tcp", "rdma"])}
+    assert tests["rdma", "3"] == ["chmod/00", "link/00"]
+    assert tests["rdma", "4.2"] == tests["tcp", "4.2"] == [*TESTS]
+    assert tests["tcp", "3"] == ["chmod/00", "link/00"]
     store.put("3", "rdma", {"test": "chmod/00"}, result())
     rows = suites_page.numbers(store, TESTS)
     assert rows[1] == ("3", "rdma", 1, 0, 0, 0, 0, 0, 1)

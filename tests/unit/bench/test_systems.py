@@ -18,8 +18,8 @@ from bench.systems import page as systems
 @pytest.fixture
 def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the page, beside stores of papers and mounts; that of the library is empty."""
-    for one in (optimistic, user, papers):
-        monkeypatch.setattr(one, "RESULTS", tmp_path / one.__name__)
+    for module in (optimistic, user, papers):
+        monkeypatch.setattr(module, "RESULTS", tmp_path / module.__name__)
     copy = tmp_path / "papers.md"
     copy.write_text(page.PAGE.read_text())
     monkeypatch.setattr(page, "PAGE", copy)
@@ -46,4 +46,6 @@ def test_a_store_without_a_result_leaves_the_page(target: Path) -> None:
 
 
 def test_each_figure_of_a_paper_has_a_row() -> None:
-    assert {one["figure"] for one in published.points()} == {one.figure for one in systems.SYSTEMS}
+    assert {point["figure"] for point in published.points()} == {
+        system.figure for system in systems.SYSTEMS
+    }

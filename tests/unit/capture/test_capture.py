@@ -68,10 +68,10 @@ def tshark(path: Path, shown: str, *fields: str) -> list[list[list[str]]]:
     # two passes, as the window of Wireshark: data behind a Call are known to the second only
     options = ("-2", "--disable-heuristic", "eth_over_ib", "-T", "fields", "-E", "separator=;")
     argv = ("tshark", *options, "-r", str(path), "-Y", shown)
-    said = subprocess.run((*argv, *wanted), capture_output=True, text=True, check=True).stdout
+    output = subprocess.run((*argv, *wanted), capture_output=True, text=True, check=True).stdout
     return [
         [part.split(",") if part else [] for part in row.split(";")]
-        for row in said.split("\n")
+        for row in output.split("\n")
         if row
     ]
 
@@ -122,9 +122,9 @@ def test_tshark_reads_the_headers_as_we_do(file: Path) -> None:
     theirs = [[int(v, 0) for field in row for v in field] for row in rows]
     ours = []
     for frame in read(CAPTURE):
-        found = roce.packet(frame.link, frame.data, frame.length)
-        if found and found.opcode == roce.SENDS[3]:
-            head = header(found.payload)
+        packet = roce.packet(frame.link, frame.data, frame.length)
+        if packet and packet.opcode == roce.SENDS[3]:
+            head = header(packet.payload)
             chunks = (*head.writes, head.reply or ())
             keys = [s.handle for s in head.reads] + [s.handle for c in chunks for s in c]
             ours.append([head.xid, head.credits, *keys])
@@ -136,9 +136,9 @@ def test_tshark_reads_the_headers_as_we_do(file: Path) -> None:
 @needs_tshark
 def test_tshark_finds_no_fault_with_ipv6(tmp_path: Path) -> None:
     name = replace(conversations.NAME, client="fd00::11", server="fd00::1")
-    said = [replace(one, connection=name) for one in SAID]
+    messages = [replace(message, connection=name) for message in SAID]
     file = tmp_path / "file"
-    file.write_bytes(conversations.written(said))
+    file.write_bytes(conversations.written(messages))
     assert tshark(file, "_ws.malformed || _ws.expert.severity >= error", "frame.number") == []
     # tshark's own check is off by default
     argv = ("tshark", "-r", str(file), "-o", "udp.check_checksum:TRUE", "-Y")
@@ -186,14 +186,14 @@ def padded() -> list[Message]:
             ),
         ),
     )
-    said: list[Message] = []
+    messages: list[Message] = []
     for xid, pair in enumerate(pairs, 1):
         for payload in pair:
             is_padded = payload[12:16] == struct.pack(">I", rdma5666.RDMA_MSGP)
             head = b"" if is_padded else rpcrdma.encode(rpcrdma.Header(xid, 32, 0))
-            n = len(said)
-            said.append(replace(SAID[n], payload=head + payload, from_client=n % 2 == 0))
-    return said
+            n = len(messages)
+            messages.append(replace(SAID[n], payload=head + payload, from_client=n % 2 == 0))
+    return messages
 
 
 @needs_tshark
@@ -206,19 +206,19 @@ def test_tshark_reads_messages_with_padding(tmp_path: Path) -> None:
 
 
 def test_messages_of_2003_are_followed() -> None:
-    (one,), _ = followed(conversations.written(read_read()))
-    assert one.procedure == "NFSv3 READ"
-    assert one.reply
-    assert one.reply.read == 9999
-    assert any("that of 2003" in note for note in one.notes)
+    (exchange,), _ = followed(conversations.written(read_read()))
+    assert exchange.procedure == "NFSv3 READ"
+    assert exchange.reply
+    assert exchange.reply.read == 9999
+    assert any("that of 2003" in note for note in exchange.notes)
 
 
 def test_each_call_is_followed_to_its_reply() -> None:
-    found, follower = followed(CAPTURE)
-    assert [one.head.xid if one.head else one.call.xid for one in found] == list(range(1, 9))
-    assert {one.duration for one in found} == {conversations.STEP}
-    assert [one.procedure for one in found][1:4] == ["NFSv3 READ", "NFSv3 READ", "NFSv3 WRITE"]
-    assert found[-1].procedure == "NFSv4 READ x 3"
+    exchanges, follower = followed(CAPTURE)
+    assert [e.head.xid if e.head else e.call.xid for e in exchanges] == list(range(1, 9))
+    assert {e.duration for e in exchanges} == {conversations.STEP}
+    assert [e.procedure for e in exchanges][1:4] == ["NFSv3 READ", "NFSv3 READ", "NFSv3 WRITE"]
+    assert exchanges[-1].procedure == "NFSv4 READ x 3"
     (connection,) = follower.connections.values()
     assert (connection.calls, connection.replies, connection.retransmitted) == (8, 8, 0)
     assert (connection.asked, connection.granted, connection.port) == (128, (64, 64), 20049)
@@ -226,8 +226,8 @@ def test_each_call_is_followed_to_its_reply() -> None:
 
 
 def test_a_key_that_was_used_is_replaced_and_named() -> None:
-    found, _ = followed(CAPTURE)
-    first, again = (one for one in found if one.procedure == "NFSv3 READ")
+    exchanges, _ = followed(CAPTURE)
+    first, again = (pair for pair in exchanges if pair.procedure == "NFSv3 READ")
     assert first.call.writes != again.call.writes
     assert first.reply
     assert again.reply
@@ -240,49 +240,49 @@ def test_a_key_that_was_used_is_replaced_and_named() -> None:
 
 
 def test_of_several_write_chunks_the_reply_is_whole() -> None:
-    found, _ = followed(CAPTURE)
-    reply = found[-1].reply
+    exchanges, _ = followed(CAPTURE)
+    reply = exchanges[-1].reply
     assert reply
     assert reply.writes == ()
     # three lengths with their padding
-    assert found[-1].reply_size > 4096 + 4004 + 10000
-    assert "data in 3 Write chunks on the wire, written inline here" in found[-1].notes
+    assert exchanges[-1].reply_size > 4096 + 4004 + 10000
+    assert "data in 3 Write chunks on the wire, written inline here" in exchanges[-1].notes
 
 
 def test_what_is_unknown_in_front_of_data_leaves_the_reply_as_it_is() -> None:
-    said = list(SAID)
+    messages = list(SAID)
     # operation 22 (PUTFH) becomes one whose result has no known length
-    payload = said[-1].payload.replace(
+    payload = messages[-1].payload.replace(
         struct.pack(">III", 22, 0, 25), struct.pack(">III", 62, 0, 25)
     )
-    assert payload != said[-1].payload
-    said[-1] = replace(said[-1], payload=payload)
-    found, _ = followed(conversations.written(said))
-    assert found[-1].reply
-    assert len(found[-1].reply.writes) == 3
+    assert payload != messages[-1].payload
+    messages[-1] = replace(messages[-1], payload=payload)
+    exchanges, _ = followed(conversations.written(messages))
+    assert exchanges[-1].reply
+    assert len(exchanges[-1].reply.writes) == 3
 
 
 def test_losses_and_counts_are_in_the_file() -> None:
     capture = conversations.written(SAID, lost=3)
     assert sum(frame.dropped for frame in read(capture)) == 3
     assert f"{len(SAID)} messages, 3 lost".encode() in capture
-    found = examine.examine(frames(io.BytesIO(capture)))
-    assert [one.found.split()[0] for one in found if one.name == "losses"] == ["3"]
+    findings = examine.examine(frames(io.BytesIO(capture)))
+    assert [finding.found.split()[0] for finding in findings if finding.name == "losses"] == ["3"]
 
 
 def test_a_long_message_that_was_not_captured_is_named() -> None:
-    said = [replace(message, long=b"") for message in SAID]
-    found, _ = followed(conversations.written(said))
-    texts = [note for one in found for note in one.notes]
+    messages = [replace(message, long=b"") for message in SAID]
+    exchanges, _ = followed(conversations.written(messages))
+    texts = [note for exchange in exchanges for note in exchange.notes]
     assert "the Reply in the Reply chunk was not captured: made up, zeros" in texts
 
 
 @needs_tshark
 def test_tshark_pairs_long_replies_that_were_not_captured(tmp_path: Path) -> None:
-    said = [replace(one, long=one.long if one.from_client else b"") for one in SAID]
-    assert said != SAID
+    messages = [replace(m, long=m.long if m.from_client else b"") for m in SAID]
+    assert messages != SAID
     file = tmp_path / "file"
-    file.write_bytes(conversations.written(said))
+    file.write_bytes(conversations.written(messages))
     assert tshark(file, "_ws.malformed || _ws.expert.severity >= error", "frame.number") == []
     xids = [tshark(file, f"rpc.msgtyp == {kind}", "rpc.xid") for kind in (0, 1)]
     assert xids[0] == xids[1]
@@ -311,18 +311,18 @@ def _crc(data: bytes | bytearray) -> int:
 
 def test_addresses_of_ipv6_are_kept() -> None:
     name = replace(conversations.NAME, client="fd00::11", server="fd00::1")
-    found, _ = followed(conversations.written([replace(one, connection=name) for one in SAID]))
-    assert {(one.client, one.server) for one in found} == {("fd00::11", "fd00::1")}
+    exchanges, _ = followed(conversations.written([replace(m, connection=name) for m in SAID]))
+    assert {(e.client, e.server) for e in exchanges} == {("fd00::11", "fd00::1")}
 
 
 def test_numbers_of_packets_never_repeat() -> None:
     numbers: dict[int, list[int]] = {}
     for frame in read(CAPTURE):
-        found = roce.packet(frame.link, frame.data, frame.length)
-        assert found
-        is_request = found.opcode in (*roce.SENDS, *roce.WRITES, roce.READ_REQUEST)
+        packet = roce.packet(frame.link, frame.data, frame.length)
+        assert packet
+        is_request = packet.opcode in (*roce.SENDS, *roce.WRITES, roce.READ_REQUEST)
         if is_request:
-            numbers.setdefault(found.queue_pair, []).append(found.number)
+            numbers.setdefault(packet.queue_pair, []).append(packet.number)
     assert len(numbers) == 2
     assert all(a < b for many in numbers.values() for a, b in pairwise(many))
 
@@ -333,7 +333,7 @@ def test_private_data_of_both_ends_are_found() -> None:
         struct.pack(">I4B", 0xF6AB0E18, 1, 0, 7, 3),
     )
     name = replace(conversations.NAME, private=private)
-    _, follower = followed(conversations.written([replace(one, connection=name) for one in SAID]))
+    _, follower = followed(conversations.written([replace(m, connection=name) for m in SAID]))
     (connection,) = follower.connections.values()
     assert connection.privates["client"] == private_data(private[0])
     assert connection.privates["server"].send_size == 8192
@@ -376,8 +376,8 @@ def test_a_file_of_anything_is_refused(data: bytes) -> None:
 def test_a_frame_of_anything_is_a_packet_or_none(link: int, data: bytes, length: int) -> None:
     start = read(CAPTURE)[5].data[:42]
     for whole in (data, start + data):
-        found = roce.packet(link, whole, length)
-        assert found is None or len(found.payload) <= len(whole)
+        packet = roce.packet(link, whole, length)
+        assert packet is None or len(packet.payload) <= len(whole)
 
 
 @given(mutations(rpcrdma, HEADERS))
@@ -410,11 +410,11 @@ def test_an_rpc_of_anything_has_a_name_or_is_refused(data: bytes, lengths: list[
 
 
 @given(st.lists(st.tuples(st.booleans(), mutations(rpcrdma, HEADERS)), max_size=8))
-def test_messages_of_anything_are_written(said: list[tuple[bool, bytes]]) -> None:
+def test_messages_of_anything_are_written(payloads: list[tuple[bool, bytes]]) -> None:
     """A peer's message is a stranger's, too: small lists only, because data are written out."""
     talk = [
         replace(SAID[0], from_client=client, payload=payload)
-        for client, payload in said
+        for client, payload in payloads
         if _moved(payload) < 1 << 20
     ]
     if talk:
@@ -459,10 +459,10 @@ def test_a_message_has_few_bytes_that_were_not_seen() -> None:
 
 def test_a_file_has_no_end_of_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "_MOST_ZEROS_IN_ALL", 5 << 20)
-    one = replace(SAID[0], payload=call_with_chunk(1 << 20))
-    size = len(conversations.written([one]))
+    message = replace(SAID[0], payload=call_with_chunk(1 << 20))
+    size = len(conversations.written([message]))
     assert size > 1 << 20
-    assert len(conversations.written([one] * 50)) < 6 * size
+    assert len(conversations.written([message] * 50)) < 6 * size
 
 
 def resent(capture: bytes) -> bytes:
@@ -483,8 +483,8 @@ def resent(capture: bytes) -> bytes:
 
 
 def test_a_sniffers_file_shows_what_was_sent_again() -> None:
-    found = examine.examine(frames(io.BytesIO(resent(CAPTURE))))
-    texts = "\n".join(one.found for one in found)
+    findings = examine.examine(frames(io.BytesIO(resent(CAPTURE))))
+    texts = "\n".join(finding.found for finding in findings)
     assert "packets were sent again" in texts
     assert "receiver was not ready (RNR)" in texts
     assert "packets out of sequence" in texts
@@ -494,25 +494,25 @@ def test_a_sniffers_file_shows_what_was_sent_again() -> None:
 
 def test_a_slow_reply_and_a_missing_one_are_found() -> None:
     late = int(examine.SLOW * 1e9) + 1
-    said = [replace(m, time=m.time + late) if n == 1 else m for n, m in enumerate(SAID[:3])]
-    found = examine.examine(frames(io.BytesIO(conversations.written(said))))
-    warnings = [one.found for one in found if one.status == "warning"]
+    messages = [replace(m, time=m.time + late) if n == 1 else m for n, m in enumerate(SAID[:3])]
+    findings = examine.examine(frames(io.BytesIO(conversations.written(messages))))
+    warnings = [finding.found for finding in findings if finding.status == "warning"]
     assert any("NFSv3 NULL took" in text for text in warnings)
     assert "1 Calls without a Reply in the capture" in warnings
 
 
 def test_credits_that_are_all_in_use_are_a_warning() -> None:
     payload = rpcrdma.encode(rpcrdma.Header(1, 1, 0)) + conversations.reply(1, b"")
-    said = [SAID[0], replace(SAID[1], payload=payload)]
-    found = examine.examine(frames(io.BytesIO(conversations.written(said))))
-    assert [one.status for one in found if one.found.startswith("credits")] == ["warning"]
+    messages = [SAID[0], replace(SAID[1], payload=payload)]
+    findings = examine.examine(frames(io.BytesIO(conversations.written(messages))))
+    assert [f.status for f in findings if f.found.startswith("credits")] == ["warning"]
 
 
 def test_a_capture_without_rdma_is_an_error() -> None:
     file = io.BytesIO()
     Writer(file, "eth0", "a test").frame(0, bytes(60))
-    (found,) = examine.examine(frames(io.BytesIO(file.getvalue())))
-    assert found.status == "error"
+    (finding,) = examine.examine(frames(io.BytesIO(file.getvalue())))
+    assert finding.status == "error"
 
 
 def test_a_frame_that_was_cut_is_named() -> None:
@@ -521,8 +521,8 @@ def test_a_frame_that_was_cut_is_named() -> None:
     for frame in read(CAPTURE):
         data = frame.data[:80]
         file.write(struct.pack("<IIII", 0, 0, len(data), len(frame.data)) + data)
-    found = examine.examine(frames(io.BytesIO(file.getvalue())))
-    assert (found[0].status, found[0].remedy) == ("warning", "tcpdump -s 0")
+    findings = examine.examine(frames(io.BytesIO(file.getvalue())))
+    assert (findings[0].status, findings[0].remedy) == ("warning", "tcpdump -s 0")
 
 
 def test_commands_print_a_capture(file: Path) -> None:
@@ -530,16 +530,18 @@ def test_commands_print_a_capture(file: Path) -> None:
     assert printed.exit_code == 0
     assert len(printed.output.splitlines()) == conversations.CALLS
     assert "0x00000002 NFSv3 READ call 160 reply 96 written 9999" in printed.output
-    found = CliRunner().invoke(app, ["doctor", "--capture", str(file), "--json"])
-    assert found.exit_code == 0
-    names = {one["name"] for one in json.loads(found.output)["findings"]}
+    examined = CliRunner().invoke(app, ["doctor", "--capture", str(file), "--json"])
+    assert examined.exit_code == 0
+    names = {finding["name"] for finding in json.loads(examined.output)["findings"]}
     assert names == {"capture", f"{conversations.CLIENT} to {conversations.SERVER}"}
 
 
 def pcap(link: int, *data: bytes) -> bytes:
     """A pcap file with whole frames."""
     head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 0xFFFF, link)
-    return head + b"".join(struct.pack("<IIII", 0, 0, len(one), len(one)) + one for one in data)
+    return head + b"".join(
+        struct.pack("<IIII", 0, 0, len(frame), len(frame)) + frame for frame in data
+    )
 
 
 def printed_of(capture: bytes, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -553,18 +555,18 @@ def test_a_capture_that_ends_within_a_frame_is_read_up_to_there(tmp_path: Path) 
         # behind the frame in front of the last one, and within the last one
         end = whole.index(data[-1])
         for cut in (end - 3, end + 1):
-            said = printed_of(whole[:cut], tmp_path)
-            assert (said.returncode, len(said.stdout.splitlines())) == (0, conversations.CALLS)
-            assert said.stderr == f"nfsrdma: file ends in the middle of frame {len(data)}\n"
-            found = examine.examine(frames(io.BytesIO(whole[:cut])))
-            assert found[0].status == "warning"
-            assert f"the file ends in the middle of frame {len(data)}" in found[0].found
+            done = printed_of(whole[:cut], tmp_path)
+            assert (done.returncode, len(done.stdout.splitlines())) == (0, conversations.CALLS)
+            assert done.stderr == f"nfsrdma: file ends in the middle of frame {len(data)}\n"
+            findings = examine.examine(frames(io.BytesIO(whole[:cut])))
+            assert findings[0].status == "warning"
+            assert f"the file ends in the middle of frame {len(data)}" in findings[0].found
     for whole in (pcap(ETHERNET, *data), CAPTURE):
         assert printed_of(whole, tmp_path).stderr == ""
 
 
 @pytest.mark.parametrize(
-    ("capture", "said"),
+    ("capture", "message"),
     [
         (pcap(147, b"user"), "file: link type 147 is not supported, expected 1 (Ethernet) or 247"),
         (pcap(ETHERNET), "file: no RDMA frame among 0 frames"),
@@ -573,14 +575,14 @@ def test_a_capture_that_ends_within_a_frame_is_read_up_to_there(tmp_path: Path) 
     ],
     ids=["link-type", "no-frame", "no-rdma", "header"],
 )
-def test_a_capture_without_rdma_is_refused(capture: bytes, said: str, tmp_path: Path) -> None:
+def test_a_capture_without_rdma_is_refused(capture: bytes, message: str, tmp_path: Path) -> None:
     printed = printed_of(capture, tmp_path)
     assert (printed.returncode, printed.stdout) == (1, "")
-    assert said in printed.stderr
+    assert message in printed.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((), "either --write FILE or --read FILE"),
         (("-w", "a", "-r", "b"), "either --write FILE or --read FILE"),
@@ -588,9 +590,9 @@ def test_a_capture_without_rdma_is_refused(capture: bytes, said: str, tmp_path: 
         (("-r", "a", "--count", "1"), "has no other options"),
     ],
 )
-def test_options_that_conflict_are_refused(words: tuple[str, ...], said: str) -> None:
+def test_options_that_conflict_are_refused(words: tuple[str, ...], message: str) -> None:
     refused = CliRunner().invoke(app, ["capture", *words])
-    assert said in str(refused.exception)
+    assert message in str(refused.exception)
 
 
 def test_a_capture_needs_root_before_it_writes(
@@ -605,8 +607,8 @@ def test_a_capture_needs_root_before_it_writes(
 class FakeListener:
     """Attached probes that saw a conversation; each poll returns four messages."""
 
-    def __init__(self, said: Sequence[Message], lost: int = 0) -> None:
-        self.said = list(said)
+    def __init__(self, messages: Sequence[Message], lost: int = 0) -> None:
+        self.said = list(messages)
         self.missing: tuple[str, ...] = ()
         self.stopped = False
         self._lost = lost
@@ -643,22 +645,22 @@ def recorded(
     monkeypatch.setattr(probes, "listening", listening)
     ended = CliRunner().invoke(app, ["capture", "-w", str(file), "--seconds", "0.2", *words])
     assert ended.exit_code == 0, ended.output
-    found, follower = followed(file.read_bytes())
+    exchanges, follower = followed(file.read_bytes())
     assert listener.stopped
-    replies = sum(1 for one in found if one.answered)
-    return len(found) + replies, f"{ended.output}{follower.dropped}"
+    replies = sum(1 for exchange in exchanges if exchange.answered)
+    return len(exchanges) + replies, f"{ended.output}{follower.dropped}"
 
 
 def test_a_capture_is_recorded_with_its_losses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "file"
-    many, said = recorded(monkeypatch, file, FakeListener(SAID, lost=5))
+    many, output = recorded(monkeypatch, file, FakeListener(SAID, lost=5))
     assert many == len(SAID)
-    assert f"nfsrdma: {len(SAID)} messages, 5 lost" in said
+    assert f"nfsrdma: {len(SAID)} messages, 5 lost" in output
     # one was noticed while it ran, the others at the end, behind all packets
     assert sum(frame.dropped for frame in read(file.read_bytes())) == 1
-    assert said.endswith("5")
+    assert output.endswith("5")
     assert f"{len(SAID)} messages, 5 lost".encode() in file.read_bytes()
 
 
@@ -675,9 +677,9 @@ def test_a_capture_is_recorded_with_its_losses(
 def test_a_capture_has_what_is_wanted(
     words: tuple[str, ...], many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, said = recorded(monkeypatch, tmp_path / "file", FakeListener(SAID), *words)
-    assert found == many
-    assert f"nfsrdma: {many} messages, 0 lost" in said
+    count, output = recorded(monkeypatch, tmp_path / "file", FakeListener(SAID), *words)
+    assert count == many
+    assert f"nfsrdma: {many} messages, 0 lost" in output
 
 
 def test_a_mount_is_captured_by_its_transports(
@@ -688,9 +690,9 @@ def test_a_mount_is_captured_by_its_transports(
         rpc_clients, "mounts_of_transports", lambda _: {0: ("/mnt/data",), 1: ("/mnt/other",)}
     )
     listener = FakeListener(SAID)
-    found, _ = recorded(monkeypatch, tmp_path / "file", listener, "--mount", "/mnt/data")
-    assert found == len(SAID)
-    found, _ = recorded(monkeypatch, tmp_path / "file", FakeListener(SAID), "--mount", "/mnt/other")
-    assert found == 0
+    count, _ = recorded(monkeypatch, tmp_path / "file", listener, "--mount", "/mnt/data")
+    assert count == len(SAID)
+    count, _ = recorded(monkeypatch, tmp_path / "file", FakeListener(SAID), "--mount", "/mnt/other")
+    assert count == 0
     refused = CliRunner().invoke(app, ["capture", "-w", "-", "--mount", "/mnt/none"])
     assert "no transport of a mount at /mnt/none" in str(refused.exception)

@@ -31,15 +31,17 @@ OFFSET = 1000
 
 def said(origin: str, parts: dict[str, bytes | tuple[int, bytes]], number: int = 1) -> list[Part]:
     """The records of a message; a part may be cut: its length and what was captured."""
-    found: list[Part] = []
+    records: list[Part] = []
     first = EMPTY._replace(origin=ORIGINS.index(origin), message=number)
     if origin in ("call received", "reply sent"):
         first = first._replace(local=PEER, peer=LOCAL)
     for name, value in parts.items():
         total, data = (len(value), value) if isinstance(value, bytes) else value
         which = PARTS.index(name)
-        found.append(first._replace(part=which, total=total, captured=data, records=len(found) + 1))
-    return [*found, first._replace(last=True, records=len(found) + 1)]
+        records.append(
+            first._replace(part=which, total=total, captured=data, records=len(records) + 1)
+        )
+    return [*records, first._replace(last=True, records=len(records) + 1)]
 
 
 def result(xid: bytes, position: int, length: int) -> Part:
@@ -56,16 +58,16 @@ def result(xid: bytes, position: int, length: int) -> Part:
 
 def made(*records: Part) -> Message:
     assembler = Assembler(OFFSET)
-    (message,) = [found for record in records for found in assembler.feed(record)]
+    (message,) = [m for record in records for m in assembler.feed(record)]
     assert assembler.lost == assembler.unknown == 0
     return message
 
 
 def test_names_are_those_of_the_program() -> None:
     def enum(name: str) -> list[str]:
-        found = re.search(rf"enum {name} {{\s(.*?)\s}};", SOURCE, re.DOTALL)
-        assert found
-        return [word.replace("_", " ").lower() for word in re.split(r",\s+", found[1].strip())]
+        match = re.search(rf"enum {name} {{\s(.*?)\s}};", SOURCE, re.DOTALL)
+        assert match
+        return [word.replace("_", " ").lower() for word in re.split(r",\s+", match[1].strip())]
 
     assert enum("origin") == list(ORIGINS)
     assert enum("part") == list(PARTS)
@@ -87,14 +89,14 @@ def test_records_have_the_fields_of_the_program() -> None:
             setattr(raw, name, n + 100)
     address = struct.pack("=H", socket.AF_INET) + struct.pack(">H4s", 7, bytes((10, 0, 0, 1)))
     ctypes.memmove(ctypes.addressof(raw) + record.local.offset, address, len(address))  # type: ignore[attr-defined]
-    found = part(bytes(raw) + b"x" * 300)
-    assert found.local == ("10.0.0.1", 7)
-    assert found.peer == ("", 0)
+    decoded = part(bytes(raw) + b"x" * 300)
+    assert decoded.local == ("10.0.0.1", 7)
+    assert decoded.peer == ("", 0)
     names = {"last": True, "part": 103}
     for n, (name, kind) in enumerate(members):
         if kind in kinds.values() and name not in ("captured", "reserved"):
-            assert getattr(found, name) == names.get(name, n + 100), name
-    assert found.captured == b"x" * (100 + [name for name, _ in members].index("captured"))
+            assert getattr(decoded, name) == names.get(name, n + 100), name
+    assert decoded.captured == b"x" * (100 + [name for name, _ in members].index("captured"))
 
 
 def test_every_offset_of_the_program_is_defined_and_used() -> None:
@@ -162,7 +164,7 @@ def test_data_that_are_not_wanted_are_not_in_the_message() -> None:
     header = rpcrdma.encode(Header(1, 128, 0, reads=(Read(len(HEAD), (Segment(5, 9, 0),)),)))
     records = said("call sent", {"whole": header, "head": HEAD, "pages": b"123456789"})
     assembler = Assembler(0, data=False)
-    (message,) = [found for record in records for found in assembler.feed(record)]
+    (message,) = [m for record in records for m in assembler.feed(record)]
     assert message.data == {}
 
 
@@ -236,18 +238,20 @@ def test_a_record_that_was_lost_is_a_lost_message() -> None:
     for missing in range(len(records)):
         assembler = Assembler(0)
         kept = [record for n, record in enumerate(records) if n != missing]
-        assert [found for record in kept for found in assembler.feed(record)] == []
+        assert [m for record in kept for m in assembler.feed(record)] == []
         # the last record is missed only by the count of messages that began
         assert (assembler.complete, assembler.lost) == (0, int(missing < len(records) - 1))
 
 
 def test_messages_of_two_processors_are_mixed() -> None:
     header = rpcrdma.encode(Header(1, 128, 0))
-    one = said("call sent", {"whole": header, "head": HEAD})
+    first = said("call sent", {"whole": header, "head": HEAD})
     other = said("call sent", {"whole": header, "head": HEAD}, number=1 << 48 | 1)
     assembler = Assembler(0)
-    found = [m for pair in zip(one, other, strict=True) for r in pair for m in assembler.feed(r)]
-    assert len(found) == assembler.complete == 2
+    complete = [
+        m for pair in zip(first, other, strict=True) for r in pair for m in assembler.feed(r)
+    ]
+    assert len(complete) == assembler.complete == 2
 
 
 def test_a_connection_without_addresses_is_counted() -> None:
@@ -262,9 +266,9 @@ def test_records_of_anything_are_taken(raw: list[bytes]) -> None:
     """The kernel's records are sound, but what they carry is a peer's."""
     assembler = Assembler(0)
     for data in raw:
-        found = part(data.ljust(messages._RECORD.size, b"\0"))
+        record = part(data.ljust(messages._RECORD.size, b"\0"))
         # a total is the kernel's own; only the peer's bytes are anything
-        bounded = found._replace(total=found.total % 9000, at=found.at % 9000)
+        bounded = record._replace(total=record.total % 9000, at=record.at % 9000)
         for origin in range(len(ORIGINS)):
             for last in (False, True):
                 list(assembler.feed(bounded._replace(origin=origin, last=last)))
@@ -276,7 +280,7 @@ def blob(types: bytes, strings: bytes) -> bytes:
 
 
 def kind(name: int, kind: int, size: int, members: tuple[tuple[int, ...], ...] = ()) -> bytes:
-    packed = b"".join(struct.pack(f"<{len(one)}I", *one) for one in members)
+    packed = b"".join(struct.pack(f"<{len(member)}I", *member) for member in members)
     return struct.pack("<III", name, kind << 24 | len(members), size) + packed
 
 
@@ -387,8 +391,8 @@ def test_memory_of_pages_is_found_on_x86_only(
     kallsyms = tmp_path / "kallsyms"
     monkeypatch.setattr("nfsrdma_tools.probes.kallsyms._KALLSYMS", kallsyms)
     kallsyms.write_text("ffffffff81000010 D vmemmap_base\nffffffff81000018 D page_offset_base\n")
-    found = probes._memory_of_pages("x86_64")
-    assert found == ["-DVMEMMAP=0xffffffff81000010ULL", "-DPAGE_OFFSET_BASE=0xffffffff81000018ULL"]
+    flags = probes._memory_of_pages("x86_64")
+    assert flags == ["-DVMEMMAP=0xffffffff81000010ULL", "-DPAGE_OFFSET_BASE=0xffffffff81000018ULL"]
     assert probes._memory_of_pages("aarch64") == []
     # addresses are hidden
     kallsyms.write_text("0000000000000000 D vmemmap_base\n0000000000000000 D page_offset_base\n")

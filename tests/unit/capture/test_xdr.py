@@ -53,8 +53,8 @@ def test_a_message_is_read_as_word_by_word(
             with pytest.raises(ValueError, match="the message is cut"):
                 getattr(reader, step)(number)
             return
-        found = getattr(reader, step)(number)
-        assert (found, reader.at) == (expected, plain.at)
+        value = getattr(reader, step)(number)
+        assert (value, reader.at) == (expected, plain.at)
 
 
 def test_data_that_is_skipped_is_not_unpacked() -> None:

@@ -58,10 +58,10 @@ def _enhanced(data: bytes, options: bytes = b"", which: int = 0, high: int = 0) 
     return _block(6, head + data + bytes(-len(data) % 4) + options)
 
 
-def _filled(start: bytes, one: Callable[[int], bytes]) -> bytes:
+def _filled(start: bytes, make: Callable[[int], bytes]) -> bytes:
     """``start`` and as many blocks as fit."""
     made, number = bytearray(start), 0
-    while len(made) + len(block := one(number)) <= LARGEST:
+    while len(made) + len(block := make(number)) <= LARGEST:
         made += block
         number += 1
     return bytes(made)
@@ -230,9 +230,9 @@ _PLAN = Plan("server:/export", uid="p", rsizes=(8192, 32768), read_aheads=(0, 1)
 
 
 def _trials(plan: Plan, **more: object) -> list[Trial]:
-    one = Trial("p", plan.cells()[0], 1, 0, began="2026-01-02T03:04:05+00:00", **more)  # type: ignore[arg-type]
+    trial = Trial("p", plan.cells()[0], 1, 0, began="2026-01-02T03:04:05+00:00", **more)  # type: ignore[arg-type]
     return [
-        replace(one, cell=cell, order=at, transfer=Transfer(10**9, 1 << 20, 9.0 + at))
+        replace(trial, cell=cell, order=at, transfer=Transfer(10**9, 1 << 20, 9.0 + at))
         for at, cell in enumerate(plan.cells())
     ]
 
@@ -358,9 +358,9 @@ def _noise(seed: int) -> Callable[[bytearray], None]:
 
 
 def _many_trials(count: int) -> Sequence[Trial]:
-    one = _trials(_PLAN)[0]
+    trial = _trials(_PLAN)[0]
     return [
-        replace(one, run=run, order=run, transfer=Transfer(10**9, 1 << 20, 1.0 + run % 7))
+        replace(trial, run=run, order=run, transfer=Transfer(10**9, 1 << 20, 1.0 + run % 7))
         for run in range(count)
     ]
 

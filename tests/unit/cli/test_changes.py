@@ -110,7 +110,7 @@ EXPORTED = "export it to each client: exportfs -i -o OPTIONS CLIENT:PATH"
 
 
 @pytest.mark.parametrize(
-    ("found", "vers", "changes"),
+    ("before", "vers", "changes"),
     [
         (Nfsd(), [], ["start nfs-server.service", "enable nfs-server.service at boot"]),
         (Nfsd(True, True), [], ["make nfsd listen on RDMA port 20049"]),
@@ -126,22 +126,22 @@ EXPORTED = "export it to each client: exportfs -i -o OPTIONS CLIENT:PATH"
     ],
 )
 def test_server_enable_dry_run_lists_the_changes(
-    found: Nfsd,
+    before: Nfsd,
     vers: list[str],
     changes: list[str],
     nfsd: Nfsd,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    vars(nfsd).update(vars(found))
+    vars(nfsd).update(vars(before))
     path = tmp_path.resolve()
     server_cli.enable(path, ["client"], vers=vers, dry_run=True)
     files = [exports.file_of(path), serving.CONF]
     steps = [*(f"write {file}" for file in files), EXPORTED, *changes]
     assert capsys.readouterr().out.splitlines() == [f"would {step}" for step in steps]
     server_cli.enable(path, ["client"], vers=vers, dry_run=True, as_json=True)
-    said = json.loads(capsys.readouterr().out)
-    assert said == {"schema_version": 1, "dry_run": True, "changes": steps}
+    facts = json.loads(capsys.readouterr().out)
+    assert facts == {"schema_version": 1, "dry_run": True, "changes": steps}
     assert list(path.iterdir()) == []
 
 
@@ -149,7 +149,7 @@ CONFIGURED = Requested(20050, "/etc/nfs.conf")
 
 
 @pytest.mark.parametrize(
-    ("found", "wanted", "port", "drop_in"),
+    ("before", "wanted", "port", "drop_in"),
     [
         # what nfs.conf, an option of rpc.nfsd or portlist has is kept
         (Nfsd(asked=CONFIGURED), None, 20050, ""),
@@ -162,7 +162,7 @@ CONFIGURED = Requested(20050, "/etc/nfs.conf")
     ],
 )
 def test_server_enable_takes_over_the_rdma_port(
-    found: Nfsd,
+    before: Nfsd,
     wanted: int | None,
     port: int,
     drop_in: str,
@@ -170,13 +170,13 @@ def test_server_enable_takes_over_the_rdma_port(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    vars(nfsd).update(vars(found))
+    vars(nfsd).update(vars(before))
     monkeypatch.setattr(serving, "_is_disabled", lambda version: version not in nfsd.versions)
     export = exports.Export(tmp_path.resolve(), ("client",))
     state = serving._planned(None, export, wanted, ("3",))
     assert state.port == port
     # a listener that nothing but portlist has
-    kept = () if found.asked.rdma_port or not found.port else (f"{found.transport} {port}",)
+    kept = () if before.asked.rdma_port or not before.port else (f"{before.transport} {port}",)
     assert state.listeners == kept
     text = serving._files(export, state).get(serving.CONF, "")
     assert text.partition("[nfsd]\n")[2].startswith(drop_in) if drop_in else text == ""
@@ -188,7 +188,7 @@ def test_server_enable_takes_over_the_rdma_port(
 
 
 @pytest.mark.parametrize(
-    ("found", "message"),
+    ("before", "message"),
     [
         (
             Nfsd(asked=CONFIGURED),
@@ -199,9 +199,9 @@ def test_server_enable_takes_over_the_rdma_port(
     ],
 )
 def test_server_enable_refuses_a_second_rdma_port(
-    found: Nfsd, message: str, nfsd: Nfsd, tmp_path: Path
+    before: Nfsd, message: str, nfsd: Nfsd, tmp_path: Path
 ) -> None:
-    vars(nfsd).update(vars(found))
+    vars(nfsd).update(vars(before))
     with pytest.raises(UserError, match=message):
         server_cli.enable(tmp_path.resolve(), ["client"], rdma_port=20049, dry_run=True)
 
@@ -263,11 +263,12 @@ def test_server_enable_and_disable_print_json(
     monkeypatch.setattr(serving, "enable", lambda *_: serving.Enabled(True, 20049))
     monkeypatch.setattr(serving, "disable", lambda _: None)
     server_cli.enable(tmp_path, ["a", "b"], as_json=True)
-    said = json.loads(capsys.readouterr().out)
-    assert said["enabled"] is True
-    assert (said["path"], said["clients"], said["rdma_port"]) == (str(tmp_path), ["a", "b"], 20049)
-    assert said["file"] == str(exports.file_of(tmp_path))
-    assert said["threadless"] is None
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["enabled"] is True
+    assert facts["path"] == str(tmp_path)
+    assert (facts["clients"], facts["rdma_port"]) == (["a", "b"], 20049)
+    assert facts["file"] == str(exports.file_of(tmp_path))
+    assert facts["threadless"] is None
     for text, limit in (("64k", 65536), ("0", 0), ("4096", 4096)):
         server_cli.enable(tmp_path, ["a"], threadless=text, as_json=True)
         assert json.loads(capsys.readouterr().out)["threadless"] == limit
@@ -285,9 +286,9 @@ def test_tune_undo_prints_json(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(tuning, "undo", lambda _: [tuned("/mnt/a")])
     tune_cli.undo(as_json=True)
-    said = json.loads(capsys.readouterr().out)
-    assert [one["directory"] for one in said["undone"]] == ["/mnt/a"]
-    assert said["still_tuned"] == []
+    facts = json.loads(capsys.readouterr().out)
+    assert [mount["directory"] for mount in facts["undone"]] == ["/mnt/a"]
+    assert facts["still_tuned"] == []
 
     def undo(_: Path | None) -> None:
         raise tuning.PartlyUndoneError([tuned("/mnt/a")], {"/mnt/b": UserError("it has changed")})
@@ -295,17 +296,17 @@ def test_tune_undo_prints_json(
     monkeypatch.setattr(tuning, "undo", undo)
     with pytest.raises(UserError):
         tune_cli.undo(as_json=True)
-    said = json.loads(capsys.readouterr().out)
-    assert said["still_tuned"] == [{"directory": "/mnt/b", "error": "it has changed"}]
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["still_tuned"] == [{"directory": "/mnt/b", "error": "it has changed"}]
 
 
 def test_tune_undo_dry_run_needs_no_root_and_undoes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = (["remove /a\nb"], {"/mnt/b": UserError("it has changed")})
+    plan = (["remove /a\nb"], {"/mnt/b": UserError("it has changed")})
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(tuning, "undo", pytest.fail)
-    monkeypatch.setattr(tuning, "undoing", lambda _: found)
+    monkeypatch.setattr(tuning, "undoing", lambda _: plan)
     with pytest.raises(UserError, match="/mnt/b would stay tuned: it has changed"):
         tune_cli.undo(dry_run=True)
     assert capsys.readouterr().out == "would remove /a?b\n"
@@ -389,9 +390,9 @@ def test_tune_apply_says_what_an_rsize_below_the_default_costs(
 ) -> None:
     monkeypatch.setattr(tuning, "applying", lambda *_, **__: [])
     tune_cli.apply(mount=Path("/mnt"), rsize=rsize, read_ahead=4, dry_run=True)
-    said = capsys.readouterr().err
-    assert bool(said) is bool(requests)
-    assert not requests or f"takes {requests} requests instead of 1" in said
+    stderr = capsys.readouterr().err
+    assert bool(stderr) is bool(requests)
+    assert not requests or f"takes {requests} requests instead of 1" in stderr
 
 
 def test_a_hint_after_a_bracket_gets_none_of_its_own() -> None:

@@ -76,8 +76,8 @@ def helps() -> dict[tuple[str, ...], tuple[str, str]]:
     """Output of each command's --help, and the modules that are loaded then."""
     commands = [*COMMANDS, ()]
     argv = (sys.executable, "-c", HELP, json.dumps(commands))
-    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split("\0")
-    return dict(zip(commands, zip(said[0:-1:2], said[1::2], strict=True), strict=True))
+    parts = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split("\0")
+    return dict(zip(commands, zip(parts[0:-1:2], parts[1::2], strict=True), strict=True))
 
 
 @pytest.mark.parametrize("command", [(), *COMMANDS])
@@ -117,7 +117,7 @@ def test_h_prints_the_help(words: tuple[str, ...], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("words", "status", "message"),
     [
         (("report", "/no/such/store"), 1, "/no/such/store"),
         (("sweep",), 2, "SERVER:/PATH"),
@@ -189,13 +189,13 @@ def test_h_prints_the_help(words: tuple[str, ...], tmp_path: Path) -> None:
     ],
 )
 def test_an_error_is_one_line_and_a_status_without_a_traceback(
-    words: tuple[str, ...], status: int, said: str, tmp_path: Path
+    words: tuple[str, ...], status: int, message: str, tmp_path: Path
 ) -> None:
     done = nfsrdma(*words, cwd=tmp_path)
     assert done.returncode == status
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("nfsrdma: ")
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(("before", "ended"), [(signal.SIG_IGN, False), (signal.SIG_DFL, True)])
@@ -330,10 +330,10 @@ def test_an_inventory_has_the_schema_version_as_a_variable(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_inventory({"all": {"hosts": {"a": {}}, "vars": {"x": 1}}, "group": {}})
-    found = json.loads(capsys.readouterr().out)
-    assert found["all"]["vars"] == {"x": 1, "nfsrdma_schema_version": SCHEMA_VERSION}
+    inventory = json.loads(capsys.readouterr().out)
+    assert inventory["all"]["vars"] == {"x": 1, "nfsrdma_schema_version": SCHEMA_VERSION}
     # Ansible takes each key at the top for a group
-    assert list(found) == ["all", "group"]
+    assert list(inventory) == ["all", "group"]
 
 
 @pytest.mark.parametrize(
@@ -488,8 +488,8 @@ def ended(*words: str, **streams: Any) -> subprocess.CompletedProcess[str]:
 
 def test_a_closed_standard_input_is_an_error_of_one_line() -> None:
     run = ended("explain", "-", stdout=subprocess.PIPE, preexec_fn=lambda: os.close(0))
-    said = "nfsrdma: standard input is closed (give a file, or a pipe)\n"
-    assert (run.returncode, run.stderr) == (1, said)
+    message = "nfsrdma: standard input is closed (give a file, or a pipe)\n"
+    assert (run.returncode, run.stderr) == (1, message)
 
 
 @pytest.mark.parametrize("names", [[""], ["", "log"]])

@@ -109,16 +109,16 @@ def test_remote_paths(text: str, remote: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("nas", ("nas", 0)), ("nas:20050", ("nas", 20050)), ("[::1]:1", ("[::1]", 1)),
         ("[::1]", ("[::1]", 0)), ("2001:db8::1", ("2001:db8::1", 0)), ("nas:0", None),
         ("nas:65536", None), ("nas:x", None), ("", None), ("nas:/export", None), ("[::1", None),
     ],
 )  # fmt: skip
-def test_servers(text: str, found: tuple[str, int] | None) -> None:
-    if found:
-        assert split_server(text) == found
+def test_servers(text: str, expected: tuple[str, int] | None) -> None:
+    if expected:
+        assert split_server(text) == expected
     else:
         with pytest.raises(UsageError):
             split_server(text)
@@ -160,8 +160,8 @@ def test_ping_as_json(server: Device, capsysbinary: Output) -> None:
 
 def test_percentiles() -> None:
     times = tuple(range(1, 201))
-    found = Ping(None, 0, (), times)  # type: ignore[arg-type]
-    assert (found.median, found.p99) == (100.5, 198)
+    measured = Ping(None, 0, (), times)  # type: ignore[arg-type]
+    assert (measured.median, measured.p99) == (100.5, 198)
     assert Ping(None, 0, (), (5.0,)).p99 == 5  # type: ignore[arg-type]
 
 
@@ -219,8 +219,8 @@ def test_without_a_route_the_remedy_depends_on_rdma_ucm(
     monkeypatch.setattr(sys, "argv", ["nfsrdma", "ping", "192.0.2.9:20049"])
     with pytest.raises(SystemExit):
         main.main()
-    said = "nfsrdma: 192.0.2.9: no RDMA device has a route to the server"
-    assert capsys.readouterr().err == f"{said} ({remedy})\n"
+    message = "nfsrdma: 192.0.2.9: no RDMA device has a route to the server"
+    assert capsys.readouterr().err == f"{message} ({remedy})\n"
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
@@ -237,9 +237,9 @@ def test_doctor_without_the_library_says_how_to_get_it(monkeypatch: pytest.Monke
         raise UserError("libnfsrdma.so.0 is missing", "apt install libnfsrdma0")
 
     monkeypatch.setattr(session, "load", missing)
-    found = over_rdma("nas")
-    assert found.status == "unknown"
-    assert found.remedy == "apt install libnfsrdma0; or mount to test RDMA"
+    finding = over_rdma("nas")
+    assert finding.status == "unknown"
+    assert finding.remedy == "apt install libnfsrdma0; or mount to test RDMA"
 
 
 def test_a_server_is_pinged_if_it_answers_over_tcp(
@@ -320,13 +320,13 @@ def test_cat_writes_files_in_order(server: Device, capsysbinary: Output) -> None
 
 def test_a_file_that_ends_early_ends(server: Device) -> None:
     pieces = content("nas:/export/data")
-    found = [bytes(next(pieces))]
+    chunks = [bytes(next(pieces))]
     # the second buffer is under way
     server.put("/export/data", DATA[:40_000])
-    found += map(bytes, pieces)
-    assert b"".join(found) == DATA[:40_000]
+    chunks += map(bytes, pieces)
+    assert b"".join(chunks) == DATA[:40_000]
     # nothing is read behind the end
-    assert [len(piece) for piece in found] == [16_384, 16_384, 7232]
+    assert [len(piece) for piece in chunks] == [16_384, 16_384, 7232]
 
 
 @pytest.mark.parametrize("target", ["nas:/export/none", "nas:/none", "nas:/export/sub/none/x"])

@@ -89,12 +89,12 @@ def test_the_help_lists_every_collector() -> None:
 
 
 def test_paths_have_the_names_of_node_exporter(called: Called) -> None:
-    said = typed(
+    output = typed(
         "exporter", "--path.procfs=/host/proc", "--path.sysfs=/host/sys", "--path.rootfs=/host/root"
     )
     typed("exporter", "--path.sysfs", "/host/sys", "--max-series", "5000")
     (pod, service), (own, limited) = called
-    assert said == (
+    assert output == (
         "nfsrdma: the mounts are those in /host/proc/1/mountinfo, mount namespace unknown\n"
     )
     machine = pod.machine

@@ -29,8 +29,8 @@ NOT_ON_PYPI = {"bcc"}
 
 def names(requirements: list[str]) -> set[str]:
     """The names that Python imports."""
-    found = (re.match(r"[\w.-]+", each) for each in requirements)
-    packages = {match[0].replace("-", "_").partition(".")[0] for match in found if match}
+    matches = (re.match(r"[\w.-]+", each) for each in requirements)
+    packages = {match[0].replace("-", "_").partition(".")[0] for match in matches if match}
     return {{"pyyaml": "yaml"}.get(package, package) for package in packages}
 
 
@@ -47,9 +47,11 @@ OF_ROOM = {ROOM.get(extra, extra): libraries for extra, libraries in OF_EXTRA.it
 def imported(path: Path) -> set[str]:
     """Packages that a file imports, without Python's own and ours."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
-    found = {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
-    found |= {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)}
-    return {name.partition(".")[0] for name in found} - sys.stdlib_module_names - {"nfsrdma_tools"}
+    modules = {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
+    modules |= {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)}
+    return (
+        {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - {"nfsrdma_tools"}
+    )
 
 
 ROOMS = sorted({path.parent.name for path in PACKAGE.glob("*/*.py")})
@@ -121,7 +123,7 @@ def test_a_fault_of_our_own_is_not_taken_for_a_missing_library() -> None:
 def test_the_nodes_of_a_lab_get_the_core_and_what_commands_need_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = ["typer>=0.15", "h11>=0.14; extra == 'live'", 'numpy>=1 ; extra == "report"',
+    needs = ["typer>=0.15", "h11>=0.14; extra == 'live'", 'numpy>=1 ; extra == "report"',
              "qemu-qmp>=0.0.5; extra == 'lab'", "nfsrdma-tools[lab]; extra == 'all'"]  # fmt: skip
-    monkeypatch.setattr(importlib.metadata, "requires", lambda _: found)
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _: needs)
     assert image._requirements() == ("h11>=0.14", "numpy>=1", "typer>=0.15")

@@ -47,9 +47,9 @@ def run(tmp_path: Path, *words: object) -> None:
     errors = [line for line in done.stderr.splitlines() if not _WARNING.search(line)]
     assert len(errors) <= 1, done.stderr[-2000:]
     assert len(done.stderr.splitlines()) <= 2, done.stderr[-2000:]
-    said = re.search(r"VmHWM:\s+(\d+) kB", peak.read_text())
-    assert said
-    assert int(said[1]) <= PEAK_KB, words
+    match = re.search(r"VmHWM:\s+(\d+) kB", peak.read_text())
+    assert match
+    assert int(match[1]) <= PEAK_KB, words
 
 
 @pytest.mark.parametrize("name", CAPTURES)

@@ -65,11 +65,11 @@ def filled(kind: Any) -> Any:
     if kind in PLAIN:
         return PLAIN[kind]
     if origin in (Union, types.UnionType):
-        return filled(next(one for one in inner if one is not type(None)))
+        return filled(next(member for member in inner if member is not type(None)))
     if origin is Literal:
         return inner[0]
     if origin is tuple:
-        return tuple(filled(one) for one in inner if one is not ...)
+        return tuple(filled(member) for member in inner if member is not ...)
     if origin in (dict, Mapping):
         return {"x": filled(inner[1])}
     # a dataclass or a named tuple

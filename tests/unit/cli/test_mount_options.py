@@ -43,12 +43,12 @@ def test_the_commands_own_options_count_too() -> None:
         ("nfsrdma", "rdma", "nfsrdma"),
         ("rdma", "rdma6", "rdma6"),
     ):
-        found, _ = parse_options([f"proto={netid}"], {"transport": given})
-        assert found == {"transport": both}
+        options, _ = parse_options([f"proto={netid}"], {"transport": given})
+        assert options == {"transport": both}
 
 
 @pytest.mark.parametrize(
-    ("lists", "given", "what"),
+    ("lists", "given", "message"),
     [
         (["vers=3"], {"vers": "4.2"}, "vers is both 4.2 and 3"),
         (["vers=3,nfsvers=4.1"], {}, "vers is both 3 and 4.1"),
@@ -57,7 +57,7 @@ def test_the_commands_own_options_count_too() -> None:
     ],
 )
 def test_two_values_of_one_option_are_a_usage_error(
-    lists: list[str], given: dict[str, str | None], what: str
+    lists: list[str], given: dict[str, str | None], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=what):
+    with pytest.raises(UsageError, match=message):
         parse_options(lists, given)

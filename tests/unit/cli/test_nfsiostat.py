@@ -62,9 +62,9 @@ def test_a_recording_without_mountstats_says_so(tmp_path: Path) -> None:
 
 
 def test_procedures_select_the_lines() -> None:
-    found = nfsiostat.facts(BEFORE["/mnt/b"], 1.0, ("getattr", "READ"))["operations"]
-    assert list(found) == ["GETATTR", "READ"]
-    assert found["READ"]["operations"] == 23
+    operations = nfsiostat.facts(BEFORE["/mnt/b"], 1.0, ("getattr", "READ"))["operations"]
+    assert list(operations) == ["GETATTR", "READ"]
+    assert operations["READ"]["operations"] == 23
     none = nfsiostat.facts(BEFORE["/mnt/b"], 1.0, ("LAYOUTGET",))["operations"]["LAYOUTGET"]
     assert set(none.values()) == {0}
 
@@ -102,8 +102,8 @@ def test_the_first_report_is_since_the_mount_the_others_are_differences(
 
 
 def mount_b(report: dict[str, Any]) -> dict[str, Any]:
-    (found,) = (each for each in report["mounts"] if each["mount"] == "/mnt/b")
-    return dict(found)
+    (mount,) = (each for each in report["mounts"] if each["mount"] == "/mnt/b")
+    return dict(mount)
 
 
 def test_without_an_interval_one_report_is_all(

@@ -22,7 +22,7 @@ def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "what"),
+    ("words", "status", "message"),
     [
         (("sweep",), 2, "the export is missing"),
         (("sweep", "server"), 2, "not an NFS target"),
@@ -54,12 +54,12 @@ def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_mistakes_end_in_one_line_and_touch_nothing(
-    tmp_path: Path, words: tuple[str, ...], status: int, what: str
+    tmp_path: Path, words: tuple[str, ...], status: int, message: str
 ) -> None:
-    said = nfsrdma(*words, cwd=tmp_path)
-    assert said.returncode == status
-    assert what in said.stderr
-    assert len(said.stderr.splitlines()) == 1
+    done = nfsrdma(*words, cwd=tmp_path)
+    assert done.returncode == status
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -68,9 +68,9 @@ def test_export_prints_what_is_stored(tmp_path: Path) -> None:
         trials = sweep(SURFACES["measured"](), "racing", 0.001, 1)
         for trial in trials:
             store.add_trial(trial)
-    said = nfsrdma("results", "export", "s.db", cwd=tmp_path)
-    assert said.returncode == 0
-    assert len(said.stdout.splitlines()) == len(trials) + 1
+    exported = nfsrdma("results", "export", "s.db", cwd=tmp_path)
+    assert exported.returncode == 0
+    assert len(exported.stdout.splitlines()) == len(trials) + 1
     assert nfsrdma("results", "export", "s.db", "--format", "xml", cwd=tmp_path).returncode == 2
     facts = json.loads(nfsrdma("results", "export", "s.db", "-j", cwd=tmp_path).stdout)
     assert (facts["schema_version"], len(facts["trials"])) == (1, len(trials))
@@ -108,8 +108,8 @@ def test_a_sweep_in_a_file_says_what_begins_and_how_much_is_left(
         for done, trial in enumerate(trials[:8], 5):
             now[0] += 4
             view.show(TrialDone(trial, done, 36))
-    said = [line for line in capsys.readouterr().out.splitlines() if "MB/s" not in line]
-    assert said == [
+    lines = [line for line in capsys.readouterr().out.splitlines() if "MB/s" not in line]
+    assert lines == [
         "probe sets: none: not requested",
         "NFS version: 3 (`nfsrdma mount` uses 4.2; --vers selects another)",
         "sweep: compiling the probes: cpu (about 25 s)",
@@ -172,8 +172,8 @@ def test_a_trial_that_reads_the_file_again_or_ends_with_it_says_so(
         for trial in (again, short, cut):
             store.add_trial(trial)
             view.show(TrialDone(trial, 1, 3))
-        said = [line.partition("CPU")[2] for line in capsys.readouterr().out.splitlines()]
-        assert said == [", 2.5 times the file", "", ""]
+        endings = [line.partition("CPU")[2] for line in capsys.readouterr().out.splitlines()]
+        assert endings == [", 2.5 times the file", "", ""]
         text = "\n".join(conclusion(plan, store, done=True))
         assert "  1 trials are short: the file ended after 3 s or more, of 5 s; free" in text
         assert "short" not in "\n".join(conclusion(replace(plan, seconds=0.0), store, True))
@@ -181,15 +181,15 @@ def test_a_trial_that_reads_the_file_again_or_ends_with_it_says_so(
 
 def test_a_complete_sweep_says_why_it_did_not_try_cells(tmp_path: Path) -> None:
     plan = Plan("s:/e", uid="p", minutes=2.0)
-    one = trial_of("p", plan.cells()[0], 1, 0, throughput=9.0, bytes=1, total_ns=10**9)
+    trial = trial_of("p", plan.cells()[0], 1, 0, throughput=9.0, bytes=1, total_ns=10**9)
     with Store(tmp_path / "s.db") as store:
-        store.add_trial(one)
-        said = "\n".join(conclusion(plan, store, done=True))
-        assert "  31 cells not tried: fewer jobs, depth, nconnect already gained" in said
+        store.add_trial(trial)
+        text = "\n".join(conclusion(plan, store, done=True))
+        assert "  31 cells not tried: fewer jobs, depth, nconnect already gained" in text
         assert "not tried" not in "\n".join(conclusion(plan, store, done=False))
-        store.add_trial(replace(one, run=2, total_ns=119 * 10**9))
-        said = "\n".join(conclusion(plan, store, done=True))
-        assert "  31 cells not tried: the sweep ended after 2 min of trials (--minutes)" in said
+        store.add_trial(replace(trial, run=2, total_ns=119 * 10**9))
+        text = "\n".join(conclusion(plan, store, done=True))
+        assert "  31 cells not tried: the sweep ended after 2 min of trials (--minutes)" in text
 
 
 def test_a_sweep_in_a_lab_is_resumed_in_one(tmp_path: Path) -> None:

@@ -63,9 +63,9 @@ class Machine:
         self.loaded = transport
 
     def events(self) -> list[str]:
-        said = self.log.read_text().splitlines()
+        lines = self.log.read_text().splitlines()
         self.log.write_text("")
-        return said
+        return lines
 
 
 STOP, START = "stop nfs-server", "start nfs-server"

@@ -54,16 +54,16 @@ def test_struct_stat_has_the_layout_of_this_machine(tmp_path: Path) -> None:
     for path in (tmp_path / "file", tmp_path, Path("/dev/null")):
         box = made.new("struct stat *")
         assert libc.lstat(os.fsencode(path), box) == 0
-        found, wanted = session._attributes(box), path.lstat()
-        assert found == wanted
+        attributes, wanted = session._attributes(box), path.lstat()
+        assert attributes == wanted
         for name in ("st_mtime_ns", "st_ctime_ns", "st_blocks", "st_blksize", "st_rdev"):
-            assert getattr(found, name) == getattr(wanted, name)
+            assert getattr(attributes, name) == getattr(wanted, name)
 
 
 def test_bits_of_personalities_are_those_of_the_module() -> None:
     text = (ROOT / "kmod" / "personality.h").read_text()
-    found = re.findall(r'_\((\d), \w+, \w+, "([\w-]+)"\)', text)
-    wanted = {int(n) - 1: name for n, name in found if n != "0"}
+    bits = re.findall(r'_\((\d), \w+, \w+, "([\w-]+)"\)', text)
+    wanted = {int(n) - 1: name for n, name in bits if n != "0"}
     assert dict(enumerate(CAPABILITIES)) == wanted
 
 
@@ -72,10 +72,10 @@ def test_a_missing_library_is_one_line_with_a_remedy(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("NFSRDMA_LIBRARY", "/none/libnfsrdma.so.0")
     with pytest.raises(UserError) as caught:
         library.load()
-    said = str(caught.value)
-    assert "/none/libnfsrdma.so.0: cannot open shared object file" in said
-    assert said.endswith("(apt install libnfsrdma0, or in a clone: make -C lib)")
-    assert "\n" not in said
+    message = str(caught.value)
+    assert "/none/libnfsrdma.so.0: cannot open shared object file" in message
+    assert message.endswith("(apt install libnfsrdma0, or in a clone: make -C lib)")
+    assert "\n" not in message
 
 
 def test_an_unknown_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,20 +123,20 @@ def test_options_and_errors_of_connect(device: Device, recorder: Recorder) -> No
 
 
 def test_files_of_an_optimistic_session_have_the_flag(recorder: Recorder) -> None:
-    found = re.search(r"#define NFSRDMA_OPTIMISTIC\s+(0x\w+)", HEADER)
-    assert found
+    match = re.search(r"#define NFSRDMA_OPTIMISTIC\s+(0x\w+)", HEADER)
+    assert match
     with connect("server:/export", optimistic=True, cache=1 << 20) as made, made.open("data"):
         (options,) = recorder.options
         assert (options["optimistic"], options["cache"]) == (1, 1 << 20)
-        assert recorder.flags == [int(found[1], 16) | os.O_RDONLY]
+        assert recorder.flags == [int(match[1], 16) | os.O_RDONLY]
     with connect("server:/export") as made, made.open("data"):
         assert recorder.flags[1:] == [os.O_RDONLY]
 
 
 def test_stats_are_those_of_the_header() -> None:
-    found = re.search(r"struct nfsrdma_stats \{(.*?)\}", HEADER, re.DOTALL)
-    assert found
-    assert tuple(re.findall(r"(\w+);", found[1])) == ("size", *session.Stats._fields)
+    match = re.search(r"struct nfsrdma_stats \{(.*?)\}", HEADER, re.DOTALL)
+    assert match
+    assert tuple(re.findall(r"(\w+);", match[1])) == ("size", *session.Stats._fields)
 
 
 def test_a_close_that_fails_is_an_exception_and_closes(device: Device) -> None:
@@ -546,11 +546,11 @@ def test_coroutines_share_a_session(opened: Session) -> None:
     async def main() -> list[bytes]:
         return await asyncio.gather(*(file.pread_async(1000, n * 1000) for n in range(60)))
 
-    found = asyncio.run(main())
-    assert b"".join(found) == DATA
+    pieces = asyncio.run(main())
+    assert b"".join(pieces) == DATA
     assert not opened._queue.busy
     # another event loop
-    assert asyncio.run(main()) == found
+    assert asyncio.run(main()) == pieces
 
 
 def test_a_call_between_takes_no_completion_from_a_coroutine(opened: Session) -> None:

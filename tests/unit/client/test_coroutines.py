@@ -93,9 +93,9 @@ def test_an_error_is_one_of_its_own_read(server: Device, files: Any) -> None:
         reads = [files._cat_file(name) for name in ("/export/none", NAMES[0], "/elsewhere")]
         return await asyncio.gather(*reads, return_exceptions=True)
 
-    missing, found, outside = asyncio.run(read())
+    missing, content, outside = asyncio.run(read())
     assert isinstance(missing, FileNotFoundError)
-    assert found == NAMES[0].encode() * 100
+    assert content == NAMES[0].encode() * 100
     assert isinstance(outside, FileNotFoundError)
     server.error(READ, 70, times=1000)
     (broken,) = asyncio.run(read())[1:2]
@@ -134,20 +134,20 @@ def test_the_loop_runs_while_the_server_is_silent(server: Device, files: Any, ca
 
 def test_loops_of_threads_share_a_file_system(files: Any) -> None:
     """zarr uses an instance in another thread than the one that made it."""
-    found: list[Any] = []
+    contents: list[Any] = []
 
     async def read() -> list[bytes]:
         return list(await asyncio.gather(*map(files._cat_file, NAMES)))
 
     def run() -> None:
-        found.extend(asyncio.run(read()) for _ in range(5))
+        contents.extend(asyncio.run(read()) for _ in range(5))
 
     threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [[name.encode() * 100 for name in NAMES]] * 20
+    assert contents == [[name.encode() * 100 for name in NAMES]] * 20
     assert not files._batches
 
 

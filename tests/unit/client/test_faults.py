@@ -99,10 +99,10 @@ def test_closing_a_file_ends_its_transfers(device: Device, opened: Session) -> N
     file.close()
     with ended("closed"):
         transfer.result()
-    found = device.get("/export/copy")
-    assert found is not None
-    assert found[: transfer.moved[0]] == LARGE[: transfer.moved[0]]
-    assert len(found) < len(LARGE)
+    stored = device.get("/export/copy")
+    assert stored is not None
+    assert stored[: transfer.moved[0]] == LARGE[: transfer.moved[0]]
+    assert len(stored) < len(LARGE)
 
 
 def test_closing_the_session_ends_its_transfers(device: Device) -> None:
@@ -464,12 +464,12 @@ def test_a_program_interrupts_a_call_of_the_library(device: Device, procedure: i
     device.hold(procedure)
     wanted.append(True)
     if procedure == READ:
-        found = functions.nfsrdma_pread(file[0], out, 20_000, 0)
+        status = functions.nfsrdma_pread(file[0], out, 20_000, 0)
     elif procedure == WRITE:
-        found = functions.nfsrdma_pwrite(file[0], out, 20_000, 0)
+        status = functions.nfsrdma_pwrite(file[0], out, 20_000, 0)
     else:
-        found = functions.nfsrdma_fsync(file[0])
-    assert found == -errno.EINTR
+        status = functions.nfsrdma_fsync(file[0])
+    assert status == -errno.EINTR
     assert b"interrupted" in ffi.string(functions.nfsrdma_message()).lower()
     assert not functions.nfsrdma_unregister(region[0])
     ffi.buffer(out)[:] = b"?" * 20_000
@@ -494,9 +494,9 @@ def test_calls_interrupted_at_random_places() -> None:
     """`make campaign NAME=interrupts` does the same for 1,000 interrupts."""
     if COMPILER is None:
         pytest.skip("no gcc")
-    found = run_module("device.interrupts", "60")
-    assert found.returncode == 0, found.stdout + found.stderr[-6000:]
-    assert found.stdout.startswith("60 interrupts: ")
+    done = run_module("device.interrupts", "60")
+    assert done.returncode == 0, done.stdout + done.stderr[-6000:]
+    assert done.stdout.startswith("60 interrupts: ")
 
 
 # --- threads ---
@@ -504,13 +504,13 @@ def test_calls_interrupted_at_random_places() -> None:
 
 def in_threads(*calls: Callable[[], object]) -> list[BaseException]:
     """Run calls at a time; returns what they raised."""
-    found: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def run(call: Callable[[], object]) -> None:
         try:
             call()
         except BaseException as error:
-            found.append(error)
+            errors.append(error)
 
     threads = [threading.Thread(target=run, args=(call,)) for call in calls]
     for thread in threads:
@@ -518,7 +518,7 @@ def in_threads(*calls: Callable[[], object]) -> list[BaseException]:
     for thread in threads:
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
-    return found
+    return errors
 
 
 @pytest.mark.parametrize("sanitizer", ["", "address", "thread"])
@@ -532,9 +532,9 @@ def test_a_session_is_closed_while_threads_use_it(sanitizer: str) -> None:
             f"gcc has no {sanitizer} sanitizer; missed: memory faults and races of 16 threads"
         )
     rounds = 6 if sanitizer else 60
-    found = run_module("device.threads", sanitizer, str(rounds), "0")
-    assert (found.returncode, found.stdout) == (0, f"{rounds} rounds\n"), found.stderr[-6000:]
-    assert "Sanitizer" not in found.stderr
+    done = run_module("device.threads", sanitizer, str(rounds), "0")
+    assert (done.returncode, done.stdout) == (0, f"{rounds} rounds\n"), done.stderr[-6000:]
+    assert "Sanitizer" not in done.stderr
 
 
 def test_files_are_dropped_while_another_thread_reads(opened: Session) -> None:

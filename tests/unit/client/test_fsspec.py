@@ -116,8 +116,8 @@ def test_paths_share_the_session_of_a_directory(server: Device, files: Any) -> N
 
 
 def test_a_file_is_listed_as_itself(server: Device, files: Any) -> None:
-    (found,) = files.ls("/export/sub/a")
-    assert (found["name"], found["size"], found["type"]) == ("/export/sub/a", 3, "file")
+    (entry,) = files.ls("/export/sub/a")
+    assert (entry["name"], entry["size"], entry["type"]) == ("/export/sub/a", 3, "file")
     assert files.modified("/export/sub/a").year > 2023
     # no session has a file for its directory
     assert set(files._pool._members) == {"/export/sub"}
@@ -167,8 +167,8 @@ def test_one_export_for_all_paths(server: Device) -> None:
 def test_ranges_of_many_files_are_one_batch(server: Device, files: Any) -> None:
     files.ls("/export")
     paths = ["/export/data", "/export/sub/a", "/export/data", "/export/sub/b", "/export/data"]
-    found = files.cat_ranges(paths, [0, 1, 29_000, -2, 7], [100, 3, 30_000, None, 3])
-    assert found == [DATA[:100], b"aa", DATA[29_000:], b"bb", b""]
+    ranges = files.cat_ranges(paths, [0, 1, 29_000, -2, 7], [100, 3, 30_000, None, 3])
+    assert ranges == [DATA[:100], b"aa", DATA[29_000:], b"bb", b""]
     # a call for each range that is not empty
     assert server.reads == 4
     assert files.cat_ranges(["/export/data"] * 2, 5, 9) == [DATA[5:9]] * 2
@@ -237,8 +237,8 @@ def test_links(server: Device, files: Any) -> None:
     server.put("/export/sub/round", b".", kind=LINK)
     server.put("/export/sub/up", b"..", kind=LINK)
     server.put("/export/sub/nowhere", b"none", kind=LINK)
-    found = {each["name"]: (each["type"], each["islink"]) for each in files.ls("/export/sub")}
-    assert found == {
+    kinds = {each["name"]: (each["type"], each["islink"]) for each in files.ls("/export/sub")}
+    assert kinds == {
         "/export/sub/a": ("file", False), "/export/sub/b": ("file", False),
         "/export/sub/link": ("file", True), "/export/sub/up": ("link", True),
         "/export/sub/round": ("link", True),
@@ -345,7 +345,7 @@ def test_files_that_stay_open_wait_for_nothing(
     for number in range(16):
         server.put(f"/export/{number}/file", b"%d" % number)
     barrier = threading.Barrier(8, timeout=SECONDS)
-    found: list[list[bytes]] = []
+    contents: list[list[bytes]] = []
 
     def read(seed: int) -> None:
         files = fsspec.filesystem("nfsrdma", host="pool")
@@ -353,13 +353,13 @@ def test_files_that_stay_open_wait_for_nothing(
         for number in range(5):
             opened.append(files.open(f"/export/{(seed * 2 + number) % 16}/file"))
             barrier.wait()
-        found.append([file.read() for file in opened])
+        contents.append([file.read() for file in opened])
         barrier.wait()
         for file in opened:
             file.close()
 
     in_threads(read)
-    assert sorted(found) == sorted(
+    assert sorted(contents) == sorted(
         [b"%d" % ((seed * 2 + number) % 16) for number in range(5)] for seed in range(8)
     )
     # the next one finds room by itself
@@ -562,14 +562,14 @@ class TestPipeOfFsspec(abstract.AbstractPipeTests, _Fixtures):  # type: ignore[m
 
 def test_all_of_fsspecs_own_tests_are_used() -> None:
     """Each class with tests of each module that the installed fsspec has."""
-    found = set()
+    classes = set()
     for each in pkgutil.iter_modules(abstract.__path__, f"{abstract.__name__}."):
         module = importlib.import_module(each.name)
         kinds = [kind for kind in vars(module).values() if isinstance(kind, type)]
-        found |= {kind for kind in kinds if any(name.startswith("test") for name in dir(kind))}
+        classes |= {kind for kind in kinds if any(name.startswith("test") for name in dir(kind))}
     used = {base for kind in globals().values() if isinstance(kind, type) for base in kind.__mro__}
-    assert found
-    assert found <= used
+    assert classes
+    assert classes <= used
 
 
 def test_names_are_changed(server: Device, files: Any) -> None:
@@ -775,8 +775,8 @@ def test_cat_of_many_files_is_one_batch(server: Device, files: Any) -> None:
     with files._pool.session("/export/many", directory=True) as (session, _):
         before = session.stats.doorbells
         calls = session.stats.calls
-    found = files.cat(names)
-    assert found == {name: bytes([number]) * 9000 for number, name in enumerate(names)}
+    contents = files.cat(names)
+    assert contents == {name: bytes([number]) * 9000 for number, name in enumerate(names)}
     with files._pool.session("/export/many", directory=True) as (session, _):
         calls, doorbells = session.stats.calls - calls, session.stats.doorbells - before
     # one for all READs

@@ -54,18 +54,18 @@ def test_pandas_writes_and_reads(kind: str, files: Any, table: Any) -> None:
     url = f"{URL}/tables/table.{kind}"
     words = {"index": False} if kind == "csv" else {}
     getattr(table, f"to_{kind}")(url, storage_options=OPTIONS, **words)
-    found = getattr(pandas, f"read_{kind}")(url, storage_options=OPTIONS)
-    pandas.testing.assert_frame_equal(found, table, check_dtype=kind != "json")
+    frame = getattr(pandas, f"read_{kind}")(url, storage_options=OPTIONS)
+    pandas.testing.assert_frame_equal(frame, table, check_dtype=kind != "json")
     assert files.size(f"/export/tables/table.{kind}") > 3000
 
 
 def test_pandas_reads_some_columns(files: Any, table: Any) -> None:
     url = f"{URL}/tables/columns.parquet"
     table.to_parquet(url, storage_options=OPTIONS, row_group_size=500)
-    found = pandas.read_parquet(
+    frame = pandas.read_parquet(
         url, storage_options=OPTIONS, columns=["value"], filters=[("year", "==", 2002)]
     )
-    assert found["value"].tolist() == table[table["year"] == 2002]["value"].tolist()
+    assert frame["value"].tolist() == table[table["year"] == 2002]["value"].tolist()
     assert files.exists("/export/tables/columns.parquet")
 
 
@@ -83,13 +83,13 @@ def test_pyarrow_writes_directories_and_reads_them(files: Any, table: Any) -> No
             rows, "/export/tables/parts", filesystem=files, format="parquet", partitioning=["year"],
             existing_data_behavior="delete_matching",
         )  # fmt: skip
-    found = dataset.dataset("/export/tables/parts", filesystem=files, partitioning=["year"])
+    parts = dataset.dataset("/export/tables/parts", filesystem=files, partitioning=["year"])
     assert sorted(files.ls("/export/tables/parts", detail=False)) == [
         f"/export/tables/parts/{year}" for year in (2001, 2002, 2003)
     ]
-    assert found.count_rows() == 3000
+    assert parts.count_rows() == 3000
     value = dataset.field("value")
-    some = found.to_table(filter=(dataset.field("year") == 2003) & (value > 0.5))
+    some = parts.to_table(filter=(dataset.field("year") == 2003) & (value > 0.5))
     wanted = table[(table["year"] == 2003) & (table["value"] > 0.5)]
     assert sorted(some["name"].to_pylist()) == sorted(wanted["name"])
 
@@ -106,8 +106,8 @@ def test_pyarrow_uses_names(files: Any) -> None:
     used.copy_file("/export/tables/a/b/c", "/export/tables/a/copy")
     used.move("/export/tables/a/copy", "/export/tables/a/moved")
     selector = arrow_files.FileSelector("/export/tables/a", recursive=True)
-    found = {info.path: info.type.name for info in used.get_file_info(selector)}
-    assert found == {
+    types = {info.path: info.type.name for info in used.get_file_info(selector)}
+    assert types == {
         "/export/tables/a/b": "Directory", "/export/tables/a/b/c": "File",
         "/export/tables/a/moved": "File",
     }  # fmt: skip
@@ -128,10 +128,10 @@ def test_zarr_writes_and_reads_groups(files: Any) -> None:
     again = zarr.open_group(f"{URL}/tables/group", mode="r+", storage_options=KEYS)
     # its coroutines, not a wrapper that has a thread for each chunk
     assert type(again.store.fs) is type(files)
-    found = again["inner/values"]
-    assert np.array_equal(found[10:70, 5:45], values[10:70, 5:45])
-    assert found.attrs["unit"] == "m"
-    found[0:30, 0:20] = 0.0
+    stored = again["inner/values"]
+    assert np.array_equal(stored[10:70, 5:45], values[10:70, 5:45])
+    assert stored.attrs["unit"] == "m"
+    stored[0:30, 0:20] = 0.0
     values[0:30, 0:20] = 0.0
     assert np.array_equal(again["inner/values"][:], values)
     assert [name for name, _ in again.members()] == ["inner"]

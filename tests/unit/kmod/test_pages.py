@@ -247,7 +247,11 @@ def found(text: str, pattern: str) -> str:
 def of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Module]:
     assert COMPILER
     folder = tmp_path_factory.mktemp("pages")
-    parts = [found((KMOD / name).read_text(), one) for name, each in PARTS.items() for one in each]
+    parts = [
+        found((KMOD / name).read_text(), pattern)
+        for name, each in PARTS.items()
+        for pattern in each
+    ]
     (folder / "pages.c").write_text("\n".join((BEFORE, *parts, AFTER)))
     flags = ("-std=gnu11", "-Wall", "-shared", "-fPIC", "-fsanitize=undefined",
              "-fsanitize-undefined-trap-on-error")  # fmt: skip

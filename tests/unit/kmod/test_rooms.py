@@ -68,8 +68,8 @@ def room_of(path: Path) -> str:
 
 def included(path: Path) -> set[str]:
     """The rooms of the headers that a file includes; "" for the ground and the module itself."""
-    found = re.findall(r'^#include "(?:(\w+)/)?(?:\w+/)*\w+\.h"', path.read_text(), re.M)
-    return set(found) - {room_of(path), "personality"}
+    rooms = re.findall(r'^#include "(?:(\w+)/)?(?:\w+/)*\w+\.h"', path.read_text(), re.M)
+    return set(rooms) - {room_of(path), "personality"}
 
 
 def arrows(files: Iterable[Path]) -> Arrows:
@@ -89,9 +89,9 @@ def calls(source: Mapping[str, str]) -> dict[str, set[str]]:
         for name in (*PUBLIC.findall(text), *VARIABLE.findall(text))
     }
     inline = {
-        found[1]: set(re.findall(r"\w+", found[0]))
+        match[1]: set(re.findall(r"\w+", match[0]))
         for name, text in source.items()
-        for found in INLINE.finditer(text)
+        for match in INLINE.finditer(text)
         if name.endswith(".h")
     }
 
@@ -110,9 +110,9 @@ def calls(source: Mapping[str, str]) -> dict[str, set[str]]:
 
 
 def sources() -> dict[str, str]:
-    found = {str(path.relative_to(KMOD)): code(path) for path in ALL}
-    found["trace.c"] += "".join(bare(path) for path in (KMOD / "observe").glob("trace*.h"))
-    return found
+    texts = {str(path.relative_to(KMOD)): code(path) for path in ALL}
+    texts["trace.c"] += "".join(bare(path) for path in (KMOD / "observe").glob("trace*.h"))
+    return texts
 
 
 def with_headers(source: Mapping[str, str], graph: Mapping[str, set[str]]) -> dict[str, set[str]]:

@@ -29,9 +29,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     compiler, folder = COMPILER, tmp_path_factory.mktemp("shares")
     text = (KMOD / "server" / "server.h").read_text()
     for name, patterns in (("structures", STRUCTURES), ("functions", FUNCTIONS)):
-        found = [re.search(pattern, text, re.S) for pattern in patterns]
-        assert None not in found
-        (folder / f"{name}.h").write_text("".join(each[0] for each in found if each))
+        matches = [re.search(pattern, text, re.S) for pattern in patterns]
+        assert None not in matches
+        (folder / f"{name}.h").write_text("".join(each[0] for each in matches if each))
     where = (f"-I{folder}", f"-I{HERE / 'include'}", f"-I{KMOD}")
 
     @cache

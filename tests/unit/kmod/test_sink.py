@@ -95,13 +95,13 @@ int main(int argc, char **argv)
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The function with lists in user space."""
-    found = re.search(
+    match = re.search(
         r"^void nfr_svc_sink_leave\(.*?^}$", SINK.read_text(), re.MULTILINE | re.DOTALL
     )
-    assert found
+    assert match
     assert COMPILER
     folder = tmp_path_factory.mktemp("sink")
-    (folder / "leave.c").write_text(BEFORE + found[0] + AFTER)
+    (folder / "leave.c").write_text(BEFORE + match[0] + AFTER)
     subprocess.run(
         (COMPILER, "-std=gnu11", "-Wall", folder / "leave.c", "-o", folder / "leave"), check=True
     )
@@ -116,5 +116,5 @@ def test_they_are_the_first_to_be_resumed_in_their_order(
     program: Path, waiting: str, after: str
 ) -> None:
     """Upper case: requests of the connection that breaks; lower case: of another one."""
-    said = subprocess.run((program, waiting), capture_output=True, text=True, check=True).stdout
-    assert said == f"{after} 0 1\n"
+    output = subprocess.run((program, waiting), capture_output=True, text=True, check=True).stdout
+    assert output == f"{after} 0 1\n"

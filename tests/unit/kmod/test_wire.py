@@ -278,8 +278,8 @@ def test_a_later_version_of_the_extension_keeps_the_fields(wire: Wire) -> None:
 
 
 def test_the_fuzzer_starts_from_private_data_with_and_without_the_extension(wire: Wire) -> None:
-    found = {path.name: wire.decode_private(path.read_bytes()) for path in PRIVATE_SEEDS}
-    assert found == {
+    decoded = {path.name: wire.decode_private(path.read_bytes()) for path in PRIVATE_SEEDS}
+    assert decoded == {
         "made-private.bin": Private(True, 8192, 8192),
         "made-private-extended.bin": Private(True, 8192, 8192, True, 1, 0x0123456789ABCDEF),
         "made-private-later.bin": Private(False, 4096, 4096, True, 0xF, 7),

@@ -65,10 +65,10 @@ done
 """)
     driver.chmod(0o755)
     inputs = hostile_replies.make(tmp_path, "NFSv4.1", 130, "8166")
-    found = hostile_replies.count(driver, tmp_path / "crash", inputs)
-    assert found.replies == len({each.read_bytes() for each in inputs}) == 130
-    assert [each.name for each in found.crashes] == ["NFSv4.1-12"]
-    assert [each.name for each in found.hangs] == [f"NFSv4.1-1{n}7" for n in range(3)]
+    counts = hostile_replies.count(driver, tmp_path / "crash", inputs)
+    assert counts.replies == len({each.read_bytes() for each in inputs}) == 130
+    assert [each.name for each in counts.crashes] == ["NFSv4.1-12"]
+    assert [each.name for each in counts.hangs] == [f"NFSv4.1-1{n}7" for n in range(3)]
 
 
 @pytest.mark.skipif(native.COMPILER is None, reason="no C compiler")
@@ -90,5 +90,5 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
     inputs = [tmp_path / "hangs", tmp_path / "ends"]
     for each in inputs:
         each.write_text(each.name)
-    found = hostile_replies.count(driver, tmp_path / "crash", inputs)
-    assert (found.crashes, found.hangs) == ([], inputs[:1])
+    counts = hostile_replies.count(driver, tmp_path / "crash", inputs)
+    assert (counts.crashes, counts.hangs) == ([], inputs[:1])

@@ -192,7 +192,9 @@ def test_the_seeds_of_the_fuzzer_are_messages(wire: WireOptimistic) -> None:
         message = (SEEDS / f"made-notice-{name}.bin").read_bytes()
         assert wire.read(message) == notices.decode(message)
     message = (SEEDS / "made-nfs3-read.bin").read_bytes()
-    found = nfs3.arguments(message)
-    assert found
-    assert wire.arguments(message) == found
-    assert (SEEDS / "made-nfs3-read-reply.bin").read_bytes() == wire.reply(7, found.count, False)
+    arguments = nfs3.arguments(message)
+    assert arguments
+    assert wire.arguments(message) == arguments
+    assert (SEEDS / "made-nfs3-read-reply.bin").read_bytes() == wire.reply(
+        7, arguments.count, False
+    )

@@ -48,8 +48,8 @@ def test_both_write_and_read_the_same_bytes(
     with pytest.raises(RefusedError):
         wire.write(header, align, thresh, len(message) - 1)
     assert wire.is_padded(message + rpc)
-    found = (header, align, thresh, len(message))
-    assert wire.read(message + rpc) == rdma5666.decode(message + rpc) == found
+    expected = (header, align, thresh, len(message))
+    assert wire.read(message + rpc) == rdma5666.decode(message + rpc) == expected
 
 
 @st.composite

@@ -131,8 +131,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         yield Archive(architecture)
 
     monkeypatch.setattr(client_library, "opened", opened)
-    found = module_source.Source(world.source / "kmod")
-    monkeypatch.setattr(module_source, "find", lambda: found)
+    source = module_source.Source(world.source / "kmod")
+    monkeypatch.setattr(module_source, "find", lambda: source)
     return world
 
 

@@ -60,7 +60,7 @@ OOPS = """[   12.3] Oops: {kind}: 0000 [#1] PREEMPT SMP NOPTI
 
 
 @pytest.mark.parametrize(
-    ("kind", "before", "flags", "found"),
+    ("kind", "before", "flags", "fault"),
     [
         ("double fault", "00", "c66f6202", "EFLAGS c66f6202 is impossible"),
         ("general protection fault", "00", "00000244", "EFLAGS 00000244 is impossible"),
@@ -68,11 +68,11 @@ OOPS = """[   12.3] Oops: {kind}: 0000 [#1] PREEMPT SMP NOPTI
     ],
 )
 def test_what_no_processor_does_is_the_emulators_fault(
-    kind: str, before: str, flags: str, found: str, tmp_path: Path
+    kind: str, before: str, flags: str, fault: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "console"
     log.write_text(OOPS.format(kind=kind, before=before, flags=flags))
-    with pytest.raises(EmulatorFaultError, match=f"emulator of server failed: {found}"):
+    with pytest.raises(EmulatorFaultError, match=f"emulator of server failed: {fault}"):
         Console("server", log).check()
 
 
@@ -94,14 +94,14 @@ def test_a_timer_interrupt_is_lost_when_it_is_missed_twice(tmp_path: Path) -> No
 
 
 def test_a_boot_that_the_emulator_failed_is_done_again() -> None:
-    boots, said = iter((EmulatorFaultError("no timer"), None)), list[str]()
+    boots, reports = iter((EmulatorFaultError("no timer"), None)), list[str]()
 
     def boot() -> None:
         if fault := next(boots):
             raise fault
 
-    machine._boot_again(boot, said.append)
-    assert said == ["no timer: booting again"]
+    machine._boot_again(boot, reports.append)
+    assert reports == ["no timer: booting again"]
 
 
 def test_a_boot_that_the_emulator_fails_three_times_is_an_error() -> None:

@@ -70,9 +70,9 @@ def test_a_kernel_brings_its_initrd_and_its_modules_on_a_second_disk(
 ) -> None:
     kernel = kernels.build(name)
     assert kernels.build(name) == kernel == kernels.find(name)
-    said = argv(name)
-    assert f"-kernel {kernel.folder}/vmlinuz -initrd {kernel.folder}/initrd" in said
-    first, second = said.split("-drive ")[1:]
+    command_line = argv(name)
+    assert f"-kernel {kernel.folder}/vmlinuz -initrd {kernel.folder}/initrd" in command_line
+    first, second = command_line.split("-drive ")[1:]
     assert first.startswith("file=/d/n,")
     assert second.startswith(f"file={kernel.folder}/modules.img,if=virtio,format=raw,readonly=on")
 
@@ -254,10 +254,10 @@ def test_a_user_compiles_as_root_of_a_namespace(
 def test_a_module_for_another_architecture_has_a_cross_compiler(
     base: Image, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    found: list[tuple[tuple[str, ...], dict[str, str]]] = []
+    calls: list[tuple[tuple[str, ...], dict[str, str]]] = []
 
     def run(*argv: object, env: dict[str, str], **_: object) -> Result:
-        found.append((tuple(map(str, argv)), env))
+        calls.append((tuple(map(str, argv)), env))
         return Result((), "", "", 0)
 
     monkeypatch.setattr(kernels, "run", run)
@@ -265,7 +265,7 @@ def test_a_module_for_another_architecture_has_a_cross_compiler(
     for name in ("6.12", "6.12-arm64-16k"):
         kernel = kernels.build(name)
         kernels.compile_module(tmp_path, kernel, base, tmp_path / "out.draft", "W=1")
-    (plain, _), (cross, env) = found
+    (plain, _), (cross, env) = calls
     assert plain[-1] == "W=1"
     assert cross[-3:] == ("W=1", "ARCH=arm64", "CROSS_COMPILE=aarch64-linux-gnu-")
     assert env == {

@@ -149,9 +149,9 @@ def test_a_boot_may_take_longer_than_five_minutes(
     program: Path, labs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock(monkeypatch, lambda looks: (labs / "go").touch() if looks == 4 else None)
-    found = lab.up(LabConfig(NAME), lambda _: None)
-    assert found["phase"] == "ready"
-    os.kill(pid_of(found["owner"]), signal.SIGKILL)
+    lab_state = lab.up(LabConfig(NAME), lambda _: None)
+    assert lab_state["phase"] == "ready"
+    os.kill(pid_of(lab_state["owner"]), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, UserError("x")])

@@ -151,9 +151,9 @@ def _qemu(monkeypatch: pytest.MonkeyPatch, cache: Path, number: str, codename: s
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.setattr(qemu, "_version", lambda program: f"{number} (of {program})")
     monkeypatch.setattr(qemu, "_codename", lambda: codename)
-    said: list[str] = []
-    qemu.fetch(said.append)
-    return said
+    messages: list[str] = []
+    qemu.fetch(messages.append)
+    return messages
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_without_a_newer_qemu_labs_go_on(monkeypatch: pytest.MonkeyPatch, tmp_pa
     # by default apt tries three times, 1, 2 and 4 s apart
     (tmp_path / "apt.conf").write_text('Acquire::Retries "0";\n')
     monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
-    said = _qemu(monkeypatch, tmp_path, "7.2.22", "bookworm")
-    assert said[-1].startswith("labs use QEMU 7.2.22; results differ from other versions: ")
+    messages = _qemu(monkeypatch, tmp_path, "7.2.22", "bookworm")
+    assert messages[-1].startswith("labs use QEMU 7.2.22; results differ from other versions: ")
     assert list((tmp_path / "nfsrdma/programs").iterdir()) == []
     assert qemu.qemu() == ("qemu-system-x86_64",)
 

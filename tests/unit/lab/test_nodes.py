@@ -119,14 +119,14 @@ def lab_nodes(**more: object) -> Nodes:
 
 def test_a_server_and_its_clients_over_the_labs_own_connections() -> None:
     lab = lab_nodes(shape="pair", clients=2)
-    found = inventory(lab)
-    assert list(found["nfsrdma_servers"]["hosts"]) == ["server"]
-    assert list(found["nfsrdma_clients"]["hosts"]) == ["client1", "client2"]
-    assert set(found["all"]["hosts"]) == {"server", "client1", "client2"}
-    for node, way in found["all"]["hosts"].items():
+    groups = inventory(lab)
+    assert list(groups["nfsrdma_servers"]["hosts"]) == ["server"]
+    assert list(groups["nfsrdma_clients"]["hosts"]) == ["client1", "client2"]
+    assert set(groups["all"]["hosts"]) == {"server", "client1", "client2"}
+    for node, way in groups["all"]["hosts"].items():
         assert way["ansible_ssh_args"].endswith(f"-o ControlPath={lab.ssh(node).control}")
         assert "StrictHostKeyChecking=yes" in way["ansible_ssh_args"]
-    assert json.loads(json.dumps(found)) == found
+    assert json.loads(json.dumps(groups)) == groups
 
 
 def test_one_machine_is_both_in_a_solo_lab() -> None:

@@ -56,8 +56,8 @@ class Calls:
 
     def read(self, file: Any, count: int, offset: int = 0) -> int | bytes:
         data = self.ffi.new("char[]", count)
-        found = int(self.functions.nfsrdma_pread(file, data, count, offset))
-        return found if found < 0 else bytes(self.ffi.buffer(data, found))
+        result = int(self.functions.nfsrdma_pread(file, data, count, offset))
+        return result if result < 0 else bytes(self.ffi.buffer(data, result))
 
     def write(self, file: Any, data: bytes) -> None:
         assert self.functions.nfsrdma_pwrite(file, data, len(data), 0) == len(data)
@@ -170,8 +170,8 @@ def test_a_cache_of_more_than_four_gigabytes(
 def test_a_read_that_no_arena_has_room_for_is_too_long(connected: Callable[..., Calls]) -> None:
     calls = connected(arena=1 << 16)
     file, data = calls.open("data", os.O_RDONLY), calls.ffi.new("char[]", 100_000)
-    found = calls.functions.nfsrdma_prepare_read(file, data, 100_000, 0, 1)
-    assert found == -errno.EMSGSIZE, calls.message()
+    status = calls.functions.nfsrdma_prepare_read(file, data, 100_000, 0, 1)
+    assert status == -errno.EMSGSIZE, calls.message()
     calls.close(file)
 
 
@@ -213,13 +213,13 @@ def test_a_wait_for_nothing_finds_what_has_arrived(device: Device, calls: Calls)
     functions = calls.functions
     assert functions.nfsrdma_prepare_read(file, data, 100, 0, 1) == 0
     assert functions.nfsrdma_submit(calls.session) == 1
-    found = 0
+    arrived = 0
     for _ in range(1000):
-        found = functions.nfsrdma_wait(calls.session, done, 1, 0, 0)
-        if found:
+        arrived = functions.nfsrdma_wait(calls.session, done, 1, 0, 0)
+        if arrived:
             break
         time.sleep(0.005)
-    assert (found, done[0].result) == (1, 100)
+    assert (arrived, done[0].result) == (1, 100)
     functions.nfsrdma_close(file)
 
 

@@ -40,9 +40,9 @@ def names(device: Device, opened: Session) -> Session:
 
 def error_of(call: Any, *words: Any) -> int | None:
     """The errno value of a call that has to fail."""
-    with pytest.raises(OSError) as found:
+    with pytest.raises(OSError) as caught:
         call(*words)
-    return found.value.errno
+    return caught.value.errno
 
 
 @pytest.mark.parametrize(

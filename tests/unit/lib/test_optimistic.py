@@ -45,9 +45,9 @@ def test_the_digest_is_siphash(digest: Any, body: bytes, token: int) -> None:
 
 def value(text: str, name: str) -> int:
     """The number of a #define."""
-    found = re.search(rf"#define {name}\s+\(?(\d+)U?(?: << (\d+))?\)?", text)
-    assert found, name
-    return int(found[1]) << int(found[2] or 0)
+    match = re.search(rf"#define {name}\s+\(?(\d+)U?(?: << (\d+))?\)?", text)
+    assert match, name
+    return int(match[1]) << int(match[2] or 0)
 
 
 def test_the_constants_are_those_of_the_module() -> None:

@@ -70,12 +70,12 @@ class Oracle:
     def pick(self) -> Both | None:
         return self.random.choice(self.open) if self.open else None
 
-    def same(self, what: str, call: Callable[[], Any], local: Callable[[], Any]) -> bool:
+    def same(self, label: str, call: Callable[[], Any], local: Callable[[], Any]) -> bool:
         """Compare results or errno values; returns whether both succeeded."""
-        found, expected = result_of(call), result_of(local)
-        self.done.append(f"{what}: {str(found)[:80]}".replace(NAMES[-1], "LONG"))
-        assert found == expected, "\n".join(self.done[-30:])
-        return found[0] == "result"
+        result, expected = result_of(call), result_of(local)
+        self.done.append(f"{label}: {str(result)[:80]}".replace(NAMES[-1], "LONG"))
+        assert result == expected, "\n".join(self.done[-30:])
+        return result[0] == "result"
 
     # --- names ---
 
@@ -261,10 +261,10 @@ def result_of(call: Callable[[], Any]) -> tuple[str, Any]:
         return "error", error.errno
 
 
-def seen(found: os.stat_result) -> tuple[int, int]:
+def seen(attributes: os.stat_result) -> tuple[int, int]:
     """What the server in this process has of the attributes."""
-    kind = stat.S_IFMT(found.st_mode)
-    return kind, found.st_size if kind == stat.S_IFREG else 0
+    kind = stat.S_IFMT(attributes.st_mode)
+    return kind, attributes.st_size if kind == stat.S_IFREG else 0
 
 
 def kind_of(path: str) -> int:

@@ -56,12 +56,12 @@ def test_each_parameter_and_member_is_described() -> None:
 
 
 @pytest.mark.parametrize(
-    ("comment", "found"),
+    ("comment", "message"),
     (("nfsrdma_null: calls", "expected a name"), ("nfsrdma_other - call", "another call")),
 )
-def test_a_comment_of_another_form_is_an_error(comment: str, found: str) -> None:
+def test_a_comment_of_another_form_is_an_error(comment: str, message: str) -> None:
     text = HEADER.read_text().replace("nfsrdma_null - call", comment)
-    with pytest.raises(man.HeaderError, match=found):
+    with pytest.raises(man.HeaderError, match=message):
         man.entries(text)
 
 

@@ -41,7 +41,7 @@ HOME = {
     name: file
     for file, text in SOURCES.items()
     for name in (
-        *(found[2] for found in DEFINED.finditer(text) if not found[1].startswith("static")),
+        *(match[2] for match in DEFINED.finditer(text) if not match[1].startswith("static")),
         *TABLE.findall(text),
     )
 }
@@ -50,7 +50,7 @@ HOME = {
 def words(file: str) -> set[str]:
     """What a file names, with what the inline functions name that it calls."""
     inline = {
-        found[1]: set(re.findall(r"\w+", found[0])) for found in INLINE.finditer(bare(HEADERS))
+        match[1]: set(re.findall(r"\w+", match[0])) for match in INLINE.finditer(bare(HEADERS))
     }
     named = set(re.findall(r"\w+", SOURCES[file]))
     while more := set().union(*(inline[name] for name in named & set(inline))) - named:
@@ -77,11 +77,11 @@ def test_functions_of_more_than_one_file_have_the_prefix_of_theirs(file: str) ->
 
 
 def test_a_name_has_one_meaning() -> None:
-    found = defaultdict(set)
+    files_of = defaultdict(set)
     for file, text in SOURCES.items():
         for match in DEFINED.finditer(text):
-            found[match[2]].add(file)
-    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+            files_of[match[2]].add(file)
+    assert {name: files for name, files in files_of.items() if len(files) > 1} == {}
 
 
 @pytest.mark.skipif(not shutil.which("rpcgen"), reason="no rpcgen")

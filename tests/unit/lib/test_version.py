@@ -92,15 +92,15 @@ def test_the_oldest_header_is_that_of_the_first_version() -> None:
 
 def test_the_library_exports_the_calls_of_its_header_and_nothing_else(built: Path) -> None:
     listed = run("nm", "-D", "--defined-only", "--with-symbol-versions", built).stdout.split("\n")
-    found = dict(line.split()[2].split("@@") for line in listed if "@@" in line)
-    exported = {name for name in found if name.startswith("nfsrdma_")}
+    versions = dict(line.split()[2].split("@@") for line in listed if "@@" in line)
+    exported = {name for name in versions if name.startswith("nfsrdma_")}
     mapped = (LIB / "libnfsrdma.map").read_text()
     assert exported == set(CALL.findall(bare(LIB / "nfsrdma.h")))
     # a list for each version: a wildcard would export what a later one adds under the same name
     assert "*" not in mapped.split("local:")[0]
     assert exported == set(re.findall(r"(nfsrdma_\w+);", mapped))
-    assert {found[name] for name in exported} == {"NFSRDMA_0.1"}
-    assert not {name for name in found if not name.startswith(("nfsrdma_", "NFSRDMA_"))}
+    assert {versions[name] for name in exported} == {"NFSRDMA_0.1"}
+    assert not {name for name in versions if not name.startswith(("nfsrdma_", "NFSRDMA_"))}
 
 
 def test_debians_symbols_name_the_version_of_the_map() -> None:
@@ -150,7 +150,7 @@ def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> str
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "version"),
     (
         ("unsigned nfsrdma_version(void) { return 0x000200; }", "0.2.0"),
         ("unsigned nfsrdma_version(void) { return 0x010100; }", "1.1.0"),
@@ -158,10 +158,10 @@ def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> str
     ),
 )
 def test_python_refuses_a_library_of_another_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, found: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, version: str
 ) -> None:
-    said = refusal(tmp_path, monkeypatch, source)
-    assert f"found version {found}, expected 0.1.0 or a later 0.1" in said
+    message = refusal(tmp_path, monkeypatch, source)
+    assert f"found version {version}, expected 0.1.0 or a later 0.1" in message
 
 
 def test_python_takes_the_library_of_this_tree(

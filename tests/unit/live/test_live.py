@@ -138,12 +138,12 @@ def test_counts_are_the_difference_of_two_readings(reader: HostReader) -> None:
     again = again.replace("bytes:\t0 0 1507328", "bytes:\t0 0 1507428", 1)
     again = again.replace("rdma 0 0 1 0 8 55 55", "rdma 0 0 2 0 9 57 56", 1)
     before = read(reader, text)
-    found = {m.directory: m for m in reader.mounts(read(reader, again), before)}
-    busy = found.pop("/mnt/a")
+    mounts = {m.directory: m for m in reader.mounts(read(reader, again), before)}
+    busy = mounts.pop("/mnt/a")
     assert busy.ops == (Op("READ", 1, again=1, sent=100),)
     assert busy.direct == 100
     assert [(x.connects, x.counters) for x in busy.xprts] == [(1, {"sends": 2, "recvs": 1})]
-    assert not any(each.did_something or each.xprts[0].counters for each in found.values())
+    assert not any(each.did_something or each.xprts[0].counters for each in mounts.values())
 
 
 @pytest.mark.parametrize(
@@ -183,11 +183,11 @@ TASKS = """\
 
 
 def test_pending_rpcs() -> None:
-    found = sunrpc.parse_tasks(3, TASKS)
-    assert [(t.number, t.procedure, t.waits_for) for t in found] == [
+    tasks = sunrpc.parse_tasks(3, TASKS)
+    assert [(t.number, t.procedure, t.waits_for) for t in tasks] == [
         (1093, "READ", "xprt_pending"), (1094, "GETATTR", "none"),
     ]  # fmt: skip
-    assert [(t.program, t.xid, t.action) for t in found] == [
+    assert [(t.program, t.xid, t.action) for t in tasks] == [
         ("nfs", 0x5B6D2D7E, "call_status"), ("nfs", 0, "call_reserveresult"),
     ]  # fmt: skip
     null = "    1 0000      0 0x3 0x9        0 call_ops nfsv4 no proc a:call_start q:none"
@@ -263,9 +263,9 @@ def server_of(machine: Machine, **options: bool) -> tuple[Server, dict[str, str]
     sources = Sources()
     reader = ServerReader(machine, sources, **options)
     now = Readings(nfsd=reader.statistics())
-    found = reader.server(now, now)
-    assert found
-    return found, sources.missing
+    nfsd = reader.server(now, now)
+    assert nfsd
+    return nfsd, sources.missing
 
 
 def test_the_rpcs_that_nfsd_holds_are_in_a_snapshot(
@@ -274,21 +274,21 @@ def test_the_rpcs_that_nfsd_holds_are_in_a_snapshot(
     ages = [0, 900_000, 1_000_000, *range(2_000_000, 9_000_000, 1_000_000)]
     kernel = Kernel(rpcs=[rpc(age, started_us=60_000_000 - age) for age in ages])
     booted(kernel, monkeypatch)
-    found, missing = server_of(server_host, pending_rpcs=True)
-    assert (found.threads, found.listeners) == (8, ("rdma 20049", "tcp 2049"))
-    assert found.pending == len(ages)
-    assert [one.seconds for one in found.held] == [8, 7, 6, 5, 4]
+    nfsd, missing = server_of(server_host, pending_rpcs=True)
+    assert (nfsd.threads, nfsd.listeners) == (8, ("rdma 20049", "tcp 2049"))
+    assert nfsd.pending == len(ages)
+    assert [held.seconds for held in nfsd.held] == [8, 7, 6, 5, 4]
     assert missing == {}
-    assert from_plain(Server, json.loads(json.dumps(to_plain(found)))) == found
+    assert from_plain(Server, json.loads(json.dumps(to_plain(nfsd)))) == nfsd
 
 
 def test_an_old_kernel_is_read_by_files(
     server_host: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booted(Kernel(family=0), monkeypatch)
-    found, missing = server_of(server_host, pending_rpcs=True)
-    assert (found.threads, found.listeners) == (5, ("tcp 2049",))
-    assert (found.pending, found.held) == (None, ())
+    nfsd, missing = server_of(server_host, pending_rpcs=True)
+    assert (nfsd.threads, nfsd.listeners) == (5, ("tcp 2049",))
+    assert (nfsd.pending, nfsd.held) == (None, ())
     assert missing == {"pending RPCs of nfsd": NO_FAMILY}
 
 
@@ -297,8 +297,8 @@ def test_nobody_who_does_not_look_reads_pending_rpcs(
 ) -> None:
     kernel = Kernel(rpcs=[rpc(started_us=0)])
     booted(kernel, monkeypatch)
-    found, missing = server_of(server_host)
-    assert (found.threads, found.pending, found.held, missing) == (8, None, (), {})
+    nfsd, missing = server_of(server_host)
+    assert (nfsd.threads, nfsd.pending, nfsd.held, missing) == (8, None, (), {})
     assert RPC_STATUS not in [command for command, _ in kernel.asked]
 
 
@@ -316,8 +316,8 @@ def test_only_top_reads_pending_rpcs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_counters_of_a_personality_restart_with_its_connection() -> None:
     def state(**counters: int) -> Readings:
         lanes = {"lanes": 3}
-        one = ClientTransport(3, "10.9.1.1", 20049, "cached", "cached", lanes, counters)
-        return Readings(transports={3: one})
+        transport = ClientTransport(3, "10.9.1.1", 20049, "cached", "cached", lanes, counters)
+        return Readings(transports={3: transport})
 
     def found(now: Readings, before: Readings) -> Personality | None:
         return mount_statistics._with_personality(xprt(), now, before).personality
@@ -337,12 +337,12 @@ def test_a_look_for_clients_that_failed_is_repeated(
     reader: HostReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mounts do not change again, so nothing else would cause another look."""
-    found: Iterator[OSError | dict[int, tuple[str, ...]]] = iter(
+    answers: Iterator[OSError | dict[int, tuple[str, ...]]] = iter(
         [OSError(errno.EINVAL, "Invalid argument"), {3: ("/mnt",)}]
     )
 
     def clients(*_: object) -> dict[int, tuple[str, ...]]:
-        answer = next(found)
+        answer = next(answers)
         if isinstance(answer, OSError):
             raise answer
         return answer
@@ -381,8 +381,8 @@ def test_a_mount_that_is_not_in_fstab_has_the_transport_of_its_port(
 ) -> None:
     line = f"44 29 0:45 / /var/lib/kubelet/x rw - nfs4 s:/e rw,{options},addr=10.9.1.1\n"
     effects = [Effect.of(entry, "rpcrdma") for entry in mountinfo.parse(line)]
-    (found,) = mount_statistics._grouped(effects, {})
-    assert (found.transport, found.asked, found.has_another) == (transport, asked, another)
+    (grouped,) = mount_statistics._grouped(effects, {})
+    assert (grouped.transport, grouped.asked, grouped.has_another) == (transport, asked, another)
 
 
 # as systemd-fstab-generator of systemd 252 writes it
@@ -487,8 +487,8 @@ def test_a_mount_has_the_transport_that_its_definition_requests(
         before = path.read_text() if path.exists() else ""
         path.write_text(text + before)
     now = read(reader, mountinfo.read_text(DATA / "mountstats-6.12.txt"))
-    found = {m.directory: m for m in reader.mounts(now, now)}["/mnt/b"]
-    assert (found.transport, found.asked, found.has_another) == ("tcp", asked, asked == "rdma")
+    at_b = {m.directory: m for m in reader.mounts(now, now)}["/mnt/b"]
+    assert (at_b.transport, at_b.asked, at_b.has_another) == ("tcp", asked, asked == "rdma")
 
 
 def test_a_definition_that_cannot_be_read_hides_no_mount(
@@ -498,9 +498,9 @@ def test_a_definition_that_cannot_be_read_hides_no_mount(
     (tmp_path / "etc/fstab").unlink()
     (tmp_path / "etc/fstab").mkdir()
     now = Readings()
-    found = {m.directory: m.asked for m in reader.mounts(now, now)}
-    assert found["/mnt/b"] == ""
-    assert len(found) == 5
+    requested = {m.directory: m.asked for m in reader.mounts(now, now)}
+    assert requested["/mnt/b"] == ""
+    assert len(requested) == 5
 
 
 def test_a_further_mount_point_of_a_superblock_may_request_rdma() -> None:
@@ -511,28 +511,28 @@ def test_a_further_mount_point_of_a_superblock_may_request_rdma() -> None:
     )
     effects = [Effect.of(entry, "rpcrdma") for entry in mountinfo.parse(lines)]
     requested = {Path("/first"): "tcp", Path("/second"): "rdma", Path("/third"): "tcp"}
-    (found,) = mount_statistics._grouped(effects, requested)
-    assert (found.directory, found.also) == ("/first", ("/second", "/third"))
-    assert (found.asked, found.has_another) == ("rdma", True)
+    (grouped,) = mount_statistics._grouped(effects, requested)
+    assert (grouped.directory, grouped.also) == ("/first", ("/second", "/third"))
+    assert (grouped.asked, grouped.has_another) == ("rdma", True)
 
 
 def test_mounts_from_files_of_the_kernel(reader: HostReader) -> None:
     """Two readings of the same text: all mounts, and no counts."""
     now = read(reader, mountinfo.read_text(DATA / "mountstats-6.12.txt"))
-    found = {m.directory: m for m in reader.mounts(now, now)}
-    assert set(found) == {"/mnt/a", "/mnt/b", "/mnt/c d", "/mnt/e", "/mnt/g"}
-    assert found["/mnt/b"].asked == "rdma"
-    assert found["/mnt/b"].transport == "tcp"
-    assert len(found["/mnt/b"].xprts) == 4
-    assert not any(mount.did_something for mount in found.values())
-    assert {m.directory for m in reader.mounts(Readings(), now)} == set(found)
+    mounts = {m.directory: m for m in reader.mounts(now, now)}
+    assert set(mounts) == {"/mnt/a", "/mnt/b", "/mnt/c d", "/mnt/e", "/mnt/g"}
+    assert mounts["/mnt/b"].asked == "rdma"
+    assert mounts["/mnt/b"].transport == "tcp"
+    assert len(mounts["/mnt/b"].xprts) == 4
+    assert not any(mount.did_something for mount in mounts.values())
+    assert {m.directory for m in reader.mounts(Readings(), now)} == set(mounts)
 
 
 def test_a_container_reads_the_host_that_is_mounted_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The options of a DaemonSet; /host/proc/self would be the container's own process."""
-    one = "sys/kernel/sunrpc/xprt-switches/switch-0/xprt-7-rdma"
+    xprt_path = "sys/kernel/sunrpc/xprt-switches/switch-0/xprt-7-rdma"
     files = {
         "proc/1/mountinfo": mountinfo.read_text(DATA / "mountinfo-6.12.txt"),
         "proc/1/mountstats": mountinfo.read_text(DATA / "mountstats-6.12.txt"),
@@ -545,9 +545,9 @@ def test_a_container_reads_the_host_that_is_mounted_in_it(
         "sys/class/bdi/0:46/read_ahead_kb": "512\n",
         "sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n",
         "sys/class/infiniband/mlx5_0/ports/1/phys_state": "5: LinkUp\n",
-        f"{one}/xprt_state": "state=CONNECTED BOUND\n",
-        f"{one}/xprt_info": "cong_win=16384\npending_q_len=2\n",
-        f"{one}/dstaddr": "10.9.1.1\n",
+        f"{xprt_path}/xprt_state": "state=CONNECTED BOUND\n",
+        f"{xprt_path}/xprt_info": "cong_win=16384\npending_q_len=2\n",
+        f"{xprt_path}/dstaddr": "10.9.1.1\n",
         "sys/kernel/debug/sunrpc/rpc_clnt/3/tasks": TASKS,
     }
     for name, text in files.items():
@@ -568,11 +568,11 @@ def test_a_container_reads_the_host_that_is_mounted_in_it(
     sampler = Sampler(sets=(), machine=host)
     sampler._clients.look_up(wait=True)
     first = sampler.take()
-    found = {mount.directory: mount for mount in sampler.take().mounts}
-    assert set(found) == {"/mnt/a", "/mnt/b", "/mnt/c d", "/mnt/e", "/mnt/g"}
-    assert found["/mnt/b"].asked == "rdma"
-    assert found["/mnt/a"].read_ahead_kb == 512
-    (connection,) = found["/mnt/a"].xprts
+    mounts = {mount.directory: mount for mount in sampler.take().mounts}
+    assert set(mounts) == {"/mnt/a", "/mnt/b", "/mnt/c d", "/mnt/e", "/mnt/g"}
+    assert mounts["/mnt/b"].asked == "rdma"
+    assert mounts["/mnt/a"].read_ahead_kb == 512
+    (connection,) = mounts["/mnt/a"].xprts
     assert (connection.number, connection.address, connection.pending) == (7, "10.9.1.1", 2)
     assert (first.server and first.server.threads, [port.name for port in first.ports]) == (
         8, ["mlx5_0/1"],
@@ -690,11 +690,11 @@ def test_probes_that_cannot_be_read_are_attached_anew(monkeypatch: pytest.Monkey
     thread = threading.Thread(target=sampler.run, args=(taken.append,))
     thread.start()
     try:
-        said = [log.get(timeout=60) for _ in range(3)]
+        messages = [log.get(timeout=60) for _ in range(3)]
     finally:
         sampler.stop()
         thread.join(60)
-    assert said == ["attached", "detached", "attached"]
+    assert messages == ["attached", "detached", "attached"]
     failed = [each for each in taken if "latency" in each.missing]
     assert len(failed) >= 10
 
@@ -756,8 +756,8 @@ def test_probes_attach_again_when_a_module_is_loaded(
 def test_losses_of_probes_add_up_in_missing() -> None:
     lost = iter([{}, {"rpcs": 3}, {"rpcs": 4, "windows": 1}, {}])
     sampler = Sampler()
-    found = {**counted_found(), "server": server.Server({}, {})}
-    counted = SimpleNamespace(read=lambda: {**found, "lost": next(lost)}, failed={})
+    counts = {**counted_found(), "server": server.Server({}, {})}
+    counted = SimpleNamespace(read=lambda: {**counts, "lost": next(lost)}, failed={})
     sampler._probes = counted  # type: ignore[assignment]
     first, *others, last = (sampler.take() for _ in range(4))
     assert not any(name.startswith("lost") for name in first.missing)
@@ -861,10 +861,10 @@ def test_counts_of_probes_are_assigned_to_mounts() -> None:
 @pytest.mark.parametrize("attached", ["latency", "chunks", "registrations", "connections", ""])
 def test_any_probe_set_may_be_absent(attached: str) -> None:
     plain = mount("/a", timings=(), chunks=(), regions=None)
-    found = {name: part for name, part in counted_found().items() if name == attached}
-    (one,) = on_mounts((plain,), found, RpcClients({"/a": 3}))
-    counts = {"latency": one.timings, "chunks": one.chunks, "registrations": one.regions,
-              "connections": one.credit_waits}  # fmt: skip
+    parts = {name: part for name, part in counted_found().items() if name == attached}
+    (merged,) = on_mounts((plain,), parts, RpcClients({"/a": 3}))
+    counts = {"latency": merged.timings, "chunks": merged.chunks, "registrations": merged.regions,
+              "connections": merged.credit_waits}  # fmt: skip
     assert {name for name, count in counts.items() if count} == {attached} - {""}
 
 
@@ -883,13 +883,13 @@ def test_credits_belong_to_connections_not_to_clients() -> None:
         mount("/b", device="0:46", xprts=unknown),
         mount("/c", device="0:47", nconnect=2, xprts=unknown * 2),
     )
-    found = counted_found()
+    counts = counted_found()
     credit = connections.Credit(32, 32, 32, 5)
-    found["connections"] = connections.Connections((), 0, {(False, n): credit for n in (3, 4, 5)})
-    two, one, blind = on_mounts(mounts, found, RpcClients({"/a": 3, "/b": 4, "/c": 5}))
-    assert two.xprts is exact
-    assert two.credit_waits == one.credit_waits == blind.credit_waits == 5
-    assert one.xprts[0].credits == Credits(32, 32)
+    counts["connections"] = connections.Connections((), 0, {(False, n): credit for n in (3, 4, 5)})
+    double, single, blind = on_mounts(mounts, counts, RpcClients({"/a": 3, "/b": 4, "/c": 5}))
+    assert double.xprts is exact
+    assert double.credit_waits == single.credit_waits == blind.credit_waits == 5
+    assert single.xprts[0].credits == Credits(32, 32)
     assert blind.xprts == mounts[2].xprts
 
 
@@ -922,14 +922,16 @@ def test_only_waiting_for_the_compiler_prints_a_message(
     more: dict[str, Any], waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshot_json.Recorder(tmp_path / "r").close()
-    said: list[str] = []
-    monkeypatch.setattr("sys.__stderr__", SimpleNamespace(write=said.append, flush=lambda: None))
+    messages: list[str] = []
+    monkeypatch.setattr(
+        "sys.__stderr__", SimpleNamespace(write=messages.append, flush=lambda: None)
+    )
     asked = FeedOptions(**{**more, **({"replay": tmp_path / "r"} if "replay" in more else {})})
     feed = Feed(asked, lambda _: None, lambda: None)
     busy = SimpleNamespace(is_alive=lambda: True, join=lambda timeout=0: None)
     monkeypatch.setattr(feed, "_thread", busy)
     feed.stop()
-    assert any("waiting for the compiler" in text for text in said) == waits
+    assert any("waiting for the compiler" in text for text in messages) == waits
 
 
 def test_a_feed_waits_for_its_compiler(
@@ -946,8 +948,8 @@ def test_a_feed_waits_for_its_compiler(
         done.set()
 
     monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.counting", slow)
-    said = SimpleNamespace(write=lambda _: told.set(), flush=lambda: None)
-    monkeypatch.setattr("sys.__stderr__", said)
+    stderr = SimpleNamespace(write=lambda _: told.set(), flush=lambda: None)
+    monkeypatch.setattr("sys.__stderr__", stderr)
     feed = Feed(FeedOptions(interval=0.01), lambda _: None, lambda: None)
     feed.start()
     assert compiling.wait(300)

@@ -79,10 +79,10 @@ def run_module(root: Path, name: str, check: bool = False, **args: Any) -> dict[
         _be_a_target(module, root, json.dumps({"ANSIBLE_MODULE_ARGS": args}), theirs)
     os.close(theirs)
     with os.fdopen(ours) as answer:
-        said = answer.read()
+        output = answer.read()
     os.waitpid(child, 0)
-    found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
+    return result
 
 
 def _be_a_target(module: Any, root: Path, asked: str, out: int) -> NoReturn:

@@ -34,12 +34,12 @@ class Said(NamedTuple):
 
 def closure(names: list[str], step: Callable[[str], list[str]]) -> list[str]:
     """``names`` and all that ``step`` reaches from them, the farthest first."""
-    found: list[str] = []
+    reached: list[str] = []
     for name in names:
         for each in [*closure(step(name), step), name]:
-            if each not in found:
-                found.append(each)
-    return found
+            if each not in reached:
+                reached.append(each)
+    return reached
 
 
 class Packages:
@@ -50,8 +50,8 @@ class Packages:
 
     @property
     def host(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.file.read_text())
-        return found
+        facts: dict[str, Any] = json.loads(self.file.read_text())
+        return facts
 
     def put(self, **values: Any) -> None:
         self.step()
@@ -124,7 +124,7 @@ class Packages:
 
 def main(folder: str) -> None:
     """Be the program that was called."""
-    said = Packages(Path(folder)).run([Path(sys.argv[0]).name, *sys.argv[1:]])
-    sys.stdout.write(said.out)
-    sys.stderr.write(said.err)
-    sys.exit(said.status)
+    answer = Packages(Path(folder)).run([Path(sys.argv[0]).name, *sys.argv[1:]])
+    sys.stdout.write(answer.out)
+    sys.stderr.write(answer.err)
+    sys.exit(answer.status)

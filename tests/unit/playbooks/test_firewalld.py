@@ -15,8 +15,8 @@ POSIX = "ansible.posix.firewalld"
 
 
 def tasks(file: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load((ROLE / "tasks" / file).read_text())
-    return found
+    listed: list[dict[str, Any]] = yaml.safe_load((ROLE / "tasks" / file).read_text())
+    return listed
 
 
 def host(ports: list[str], opened: set[str], recorded: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -39,13 +39,13 @@ def host(ports: list[str], opened: set[str], recorded: tuple[str, ...] = ()) -> 
 
 def changes(file: str, known: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """The state and the arguments of each call of ansible.posix.firewalld."""
-    found = []
+    calls = []
     for task in tasks(file):
         if POSIX in task:
             for item in templated(task["loop"], known):
                 args = templated(task[POSIX], {**known, "item": item})
-                found.append((args.pop("state"), args))
-    return found
+                calls.append((args.pop("state"), args))
+    return calls
 
 
 def recorded(known: dict[str, Any], task: int) -> list[str]:

@@ -200,9 +200,9 @@ def test_a_mount_is_restored_with_the_options_that_tune_restores(kernel: str) ->
     """The module cannot import the package: it has the options from `nfsrdma mounts --json`."""
     module = imported("modules.nfsrdma_mount")
     entries = mountinfo.read(Path(__file__).parents[1] / "data" / f"mountinfo-{kernel}.txt")
-    found = [Mount.of(entry, "rpcrdma") for entry in entries if entry.is_nfs]
-    assert found
-    for mount in found:
+    mounts = [Mount.of(entry, "rpcrdma") for entry in entries if entry.is_nfs]
+    assert mounts
+    for mount in mounts:
         rows = json.loads(json.dumps(MountState(mount, (), 128, ()).facts()))
         words = module._as_mounted(rows)
         assert words[-2:] == [str(mount.target), str(mount.directory)]
@@ -393,8 +393,8 @@ def test_facts_include_findings_on_request(root: Path, run: Run) -> None:
     assert facts["toolkit"] is True
     assert facts["server"]["versions"] == ["4.2"]
     put(root, findings=[{"status": "error", "found": "no RDMA device"}])
-    found = run("nfsrdma_facts", doctor=True, server="server")["ansible_facts"]["nfsrdma"]
-    assert found["findings"][0]["found"] == "no RDMA device"
+    with_doctor = run("nfsrdma_facts", doctor=True, server="server")["ansible_facts"]["nfsrdma"]
+    assert with_doctor["findings"][0]["found"] == "no RDMA device"
     assert current(root, "calls")[-1] == ["doctor", "--json", "--", "server"]
     assert run_module(root, "nfsrdma_facts", command="/nope")["ansible_facts"]["nfsrdma"][
         "toolkit"
@@ -409,8 +409,8 @@ def test_the_file_system_of_running_nfsd_threads_is_in_use(
     (root / "proc/fs/nfsd/threads").write_text(threads)
     mounts = "nfsd /proc/fs/nfsd nfsd rw 0 0\nsunrpc /run/rpc_pipefs rpc_pipefs rw 0 0\n"
     (root / "proc/mounts").write_text(mounts + "/dev/vda / ext4 rw 0 0\n")
-    found = run("nfsrdma_facts")["ansible_facts"]["nfsrdma"]["filesystems"]
-    assert found == {"/proc/fs/nfsd": serves, "/run/rpc_pipefs": False}
+    filesystems = run("nfsrdma_facts")["ansible_facts"]["nfsrdma"]["filesystems"]
+    assert filesystems == {"/proc/fs/nfsd": serves, "/run/rpc_pipefs": False}
 
 
 @pytest.mark.parametrize(

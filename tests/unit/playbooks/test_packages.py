@@ -84,8 +84,8 @@ def test_a_package_that_another_depends_on_is_kept_and_reported(root: Path) -> N
 @pytest.mark.parametrize("again", [True, False])
 def test_an_interrupted_installation_is_removed_too(root: Path, again: bool) -> None:
     host(root, "python3", breaks=True, lists=True)
-    said = packages(root, "client", "nfs-common")["msg"]
-    assert said == "cannot install nfs-common: E: it broke"
+    message = packages(root, "client", "nfs-common")["msg"]
+    assert message == "cannot install nfs-common: E: it broke"
     assert there(root) == {"python3", "rpcbind", "keyutils"}
     host(root, *there(root))
     if again:

@@ -144,8 +144,8 @@ def rendered(role: str, template: str, **values: object) -> str:
 
 
 def test_the_unit_of_a_link() -> None:
-    one = {"name": "rxe0", "netdev": "br-lan", "mtu": 4200}
-    text = rendered("rdma_link", "link.service.j2", rdma_link_one=one)
+    link = {"name": "rxe0", "netdev": "br-lan", "mtu": 4200}
+    text = rendered("rdma_link", "link.service.j2", rdma_link_one=link)
     assert "sys-subsystem-net-devices-br\\x2dlan.device" in text
     assert "ExecStartPre=ip link set dev br-lan mtu 4200\n" in text
     assert "ConditionPathExists=!/sys/class/infiniband/rxe0\n" in text

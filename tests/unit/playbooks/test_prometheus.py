@@ -33,8 +33,8 @@ TEXTS = {
 
 
 def tasks(file: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load((ROLE / "tasks" / file).read_text())
-    return found
+    listed: list[dict[str, Any]] = yaml.safe_load((ROLE / "tasks" / file).read_text())
+    return listed
 
 
 def variables(file: Path, promtool: bool = False) -> dict[str, Any]:
@@ -131,8 +131,8 @@ def test_a_list_in_flow_style_is_refused(file: Path, text: str, taken: bool) -> 
     (check,) = [task for task in tasks("prometheus_config.yml") if "ansible.builtin.assert" in task]
     known = {**variables(file), "item": "scrape_configs"}
     assert holds(check["ansible.builtin.assert"]["that"], known) is taken
-    said = templated(check["ansible.builtin.assert"]["fail_msg"], known)
-    assert said.startswith(f"{file}: scrape_configs is written in one line.")
+    message = templated(check["ansible.builtin.assert"]["fail_msg"], known)
+    assert message.startswith(f"{file}: scrape_configs is written in one line.")
 
 
 def test_nothing_is_written_that_promtool_refuses(file: Path) -> None:

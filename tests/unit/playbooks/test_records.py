@@ -165,8 +165,8 @@ def test_stores_are_not_below_a_directory_that_users_write_to() -> None:
 def test_a_link_in_place_of_the_directory_of_stores_is_refused(host: Path) -> None:
     (host / "theirs").mkdir(mode=0o700)
     (host / "first").symlink_to(host / "theirs")
-    said = sweep(host)
-    assert "first: expected a directory, found a link" in said["msg"]
+    result = sweep(host)
+    assert "first: expected a directory, found a link" in result["msg"]
     assert not list((host / "theirs").iterdir())
     assert not (host / "ran").exists()
 
@@ -180,9 +180,9 @@ def test_a_directory_that_others_reach_is_refused(
 ) -> None:
     (host / folder).mkdir(exist_ok=True)
     (host / folder).chmod(mode)
-    said = sweep(host)
+    result = sweep(host)
     host.chmod(0o700)
-    assert f"{expected}, found uid {os.geteuid()} and mode {mode:04o}" in said["msg"]
+    assert f"{expected}, found uid {os.geteuid()} and mode {mode:04o}" in result["msg"]
     assert not (host / "ran").exists()
 
 
@@ -191,8 +191,8 @@ def test_a_directory_that_others_reach_is_refused(
 def test_a_directory_of_another_user_is_refused(host: Path, folder: str) -> None:
     (host / folder).mkdir(mode=0o700, exist_ok=True)
     os.chown(host / folder, 1000, 1000)
-    said = sweep(host)
+    result = sweep(host)
     os.chown(host, 0, 0)
-    assert "expected owner root" in said["msg"]
-    assert "found uid 1000" in said["msg"]
+    assert "expected owner root" in result["msg"]
+    assert "found uid 1000" in result["msg"]
     assert not (host / "ran").exists()

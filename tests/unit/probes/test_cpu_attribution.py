@@ -43,7 +43,7 @@ def cpu(
 
 
 def test_samples_divide_what_a_thread_ran_and_no_more() -> None:
-    found = divide(
+    divided = divide(
         cpu(
             3 * S,
             {7: 2 * S, 8: 1 * S},
@@ -51,7 +51,7 @@ def test_samples_divide_what_a_thread_ran_and_no_more() -> None:
             {(7, "nfs", "client"): 1, (7, "sunrpc", "client"): 3, (8, "nfsd", "server"): 400},
         )
     )
-    assert found == {
+    assert divided == {
         ("nfs", "client"): S // 2,
         ("sunrpc", "client"): 3 * S // 2,
         ("nfsd", "server"): S,
@@ -60,8 +60,8 @@ def test_samples_divide_what_a_thread_ran_and_no_more() -> None:
 
 def test_threads_that_are_alike_share_their_samples() -> None:
     groups = dict.fromkeys((7, 8), "kworker")
-    found = divide(cpu(4 * S, {7: 3 * S, 8: S}, {(8, "nfs", "client"): 1}, groups=groups))
-    assert found == {("nfs", "client"): 4 * S}
+    divided = divide(cpu(4 * S, {7: 3 * S, 8: S}, {(8, "nfs", "client"): 1}, groups=groups))
+    assert divided == {("nfs", "client"): 4 * S}
 
 
 def test_what_no_living_thread_ran_is_divided_by_the_samples_of_dead_ones_and_idle_cpus() -> None:
@@ -71,8 +71,8 @@ def test_what_no_living_thread_ran_is_divided_by_the_samples_of_dead_ones_and_id
         (0, "interrupts", "neither"): 1,
         (0, "idle", "neither"): 1000,
     }
-    found = divide(cpu(5 * S, {7: S}, samples))
-    assert found == {
+    divided = divide(cpu(5 * S, {7: S}, samples))
+    assert divided == {
         ("nfs", "client"): S,
         ("application", "client"): 3 * S,
         ("interrupts", "neither"): S,
@@ -80,15 +80,15 @@ def test_what_no_living_thread_ran_is_divided_by_the_samples_of_dead_ones_and_id
 
 
 def test_clocks_read_one_after_the_other_do_not_make_more_than_was_busy() -> None:
-    found = divide(
+    divided = divide(
         cpu(2 * S, {7: 3 * S, 8: S}, {(7, "nfs", "client"): 1, (8, "nfsd", "server"): 1})
     )
-    assert found == {("nfs", "client"): 3 * S // 2, ("nfsd", "server"): S // 2}
+    assert divided == {("nfs", "client"): 3 * S // 2, ("nfsd", "server"): S // 2}
 
 
 def test_without_samples_only_nfsd_is_known() -> None:
-    found = divide(cpu(3 * S, {7: S, 8: S}, {}, groups={7: "nfsd"}, rate=0))
-    assert found == {("nfsd", "server"): S, ("unattributed", "neither"): 2 * S}
+    divided = divide(cpu(3 * S, {7: S, 8: S}, {}, groups={7: "nfsd"}, rate=0))
+    assert divided == {("nfsd", "server"): S, ("unattributed", "neither"): 2 * S}
 
 
 def sample(name: bytes, thread: int, *addresses: int) -> bytes:
@@ -211,13 +211,13 @@ def test_a_difference_is_of_the_time_between() -> None:
         S, S, {7: ThreadTime(S, 0), 8: ThreadTime(5 * S, 0)}, {(7, "nfs", "client"): 2}
     )
     after = reading(4 * S, 3 * S, {7: ThreadTime(2 * S, 4 * S)}, {(7, "nfs", "client"): 2})
-    found = difference(after, before)
-    assert found.host.busy_ns == 3 * S
+    delta = difference(after, before)
+    assert delta.host.busy_ns == 3 * S
     # one second of four, brought to the two that went by
-    assert found.threads == {7: S // 2}
-    assert found.samples == {}
+    assert delta.threads == {7: S // 2}
+    assert delta.samples == {}
     # three busy seconds of two
-    assert found.stat_ns == 3 * S
+    assert delta.stat_ns == 3 * S
 
 
 @pytest.mark.parametrize(

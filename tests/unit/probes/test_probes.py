@@ -104,8 +104,8 @@ def test_the_client_of_a_mount_is_found_from_each_thread(
     monkeypatch.setattr(Path, "mkdir", make_folder)
     with ThreadPoolExecutor() as pool:
         look_up = functools.partial(rpc_clients.clients, machine=Machine(root=tmp_path))
-        found = pool.submit(look_up).result() if in_thread else look_up()
-    assert found == {11: ("/mnt",)}
+        mounts = pool.submit(look_up).result() if in_thread else look_up()
+    assert mounts == {11: ("/mnt",)}
 
 
 def test_a_program_has_the_events_that_the_kernel_has(kernel: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_probe_set_whose_members_the_kernel_lacks_is_missing_as_a_whole(
     assert made.sets == ("chunks", "latency")
     assert made.events == ("sunrpc:rpc_stats_latency",)
     assert "region_rows" not in made.text
-    reasons = {one.event: one.reason for one in made.missing}
+    reasons = {missing.event: missing.reason for missing in made.missing}
     assert reasons["probe set registrations"] == (
         "the record of rpcrdma:xprtrdma_mr_map has no client_id here"
     )
@@ -217,13 +217,13 @@ def test_rows_that_are_allocated_before_take_bounded_memory(
 def test_a_program_of_one_process_knows_who_issues_an_rpc(kernel: Path) -> None:
     for event in ("rpc_task_begin", "rpc_stats_latency"):
         has(kernel, "sunrpc", event)
-    every, one = program.program(["chunks"]), program.program(["chunks"], pid=4711)
+    every, of_process = program.program(["chunks"]), program.program(["chunks"], pid=4711)
     assert not any("PID" in flag for flag in every.flags)
     assert "rpc_task_begin" not in " ".join(every.events)
-    assert "-DPID=4711" in one.flags
-    assert set(one.events) == {"sunrpc:rpc_task_begin", "sunrpc:rpc_stats_latency"}
+    assert "-DPID=4711" in of_process.flags
+    assert set(of_process.events) == {"sunrpc:rpc_task_begin", "sunrpc:rpc_stats_latency"}
     # a function of bpf/issuer.c, in front of those that call it
-    assert one.text.index("int issued(u32") < one.text.index("!issued(client, task)")
+    assert of_process.text.index("int issued(u32") < of_process.text.index("!issued(client, task)")
 
 
 def test_filtering_by_process_needs_the_event(
@@ -292,14 +292,14 @@ def test_counters_have_the_same_order_in_the_kernel() -> None:
 
     assert lower(names_of("chunks.c", "RPCS", "CHUNK_COUNTS"))[:13] == chunks.COUNTS[:13]
     assert lower(names_of("chunks.c", "INLINE_BYTES", "CHUNK_COUNTS")) == chunks.COUNTS[21:]
-    found = lower(names_of("registrations.c", "MAPPED", "REGION_COUNTS"))
-    assert tuple(name.removeprefix("region_") for name in found) == registrations.COUNTS
-    found = lower(names_of("latency.c", "SLOT", "PHASES"))
-    assert tuple(name.removesuffix("_handled") for name in found) == latency.PHASES
-    found = lower(names_of("server.c", "SERVER_QUEUE", "SERVER_PHASES"))
-    assert tuple(name.removeprefix("server_") for name in found) == server.PHASES
-    found = lower(names_of("server.c", "SERVER_CALLS", "SERVER_COUNTS"))
-    assert tuple(name.removeprefix("server_") for name in found) == server.COUNTS
+    names = lower(names_of("registrations.c", "MAPPED", "REGION_COUNTS"))
+    assert tuple(name.removeprefix("region_") for name in names) == registrations.COUNTS
+    names = lower(names_of("latency.c", "SLOT", "PHASES"))
+    assert tuple(name.removesuffix("_handled") for name in names) == latency.PHASES
+    names = lower(names_of("server.c", "SERVER_QUEUE", "SERVER_PHASES"))
+    assert tuple(name.removeprefix("server_") for name in names) == server.PHASES
+    names = lower(names_of("server.c", "SERVER_CALLS", "SERVER_COUNTS"))
+    assert tuple(name.removeprefix("server_") for name in names) == server.COUNTS
     events = names_of("connections.c", "CONNECTED", "LANE_END")
     assert len(events) == len(connections.EVENTS) - 1
     assert lower(names_of("server_ours.c", "EXPOSURES", "EXPOSURE_COUNTS")) == server.EXPOSURES
@@ -381,7 +381,7 @@ def test_tables_align_words_left_and_numbers_right() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "message"),
     [
         ({"uid": 1000}, "only root may attach"),
         ({"lockdown": "none integrity [confidentiality]"}, "locked down"),
@@ -390,7 +390,7 @@ def test_tables_align_words_left_and_numbers_right() -> None:
     ],
 )
 def test_what_a_machine_lacks_is_one_line(
-    state: dict[str, object], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: dict[str, object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lockdown").write_text(str(state.get("lockdown", "[none] integrity")))
     if state.get("events", True):
@@ -398,7 +398,7 @@ def test_what_a_machine_lacks_is_one_line(
     monkeypatch.setattr(program, "TRACEFS", tmp_path / "tracing")
     monkeypatch.setattr(session, "_LOCKDOWN", tmp_path / "lockdown")
     monkeypatch.setattr("os.geteuid", lambda: state.get("uid", 0))
-    with pytest.raises(UserError, match=said) as raised:
+    with pytest.raises(UserError, match=message) as raised:
         session.check()
     assert "\n" not in str(raised.value)
     assert raised.value.hint
@@ -529,10 +529,10 @@ def test_a_record_whose_members_are_elsewhere_does_not_compile(kernel: Path) -> 
     # of what is read
     assert checks.count("_Static_assert") == 4
     assert compiled(RECORD + checks) == ""
-    said = compiled(RECORD.replace("dev_t s_dev", "u64 s_dev") + checks)
+    errors = compiled(RECORD.replace("dev_t s_dev", "u64 s_dev") + checks)
     for member in ("s_dev", "procname", "local"):
-        assert f"{member} is elsewhere in filemap:mm_filemap_fault" in said
-    assert "i_ino is" not in said
+        assert f"{member} is elsewhere in filemap:mm_filemap_fault" in errors
+    assert "i_ino is" not in errors
     # each program has them
     assert checks.splitlines()[0] in program.program(["readahead"]).text
 
@@ -545,8 +545,8 @@ def test_what_a_program_cost() -> None:
 
 
 def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    found = [(0, [1, 4]), (1, [0, 2]), (2, [0, 0]), (3, [0, 7])]
-    table = SimpleNamespace(items=lambda: found)
+    rows = [(0, [1, 4]), (1, [0, 2]), (2, [0, 0]), (3, [0, 7])]
+    table = SimpleNamespace(items=lambda: rows)
     asked: list[str] = []
 
     def table_of(name: str) -> SimpleNamespace:
@@ -558,11 +558,11 @@ def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert asked == ["losses"]
     assert Losses(5, 2) - Losses(4, 2) == Losses(1, 0)
     assert len(names_of("account.h", "LOST_RPCS", "LOSSES")) == len(Losses._fields)
-    for gone, said in ((Losses(), False), (Losses(regions=3, credits=1), True)):
+    for gone, is_shown in ((Losses(), False), (Losses(regions=3, credits=1), True)):
         trace.JsonIntervals().show(Interval([], gone))
         assert json.loads(capsys.readouterr().out)["lost"] == gone._asdict()
         trace.Tables("chunks").show(Interval([], gone))
-        assert ("lost: 3 regions, 1 Calls' credits" in capsys.readouterr().out) == said
+        assert ("lost: 3 regions, 1 Calls' credits" in capsys.readouterr().out) == is_shown
 
 
 def test_a_map_has_room_for_all_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -625,7 +625,7 @@ def test_pages_that_are_demanded_on_another_cpu_are_not_ahead() -> None:
     number = {"s64": ctypes.c_longlong, "u64": ctypes.c_ulonglong}[row[1]]
     counts = number * len(readahead.COUNTS)
     first, second = counts(1, 0, 48, 0, 0, 0), counts(0, 48, -48, 0, 0, 0)
-    leaves = [SimpleNamespace(counts=one) for one in (first, second)]
+    leaves = [SimpleNamespace(counts=leaf) for leaf in (first, second)]
     assert readahead._decoded(ctypes.c_ulonglong(50), leaves) == ("0:50", (1, 48, 0, 0, 0, 0))
 
 
@@ -676,14 +676,14 @@ def test_replies_that_clients_read_have_a_row_for_each_client() -> None:
 def test_granted_page_cache_has_a_row_for_each_client() -> None:
     counts = dict.fromkeys(server.EXPOSURES, 0)
     counts |= {"grants": 9, "granted_bytes": 9 << 20, "revoked_modified": 3, "revoked_expired": 1}
-    found = server.Server({}, {}, {server.Connection(1, "10.0.0.1"): tuple(counts.values())})
-    (row,) = server.records(found, {})
+    counted = server.Server({}, {}, {server.Connection(1, "10.0.0.1"): tuple(counts.values())})
+    (row,) = server.records(counted, {})
     assert (row["procedure"], row["grants"], row["revoked_modified"]) == ("GRANT", 9, 3)
     head, line = trace.table(trace.COLUMNS["server"], [row])
     assert "| granted  bytes granted" in head
     assert "exposed" not in head
     assert "9             9M  modified 3, expired 1" in line
-    assert server.granted(found) == {name: count for name, count in counts.items() if count}
+    assert server.granted(counted) == {name: count for name, count in counts.items() if count}
     assert server.granted(server.Server({}, {})) == {}
 
 
@@ -693,7 +693,7 @@ def test_threadless_reads_are_in_the_row_of_reads() -> None:
     hits = counts | {"threadless_hits": 9, "threadless_bytes": 36864, "threadless_missed_size": 2}
     sums = list(server.NO_CALLS)
     sums[1 + len(server.PHASES)] = 4
-    found = server.Server(
+    counted = server.Server(
         {server.ServerRow("fe80::1%2", "READ"): tuple(sums)},
         {},
         {
@@ -704,7 +704,7 @@ def test_threadless_reads_are_in_the_row_of_reads() -> None:
             server.Connection(3, "10.0.0.2"): tuple((counts | {"threadless_hits": 1}).values()),
         },
     )
-    other, row = server.records(found, {})
+    other, row = server.records(counted, {})
     assert (row["peer"], row["procedure"], row["calls"], row["answered"]) == (
         "fe80::1%2", "READ", 4, 22,
     )  # fmt: skip
@@ -717,7 +717,7 @@ def test_threadless_reads_are_in_the_row_of_reads() -> None:
     assert re.search(r"\b18 +72k  size 2 +22\b", line)
     plain = other | dict.fromkeys(server.THREADLESS, 0)
     assert "threadless" not in trace.table(trace.COLUMNS["server"], [plain])[0]
-    first, second = clients(found)
+    first, second = clients(counted)
     assert first.counts == {"threadless_hits": 1}
     assert (second.answered, second.read) == (22, 73728)
 
@@ -756,8 +756,8 @@ def test_states_of_regions_are_not_differences() -> None:
         registrations.Registrations({(True, 7): tuple(each.values())}, {}, 0, 0)
         for each in (after, before)
     )
-    (found,) = registrations.difference(*readings).counts.values()
-    named = dict(zip(registrations.COUNTS, found, strict=True))
+    (sums,) = registrations.difference(*readings).counts.values()
+    named = dict(zip(registrations.COUNTS, sums, strict=True))
     assert named == {**counts, "mapped": 1, "reused": 6, "high_water": 4, "mapped_bytes": 100}
 
 
@@ -799,9 +799,9 @@ def test_each_session_reads_the_kernels_symbols_anew(
     """bcc reads them once for a process, and a module that is loaded later has functions, too."""
     del kernel
     caches = {-1: SimpleNamespace(cache=0xCAFE), 7: SimpleNamespace(cache=0xBEEF)}
-    said: list[tuple[object, ...]] = []
-    bpf = SimpleNamespace(_sym_caches=caches, cleanup=lambda: said.append(("cleanup",)))
-    lib = SimpleNamespace(bcc_free_symcache=lambda *argv: said.append(argv))
+    calls: list[tuple[object, ...]] = []
+    bpf = SimpleNamespace(_sym_caches=caches, cleanup=lambda: calls.append(("cleanup",)))
+    lib = SimpleNamespace(bcc_free_symcache=lambda *argv: calls.append(argv))
     monkeypatch.setitem(sys.modules, "bcc", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "bcc.libbcc", SimpleNamespace(lib=lib))
     monkeypatch.setattr(session, "check", lambda transport: None)
@@ -809,7 +809,7 @@ def test_each_session_reads_the_kernels_symbols_anew(
     for _ in range(2):
         with session.session(["chunks"]):
             pass
-    assert said == [("cleanup",), (0xCAFE, -1), ("cleanup",)]
+    assert calls == [("cleanup",), (0xCAFE, -1), ("cleanup",)]
     assert set(caches) == {7}
 
 

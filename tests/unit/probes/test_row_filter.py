@@ -51,7 +51,7 @@ def test_a_probe_set_has_the_filters_that_its_source_supports(name: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "what"),
+    ("name", "words", "message"),
     [
         ("registrations", {"pid": 1}, "trace registrations has no filter --pid"),
         ("readahead", {"procedures": ("READ",)}, r"no filter --procedure \(its filters: --mount"),
@@ -63,9 +63,9 @@ def test_a_probe_set_has_the_filters_that_its_source_supports(name: str) -> None
     ],
 )
 def test_a_filter_that_a_probe_set_lacks_is_a_usage_error(
-    name: str, words: dict[str, Any], what: str
+    name: str, words: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=what):
+    with pytest.raises(UsageError, match=message):
         Filter(**words).check(name, probe_sets.probe_set(name).filters)
 
 

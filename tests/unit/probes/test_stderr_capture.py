@@ -44,6 +44,6 @@ def test_more_than_a_pipe_holds_is_kept_aside() -> None:
 def test_no_folder_needs_to_be_writable(monkeypatch: pytest.MonkeyPatch) -> None:
     """The root of a container may be read-only, without a tmpfs."""
     monkeypatch.setattr(tempfile, "tempdir", "/none")
-    with captured_stderr("it compiled") as said:
+    with captured_stderr("it compiled") as captured:
         os.write(2, b"a.c:7: error: y\n")
-        assert said() == "a.c:7: error: y"
+        assert captured() == "a.c:7: error: y"

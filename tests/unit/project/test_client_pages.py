@@ -33,9 +33,9 @@ SAVED = 1 << 20
 def programs(page: str) -> dict[str, tuple[list[str], str]]:
     """Arguments and text of each program of a page, by its name."""
     text = (PAGES / page).read_text()
-    found = {name: (words.split(), program) for name, words, _, program in PROGRAM.findall(text)}
-    assert len(found) == len(re.findall(r"^```\w", text, re.MULTILINE))
-    return found
+    listed = {name: (words.split(), program) for name, words, _, program in PROGRAM.findall(text)}
+    assert len(listed) == len(re.findall(r"^```\w", text, re.MULTILINE))
+    return listed
 
 
 PYTHON, C = programs("client-python.md"), programs("client-c.md")

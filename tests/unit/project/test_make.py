@@ -36,7 +36,7 @@ def options(kind: str, name: str) -> set[str]:
 def unknown(text: str) -> list[str]:
     """What a text names and the repository lacks."""
     text = re.sub(r"\s+", " ", text)
-    missing = [found[0] for found in TARGET.finditer(text) if not {*found.groups()} & TARGETS]
+    missing = [match[0] for match in TARGET.finditer(text) if not {*match.groups()} & TARGETS]
     for call in CALL.finditer(text):
         kind, name, words = call.groups()
         try:

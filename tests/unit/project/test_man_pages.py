@@ -86,14 +86,14 @@ def test_the_program_has_a_page_for_each_command(tmp_path: Path) -> None:
 def test_an_example_is_a_command_line_of_its_command(command: str, line: str) -> None:
     program, *words = shlex.split(line)
     assert program == "nfsrdma"
-    found = typer.main.get_command(main.app)
-    context = found.make_context("nfsrdma", list(words), resilient_parsing=True)
-    while hasattr(found, "commands") and words:
+    current = typer.main.get_command(main.app)
+    context = current.make_context("nfsrdma", list(words), resilient_parsing=True)
+    while hasattr(current, "commands") and words:
         name = words.pop(0)
-        found = found.commands[name]
+        current = current.commands[name]
         # a wrong option or value raises
-        with_values = not hasattr(found, "commands")
-        context = found.make_context(
+        with_values = not hasattr(current, "commands")
+        context = current.make_context(
             name, list(words), parent=context, resilient_parsing=not with_values
         )
     assert context.command_path.startswith(command)

@@ -60,7 +60,7 @@ def test_commands_are_in_console_blocks_only(page: Path) -> None:
 def test_commands_and_options_exist(page: Path) -> None:
     shown = [step.command for block in blocks(page) for step in block.steps]
     words = [call for text in (*shown, *spans(page)) for call in calls(text)]
-    missing = [(" ".join(call), found) for call in words if (found := unknown(call))]
+    missing = [(" ".join(call), word) for call in words if (word := unknown(call))]
     assert missing == []
 
 
@@ -164,8 +164,8 @@ def commands(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", [*HAND_WRITTEN, COMMANDS], ids=name)
 def test_no_message_has_two_brackets_in_a_row(page: Path) -> None:
-    said = re.findall(r"^(?:nfsrdma: |\* `).*", page.read_text(), re.M)
-    assert [line for line in said if re.search(r"[^\]]\([^()]*\) \(", line)] == []
+    messages = re.findall(r"^(?:nfsrdma: |\* `).*", page.read_text(), re.M)
+    assert [line for line in messages if re.search(r"[^\]]\([^()]*\) \(", line)] == []
 
 
 @pytest.mark.parametrize("page", HAND_WRITTEN, ids=name)
@@ -179,8 +179,8 @@ def test_a_page_mounts_and_sweeps_what_it_exports(page: Path) -> None:
 
 @pytest.mark.parametrize("page", HAND_WRITTEN, ids=name)
 def test_nfsd_stops_before_its_module_is_replaced(page: Path) -> None:
-    found = commands(page)
-    for before, command, after in zip(["", *found], found, [*found[1:], ""], strict=False):
+    listed = commands(page)
+    for before, command, after in zip(["", *listed], listed, [*listed[1:], ""], strict=False):
         if "server_personalities=" in command and command.startswith("nfsrdma module load"):
             assert before == "systemctl stop nfs-server"
             assert after == "systemctl start nfs-server"
@@ -224,10 +224,10 @@ def test_abbreviations_are_in_the_glossary() -> None:
     word = r"(?<![\w/.-])[A-Z][A-Z0-9]+(?:_[A-Z]+)*\b(?![\w/.]*\w/)"
     known = set(NO_TERMS.split()) | set(re.findall(r"[A-Z][A-Z0-9_]+", GLOSSARY.read_text()))
     unknown_words = {
-        f"{name(page)}: {found}"
+        f"{name(page)}: {term}"
         for page in users
-        for found in re.findall(word, re.sub(code, "", page.read_text(), flags=re.M | re.S))
-        if found not in known
+        for term in re.findall(word, re.sub(code, "", page.read_text(), flags=re.M | re.S))
+        if term not in known
     }
     assert unknown_words == set()
 
@@ -272,12 +272,12 @@ def test_manifests_mount_over_rdma_and_name_what_they_define() -> None:
     assert set(volume["spec"]["mountOptions"]) == options
     assert set(storage["mountOptions"]) == options
     assert set(secret["stringData"]["mountOptions"].split(",")) == options
-    found = {
+    provisioner = {
         key.rpartition("-")[2]: value
         for key, value in storage["parameters"].items()
         if key.startswith("csi.storage.k8s.io/provisioner-secret-")
     }
-    assert found == {each: secret["metadata"][each] for each in ("name", "namespace")}
+    assert provisioner == {each: secret["metadata"][each] for each in ("name", "namespace")}
     claim = kinds["PersistentVolumeClaim"]["spec"]
     assert claim["volumeName"] == volume["metadata"]["name"]
     assert claim["storageClassName"] == volume["spec"]["storageClassName"]

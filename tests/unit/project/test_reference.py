@@ -52,9 +52,9 @@ def test_the_page_of_changes_names_the_commands_with_a_dry_run() -> None:
     leaves = reference._leaves(typer.main.get_command(app), "nfsrdma")
     dry = {path for path, each in leaves if any("--dry-run" in x.opts for x in each.params)}
     page = (reference.PAGES / "changes.md").read_text()
-    found = re.search(r"`--dry-run` prints the changes of (.*?)\.\s", page, re.S)
-    assert found
-    assert {f"nfsrdma {name}" for name in re.findall(r"`([^`]+)`", found[1])} == dry
+    match = re.search(r"`--dry-run` prints the changes of (.*?)\.\s", page, re.S)
+    assert match
+    assert {f"nfsrdma {name}" for name in re.findall(r"`([^`]+)`", match[1])} == dry
     changes = dict(re.findall(r"^\| `(nfsrdma [^`]*)` \| ([^|]*) \|", page, re.M))
     assert not [path for path in dry if changes[path].startswith("nothing")]
 

@@ -117,7 +117,7 @@ def test_a_wheel_has_the_sources_and_nothing_that_was_built(tmp_path: Path) -> N
     for name in PRODUCTS:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    found = {
+    included = {
         each.distribution_path for each in WheelBuilder(str(tmp_path)).recurse_included_files()
     }
-    assert found == wanted
+    assert included == wanted

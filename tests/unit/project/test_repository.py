@@ -51,11 +51,11 @@ def test_each_file_names_its_licence(path: Path) -> None:
         or path.match("tests/unit/data/nfsrdma-*.h")
     ):
         wanted = "GPL-2.0-only OR BSD-3-Clause"
-    found = re.search(
+    match = re.search(
         r"SPDX-License-Identifier: (.*?)(?: (?:\*/|-->))?$", "\n".join(lines[:3]), re.M
     )
-    assert found
-    assert found[1] == wanted
+    assert match
+    assert match[1] == wanted
 
 
 @pytest.mark.parametrize("room", ROOMS)

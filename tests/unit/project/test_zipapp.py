@@ -118,7 +118,7 @@ def test_the_commands_of_the_page_work_one_after_the_other(
     (here / "dist").mkdir(parents=True)
     (there / "run").mkdir(parents=True)
     text = (ROOT / f"docs/how-to/{page}.md").read_text()
-    (block,) = (one for one in re.findall(r"```console\n(.*?)```", text, re.S) if "zipapp" in one)
+    (block,) = (b for b in re.findall(r"```console\n(.*?)```", text, re.S) if "zipapp" in b)
     commands = [
         re.sub(r"(?<= )(?:root@host:)?/run/", f"{there}/run/", line[2:].partition("  #")[0])
         for line in block.splitlines()
@@ -201,11 +201,11 @@ def test_each_module_is_linted_for_its_oldest_python() -> None:
 
 
 def test_no_module_has_what_the_oldest_python_lacks() -> None:
-    found = []
+    faults = []
     for name, path in MODULES.items():
         tree = ast.parse(path.read_bytes(), feature_version=tool.OLDEST)
-        found += [f"{name}: {said}" for said in later(tree)]
-    assert found == []
+        faults += [f"{name}: {feature}" for feature in later(tree)]
+    assert faults == []
 
 
 def later(tree: ast.AST) -> Iterator[str]:
@@ -213,7 +213,7 @@ def later(tree: ast.AST) -> Iterator[str]:
     for node in tool.statements(tree):
         if isinstance(node, ast.ImportFrom):
             names = LATER.get(node.module or "", ())
-            yield from (one.name for one in node.names if one.name in names)
+            yield from (alias.name for alias in node.names if alias.name in names)
         elif isinstance(node, ast.Name) and node.id in BUILTINS:
             yield node.id
         elif isinstance(node, ast.Attribute):
@@ -230,8 +230,10 @@ def later_in_call(call: ast.Call) -> Iterator[str]:
     # os.stat() and its like have had theirs for long
     of_os = isinstance(function, ast.Attribute) and ast.unparse(function.value) == "os"
     keywords = () if of_os else KEYWORDS.get(name, ())
-    yield from (one.arg for one in call.keywords if one.arg in keywords)
-    given = len(call.args) + sum(one.arg in ("length", "byteorder") for one in call.keywords)
+    yield from (keyword.arg for keyword in call.keywords if keyword.arg in keywords)
+    given = len(call.args) + sum(
+        keyword.arg in ("length", "byteorder") for keyword in call.keywords
+    )
     if given < POSITIONAL.get(name, 0):
         yield name
     # a union of types is no class
@@ -311,14 +313,14 @@ def test_the_options_are_those_of_nfsrdma(name: str) -> None:
     group = typer.main.get_command(app)
     theirs = group.commands[name]  # type: ignore[attr-defined]
     ours = portable.COMMANDS[name].declared
-    assert {one.name for one in theirs.params} == set(ours)
-    for one in theirs.params:
-        declared = ours[one.name]
-        assert tuple(one.opts) == (declared.names or (one.name,))
-        is_flag = getattr(one, "is_flag", False)
-        assert (one.default or None) == ((declared.default or None) if not is_flag else None)
-        assert one.metavar == (declared.metavar or None)
-        assert (one.help or "").startswith(declared.text)
+    assert {parameter.name for parameter in theirs.params} == set(ours)
+    for parameter in theirs.params:
+        declared = ours[parameter.name]
+        assert tuple(parameter.opts) == (declared.names or (parameter.name,))
+        is_flag = getattr(parameter, "is_flag", False)
+        assert (parameter.default or None) == ((declared.default or None) if not is_flag else None)
+        assert parameter.metavar == (declared.metavar or None)
+        assert (parameter.help or "").startswith(declared.text)
     assert theirs.help.split() == portable.COMMANDS[name].text.split()
 
 
@@ -383,11 +385,11 @@ def test_health_has_the_same_answer(version: str, program: Path, tmp_path: Path)
         answers = [
             run(*words, "--state", tmp_path / state / who)
             for who, run in (
-                ("ours", lambda *said: portable_run(program, version, *said)),
+                ("ours", lambda *argv: portable_run(program, version, *argv)),
                 ("theirs", installed_run),
             )
         ]
-        plain = [json.loads(AGE.sub("", one.stdout)) for one in answers]
+        plain = [json.loads(AGE.sub("", answer.stdout)) for answer in answers]
         assert plain[0] == plain[1]
         assert answers[0].returncode == answers[1].returncode
         assert len(plain[0]["findings"]) == 2
@@ -395,17 +397,17 @@ def test_health_has_the_same_answer(version: str, program: Path, tmp_path: Path)
 
 def unpacked(file: Path) -> dict[str, bytes]:
     """The members of a bundle, the time left out."""
-    found = {}
+    members = {}
     with tarfile.open(file) as tar:
         for member in tar:
             data = tar.extractfile(member) if member.isreg() else None
-            found[member.name] = data.read() if data else member.linkname.encode()
+            members[member.name] = data.read() if data else member.linkname.encode()
             if member.name.endswith(".gz"):
-                found[member.name] = gzip.decompress(found[member.name])
-    manifest = json.loads(found["manifest.json"])
+                members[member.name] = gzip.decompress(members[member.name])
+    manifest = json.loads(members["manifest.json"])
     del manifest["time"]
-    found["manifest.json"] = json.dumps(manifest).encode()
-    return found
+    members["manifest.json"] = json.dumps(manifest).encode()
+    return members
 
 
 def stable(members: dict[str, bytes]) -> dict[str, bytes]:
@@ -432,17 +434,24 @@ def test_a_bundle_has_the_same_files_and_findings(
     done = portable_run(program, version, "collect", *options, "-o", ours)
     assert (done.returncode, done.stderr) == (0, "")
     installed_run("collect", *options, "-o", theirs)
-    found = [stable(unpacked(file)) for file in (ours, theirs, before)]
+    bundles = [stable(unpacked(file)) for file in (ours, theirs, before)]
     if options == ("--anonymize",):
         # each run has placeholders of its own for addresses
-        found = [{name: ADDRESS.sub(b"", data) for name, data in one.items()} for one in found]
+        bundles = [
+            {name: ADDRESS.sub(b"", data) for name, data in bundle.items()} for bundle in bundles
+        ]
     # what other programs changed on this host meanwhile
-    changed = {name for one in found for name in one if found[1].get(name) != found[2].get(name)}
-    for one in found:
+    changed = {
+        name
+        for bundle in bundles
+        for name in bundle
+        if bundles[1].get(name) != bundles[2].get(name)
+    }
+    for bundle in bundles:
         for name in changed:
-            one.pop(name, None)
-    assert found[0] == found[1]
-    assert found[0].keys() >= {"manifest.json", "proc/self/mountinfo"} - changed
+            bundle.pop(name, None)
+    assert bundles[0] == bundles[1]
+    assert bundles[0].keys() >= {"manifest.json", "proc/self/mountinfo"} - changed
     programs = [
         [row["argv"] for row in json.loads(unpacked(file)["commands.json"])]
         for file in (ours, theirs)
@@ -481,8 +490,8 @@ def test_recorded_hosts_give_the_same_bundles(
             (sys.executable, ROOT, theirs),
         ):
             folder.mkdir()
-            said = _said([python, "-I", "-c", COLLECTED, path, folder], input=json.dumps(roots))
-            assert said.stderr == ""
+            done = _said([python, "-I", "-c", COLLECTED, path, folder], input=json.dumps(roots))
+            assert done.stderr == ""
     names = sorted(file.name for file in theirs.iterdir())
     assert len(names) == 2 * len(roots) > 100
     for name in names:
@@ -507,15 +516,15 @@ LOGS = sorted((ROOT / "tests/unit/kernel_records").glob("*.log"))
 @pytest.mark.parametrize("version", ("3.9", "3.10", "3.13"))
 def test_logs_have_the_same_lines_and_meanings(version: str, program: Path) -> None:
     names = json.dumps([str(file) for file in LOGS])
-    said = [
+    runs = [
         _said([python, "-I", "-c", PARSED, path], input=names)
         for python, path in ((interpreter(version), program), (sys.executable, ROOT))
     ]
-    assert said[0].stderr == said[1].stderr == ""
-    assert said[0].stdout.splitlines() == said[1].stdout.splitlines()
-    assert len(said[1].stdout.splitlines()) == len(LOGS)
+    assert runs[0].stderr == runs[1].stderr == ""
+    assert runs[0].stdout.splitlines() == runs[1].stdout.splitlines()
+    assert len(runs[1].stdout.splitlines()) == len(LOGS)
     # among them those of each kind of record
-    assert all(words in said[1].stdout for words in ("dump error cqe", "Call Trace:", "not resp"))
+    assert all(words in runs[1].stdout for words in ("dump error cqe", "Call Trace:", "not resp"))
 
 
 # ---- netlink

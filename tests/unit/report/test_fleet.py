@@ -59,23 +59,23 @@ def merged(tmp_path: Path) -> Path:
 
 def loaded(path: Path) -> Fleet:
     with Store(path, read_only=True) as store:
-        found = study.load(store).fleet
-    assert found
-    return found
+        group = study.load(store).fleet
+    assert group
+    return group
 
 
 def test_rounds_have_aggregate_fairness_and_server_cpu(merged: Path) -> None:
-    found = loaded(merged)
-    assert found.names == ["client1", "client2", "client3"]
-    assert [(c.clients, c.rounds, c.aggregate) for c in found.round_means] == [
+    group = loaded(merged)
+    assert group.names == ["client1", "client2", "client3"]
+    assert [(c.clients, c.rounds, c.aggregate) for c in group.round_means] == [
         (1, 1, 100.0), (2, 1, 190.0), (3, 1, 192.0),
     ]  # fmt: skip
-    assert found.round_means[2].fairness == pytest.approx(192**2 / (3 * (80**2 + 72**2 + 40**2)))
-    assert found.round_means[2].rates == {"client1": 80.0, "client2": 72.0, "client3": 40.0}
-    assert found.round_means[2].server == pytest.approx(1.5)
-    assert found.round_means[2].server_per_client == pytest.approx(0.5)
-    assert list(found.enough.values()) == [2]
-    assert found.unsynchronised == ()
+    assert group.round_means[2].fairness == pytest.approx(192**2 / (3 * (80**2 + 72**2 + 40**2)))
+    assert group.round_means[2].rates == {"client1": 80.0, "client2": 72.0, "client3": 40.0}
+    assert group.round_means[2].server == pytest.approx(1.5)
+    assert group.round_means[2].server_per_client == pytest.approx(0.5)
+    assert list(group.enough.values()) == [2]
+    assert group.unsynchronised == ()
 
 
 def test_the_report_uses_the_newest_sweep_of_each_host(merged: Path) -> None:
@@ -117,12 +117,12 @@ def test_the_common_choice_may_be_slower_on_a_host(tmp_path: Path) -> None:
             for cell, rate in zip(mine.cells(), rates, strict=True):
                 made.add_trial(trial(mine, cell, 1, environment=uid, throughput=rate))
     merge(tmp_path / "all.db", stores)
-    found = loaded(tmp_path / "all.db")
-    assert [(h.name, h.best.cell.rsize, h.loss) for h in found.hosts] == [
+    group = loaded(tmp_path / "all.db")
+    assert [(h.name, h.best.cell.rsize, h.loss) for h in group.hosts] == [
         ("a", 131072, 0.0), ("b", 8192, 0.25),
     ]  # fmt: skip
-    assert found.round_means == ()
-    assert found.unsynchronised == ("a", "b")
+    assert group.round_means == ()
+    assert group.unsynchronised == ("a", "b")
     report = build.build(tmp_path / "all.db", tmp_path / "out")
     assert "No two hosts" in " ".join(page(report).texts)
 
@@ -137,9 +137,9 @@ def test_one_host_has_no_fleet_section(tmp_path: Path) -> None:
 
 
 def test_host_names_are_escaped(tmp_path: Path) -> None:
-    one = one_host(tmp_path / "1.db", HOSTILE, {2: 10.0})
+    first = one_host(tmp_path / "1.db", HOSTILE, {2: 10.0})
     other = one_host(tmp_path / "2.db", "b", {2: 10.0})
-    merge(tmp_path / "all.db", [one, other])
+    merge(tmp_path / "all.db", [first, other])
     made = build.build(tmp_path / "all.db", tmp_path / "out")
     assert "script" not in page(made).tags
     assert "<script" not in made.files[0].read_text()
@@ -152,10 +152,10 @@ def test_merge_and_report_on_the_command_line(merged: Path, tmp_path: Path) -> N
 
     samples = tmp_path / "load.txt"
     samples.write_text('{"time": 1.0, "busy_s": 2.0}\n{"time": 2.0, "busy_s": 2.')
-    said = nfsrdma(
+    output = nfsrdma(
         "results", "merge", tmp_path / "new.db", merged, "--server-cpu", f"other={samples}"
     )
-    assert said.strip().endswith("6 trials (6 new) of client1, client2, client3")
+    assert output.strip().endswith("6 trials (6 new) of client1, client2, client3")
     facts = json.loads(nfsrdma("report", merged, "--output", tmp_path / "out", "--json"))
-    assert [one["aggregate"] for one in facts["fleet"]["at_once"]] == [100.0, 190.0, 192.0]
+    assert [row["aggregate"] for row in facts["fleet"]["at_once"]] == [100.0, 190.0, 192.0]
     assert facts["fleet"]["hosts"][0]["host"] == "client1"

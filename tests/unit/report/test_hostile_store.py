@@ -43,7 +43,7 @@ def changed(path: Path, column: str, value: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "said"),
+    ("column", "value", "message"),
     [
         ("began", "x", "x"),
         ("throughput", 0.0, "expected more than 0"),
@@ -58,12 +58,12 @@ def changed(path: Path, column: str, value: object) -> Path:
     ],
 )
 def test_a_trial_that_nobody_measured_is_one_line(
-    tmp_path: Path, column: str, value: object, said: str
+    tmp_path: Path, column: str, value: object, message: str
 ) -> None:
     path = changed(tmp_path / "s.db", column, value)
     with pytest.raises(UserError) as error:
         build.build(path, tmp_path / "report")
-    assert said in f"{error.value} {error.value.hint}"
+    assert message in f"{error.value} {error.value.hint}"
     assert "\n" not in str(error.value)
 
 
@@ -124,7 +124,7 @@ def test_a_capture_does_not_follow_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "said"),
+    ("plan", "message"),
     [
         ("", "not JSON at line 1, column 1"),
         ("{}", "'target' is missing"),
@@ -137,7 +137,7 @@ def test_a_capture_does_not_follow_a_link(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_plan_is_one_line_with_the_name_of_the_store(
-    tmp_path: Path, plan: str, said: str
+    tmp_path: Path, plan: str, message: str
 ) -> None:
     path = store(tmp_path / "s.db")
     db = sqlite3.connect(path)
@@ -149,6 +149,6 @@ def test_a_damaged_plan_is_one_line_with_the_name_of_the_store(
     text = str(error.value)
     assert text.startswith(f"{path}: ")
     assert text.endswith("the store is damaged)")
-    assert said in text
+    assert message in text
     assert error.value.status == 1
     assert not any(word in text for word in ("__", "NoneType", "object has", "argument", "\n"))

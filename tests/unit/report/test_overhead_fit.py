@@ -17,33 +17,33 @@ def noisy(luck: random.Random, spread: float) -> list[float]:
 
 
 def test_a_line_is_found_exactly() -> None:
-    found = fit(SIZES, EXACT, EXACT)
-    assert found
-    assert found.per_byte.value == pytest.approx(0.25)
-    assert found.per_io.value == pytest.approx(20000)
-    assert found.per_byte.margin < 1e-9
-    assert found.at(1000) == pytest.approx(20250)
+    fitted = fit(SIZES, EXACT, EXACT)
+    assert fitted
+    assert fitted.per_byte.value == pytest.approx(0.25)
+    assert fitted.per_io.value == pytest.approx(20000)
+    assert fitted.per_byte.margin < 1e-9
+    assert fitted.at(1000) == pytest.approx(20250)
 
 
 def test_scipy_finds_the_same() -> None:
     costs = noisy(random.Random(3), 0.05)  # noqa: S311 - no secret
-    found = fit(SIZES, costs, EXACT)
-    assert found
+    fitted = fit(SIZES, costs, EXACT)
+    assert fitted
     # scipy 1.17.1: scipy.optimize.curve_fit(line, SIZES, costs, p0=(1, 1), sigma=EXACT), where line
     # is lambda m, byte, io: m * byte + io; the deviations are the roots of the diagonal
     values, deviations = (0.2582947546732227, 20156.351946316834), (0.0061164556493, 445.2406191832)
-    assert (found.per_byte.value, found.per_io.value) == pytest.approx(values, rel=1e-5)
+    assert (fitted.per_byte.value, fitted.per_io.value) == pytest.approx(values, rel=1e-5)
     # t(10) at 97.5 %, out of a table
     margins = tuple(2.2281 * each for each in deviations)
-    assert (found.per_byte.margin, found.per_io.margin) == pytest.approx(margins, rel=1e-4)
+    assert (fitted.per_byte.margin, fitted.per_io.margin) == pytest.approx(margins, rel=1e-4)
 
 
 def test_the_truth_lies_in_the_interval_as_often_as_promised() -> None:
     luck, inside = random.Random(1), 0  # noqa: S311 - no secret
     for _ in range(1000):
-        found = fit(SIZES, noisy(luck, 0.05), EXACT)
-        assert found
-        inside += abs(found.per_io.value - 20000) <= found.per_io.margin
+        fitted = fit(SIZES, noisy(luck, 0.05), EXACT)
+        assert fitted
+        inside += abs(fitted.per_io.value - 20000) <= fitted.per_io.margin
     # of 950 that are expected; three deviations of a binomial are 21
     assert 929 <= inside <= 971
 
@@ -55,7 +55,7 @@ def test_too_little_to_say_anything() -> None:
 
 
 def test_from_which_size_the_cpu_is_enough() -> None:
-    found = fit(SIZES, EXACT, EXACT)
-    assert found
-    assert found.enough_from(1.25) == pytest.approx(20000)
-    assert found.enough_from(0.2) == math.inf
+    fitted = fit(SIZES, EXACT, EXACT)
+    assert fitted
+    assert fitted.enough_from(1.25) == pytest.approx(20000)
+    assert fitted.enough_from(0.2) == math.inf

@@ -43,7 +43,7 @@ def _style() -> Iterator[None]:
 def texts(figure: Figure) -> list[Text]:
     """All visible texts of a figure with words, ticks and legends included."""
     FigureCanvasAgg(figure).draw()
-    found = [each for each in figure.findobj() if isinstance(each, Text)]
+    all_texts = [each for each in figure.findobj() if isinstance(each, Text)]
     hidden = {
         id(tick.label1)
         for ax in figure.axes
@@ -53,7 +53,7 @@ def texts(figure: Figure) -> list[Text]:
     }
     return [
         each
-        for each in found
+        for each in all_texts
         if each.get_visible() and each.get_text().strip() and id(each) not in hidden
     ]
 
@@ -63,8 +63,8 @@ def overprinted(figure: Figure) -> list[tuple[str, str]]:
     # an annotation's own extent includes its arrow
     boxes = [(each.get_text(), Text.get_window_extent(each)) for each in texts(figure)]
     return [
-        (one, other)
-        for (one, a), (other, b) in combinations(boxes, 2)
+        (first, second)
+        for (first, a), (second, b) in combinations(boxes, 2)
         if min(a.x1, b.x1) - max(a.x0, b.x0) > 1 and min(a.y1, b.y1) - max(a.y0, b.y0) > 1
     ]
 
@@ -89,11 +89,11 @@ def crossed(ax: Axes, name: str) -> bool:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    found = Store(tmp_path / "6.12")
-    found.describe("`make bench NAME=papers`, made up.")
+    results = Store(tmp_path / "6.12")
+    results.describe("`make bench NAME=papers`, made up.")
     for number in range(2):
-        fill(found, number)
-    return found
+        fill(results, number)
+    return results
 
 
 PAPERS = [(name, draw) for name, draw, _, _ in papers_page.FIGURES if draw]
@@ -181,9 +181,9 @@ def test_no_line_of_the_refused_reads_leads_to_a_label(
     stores = optimistic_page.Stores("6.12")
     stores.card.describe("`make bench NAME=optimistic`, made up.")
     for name in ("refused", "bursts", "response"):
-        one = optimistic_page.part(name)
-        for at, cell in enumerate(one.cells):
-            for curve in one.curves:
+        part = optimistic_page.part(name)
+        for at, cell in enumerate(part.cells):
+            for curve in part.curves:
                 stores.card.put(name, curve, cell, {"ns": 40_000 + 500 * at})
     figure = optimistic_page.draw_refused(stores).figure
     (ax,) = figure.axes
@@ -203,12 +203,12 @@ def test_a_point_below_a_logarithmic_scale_is_drawn_hollow_at_its_bottom() -> No
     drawn = cpu_figures.Line("rdma", "client", tuple(zip(sizes, costs, strict=True)), line)
     cpu_figures.draw_line(ax, drawn, "s")
     marks = [each for each in ax.lines if each.get_marker() == "s"]
-    found = {
+    shown = {
         (x, y, each.get_markerfacecolor() == canvas.PAPER)
         for each in marks
         for x, y in points(each)
     }
-    assert found == {(4096, 20, False), (65536, 10, True), (524288, 30, False)}
+    assert shown == {(4096, 20, False), (65536, 10, True), (524288, 30, False)}
 
 
 def test_the_loaders_sentence_names_the_row_that_it_is_about() -> None:

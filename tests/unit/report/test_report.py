@@ -92,8 +92,8 @@ def test_the_first_figure_compares_transports_in_words(tmp_path: Path) -> None:
         drawing = comparison.draw(load(opened))
     assert drawing
     ours = "RDMA, this project's module"
-    said = f"Read throughput over that of TCP: 1.20 ({ours}, padded), 1.50 ({ours})"
-    assert drawing.title.splitlines() == [said, "emulated CPU, soft-RoCE"]
+    title = f"Read throughput over that of TCP: 1.20 ({ours}, padded), 1.50 ({ours})"
+    assert drawing.title.splitlines() == [title, "emulated CPU, soft-RoCE"]
     left, right = drawing.figure.axes
     for ax in (left, right):
         names = {text.get_text().replace("\n", " ") for text in ax.texts}
@@ -195,15 +195,15 @@ def test_every_figure_carries_its_conditions(made: build.Report) -> None:
 
 @pytest.mark.parametrize("which", ["made", "hostile"])
 def test_page_loads_nothing_and_runs_nothing(which: str, request: pytest.FixtureRequest) -> None:
-    found = page(request.getfixturevalue(which))
-    assert not {"script", "link", "img", "iframe", "object", "base", "form"} & set(found.tags)
-    for element, name, value in found.attributes:
+    parsed = page(request.getfixturevalue(which))
+    assert not {"script", "link", "img", "iframe", "object", "base", "form"} & set(parsed.tags)
+    for element, name, value in parsed.attributes:
         assert not name.startswith("on") and name != "style", (element, name)
         if name in ("href", "xlink:href", "src", "action"):
             assert value.startswith("#")
         if name not in ("xmlns", "xmlns:xlink"):
             assert "http" not in value.lower().replace("http-equiv", ""), (element, name, value)
-    css = re.sub(r"http://www\.w3\.org\S*", "", "".join(found.texts))
+    css = re.sub(r"http://www\.w3\.org\S*", "", "".join(parsed.texts))
     assert "url(http" not in css and "@import" not in css
 
 
@@ -257,12 +257,12 @@ def test_the_best_cell_as_a_mount_outside_of_a_lab(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], facts: dict[str, str], there: bool
 ) -> None:
     results.report(store(tmp_path / "s.db", plan(), facts, runs=1), None, "", as_json=False)
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     page = Reader((tmp_path / "report/index.html").read_text(encoding="utf-8"))
     text = " ".join("".join(page.texts).split())
     best = "server:/export  /MOUNT/POINT  nfs  vers=4.2,proto=tcp,rsize=1048576  0 0"
     command = "mount -t nfs -o vers=4.2,proto=tcp,rsize=1048576 server:/export /MOUNT/POINT"
-    assert (f"fstab: {best}\nmount: {command}\n" in said) == there
+    assert (f"fstab: {best}\nmount: {command}\n" in output) == there
     assert (" ".join(best.split()) in text) == (command in text) == there
 
 
@@ -285,8 +285,10 @@ def test_advice_knows_default_ties_and_thrift(made: build.Report) -> None:
     assert rdma.gain == pytest.approx(rate(rdma.best.cell) / rate(rdma.default.cell) - 1)
     assert f"{100 * rdma.gain:+.1f} % over" in recommendation.over_default(made.study, rdma)
     tie = replace(rdma, tied=(rdma.default,))
-    said = recommendation.over_default(made.study, tie)
-    assert said.startswith("No significant difference from Linux's default read-ahead of 128 KiB")
+    sentence = recommendation.over_default(made.study, tie)
+    assert sentence.startswith(
+        "No significant difference from Linux's default read-ahead of 128 KiB"
+    )
     assert rdma.thrifty in (rdma.best, *rdma.tied)
     assert rdma.front[0] == rdma.best
 
@@ -299,7 +301,7 @@ def test_a_transport_that_failed_altogether(tmp_path: Path) -> None:
             bad = {"status": "failed", "reason": "no route"} if cell.transport == "rdma" else {}
             opened.add_trial(trial(plan(), cell, 1, **bad))
     report = build.build(path, tmp_path / "out")
-    assert [one.transport for one in recommendation.advice(report.study)] == ["tcp"]
+    assert [a.transport for a in recommendation.advice(report.study)] == ["tcp"]
     assert "no route" in report.files[0].read_text()
 
 
@@ -347,12 +349,12 @@ def test_direct_reads_beside_buffered_ones_are_panels_and_the_advice_compares_th
     assert (advice.best.cell.direct, advice.other_kind.cell.direct) == (False, True)
     assert advice.default
     assert not advice.default.cell.direct
-    said = recommendation.over_other_kind(report.study, advice)
+    sentence = recommendation.over_other_kind(report.study, advice)
     assert re.match(r"Buffered reads: 1\.\d\d times as fast as direct reads, which reached .* MB/s "
-                    r"\(1 MiB, direct, depth \d\)\.$", said)  # fmt: skip
-    assert said in report.files[0].read_text()
-    found = recommendation.as_json(report.study, advice)
-    assert [found[name]["direct"] for name in ("best", "other_kind")] == [False, True]  # type: ignore[index]
+                    r"\(1 MiB, direct, depth \d\)\.$", sentence)  # fmt: skip
+    assert sentence in report.files[0].read_text()
+    facts = recommendation.as_json(report.study, advice)
+    assert [facts[name]["direct"] for name in ("best", "other_kind")] == [False, True]  # type: ignore[index]
     assert "8 KiB per call, or rsize (O_DIRECT); server" in captions.workload(report.study)
 
 
@@ -375,9 +377,9 @@ def test_personalities_are_panels_with_the_other_transports_beside_them(tmp_path
     for colour in (*map(canvas.personality_colour, names), canvas.transport_colour("tcp")):
         assert colour in cpu
     # of two cells with Linux's read-ahead, the default has the module's personality
-    (found,) = (a for a in recommendation.advice(report.study) if a.transport == "nfsrdma")
-    assert found.default
-    assert found.default.cell.personality == "read-write"
+    (advice,) = (a for a in recommendation.advice(report.study) if a.transport == "nfsrdma")
+    assert advice.default
+    assert advice.default.cell.personality == "read-write"
 
 
 def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
@@ -439,10 +441,10 @@ def rendered(text: str) -> Reader:
 
 @given(st.text(min_size=1))
 def test_the_template_escapes_each_text(text: str) -> None:
-    found, plain = rendered(text), rendered("x")
-    assert found.tags == plain.tags
+    escaped, plain = rendered(text), rendered("x")
+    assert escaped.tags == plain.tags
     # a cell of numbers, or a long one, has a class
-    assert {name for _, name, _ in found.attributes} == {name for _, name, _ in plain.attributes}
+    assert {name for _, name, _ in escaped.attributes} == {name for _, name, _ in plain.attributes}
 
 
 @pytest.mark.parametrize(("whole_from", "amount"), [(0, "1 MiB"), (32 * KIB, "128 KiB to 1 MiB")])

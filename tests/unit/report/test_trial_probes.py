@@ -71,13 +71,13 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_whose_time_it_was_and_how_the_data_went() -> None:
-    found = spending([trial(Cell("rdma", 65536, 4))] * 2, "read")
-    assert found
+    spent = spending([trial(Cell("rdma", 65536, 4))] * 2, "read")
+    assert spent
     byte, io = TRUE["rdma"][0]
-    assert found.cpu["client"] == pytest.approx(65536 * byte + io)
-    assert (found.cpu["shared"], found.cpu["emulated NIC"], found.called) == (1000, 9000, 3000)
-    assert (found.bytes, found.segments, found.registrations) == (65536, 2, 2)
-    assert found.ways == {"Write chunk": 1}
+    assert spent.cpu["client"] == pytest.approx(65536 * byte + io)
+    assert (spent.cpu["shared"], spent.cpu["emulated NIC"], spent.called) == (1000, 9000, 3000)
+    assert (spent.bytes, spent.segments, spent.registrations) == (65536, 2, 2)
+    assert spent.ways == {"Write chunk": 1}
 
 
 def test_registrations_of_a_kernel_whose_events_lack_them_have_no_figure(tmp_path: Path) -> None:
@@ -85,16 +85,16 @@ def test_registrations_of_a_kernel_whose_events_lack_them_have_no_figure(tmp_pat
     counted = trial(Cell("rdma", 65536, 4))
     rows = {name: rows for name, rows in counted.probe_rows.items() if name != "registrations"}
     for kept, figure in ((rows, None), ({**rows, "registrations": []}, 0)):
-        found = spending([replace(counted, probe_rows=kept)], "read")
-        assert found
-        assert (found.registrations, found.segments) == (figure, 2)
+        spent = spending([replace(counted, probe_rows=kept)], "read")
+        assert spent
+        assert (spent.registrations, spent.segments) == (figure, 2)
     path = tmp_path / "s.db"
     with Store(path) as made:
         made.add_plan(PLAN)
         for cell in PLAN.cells():
-            one = trial(cell)
-            one.probe_rows.pop("registrations", None)
-            made.add_trial(one)
+            uncounted = trial(cell)
+            uncounted.probe_rows.pop("registrations", None)
+            made.add_trial(uncounted)
     page = build.build(path, tmp_path / "out").files[0].read_text()
     assert page.count("2.00</td>") == sum(cell.transport == "rdma" for cell in PLAN.cells())
     assert "0.00</td>" not in page
@@ -105,30 +105,28 @@ def test_a_trial_without_accounts_says_nothing() -> None:
 
 
 def test_a_modelled_card_counts_as_the_emulated_nic() -> None:
-    found = spending([trial(Cell("rdma", 65536, 4), "card model")], "read")
-    assert found
-    assert (found.cpu["shared"], found.cpu["emulated NIC"], found.called) == (1000, 9000, 3000)
+    spent = spending([trial(Cell("rdma", 65536, 4), "card model")], "read")
+    assert spent
+    assert (spent.cpu["shared"], spent.cpu["emulated NIC"], spent.called) == (1000, 9000, 3000)
 
 
 def test_what_went_in_comes_out(store: Path) -> None:
     with Store(store, read_only=True) as opened:
-        found = {
+        fits = {
             (line.transport, line.whose): line.fit
             for line in cpu_figures.lines(studies.load(opened))
         }
     for transport, sides in TRUE.items():
         for whose, (byte, io) in zip(("client", "server"), sides, strict=True):
-            line = found[transport, whose]
+            line = fits[transport, whose]
             assert line.per_byte.value == pytest.approx(byte, rel=1e-3)
             assert line.per_io.value == pytest.approx(io, rel=1e-3)
     # (40000 + 25000 + 1000 [+ 9000]) / (1000 / 125 ns per byte - 0.1875)
-    assert found["rdma", cpu_figures.HOST].enough_from(8.0) == pytest.approx(
+    assert fits["rdma", cpu_figures.HOST].enough_from(8.0) == pytest.approx(
         66000 / 7.8125, rel=1e-3
     )
-    assert found["rdma", cpu_figures.RAW].enough_from(8.0) == pytest.approx(
-        75000 / 7.8125, rel=1e-3
-    )
-    assert ("tcp", cpu_figures.RAW) not in found
+    assert fits["rdma", cpu_figures.RAW].enough_from(8.0) == pytest.approx(75000 / 7.8125, rel=1e-3)
+    assert ("tcp", cpu_figures.RAW) not in fits
 
 
 def test_the_page_shows_it(store: Path, tmp_path: Path) -> None:

@@ -71,21 +71,21 @@ def trial(cell: Cell, run: int, throughput: float, cpu: int = 1, status: str = "
 
 @pytest.mark.parametrize("degrees", [degrees for degrees in STUDENT if degrees >= KNOWN_AT])
 def test_the_bound_is_students(degrees: int) -> None:
-    one, other = summaries([trial(A, 1, 90.0), trial(A, 2, 90.0), trial(B, 1, 100.0)])
+    first, second = summaries([trial(A, 1, 90.0), trial(A, 2, 90.0), trial(B, 1, 100.0)])
     expected = STUDENT[degrees] * 0.02 * (1 / 2 + 1 / 1) ** 0.5
-    assert bound(Noise(0.02, degrees), one, other) == pytest.approx(expected, rel=1e-9)
-    assert bound(Noise(0.02, KNOWN_AT - 1), one, other) == PRIOR
+    assert bound(Noise(0.02, degrees), first, second) == pytest.approx(expected, rel=1e-9)
+    assert bound(Noise(0.02, KNOWN_AT - 1), first, second) == PRIOR
 
 
 @pytest.mark.parametrize("runs", [2, 3])
 def test_the_bound_of_a_cell_with_its_own_noise_has_the_degrees_of_its_runs(runs: int) -> None:
     """The transport's 31 degrees say nothing about this cell's luck."""
     noisy = [trial(A, n, 100 + 10 * (-1) ** n) for n in range(runs)]
-    one, other = summaries([*noisy, trial(B, 1, 110), trial(B, 2, 110)])
-    expected = STUDENT[runs - 1] * one.error
+    first, second = summaries([*noisy, trial(B, 1, 110), trial(B, 2, 110)])
+    expected = STUDENT[runs - 1] * first.error
     for rivals in (1, 2):
-        found = Noises({"tcp": Noise(1e-6, 31)}).bound(one, other, rivals)
-        assert found == pytest.approx(expected, rel=1e-6)
+        margin = Noises({"tcp": Noise(1e-6, 31)}).bound(first, second, rivals)
+        assert margin == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("degrees", STUDENT)
@@ -105,8 +105,8 @@ def test_the_quantile_of_many_with_a_known_spread_is_that_of_the_normal_maximum(
     assert maximum(20_000, of, 0.95) == pytest.approx(expected, rel=2e-4)
 
 
-def bound(noise: Noise, one: Summary, other: Summary) -> float:
-    return Noises({"tcp": noise}).bound(one, other)
+def bound(noise: Noise, first: Summary, second: Summary) -> float:
+    return Noises({"tcp": noise}).bound(first, second)
 
 
 def regret(name: str, trials: list[Trial], transport: str = "") -> float:
@@ -444,9 +444,9 @@ def test_a_race_between_transports_of_unlike_noise_keeps_the_best_of_each(
     """Winner or tied in 95 of 100; with the noise of both together, RDMA's best in 73."""
     runs = race(noise)
     for transport in ("", "tcp", "rdma"):
-        found = [outcome(SURFACES["measured"](), run, transport) for run in runs]
-        assert statistics.fmean(each.kept for each in found) >= 0.93
-        assert statistics.fmean(each.regret for each in found) <= 0.010
+        outcomes = [outcome(SURFACES["measured"](), run, transport) for run in runs]
+        assert statistics.fmean(each.kept for each in outcomes) >= 0.93
+        assert statistics.fmean(each.regret for each in outcomes) <= 0.010
 
 
 def test_a_race_repeats_cells_of_each_transport_until_it_knows_their_noise() -> None:
@@ -456,16 +456,16 @@ def test_a_race_repeats_cells_of_each_transport_until_it_knows_their_noise() -> 
 
 def test_what_is_tied_and_marked_is_what_the_documentation_says() -> None:
     """And it follows the noise: above the median of the spreads half of all cells were marked."""
-    said = {row[:5]: row[5:] for row in documented()}
+    figures = {row[:5]: row[5:] for row in documented()}
     for noise in (0.002, 0.03, 0.08):
-        _, _, kept, tied, marked, trials = said[
+        _, _, kept, tied, marked, trials = figures[
             "measured", f"{noise:.1%}", "none", "even", "racing"
         ]
         runs = race(noise)
-        found = [outcome(SURFACES["measured"](), run) for run in runs]
-        assert statistics.fmean(each.kept for each in found) == pytest.approx(kept, abs=0.05)
-        assert statistics.fmean(each.tied for each in found) == pytest.approx(tied, abs=0.05)
-        assert statistics.fmean(each.marked for each in found) == pytest.approx(marked, abs=0.05)
+        outcomes = [outcome(SURFACES["measured"](), run) for run in runs]
+        assert statistics.fmean(each.kept for each in outcomes) == pytest.approx(kept, abs=0.05)
+        assert statistics.fmean(each.tied for each in outcomes) == pytest.approx(tied, abs=0.05)
+        assert statistics.fmean(each.marked for each in outcomes) == pytest.approx(marked, abs=0.05)
         assert statistics.fmean(map(len, runs)) == pytest.approx(trials, abs=3)
 
 

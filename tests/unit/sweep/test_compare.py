@@ -20,16 +20,16 @@ def trials(**throughputs: float) -> list[Trial]:
 
 
 def test_differences_are_relative_and_the_largest_comes_first() -> None:
-    found = compare(trials(a=100, b=50, c=10), trials(a=101, b=40))
-    assert [d.cell for d in found.differences] == [B, A]
-    assert [round(d.relative, 3) for d in found.differences] == [-0.2, 0.01]
-    assert round(found.median, 3) == 0.105
-    assert found.trials == (3, 2)
+    comparison = compare(trials(a=100, b=50, c=10), trials(a=101, b=40))
+    assert [d.cell for d in comparison.differences] == [B, A]
+    assert [round(d.relative, 3) for d in comparison.differences] == [-0.2, 0.01]
+    assert round(comparison.median, 3) == 0.105
+    assert comparison.trials == (3, 2)
 
 
 def test_a_recommendation_is_measured_by_the_first_sweeps_figures() -> None:
-    found = compare(trials(a=100, b=99, c=10), trials(a=50, b=60, c=10))
-    over_all, rdma, tcp = found.losses
+    comparison = compare(trials(a=100, b=99, c=10), trials(a=50, b=60, c=10))
+    over_all, rdma, tcp = comparison.losses
     assert (over_all.winner, over_all.recommended) == (A, B)
     assert round(over_all.loss, 3) == 0.01
     assert (rdma.transport, rdma.loss) == ("rdma", 0)

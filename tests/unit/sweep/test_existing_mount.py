@@ -164,7 +164,7 @@ def test_the_gain_is_at_the_same_load_and_significant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "said"),
+    ("factor", "expected"),
     [
         (0.5, "2.00 times as fast"),
         (1.0, "no significant difference; keep the mount as it is"),
@@ -172,7 +172,7 @@ def test_the_gain_is_at_the_same_load_and_significant() -> None:
     ],
 )
 def test_the_conclusion_and_the_report_say_what_a_change_gains(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], factor: float, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], factor: float, expected: str
 ) -> None:
     plan = replace(PLAN, jobs=(1,))
     path = tmp_path / "s.db"
@@ -186,7 +186,7 @@ def test_the_conclusion_and_the_report_say_what_a_change_gains(
         lines = conclusion(plan, store, done=True)
         assert {t.cell for t in store.trials() if t.cell.as_mounted} == {ONE}
     at = next(i for i, line in enumerate(lines) if line.startswith("as mounted today: rdma 1M"))
-    assert said in lines[at + 1]
+    assert expected in lines[at + 1]
     assert ("keep the mount" in lines[at + 1]) == (factor >= 1)
     assert not any("as mounted" in line for line in lines[:at])
     made = build.build(path, tmp_path / "report")
@@ -221,7 +221,7 @@ def test_an_older_store_has_no_existing_mount(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"transport": "udp"}, "unknown transport 'udp'"),
         ({"transport": ["rdma"]}, "unknown transport"),
@@ -232,7 +232,7 @@ def test_an_older_store_has_no_existing_mount(tmp_path: Path) -> None:
     ],
 )
 def test_an_existing_mount_that_no_host_has_is_one_line(
-    tmp_path: Path, changes: dict[str, object], said: str
+    tmp_path: Path, changes: dict[str, object], message: str
 ) -> None:
     data = PLAN.to_json()
     data["existing"] |= changes
@@ -243,7 +243,7 @@ def test_an_existing_mount_that_no_host_has_is_one_line(
     db.close()
     with Store(tmp_path / "s.db", read_only=True) as store, pytest.raises(UserError) as error:
         store.plan()
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

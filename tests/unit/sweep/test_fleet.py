@@ -58,24 +58,24 @@ def test_jains_index_has_bounds(rates: list[float]) -> None:
 
 
 def test_clients_that_read_at_once_are_one_round() -> None:
-    (found,) = rounds([trial("a", 0), trial("b", 1, megabytes=500)], HOSTS)
-    assert found.rates == {"a": 100, "b": 50}
-    assert found.aggregate == 150
+    (at_once,) = rounds([trial("a", 0), trial("b", 1, megabytes=500)], HOSTS)
+    assert at_once.rates == {"a": 100, "b": 50}
+    assert at_once.aggregate == 150
     # 1500 MB from the start of a, 0 s, to the end of b, 12 s
-    assert found.least == pytest.approx(125)
-    assert found.fairness == pytest.approx(0.9)
+    assert at_once.least == pytest.approx(125)
+    assert at_once.fairness == pytest.approx(0.9)
 
 
 def test_consecutive_trials_are_separate_rounds() -> None:
-    found = rounds([trial("a", 0), trial("b", 11)], HOSTS)
-    assert [one.rates for one in found] == [{"a": 100}, {"b": 100}]
+    separate = rounds([trial("a", 0), trial("b", 11)], HOSTS)
+    assert [r.rates for r in separate] == [{"a": 100}, {"b": 100}]
 
 
 @pytest.mark.parametrize(("apart", "together"), [(3.9, True), (4.1, False)])
 def test_a_round_needs_half_of_the_time_in_common(apart: float, together: bool) -> None:
     # each certainly reads from 1 s to 10 s after its start: of 10 s, 9 s less ``apart`` are common
-    found = rounds([trial("a", 0), trial("b", apart)], HOSTS)
-    assert [one.clients for one in found] == ([2] if together else [])
+    common = rounds([trial("a", 0), trial("b", apart)], HOSTS)
+    assert [r.clients for r in common] == ([2] if together else [])
 
 
 def test_the_idle_time_of_fio_is_not_common_time() -> None:
@@ -87,7 +87,7 @@ def test_another_cell_at_the_same_time_excludes_the_round() -> None:
     disturbed = [trial("a", 0), trial("b", 0), trial("c", 1, cell=OTHER)]
     assert rounds(disturbed, HOSTS) == []
     late = [trial("a", 0), trial("b", 0), trial("c", 9, cell=OTHER, lasts=1)]
-    assert [one.clients for one in rounds(late, HOSTS)] == [2]
+    assert [r.clients for r in rounds(late, HOSTS)] == [2]
 
 
 def test_failed_trials_and_those_without_host_or_time_are_no_rounds() -> None:
@@ -101,9 +101,9 @@ def test_failed_trials_and_those_without_host_or_time_are_no_rounds() -> None:
 def test_means_by_number_of_clients() -> None:
     alone = [trial("a", 0), trial("a", 20, megabytes=900)]
     both = [trial("a", 40, megabytes=800), trial("b", 40, megabytes=400)]
-    one, two = round_means(rounds([*both, *alone], HOSTS))
-    assert (one.clients, one.rounds, one.aggregate) == (1, 2, 95)
-    assert (two.clients, two.rounds, two.aggregate) == (2, 1, 120)
+    of_one, of_two = round_means(rounds([*both, *alone], HOSTS))
+    assert (of_one.clients, of_one.rounds, of_one.aggregate) == (1, 2, 95)
+    assert (of_two.clients, of_two.rounds, of_two.aggregate) == (2, 1, 120)
 
 
 def means(clients: int, aggregate: float) -> RoundMeans:
@@ -129,9 +129,9 @@ def test_the_cpu_time_of_the_server_is_that_of_the_common_time() -> None:
     # one CPU busy until second 5, two from there on
     at = NOON.timestamp()
     samples = [Sample(at - 5, 0), Sample(at + 5, 10), Sample(at + 15, 30)]
-    (found,) = rounds([trial("a", 0, idle=0), trial("b", 0, idle=0)], HOSTS, samples)
-    assert found.server == pytest.approx(1.5)
-    (both,) = round_means([found])
+    (at_once,) = rounds([trial("a", 0, idle=0), trial("b", 0, idle=0)], HOSTS, samples)
+    assert at_once.server == pytest.approx(1.5)
+    (both,) = round_means([at_once])
     assert both.server_per_client == pytest.approx(0.75)
 
 
@@ -146,7 +146,7 @@ def test_a_server_that_was_not_watched_all_the_time_is_unknown() -> None:
 
 def test_samples_are_read_to_the_last_whole_line() -> None:
     whole = [Sample(1.5, 2), Sample(2.5, 3.25)]
-    printed = [json.dumps({"schema_version": 1, **server_cpu.to_facts(one)}) for one in whole]
+    printed = [json.dumps({"schema_version": 1, **server_cpu.to_facts(sample)}) for sample in whole]
     assert server_cpu.read([f"{line}\n" for line in printed] + [printed[0][:-5]]) == whole
     for bad in ("{}\n", "[1.5, 2]\n", '{"time": 1, "busy_s": "x"}\n', "[1]\n", '["x", 1]\n', "x\n"):
         with pytest.raises(UserError, match="not samples"):
@@ -170,8 +170,8 @@ def test_a_cpu_that_comes_online_adds_no_days(monkeypatch: pytest.MonkeyPatch) -
         CpuCounters(day + 2 * 10**9, {0: day, 1: 5}),
     ]
     monkeypatch.setattr("nfsrdma_tools.host.cpu_time.snapshot", lambda: read.pop(0))
-    found = server_cpu.watch(3600, 0.0)
-    assert -next(found).busy + next(found).busy == 2.0
+    samples = server_cpu.watch(3600, 0.0)
+    assert -next(samples).busy + next(samples).busy == 2.0
 
 
 def a_store(path: Path, host: str, *, plan: str = "", trials: int = 2, rate: float = 100) -> Path:
@@ -207,9 +207,9 @@ def test_merging_keeps_everything_and_is_idempotent(tmp_path: Path) -> None:
 
 
 def test_merging_adds_samples_of_a_server(tmp_path: Path) -> None:
-    one, out = a_store(tmp_path / "a.db", "a"), tmp_path / "all.db"
-    merge(out, [one], {"server": [Sample(2, 2), Sample(1, 1)]})
-    merge(out, [one], {"server": [Sample(3, 3), Sample(2, 2)]})
+    source, out = a_store(tmp_path / "a.db", "a"), tmp_path / "all.db"
+    merge(out, [source], {"server": [Sample(2, 2), Sample(1, 1)]})
+    merge(out, [source], {"server": [Sample(3, 3), Sample(2, 2)]})
     with Store(out, read_only=True) as store:
         assert store.loads()["server"] == (Sample(1, 1), Sample(2, 2), Sample(3, 3))
 
@@ -254,10 +254,10 @@ def test_an_inconsistent_store_is_refused(tmp_path: Path) -> None:
 
 
 def test_plans_have_the_same_grid_whatever_their_uid_seed_and_directory(tmp_path: Path) -> None:
-    one = Plan("server:/export", uid="1", seed=1, directory="/mnt/a")
-    assert fleet.is_same_grid(one, replace(one, uid="2", seed=7, directory=""))
-    assert not fleet.is_same_grid(one, replace(one, target="other:/export"))
-    assert not fleet.is_same_grid(one, replace(one, runs=9))
+    plan = Plan("server:/export", uid="1", seed=1, directory="/mnt/a")
+    assert fleet.is_same_grid(plan, replace(plan, uid="2", seed=7, directory=""))
+    assert not fleet.is_same_grid(plan, replace(plan, target="other:/export"))
+    assert not fleet.is_same_grid(plan, replace(plan, runs=9))
 
 
 def test_the_fairness_of_one_client_is_1() -> None:

@@ -227,9 +227,9 @@ def test_depths_of_direct_reads_are_beside_read_aheads_of_buffered_ones_not_time
 
 def test_each_job_has_an_equal_part_of_whole_requests() -> None:
     plan = Plan("s:/e", rsizes=(65536,), jobs=(1, 3), direct=True, file_size=1 << 20)
-    one, three = (cell for cell in plan.cells() if cell.transport == "tcp")
-    assert (plan.part(one), plan.bytes_moved(one)) == (1 << 20, 1 << 20)
-    assert (plan.part(three), plan.bytes_moved(three)) == (5 * 65536, 15 * 65536)
+    of_one, of_three = (cell for cell in plan.cells() if cell.transport == "tcp")
+    assert (plan.part(of_one), plan.bytes_moved(of_one)) == (1 << 20, 1 << 20)
+    assert (plan.part(of_three), plan.bytes_moved(of_three)) == (5 * 65536, 15 * 65536)
     # a share of the file, for cells with little read-ahead
     shared = replace(plan, direct=False, whole_from=32768, read_aheads=(0,), jobs=(4,))
     (cell, *_) = shared.cells()
@@ -267,8 +267,8 @@ def test_windows_in_kib_are_blocks_of_each_rsize_that_divides_them() -> None:
     plan = Plan(
         "s:/e", transports=("rdma",), rsizes=(64 << 10, 256 << 10), read_ahead_kbs=(0, 128, 1024)
     )
-    found = [(cell.rsize >> 10, cell.read_ahead) for cell in plan.cells()]
-    assert found == [(64, 0), (64, 2), (64, 16), (256, 0), (256, 4)]
+    windows = [(cell.rsize >> 10, cell.read_ahead) for cell in plan.cells()]
+    assert windows == [(64, 0), (64, 2), (64, 16), (256, 0), (256, 4)]
     assert {c.read_ahead for c in replace(plan, direct=True).cells()} == {0}
     stored = plan.to_json()
     del stored["read_ahead_kbs"]

@@ -208,7 +208,7 @@ def test_probes_are_attached_once_between_the_file_and_the_first_trial(
     monkeypatch.setattr(runner, "TrialProbes", Probes)
     events = list(sweep(replace(PLAN, runs=1), store, replace(OPTIONS, measure=attached)))
     steps = [event.what for event in events if isinstance(event, Step)]
-    assert [what.partition(":")[0] for what in steps[1:]] == ["compiling the probes", "32 trials"]
+    assert [text.partition(":")[0] for text in steps[1:]] == ["compiling the probes", "32 trials"]
 
 
 def test_a_reader_waits_for_the_pause(store: Store) -> None:
@@ -225,13 +225,13 @@ def test_a_reader_waits_for_the_pause(store: Store) -> None:
 
 def test_an_emulated_machine_takes_longer() -> None:
     emulated = {"cpu model": "QEMU TCG CPU version 2.5+"}
-    for one, other in (
+    for slow, fast in (
         (progress.preparing(PLAN, emulated), progress.preparing(PLAN, {})),
         (progress.attaching(["cpu"], emulated), progress.attaching(["cpu"], {})),
         (progress.measuring(PLAN, 9, emulated), progress.measuring(PLAN, 9, {})),
     ):
-        assert one.what == other.what
-        assert one.seconds > 2 * other.seconds > 0
+        assert slow.what == fast.what
+        assert slow.seconds > 2 * fast.seconds > 0
 
 
 def to_line(event: Event) -> str:
@@ -360,11 +360,11 @@ def test_larger_and_larger_files_tell_the_size(
     with journal() as changes_of_host:
         bench = Bench(plan, Path(), changes_of_host)
         store.add_plan(plan)
-        found = runner.file_size(bench, store)
-        assert (made, found // MIB) == (sizes, size)
-        assert replace(plan, file_size=found).file_size == found
+        file_size = runner.file_size(bench, store)
+        assert (made, file_size // MIB) == (sizes, size)
+        assert replace(plan, file_size=file_size).file_size == file_size
         # a resumed sweep has the same file
-        assert runner.file_size(bench, store) == found
+        assert runner.file_size(bench, store) == file_size
     assert made == sizes
 
 
@@ -391,9 +391,9 @@ def test_real_files_tell_the_size_and_leave_nothing(
     fields: dict[str, Any] = {"seconds": 1e-6, "file_size": 0, "rsizes": (65536,), **changes}
     plan = replace(PLAN, **fields)
     with journal() as book:
-        found = runner.file_size(Bench(plan, folder, book), store)
+        file_size = runner.file_size(Bench(plan, folder, book), store)
     # a microsecond needs less than the least size
-    assert found == MIB
+    assert file_size == MIB
     assert list(folder.iterdir()) == []
     assert store.noted(plan, "file .nfsrdma-sweep-1M") == ""
 

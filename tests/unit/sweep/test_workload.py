@@ -305,10 +305,10 @@ def test_several_jobs_write_a_part_each(folder: Path, seconds: float) -> None:
 
 
 def test_a_job_of_several_threads_is_as_long_as_the_longest() -> None:
-    one = {"error": 0, "job_runtime": 1000, "usr_cpu": 1, "sys_cpu": 10}
+    common = {"error": 0, "job_runtime": 1000, "usr_cpu": 1, "sys_cpu": 10}
     none = {"io_bytes": 0, "runtime": 0}
     jobs = [
-        {**one, "read": {"io_bytes": size, "runtime": ms}, "write": none}
+        {**common, "read": {"io_bytes": size, "runtime": ms}, "write": none}
         for size, ms in ((100, 900), (300, 1000))
     ]
     job = parse(Result(("fio",), json.dumps({"jobs": jobs}), "", 0))

@@ -216,10 +216,10 @@ def starts_a_child() -> None:
     ids=repr,
 )  # fmt: skip
 def test_values_arrive_as_they_were(lab: Here, value: object) -> None:
-    found = echo(lab, value)
-    assert found == value
-    assert type(found) is type(value)
-    assert repr(found) == repr(value)
+    arrived = echo(lab, value)
+    assert arrived == value
+    assert type(arrived) is type(value)
+    assert repr(arrived) == repr(value)
 
 
 def test_all_that_a_function_names_goes_along(lab: Here) -> None:

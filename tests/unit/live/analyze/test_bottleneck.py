@@ -50,7 +50,7 @@ def on(processors: dict[str, Any], **more: Any) -> Snapshot:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         ({"ops": ()}, "Idle"),
         ({"ops": (), "waiting": (Waiting("READ", 9.0, "xprt_pending", 3, 1),)}, "Stalled: READ"),
@@ -74,14 +74,14 @@ def on(processors: dict[str, Any], **more: Any) -> Snapshot:
         ({"ops": (op("GETATTR", received=0),)}, "Metadata: GETATTR"),
     ],
 )  # fmt: skip
-def test_the_bottleneck_of_a_mount(change: dict[str, Any], said: str) -> None:
-    assert limit(replace(mount(), **change), NOW).startswith(said)
+def test_the_bottleneck_of_a_mount(change: dict[str, Any], expected: str) -> None:
+    assert limit(replace(mount(), **change), NOW).startswith(expected)
 
 
 def test_a_busy_host_is_a_bottleneck() -> None:
     cpu = replace(snapshot().processors, busy_ns=2 * 10**9)
-    said = "CPU: 100% of this host is busy, most of it in emulated NIC."
-    assert limit(mount(), snapshot(processors=cpu)) == said
+    expected = "CPU: 100% of this host is busy, most of it in emulated NIC."
+    assert limit(mount(), snapshot(processors=cpu)) == expected
     almost = replace(cpu, busy_ns=2 * 10**9 * 89 // 100)
     assert limit(mount(), snapshot(processors=almost)).startswith("Application")
 
@@ -90,7 +90,7 @@ BUSY = mount(ops=(op(count=9000),))
 
 
 @pytest.mark.parametrize(
-    ("now", "said"),
+    ("now", "expected"),
     [
         # one reader at 99 % of a CPU, and a host that is idle on average
         (on({"threads": (READER,)}), "Thread: fio (pid 123, thread 125) uses 99% of CPU 2. Use"),
@@ -135,9 +135,9 @@ BUSY = mount(ops=(op(count=9000),))
         (on({"threads": (READER,)}, links=(FULL_LINK,)), "Thread: fio"),
     ],
 )  # fmt: skip
-def test_what_is_full_is_named(now: Snapshot, said: str) -> None:
+def test_what_is_full_is_named(now: Snapshot, expected: str) -> None:
     assert now.processors.share < 0.05
-    assert limit(BUSY, now).startswith(said)
+    assert limit(BUSY, now).startswith(expected)
 
 
 def test_credits_that_are_used_up_behind_a_full_link_are_not_the_bottleneck() -> None:
@@ -147,7 +147,7 @@ def test_credits_that_are_used_up_behind_a_full_link_are_not_the_bottleneck() ->
 
 
 @pytest.mark.parametrize(
-    ("change", "now", "said"),
+    ("change", "now", "expected"),
     [
         ({"calls": 0}, NOW, "Idle"),
         # nfsd is idle, its threads are not needed
@@ -172,22 +172,22 @@ def test_credits_that_are_used_up_behind_a_full_link_are_not_the_bottleneck() ->
         ({"queued": 90, "woken": 99}, NOW, "Clients and network"),
     ],
 )  # fmt: skip
-def test_the_bottleneck_of_a_server(change: dict[str, Any], now: Snapshot, said: str) -> None:
-    assert server_limit(replace(served(), **change), now).startswith(said)
+def test_the_bottleneck_of_a_server(change: dict[str, Any], now: Snapshot, expected: str) -> None:
+    assert server_limit(replace(served(), **change), now).startswith(expected)
 
 
 def test_a_full_disk_and_busy_threads_are_both_named() -> None:
     both = replace(served(), disks=(FULL_DISK,), queued=900, woken=90)
-    said = server_limit(both, NOW)
-    assert said.startswith("Disk: dm-0")
-    assert "all 8 threads of nfsd were busy" in said
+    bottleneck = server_limit(both, NOW)
+    assert bottleneck.startswith("Disk: dm-0")
+    assert "all 8 threads of nfsd were busy" in bottleneck
 
 
 def test_a_snapshot_has_both() -> None:
-    found = with_limits(replace(NOW, server=served(), mounts=(mount(limit="old"),)))
-    assert found.mounts[0].limit.startswith("Application")
-    assert found.server
-    assert found.server.limit.startswith("Clients and network")
+    limited = with_limits(replace(NOW, server=served(), mounts=(mount(limit="old"),)))
+    assert limited.mounts[0].limit.startswith("Application")
+    assert limited.server
+    assert limited.server.limit.startswith("Clients and network")
 
 
 STAT = """\
@@ -403,8 +403,8 @@ def test_a_busy_thread_and_the_mount_that_it_uses(threads: Host) -> None:
     threads.add(9, 9, "kworker/u4:1-xprtiod", kernel=True)
     threads.add(10, 10, "idle", mount=70)
     assert threads.run(t7=1, t8=0.4).threads is None
-    found = threads.run(t7=0.99, t8=0.6, t9=0.55, t10=0.1).threads
-    assert found == (
+    busy = threads.run(t7=0.99, t8=0.6, t9=0.55, t10=0.1).threads
+    assert busy == (
         Thread("a) b (c", 7, 7, 0.99, 3, devices=("0:45",)),
         Thread("spin", 8, 8, 0.6, 3, devices=()),
         Thread("kworker/u4:1-xprtiod", 9, 9, 0.55, 3, kernel=True, devices=None),
@@ -431,8 +431,8 @@ def test_files_of_another_user_are_unknown(threads: Host) -> None:
     threads.run(t7=1)
     (threads.proc / "7/fdinfo/0").unlink()
     (threads.proc / "7/fdinfo").rmdir()
-    (found,) = threads.run(t7=1).threads or ()
-    assert found.devices is None
+    (thread,) = threads.run(t7=1).threads or ()
+    assert thread.devices is None
 
 
 def test_a_working_directory_on_the_mount_counts(threads: Host) -> None:
@@ -440,8 +440,8 @@ def test_a_working_directory_on_the_mount_counts(threads: Host) -> None:
     (threads.proc / "7/cwd").unlink()
     (threads.proc / "7/cwd").symlink_to("/mnt/some/where")
     threads.run(t7=1)
-    (found,) = threads.run(t7=1).threads or ()
-    assert found.devices == ("0:45",)
+    (thread,) = threads.run(t7=1).threads or ()
+    assert thread.devices == ("0:45",)
 
 
 def test_time_of_threads_that_are_not_visible(threads: Host) -> None:
@@ -458,8 +458,8 @@ def test_a_thread_number_that_is_used_again(threads: Host) -> None:
     threads.run(t7=1)
     threads.run(t7=1)
     threads.ns[7] = 0
-    (found,) = threads.run(t7=0.7).threads or ()
-    assert found.share == pytest.approx(0.7)
+    (thread,) = threads.run(t7=0.7).threads or ()
+    assert thread.share == pytest.approx(0.7)
 
 
 def test_all_threads_are_read_seldom_if_that_takes_long(

@@ -12,8 +12,8 @@ from nfsrdma_tools.live.snapshot import Credits, Event, Port, Waiting
 from nfsrdma_tools.probes.sets.connections import Event as Heard
 
 
-def kinds(found: tuple[Event, ...]) -> list[str]:
-    return [event.kind for event in found]
+def kinds(events: tuple[Event, ...]) -> list[str]:
+    return [event.kind for event in events]
 
 
 def test_nothing_is_said_of_a_mount_that_is_well() -> None:
@@ -24,10 +24,10 @@ def test_nothing_is_said_of_a_mount_that_is_well() -> None:
 def test_an_old_rpc_is_a_stall_once_and_its_end_is_told() -> None:
     finder = EventFinder(patience=5)
     old = [(Waiting("READ", age, "xprt_pending", 3, 1093),) for age in (4.0, 5.0, 6.0)]
-    found = [finder.add(changed(n, waiting=each)) for n, each in enumerate(old)]
-    assert list(map(kinds, found)) == [[], ["stall"], []]
-    assert "READ has waited for 5 s (xprt_pending)" in found[1][0].what
-    assert "doctor" in found[1][0].advice
+    events = [finder.add(changed(n, waiting=each)) for n, each in enumerate(old)]
+    assert list(map(kinds, events)) == [[], ["stall"], []]
+    assert "READ has waited for 5 s (xprt_pending)" in events[1][0].what
+    assert "doctor" in events[1][0].advice
     assert kinds(finder.add(snapshot(4))) == ["stall ended"]
 
 
@@ -53,9 +53,9 @@ def test_a_mount_is_not_stalled_by_others_on_its_connection() -> None:
 def test_a_connection_that_loops() -> None:
     finder = EventFinder()
     again = [changed(n, xprts=(xprt(connects=1),)) for n in range(1, 6)]
-    found = [kinds(finder.add(each)) for each in again]
-    assert [k.count("reconnect loop") for k in found] == [0, 0, 1, 0, 0]
-    assert all("reconnected" in k for k in found)
+    event_kinds = [kinds(finder.add(each)) for each in again]
+    assert [k.count("reconnect loop") for k in event_kinds] == [0, 0, 1, 0, 0]
+    assert all("reconnected" in k for k in event_kinds)
     assert finder.add(snapshot(200)) == ()
 
 
@@ -81,10 +81,10 @@ def test_up_and_down() -> None:
 def test_credits_all_used_for_a_while() -> None:
     finder = EventFinder()
     full = [changed(n, xprts=(xprt(credits=Credits(32, 5)),), credit_waits=7) for n in range(1, 6)]
-    found = [finder.add(each) for each in full]
-    assert list(map(kinds, found)) == [[], [], ["credits used up"], [], []]
-    assert "all 32 credits" in found[2][0].what
-    assert "7 Calls waited" in found[2][0].what
+    events = [finder.add(each) for each in full]
+    assert list(map(kinds, events)) == [[], [], ["credits used up"], [], []]
+    assert "all 32 credits" in events[2][0].what
+    assert "7 Calls waited" in events[2][0].what
     assert finder.add(snapshot(9)) == ()
     assert not any(map(finder.add, full[:2]))
 
@@ -119,8 +119,8 @@ def test_what_connections_did_is_few_events() -> None:
         heard(5, "retransmission", "READ, sent 2 times", number=7, peer=""),
         heard(5, "disconnect", ""), heard(6, "timeout", "READ", peer="192.0.2.1"),
     ]  # fmt: skip
-    found = connection_events(all_, (mount(),), RpcClients({"/srv": 7}), 1000.0)
-    assert [(e.time, e.kind, e.where, e.severity) for e in found] == [
+    events = connection_events(all_, (mount(),), RpcClients({"/srv": 7}), 1000.0)
+    assert [(e.time, e.kind, e.where, e.severity) for e in events] == [
         (1001, "cm", "/mnt", "note"),
         (1001, "disconnect", "/mnt", "warning"),
         (1002, "completion error", "unknown connection", "note"),
@@ -129,7 +129,7 @@ def test_what_connections_did_is_few_events() -> None:
         (1005, "retransmission", "/srv", "note"),
         (1006, "timeout", "192.0.2.1", "warning"),
     ]
-    assert found[3].what == "Connection refused (10.9.1.1), 9 times"
+    assert events[3].what == "Connection refused (10.9.1.1), 9 times"
 
 
 def test_events_of_an_interval_are_bounded() -> None:

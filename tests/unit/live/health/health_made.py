@@ -63,7 +63,7 @@ class Host:
     def line(self, text: str) -> None:
         """A line of mountinfo."""
         self.lines.append(text)
-        self.write("proc/1/mountinfo", "".join(f"{one}\n" for one in self.lines))
+        self.write("proc/1/mountinfo", "".join(f"{line}\n" for line in self.lines))
 
     def mount(
         self,

@@ -71,8 +71,8 @@ def checked(host: Host, *mounts: str, state: str = "state") -> Report:
 
 
 def of(report: Report, where: str) -> Verdict:
-    (found,) = (one for one in report.verdicts if one.where == where)
-    return found
+    (verdict,) = (v for v in report.verdicts if v.where == where)
+    return verdict
 
 
 # ---- ages
@@ -82,15 +82,15 @@ def test_the_age_of_an_rpc_counts_from_the_first_run_that_saw_it(host: Host, clo
     host.mount("/mnt/a", 3, "rdma")
     host.mount("/mnt/b", 4)
     host.tasks(3, (9, 0x2E34D279))
-    found = checked(host)
-    assert (found.status, of(found, "/mnt/a").status) == (OK, OK)
-    assert of(found, "/mnt/a").reason == "ACCESS has waited for at least 0 s (for the reply)"
+    report = checked(host)
+    assert (report.status, of(report, "/mnt/a").status) == (OK, OK)
+    assert of(report, "/mnt/a").reason == "ACCESS has waited for at least 0 s (for the reply)"
     for seconds, status in ((14.9, OK), (15, WARNING), (29.9, WARNING), (30, CRITICAL)):
         clock(seconds)
-        found = checked(host)
-        assert (found.status, of(found, "/mnt/a").status) == (status, status)
-        assert of(found, "/mnt/b").status == OK
-    assert of(found, "/mnt/a").age == 30
+        report = checked(host)
+        assert (report.status, of(report, "/mnt/a").status) == (status, status)
+        assert of(report, "/mnt/b").status == OK
+    assert of(report, "/mnt/a").age == 30
     host.tasks(3)
     assert checked(host).status == OK
 
@@ -136,7 +136,7 @@ def test_the_state_is_private_and_replaced(host: Host) -> None:
     path = host.root / "state/health"
     assert (path.is_symlink(), elsewhere.read_text()) == (False, "mine")
     assert path.stat().st_mode & 0o777 == 0o600
-    assert [one.name for one in path.parent.iterdir()] == ["health"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["health"]
 
 
 def hostile_states() -> Iterator[bytes]:
@@ -159,8 +159,8 @@ def test_a_hostile_state_makes_no_age(host: Host, clock: Clock, text: bytes) -> 
     host.tasks(3, (9, 0x11))
     host.write("state/health", text).chmod(0o600)
     clock(0)
-    found = checked(host)
-    assert (found.status, of(found, "/mnt/a").age) == (OK, 0)
+    report = checked(host)
+    assert (report.status, of(report, "/mnt/a").age) == (OK, 0)
 
 
 def test_a_state_that_others_may_write_is_ignored(host: Host, clock: Clock) -> None:
@@ -170,9 +170,9 @@ def test_a_state_that_others_may_write_is_ignored(host: Host, clock: Clock) -> N
     clock(0)
     for mode, status in ((0o600, CRITICAL), (0o666, OK)):
         host.write("state/health", text).chmod(mode)
-        found = checked(host)
-        assert found.status == status
-        assert any("another user may write" in one for one in found.unseen) == (status == OK)
+        report = checked(host)
+        assert report.status == status
+        assert any("another user may write" in line for line in report.unseen) == (status == OK)
 
 
 def special_files(folder: Path) -> list[Path]:
@@ -187,13 +187,13 @@ def special_files(folder: Path) -> list[Path]:
         # a container without CAP_MKNOD refuses it
         with contextlib.suppress(PermissionError):
             os.mknod(folder / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-    for one in [*folder.iterdir()]:
-        (folder / f"link-to-{one.name}").symlink_to(one.name)
+    for path in [*folder.iterdir()]:
+        (folder / f"link-to-{path.name}").symlink_to(path.name)
     return sorted(folder.iterdir())
 
 
 def kinds(paths: Iterable[Path]) -> dict[str, tuple[int, int]]:
-    return {one.name: (one.lstat().st_mode, one.lstat().st_ino) for one in paths}
+    return {path.name: (path.lstat().st_mode, path.lstat().st_ino) for path in paths}
 
 
 @pytest.mark.parametrize("name", ["health", "health.lock"])
@@ -201,32 +201,32 @@ def test_a_state_that_is_no_regular_file_is_refused(
     host: Host, short_path: Path, name: str
 ) -> None:
     host.mount("/mnt/a", 3)
-    for one in special_files(short_path / "special"):
-        state = host.root / f"state-{one.name}"
+    for special in special_files(short_path / "special"):
+        state = host.root / f"state-{special.name}"
         state.mkdir()
         # the same file, under the name of the state
         path = state / name
-        if one.is_symlink():
-            path.symlink_to(one)
+        if special.is_symlink():
+            path.symlink_to(special)
         else:
-            one.rename(path)
+            special.rename(path)
         before = kinds([path])
-        status, said = typed(host, "--state", str(state))
-        assert (status, said.count("\n")) == (UNKNOWN, 1), said
-        assert said.startswith(f"NFS UNKNOWN: cannot write {path}: "), said
+        status, output = typed(host, "--state", str(state))
+        assert (status, output.count("\n")) == (UNKNOWN, 1), output
+        assert output.startswith(f"NFS UNKNOWN: cannot write {path}: "), output
         assert kinds(state.iterdir()) == before
-        if not one.is_symlink():
-            path.rename(one)
+        if not special.is_symlink():
+            path.rename(special)
 
 
 def test_a_state_that_is_no_folder_is_refused(host: Host, short_path: Path) -> None:
     folder = short_path / "special"
     files = special_files(folder)
     before = kinds(files)
-    for path in (one for one in files if not one.is_dir()):
-        status, said = typed(host, "--state", str(path))
-        assert (status, said.count("\n")) == (UNKNOWN, 1), said
-        assert said.startswith("NFS UNKNOWN: cannot write") and str(path) in said, said
+    for path in (file for file in files if not file.is_dir()):
+        status, output = typed(host, "--state", str(path))
+        assert (status, output.count("\n")) == (UNKNOWN, 1), output
+        assert output.startswith("NFS UNKNOWN: cannot write") and str(path) in output, output
         assert kinds(folder.iterdir()) == before, path
 
 
@@ -248,10 +248,10 @@ def test_without_a_state_an_rpc_is_a_doubt(host: Host) -> None:
     host.write("file", "")
     assert checked(host, state="file/below").status == OK
     host.tasks(3, (9, 0x11))
-    found = checked(host, state="file/below")
-    assert (found.status, of(found, "/mnt/b").status) == (WARNING, OK)
-    assert of(found, "/mnt/a").reason.startswith("ACCESS has waited for an unknown time")
-    assert found.unseen == [
+    report = checked(host, state="file/below")
+    assert (report.status, of(report, "/mnt/b").status) == (WARNING, OK)
+    assert of(report, "/mnt/a").reason.startswith("ACCESS has waited for an unknown time")
+    assert report.unseen == [
         f"ages are unknown: cannot write to {host.root}/file/below: Not a directory"
     ]
 
@@ -262,10 +262,10 @@ def test_a_state_in_use_is_an_error(host: Host, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "_LOCK_SECONDS", 0.1)
     (host.root / "state").mkdir()
     # this process
-    said = rf"another run, process {os.getpid()}, has used .*/state/health for 0\.1 s"
+    message = rf"another run, process {os.getpid()}, has used .*/state/health for 0\.1 s"
     with (
         try_file_lock(host.root / "state/health.lock"),
-        pytest.raises(UserError, match=rf"{said} .*/proc/{os.getpid()}/wchan"),
+        pytest.raises(UserError, match=rf"{message} .*/proc/{os.getpid()}/wchan"),
     ):
         checked(host)
 
@@ -322,9 +322,9 @@ def test_before_6_5_the_address_tells_the_mounts(host: Host, clock: Clock) -> No
     host.tasks(3, (9, 0x11))
     checked(host)
     clock(45)
-    found = checked(host)
-    assert [one.where for one in found.bad] == ["/mnt/a", "/mnt/b"]
-    assert "for this mount or another one of its server" in found.bad[0].reason
+    report = checked(host)
+    assert [verdict.where for verdict in report.bad] == ["/mnt/a", "/mnt/b"]
+    assert "for this mount or another one of its server" in report.bad[0].reason
 
 
 def test_what_a_lazy_unmount_leaves_is_a_warning(host: Host, clock: Clock) -> None:
@@ -333,10 +333,10 @@ def test_what_a_lazy_unmount_leaves_is_a_warning(host: Host, clock: Clock) -> No
     host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
     checked(host)
     clock(45)
-    (found,) = checked(host).verdicts
-    assert (found.status, found.where) == (WARNING, "")
-    assert found.reason.endswith("no mount has this RPC client: unmounted by umount -l")
-    assert found.advice == "end it: echo 1 > /sys/fs/nfs/0:3/shutdown"
+    (verdict,) = checked(host).verdicts
+    assert (verdict.status, verdict.where) == (WARNING, "")
+    assert verdict.reason.endswith("no mount has this RPC client: unmounted by umount -l")
+    assert verdict.advice == "end it: echo 1 > /sys/fs/nfs/0:3/shutdown"
     assert checked(host, "/mnt/a").status == CRITICAL
 
 
@@ -351,10 +351,10 @@ def test_a_mount_that_may_be_in_a_hidden_namespace_is_not_to_be_ended(
     host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
     checked(host)
     clock(45)
-    found = checked(host)
-    assert found.unseen == ["not all mount namespaces can be read"]
-    assert found.verdicts[0].reason.endswith("in a namespace that this user cannot read")
-    assert "shutdown" not in found.verdicts[0].advice
+    report = checked(host)
+    assert report.unseen == ["not all mount namespaces can be read"]
+    assert report.verdicts[0].reason.endswith("in a namespace that this user cannot read")
+    assert "shutdown" not in report.verdicts[0].advice
 
 
 def test_a_mount_of_another_namespace_is_named(host: Host, clock: Clock) -> None:
@@ -368,8 +368,8 @@ def test_a_mount_of_another_namespace_is_named(host: Host, clock: Clock) -> None
     host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
     checked(host)
     clock(45)
-    (found,) = checked(host).verdicts
-    assert (found.status, found.where, found.process) == (CRITICAL, "/pod", 77)
+    (verdict,) = checked(host).verdicts
+    assert (verdict.status, verdict.where, verdict.process) == (CRITICAL, "/pod", 77)
 
 
 def test_callbacks_of_nfsd_are_no_rpc_of_a_mount(host: Host, clock: Clock) -> None:
@@ -388,9 +388,9 @@ def test_pods_and_volumes_are_named(host: Host, clock: Clock) -> None:
     (host.root / f"var/log/pods/team_web-0_{UID}").mkdir(parents=True)
     checked(host)
     clock(45)
-    found = checked(host)
-    assert of(found, POD).volume == Volume(UID, "data", "kubernetes.io/csi", "team", "web-0")
-    text = "\n".join(lines(found, limits("30s", None)))
+    report = checked(host)
+    assert of(report, POD).volume == Volume(UID, "data", "kubernetes.io/csi", "team", "web-0")
+    text = "\n".join(lines(report, limits("30s", None)))
     assert f"pod team/web-0 {UID} volume data of kubernetes.io/csi" in text
 
 
@@ -437,8 +437,8 @@ def test_with_too_many_mounts_no_log_of_a_pod_is_looked_for(
 
 def test_autofs_that_waits_for_its_first_use_is_well(host: Host) -> None:
     host.line("60 25 0:60 / /mnt/auto rw - autofs systemd-1 rw,fd=55,timeout=0,direct")
-    found = checked(host, "/mnt/auto", "/mnt/none")
-    assert (of(found, "/mnt/auto").status, of(found, "/mnt/none").status) == (OK, CRITICAL)
+    report = checked(host, "/mnt/auto", "/mnt/none")
+    assert (of(report, "/mnt/auto").status, of(report, "/mnt/none").status) == (OK, CRITICAL)
     assert checked(host).verdicts == []
 
 
@@ -457,8 +457,8 @@ def test_only_named_mounts_are_judged(host: Host, clock: Clock) -> None:
 def test_counters_show_that_no_reply_comes(host: Host, clock: Clock) -> None:
     host.mount("/mnt/a", 3, listed=False)
     host.without_debugfs()
-    found = checked(host)
-    assert (found.status, found.unseen) == (
+    report = checked(host)
+    assert (report.status, report.unseen) == (
         OK, [f"pending RPCs: debugfs is not mounted on {host.root}/sys/kernel/debug"],
     )  # fmt: skip
     host.counters("/mnt/a", 3, 11, 10)
@@ -514,8 +514,8 @@ def test_queues_in_sysfs_show_that_a_call_waits(host: Host, clock: Clock) -> Non
     host.queue(3, 1)
     checked(host)
     clock(31)
-    found = checked(host)
-    assert (of(found, "/mnt/a").status, of(found, "/mnt/b").status) == (CRITICAL, OK)
+    report = checked(host)
+    assert (of(report, "/mnt/a").status, of(report, "/mnt/b").status) == (CRITICAL, OK)
 
 
 def test_a_soft_mount_gives_up_each_rpc_and_is_dead_nevertheless(host: Host, clock: Clock) -> None:
@@ -524,10 +524,10 @@ def test_a_soft_mount_gives_up_each_rpc_and_is_dead_nevertheless(host: Host, clo
         clock(step * 10)
         host.tasks(3, (9 + step, 0x11 + step))
         host.counters("/mnt/a", 3, 10 + step, 10)
-        found = checked(host)
+        report = checked(host)
         expected = (OK, OK, WARNING, CRITICAL, CRITICAL)[step]
-        assert (step, of(found, "/mnt/a").status) == (step, expected)
-    assert of(found, "/mnt/a").reason == "Calls and no reply for at least 40 s"
+        assert (step, of(report, "/mnt/a").status) == (step, expected)
+    assert of(report, "/mnt/a").reason == "Calls and no reply for at least 40 s"
     host.tasks(3)
     clock(50)
     assert of(checked(host), "/mnt/a").status == WARNING
@@ -539,8 +539,8 @@ def test_without_counters_a_mount_is_unknown(host: Host) -> None:
     host.mount("/mnt/a", 3)
     host.without_debugfs()
     (host.root / "proc/1/mountstats").unlink()
-    found = checked(host)
-    assert (found.status, of(found, "/mnt/a").status) == (UNKNOWN, UNKNOWN)
+    report = checked(host)
+    assert (report.status, of(report, "/mnt/a").status) == (UNKNOWN, UNKNOWN)
     host.write("file", "")
     assert checked(host, state="file/x").status == UNKNOWN
 
@@ -556,17 +556,17 @@ def cut_counters() -> Iterator[tuple[str, bytes]]:
     yield "another mount", head.replace(b"/mnt/a", b"/mnt/b") + b"\txprt:\ttcp 901 1 2 0 24 5 5\n"
 
 
-@pytest.mark.parametrize(("what", "text"), [*cut_counters()], ids=lambda one: str(one)[:20])
-def test_without_counters_of_its_own_a_mount_is_unknown(host: Host, what: str, text: bytes) -> None:
+@pytest.mark.parametrize(("case", "text"), [*cut_counters()], ids=lambda value: str(value)[:20])
+def test_without_counters_of_its_own_a_mount_is_unknown(host: Host, case: str, text: bytes) -> None:
     host.mount("/mnt/a", 3)
     host.write("proc/1/mountstats", text)
     assert checked(host).status == OK
     host.without_debugfs()
-    found = checked(host)
-    assert (found.status, of(found, "/mnt/a").status) == (UNKNOWN, UNKNOWN), what
-    assert of(found, "/mnt/a").reason == "RPCs are not listed, and counters cannot be read"
+    report = checked(host)
+    assert (report.status, of(report, "/mnt/a").status) == (UNKNOWN, UNKNOWN), case
+    assert of(report, "/mnt/a").reason == "RPCs are not listed, and counters cannot be read"
     counted = f"{host.root}/proc/1/mountstats has counters of 0 NFS superblocks, and none of 1 "
-    assert f"{counted}that are mounted" in found.unseen
+    assert f"{counted}that are mounted" in report.unseen
     assert typed(host)[0] == UNKNOWN
 
 
@@ -580,9 +580,9 @@ def test_a_mount_without_counters_hides_no_other(host: Host, clock: Clock) -> No
         host.thread(456, "nfs_wait_bit_killable", 5)
         # the record of /mnt/a is missing
         host.write("proc/1/mountstats", host.stats["/mnt/b"])
-        found = checked(host)
-        assert (of(found, "/mnt/a").status, of(found, "/mnt/b").status) == (UNKNOWN, status)
-        assert found.status == (status or UNKNOWN)
+        report = checked(host)
+        assert (of(report, "/mnt/a").status, of(report, "/mnt/b").status) == (UNKNOWN, status)
+        assert report.status == (status or UNKNOWN)
 
 
 def test_mounts_above_each_other_have_their_own_counters(host: Host, clock: Clock) -> None:
@@ -593,7 +593,7 @@ def test_mounts_above_each_other_have_their_own_counters(host: Host, clock: Cloc
     host.without_debugfs()
     assert checked(host).status == OK
     host.write("proc/1/mountstats", first)
-    assert [one.status for one in checked(host).verdicts] == [OK, UNKNOWN]
+    assert [verdict.status for verdict in checked(host).verdicts] == [OK, UNKNOWN]
 
 
 # ---- threads
@@ -610,15 +610,17 @@ def test_threads_that_wait_without_an_rpc_are_reported(host: Host, clock: Clock)
     host.thread(456, "nfs4_wait_clnt_recover", 56)
     assert checked(host).status == OK
     clock(62)
-    found = checked(host)
-    assert found.status == CRITICAL
-    (one,) = found.bad
-    assert one.reason.startswith("thread 456 (a) b) has waited in nfs4_wait_clnt_recover for at")
+    report = checked(host)
+    assert report.status == CRITICAL
+    (verdict,) = report.bad
+    assert verdict.reason.startswith(
+        "thread 456 (a) b) has waited in nfs4_wait_clnt_recover for at"
+    )
     host.tasks(3, (9, 0x11))
     checked(host)
     clock(99)
     # the RPC explains them
-    assert [one.where for one in checked(host).bad] == ["/mnt/a"]
+    assert [v.where for v in checked(host).bad] == ["/mnt/a"]
 
 
 def test_processes_that_end_while_they_are_read_are_left_out(host: Host) -> None:
@@ -653,7 +655,7 @@ def test_threads_of_one_process_count(host: Host) -> None:
         (host.root / f"proc/{number}").rename(folder / f"task/{number}")
     (folder / "task/10").mkdir()
     read = [threads.waiting_threads(host.root / "proc", most) for most in (1, 2, 3)]
-    assert [(len(one.found), one.complete) for one in read] == [(1, False), (2, False), (3, True)]
+    assert [(len(r.found), r.complete) for r in read] == [(1, False), (2, False), (3, True)]
 
 
 # ---- hostile and large inputs
@@ -665,9 +667,9 @@ def test_escapes_and_line_breaks_in_names(host: Host, clock: Clock) -> None:
     host.tasks(3, (9, 0x11))
     checked(host)
     clock(45)
-    found = checked(host, name)
-    assert of(found, name).status == CRITICAL
-    printed = [*lines(found, limits("30s", None))]
+    report = checked(host, name)
+    assert of(report, name).status == CRITICAL
+    printed = [*lines(report, limits("30s", None))]
     assert len(printed) == 2
     assert all(line.isprintable() for line in printed)
 
@@ -696,8 +698,8 @@ def test_invalid_lines_of_mountinfo_are_counted(host: Host) -> None:
     host.mount("/mnt/a", 3)
     host.line("x y z - nfs4 server:/export rw")
     host.line("9" * 200_000 + " - nfs4 server:/export rw")
-    found = checked(host)
-    assert found.unseen == [f"1 lines of {host.root}/proc/1/mountinfo about NFS were left out"]
+    report = checked(host)
+    assert report.unseen == [f"1 lines of {host.root}/proc/1/mountinfo about NFS were left out"]
 
 
 @pytest.mark.parametrize(
@@ -714,8 +716,8 @@ def test_invalid_lines_of_mountinfo_are_counted(host: Host) -> None:
 def test_a_table_without_any_mount_is_unknown(host: Host, text: bytes) -> None:
     path = host.write("proc/1/mountinfo", text)
     for words in ((), ("/mnt/a",)):
-        status, said = typed(host, *words)
-        assert (status, said) == (
+        status, output = typed(host, *words)
+        assert (status, output) == (
             UNKNOWN, f"NFS UNKNOWN: {path} lists no mount (see --path.procfs)\n",
         )  # fmt: skip
     assert json.loads(typed(host, "--json")[1])["status"] == "unknown"
@@ -769,13 +771,13 @@ def test_a_table_is_read_in_blocks_as_in_lines(
     path = tmp_path / "mountinfo"
     path.write_text("\n".join(lines) + "\n" * chance.randrange(2))
     good = [line for line in lines if len(line) < longest and re.match("[0-9]", line)]
-    found = mount_table.read(path)
+    table = mount_table.read(path)
     mounts = [line for line in good if re.search(" - nfs4? ", line)]
-    assert [one.id for one in found.mounts] == [int(line.split()[0]) for line in mounts]
+    assert [mount.id for mount in table.mounts] == [int(line.split()[0]) for line in mounts]
     may_wait = [line for line in good if re.search(" - (nfs4? |autofs|fuse)", line)]
-    assert found.closed == {line.split()[4] for line in may_wait}
-    assert found.invalid == sum(line.startswith("x") for line in lines)
-    assert found.is_empty is (not good)
+    assert table.closed == {line.split()[4] for line in may_wait}
+    assert table.invalid == sum(line.startswith("x") for line in lines)
+    assert table.is_empty is (not good)
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs"])
@@ -792,10 +794,10 @@ def test_of_many_mounts_those_above_the_limit_are_not_parsed(
 
     parse_line = mountinfo.parse_line
     monkeypatch.setattr(mountinfo, "parse_line", counted)
-    found = mount_table.read(path)
+    table = mount_table.read(path)
     assert len(parsed) == 2 * mount_table.MOST_MOUNTS
-    assert found.invalid == (2 * mount_table.MOST_MOUNTS if kind == "nfs4" else 0)
-    assert found.closed == {"/mnt/a"}
+    assert table.invalid == (2 * mount_table.MOST_MOUNTS if kind == "nfs4" else 0)
+    assert table.closed == {"/mnt/a"}
 
 
 # ---- processes that end
@@ -970,13 +972,13 @@ def test_the_exit_status_is_that_of_monitoring_plugins(host: Host) -> None:
     host.tasks(3, (9, 0x11))
     assert typed(host)[0] == 0
     tenth = ("--max-rpc-age", "1h", "--warn-rpc-age", "1ms")
-    status, said = typed(host, *tenth)
-    assert (status, said.splitlines()[1].split(":")[1]) == (1, " WARNING")
+    status, output = typed(host, *tenth)
+    assert (status, output.splitlines()[1].split(":")[1]) == (1, " WARNING")
     assert typed(host, "--max-rpc-age", "1ms")[0] == 2
     (host.root / "proc/1/mountinfo").unlink()
-    status, said = typed(host)
-    assert (status, said.count("\n")) == (3, 1)
-    assert said.startswith(f"NFS UNKNOWN: cannot read {host.root}/proc/1/mountinfo: No such file")
+    status, output = typed(host)
+    assert (status, output.count("\n")) == (3, 1)
+    assert output.startswith(f"NFS UNKNOWN: cannot read {host.root}/proc/1/mountinfo: No such file")
 
 
 @pytest.mark.parametrize(
@@ -1008,9 +1010,9 @@ def test_what_waits_in_the_kernel_does_not_stop_the_command(
 ) -> None:
     # as a file of the kernel may wait for a lock
     monkeypatch.setattr("nfsrdma_tools.live.health.check.observe", lambda *_: signal.pause())
-    status, said = typed(host, "--timeout", "1")
-    assert (status, said.count("\n")) == (3, 1)
-    assert said.startswith("NFS UNKNOWN: the files of the kernel could not be read within 1 s")
+    status, output = typed(host, "--timeout", "1")
+    assert (status, output.count("\n")) == (3, 1)
+    assert output.startswith("NFS UNKNOWN: the files of the kernel could not be read within 1 s")
 
 
 def until(true: Callable[[], object]) -> None:
@@ -1097,8 +1099,8 @@ def test_without_a_free_descriptor_the_answer_is_unknown() -> None:
         "try: guarded(str, 5)\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
-    said = subprocess.check_output((sys.executable, "-c", code), cwd=ROOT, text=True)
-    assert said.startswith("UserError cannot start a process: Too many open files")
+    output = subprocess.check_output((sys.executable, "-c", code), cwd=ROOT, text=True)
+    assert output.startswith("UserError cannot start a process: Too many open files")
 
 
 def test_a_result_of_many_bytes_arrives() -> None:
@@ -1119,11 +1121,12 @@ def test_metrics_are_those_of_the_exporter(host: Host, tmp_path: Path) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
     assert len([*text_string_to_metric_families(text)]) == 3
-    status, said = typed(host, "--textfile", f"{path}/below")
-    assert (status, said.startswith(f"NFS UNKNOWN: cannot write {path}/below: Not a")) == (3, True)
+    status, output = typed(host, "--textfile", f"{path}/below")
+    assert status == 3
+    assert output.startswith(f"NFS UNKNOWN: cannot write {path}/below: Not a")
     # the name of the draft is too long
-    status, said = typed(host, "--textfile", f"{tmp_path}/{'x' * 250}")
-    assert (status, "not seen: cannot write" in said) == (3, True)
+    status, output = typed(host, "--textfile", f"{tmp_path}/{'x' * 250}")
+    assert (status, "not seen: cannot write" in output) == (3, True)
 
 
 def test_metrics_replace_no_special_file(host: Host, short_path: Path) -> None:
@@ -1132,9 +1135,9 @@ def test_metrics_replace_no_special_file(host: Host, short_path: Path) -> None:
     files = special_files(folder)
     before = kinds(files)
     for path in files:
-        status, said = typed(host, "--textfile", str(path))
-        assert (status, said.count("\n")) == (UNKNOWN, 1), said
-        assert said.startswith(f"NFS UNKNOWN: cannot write {path}: "), said
+        status, output = typed(host, "--textfile", str(path))
+        assert (status, output.count("\n")) == (UNKNOWN, 1), output
+        assert output.startswith(f"NFS UNKNOWN: cannot write {path}: "), output
         assert kinds(folder.iterdir()) == before, path
 
 
@@ -1152,8 +1155,8 @@ def test_metrics_replace_what_a_link_names_and_make_no_folder(host: Host, tmp_pa
 
 
 def _make_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as endpoint:
+        endpoint.bind(str(path))
 
 
 def _make_link(path: Path, make: Callable[[Path], None]) -> None:
@@ -1187,7 +1190,7 @@ def test_the_page_says_what_each_kind_of_file_does() -> None:
 def test_files_are_refused_as_the_page_says(
     kind: str, textfile: str, state: str, host: Host, short_path: Path
 ) -> None:
-    for option, said in (("--textfile", textfile), ("--state", state)):
+    for option, outcome in (("--textfile", textfile), ("--state", state)):
         folder = short_path / option.strip("-")
         folder.mkdir()
         path = folder / "it"
@@ -1197,8 +1200,8 @@ def test_files_are_refused_as_the_page_says(
             pytest.skip("device nodes need root")
         before = kinds(folder.iterdir())
         status, text = typed(host, option, str(path))
-        assert status == (UNKNOWN if said == "refused" else OK), text
-        if said == "refused":
+        assert status == (UNKNOWN if outcome == "refused" else OK), text
+        if outcome == "refused":
             assert kinds(folder.iterdir()) == before
         else:
             assert path.is_symlink() == kind.startswith("a link")
@@ -1209,10 +1212,10 @@ def test_files_are_refused_as_the_page_says(
 def test_json_has_every_mount(host: Host) -> None:
     host.mount("/mnt/a", 3)
     host.mount("/mnt/b", 4)
-    status, said = typed(host, "--json")
-    found = json.loads(said)
-    assert (status, found["status"], found["exit_status"]) == (0, "ok", 0)
-    assert [(one["mount"], one["status"]) for one in found["findings"]] == [
+    status, output = typed(host, "--json")
+    facts = json.loads(output)
+    assert (status, facts["status"], facts["exit_status"]) == (0, "ok", 0)
+    assert [(finding["mount"], finding["status"]) for finding in facts["findings"]] == [
         ("/mnt/a", "ok"), ("/mnt/b", "ok"),
     ]  # fmt: skip
 
@@ -1281,8 +1284,10 @@ LISTED = (
 
 def core_modules() -> dict[str, Path]:
     # -S: without any package that is installed
-    said = subprocess.check_output((sys.executable, "-S", "-c", LISTED), cwd=ROOT, text=True)
-    return {name: Path(path) for name, path in (line.split(" ", 1) for line in said.splitlines())}
+    listing = subprocess.check_output((sys.executable, "-S", "-c", LISTED), cwd=ROOT, text=True)
+    return {
+        name: Path(path) for name, path in (line.split(" ", 1) for line in listing.splitlines())
+    }
 
 
 def test_the_core_needs_no_package_and_is_written_for_python_3_9() -> None:
@@ -1307,8 +1312,8 @@ def test_the_core_runs_on_python_3_9(host: Host) -> None:
     )
     argv = (old, "-c", code, str(host.root))
     for words in ("NFS OK", "NFS CRITICAL"):
-        said = subprocess.check_output(argv, cwd=ROOT, text=True)
-        assert said.startswith(words)
+        output = subprocess.check_output(argv, cwd=ROOT, text=True)
+        assert output.startswith(words)
 
 
 def test_a_check_that_is_killed_is_unknown() -> None:

@@ -51,8 +51,10 @@ def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], fl
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float:
-    found = {"mount": "/mnt", "transport": "rdma", **labels} if name.startswith(MOUNTS) else labels
-    return samples(metrics)[name, frozenset(found.items())]
+    all_labels = (
+        {"mount": "/mnt", "transport": "rdma", **labels} if name.startswith(MOUNTS) else labels
+    )
+    return samples(metrics)[name, frozenset(all_labels.items())]
 
 
 MOUNTS = ("nfsrdma_mount", "nfsrdma_rpc", "nfsrdma_chunk", "nfsrdma_mess", "nfsrdma_regi",
@@ -89,9 +91,9 @@ def test_counters_add_up() -> None:
     assert value(metrics, "nfsrdma_xprt_write_segments_total", **connection) == 300
     assert value(metrics, "nfsrdma_xprt_credits", **connection) == 64
     assert value(metrics, "nfsrdma_server_calls_total") == 135
-    one = {"client": "10.9.1.11", "op": "READ"}
-    assert value(metrics, "nfsrdma_server_client_calls_total", **one) == 120
-    assert value(metrics, "nfsrdma_server_client_sends_total", **one) == 0
+    labels = {"client": "10.9.1.11", "op": "READ"}
+    assert value(metrics, "nfsrdma_server_client_calls_total", **labels) == 120
+    assert value(metrics, "nfsrdma_server_client_sends_total", **labels) == 0
     assert value(metrics, "nfsrdma_sampler_snapshots_total") == 3
 
 
@@ -120,9 +122,9 @@ def test_memory_that_clients_may_read_is_exported() -> None:
     assert value(metrics, "nfsrdma_server_revocations_total", reason="modified") == 2
     # another module's server has none of them
     metrics.add(snapshot(2, server=replace(served(), exposed=None, lanes=None)))
-    found = {name for name, _ in samples(metrics)}
-    assert "nfsrdma_server_dones_outstanding" in found
-    assert not found & {"nfsrdma_server_exposed_bytes", "nfsrdma_server_lanes"}
+    names = {name for name, _ in samples(metrics)}
+    assert "nfsrdma_server_dones_outstanding" in names
+    assert not names & {"nfsrdma_server_exposed_bytes", "nfsrdma_server_lanes"}
 
 
 def test_threadless_reads_are_exported_beside_nfsds_counts() -> None:
@@ -149,16 +151,16 @@ def test_a_connection_is_exported_once_however_many_mounts_share_it() -> None:
     metrics = Metrics()
     for number in (1, 2):
         metrics.add(snapshot(number, mounts))
-    found = samples(metrics)
+    sampled = samples(metrics)
 
     def series(name: str) -> dict[str, float]:
-        return {dict(labels)["xprt"]: n for (each, labels), n in found.items() if each == name}
+        return {dict(labels)["xprt"]: n for (each, labels), n in sampled.items() if each == name}
 
     assert series("nfsrdma_xprt_connects_total") == {"3": 2, "4": 0, "0:47 0": 0, "0:48 0": 0}
     assert series("nfsrdma_xprt_sends_total") == dict.fromkeys(("3", "4", "0:47 0", "0:48 0"), 210)
     for name in ("connected", "credits", "credits_used", "requests", "info"):
         assert set(series(f"nfsrdma_xprt_{name}")) == {"3", "4", "0:47 0", "0:48 0"}
-    labels = [set(labels) for name, labels in found if name == "nfsrdma_mount_xprt_info"]
+    labels = [set(labels) for name, labels in sampled if name == "nfsrdma_mount_xprt_info"]
     users = sorted((dict(each)["xprt"], dict(each)["mount"]) for each in labels)
     assert users == [("0:47 0", "/c"), ("0:48 0", "/d"), ("3", "/a"), ("3", "/b"), ("4", "/a"),
                      ("4", "/b")]  # fmt: skip
@@ -168,28 +170,28 @@ def test_histograms_are_histograms() -> None:
     metrics = Metrics()
     metrics.add(snapshot(server=served()))
     metrics.add(snapshot())
-    found = samples(metrics)
+    sampled = samples(metrics)
     own = {"mount": "/mnt", "transport": "rdma", "op": "READ"}
     buckets = sorted(
         (float(dict(labels)["le"]), count)
-        for (name, labels), count in found.items()
+        for (name, labels), count in sampled.items()
         if name == "nfsrdma_rpc_duration_seconds_bucket"
     )
     counts = [count for _, count in buckets]
     assert counts == sorted(counts)
     assert buckets[-1] == (float("inf"), 200)
-    assert found["nfsrdma_rpc_duration_seconds_count", frozenset(own.items())] == 200
+    assert sampled["nfsrdma_rpc_duration_seconds_count", frozenset(own.items())] == 200
     assert value(metrics, "nfsrdma_rpc_duration_seconds_sum", op="READ") == pytest.approx(0.4)
     # slot 40 begins at 2^21 ns: all but the five of slot 52 are below 2^22
     assert dict(buckets)[4194304e-9] == 190
 
 
 def test_layers_are_counted_once() -> None:
-    metrics, one = Metrics(), snapshot()
+    metrics, first = Metrics(), snapshot()
     fresh = snapshot(
-        2, processors=one.processors.__class__(2, 1, 1, 1, one.processors.layers, True)
+        2, processors=first.processors.__class__(2, 1, 1, 1, first.processors.layers, True)
     )
-    for each in (one, fresh, one):
+    for each in (first, fresh, first):
         metrics.add(each)
     labels = {"layer": "nfs", "side": "client"}
     assert value(metrics, "nfsrdma_cpu_layer_seconds_total", **labels) == 1.0
@@ -225,10 +227,10 @@ def serving(number: int, *peers: str, seconds: float = 1.0) -> Snapshot:
 
 
 def of_clients(metrics: Metrics) -> set[str]:
-    found = {
+    clients = {
         dict(labels).get("client") or dict(labels).get("where") for _, labels in samples(metrics)
     }
-    return {each for each in found if each and each.startswith("10.")}
+    return {each for each in clients if each and each.startswith("10.")}
 
 
 def test_series_of_idle_clients_end() -> None:
@@ -270,11 +272,11 @@ def test_a_label_has_a_longest_length_and_stays_unique() -> None:
     paths = [f"{begin}/{end}" for end in ("a", "b")]
     metrics = Metrics()
     metrics.add(snapshot(1, tuple(mount(path, device=f"0:{n}") for n, path in enumerate(paths))))
-    found = {dict(labels)["mount"] for name, labels in samples(metrics)
-             if name == "nfsrdma_mount_info"}  # fmt: skip
-    assert len(found) == 2
-    assert all(len(label.encode()) <= 255 for label in found)
-    assert all(label.startswith(begin[:100]) for label in found)
+    directories = {dict(labels)["mount"] for name, labels in samples(metrics)
+                   if name == "nfsrdma_mount_info"}  # fmt: skip
+    assert len(directories) == 2
+    assert all(len(label.encode()) <= 255 for label in directories)
+    assert all(label.startswith(begin[:100]) for label in directories)
     # and they end with their mount
     metrics.add(snapshot(2, (mount("/" + "x" * 254),)))
     assert {dict(labels).get("mount") for _, labels in samples(metrics)} == {None, "/" + "x" * 254}
@@ -304,9 +306,9 @@ def test_the_number_of_series_is_bounded() -> None:
 def test_state_has_precedence_over_counters() -> None:
     metrics = Metrics(most=7000)
     metrics.add(snapshot(1, crowd(100)))
-    found = samples(metrics)
-    assert sum(name == "nfsrdma_mount_info" for name, _ in found) == 100
-    assert sum(name == "nfsrdma_xprt_connected" for name, _ in found) == 100
+    sampled = samples(metrics)
+    assert sum(name == "nfsrdma_mount_info" for name, _ in sampled) == 100
+    assert sum(name == "nfsrdma_xprt_connected" for name, _ in sampled) == 100
     assert total(metrics) <= 7000
     assert value(metrics, "nfsrdma_series_dropped_total") > 0
 
@@ -321,7 +323,7 @@ def test_series_that_ended_make_room() -> None:
     assert value(metrics, "nfsrdma_series_dropped_total") == before
     assert value(metrics, "nfsrdma_rpc_requests_total", op="READ") == 200
     assert metrics._counting == total(metrics) - len(
-        [one for one in metrics._of_snapshot(snapshot(3)) if FAMILIES[one[0]].collector]
+        [series for series in metrics._of_snapshot(snapshot(3)) if FAMILIES[series[0]].collector]
     )
 
 

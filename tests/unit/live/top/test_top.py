@@ -51,19 +51,19 @@ def drawn(taken: list[Snapshot], *keys: str, size: tuple[int, int] = (80, 24)) -
 
 def letters(svg: str) -> str:
     """Characters in a picture by textual, at their places."""
-    found = re.findall(
+    texts = re.findall(
         r'<text class="[^"]*-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>',
         svg,
         re.DOTALL,
     )
     rows: dict[float, dict[int, str]] = {}
-    for x, y, said in found:
-        rows.setdefault(float(y), {})[round(float(x) / 12.2)] = unescape(said).replace("\xa0", " ")
+    for x, y, part in texts:
+        rows.setdefault(float(y), {})[round(float(x) / 12.2)] = unescape(part).replace("\xa0", " ")
     lines = []
     for _, parts in sorted(rows.items()):
         line = ""
-        for place, said in sorted(parts.items()):
-            line = line.ljust(place) + said
+        for place, part in sorted(parts.items()):
+            line = line.ljust(place) + part
         lines.append(line.rstrip())
     return "\n".join(lines) + "\n"
 
@@ -106,11 +106,11 @@ def somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", SCREENS)
 def test_a_screen_is_as_it_was(name: str, request: pytest.FixtureRequest) -> None:
-    found = drawn(TAKEN, *SCREENS[name])
+    screen = drawn(TAKEN, *SCREENS[name])
     file = DATA / f"top-{name}.txt"
     if request.config.getoption("--redraw"):
-        file.write_text(found)
-    assert found == file.read_text()
+        file.write_text(screen)
+    assert screen == file.read_text()
 
 
 def test_the_figures_of_a_personality_are_in_the_details() -> None:
@@ -131,7 +131,7 @@ def test_the_page_on_live_views_shows_the_overview() -> None:
 
 def test_the_rpcs_that_nfsd_holds_are_on_two_screens() -> None:
     rpcs = tuple(replace(held(), xid=number_) for number_ in range(5))
-    taken = [replace(one, server=replace(served(), held=rpcs)) for one in TAKEN]
+    taken = [replace(old, server=replace(served(), held=rpcs)) for old in TAKEN]
     line = "nfsd holds 0x0000000{} NFSv3 WRITE for 86.9 s from 10.9.1.11"
     overview = drawn(taken)
     # three of them: there is room for mounts, clients and events, too
@@ -146,11 +146,11 @@ def test_the_rpcs_that_nfsd_holds_are_on_two_screens() -> None:
 
 def test_hostile_names_are_text_on_every_screen() -> None:
     for keys in ((), ("enter",), ("e",), ("down", "enter")):
-        found = drawn([hostile()], *keys)
-        assert HOSTILE not in found
-        assert "\x1b" not in found
-        assert "\udcff" not in found
-        assert "[31m" in found or "<script>" in found or "/mnt" in found
+        screen = drawn([hostile()], *keys)
+        assert HOSTILE not in screen
+        assert "\x1b" not in screen
+        assert "\udcff" not in screen
+        assert "[31m" in screen or "<script>" in screen or "/mnt" in screen
     assert "[bold]?[31m" in drawn([hostile()], "e", size=(200, 24))
 
 
@@ -159,10 +159,10 @@ def test_it_is_readable_when_it_is_small_and_without_colour(
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     for size in ((80, 24), (60, 15), (200, 60)):
-        found = drawn(TAKEN, size=size)
-        assert "/mnt/data" in found
-        assert "!/srv" in found
-        assert "Quit" in found
+        screen = drawn(TAKEN, size=size)
+        assert "/mnt/data" in screen
+        assert "!/srv" in screen
+        assert "Quit" in screen
 
 
 def test_keys_do_what_they_say() -> None:

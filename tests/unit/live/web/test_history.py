@@ -17,22 +17,25 @@ from nfsrdma_tools.live.web.broadcast import Frame, History, Hub, frame, merged
 
 
 def test_a_frame_has_the_figures_of_the_charts() -> None:
-    found = frame(snapshot(server=served()))
-    mount = found["subjects"]["mount:/mnt"]
+    figures = frame(snapshot(server=served()))
+    mount = figures["subjects"]["mount:/mnt"]
     assert (mount["read"], mount["rpcs"], mount["execute_ms"]) == (6553600, 105, 205)
     assert mount["phases"]["network_and_server"] == 190_000_000
     # slots 30 and 40 begin at 384 and 2048 units of 1024 ns
     assert mount["times"] == {"9": 20, "12": 75, "15": 5}
     assert mount["sizes"] == {"17": 100}
-    assert found["credits"] == {"3": {"granted": 64, "used": 3}}
-    assert found["subjects"]["client:10.9.1.11"]["rpcs"] == 40
-    assert found["subjects"]["server:"]["phases"] == found["subjects"]["client:10.9.1.11"]["phases"]
+    assert figures["credits"] == {"3": {"granted": 64, "used": 3}}
+    assert figures["subjects"]["client:10.9.1.11"]["rpcs"] == 40
+    assert (
+        figures["subjects"]["server:"]["phases"]
+        == figures["subjects"]["client:10.9.1.11"]["phases"]
+    )
 
 
 def test_a_frame_of_the_server_has_its_threadless_reads() -> None:
-    found = frame(snapshot(server=served_threadless()))["subjects"]
-    assert (found["server:"]["read"], found["server:"]["rpcs"]) == (2744320, 75)
-    client = found["client:10.9.1.11"]
+    subjects = frame(snapshot(server=served_threadless()))["subjects"]
+    assert (subjects["server:"]["read"], subjects["server:"]["rpcs"]) == (2744320, 75)
+    client = subjects["client:10.9.1.11"]
     assert (client["read"], client["rpcs"], client["probed"]) == (2744320, 70, 40)
     (row,) = (line for line in str(host_text(snapshot(server=served_threadless()))).splitlines()
               if "threads on" in line)  # fmt: skip
@@ -45,17 +48,17 @@ def test_a_frame_of_the_server_has_its_threadless_reads() -> None:
 def test_credits_are_counted_once_per_connection() -> None:
     xprts = (xprt(), xprt(number=4, credits=Credits(32, 32)))
     mounts = (mount(xprts=xprts), mount("/a", xprts=xprts))
-    found = frame(snapshot(1, mounts))
-    assert found["credits"] == {"3": {"granted": 64, "used": 3}, "4": {"granted": 32, "used": 32}}
+    figures = frame(snapshot(1, mounts))
+    assert figures["credits"] == {"3": {"granted": 64, "used": 3}, "4": {"granted": 32, "used": 32}}
 
 
 def test_all_credits_were_in_use_if_calls_waited() -> None:
-    one, two = (xprt(number=3),), (xprt(number=4), xprt(number=5))
-    mounts = (mount(xprts=one), mount("/a", xprts=one, credit_waits=2),
-              mount("/b", xprts=two, credit_waits=2))  # fmt: skip
-    found = frame(snapshot(1, mounts))["credits"]
+    single, double = (xprt(number=3),), (xprt(number=4), xprt(number=5))
+    mounts = (mount(xprts=single), mount("/a", xprts=single, credit_waits=2),
+              mount("/b", xprts=double, credit_waits=2))  # fmt: skip
+    connections = frame(snapshot(1, mounts))["credits"]
     # with two connections, the one on which they waited is unknown
-    assert {name: each["used"] for name, each in found.items()} == {"3": 64, "4": 3, "5": 3}
+    assert {name: each["used"] for name, each in connections.items()} == {"3": 64, "4": 3, "5": 3}
 
 
 def test_a_merged_frame_has_the_sums() -> None:
@@ -71,10 +74,10 @@ def test_the_history_keeps_one_hour() -> None:
     for number in range(5000):
         taken = snapshot(number)
         history.add(taken.seconds, frame(taken))
-    found = [json.loads(zlib.decompress(each)) for each in history.kept()]
-    assert found[-1]["time"] - found[0]["time"] <= 3610
-    assert len(found) < 1000
-    inside = [f for f in found if f["time"] > found[-1]["time"] - 3500]
+    frames = [json.loads(zlib.decompress(each)) for each in history.kept()]
+    assert frames[-1]["time"] - frames[0]["time"] <= 3610
+    assert len(frames) < 1000
+    inside = [f for f in frames if f["time"] > frames[-1]["time"] - 3500]
     assert sum(f["subjects"]["mount:/mnt"]["rpcs"] for f in inside) == 105 * round(
         sum(f["seconds"] for f in inside)
     )
@@ -109,17 +112,17 @@ def test_an_hour_of_many_mounts_is_small() -> None:
     # the text lives while it is sent
     assert len(past) * share < 25 << 20
     assert len(gzip.compress(past, 1)) * share < 5 << 20
-    found = json.loads(past)["frames"]
-    for one in (found[0], found[-1]):
-        assert len(one["subjects"]) == len(one["credits"]) == 21
-        assert {f"mount:/data/projects/m{n}" for n in range(20)} < set(one["subjects"])
-        assert one["credits"].keys() >= {"127", "255", "383", "(others)"}
+    sent_frames = json.loads(past)["frames"]
+    for edge in (sent_frames[0], sent_frames[-1]):
+        assert len(edge["subjects"]) == len(edge["credits"]) == 21
+        assert {f"mount:/data/projects/m{n}" for n in range(20)} < set(edge["subjects"])
+        assert edge["credits"].keys() >= {"127", "255", "383", "(others)"}
     # the sums are those of all mounts
-    total = sum(row["read"] for row in found[-1]["subjects"].values())
+    total = sum(row["read"] for row in sent_frames[-1]["subjects"].values())
     assert total == sum(row["read"] for row in frames[719 % 5]["subjects"].values())
-    rpcs = sum(row["rpcs"] for one in found for row in one["subjects"].values())
+    rpcs = sum(row["rpcs"] for f in sent_frames for row in f["subjects"].values())
     per_second = sum(row["rpcs"] for row in frames[0]["subjects"].values())
-    assert rpcs == per_second * round(sum(one["seconds"] for one in found))
+    assert rpcs == per_second * round(sum(f["seconds"] for f in sent_frames))
 
 
 RESIDENT = """
@@ -189,5 +192,5 @@ def test_a_clock_that_steps_back_does_not_make_the_history_longer() -> None:
 def test_a_send_phase_is_a_mean_over_sends() -> None:
     assert SENDS.clients[0].means == {"nfsd": 1000, "send": 3000}
     assert "nfsd 1 us, send 3 us" in str(host_text(snapshot(server=SENDS)))
-    found = frame(snapshot(server=SENDS))["subjects"]
-    assert (found["client:10.0.0.1"]["sends"], found["server:"]["sends"]) == (10, 10)
+    subjects = frame(snapshot(server=SENDS))["subjects"]
+    assert (subjects["client:10.0.0.1"]["sends"], subjects["server:"]["sends"]) == (10, 10)

@@ -32,10 +32,10 @@ def reasons(taken: Snapshot | None, who: str = "") -> dict[str, str]:
     """The reasons of a page that shows ``who`` in the last 10 minutes."""
     frames = [frame(taken)] if taken else []
     state = {"frames": frames, "now": to_plain(taken), "who": who}
-    found: dict[str, str] = evaluated(
+    texts: dict[str, str] = evaluated(
         "reasons.js", f"page.reasons({json.dumps(state)}, '10 minutes')"
     )
-    return found
+    return texts
 
 
 SENDS = replace(
@@ -74,8 +74,8 @@ def test_the_figures_of_a_personality_are_below_its_connection() -> None:
     assert evaluated("tables.js", expression) == [
         "lanes 4, lanes busy 0, lane calls 1.23 k", "", "",
     ]  # fmt: skip
-    found = evaluated("tables.js", f"page.inUse({json.dumps(to_plain(served()))})")
-    assert found == ", 131 kB exposed, 2 RDMA_DONEs outstanding, 16 lanes, 3.15 MB granted"
+    text = evaluated("tables.js", f"page.inUse({json.dumps(to_plain(served()))})")
+    assert text == ", 131 kB exposed, 2 RDMA_DONEs outstanding, 16 lanes, 3.15 MB granted"
 
 
 def test_threadless_reads_follow_nfsds_rates() -> None:
@@ -92,33 +92,33 @@ def test_before_the_first_snapshot_every_chart_says_that_it_waits() -> None:
 
 
 def test_an_idle_mount_has_idle_charts() -> None:
-    found = reasons(snapshot(), "mount:/mnt")
-    assert found["rpcs"] == "No RPCs on this mount in the last 10 minutes."
-    assert found["bytes"].startswith("No data was read or written on this mount")
-    assert found["times"] == found["rpcs"]
+    texts = reasons(snapshot(), "mount:/mnt")
+    assert texts["rpcs"] == "No RPCs on this mount in the last 10 minutes."
+    assert texts["bytes"].startswith("No data was read or written on this mount")
+    assert texts["times"] == texts["rpcs"]
 
 
 def test_charts_from_probes_name_what_is_missing() -> None:
-    found = reasons(snapshot(missing={"probes": "needs root"}))
+    texts = reasons(snapshot(missing={"probes": "needs root"}))
     for chart in ("times", "sizes", "credits", "regions"):
-        assert found[chart] == "Probes are unavailable: needs root."
-    assert "probes" not in found["rpcs"]
-    one = reasons(snapshot(missing={"rpcrdma:marshal": "no such event"}))
-    assert one["sizes"].endswith("Some probes are not attached: see Unavailable metrics.")
+        assert texts[chart] == "Probes are unavailable: needs root."
+    assert "probes" not in texts["rpcs"]
+    partial = reasons(snapshot(missing={"rpcrdma:marshal": "no such event"}))
+    assert partial["sizes"].endswith("Some probes are not attached: see Unavailable metrics.")
 
 
 def test_tcp_mounts_have_no_rdma_charts() -> None:
-    found = reasons(snapshot(1, (mount(transport="tcp"),)))
-    assert found["sizes"] == "Only RDMA mounts have chunks."
-    assert found["credits"] == "Only RDMA mounts have credits."
-    assert found["regions"] == "Only RDMA mounts register memory."
+    texts = reasons(snapshot(1, (mount(transport="tcp"),)))
+    assert texts["sizes"] == "Only RDMA mounts have chunks."
+    assert texts["credits"] == "Only RDMA mounts have credits."
+    assert texts["regions"] == "Only RDMA mounts register memory."
     both = reasons(snapshot(1, (mount(transport="tcp"), mount("/r", device="0:46"))))
     assert "RDMA" not in both["sizes"]
 
 
 @pytest.mark.parametrize("who", ["server:", "client:10.9.1.11"])
 def test_a_server_has_no_charts_of_clients(who: str) -> None:
-    found = reasons(snapshot(1, (), server=served()), who)
+    texts = reasons(snapshot(1, (), server=served()), who)
     for chart in ("sizes", "credits", "regions"):
-        assert found[chart].startswith("Only clients count this")
-    assert who.removeprefix("client:") in found["rpcs"] or "this server" in found["rpcs"]
+        assert texts[chart].startswith("Only clients count this")
+    assert who.removeprefix("client:") in texts["rpcs"] or "this server" in texts["rpcs"]

@@ -11,19 +11,19 @@ IDLE = mount("/mnt/idle", device="0:46", ops=(), read=0)
 
 
 def test_the_page_is_told_of_each_mount_and_its_connections() -> None:
-    found = page_data(snapshot(1, (mount(ops=(op(count=7),)), IDLE)))
-    busy, idle = found["mounts"]
+    page = page_data(snapshot(1, (mount(ops=(op(count=7),)), IDLE)))
+    busy, idle = page["mounts"]
     assert (busy["device"], busy["ops"][0]["count"]) == ("0:45", 7)
     assert (idle["directory"], "ops" in idle, "read" in idle) == ("/mnt/idle", False, False)
     assert idle["xprts"][0]["number"] == xprt().number
     assert "counters" not in idle["xprts"][0]
-    assert "server" not in found
+    assert "server" not in page
 
 
 def test_a_connection_that_is_down_is_told() -> None:
     down = xprt(connected=False, states=())
-    (found,) = page_data(snapshot(1, (mount(xprts=(down,)),)))["mounts"]
-    assert found["xprts"][0]["connected"] is False
+    (entry,) = page_data(snapshot(1, (mount(xprts=(down,)),)))["mounts"]
+    assert entry["xprts"][0]["connected"] is False
 
 
 def test_the_server_is_told_with_its_clients() -> None:
@@ -33,5 +33,5 @@ def test_the_server_is_told_with_its_clients() -> None:
 
 
 def test_hostile_names_survive() -> None:
-    found = json.loads(compact_json(page_data(hostile())))
-    assert found["mounts"][1]["directory"] == HOSTILE
+    page = json.loads(compact_json(page_data(hostile())))
+    assert page["mounts"][1]["directory"] == HOSTILE

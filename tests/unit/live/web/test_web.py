@@ -91,13 +91,13 @@ class Site:
 
 
 def all_of(client: socket.socket) -> bytes:
-    found = b""
+    received = b""
     try:
         while part := client.recv(65536):
-            found += part
+            received += part
     except OSError:
         pass
-    return found
+    return received
 
 
 @pytest.fixture(scope="module")
@@ -246,8 +246,8 @@ def test_tokens_are_compared_in_constant_time(
 ) -> None:
     asked: list[tuple[bytes, bytes]] = []
 
-    def unequal(one: bytes, other: bytes) -> bool:
-        asked.append((one, other))
+    def unequal(a: bytes, b: bytes) -> bool:
+        asked.append((a, b))
         return False
 
     monkeypatch.setattr("hmac.compare_digest", unequal)
@@ -256,9 +256,9 @@ def test_tokens_are_compared_in_constant_time(
 
 
 def test_listeners_receive_each_snapshot_and_the_past(site: Site) -> None:
-    with site.listen() as one, site.listen() as other:
+    with site.listen() as first, site.listen() as other:
         site.hub.deliver(hostile())
-        for client in (one, other):
+        for client in (first, other):
             assert heard(client)["mounts"][1]["directory"] == HOSTILE
     past = json.loads(site.ask("/past")[2])
     _, head, packed = site.ask("/past", Accept_Encoding="gzip, deflate")
@@ -279,12 +279,12 @@ def heard(client: socket.socket) -> dict[str, Any]:
 
 
 def test_all_listeners_receive_the_same(site: Site) -> None:
-    with site.listen() as one:
+    with site.listen() as first:
         site.hub.deliver(snapshot(1))
-        assert heard(one)["mounts"][0]["directory"] == "/mnt"
+        assert heard(first)["mounts"][0]["directory"] == "/mnt"
         with site.listen() as other:
             site.hub.deliver(snapshot(2))
-            assert heard(one) == heard(other)
+            assert heard(first) == heard(other)
 
 
 def test_metrics_have_both_formats(site: Site) -> None:
@@ -325,13 +325,13 @@ def test_the_number_of_listeners_is_limited() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [b"", b"GET", b"GET / HTTP/1.1\r\nHost: localhost\r\n",
      b"GET /past HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx"],
     ids=("nothing", "a word", "no end", "a body"),
 )  # fmt: skip
-def test_an_incomplete_request_is_closed(hasty: Site, said: bytes) -> None:
-    with hasty.open(said) as client:
+def test_an_incomplete_request_is_closed(hasty: Site, sent: bytes) -> None:
+    with hasty.open(sent) as client:
         all_of(client)
 
 
@@ -387,15 +387,15 @@ def test_a_connection_ends_after_a_part_of_a_request_during_an_answer(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [bytes(range(256)) * 4, b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00" * 9,
      b"GET / HTTP/1.1\r\n" + b"A: " + b"x" * 100_000, b"GET /" + b"x" * 100_000,
      b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],
     ids=("garbage", "version", "TLS", "long header", "long path", "two hosts", "HTTP/2"),
 )  # fmt: skip
-def test_nonsense_is_closed(hasty: Site, said: bytes) -> None:
+def test_nonsense_is_closed(hasty: Site, sent: bytes) -> None:
     try:
-        with hasty.open(said) as client:
+        with hasty.open(sent) as client:
             answer = all_of(client)
     except (BrokenPipeError, ConnectionResetError):
         return
@@ -433,10 +433,10 @@ def test_the_number_of_connections_is_limited(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_only_loopback_addresses_are_loopback() -> None:
-    found = {
+    answers = {
         a: is_loopback(a) for a in ("127.0.0.1", "::1", "localhost", "10.9.1.1", "::", "x", "")
     }
-    assert [address for address, own in found.items() if own] == ["127.0.0.1", "::1", "localhost"]
+    assert [address for address, own in answers.items() if own] == ["127.0.0.1", "::1", "localhost"]
 
 
 def test_a_token_file_is_private_and_long_enough(tmp_path: Path) -> None:

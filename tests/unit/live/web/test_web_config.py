@@ -93,11 +93,11 @@ def test_a_file_has_certificates_and_users(tmp_path: Path) -> None:
     basic_auth_users:
       prometheus: {HASH}
     """
-    found = web_config.read(written(tmp_path, text))
+    config = web_config.read(written(tmp_path, text))
     # file names are relative to the configuration file
     files = (tmp_path / "server.pem", Path("/etc/tls/server.key"))
-    assert found == WebConfig(Tls(*files, ssl.CERT_REQUIRED, tmp_path / "ca.pem"), USERS)
-    assert found.verifies_clients
+    assert config == WebConfig(Tls(*files, ssl.CERT_REQUIRED, tmp_path / "ca.pem"), USERS)
+    assert config.verifies_clients
 
 
 @pytest.mark.parametrize("text", ["", "tls_server_config:\n", "basic_auth_users: {}\n"])
