@@ -57,33 +57,33 @@ class Kernel:
 
 @pytest.fixture
 def kernel() -> Iterator[Kernel]:
-    one = Kernel()
-    yield one
-    os.close(one.descriptor)
+    fake = Kernel()
+    yield fake
+    os.close(fake.descriptor)
 
 
 def test_all_records_are_taken_once(kernel: Kernel) -> None:
     ring = Ring(kernel.descriptor, SIZE)
     assert ring.take() == b""
-    said = [b"a", b"", b"12345678", b"x" * 1000]
-    for data in said:
+    written = [b"a", b"", b"12345678", b"x" * 1000]
+    for data in written:
         assert kernel.put(data)
-    assert list(records(ring.take())) == said
+    assert list(records(ring.take())) == written
     assert ring.take() == b""
     assert kernel.consumed == kernel.produced
 
 
 def test_records_over_the_end_are_in_one_piece(kernel: Kernel) -> None:
     ring = Ring(kernel.descriptor, SIZE)
-    said: list[bytes] = []
+    written: list[bytes] = []
     taken: list[bytes] = []
     for n in range(12):
         data = bytes((n,)) * (3000 + 7 * n)
-        said.append(data)
+        written.append(data)
         assert kernel.put(data)
         taken += records(ring.take())
     assert kernel.produced > 2 * SIZE
-    assert taken == said
+    assert taken == written
 
 
 def test_a_record_that_is_written_is_left_with_those_behind_it(kernel: Kernel) -> None:
@@ -106,14 +106,14 @@ def test_records_that_were_given_up_are_left_out(kernel: Kernel) -> None:
 
 
 @given(st.lists(st.binary(max_size=90), max_size=30))
-def test_any_records_are_taken(said: list[bytes]) -> None:
+def test_any_records_are_taken(written: list[bytes]) -> None:
     kernel = Kernel(PAGE)
     ring = Ring(kernel.descriptor, PAGE)
     taken: list[bytes] = []
-    for data in said:
+    for data in written:
         while not kernel.put(data):
             taken += records(ring.take())
-    assert taken + list(records(ring.take())) == said
+    assert taken + list(records(ring.take())) == written
     os.close(kernel.descriptor)
 
 
@@ -133,7 +133,7 @@ def listener(kernel: Kernel, began: int, programs: tuple[int, ...] = ()) -> List
         "capture_ring": SimpleNamespace(map_fd=kernel.descriptor),
         "capture_numbers": {0: [began - 1, 0], 1: [0, 1]},
     }
-    functions = {n: SimpleNamespace(fd=one) for n, one in enumerate(programs)}
+    functions = {n: SimpleNamespace(fd=descriptor) for n, descriptor in enumerate(programs)}
     kind = type("Bpf", (), {"__getitem__": lambda _, name: tables[name], "funcs": functions})
     return Listener(kind(), Assembler(0), False, ())
 
@@ -143,7 +143,7 @@ def test_messages_wait_for_their_turn(kernel: Kernel, monkeypatch: pytest.Monkey
     monkeypatch.setattr(probes, "_RING", SIZE)
     monkeypatch.setattr(probes, "_AT_ONCE", 3)
     many = 100
-    one = listener(kernel, many)
+    listening = listener(kernel, many)
     numbers = itertools.count(1)
     waiting = next(numbers)
 
@@ -156,45 +156,45 @@ def test_messages_wait_for_their_turn(kernel: Kernel, monkeypatch: pytest.Monkey
 
     fill()
     assert waiting < many
-    found = []
-    for message in one.messages(5):
-        found.append(message.time)
+    times = []
+    for message in listening.messages(5):
+        times.append(message.time)
         fill()
-        if len(found) == many // 2:
+        if len(times) == many // 2:
             break
     # what was taken, but not yielded, is not lost
     fill()
-    found += [message.time for message in one.messages(0)]
-    assert found == list(range(1, many + 1))
-    assert one.total_lost() == 0
+    times += [message.time for message in listening.messages(0)]
+    assert times == list(range(1, many + 1))
+    assert listening.total_lost() == 0
 
 
 def test_without_memory_the_ring_is_left_alone(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probes, "_RING", SIZE)
-    one = listener(kernel, 2)
-    one._room = 1
+    listening = listener(kernel, 2)
+    listening._room = 1
     for number in (1, 2):
         assert kernel.put(raw(number, b"payload", last=False))
         assert kernel.put(raw(number, b"", last=True))
         if number == 1:
-            one._take()
+            listening._take()
     took = kernel.consumed
     assert took
-    assert one._room < 0
-    next(one.messages(5))
+    assert listening._room < 0
+    next(listening.messages(5))
     assert kernel.consumed == took
     # it is made into a message, and then there is room
-    assert len(list(one.messages(0))) == 1
-    assert one.total_lost() == 0
+    assert len(list(listening.messages(0))) == 1
+    assert listening.total_lost() == 0
 
 
 def test_programs_that_did_not_run_are_losses(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probes, "_RING", SIZE)
-    said = {"3": "prog_id:\t7\nrecursion_misses:\t2\n", "4": "recursion_misses:\t1\n", "5": ""}
-    one = listener(kernel, 1, (3, 4, 5))
-    monkeypatch.setattr(files, "read", lambda path: said[str(path).rsplit("/", 1)[1]])
-    assert one.total_lost() == 1 + 3
+    fdinfo = {"3": "prog_id:\t7\nrecursion_misses:\t2\n", "4": "recursion_misses:\t1\n", "5": ""}
+    listening = listener(kernel, 1, (3, 4, 5))
+    monkeypatch.setattr(files, "read", lambda path: fdinfo[str(path).rsplit("/", 1)[1]])
+    assert listening.total_lost() == 1 + 3
