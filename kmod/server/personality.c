@@ -2,12 +2,8 @@
 /* The personalities of the server, and which of them a connection has. */
 #include "server/server.h"
 
-#define NFR_SVC_DECLARE(_number, _constant, _symbol, _name)			\
-	extern const struct nfr_svc_personality nfr_svc_##_symbol;
 #define NFR_SVC_ELEMENT(_number, _constant, _symbol, _name)			\
 	[_number] = &nfr_svc_##_symbol,
-
-NFR_PERSONALITY_LIST(NFR_SVC_DECLARE)
 
 static const struct nfr_svc_personality * const nfr_svc_personalities[NFR_PERSONALITIES] = {
 	NFR_PERSONALITY_LIST(NFR_SVC_ELEMENT)

@@ -163,6 +163,11 @@ struct nfr_svc_personality {
 	int (*finish)(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
 };
 
+#define NFR_SVC_DECLARE(_number, _constant, _symbol, _name)			\
+	extern const struct nfr_svc_personality nfr_svc_##_symbol;
+
+NFR_PERSONALITY_LIST(NFR_SVC_DECLARE)
+
 /* States of a request; nfr_svc_advance() takes it to each of them */
 enum nfr_svc_state {
 	NFR_SVC_FREE,		/* not in use */
