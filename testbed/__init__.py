@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests and benchmarks share: labs, functions that run in their nodes, faults, programs.
+"""Code that tests and benchmarks share: labs, functions that run in their nodes, faults, programs.
 
 Not part of the wheel.
 """

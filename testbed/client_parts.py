@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What parts of client_node.py find where the client without a mount works."""
+"""Expected results of the parts of client_node.py."""
 
 from __future__ import annotations
 

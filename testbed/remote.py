@@ -12,7 +12,7 @@ A call sends the lines of the module that the function needs (source.py) to a ne
 the node, over the lab's connection, and returns the result.  Arguments and results are values of
 testbed/node/values.py.  An exception there is a RemoteError here, with its traceback and, of a
 failed assertion, the variables.  Each call starts from the source: no state is left between two.
-What the module computes at its top is computed again in the node, with the node's environment.
+The node runs the top of the module again, with its own environment.
 
 ``started`` runs the function beside the block of a ``with``: both talk, by Running here and by
 testbed/node/channel.py there.
@@ -81,7 +81,7 @@ class Shell(Protocol):
 
 
 class Machines(Protocol):
-    """What is used of a lab."""
+    """The part of a lab that calls use."""
 
     config: LabConfig
 

@@ -186,7 +186,7 @@ def _first_line(statement: ast.stmt) -> int:
 
 
 def _globals_of(statement: ast.stmt, module: _Module) -> set[str]:
-    """The names that a statement takes from its module, but for those of annotations."""
+    """The names that a statement reads from its module, without those of annotations."""
     bare = _Bare().visit(copy.deepcopy(statement))
     if isinstance(bare, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         bare.decorator_list = [d for d in bare.decorator_list if not module.is_remote(d)]

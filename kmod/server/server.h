@@ -425,7 +425,7 @@ struct nfr_svc_branch {
 	atomic_t holds;
 };
 
-/* What a connection has for its personality: a structure, or a pointer to one. */
+/* Get the memory of a connection for its personality: a structure, or a pointer to one. */
 static inline void *nfr_svc_own(const struct nfr_svc *svc)
 {
 	return (void *)&svc->own;

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a machine: checks, the bundle that records it, and its anonymized form."""
+"""Checks of a machine, the bundle that records it, and the anonymized form of the bundle."""

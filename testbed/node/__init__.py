@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What functions of tests and benchmarks import in a node, which has a copy of this folder."""
+"""Modules that functions of tests and benchmarks import in a node; each node has a copy."""

@@ -185,7 +185,7 @@ static int nfr_svc_padded_recvfrom(struct svc_rqst *rqstp)
 
 static struct svc_xprt_ops nfr_svc_padded_ops __ro_after_init;
 
-/* The operations are those of other connections, but for one. */
+/* One operation differs from those of other connections. */
 static int nfr_svc_padded_start(const struct svc_xprt_ops *ops)
 {
 	nfr_svc_padded_ops = *ops;
