@@ -29,7 +29,9 @@ def test_a_client_without_private_data_gets_long_replies_inline(both_ours: Lab) 
     finally:
         lab.run("server", "rm", "-r", f"/export/{FOLDER}")
     assert (said["readlink"], said["readdir"]) == ("same", "same")
-    # a Send that is too long ends the connection once; the client gets an answer the next time
-    wanted = ["same", "ended", "chunk", "same"]
-    assert said["found"] == dict.fromkeys(SIZES, wanted)
+    # a Send that is too long ends the connection, and the client gets an answer the next time; if
+    # the message by which its device refuses the Send is lost, the second end counts
+    allowed = [["same", *["ended"] * ends, "chunk", "same"] for ends in (1, 2)]
+    assert list(said["found"]) == SIZES
+    assert all(outcomes in allowed for outcomes in said["found"].values()), said["found"]
     assert now - logged == len(SIZES)
