@@ -92,9 +92,11 @@ def test_an_unplugged_cable_under_load_is_reported_as_soon(
         until(lambda: events(browser, "link up", since), "link up")
         # a datagram that left meanwhile ended the device's queue pair for connections
         watched.lab.run("client", "sh", "-ec", AGAIN)
-        again = watched.now()
-        until(lambda: browser.shown(again) > 0, "reads after")
         assert account()["error"] == 0
+    again = watched.now()
+    with watched.load(5) as account:
+        account()
+    until(lambda: browser.shown(again) > 0, "reads after")
     assert event["where"] == "rxe0/1"
     after = [
         t
