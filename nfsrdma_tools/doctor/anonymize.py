@@ -283,6 +283,10 @@ class _Anonymizer:
     def _release(self, text: str) -> str:
         return self._p.release(text) + "\n" * text.endswith("\n")
 
+    def _hostname(self, text: str) -> str:
+        name = text.strip()
+        return f"{self._p.host(name)}\n" if name else ""
+
     def _version(self, text: str) -> str:
         match = re.match(r"Linux version (\S+)", text)
         # Debian has the version of the package here only
@@ -1382,6 +1386,7 @@ _Grammar = Callable[[_Anonymizer, str], str]
 _A = _Anonymizer
 _FILES: tuple[tuple[str, _Grammar], ...] = (
     (r"proc/sys/kernel/osrelease", _A._release),
+    (r"proc/sys/kernel/hostname", _A._hostname),
     (r"proc/version", _A._version),
     (r"proc/version_signature", _A._signature),
     (r"usr/share/doc/[^/]+/changelog(?:\.Debian)?\.gz", _A._changelog),

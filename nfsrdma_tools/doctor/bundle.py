@@ -33,11 +33,11 @@ from nfsrdma_tools.files import NOT_REGULAR, NotRegularError, open_file
 from nfsrdma_tools.host import boot_files, packet_filter, rdma_routes
 from nfsrdma_tools.host.boot_files import SYSCTLS
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
-from nfsrdma_tools.host.machine import Machine, Recording
+from nfsrdma_tools.host.machine import SBIN, Machine, Recording
 from nfsrdma_tools.host.nfs import fstab, mount_state, mountinfo, udev_rules, units
 from nfsrdma_tools.host.nfsd import ganesha, other_servers, serving
 
-__all__ = ["CONTENTS", "NEEDS_ROOT", "Bundle", "LeftOut", "collect"]
+__all__ = ["CONTENTS", "NEEDS_ROOT", "Bundle", "LeftOut", "alternatives", "collect"]
 
 _AT_ONCE = 16 << 10
 _MOST_READ = 8 << 20
@@ -189,6 +189,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     # the kernel and its modules
     (_RELEASE, _all),
     ("proc/version", _all),
+    ("proc/sys/kernel/hostname", _all),
     ("proc/version_signature", _all),
     ("proc/modules", _all),
     ("proc/config.gz", _CONFIG),
@@ -221,8 +222,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     (f"{_UNITS}/*.automount", _without_secrets),
     (f"{_UNITS}/*.{{wants,requires}}/*.mount", _nfs_unit),
     (f"{_UNITS}/*.{{wants,requires}}/*.automount", _without_secrets),
-    ("sbin/mount.nfs", _nothing),
-    ("usr/sbin/mount.nfs", _nothing),
+    (f"{{{','.join(SBIN)}}}/mount.nfs", _nothing),
     ("sys/class/bdi/*/read_ahead_kb", _all),
     ("sys/fs/nfs/*/nfs_client/switch/xprt-*/*", _all),
     ("sys/kernel/debug/nfsrdma/*/*", _all),
@@ -230,6 +230,7 @@ CONTENTS: tuple[tuple[str, _Keep], ...] = (
     ("var/lib/nfsrdma/tune.json", _tuned),
     # the server
     ("proc/fs/nfsd/{portlist,threads,versions,max_block_size,pool_threads,pool_mode}", _all),
+    ("proc/fs/nfsd/clients/*/info", _nothing),
     ("proc/net/rpc/nfsd", _all),
     ("proc/net/tcp{,6}", other_servers.listening_lines),
     (ganesha.CONF, ganesha.kept),
@@ -463,7 +464,7 @@ def _matching(machine: Machine, pattern: str) -> Iterator[str]:
     """The names below the root that match; strings, because paths cost more than the files."""
     if "{release}" in pattern:
         pattern = pattern.replace("{release}", machine.text(_RELEASE).strip())
-    for alternative in _alternatives(pattern):
+    for alternative in alternatives(pattern):
         yield from _names_below(str(machine.root), alternative)
 
 
@@ -490,7 +491,7 @@ def _listed(folder: str) -> list[str]:
         return []
 
 
-def _alternatives(pattern: str) -> list[str]:
+def alternatives(pattern: str) -> list[str]:
     """``lib{64,32}`` as ``lib64`` and ``lib32``, of each pair of braces."""
     match = re.search(r"\{([^{}]*)\}", pattern)
     if not match:
@@ -499,7 +500,7 @@ def _alternatives(pattern: str) -> list[str]:
     return [
         alternative
         for word in match[1].split(",")
-        for alternative in _alternatives(before + word + after)
+        for alternative in alternatives(before + word + after)
     ]
 
 

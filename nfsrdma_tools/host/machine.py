@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nfsrdma_tools.host.nfsd_status import NfsdStatus
     from nfsrdma_tools.host.rdma.ports import Link
 
-__all__ = ["LIVE", "Machine", "NotRecordedError", "Recording", "host_of_container"]
+__all__ = ["LIVE", "SBIN", "Machine", "NotRecordedError", "Recording", "host_of_container"]
 
 
 _OF_PROGRAM = (
@@ -36,7 +36,8 @@ _CONTAINER = (*_OF_PROGRAM, "run/systemd/container")
 """What podman, CRI-O, Docker, Kubernetes and systemd leave in a container."""
 
 
-_SBIN = ("sbin", "usr/sbin", "usr/local/sbin")
+SBIN = ("sbin", "usr/sbin", "usr/local/sbin")
+"""Where has_program() looks for a program, below the root."""
 _MOST_IN_RELEASE = 64
 """__NEW_UTS_LEN in include/uapi/linux/utsname.h."""
 _Read = TypeVar("_Read")
@@ -272,7 +273,7 @@ class Machine:
         results = [result for argv, result in self._answers.programs.items() if argv[0] == name]
         if any(results) or (self.live and is_installed(name)):
             return True
-        paths = [f"{folder}/{name}" for folder in _SBIN]
+        paths = [f"{folder}/{name}" for folder in SBIN]
         if any(self.path(path).exists() for path in paths):
             return True
         # None: somebody looked for it, in vain

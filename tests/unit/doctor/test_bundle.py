@@ -34,7 +34,7 @@ from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.host.kernel_log.explain import explain
 from nfsrdma_tools.host.kernel_log.sources import kernel_ring
 from nfsrdma_tools.host.machine import Machine
-from nfsrdma_tools.host.nfs import mounts
+from nfsrdma_tools.host.nfs import mounts, servers
 from nfsrdma_tools.host.nfsd_status import (
     LIST_ENDS_EARLY,
     NO_FAMILY,
@@ -748,3 +748,19 @@ def test_a_device_has_one_name_in_files_and_programs(name: str) -> None:
     words = Pseudonyms(KEY)
     changed = words.file(f"sys/class/net/{name}/lower_{name}/mtu").split("/")
     assert changed[3:5] == [words.device(name), f"lower_{words.device(name)}"]
+
+
+def test_is_own_is_the_same_from_a_bundle_by_the_name_of_the_host(tmp_path: Path) -> None:
+    host = tmp_path / "host"
+    for name, text in (("proc/sys/kernel/hostname", "payroll7\n"), ("etc/hosts", ""),
+                       ("etc/fstab", "payroll7:/srv /mnt nfs rdma 0 0\n")):  # fmt: skip
+        (host / name).parent.mkdir(parents=True, exist_ok=True)
+        (host / name).write_text(text)
+    made = bundles.collect(root=host)
+    for number, bundle in enumerate((made, anonymized(made))):
+        file = tmp_path / f"{number}.tar.gz"
+        file.write_bytes(bundle.archive())
+        with recorded.opened(file) as machine:
+            ((name, _),) = servers.requested_over_rdma(machine)
+            assert servers.is_own(machine, name)
+    assert "payroll" not in repr(bundle)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 from field_archive import CASES, Unpacked
 from unit.doctor.hosts_made import KINDS, Host
 
-from nfsrdma_tools.doctor import questions, recorded
+from nfsrdma_tools.doctor import bundle, questions, recorded
 from nfsrdma_tools.doctor.checks import AFTER_REBOOT, examine
 from nfsrdma_tools.host import boot_files
 from nfsrdma_tools.host.machine import Machine, Recording
@@ -84,6 +85,37 @@ def test_collect_asks_what_the_checks_ask_on_a_made_host(seed: int, tmp_path: Pa
     host.make()
     with recorded.opened(host.root) as machine:
         assert missed(machine) == set()
+
+
+NO_FILES = {"commands of the boot", "services"}
+"""Names under which readers keep what they made of several files."""
+PROGRAMS = {"bash", "exportfs", "modprobe", "rdma", "rpc.nfsd", "sh"}
+"""What the services of these hosts run: the bundle has programs that are scripts of interest."""
+
+
+def is_collected(name: str, folder: bool) -> bool:
+    """Whether the bundle has such a file, or files in such a folder."""
+    parts = name.split("/")
+    for pattern, _ in bundle.CONTENTS:
+        for alternative in bundle.alternatives(pattern.replace("{release}", "*")):
+            wanted = alternative.split("/")
+            long_enough = len(wanted) > len(parts) if folder else len(wanted) == len(parts)
+            if long_enough and all(map(fnmatch.fnmatchcase, parts, wanted)):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_collect_reads_the_files_that_the_checks_read(case: str, field: Unpacked) -> None:
+    names: set[str] = set()
+    with recorded.opened(field(case), "10.1.2.3") as machine:
+        checks(replace(machine, read_names=names))
+        missing = {
+            name
+            for name in names - NO_FILES
+            if not is_collected(name, folder=False) and not is_collected(name, folder=True)
+        }
+    assert {name for name in missing if Path(name).name not in PROGRAMS} == set()
 
 
 def test_this_host_is_asked_all_that_the_checks_ask() -> None:
