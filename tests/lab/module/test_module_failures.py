@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from itertools import chain, cycle
 
 import pytest
+from lab.module.held_memory import totals
 
 from nfsrdma_tools.lab.lab import Lab
 from testbed.allocation_failures import LOST, Failed, arm, failing, swept
 from testbed.faults import FAULTS
-from testbed.held_memory import totals
 from testbed.module import taken_out
 from testbed.mounts import HERE, mounted, nothing_lost, set_to
 from testbed.stress import storm

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from lab.module.held_memory import kept_for, unreceived_beside
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -23,7 +24,6 @@ from testbed.labs import OURS, carry, serve
 from testbed.mounts import LIMIT, mounted, nothing_lost
 from testbed.scripts import beside, code, on
 from testbed.stress import storm
-from testbed.unreceived_replies import kept_for, unreceived_beside
 
 pytestmark = pytest.mark.nightly
 SECONDS = os.environ.get("SECONDS_OF_SOAK")

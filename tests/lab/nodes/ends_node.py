@@ -11,7 +11,6 @@ import mmap
 import os
 import random
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -29,19 +28,13 @@ from lab.nodes.optimistic_node import (
     LIMIT,
     MIB,
     SERVER,
-    SLOW,
     call,
     idle,
     lines,
     make_huge,
     mounted,
-    nfsd_waits,
-    parameters,
-    served,
-    slow_disk,
     state,
     summed,
-    totals,
     until,
 )
 
@@ -362,32 +355,6 @@ def elements(size: str, offset: str) -> Any:
             memory.release()
         optimistic = total("optimistic_reads") - before
     return {"same": same, "counts": counts, "optimistic": optimistic, "server": idle()}
-
-
-def held_data(stop: str, size: str, calls: str, *argv: str) -> Any:
-    """A program sends Calls with data, which wait for the memory of Replies that nfsd delays.
-
-    nfsd reads no file until all data have arrived. The program is tests/hostile/held_data_node.py.
-    """
-    sent, wanted = Path(f"{stop}.sent"), int(size) * int(calls)
-    with slow_disk() as delay, parameters(server_ack_timeout=1, server_memory=4):
-        (SLOW / "held").write_bytes(bytes(MIB))
-        os.sync()
-        with (SLOW / "held").open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        delay(600_000)
-        before = totals()["fenced"]
-        with subprocess.Popen((*argv, str(SLOW), "held", size, calls, stop), stdout=-1) as program:
-            until("all Calls", lambda: sent.exists() or program.poll() is not None)
-            until("their data", lambda: served()["read_bytes"] >= wanted)
-            until("a thread of nfsd that waits for the disk", nfsd_waits)
-            delay(0)
-            Path(stop).touch()
-            said, _ = program.communicate(timeout=600)
-        for path in (sent, Path(stop)):
-            path.unlink()
-        found = {**json.loads(said), "fenced": totals()["fenced"] - before}
-    return {**found, "server": idle()}
 
 
 def main() -> Any:

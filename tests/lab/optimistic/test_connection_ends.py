@@ -4,16 +4,34 @@
 On the kernel with KASAN (``--kernel debug``), a report fails the test, too.
 """
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.nodes.optimistic_node import (
+    SLOW,
+    idle,
+    nfsd_waits,
+    parameters,
+    served,
+    slow_disk,
+    totals,
+    until,
+)
 
 from nfsrdma_tools.lab.lab import Lab
 from testbed.cached_reads import counts_listeners
-from testbed.hostile import PORT, SERVER, argv_of, bring, program
 from testbed.labs import OURS, cards_lab, serve
 from testbed.mounts import set_to
+from testbed.peers import long_reply_client
+from testbed.peers.calls import GOOD_PRIVATE
+from testbed.peers.holders import CHUNK, SILENT, asking, reading, send, writing
+from testbed.peers.peer import Host, Wish
+from testbed.peers.site import handles
+from testbed.peers.verbs import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE
+from testbed.remote import on as on_node
 from testbed.scripts import bring_programs, called
 
 KIB = 1 << 10
@@ -29,7 +47,6 @@ def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     with cards_lab(pytestconfig, "ends") as lab:
         serve(lab, "server", OURS)
         bring_programs(lab)
-        bring(lab, "client")
         yield lab
 
 
@@ -138,26 +155,56 @@ def test_a_reply_holds_all_its_pages_until_its_card_has_read_them(
     nothing_in_use(found)
 
 
+@on_node("client", timeout=900)
+def hold_data(size: int, count: int) -> dict[str, int]:
+    """A connection whose Calls hold their data while they wait for memory, and one beside it.
+
+    The first connection sends READs of 1 MiB with a Read chunk of ``size`` bytes, which READ has no
+    use for, and receives no Reply.  Then the other one, of the same address, sends the largest
+    WRITE that the server takes.  nfsd reads no file until all data have arrived.
+    """
+    with slow_disk() as delay, parameters(server_ack_timeout=1, server_memory=4):
+        (SLOW / "held").write_bytes(bytes(CHUNK))
+        os.sync()
+        with (SLOW / "held").open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        delay(600_000)
+        host, (handle,), before = Host(), handles(SLOW, "held"), totals()["fenced"]
+        silent, other = (host.connect(wish) for wish in (SILENT, Wish(private=GOOD_PRIVATE)))
+        access = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE
+        theirs, own = silent.memory(CHUNK, access), other.memory(CHUNK, access)
+        reads = [reading(handle, 1 + n, theirs, data=size) for n in range(count)]
+        assert send(silent, [asking(), *reads]) == count + 1
+        until("their data", lambda: served()["read_bytes"] >= size * count)
+        until("a thread of nfsd that waits for the disk", nfsd_waits)
+        delay(0)
+        most = int(Path("/proc/fs/nfsd/max_block_size").read_text())
+        other.send(writing(handle, 1, own, min(CHUNK, most)))
+        host.wait(lambda: bool(other.messages) or bool(other.ended), 120, late=False)
+        assert other.messages, f"the WRITE was not answered: {other.ended}"
+        assert silent.ended
+        for connection in (silent, other):
+            connection.close()
+        assert totals()["fenced"] == before + 1
+    return idle()
+
+
 def test_a_connection_ends_whose_waiting_calls_hold_data_for_which_others_wait(
     cards: Lab,
 ) -> None:
     """Nobody waits for the memory of its Replies but itself."""
+    for name in ("personality", "server_personalities"):
+        set_to(cards, "client", name, "read-write")
     # a client has 1 MiB and its floor for data, and as much for Replies: some Calls are answered,
     # the others hold so much that the largest WRITE waits
-    size, calls = 32 * KIB, 48
-    words = ("/run/held_data", str(size), str(calls), *argv_of("held_data", SERVER, PORT))
-    found = on(cards, "read-write", "held_data", *words)
-    assert found["sent"] == calls + 1
-    assert found["ended"]
-    assert found["answered"]
-    assert found["fenced"] == 1
-    nothing_in_use(found)
+    nothing_in_use({"server": hold_data(cards, 32 * KIB, 48)})
 
 
 DELAY = """
 cd /sys/kernel/debug/nfsrdma_card
 for card in card0 card1; do echo $1 > $card/completion_delay; done
 """
+long_replies = on_node("client")(long_reply_client.long_replies)
 LONG = """
 mkdir -p /export/long/names && cd /export/long
 head -c 200000 /dev/urandom > data
@@ -170,11 +217,11 @@ def test_a_client_that_leaves_with_its_reply_may_have_another_of_that_length(car
     cards.run("server", "sh", "-ec", LONG)
     cards.run("server", "sh", "-ec", DELAY, "sh", "20000000")
     try:
-        said = program(cards, "client", "long_reply", SERVER, PORT, "long", "65536")
+        outcomes = long_replies(cards, Path("/export/long"), [65536])
     finally:
         cards.run("server", "sh", "-ec", DELAY, "sh", "0")
         cards.run("server", "rm", "-r", "/export/long")
     # the card is as late to say that a Reply was too long: a connection more may end
-    first, *ends, answer, again = said["found"]["65536"]
+    first, *ends, answer, again = outcomes.reads[65536]
     assert (first, answer, again) == ("same", "chunk", "same")
     assert set(ends) == {"ended"}

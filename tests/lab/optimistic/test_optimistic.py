@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimistic reads: data, changes that revoke, limits, the ends of things, and staleness."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,11 +33,13 @@ from testbed.cached_reads import (
     on,
     stale,
 )
-from testbed.hostile import SERVER, argv_of, bring, damageable, listens
+from testbed.hostile import damageable, finished, serving
 from testbed.kernel_events import recorded
 from testbed.labs import OURS, cards_lab, serve
-from testbed.mounts import nothing_lost, set_to
+from testbed.mounts import mounted, nothing_lost, set_to
+from testbed.peers import optimistic_client, optimistic_server
 from testbed.programs import bring_xfs
+from testbed.remote import on as on_node
 
 # NFR_REFERENCES of kmod/client/optimistic/reference.c
 REFERENCES = 8192
@@ -546,32 +547,21 @@ def test_the_end_of_the_second_connection_does_not_end_the_first(cards: Lab, lon
 # --- hostile peers ---
 
 
+misbehave = on_node("client", timeout=3600)(optimistic_client.misbehave)
+serve_notices = on_node("server", timeout=3600)(optimistic_server.serve)
+
+
 def test_a_client_that_reads_too_much(cards: Lab, long: bool) -> None:
-    mount = "mkdir -p /mnt/honest && mount -t nfs -o vers=3,proto=rdma,port=20049"
+    assert len(optimistic_client.CASES) >= 25
     with nothing_lost(cards, "client"), damageable(cards):
-        bring(cards, "client")
-        cards.run("client", "sh", "-ec", f"{mount} server:/export /mnt/honest")
-        try:
-            words = (SERVER, "20049", "hostile", "/mnt/honest", "20000" if long else "100")
-            argv = argv_of("optimistic_client", *words)
-            said = cards.run("client", *argv, timeout=3600, check=False)
-        finally:
-            cards.run("client", "umount", "/mnt/honest")
-        assert not said.returncode, f"{said.stderr} after {said.stdout}"
-        answer = json.loads(said.stdout.splitlines()[-1])
-        assert answer["failures"] == []
-        assert answer["cases"] == len(said.stdout.splitlines()) - 1 > 25
-        assert answer["bystander"]["errors"] == []
-        assert answer["bystander"]["rounds"] > 0
-        # so did one without a mount, by reference
-        assert answer["library"]["errors"] == []
-        assert answer["library"]["by_reference"] > 0.9 * answer["library"]["rounds"] > 0
+        with mounted(cards, "vers=3"):
+            assert finished(misbehave, cards, 20000 if long else 100) == []
         nothing_in_use({"server": on(cards, "idle")})
 
 
 def test_a_server_whose_notices_break_the_rules(cards: Lab) -> None:
-    with listens(cards, "optimistic_server", "20050"), nothing_lost(cards, "client"):
-        names = json.loads(cards.run("server", *argv_of("optimistic_server", "names")).stdout)
+    names = list(optimistic_server.TRICKS)
+    with serving(serve_notices, cards, 20050), nothing_lost(cards, "client"):
         found = on(cards, "tricks", "20050", str(len(names)), timeout=1800)
     by_name = dict(zip(names, found["found"], strict=True))
     assert [name for name, each in by_name.items() if not each["same"]] == []
@@ -588,8 +578,8 @@ def test_a_server_whose_notices_break_the_rules(cards: Lab) -> None:
 
 @pytest.mark.nightly
 def test_nor_does_it_mislead_a_client_without_a_mount(cards: Lab) -> None:
-    with listens(cards, "optimistic_server", "20050"):
-        names = json.loads(cards.run("server", *argv_of("optimistic_server", "names")).stdout)
+    names = list(optimistic_server.TRICKS)
+    with serving(serve_notices, cards, 20050):
         found = on(cards, "user_tricks", "20050", str(len(names)), timeout=1800)
     by_name = dict(zip(names, found["found"], strict=True))
     assert [name for name, each in by_name.items() if not each["same"]] == []

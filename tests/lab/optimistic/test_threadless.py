@@ -8,6 +8,7 @@ with READs that the server answers from its page cache.
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,9 +36,13 @@ from testbed.cached_reads import (
     stale,
 )
 from testbed.dashboard import until
-from testbed.hostile import FOLDER, PORT, SERVER, bring, damageable, program
+from testbed.hostile import damageable, finished
 from testbed.labs import OURS, cards_lab, serve
 from testbed.mounts import PARAMETERS, nothing_lost, set_to
+from testbed.peers import threadless_client
+from testbed.peers.site import FOLDER
+from testbed.peers.threadless_client import Replies
+from testbed.remote import on as on_node
 from testbed.tracing import said as traced
 from testbed.tracing import tracing
 
@@ -362,11 +367,14 @@ chmod 755 . && sync
 """
 
 
-def replies(lab: Lab, folder: str, elsewhere: str, limit: int) -> dict[str, Any]:
+threadless_replies = on_node("client", timeout=7200)(threadless_client.replies)
+
+
+def replies(lab: Lab, folder: str, elsewhere: str, limit: int) -> Replies:
     """The replies to odd READs, with a value of server_threadless."""
     set_to(lab, "client", "server_threadless", str(limit))
     try:
-        return program(lab, "client", "threadless", SERVER, PORT, folder, elsewhere, str(limit))
+        return finished(threadless_replies, lab, Path(folder), Path(elsewhere), limit)
     finally:
         set_to(lab, "client", "server_threadless", str(MOST))
 
@@ -389,8 +397,7 @@ def test_odd_reads_get_the_replies_of_nfsd(
     cards: Lab, on_disk: bool, record_property: Record
 ) -> None:
     """A client in user space asks for everything twice: with threadless reads, and without."""
-    bring(cards, "client")
-    memory, disk = f"/export/{FOLDER}", f"{DISK}/{FOLDER}"
+    memory, disk = str(FOLDER), f"{DISK}/{FOLDER.name}"
     with damageable(cards):
         shell(cards, f"mkdir -p {disk}")
         try:
@@ -400,17 +407,17 @@ def test_odd_reads_get_the_replies_of_nfsd(
             off, found = (replies(cards, where, f"{elsewhere}/data", n) for n in (0, MOST))
         finally:
             shell(cards, f"rm -r {disk}")
-    assert off["replies"].keys() == found["replies"].keys()
-    assert len(off["replies"]) > 400
-    assert off["hits"] == []
+    assert off.replies.keys() == found.replies.keys()
+    assert len(off.replies) > 400
+    assert off.hits == []
     # the connections of a client share its permits
-    assert (off["second"]["hits"], found["second"]["hits"]) == (0, 1)
-    assert found["second"]["reply"] == off["second"]["reply"]
-    hits = set(found["hits"]) & set(found["sound"])
-    record_property("hits", f"{len(hits)} of {len(found['sound'])}")
-    print(len(off["replies"]), "READs,", len(hits), "hits of", len(found["sound"]), "sound ones")
-    assert len(hits) >= len(found["sound"]) / 2
-    other = different(off["replies"], found["replies"])
+    assert (off.second_hits, found.second_hits) == (0, 1)
+    assert found.second == off.second
+    hits = set(found.hits) & set(found.sound)
+    record_property("hits", f"{len(hits)} of {len(found.sound)}")
+    print(len(off.replies), "READs,", len(hits), "hits of", len(found.sound), "sound ones")
+    assert len(hits) >= len(found.sound) / 2
+    other = different(off.replies, found.replies)
     for name, fields in other.items():
         print(f"{name}: {fields}")
     assert list(other) == []

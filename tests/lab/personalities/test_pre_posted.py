@@ -3,16 +3,17 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from nfsrdma_tools.lab.lab import Lab
 from testbed.dashboard import until
-from testbed.hostile import SEED, SERVER, argv_of, bring, damageable, listens
+from testbed.hostile import SEED, damageable, finished, serving
 from testbed.labs import OURS, cards_lab, serve
 from testbed.mounts import nothing_lost, set_parameters
+from testbed.peers import lane_client, lane_server
+from testbed.remote import on as on_node
 from testbed.scripts import node_script
 from testbed.tracing import said, tracing
 
@@ -118,30 +119,21 @@ def test_readers_survive_restarts_of_the_server(cards: Lab, long: bool, options:
     nothing_in_use(found)
 
 
+misbehave = on_node("client", timeout=900)(lane_client.misbehave)
+send_mutants = on_node("client", timeout=3600)(lane_client.mutants)
+serve_lanes = on_node("server")(lane_server.serve)
+
+
 def test_a_client_whose_lanes_break_the_rules(cards: Lab) -> None:
+    assert len(lane_client.CASES) > 20
     with nothing_lost(cards, "server"), damageable(cards):
-        bring(cards, "client")
-        # both ends are one machine
-        argv = argv_of("lane_client", SERVER, "20049", "hostile")
-        words = ("sh", "-c", '"$@" < /export/hostile/data', "sh", *argv)
-        said = cards.run("client", *words, timeout=900, check=False)
-        assert not said.returncode, f"{said.stderr} after {said.stdout}"
-        answer = json.loads(said.stdout.splitlines()[-1])
-        assert answer["failures"] == []
-        assert answer["cases"] == len(said.stdout.splitlines()) - 1 > 20
+        assert finished(misbehave, cards) == []
         nothing_in_use({"server": on(cards, "idle")})
 
 
-@contextmanager
-def serving(lab: Lab, *words: str) -> Iterator[None]:
-    """A server whose lanes break the rules, on port 20050."""
-    with listens(lab, "lane_server", "20050", *words), nothing_lost(lab, "client"):
-        yield
-
-
 def test_a_server_whose_lanes_break_the_rules(cards: Lab) -> None:
-    with serving(cards):
-        names = json.loads(cards.run("server", *argv_of("lane_server", "names")).stdout)
+    names = list(lane_server.TRICKS)
+    with serving(serve_lanes, cards, 20050), nothing_lost(cards, "client"):
         found = on(cards, "tricks", "20050", str(len(names)), timeout=1800)
     wrong = [name for name, same in zip(names, found["same"], strict=True) if not same]
     assert wrong == []
@@ -154,8 +146,12 @@ def test_a_server_whose_lanes_break_the_rules(cards: Lab) -> None:
 
 def test_lanes_that_end_at_once_connect_less_and_less_often(cards: Lab) -> None:
     # several lanes may connect before the first of them ends
-    with serving(cards), set_parameters(cards, lanes=1):
-        names = json.loads(cards.run("server", *argv_of("lane_server", "names")).stdout)
+    names = list(lane_server.TRICKS)
+    with (
+        serving(serve_lanes, cards, 20050),
+        nothing_lost(cards, "client"),
+        set_parameters(cards, lanes=1),
+    ):
         found = on(cards, "leaving", "20050", str(names.index("leaves")), "5")
     assert set(found["same"]) == {True}
     connected = found["counters"]["lanes_connected"]
@@ -168,21 +164,17 @@ def test_lanes_that_end_at_once_connect_less_and_less_often(cards: Lab) -> None:
 @pytest.mark.nightly
 def test_a_client_that_sends_what_it_likes_on_lanes(cards: Lab, mutants: int) -> None:
     with nothing_lost(cards, "server"), damageable(cards):
-        bring(cards, "client")
-        words = ("sh", "-c", '"$@" < /export/hostile/data', "sh")
-        argv = argv_of("lane_client", SERVER, "20049", "hostile", SEED, str(mutants))
-        lines = cards.run("client", *words, *argv, timeout=3600).stdout.splitlines()
-        said = json.loads(lines[-1])
-        assert said["failures"] == [], f"seed {SEED}"
-        assert sum(said["answers"].values()) == mutants
-        assert {"answered", "ended"} <= set(said["answers"])
-        print(said["answers"])
+        words, failures = finished(send_mutants, cards, SEED, mutants)
+        assert failures == [], f"seed {SEED}"
+        assert sum(words.values()) == mutants
+        assert {"answered", "ended"} <= set(words)
+        print(words)
         nothing_in_use({"server": on(cards, "idle")})
 
 
 @pytest.mark.nightly
 def test_a_server_that_answers_as_it_likes_on_lanes(cards: Lab, mutants: int) -> None:
-    with serving(cards, SEED, str(mutants)):
+    with serving(serve_lanes, cards, 20050, SEED, mutants), nothing_lost(cards, "client"):
         found = on(cards, "mutants", "20050", str(mutants), timeout=7200)
     assert found["wrong"] == [], f"seed {SEED}"
     assert sum(found["outcomes"].values()) == mutants
