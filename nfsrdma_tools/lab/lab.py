@@ -163,6 +163,11 @@ class Lab(Nodes):
         super().__init__(self.config, self.accel, self.keys)
         self.__enter__()
 
+    @property
+    def client_library(self) -> Path | None:
+        """The folder with libnfsrdma, for ``refresh``; None if it does not compile."""
+        return self._prepared.client
+
     def pause(self) -> None:
         """Stop all processors: the lab uses no CPU time, and its clocks stop."""
         for machine in self.machines.values():
@@ -209,7 +214,7 @@ class Lab(Nodes):
         machine.start(SNAPSHOT, lan.descriptors(node))
 
     def _set_up(self) -> None:
-        self.refresh(self._prepared.build, self._prepared.client)
+        self.refresh(self._prepared.build, self.client_library)
         for number, node in enumerate(self.config.client_nodes, start=1):
             self.run(node, "lab-node", "client", str(number))
         if self.config.wire != LabConfig("default", self.config.shape).wire:

@@ -45,9 +45,24 @@ __all__ = [
 
 # the paths of the toolkit and of the lab's facts in a node
 _SOURCE, _FACTS = "opt/nfsrdma/src", "etc/nfsrdma-lab.json"
+# has libibverbs load the providers in the folder $1 that its package does not have: a file of its
+# configuration $2 names each.  Removes the files that named a provider that is gone, of which
+# libibverbs warns in each program
+_PROVIDERS = """
+for known in "$2"/*.driver; do
+	test -e "$known" || continue
+	provider=$(sed -n "s|^driver \\($1/.*\\)|\\1|p" "$known")
+	test -z "$provider" || ls "$provider"-rdmav*.so >/dev/null 2>&1 || rm "$known"
+done
+for file in "$1"/*-rdmav*.so; do
+	provider=${file%-rdmav*.so}
+	known=$2/${provider##*/lib}.driver
+	test ! -e "$file" || test -e "$known" || echo "driver $provider" > "$known"
+done
+"""
 # sets the clock to $1 and unpacks the toolkit; then the module goes to where `nfsrdma module build`
-# of root keeps its builds, and libibverbs learns of the providers that its package does not have
-_REFRESH = """
+# of root keeps its builds, and libibverbs learns of the providers
+_REFRESH = f"""
 lab-refresh "$1"
 cd /opt/nfsrdma/src
 if test -d modules; then
@@ -57,12 +72,8 @@ if test -d modules; then
 	rm -r modules
 fi
 mkdir -p /etc/libibverbs.d
-for file in "$PWD"/lib/build/*-rdmav*.so; do
-	provider=${file%-rdmav*.so}
-	known=/etc/libibverbs.d/${provider##*/lib}.driver
-	test ! -e "$file" || test -e "$known" || echo "driver $provider" > "$known"
-done
-"""
+set -- "$PWD/lib/build" /etc/libibverbs.d
+{_PROVIDERS}"""
 # between two looks at the consoles during a command
 _CHECK_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0

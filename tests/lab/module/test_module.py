@@ -71,7 +71,7 @@ with journal() as book:
 @pytest.fixture
 def tiny(pair: Lab) -> Iterator[Lab]:
     """The pair; its client's source is another one."""
-    pair.refresh()
+    pair.refresh(client=pair.client_library)
     sh(pair, TINY)
     yield pair
     sh(pair, REAL)

@@ -4,6 +4,8 @@
 import importlib.resources
 import io
 import json
+import shutil
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -111,6 +113,30 @@ def test_nodes_get_the_builds_where_programs_look_for_them(
     entry = packed["opt/nfsrdma/src/lib/build/libnfsrdma.so.0"]
     assert (entry.uid, entry.gid) == (0, 0)
     assert "opt/nfsrdma/src/lib/build/librxe-rdmav34.so" in packed
+
+
+def test_refresh_removes_a_driver_file_whose_provider_is_gone(tmp_path: Path) -> None:
+    """libibverbs would warn of it on the standard error of each program."""
+    build, drivers = tmp_path / "build", tmp_path / "libibverbs.d"
+    for folder in (build, drivers):
+        folder.mkdir()
+    # Debian's package has rxe
+    (drivers / "rxe.driver").write_text("driver rxe\n")
+    for name in ("librxe", "libnfsrdma_card"):
+        (build / f"{name}-rdmav34.so").touch()
+
+    def refresh() -> dict[str, str]:
+        argv = ("sh", "-ec", nodes._PROVIDERS, "sh", build, drivers)
+        assert subprocess.run(argv, check=True, capture_output=True).stderr == b""
+        return {file.name: file.read_text() for file in drivers.iterdir()}
+
+    package = {"rxe.driver": "driver rxe\n"}
+    both = package | {"nfsrdma_card.driver": f"driver {build}/libnfsrdma_card\n"}
+    assert refresh() == both
+    assert refresh() == both
+    # a refresh without the client library
+    shutil.rmtree(build)
+    assert refresh() == package
 
 
 def lab_nodes(**more: object) -> Nodes:
