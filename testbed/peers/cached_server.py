@@ -14,6 +14,7 @@ from testbed.node.programs import until
 from testbed.peers import rpc, trick_server
 from testbed.peers.peer import Connection, GoneError
 from testbed.peers.proxy import CREDITS, Peer
+from testbed.peers.trick_server import ENDED, ERROR, OK, Trick, Want, again
 from testbed.peers.verbs import SEND_WITH_INV
 
 # statuses of an RDMA Write or Read that the client's card refuses
@@ -21,7 +22,7 @@ REFUSED = (9, 10, 11)
 
 
 @dataclass
-class Answer:
+class Answer(trick_server.Answer):
     """A READ: where its data belongs, the RPC message without the data, and the data."""
 
     xid: int
@@ -32,16 +33,14 @@ class Answer:
 
     def sound(self) -> bytes:
         """Write the data; the message that is due."""
+        return self.stating(len(self.data))
+
+    def stating(self, length: int) -> bytes:
+        """Write the data; a message that states another length."""
         if self.connection.write(self.data, self.offer.offset, self.offer.handle):
             raise GoneError("the client's memory could not be written")
-        return self.message()
-
-    def message(self) -> bytes:
-        written = replace(self.offer, length=len(self.data))
+        written = replace(self.offer, length=length)
         return encode(Header(self.xid, CREDITS, RDMA_MSG, writes=((written,),))) + self.rpc
-
-    def send(self) -> None:
-        self.connection.send(self.sound())
 
     def refused(self, at: int, key: int) -> None:
         """Write where the client gave no access: its card refuses, and the connection ends."""
@@ -88,18 +87,6 @@ def behind(answer: Answer) -> None:
     answer.refused(answer.offer.offset + answer.offer.length, answer.offer.handle)
 
 
-def before(answer: Answer) -> None:
-    answer.refused(answer.offer.offset - 64, answer.offer.handle)
-
-
-def over_the_end(answer: Answer) -> None:
-    answer.refused(answer.offer.offset + answer.offer.length - 32, answer.offer.handle)
-
-
-def another_key(answer: Answer) -> None:
-    answer.refused(answer.offer.offset, answer.offer.handle ^ 1)
-
-
 def looks(answer: Answer) -> None:
     """Memory of a READ is not for reading."""
     status, data = answer.connection.try_read(64, answer.offer.offset, answer.offer.handle)
@@ -120,41 +107,29 @@ def evicted(answer: Answer) -> None:
     answer.refused(answer.offer.offset, answer.offer.handle)
 
 
-def invalidates(answer: Answer) -> None:
-    """The Reply invalidates the key, which the client did not ask for."""
-    answer.connection.send(answer.sound(), SEND_WITH_INV, answer.offer.handle)
+def invalidates(flips: int = 0) -> Trick:
+    """The Reply invalidates the key, which the client did not ask for, or another one."""
+    return lambda a: a.connection.send(a.sound(), SEND_WITH_INV, a.offer.handle ^ flips)
 
 
-def invalidates_another(answer: Answer) -> None:
-    answer.connection.send(answer.sound(), SEND_WITH_INV, answer.offer.handle ^ 0x100)
-
-
-def again(answer: Answer) -> None:
-    for _ in range(3):
-        answer.send()
-
-
-def longer(answer: Answer) -> None:
-    """State more than the client offered."""
-    written = replace(answer.offer, length=answer.offer.length + 4096)
-    answer.sound()
-    answer.connection.send(
-        encode(Header(answer.xid, CREDITS, RDMA_MSG, writes=((written,),))) + answer.rpc
-    )
-
-
-# what the application may see, and whether the connection ends
-TRICKS = {
-    honest: ("ok", False),
-    same_key: ("ok", False),
-    kept: ("ok", False),
-    behind: ("ok", True),
-    **dict.fromkeys((before, over_the_end, another_key, looks), ("ok", True)),
-    evicted: ("ok", True),
-    invalidates: ("ok", False),
-    invalidates_another: ("ok", True),
-    again: ("ok", False),
-    longer: ("error", False),
+TRICKS: dict[str, tuple[Trick, Want]] = {
+    "honest": (honest, OK),
+    "same key": (same_key, OK),
+    "kept": (kept, OK),
+    "behind": (behind, ENDED),
+    "before": (lambda a: a.refused(a.offer.offset - 64, a.offer.handle), ENDED),
+    "over the end": (
+        lambda a: a.refused(a.offer.offset + a.offer.length - 32, a.offer.handle),
+        ENDED,
+    ),
+    "another key": (lambda a: a.refused(a.offer.offset, a.offer.handle ^ 1), ENDED),
+    "looks": (looks, ENDED),
+    "evicted": (evicted, ENDED),
+    "invalidates": (invalidates(), OK),
+    "invalidates another": (invalidates(0x100), ENDED),
+    "again": (again, OK),
+    # than the client offered
+    "longer": (lambda a: a.connection.send(a.stating(a.offer.length + 4096)), ERROR),
 }
 
 

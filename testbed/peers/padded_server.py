@@ -15,12 +15,13 @@ from testbed.peers import rpc, trick_server
 from testbed.peers.application import SIZE
 from testbed.peers.peer import Connection
 from testbed.peers.proxy import CREDITS, Peer
+from testbed.peers.trick_server import ENDED, ERROR, OK, Trick, Want, again, stranger
 
 ALIGN = 1024
 
 
 @dataclass
-class Answer:
+class Answer(trick_server.Answer):
     """The Reply to a READ: its RPC message without the data, and the data."""
 
     xid: int
@@ -37,7 +38,7 @@ class Answer:
     def sound(self) -> bytes:
         return rdma5666.reply(self.xid, self.rpc, self.data)
 
-    def send_padded(
+    def send_with(
         self, align: int = ALIGN, thresh: int = 1, more: bytes = b"", **numbers: int
     ) -> None:
         """The answer with other numbers."""
@@ -46,24 +47,32 @@ class Answer:
     def listed(self, writes: Any, align: int = ALIGN, thresh: int = 1, more: bytes = b"",
                **lists: Any) -> None:  # fmt: skip
         head = Header(self.xid, CREDITS, RDMA_MSGP, writes=writes, **lists)
-        self.send(rdma5666.whole(head, self.rpc, self.data + more, align, thresh))
-
-    def send(self, message: bytes) -> None:
+        message = rdma5666.whole(head, self.rpc, self.data + more, align, thresh)
         self.connection.send(message)
 
-
-Trick = Callable[[Answer], None]
-
-
-def honest(answer: Answer) -> None:
-    answer.send(answer.sound())
+    def send_version_1(self, body: bytes, **fields: Any) -> None:
+        head = Header(**{"xid": self.xid, "credits": CREDITS, "proc": RDMA_MSG, **fields})
+        self.connection.send(rpcrdma.encode(head) + body)
 
 
-def plain(answer: Answer) -> None:
-    """All of it in a message of version 1, as long as the client's receives."""
-    at = answer.at
-    body = answer.rpc[:at] + answer.data + answer.rpc[at:]
-    answer.send(rpcrdma.encode(Header(answer.xid, CREDITS, RDMA_MSG)) + body)
+def numbers(**values: int) -> Trick:
+    """The answer states other numbers."""
+    return lambda a: a.send_with(**values)
+
+
+def stated_alignment(value: int) -> Trick:
+    """The header states another alignment than the message has."""
+    return lambda a: a.connection.send(a.sound()[:16] + rpc.words(value) + a.sound()[20:])
+
+
+def with_data(change: Callable[[bytes], bytes]) -> Trick:
+    """The answer has other data than the RPC message states."""
+
+    def play(answer: Answer) -> None:
+        answer.data = change(answer.data)
+        answer.send_with()
+
+    return play
 
 
 def with_padding(answer: Answer) -> None:
@@ -71,146 +80,47 @@ def with_padding(answer: Answer) -> None:
     answer.data = answer.data[:-3]
     size = rpc.words(len(answer.data))
     answer.rpc = answer.rpc[:-12] + size + answer.rpc[-8:-4] + size
-    answer.send_padded(more=bytes(3))
+    answer.send_with(more=bytes(3))
 
 
-def higher_threshold(answer: Answer) -> None:
-    answer.send_padded(thresh=SIZE + 1)
-
-
-def other_alignment(answer: Answer) -> None:
-    answer.send_padded(align=2048)
-
-
-def alignment_that_lies(answer: Answer) -> None:
-    sound = answer.sound()
-    answer.send(sound[:16] + rpc.words(2048) + sound[20:])
-
-
-def alignment_behind(answer: Answer) -> None:
-    sound = answer.sound()
-    answer.send(sound[:16] + rpc.words(0xFFFFFFFC) + sound[20:])
-
-
-def alignment_in_header(answer: Answer) -> None:
-    sound = answer.sound()
-    answer.send(sound[:16] + rpc.words(16) + sound[20:])
-
-
-def longer(answer: Answer) -> None:
-    """More data than the application reads."""
-    answer.data += bytes(4096)
-    answer.send_padded()
-
-
-def longer_than_message(answer: Answer) -> None:
-    answer.send_padded(length=SIZE + 4)
-
-
-def much_longer(answer: Answer) -> None:
-    answer.send_padded(length=0xFFFFFFFF)
-
-
-def shorter(answer: Answer) -> None:
-    """Half of the data that the RPC message states."""
-    answer.data = answer.data[: SIZE // 2]
-    answer.send_padded()
-
-
-def shorter_than_message(answer: Answer) -> None:
-    answer.send_padded(length=SIZE - 8)
-
-
-def empty(answer: Answer) -> None:
-    answer.send_padded(length=0)
-
-
-def no_rpc(answer: Answer) -> None:
-    answer.send_padded(offset=0)
-
-
-def rpc_too_long(answer: Answer) -> None:
-    answer.send_padded(offset=ALIGN)
-
-
-def rpc_of_4_gib(answer: Answer) -> None:
-    answer.send_padded(offset=1 << 32)
-
-
-def key(answer: Answer) -> None:
-    answer.send_padded(handle=7)
-
-
-def two_segments(answer: Answer) -> None:
-    answer.listed(((answer.segment, answer.segment),))
-
-
-def two_chunks(answer: Answer) -> None:
-    answer.listed(((answer.segment,), (answer.segment,)))
-
-
-def no_list(answer: Answer) -> None:
-    answer.listed(())
-
-
-def read_list(answer: Answer) -> None:
-    answer.listed((), reads=(Read(40, (answer.segment,)),))
-
-
-def reply_chunk(answer: Answer) -> None:
-    answer.listed(((answer.segment,),), reply=(answer.segment,))
-
-
-def chunk_of_version_1(answer: Answer) -> None:
-    """As if the data had been written to memory that the Call named."""
-    head = Header(answer.xid, CREDITS, RDMA_MSG, writes=((answer.segment,),))
-    answer.send(rpcrdma.encode(head) + answer.rpc)
-
-
-def nothing(answer: Answer) -> None:
-    head = Header(answer.xid, CREDITS, RDMA_NOMSG, writes=((answer.segment,),))
-    answer.send(rpcrdma.encode(head))
-
-
-def longer_than_receives(answer: Answer) -> None:
-    answer.data += bytes(40000)
-    answer.send_padded()
-
-
-def cut(answer: Answer) -> None:
-    answer.send(answer.sound()[:30])
-
-
-def shorter_than_header(answer: Answer) -> None:
-    answer.send(answer.sound()[:20])
-
-
-def again(answer: Answer) -> None:
-    """The answer comes three times."""
-    for _ in range(3):
-        honest(answer)
-
-
-def stranger(answer: Answer) -> None:
-    """An answer to another Call comes first."""
-    answer.xid ^= 0x55
-    honest(answer)
-    answer.xid ^= 0x55
-    honest(answer)
-
-
-# what the application may see, and whether the connection ends
-TRICKS: dict[Trick, tuple[str, bool]] = {
-    **dict.fromkeys((honest, plain, again, stranger), ("ok", False)),
+TRICKS: dict[str, tuple[Trick, Want]] = {
+    "honest": (Answer.send, OK),
+    # in a message of version 1, as long as the client's receives
+    "plain": (lambda a: a.send_version_1(a.rpc[: a.at] + a.data + a.rpc[a.at :]), OK),
+    "again": (again, OK),
+    "stranger": (stranger, OK),
     # the NFS client takes it for a short READ, and asks for the rest
-    **dict.fromkeys((shorter, with_padding), ("ok", False)),
-    **dict.fromkeys((longer, no_rpc, chunk_of_version_1, nothing), ("error", False)),
-    **dict.fromkeys((higher_threshold, other_alignment, alignment_that_lies), ("ok", True)),
-    **dict.fromkeys((alignment_behind, alignment_in_header, longer_than_message), ("ok", True)),
-    **dict.fromkeys((much_longer, shorter_than_message, empty, rpc_too_long), ("ok", True)),
-    **dict.fromkeys((rpc_of_4_gib, key, two_segments, two_chunks, no_list), ("ok", True)),
-    **dict.fromkeys((read_list, reply_chunk, longer_than_receives, cut), ("ok", True)),
-    shorter_than_header: ("ok", True),
+    "shorter": (with_data(lambda data: data[: SIZE // 2]), OK),
+    "with padding": (with_padding, OK),
+    # than the application reads
+    "longer": (with_data(lambda data: data + bytes(4096)), ERROR),
+    "no RPC message": (numbers(offset=0), ERROR),
+    # as if the data had been written to memory that the Call named
+    "chunk of version 1": (lambda a: a.send_version_1(a.rpc, writes=((a.segment,),)), ERROR),
+    "nothing": (
+        lambda a: a.send_version_1(b"", proc=RDMA_NOMSG, writes=((a.segment,),)),
+        ERROR,
+    ),
+    "higher threshold": (numbers(thresh=SIZE + 1), ENDED),
+    "other alignment": (numbers(align=2048), ENDED),
+    "alignment that lies": (stated_alignment(2048), ENDED),
+    "alignment behind": (stated_alignment(0xFFFFFFFC), ENDED),
+    "alignment in header": (stated_alignment(16), ENDED),
+    "longer than message": (numbers(length=SIZE + 4), ENDED),
+    "much longer": (numbers(length=0xFFFFFFFF), ENDED),
+    "shorter than message": (numbers(length=SIZE - 8), ENDED),
+    "empty": (numbers(length=0), ENDED),
+    "RPC message too long": (numbers(offset=ALIGN), ENDED),
+    "RPC message of 4 GiB": (numbers(offset=1 << 32), ENDED),
+    "key": (numbers(handle=7), ENDED),
+    "two segments": (lambda a: a.listed(((a.segment, a.segment),)), ENDED),
+    "two chunks": (lambda a: a.listed(((a.segment,), (a.segment,))), ENDED),
+    "no list": (lambda a: a.listed(()), ENDED),
+    "Read list": (lambda a: a.listed((), reads=(Read(40, (a.segment,)),)), ENDED),
+    "Reply chunk": (lambda a: a.listed(((a.segment,),), reply=(a.segment,)), ENDED),
+    "longer than receives": (with_data(lambda data: data + bytes(40000)), ENDED),
+    "cut": (lambda a: a.connection.send(a.sound()[:30]), ENDED),
+    "shorter than header": (lambda a: a.connection.send(a.sound()[:20]), ENDED),
 }
 
 

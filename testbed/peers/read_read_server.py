@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,13 +14,14 @@ from testbed.peers import rpc, trick_server
 from testbed.peers.application import SIZE
 from testbed.peers.peer import Connection, Memory
 from testbed.peers.proxy import CREDITS, Peer
+from testbed.peers.trick_server import ENDED, ERROR, OK, Trick, Want, again, stranger
 from testbed.peers.verbs import LOCAL_WRITE, REMOTE_READ
 
 ROOM = 1 << 16
 
 
 @dataclass
-class Answer:
+class Answer(trick_server.Answer):
     """The Reply to a READ: a header, the inline part, and the exposed data."""
 
     head: Header
@@ -33,6 +33,10 @@ class Answer:
     def xid(self) -> int:
         return self.head.xid
 
+    @xid.setter
+    def xid(self, value: int) -> None:
+        self.head = replace(self.head, xid=value)
+
     @property
     def chunk(self) -> Read:
         return self.head.reads[0]
@@ -41,61 +45,30 @@ class Answer:
     def segment(self) -> Segment:
         return self.chunk.segments[0]
 
-    def named(self, *segments: Segment, position: int | None = None, **head: Any) -> None:
-        at = self.chunk.position if position is None else position
-        self.head = replace(self.head, reads=(Read(at, segments),), **head)
-
     def sound(self) -> bytes:
         return rdma2003.encode(self.head) + self.inline
 
-    def send(self) -> None:
-        self.connection.send(self.sound())
+    def send_named(self, *segments: Segment, position: int | None = None, **head: Any) -> None:
+        """The answer with other segments, at another position."""
+        at = self.chunk.position if position is None else position
+        self.head = replace(self.head, reads=(Read(at, segments),), **head)
+        self.send()
 
 
-Trick = Callable[[Answer], None]
+def named(position: int | None = None, **numbers: int) -> Trick:
+    """The segment has other numbers."""
+    return lambda a: a.send_named(replace(a.segment, **numbers), position=position)
 
 
-def honest(answer: Answer) -> None:
-    answer.send()
+def cut_into(count: int, size: int) -> Trick:
+    """The segment comes in pieces."""
 
+    def play(answer: Answer) -> None:
+        one = answer.segment
+        offsets = range(one.offset, one.offset + count * size, size)
+        answer.send_named(*(replace(one, length=size, offset=offset) for offset in offsets))
 
-def longer(answer: Answer) -> None:
-    """The chunk has more bytes than the application reads."""
-    answer.named(replace(answer.segment, length=SIZE + 4096))
-    answer.send()
-
-
-def much_longer(answer: Answer) -> None:
-    answer.named(replace(answer.segment, length=0xFFFFFFFF))
-    answer.send()
-
-
-def empty(answer: Answer) -> None:
-    answer.named(replace(answer.segment, length=0))
-    answer.send()
-
-
-def shorter(answer: Answer) -> None:
-    """Half of the data that the RPC message states."""
-    answer.named(replace(answer.segment, length=SIZE // 2))
-    answer.send()
-
-
-def far(answer: Answer) -> None:
-    """The position is behind the inline part."""
-    answer.named(answer.segment, position=len(answer.inline) + 4)
-    answer.send()
-
-
-def far_away(answer: Answer) -> None:
-    answer.named(answer.segment, position=0xFFFFFFFC)
-    answer.send()
-
-
-def at_zero(answer: Answer) -> None:
-    """A chunk at position zero, and an inline part."""
-    answer.named(answer.segment, position=0)
-    answer.send()
+    return play
 
 
 def twice(answer: Answer) -> None:
@@ -105,22 +78,15 @@ def twice(answer: Answer) -> None:
     answer.send()
 
 
-def whole_and_inline(answer: Answer) -> None:
-    answer.named(answer.segment, position=0, proc=RDMA_NOMSG)
-    answer.send()
-
-
-def nothing(answer: Answer) -> None:
-    """No message at all."""
-    answer.head = replace(answer.head, reads=(), proc=RDMA_NOMSG)
-    answer.connection.send(rdma2003.encode(answer.head))
+def without_chunk(proc: int) -> Trick:
+    """A header alone, of another kind."""
+    return lambda a: a.connection.send(rdma2003.encode(replace(a.head, reads=(), proc=proc)))
 
 
 def whole_too_long(answer: Answer) -> None:
     """A whole message that is longer than the reply buffer."""
-    answer.named(replace(answer.segment, length=ROOM), position=0, proc=RDMA_NOMSG)
     answer.inline = b""
-    answer.send()
+    answer.send_named(replace(answer.segment, length=ROOM), position=0, proc=RDMA_NOMSG)
 
 
 def whole(answer: Answer) -> None:
@@ -128,25 +94,8 @@ def whole(answer: Answer) -> None:
     at, data = answer.chunk.position, answer.memory.view[:SIZE].tobytes()
     message = answer.inline[:at] + data + answer.inline[at:]
     answer.memory.view[: len(message)] = message
-    answer.named(replace(answer.segment, length=len(message)), position=0, proc=RDMA_NOMSG)
     answer.inline = b""
-    answer.send()
-
-
-def pieces(answer: Answer) -> None:
-    """Name 64 segments, the most that the client accepts."""
-    one = answer.segment
-    size = SIZE // 64
-    parts = [replace(one, length=size, offset=one.offset + n * size) for n in range(64)]
-    answer.named(*parts)
-    answer.send()
-
-
-def more_pieces(answer: Answer) -> None:
-    one = answer.segment
-    parts = [replace(one, length=64, offset=one.offset + n * 64) for n in range(65)]
-    answer.named(*parts)
-    answer.send()
+    answer.send_named(replace(answer.segment, length=len(message)), position=0, proc=RDMA_NOMSG)
 
 
 def stale(answer: Answer) -> None:
@@ -155,49 +104,41 @@ def stale(answer: Answer) -> None:
     answer.send()
 
 
-def elsewhere(answer: Answer) -> None:
-    """Before the memory that the key is for."""
-    answer.named(replace(answer.segment, offset=answer.segment.offset - 4096))
-    answer.send()
-
-
-def again(answer: Answer) -> None:
-    """The answer comes three times."""
-    for _ in range(3):
-        answer.send()
-
-
-def stranger(answer: Answer) -> None:
-    """An answer to another Call comes first."""
-    mine = answer.head
-    answer.head = replace(mine, xid=mine.xid ^ 0x55)
-    answer.send()
-    answer.head = mine
-    answer.send()
-
-
-def done(answer: Answer) -> None:
-    """The client gets a Done."""
-    answer.connection.send(rdma2003.encode(replace(answer.head, reads=(), proc=RDMA_DONE)))
-
-
-def version_1(answer: Answer) -> None:
-    answer.connection.send(rpc.words(answer.head.xid, 1, CREDITS, 0, 0, 0, 0) + answer.inline)
-
-
-def short(answer: Answer) -> None:
-    answer.connection.send(rdma2003.encode(answer.head)[:30])
-
-
-# what the application may see, and whether the connection ends
-TRICKS: dict[Trick, tuple[str, bool]] = {
-    **{honest: ("ok", False), whole: ("ok", False), pieces: ("ok", False)},
-    **{again: ("ok", False), stranger: ("ok", False)},
-    **dict.fromkeys((longer, much_longer, empty, far, far_away, at_zero), ("error", False)),
-    **dict.fromkeys((twice, whole_and_inline, nothing, whole_too_long), ("error", False)),
+TRICKS: dict[str, tuple[Trick, Want]] = {
+    "honest": (Answer.send, OK),
+    "whole": (whole, OK),
+    # the most that the client accepts
+    "64 pieces": (cut_into(64, SIZE // 64), OK),
+    "again": (again, OK),
+    "stranger": (stranger, OK),
+    # more bytes than the application reads
+    "longer": (named(length=SIZE + 4096), ERROR),
+    "much longer": (named(length=0xFFFFFFFF), ERROR),
+    "empty": (named(length=0), ERROR),
+    # the position is behind the inline part
+    "far": (lambda a: a.send_named(a.segment, position=len(a.inline) + 4), ERROR),
+    "far away": (named(position=0xFFFFFFFC), ERROR),
+    # with an inline part
+    "at zero": (named(position=0), ERROR),
+    "twice": (twice, ERROR),
+    "whole and inline": (lambda a: a.send_named(a.segment, position=0, proc=RDMA_NOMSG), ERROR),
+    "nothing": (without_chunk(RDMA_NOMSG), ERROR),
+    "whole, too long": (whole_too_long, ERROR),
     # the NFS client takes it for a short READ, and asks for the rest
-    shorter: ("ok", False),
-    **dict.fromkeys((stale, elsewhere, done, version_1, short, more_pieces), ("ok", True)),
+    "shorter": (named(length=SIZE // 2), OK),
+    "stale": (stale, ENDED),
+    # before the memory that the key is for
+    "elsewhere": (
+        lambda a: a.send_named(replace(a.segment, offset=a.segment.offset - 4096)),
+        ENDED,
+    ),
+    "done": (without_chunk(RDMA_DONE), ENDED),
+    "version 1": (
+        lambda a: a.connection.send(rpc.words(a.xid, 1, CREDITS, 0, 0, 0, 0) + a.inline),
+        ENDED,
+    ),
+    "short": (lambda a: a.connection.send(rdma2003.encode(a.head)[:30]), ENDED),
+    "65 pieces": (cut_into(65, 64), ENDED),
 }
 
 

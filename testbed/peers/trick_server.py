@@ -2,7 +2,8 @@
 """A hostile server of a personality, and an application that reads from it, in one node.
 
 The server has nfsd of this node do the work over TCP.  A module of a personality derives from
-``TrickServer``, which plays a trick on the next READ; ``TRICKS`` are its tricks.
+``TrickServer``, which plays a trick on the next READ; ``TRICKS`` are its tricks, by name, each with
+what the application may see, and whether the connection ends.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from wire.rdma5666 import RDMA_MSGP
 from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, RefusedError, decode
@@ -34,27 +35,44 @@ from testbed.peers.site import FOLDER
 from testbed.peers.token_client import contents
 from testbed.peers.verbs import VerbsError
 
-__all__ = ["Answer", "Story", "TrickServer", "Want", "asking", "mutants", "played"]
+__all__ = ["ENDED", "ERROR", "OK", "Answer", "Story", "Trick", "TrickServer", "Want", "again",
+           "asking", "mutants", "played", "stranger"]  # fmt: skip
 
 HERE, MESSAGE, PORT = Path("/mnt/tricks"), 4096, 20070
 OPTIONS = "vers=3,nolock,actimeo=3600,soft,timeo=100,retrans=1,nosharecache,proto=rdma"
 FORK = multiprocessing.get_context("fork")
 
 
-class Answer(Protocol):
+class Answer:
     """The Reply to a READ."""
 
     connection: Connection
-
-    @property
-    def xid(self) -> int: ...
+    xid: int
 
     def sound(self) -> bytes:
         """The message that is due."""
+        raise NotImplementedError
+
+    def send(self) -> None:
+        self.connection.send(self.sound())
 
 
-Want = tuple[str, bool]
 Trick = Callable[[Any], None]
+Want = tuple[str, bool]
+OK, ERROR, ENDED = ("ok", False), ("error", False), ("ok", True)
+
+
+def again(answer: Answer) -> None:
+    """The answer comes three times."""
+    for _ in range(3):
+        answer.send()
+
+
+def stranger(answer: Answer) -> None:
+    """An answer to another Call comes first."""
+    for _ in range(2):
+        answer.xid ^= 0x55
+        answer.send()
 
 
 @dataclass
@@ -122,7 +140,7 @@ class TrickServer(Proxy):
         if trick:
             trick(answer)
         else:
-            answer.connection.send(answer.sound())
+            answer.send()
 
     def drop(self, peer: Peer) -> None:
         self.story.ended = True
@@ -202,14 +220,14 @@ def asking(server: TrickServer) -> Iterator[Callable[[int], str]]:
         run(server, "umount", HERE)
 
 
-def played(server: TrickServer, tricks: Mapping[Any, Want]) -> dict[str, Story]:
+def played(server: TrickServer, tricks: Mapping[str, tuple[Trick, Want]]) -> dict[str, Story]:
     """Read once for each trick, which is played on the first answer; returns their outcomes."""
     stories: dict[str, Story] = {}
     with asking(server) as ask:
-        for number, (trick, want) in enumerate(tricks.items()):
+        for number, (name, (trick, want)) in enumerate(tricks.items()):
             server.trick, server.story = trick, Story(want=want)
             server.story.outcome = ask(number)
-            stories[trick.__name__] = server.story
+            stories[name] = server.story
         # unmounting ends the connection
         server.story = Story()
     return stories
