@@ -227,7 +227,8 @@ def starts(size: int) -> bool:
     limit = ("prlimit", "--memlock=65536:65536", "ibv_rc_pingpong", "-s", str(size))
     process = subprocess.Popen(
         (*limit, "-d", SERVER, "-g", str(gid_index(SERVER))),
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, user="nobody", group="nogroup", extra_groups=(),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        user="nobody", group="nogroup", extra_groups=(),
     )  # fmt: skip
     until("the program", lambda: process.poll() is not None or listens(18515), LIMIT)
     running = process.poll() is None
