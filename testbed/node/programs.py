@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["call", "until"]
+__all__ = ["call", "settled", "until"]
 
 T = TypeVar("T")
 
@@ -31,6 +31,21 @@ def until(event: str, condition: Callable[[], T], limit: float = 60, pause: floa
     end = time.monotonic() + limit
     while not (value := condition()):
         if time.monotonic() > end:
-            raise TimeoutError(f"{event}: not in {limit:g} s, last value {value!r}")
+            raise TimeoutError(f"{event}: not in {limit:g} s, last value {value!r:.200}")
         time.sleep(pause)
     return value
+
+
+def settled(read: Callable[[], T], limit: float = 60, pause: float = 0.2) -> T:
+    """Read a value until it stays the same for ``pause`` seconds, and return it.
+
+    TimeoutError after ``limit`` seconds.
+    """
+    end, value = time.monotonic() + limit, read()
+    while True:
+        time.sleep(pause)
+        before, value = value, read()
+        if value == before:
+            return value
+        if time.monotonic() > end:
+            raise TimeoutError(f"not the same in {limit:g} s, last value {value!r:.200}")
