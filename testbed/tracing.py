@@ -10,12 +10,10 @@ from typing import Any
 
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["DONE", "SAID", "by_procedure", "said", "tracing"]
+__all__ = ["SAID", "said", "tracing"]
 
 SAID = "/run/traced"
 """Its output: one JSON object per line."""
-DONE = {"READ": 23, "WRITE": 17}
-"""The RPCs of the load of trace_kernels_node.py, by procedure, among others."""
 # it prints the first line once all probes are attached
 START = f"""
 nfsrdma trace "$1" --json --interval 1 >{SAID} 2>&1 </dev/null & echo $! >/run/tracer
@@ -39,8 +37,3 @@ def said(lab: Nodes, node: str) -> list[dict[str, Any]]:
     """The rows of its complete lines so far; the first line has none."""
     lines = lab.run(node, "cat", SAID).stdout.rpartition("\n")[0].splitlines()[1:]
     return [row for line in lines for row in json.loads(line)["rows"]]
-
-
-def by_procedure(rows: list[dict[str, Any]], count: str) -> dict[str, int]:
-    """A count of the rows of the mount at /mnt, by procedure; rows without a mount are of it."""
-    return {row["procedure"]: row[count] for row in rows if row.get("mount", "/mnt") == "/mnt"}
