@@ -17,6 +17,7 @@ import yaml
 from nfsrdma_tools import __version__
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.scrapes import scrape
 
 pytestmark = pytest.mark.nightly
 
@@ -33,13 +34,6 @@ PATHS = "--path.procfs=/host/proc --path.sysfs=/host/sys --path.rootfs=/host/roo
 TRACING = "-v /sys/kernel/tracing:/sys/kernel/tracing:ro"
 NAMED = "BPF", "PERFMON", "SYSLOG", "SYS_ADMIN"
 PROBES = "--cap-drop ALL --cap-add BPF --cap-add PERFMON --cap-add SYS_ADMIN"
-SCRAPE = f"""
-import urllib.request
-request = urllib.request.Request(
-    "http://127.0.0.1:29949/metrics", headers={{"Authorization": "Bearer {TOKEN}"}}
-)
-print(urllib.request.urlopen(request, timeout=60).read().decode())
-"""
 MISSING = 'nfsrdma_missing{what="probes"}'
 READ_COUNT = 'nfsrdma_rpc_duration_seconds_count{mount="/mnt",op="READ",transport="rdma"}'
 READ = "dd if=/mnt/data of=/dev/null bs=64K count=1 iflag=direct status=none"
@@ -199,8 +193,8 @@ def manifest() -> list[dict[str, Any]]:
 
 def metrics(lab: Lab) -> dict[str, float]:
     """The exporter's metrics; none before it listens."""
-    told = lab.run("client", "python3", "-c", SCRAPE, check=False, timeout=120).stdout
-    rows = (line.rsplit(" ", 1) for line in told.splitlines() if line and line[0] != "#")
+    lines = scrape(lab, TOKEN).splitlines()
+    rows = (line.rsplit(" ", 1) for line in lines if line and line[0] != "#")
     return {name: float(value) for name, value in rows}
 
 
