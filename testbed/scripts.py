@@ -6,9 +6,7 @@ New code uses remote.py; this file goes with the last of them.
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,11 +19,9 @@ from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.nodes import Nodes
 from testbed.mounts import LIMIT
 
-__all__ = ["NODES", "beside", "bring_programs", "called", "code", "node_script", "on"]
+__all__ = ["NODES", "beside", "code", "node_script", "on"]
 
 NODES = Path(__file__).parents[1] / "tests/lab/nodes"
-THERE = "/run/programs"
-NAMES = ("optimistic", "bypass", "ends", "permits")
 # the end of each program in a node: what hangs there is not waited for, whatever main() raises
 _ANSWER = b"""
 import json, os, traceback
@@ -41,26 +37,6 @@ except Exception:
 def node_script(name: str) -> bytes:
     """The text of ``nodes/NAME_node.py``, for the standard input of a node's python3."""
     return (NODES / f"{name}_node.py").read_bytes()
-
-
-def bring_programs(lab: Nodes, node: str = "client") -> None:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name in NAMES:
-            file = NODES / f"{name}_node.py"
-            tar.add(file, f"lab/nodes/{file.name}")
-    script = f"mkdir -p {THERE} && tar -xC {THERE}"
-    lab.run(node, "sh", "-c", script, stdin=buffer.getvalue())
-
-
-def called(
-    lab: Nodes, program: str, *words: str, node: str = "client", timeout: float = 900
-) -> Any:
-    """The result of a function of ``nodes/PROGRAM_node.py``."""
-    argv = ("env", f"PYTHONPATH={THERE}", "python3", "-m", f"lab.nodes.{program}_node", *words)
-    result = json.loads(lab.run(node, *argv, timeout=timeout).stdout)
-    print(words, json.dumps(result)[:2000])
-    return result
 
 
 def code(script: str) -> bytes:
