@@ -4,7 +4,9 @@
 import errno
 import json
 import subprocess
-import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from lab.optimistic.exports import drop_disk, make_disk, restart_nfsd, unexport, unmount
 
@@ -19,44 +21,33 @@ from testbed.node.grants import (
     granted,
     made,
     mounted_export,
+    repeated,
     seeded,
 )
 from testbed.node.programs import call, until
 from testbed.remote import on
 
 
-class Steady:
-    """A thread that reads a file all the time and counts blocks that are wrong."""
+@contextmanager
+def steady(name: str, data: bytes, size: int = BLOCK) -> Iterator[Counter[str]]:
+    """A thread reads blocks of a file all the time; each read has the data.
 
-    def __init__(self, name: str, data: bytes, size: int = BLOCK) -> None:
-        self.name, self.data, self.size = name, data, size
-        self.over, self.reads, self.wrong = threading.Event(), 0, 0
-        self.errors: list[str] = []
-        self.thread = threading.Thread(target=self._run)
+    Counts results so far: "right", "wrong", and errors.
+    """
+    chance, results = seeded(17), Counter[str]()
+    with Reader(name) as reader:
 
-    def _run(self) -> None:
-        chance = seeded(17)
-        with Reader(self.name) as reader:
-            while not self.over.is_set():
-                at = chance.randrange(len(self.data) // self.size) * self.size
-                try:
-                    self.wrong += reader.read(at, self.size) != self.data[at : at + self.size]
-                    self.reads += 1
-                except OSError as error:
-                    self.errors.append(errno.errorcode[error.errno or 0])
+        def read() -> None:
+            at = chance.randrange(len(data) // size) * size
+            try:
+                same = reader.read(at, size) == data[at : at + size]
+                results["right" if same else "wrong"] += 1
+            except OSError as error:
+                results[errno.errorcode[error.errno or 0]] += 1
 
-    def __enter__(self) -> "Steady":
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        self.thread.join()
-
-    def check(self) -> None:
-        """All reads had the data, once the thread has ended."""
-        assert (self.wrong, self.errors) == (0, [])
-        assert self.reads > 0
+        with repeated(read):
+            yield results
+    assert results.keys() == {"right"}
 
 
 def more_optimistic_reads() -> None:
@@ -84,12 +75,11 @@ def break_pairs(numbers: list[str]) -> None:
 def check_restarts(times: int) -> None:
     """Restart nfsd while a file is read."""
     data = made(EXPORT / "restart", 18)
-    with mounted_export(), Steady("restart", data) as steady:
+    with mounted_export(), steady("restart", data):
         for _ in range(times):
             more_optimistic_reads()
             restart_nfsd()
         more_optimistic_reads()
-    steady.check()
 
 
 @on("client", timeout=900)

@@ -32,12 +32,12 @@ from lab.optimistic.access import (
 )
 from lab.optimistic.exports import export, make_disks, make_image, unexport, unmount
 from lab.optimistic.faults import (
-    Steady,
     break_pairs,
     check_restarts,
     check_unmounts,
     more_optimistic_reads,
     queue_pairs,
+    steady,
     unload,
 )
 from lab.optimistic.graph import graph
@@ -806,41 +806,6 @@ def test_an_exported_file_system_unmounts(cards: Lab) -> None:
     check_unmounts(cards)
 
 
-class Visitors:
-    """Threads that open files of a mount by turns, read a block, and count what they get."""
-
-    def __init__(self, files: dict[str, bytes], count: int) -> None:
-        self.files, self.over, self.results = files, threading.Event(), Counter[str]()
-        self.threads = [threading.Thread(target=self._run, args=(n,)) for n in range(count)]
-
-    def _run(self, number: int) -> None:
-        chance, names = seeded(number), list(self.files)
-        while not self.over.is_set():
-            name = chance.choice(names)
-            at = chance.randrange(len(self.files[name]) // BLOCK) * BLOCK
-            try:
-                with Reader(name) as reader:
-                    same = reader.read(at) == self.files[name][at : at + BLOCK]
-                self.results["right" if same else "wrong"] += 1
-            except OSError as error:
-                self.results[errno.errorcode[error.errno or 0]] += 1
-                self.over.wait(0.01)
-
-    def __enter__(self) -> "Visitors":
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        for thread in self.threads:
-            thread.join()
-
-    def more(self) -> None:
-        before = self.results["right"]
-        until("reads", lambda: self.results["right"] > before)
-
-
 def is_free(device: str) -> bool:
     """Check that no file system has a device: only one may open it like this."""
     try:
@@ -866,16 +831,35 @@ def race_unmounts(rounds: int, seed: str) -> dict[str, int]:
     call("mount", device, folder)
     files = {f"race{n}": made(folder / f"race{n}", n, 4 * BLOCK) for n in range(64)}
     export(folder, 80)
-    grants = 0
+    grants, results, names = 0, Counter[str](), list(files)
+
+    def visit() -> None:
+        name, at = chance.choice(names), chance.randrange(4) * BLOCK
+
+        def read() -> bytes:
+            with Reader(name) as reader:
+                return reader.read(at)
+
+        answer = said(read)
+        is_right = answer == shown(files[name][at : at + BLOCK])
+        results["right" if is_right else answer] += 1
+        time.sleep(0 if is_right else 0.01)
+
+    def more_visits() -> None:
+        before = results["right"]
+        until("reads", lambda: results["right"] > before)
+
     try:
         with parameters(optimistic_lifetime=1), mounted_export(folder=folder):
-            with Visitors(files, 3) as visitors:
+            with ExitStack() as visitors:
+                for _ in range(3):
+                    visitors.enter_context(repeated(visit))
                 for _ in range(rounds):
-                    visitors.more()
+                    more_visits()
                     more_optimistic_reads()
                     # the interval of the worker, and half a second that a watch stays
                     time.sleep(chance.uniform(0, 1.5))
-                    for name in chance.sample(list(files), 32):
+                    for name in chance.sample(names, 32):
                         (folder / name).open("r+b").close()
                     time.sleep(chance.choice((0, chance.uniform(0, 1))))
                     grants += granted() > 0
@@ -885,16 +869,16 @@ def race_unmounts(rounds: int, seed: str) -> dict[str, int]:
                     assert granted() == 0, f"seed {seed}"
                     call("mount", device, folder)
                     export(folder, 80)
-                visitors.more()
+                more_visits()
             assert grants > 0 < answered_without_nfsd()
     finally:
         unexport(folder)
         unmount(folder)
         call("losetup", "--detach", device)
         image.unlink()
-    assert visitors.results.keys() <= {"right", "ESTALE"}, f"seed {seed}"
-    assert visitors.results["right"] > rounds, f"seed {seed}"
-    return dict(visitors.results)
+    assert results.keys() <= {"right", "ESTALE"}, f"seed {seed}"
+    assert results["right"] > rounds, f"seed {seed}"
+    return dict(results)
 
 
 @pytest.mark.nightly
@@ -1058,14 +1042,13 @@ def break_second(times: int) -> None:
     """Break the second connection by force while a file is read."""
     data = made(EXPORT / "broken", 19)
     with mounted_export():
-        with Steady("broken", data) as steady:
+        with steady("broken", data):
             for _ in range(times):
                 more_optimistic_reads()
                 break_pairs(until("a second queue pair", lambda: queue_pairs()[1:]))
             more_optimistic_reads()
         assert disconnects() == 0
         assert counters()["optimistic_connects"] > 1
-    steady.check()
 
 
 def test_the_end_of_the_second_connection_does_not_end_the_first(cards: Lab, long: bool) -> None:

@@ -26,10 +26,10 @@ from lab.optimistic.access import (
 )
 from lab.optimistic.exports import make_disks
 from lab.optimistic.faults import (
-    Steady,
     check_restarts,
     check_unmounts,
     more_optimistic_reads,
+    steady,
     unload,
 )
 from lab.optimistic.staleness import SEED, Round, campaign, misreads_holes, stale
@@ -224,7 +224,8 @@ def check_removals(times: int) -> None:
     os.sync()
     with mounted_export("vers=3,noac,timeo=50", folder=DISK):
         with ExitStack() as stack:
-            readers = [stack.enter_context(Steady("removed", data, size)) for size in sizes]
+            for size in sizes:
+                stack.enter_context(steady("removed", data, size))
             for number in range(times):
                 more_optimistic_reads()
                 folder = mounts.SERVER if number % 2 else CLIENTS
@@ -238,8 +239,6 @@ def check_removals(times: int) -> None:
                 for each in serving - {card}:
                     (CARDS / each / "completion_delay").write_text("0")
             more_optimistic_reads()
-        for reader in readers:
-            reader.check()
         assert disconnects() >= times
     nothing_in_use()
     assert totals()["reply_pages"] == 0
