@@ -6,9 +6,7 @@ New code uses remote.py; this file goes with the last of them.
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,11 +19,19 @@ from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.nodes import Nodes
 from testbed.mounts import LIMIT
 
-__all__ = ["NODES", "beside", "bring_programs", "called", "node_script"]
+__all__ = ["NODES", "beside", "code", "node_script", "on"]
 
 NODES = Path(__file__).parents[1] / "tests/lab/nodes"
-THERE = "/run/programs"
-NAMES = ("optimistic", "bypass", "ends", "permits")
+# the end of each program in a node: what hangs there is not waited for, whatever main() raises
+_ANSWER = b"""
+import json, os, traceback
+try:
+    print(json.dumps(main()), flush=True)
+    os._exit(0)
+except Exception:
+    traceback.print_exc()
+    os._exit(1)
+"""
 
 
 def node_script(name: str) -> bytes:
@@ -33,24 +39,15 @@ def node_script(name: str) -> bytes:
     return (NODES / f"{name}_node.py").read_bytes()
 
 
-def bring_programs(lab: Nodes, node: str = "client") -> None:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name in NAMES:
-            file = NODES / f"{name}_node.py"
-            tar.add(file, f"lab/nodes/{file.name}")
-    script = f"mkdir -p {THERE} && tar -xC {THERE}"
-    lab.run(node, "sh", "-c", script, stdin=buffer.getvalue())
+def code(script: str) -> bytes:
+    """The program of ``module_SCRIPT_node.py``: prints what its main() returns as JSON."""
+    return node_script(f"module_{script}") + _ANSWER
 
 
-def called(
-    lab: Nodes, program: str, *words: str, node: str = "client", timeout: float = 900
-) -> Any:
-    """The result of a function of ``nodes/PROGRAM_node.py``."""
-    argv = ("env", f"PYTHONPATH={THERE}", "python3", "-m", f"lab.nodes.{program}_node", *words)
-    result = json.loads(lab.run(node, *argv, timeout=timeout).stdout)
-    print(words, json.dumps(result)[:2000])
-    return result
+def on(lab: Nodes, node: str, script: str, *words: str, timeout: float = LIMIT) -> Any:
+    """Run ``module_SCRIPT_node.py`` in a node; returns the result of its main()."""
+    argv = ("python3", "-", *words)
+    return json.loads(lab.run(node, *argv, stdin=code(script), timeout=timeout).stdout)
 
 
 @contextmanager

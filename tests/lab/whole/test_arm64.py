@@ -10,12 +10,11 @@ import pytest
 
 from nfsrdma_tools.lab.config import FOREIGN, LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from testbed.client_parts import check_files
+from testbed.client_files import files
 from testbed.labs import OURS, THEIRS, serve
 from testbed.module_data import around, carried
 from testbed.mounts import connections, mounted
 from testbed.probe_counts import count_alike
-from testbed.scripts import node_script
 
 pytestmark = pytest.mark.nightly
 
@@ -66,9 +65,7 @@ def test_probes_count_alike_with_headers_and_without(arm64: Lab) -> None:
 
 
 def test_the_library_reads_and_writes(arm64: Lab) -> None:
-    argv = ("python3", "-", "files")
-    found = arm64.run("client", *argv, stdin=node_script("client"), timeout=1800).stdout
-    check_files(json.loads(found))
+    files(arm64)
 
 
 @pytest.fixture(scope="module")

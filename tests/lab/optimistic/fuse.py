@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in a node: a FUSE file system with one file, which is a file of another file system.
+"""A FUSE file system with one file, which is a file of another file system.
 
-``python3 fuse_node.py FOLDER FILE passthrough|copied`` mounts it at FOLDER, prints a line, and
-serves until FOLDER is unmounted. With passthrough, the kernel passes reads on to the pages of FILE.
-Never imported by the tests. Messages: include/uapi/linux/fuse.h.
+Messages: include/uapi/linux/fuse.h.
 """
 
 from __future__ import annotations
@@ -14,8 +12,8 @@ import fcntl
 import os
 import stat
 import struct
-import sys
 from collections.abc import Callable
+from pathlib import Path
 
 ROOT, FILE, GENERATION = 1, 2, 77
 # FUSE_EXPORT_SUPPORT, FUSE_INIT_EXT, and of the upper half FUSE_PASSTHROUGH
@@ -32,12 +30,15 @@ Reply = tuple[int, bytes]
 class FileSystem:
     """The device, the file, and a method for each request by its number."""
 
-    def __init__(self, folder: str, file: str, passthrough: bool) -> None:
+    def __init__(
+        self, folder: Path, file: Path, passthrough: bool, ready: Callable[[], None]
+    ) -> None:
         self.file, self.passthrough = os.open(file, os.O_RDONLY), passthrough
+        self.ready = ready
         self.device, self.backing = os.open("/dev/fuse", os.O_RDWR), 0
         libc = ctypes.CDLL(None, use_errno=True)
         data = f"fd={self.device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
-        if libc.mount(b"one-file", folder.encode(), b"fuse", 0, data):
+        if libc.mount(b"one-file", bytes(folder), b"fuse", 0, data):
             raise OSError(ctypes.get_errno(), "mount")
         self.answers: dict[int, Callable[[int, bytes], Reply]] = {
             1: self._lookup, 3: self._getattr, 14: self._open, 15: self._read,
@@ -55,8 +56,8 @@ class FileSystem:
             _, number, unique, node = struct.unpack("=IIQQ", request[:24])
             if number in UNANSWERED:
                 continue
-            error, body = self.answers.get(number, self._unknown)(node, request[40:])
-            os.write(self.device, struct.pack("=IiQ", 16 + len(body), -error, unique) + body)
+            status, body = self.answers.get(number, self._unknown)(node, request[40:])
+            os.write(self.device, struct.pack("=IiQ", 16 + len(body), -status, unique) + body)
 
     def _unknown(self, node: int, body: bytes) -> Reply:
         return errno.ENOSYS, b""
@@ -64,10 +65,8 @@ class FileSystem:
     def _init(self, node: int, body: bytes) -> Reply:
         minor, upper = struct.unpack("=4xI8xI", body[:20])
         upper &= PASSTHROUGH_UPPER if self.passthrough else 0
-        if self.passthrough and not upper:
-            print("no passthrough", flush=True)
-        else:
-            print("ready", flush=True)
+        if upper or not self.passthrough:
+            self.ready()
         # 64 KiB of writes at most, and one file system below
         fields = (7, minor, 1 << 17, FLAGS, 0, 0, 1 << 16, 1, 0, 0, upper, 1 if upper else 0)
         return 0, struct.pack("=IIIIHHIIHHII24x", *fields)
@@ -83,11 +82,11 @@ class FileSystem:
 
     def _lookup(self, node: int, body: bytes) -> Reply:
         names = {b".": node, b"..": ROOT, b"file": FILE}
-        found = names.get(body.rstrip(b"\0"))
-        if not found:
+        number = names.get(body.rstrip(b"\0"))
+        if not number:
             return errno.ENOENT, b""
-        head = struct.pack("=4Q2I", found, GENERATION, VALID, VALID, 0, 0)
-        return 0, head + self._attributes(found)
+        head = struct.pack("=4Q2I", number, GENERATION, VALID, VALID, 0, 0)
+        return 0, head + self._attributes(number)
 
     def _getattr(self, node: int, body: bytes) -> Reply:
         return 0, struct.pack("=QII", VALID, 0, 0) + self._attributes(node)
@@ -112,6 +111,10 @@ class FileSystem:
         return 0, b""
 
 
-if __name__ == "__main__":
-    _, folder, file, kind = sys.argv
-    FileSystem(folder, file, kind == "passthrough").serve()
+def serve(folder: Path, file: Path, passthrough: bool, ready: Callable[[], None]) -> None:
+    """Mount the file at ``folder``, and serve it until that is unmounted.
+
+    With ``passthrough``, the kernel passes reads on to the pages of ``file``.  ``ready`` is called
+    once the kernel has the file system.
+    """
+    FileSystem(folder, file, passthrough, ready).serve()
