@@ -16,6 +16,7 @@ from typing import Any
 from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, Segment, encode
 
 from testbed.node import channel
+from testbed.node.grants import totals
 from testbed.node.programs import until
 from testbed.peers import lanes, private_data, rpc
 from testbed.peers.lanes import PAGE, PRE_POSTED, Answer, asked, called, read_call, rooms
@@ -23,7 +24,7 @@ from testbed.peers.messages import Outcomes
 from testbed.peers.mutate import mutated, shown
 from testbed.peers.peer import Connection, GoneError, Wish
 from testbed.peers.site import FOLDER, handles
-from testbed.peers.token_client import TokenClient, contents, host, total
+from testbed.peers.token_client import TokenClient, contents, host
 from testbed.peers.verbs import VerbsError
 
 LIMIT = 64
@@ -101,14 +102,14 @@ def no_pages(at: Home) -> bool:
 
 def too_many(at: Home) -> bool:
     """Whether the server refuses one more than a client may have."""
-    before = total("connections")
+    before = totals()["connections"]
     made = [at.first_lane(Wish(size=1024, receives=1)) for _ in range(LIMIT)]
     good = refused(at.lane)
     for lane in made:
         lane.close()
     at.first_lane(Wish(size=1024, receives=1)).close()
     # the next cases need a lane at once
-    until("the end of the lanes", lambda: total("connections") <= before)
+    until("the end of the lanes", lambda: totals()["connections"] <= before)
     return good
 
 

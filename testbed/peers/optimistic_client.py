@@ -17,6 +17,7 @@ from wire.notices import Credit, Grant, Notice, Revoke, encode
 from wire.rpcrdma import Segment
 
 from testbed.node import channel
+from testbed.node.grants import CARDS, totals
 from testbed.node.mounts import HERE
 from testbed.peers import optimistic, private_data, rpc, verbs
 from testbed.peers.bystander import Bystander, LibraryBystander
@@ -24,10 +25,9 @@ from testbed.peers.lanes import read_call
 from testbed.peers.optimistic import OPTIMISTIC, granted, notices, revoked
 from testbed.peers.peer import SERVER, Connection, GoneError, Wish
 from testbed.peers.site import FOLDER, handles
-from testbed.peers.token_client import TokenClient, contents, host, total
+from testbed.peers.token_client import TokenClient, contents, host
 
 PAGE = 4096
-CARDS = Path("/sys/kernel/debug/nfsrdma_card")
 NOTICES = 64
 SIDES = 5
 # more than a key has values
@@ -376,9 +376,9 @@ def no_credits(client: Client) -> bool:
 
 def pages_of_the_file(client: Client) -> int:
     """Pages granted beyond those of the honest mount, after a change of the file."""
-    before = total("granted_pages")
+    before = totals()["granted_pages"]
     overwrite(client)
-    return before - total("granted_pages")
+    return before - totals()["granted_pages"]
 
 
 CASES: dict[str, Callable[[Client], bool]] = {

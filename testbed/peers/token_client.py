@@ -16,7 +16,7 @@ from testbed.peers import private_data, rpc
 from testbed.peers.peer import GoneError, Host, Wish
 from testbed.peers.site import FOLDER
 
-__all__ = ["TokenClient", "contents", "host", "total"]
+__all__ = ["TokenClient", "contents", "host"]
 
 
 @functools.cache
@@ -74,9 +74,3 @@ class TokenClient:
 def contents(name: str) -> bytes:
     """The contents of a file of the server."""
     return (FOLDER / name).read_bytes()
-
-
-def total(name: str) -> int:
-    """A figure of all connections of the server."""
-    rows = (line.split() for line in (SERVER / "totals").read_text().splitlines())
-    return next(int(row[1]) for row in rows if row[0] == name)

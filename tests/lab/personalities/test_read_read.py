@@ -18,12 +18,13 @@ from nfsrdma_tools.lab.lab import Lab
 from testbed import dashboard
 from testbed.kernel_events import recorded
 from testbed.mounts import HERE, mounted, set_parameters
+from testbed.node.grants import totals
 from testbed.node.mounts import PARAMETERS
 from testbed.node.programs import until
 from testbed.peers import rpc
 from testbed.peers.peer import GoneError
 from testbed.peers.read_read_client import CREDITS, REFUSED, Client
-from testbed.peers.token_client import contents, total
+from testbed.peers.token_client import contents
 from testbed.personalities import (
     LIMIT,
     VERSIONS,
@@ -398,7 +399,7 @@ def leave() -> None:
         client.exposed(number, 1 << 18)
     assert client.values("exposed_pages") == [3 * 64]
     client.connection.close()
-    until("no exposed memory", lambda: not total("exposed_pages"))
+    until("no exposed memory", lambda: not totals()["exposed_pages"])
 
 
 @pytest.mark.nightly
