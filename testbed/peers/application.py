@@ -56,8 +56,8 @@ class Application:
         self.names = {f"a-name-of-some-length-{number}" for number in range(40)}
         self.made = (honest / f"{name}.d", honest / f"{name}.data")
         self.made[0].mkdir()
-        for one in self.names:
-            (self.made[0] / one).touch()
+        for file in self.names:
+            (self.made[0] / file).touch()
         self.made[1].write_bytes(self.image)
 
     def _open(self) -> None:

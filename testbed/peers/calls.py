@@ -267,8 +267,8 @@ def read_segments() -> Iterator[Case]:
         name = f"a Read chunk of {size} bytes for 1000"
         yield Case(name, of(lambda s, n=size: (s.data(n),)), may)
     yield Case("a Read chunk of 30000 bytes for 1000", of(lambda s: (s.data(30000),)), ANY)
-    for name, one in BAD_SOURCES.items():
-        yield Case(f"reads from {name}", of(lambda s, o=one: (o(s),)), CHUNK)
+    for name, source in BAD_SOURCES.items():
+        yield Case(f"reads from {name}", of(lambda s, o=source: (o(s),)), CHUNK)
     yield Case(
         "reads from a good and a stale key", of(lambda s: (s.data(500), s.stale(500))), CHUNK
     )
@@ -329,8 +329,10 @@ def nomsg() -> Iterator[Case]:
     for size in (0, 1, 4, 8, 24, 39):
         cut = zero(lambda s, n=size: null(s)[:n])
         yield Case(f"{size} bytes at position zero", listed(reads=cut), SENSELESS)
-    for name, one in list(BAD_SOURCES.items())[::2]:
-        yield Case(f"a call from {name}", listed(reads=lambda s, o=one: (Read(0, (o(s),)),)), CHUNK)
+    for name, source in list(BAD_SOURCES.items())[::2]:
+        yield Case(
+            f"a call from {name}", listed(reads=lambda s, o=source: (Read(0, (o(s),)),)), CHUNK
+        )
     other = lambda s: words(0x0BAD0002) + null(s)[4:]  # noqa: E731
     yield Case("another xid at position zero", listed(reads=zero(other)), ANY)
     yield Case(
@@ -377,8 +379,8 @@ def write_chunks() -> Iterator[Case]:
     for call in (null, getattr_):
         name = call.__name__.strip("_").upper()
         yield Case(f"{name} with a Write chunk", of(whole, call=call), OK)
-    for name, one in BAD_TARGETS.items():
-        yield Case(f"writes to {name}", of(lambda s, o=one: (o(s, 4096),)), ENDED)
+    for name, target in BAD_TARGETS.items():
+        yield Case(f"writes to {name}", of(lambda s, o=target: (o(s, 4096),)), ENDED)
     yield Case(
         "writes to a good and a stale key", of(lambda s: (s.segment(2048), s.stale(2048))), ENDED
     )
@@ -425,8 +427,8 @@ def reply_chunks() -> Iterator[Case]:
     both = of(large, read, writes=lambda s: ((s.segment(4096, 32768),),))
     yield Case("READ with a Write and a Reply chunk", both, OK)
     yield Case("READ with a Reply chunk only", of(large, lambda s: read(s, 20000)), OK)
-    for name, one in BAD_TARGETS.items():
-        yield Case(f"replies to {name}", of(lambda s, o=one: (o(s, 8192),)), ENDED)
+    for name, target in BAD_TARGETS.items():
+        yield Case(f"replies to {name}", of(lambda s, o=target: (o(s, 8192),)), ENDED)
 
 
 # --- RPC, and Sends of other kinds ---
@@ -478,9 +480,11 @@ def kinds() -> Iterator[Case]:
     yield from unknown_sizes()
     small = bytes.fromhex("f6ab0e1801000000")
     yield Case("a client of 1024 bytes", message(readdir), TOO_SMALL, private=small, size=1024)
-    one = message(read, lambda s: {"writes": ((s.segment(4096),),)})
+    into_chunk = message(read, lambda s: {"writes": ((s.segment(4096),),)})
     inviting = bytes.fromhex("f6ab0e1801010303")
-    yield Case("a client that invites invalidation", one, _set("ok", "ended"), private=inviting)
+    yield Case(
+        "a client that invites invalidation", into_chunk, _set("ok", "ended"), private=inviting
+    )
 
 
 def unknown_sizes() -> Iterator[Case]:

@@ -58,10 +58,10 @@ def _word(rng: random.Random, message: bytes, _: Sequence[bytes]) -> bytes:
 
 def _swap(rng: random.Random, message: bytes, _: Sequence[bytes]) -> bytes:
     first, second = sorted((_at(rng, message), _at(rng, message)))
-    one, other = message[first : first + 4], message[second : second + 4]
+    word, other = message[first : first + 4], message[second : second + 4]
     if first == second:
         return message
-    return message[:first] + other + message[first + 4 : second] + one + message[second + 4 :]
+    return message[:first] + other + message[first + 4 : second] + word + message[second + 4 :]
 
 
 def _cut(rng: random.Random, message: bytes, _: Sequence[bytes]) -> bytes:

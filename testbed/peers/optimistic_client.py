@@ -327,8 +327,8 @@ def says(message: bytes) -> Callable[[Client], bool]:
     return play
 
 
-def notice(what: Notice) -> Callable[[Client], bool]:
-    return says(encode(what))
+def notice(message: Notice) -> Callable[[Client], bool]:
+    return says(encode(message))
 
 
 def too_many_credits(client: Client) -> bool:

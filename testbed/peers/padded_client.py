@@ -99,5 +99,5 @@ class Sender(Client):
             arguments = rpc.opaque(self.data) + rpc.hyper(0) + rpc.words(size)
             return rpcrdma.encode(head) + rpc.call(8, rpc.READ, arguments)
 
-        one = Segment(0, SIZE, 0)
-        return [write(4096), write(5001), read(SIZE, one), read(100, one), read(100)]
+        offer = Segment(0, SIZE, 0)
+        return [write(4096), write(5001), read(SIZE, offer), read(100, offer), read(100)]

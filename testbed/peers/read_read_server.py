@@ -64,9 +64,9 @@ def cut_into(count: int, size: int) -> Trick:
     """The segment comes in pieces."""
 
     def play(answer: Answer) -> None:
-        one = answer.segment
-        offsets = range(one.offset, one.offset + count * size, size)
-        answer.send_named(*(replace(one, length=size, offset=offset) for offset in offsets))
+        whole = answer.segment
+        offsets = range(whole.offset, whole.offset + count * size, size)
+        answer.send_named(*(replace(whole, length=size, offset=offset) for offset in offsets))
 
     return play
 

@@ -42,8 +42,8 @@ class Server:
     def __init__(self, port: int) -> None:
         self.file = socket.create_connection((SERVER, port + 1)).makefile("rw")
 
-    def ask(self, **what: Any) -> dict[str, Any]:
-        self.file.write(json.dumps(what) + "\n")
+    def ask(self, **command: Any) -> dict[str, Any]:
+        self.file.write(json.dumps(command) + "\n")
         self.file.flush()
         answer: dict[str, Any] = json.loads(self.file.readline())
         return answer
