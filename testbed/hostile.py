@@ -61,7 +61,7 @@ def serving(
 ) -> Iterator[None]:
     """Run a function beside a block, from when it has sent that it listens."""
     with server.started(lab, *args, **kwargs) as running:
-        running.receive()
+        running.receive(300)
         yield
 
 
@@ -116,7 +116,7 @@ def raced(lab: Nodes, seed: str, count: int) -> Left:
 def listener_stops(lab: Nodes, seed: str, times: int) -> Left:
     """The server stops listening, and starts again, while connections come and go."""
     with _beside_a_mount(lab), race.started(lab, seed, 0) as running:
-        running.receive()
+        running.receive(300)
         for _ in range(times):
             time.sleep(2)
             assert not running.done(), "the load ended before the faults"
