@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nfsrdma_tools.lab.nodes import Nodes
-from testbed.hostile import bring
 from testbed.mounts import HERE, connections, mounted, set_to
+from testbed.peers.site import FOLDER
 
 __all__ = [
-    "FOLDER",
     "LIMIT",
     "SIDES",
     "VERSIONS",
     "agreed",
+    "compare",
     "counted",
     "hostile_files",
     "in_effect",
@@ -28,11 +28,21 @@ VERSIONS = ("vers=3", "vers=4.2")
 LIMIT = 600.0
 # of debugfs: transports of the client, connections of the server
 SIDES = ("nfsrdma", "nfsrdma-server")
-FOLDER = "hostile"
 _MAKE = f"""
-mkdir -p /export/{FOLDER}
-head -c 4194304 /dev/urandom > /export/{FOLDER}/data
-head -c 65536 /dev/urandom > /export/{FOLDER}/written
+mkdir -p {FOLDER}
+head -c 4194304 /dev/urandom > {FOLDER}/data
+head -c 65536 /dev/urandom > {FOLDER}/written
+"""
+# $1 bytes, read with direct I/O of each further size
+_COMPARE = f"""
+head -c $1 /dev/urandom > /export/compared
+shift
+cmp /export/compared {HERE}/compared
+for size in "$@"; do
+	dd if={HERE}/compared of=/run/compared bs=$size iflag=direct status=none
+	cmp /export/compared /run/compared
+done
+rm -f /export/compared /run/compared
 """
 _TOTALS = "cat /sys/kernel/debug/nfsrdma-server/totals"
 # of the server: its connections, and pages that a client may read or that are charged to one
@@ -65,6 +75,12 @@ def counted(lab: Nodes, side: str, *names: str) -> list[int]:
     return [sum(int(row.get(name, "0").split()[0]) for row in rows) for name in names]
 
 
+def compare(lab: Nodes, size: int, *blocks: int) -> None:
+    """A file of ``size`` bytes is equal on both sides of a mount, also by direct I/O of blocks."""
+    words = (str(size), *map(str, blocks))
+    lab.run("client", "sh", "-ec", _COMPARE, "sh", *words, timeout=LIMIT)
+
+
 def nothing_left(lab: Nodes) -> None:
     """The server has no connection, and no client can read its memory or is charged for pages."""
     end = time.monotonic() + LIMIT
@@ -79,18 +95,17 @@ def nothing_left(lab: Nodes) -> None:
 
 @contextmanager
 def hostile_files(lab: Nodes) -> Iterator[None]:
-    """The programs of tests/hostile, and files on the server that they may damage."""
-    bring(lab, "client")
+    """Files on the server that hostile peers may damage."""
     lab.run("server", "sh", "-ec", _MAKE)
     try:
         yield
     finally:
-        lab.run("server", "rm", "-r", f"/export/{FOLDER}")
+        lab.run("server", "rm", "-r", str(FOLDER))
 
 
 def serves_others(lab: Nodes) -> None:
     """After a hostile client ends, the server holds no resources of it, and serves correct data."""
     nothing_left(lab)
     with mounted(lab, "vers=3"):
-        lab.run("client", "cmp", f"/export/{FOLDER}/data", f"{HERE}/{FOLDER}/data", timeout=LIMIT)
+        lab.run("client", "cmp", f"{FOLDER}/data", f"{HERE}/{FOLDER.name}/data", timeout=LIMIT)
     nothing_left(lab)

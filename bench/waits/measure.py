@@ -8,44 +8,29 @@ docs/explanation/optimistic-reads.md.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 from bench import markdown
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from testbed.labs import OURS, serve
+from testbed.labs import OURS, choose, serve
+from testbed.node.grants import WAITS, Waits, waits_of
+from testbed.remote import on
 
-SCRIPT = (
-    Path(__file__).parents[2].joinpath("tests", "lab", "nodes", "optimistic_node.py").read_bytes()
-)
-CASES = (
-    "answers at once",
-    "answers 1 ms late",
-    "answers 90 ms late",
-    "answers 90 ms late, while all its grants expire",
-    "answers 90 ms late on four connections",
-    "does not answer",
-)
 OPENS = 64
 PAGE = markdown.PAGE.parents[1] / "explanation" / "optimistic-reads.md"
 HEAD = ("the client's card", "its grants", "opens", "longest, ms", "all, ms", "longer than 5 ms",
         "pages granted afterwards")  # fmt: skip
 
 
-def on(lab: Lab, *words: str) -> Any:
-    output = lab.run("solo", "python3", "-", *words, stdin=SCRIPT, timeout=7200).stdout
-    print(words, output, flush=True)
-    return json.loads(output)
+@on("client", timeout=7200)
+def measure(kind: str, files: int) -> Waits:
+    return waits_of(kind, files, OPENS)
 
 
-def rows(clients: dict[str, dict[str, float]]) -> list[tuple[object, ...]]:
-    return [
-        (name, each["grants"], each["opens"], f"{each['max']:.1f}", f"{each['sum']:.0f}",
-         each["waited"], each["left"])
-        for name, each in clients.items()
-    ]  # fmt: skip
+def row(kind: str, waits: Waits) -> tuple[object, ...]:
+    opens = waits.opens
+    late = sum(each > 5 for each in opens)
+    times = (f"{max(opens):.1f}", f"{sum(opens):.0f}", late)
+    return (kind, waits.grants, len(opens), *times, waits.left)
 
 
 def main(kernel: str = KERNELS[0], files: int = 4096) -> None:
@@ -53,16 +38,15 @@ def main(kernel: str = KERNELS[0], files: int = 4096) -> None:
     config = LabConfig(
         "bench-waits", clock="instructions", link="none", kernel=kernel, memory=4608, nic="card"
     )
-    clients: dict[str, dict[str, float]] = {}
+    rows: list[tuple[object, ...]] = []
     with Lab(config) as lab:
         serve(lab, "solo", OURS)
-        for name in ("personality", "server_personalities"):
-            path = f"/sys/module/nfsrdma/parameters/{name}"
-            lab.run("solo", "sh", "-c", f"echo optimistic > {path}")
+        choose(lab, "optimistic")
         about = markdown.conditions(
             lab, "card", f'make bench NAME=waits ARGS="--files {files}"', link=False
         )
-        for case in CASES:
-            clients |= on(lab, "waits", str(files), str(OPENS), case)["clients"]
+        for kind in WAITS:
+            rows.append(row(kind, measure(lab, kind, files)))
+            print(rows[-1], flush=True)
         lab.check()
-    markdown.write("optimistic waits", [*markdown.table([HEAD, *rows(clients)]), "", about], PAGE)
+    markdown.write("optimistic waits", [*markdown.table([HEAD, *rows]), "", about], PAGE)

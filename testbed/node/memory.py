@@ -5,7 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["slabs"]
+__all__ = ["meminfo", "slabs"]
+
+
+def meminfo(name: str) -> int:
+    """Bytes of a row of /proc/meminfo, such as MemAvailable."""
+    rows = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    return 1024 * next(int(row[1]) for row in rows if row[0] == f"{name}:")
 
 
 def slabs() -> dict[str, int]:

@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client without a mount: Python, commands and fsspec, against both modules of the server."""
 
+import asyncio
+import errno
 import json
+import os
 import re
 import shlex
+import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nfsrdma_tools.client import Session, connect
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.lab import Lab
+from testbed.client_files import DATA, HERE, TARGET, files, session_here
 from testbed.client_library import place_program
-from testbed.client_parts import check_files
 from testbed.labs import OURS, THEIRS, serve
-from testbed.scripts import node_script
+from testbed.remote import on
 
 pytestmark = pytest.mark.lab
 
-SCRIPT = node_script("client")
 PAGES = Path(__file__).parents[3] / "docs" / "how-to"
 # eleven commands, on a busy host
 SECONDS = 900
@@ -26,11 +31,6 @@ SECONDS = 900
 
 def device(lab: Lab) -> str:
     return f"{lab.config.nic}0"
-
-
-def on(lab: Lab, name: str) -> Any:
-    """Run the function ``name`` of client_node.py in the node; returns its result."""
-    return json.loads(lab.run("client", "python3", "-", name, stdin=SCRIPT, timeout=SECONDS).stdout)
 
 
 def sh(lab: Lab, script: str, check: bool = True) -> Result:
@@ -44,51 +44,149 @@ def fails(lab: Lab, script: str) -> str:
     return done.stderr
 
 
-def check_names(found: dict[str, Any]) -> None:
-    assert found == {
-        "listed": True, "read": True, "many": True, "link": ["../data", True], "attributes": [],
-        "errors": ["ENOENT", "ENOTEMPTY", "EISDIR", "EEXIST"], "left": True,
-    }  # fmt: skip
+# --- Python ---
+
+HOSTILE = (b"\x1b[2Jx", b"new\nline", b"\xff\xfe", b"-rf", b" ", "日本".encode(), b"n" * 255)
+ATTRIBUTES = ("mode", "ino", "nlink", "uid", "gid", "size", "mtime_ns", "ctime_ns")
 
 
-def check_coroutines(found: dict[str, Any]) -> None:
-    assert found == {"same": True, "ticked": True, "again": True, "written": True}
+def error_of(call: Callable[..., object], *arguments: object) -> str:
+    try:
+        call(*arguments)
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return "none"
 
 
-def check_forked(found: dict[str, Any]) -> None:
-    assert found == {"child": 0, "parent": True}
+def check_attributes(session: Session, name: str) -> None:
+    ours, theirs = session.lstat(name), (HERE / name).lstat()
+    for attribute in ATTRIBUTES:
+        assert getattr(ours, f"st_{attribute}") == getattr(theirs, f"st_{attribute}"), attribute
 
 
-def check_fsspec_files(found: dict[str, Any]) -> None:
-    assert found == {
-        "whole": True, "ranges": [True, "FileNotFoundError", True], "written": True,
-        "listed": ["/export/client/data", "/export/client/new"],
-    }  # fmt: skip
+@on("client", timeout=SECONDS)
+def names() -> None:
+    """Names and attributes, compared with those that the server's file system has."""
+    with session_here() as session:
+        session.unlink("data")
+        for name in HOSTILE:
+            (HERE / os.fsdecode(name)).write_bytes(name)
+        assert sorted(map(os.fsencode, session.listdir())) == sorted(HOSTILE)
+        for name in HOSTILE:
+            assert session.open(name).readall() == name
+        session.mkdir("sub")
+        for number in range(400):
+            (HERE / "sub" / f"{number:0200}").touch()
+        assert sorted(session.listdir("sub")) == sorted(p.name for p in (HERE / "sub").iterdir())
+        session.symlink("../data", "sub/link")
+        session.rename("sub/link", "moved")
+        assert session.readlink("moved") == "../data"
+        assert stat.S_ISLNK(session.lstat("moved").st_mode)
+        check_attributes(session, "sub")
+        check_attributes(session, os.fsdecode(HOSTILE[0]))
+        assert error_of(session.stat, "none") == "ENOENT"
+        assert error_of(session.rmdir, "sub") == "ENOTEMPTY"
+        assert error_of(session.open, "sub") == "EISDIR"
+        assert error_of(session.mkdir, "sub") == "EEXIST"
+        session.unlink("moved")
+        session.mkdir("empty")
+        session.rmdir("empty")
+        assert sorted(os.fsencode(p.name) for p in HERE.iterdir()) == sorted((*HOSTILE, b"sub"))
 
 
-CHECKS = {
-    "files": check_files,
-    "names": check_names,
-    "coroutines": check_coroutines,
-    "forked": check_forked,
-    "fsspec_files": check_fsspec_files,
-}
+@on("client", timeout=SECONDS)
+def coroutines() -> None:
+    """Many reads in an event loop that goes on meanwhile."""
+    with session_here() as session:
+        file, out = session.open("data"), session.open("async", "w")
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0)
+
+        async def read() -> list[bytes]:
+            clock = asyncio.create_task(tick())
+            pieces = (file.pread_async(30_000, n * 30_000) for n in range(101))
+            data = await asyncio.wait_for(asyncio.gather(*pieces), 120)
+            clock.cancel()
+            return data
+
+        async def write() -> None:
+            steps = range(0, len(DATA), 99_999)
+            pieces = (out.pwrite_async(DATA[n : n + 99_999], n) for n in steps)
+            await asyncio.wait_for(asyncio.gather(*pieces), 120)
+
+        assert b"".join(asyncio.run(read())) == DATA
+        assert ticks > 1
+        asyncio.run(write())
+        assert asyncio.run(read()) == [DATA[n * 30_000 :][:30_000] for n in range(101)]
+        assert (HERE / "async").read_bytes() == DATA
 
 
-@pytest.mark.parametrize("part", CHECKS)
-def test_python(solo: Lab, part: str) -> None:
-    CHECKS[part](on(solo, part))
+@on("client", timeout=SECONDS)
+def forked() -> None:
+    """A child cannot use the session, opens its own, and the parent's goes on."""
+    with session_here() as session:
+        file = session.open("data")
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                if error_of(file.pread, 1, 0) == "EOWNERDEAD":
+                    with connect(TARGET) as own, own.open("data") as again:
+                        status = 0 if again.pread(1000, 5) == DATA[5:1005] else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert file.pread(70_000, 9) == DATA[9:70_009]
+
+
+@on("client", timeout=SECONDS)
+def fsspec_files() -> None:
+    """Reads and writes of other programs, by URL."""
+    import fsspec
+
+    from nfsrdma_tools.client.fsspec import NfsRdmaFileSystem
+
+    # an installed package has an entry point
+    fsspec.register_implementation("nfsrdma", NfsRdmaFileSystem)
+    with session_here():
+        url = f"nfsrdma://{TARGET.replace(':/', '/')}"
+        with fsspec.open(f"{url}/data") as file:
+            system = file.fs
+            assert file.read() == DATA
+        paths = [f"{HERE}/{name}" for name in ("data", "none", "data")]
+        first, missing, last = system.cat_ranges(paths, [0, 0, 2_900_000], [50_000, 1, 4_000_000])
+        assert first == DATA[:50_000]
+        assert isinstance(missing, FileNotFoundError)
+        assert last == DATA[2_900_000:]
+        with fsspec.open(f"{url}/new", "wb") as file:
+            file.write(DATA)
+        assert (HERE / "new").read_bytes() == DATA
+        assert sorted(system.ls(str(HERE), detail=False)) == [f"{HERE}/data", f"{HERE}/new"]
+        system.close()
+
+
+PARTS = (files, names, coroutines, forked, fsspec_files)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_python(solo: Lab, part: Callable[[Lab], None]) -> None:
+    part(solo)
 
 
 @pytest.mark.nightly
 def test_python_with_our_server(solo: Lab) -> None:
     try:
         serve(solo, "client", OURS)
-        for part, check in CHECKS.items():
-            check(on(solo, part))
+        for part in PARTS:
+            part(solo)
         sh(solo, "echo padded,cached > /sys/module/nfsrdma/parameters/server_personalities")
-        found = ping(solo, "server")
-        assert (found["extended"], found["personalities"]) == (True, ["padded", "cached"])
+        terms = ping(solo, "server")
+        assert (terms["extended"], terms["personalities"]) == (True, ["padded", "cached"])
         assert "module nfsrdma" in sh(solo, "nfsrdma ping server").stdout
     finally:
         serve(solo, "client", THEIRS)
@@ -98,22 +196,22 @@ def test_python_with_our_server(solo: Lab) -> None:
 
 
 def ping(lab: Lab, words: str, before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(sh(lab, f"{before} nfsrdma ping {words} --json").stdout)
-    return found
+    terms: dict[str, Any] = json.loads(sh(lab, f"{before} nfsrdma ping {words} --json").stdout)
+    return terms
 
 
 def test_ping_has_the_terms_and_the_round_trips(solo: Lab) -> None:
-    found = ping(solo, "server --count 20")
-    trips = found.pop("round_trip_us")
+    terms = ping(solo, "server --count 20")
+    trips = terms.pop("round_trip_us")
     # the lab's wire has 50 us each way
     assert 100 <= trips["min"] <= trips["median"] <= trips["p99"]
-    assert found["address"] == "10.9.1.1"
-    assert found["device"] == device(solo)
-    assert found["credits"] > 1
-    assert (found["private_data"], found["extended"]) == (True, False)
+    assert terms["address"] == "10.9.1.1"
+    assert terms["device"] == device(solo)
+    assert terms["credits"] > 1
+    assert (terms["private_data"], terms["extended"]) == (True, False)
     # the kernel's default, RPCRDMA_DEF_INLINE
-    assert (found["send_size"], found["recv_size"]) == (4096, 4096)
-    assert found["count"] == 20
+    assert (terms["send_size"], terms["recv_size"]) == (4096, 4096)
+    assert terms["count"] == 20
     text = sh(solo, "nfsrdma ping 10.9.1.1:20049 -c 1").stdout
     assert text.startswith(
         f"10.9.1.1:20049: address 10.9.1.1, RDMA port 20049, by device {device(solo)}\n"
@@ -136,13 +234,10 @@ def test_ping_fails_in_one_line(solo: Lab) -> None:
 
 
 def test_ping_of_an_ordinary_user(solo: Lab) -> None:
-    found = ping(solo, "server", before="setpriv --reuid 1000 --regid 1000 --init-groups")
-    assert found["credits"] > 1
+    user = "setpriv --reuid 1000 --regid 1000 --init-groups"
+    assert ping(solo, "server", before=user)["credits"] > 1
     devices = "/dev/infiniband/rdma_cm"
-    script = (
-        f"chmod 600 {devices}; trap 'chmod 666 {devices}' EXIT; "
-        "setpriv --reuid 1000 --regid 1000 --init-groups nfsrdma ping server"
-    )
+    script = f"chmod 600 {devices}; trap 'chmod 666 {devices}' EXIT; {user} nfsrdma ping server"
     assert "may this user open it" in fails(solo, script)
 
 
@@ -157,9 +252,9 @@ def test_an_ordinary_user_reads_without_the_mount_daemon(solo: Lab) -> None:
     {user} nfsrdma ls server:/export
     ! {user} nfsrdma cp /etc/hostname server:/export 2> /tmp/error; cat /tmp/error
     """
-    *names, said = sh(solo, script).stdout.splitlines()
-    assert "readable" in names
-    assert "ports below 1024, which need root" in said
+    *listed, error = sh(solo, script).stdout.splitlines()
+    assert "readable" in listed
+    assert "ports below 1024, which need root" in error
 
 
 # --- files ---
@@ -258,8 +353,8 @@ def test_hostile_names_reach_no_terminal(solo: Lab) -> None:
 
 
 def test_doctor_tests_rdma(solo: Lab) -> None:
-    found = json.loads(sh(solo, "nfsrdma doctor server --json || true").stdout)["findings"]
-    (row,) = (each for each in found if each["name"] == "rdma server")
+    findings = json.loads(sh(solo, "nfsrdma doctor server --json || true").stdout)["findings"]
+    (row,) = (each for each in findings if each["name"] == "rdma server")
     assert row["status"] == "ok"
     place = f"10.9.1.1 answers on RDMA 20049 by {device(solo)}; round trip "
     assert row["found"].startswith(place)
@@ -272,11 +367,10 @@ def test_doctor_tests_rdma(solo: Lab) -> None:
 
 def program_of(page: str, before: str) -> str:
     """The first program of a page behind some text."""
-    found = re.search(
-        r"^```\w+\n(.*?)^```$", (PAGES / page).read_text().split(before)[1], re.M | re.S
-    )
-    assert found
-    return found[1]
+    text = (PAGES / page).read_text().split(before)[1]
+    match = re.search(r"^```\w+\n(.*?)^```$", text, re.M | re.S)
+    assert match
+    return match[1]
 
 
 def test_the_programs_of_the_page_run(solo: Lab, tmp_path: Path) -> None:
@@ -288,7 +382,7 @@ def test_the_programs_of_the_page_run(solo: Lab, tmp_path: Path) -> None:
         lines = sh(solo, "/run/ranges server:/export data").stdout.splitlines()
         assert sorted(lines) == sorted(f"read {number}: 4096 bytes" for number in range(16))
         python = program_of("client.md", "## Python").encode()
-        said = solo.run("client", "python3", "-", stdin=python, timeout=300).stdout
+        printed = solo.run("client", "python3", "-", stdin=python, timeout=300).stdout
     finally:
         sh(solo, "rm /export/data /run/ranges")
-    assert said == "65536 b'1234567\\n'\n"
+    assert printed == "65536 b'1234567\\n'\n"

@@ -8,9 +8,9 @@ import array
 import base64
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from nfsrdma_tools.lab.lab import Lab
 from testbed.client_library import place_program
 from testbed.exports import DISK, SMALL, cut_power, disk_export, small_export
 from testbed.faults import FAULTS, RESTARTED, Fault
-from testbed.scripts import NODES
+from testbed.node.programs import until
 
 PROGRAM, TARGET = "/run/client_faults", "server:/export"
 SECONDS = 120
@@ -34,19 +34,19 @@ LOST = {"open", "released"}
 def server(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A server and a client, which has the program and a file of 16 MiB."""
     lab: Lab = request.getfixturevalue(request.param)
-    place_program(lab, "client", NODES / "client_faults.c", PROGRAM)
+    place_program(lab, "client", Path(__file__).with_name("client_faults.c"), PROGRAM)
     lab.run("server", "sh", "-c", "yes | head -c 16M > /export/data")
     yield lab
     lab.run("server", "sh", "-c", "rm -f /export/data /export/storm /export/full /export/gone")
     lab.run("client", "rm", PROGRAM)
 
 
-def run(lab: Lab, what: str, *words: str, target: str = TARGET) -> dict[str, Any]:
+def run(lab: Lab, mode: str, target: str = TARGET) -> dict[str, Any]:
     """Run the program and return its last line; a failure shows all of its output."""
-    done = lab.run("client", PROGRAM, what, target, *words, timeout=600, check=False)
+    done = lab.run("client", PROGRAM, mode, target, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    counts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return counts
 
 
 @contextmanager
@@ -68,11 +68,9 @@ def granted(lab: Lab, credits: int) -> Iterator[None]:
 
 
 @contextmanager
-def running(
-    lab: Lab, what: str, *words: str, target: str = TARGET
-) -> Iterator[subprocess.Popen[str]]:
+def running(lab: Lab, mode: str, target: str = TARGET) -> Iterator[subprocess.Popen[str]]:
     """The program, from the moment that it is ready."""
-    argv = lab.ssh("client").argv(PROGRAM, what, target, *words)
+    argv = lab.ssh("client").argv(PROGRAM, mode, target)
     pipe = subprocess.PIPE
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True) as process:
         try:
@@ -94,9 +92,9 @@ def read_until(process: subprocess.Popen[str], word: str) -> str:
 
 def connects(process: subprocess.Popen[str], least: int) -> int:
     """Read batches until the program has made ``least`` connections; return their number."""
-    while (found := int(read_until(process, "connects").split()[1])) < least:
+    while (count := int(read_until(process, "connects").split()[1])) < least:
         pass
-    return found
+    return count
 
 
 def tell(process: subprocess.Popen[str]) -> None:
@@ -106,25 +104,20 @@ def tell(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-def wait_until(found: Callable[[], object], expected: object) -> None:
-    end = time.monotonic() + SECONDS
-    while (now := found()) != expected:
-        assert time.monotonic() < end, f"found {now}, expected {expected}"
-        time.sleep(0.3)
-
-
 def connections(lab: Lab) -> int:
     """Reliable connections of the server's device."""
-    (link,) = {
-        each["ifname"] for each in json.loads(lab.run("server", "rdma", "-j", "link").stdout)
-    }
-    found = json.loads(lab.run("server", "rdma", "-j", "resource", "show", "qp").stdout)
-    return sum(1 for each in found if each["type"] == "RC" and each["ifname"] == link)
+    (link,) = {row["ifname"] for row in json.loads(lab.run("server", "rdma", "-j", "link").stdout)}
+    rows = json.loads(lab.run("server", "rdma", "-j", "resource", "show", "qp").stdout)
+    return sum(row["type"] == "RC" and row["ifname"] == link for row in rows)
 
 
-def make_faults(lab: Lab, what: str, faults: tuple[Fault, ...]) -> dict[str, Any]:
+def wait_for_connections(lab: Lab, count: int) -> None:
+    until(f"{count} connections", lambda: connections(lab) == count, SECONDS, 0.3)
+
+
+def make_faults(lab: Lab, mode: str, faults: tuple[Fault, ...]) -> dict[str, Any]:
     """Inject each fault, wait until the program has reconnected, and return its last line."""
-    with running(lab, what) as process:
+    with running(lab, mode) as process:
         for fault in faults:
             before = connects(process, 1)
             # a restart may take more than one connection
@@ -134,14 +127,14 @@ def make_faults(lab: Lab, what: str, faults: tuple[Fault, ...]) -> dict[str, Any
         assert process.stdout
         *_, last = process.stdout
         assert process.wait() == 0, last
-    found: dict[str, Any] = json.loads(last)
-    return found
+    counts: dict[str, Any] = json.loads(last)
+    return counts
 
 
 def test_data_is_right_after_restarts_and_silence(server: Lab) -> None:
-    found = make_faults(server, "storm", (RESTARTED, FAULTS[SILENCE], RESTARTED))
-    assert found["direct"] > 0
-    assert found["copied"] > 0
+    counts = make_faults(server, "storm", (RESTARTED, FAULTS[SILENCE], RESTARTED))
+    assert counts["direct"] > 0
+    assert counts["copied"] > 0
 
 
 def test_a_lost_session_is_made_again(server: Lab) -> None:
@@ -156,49 +149,49 @@ def test_data_is_right_after_each_fault(server: Lab, name: str) -> None:
 
 def test_the_server_forgets_a_killed_process(server: Lab) -> None:
     # those of earlier programs
-    wait_until(lambda: connections(server), 0)
+    wait_for_connections(server, 0)
     with running(server, "hold") as process:
         read_until(process, "ready")
         assert connections(server) == 1
         server.run("client", "pkill", "-9", "-f", PROGRAM)
-        wait_until(lambda: connections(server), 0)
+        wait_for_connections(server, 0)
 
 
 def test_a_child_keeps_no_connection_of_its_parent(server: Lab) -> None:
     # those of earlier programs
-    wait_until(lambda: connections(server), 0)
+    wait_for_connections(server, 0)
     with running(server, "fork") as process:
         pid = read_until(process, "child").split()[1]
         read_until(process, "parent goes on")
         # the child has closed its own connection again, or not yet opened it
-        wait_until(lambda: connections(server), 1)
+        wait_for_connections(server, 1)
         server.run("client", "sh", "-c", f"kill -9 $(cut -d' ' -f4 /proc/{pid}/stat)")
-        wait_until(lambda: connections(server), 0)
+        wait_for_connections(server, 0)
         server.run("client", "test", "-d", f"/proc/{pid}")
 
 
 def test_a_full_file_system_is_an_error(server: Lab) -> None:
     with small_export(server, "server", "4M"):
-        found = run(server, "full", target=f"server:{SMALL}")
-        assert 3 << 20 < found["written"] <= 4 << 20
+        written = run(server, "full", f"server:{SMALL}")["written"]
+        assert 3 << 20 < written <= 4 << 20
 
 
 def on_disk(lab: Lab, deed: int) -> list[int]:
     """How often each block of a file was written that is on the server's disk; 0: other bytes."""
     data = base64.b64decode(lab.run("server", "base64", f"{DISK}/{DEEDS[deed]}").stdout)
-    found = []
+    times = []
     for number in range(BATCH):
         block = array.array("I", data[number * BLOCK : (number + 1) * BLOCK])
         first = deed * BATCH + number
         right = block[::2] == array.array("I", range(first, first + BLOCK // 8 * 256, 256))
         versions = set(block[1::2])
-        found.append(versions.pop() if right and len(versions) == 1 else 0)
-    return found
+        times.append(versions.pop() if right and len(versions) == 1 else 0)
+    return times
 
 
 def test_a_power_cut_loses_nothing_without_an_error(server: Lab) -> None:
     export = disk_export(server, "server")
-    with export, running(server, "power", target=f"server:{DISK}") as process:
+    with export, running(server, "power", f"server:{DISK}") as process:
         read_until(process, "ready")
         cut_power(server, "server")
         for deed, name in enumerate(DEEDS):
@@ -226,8 +219,8 @@ def test_a_removed_file_is_stale(server: Lab) -> None:
 
 def test_more_reads_than_credits_wait(server: Lab) -> None:
     with granted(server, 64):
-        found = run(server, "many")
-    assert found["direct"] + found["inlined"] + found["copied"] == 127
+        counts = run(server, "many")
+    assert counts["direct"] + counts["inlined"] + counts["copied"] == 127
 
 
 def test_a_server_with_small_transfers_is_read_in_parts(server: Lab) -> None:

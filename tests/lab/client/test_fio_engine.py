@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from nfsrdma_tools.lab.lab import Lab
 from testbed.client_library import built_library
 from testbed.faults import FAULTS, RESTARTED
 from testbed.labs import ModulePair
+from testbed.node.programs import until
 
 TOP = Path(__file__).parents[3]
 HERE, FILE = "/run/fio-engine", "fio-data"
@@ -75,11 +75,15 @@ def argv(job: str, size: str, *more: str) -> Sequence[str]:
     return ("env", "-C", HERE, *names, "fio", "--output-format=json+", job, *more)
 
 
-def ended(text: str) -> tuple[dict[str, Any], str]:
+def run(lab: Lab, job: str, size: str, *more: str, check: bool = True) -> Result:
+    return lab.run("client", *argv(job, size, *more), timeout=SECONDS, check=check)
+
+
+def ended(output: str) -> tuple[dict[str, Any], str]:
     """The result of the job, which had no error, and the engine's line."""
-    line, _, rest = text.partition("{")
+    line, _, rest = output.partition("{")
     (job,) = json.loads("{" + rest.rpartition("}")[0] + "}")["jobs"]
-    assert job["error"] == 0, text
+    assert job["error"] == 0, output
     return job, line
 
 
@@ -95,8 +99,7 @@ def of_server(lab: Lab, size: str, *words: str) -> bool:
 
 
 def test_what_the_engine_writes_another_engine_verifies(server: Lab) -> None:
-    said = server.run("client", *argv("verify.fio", "8m"), timeout=SECONDS).stdout
-    job, line = ended(said)
+    job, line = ended(run(server, "verify.fio", "8m").stdout)
     assert job["write"]["io_kbytes"] == job["read"]["io_kbytes"] == 8 << 10
     # both ways, RDMA moved the data itself
     assert ", copied 0\n" in line, line
@@ -110,8 +113,7 @@ def test_what_the_engine_writes_another_engine_verifies(server: Lab) -> None:
 @pytest.mark.parametrize("kind", ((), ("--thread",)), ids=("processes", "threads"))
 def test_jobs_write_parts_of_a_new_file(server: Lab, kind: Sequence[str]) -> None:
     more = ("--numjobs=4", "--offset_increment=2m", "--group_reporting", *kind)
-    said = server.run("client", *argv("verify.fio", "2m", *more), timeout=SECONDS).stdout
-    job, lines = ended(said)
+    job, lines = ended(run(server, "verify.fio", "2m", *more).stdout)
     assert job["write"]["io_kbytes"] == job["read"]["io_kbytes"] == 8 << 10
     # each job has its own session
     assert lines.count(": connects 1, ") == lines.count(", copied 0\n") == 4, lines
@@ -145,10 +147,10 @@ def test_nfs41_reads_and_does_not_write(server: Lab) -> None:
     job, line = ended(engine_job(server, *words, *VERIFY).stdout)
     assert job["read"]["io_kbytes"] == 8 << 10
     assert ", copied 0\n" in line, line
-    said = engine_job(server, *words, "--rw=write", "--bs=64k")
-    assert said.returncode
+    done = engine_job(server, *words, "--rw=write", "--bs=64k")
+    assert done.returncode
     expected = f"nfsrdma: open {FILE}: {FILE}: a session with NFSv4.1 only reads"
-    assert expected in said.stdout + said.stderr
+    assert expected in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("job", ("read-one.fio", "read-batch.fio"))
@@ -156,18 +158,17 @@ def test_what_another_engine_wrote_is_read_and_verified(server: Lab, job: str) -
     write = ("--rw=write", "--bs=64k", "--verify_interval=4k", "--do_verify=0")
     assert of_server(server, "64m", *write, "--verify=crc32c")
     # each block says where it belongs; what the job file says itself is as it is
-    more = ("--number_ios=1600", *VERIFY)
-    job_of, line = ended(server.run("client", *argv(job, "64m", *more), timeout=SECONDS).stdout)
-    assert job_of["read"]["total_ios"] == 1600
+    result, line = ended(run(server, job, "64m", "--number_ios=1600", *VERIFY).stdout)
+    assert result["read"]["total_ios"] == 1600
     doorbells = int(line.partition("doorbells ")[2].split(",")[0])
     # a few more for the file's attributes and the mount protocol
     assert doorbells < 1600 / 16 + 30 if job == "read-batch.fio" else doorbells >= 1600, line
 
 
 def test_errors_say_what_is_missing(server: Lab) -> None:
-    said = server.run("client", *argv("read-one.fio", "64m"), timeout=SECONDS, check=False)
-    assert said.returncode
-    assert f"nfsrdma: stat {FILE}: " in said.stdout + said.stderr
+    done = run(server, "read-one.fio", "64m", check=False)
+    assert done.returncode
+    assert f"nfsrdma: stat {FILE}: " in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,8 @@ def moved(lab: Lab) -> tuple[int, int]:
 
 def wait_until_moved(lab: Lab, least: int, process: "subprocess.Popen[str]") -> None:
     """Wait until the server has moved that much in all, or the job has ended."""
-    end = time.monotonic() + SECONDS
-    while process.poll() is None and (now := sum(moved(lab))) < least:
-        assert time.monotonic() < end, f"the server moved {now} bytes, expected {least}"
-        time.sleep(0.3)
+
+    def is_moved() -> bool:
+        return process.poll() is not None or sum(moved(lab)) >= least
+
+    until(f"{least} bytes moved", is_moved, SECONDS, 0.3)

@@ -4,23 +4,63 @@
 On the kernel with KASAN (``--kernel debug``), a report fails the test, too.
 """
 
+import mmap
+import os
+import re
+import threading
+import time
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from lab.optimistic.exports import SLOW, drop_from_cache, make_huge, nfsd_waits, slow_disk
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed.cached_reads import counts_listeners
-from testbed.hostile import PORT, SERVER, argv_of, bring, program
-from testbed.labs import OURS, cards_lab, serve
-from testbed.mounts import set_to
-from testbed.scripts import bring_programs, called
+from testbed.labs import OURS, cards_lab, choose, counts_listeners, serve
+from testbed.node import mounts
+from testbed.node.grants import (
+    BLOCK,
+    CARDS,
+    EXPORT,
+    HUGE,
+    MIB,
+    Reader,
+    made,
+    mounted_export,
+    totals,
+)
+from testbed.node.memory import meminfo
+from testbed.node.mounts import counters, drop_caches, parameters
+from testbed.node.programs import call, until
+from testbed.peers import long_reply_client
+from testbed.peers.calls import GOOD_PRIVATE
+from testbed.peers.holders import CHUNK, SILENT, asking, reading, send, writing
+from testbed.peers.peer import Host, Wish
+from testbed.peers.site import handles
+from testbed.peers.verbs import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE
+from testbed.remote import on
 
 KIB = 1 << 10
+# a message of this delay, in seconds, arrives after the end of its connection
+LATE = 10.0
 # the time after which the client ends the connection of a late READ, in seconds
 PATIENCE = 3
 # more refusals than an end of a connection asks for
 STUCK = 8
+CANARY = b"\x5a"
+FAULTS = ("stuck", "keep_qps", "keep_regions", "cut_chains")
+TRACING = Path("/sys/kernel/tracing")
+# of each personality: the client's counter of READs that go its way, and the card whose messages
+# write the data: the server's, or the client's if that reads the data
+WAYS = {
+    "read-write": ("reply_bytes", "card1"),
+    "cached": ("reply_bytes", "card1"),
+    "padded": ("padded_replies", "card1"),
+    "read-read": ("fetches", "card0"),
+    "pre-posted": ("lane_calls", "card1"),
+    "optimistic": ("optimistic_reads", "card0"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -28,23 +68,126 @@ def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards and their provider; our module at both ends."""
     with cards_lab(pytestconfig, "ends") as lab:
         serve(lab, "server", OURS)
-        bring_programs(lab)
-        bring(lab, "client")
         yield lab
 
 
-def on(lab: Lab, personality: str, *words: str | int) -> Any:
-    """The result of a function of ends_node.py, which runs in the node."""
+def prepare(lab: Lab, personality: str) -> None:
     if personality == "optimistic":
         counts_listeners(lab.config.kernel)
-    for name in ("personality", "server_personalities"):
-        set_to(lab, "client", name, personality)
-    print(personality)
-    return called(lab, "ends", *map(str, words))
+    choose(lab, personality)
 
 
-def nothing_in_use(found: dict[str, Any]) -> None:
-    assert set(found["server"].values()) == {0}
+# --- cards and reads in the node ---
+
+
+def order(card: str, **values: int | str) -> None:
+    for name, value in values.items():
+        (CARDS / card / name).write_text(f"{value}\n")
+
+
+def left(card: str) -> dict[str, int]:
+    """Faults that have not happened."""
+    return {name: int((CARDS / card / name).read_text()) for name in FAULTS}
+
+
+@contextmanager
+def healed() -> Iterator[None]:
+    """Both cards work again afterwards."""
+    try:
+        yield
+    finally:
+        for card in ("card0", "card1"):
+            order(card, **dict.fromkeys((*FAULTS, "latency", "refuse"), 0), cached_state="N")
+
+
+def private(size: int) -> mmap.mmap:
+    """Memory of this process, which is there and its own."""
+    room = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    room[:] = bytes(size)
+    return room
+
+
+def total(name: str) -> int:
+    return counters().get(name, 0)
+
+
+def warm(reader: Reader, counter: str, size: int = BLOCK) -> None:
+    """Read until READs go the way of the personality."""
+
+    def goes() -> bool:
+        before = total(counter)
+        reader.read(0, size)
+        return total(counter) > before
+
+    until(counter, goes)
+
+
+def delay(card: str, seconds: float) -> None:
+    order(card, latency=int(seconds * 1e9))
+
+
+def waits() -> bool:
+    """Whether a READ is under way."""
+    files = Path("/sys/kernel/debug/sunrpc/rpc_clnt").glob("*/tasks")
+    return any(re.search(r" READ .*q:xprt_pending", file.read_text()) for file in files)
+
+
+def send_late(read: threading.Thread, personality: str, seconds: float = LATE) -> float:
+    """Start a READ whose data is late; returns the time at which it was sent, at the earliest."""
+    card = WAYS[personality][1]
+    replies, fetched = counters(mounts.SERVER)["replies"], total("fetches")
+    # the Call takes its time, so that the Read which follows it can be later
+    delay(card, 1 if personality == "read-read" else seconds)
+    at = time.monotonic()
+    read.start()
+    if card == "card0":
+        until("the READ", waits)
+    else:
+        until("the Reply", lambda: counters(mounts.SERVER)["replies"] > replies)
+    if personality == "read-read":
+        delay(card, seconds)
+        at = time.monotonic()
+        until("the RDMA Read", lambda: total("fetches") > fetched)
+    # what was counted is posted soon; otherwise the data is not late, which the result tells
+    time.sleep(0.2)
+    delay(card, 0)
+    return at
+
+
+# --- cards that refuse ---
+
+
+@on("client", timeout=900)
+def check_late(personality: str, size: int, stuck: int, keep: int) -> None:
+    """A READ is answered after its connection ended; its card does not end the connection.
+
+    The READ is sent again, and its memory returns to the process, which puts a canary there.
+    """
+    data, results = made(EXPORT / "late", 1, MIB)[:size], list[bytes]()
+    with healed(), mounted_export(f"vers=3,noac,timeo={10 * PATIENCE},retrans=1"):
+        with Reader("late", room=private(size)) as reader:
+            warm(reader, WAYS[personality][0], size)
+            read = threading.Thread(target=lambda: results.append(reader.read(0, size)))
+            order("card0", stuck=stuck, keep_qps=keep, keep_regions=keep)
+            sent = send_late(read, personality)
+            read.join(120)
+            returned = time.monotonic() - sent
+            if read.is_alive():
+                # an unmount would not end
+                print("the READ does not end", flush=True)
+                os._exit(1)
+            reader.room[:] = CANARY * size
+            # the late data arrives: a card is never later than its clock
+            time.sleep(max(0.0, sent + LATE + 2 - time.monotonic()))
+            assert returned > PATIENCE, "the data was not late"
+            assert returned < LATE, "the READ waited for the late data"
+            assert results == [data]
+            assert reader.room[:] == CANARY * size, "late data"
+            # the client asked until its card complied
+            assert left("card0")["keep_qps"] == 0
+            assert left("card0")["stuck"] < stuck
+        with Reader("late") as reader:
+            assert reader.read(0, size) == data
 
 
 @pytest.mark.parametrize(
@@ -63,17 +206,32 @@ def test_late_data_does_not_reach_memory_that_has_returned(
     cards: Lab, personality: str, size: int, keep: int
 ) -> None:
     """The client's card refuses the error state, and to destroy queue pairs and regions."""
-    found = on(cards, personality, "late", personality, size, STUCK, keep, keep)
-    assert not found["alive"], "the READ does not end"
-    assert found["returned"] > PATIENCE, "the data was not late"
-    assert found["late"], "the READ waited for the late data"
-    assert found["damaged"] == 0
-    assert found["same"]
-    assert found["again"]
-    # the client asked until its card complied
-    assert found["left"]["keep_qps"] == 0
-    assert found["left"]["stuck"] < STUCK
-    nothing_in_use(found)
+    prepare(cards, personality)
+    check_late(cards, personality, size, STUCK, keep)
+
+
+@on("client", timeout=900)
+def check_writer(stuck: int) -> None:
+    """A file changes that a client reads by itself; the server's card does not end that.
+
+    The notice of the change takes long. When the change has returned, nobody reads old data.
+    """
+    made(EXPORT / "writer", 2, MIB)
+    with healed(), mounted_export(), Reader("writer") as reader:
+        warm(reader, "optimistic_reads")
+        delay("card1", LATE)
+        order("card1", cut_chains=1, stuck=stuck, keep_qps=1000, keep_regions=1000)
+        with (EXPORT / "writer").open("r+b") as file:
+            file.write(bytes(BLOCK))
+        remaining = left("card1")
+        delay("card1", 0)
+        assert reader.read() == bytes(BLOCK)
+        assert (remaining["cut_chains"], remaining["stuck"]) == (0, 0)
+        assert remaining["keep_qps"] > 0
+        assert remaining["keep_regions"] > 0
+        # the cards comply, and clients read by themselves again
+        order("card1", **dict.fromkeys(FAULTS, 0))
+        warm(reader, "optimistic_reads")
 
 
 def test_a_change_waits_until_no_client_reads_old_data(cards: Lab) -> None:
@@ -81,30 +239,102 @@ def test_a_change_waits_until_no_client_reads_old_data(cards: Lab) -> None:
 
     Only the error state, which it refuses at first, ends the access.
     """
-    found = on(cards, "optimistic", "writer", STUCK, 1000, 1000)
-    assert (found["left"]["cut_chains"], found["left"]["stuck"]) == (0, 0)
-    assert found["left"]["keep_qps"] > 0
-    assert found["left"]["keep_regions"] > 0
-    assert (found["old"], found["new"]) == (False, True)
-    nothing_in_use(found)
+    prepare(cards, "optimistic")
+    check_writer(cards, STUCK)
+
+
+@on("client", timeout=900)
+def check_refusals(cached: str, every: int) -> None:
+    """The server's card refuses Reads, which ends connections: Reads pause soon."""
+    made(EXPORT / "refused", 3, MIB)
+    with healed(), mounted_export(), Reader("refused") as reader:
+        warm(reader, "optimistic_reads")
+        names = ("optimistic_refused", "optimistic_pauses")
+        before = counters()
+        order("card0", cached_state=cached)
+        order("card1", refuse=every)
+
+        def changes() -> list[int]:
+            now = counters()
+            return [now[name] - before[name] for name in names]
+
+        def is_over() -> bool:
+            reader.read()
+            refused, pauses = changes()
+            return bool(pauses) or refused >= 8
+
+        until("a pause", is_over, pause=0)
+        refused, pauses = changes()
+        assert pauses == 1
+        assert 0 < refused < 8
 
 
 @pytest.mark.parametrize("cached", ["N", "Y"])
 def test_reads_pause_when_refusals_end_connections(cards: Lab, cached: str) -> None:
     """Whatever the driver says of the state of a queue pair."""
-    found = on(cards, "optimistic", "refused", cached, 3)
-    assert found["optimistic_pauses"] == 1
-    assert 0 < found["optimistic_refused"] < 8
-    nothing_in_use(found)
+    prepare(cards, "optimistic")
+    check_refusals(cards, cached, 3)
+
+
+# --- memory that is contiguous ---
+
+
+@contextmanager
+def huge() -> Iterator[mmap.mmap]:
+    """Memory of 2 MiB that is contiguous."""
+    call("sysctl", "-qw", "vm.nr_hugepages=4")
+    room = mmap.mmap(-1, 2 * MIB, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | 0x40000)
+    try:
+        yield room
+    finally:
+        room.close()
+        call("sysctl", "-qw", "vm.nr_hugepages=0")
+
+
+@contextmanager
+def probed(probe: str) -> Iterator[list[int]]:
+    """The values of ``count`` of a kernel probe, complete after the block."""
+    counts: list[int] = []
+    enable = TRACING / "events/ends/rw/enable"
+    (TRACING / "kprobe_events").write_text(f"{probe}\n")
+    try:
+        (TRACING / "trace").write_text("")
+        enable.write_text("1")
+        yield counts
+        enable.write_text("0")
+        values = re.findall(r" count=(-?\d+)", (TRACING / "trace").read_text())
+        counts.extend(map(int, values))
+    finally:
+        enable.write_text("0")
+        (TRACING / "kprobe_events").write_text("")
+
+
+@on("client", timeout=900)
+def count_elements(probe: str, size: int, offset: int = 0, counter: str = "") -> list[int]:
+    """The counts of a probe while a file is read into contiguous memory, at an offset.
+
+    With ``counter``, READs have gone that way before, and this one does.
+    """
+    data = made(EXPORT / "elements", 5, MIB)[:size]
+    with mounted_export(f"vers=3,noac,rsize={size}"), Reader("elements") as reader:
+        if counter:
+            warm(reader, counter, size)
+        before = total(counter)
+        with huge() as room, probed(probe) as counts:
+            memory = memoryview(room)[offset : offset + size]
+            assert os.preadv(reader.fd, [memory], 0) == size
+            assert memory == data
+            memory.release()
+        assert total(counter) - before == bool(counter)
+    return counts
 
 
 def test_entries_of_a_scatterlist_are_bounded(cards: Lab) -> None:
     """Swiotlb maps 256 KiB at once: 1 MiB of contiguous memory takes 8 entries."""
-    found = on(cards, "read-read", "entries")
-    assert found["same"]
+    prepare(cards, "read-read")
+    counts = count_elements(cards, "p:ends/rw rdma_rw_ctx_init count=$arg5:u32", MIB)
     # the server may name the memory in several segments
-    assert sum(found["counts"]) >= 8
-    nothing_in_use(found)
+    assert sum(counts) >= 8
 
 
 @pytest.mark.parametrize(("size", "offset", "elements"), [(64 * KIB, 0, 1), (128 * KIB, 512, 2)])
@@ -112,10 +342,56 @@ def test_pages_that_follow_each_other_are_one_element(
     cards: Lab, size: int, offset: int, elements: int
 ) -> None:
     """An optimistic READ into a huge page. The longer one has 33 pages, a Read 32 elements."""
-    found = on(cards, "optimistic", "elements", size, offset)
-    assert found["same"]
-    assert (found["optimistic"], found["counts"]) == (1, [elements])
-    nothing_in_use(found)
+    prepare(cards, "optimistic")
+    probe = "r:ends/rw nfr_mem_scatter_map count=$retval:s32"
+    assert count_elements(cards, probe, size, offset, "optimistic_reads") == [elements]
+
+
+def read_late(personality: str, size: int, seed: int) -> None:
+    """Read data whose pages, which follow each other, return to the system before it arrives."""
+    path, results = HUGE / f"reused-{seed}", list[bytes]()
+    data = made(path, seed, 2 * MIB)[:size]
+    with (
+        healed(),
+        mounted_export(folder=HUGE),
+        Reader(path.name, room=private(size)) as reader,
+    ):
+        warm(reader, WAYS[personality][0], size)
+        read = threading.Thread(target=lambda: results.append(reader.read(0, size)))
+        send_late(read, personality, 2)
+        os.truncate(path, 0)
+        (HUGE / "canary").write_bytes(CANARY * 64 * MIB)
+        read.join(120)
+    (HUGE / "canary").unlink()
+    assert results == [data]
+
+
+def free_memory() -> int:
+    """Free memory in bytes; what caches hold is dropped."""
+    drop_caches()
+    return meminfo("MemFree")
+
+
+@on("client", timeout=900)
+def check_reuse(personality: str, size: int, rounds: int, files: int) -> None:
+    """A Reply is late, and the pages of its file, which follow each other, return to the system.
+
+    Other data takes each page that nobody holds.  Then files are read once, and freed.
+    """
+    make_huge()
+    # what is made once and kept
+    read_late(personality, size, 0)
+    free = free_memory()
+    for number in range(1, rounds + 1):
+        read_late(personality, size, number)
+    with mounted_export(folder=HUGE):
+        for _ in range(files):
+            (HUGE / "once").write_bytes(CANARY * 2 * MIB)
+            with Reader("once") as reader:
+                assert reader.read(0, size) == CANARY * size
+            (HUGE / "once").unlink()
+    # a file has 2 MiB, in one folio: a reference that is left keeps all of it
+    assert free - free_memory() < files << 20
 
 
 @pytest.mark.parametrize(
@@ -130,34 +406,61 @@ def test_a_reply_holds_all_its_pages_until_its_card_has_read_them(
     cards: Lab, personality: str, size: int
 ) -> None:
     """Pages that follow each other: one element for each Send, and a reference for each page."""
-    rounds, files = 4, 64
-    found = on(cards, personality, "reused", personality, size, rounds, files)
-    assert found["same"] == rounds + files
-    # a file has 2 MiB, in one folio: a reference that is left keeps all of it
-    assert found["kept"] < files << 20
-    nothing_in_use(found)
+    prepare(cards, personality)
+    check_reuse(cards, personality, size, 4, 64)
+
+
+# --- Calls and Replies ---
+
+
+@on("client", timeout=900)
+def hold_data(size: int, count: int) -> None:
+    """A connection whose Calls hold their data while they wait for memory, and one beside it.
+
+    The first connection sends READs of 1 MiB with a Read chunk of ``size`` bytes, which READ has no
+    use for, and receives no Reply.  Then the other one, of the same address, sends the largest
+    WRITE that the server takes.  nfsd reads no file until all data have arrived.
+    """
+    file = SLOW / "held"
+    with slow_disk() as delay_disk, parameters(server_ack_timeout=1, server_memory=4):
+        file.write_bytes(bytes(CHUNK))
+        os.sync()
+        drop_from_cache(file)
+        delay_disk(600_000)
+        host, (handle,), before = Host(), handles(SLOW, file.name), totals()["fenced"]
+        silent, other = (host.connect(wish) for wish in (SILENT, Wish(private=GOOD_PRIVATE)))
+        access = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE
+        theirs, own = silent.memory(CHUNK, access), other.memory(CHUNK, access)
+        reads = [reading(handle, 1 + n, theirs, data=size) for n in range(count)]
+        assert send(silent, [asking(), *reads]) == count + 1
+        until("their data", lambda: counters(mounts.SERVER)["read_bytes"] >= size * count)
+        until("a thread of nfsd that waits for the disk", nfsd_waits)
+        delay_disk(0)
+        most = int(Path("/proc/fs/nfsd/max_block_size").read_text())
+        other.send(writing(handle, 1, own, min(CHUNK, most)))
+        host.wait(lambda: bool(other.messages) or bool(other.ended), 120, late=False)
+        assert other.messages, f"the WRITE was not answered: {other.ended}"
+        assert silent.ended
+        for connection in (silent, other):
+            connection.close()
+        assert totals()["fenced"] - before == 1
 
 
 def test_a_connection_ends_whose_waiting_calls_hold_data_for_which_others_wait(
     cards: Lab,
 ) -> None:
     """Nobody waits for the memory of its Replies but itself."""
+    prepare(cards, "read-write")
     # a client has 1 MiB and its floor for data, and as much for Replies: some Calls are answered,
     # the others hold so much that the largest WRITE waits
-    size, calls = 32 * KIB, 48
-    words = ("/run/held_data", str(size), str(calls), *argv_of("held_data", SERVER, PORT))
-    found = on(cards, "read-write", "held_data", *words)
-    assert found["sent"] == calls + 1
-    assert found["ended"]
-    assert found["answered"]
-    assert found["fenced"] == 1
-    nothing_in_use(found)
+    hold_data(cards, 32 * KIB, 48)
 
 
 DELAY = """
 cd /sys/kernel/debug/nfsrdma_card
 for card in card0 card1; do echo $1 > $card/completion_delay; done
 """
+long_replies = on("client")(long_reply_client.long_replies)
 LONG = """
 mkdir -p /export/long/names && cd /export/long
 head -c 200000 /dev/urandom > data
@@ -170,11 +473,11 @@ def test_a_client_that_leaves_with_its_reply_may_have_another_of_that_length(car
     cards.run("server", "sh", "-ec", LONG)
     cards.run("server", "sh", "-ec", DELAY, "sh", "20000000")
     try:
-        said = program(cards, "client", "long_reply", SERVER, PORT, "long", "65536")
+        outcomes = long_replies(cards, Path("/export/long"), [65536])
     finally:
         cards.run("server", "sh", "-ec", DELAY, "sh", "0")
         cards.run("server", "rm", "-r", "/export/long")
     # the card is as late to say that a Reply was too long: a connection more may end
-    first, *ends, answer, again = said["found"]["65536"]
+    first, *ends, answer, again = outcomes.reads[65536]
     assert (first, answer, again) == ("same", "chunk", "same")
     assert set(ends) == {"ended"}

@@ -5,7 +5,7 @@ Over modelled cards, with client and server in one kernel, and our module on bot
 each personality has the tests that are its own.
 """
 
-import json
+import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ import pytest
 
 from nfsrdma_tools.lab.lab import Lab
 from testbed.dashboard import until
-from testbed.hostile import PORT, SEED, SERVER, argv_of, of_personality
-from testbed.labs import OURS, THEIRS, cards_lab, serve
+from testbed.hostile import SEED, finished
+from testbed.killed_tasks import killed
+from testbed.labs import OURS, THEIRS, serve
 from testbed.module_data import WAYS, around, carried, delegation
-from testbed.module_faults import killed
 from testbed.mounts import (
     HERE,
     PARAMETERS,
@@ -26,18 +26,30 @@ from testbed.mounts import (
     set_parameters,
     set_to,
 )
+from testbed.node import modelled
+from testbed.peers import (
+    cached_server,
+    messages,
+    padded_client,
+    padded_server,
+    read_read_client,
+    read_read_server,
+    trick_server,
+)
+from testbed.peers.messages import Outcomes
+from testbed.peers.trick_server import Story
 from testbed.personalities import (
-    FOLDER,
     LIMIT,
     VERSIONS,
     agreed,
+    compare,
     counted,
     hostile_files,
     in_effect,
     nothing_left,
     serves_others,
 )
-from testbed.scripts import node_script
+from testbed.remote import on
 
 Record = Callable[[str, object], None]
 PAGE, BLOCK, MIB = 4096, 1 << 16, 1 << 20
@@ -85,14 +97,6 @@ def in_turn(
         for index, value in enumerate(values)
     ]  # fmt: skip
     return pytest.mark.parametrize(names, pairs, indirect=indirect)
-
-
-@pytest.fixture(scope="module")
-def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
-    """A solo lab with two modelled cards; our module is the client and the server."""
-    with cards_lab(pytestconfig, "personalities") as cards:
-        serve(cards, "server", OURS)
-        yield cards
 
 
 @pytest.fixture
@@ -151,12 +155,12 @@ def test_data_of_every_size_is_equal(
     ways = WAYS if long or personality != PRE_POSTED else ("buffered", "direct-skewed")
     options = OPTIONS.get((personality, vers), vers)
     result = carried(lab, options, sizes, seed=2003, ways=ways)
-    record_property("bytes", result["bytes"])
+    record_property("bytes", result.bytes)
 
 
 @with_each(READ_READ, PADDED)
 def test_a_delegation_is_recalled(lab: Lab, personality: Personality) -> None:
-    assert delegation(lab, "vers=4.2")["callbacks"] > 0
+    delegation(lab, "vers=4.2")
 
 
 # --- killed tasks and failures ---
@@ -169,11 +173,14 @@ def test_killed_readers_and_writers_leave_nothing(
     killed(lab, vers, silent=False, seed="2003", rounds=20 if long else 3)
 
 
+@on("client", timeout=1800)
+def each_failure() -> None:
+    modelled.each_failure()
+
+
 @with_each(READ_READ, CACHED, nightly=True)
 def test_a_mount_survives_each_failure_of_its_card(lab: Lab, personality: Personality) -> None:
-    script = node_script("card")
-    output = lab.run("client", "python3", "-", "broken", stdin=script, timeout=1800).stdout
-    assert [state["same"] for state in json.loads(output).values()] == [True] * 4
+    each_failure(lab)
 
 
 # the number of restarts is fixed: on a busy machine, a restart takes longer than a copy
@@ -232,15 +239,7 @@ def test_without_permission_a_mount_is_read_write(
         with mounted(lab, "vers=3"):
             effective = in_effect(lab)
             wanted = [row["personality_wanted"] for row in connections(lab)]
-            lab.run("client", "sh", "-ec", f"""
-head -c 4194304 /dev/urandom > /export/plain
-cmp /export/plain {HERE}/plain
-for size in {requested.block} 12288 65536 1048576; do
-	dd if={HERE}/plain of=/run/plain bs=$size iflag=direct status=none
-	cmp /export/plain /run/plain
-done
-rm /export/plain /run/plain
-""", timeout=LIMIT)  # fmt: skip
+            compare(lab, 4 * MIB, requested.block, 12288, BLOCK, MIB)
             uses, writes = counted(lab, "nfsrdma", requested.counter, "write_chunks")
     finally:
         set_to(lab, "client", "personality", "read-write")
@@ -279,30 +278,54 @@ def files(lab: Lab) -> Iterator[Lab]:
         yield lab
 
 
-# the program of tests/hostile
-CLIENTS = {READ_READ: "readread", PADDED: "padded"}
-SERVERS = {READ_READ: "readread_server", PADDED: "padded_server", CACHED: "cached_server"}
-# tricks that a program plays at least
+# by name of the personality
+SENDERS = {"read-read": read_read_client.Sender, "padded": padded_client.Sender}
+SERVERS = {"read-read": read_read_server, "padded": padded_server, "cached": cached_server}
+# tricks that a server plays at least
 TRICKS = {READ_READ: 21, PADDED: 21, CACHED: 11}
 
 
-@with_each(*CLIENTS, nightly=True)
+@on("client", timeout=14400)
+def send_mutants(personality: str, seed: str, count: int) -> Outcomes:
+    return messages.mutants(seed, count, SENDERS[personality])
+
+
+@on("client", timeout=14400)
+def reply_by_mutants(personality: str, memory: str, seed: str, count: int) -> Outcomes:
+    server = SERVERS[personality].Server()
+    if memory == "slots":
+        server.memory = mmap.MAP_SHARED
+    return trick_server.mutants(server, seed, count)
+
+
+@on("client", timeout=LIMIT * 3)
+def play_tricks(personality: str) -> dict[str, Story]:
+    peer = SERVERS[personality]
+    return trick_server.played(peer.Server(), peer.TRICKS)
+
+
+def did_no_harm(outcomes: Outcomes, count: int) -> None:
+    words, failures = outcomes
+    assert failures == [], f"seed {SEED}"
+    assert sum(words.values()) == count
+    print(words)
+
+
+@with_each(READ_READ, PADDED, nightly=True)
 def test_a_client_that_sends_mutated_messages(
     files: Lab, personality: Personality, mutants: int
 ) -> None:
-    words = (SERVER, PORT, FOLDER, "mutated")
-    of_personality(files, CLIENTS[personality], words, SEED, mutants)
+    did_no_harm(finished(send_mutants, files, personality.name, SEED, mutants), mutants)
     serves_others(files)
 
 
-@with_each(*SERVERS, nightly=True)
+@with_each(*TRICKS, nightly=True)
 def test_a_server_that_lies_is_not_believed(files: Lab, personality: Personality) -> None:
     """No trick hurts but the read that it is played on; what can be sent again, is."""
     with nothing_lost(files, "client"):
-        argv = argv_of(SERVERS[personality], SERVER, "20070", FOLDER)
-        result = json.loads(files.run("client", *argv, timeout=LIMIT * 3).stdout)
-    assert len(result["stories"]) >= TRICKS[personality]
-    assert result["failures"] == {}
+        stories = play_tricks(files, personality.name)
+    assert len(stories) >= TRICKS[personality]
+    assert {name: story for name, story in stories.items() if not story.fine()} == {}
 
 
 # cached: the registrations that are mutated
@@ -321,8 +344,8 @@ def test_a_server_that_sends_mutated_messages(
 ) -> None:
     with nothing_lost(files, "client"):
         seed = f"{SEED} {memory}" if memory else SEED
-        words = (SERVER, "20070", FOLDER)
-        of_personality(files, SERVERS[personality], words, seed, mutants)
+        words = (personality.name, memory, seed, mutants)
+        did_no_harm(finished(reply_by_mutants, files, *words), mutants)
 
 
 # --- the end ---

@@ -10,12 +10,11 @@ import pytest
 
 from nfsrdma_tools.lab.config import FOREIGN, LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from testbed.client_parts import check_files
+from testbed.client_files import files
 from testbed.labs import OURS, THEIRS, serve
 from testbed.module_data import around, carried
 from testbed.mounts import connections, mounted
-from testbed.scripts import node_script
-from testbed.tracing import DONE, by_procedure
+from testbed.probe_counts import count_alike
 
 pytestmark = pytest.mark.nightly
 
@@ -42,7 +41,7 @@ def test_the_machine_has_the_pages_of_its_kernel(arm64: Lab) -> None:
 
 
 def test_the_kernels_module_carries_data(arm64: Lab) -> None:
-    assert carried(arm64, "vers=4.2", SIZES, 1, ("buffered", "direct-skewed"))["bytes"] > 0
+    assert carried(arm64, "vers=4.2", SIZES, 1, ("buffered", "direct-skewed")).bytes > 0
 
 
 def test_doctor_finds_no_error(arm64: Lab) -> None:
@@ -62,23 +61,11 @@ def test_a_sweep_of_two_cells(arm64: Lab) -> None:
 
 def test_probes_count_alike_with_headers_and_without(arm64: Lab) -> None:
     """As on the other kernels, and the RPCs are those that mountstats counts."""
-    argv = ("python3", "-", "0", "with", "without")
-    said = json.loads(
-        arm64.run("client", *argv, stdin=node_script("trace_kernels"), timeout=3600).stdout
-    )
-    arm64.run("client", "umount", "/mnt")
-    assert said["missing"]["with"] == said["missing"]["without"]
-    assert not any(count for lost in said["lost"].values() for count in lost.values()), said["lost"]
-    rows = said["direct"]["rows"]
-    assert rows["with"] == rows["without"]
-    assert by_procedure(rows["without"]["chunks"], "rpcs") == said["operations"]
-    assert DONE.items() <= said["operations"].items()
+    count_alike.at(timeout=3600)(arm64, 0, "with", "without")
 
 
 def test_the_library_reads_and_writes(arm64: Lab) -> None:
-    argv = ("python3", "-", "files")
-    found = arm64.run("client", *argv, stdin=node_script("client"), timeout=1800).stdout
-    check_files(json.loads(found))
+    files(arm64)
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +77,8 @@ def loaded(arm64: Lab) -> Iterator[Lab]:
 
 
 def test_our_module_carries_data(loaded: Lab) -> None:
-    found = carried(loaded, "vers=3", SIZES, 2, ("buffered", "direct-skewed"))
-    assert found["bytes"] > 0
-    assert carried(loaded, "vers=4.2,nconnect=4", [(8 << 20) - 1], 3, ("direct",))["bytes"] > 0
+    assert carried(loaded, "vers=3", SIZES, 2, ("buffered", "direct-skewed")).bytes > 0
+    assert carried(loaded, "vers=4.2,nconnect=4", [(8 << 20) - 1], 3, ("direct",)).bytes > 0
 
 
 def test_health_is_ok(loaded: Lab) -> None:

@@ -8,14 +8,14 @@ have the rest.
 import json
 
 import pytest
-from hostile.calls import CASES
 
 from nfsrdma_tools.lab.lab import Lab
 from testbed.browser import opened
 from testbed.dashboard import MOUNT, scene, until
-from testbed.hostile import hostile_client
+from testbed.hostile import attacked
 from testbed.module_data import carried
 from testbed.mounts import HERE, mounted
+from testbed.peers.calls import CASES
 from testbed.tracing import SAID, tracing
 
 pytestmark = pytest.mark.main
@@ -32,8 +32,8 @@ def test_module_carries_data_between_two_machines(both_ours: Lab) -> None:
     mount = ("nfsrdma", "mount", "server:/export", "/mnt", "--transport", "nfsrdma")
     assert "nfsrdma" in both_ours.run("client", *mount).stdout
     both_ours.run("client", "umount", "/mnt")
-    found = carried(both_ours, "vers=4.2", [1, 4096, READ_SIZE, 1 << 20], 1, ("buffered", "direct"))
-    assert found["bytes"] > 0
+    sizes = [1, 4096, READ_SIZE, 1 << 20]
+    assert carried(both_ours, "vers=4.2", sizes, 1, ("buffered", "direct")).bytes > 0
 
 
 def test_probe_counts_each_read(both_ours: Lab) -> None:
@@ -80,7 +80,7 @@ def test_dashboard_in_a_browser_shows_what_fio_reads(both_ours: Lab) -> None:
 
 def test_hostile_client_gets_nothing_with_foreign_keys(both_ours: Lab) -> None:
     """The cases of the table that name keys; then 40 guesses, and honest work beside them."""
-    found = hostile_client(both_ours, "8166", range(0), "key")
-    assert set(found["by_hand"]) == {name for name in CASES if "key" in name}
-    assert found["reached"] == 40
-    assert found["rounds"] > len(found["by_hand"]) > 10
+    outcomes = attacked(both_ours, "8166", range(0), "key")
+    assert set(outcomes.by_hand) == {name for name in CASES if "key" in name}
+    assert outcomes.guesses == 40
+    assert outcomes.rounds > len(outcomes.by_hand) > 10
