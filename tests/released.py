@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The released files of this checkout: the wheel and Debian's packages."""
+"""The released files of this checkout: the wheel, Debian's packages and the zipapp."""
 
 import os
 import subprocess
@@ -31,3 +31,9 @@ def debs(folder: Path) -> list[Path]:
     """Build Debian's packages into an empty folder; returns their files."""
     output(sys.executable, ROOT / "tools/deb.py", folder)
     return sorted(folder.glob("*.deb"))
+
+
+def zipapp(folder: Path) -> Path:
+    """Build the zipapp into a folder; returns its file."""
+    output(sys.executable, ROOT / "tools/portable.py", folder)
+    return folder / "nfsrdma.pyz"

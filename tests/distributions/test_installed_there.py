@@ -143,12 +143,8 @@ def test_the_wheel_names_the_python_that_debian_11_lacks(new: Root, wheel: Path)
 
 
 @pytest.fixture(scope="module")
-def zipapp() -> Path:
-    """The zipapp, by the target of the Makefile."""
-    if not re.search(r"^zipapp:", (ROOT / "Makefile").read_text(), re.M):
-        pytest.skip("no zipapp: the Makefile has no target zipapp")
-    output("make", "--no-print-directory", "zipapp")
-    return ROOT / "dist/nfsrdma.pyz"
+def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return released.zipapp(tmp_path_factory.mktemp("zipapp"))
 
 
 @pytest.mark.parametrize("root", ["11", "12", "13"], indirect=True)
