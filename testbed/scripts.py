@@ -21,21 +21,11 @@ from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.nodes import Nodes
 from testbed.mounts import LIMIT
 
-__all__ = ["NODES", "beside", "bring_programs", "called", "code", "node_script", "on"]
+__all__ = ["NODES", "beside", "bring_programs", "called", "node_script"]
 
 NODES = Path(__file__).parents[1] / "tests/lab/nodes"
 THERE = "/run/programs"
 NAMES = ("optimistic", "bypass", "ends", "permits")
-# the end of each program in a node: what hangs there is not waited for, whatever main() raises
-_ANSWER = b"""
-import json, os, traceback
-try:
-    print(json.dumps(main()), flush=True)
-    os._exit(0)
-except Exception:
-    traceback.print_exc()
-    os._exit(1)
-"""
 
 
 def node_script(name: str) -> bytes:
@@ -61,17 +51,6 @@ def called(
     result = json.loads(lab.run(node, *argv, timeout=timeout).stdout)
     print(words, json.dumps(result)[:2000])
     return result
-
-
-def code(script: str) -> bytes:
-    """The program of ``module_SCRIPT_node.py``: prints what its main() returns as JSON."""
-    return node_script(f"module_{script}") + _ANSWER
-
-
-def on(lab: Nodes, node: str, script: str, *words: str, timeout: float = LIMIT) -> Any:
-    """Run ``module_SCRIPT_node.py`` in a node; returns the result of its main()."""
-    argv = ("python3", "-", *words)
-    return json.loads(lab.run(node, *argv, stdin=code(script), timeout=timeout).stdout)
 
 
 @contextmanager
