@@ -14,7 +14,7 @@ from testbed.client_files import files
 from testbed.labs import OURS, THEIRS, serve
 from testbed.module_data import around, carried
 from testbed.mounts import connections, mounted
-from testbed.probe_counts import count_alike
+from testbed.probe_counts import DONE, by_procedure, count_alike
 
 pytestmark = pytest.mark.nightly
 
@@ -59,9 +59,16 @@ def test_a_sweep_of_two_cells(arm64: Lab) -> None:
     assert len({json.dumps(one["cell"], sort_keys=True) for one in trials}) == 2
 
 
+def count_reads_alike(lab: Lab, *ways: str) -> None:
+    """In each way the probes count the RPCs that mountstats counts, at both ends, and lose none."""
+    rows = count_alike.at(timeout=3600)(lab, 0, *ways).buffered
+    # client and server are one machine
+    reads = by_procedure(rows["chunks"], "rpcs")["READ"]
+    assert by_procedure(rows["server"], "calls")["READ"] == reads > DONE["READ"]
+
+
 def test_probes_count_alike_with_headers_and_without(arm64: Lab) -> None:
-    """As on the other kernels, and the RPCs are those that mountstats counts."""
-    count_alike.at(timeout=3600)(arm64, 0, "with", "without")
+    count_reads_alike(arm64, "with", "without")
 
 
 def test_the_library_reads_and_writes(arm64: Lab) -> None:
@@ -79,6 +86,11 @@ def loaded(arm64: Lab) -> Iterator[Lab]:
 def test_our_module_carries_data(loaded: Lab) -> None:
     assert carried(loaded, "vers=3", SIZES, 2, ("buffered", "direct-skewed")).bytes > 0
     assert carried(loaded, "vers=4.2,nconnect=4", [(8 << 20) - 1], 3, ("direct",)).bytes > 0
+
+
+def test_probes_count_our_module(loaded: Lab) -> None:
+    """The client's XIDs count up in its byte order, and many of its READs are at the server."""
+    count_reads_alike(loaded, "without")
 
 
 def test_health_is_ok(loaded: Lab) -> None:
