@@ -172,8 +172,9 @@ def put_back() -> None:
         # an nfsd that runs gets its listener without a restart, and loses it with one
         pids = call("pgrep", "nfsd")
         enable("/srv/plain", "client")
-        is_served(snapshot())
-        assert "3" not in snapshot().versions
+        live = snapshot()
+        is_served(live)
+        assert "3" not in live.versions
         assert call("pgrep", "nfsd") == pids
         serving.disable("/srv/plain")
         is_as(running)

@@ -23,7 +23,7 @@ TRACE = ("nfsrdma", "trace", "--interval", "1", "--mount", str(HERE), "--procedu
 
 
 class Reader:
-    """A process that reads blocks when it is told to."""
+    """A process that reads blocks after a start signal."""
 
     def __init__(self, blocks: int) -> None:
         fork = multiprocessing.get_context("fork")
