@@ -44,17 +44,6 @@ for size in "$@"; do
 done
 rm -f /export/compared /run/compared
 """
-# $1 bytes, read with direct I/O of each further size
-_COMPARE = f"""
-head -c $1 /dev/urandom > /export/compared
-shift
-cmp /export/compared {HERE}/compared
-for size in "$@"; do
-	dd if={HERE}/compared of=/run/compared bs=$size iflag=direct status=none
-	cmp /export/compared /run/compared
-done
-rm -f /export/compared /run/compared
-"""
 _TOTALS = "cat /sys/kernel/debug/nfsrdma-server/totals"
 # of the server: its connections, and pages that a client may read or that are charged to one
 _USED = ("connections", "exposed_pages", "granted_pages", "padded_pages", "reply_pages")
