@@ -10,7 +10,7 @@ def chunks(mount: str, procedure: str, rpcs: int) -> dict[str, object]:
 
 def test_a_client_of_two_mounts_counts() -> None:
     """The mounts of one superblock share a client, and its row names both."""
-    rows = [chunks("/mnt, /mnt/other", "READ", 23), chunks("/mnt/third", "READ", 5)]
+    rows = [chunks("/mnt/here, /mnt/other", "READ", 23), chunks("/mnt/third", "READ", 5)]
     assert by_procedure(rows, "rpcs") == {"READ": 23}
 
 
