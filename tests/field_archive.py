@@ -6,8 +6,10 @@
 
 A line that begins with ``@@ `` begins a file; its content is the lines up to the next one:
 
-    @@ file proc/sys/kernel/osrelease
-    6.12.48+deb13-amd64
+    @@ file etc/fstab
+    /dev/vda1 / ext4 defaults 0 1
+    srv:/data /data nfs rdma,port=20049 0 0
+    @@ line proc/sys/kernel/osrelease = 6.12.48+deb13-amd64
     @@ program usr/local/bin/start
     #!/bin/sh
     @@ link sys/class/net/e0 -> ../../devices/pci0000:00/net/e0
@@ -18,8 +20,9 @@ A line that begins with ``@@ `` begins a file; its content is the lines up to th
     \\ base64
     H4sIAAAAAAACA3P293PzdI/3cwuOdwu2zeUCABfc6/wQAAAA
 
-A program is an executable file. A path that is odd, such as one with a newline or `` -> ``, is a
-JSON string. As in git, an empty folder is left out.
+A line is a file of one line, a program an executable file. A path that is odd, such as one with
+a newline, `` -> `` or `` = ``, is a JSON string. As in git, an empty folder is left out.
+``pack`` writes JSON with each value that fits on one line.
 """
 
 from __future__ import annotations
@@ -39,10 +42,11 @@ EXPECTED = "expected.json"
 CASES = sorted(path.stem for path in FIELD.glob("*.txt"))
 
 _MARK = "@@ "
-_ARROW = " -> "
+_ARROW, _EQUALS = " -> ", " = "
 _NO_NEWLINE = "\\ No newline at end of file"
 _BASE64 = "\\ base64"
 _EXECUTABLE = 0o100
+_WIDTH = 120
 
 
 class File(NamedTuple):
@@ -127,8 +131,11 @@ def _entry(path: str, entry: File | Link) -> Iterator[str]:
     if isinstance(entry, Link):
         yield f"{_MARK}link {_quoted(path)}{_ARROW}{_quoted(entry.target)}\n"
         return
-    yield f"{_MARK}{'program' if entry.program else 'file'} {_quoted(path)}\n"
     text = _as_lines(entry.data)
+    if text and text.count("\n") == 1 and not entry.program:
+        yield f"{_MARK}line {_quoted(path)}{_EQUALS}{text}"
+        return
+    yield f"{_MARK}{'program' if entry.program else 'file'} {_quoted(path)}\n"
     if text is not None:
         yield text
         return
@@ -160,8 +167,13 @@ def _parsed(mark: str, lines: list[str]) -> tuple[str, File | Link]:
         if lines or not arrow:
             raise ValueError(f"expected 'link PATH{_ARROW}TARGET' and no content")
         return _safe(_unquoted(path)), Link(_unquoted(target))
+    if kind == "line":
+        path, equals, text = rest.partition(_EQUALS)
+        if lines or not equals:
+            raise ValueError(f"expected 'line PATH{_EQUALS}TEXT' and no content")
+        return _safe(_unquoted(path)), File(f"{text}\n".encode())
     if kind not in ("file", "program"):
-        raise ValueError(f"expected file, program or link, found {kind!r}")
+        raise ValueError(f"expected file, line, program or link, found {kind!r}")
     return _safe(_unquoted(rest)), File(_content(lines), kind == "program")
 
 
@@ -175,7 +187,9 @@ def _content(lines: list[str]) -> bytes:
 
 def _quoted(path: str) -> str:
     plain = path.isprintable() and path.strip() == path and path[:1] not in ("", '"')
-    return path if plain and _ARROW not in path else json.dumps(path).replace(_ARROW, " \\u002d> ")
+    if plain and _ARROW not in path and _EQUALS not in path:
+        return path
+    return json.dumps(path).replace(_ARROW, " \\u002d> ").replace(_EQUALS, " \\u003d ")
 
 
 def _unquoted(word: str) -> str:
@@ -206,7 +220,32 @@ def _packed(path: Path) -> File | Link:
         return Link(os.readlink(path))  # noqa: PTH115
     if not path.is_file():
         raise ValueError(f"{path} is neither a file nor a link")
-    return File(path.read_bytes(), bool(path.stat().st_mode & _EXECUTABLE))
+    data = path.read_bytes()
+    if path.suffix == ".json":
+        data = json_rows(data)
+    return File(data, bool(path.stat().st_mode & _EXECUTABLE))
+
+
+def json_rows(data: bytes) -> bytes:
+    """JSON with each value that fits on one line; what is no JSON stays as it is."""
+    try:
+        return f"{_rows(json.loads(data), 0)}\n".encode()
+    except ValueError:
+        return data
+
+
+def _rows(value: object, depth: int) -> str:
+    row = json.dumps(value)
+    if depth + len(row) <= _WIDTH or not value or not isinstance(value, dict | list):
+        return row
+    if isinstance(value, dict):
+        first, last = "{}"
+        rows = [f"{json.dumps(key)}: {_rows(each, depth + 1)}" for key, each in value.items()]
+    else:
+        first, last = "[]"
+        rows = [_rows(each, depth + 1) for each in value]
+    below = ",".join(f"\n{' ' * (depth + 1)}{row}" for row in rows)
+    return f"{first}{below}\n{' ' * depth}{last}"
 
 
 def main(command: str, source: str, target: str) -> None:

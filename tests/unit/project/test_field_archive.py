@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text archives of a host's files keep each path, link, mode and byte."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import field_archive
 import pytest
-from field_archive import CASES, FIELD, File, Files, Link, pack, parse, read, render, unpack
+from field_archive import CASES, FIELD, File, Files, Link, json_rows, pack, parse, render, unpack
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,20 @@ LINES = st.lists(st.one_of(st.sampled_from(MARKS), st.text(max_size=9)), max_siz
 CONTENTS = st.one_of(LINES.map(lambda text: text.encode(errors="replace")), st.binary(max_size=90))
 # of any byte but NUL, as names in a folder are
 WORDS = st.one_of(
-    st.sampled_from((" -> ", '"', "a -> b", " a ", "opt-ci\\x2dcache.mount", "0:53", "a\nb", "é")),
+    st.sampled_from(
+        (
+            " -> ",
+            " = ",
+            '"',
+            "a -> b",
+            "a = b",
+            " a ",
+            "opt-ci\\x2dcache.mount",
+            "0:53",
+            "a\nb",
+            "é",
+        )
+    ),
     st.binary(min_size=1, max_size=9).map(os.fsdecode),
 ).map(lambda word: word.replace("\0", "0").replace("/", "1"))
 NAMES = WORDS.filter(lambda word: word not in (".", ".."))
@@ -37,7 +51,7 @@ def test_any_files_are_the_same_after_a_round_trip(files: Files) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_an_archive_is_as_pack_writes_it(case: str, tmp_path: Path) -> None:
     archive = FIELD / f"{case}.txt"
-    files = read(archive)
+    files = field_archive.read(archive)
     assert field_archive.EXPECTED in files
     unpack(files, tmp_path)
     assert pack(tmp_path) == files
@@ -71,14 +85,30 @@ def test_pack_and_unpack_keep_links_modes_and_odd_names(tmp_path: Path) -> None:
     assert (tmp_path / "two/etc/mask").readlink() == Path("/dev/null")
 
 
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda values: st.lists(values) | st.dictionaries(st.text(), values),
+    )
+)
+def test_json_rows_have_the_same_value_and_are_stable(value: object) -> None:
+    text = json_rows(json.dumps(value, indent=3).encode())
+    assert json.loads(text) == value
+    assert json_rows(text) == text
+
+
+def test_json_rows_leave_what_is_no_json() -> None:
+    for data in (b"", b"{", b"\xff", b"[1] x\n"):
+        assert json_rows(data) == data
+
+
 def test_the_example_is_an_archive() -> None:
     assert field_archive.__doc__
-    example = (
-        "@@ file" + field_archive.__doc__.partition("@@ file")[2].rpartition("\n\nA program")[0]
-    )
+    example = "@@ file" + field_archive.__doc__.partition("@@ file")[2].rpartition("\n\nA line")[0]
     files = parse(textwrap.dedent(f"    {example}\n"))
-    assert [type(entry) for entry in files.values()] == [File, File, Link, File, File]
+    assert [type(entry) for entry in files.values()] == [File, File, File, Link, File, File]
     assert files["run/systemd/container"] == File(b"lxc")
+    assert files["proc/sys/kernel/osrelease"] == File(b"6.12.48+deb13-amd64\n")
 
 
 @pytest.mark.parametrize(
@@ -88,13 +118,19 @@ def test_the_example_is_an_archive() -> None:
         ("x\n", "line 1: expected '@@ '"),
         ("@@ file a\nx", "line 2: the archive ends without a newline"),
         ("@@ file a\n@@ file a\n", "line 2: a is in the archive already"),
-        ("@@ file a\n@@ folder b\n", "line 2: expected file, program or link, found 'folder'"),
+        (
+            "@@ file a\n@@ folder b\n",
+            "line 2: expected file, line, program or link, found",
+        ),
         ("@@ file\n", "line 1: expected a path"),
         ("@@ file ../a\n", "line 1: expected a path below the folder, found '../a'"),
         ("@@ file /etc/passwd\n", "line 1: expected a path below the folder"),
         ("@@ link a/../../b -> c\n", "line 1: expected a path below the folder"),
         ("@@ link a\n", "line 1: expected 'link PATH -> TARGET' and no content"),
         ("@@ link a -> b\nc\n", "line 1: expected 'link PATH -> TARGET' and no content"),
+        ("@@ line a\n", "line 1: expected 'line PATH = TEXT' and no content"),
+        ("@@ line a = b\nc\n", "line 1: expected 'line PATH = TEXT' and no content"),
+        ("@@ line ../a = b\n", "line 1: expected a path below the folder"),
         ('@@ file "a\n', "line 1: Unterminated string"),
         ("@@ file a\n\\ base64\n%\n", "line 1: "),
     ],
