@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The binary interface of libnfsrdma: its versions, and programs of other versions.
 
-``data/nfsrdma-0.1.0.h`` is the header of the oldest version that the library supports; it never
-changes.  A release whose header differs adds its own copy.
+``data/nfsrdma-0.1.0.h`` is the header of the oldest version that the library supports, without its
+comments; it never changes.  A release whose header differs adds its own copy.
 """
 
 import re
