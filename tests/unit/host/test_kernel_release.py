@@ -20,9 +20,9 @@ RECORDS = Path(__file__).parents[1] / "data/kernel_releases.toml"
 
 class Record(NamedTuple):
     said: str
-    by: str
-    upstream: str
     source: str
+    by: str = ""
+    upstream: str = ""
     os: str = ""
     held: bool = False
 

@@ -4,22 +4,16 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 from unit.doctor.bundles_made import anonymous
+from unit.host.kernel_log.recorded import ENTRIES, FOLDER
 
 from nfsrdma_tools.host.kernel_log.explain import Explanation, explain
 from nfsrdma_tools.host.kernel_log.messages import MESSAGES
 
-FOLDER = Path(__file__).parents[2] / "kernel_records"
-ENTRIES = [
-    entry
-    for entry in tomllib.loads((FOLDER / "records.toml").read_text())["record"]
-    if "severity" in entry
-]
+DRIVERS = [entry for entry in ENTRIES if "severity" in entry]
 _RANKS = ("error", "warning", "information")
 
 
@@ -39,7 +33,7 @@ def explained(lines: list[str], entry: dict[str, Any]) -> list[Explanation]:
     return sorted(explanations, key=lambda explanation: _RANKS.index(explanation.severity))
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["file"])
+@pytest.mark.parametrize("entry", DRIVERS, ids=lambda entry: entry["file"])
 def test_a_record_of_a_driver_has_its_meaning(entry: dict[str, Any]) -> None:
     explanations = explained(lines_of(entry), entry)
     assert explanations
@@ -50,11 +44,11 @@ def test_a_record_of_a_driver_has_its_meaning(entry: dict[str, Any]) -> None:
         entry["where"],
     )
     assert (worst.recovers or "unknown") == entry["recovers"]
-    if entry.get("status"):
+    if entry["status"]:
         assert [number.name for number in worst.numbers] == [entry["status"]]
-    if entry.get("qp", -1) >= 0:
+    if entry["qp"] >= 0:
         assert f"queue pair {entry['qp']:#x}" in worst.meaning
-    if entry.get("vendor_syndrome", -1) >= 0:
+    if entry["vendor_syndrome"] >= 0:
         assert f"vendor syndrome {entry['vendor_syndrome']:#04x}" in worst.meaning
 
 
@@ -66,14 +60,14 @@ _FAMILIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["file"])
+@pytest.mark.parametrize("entry", DRIVERS, ids=lambda entry: entry["file"])
 def test_a_record_is_taken_for_no_other_driver_s(entry: dict[str, Any]) -> None:
     names = [explanation.name for explanation in explain(lines_of(entry))]
     assert names
     assert all(re.match(_FAMILIES[entry["code"]], name) for name in names), names
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["file"])
+@pytest.mark.parametrize("entry", DRIVERS, ids=lambda entry: entry["file"])
 def test_a_record_of_a_driver_keeps_its_meaning_in_an_anonymized_bundle(
     entry: dict[str, Any],
 ) -> None:
@@ -112,7 +106,7 @@ def test_a_reset_ends_with_the_recovery_of_the_same_device() -> None:
 
 
 def test_no_escape_of_a_terminal_passes() -> None:
-    for entry in ENTRIES:
+    for entry in DRIVERS:
         lines = [line.replace("]", "]\x1b]0;a\x07", 1) for line in lines_of(entry)]
         for row in explain([*lines, *(f"{line}\x1b[2J" for line in lines_of(entry))]):
             assert "\x1b" not in "".join((row.example, row.subject, row.meaning, *row.lines))

@@ -5,60 +5,36 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import tomllib
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pytest
+from unit.host.kernel_log.recorded import ENTRIES, FOLDER, TABLE
 
 from nfsrdma_tools.host.kernel_faults import FAULTS
 
-DIRECTORY = Path(__file__).parents[2] / "kernel_records"
-TABLE = tomllib.loads((DIRECTORY / "records.toml").read_text())
-LOGS = sorted(path.name for path in DIRECTORY.glob("*.log"))
+LOGS = sorted(path.name for path in FOLDER.glob("*.log"))
 SHOWN = [ipaddress.ip_network(net) for net in ("192.0.2.0/24", "0.0.0.0/32")]
 """Addresses that a log may show: those for documentation, and the address of no host."""
 
 
-class Record(NamedTuple):
-    file: str
-    first: int
-    last: int
-    foreign: list[int]
-    process: str
-    fault: str
-    kept_aside: bool
-
-
-RECORDS = [
-    Record(
-        entry["file"],
-        entry["lines"][0],
-        entry["lines"][1],
-        entry.get("foreign", []),
-        entry["process"],
-        entry["fault"],
-        entry.get("kept_aside", False),
-    )
-    for entry in TABLE["record"]
-]
+def named(entry: dict[str, Any]) -> str:
+    return f"{entry['file']}:{entry['lines'][0]}"
 
 
 def test_each_log_is_described() -> None:
-    assert sorted({record.file for record in RECORDS}) == LOGS
+    assert sorted({entry["file"] for entry in ENTRIES}) == LOGS
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: f"{record.file}:{record.first}")
-def test_the_lines_of_a_record_are_in_its_log(record: Record) -> None:
-    lines = (DIRECTORY / record.file).read_text().splitlines()
-    assert 1 <= record.first <= record.last <= len(lines)
-    assert all(record.first < number < record.last for number in record.foreign)
+@pytest.mark.parametrize("entry", ENTRIES, ids=named)
+def test_the_lines_of_a_record_are_in_its_log(entry: dict[str, Any]) -> None:
+    lines = (FOLDER / entry["file"]).read_text().splitlines()
+    first, last = entry["lines"]
+    assert 1 <= first <= last <= len(lines)
+    assert all(first < number < last for number in entry["foreign"])
     own = "\n".join(
-        line
-        for number, line in enumerate(lines, 1)
-        if record.first <= number <= record.last and number not in record.foreign
+        lines[number - 1] for number in range(first, last + 1) if number not in entry["foreign"]
     )
-    name, _, pid = record.process.rpartition(" ")
+    name, _, pid = entry["process"].rpartition(" ")
     assert name in own
     assert pid in own
 
@@ -66,20 +42,20 @@ def test_the_lines_of_a_record_are_in_its_log(record: Record) -> None:
 def test_the_table_of_faults_is_that_of_the_package() -> None:
     assert [fault["commit"] for fault in TABLE["fault"]] == [fault.commit for fault in FAULTS]
     for fault in TABLE["fault"]:
-        files = {record.file for record in RECORDS if record.fault == fault["commit"]}
-        assert files == set(fault["files"])
+        files = {entry["file"] for entry in ENTRIES if entry["fault"] == fault["commit"]}
+        assert files == set(fault.get("files", []))
         assert bool(files) == (fault["log"] == "record")
 
 
 def test_twenty_three_logs_are_kept_aside() -> None:
-    aside = {record.file for record in RECORDS if record.kept_aside}
+    aside = {entry["file"] for entry in ENTRIES if entry["kept_aside"]}
     assert len(aside) == 23
-    assert all(record.kept_aside for record in RECORDS if record.file in aside)
+    assert all(entry["kept_aside"] for entry in ENTRIES if entry["file"] in aside)
 
 
 @pytest.mark.parametrize("name", LOGS)
 def test_a_log_shows_no_host(name: str) -> None:
-    text = (DIRECTORY / name).read_text()
+    text = (FOLDER / name).read_text()
     for address in re.findall(r"(?<![\d.:-])(?:\d{1,3}\.){3}\d{1,3}(?![\d.-])", text):
         assert any(ipaddress.ip_address(address) in net for net in SHOWN), address
     for mac in re.findall(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b", text):

@@ -10,12 +10,11 @@ from __future__ import annotations
 import random
 import struct
 import time
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 from unit.doctor.bundles_made import anonymous
+from unit.host.kernel_log.recorded import ENTRIES, FOLDER
 
 from nfsrdma_tools.doctor.checks.kernel import judge_log
 from nfsrdma_tools.host.kernel_faults import FAULTS
@@ -26,10 +25,6 @@ from nfsrdma_tools.host.kernel_log.lines import LogLine
 from nfsrdma_tools.host.kernel_log.meanings import meaning_of
 from nfsrdma_tools.host.kernel_log.records import Record, records
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
-
-FOLDER = Path(__file__).parents[2] / "kernel_records"
-ENTRIES: list[dict[str, Any]] = tomllib.loads((FOLDER / "records.toml").read_text())["record"]
-
 
 # a name that does not tell whether a fault was fixed
 _UNCERTAIN = "5.14.0-427.13.1.el9_4.x86_64"
@@ -193,7 +188,7 @@ def named(entry: dict[str, Any]) -> str:
 def of(entry: dict[str, Any]) -> tuple[Record, set[int]]:
     """The record that has most lines of an entry, and its lines that are not blank, from 1."""
     lines = (FOLDER / entry["file"]).read_text().split("\n")
-    wanted = set(range(entry["lines"][0], entry["lines"][1] + 1)) - set(entry.get("foreign", []))
+    wanted = set(range(entry["lines"][0], entry["lines"][1] + 1)) - set(entry["foreign"])
     all_ = [
         (record, {number + 1 for number in numbers if lines[number].strip()})
         for record, numbers in records(lines)
@@ -207,9 +202,9 @@ def test_a_report_is_one_record(entry: dict[str, Any]) -> None:
     assert isinstance(record, KernelReport)
     assert record.kind in _KINDS[entry["kind"]]
     begin, end = entry["lines"]
-    assert lines <= set(range(begin, end + 1)) - set(entry.get("foreign", []))
+    assert lines <= set(range(begin, end + 1)) - set(entry["foreign"])
     # lines of rules and headings may be left out, the stack may not
-    assert len(lines) >= (end - begin + 1 - len(entry.get("foreign", []))) * 0.6
+    assert len(lines) >= (end - begin + 1 - len(entry["foreign"])) * 0.6
 
 
 @pytest.mark.parametrize("entry", REPORTS, ids=named)
