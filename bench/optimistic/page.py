@@ -146,7 +146,7 @@ def rows_of(store: Store, name: str, link: str, heads: Sequence[str]) -> list[li
     return rows
 
 
-def said_response(stores: Stores) -> list[str]:
+def lines_of_response(stores: Stores) -> list[str]:
     heads = heads_of(stores.card, "wire")
     given = [published.point("Table 3", PAPERS[name])["us"] for name in PAPERS]
     others = [""] * (len(heads) - len(given))
@@ -176,7 +176,7 @@ def shares(store: Store) -> list[str]:
     return [*lines, f"In the paper, it is {best / base:.0%}."]
 
 
-def said_layers(stores: Stores) -> list[str]:
+def lines_of_layers(stores: Stores) -> list[str]:
     """The layers of a 4 KiB read, the most expensive first."""
     (cell,) = (c for c in part("response").cells if c["way"] == "direct")
     results = {name: stores.card.get("response", name, cell) for name in optimistic.THREE}
@@ -195,7 +195,7 @@ def said_layers(stores: Stores) -> list[str]:
 # --- the first pass ---
 
 
-def said_first(stores: Stores) -> list[str]:
+def lines_of_first(stores: Stores) -> list[str]:
     (cell,) = part("first").cells
     result = stores.card.get("first", OURS_NAME, cell)
     total = result["operations"]
@@ -269,7 +269,7 @@ def draw_refused(stores: Stores) -> Drawing:
 EVENTS = ("refused", "connects", "pauses")
 
 
-def said_refused(stores: Stores) -> list[str]:
+def lines_of_refused(stores: Stores) -> list[str]:
     store = stores.card
     rows = [["card", "share to refuse", "us of a read", "optimistic", "refused reads",
              "connections", "pauses", "us of a read afterwards"]]  # fmt: skip
@@ -334,7 +334,7 @@ def draw_files(stores: Stores) -> Drawing:
     return Drawing("optimistic-files", title, "", "", figure)
 
 
-def said_files(stores: Stores) -> list[str]:
+def lines_of_files(stores: Stores) -> list[str]:
     store = stores.card
     heads = heads_of(store, "patient")
     rows = [["files", "wire", "hits", *(f"{name}, a second" for name in heads),
@@ -426,7 +426,7 @@ def wire(ax: Axes) -> None:
     ax.set_ylim(0, 1.12 * WIRE)
 
 
-def said_streams(stores: Stores) -> list[str]:
+def lines_of_streams(stores: Stores) -> list[str]:
     store, streams = stores.card, part("streams")
     heads = ("MB/s", "busy", "client, us", "server, us", "a CPU each, MB/s")
     rows = [["block", *(f"{name}, {each}" for name in streams.curves for each in heads)]]
@@ -444,14 +444,14 @@ def said_streams(stores: Stores) -> list[str]:
 # --- the page ---
 
 FIGURES: tuple[Section[Stores], ...] = (
-    ("response", None, said_response, ""),
-    ("layers", None, said_layers, ""),
-    ("files", draw_files, said_files,
+    ("response", None, lines_of_response, ""),
+    ("layers", None, lines_of_layers, ""),
+    ("files", draw_files, lines_of_files,
      "Transactions a second over hit ratios, with and without a wire"),
-    ("streams", draw_streams, said_streams,
+    ("streams", draw_streams, lines_of_streams,
      "Throughput of two mounts, and CPU time of both ends, over block sizes"),
-    ("first", None, said_first, ""),
-    ("refused", draw_refused, said_refused,
+    ("first", None, lines_of_first, ""),
+    ("refused", draw_refused, lines_of_refused,
      "Instructions of a read over the share of refused reads"),
 )  # fmt: skip
 

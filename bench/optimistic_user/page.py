@@ -108,7 +108,7 @@ def measured(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 # --- table 3 ---
 
 
-def said_response(stores: Stores) -> list[str]:
+def lines_of_response(stores: Stores) -> list[str]:
     rows: list[list[str]] = [["4 KiB read", *SYSTEMS.values()]]
     given = [published.point("Table 3", PAPERS[MOUNTS[way]])["us"] for way in WAYS]
     for at, memory in enumerate(MEMORIES):
@@ -149,7 +149,7 @@ def draw_files(stores: Stores) -> Drawing:
     return Drawing("optimistic-user-files", title, "", "", figure)
 
 
-def said_files(stores: Stores) -> list[str]:
+def lines_of_files(stores: Stores) -> list[str]:
     more = published.point("6", "ODAFS : DAFS")["ratio"] - 1
     heads = ["files", "wire", "hits", *(f"{SYSTEMS[way]}, a second" for way in WAYS),
              f"{SYSTEMS[OPTIMISTIC]} : {SYSTEMS[DIRECT]}",
@@ -190,7 +190,7 @@ def draw_streams(stores: Stores) -> Drawing:
     return Drawing("optimistic-user-streams", title, "", "", figure)
 
 
-def said_streams(stores: Stores) -> list[str]:
+def lines_of_streams(stores: Stores) -> list[str]:
     ways = named(optimistic_user.parts(), "streams").curves
     rows: list[Sequence[str]] = [["block", *(f"{SYSTEMS[way]}, MB/s" for way in ways),
                                   *(f"mount: {MOUNTS[way]}, MB/s" for way in ways)]]  # fmt: skip
@@ -209,10 +209,10 @@ def said_streams(stores: Stores) -> list[str]:
 # --- the page ---
 
 FIGURES: tuple[Section[Stores], ...] = (
-    ("user-response", None, said_response, ""),
-    ("user-files", draw_files, said_files,
+    ("user-response", None, lines_of_response, ""),
+    ("user-files", draw_files, lines_of_files,
      "Transactions a second of clients with and without a mount, over hit ratios"),
-    ("user-streams", draw_streams, said_streams,
+    ("user-streams", draw_streams, lines_of_streams,
      "Throughput of two clients with and without a mount, over block sizes"),
 )  # fmt: skip
 

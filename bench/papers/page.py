@@ -136,7 +136,7 @@ def draw_2003(store: Store) -> Drawing:
     return Drawing("papers-2003", title, "", "", figure)
 
 
-def said_2003(store: Store) -> list[str]:
+def lines_of_2003(store: Store) -> list[str]:
     """The highest rates."""
     peaks = []
     for name in part("ahead").curves:
@@ -173,7 +173,7 @@ def draw_direct(store: Store) -> Drawing:
     return Drawing("papers-direct", title, "", "", figure)
 
 
-def said_direct(store: Store) -> list[str]:
+def lines_of_direct(store: Store) -> list[str]:
     """The ratios, and the table of the CPU time of both ends."""
     ends = {name: [y for _, y in ratios(store, name)] for name in (KERNELS, *papers.DESIGNS)}
     summaries = [f"{name} {ys[0]:.2f} for 8 KiB and {ys[-1]:.2f} for {papers.SIZES[-1] // KIB} KiB"
@@ -241,7 +241,7 @@ def draw_blocks(store: Store) -> Drawing:
     return Drawing("papers-blocks", title, "", "", figure)
 
 
-def said_blocks(store: Store) -> list[str]:
+def lines_of_blocks(store: Store) -> list[str]:
     blocks = part("blocks")
     rows = [["block", *(f"{name}, MB/s" for name in blocks.curves)]]
     for each in blocks.cells:
@@ -282,7 +282,7 @@ def draw_records(store: Store) -> Drawing:
     return Drawing("papers-records", title, "", "", figure)
 
 
-def said_records(store: Store) -> list[str]:
+def lines_of_records(store: Store) -> list[str]:
     records = part("records")
     rows = [["copied", *(f"{name}, MB/s" for name in records.curves)]]
     for each in records.cells:
@@ -344,7 +344,7 @@ def draw_user(store: Store) -> Drawing:
     return Drawing("papers-user", title, "", "", figure)
 
 
-def said_user(store: Store) -> list[str]:
+def lines_of_user(store: Store) -> list[str]:
     blocks, records = part("user"), part("user-records")
     rows = [["block", *(f"{name}, MB/s" for name in blocks.curves),
              *(f"{name}, CPU of the application" for name in LIBRARY)]]  # fmt: skip
@@ -382,7 +382,7 @@ def draw_2002(store: Store) -> Drawing:
     return Drawing("papers-2002", title, "", "", figure)
 
 
-def said_2002(store: Store) -> list[str]:
+def lines_of_2002(store: Store) -> list[str]:
     blocks = part("2002")
     depths = ((papers.TOGETHER, f"{papers.TOGETHER} in flight"), (papers.ALONE, "one at a time"))
     rows = [["block", *(f"{name}, {text}, MB/s" for _, text in depths for name in blocks.curves)]]
@@ -425,7 +425,7 @@ def runs_us(store: Store, of_part: str, name: str, cell: Cell) -> list[float]:
     return [papers.time_of_both(each) * 1e3 * float(cell["record"] / (1 << 20)) for each in results]
 
 
-def said_runs(store: Store, source: Part) -> str:
+def text_of_runs(store: Store, source: Part) -> str:
     """How many runs a point has, and what its bar is."""
     runs = min(
         len(store.rounds(source.name, name, c)) for name in source.curves for c in source.cells
@@ -452,17 +452,17 @@ def draw_padded(store: Store) -> Drawing:
     ax.set_ylabel("CPU time of a read, both ends (us)")
     title = "A copy, a chunk, or padding"
     describe(figure, title, f"read-write: inline up to 8 KiB, then in a chunk. Without the card "
-             f"model's work. {said_runs(store, padded)}", store.small_print)  # fmt: skip
+             f"model's work. {text_of_runs(store, padded)}", store.small_print)  # fmt: skip
     return Drawing("papers-padded", title, "", "", figure)
 
 
-def said_padded(store: Store) -> list[str]:
+def lines_of_padded(store: Store) -> list[str]:
     lines = {name: dict(points) for name, points in ways_of_small_data(store).items()}
     rows = [["read", *(f"{name}, us" for name in lines)]]
     for size in papers.SMALLS:
         rows.append([size_label(size), *(f"{values[size]:.1f}" for values in lines.values())])
     return ["CPU time of both ends for a read, without the card model's work. "
-            f"{said_runs(store, part('padded'))}.", "", *markdown.table(rows)]  # fmt: skip
+            f"{text_of_runs(store, part('padded'))}.", "", *markdown.table(rows)]  # fmt: skip
 
 
 # --- 5: why read-write replaced read-read ---
@@ -546,7 +546,7 @@ def draw_why(store: Store) -> Drawing:
     return Drawing("papers-why", title, "", "", figure)
 
 
-def said_why(store: Store) -> list[str]:
+def lines_of_why(store: Store) -> list[str]:
     rows = [["for a direct read of 64 KiB", *papers.DESIGNS]]
     for label, of in (("round trips", trips), ("RDMA_DONEs", dones)):
         rows.append([label, *(f"{of(store, name):.2f}" for name in papers.DESIGNS)])
@@ -585,7 +585,7 @@ def layer_us(store: Store, name: str, cell: Cell, layer: str) -> float:
     return client_us(store, name, cell) * store.value("same", name, cell, of)
 
 
-def said_same(store: Store) -> list[str]:
+def lines_of_same(store: Store) -> list[str]:
     """The client's CPU time of a read of 64 KiB, beside read-write's, and by layer."""
     names = papers.KEEPERS
     deep, alone = part("same").cells
@@ -606,21 +606,21 @@ def said_same(store: Store) -> list[str]:
 
 
 FIGURES: tuple[Section[Store], ...] = (
-    ("2003", draw_2003, said_2003, "Throughput over rsize, and CPU over throughput"),
-    ("direct", draw_direct, said_direct,
+    ("2003", draw_2003, lines_of_2003, "Throughput over rsize, and CPU over throughput"),
+    ("direct", draw_direct, lines_of_direct,
      "CPU time of direct reads over their size, as a share of that over TCP as in 2003"),
-    ("blocks", draw_blocks, said_blocks,
+    ("blocks", draw_blocks, lines_of_blocks,
      "Throughput over block sizes, for two TCPs and all personalities"),
-    ("same", None, said_same, ""),
-    ("records", draw_records, said_records,
+    ("same", None, lines_of_same, ""),
+    ("records", draw_records, lines_of_records,
      "Throughput of an application over the bytes that it copies of each record"),
-    ("user", draw_user, said_user,
+    ("user", draw_user, lines_of_user,
      "Throughput and CPU of a user-space client, over block sizes and copies"),
-    ("2002", draw_2002, said_2002,
+    ("2002", draw_2002, lines_of_2002,
      "Throughput of a user-space client over block sizes, 64 reads in flight and one"),
-    ("padded", draw_padded, said_padded,
+    ("padded", draw_padded, lines_of_padded,
      "CPU time over the size of a read, in a chunk, inline and behind padding"),
-    ("why", draw_why, said_why,
+    ("why", draw_why, lines_of_why,
      "Counts of a read, CPU time, exposed memory and time of a read, for two personalities"),
 )  # fmt: skip
 

@@ -125,7 +125,7 @@ def test_the_card_is_no_end_and_shared_time_is_divided() -> None:
 
 def test_the_clients_time_is_divided_among_layers(store: Store) -> None:
     fill(store)
-    (table,) = ["\n".join(papers_page.said_same(store))]
+    (table,) = ["\n".join(papers_page.lines_of_same(store))]
     # 2 ms for a MiB, three eighths of it the client's
     assert "| 8 reads at a time | 46.9 (1.00) | 46.9 (1.00) | 46.9 (1.00) |" in table
     assert "| of the first row: nfs | 31.2 | 31.2 | 31.2 |" in table
