@@ -13,7 +13,7 @@ from unit.host.kernel_log.recorded import ENTRIES, FOLDER
 from nfsrdma_tools.host.kernel_log.explain import Explanation, explain
 from nfsrdma_tools.host.kernel_log.messages import MESSAGES
 
-DRIVERS = [entry for entry in ENTRIES if "severity" in entry]
+DRIVERS = [entry for entry in ENTRIES if "driver" in entry]
 _RANKS = ("error", "warning", "information")
 
 
@@ -28,7 +28,7 @@ def explained(lines: list[str], entry: dict[str, Any]) -> list[Explanation]:
     explanations = [
         explanation
         for explanation in explain(lines)
-        if explanation.example in own and (explanation.where or not entry["where"])
+        if explanation.example in own and (explanation.where or "where" not in entry["driver"])
     ]
     return sorted(explanations, key=lambda explanation: _RANKS.index(explanation.severity))
 
@@ -37,19 +37,20 @@ def explained(lines: list[str], entry: dict[str, Any]) -> list[Explanation]:
 def test_a_record_of_a_driver_has_its_meaning(entry: dict[str, Any]) -> None:
     explanations = explained(lines_of(entry), entry)
     assert explanations
-    worst = explanations[0]
+    worst, driver = explanations[0], entry["driver"]
     assert (worst.severity, worst.subject, worst.where) == (
-        entry["severity"],
-        entry["device"],
-        entry["where"],
+        driver["severity"],
+        driver.get("device", ""),
+        driver.get("where", ""),
     )
     assert (worst.recovers or "unknown") == entry["recovers"]
-    if entry["status"]:
-        assert [number.name for number in worst.numbers] == [entry["status"]]
-    if entry["qp"] >= 0:
-        assert f"queue pair {entry['qp']:#x}" in worst.meaning
-    if entry["vendor_syndrome"] >= 0:
-        assert f"vendor syndrome {entry['vendor_syndrome']:#04x}" in worst.meaning
+    completion = entry.get("completion", {})
+    if "status" in completion:
+        assert [number.name for number in worst.numbers] == [completion["status"]]
+    if "qp" in completion:
+        assert f"queue pair {completion['qp']:#x}" in worst.meaning
+    if "vendor_syndrome" in completion:
+        assert f"vendor syndrome {completion['vendor_syndrome']:#04x}" in worst.meaning
 
 
 _FAMILIES = {
