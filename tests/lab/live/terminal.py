@@ -13,13 +13,13 @@ import time
 
 from testbed.remote import on
 
-__all__ = ["top"]
+__all__ = ["use_top"]
 
 NAME = b"<b>watched"
 
 
 @on("client")
-def top() -> str:
+def use_top() -> str:
     """Press q when the mount is shown: the terminal is left as it was; returns its output."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from lab.live.prometheus import Query, running
-from lab.live.terminal import top
+from lab.live.terminal import use_top
 
 from testbed.browser import Browser, opened
 from testbed.dashboard import MOUNT, Scene, scene, until
@@ -244,4 +244,4 @@ def scraped(watched: Scene, folder: Path) -> Iterator[Query]:
 
 
 def test_top_shows_the_mount_and_restores_the_terminal(watched: Scene) -> None:
-    top(watched.lab)
+    use_top(watched.lab)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.live.terminal import top
+from lab.live.terminal import use_top
 
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -102,7 +102,7 @@ def shows(watched: Scene, transport: str) -> None:
             assert name.isdecimal()
             assert value(text, f"nfsrdma_xprt_connected{one}") == 1
     logs = watched.lab.run("client", "cat", "/run/dashboard", "/run/exporter").stdout
-    for text in (logs, top(watched.lab)):
+    for text in (logs, use_top(watched.lab)):
         assert "Traceback" not in text
 
 
