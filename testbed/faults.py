@@ -3,9 +3,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["AGAIN", "CUT_OFF", "FAULTS", "LINK_DOWN", "RESTARTED", "SILENT", "SOUND", "Fault"]
+from nfsrdma_tools.lab.nodes import Nodes
+from testbed.mounts import LIMIT
+from testbed.node.programs import call
+
+__all__ = [
+    "AGAIN",
+    "CUT_OFF",
+    "FAULTS",
+    "LINK_DOWN",
+    "RESTARTED",
+    "SILENT",
+    "SOUND",
+    "Fault",
+    "silence",
+]
 
 # rxe0 or siw0
 AGAIN = """
@@ -66,6 +82,20 @@ class Fault:
     def removes(self) -> bool:
         """Whether an RDMA device goes meanwhile."""
         return "rdma link delete" in self.script
+
+    def happen(self, lab: Nodes) -> None:
+        """Have it happen in a lab; it may take a while."""
+        lab.run(self.node, "sh", "-ec", self.script, timeout=LIMIT)
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """No RDMA packet arrives in the node that runs this, as long as the block takes."""
+    call("sh", "-ec", SILENT)
+    try:
+        yield
+    finally:
+        call("sh", "-ec", SOUND)
 
 
 FAULTS = {

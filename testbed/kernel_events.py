@@ -29,9 +29,9 @@ def recorded(lab: Nodes, node: str, events: dict[str, str]) -> Iterator[list[str
             lab.run(node, "tee", f"{FOLDER}/events/{file}", stdin=text.encode())
         yield lines
     finally:
-        for file, text in events.items():
-            # 1 becomes 0, a trigger is removed by its name
-            off = "0" if text == "1" else f"!{text.split()[0]}"
+        for file, text in reversed(events.items()):
+            # a trigger is removed by its name
+            off = f"!{text.split()[0]}" if file.endswith("trigger") else "0"
             lab.run(node, "tee", f"{FOLDER}/events/{file}", stdin=off.encode(), check=False)
         lines += lab.run(node, "cat", f"{FOLDER}/trace").stdout.splitlines()
         lab.run(node, "sh", "-ec", EMPTY, "sh", SMALL)

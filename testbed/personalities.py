@@ -17,6 +17,7 @@ __all__ = [
     "SIDES",
     "VERSIONS",
     "agreed",
+    "compare",
     "counted",
     "hostile_files",
     "in_effect",
@@ -33,6 +34,17 @@ _MAKE = f"""
 mkdir -p /export/{FOLDER}
 head -c 4194304 /dev/urandom > /export/{FOLDER}/data
 head -c 65536 /dev/urandom > /export/{FOLDER}/written
+"""
+# $1 bytes, read with direct I/O of each further size
+_COMPARE = f"""
+head -c $1 /dev/urandom > /export/compared
+shift
+cmp /export/compared {HERE}/compared
+for size in "$@"; do
+	dd if={HERE}/compared of=/run/compared bs=$size iflag=direct status=none
+	cmp /export/compared /run/compared
+done
+rm -f /export/compared /run/compared
 """
 _TOTALS = "cat /sys/kernel/debug/nfsrdma-server/totals"
 # of the server: its connections, and pages that a client may read or that are charged to one
@@ -63,6 +75,12 @@ def counted(lab: Nodes, side: str, *names: str) -> list[int]:
     """Sums over the connections of one of ``SIDES``; 0 for what a connection does not have."""
     rows = connections(lab, folder=side)
     return [sum(int(row.get(name, "0").split()[0]) for row in rows) for name in names]
+
+
+def compare(lab: Nodes, size: int, *blocks: int) -> None:
+    """A file of ``size`` bytes is equal on both sides of a mount, also by direct I/O of blocks."""
+    words = (str(size), *map(str, blocks))
+    lab.run("client", "sh", "-ec", _COMPARE, "sh", *words, timeout=LIMIT)
 
 
 def nothing_left(lab: Nodes) -> None:

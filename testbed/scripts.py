@@ -6,48 +6,25 @@ New code uses remote.py; this file goes with the last of them.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.nodes import Nodes
 from testbed.mounts import LIMIT
 
-__all__ = ["NODES", "beside", "code", "node_script", "on"]
+__all__ = ["NODES", "beside", "node_script"]
 
 NODES = Path(__file__).parents[1] / "tests/lab/nodes"
-# the end of each program in a node: what hangs there is not waited for, whatever main() raises
-_ANSWER = b"""
-import json, os, traceback
-try:
-    print(json.dumps(main()), flush=True)
-    os._exit(0)
-except Exception:
-    traceback.print_exc()
-    os._exit(1)
-"""
 
 
 def node_script(name: str) -> bytes:
     """The text of ``nodes/NAME_node.py``, for the standard input of a node's python3."""
     return (NODES / f"{name}_node.py").read_bytes()
-
-
-def code(script: str) -> bytes:
-    """The program of ``module_SCRIPT_node.py``: prints what its main() returns as JSON."""
-    return node_script(f"module_{script}") + _ANSWER
-
-
-def on(lab: Nodes, node: str, script: str, *words: str, timeout: float = LIMIT) -> Any:
-    """Run ``module_SCRIPT_node.py`` in a node; returns the result of its main()."""
-    argv = ("python3", "-", *words)
-    return json.loads(lab.run(node, *argv, stdin=code(script), timeout=timeout).stdout)
 
 
 @contextmanager

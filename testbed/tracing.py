@@ -10,7 +10,7 @@ from typing import Any
 
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["DONE", "SAID", "by_procedure", "said", "tracing"]
+__all__ = ["DONE", "SAID", "by_procedure", "said", "sums", "tracing"]
 
 SAID = "/run/traced"
 """Its output: one JSON object per line."""
@@ -39,6 +39,12 @@ def said(lab: Nodes, node: str) -> list[dict[str, Any]]:
     """The rows of its complete lines so far; the first line has none."""
     lines = lab.run(node, "cat", SAID).stdout.rpartition("\n")[0].splitlines()[1:]
     return [row for line in lines for row in json.loads(line)["rows"]]
+
+
+def sums(lab: Nodes, node: str, *names: str, **where: str) -> dict[str, int]:
+    """Sums of columns, over the rows so far that have these values."""
+    rows = [row for row in said(lab, node) if where.items() <= row.items()]
+    return {name: sum(row[name] for row in rows) for name in names}
 
 
 def by_procedure(rows: list[dict[str, Any]], count: str) -> dict[str, int]:

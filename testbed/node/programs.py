@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs run in a node, and conditions that become true there."""
+"""Programs and processes in a node, and conditions that become true there."""
 
 from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-__all__ = ["call", "until"]
+if TYPE_CHECKING:
+    from multiprocessing import Process
+
+__all__ = ["call", "hung", "until"]
 
 T = TypeVar("T")
 
@@ -34,3 +37,11 @@ def until(event: str, condition: Callable[[], T], limit: float = 120, pause: flo
             raise TimeoutError(f"{event}: not in {limit:g} s, last value {value!r}")
         time.sleep(pause)
     return value
+
+
+def hung(processes: Sequence[Process], limit: float = 60) -> list[str]:
+    """Wait for processes; returns the stacks in the kernel of those that have not ended then."""
+    end = time.monotonic() + limit
+    for process in processes:
+        process.join(max(0.0, end - time.monotonic()))
+    return [Path(f"/proc/{p.pid}/stack").read_text() for p in processes if p.is_alive()]

@@ -13,7 +13,8 @@ from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from testbed import leaks
 from testbed.labs import FAILED, OURS, THEIRS, ModulePair, lent, running, traces
-from testbed.mounts import connections, mounted, set_to
+from testbed.mounts import connections, mounted
+from testbed.personalities import agreed
 
 
 @pytest.hookimpl(wrapper=True)
@@ -192,12 +193,7 @@ def ours(pair_file: ModulePair, request: pytest.FixtureRequest) -> Iterator[Lab]
 @contextlib.contextmanager
 def personality(lab: Lab, name: str) -> Iterator[None]:
     """Mounts have a personality: the client requests it, and the server accepts it."""
-    set_to(lab, "client", "personality", name)
-    set_to(lab, "server", "server_personalities", name)
-    try:
+    with agreed(lab, name):
         with mounted(lab, "vers=3"):
-            assert {one["personality"] for one in connections(lab)} == {name}
+            assert {connection["personality"] for connection in connections(lab)} == {name}
         yield
-    finally:
-        set_to(lab, "client", "personality", "read-write")
-        set_to(lab, "server", "server_personalities", "")

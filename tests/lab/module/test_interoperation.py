@@ -10,7 +10,7 @@ from nfsrdma_tools.lab.lab import Lab
 from testbed.faults import FAULTS
 from testbed.kernel_events import recorded
 from testbed.labs import OURS, THEIRS, WHOSE, ModulePair, lent
-from testbed.mounts import HERE, LIMIT, connections, mounted, set_to
+from testbed.mounts import HERE, LIMIT, connections, mounted, set_parameters
 
 pytestmark = pytest.mark.lab
 OURS_NIGHTLY = (THEIRS, pytest.param(OURS, marks=pytest.mark.nightly))
@@ -59,8 +59,8 @@ FORGOTTEN = (
 
 def tokens(lab: Lab, node: str, folder: str) -> list[tuple[str, str]]:
     """The token of each connection, and whether the peer sent the extension."""
-    found = connections(lab, node, folder)
-    return sorted((one["token"], one["peer_extension"]) for one in found)
+    rows = connections(lab, node, folder)
+    return sorted((row["token"], row["peer_extension"]) for row in rows)
 
 
 @pytest.fixture
@@ -73,24 +73,23 @@ def our_server(whose: str, pair_file: ModulePair, request: pytest.FixtureRequest
 @pytest.mark.parametrize("whose", (pytest.param(OURS, marks=pytest.mark.nightly), THEIRS))
 def test_our_server_serves(our_server: Lab, long: bool) -> None:
     for vers in ("3", "4.0", "4.2") if long else ("3", "4.2"):
-        found = cell(our_server, "rdma", vers, "sys")
-        assert set(found.values()) == {"ok"}, f"NFSv{vers}: {found}"
+        results = cell(our_server, "rdma", vers, "sys")
+        assert set(results.values()) == {"ok"}, f"NFSv{vers}: {results}"
     # nothing of a client that left stays
     our_server.run("server", "systemctl", "stop", "nfs-server")
     # a worker frees connections, and may not have done so yet
     our_server.run("server", "sh", "-c", FORGOTTEN, timeout=LIMIT)
-    said = our_server.run("server", "sh", "-c", TOTALS, check=False).stdout
+    totals = our_server.run("server", "sh", "-c", TOTALS, check=False).stdout
     our_server.run("server", "systemctl", "start", "nfs-server")
-    used = [line.split()[1] for line in said.splitlines()]
-    assert said.startswith("connections 0 of ") and set(used) == {"0"}, said
+    used = [line.split()[1] for line in totals.splitlines()]
+    assert totals.startswith("connections 0 of ") and set(used) == {"0"}, totals
 
 
 @pytest.fixture
 def threadless(our_server: Lab) -> Iterator[Lab]:
     """The server answers READs from its page cache."""
-    set_to(our_server, "server", "server_threadless", "65536")
-    yield our_server
-    set_to(our_server, "server", "server_threadless", "0")
+    with set_parameters(our_server, "server", server_threadless=65536):
+        yield our_server
 
 
 @pytest.mark.parametrize("whose", OURS_NIGHTLY)
@@ -101,8 +100,8 @@ def test_the_first_read_of_a_mount_needs_no_thread(threadless: Lab, size: str) -
     wanted = threadless.run("server", "sh", "-ec", WANTED, "sh", size, name).stdout
     events = {"nfsrdma/nfsrdma_svc_threadless/enable": "1"}
     with recorded(threadless, "server", events) as lines:
-        found = threadless.run("client", "sh", "-ec", SECOND, "sh", size, name).stdout
-    assert found == wanted
+        sums = threadless.run("client", "sh", "-ec", SECOND, "sh", size, name).stdout
+    assert sums == wanted
     firsts = []
     for number in range(1, 7):
         place = f" position={number * int(size)} "
@@ -114,8 +113,8 @@ def test_the_first_read_of_a_mount_needs_no_thread(threadless: Lab, size: str) -
 
 @pytest.mark.parametrize("whose", OURS_NIGHTLY)
 def test_our_server_serves_from_its_cache(threadless: Lab) -> None:
-    found = cell(threadless, "rdma", "3", "sys")
-    assert set(found.values()) == {"ok"}, found
+    results = cell(threadless, "rdma", "3", "sys")
+    assert set(results.values()) == {"ok"}, results
 
 
 @pytest.mark.parametrize("whose", WHOSE)
@@ -143,6 +142,6 @@ def test_a_client_that_goes_without_a_word_is_forgotten(our_server: Lab) -> None
     with mounted(our_server, "vers=3"):
         our_server.run("client", "ls", HERE)
         # with its link down it cannot say goodbye, and nobody asks for a new connection
-        our_server.run("client", "sh", "-ec", FAULTS["client's link down"].script)
+        FAULTS["client's link down"].happen(our_server)
         our_server.run("server", "sh", "-c", FORGOTTEN, timeout=LIMIT)
         our_server.run("client", "ls", HERE, timeout=LIMIT)

@@ -2,13 +2,21 @@
 """Our module built, loaded, swapped, installed and taken back, on a client beside a real server."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host.module import build, swap
+from nfsrdma_tools.host.transports import owner
 from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.undo import journal
+from testbed.node import channel
+from testbed.remote import RemoteError, on
 
 # builds in an emulated node: minutes that the other worker uses
 pytestmark = pytest.mark.xdist_group("builds")
@@ -52,20 +60,6 @@ find /etc /lib/modules/$(uname -r)/modules.* /var/lib -maxdepth 3 -type f -exec 
 """
 MOUNT = "mount -t nfs -o proto=rdma,port=20049 server:/export /mnt; umount /mnt"
 REFUSED = "/etc/modprobe.d/test-refused.conf"
-KILLED = """
-import os, signal
-from nfsrdma_tools.host import kernel_modules
-from nfsrdma_tools.host.module import build as module_build
-from nfsrdma_tools.host.module import swap as module_swap
-from nfsrdma_tools.host.transports import owner
-from nfsrdma_tools.undo import journal
-
-with journal() as book:
-    module_swap.prepare(book, kernel_modules.in_file(module_build.build().path))
-    module_swap.ready("nfsrdma")
-    print(owner(), flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 @pytest.fixture
@@ -87,17 +81,17 @@ def module(lab: Lab, *words: str, at: str = "client") -> Result:
 
 def refused(lab: Lab, *words: str, at: str = "client", exits: int = 1) -> str:
     """The one line that says why a command was refused; a wrong value exits with 2."""
-    said = module(lab, *words, at=at)
-    *progress, line = said.stderr.splitlines()
-    assert said.returncode == exits
-    assert all(each.startswith("building nfsrdma for") for each in progress)
+    result = module(lab, *words, at=at)
+    *progress, line = result.stderr.splitlines()
+    assert result.returncode == exits
+    assert all(step.startswith("building nfsrdma for") for step in progress)
     assert line.startswith("nfsrdma: ")
     return line
 
 
 def status(lab: Lab) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(module(lab, "status", "--json").stdout)
-    return found
+    values: dict[str, Any] = json.loads(module(lab, "status", "--json").stdout)
+    return values
 
 
 @pytest.mark.nightly
@@ -112,27 +106,27 @@ def test_building(tiny: Lab) -> None:
     assert sh(tiny, f"ls -l {SOURCE}") == before
 
     sh(tiny, f"sed 's/vermagic=6[.]12/vermagic=6.11/' {first['path']} > /root/other.ko")
-    said = refused(tiny, "load", "/root/other.ko")
+    refusal = refused(tiny, "load", "/root/other.ko")
     sh(tiny, "rm /root/other.ko")
-    assert "/root/other.ko was built for kernel 6.11." in said
-    assert f"{first['kernel']} is running" in said
+    assert "/root/other.ko was built for kernel 6.11." in refusal
+    assert f"{first['kernel']} is running" in refusal
 
-    said = refused(tiny, "build", "--kernel", "9.9.9-none")
-    assert "no headers of kernel 9.9.9-none" in said
+    refusal = refused(tiny, "build", "--kernel", "9.9.9-none")
+    assert "no headers of kernel 9.9.9-none" in refusal
     # no release of Debian: no package has that name
-    assert "install the headers of kernel 9.9.9-none" in said
+    assert "install the headers of kernel 9.9.9-none" in refusal
 
     sh(tiny, f"sed -i s/return/returning/ {SOURCE}/module.c")
-    said = refused(tiny, "build")
-    assert "the module build failed: module.c:11:" in said
-    log = said.partition("(see ")[2].rstrip(")")
+    refusal = refused(tiny, "build")
+    assert "the module build failed: module.c:11:" in refusal
+    log = refusal.partition("(see ")[2].rstrip(")")
     assert "error:" in sh(tiny, f"cat {log}")
 
 
 def test_a_module_that_does_not_load_leaves_the_old_one_working(tiny: Lab) -> None:
-    said = refused(tiny, "load", "--set", "refuse=1")
-    assert "insmod" in said
-    assert "Invalid parameters (the kernel: nfsrdma: it refuses)" in said
+    refusal = refused(tiny, "load", "--set", "refuse=1")
+    assert "insmod" in refusal
+    assert "Invalid parameters (the kernel: nfsrdma: it refuses)" in refusal
     assert status(tiny)["owner"] == "rpcrdma"
     assert "no parameter 'credits'" in refused(tiny, "load", "--set", "credits=1", exits=2)
 
@@ -140,13 +134,13 @@ def test_a_module_that_does_not_load_leaves_the_old_one_working(tiny: Lab) -> No
 def test_ours_carries_a_mount_and_gives_its_place_back(pair: Lab) -> None:
     assert "credits=5000 is invalid" in refused(pair, "load", "--set", "credits=5000", exits=2)
     assert module(pair, "load", "--set", "credits=64").stdout.startswith("nfsrdma ")
-    found = status(pair)
-    assert (found["owner"], found["loaded_is_this_source"]) == ("nfsrdma", True)
-    credits = next(each for each in found["tunables"] if each["name"] == "credits")
+    values = status(pair)
+    assert (values["owner"], values["loaded_is_this_source"]) == ("nfsrdma", True)
+    credits = next(row for row in values["tunables"] if row["name"] == "credits")
     assert (credits["value"], credits["about"]["low"], credits["about"]["high"]) == ("64", 2, 1024)
     assert "credits 64 (2 to 1024), default 128" in module(pair, "status").stdout
 
-    said = sh(
+    output = sh(
         pair,
         """
         nfsrdma mount server:/export /mnt --transport rdma 2>&1 >&2 && exit 1
@@ -157,10 +151,10 @@ def test_ours_carries_a_mount_and_gives_its_place_back(pair: Lab) -> None:
         nfsrdma doctor | grep -E ' (netid rdma|nfsrdma) '
         """,
     )
-    assert "the transport module for rdma: requested rpcrdma, got nfsrdma" in said
-    assert "/mnt       server:/export  nfsrdma" in said
-    assert "owned by nfsrdma" in said
-    assert "changed parameters: credits=64" in said
+    assert "the transport module for rdma: requested rpcrdma, got nfsrdma" in output
+    assert "/mnt       server:/export  nfsrdma" in output
+    assert "owned by nfsrdma" in output
+    assert "changed parameters: credits=64" in output
     user = "mount /mnt of server:/export"
     assert status(pair)["users"] == [user]
     assert f"nfsrdma is in use by {user}" in refused(pair, "unload")
@@ -169,23 +163,26 @@ def test_ours_carries_a_mount_and_gives_its_place_back(pair: Lab) -> None:
     assert "mounts with proto=rdma use rpcrdma" in module(pair, "unload").stdout
     sh(pair, "nfsrdma mount server:/export /mnt --transport rdma")
     assert f"rpcrdma is in use by {user}" in refused(pair, "load")
-    wrong = pair.run(
-        "client",
-        "nfsrdma",
-        "mount",
-        "server:/export",
-        "/srv",
-        "--transport",
-        "nfsrdma",
-        check=False,
-    )
-    assert "requested nfsrdma, got rpcrdma (nfsrdma module load)" in wrong.stderr
+    argv = ("nfsrdma", "mount", "server:/export", "/srv", "--transport", "nfsrdma")
+    stderr = pair.run("client", *argv, check=False).stderr
+    assert "requested nfsrdma, got rpcrdma (nfsrdma module load)" in stderr
     sh(pair, "umount /mnt")
 
 
+@on("client")
+def load_and_die() -> None:
+    """Load our module, and be killed before it is taken back."""
+    with journal() as changes:
+        swap.prepare(changes, kernel_modules.in_file(build.build().path))
+        swap.ready("nfsrdma")
+        channel.send(owner())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_what_was_killed_half_way_is_put_back_by_the_next_start(pair: Lab) -> None:
-    said = pair.run("client", "python3", "-", stdin=KILLED.encode(), check=False)
-    assert (said.stdout, status(pair)["owner"]) == ("nfsrdma\n", "nfsrdma")
+    with pytest.raises(RemoteError, match="without a result"), load_and_die.started(pair) as load:
+        assert load.receive(600) == "nfsrdma"
+    assert status(pair)["owner"] == "nfsrdma"
     assert module(pair, "unload").stdout.startswith("nfsrdma was not loaded\n")
     assert status(pair)["owner"] == "rpcrdma"
 
@@ -198,22 +195,22 @@ def test_a_sweep_takes_each_cell_with_its_own_module(pair: Lab) -> None:
     )
     stored = json.loads(sh(pair, f"{sweep}; nfsrdma results export /tmp/s.db --format json"))
     sh(pair, "rm /tmp/s.db*")
-    trials = [(each["cell"]["transport"], each["status"]) for each in stored["trials"]]
+    trials = [(trial["cell"]["transport"], trial["status"]) for trial in stored["trials"]]
     assert sorted(trials) == [("nfsrdma", "ok")] * 2 + [("rdma", "ok")] * 2
     (facts,) = stored["environments"].values()
     assert facts["module nfsrdma"].startswith("0.1.0 ")
     assert facts["module rpcrdma"]
-    # probes hold a module: they come off before each swap, and on again
-    assert all(row["rpcs"] for each in stored["trials"] for row in each["probe_rows"]["chunks"])
-    assert all(each["probe_rows"]["registrations"] for each in stored["trials"])
+    # probes hold a module: they come off before trial swap, and on again
+    assert all(row["rpcs"] for trial in stored["trials"] for row in trial["probe_rows"]["chunks"])
+    assert all(trial["probe_rows"]["registrations"] for trial in stored["trials"])
     assert "credits=128" in facts["nfsrdma tunables"]
     assert status(pair)["owner"] == "rpcrdma"
 
 
 def test_load_refuses_a_used_server_and_prints_the_remedy(pair: Lab) -> None:
-    said = refused(pair, "load", at="server")
-    assert "rpcrdma is in use by nfsd listening on rdma 20049" in said
-    assert "systemctl stop nfs-server, try again, then systemctl start nfs-server" in said
+    refusal = refused(pair, "load", at="server")
+    assert "rpcrdma is in use by nfsd listening on rdma 20049" in refusal
+    assert "systemctl stop nfs-server, try again, then systemctl start nfs-server" in refusal
 
 
 @pytest.mark.nightly
@@ -245,10 +242,10 @@ def test_installed_ours_is_what_the_kernel_loads_and_uninstall_leaves_no_trace(t
     sh(tiny, f"rmmod rpcrdma; mv {built} /root/; depmod; {MOUNT}")
     assert status(tiny)["owner"] == "rpcrdma"
     sh(tiny, f"for i in {names}; do rmmod rpcrdma; modprobe $i; test -e /sys/module/rpcrdma; done")
-    said = json.loads(sh(tiny, "nfsrdma doctor --json || true"))["findings"]
-    (found,) = (each for each in said if each["name"] == "nfsrdma")
-    assert found["status"] == "warning"
-    assert "mounts and nfsd use rpcrdma" in found["found"]
+    findings = json.loads(sh(tiny, "nfsrdma doctor --json || true"))["findings"]
+    (finding,) = (row for row in findings if row["name"] == "nfsrdma")
+    assert finding["status"] == "warning"
+    assert "mounts and nfsd use rpcrdma" in finding["found"]
     sh(tiny, f"mv /root/{built.split('/')[-1]} {built}; depmod")
 
     assert "uninstalled nfsrdma" in module(tiny, "uninstall").stdout

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes that a module makes on purpose are seen; so silence of the others means something."""
 
+from pathlib import Path
+
 import pytest
 
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.lab import Lab
 from testbed import kernel_modules, leaks
-from testbed.scripts import NODES
 
 pytestmark = pytest.mark.checking
 
-SOURCE = NODES / "wrong"
+SOURCE = Path(__file__).parent / "wrong"
 THERE = "/run/wrong.ko"
 # what a console has to say; KASAN tells of one mistake, lockdep of none after another's
 SAID = {

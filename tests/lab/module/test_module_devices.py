@@ -7,6 +7,7 @@ A module of the tests (``device``) has the node's device do less for as long as 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +15,12 @@ from nfsrdma_tools.lab.lab import Lab
 from testbed import kernel_modules
 from testbed.mounts import HERE, LIMIT, connections, mounted, set_parameters
 from testbed.personalities import agreed
-from testbed.scripts import NODES
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="no module is built: root mounts the image"
 )
 
-SOURCE = NODES / "device"
+SOURCE = Path(__file__).parent / "device"
 THERE = "/run/nfsrdma_device.ko"
 PARAMETERS = "/sys/module/nfsrdma_device/parameters"
 MOUNT = f"""
@@ -57,10 +57,10 @@ def device(lab: Lab, node: str, *words: str) -> Iterator[None]:
 def refused(lab: Lab, node: str) -> str:
     """Message in the log of a node about a mount that failed."""
     lab.run(node, "dmesg", "--clear")
-    said = lab.run("client", "sh", "-c", MOUNT, check=False, timeout=LIMIT)
-    if not said.returncode:
+    result = lab.run("client", "sh", "-c", MOUNT, check=False, timeout=LIMIT)
+    if not result.returncode:
         lab.run("client", "umount", HERE)
-    assert said.returncode, "the mount was made"
+    assert result.returncode, "the mount was made"
     log = lab.run(node, "dmesg").stdout.splitlines()
     return next((line.split("nfsrdma: ")[1] for line in log if "nfsrdma: device" in line), "")
 
@@ -84,8 +84,8 @@ def test_a_queue_pair_that_is_refused_is_made_smaller(limited: Lab) -> None:
     for node in ("client", "server"):
         with device(limited, node, f"max_sends={most}"), mounted(limited, "vers=3"):
             carries_data(limited)
-            (found,) = connections(limited)
-            assert (int(found["send_queue"]) < most) == (node == "client")
+            (connection,) = connections(limited)
+            assert (int(connection["send_queue"]) < most) == (node == "client")
 
 
 def test_only_fatal_events_end_a_connection(limited: Lab) -> None:
@@ -93,12 +93,12 @@ def test_only_fatal_events_end_a_connection(limited: Lab) -> None:
         for number in BENIGN.values():
             happens(limited, number)
         carries_data(limited)
-        (found,) = connections(limited)
-        assert (found["connects"], found["disconnects"]) == ("1", "0")
+        (connection,) = connections(limited)
+        assert (connection["connects"], connection["disconnects"]) == ("1", "0")
         happens(limited, QP_FATAL)
         carries_data(limited)
-        (found,) = connections(limited)
-        assert (found["connects"], found["last_disconnect"]) == ("2", "QP fatal error")
+        (connection,) = connections(limited)
+        assert (connection["connects"], connection["last_disconnect"]) == ("2", "QP fatal error")
 
 
 def happens(lab: Lab, number: int) -> None:
@@ -129,10 +129,10 @@ def test_a_lane_that_fails_delays_no_other_call(limited: Lab) -> None:
         for _ in range(4):
             carries_data(limited)
         left = limited.run("client", "cat", f"{PARAMETERS}/fail_lists").stdout
-        (found,) = connections(limited)
+        (connection,) = connections(limited)
     assert int(left) == 0
-    assert int(found["lanes_ended"]) >= 3
-    assert (found["failed_marshals"], found["disconnects"]) == ("0", "0")
+    assert int(connection["lanes_ended"]) >= 3
+    assert (connection["failed_marshals"], connection["disconnects"]) == ("0", "0")
 
 
 # READs need more memory regions than there are; the connection ends while one is being allocated
@@ -165,9 +165,9 @@ def test_a_refill_that_fails_while_the_connection_closes(limited: Lab) -> None:
         limited.run("server", "sh", "-ec", "head -c 64M /dev/urandom > /export/starved")
         lines = limited.run("client", "sh", "-ec", STARVED, timeout=LIMIT).stdout.splitlines()
         carries_data(limited)
-        (found,) = connections(limited)
+        (connection,) = connections(limited)
         limited.run("client", "rm", f"{HERE}/starved")
-    assert int(found["connects"]) >= 2
+    assert int(connection["connects"]) >= 2
     queued = [line.split("function=")[1].split()[0] for line in lines]
     assert "nfr_client_connect_worker" in queued
     # until the next connection evicts
@@ -182,13 +182,13 @@ def test_only_the_only_key_of_a_call_is_invalidated_by_the_server(both_ours: Lab
         assert served(both_ours, "remote_invalidations") > 0
     with set_parameters(both_ours, mr_depth=16), mounted(both_ours, "vers=3"):
         carries_data(both_ours)
-        (found,) = connections(both_ours)
-        assert int(found["local_invalidations"]) > 0
+        (connection,) = connections(both_ours)
+        assert int(connection["local_invalidations"]) > 0
         assert served(both_ours, "remote_invalidations") == 0
 
 
 def served(lab: Lab, name: str) -> int:
     """A counter of the server."""
-    said = lab.run("server", "sh", "-c", SERVED).stdout
-    (value,) = (line.split()[1] for line in said.splitlines() if line.split()[0] == name)
+    output = lab.run("server", "sh", "-c", SERVED).stdout
+    (value,) = (line.split()[1] for line in output.splitlines() if line.split()[0] == name)
     return int(value)

@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever happens to devices, links, servers and tasks: no error, no wrong byte, nothing hangs."""
 
+import errno
+import os
+import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
+from pathlib import Path
 
 import pytest
+from lab.module.stress import storm
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed.faults import FAULTS
+from testbed.faults import FAULTS, silence
+from testbed.killed_tasks import READING, kill_tasks, killed, start_tasks
 from testbed.labs import ModulePair
-from testbed.module_faults import killed, reason, removed, soft
-from testbed.stress import storm
+from testbed.mounts import HERE, LIMIT, connections, mounted
+from testbed.node import mounts
+from testbed.node.programs import call, until
+from testbed.remote import on
 
 Record = Callable[[str, object], None]
 V3, V4 = "vers=3", "vers=4.2,nconnect=4"
@@ -69,13 +77,28 @@ def test_an_application_notices_no_disconnect(
 ) -> None:
     faults = cycle(FAULTS[name] for name in names)
     forgets = bool(set(names) & set(FORGETFUL))
-    found = storm(at_home, options, faults, seconds, "tests", least=len(names), forgets=forgets)
-    assert len(found["faults"]) >= len(names)
-    assert all(int(one["disconnects"]) > 0 for one in found["connections"])
-    record_property("faults", len(found["faults"]))
-    record_property("disconnects", sum(int(one["disconnects"]) for one in found["connections"]))
-    record_property("operations", sum(one["operations"] for one in found["done"]))
-    record_property("slowest operation [s]", max(one["slowest"] for one in found["done"]))
+    result = storm(at_home, options, faults, seconds, "tests", least=len(names), forgets=forgets)
+    assert len(result.faults) >= len(names)
+    assert min(result.disconnects) > 0
+    record_property("faults", len(result.faults))
+    record_property("disconnects", sum(result.disconnects))
+    record_property("operations", result.operations)
+    record_property("slowest operation [s]", max(one.slowest for one in result.done))
+
+
+def reason(lab: Lab, options: str, name: str) -> str:
+    """The reason of a fault of an idle connection; the mount reconnects when it needs to."""
+    fault = FAULTS[name]
+    with mounted(lab, options):
+        fault.happen(lab)
+        if fault.forgets:
+            # no client has state to reclaim; an open would wait for the end of the grace period
+            lab.run(fault.node, "tee", "/proc/fs/nfsd/v4_end_grace", stdin=b"Y")
+        lab.run("client", "sh", "-c", f"touch {HERE}/alive && rm {HERE}/alive", timeout=LIMIT)
+        (connection,) = connections(lab)
+    counts = (connection["connects"], connection["disconnects"])
+    assert (connection["connected"], *counts) == ("yes", "2", "1")
+    return connection["last_disconnect"]
 
 
 def test_the_reason_of_the_last_disconnect_can_be_read(ours: Lab) -> None:
@@ -83,10 +106,60 @@ def test_the_reason_of_the_last_disconnect_can_be_read(ours: Lab) -> None:
     assert reason(ours, "vers=4.2", "server restarted") == "disconnected by the peer"
 
 
+@on("client")
+def soft(options: str) -> None:
+    """A soft mount fails while the server does not answer, and goes on when it does."""
+    noise = os.urandom(200_000)
+    with mounts.mounted(f"{options},soft,timeo=20,retrans=1") as folder:
+        path = folder / "soft"
+        path.write_bytes(noise)
+        mounts.drop_caches()
+        error = 0
+        with silence():
+            try:
+                path.read_bytes()
+            except OSError as failure:
+                error = failure.errno or 0
+        assert error in (errno.EIO, errno.ETIMEDOUT)
+        reasons = [row["last_disconnect"] for row in mounts.connections()]
+        assert "a reply did not come in time" in reasons
+        assert path.read_bytes() == noise
+        path.unlink()
+
+
 def test_tasks_die_when_killed_and_soft_mounts_give_up(ours: Lab, long: bool) -> None:
     killed(ours, V3, silent=False, seed="tests", rounds=20 if long else 1)
     killed(ours, "vers=4.2", silent=True, seed="tests", rounds=5 if long else 1)
-    soft(ours, "4.2")
+    soft(ours, "vers=4.2")
+
+
+@on("client", timeout=LIMIT * 2)
+def removed(options: str, busy: bool) -> None:
+    """The device goes for good, idle or while files are read: the mount goes, and then the module.
+
+    What a hard mount has under way outlives the tasks that wanted it, and holds the module, until
+    there is a server again or ``umount -f`` gives it up.  What writers have under way ends in a
+    COMMIT that is made too late to be given up.
+    """
+    (device,) = Path("/sys/class/infiniband").iterdir()
+    try:
+        with mounts.mounted(options, off=("umount", "-f") if busy else ("umount",)) as folder:
+            assert mounts.connections(), "the mount is not carried by our module"
+            readers = start_tasks(folder / "killed", READING, os.urandom(2 << 20)) if busy else []
+            time.sleep(0.5 * busy)
+            call("rdma", "link", "delete", device.name)
+            time.sleep(1.0 * busy)
+            assert kill_tasks(readers) == []
+        users = Path("/sys/module/nfsrdma/refcnt")
+        # a connection that is to be tried again later ends then
+        until("an unused module", lambda: users.read_text() == "0\n", LIMIT)
+        call("nfsrdma", "module", "unload")
+        assert not users.parent.exists()
+        assert not mounts.CLIENTS.exists()
+    finally:
+        kind = device.name.removesuffix("0")
+        call("rdma", "link", "add", device.name, "type", kind, "netdev", "eth1")
+        call("nfsrdma", "module", "load")
 
 
 def test_a_device_that_does_not_come_back(ours: Lab, long: bool) -> None:
@@ -95,3 +168,4 @@ def test_a_device_that_does_not_come_back(ours: Lab, long: bool) -> None:
     for _ in range(5 if long else 1):
         removed(ours, V3, busy=True)
         removed(ours, brief, busy=False)
+    ours.run("server", "rm", "-r", "/export/killed")

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from itertools import cycle
 
 import pytest
+from lab.module.stress import storm
 
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.lab import Lab
 from testbed.faults import Fault
 from testbed.held_memory import ACKNOWLEDGMENTS, DATA_OF_READS, Held, hold, share_a_floor, totals
 from testbed.kernel_events import recorded, stacks
-from testbed.stress import storm
 from testbed.unreceived_replies import ADDRESSES, leave_unreceived
 
 Record = Callable[[str, object], None]
@@ -130,11 +130,11 @@ def test_work_goes_on_where_memory_is_short(
 ) -> None:
     before, options = totals(both_ours)["memory_short"][0], "vers=4.2,nconnect=4"
     with recorded(both_ours, "server", RECLAIM) as lines:
-        found = storm(both_ours, options, cycle(SHORT), 300 if long else 30, "short", least=4)
+        result = storm(both_ours, options, cycle(SHORT), 300 if long else 30, "short", least=4)
         short = totals(both_ours)["memory_short"][0] - before
     assert [stack for stack in stacks(lines) if "nfr_conn_poll" in stack] == []
     if not short:
         assert both_ours.config.kernel in CHECKING, "no allocation failed"
         print("work was too slow to find memory short; missed: allocations that fail")
     record_property("allocations that failed", short)
-    record_property("operations", sum(one["operations"] for one in found["done"]))
+    record_property("operations", result.operations)

@@ -29,8 +29,8 @@ MODULES = pytest.mark.parametrize(
 @MODULES
 def test_no_warning(kernel: str, find: Find, tmp_path: Path) -> None:
     checks = kernel == MODULE_KERNELS[0] and shutil.which("sparse")
-    said = built_with(kernel, find().folder, tmp_path, "W=1", *(("C=2",) if checks else ()))
-    assert [line for line in said if not (line.startswith(EXPECTED) or HEADERS.match(line))] == []
+    output = built_with(kernel, find().folder, tmp_path, "W=1", *(("C=2",) if checks else ()))
+    assert [line for line in output if not (line.startswith(EXPECTED) or HEADERS.match(line))] == []
     if kernel == MODULE_KERNELS[0] and not checks:
         pytest.skip("no sparse; missed: address spaces, locks and constants of kmod")
 
@@ -104,8 +104,8 @@ def test_a_new_personality_adds_files_and_a_line_of_the_list(tmp_path: Path) -> 
         text = (folder / name).read_text()
         assert text.count(last) == 1
         (folder / name).write_text(text.replace(last, last + more))
-    said = built_with(kernel, folder, tmp_path)
-    assert [line for line in said if not line.startswith(EXPECTED)] == []
+    output = built_with(kernel, folder, tmp_path)
+    assert [line for line in output if not line.startswith(EXPECTED)] == []
     assert b" optimistic dummy (default read-write)" in (tmp_path / "built.ko").read_bytes()
 
 

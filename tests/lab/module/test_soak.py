@@ -6,23 +6,28 @@ Our module on all three machines.  ``make campaign NAME=soak`` goes on for 15 mi
 seed that is printed makes the same faults again (``--seed``).
 """
 
-import json
+import hashlib
 import os
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from multiprocessing import Process
+from pathlib import Path
 
 import pytest
+from lab.module.stress import storm
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from testbed.faults import CUT_OFF, FAULTS, SILENT, SOUND, Fault
 from testbed.labs import OURS, carry, serve
 from testbed.mounts import LIMIT, mounted, nothing_lost
-from testbed.scripts import beside, code, on
-from testbed.stress import storm
+from testbed.node import channel, mounts
+from testbed.node.files import opened
+from testbed.node.programs import hung, until
+from testbed.remote import on
 from testbed.unreceived_replies import kept_for, unreceived_beside
 
 pytestmark = pytest.mark.nightly
@@ -70,19 +75,19 @@ def test_faults_at_random_change_nothing(
     seconds = float(SECONDS or (900 if long else 20))
     # goodbyes take time where packets were lost
     with nothing_lost(crowd, *crowd.config.nodes, limit=LIMIT):
-        found = storm(
+        result = storm(
             crowd, "vers=4.2,nconnect=4", at_random(SEED), seconds, SEED, CLIENTS, forgets=True
         )
-    assert len(found["connections"]) == 8
+    assert len(result.connections) == 8
     nothing_is_left(crowd)
     record_property("seed", SEED)
-    record_property("faults", dict(Counter(found["faults"])))
-    record_property("disconnects", sum(int(one["disconnects"]) for one in found["connections"]))
-    met = [f"{node}: {line}" for node, one in crowd.consoles.items() for line in one.met]
+    record_property("faults", dict(Counter(result.faults)))
+    record_property("disconnects", sum(result.disconnects))
+    met = [f"{node}: {line}" for node, console in crowd.consoles.items() for line in console.met]
     record_property("warnings of rdma_rxe", met)
-    record_property("operations", sum(one["operations"] for one in found["done"]))
-    again = sum(one.get("executed before", 0) for one in found["done"])
-    record_property("Calls that a restarted server had executed before", again)
+    record_property("operations", result.operations)
+    repeated = sum(done.repeated for done in result.done)
+    record_property("Calls that a restarted server had executed before", repeated)
 
 
 def nothing_is_left(lab: Lab) -> None:
@@ -97,7 +102,10 @@ def nothing_is_left(lab: Lab) -> None:
 OPTIONS = ("vers=3", "vers=4.2,nconnect=4")
 # the client whose power is lost, as the server knows it
 VICTIM, ADDRESS = "client1", "10.9.1.11"
-PROMISED = "until test -s /run/synced; do sleep 0.1; done"
+# the records that fsync(2) has promised to keep, a line each
+PROMISED = Path("/run/synced")
+# an inline message, a Read chunk of some pages, several WRITEs
+SIZES = (1000, 70000, 3 << 20)
 FORGOTTEN = f"""
 cd /sys/kernel/debug/nfsrdma-server
 while grep -qs '^peer {ADDRESS}$' */connection; do sleep 1; done
@@ -129,36 +137,65 @@ def test_what_was_synced_outlives_a_client_that_loses_power(
 
 def power_lost(lab: Lab, options: str, rng: random.Random) -> int:
     """A client writes and loses power; returns how many records it had been promised."""
-    words = ("python3", "-", "write", str(rng.random()))
-    # of the round before
-    lab.run(VICTIM, "rm", "-f", "/run/synced")
     with (
         mounted(lab, options, node=VICTIM),
-        beside(lab, VICTIM, *words, stdin=code("synced")) as work,
+        write_records.at(VICTIM).started(lab, str(rng.random())) as writing,
     ):
         try:
-            lab.run(VICTIM, "sh", "-c", PROMISED, timeout=LIMIT)
+            writing.receive(LIMIT)
             time.sleep(rng.uniform(1, 10))
-            assert not work.done(), work.result().stdout
+            assert not writing.done()
             lab.run("server", "sh", "-ec", CUT_OFF, "sh", ADDRESS)
             lab.run(VICTIM, "sh", "-ec", SILENT)
-            promised = verified(lab)
+            promised = lab.run(VICTIM, "cat", str(PROMISED)).stdout.splitlines()
+            verify(lab, promised)
             lab.run("server", "sh", "-c", FORGOTTEN, timeout=LIMIT)
         finally:
             # for the next round it is another machine
             for node in ("server", VICTIM):
                 lab.ssh(node).run("sh", "-c", SOUND, check=False)
-            lab.ssh(VICTIM).run("touch", "/run/synced.stop")
-    said = json.loads(work.result().stdout)
-    assert said == {"failed": [], "alive": []}
     lab.run("server", "rm", "-r", "/export/synced")
-    return promised
+    return len(promised)
 
 
-def verified(lab: Lab) -> int:
-    """Every record that the victim was promised is on the server."""
-    listed = lab.run(VICTIM, "cat", "/run/synced").stdout
-    lab.run("server", "tee", "/run/synced", stdin=listed.encode())
-    found = on(lab, "server", "synced", "verify", "/export/synced", "/run/synced")
-    assert found["wrong"] == []
-    return int(found["promised"])
+@on("client")
+def write_records(seed: str) -> None:
+    """Write files until the block of the test ends; processes then die when they are killed."""
+    folder = mounts.HERE / "synced"
+    folder.mkdir()
+    PROMISED.write_text("")
+    writers = [Process(target=write_file, args=(folder / str(size), size, seed)) for size in SIZES]
+    for process in writers:
+        process.start()
+    until("the first record", lambda: PROMISED.stat().st_size, pause=0.1)
+    channel.send("written")
+    channel.wait()
+    for process in writers:
+        process.kill()
+    assert hung(writers, 300) == []
+    assert {process.exitcode for process in writers} <= {0, -9}
+
+
+def write_file(path: Path, size: int, seed: str) -> None:
+    """Write a file's records one by one, until killed; list each when it is safe."""
+    rng = random.Random(f"{seed} {size}")  # noqa: S311 - no secret
+    with opened(path, os.O_WRONLY | os.O_CREAT) as file, PROMISED.open("a") as promised:
+        # one file may not take all of the server's memory
+        for number in range(max(8, (32 << 20) // size)):
+            record = rng.randbytes(size)
+            os.pwrite(file, record, number * size)
+            os.fsync(file)
+            promised.write(f"{size} {number} {hashlib.sha256(record).hexdigest()}\n")
+            promised.flush()
+
+
+@on("server")
+def verify(promised: list[str]) -> None:
+    """Every record that the victim was promised is there."""
+    assert [line for line in promised if not is_there(*line.split())] == []
+
+
+def is_there(size: str, number: str, digest: str) -> bool:
+    with Path("/export/synced", size).open("rb") as file:
+        file.seek(int(number) * int(size))
+        return hashlib.sha256(file.read(int(size))).hexdigest() == digest

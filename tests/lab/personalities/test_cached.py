@@ -13,22 +13,12 @@ import pytest
 from nfsrdma_tools.lab.lab import Lab
 from testbed.dashboard import until
 from testbed.hostile import SERVER, argv_of
-from testbed.labs import OURS, cards_lab, serve
 from testbed.module_data import fio
-from testbed.mounts import HERE, connections, mounted, nothing_lost
+from testbed.mounts import HERE, connections, mounted, nothing_lost, set_parameters
 from testbed.personalities import FOLDER, VERSIONS, agreed, hostile_files
-from testbed.tracing import said, tracing
+from testbed.tracing import said, sums, tracing
 
-PARAMETERS = "/sys/module/nfsrdma/parameters"
 PAGE, BLOCK, MIB = 4096, 1 << 16, 1 << 20
-
-
-@pytest.fixture(scope="module")
-def ours(pytestconfig: pytest.Config) -> Iterator[Lab]:
-    """A solo lab with two modelled cards; our module is the client and the server."""
-    with cards_lab(pytestconfig, "cached") as lab:
-        serve(lab, "server", OURS)
-        yield lab
 
 
 def sh(lab: Lab, script: str) -> str:
@@ -37,18 +27,20 @@ def sh(lab: Lab, script: str) -> str:
 
 def of_cache(lab: Lab) -> dict[str, int]:
     """The figures of the cache of the only connection."""
-    (one,) = connections(lab)
-    return {name: int(text.split()[0]) for name, text in one.items() if name.startswith("cache_")}
+    (row,) = connections(lab)
+    return {name: int(text.split()[0]) for name, text in row.items() if name.startswith("cache_")}
 
 
 @pytest.mark.parametrize("vers", VERSIONS)
-def test_fio_finds_what_it_wrote(ours: Lab, vers: str, long: bool) -> None:
-    with agreed(ours, "cached"):
-        fio(ours, vers, loops=20 if long else 2, seed=2)
-    ours.check()
+def test_fio_finds_what_it_wrote(lab: Lab, vers: str, long: bool) -> None:
+    with agreed(lab, "cached"):
+        fio(lab, vers, loops=20 if long else 2, seed=2)
+    lab.check()
 
 
 DIRECT = f"dd if={HERE}/cache of=/dev/null bs=64k count={{count}} iflag=direct status=none"
+
+EMPTY = "until grep -q '^cache_pages 0 ' /sys/kernel/debug/nfsrdma/*/connection; do sleep 0.1; done"
 
 
 @contextmanager
@@ -60,96 +52,89 @@ def with_a_file(lab: Lab, options: str = "vers=3") -> Iterator[None]:
     lab.check()
 
 
-def test_reads_into_the_same_memory_find_its_registration(ours: Lab) -> None:
-    with with_a_file(ours):
-        before = of_cache(ours)
-        sh(ours, DIRECT.format(count=64))
-        after = of_cache(ours)
+def test_reads_into_the_same_memory_find_its_registration(lab: Lab) -> None:
+    with with_a_file(lab):
+        before = of_cache(lab)
+        sh(lab, DIRECT.format(count=64))
+        after = of_cache(lab)
     assert after["cache_hits"] - before["cache_hits"] == 63
     assert after["cache_misses"] - before["cache_misses"] == 1
     assert after["cache_idle_pages"] - before["cache_idle_pages"] == BLOCK // PAGE
 
 
 @pytest.mark.nightly
-def test_the_probes_and_top_count_hits_and_misses(ours: Lab) -> None:
-    with with_a_file(ours), tracing(ours, "client", "registrations"):
-        sh(ours, DIRECT.format(count=64))
+def test_the_probes_and_top_count_hits_and_misses(lab: Lab) -> None:
+    with with_a_file(lab), tracing(lab, "client", "registrations"):
+        sh(lab, DIRECT.format(count=64))
 
         def counted() -> dict[str, int]:
-            rows = [row for row in said(ours, "client") if row["mount"] == HERE]
-            return {name: sum(row[name] for row in rows) for name in ("reused", "registered")}
+            return sums(lab, "client", "reused", "registered", mount=HERE)
 
         until(lambda: counted()["reused"] >= 63, "as many hits as there were")
         assert counted() == {"reused": 63, "registered": 1}
-        mapped = [row["mapped_bytes"] for row in said(ours, "client") if row["mount"] == HERE]
+        mapped = [row["mapped_bytes"] for row in said(lab, "client") if row["mount"] == HERE]
         assert mapped[-1] == BLOCK
         script = f"""
 nfsrdma top --batch --json --no-probes --count 4 > /run/top &
 while kill -0 $! 2> /dev/null; do {DIRECT.format(count=64)}; done
 cat /run/top
 """
-        lines = sh(ours, script).splitlines()
+        lines = sh(lab, script).splitlines()
         xprts = [x for line in lines for m in json.loads(line)["mounts"] for x in m["xprts"]]
         shown = [x["personality"] for x in xprts]
-    assert {each["name"] for each in shown} == {"cached"}
-    hits = sum(each.get("counters", {}).get("cache_hits", 0) for each in shown)
+    assert {personality["name"] for personality in shown} == {"cached"}
+    hits = sum(personality.get("counters", {}).get("cache_hits", 0) for personality in shown)
     assert hits > 63
     assert shown[-1]["gauges"]["cache_bytes"] >= BLOCK
 
 
-def test_the_cache_gives_pages_back_when_memory_is_short(ours: Lab) -> None:
-    with with_a_file(ours):
-        sh(ours, DIRECT.format(count=64))
-        sh(ours, f"cp {HERE}/cache /dev/null")
-        assert of_cache(ours)["cache_pages"] > 0
-        until = "until grep -q '^cache_pages 0 ' /sys/kernel/debug/nfsrdma/*/connection"
-        sh(ours, f"echo 2 > /proc/sys/vm/drop_caches; {until}; do sleep 0.1; done")
-        sh(ours, DIRECT.format(count=2))
+def test_the_cache_gives_pages_back_when_memory_is_short(lab: Lab) -> None:
+    with with_a_file(lab):
+        sh(lab, DIRECT.format(count=64))
+        sh(lab, f"cp {HERE}/cache /dev/null")
+        assert of_cache(lab)["cache_pages"] > 0
+        sh(lab, f"echo 2 > /proc/sys/vm/drop_caches; {EMPTY}")
+        sh(lab, DIRECT.format(count=2))
 
 
 @pytest.mark.nightly
-def test_memory_that_a_process_gave_up_leaves_the_cache(ours: Lab) -> None:
-    with with_a_file(ours):
-        sh(ours, DIRECT.format(count=64))
+def test_memory_that_a_process_gave_up_leaves_the_cache(lab: Lab) -> None:
+    with with_a_file(lab):
+        sh(lab, DIRECT.format(count=64))
         # the next look at the cache is at most 30 s away
-        until = "until grep -q '^cache_pages 0 ' /sys/kernel/debug/nfsrdma/*/connection"
-        sh(ours, f"{until}; do sleep 0.5; done")
+        sh(lab, EMPTY)
 
 
-def test_the_cache_keeps_its_limit(ours: Lab) -> None:
-    with with_a_file(ours):
-        sh(ours, f"echo 1 > {PARAMETERS}/cache_memory")
-        try:
-            sh(ours, f"for n in $(seq 40); do {DIRECT.format(count=64)}; done")
-            found = of_cache(ours)
-        finally:
-            sh(ours, f"echo 64 > {PARAMETERS}/cache_memory")
-    assert 0 < found["cache_pages"] <= MIB // PAGE
+def test_the_cache_keeps_its_limit(lab: Lab) -> None:
+    with with_a_file(lab), set_parameters(lab, cache_memory=1):
+        sh(lab, f"for n in $(seq 40); do {DIRECT.format(count=64)}; done")
+        pages = of_cache(lab)["cache_pages"]
+    assert 0 < pages <= MIB // PAGE
 
 
-def test_buffered_reads_arrive_in_slots(ours: Lab) -> None:
-    with with_a_file(ours, "vers=3,rsize=32768"):
-        sh(ours, f"echo 3 > /proc/sys/vm/drop_caches; cmp {HERE}/cache /export/cache")
-        found = of_cache(ours)
-    assert found["cache_copies"] >= (4 << 20) // 32768
-    assert found["cache_slots"] > 0
+def test_buffered_reads_arrive_in_slots(lab: Lab) -> None:
+    with with_a_file(lab, "vers=3,rsize=32768"):
+        sh(lab, f"echo 3 > /proc/sys/vm/drop_caches; cmp {HERE}/cache /export/cache")
+        figures = of_cache(lab)
+    assert figures["cache_copies"] >= (4 << 20) // 32768
+    assert figures["cache_slots"] > 0
 
 
-def test_nothing_stays_after_unmounting(ours: Lab) -> None:
-    with with_a_file(ours):
-        sh(ours, DIRECT.format(count=64))
-    with agreed(ours, "cached"), mounted(ours, "vers=3"):
-        assert of_cache(ours)["cache_pages"] == 0
+def test_nothing_stays_after_unmounting(lab: Lab) -> None:
+    with with_a_file(lab):
+        sh(lab, DIRECT.format(count=64))
+    with agreed(lab, "cached"), mounted(lab, "vers=3"):
+        assert of_cache(lab)["cache_pages"] == 0
 
 
 # --- a server that abuses memory that stays registered ---
 
 
 @pytest.fixture(scope="module")
-def victim(ours: Lab) -> Iterator[Lab]:
+def victim(lab: Lab) -> Iterator[Lab]:
     """A file for the clients of a hostile server, which this module does not serve."""
-    with hostile_files(ours):
-        yield ours
+    with hostile_files(lab):
+        yield lab
 
 
 def test_a_key_that_comes_again_has_another_address(victim: Lab) -> None:

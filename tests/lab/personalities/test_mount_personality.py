@@ -2,16 +2,23 @@
 """Personalities per mount: requested, in effect on both sides, refused, and nothing left behind."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nfsrdma_tools.host.nfs import personality
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.sweep.store import Trial
+from nfsrdma_tools.undo import journal
 from testbed.dashboard import until
-from testbed.labs import OURS, cards_lab, serve
-from testbed.tracing import SAID, tracing
+from testbed.node import channel
+from testbed.personalities import counted, in_effect
+from testbed.remote import RemoteError, on
+from testbed.tracing import sums, tracing
 
 HERE, BESIDE = "/mnt/here", "/mnt/beside"
 TABLE = "/sys/module/nfsrdma/parameters/personality_for"
@@ -22,17 +29,6 @@ grep . {TABLE}
 ls /run/nfsrdma | grep undo
 for n in $(seq 600); do [ -z "$(ls /sys/kernel/debug/nfsrdma)" ] && break; sleep 0.1; done
 ls /sys/kernel/debug/nfsrdma
-"""
-# as the module reports it, without nfsrdma: of clients and of the server's connections
-IN_EFFECT = "grep -h '^personality ' /sys/kernel/debug/nfsrdma{}/[0-9]*/connection"
-KILLED = """
-import os, signal
-from nfsrdma_tools.host.nfs.personality import TABLE, requested_for
-from nfsrdma_tools.undo import journal
-
-with journal() as changes, requested_for(["192.0.2.7"], "cached", changes):
-    print(TABLE.read_text(), end="", flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
 """
 # READs of one extent: the first makes the client connect and the server grant, the others read
 MAKE = "head -c 1048576 /dev/urandom > /export/optimistic"
@@ -62,20 +58,12 @@ echo 192.0.2.99 > {TABLE}
 """
 
 
-@pytest.fixture(scope="module")
-def served(pytestconfig: pytest.Config) -> Iterator[Lab]:
-    """A kernel whose module is ours, on both ends of two modelled cards."""
-    with cards_lab(pytestconfig, "personality") as lab:
-        serve(lab, "solo", OURS)
-        lab.run("client", "mkdir", "-p", HERE, BESIDE)
-        yield lab
-
-
 @pytest.fixture
-def lab(served: Lab) -> Iterator[Lab]:
-    yield served
-    sh(served, f"umount -a -t nfs,nfs4; rm -f {STORE}*")
-    assert sh(served, LEFT) == ""
+def lab(lab: Lab) -> Iterator[Lab]:
+    lab.run("client", "mkdir", "-p", HERE, BESIDE)
+    yield lab
+    sh(lab, f"umount -a -t nfs,nfs4; rm -f {STORE}*")
+    assert sh(lab, LEFT) == ""
 
 
 @pytest.fixture
@@ -97,50 +85,49 @@ def accept(lab: Lab, names: str) -> None:
 
 
 def mount(lab: Lab, *words: str, at: str = HERE) -> dict[str, Any]:
-    said = lab.run("client", "nfsrdma", "mount", "server:/export", at, "--json", *words).stdout
-    found: dict[str, Any] = json.loads(said)
-    return found
+    argv = ("nfsrdma", "mount", "server:/export", at, "--json", *words)
+    made: dict[str, Any] = json.loads(lab.run("client", *argv).stdout)
+    return made
 
 
-def refused(lab: Lab, *words: str) -> str:
+def mounts(lab: Lab) -> dict[str, str]:
+    """The personality of each mount by its directory, as ``nfsrdma mounts`` lists them."""
+    rows = json.loads(lab.run("client", "nfsrdma", "mounts", "--json").stdout)["mounts"]
+    return {row["directory"]: row["personality"] for row in rows}
+
+
+def refused(lab: Lab, *words: str, at: str = HERE) -> str:
     """The one line that says why a mount was refused."""
-    argv = ("nfsrdma", "mount", "server:/export", HERE, *words)
-    said = lab.run("client", *argv, check=False)
-    assert (said.returncode, said.stdout) == (1, "")
-    assert said.stderr.count("\n") == 1
-    return said.stderr
-
-
-def in_effect(lab: Lab, side: str = "") -> list[str]:
-    lines = sh(lab, IN_EFFECT.format(side)).splitlines()
-    return sorted(line.partition(" ")[2] for line in lines)
+    result = lab.run("client", "nfsrdma", "mount", "server:/export", at, *words, check=False)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.count("\n") == 1
+    return result.stderr
 
 
 def test_a_mount_gets_the_personality_that_it_requests(accepting: Lab) -> None:
     made = mount(accepting, "--personality", "cached")
     assert (made["transport"], made["personality"]) == ("nfsrdma", "cached")
-    assert set(in_effect(accepting)) == set(in_effect(accepting, "-server")) == {"cached"}
+    assert [set(side) for side in in_effect(accepting)] == [{"cached"}] * 2
     assert sh(accepting, f"cat {TABLE}") == "\n"
 
     # NFSv3 has a transport of its own, and gets the default
     made = mount(accepting, "--transport", "nfsrdma", "--vers", "3", "-o", "nolock", at=BESIDE)
-    assert set(in_effect(accepting)) == {"cached", "read-write"}
+    assert set(in_effect(accepting)[0]) == {"cached", "read-write"}
     # Linux 6.1 does not provide the transports of a mount: those of both go to one server
     exact = sh(accepting, "ls -d /sys/fs/nfs/*:*/nfs_client")
     both = {HERE: "cached", BESIDE: "read-write"} if exact else {}
-    listed = json.loads(accepting.run("client", "nfsrdma", "mounts", "--json").stdout)["mounts"]
-    found = {each["directory"]: each["personality"] for each in listed}
-    assert found == {HERE: "cached, read-write", BESIDE: "cached, read-write"} | both
-    assert made["personality"] == found[BESIDE]
+    listed = mounts(accepting)
+    assert listed == {HERE: "cached, read-write", BESIDE: "cached, read-write"} | both
+    assert made["personality"] == listed[BESIDE]
     table = accepting.run("client", "nfsrdma", "mounts").stdout.splitlines()
     for line in table[1:]:
-        assert f"  {found[line.split()[0]]}  " in line
+        assert f"  {listed[line.split()[0]]}  " in line
 
     status = accepting.run("client", "nfsrdma", "module", "status").stdout
     assert "; accepts read-write, cached\n" in status
     assert ", requested cached, in effect cached, cache bytes " in status
     assert ", requested read-write, in effect read-write\n" in status
-    assert status.count(", cached, ") == in_effect(accepting, "-server").count("cached") > 0
+    assert status.count(", cached, ") == in_effect(accepting)[1].count("cached") > 0
 
 
 def test_each_of_several_connections_has_it(accepting: Lab) -> None:
@@ -148,7 +135,7 @@ def test_each_of_several_connections_has_it(accepting: Lab) -> None:
                  "-o", "nolock")  # fmt: skip
     assert (made["connections"], made["personality"]) == (4, "cached")
     sh(accepting, f"for n in 1 2 3 4 5 6 7 8; do stat -f {HERE}; done")
-    assert in_effect(accepting) == ["cached"] * 4
+    assert in_effect(accepting)[0] == ["cached"] * 4
 
 
 @pytest.mark.parametrize("vers", ("3", "4.2"))
@@ -174,10 +161,7 @@ def test_an_entry_belongs_to_the_network_namespace_of_its_writer(accepting: Lab)
 
 def test_a_transport_that_another_mount_has_keeps_its_personality(accepting: Lab) -> None:
     mount(accepting, "--transport", "nfsrdma")
-    argv = ("nfsrdma", "mount", "server:/export", BESIDE, "--personality", "cached")
-    said = accepting.run("client", *argv, check=False)
-    assert said.returncode == 1
-    assert said.stderr == (
+    assert refused(accepting, "--personality", "cached", at=BESIDE) == (
         "nfsrdma: personality of a shared transport: requested cached, got read-write "
         f"(it uses the transport of {HERE}: unmount that first, or use another --vers)\n"
     )
@@ -197,9 +181,18 @@ def test_an_earlier_entry_comes_back(accepting: Lab) -> None:
     assert sh(accepting, f"echo 192.0.2.7 >{TABLE}; echo {address} >{TABLE}; cat {TABLE}") == "\n"
 
 
+@on("client")
+def request_and_die() -> None:
+    """Request a personality, and be killed before the request is taken back."""
+    with journal() as changes, personality.requested_for(["192.0.2.7"], "cached", changes):
+        channel.send(Path(TABLE).read_text())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_a_killed_nfsrdma_is_cleaned_up_by_the_next(lab: Lab) -> None:
-    said = lab.run("client", "python3", "-", stdin=KILLED.encode(), check=False)
-    assert said.stdout == "192.0.2.7,cached\n"
+    killed = pytest.raises(RemoteError, match="without a result")
+    with killed, request_and_die.started(lab) as request:
+        assert request.receive() == "192.0.2.7,cached\n"
     assert sh(lab, f"cat {TABLE}") == "192.0.2.7,cached\n"
     assert mount(lab, "--transport", "nfsrdma")["personality"] == "read-write"
     assert sh(lab, f"cat {TABLE}") == "\n"
@@ -220,8 +213,7 @@ def optimistic(lab: Lab) -> Iterator[Lab]:
 
 def reads(lab: Lab) -> int:
     """Optimistic reads since the mount was made."""
-    said = sh(lab, "grep -h '^optimistic_reads ' /sys/kernel/debug/nfsrdma/[0-9]*/counters")
-    return sum(int(line.split()[1]) for line in said.splitlines())
+    return counted(lab, "nfsrdma", "optimistic_reads")[0]
 
 
 def read_until_granted(lab: Lab) -> None:
@@ -235,13 +227,8 @@ def read_until_granted(lab: Lab) -> None:
 def test_optimistic_reads_are_mounted_and_shown(optimistic: Lab) -> None:
     """--optimistic is short for --personality optimistic, with NFSv3 by default."""
     read_until_granted(optimistic)
-    assert set(in_effect(optimistic)) == set(in_effect(optimistic, "-server")) == {"optimistic"}
-    assert [
-        each["personality"]
-        for each in json.loads(optimistic.run("client", "nfsrdma", "mounts", "--json").stdout)[
-            "mounts"
-        ]
-    ] == ["optimistic"]
+    assert [set(side) for side in in_effect(optimistic)] == [{"optimistic"}] * 2
+    assert mounts(optimistic) == {HERE: "optimistic"}
     status = optimistic.run("client", "nfsrdma", "module", "status").stdout
     assert "; accepts read-write, optimistic\n" in status
     assert " of 256M of the page cache granted" in status
@@ -254,12 +241,6 @@ def test_a_server_that_accepts_no_optimistic_reads_is_an_error(lab: Lab) -> None
     assert line.startswith("nfsrdma: personality: requested optimistic, got read-write (")
 
 
-def traced(lab: Lab) -> list[dict[str, Any]]:
-    """The rows of all complete lines of ``nfsrdma trace``; the first line has none."""
-    lines = lab.run("client", "cat", SAID).stdout.rpartition("\n")[0].splitlines()[1:]
-    return [row for line in lines for row in json.loads(line)["rows"]]
-
-
 @pytest.mark.nightly
 def test_probes_count_optimistic_reads_of_a_mount(optimistic: Lab) -> None:
     read_until_granted(optimistic)
@@ -270,8 +251,7 @@ def test_probes_count_optimistic_reads_of_a_mount(optimistic: Lab) -> None:
         assert done > 0
 
         def count(name: str) -> int:
-            rows = [r for r in traced(optimistic) if (r["mount"], r["procedure"]) == (HERE, "READ")]
-            return sum(row[name] for row in rows)
+            return sums(optimistic, "client", name, mount=HERE, procedure="READ")[name]
 
         # dd reads at the end of the file, too, which goes by RPC
         until(lambda: count("rpcs") >= 257, "as many READs as there were")
@@ -288,7 +268,7 @@ def test_probes_count_grants_and_revocations(optimistic: Lab) -> None:
         sh(optimistic, "echo >> /export/optimistic")
 
         def count(name: str) -> int:
-            return sum(row[name] for row in traced(optimistic) if row["procedure"] == "GRANT")
+            return sums(optimistic, "client", name, procedure="GRANT")[name]
 
         until(lambda: count("revoked_opened") > 0, "a revocation")
         assert count("grants") == count("revoked_opened") + count("revoked_replaced") == 1
@@ -300,16 +280,16 @@ def swept(lab: Lab) -> dict[tuple[str, str], Trial]:
     lab.run("client", *SWEEP, timeout=600)
     argv = ("nfsrdma", "results", "export", STORE, "--format", "json")
     exported = json.loads(lab.run("client", *argv).stdout)["trials"]
-    trials = [Trial.from_json(each) for each in exported]
-    found = {(t.cell.transport, t.cell.personality or ""): t for t in trials}
-    assert len(found) == len(trials)
-    return found
+    trials = [Trial.from_json(trial) for trial in exported]
+    by_cell = {(t.cell.transport, t.cell.personality or ""): t for t in trials}
+    assert len(by_cell) == len(trials)
+    return by_cell
 
 
 @pytest.mark.nightly
 def test_a_sweep_measures_each_personality(accepting: Lab) -> None:
-    found = swept(accepting)
-    assert {key: (t.status, t.in_effect.axes) for key, t in found.items()} == {
+    trials = swept(accepting)
+    assert {key: (t.status, t.in_effect.axes) for key, t in trials.items()} == {
         ("tcp", ""): ("ok", {}),
         ("nfsrdma", "read-write"): ("ok", {"personality": "read-write"}),
         ("nfsrdma", "cached"): ("ok", {"personality": "cached"}),
@@ -318,8 +298,8 @@ def test_a_sweep_measures_each_personality(accepting: Lab) -> None:
 
 @pytest.mark.nightly
 def test_a_sweep_stores_what_the_server_does_not_offer(lab: Lab) -> None:
-    found = swept(lab)
-    assert found["nfsrdma", "read-write"].ok
-    trial = found["nfsrdma", "cached"]
+    trials = swept(lab)
+    assert trials["nfsrdma", "read-write"].ok
+    trial = trials["nfsrdma", "cached"]
     assert trial.status == "not_offered"
     assert trial.reason.startswith("personality: requested cached, got read-write (")

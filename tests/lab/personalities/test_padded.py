@@ -13,7 +13,6 @@ import pytest
 from nfsrdma_tools.lab.lab import Lab
 from testbed.dashboard import until
 from testbed.hostile import PORT, SERVER, argv_of
-from testbed.labs import OURS, cards_lab, serve
 from testbed.module_data import around, carried
 from testbed.mounts import HERE, connections, mounted, set_parameters
 from testbed.personalities import (
@@ -21,24 +20,23 @@ from testbed.personalities import (
     LIMIT,
     VERSIONS,
     agreed,
+    compare,
     counted,
     hostile_files,
     in_effect,
     nothing_left,
     serves_others,
 )
-from testbed.tracing import said, tracing
+from testbed.tracing import sums, tracing
 
 MOST = 65536
 
 
 @pytest.fixture(scope="module")
-def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
+def lab(lab: Lab) -> Iterator[Lab]:
     """A solo lab whose mounts and server are padded."""
-    with cards_lab(pytestconfig, "padded") as cards:
-        serve(cards, "server", OURS)
-        with agreed(cards, "padded"):
-            yield cards
+    with agreed(lab, "padded"):
+        yield lab
 
 
 @pytest.mark.parametrize("most", (8192, pytest.param(16384, marks=pytest.mark.nightly), MOST))
@@ -56,11 +54,11 @@ done
     # larger data goes in a chunk even if it fits inline
     with set_parameters(lab, padded_max=most, server_memory=64), mounted(lab, "vers=3,noac"):
         assert in_effect(lab) == [["padded"]] * 2
-        (sizes,) = {(one["padded_send"], one["padded_recv"]) for one in connections(lab)}
+        (sizes,) = {(row["padded_send"], row["padded_recv"]) for row in connections(lab)}
         assert sizes == (str(most), str(max(most, 8192)))
-        said = lab.run("client", "sh", "-ec", script, timeout=LIMIT).stdout.split()
+        lines = lab.run("client", "sh", "-ec", script, timeout=LIMIT).stdout.split()
         lab.run("client", "rm", "/export/small", "/run/small")
-    counts = [dict(zip(said[n : n + 8 : 2], map(int, said[n + 1 : n + 8 : 2]), strict=True))
+    counts = [dict(zip(lines[n : n + 8 : 2], map(int, lines[n + 1 : n + 8 : 2]), strict=True))
               for n in (0, 8, 16)]  # fmt: skip
     small, large, larger = counts
     at_limit = 9 if most == MOST else 0
@@ -94,6 +92,12 @@ rm /export/much /export/other /run/much
     nothing_left(lab)
 
 
+PROBED = (
+    *("rpcs", "calls_inline", "calls_padded"),
+    *("replies_padded", "replies_inline", "read_segments"),
+)
+
+
 @pytest.mark.nightly
 def test_the_probe_counts_messages_with_padding(lab: Lab) -> None:
     """Neither as inline messages nor as chunks."""
@@ -106,22 +110,15 @@ def test_the_probe_counts_messages_with_padding(lab: Lab) -> None:
 dd if=/dev/urandom of={HERE}/probed bs=8k count=7 oflag=direct status=none
 dd if={HERE}/probed of=/dev/null bs=8k count=7 iflag=direct status=none
 """)  # fmt: skip
-        until(lambda: probed(lab, "READ")["rpcs"] >= 7, "as many READs as were done")
-        reads, writes = probed(lab, "READ"), probed(lab, "WRITE")
+
+        def probed(procedure: str) -> dict[str, int]:
+            return sums(lab, "client", *PROBED, mount=HERE, procedure=procedure)
+
+        until(lambda: probed("READ")["rpcs"] >= 7, "as many READs as were done")
+        reads, writes = probed("READ"), probed("WRITE")
         lab.run("client", "rm", f"{HERE}/probed")
-    assert reads == {"rpcs": 7, "calls_inline": 7, "calls_padded": 0, "replies_padded": 7,
-                     "replies_inline": 0, "read_segments": 0}  # fmt: skip
-    assert writes == {"rpcs": 7, "calls_inline": 0, "calls_padded": 7, "replies_padded": 0,
-                      "replies_inline": 7, "read_segments": 0}  # fmt: skip
-
-
-def probed(lab: Lab, procedure: str) -> dict[str, int]:
-    """Sum the complete lines of ``nfsrdma trace``; the first has no rows."""
-    rows = [row for row in said(lab, "client")
-            if (row["mount"], row["procedure"]) == (HERE, procedure)]  # fmt: skip
-    names = ("rpcs", "calls_inline", "calls_padded", "replies_padded", "replies_inline",
-             "read_segments")  # fmt: skip
-    return {name: sum(row[name] for row in rows) for name in names}
+    assert reads == dict(zip(PROBED, (7, 7, 0, 7, 0, 0), strict=True))
+    assert writes == dict(zip(PROBED, (7, 0, 7, 0, 7, 0), strict=True))
 
 
 def test_receives_are_bounded(lab: Lab) -> None:
@@ -130,11 +127,7 @@ def test_receives_are_bounded(lab: Lab) -> None:
         set_parameters(lab, padded_max=16384, server_memory=4),
         mounted(lab, "vers=4.2,nconnect=3"),
     ):
-        lab.run("client", "sh", "-ec", f"""
-head -c 4194304 /dev/urandom > /export/bounded
-cmp /export/bounded {HERE}/bounded
-rm /export/bounded
-""", timeout=LIMIT)  # fmt: skip
+        compare(lab, 4 << 20)
         sides = in_effect(lab)
     assert sides == [["padded", "read-write", "read-write"]] * 2
     nothing_left(lab)

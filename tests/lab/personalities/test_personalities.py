@@ -14,9 +14,9 @@ import pytest
 from nfsrdma_tools.lab.lab import Lab
 from testbed.dashboard import until
 from testbed.hostile import PORT, SEED, SERVER, argv_of, of_personality
-from testbed.labs import OURS, THEIRS, cards_lab, serve
+from testbed.killed_tasks import killed
+from testbed.labs import OURS, THEIRS, serve
 from testbed.module_data import WAYS, around, carried, delegation
-from testbed.module_faults import killed
 from testbed.mounts import (
     HERE,
     PARAMETERS,
@@ -31,6 +31,7 @@ from testbed.personalities import (
     LIMIT,
     VERSIONS,
     agreed,
+    compare,
     counted,
     hostile_files,
     in_effect,
@@ -85,14 +86,6 @@ def in_turn(
         for index, value in enumerate(values)
     ]  # fmt: skip
     return pytest.mark.parametrize(names, pairs, indirect=indirect)
-
-
-@pytest.fixture(scope="module")
-def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
-    """A solo lab with two modelled cards; our module is the client and the server."""
-    with cards_lab(pytestconfig, "personalities") as cards:
-        serve(cards, "server", OURS)
-        yield cards
 
 
 @pytest.fixture
@@ -151,12 +144,12 @@ def test_data_of_every_size_is_equal(
     ways = WAYS if long or personality != PRE_POSTED else ("buffered", "direct-skewed")
     options = OPTIONS.get((personality, vers), vers)
     result = carried(lab, options, sizes, seed=2003, ways=ways)
-    record_property("bytes", result["bytes"])
+    record_property("bytes", result.bytes)
 
 
 @with_each(READ_READ, PADDED)
 def test_a_delegation_is_recalled(lab: Lab, personality: Personality) -> None:
-    assert delegation(lab, "vers=4.2")["callbacks"] > 0
+    delegation(lab, "vers=4.2")
 
 
 # --- killed tasks and failures ---
@@ -232,15 +225,7 @@ def test_without_permission_a_mount_is_read_write(
         with mounted(lab, "vers=3"):
             effective = in_effect(lab)
             wanted = [row["personality_wanted"] for row in connections(lab)]
-            lab.run("client", "sh", "-ec", f"""
-head -c 4194304 /dev/urandom > /export/plain
-cmp /export/plain {HERE}/plain
-for size in {requested.block} 12288 65536 1048576; do
-	dd if={HERE}/plain of=/run/plain bs=$size iflag=direct status=none
-	cmp /export/plain /run/plain
-done
-rm /export/plain /run/plain
-""", timeout=LIMIT)  # fmt: skip
+            compare(lab, 4 * MIB, requested.block, 12288, BLOCK, MIB)
             uses, writes = counted(lab, "nfsrdma", requested.counter, "write_chunks")
     finally:
         set_to(lab, "client", "personality", "read-write")

@@ -14,13 +14,13 @@ from nfsrdma_tools.lab.lab import Lab
 from testbed.dashboard import until
 from testbed.hostile import PORT, SERVER, argv_of
 from testbed.kernel_events import recorded
-from testbed.labs import OURS, cards_lab, serve
 from testbed.mounts import HERE, mounted, set_parameters
 from testbed.personalities import (
     FOLDER,
     LIMIT,
     VERSIONS,
     agreed,
+    compare,
     counted,
     hostile_files,
     in_effect,
@@ -37,12 +37,10 @@ PAGE, SHARE = 4096, 1024 + 257
 
 
 @pytest.fixture(scope="module")
-def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
+def lab(lab: Lab) -> Iterator[Lab]:
     """A solo lab whose mounts and server speak read-read."""
-    with cards_lab(pytestconfig, "readread") as cards:
-        serve(cards, "server", OURS)
-        with agreed(cards, "read-read"):
-            yield cards
+    with agreed(lab, "read-read"):
+        yield lab
 
 
 @pytest.mark.parametrize("options", VERSIONS)
@@ -50,13 +48,7 @@ def test_data_is_equal_and_every_done_arrives(lab: Lab, options: str) -> None:
     with mounted(lab, options):
         assert in_effect(lab) == [["read-read"]] * 2
         # the server may expose 5 MiB, and one Reply for each thread beyond that
-        lab.run("client", "sh", "-ec", f"""
-head -c 67108864 /dev/urandom > /export/much
-cmp /export/much {HERE}/much
-dd if={HERE}/much of=/run/much bs=1M iflag=direct status=none
-cmp /export/much /run/much
-rm /export/much /run/much
-""", timeout=LIMIT)  # fmt: skip
+        compare(lab, 64 << 20, 1 << 20)
         fetches, sent = counted(lab, "nfsrdma", "fetches", "dones")
         exposures, dones, late, stray = counted(
             lab, "nfsrdma-server", "exposures", "dones", "done_timeouts", "stray_dones"
@@ -83,9 +75,9 @@ def test_the_probe_counts_replies_that_the_client_reads(lab: Lab) -> None:
             return sums | {"dones_outstanding": rows[-1]["dones_outstanding"] if rows else 0}
 
         until(lambda: counted()["dones"] >= 64, "as many RDMA_DONEs as READs")
-        found = counted()
+        counts = counted()
     lab.run("server", "rm", "/export/probed")
-    assert found == {"exposures": 64, "exposed_bytes": 4 << 20, "dones": 64, "done_timeouts": 0,
+    assert counts == {"exposures": 64, "exposed_bytes": 4 << 20, "dones": 64, "done_timeouts": 0,
                      "stray_dones": 0, "dones_outstanding": 0}  # fmt: skip
 
 

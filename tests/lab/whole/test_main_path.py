@@ -32,8 +32,8 @@ def test_module_carries_data_between_two_machines(both_ours: Lab) -> None:
     mount = ("nfsrdma", "mount", "server:/export", "/mnt", "--transport", "nfsrdma")
     assert "nfsrdma" in both_ours.run("client", *mount).stdout
     both_ours.run("client", "umount", "/mnt")
-    found = carried(both_ours, "vers=4.2", [1, 4096, READ_SIZE, 1 << 20], 1, ("buffered", "direct"))
-    assert found["bytes"] > 0
+    sizes = [1, 4096, READ_SIZE, 1 << 20]
+    assert carried(both_ours, "vers=4.2", sizes, 1, ("buffered", "direct")).bytes > 0
 
 
 def test_probe_counts_each_read(both_ours: Lab) -> None:
