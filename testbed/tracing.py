@@ -10,12 +10,10 @@ from typing import Any
 
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["DONE", "SAID", "by_procedure", "said", "sums", "tracing"]
+__all__ = ["SAID", "said", "sums", "tracing"]
 
 SAID = "/run/traced"
 """Its output: one JSON object per line."""
-DONE = {"READ": 23, "WRITE": 17}
-"""The RPCs of the load of trace_kernels_node.py, by procedure, among others."""
 # it prints the first line once all probes are attached
 START = f"""
 nfsrdma trace "$1" --json --interval 1 >{SAID} 2>&1 </dev/null & echo $! >/run/tracer
@@ -45,8 +43,3 @@ def sums(lab: Nodes, node: str, *names: str, **where: str) -> dict[str, int]:
     """Sums of columns, over the rows so far that have these values."""
     rows = [row for row in said(lab, node) if where.items() <= row.items()]
     return {name: sum(row[name] for row in rows) for name in names}
-
-
-def by_procedure(rows: list[dict[str, Any]], count: str) -> dict[str, int]:
-    """A count of the rows of the mount at /mnt, by procedure; rows without a mount are of it."""
-    return {row["procedure"]: row[count] for row in rows if row.get("mount", "/mnt") == "/mnt"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from multiprocessing import Process
 
-__all__ = ["call", "hung", "until"]
+__all__ = ["call", "hung", "settled", "until"]
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ def until(event: str, condition: Callable[[], T], limit: float = 120, pause: flo
     end = time.monotonic() + limit
     while not (value := condition()):
         if time.monotonic() > end:
-            raise TimeoutError(f"{event}: not in {limit:g} s, last value {value!r}")
+            raise TimeoutError(f"{event}: not in {limit:g} s, last value {value!r:.200}")
         time.sleep(pause)
     return value
 
@@ -45,3 +45,18 @@ def hung(processes: Sequence[Process], limit: float = 60) -> list[str]:
     for process in processes:
         process.join(max(0.0, end - time.monotonic()))
     return [Path(f"/proc/{p.pid}/stack").read_text() for p in processes if p.is_alive()]
+
+
+def settled(read: Callable[[], T], limit: float = 60, pause: float = 0.2) -> T:
+    """Read a value until it stays the same for ``pause`` seconds, and return it.
+
+    TimeoutError after ``limit`` seconds.
+    """
+    end, value = time.monotonic() + limit, read()
+    while True:
+        time.sleep(pause)
+        before, value = value, read()
+        if value == before:
+            return value
+        if time.monotonic() > end:
+            raise TimeoutError(f"not the same in {limit:g} s, last value {value!r:.200}")

@@ -2,10 +2,16 @@
 """The modelled card executes and refuses requests as a card does, and survives removal."""
 
 import json
+import mmap
 import os
+import random
+import re
 import subprocess
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -14,12 +20,14 @@ from nfsrdma_tools.lab.lab import Lab
 from testbed import kernel_modules
 from testbed.labs import OURS, THEIRS, cards_lab, serve
 from testbed.leaks import growth
-from testbed.scripts import NODES, node_script
+from testbed.node import modelled
+from testbed.node.memory import slabs
+from testbed.node.mounts import HERE, drop_caches, mounted
+from testbed.node.programs import call, until
+from testbed.remote import on
 
-SCRIPT = node_script("card")
-VERBS = NODES / "card_verbs"
-RACES = NODES / "card_races.c"
-SIZE = 8 << 20
+VERBS = Path(__file__).with_name("card_verbs")
+RACES = Path(__file__).with_name("card_races.c")
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="no verbs module: only root can build it")
 
 
@@ -45,12 +53,6 @@ def mounts(cards: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
 THEIRS_NIGHTLY = pytest.mark.parametrize(
     "mounts", (pytest.param("rpcrdma", marks=pytest.mark.nightly), "nfsrdma"), indirect=True
 )
-
-
-def on(lab: Lab, *words: str, timeout: float = 900) -> Any:
-    """The result of a function of card_node.py, which runs in the node."""
-    output = lab.run("client", "python3", "-", *words, stdin=SCRIPT, timeout=timeout).stdout
-    return json.loads(output)
 
 
 @pytest.fixture(scope="module")
@@ -116,21 +118,25 @@ def test_a_broken_queue_pair_reports_one_event(races: Lab) -> None:
 
 def test_link_show_lists_cards(cards: Lab) -> None:
     links = json.loads(cards.run("client", "nfsrdma", "link", "show", "--json").stdout)["links"]
-    found = [(x["name"], x["driver"], x["netdev"], x["state"], x["protocol"]) for x in links]
-    assert found == [
+    keys = ("name", "driver", "netdev", "state", "protocol")
+    assert [tuple(link[key] for key in keys) for link in links] == [
         ("card0", "card", "v0", "ACTIVE", "roce"),
         ("card1", "card", "v1", "ACTIVE", "roce"),
     ]
 
 
-def check_data(found: dict[str, Any]) -> None:
-    """The data is equal, the server did all Reads and Writes, and no card had an error."""
-    assert set(found["same"].values()) == {True}
-    client, server = (found["counters"][card] for card in ("card0", "card1"))
+@on("client", timeout=900)
+def data_of_each_version() -> None:
+    """The data is equal, the server does all Reads and Writes, and no card has an error."""
+    before = {card: modelled.counters(card) for card in modelled.CARDS}
+    for seed, options in enumerate(("vers=3", "vers=4.2", "vers=4.1,nconnect=4,rsize=8192")):
+        with mounted(options):
+            modelled.compare("data", seed)
+    client, server = (modelled.changes(card, before[card]) for card in modelled.CARDS)
     assert server["reads"] > 0
     assert server["writes"] > 0
     assert (client["reads"], client["writes"]) == (0, 0)
-    assert server["bytes"] > len(found["same"]) * SIZE
+    assert server["bytes"] > 3 * modelled.SIZE
     for card in (client, server):
         assert card["interrupts"] > 0
         quiet = ("refused", "receiver_not_ready", "retries", "lost", "cache_misses")
@@ -138,48 +144,182 @@ def check_data(found: dict[str, Any]) -> None:
 
 
 def test_data_is_equal_and_no_card_counts_an_error(mounts: Lab) -> None:
-    check_data(on(mounts, "data"))
+    data_of_each_version(mounts)
+
+
+@on("client")
+def transfer(options: str, seed: int, orders: dict[str, int]) -> dict[str, int]:
+    """Compare a file with a card in an unusual state; returns the changes of its counters."""
+    before = modelled.counters("card0")
+    with mounted(options):
+        for name, value in orders.items():
+            modelled.order("card0", name, value)
+        try:
+            modelled.compare("transfer", seed)
+        finally:
+            for name in orders:
+                modelled.order("card0", name, 0)
+    return modelled.changes("card0", before)
 
 
 def test_a_lost_message_is_retransmitted(mounts: Lab) -> None:
-    found = on(mounts, "lost")
-    assert found["same"]
-    assert found["lost"] == 3
-    assert found["retries"] >= 1
+    counted = transfer(mounts, "vers=3", 4, {"lose": 3})
+    assert counted["lost"] == 3
+    assert counted["retries"] >= 1
 
 
 def test_data_is_equal_with_late_completions(mounts: Lab) -> None:
-    assert on(mounts, "late")["same"]
+    """Send completions arrive later than the replies."""
+    transfer(mounts, "vers=4.2", 5, {"completion_delay": 2_000_000})
 
 
 def test_a_small_translation_cache_counts_its_misses(mounts: Lab) -> None:
-    found = on(mounts, "cached")
-    assert found["same"]
+    counted = transfer(mounts, "vers=3", 6, {"cache_entries": 16, "cache_miss": 9_000})
     # the server reads each page, and writes it
-    assert found["misses"] >= 2 * SIZE // 4096
+    assert counted["cache_misses"] >= 2 * modelled.SIZE // 4096
+
+
+def allocated() -> int:
+    """Pages that the kernel has allocated since it started."""
+    rows = (line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    return sum(int(count) for name, count in rows if name.startswith("pgalloc_"))
+
+
+@on("client", timeout=900)
+def pages() -> dict[str, float]:
+    """Pages that the kernel allocates for a direct read of 1 MiB, and for a direct write.
+
+    The kernel counts for the whole machine, and other programs only add to it: of several series
+    the one with the fewest pages is the server's.
+    """
+    size, turns, series = 1 << 20, 16, 6
+    room, fewest = mmap.mmap(-1, size), {}
+    with mounted("vers=3,rsize=1048576,wsize=1048576"):
+        modelled.write("pages", 7, size)
+        file = os.open(HERE / "pages", os.O_RDWR | os.O_DIRECT)
+        for name, move in (("read", os.preadv), ("write", os.pwritev)):
+            # what the first series allocates, the module keeps: its count is not the least
+            counts = [allocated()]
+            for _ in range(series):
+                assert [move(file, [room], 0) for _ in range(turns)] == [size] * turns
+                counts.append(allocated())
+            fewest[name] = min(b - a for a, b in pairwise(counts)) / turns
+        os.close(file)
+    return fewest
 
 
 def test_threads_of_nfsd_keep_their_pages(mounts: Lab, request: pytest.FixtureRequest) -> None:
-    found = on(mounts, "pages")
-    data = (1 << 20) // 4096
+    fewest, data = pages(mounts).values(), (1 << 20) // 4096
     if "rpcrdma" in request.node.name:
         # the test would find a server that frees the pages of each Call
-        assert min(found.values()) >= data
+        assert min(fewest) >= data
     else:
-        assert max(found.values()) < data / 4
+        assert max(fewest) < data / 4
+
+
+def direct(file: int, size: int) -> bytes:
+    room = mmap.mmap(-1, size)
+    return room[: os.preadv(file, [room], 0)]
+
+
+@contextmanager
+def deferrals() -> Iterator[tuple[Callable[[str], int], Callable[[], int]]]:
+    """Trace nfsd's deferred Calls, and Replies that hold their pages.
+
+    Yields two functions: how many Calls met an event, of which nfsd may defer each more than once,
+    and how many Replies hold their pages.
+    """
+    tracing = Path("/sys/kernel/tracing")
+    has_hold = " nfr_mem_transfer_hold\t" in Path("/proc/kallsyms").read_text()
+    (tracing / "kprobe_events").write_text(
+        "p:tests/held nfr_mem_transfer_hold\n" if has_hold else ""
+    )
+    names = ("events/sunrpc/svc_defer*/enable", "events/tests/enable")
+    events = [path for name in names for path in tracing.glob(name)]
+    trace = tracing / "trace"
+    trace.write_text("")
+    for event in events:
+        event.write_text("1")
+    try:
+        yield (
+            lambda name: len(set(re.findall(rf" {name}: .*xid=(\w+)", trace.read_text()))),
+            lambda: trace.read_text().count(" held: "),
+        )
+    finally:
+        for event in events:
+            event.write_text("0")
+        (tracing / "kprobe_events").write_text("")
+
+
+@contextmanager
+def no_answers() -> Iterator[None]:
+    """Stop mountd, after nfsd has forgotten its answers."""
+    call("pkill", "-STOP", "rpc.mountd")
+    try:
+        call("exportfs", "-f")
+        yield
+    finally:
+        call("pkill", "-CONT", "rpc.mountd")
+
+
+@contextmanager
+def slow_wire(latency_ns: int) -> Iterator[None]:
+    for card in modelled.CARDS:
+        modelled.order(card, "latency", latency_ns)
+    try:
+        yield
+    finally:
+        for card in modelled.CARDS:
+            modelled.order(card, "latency", 0)
+
+
+@on("client", timeout=900)
+def deferred(rounds: int) -> tuple[int, int]:
+    """nfsd defers READs, because mountd does not answer; then all threads list folders.
+
+    Returns the deferred Calls, and the Replies that held their pages.
+    """
+    size, readers, folders, total, holds = 1 << 20, 4, 8, 0, 0
+    names = {f"f{n}": sorted(f"f{n}-{i}-{'x' * 60}" for i in range(2000)) for n in range(folders)}
+    for name, entries in names.items():
+        Path("/export", name).mkdir(exist_ok=True)
+        for entry in entries:
+            Path("/export", name, entry).touch()
+    with mounted("vers=3,rsize=1048576,wsize=1048576"), ExitStack() as opened:
+        written = [modelled.write(f"deferred{n}", n, size) for n in range(readers)]
+        # before nfsd forgets, so that READs are the first Calls to be deferred
+        paths = [HERE / f"deferred{n}" for n in range(readers)]
+        files = [os.open(path, os.O_RDONLY | os.O_DIRECT) for path in paths]
+        for file in files:
+            opened.callback(os.close, file)
+        pool = opened.enter_context(modelled.FORK.Pool(folders))
+        for _ in range(rounds):
+            with deferrals() as (calls, held):
+                with no_answers():
+                    reads = [pool.apply_async(direct, (file, size)) for file in files]
+                    # each thread waits for some seconds; another one takes what it deferred
+                    until("deferred Calls", lambda: calls("svc_defer") >= readers, modelled.LIMIT)
+                assert [read.get(modelled.LIMIT) for read in reads] == written
+                total += calls("svc_defer_recv")
+                holds += held()
+            # the replies are on the wire while the threads build the next ones
+            with slow_wire(20_000_000):
+                for _ in range(3):
+                    drop_caches()
+                    lists = pool.map(os.listdir, [HERE / name for name in names])
+                    assert [sorted(entries) for entries in lists] == [*names.values()]
+    return total, holds
 
 
 @pytest.mark.nightly
 def test_deferred_calls_take_no_pages_of_other_threads(
     mounts: Lab, request: pytest.FixtureRequest
 ) -> None:
-    found = on(mounts, "deferred", "3")
-    assert found["read"]
-    assert found["listed"]
-    assert found["deferred"] >= 3 * 4
+    calls, holds = deferred(mounts, 3)
+    assert calls >= 3 * 4
     if "nfsrdma" in request.node.name:
         # other Replies exchange their pages for the thread's
-        assert found["held"] >= found["deferred"]
+        assert holds >= calls
 
 
 def test_lab_link_sets_rate_and_latency_of_the_cards(cards: Lab) -> None:
@@ -191,28 +331,68 @@ def test_lab_link_sets_rate_and_latency_of_the_cards(cards: Lab) -> None:
             assert [int(word) for word in output.split()] == wanted
 
 
+@on("client", timeout=1800)
+def each_failure() -> None:
+    modelled.each_failure()
+
+
 @THEIRS_NIGHTLY
 def test_a_mount_survives_each_failure_of_its_card(mounts: Lab) -> None:
-    found = on(mounts, "broken", timeout=1800)
-    assert list(found) == ["break", "link_down", "gone", "deleted"]
-    assert [state["same"] for state in found.values()] == [True] * 4
+    each_failure(mounts)
+
+
+@on("client")
+def storm(rounds: int) -> None:
+    """The card fails at random under load."""
+    rng = random.Random(8166)  # noqa: S311
+    with mounted("vers=3,timeo=50"), modelled.load():
+        for _ in range(rounds):
+            modelled.fail(rng.choice(modelled.FAILURES))
+            time.sleep(rng.uniform(0, 2))
 
 
 @THEIRS_NIGHTLY
 def test_a_mount_survives_a_storm_of_failures(mounts: Lab, long: bool) -> None:
     rounds = 100 if long else 8
-    found = on(mounts, "storm", str(rounds), timeout=60 * rounds + 600)
-    assert found["same"]
-    assert found["files"] > 0
+    storm.at(timeout=60 * rounds + 600)(mounts, rounds)
+
+
+@on("client")
+def unplugged() -> None:
+    """A card goes with its network device, which takes no second one."""
+    call("ip", "link", "add", "lab9", "type", "dummy")
+    call("ip", "link", "set", "lab9", "up")
+    words = ("type", "nfsrdma_card", "netdev", "lab9")
+    call("rdma", "link", "add", "card9", *words)
+    second = subprocess.run(("rdma", "link", "add", "card8", *words), check=False)
+    call("ip", "link", "delete", "lab9")
+    until("removal", lambda: not (modelled.SYSFS / "card9").exists(), modelled.LIMIT)
+    assert second.returncode != 0
 
 
 def test_removal_of_the_network_device_removes_the_card(cards: Lab) -> None:
-    assert on(cards, "unplugged") == {"second_refused": True}
+    unplugged(cards)
+
+
+@on("client")
+def loads(rounds: int) -> list[dict[str, int]]:
+    """Unload the module under a mount and reload it; returns the objects in use, round by round."""
+    objects = []
+    with mounted("vers=3,timeo=50"):
+        # nfsd keeps its replies to WRITEs for two minutes, which would look like a leak
+        data = modelled.write("loads", 0)
+        for _ in range(rounds):
+            assert modelled.read("loads") == data
+            call("rmmod", "nfsrdma_card")
+            call("insmod", "/run/nfsrdma_card.ko")
+            for card in modelled.CARDS:
+                modelled.add(card)
+            objects.append({n: count for n, count in slabs().items() if n.startswith("kmalloc")})
+    return objects
 
 
 def test_unloading_the_module_frees_its_memory(mounts: Lab, long: bool) -> None:
     rounds = 100 if long else 3
-    found = on(mounts, "loads", str(rounds), timeout=60 * rounds + 600)
-    assert [one["same"] for one in found] == [True] * rounds
+    objects = loads.at(timeout=60 * rounds + 600)(mounts, rounds)
     if long:
-        growth([one["slabs"] for one in found[3:]])
+        growth(objects[3:])

@@ -4,6 +4,7 @@
 The last test compares the state of each host after `rollback` with its state before `site`.
 """
 
+import base64
 import json
 import re
 import subprocess
@@ -12,11 +13,12 @@ from difflib import unified_diff
 from pathlib import Path
 
 import pytest
+from lab.fleet.playbooks import MOUNT, PROGRAM, ROOT, Fleet, recap
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from testbed.fleet import MOUNT, PROGRAM, ROOT, Fleet, recap
 from testbed.programs import prometheus
+from testbed.scrapes import scrape
 
 pytestmark = pytest.mark.nightly
 REPORTER = str(ROOT / ".venv/bin/nfsrdma")
@@ -96,28 +98,13 @@ def test_ports_stay_open_when_nftables_is_reloaded(fleet: Fleet) -> None:
     unchanged(fleet.play("verify", "--limit", "nfsrdma_servers"), ("server",))
 
 
-SCRAPE = """
-import sys, urllib.request
-request = urllib.request.Request("http://client1:29949/metrics")
-request.add_header("Authorization", "Bearer " + sys.argv[1])
-print(urllib.request.urlopen(request).read().decode())
-"""
-
-
-def scrape(fleet: Fleet, token: str) -> str:
-    """The metrics that the server gets from the exporter on client1, or the HTTP error."""
-    said = fleet.lab.run("server", "python3", "-c", SCRAPE, token, check=False)
-    return said.stdout or said.stderr.strip().rpartition("urllib.error.HTTP")[2].partition(": ")[2]
-
-
 def test_exporters_require_the_token(fleet: Fleet, tmp_path: Path) -> None:
-    assert scrape(fleet, "") == "HTTP Error 401: Unauthorized"
+    scrape_at_server = scrape.at("server")
+    assert scrape_at_server(fleet.lab, "", "client1") == "HTTP Error 401: Unauthorized"
     token = fleet.lab.run("server", "cat", "/etc/prometheus/nfsrdma/token").stdout.strip()
-    assert "nfsrdma_mount_info" in scrape(fleet, token)
+    assert "nfsrdma_mount_info" in scrape_at_server(fleet.lab, token, "client1")
     tar = fleet.lab.run("server", "sh", "-c", "tar -C / -c etc/prometheus | base64").stdout
-    subprocess.run(
-        ("tar", "-x"), input=__import__("base64").b64decode(tar), cwd=tmp_path, check=True
-    )
+    subprocess.run(("tar", "-x"), input=base64.b64decode(tar), cwd=tmp_path, check=True)
     config = tmp_path / "etc/prometheus/prometheus.yml"
     config.write_text(config.read_text().replace("/etc/", f"{tmp_path}/etc/"))
     subprocess.run((prometheus() / "promtool", "check", "config", config), check=True)

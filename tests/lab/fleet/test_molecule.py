@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from testbed.fleet import environment
+from lab.fleet.playbooks import environment
 
 pytestmark = pytest.mark.nightly
 SCENARIOS = ("short", "default", "module")

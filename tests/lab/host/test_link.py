@@ -2,30 +2,36 @@
 """RDMA netlink against iproute2's rdma, and soft links made and removed for real."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nfsrdma_tools.lab.lab import Lab
-
-AGREES = """
-import json, subprocess
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.rdma import nldev
+from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.undo import journal
+from testbed.node.mounts import mounted
+from testbed.node.programs import call
+from testbed.remote import on
 
-def rdma(what):
-    said = subprocess.run(("rdma", "-j", what), check=True, capture_output=True).stdout
-    return json.loads(said)
 
-def ours():
+def rdma(kind: str) -> list[dict[str, Any]]:
+    return list(json.loads(call("rdma", "-j", kind)))
+
+
+def ours() -> dict[str, Any]:
     links = nldev.links()
     return {
         "dev": [(d.index, d.name, d.node_type, d.protocol, d.node_guid) for d in nldev.devices()],
-        "link": [(l.device.name, l.port, l.state, l.physical_state, l.netdev) for l in links],
+        "link": [(x.device.name, x.port, x.state, x.physical_state, x.netdev) for x in links],
         "res": nldev.resources(),
-        "statistic": {l.name: nldev.statistics(l) for l in links},
+        "statistic": {link.name: nldev.statistics(link) for link in links},
         "driver": [d.driver for d in nldev.devices()],
     }
 
-def theirs():
+
+def theirs() -> dict[str, Any]:
     keys = ("ifindex", "ifname", "node_type", "protocol", "node_guid")
     ports = ("ifname", "port", "state", "physical_state", "netdev")
     return {
@@ -36,96 +42,86 @@ def theirs():
         "driver": ["rxe", "rxe"],
     }
 
-def compare():
+
+def compare() -> dict[str, Any]:
     # counters move on; nothing runs that would move them for long
     for _ in range(20):
-        first, there, last = ours(), theirs(), ours()
+        first, other, last = ours(), theirs(), ours()
         if first == last:
             break
-    assert first == there, (first, there)
+    for name, value in first.items():
+        assert value == other[name], name
     return first
 
-idle = compare()
-subprocess.run(
-    ("mount", "-t", "nfs", "-o", "proto=rdma,port=20049,vers=3", "server:/export", "/mnt"),
-    check=True,
-)
-try:
-    busy = compare()
-finally:
-    subprocess.run(("umount", "/mnt"), check=True)
-print(json.dumps([idle["res"], busy["res"], busy["statistic"]]))
-"""
+
+@on("client")
+def compare_links() -> None:
+    idle = compare()["res"]["rxe0"]
+    with mounted("vers=3"):
+        busy = compare()
+    assert busy["res"]["rxe0"]["qp"] == idle["qp"] + 1
+    assert busy["res"]["rxe0"]["mr"] > 0
+    assert busy["statistic"]["rxe0/1"]["sent_pkts"] > 0
 
 
 def test_links_devices_resources_and_statistics_are_what_rdma_says(solo: Lab) -> None:
-    said = solo.run("client", "python3", "-", stdin=AGREES.encode()).stdout
-    idle, busy, statistics = json.loads(said)
-    assert busy["rxe0"]["qp"] == idle["rxe0"]["qp"] + 1
-    assert busy["rxe0"]["mr"] > 0
-    assert statistics["rxe0/1"]["sent_pkts"] > 0
+    compare_links(solo)
 
 
-MADE = """
-import json, subprocess
-from pathlib import Path
-from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.rdma import nldev
-from nfsrdma_tools.undo import journal, recover
-
-def names():
+def names() -> list[str]:
     return [link.device.name for link in nldev.links()]
 
-def refused(*args):
+
+def is_refused(expected: str, driver: str, name: str, netdev: str) -> None:
+    error = ""
     try:
         with journal() as book:
-            nldev.add_link(*args, book)
-    except UserError as error:
-        return str(error)
+            nldev.add_link(driver, name, netdev, book)
+    except UserError as refusal:
+        error = str(refusal)
+    assert expected in error
 
-before = names()
-subprocess.run(("ip", "link", "add", "lab7", "mtu", "9000", "type", "dummy"), check=True)
-subprocess.run(("ip", "link", "set", "lab7", "up"), check=True)
-try:
-    with journal() as book:
-        link = nldev.add_link("rxe", "rxe.7", "lab7", book)
-        made = [link.name, link.netdev, link.device.driver, link.state, *names()]
-        there_already = refused("rxe", "rxe.7", "lab7")
-        has_one = refused("rxe", "rxe8", "lab7")
-    undone = names()
-    with journal() as book:
-        nldev.add_link("rxe", "rxe.7", "lab7", book)
-        book.keep()
-    with journal() as book:
-        nldev.remove_link("rxe.7", book)
-        removed = names()
-    made_again = names()
-    with journal() as book:
-        nldev.remove_link("rxe.7", book)
-        book.keep()
-finally:
-    subprocess.run(("ip", "link", "del", "lab7"), check=True)
-no_device = refused("rxe", "rxe8", "lab7")
-# a machine whose kernel was built without it
-conf = Path("/run/modprobe.d/no-siw.conf")
-conf.parent.mkdir(exist_ok=True)
-conf.write_text("install siw /bin/false\\n")
-no_driver = refused("siw", "siw8", "v0")
-conf.unlink()
-assert before == undone == removed == names()
-print(json.dumps([before, made, made_again, there_already, has_one, no_device, no_driver]))
-"""
+
+@on("client")
+def make_and_remove() -> None:
+    before = names()
+    both = sorted([*before, "rxe.7"])
+    call("ip", "link", "add", "lab7", "mtu", "9000", "type", "dummy")
+    call("ip", "link", "set", "lab7", "up")
+    try:
+        with journal() as book:
+            link = nldev.add_link("rxe", "rxe.7", "lab7", book)
+            made = (link.name, link.netdev, link.device.driver, link.state)
+            assert made == ("rxe.7/1", "lab7", "rxe", "ACTIVE")
+            assert names() == both
+            is_refused("rxe.7 already", "rxe", "rxe.7", "lab7")
+            is_refused("already has an RDMA link", "rxe", "rxe8", "lab7")
+        assert names() == before
+        with journal() as book:
+            nldev.add_link("rxe", "rxe.7", "lab7", book)
+            book.keep()
+        with journal() as book:
+            nldev.remove_link("rxe.7", book)
+            assert names() == before
+        assert names() == both
+        with journal() as book:
+            nldev.remove_link("rxe.7", book)
+            book.keep()
+    finally:
+        call("ip", "link", "del", "lab7")
+    is_refused("no such network device", "rxe", "rxe8", "lab7")
+    # a machine whose kernel was built without it
+    conf = Path("/run/modprobe.d/no-siw.conf")
+    conf.parent.mkdir(exist_ok=True)
+    conf.write_text("install siw /bin/false\n")
+    is_refused("no driver", "siw", "siw8", "v0")
+    conf.unlink()
+    assert names() == before
 
 
 @pytest.mark.main
 def test_a_soft_link_is_made_removed_and_each_undoes_the_other(solo: Lab) -> None:
-    said = solo.run("client", "python3", "-", stdin=MADE.encode()).stdout
-    before, made, made_again, *refusals = json.loads(said)
-    assert made == ["rxe.7/1", "lab7", "rxe", "ACTIVE", *sorted([*before, "rxe.7"])]
-    assert made_again == sorted([*before, "rxe.7"])
-    expected = ("rxe.7 already", "already has an RDMA link", "no such network device", "no driver")
-    for text, words in zip(refusals, expected, strict=True):
-        assert words in text
+    make_and_remove(solo)
 
 
 def test_the_commands_say_what_is_wrong_in_one_line(solo: Lab) -> None:

@@ -1,287 +1,293 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serving for real: what is enabled is mounted over RDMA, what is disabled leaves no trace."""
 
+import ctypes
 import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from nfsrdma_tools.lab.lab import Lab
-
-# the machine as far as serving goes; times of folders are left out, a rename touches them
-SNAPSHOT = """
-import contextlib, json, os, subprocess, sys
-from pathlib import Path
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.files import make_state_dir
 from nfsrdma_tools.host.nfsd import nfsctl, serving
 from nfsrdma_tools.host.nfsd.exports import Export
-from nfsrdma_tools.files import make_state_dir
+from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.undo import journal, recover
+from testbed.node.mounts import mounted
+from testbed.node.programs import call
+from testbed.remote import on
 
-def sh(script):
-    subprocess.run(("sh", "-ec", script), check=True, stdout=sys.stderr)
+CONF = Path("/etc/nfs.conf.d/lab.conf")
+MNT = Path("/mnt")
+ETAB = Path("/var/lib/nfs/etab")
 
-def said(*argv):
-    return subprocess.run(argv, capture_output=True, text=True).stdout
 
-def snapshot():
+class Snapshot(NamedTuple):
+    """The machine as far as serving goes, without times of folders: a rename changes them."""
+
+    files: dict[str, str]
+    journals: list[str]
+    exports: str
+    portlist: list[str]
+    threads: str
+    versions: list[str]
+    service: str
+    boot: str
+
+
+def sh(script: str) -> None:
+    call("sh", "-ec", script)
+
+
+def snapshot() -> Snapshot:
     places = ("/etc/exports", "/etc/exports.d", "/etc/nfs.conf", "/etc/nfs.conf.d",
-              "/var/lib/nfsrdma")
+              "/var/lib/nfsrdma")  # fmt: skip
     files = [p for place in map(Path, places) for p in (place, *sorted(place.rglob("*")))]
-    return {
-        "files": {str(p): p.read_text() if p.is_file() else "" for p in files if p.exists()},
-        "journals": os.listdir(make_state_dir()),
-        "exports": said("exportfs", "-v"),
-        "portlist": sorted(Path("/proc/fs/nfsd/portlist").read_text().split("\\n")),
-        "threads": Path("/proc/fs/nfsd/threads").read_text(),
+    return Snapshot(
+        {str(p): p.read_text() if p.is_file() else "" for p in files if p.exists()},
+        sorted(path.name for path in make_state_dir().iterdir()),
+        call("exportfs", "-v"),
+        sorted(Path("/proc/fs/nfsd/portlist").read_text().split("\n")),
+        Path("/proc/fs/nfsd/threads").read_text(),
         # a stopped nfsd remembers what it offered last; each start sets them anew
-        "versions": nfsctl.versions() if nfsctl.threads() else [],
-        "service": said("systemctl", "is-active", "nfs-server"),
-        "boot": said("systemctl", "is-enabled", "nfs-server"),
-    }
+        list(nfsctl.versions()) if nfsctl.threads() else [],
+        call("systemctl", "is-active", "nfs-server", check=False),
+        call("systemctl", "is-enabled", "nfs-server", check=False),
+    )
 
-def enable(path, *clients, versions=(), **options):
+
+def is_as(before: Snapshot) -> None:
+    for name, value, now in zip(Snapshot._fields, before, snapshot(), strict=True):
+        assert now == value, name
+
+
+@contextmanager
+def restored(*folders: str) -> Iterator[None]:
+    """nfsd, its configuration and the machine are as before; folders to export are there."""
+    plain, begin = CONF.read_text(), snapshot()
+    try:
+        for folder in folders:
+            Path(folder).mkdir()
+        yield
+    finally:
+        CONF.write_text(plain)
+        for folder in folders:
+            Path(folder).rmdir()
+        sh("systemctl restart nfs-server")
+    is_as(begin)
+
+
+def enable(path: str, *clients: str, versions: tuple[str, ...] = (), **options: Any) -> bool:
+    """Whether it changed the machine."""
     with journal() as book:
-        export = Export(Path(path), clients, **options)
-        result = serving.enable(export, book, versions=versions)
+        result = serving.enable(Export(Path(path), clients, **options), book, versions=versions)
         book.keep()
-    return result.changed
+    return bool(result.changed)
 
-def refused(path, *clients):
+
+def refused(path: str, *clients: str) -> str:
     try:
         enable(path, *clients)
     except UserError as error:
         return str(error)
+    raise AssertionError(f"{path} is enabled")
 
-def same(before):
-    after = snapshot()
-    assert after == before, [(k, before[k], after[k]) for k in before if before[k] != after[k]]
-"""
 
-HOSTILE = (
-    SNAPSHOT
-    + r"""
-paths = ['/srv/a b#(ro)"', "/srv/$(reboot);'%s", "/export/tmpfs", "/srv/-o"]
-before = snapshot()
-shown = []
-for path in paths:
-    Path(path).mkdir()
-    Path(path, "here").write_text(path)
-    assert enable(path, "10.9.1.0/24", "client"), path
-    assert not enable(path, "10.9.1.0/24", "client"), path
-    options = "proto=rdma,port=20049,vers=3"
-    said("mount", "-t", "nfs", "-o", options, "server:" + path, "/mnt")
-    shown.append([Path("/mnt/here").read_text(), [m for m in
-                  Path("/proc/mounts").read_text().split("\n") if " /mnt nfs" in m]])
-    said("umount", "/mnt")
-own = list(serving.serving().own)
-here = [e for e in serving.serving().exports if e.client == "10.9.1.0/24"]
-options = {e.path: list(e.options) for e in here}
-enable("/srv/-o", "10.9.1.0/24", read_only=True)
-read_only = [e.client for e in serving.serving().exports if "ro" in e.options]
-foreign = refused("/export", "*")
-strange = [refused("/srv/new\nline", "*"), refused("/srv/-o", "a b"), refused("/srv/none", "*")]
-for path in paths:
-    serving.disable(path)
-    Path(path, "here").unlink()
-    Path(path).rmdir()
-same(before)
-print(json.dumps([shown, own, options, read_only, foreign, strange]))
-"""
-)
+@on("server")
+def serve_any_directory() -> None:
+    """Directories with hostile names, and one on a tmpfs."""
+    before, net = snapshot(), "10.9.1.0/24"
+    paths = ['/srv/a b#(ro)"', "/srv/$(reboot);'%s", "/export/tmpfs", "/srv/-o"]
+    for path in paths:
+        Path(path).mkdir()
+        Path(path, "here").write_text(path)
+        assert enable(path, net, "client"), path
+        assert not enable(path, net, "client"), path
+        with mounted("vers=3", MNT, f"server:{path}"):
+            assert (MNT / "here").read_text() == path
+            (row,) = (r for r in Path("/proc/mounts").read_text().split("\n") if " /mnt nfs" in r)
+            assert "proto=rdma" in row
+    assert list(serving.serving().own) == paths
+    options = {e.path: set(e.options) for e in serving.serving().exports if e.client == net}
+    assert all({"rw", "insecure", "root_squash"} <= options[path] for path in paths)
+    assert any(option.startswith("fsid=") for option in options["/export/tmpfs"])
+    enable("/srv/-o", net, read_only=True)
+    assert [e.client for e in serving.serving().exports if "ro" in e.options] == [net]
+    assert "is already exported to *" in refused("/export", "*")
+    for words, expected in (
+        (
+            ("/srv/new\nline", "*"),
+            "export path '/srv/new\\nline' has a backslash or control characters (rename it)",
+        ),
+        (("/srv/-o", "a b"), "client 'a b'"),
+        (("/srv/none", "*"), "export path '/srv/none' is not a directory (create it first)"),
+    ):
+        assert refused(*words).partition(":")[0] == expected
+    for path in paths:
+        serving.disable(path)
+        Path(path, "here").unlink()
+        Path(path).rmdir()
+    is_as(before)
 
 
 @pytest.mark.main
 def test_any_directory_is_served_over_rdma_and_taken_back(solo: Lab) -> None:
-    said = solo.run("server", "python3", "-", stdin=HOSTILE.encode()).stdout
-    shown, own, options, read_only, foreign, strange = json.loads(said)
-    paths = ['/srv/a b#(ro)"', "/srv/$(reboot);'%s", "/export/tmpfs", "/srv/-o"]
-    assert [text for text, _mounts in shown] == own == paths
-    assert all("proto=rdma" in mounts[0] for _text, mounts in shown)
-    assert all({"rw", "insecure", "root_squash"} <= set(options[path]) for path in paths)
-    assert any(option.startswith("fsid=") for option in options["/export/tmpfs"])
-    assert read_only == ["10.9.1.0/24"]
-    assert "is already exported to *" in foreign
-    assert [text.partition(":")[0] for text in strange] == [
-        "export path '/srv/new\\nline' has a backslash or control characters (rename it)",
-        "client 'a b'",
-        "export path '/srv/none' is not a directory (create it first)",
-    ]
+    serve_any_directory(solo)
 
 
-SERVICE = (
-    SNAPSHOT
-    + r"""
-conf = Path("/etc/nfs.conf.d/lab.conf")
-plain = conf.read_text()
-begin = snapshot()
-try:
-    conf.write_text("[nfsd]\nthreads=8\nvers3=n\n")
-    sh("systemctl restart nfs-server; mkdir /srv/plain")
-    running = snapshot()
+def is_served(state: Snapshot) -> None:
+    assert "rdma 20049" in state.portlist
+    assert "/srv/plain" in state.exports
+    assert state.boot == "enabled\n"
+    assert "rdma-port=20049" in state.files["/etc/nfs.conf.d/nfsrdma.conf"]
 
-    # killed in the middle: the next start takes it back, with a restart, and again, harmlessly
-    if os.fork() == 0:
-        with journal() as book:
-            serving.enable(Export(Path("/srv/plain"), ("client",)), book)
-            os.kill(os.getpid(), 9)
-    os.wait()
-    killed = snapshot()
-    recover()
-    same(running)
 
-    # an nfsd that runs gets its listener without a restart, and loses it with one
-    pids = said("pgrep", "nfsd")
-    enable("/srv/plain", "client")
-    live = snapshot()
-    kept = said("pgrep", "nfsd") == pids
-    serving.disable("/srv/plain")
-    same(running)
+@on("server")
+def put_back() -> None:
+    """Enable, and take back, in each state of the service."""
+    with restored("/srv/plain"):
+        CONF.write_text("[nfsd]\nthreads=8\nvers3=n\n")
+        sh("systemctl restart nfs-server")
+        running = snapshot()
+        assert not any("rdma" in line for line in running.portlist)
+        assert "3" not in running.versions
 
-    sh("systemctl stop nfs-server")
-    stopped = snapshot()
-    enable("/srv/plain", "client", versions=("3",))
-    started = snapshot()
-    serving.disable("/srv/plain")
-    same(stopped)
+        # killed in the middle: the next start takes it back, with a restart, and again, harmlessly
+        if os.fork() == 0:
+            with journal() as book:
+                serving.enable(Export(Path("/srv/plain"), ("client",)), book)
+                os.kill(os.getpid(), 9)
+        os.wait()
+        killed = snapshot()
+        is_served(killed)
+        assert "/var/lib/nfsrdma/server.json" in killed.files
+        recover()
+        is_as(running)
 
-    # somebody else's file has the last word: nothing is left of the attempt
-    Path("/etc/nfs.conf.d/zz.conf").write_text("[nfsd]\nrdma=n\n")
-    overridden = snapshot()
-    why = refused("/srv/plain", "client")
-    same(overridden)
-finally:
-    Path("/etc/nfs.conf.d/zz.conf").unlink(missing_ok=True)
-    conf.write_text(plain)
-    sh("rmdir /srv/plain; systemctl restart nfs-server")
-same(begin)
-print(json.dumps([running, killed, live, kept, started, why]))
-"""
-)
+        # an nfsd that runs gets its listener without a restart, and loses it with one
+        pids = call("pgrep", "nfsd")
+        enable("/srv/plain", "client")
+        live = snapshot()
+        is_served(live)
+        assert "3" not in live.versions
+        assert call("pgrep", "nfsd") == pids
+        serving.disable("/srv/plain")
+        is_as(running)
+
+        sh("systemctl stop nfs-server")
+        stopped = snapshot()
+        enable("/srv/plain", "client", versions=("3",))
+        started = snapshot()
+        is_served(started)
+        assert (started.service, "3" in started.versions) == ("active\n", True)
+        serving.disable("/srv/plain")
+        is_as(stopped)
+
+        # somebody else's file has the last word: nothing is left of the attempt
+        other = Path("/etc/nfs.conf.d/zz.conf")
+        other.write_text("[nfsd]\nrdma=n\n")
+        try:
+            overridden = snapshot()
+            assert "requested rdma-port=20049, got 0" in refused("/srv/plain", "client")
+            is_as(overridden)
+        finally:
+            other.unlink()
 
 
 def test_the_service_is_put_back_as_it_was(solo: Lab) -> None:
-    said = solo.run("server", "python3", "-", stdin=SERVICE.encode(), timeout=300).stdout
-    running, killed, live, kept, started, why = json.loads(said)
-    assert not any("rdma" in line for line in running["portlist"])
-    for state in (killed, live, started):
-        assert "rdma 20049" in state["portlist"]
-        assert "/srv/plain" in state["exports"]
-        assert state["boot"] == "enabled\n"
-        assert "rdma-port=20049" in state["files"]["/etc/nfs.conf.d/nfsrdma.conf"]
-    assert kept
-    assert "/var/lib/nfsrdma/server.json" in killed["files"]
-    assert started["service"] == "active\n"
-    assert [("3" in state["versions"]) for state in (running, live, started)] == [
-        False,
-        False,
-        True,
-    ]
-    assert "requested rdma-port=20049, got 0" in why
+    put_back.at(timeout=300)(solo)
 
 
-BY_HAND = (
-    SNAPSHOT
-    + r"""
-conf = Path("/etc/nfs.conf.d/lab.conf")
-plain = conf.read_text()
-
-def access(name):
+def access(name: str) -> None:
+    """A file that is written to the mount is in the export."""
     # without the kernel's cache of exports, nfsd asks mountd again
     sh("exportfs -f")
-    Path("/mnt", name).write_text(name)
-    return Path("/srv/by hand", name).read_text()
+    (MNT / name).write_text(name)
+    assert Path("/srv/by hand", name).read_text() == name
 
-def by_hand():
-    return [line for line in Path("/var/lib/nfs/etab").read_text().split("\n")
-            if line.startswith("/srv/by\\040hand")]
 
-try:
-    conf.write_text("[nfsd]\nthreads=8\n")
-    sh("systemctl restart nfs-server; mkdir -p '/srv/by hand' /srv/plain")
-    sh("exportfs -i -o rw,insecure,no_root_squash,fsid=77 '10.9.1.0/24:/srv/by hand'")
-    sh("mount -t nfs -o vers=3,nolock 'server:/srv/by hand' /mnt")
-    states = [(by_hand(), access("before"))]
-    enable("/srv/plain", "client")
-    states.append((by_hand(), access("enabled")))
-    enable("/srv/plain", "client", "10.9.1.0/24", read_only=True)
-    states.append((by_hand(), access("again")))
-    # the listener of RDMA goes with a restart
-    pids = said("pgrep", "nfsd")
-    serving.disable("/srv/plain")
-    restarted = said("pgrep", "nfsd") != pids
-    states.append((by_hand(), access("disabled")))
-    left = [line for line in Path("/var/lib/nfs/etab").read_text().split("\n") if "plain" in line]
-finally:
-    conf.write_text(plain)
-    sh("umount -f /mnt || true; exportfs -u '10.9.1.0/24:/srv/by hand' || true")
-    sh("rm -r '/srv/by hand' /srv/plain; systemctl restart nfs-server")
-print(json.dumps([states, restarted, left]))
-"""
-)
+def lines_of_etab(part: str) -> list[str]:
+    return [line for line in ETAB.read_text().split("\n") if part in line]
+
+
+@on("server", timeout=300)
+def keep_export_by_hand() -> None:
+    client = "10.9.1.0/24"
+    with restored("/srv/by hand", "/srv/plain"):
+        CONF.write_text("[nfsd]\nthreads=8\n")
+        sh("systemctl restart nfs-server")
+        sh(f"exportfs -i -o rw,insecure,no_root_squash,fsid=77 '{client}:/srv/by hand'")
+        try:
+            sh("mount -t nfs -o vers=3,nolock 'server:/srv/by hand' /mnt")
+            access("before")
+            (row,) = lines_of_etab("/srv/by\\040hand")
+            enable("/srv/plain", "client")
+            access("enabled")
+            assert lines_of_etab("/srv/by\\040hand") == [row]
+            enable("/srv/plain", "client", client, read_only=True)
+            access("again")
+            assert lines_of_etab("/srv/by\\040hand") == [row]
+            # the listener of RDMA goes with a restart
+            pids = call("pgrep", "nfsd")
+            serving.disable("/srv/plain")
+            assert call("pgrep", "nfsd") != pids
+            access("disabled")
+            assert lines_of_etab("/srv/by\\040hand") == [row]
+            assert lines_of_etab("plain") == []
+        finally:
+            sh(f"umount -f /mnt || true; exportfs -u '{client}:/srv/by hand' || true")
+            sh("rm '/srv/by hand'/*")
 
 
 def test_an_export_by_hand_survives_enable_and_disable(solo: Lab) -> None:
-    said = solo.run("server", "python3", "-", stdin=BY_HAND.encode(), timeout=300).stdout
-    states, restarted, left = json.loads(said)
-    assert [text for _rows, text in states] == ["before", "enabled", "again", "disabled"]
-    rows = [row for row, _text in states]
-    assert len(rows[0]) == 1
-    assert rows == [rows[0]] * 4
-    assert restarted
-    assert not left
+    keep_export_by_hand(solo)
 
 
-BESIDE = (
-    SNAPSHOT
-    + r"""
-TCP = '''
-import socket, sys
-held = socket.create_server(("", 2049))
-print(flush=True)
-sys.stdin.read()
-'''
-RDMA = '''
-import ctypes, socket, sys
-cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
-cm.rdma_create_event_channel.restype = ctypes.c_void_p
-channel, held = ctypes.c_void_p(cm.rdma_create_event_channel()), ctypes.c_void_p()
-# RDMA_PS_TCP
-assert cm.rdma_create_id(channel, ctypes.byref(held), None, 0x106) == 0
-address = socket.AF_INET.to_bytes(2, "little") + (20049).to_bytes(2, "big") + bytes(12)
-assert cm.rdma_bind_addr(held, address) == 0, ctypes.get_errno()
-assert cm.rdma_listen(held, 1) == 0, ctypes.get_errno()
-print(flush=True)
-sys.stdin.read()
-'''
+@contextmanager
+def tcp_listener() -> Iterator[None]:
+    with socket.create_server(("", 2049)):
+        yield
 
-def beside(program):
-    words = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    with subprocess.Popen((sys.executable, "-c", program), **words) as held:
-        held.stdout.readline()
-        why = refused("/srv/plain", "client")
-        status = json.loads(said("nfsrdma", "server", "status", "--json"))
-        held.stdin.close()
-    same(stopped)
-    return why, status["other"]
 
-begin = snapshot()
-try:
-    sh("systemctl stop nfs-server; mkdir /srv/plain")
-    stopped = snapshot()
-    found = [beside(program) for program in (TCP, RDMA)]
-    enable("/srv/plain", "client")
-    serving.disable("/srv/plain")
-    same(stopped)
-finally:
-    sh("rmdir /srv/plain; systemctl restart nfs-server")
-print(json.dumps(found))
-"""
-)
+@contextmanager
+def rdma_listener() -> Iterator[None]:
+    cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
+    cm.rdma_create_event_channel.restype = ctypes.c_void_p
+    channel, held = ctypes.c_void_p(cm.rdma_create_event_channel()), ctypes.c_void_p()
+    # RDMA_PS_TCP
+    assert cm.rdma_create_id(channel, ctypes.byref(held), None, 0x106) == 0
+    address = socket.AF_INET.to_bytes(2, "little") + (20049).to_bytes(2, "big") + bytes(12)
+    assert cm.rdma_bind_addr(held, address) == 0, ctypes.get_errno()
+    assert cm.rdma_listen(held, 1) == 0, ctypes.get_errno()
+    try:
+        yield
+    finally:
+        cm.rdma_destroy_id(held)
+        cm.rdma_destroy_event_channel(channel)
+
+
+@on("server", timeout=300)
+def refuse_beside_others() -> None:
+    with restored("/srv/plain"):
+        sh("systemctl stop nfs-server")
+        stopped = snapshot()
+        for listener, port in ((tcp_listener, "TCP 2049"), (rdma_listener, "RDMA 20049")):
+            with listener():
+                error = refused("/srv/plain", "client")
+                expected = f"python3 listens on {port}: the kernel's server cannot"
+                assert error == f"{expected} (stop that server first)"
+                status = json.loads(call("nfsrdma", "server", "status", "--json"))
+                assert status["other"]["program"] == "python3"
+            is_as(stopped)
+        enable("/srv/plain", "client")
+        serving.disable("/srv/plain")
+        is_as(stopped)
 
 
 def test_nfsd_is_not_enabled_beside_another_server(solo: Lab) -> None:
-    said = solo.run("server", "python3", "-", stdin=BESIDE.encode(), timeout=300).stdout
-    for (why, other), port in zip(json.loads(said), ("TCP 2049", "RDMA 20049"), strict=True):
-        expected = f"python3 listens on {port}: the kernel's server cannot"
-        assert why == f"{expected} (stop that server first)"
-        assert other["program"] == "python3"
+    refuse_beside_others(solo)

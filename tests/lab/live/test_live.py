@@ -3,10 +3,8 @@
 
 import contextlib
 import json
-import socket
 import subprocess
 import time
-import urllib.error
 import urllib.parse
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.live.prometheus import Query, running
+from lab.live.terminal import top
 
 from testbed.browser import Browser, opened
-from testbed.dashboard import MOUNT, Scene, fetched, scene, until
+from testbed.dashboard import MOUNT, Scene, scene, until
 from testbed.faults import AGAIN, LINK_DOWN
 from testbed.labs import THEIRS, ModulePair
 from testbed.programs import prometheus
-from testbed.scripts import node_script
 
 MONITORING = Path(__file__).parents[3] / "playbooks/monitoring"
-TERMINAL = node_script("live_top")
 
 
 @pytest.fixture(scope="module")
@@ -215,12 +213,12 @@ def second_mount(watched: Scene) -> Iterator[None]:
         watched.lab.run("client", "sh", "-c", 'umount "$1" && rmdir "$1"', "sh", SECOND)
 
 
-def counts(found: list[Any]) -> list[str]:
+def counts(result: list[Any]) -> list[str]:
     """The values of a result."""
-    return [each["value"][1] for each in found]
+    return [each["value"][1] for each in result]
 
 
-def dashboards(query: Any) -> None:
+def dashboards(query: Query) -> None:
     """Prometheus can evaluate each expression of the Grafana dashboards."""
     for file in sorted(MONITORING.glob("grafana-*.json")):
         for panel in json.loads(file.read_text())["panels"]:
@@ -231,55 +229,17 @@ def dashboards(query: Any) -> None:
                 query(asked)
 
 
-class scraped:  # noqa: N801 - a context manager
-    """A Prometheus that scrapes the dashboard and the exporter; gives a query function."""
-
-    def __init__(self, watched: Scene, folder: Path) -> None:
-        target = urllib.parse.urlsplit(watched.url).netloc
-        config = (MONITORING / "prometheus.yml").read_text()
-        config = config.replace("15s", "2s")
-        config = config.replace("'localhost:29949'", f"'{target}', '{watched.exporter}'")
-        (folder / "prometheus.yml").write_text(config)
-        (folder / "rules.yml").write_text((MONITORING / "rules.yml").read_text())
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
-        self.argv = (
-            *(str(prometheus() / "prometheus"), f"--config.file={folder}/prometheus.yml"),
-            *(f"--storage.tsdb.path={folder}/data", f"--web.listen-address={self.address}"),
-        )
-        self.log = folder / "log"
-
-    def __enter__(self) -> Any:
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(self.argv, stdout=log, stderr=log)
-        return self.query
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        self.process.wait(timeout=60)
-
-    def query(self, expression: str) -> list[Any]:
-        """The result of an expression; waits while Prometheus starts."""
-        asked = urllib.parse.urlencode({"query": expression})
-        for _ in range(120):
-            try:
-                answer = json.loads(fetched(f"http://{self.address}/api/v1/query?{asked}"))
-                found: list[Any] = answer["data"]["result"]
-                return found
-            except urllib.error.HTTPError as error:
-                if error.code != 503:
-                    raise AssertionError(f"{expression}: {error.read().decode()}") from error
-            except OSError:
-                pass
-            assert self.process.poll() is None, self.log.read_text()
-            time.sleep(0.5)
-        raise AssertionError("Prometheus did not answer")
+@contextlib.contextmanager
+def scraped(watched: Scene, folder: Path) -> Iterator[Query]:
+    """A Prometheus that scrapes the dashboard and the exporter."""
+    targets = f"'{urllib.parse.urlsplit(watched.url).netloc}', '{watched.exporter}'"
+    config = (MONITORING / "prometheus.yml").read_text()
+    config = config.replace("15s", "2s").replace("'localhost:29949'", targets)
+    (folder / "prometheus.yml").write_text(config)
+    (folder / "rules.yml").write_text((MONITORING / "rules.yml").read_text())
+    with running(folder) as query:
+        yield query
 
 
 def test_top_shows_the_mount_and_restores_the_terminal(watched: Scene) -> None:
-    said = watched.lab.run("client", "python3", "-", stdin=TERMINAL, timeout=600)
-    found = json.loads(said.stdout)
-    assert found["status"] == 0
-    assert "<b>watched" in found["seen"]
-    assert found["settings_kept"]
-    assert found["left_the_screen"]
+    top(watched.lab)

@@ -6,56 +6,77 @@ Each load that is almost one has the same resource busy for half of the time or 
 
 import contextlib
 import json
+import os
 import shlex
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed.scripts import node_script
+from testbed.remote import on
 
 pytestmark = pytest.mark.nightly
 
-NODE = node_script("bottleneck")
+TOP = ("nfsrdma", "top", "--batch", "--json", "--no-probes")
 MOUNT = "/mnt/bottleneck"
 # snapshots that must name the bottleneck, and snapshots to read at most
-SAID, MOST = 3, 300
+NAMED, MOST = 3, 300
 # the speed of a network device that reports none (SPEED_UNKNOWN in linux/ethtool.h)
 UNKNOWN = 0xFFFFFFFF
 # snapshots to read of a load that is almost a bottleneck
 ALMOST = 8
 
 
-def watched(
-    lab: Lab, begins: str, load: str, almost: bool = False, node: str = "client", on: str = ""
-) -> dict[str, Any]:
-    """What `nfsrdma top` prints under a load in a node, up to the third sentence that begins so.
+def end(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
-    ``on`` is the node whose nfsd is judged; without it, the mount of the client is.
+
+@on("client", timeout=900)
+def sentences(begins: str, load: str, most: int, is_server: bool) -> list[str]:
+    """What `nfsrdma top` prints about the mount, or about the server, under a load for sh(1).
+
+    Up to the third sentence that begins so, and for ``most`` snapshots.
     """
-    whose, wanted, most = "server" if on else "mount", SAID, ALMOST if almost else MOST
-    words = (whose, begins, str(wanted), str(most), load)
-    said = lab.run(on or node, "python3", "-", *words, stdin=NODE, timeout=900).stdout
-    found: dict[str, Any] = json.loads(said)
-    assert found["running"], found
-    return found
+    load_of_shell = subprocess.Popen(("sh", "-ec", load), start_new_session=True, stdout=sys.stderr)
+    top = subprocess.Popen(TOP, stdout=subprocess.PIPE, start_new_session=True)
+    printed: list[str] = []
+    try:
+        for line in top.stdout or ():
+            snapshot = json.loads(line)
+            parts = (snapshot.get("server", {}),) if is_server else snapshot.get("mounts", ())
+            printed += [part.get("limit", "") for part in parts]
+            named = sum(sentence.startswith(begins) for sentence in printed)
+            if load_of_shell.poll() is not None or len(printed) >= most or named >= NAMED:
+                break
+        assert load_of_shell.poll() is None
+    finally:
+        end(top)
+        end(load_of_shell)
+    return printed
 
 
-def is_named(lab: Lab, begins: str, load: str, **more: Any) -> str:
-    """The sentence; AssertionError unless three snapshots name this bottleneck."""
-    found = watched(lab, begins, load, **more)
-    named: list[str] = [sentence for sentence in found["said"] if sentence.startswith(begins)]
-    assert len(named) >= SAID, found
+def is_named(lab: Lab, begins: str, load: str, node: str = "client") -> str:
+    """The sentence; AssertionError unless three snapshots name this bottleneck.
+
+    The mount of the client is judged, or nfsd on the server.
+    """
+    printed = sentences.at(node)(lab, begins, load, MOST, node == "server")
+    named = [sentence for sentence in printed if sentence.startswith(begins)]
+    assert len(named) >= NAMED, printed
     return named[-1]
 
 
-def is_not_named(lab: Lab, begins: str, load: str, **more: Any) -> None:
+def is_not_named(lab: Lab, begins: str, load: str, node: str = "client") -> None:
     """AssertionError if more than one snapshot names it: the load may begin with a burst."""
-    found = watched(lab, begins, load, almost=True, **more)
-    assert len(found["said"]) >= ALMOST, found
-    assert sum(sentence.startswith(begins) for sentence in found["said"]) <= 1, found
-    assert not all(sentence.startswith("Idle") for sentence in found["said"]), found
+    printed = sentences.at(node)(lab, begins, load, ALMOST, node == "server")
+    assert len(printed) >= ALMOST, printed
+    assert sum(sentence.startswith(begins) for sentence in printed) <= 1, printed
+    assert not all(sentence.startswith("Idle") for sentence in printed), printed
 
 
 @contextlib.contextmanager
@@ -281,9 +302,9 @@ def writes(depth: int, more: str = "") -> str:
 def test_a_disk_that_is_busy_all_the_time(slow: Lab) -> None:
     with mounted(slow, "vers=3,proto=tcp,nolock", "/srv/slow"):
         with loaded(slow, writes(8)):
-            is_named(slow, "Disk: nullb0 (/srv/slow) ", WAIT, on="server")
+            is_named(slow, "Disk: nullb0 (/srv/slow) ", WAIT, "server")
         with loaded(slow, writes(1, "--thinktime=100000")):
-            is_not_named(slow, "Disk:", WAIT, on="server")
+            is_not_named(slow, "Disk:", WAIT, "server")
 
 
 @pytest.mark.parametrize("slow", (8,), indirect=True)
@@ -297,9 +318,9 @@ def test_all_threads_of_nfsd_busy(slow: Lab) -> None:
         slow.run("server", "exportfs", "-u", "*:/srv/slow")
         slow.run("server", *set_to, "1")
         with mounted(slow, options, "/srv/hidden"), loaded(slow, writes(8)):
-            said = is_named(slow, "nfsd threads: ", WAIT, on="server")
+            said = is_named(slow, "nfsd threads: ", WAIT, "server")
             assert "all 1 threads" in said
             slow.run("server", *set_to, "16")
-            is_not_named(slow, "nfsd threads:", WAIT, on="server")
+            is_not_named(slow, "nfsd threads:", WAIT, "server")
     finally:
         slow.run("server", *set_to, before)

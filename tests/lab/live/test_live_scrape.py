@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prometheus scrapes an exporter on this host with TLS, a client certificate and a password."""
 
-import json
 import signal
-import socket
 import subprocess
 import sys
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import bcrypt
 import pytest
+from lab.live.prometheus import running
 
 from testbed.dashboard import until
-from testbed.programs import prometheus
 
 PASSWORD = "correct horse"  # noqa: S105
 CONFIG = """
@@ -70,37 +67,12 @@ def exporter(folder: Path) -> Iterator[str]:
             process.send_signal(signal.SIGTERM)
 
 
-@contextmanager
-def scraping(folder: Path, target: str) -> Iterator[str]:
-    """The address of a Prometheus that scrapes ``target``."""
-    config = CONFIG.format(password=PASSWORD, target=target)
-    (folder / "prometheus.yml").write_text(config)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    argv = (str(prometheus() / "prometheus"), f"--config.file={folder}/prometheus.yml",
-            f"--storage.tsdb.path={folder}/data", f"--web.listen-address={address}")  # fmt: skip
-    with (folder / "log").open("wb") as log, subprocess.Popen(argv, stderr=log) as process:
-        try:
-            yield address
-        finally:
-            process.send_signal(signal.SIGTERM)
-
-
-def value(address: str, expression: str) -> str:
-    """The value of the one series of an expression; "" if there is none yet."""
-    asked = urllib.parse.urlencode({"query": expression})
-    try:
-        url = f"http://{address}/api/v1/query?{asked}"
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            result = json.load(answer)["data"]["result"]
-    except OSError:
-        return ""
-    return str(result[0]["value"][1]) if result else ""
-
-
 def test_prometheus_scrapes_with_tls_certificate_and_password(folder: Path) -> None:
-    with exporter(folder) as target, scraping(folder, target) as address:
-        until(lambda: value(address, "up == 1"), "a scrape")
-        assert value(address, "nfsrdma_build_info") == "1"
-        until(lambda: value(address, "rate(nfsrdma_cpu_busy_seconds_total[10s]) > 0"), "CPU time")
-        assert value(address, "count({__name__=~'nfsrdma_port_.*'})") == ""
+    with exporter(folder) as target:
+        config = CONFIG.format(password=PASSWORD, target=target)
+        (folder / "prometheus.yml").write_text(config)
+        with running(folder) as query:
+            until(lambda: query("up == 1"), "a scrape")
+            assert query("nfsrdma_build_info")[0]["value"][1] == "1"
+            until(lambda: query("rate(nfsrdma_cpu_busy_seconds_total[10s]) > 0"), "CPU time")
+            assert not query("count({__name__=~'nfsrdma_port_.*'})")

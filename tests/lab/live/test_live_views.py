@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """top, dashboard and exporter on other kernels, and on a mount that uses our module."""
 
-import json
 import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.live.terminal import top
 
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from testbed.dashboard import MOUNT, Scene, fetched, scene, until
-from testbed.scripts import node_script
+from testbed.scrapes import scrape
 
-TERMINAL = node_script("live_top")
 # its sysfs does not list connections, and probe sets are missing whose events identify less
 OLD = "5.10"
 LACKS = {"registrations", "server", "readahead"}
@@ -24,14 +23,14 @@ LACKS = {"registrations", "server", "readahead"}
 @pytest.mark.parametrize("kernel", KERNELS[1:])
 def test_other_kernels_show_the_mount(kernel: str) -> None:
     name = f"test-live-{kernel.replace('.', '-')}-{os.getpid()}"
-    with Lab(LabConfig(name, kernel=kernel, extras=True)) as lab, scene(lab) as found:
-        shows(found, "rdma")
+    with Lab(LabConfig(name, kernel=kernel, extras=True)) as lab, scene(lab) as watched:
+        shows(watched, "rdma")
 
 
 @pytest.mark.nightly
 def test_a_mount_of_our_module_is_shown(module_pair: Lab) -> None:
-    with scene(module_pair) as found:
-        shows(found, "nfsrdma")
+    with scene(module_pair) as watched:
+        shows(watched, "nfsrdma")
 
 
 UNLOAD = """
@@ -54,10 +53,6 @@ umount /mnt/later
 kill $(cat /run/exporter.pid); tail --pid=$(cat /run/exporter.pid) -f /dev/null
 cat /run/exporter
 """
-SCRAPE = """
-import urllib.request
-print(urllib.request.urlopen("http://127.0.0.1:29949/metrics", timeout=60).read().decode())
-"""
 
 
 @pytest.mark.nightly
@@ -65,38 +60,36 @@ def test_an_exporter_attaches_to_modules_loaded_after_its_start() -> None:
     with Lab(LabConfig(f"test-live-later-{os.getpid()}", extras=True)) as lab:
         lab.run("client", "sh", "-ec", UNLOAD)
         without = 'nfsrdma_missing{what="sunrpc:rpc_request"} 1.0'
-        until(lambda: without in scraped(lab), "the probes of a kernel without sunrpc")
+        until(lambda: without in scrape(lab), "the probes of a kernel without sunrpc")
         lab.run("client", "sh", "-ec", LOAD)
         counted = 'nfsrdma_rpc_duration_seconds_count{mount="/mnt/later",op="GETATTR"'
 
         def looks() -> bool:
             lab.run("client", "ls", "/mnt/later")
-            return counted in scraped(lab)
+            return counted in scrape(lab)
 
         until(looks, "RPCs counted by probes")
         # all trace events and functions
-        until(lambda: "nfsrdma_missing{" not in scraped(lab), "all probes")
+        until(lambda: "nfsrdma_missing{" not in scrape(lab), "all probes")
         assert "Traceback" not in lab.run("client", "sh", "-ec", LEAVE).stdout
 
 
-def scraped(lab: Lab) -> str:
-    """All metrics of the node's exporter; nothing while it starts."""
-    return lab.run("client", "python3", "-c", SCRAPE, check=False).stdout
-
-
-def shows(found: Scene, transport: str) -> None:
+def shows(watched: Scene, transport: str) -> None:
     """Dashboard, exporter and top have the load of fio on the mount, without a traceback."""
-    since = found.now()
-    with found.load(5) as account:
+    since = watched.now()
+    with watched.load(5) as account:
         job = account()["read"]
-    ended = found.now()
-    until(lambda: found.past()["frames"][-1]["time"] > ended + 1, "the last frame")
-    old = found.lab.config.kernel == OLD
-    dashboard_shows(found, since, job, old)
-    sets = re.findall(r'^nfsrdma_missing{what="probe set (\w+)"}', found.metrics().decode(), re.M)
+    ended = watched.now()
+    until(lambda: watched.past()["frames"][-1]["time"] > ended + 1, "the last frame")
+    old = watched.lab.config.kernel == OLD
+    dashboard_shows(watched, since, job, old)
+    sets = re.findall(r'^nfsrdma_missing{what="probe set (\w+)"}', watched.metrics().decode(), re.M)
     assert set(sets) == (LACKS if old else set())
     own = f'{{mount="{MOUNT}",transport="{transport}"}}'
-    for text in (found.metrics().decode(), fetched(f"http://{found.exporter}/metrics").decode()):
+    for text in (
+        watched.metrics().decode(),
+        fetched(f"http://{watched.exporter}/metrics").decode(),
+    ):
         assert value(text, f"nfsrdma_mount_read_bytes_total{own}") >= job["io_bytes"]
         users = rf'^nfsrdma_mount_xprt_info{{mount="{MOUNT}",.*,xprt="([^"]+)"}} 1.0$'
         (name,) = re.findall(users, text, re.M)
@@ -108,15 +101,13 @@ def shows(found: Scene, transport: str) -> None:
         else:
             assert name.isdecimal()
             assert value(text, f"nfsrdma_xprt_connected{one}") == 1
-    top = json.loads(found.lab.run("client", "python3", "-", stdin=TERMINAL, timeout=600).stdout)
-    assert (top["status"], top["settings_kept"], top["left_the_screen"]) == (0, True, True)
-    said = found.lab.run("client", "cat", "/run/dashboard", "/run/exporter").stdout
-    for text in (said, top["seen"]):
+    logs = watched.lab.run("client", "cat", "/run/dashboard", "/run/exporter").stdout
+    for text in (logs, top(watched.lab)):
         assert "Traceback" not in text
 
 
-def dashboard_shows(found: Scene, since: float, job: dict[str, Any], old: bool) -> None:
-    frames = [frame for frame in found.past()["frames"] if frame["time"] > since]
+def dashboard_shows(watched: Scene, since: float, job: dict[str, Any], old: bool) -> None:
+    frames = [frame for frame in watched.past()["frames"] if frame["time"] > since]
     mine = [frame["subjects"].get(f"mount:{MOUNT}", {}) for frame in frames]
     read, rpcs, probed = (
         sum(each.get(key, 0) for each in mine) for key in ("read", "rpcs", "probed")
@@ -152,32 +143,22 @@ cat > /etc/systemd/system/nfsrdma-exporter.service
 systemctl daemon-reload
 systemctl start nfsrdma-exporter
 """
+TOKEN = ("cat", "/etc/nfsrdma/exporter.token")
 END_UNIT = """
 systemctl stop nfsrdma-exporter
 systemctl show --property Result nfsrdma-exporter
 rm -r /etc/nfsrdma /etc/systemd/system/nfsrdma-exporter.service /usr/bin/nfsrdma
 systemctl daemon-reload
 """
-AUTHORIZED = """
-import urllib.request
-from pathlib import Path
-token = Path("/etc/nfsrdma/exporter.token").read_text().strip()
-request = urllib.request.Request("http://127.0.0.1:29949/metrics")
-request.add_header("Authorization", f"Bearer {token}")
-print(urllib.request.urlopen(request, timeout=60).read().decode())
-"""
 
 
 @pytest.mark.nightly
 def test_the_example_of_a_unit_runs_an_exporter_that_requires_the_token(solo: Lab) -> None:
     solo.run("client", "sh", "-ec", START_UNIT, stdin=UNIT.read_bytes())
-
-    def read(script: str) -> str:
-        return solo.run("client", "python3", "-c", script, check=False).stdout
-
+    token = solo.run("client", *TOKEN).stdout.strip()
     try:
-        until(lambda: "nfsrdma_build_info{" in read(AUTHORIZED), "the exporter of the unit")
-        assert "nfsrdma_build_info" not in read(SCRAPE)
+        until(lambda: "nfsrdma_build_info{" in scrape(solo, token), "the exporter of the unit")
+        assert "nfsrdma_build_info" not in scrape(solo)
     finally:
         said = solo.run("client", "sh", "-ec", END_UNIT).stdout
     assert said == "Result=success\n"

@@ -26,6 +26,7 @@ from testbed.mounts import (
     set_parameters,
     set_to,
 )
+from testbed.node import modelled
 from testbed.personalities import (
     FOLDER,
     LIMIT,
@@ -38,7 +39,7 @@ from testbed.personalities import (
     nothing_left,
     serves_others,
 )
-from testbed.scripts import node_script
+from testbed.remote import on
 
 Record = Callable[[str, object], None]
 PAGE, BLOCK, MIB = 4096, 1 << 16, 1 << 20
@@ -162,11 +163,14 @@ def test_killed_readers_and_writers_leave_nothing(
     killed(lab, vers, silent=False, seed="2003", rounds=20 if long else 3)
 
 
+@on("client", timeout=1800)
+def each_failure() -> None:
+    modelled.each_failure()
+
+
 @with_each(READ_READ, CACHED, nightly=True)
 def test_a_mount_survives_each_failure_of_its_card(lab: Lab, personality: Personality) -> None:
-    script = node_script("card")
-    output = lab.run("client", "python3", "-", "broken", stdin=script, timeout=1800).stdout
-    assert [state["same"] for state in json.loads(output).values()] == [True] * 4
+    each_failure(lab)
 
 
 # the number of restarts is fixed: on a busy machine, a restart takes longer than a copy

@@ -3,6 +3,7 @@
 
 import json
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import build
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.store import Store, Trial
+from nfsrdma_tools.undo import recover
 from testbed.exports import SMALL, small_export
+from testbed.node.programs import call
+from testbed.remote import on
 
 pytestmark = pytest.mark.lab
 
@@ -29,14 +33,6 @@ nfsrdma sweep {TARGET} --mount /mnt/sweep --output {STORE} --json "$@" >log 2>&1
 trials() {{ grep -c trialdone log; }}
 mounted() {{ grep -q ' /mnt/sweep nfs ' /proc/mounts; }}
 reading() {{ mounted && pgrep -f /sweep/[r]eader.py >/dev/null; }}
-"""
-
-# starts programs, and prints how many blocks they had to read
-BLOCKS_READ = """
-import resource, subprocess, sys
-for program in sys.argv[1:]:
-    subprocess.run([program, "-V" if "nfs" in program else "--version"], capture_output=True)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock)
 """
 
 
@@ -89,9 +85,17 @@ def in_background(node: Lab, script: str, *words: str) -> str:
     return node.run("client", *argv, timeout=400).stdout
 
 
+@on("client")
+def blocks_read(*programs: str) -> int:
+    """Start programs; returns how many blocks they had to read."""
+    for program in programs:
+        call(program, "-V" if "nfs" in program else "--version", check=False)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock
+
+
 def test_the_clock_does_not_run_while_programs_are_read(node: Lab) -> None:
     programs = ("fio", "setpriv", "mount", "umount", "mount.nfs", "umount.nfs")
-    assert node.run("client", "python3", "-c", BLOCKS_READ, *programs).stdout == "0\n"
+    assert blocks_read(node, *programs) == 0
 
 
 def test_a_tiny_sweep_measures_what_it_asked_for(node: Lab) -> None:
@@ -229,7 +233,12 @@ def test_an_axis_takes_effect_and_is_put_back(node: Lab) -> None:
 NFSD = """
 cd /proc/fs/nfsd; cat max_block_size threads; sort portlist; rpcinfo -p | awk '$1 == 100003' | sort
 """
-RESTORE = "from nfsrdma_tools.undo import recover; print(recover())"
+
+
+@on("client")
+def restore() -> None:
+    """The next command undoes what its predecessor left."""
+    assert recover() == []
 
 
 def nfsd(node: Lab) -> str:
@@ -270,7 +279,7 @@ def test_kill_9_leaves_the_largest_block_to_the_next_command(node: Lab) -> None:
         "--axis", "server:nfsd.max_block_size=65536",
     )  # fmt: skip
     assert said.split() == ["killed", "137", "65536"]
-    assert node.run("client", "python3", "-c", RESTORE).stdout == "[]\n"
+    restore(node)
     assert nfsd(node) == before
     node.run("client", "nfsrdma", "sweep", "--resume", STORE, timeout=400)
     assert nfsd(node) == before

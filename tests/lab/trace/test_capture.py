@@ -1,54 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """A capture of a mount by the kernel's probes, as tshark and the kernel's own counts see it."""
 
-import json
+import mmap
+import multiprocessing
+import os
+import random
 import re
+import shutil
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import pytest
+from lab.trace.exchanges import LENGTHS, exchange
 
+from nfsrdma_tools.capture.messages import ORIGINS, PARTS, part
+from nfsrdma_tools.capture.probes import listening
+from nfsrdma_tools.capture.ring import records
+from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
 from testbed.labs import OURS, THEIRS, cards_lab, serve
-from testbed.scripts import node_script
+from testbed.node.mounts import HERE, mounted
+from testbed.node.transfers import read_blocks, write_blocks
+from testbed.remote import on
 
 FILE = "/run/capture.pcapng"
 VERSIONS = ("3", "4.2")
 FAULTS = "_ws.malformed || _ws.expert.severity >= error"
-# NFSv3: inline, Write chunk, Read chunk, Reply chunk, position-zero chunk, data inline.  Prints the
-# operations of READ in mountstats, and the XID and round trip in us that sunrpc has of each READ.
-WORK = r"""
-import json, os, random, re, subprocess, sys
-from pathlib import Path
-
-version = sys.argv[1]
-options = f"proto=rdma,port=20049,vers={version},rsize=262144,wsize=262144"
-trace = Path("/sys/kernel/tracing/instances/capture")
-trace.mkdir()
-(trace / "events/sunrpc/rpc_stats_latency/enable").write_text("1")
-subprocess.run(("mount", "-t", "nfs", "-o", options, "10.9.1.1:/export", "/mnt"), check=True)
-folder = Path("/mnt/capture")
-folder.mkdir()
-for size in (1, 3000, 9999, 300000):
-    # the same each time: tshark takes some data for another protocol, such as one byte for a frame
-    # of Ethernet whose EtherType it begins
-    (folder / "data").write_bytes(random.Random(size).randbytes(size) if size > 1 else b"\x81")
-    direct = os.open(folder / "data", os.O_RDONLY | os.O_DIRECT)
-    with open(direct, "rb", buffering=0) as file:
-        subprocess.run(("cat",), stdin=file, stdout=subprocess.DEVNULL, check=True)
-(folder / "link").symlink_to("t" * 900)
-for n in range(60):
-    (folder / f"a file with a name of some length {n}").touch()
-os.listdir(folder)
-subprocess.run(("rm", "-r", folder), check=True)
-text = Path("/proc/self/mountstats").read_text().split("mounted on /mnt with")[1]
-reads = [line.split() for line in text.splitlines() if line.strip().startswith("READ:")]
-subprocess.run(("umount", "/mnt"), check=True)
-times = re.findall(r" xid=(0x\w+) \w+ READ .*\brtt=(\d+)", (trace / "trace").read_text())
-trace.rmdir()
-print(json.dumps({"operations": int(reads[0][1]), "times": {x: int(us) for x, us in times}}))
-"""
 CAPTURE = """
 rm -f {file} /run/capture.said
 nice nfsrdma capture -w {file} {options} 2>/run/capture.said </dev/null >/dev/null &
@@ -64,6 +46,28 @@ kill -INT $(cat /run/capture.pid)
 tail --pid=$(cat /run/capture.pid) -f /dev/null
 cat /run/capture.said
 """
+
+
+class Reads(NamedTuple):
+    """The READs that mountstats counts, and their round trips in microseconds by XID."""
+
+    operations: int
+    times: dict[int, int]
+
+
+@on("client")
+def work(version: str) -> Reads:
+    """Exchange messages of each kind, with the times of sunrpc."""
+    trace = Path("/sys/kernel/tracing/instances/capture")
+    trace.mkdir()
+    (trace / "events/sunrpc/rpc_stats_latency/enable").write_text("1")
+    with mounted(f"vers={version},{LENGTHS}", source="10.9.1.1:/export") as mount:
+        exchange(mount / "capture")
+        shutil.rmtree(mount / "capture")
+        reads = mountstats.read(mount).operations["READ"].operations
+    times = re.findall(r" xid=0x(\w+) \w+ READ .*\brtt=(\d+)", (trace / "trace").read_text())
+    trace.rmdir()
+    return Reads(reads, {int(xid, 16): int(microseconds) for xid, microseconds in times})
 
 
 def begin(lab: Nodes, *nodes: str) -> None:
@@ -94,56 +98,40 @@ def test_a_capture_of_mounts(modules: str, request: pytest.FixtureRequest) -> No
     check_mounts(request.getfixturevalue(modules), modules)
 
 
-# reads and writes 64 KiB of a mount; prints by origin how many bytes of pages the probes copied
-COPIED = r"""
-import json, os, subprocess, sys
-from collections import Counter
-from nfsrdma_tools.capture.messages import ORIGINS, PARTS, part
-from nfsrdma_tools.capture.probes import listening
-from nfsrdma_tools.capture.ring import records
-
-version, data = sys.argv[1], sys.argv[2] == "head"
-options = f"proto=rdma,port=20049,vers={version},rsize=65536,wsize=65536,noac"
-if version == "3":
-    # ACLs are messages in pages
-    options += ",noacl"
-subprocess.run(("mount", "-t", "nfs", "-o", options, "10.9.1.1:/export", "/mnt"), check=True)
-copied, origins = Counter(), Counter()
-try:
-    with listening(8192, data) as listener:
-        for way in ("if=/dev/zero of=/mnt/x oflag=direct", "if=/mnt/x of=/dev/null iflag=direct"):
-            subprocess.run(("dd", "bs=64k", "count=1", "status=none", *way.split()), check=True)
-        listener.stop()
-        for found in map(part, records(listener._ring.take())):
-            origins[ORIGINS[found.origin]] += 1
-            if PARTS[found.part] == "pages":
-                copied[ORIGINS[found.origin]] += len(found.captured)
-    os.unlink("/mnt/x")
-finally:
-    subprocess.run(("umount", "/mnt"), check=True)
-print(json.dumps([copied, origins]))
-"""
+@on("client")
+def copied(version: str, is_wanted: bool) -> dict[str, int]:
+    """Bytes of pages that the probes copy of a write and a read of 64 KiB, by origin."""
+    options = f"vers={version},rsize=65536,wsize=65536,noac"
+    if version == "3":
+        # ACLs are messages in pages
+        options += ",noacl"
+    by_origin: Counter[str] = Counter()
+    with mounted(options, source="10.9.1.1:/export") as mount:
+        with listening(8192, is_wanted) as listener:
+            write_blocks(mount / "x", 1, 65536)
+            read_blocks(mount / "x", 1, 65536)
+            listener.stop()
+            for event in map(part, records(listener._ring.take())):
+                is_page = PARTS[event.part] == "pages"
+                by_origin[ORIGINS[event.origin]] += len(event.captured) if is_page else 0
+        (mount / "x").unlink()
+    return dict(by_origin)
 
 
 @pytest.mark.parametrize("version", [pytest.param("3", marks=pytest.mark.nightly), "4.2"])
 def test_data_are_copied_only_if_they_are_wanted(solo: Lab, version: str) -> None:
     """Client and server are one: ``zero`` copies no page of data, ``head`` copies one."""
     ends = ("call sent", "reply received", "reply sent")
-    for data, expected in (("zero", 0), ("head", 4096)):
-        argv = ("solo", "python3", "-", version, data)
-        said = solo.run(*argv, stdin=COPIED.encode(), timeout=600).stdout
-        copied, origins = json.loads(said)
-        assert set(origins) >= {*ends, "call received", "result"}
-        assert {end: copied.get(end, 0) for end in ends} == dict.fromkeys(ends, expected)
+    for is_wanted, length in ((False, 0), (True, 4096)):
+        by_origin = copied(solo, version, is_wanted)
+        assert set(by_origin) >= {*ends, "call received", "result"}
+        assert {end: by_origin[end] for end in ends} == dict.fromkeys(ends, length)
 
 
 def check_mounts(lab: Nodes, modules: str) -> None:
-    said = {}
     begin(lab, "client", "server")
     try:
-        for version in VERSIONS:
-            argv = ("client", "python3", "-", version)
-            said[version] = lab.run(*argv, stdin=WORK.encode(), timeout=600).stdout
+        reads = {version: work(lab, version) for version in VERSIONS}
     finally:
         counts = {node: end(lab, node) for node in ("client", "server")}
     for node, (messages, lost) in counts.items():
@@ -151,7 +139,7 @@ def check_mounts(lab: Nodes, modules: str) -> None:
         assert lost == 0
         check_file(lab, node)
     if modules == "pair":
-        same_times(lab, said)
+        same_times(lab, reads)
 
 
 def check_file(lab: Nodes, node: str) -> None:
@@ -170,27 +158,25 @@ def check_file(lab: Nodes, node: str) -> None:
     assert "x error" not in findings
 
 
-def same_times(lab: Nodes, said: dict[str, str]) -> None:
+def same_times(lab: Nodes, reads: dict[str, Reads]) -> None:
     """Count and times of READs are those of sunrpc.
 
     Half of the times: a processor of the host that leaves the node for other work between the
     clocks of sunrpc and of the capture makes a time differ.
     """
-    reads = {"3": "nfs.procedure_v3 == 6", "4.2": "nfs.opcode == 25"}
-    for version, shown in reads.items():
+    for version, shown in (("3", "nfs.procedure_v3 == 6"), ("4.2", "nfs.opcode == 25")):
         fields = ("-T", "fields", "-e", "rpc.xid", "-e", "rpc.time")
         rows = tshark(lab, "client", "-Y", f"{shown} && rpc.msgtyp == 1", *fields)
         seen = {int(xid, 16): float(seconds) for xid, seconds in map(str.split, rows)}
-        found = json.loads(said[version])
-        times = {int(xid, 16): microseconds / 1e6 for xid, microseconds in found["times"].items()}
-        assert len(rows) == found["operations"] > 0, version
+        times = {xid: microseconds / 1e6 for xid, microseconds in reads[version].times.items()}
+        assert len(rows) == reads[version].operations > 0, version
         assert seen.keys() == times.keys(), version
         apart = [abs(seen[xid] - times[xid]) for xid in times]
         assert median(apart) < 0.001 + 0.05 * median(times.values()), (seen, times)
     # the table of docs/how-to/capture.md, which tshark has for NFSv3
     table = tshark(lab, "client", "-q", "-z", "rpc,srt,100003,3")
     (row,) = (row.split() for row in table if re.search(r"\bREAD\b", row))
-    assert int(row[2]) == json.loads(said["3"])["operations"]
+    assert int(row[2]) == reads["3"].operations
 
 
 @pytest.mark.nightly
@@ -218,10 +204,10 @@ def test_a_full_buffer_is_told_exactly(pair: Lab) -> None:
 
 # reads a second, seconds, processes
 RATE, SECONDS, PROCESSES = 5000, 3, 8
-SIZE = 16 << 20
+SIZE, BLOCK = 16 << 20, 4096
 PREPARE = f"""
-yes | head -c {SIZE} > /export/read; sync
-mount -t nfs -o vers=3,proto=rdma,port=20049,noac server:/export /mnt
+yes | head -c {SIZE} > /export/read; sync; mkdir -p {HERE}
+mount -t nfs -o vers=3,proto=rdma,port=20049,noac server:/export {HERE}
 """
 
 
@@ -241,20 +227,42 @@ def test_a_busy_mount_is_captured_without_loss(
     record_property("reads a second, messages", check_rate(counted))
 
 
+def read_some(number: int) -> None:
+    """One process of PROCESSES."""
+    file, room = os.open(HERE / "read", os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, BLOCK)
+    dice = random.Random(number)  # noqa: S311
+    due = time.monotonic() + number / RATE
+    for _ in range(RATE * SECONDS // PROCESSES):
+        time.sleep(max(0, due - time.monotonic()))
+        due += PROCESSES / RATE
+        assert os.preadv(file, [room], dice.randrange(SIZE // BLOCK) * BLOCK) == BLOCK
+
+
+@on("client", timeout=1800)
+def read_at_rate() -> float:
+    """Read 4 KiB by O_DIRECT from several processes; returns the reads a second."""
+    start = time.monotonic()
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=read_some, args=(number,)) for number in range(PROCESSES)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    return RATE * SECONDS // PROCESSES * PROCESSES / (time.monotonic() - start)
+
+
 def check_rate(lab: Nodes) -> tuple[float, int]:
     """Client and server are one, so that each READ is four messages."""
-    script = node_script("capture")
     lab.run("solo", "sh", "-ec", PREPARE)
     try:
         begin(lab, "solo")
         try:
-            numbers = map(str, (SIZE, RATE, SECONDS, PROCESSES))
-            argv = ("solo", "python3", "-", "/mnt/read", *numbers)
-            rate = float(lab.run(*argv, stdin=script, timeout=1800).stdout)
+            rate = read_at_rate(lab)
         finally:
             messages, lost = end(lab, "solo")
     finally:
-        lab.run("solo", "umount", "/mnt")
+        lab.run("solo", "umount", str(HERE))
     assert lost == 0
     assert messages >= 4 * RATE * SECONDS
     assert rate > 0.95 * RATE

@@ -13,10 +13,8 @@ from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.probes.program import NAMES
 from nfsrdma_tools.sweep.store import Trial
 from nfsrdma_tools.sweep.trial import NAMES as SWEPT
-from testbed.scripts import node_script
-from testbed.tracing import DONE, by_procedure
+from testbed.probe_counts import DONE, by_procedure, count_alike
 
-NODE = node_script("trace_kernels")
 # probe sets whose events identify less than they need
 LACKS = {"5.10": {"registrations", "server", "readahead"}}
 # events that came later, and those sets
@@ -49,27 +47,16 @@ SWEEP = (
 def test_kernels_count_alike_with_headers_and_without(kernel: str, long: bool) -> None:
     name = f"test-trace-{kernel.replace('.', '-')}-{os.getpid()}"
     with Lab(LabConfig(name, kernel=kernel, extras=True)) as lab:
-        turns = str(LONG_TURNS if long else TURNS)
-        argv = ("python3", "-", turns, *WAYS.get(kernel, ("with", "without")))
-        said = json.loads(lab.run("client", *argv, stdin=NODE, timeout=1800).stdout)
+        turns, ways = LONG_TURNS if long else TURNS, WAYS.get(kernel, ("with", "without"))
+        counted = count_alike(lab, turns, *ways)
         for name in LACKS.get(kernel, set()):
             is_refused(lab, name)
-        lab.run("client", "umount", "/mnt")
         is_swept(lab, LACKS.get(kernel, set()))
-    print(kernel, "seconds to start:", {way: sorted(s) for way, s in said["starts"].items()})
-    print("medians:", {way: round(median(s), 2) for way, s in said["starts"].items()})
-    assert said["clients"] == ["/mnt"]
-    assert LATER.get(kernel, set()) <= set(said["missing"]["without"])
-    assert all(missing == said["missing"]["without"] for missing in said["missing"].values())
-    assert not any(count for lost in said["lost"].values() for count in lost.values()), said["lost"]
-    for part in ("direct", "buffered"):
-        rows = said[part]["rows"]
-        assert all(counted == rows["without"] for counted in rows.values())
-        assert min(said[part]["samples"].values()) > 0
-    rows = said["direct"]["rows"]["without"]
-    for account, count in (("chunks", "rpcs"), ("latency", "count")):
-        assert by_procedure(rows[account], count) == said["operations"]
-    assert DONE.items() <= said["operations"].items()
+    print(kernel, "seconds to start:", {way: sorted(s) for way, s in counted.starts.items()})
+    print("medians:", {way: round(median(s), 2) for way, s in counted.starts.items()})
+    assert LATER.get(kernel, set()) <= set(counted.missing)
+    rows = counted.direct
+    assert by_procedure(rows["latency"], "count") == counted.operations
     assert rows.keys() | {"cpu"} == set(NAMES) - LACKS.get(kernel, set())
     if "registrations" in rows:
         assert sum(row["mapped"] for row in rows["registrations"]) == sum(DONE.values())
@@ -77,7 +64,7 @@ def test_kernels_count_alike_with_headers_and_without(kernel: str, long: bool) -
         # client and server are one machine
         assert DONE.items() <= by_procedure(rows["server"], "calls").items()
     if kernel not in LATER:
-        (ahead,) = said["buffered"]["rows"]["without"]["readahead"]
+        (ahead,) = counted.buffered["readahead"]
         assert 0 < ahead["used"] <= ahead["ahead"]
 
 

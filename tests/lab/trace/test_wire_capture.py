@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The module's header code reads what is on the wire of a lab as tshark's dissector reads it."""
 
+import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
+from lab.trace.exchanges import LENGTHS, exchange
 from wire import rpcrdma
 from wire.capture import Send
 from wire.native import COMPILER, Wire
@@ -12,41 +15,12 @@ from wire.rpcrdma import Header
 
 from nfsrdma_tools.lab.lab import Lab
 from testbed import sniffer
+from testbed.node import channel
+from testbed.node.mounts import mounted
+from testbed.remote import Running, on
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
-WORK = """
-import os, random, subprocess
-from pathlib import Path
-
-def mount(version):
-    options = f"proto=rdma,port=20049,vers={version},rsize=262144,wsize=262144"
-    subprocess.run(("mount", "-t", "nfs", "-o", options, "10.9.1.1:/export", "/mnt"), check=True)
-
-def transfer(size):
-    # the same each time: tshark takes some data for another protocol
-    (folder / "data").write_bytes(random.Random(size).randbytes(size))
-    direct = os.open(folder / "data", os.O_RDONLY | os.O_DIRECT)
-    with open(direct, "rb", buffering=0) as file:
-        subprocess.run(("cat",), stdin=file, stdout=subprocess.DEVNULL, check=True)
-
-folder = Path("/mnt/wire")
-for version in ("3", "4.2"):
-    mount(version)
-    folder.mkdir()
-    for size in (1, 3000, 9999, 300000):
-        transfer(size)
-    (folder / "link").symlink_to("t" * 900)
-    os.readlink(folder / "link")
-    os.listdir(folder)
-    if version == "4.2":
-        # longer than a message inline: the Call goes as position-zero chunk, the Reply as chunk
-        os.setxattr(folder / "data", "user.long", b"x" * 9000)
-        assert os.getxattr(folder / "data", "user.long") == b"x" * 9000
-    subprocess.run(("rm", "-r", folder), check=True)
-    if version != "4.2":
-        subprocess.run(("umount", "/mnt"), check=True)
-"""
 FIELDS = (
     *("frame.number", "rpcordma.xid", "rpcordma.version", "rpcordma.flow_control"),
     *("rpcordma.msg_type", "rpcordma.reads_count", "rpcordma.position", "rpcordma.writes_count"),
@@ -64,29 +38,51 @@ KINDS = {
 }
 
 
-def recall(lab: Lab) -> None:
-    """Makes the server call the client. None is delegated while lockd waits for reclaims."""
+@on("client")
+def work() -> None:
+    """Exchange messages of each kind; the mount stays until the server has recalled a delegation.
+
+    None is delegated while lockd waits for reclaims.
+    """
+    for version in ("3", "4.2"):
+        with mounted(f"vers={version},{LENGTHS}", source="10.9.1.1:/export") as mount:
+            folder = mount / "wire"
+            exchange(folder)
+            (folder / "link").readlink()
+            if version == "4.2":
+                # longer than a message inline: the Call goes as position-zero chunk, the Reply as
+                # chunk
+                os.setxattr(folder / "data", "user.long", b"x" * 9000)
+                assert os.getxattr(folder / "data", "user.long") == b"x" * 9000
+            shutil.rmtree(folder)
+            while version == "4.2" and channel.receive():
+                channel.send((mount / "recalled").read_text())
+
+
+def recall(lab: Lab, running: Running[None]) -> None:
+    """Have the server recall a delegation."""
     lab.run("server", "sh", "-c", "echo before > /export/recalled")
     for _ in range(200):
-        lab.run("client", "cat", "/mnt/recalled")
+        running.send("read")
+        assert running.receive(timeout=600) == "before\n"
         delegated = "grep 'type: deleg.*recalled' /proc/fs/nfsd/clients/*/states"
         if lab.run("server", "sh", "-c", delegated, check=False).stdout:
             break
         time.sleep(1)
     lab.run("server", "sh", "-c", "echo after > /export/recalled", timeout=300)
+    running.send("")
 
 
 def captured(lab: Lab) -> list[Send]:
     """Every kind of header, both ways."""
 
-    def work() -> None:
-        lab.run("client", "python3", "-", stdin=WORK.encode(), timeout=600)
-        recall(lab)
+    def exchange_and_recall() -> None:
+        with work.started(lab) as running:
+            recall(lab, running)
 
     try:
-        return sniffer.listening(lab, work)
+        return sniffer.listening(lab, exchange_and_recall)
     finally:
-        lab.run("client", "umount", "/mnt", check=False)
         lab.run("server", "rm", "-f", "/export/recalled")
 
 

@@ -14,8 +14,8 @@ from testbed.client_files import files
 from testbed.labs import OURS, THEIRS, serve
 from testbed.module_data import around, carried
 from testbed.mounts import connections, mounted
+from testbed.probe_counts import count_alike
 from testbed.scripts import node_script
-from testbed.tracing import DONE, by_procedure
 
 pytestmark = pytest.mark.nightly
 
@@ -62,17 +62,7 @@ def test_a_sweep_of_two_cells(arm64: Lab) -> None:
 
 def test_probes_count_alike_with_headers_and_without(arm64: Lab) -> None:
     """As on the other kernels, and the RPCs are those that mountstats counts."""
-    argv = ("python3", "-", "0", "with", "without")
-    said = json.loads(
-        arm64.run("client", *argv, stdin=node_script("trace_kernels"), timeout=3600).stdout
-    )
-    arm64.run("client", "umount", "/mnt")
-    assert said["missing"]["with"] == said["missing"]["without"]
-    assert not any(count for lost in said["lost"].values() for count in lost.values()), said["lost"]
-    rows = said["direct"]["rows"]
-    assert rows["with"] == rows["without"]
-    assert by_procedure(rows["without"]["chunks"], "rpcs") == said["operations"]
-    assert DONE.items() <= said["operations"].items()
+    count_alike.at(timeout=3600)(arm64, 0, "with", "without")
 
 
 def test_the_library_reads_and_writes(arm64: Lab) -> None:

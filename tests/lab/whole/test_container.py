@@ -17,6 +17,8 @@ import yaml
 from nfsrdma_tools import __version__
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.dashboard import until
+from testbed.scrapes import scrape
 
 pytestmark = pytest.mark.nightly
 
@@ -33,13 +35,6 @@ PATHS = "--path.procfs=/host/proc --path.sysfs=/host/sys --path.rootfs=/host/roo
 TRACING = "-v /sys/kernel/tracing:/sys/kernel/tracing:ro"
 NAMED = "BPF", "PERFMON", "SYSLOG", "SYS_ADMIN"
 PROBES = "--cap-drop ALL --cap-add BPF --cap-add PERFMON --cap-add SYS_ADMIN"
-SCRAPE = f"""
-import urllib.request
-request = urllib.request.Request(
-    "http://127.0.0.1:29949/metrics", headers={{"Authorization": "Bearer {TOKEN}"}}
-)
-print(urllib.request.urlopen(request, timeout=60).read().decode())
-"""
 MISSING = 'nfsrdma_missing{what="probes"}'
 READ_COUNT = 'nfsrdma_rpc_duration_seconds_count{mount="/mnt",op="READ",transport="rdma"}'
 READ = "dd if=/mnt/data of=/dev/null bs=64K count=1 iflag=direct status=none"
@@ -133,26 +128,22 @@ def test_health_finds_a_server_that_is_cut_off(node: Lab) -> None:
         node.run("server", "sh", "-c", CUT)
         try:
             sh(node, f"systemd-run --quiet --collect --unit hangs -- ls {VOLUME}/none")
-            for _ in range(60):
+
+            def critical() -> dict[str, Any] | None:
                 report = health(node, HOST, words)
-                (found,) = (row for row in report["findings"] if row["mount"] == VOLUME)
-                if found["status"] == "critical":
-                    break
-            else:
-                pytest.fail(str(report))
+                (row,) = (row for row in report["findings"] if row["mount"] == VOLUME)
+                return row if row["status"] == "critical" else None
+
+            finding = until(critical, "a critical finding")
         finally:
             node.run("server", "nft", "delete", "table", "inet", "cut")
-        assert found["age_seconds"] >= LIMIT
-        assert (found["server"], found["transport"]) == ("server:/export", "tcp")
-        volume = found["volume"]
+        assert finding["age_seconds"] >= LIMIT
+        assert (finding["server"], finding["transport"]) == ("server:/export", "tcp")
+        volume = finding["volume"]
         assert (volume["namespace"], volume["pod"], volume["pod_uid"], volume["name"]) == (
             "shop", "web-0", POD, "data",
         )  # fmt: skip
-        for _ in range(60):
-            if health(node, HOST, words)["exit_status"] == 0:
-                break
-        else:
-            pytest.fail("the server is back, and health is not OK")
+        until(lambda: health(node, HOST, words)["exit_status"] == 0, "the server's return")
     finally:
         sh(node, f"until umount {VOLUME}; do sleep 0.2; done; rm -r /var/log/pods/shop_*")
 
@@ -199,8 +190,8 @@ def manifest() -> list[dict[str, Any]]:
 
 def metrics(lab: Lab) -> dict[str, float]:
     """The exporter's metrics; none before it listens."""
-    told = lab.run("client", "python3", "-c", SCRAPE, check=False, timeout=120).stdout
-    rows = (line.rsplit(" ", 1) for line in told.splitlines() if line and line[0] != "#")
+    lines = scrape(lab, TOKEN).splitlines()
+    rows = (line.rsplit(" ", 1) for line in lines if line and line[0] != "#")
     return {name: float(value) for name, value in rows}
 
 
@@ -211,14 +202,13 @@ def exporter(node: Lab) -> Iterator[dict[str, Any]]:
     node.run("client", "sh", "-c", "cat > /root/pod.yml", stdin=text.encode())
     sh(node, "podman kube play -q /root/pod.yml")
     try:
-        for _ in range(600):
+
+        def attached() -> bool:
+            """The first sample is there, and the probes are attached."""
             names = "\n".join(metrics(node))
-            # the first sample is there, and the probes are attached
-            if 'nfsrdma_mount_info{mount="/mnt"' in names and MISSING not in names:
-                break
-            sh(node, "sleep 1")
-        else:
-            pytest.fail(names + sh(node, "podman logs nfsrdma-exporter-pod-exporter 2>&1"))
+            return 'nfsrdma_mount_info{mount="/mnt"' in names and MISSING not in names
+
+        until(attached, "all probes", 600)
         (container,) = json.loads(sh(node, "podman inspect nfsrdma-exporter-pod-exporter"))
         yield container
     finally:
@@ -235,11 +225,8 @@ def test_the_manifest_counts_what_mountstats_counts_without_privileges(
     before, counted = reads(node), found.get(READ_COUNT, 0)
     sh(node, READS)
     assert reads(node) - before == 5
-    for _ in range(120):
-        if (now := metrics(node).get(READ_COUNT, 0)) >= counted + 5:
-            break
-        sh(node, "sleep 1")
-    assert now == counted + 5
+    until(lambda: metrics(node).get(READ_COUNT, 0) >= counted + 5, "the five READs")
+    assert metrics(node)[READ_COUNT] == counted + 5
     assert not exporter["HostConfig"]["Privileged"]
     assert set(exporter["EffectiveCaps"]) == {f"CAP_{name}" for name in NAMED}
 

@@ -14,7 +14,7 @@ from unit.playbooks.ansible_modules import collections
 
 from nfsrdma_tools.lab.nodes import Nodes, inventory
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 COLLECTION = ROOT / "playbooks"
 SCENARIOS = COLLECTION / "extensions/molecule"
 PROGRAM = "/usr/local/sbin/nfsrdma"

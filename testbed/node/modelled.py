@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modelled cards of a node: their settings and counters, and a mount while one fails."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from testbed.node.mounts import HERE, mounted
+from testbed.node.programs import call, until
+
+# the network device of each
+CARDS = {"card0": "v0", "card1": "v1"}
+FAILURES = ("break", "link_down", "gone", "deleted")
+SYSFS = Path("/sys/class/infiniband")
+SIZE = 8 << 20
+LIMIT = 120
+FORK = multiprocessing.get_context("fork")
+
+
+def order(card: str, name: str, value: int | str) -> None:
+    Path("/sys/kernel/debug/nfsrdma_card", card, name).write_text(f"{value}\n")
+
+
+def counters(card: str) -> dict[str, int]:
+    # the core keeps what it has read for 10 ms
+    time.sleep(0.05)
+    folder = SYSFS / card / "ports/1/hw_counters"
+    return {p.name: int(p.read_text()) for p in folder.iterdir() if p.name != "lifespan"}
+
+
+def changes(card: str, before: dict[str, int]) -> dict[str, int]:
+    return {name: value - before[name] for name, value in counters(card).items()}
+
+
+def is_active(card: str) -> bool:
+    return f"link {card}/1 state ACTIVE" in call("rdma", "link", check=False)
+
+
+def add(card: str) -> None:
+    call("rdma", "link", "add", card, "type", "nfsrdma_card", "netdev", CARDS[card])
+    until(card, lambda: is_active(card), LIMIT)
+
+
+def write(name: str, seed: int, size: int = SIZE) -> bytes:
+    """Write a file of the mount, and have it on the server; returns its data."""
+    data = hashlib.shake_128(f"{seed}".encode()).digest(size)
+    with (HERE / name).open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return data
+
+
+def read(name: str) -> bytes:
+    """Read a file from the server, not from the page cache."""
+    with (HERE / name).open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return file.read()
+
+
+def compare(name: str, seed: int) -> None:
+    """What is written to the mount is in the export, and is read from the mount."""
+    data = write(name, seed)
+    assert Path("/export", name).read_bytes() == data, f"{name}: the export has other data"
+    assert read(name) == data, f"{name}: other data is read"
+
+
+@contextmanager
+def load() -> Iterator[None]:
+    """Write and read files during the block and a while after it, and compare each."""
+    # a process: with a thread, each command would flush the open file in its fork, and wait
+    files, ends = FORK.Value("i", 0), FORK.Event()
+
+    def work() -> None:
+        while not ends.is_set():
+            compare("load", files.value)
+            files.value += 1
+
+    def wait_for(event: str, number: int) -> None:
+        until(event, lambda: files.value >= number or not process.is_alive(), LIMIT, pause=0.05)
+
+    process = FORK.Process(target=work)
+    process.start()
+    try:
+        wait_for("a file", 1)
+        yield
+        wait_for("a file after it", files.value + 2)
+    finally:
+        ends.set()
+        process.join(LIMIT)
+    assert process.exitcode == 0
+
+
+def fail(name: str) -> None:
+    """Have the first card fail in one of the ways of FAILURES, and work again."""
+    if name == "break":
+        order("card0", "break", 0)
+    elif name == "link_down":
+        order("card0", "link_down", 1)
+        until("down", lambda: not is_active("card0"), LIMIT)
+        order("card0", "link_down", 0)
+    else:
+        if name == "gone":
+            order("card0", "gone", 1)
+        else:
+            call("rdma", "link", "delete", "card0")
+        until("removal", lambda: not (SYSFS / "card0").exists(), LIMIT)
+        add("card0")
+
+
+def each_failure() -> None:
+    """The card fails under load in each way; the mount recovers."""
+    with mounted("vers=3,timeo=50"):
+        for name in FAILURES:
+            with load():
+                fail(name)
