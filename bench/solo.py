@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lab of one machine: data, mounts, and the loads of loads_node.py."""
+"""A lab of one machine: data, mounts, and loads."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
+from bench.loads import Turn, measured
 from nfsrdma_tools.lab.lab import Lab
 
-SCRIPT = Path(__file__).with_name("loads_node.py").read_bytes()
 LOADS = {
     "scattered": ("4 KiB random O_DIRECT read", 400),
     "sequential": ("1 MiB O_DIRECT read", 32),
@@ -44,7 +42,6 @@ yes | head -c 64M | tee /export/bench-data > /export/bench-written; sync
 mkdir -p /export/bench-listed /mnt/bench /run/bench
 seq -f /export/bench-listed/a-file-with-a-name-%g 10000 | xargs touch
 """
-Turn = dict[str, dict[str, float]]
 
 
 def sh(lab: Lab, script: str, timeout: float = 600) -> str:
@@ -60,14 +57,7 @@ def unmount(lab: Lab) -> None:
 
 
 def loads(lab: Lab, names: Sequence[str]) -> Turn:
-    return measured(lab, *(f"{name}={LOADS[name][1]}" for name in names))
-
-
-def measured(lab: Lab, *counts: str) -> Turn:
-    """Run loads, each as LOAD=COUNT."""
-    argv = ("python3", "-", *counts)
-    result: Turn = json.loads(lab.run("solo", *argv, stdin=SCRIPT, timeout=3600).stdout)
-    return result
+    return measured(lab, {name: LOADS[name][1] for name in names})
 
 
 def personalities(lab: Lab) -> list[str]:

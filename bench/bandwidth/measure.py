@@ -13,7 +13,8 @@ import json
 import re
 import statistics
 
-from bench.solo import MOUNT, PREPARE, SCRIPT, sh
+from bench.loads import measured
+from bench.solo import MOUNT, PREPARE, sh
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from testbed.labs import OURS, THEIRS, serve
@@ -46,10 +47,9 @@ def perftest(lab: Lab, program: str) -> float:
 def reads(lab: Lab) -> float:
     """MB/s of 1 MiB O_DIRECT reads of one process, one after the other."""
     sh(lab, f"mount -t nfs -o {MOUNT} server:/export /mnt/bench")
-    argv = ("python3", "-", f"sequential={COUNT}")
-    results = json.loads(lab.run("solo", *argv, stdin=SCRIPT, timeout=3600).stdout)
+    results = measured(lab, {"sequential": COUNT})
     sh(lab, "umount /mnt/bench")
-    return float(results["sequential"]["per_second"]) * MIB
+    return results["sequential"]["per_second"] * MIB
 
 
 def ahead(lab: Lab, which: str) -> str:

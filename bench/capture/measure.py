@@ -12,18 +12,15 @@ counts the instructions of the reader on this host, with the records of a turn.
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import zlib
-from pathlib import Path
-from typing import Any
 
 from bench import markdown
+from bench.capture.reads import Costs, costs
 from bench.solo import PREPARE, RDMA, mount, sh, unmount
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -65,15 +62,6 @@ print(conversations.written)
 """
 
 
-def turn(lab: Lab) -> dict[str, Any]:
-    script = Path(__file__).with_name("capture_node.py").read_bytes()
-    argv = ("solo", "python3", "-", str(PAIRS), str(READS), "zero")
-    result: dict[str, Any] = json.loads(lab.run(*argv, stdin=script, timeout=7200).stdout)
-    if result["lost"]:
-        raise SystemExit(f"{result['lost']} messages were lost")
-    return result
-
-
 def replayed(taken: bytes) -> float:
     """Thousands of instructions to write a message, on this host's processor, by Valgrind."""
     tool = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
@@ -90,23 +78,23 @@ def replayed(taken: bytes) -> float:
     return (counts[1] - counts[0]) / (PASSES[1] - PASSES[0]) / messages / 1e3
 
 
-def row(name: str, result: dict[str, Any]) -> list[str]:
+def row(name: str, result: Costs) -> list[str]:
     """The row of a module.  This CPU executes a thousand million instructions a second."""
-    without = statistics.median(alone for alone, _ in result["pairs"])
-    more = statistics.median(during - alone for alone, during in result["pairs"])
-    programs, runs = result["programs"]
-    whole = without + more + result["messages"] * result["written"]
-    taken = zlib.decompress(base64.b64decode(result["sample"]))
+    without = statistics.median(alone for alone, _ in result.pairs)
+    more = statistics.median(during - alone for alone, during in result.pairs)
+    programs, runs = result.programs
+    whole = without + more + result.messages * result.written
+    taken = zlib.decompress(result.sample)
     return [
         name,
-        f"{result['messages']:.1f}",
-        f"{result['ring']:,.0f}",
+        f"{result.messages:.1f}",
+        f"{result.ring:,.0f}",
         f"{without:.1f}",
         f"{more:.1f}",
         f"{more / without:+.1%}",
         f"{programs:.1f}",
         f"{runs:.1f}",
-        f"{result['written']:.0f}",
+        f"{result.written:.0f}",
         f"{replayed(taken):.0f}",
         f"{whole:,.0f}",
         f"{1e6 / whole:,.0f}",
@@ -129,7 +117,7 @@ def main(kernel: str = KERNELS[0], only: str = "") -> None:
                 continue
             serve(lab, "solo", module)
             mount(lab, f"{RDMA},noac")
-            rows.append(row(name, turn(lab)))
+            rows.append(row(name, costs(lab, PAIRS, READS)))
             print(*rows[-1], flush=True)
             markdown.write(f"capture, Linux {kernel}", [about, "", *markdown.table(rows)], PAGE)
             unmount(lab)

@@ -19,7 +19,8 @@ from matplotlib.ticker import NullLocator
 from bench import markdown, node
 from bench.client import reader as client_reader
 from bench.figures import picture
-from bench.solo import PREPARE, RDMA, measured, mount, sh, unmount
+from bench.loads import measured
+from bench.solo import PREPARE, RDMA, mount, sh, unmount
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import canvas
@@ -88,9 +89,9 @@ def turn(lab: Lab, server: Server) -> Costs:
             sets += client_reader.OPTIMISTIC
         node.set_parameters(lab, sets)
     mount(lab, f"{RDMA},noac")
-    measured(lab, "scattered=200")
+    measured(lab, {"scattered": 200})
     costs: Costs = {
-        name: measured(lab, f"{name}={count}")[name]["us"] for name, count in MOUNTED.items()
+        name: measured(lab, {name: count})[name]["us"] for name, count in MOUNTED.items()
     }
     unmount(lab)
     for shape in SHAPES:

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench import markdown
+from bench.loads import Turn
 from bench.solo import (
     LOADS,
     PREPARE,
     RDMA,
     TCP,
-    Turn,
     loads,
     mount,
     offloads,

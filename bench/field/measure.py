@@ -12,6 +12,7 @@ import compileall
 import io
 import json
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -24,8 +25,8 @@ from bench import markdown
 from bench.instruction_count import Plugin, plugged
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from testbed.remote import on
 
-NODE = Path(__file__).with_name("field_node.py")
 PAGE = markdown.PAGE.with_name("cost-of-observation.md")
 ROOT = Path(__file__).parents[2]
 STATS = ROOT / "tests/unit/data/mountstats-6.12.txt"
@@ -252,19 +253,57 @@ def packed() -> bytes:
     return buffer.getvalue()
 
 
-def measure(lab: Lab, argv: Sequence[str]) -> list[float]:
-    """Seconds of CPU of each run by the node's clock, the programs that it starts included."""
-    step = ("solo", "python3", "-", "run", str(ROUNDS), *argv)
-    seconds: list[float] = json.loads(lab.run(*step, stdin=NODE.read_bytes(), timeout=3600).stdout)
+@on("solo", timeout=3600)
+def prepare(mounts: int, ports: int) -> None:
+    """Make ``mounts`` mounts with a line of fstab each, and ``ports`` RDMA ports."""
+    for number in range(1, ports):
+        device = f"wire{number}"
+        for command in (
+            f"ip link add {device} mtu 9000 type dummy",
+            f"ip address add 198.51.100.{number}/32 dev {device}",
+            f"ip link set {device} up",
+            f"rdma link add port{number} type rxe netdev {device}",
+        ):
+            subprocess.run(command.split(), check=True)
+    options = "vers=3,proto=rdma,port=20049,nosharecache"
+    with Path("/etc/fstab").open("a") as fstab:
+        for number in range(mounts):
+            fstab.write(f"10.9.1.1:/export /mnt/m{number} nfs {options} 0 0\n")
+    for number in range(mounts):
+        directory = Path(f"/mnt/m{number}")
+        directory.mkdir()
+        subprocess.run(("mount", directory), check=True)
+    subprocess.run(("udevadm", "settle"), check=True)
+
+
+@on("solo", timeout=3600)
+def run(rounds: int, argv: tuple[str, ...]) -> list[float]:
+    """Seconds of CPU of each run, with all that it starts."""
+    seconds = []
+    for _ in range(rounds):
+        if "-o" in argv:
+            Path(LIVE).unlink(missing_ok=True)
+        before = spent()
+        # doctor's exit status tells what it has found
+        done = subprocess.run(("nfsrdma", *argv), capture_output=True, text=True, check=False)
+        assert done.returncode in (0, 1), done.stderr
+        assert done.stdout, done.stderr
+        assert not done.stderr, done.stderr
+        seconds.append(spent() - before)
     return seconds
 
 
-def executed(lab: Lab, plugin: Plugin, argv: Sequence[str]) -> float:
+def spent() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def executed(lab: Lab, plugin: Plugin, argv: tuple[str, ...]) -> float:
     """Millions of instructions of a run, by QEMU's plugin, without those of a run of nothing."""
     totals = []
-    for step in (("none", "1"), ("run", "1", *argv)):
+    for rounds in (0, 1):
         before = sum(plugin.counts().values())
-        lab.run("solo", "python3", "-", *step, stdin=NODE.read_bytes(), timeout=3600)
+        run(lab, rounds, argv)
         totals.append(sum(plugin.counts().values()) - before)
     return (totals[1] - totals[0]) / 1e6
 
@@ -281,12 +320,11 @@ def main(kernel: str = KERNELS[0], here: bool = False) -> None:
     with plugged() as plugin, Lab(config) as lab:
         about = markdown.conditions(lab, "rxe", "make bench NAME=field", link=False)
         lab.run("solo", "tar", "-x", "--one-top-level=" + RECORDED, stdin=packed())
-        prepare = ("solo", "python3", "-", "prepare", str(MOUNTS), str(PORTS))
-        lab.run(*prepare, stdin=NODE.read_bytes(), timeout=3600)
+        prepare(lab, MOUNTS, PORTS)
         first: list[float] = []
         for name, argv in COMMANDS.items():
             counts = [
-                statistics.median(measure(lab, argv)) * 1e3,
+                statistics.median(run(lab, ROUNDS, argv)) * 1e3,
                 executed(lab, plugin, argv),
             ]
             first = first or counts

@@ -12,7 +12,8 @@ from collections import Counter, defaultdict
 
 from bench import markdown
 from bench.instruction_count import CARD, COPY, USER, Plugin, Symbols, plugged
-from bench.solo import LOADS, PREPARE, RDMA, measured, mount, sh, unmount
+from bench.loads import measured
+from bench.solo import LOADS, PREPARE, RDMA, mount, sh, unmount
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from testbed.labs import OURS, THEIRS, serve
@@ -25,11 +26,11 @@ Costs = dict[tuple[str, str], float]
 
 def load(lab: Lab, name: str, count: int) -> float:
     """Run a load; returns the microseconds of an operation by the guest's clock."""
-    return measured(lab, f"{name}={count}")[name]["us"]
+    return measured(lab, {name: count})[name]["us"]
 
 
 def executed(count: int) -> int:
-    """Return the operations that ``measure`` in loads_node.py executes to count ``count``."""
+    """Return the operations that ``measure`` in loads.py executes to count ``count``."""
     return count + 3 * max(count // 10, 2)
 
 

@@ -6,21 +6,56 @@ Samples of stacks in one machine on the instruction clock, without a wire.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections import Counter
 
 from bench import markdown
 from bench.costs.measure import COLUMNS, Column
+from bench.loads import WORKS
 from bench.solo import LOADS, PREPARE, loads, mount, sh, unmount
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.probes import cpu_layers
+from nfsrdma_tools.probes.probe_sets import attached, probe_set
 from testbed.labs import serve
+from testbed.remote import on
 
-HERE = Path(__file__).parent
-# samples per second of the instruction clock, and loads of about a quarter of a second for each
-RATES = "1009,1499,1999,2503"
+# samples per second of the instruction clock, and loads of about a quarter of a second for each:
+# on that clock equal operations take equal times, and samples at one rate may run in step with them
+RATES = (1009, 1499, 1999, 2503)
 PROFILED = {"scattered": 2500, "sequential": 150}
 NAMES = ("TCP as in 2003", "TCP", "kernel's", "nfsrdma")
+
+
+# of the modelled card
+COPY = "card_dma"
+
+
+def part(frames: tuple[tuple[str, str], ...], layer: str) -> str:
+    """The layer of a sample; the card's copy is apart."""
+    if layer == cpu_layers.CARD and frames[0][0] == COPY:
+        return "copy"
+    return layer
+
+
+@on("solo", timeout=3600)
+def profile(load: str, count: int) -> dict[str, int]:
+    """The samples of the stacks of each layer during a load, once at each of RATES.
+
+    While the CPU is busy; the layer "card model" is split into the copy of the data and the rest.
+    """
+    by_layer = Counter[str]()
+    for rate in RATES:
+        WORKS[load](max(count // 10, 2))
+        cpu = probe_set("cpu")
+        with attached(["cpu"], rate=rate) as session:
+            cpu.read(session)
+            cpu.forget(session, cpu.read(session), 0.0)
+            WORKS[load](count)
+            for seen, samples in cpu.read(session).stacks.items():
+                by_layer[part(seen.stack, seen.where[0])] += samples
+    for layer in (cpu_layers.IDLE, cpu_layers.TRACING):
+        by_layer.pop(layer, None)
+    return dict(by_layer)
 
 
 class Profile:
@@ -31,9 +66,7 @@ class Profile:
         serve(lab, "solo", column.module)
         sh(lab, column.before)
         mount(lab, f"{column.options},noac")
-        counts = [f"{name}={count}" for name, count in PROFILED.items()]
-        argv = ("python3", "/run/bench/profile_node.py", RATES, *counts)
-        self.samples = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
+        self.samples = {name: profile(lab, name, count) for name, count in PROFILED.items()}
         self.costs = {name: result["us"] for name, result in loads(lab, list(PROFILED)).items()}
         unmount(lab)
         sh(lab, column.after)
@@ -67,8 +100,6 @@ def main(kernel: str = KERNELS[0]) -> None:
     )
     with Lab(config) as lab:
         sh(lab, PREPARE)
-        for path in (HERE.parent / "loads_node.py", HERE / "profile_node.py"):
-            lab.run("solo", "tee", f"/run/bench/{path.name}", stdin=path.read_bytes())
         profiles = []
         for column in (next(each for each in COLUMNS if each.name == name) for name in NAMES):
             profiles.append(Profile(lab, column))

@@ -10,24 +10,22 @@ are counted in runs of their own, because counting them slows the readers.
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from bench import markdown
+from bench.locks.traces import Waits, acquisitions, waits
 from bench.solo import PREPARE, RDMA, mount, personality, sh, unmount
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.personalities import DEFAULT
 from testbed.labs import OURS, THEIRS, serve
 
-HERE = Path(__file__).parent
-PROGRAMS = ("traced_node.py", "locks_node.py", "lock_count_node.py")
 CPUS = (2, 4, 8)
-# connections, and the load of loads_node.py
+# connections, and the load
 CELLS = ((1, "crowd"), (16, "crowd"), (16, "crowd_of_blocks"))
 READS = {"crowd": 8000, "crowd_of_blocks": 1600}
 SIZES = {"crowd": "4 KiB", "crowd_of_blocks": "64 KiB"}
@@ -37,7 +35,6 @@ TURNS = 3
 THREADLESS = "echo {} > /sys/module/nfsrdma/parameters/server_threadless"
 # by their names in the tables
 MODULES = {"kernel's": THEIRS, "nfsrdma": OURS}
-Counts = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -55,30 +52,28 @@ class Way:
 WAYS = (Way(), Way(threadless=65536), Way("optimistic"))
 
 
-def run(lab: Lab, program: str, connections: int, *words: str) -> Counts:
-    """Mount with nconnect, and run a program in the node; returns the JSON that it prints."""
+@contextmanager
+def mounted(lab: Lab, connections: int) -> Iterator[None]:
     mount(lab, f"{RDMA},noac,nconnect={connections}")
-    argv = ("python3", f"/run/bench/{program}", *words)
-    counts: Counts = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
+    yield
     unmount(lab)
-    return counts
 
 
 def count(lab: Lab, module: str, way: Way, connections: int, load: str) -> Counter[str]:
     """The acquisitions of each global lock of a module, for each thousand reads."""
     if module == "nfsrdma":
         sh(lab, f"{personality(way.personality)}; {THREADLESS.format(way.threadless)}")
-    counts = run(lab, "lock_count_node.py", connections, module, load, str(COUNTED))
+    with mounted(lab, connections):
+        counts = acquisitions(lab, module, load, COUNTED)
     if module == "nfsrdma":
         sh(lab, f"{personality(DEFAULT)}; {THREADLESS.format(0)}")
-    return Counter({name: n / counts["reads"] * 1e3 for name, n in counts["locks"].items()})
+    return Counter({name: n / COUNTED * 1e3 for name, n in counts.items()})
 
 
-def middle(turns: list[Counts], key: str, reads: int) -> str:
-    """Median and range of what each read waits for locks."""
-    values = sorted(sum(turn[key].values()) / reads for turn in turns)
-    scale = 1e3 if key == "ns" else 1.0
-    low, mid, high = (each / scale for each in (values[0], statistics.median(values), values[-1]))
+def middle(totals: Iterable[float], reads: int) -> str:
+    """Median and range of a total of each turn, for a read."""
+    values = sorted(total / reads for total in totals)
+    low, mid, high = values[0], statistics.median(values), values[-1]
     return f"{mid:.2f} ({low:.2f} to {high:.2f})"
 
 
@@ -87,11 +82,11 @@ def most(counts: Counter[str]) -> str:
     return ", ".join(f"`{name}` {count:.1f}" for name, count in counts.most_common(6)) or "none"
 
 
-def places(turns: list[Counts], reads: int) -> str:
+def places(turns: list[Waits], reads: int) -> str:
     """The places with the most waits, in waits for each thousand reads."""
     total: Counter[str] = Counter()
     for turn in turns:
-        total.update(turn["waits"])
+        total.update(turn.waits)
     return most(Counter({name: n / (len(turns) * reads / 1e3) for name, n in total.items()}))
 
 
@@ -108,14 +103,15 @@ class Tables:
 
     def measure(self, lab: Lab, cpus: int) -> None:
         """Fill both tables for a machine with this many processors."""
-        turns: dict[tuple[int, str, str], list[Counts]] = {
+        turns: dict[tuple[int, str, str], list[Waits]] = {
             (*cell, name): [] for cell in CELLS for name in MODULES
         }
         # loading a module takes longer than a load
         for turn, name in itertools.product(range(TURNS), MODULES):
             serve(lab, "solo", MODULES[name])
             for connections, load in CELLS:
-                counts = run(lab, "locks_node.py", connections, load, str(READS[load]))
+                with mounted(lab, connections):
+                    counts = waits(lab, load, READS[load])
                 print(cpus, connections, load, name, counts, flush=True)
                 turns[connections, load, name].append(counts)
                 for way in self.ways(name) if turn == TURNS - 1 else ():
@@ -127,11 +123,13 @@ class Tables:
         return WAYS if MODULES[name] == OURS else WAYS[:1]
 
     def _add_waits(
-        self, cpus: int, connections: int, load: str, name: str, turns: list[Counts]
+        self, cpus: int, connections: int, load: str, name: str, turns: list[Waits]
     ) -> None:
         reads, at = READS[load], (cpus, connections, SIZES[load], name)
-        rate = statistics.median(turn["per_second"] for turn in turns)
-        cells = (middle(turns, "waits", reads), middle(turns, "ns", reads), f"{rate:,.0f}")
+        rate = statistics.median(turn.per_second for turn in turns)
+        numbers = middle((sum(turn.waits.values()) for turn in turns), reads)
+        times = middle((sum(turn.ns.values()) / 1e3 for turn in turns), reads)
+        cells = (numbers, times, f"{rate:,.0f}")
         self.waits.append(markdown.row((*at, *cells)))
         self.details.append(
             f"* {cpus} processors, {connections}, {at[2]}, {at[3]}: {places(turns, reads)}"
@@ -155,8 +153,6 @@ def main(kernel: str = KERNELS[0]) -> None:
         )  # fmt: skip
         with Lab(config) as lab:
             sh(lab, PREPARE)
-            for path in (HERE.parent / "loads_node.py", *(HERE / name for name in PROGRAMS)):
-                lab.run("solo", "tee", f"/run/bench/{path.name}", stdin=path.read_bytes())
             tables.measure(lab, cpus)
             lab.check()
             about = markdown.conditions(lab, "card", "make bench NAME=locks")

@@ -9,10 +9,9 @@ probes varies by a tenth within a boot, so only neighbours are compared. The dif
 
 from __future__ import annotations
 
-import json
 import statistics
-from pathlib import Path
 
+from bench.probes.reads import costs
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
@@ -25,14 +24,12 @@ mount -t nfs -o vers=3,proto=rdma,port=20049,noac 10.9.1.1:/export /mnt/bench
 
 def main(rounds: int = 3, kernel: str = KERNELS[0]) -> None:
     """Compare the cost of a read with each probe set and with bpftrace."""
-    script = Path(__file__).with_name("probes_node.py").read_bytes()
     config = LabConfig(
         "bench-probes", clock="instructions", link="none", kernel=kernel, extras=True
     )
     with Lab(config) as lab:
         lab.run("solo", "sh", "-ec", MOUNT)
-        argv = ("solo", "python3", "-", str(rounds), str(READS))
-        by_way = json.loads(lab.run(*argv, stdin=script, timeout=7200).stdout)
+        by_way = costs(lab, rounds, READS)
         lab.check()
     print(f"{'who counts':28}{'thousand instructions':>22}{'more':>9}   middle half")
     for way, pairs in by_way.items():

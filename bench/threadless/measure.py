@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from bench import markdown
-from bench.solo import PREPARE, RDMA, Turn, measured, mount, personality, sh, unmount
+from bench.loads import Turn, measured
+from bench.solo import PREPARE, RDMA, mount, personality, sh, unmount
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.personalities import DEFAULT
@@ -103,7 +104,7 @@ def counters(lab: Lab) -> dict[str, int]:
 
 def read(lab: Lab, name: str, count: int) -> Turn:
     """Measure a load."""
-    return measured(lab, f"{name}={count}")
+    return measured(lab, {name: count})
 
 
 def times(lab: Lab, function: str) -> list[float]:

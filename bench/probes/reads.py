@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part of bench/probes.py that runs in a node: reads of 4 KiB, with and without probes.
-
-Prints JSON: for each way of counting, pairs of microseconds per read: without it, with it.
-"""
+"""Reads of 4 KiB in a node, with and without probes."""
 
 import contextlib
-import json
 import mmap
 import os
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +13,9 @@ from pathlib import Path
 from nfsrdma_tools.probes.probe_sets import NAMES, attached
 from nfsrdma_tools.probes.session import Session
 from nfsrdma_tools.probes.sets import cpu
+from testbed.remote import on
 
 SIZE, FILE = 4096, Path("/mnt/bench/bench-data")
-ROUNDS, READS = int(sys.argv[1]), int(sys.argv[2])
 # the same counts by the shortest script a user may write
 BPFTRACE = """
 BEGIN { printf("ready"); }
@@ -140,12 +135,14 @@ def warm_read(file: int, room: mmap.mmap, offsets: list[int]) -> float:
     return one_read(file, room, offsets)
 
 
-def main() -> None:
+@on("solo", timeout=7200)
+def costs(rounds: int, reads: int) -> dict[str, list[tuple[float, float]]]:
+    """For each way of counting, pairs of microseconds per read: without it, with it."""
     file, room = os.open(FILE, os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, SIZE)
     dice = random.Random(1)  # noqa: S311
-    offsets = [dice.randrange(16384) * SIZE for _ in range(READS)]
+    offsets = [dice.randrange(16384) * SIZE for _ in range(reads)]
     by_way: dict[str, list[tuple[float, float]]] = {way: [] for way in (*WAYS, "bpftrace")}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for way, times in by_way.items():
             with counting(way) as switch:
                 for _ in range(PAIRS):
@@ -153,7 +150,4 @@ def main() -> None:
                     switch.off()
                     times.append((warm_read(file, room, offsets), during))
                     switch.on()
-    print(json.dumps(by_way))
-
-
-main()
+    return by_way

@@ -1,22 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part of bench/capture.py that runs in a node: reads of 4 KiB, with and without a capture.
+"""Reads of 4 KiB in a node, with and without a capture."""
 
-Prints JSON: pairs of microseconds per read, without the probes and with them; messages per read;
-microseconds of CPU time to write a message; what the kernel counts of the programs, per read; bytes
-in the ring per read, and a sample of them.
-"""
-
-import base64
-import json
 import mmap
 import os
 import random
 import re
-import sys
 import time
 import zlib
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import NamedTuple
 
 from nfsrdma_tools.capture import probes
 from nfsrdma_tools.capture.conversation import Conversations
@@ -27,12 +20,12 @@ from nfsrdma_tools.capture.probes import Listener, listening
 from nfsrdma_tools.capture.ring import records
 from nfsrdma_tools.probes.btf import load
 from nfsrdma_tools.probes.program import has_event, has_system
+from testbed.remote import on
 
 SIZE, FILE = 4096, Path("/mnt/bench/bench-data")
 # in the turn of the kernel's count
 TIMED = 100
 STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
-PAIRS, READS, DATA = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "head"
 
 
 def reads(file: int, room: mmap.mmap, offsets: list[int]) -> tuple[float, int]:
@@ -91,21 +84,40 @@ def timed(
     return nanoseconds / 1e3 / count, runs / count, count
 
 
-def main() -> None:
+class Costs(NamedTuple):
+    """The costs of a capture."""
+
+    pairs: list[tuple[float, float]]
+    """microseconds per read, without the probes and with them"""
+    messages: float
+    """per read"""
+    written: float
+    """microseconds of CPU time to write a message"""
+    programs: tuple[float, float]
+    """by the kernel's count: thousands of instructions of the programs, and their runs, per read"""
+    ring: float
+    """bytes in the ring per read"""
+    sample: bytes
+    """of the ring, compressed"""
+
+
+@on("solo", timeout=7200)
+def costs(pairs_of_turns: int, count_of_reads: int) -> Costs:
+    """Read with and without a capture, which takes no data of messages."""
     file, room = os.open(FILE, os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, SIZE)
     dice = random.Random(1)  # noqa: S311
-    offsets = [dice.randrange(8192) * SIZE for _ in range(READS)]
+    offsets = [dice.randrange(8192) * SIZE for _ in range(count_of_reads)]
     pairs, spent, total, taken = [], 0.0, 0, b""
-    with listening(8192, DATA) as listener, TemporaryFile() as out:
+    with listening(8192, False) as listener, TemporaryFile() as out:
         conversations = Conversations(Writer(out, "rpcrdma", "bench"))
         # what is met for the first time takes longer
         timed(listener, file, room, offsets[:TIMED])
         listener.stop()
         list(listener.messages(0))
-        for number in range(PAIRS + 1):
+        for number in range(pairs_of_turns + 1):
             attach(listener)
-            if number == PAIRS:
-                *costs, count = timed(listener, file, room, offsets[:TIMED])
+            if number == pairs_of_turns:
+                cost, runs, count = timed(listener, file, room, offsets[:TIMED])
                 listener.stop()
                 taken = listener._ring.take()
                 break
@@ -119,17 +131,8 @@ def main() -> None:
             pairs.append((reads(file, room, offsets)[0], during))
         for record in records(taken):
             list(listener._assembler.feed(part(record)))
-        lost = listener.total_lost()
-    told = {
-        "pairs": pairs,
-        "messages": conversations.written / total,
-        "written": spent * 1e6 / conversations.written,
-        "programs": costs,
-        "ring": len(taken) / count,
-        "sample": base64.b64encode(zlib.compress(taken)).decode(),
-        "lost": lost,
-    }
-    print(json.dumps(told))
-
-
-main()
+        assert not (lost := listener.total_lost()), f"{lost} messages were lost"
+    written = spent * 1e6 / conversations.written
+    sample = zlib.compress(taken)
+    messages, ring = conversations.written / total, len(taken) / count
+    return Costs(pairs, messages, written, (cost, runs), ring, sample)

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part of module.py that runs in a client: one round of each load over the mount in /mnt/bench.
-
-Runs as ``python3 - LOAD=COUNT...``, for functions below that are named in LOADS. Prints JSON: for
-each load operations per second, microseconds of the clock and of this machine's CPU time for each
-operation, and the counts of mountstats, which must equal the requested ones.
-"""
+"""Loads of a client over the mount in /mnt/bench, which run in the node."""
 
 from __future__ import annotations
 
@@ -13,7 +8,6 @@ import mmap
 import os
 import random
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -21,6 +15,9 @@ from pathlib import Path
 
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.nfs import mountstats
+from testbed.remote import on
+
+__all__ = ["WORKS", "Turn", "measured"]
 
 FILE = Path("/mnt/bench/bench-data")
 # its own file: a reader of one that nfsd has just written gets no grants (optimistic)
@@ -35,6 +32,8 @@ QUEUE = (
     *("fio", "--name=queue", f"--filename={FILE}", "--rw=randread", "--direct=1"),
     *("--ioengine=io_uring", "--iodepth=16", "--output-format=json"),
 )
+# results by load
+Turn = dict[str, dict[str, float]]
 # executes a number of operations; may return their duration in nanoseconds
 Work = Callable[[int], int | None]
 
@@ -202,29 +201,27 @@ def measure(work: Work, count: int) -> dict[str, float]:
     }
 
 
-LOADS = (
-    sequential,
-    blocks,
-    scattered,
-    crowd,
-    queue,
-    small_queue,
-    attributes,
-    writes,
-    small_writes,
-    listing,
-    cached,
-)
+WORKS: dict[str, Work] = {
+    "sequential": sequential,
+    "blocks": blocks,
+    "scattered": scattered,
+    "crowd": crowd,
+    "crowd_of_blocks": crowd_of_blocks,
+    "queue": queue,
+    "small_queue": small_queue,
+    "attributes": attributes,
+    "writes": writes,
+    "small_writes": small_writes,
+    "listing": listing,
+    "cached": cached,
+}
 
 
-def main() -> None:
-    results = {}
-    for word in sys.argv[1:]:
-        name, count = word.split("=")
-        (load,) = (load for load in LOADS if load.__name__ == name)
-        results[name] = measure(load, int(count))
-    print(json.dumps(results))
+@on("solo", timeout=3600)
+def measured(counts: dict[str, int]) -> Turn:
+    """Run so many operations of each load.
 
-
-if __name__ == "__main__":
-    main()
+    For each, operations per second, microseconds of the clock and of this machine's CPU time for an
+    operation, and the counts of mountstats, which must equal the requested ones.
+    """
+    return {name: measure(WORKS[name], count) for name, count in counts.items()}
