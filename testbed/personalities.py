@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nfsrdma_tools.lab.nodes import Nodes
-from testbed.hostile import bring
 from testbed.mounts import HERE, connections, mounted, set_to
+from testbed.peers.site import FOLDER
 
 __all__ = [
-    "FOLDER",
     "LIMIT",
     "SIDES",
     "VERSIONS",
@@ -29,11 +28,10 @@ VERSIONS = ("vers=3", "vers=4.2")
 LIMIT = 600.0
 # of debugfs: transports of the client, connections of the server
 SIDES = ("nfsrdma", "nfsrdma-server")
-FOLDER = "hostile"
 _MAKE = f"""
-mkdir -p /export/{FOLDER}
-head -c 4194304 /dev/urandom > /export/{FOLDER}/data
-head -c 65536 /dev/urandom > /export/{FOLDER}/written
+mkdir -p {FOLDER}
+head -c 4194304 /dev/urandom > {FOLDER}/data
+head -c 65536 /dev/urandom > {FOLDER}/written
 """
 # $1 bytes, read with direct I/O of each further size
 _COMPARE = f"""
@@ -97,18 +95,17 @@ def nothing_left(lab: Nodes) -> None:
 
 @contextmanager
 def hostile_files(lab: Nodes) -> Iterator[None]:
-    """The programs of tests/hostile, and files on the server that they may damage."""
-    bring(lab, "client")
+    """Files on the server that hostile peers may damage."""
     lab.run("server", "sh", "-ec", _MAKE)
     try:
         yield
     finally:
-        lab.run("server", "rm", "-r", f"/export/{FOLDER}")
+        lab.run("server", "rm", "-r", str(FOLDER))
 
 
 def serves_others(lab: Nodes) -> None:
     """After a hostile client ends, the server holds no resources of it, and serves correct data."""
     nothing_left(lab)
     with mounted(lab, "vers=3"):
-        lab.run("client", "cmp", f"/export/{FOLDER}/data", f"{HERE}/{FOLDER}/data", timeout=LIMIT)
+        lab.run("client", "cmp", f"{FOLDER}/data", f"{HERE}/{FOLDER.name}/data", timeout=LIMIT)
     nothing_left(lab)

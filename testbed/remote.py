@@ -44,7 +44,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 from nfsrdma_tools.command import Result, kill
 from nfsrdma_tools.lab.config import LabConfig
 from testbed.node.values import pack, unpack
-from testbed.source import modules_of
+from testbed.source import MODELS, modules_of
 
 __all__ = ["Remote", "RemoteError", "Running", "on"]
 
@@ -191,6 +191,7 @@ class Remote(Generic[P, R]):
 def on(node: str, *, timeout: float = 600) -> Callable[[Callable[P, R]], Remote[P, R]]:
     """Have a function of a module run in a node: "client", "server", "solo", "client2".
 
+    Functions of testbed/node and testbed/peers, which each node has: ``on("client")(function)``.
     TypeError for a function that is not at the top of its module: it may need what surrounds it.
     """
 
@@ -237,16 +238,25 @@ class Running(Generic[R]):
         self._remote._result(message)
         raise self._remote._ended(0, "it returned, and sent no other value")
 
+    def __iter__(self) -> Iterator[Any]:
+        """The values of ``channel.send``, until the function ends; RemoteError if it fails."""
+        while self._last is None:
+            message = self._next(self._remote.timeout)
+            if "value" in message:
+                yield unpack(message["value"])
+            else:
+                self._last = message
+        self._remote._result(self._last)
+
     def done(self) -> bool:
         """Whether the function has ended."""
         return self._process.poll() is not None
 
     def result(self) -> R:
         """Wait for the result; values that nobody received are dropped."""
-        while self._last is None:
-            message = self._next(self._remote.timeout)
-            if "value" not in message:
-                self._last = message
+        for _ in self:
+            pass
+        assert self._last
         return cast(R, self._remote._result(self._last))
 
     def end(self) -> None:
@@ -308,12 +318,15 @@ def _show(node: str, text: str) -> None:
 
 @functools.cache
 def _archive() -> bytes:
-    """A tar of testbed/node for a node."""
+    """A tar for a node: testbed/node, testbed/peers, and the models of messages that these use."""
     buffer, here = io.BytesIO(), Path(__file__).parent
+    own = (here / "__init__.py", *here.glob("node/*.py"), *here.glob("peers/*.py"))
+    files = {f"testbed/{path.relative_to(here)}": path for path in own}
+    models = [f"wire/{name}.py" for name in ("__init__", *MODELS)]
+    files |= {name: here.parent / "tests" / name for name in models}
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for path in (here / "__init__.py", *sorted((here / "node").rglob("*.py"))):
-            entry = tarfile.TarInfo(f"testbed/{path.relative_to(here)}")
-            data = path.read_bytes()
+        for name, path in sorted(files.items()):
+            entry, data = tarfile.TarInfo(name), path.read_bytes()
             entry.size, entry.mode = len(data), 0o644
             tar.addfile(entry, io.BytesIO(data))
     return buffer.getvalue()

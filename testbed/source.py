@@ -13,12 +13,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["AT_NODES", "modules_of", "remote_functions"]
+__all__ = ["AT_NODES", "MODELS", "modules_of", "remote_functions"]
 
 ROOT = Path(__file__).parents[1]
 # what the nodes of a lab have
 AT_NODES = {"nfsrdma_tools", "bcc", "cffi", "psutil", "pyroute2", "pyverbs"}
-_OWN = "testbed.node"
+# of tests/wire: those that testbed/peers uses
+MODELS = ("nfs3", "notices", "rdma2003", "rdma5666", "rpcrdma", "siphash")
+_PACKAGES = ("testbed.node", "testbed.peers")
+_OWN = (*_PACKAGES, *(f"wire.{name}" for name in MODELS))
 _IMPORTS = (ast.Import, ast.ImportFrom)
 
 
@@ -33,7 +36,8 @@ def modules_of(
     all other lines are empty, so that line numbers stay.  TypeError names what no node has.
     """
     program = _Program()
-    program.modules[module] = _Module(module, file)
+    if not _is_at_nodes(module):
+        program.modules[module] = _Module(module, file)
     for place, needed in ((module, name), *others):
         if not _is_at_nodes(place):
             program.add(place, needed)
@@ -56,7 +60,7 @@ def _relative(file: Path) -> str:
 
 def _is_at_nodes(module: str) -> bool:
     top = module.partition(".")[0]
-    own = module == _OWN or module.startswith(f"{_OWN}.")
+    own = any(module == name or module.startswith(f"{name}.") for name in _OWN)
     return own or top in AT_NODES or top in sys.stdlib_module_names
 
 
@@ -132,8 +136,9 @@ class _Program:
         if not is_name or not _is_ours(module) or _is_ours(f"{module}.{alias.name}"):
             raise TypeError(
                 f"{_relative(here.file)}:{statement.lineno}: no node has {module}, which a "
-                f"function needs for {name}: expected the standard library, {_OWN}, "
-                f"{', '.join(sorted(AT_NODES))}, or 'from MODULE import NAME' of this repository"
+                f"function needs for {name}: expected the standard library, "
+                f"{', '.join((*_PACKAGES, *sorted(AT_NODES)))}, or 'from MODULE import NAME' of "
+                "this repository"
             )
         self.add(module, alias.name)
 

@@ -58,7 +58,7 @@ class Sources:
         for file, source in files.items():
             linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         first = error.__traceback__
-        while first and first.tb_frame.f_code.co_filename not in files:
+        while first and not _is_tested(first, files):
             first = first.tb_next
         lines = traceback.format_exception(type(error), error, first or error.__traceback__)
         if isinstance(error, AssertionError):
@@ -66,11 +66,17 @@ class Sources:
         return {"type": type(error).__name__, "message": str(error), "traceback": "".join(lines)}
 
 
+def _is_tested(traceback: Any, files: dict[str, str]) -> bool:
+    """Whether an entry is of a file of the test, or of a peer."""
+    file = traceback.tb_frame.f_code.co_filename
+    return file in files or "/testbed/peers/" in file
+
+
 def _variables(traceback: Any, files: dict[str, str]) -> list[str]:
     """Each variable of the innermost frame of the test's files, a line each."""
     frame = None
     while traceback:
-        if traceback.tb_frame.f_code.co_filename in files:
+        if _is_tested(traceback, files):
             frame = traceback.tb_frame
         traceback = traceback.tb_next
     variables = dict(list(frame.f_locals.items())[:_NAMES]) if frame else {}
@@ -104,8 +110,9 @@ def main() -> None:
     # of a program that runs as `python -m`, in place of the one that runs here
     here = sys.modules.pop("__main__") if "__main__" in sources.modules else None
     try:
-        modules = {name: importlib.import_module(name) for name in request["modules"]}
-        function = getattr(modules[request["module"]], request["function"])
+        for name in request["modules"]:
+            importlib.import_module(name)
+        function = getattr(importlib.import_module(request["module"]), request["function"])
         arguments, named = unpack(request["arguments"])
         message = ("result", pack(function(*arguments, **named)))
     except BaseException as error:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m wire.hostile_replies MESSAGES SEED``: mutated replies to the calls of libnfsrdma.
 
-The library runs under ASan and UBSan in fuzz_client.c, with the replies of client_seeds.py and the
-mutations of hostile/mutate.py, for NFSv3 and NFSv4.1 apart.  Exit status 1 after a crash or a hang.
+The library runs under ASan and UBSan in fuzz_client.c, with the replies of client_seeds.py and
+the mutations of testbed/peers/mutate.py, for NFSv3 and NFSv4.1 apart.  Exit status 1 after a crash
+or a hang.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hostile.mutate import mutated
-
+from testbed.peers.mutate import mutated
 from wire import client_seeds, fuzz
 
 __all__ = ["Found", "count", "make", "run"]

@@ -4,12 +4,12 @@
 from collections.abc import Iterator
 
 import pytest
-from hostile.calls import CASES
-from hostile.replies import TRICKS
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed.hostile import hostile_client, hostile_server
+from testbed.hostile import attacked, tricked
 from testbed.labs import OURS, cards_lab, serve
+from testbed.peers.calls import CASES
+from testbed.peers.replies import TRICKS
 
 # test_hostile_peers.py sends the same messages over soft-RoCE each time
 pytestmark = pytest.mark.nightly
@@ -25,11 +25,10 @@ def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
 
 
 def test_a_server_that_answers_as_it_likes(cards: Lab) -> None:
-    said = hostile_server(cards, SEED, range(30))
-    assert sum(said["all"].values()) == len(TRICKS) + 30
+    assert sum(tricked(cards, SEED, range(30)).all.values()) == len(TRICKS) + 30
 
 
 def test_a_client_that_sends_what_it_likes(cards: Lab) -> None:
-    said = hostile_client(cards, SEED, range(30))
-    assert len(said["by_hand"]) == len(CASES)
-    assert said["mutants"]["sent"] == 30
+    outcomes = attacked(cards, SEED, range(30))
+    assert len(outcomes.by_hand) == len(CASES)
+    assert outcomes.mutants == 30

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,6 @@ from testbed.dashboard import until
 from testbed.exports import DISK, disk_export
 from testbed.kerberos import kerberos
 from testbed.labs import ModulePair
-from testbed.scripts import node_script
 
 pytestmark = pytest.mark.nightly
 
@@ -148,7 +148,7 @@ def prepared(pair_file: ModulePair) -> Iterator[None]:
 def client(pair: Lab, prepared: None) -> Iterator[Client]:
     """A client with a mount over RDMA and one over TCP; each test leaves them well."""
     found = Client(pair)
-    if found.sh(BEGIN, node_script("health").decode()):
+    if found.sh(BEGIN, Path(__file__).with_name("health_node.py").read_text()):
         for node in PAIR:
             found.sh(PATIENT, node=node)
         # the tracer sees an access

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from hostile.calls import CASES
-from hostile.replies import TRICKS
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed.hostile import SEED, hostile_client, hostile_server, listener_stops, races
+from testbed.hostile import SEED, attacked, listener_stops, raced, tricked
 from testbed.kernel_events import recorded
 from testbed.mounts import set_to
+from testbed.peers.calls import CASES
+from testbed.peers.replies import TRICKS
 
 # where an earlier run ended; hand-made messages come before number 0
 FROM = int(os.environ.get("FROM", "0"))
@@ -55,46 +55,46 @@ def threadless(lab: Lab) -> Iterator[None]:
 
 
 def test_a_server_that_answers_as_it_likes(both_ours: Lab, numbers: range) -> None:
-    said = hostile_server(both_ours, SEED, numbers)
+    verdict = tricked(both_ours, SEED, numbers)
     tricks = len(TRICKS) if not FROM else 0
     assert len(TRICKS) > 200
-    assert sum(said["by_hand"].values()) == tricks
-    assert sum(said["all"].values()) == tricks + len(numbers)
-    print(said["all"], said["bystander"])
+    assert sum(verdict.by_hand.values()) == tricks
+    assert sum(verdict.all.values()) == tricks + len(numbers)
+    print(verdict.all)
 
 
 @pytest.mark.nightly
 def test_a_server_that_answers_the_library_as_it_likes(both_ours: Lab, numbers: range) -> None:
     """The same replies to a user-space client, and the same outcomes."""
-    said = hostile_server(both_ours, SEED, numbers, client="library")
+    verdict = tricked(both_ours, SEED, numbers, library=True)
     tricks = sum(trick.on != "session" for trick in TRICKS.values()) if not FROM else 0
-    assert sum(said["by_hand"].values()) == tricks
-    assert sum(said["all"].values()) == tricks + len(numbers)
-    print(said["all"], said["bystander"])
+    assert sum(verdict.by_hand.values()) == tricks
+    assert sum(verdict.all.values()) == tricks + len(numbers)
+    print(verdict.all)
 
 
 def test_a_client_that_sends_what_it_likes(both_ours: Lab, numbers: range) -> None:
     with threadless(both_ours):
-        said = hostile_client(both_ours, SEED, numbers)
+        outcomes = attacked(both_ours, SEED, numbers)
     assert len(CASES) > 200
-    assert FROM or len(said["by_hand"]) == len(CASES)
-    assert FROM or said["reached"] > 30
-    assert said["mutants"]["sent"] == len(numbers)
-    print(said["mutants"], said["bystander"])
+    assert FROM or len(outcomes.by_hand) == len(CASES)
+    assert FROM or outcomes.guesses > 30
+    assert outcomes.mutants == len(numbers)
+    print(outcomes.answers)
 
 
 def test_the_table_tells_servers_apart(module_pair: Lab) -> None:
     """The kernel's server deviates where it is known to, so the table sees what it looks for."""
     # it gets no messages that are made at random
-    said = hostile_client(module_pair, SEED, range(0), "cut to")
-    words = {word for words in said["by_hand"].values() for word in words}
+    outcomes = attacked(module_pair, SEED, range(0), "cut to")
+    words = {word for words in outcomes.by_hand.values() for word in words}
     # threads of nfsd may answer the two calls behind a short message before the message
     assert "chunk" in words <= {"chunk", "dropped"}
 
 
 @pytest.mark.nightly
 def test_connections_that_come_and_go(both_ours: Lab, connections: int) -> None:
-    print(races(both_ours, SEED, connections))
+    print(raced(both_ours, SEED, connections))
 
 
 @pytest.mark.nightly

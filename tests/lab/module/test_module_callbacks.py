@@ -8,11 +8,15 @@ On other kernels such a callback pins its transport, and the module.
 import pytest
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed.hostile import SERVER, bring, listens
+from testbed.hostile import serving
 from testbed.labs import OURS, carry
 from testbed.mounts import nothing_lost
+from testbed.peers import callback_server
+from testbed.peers.peer import SERVER
+from testbed.remote import on
 
-PORT = "20050"
+PORT = 20050
+serve_callbacks = on("server", timeout=3600)(callback_server.serve)
 # $1 times: mount, until the service has got callbacks, and unmount
 LOOP = """
 mkdir -p /mnt/called
@@ -38,9 +42,8 @@ GONE = "for n in $(seq 600); do ls /sys/kernel/debug/nfsrdma | grep -q . || exit
 def test_no_callback_outlives_its_session(module_pair: Lab, long: bool) -> None:
     lab = module_pair
     rounds = "100" if long else "5"
-    bring(lab, "server")
-    with nothing_lost(lab, "client"), listens(lab, "callback_server", PORT):
-        lab.run("client", "sh", "-ec", LOOP, "sh", rounds, PORT, SERVER, timeout=3600)
+    with nothing_lost(lab, "client"), serving(serve_callbacks, lab, PORT):
+        lab.run("client", "sh", "-ec", LOOP, "sh", rounds, str(PORT), SERVER, timeout=3600)
         lab.run("client", "sh", "-c", f"{GONE}; exit 1", timeout=600)
     # it can be unloaded
     lab.run("client", "rmmod", "nfsrdma")

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from lab.module.held_memory import totals
 from lab.module.stress import storm
 
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
 from testbed.faults import FAULTS, Fault
-from testbed.held_memory import totals
 from testbed.module import taken_out
 from testbed.mounts import HERE, mounted, nothing_lost, set_parameters
 from testbed.personalities import agreed

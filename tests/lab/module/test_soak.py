@@ -17,6 +17,7 @@ from multiprocessing import Process
 from pathlib import Path
 
 import pytest
+from lab.module.held_memory import kept_for, unreceived_beside
 from lab.module.stress import storm
 
 from nfsrdma_tools.lab.config import LabConfig
@@ -28,7 +29,6 @@ from testbed.node import channel, mounts
 from testbed.node.files import opened
 from testbed.node.programs import hung, until
 from testbed.remote import on
-from testbed.unreceived_replies import kept_for, unreceived_beside
 
 pytestmark = pytest.mark.nightly
 SECONDS = os.environ.get("SECONDS_OF_SOAK")

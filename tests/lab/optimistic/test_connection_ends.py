@@ -4,11 +4,9 @@
 On the kernel with KASAN (``--kernel debug``), a report fails the test, too.
 """
 
-import json
 import mmap
 import os
 import re
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +17,6 @@ import pytest
 from lab.optimistic.exports import SLOW, drop_from_cache, make_huge, nfsd_waits, slow_disk
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed.hostile import PORT, SERVER, argv_of, bring, program
 from testbed.labs import OURS, cards_lab, choose, counts_listeners, serve
 from testbed.node import mounts
 from testbed.node.grants import (
@@ -36,6 +33,12 @@ from testbed.node.grants import (
 from testbed.node.memory import meminfo
 from testbed.node.mounts import counters, drop_caches, parameters
 from testbed.node.programs import call, until
+from testbed.peers import long_reply_client
+from testbed.peers.calls import GOOD_PRIVATE
+from testbed.peers.holders import CHUNK, SILENT, asking, reading, send, writing
+from testbed.peers.peer import Host, Wish
+from testbed.peers.site import handles
+from testbed.peers.verbs import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE
 from testbed.remote import on
 
 KIB = 1 << 10
@@ -65,7 +68,6 @@ def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards and their provider; our module at both ends."""
     with cards_lab(pytestconfig, "ends") as lab:
         serve(lab, "server", OURS)
-        bring(lab, "client")
         yield lab
 
 
@@ -412,32 +414,35 @@ def test_a_reply_holds_all_its_pages_until_its_card_has_read_them(
 
 
 @on("client", timeout=900)
-def hold_data(stop: Path, size: int, calls: int, argv: tuple[str, ...]) -> None:
-    """A program sends Calls with data, which wait for the memory of Replies that nfsd delays.
+def hold_data(size: int, count: int) -> None:
+    """A connection whose Calls hold their data while they wait for memory, and one beside it.
 
-    nfsd reads no file until all data have arrived. The program is tests/hostile/held_data_node.py.
+    The first connection sends READs of 1 MiB with a Read chunk of ``size`` bytes, which READ has no
+    use for, and receives no Reply.  Then the other one, of the same address, sends the largest
+    WRITE that the server takes.  nfsd reads no file until all data have arrived.
     """
-    sent, file = Path(f"{stop}.sent"), SLOW / "held"
-    words = (*argv, str(SLOW), file.name, str(size), str(calls), str(stop))
+    file = SLOW / "held"
     with slow_disk() as delay_disk, parameters(server_ack_timeout=1, server_memory=4):
-        file.write_bytes(bytes(MIB))
+        file.write_bytes(bytes(CHUNK))
         os.sync()
         drop_from_cache(file)
         delay_disk(600_000)
-        before = totals()["fenced"]
-        with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
-            until("all Calls", lambda: sent.exists() or process.poll() is not None)
-            until("their data", lambda: counters(mounts.SERVER)["read_bytes"] >= size * calls)
-            until("a thread of nfsd that waits for the disk", nfsd_waits)
-            delay_disk(0)
-            stop.touch()
-            output, _ = process.communicate(timeout=600)
-        for path in (sent, stop):
-            path.unlink()
-        result = json.loads(output)
-        assert result["sent"] == calls + 1
-        assert result["ended"]
-        assert result["answered"]
+        host, (handle,), before = Host(), handles(SLOW, file.name), totals()["fenced"]
+        silent, other = (host.connect(wish) for wish in (SILENT, Wish(private=GOOD_PRIVATE)))
+        access = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE
+        theirs, own = silent.memory(CHUNK, access), other.memory(CHUNK, access)
+        reads = [reading(handle, 1 + n, theirs, data=size) for n in range(count)]
+        assert send(silent, [asking(), *reads]) == count + 1
+        until("their data", lambda: counters(mounts.SERVER)["read_bytes"] >= size * count)
+        until("a thread of nfsd that waits for the disk", nfsd_waits)
+        delay_disk(0)
+        most = int(Path("/proc/fs/nfsd/max_block_size").read_text())
+        other.send(writing(handle, 1, own, min(CHUNK, most)))
+        host.wait(lambda: bool(other.messages) or bool(other.ended), 120, late=False)
+        assert other.messages, f"the WRITE was not answered: {other.ended}"
+        assert silent.ended
+        for connection in (silent, other):
+            connection.close()
         assert totals()["fenced"] - before == 1
 
 
@@ -448,13 +453,14 @@ def test_a_connection_ends_whose_waiting_calls_hold_data_for_which_others_wait(
     prepare(cards, "read-write")
     # a client has 1 MiB and its floor for data, and as much for Replies: some Calls are answered,
     # the others hold so much that the largest WRITE waits
-    hold_data(cards, Path("/run/held_data"), 32 * KIB, 48, argv_of("held_data", SERVER, PORT))
+    hold_data(cards, 32 * KIB, 48)
 
 
 DELAY = """
 cd /sys/kernel/debug/nfsrdma_card
 for card in card0 card1; do echo $1 > $card/completion_delay; done
 """
+long_replies = on("client")(long_reply_client.long_replies)
 LONG = """
 mkdir -p /export/long/names && cd /export/long
 head -c 200000 /dev/urandom > data
@@ -467,11 +473,11 @@ def test_a_client_that_leaves_with_its_reply_may_have_another_of_that_length(car
     cards.run("server", "sh", "-ec", LONG)
     cards.run("server", "sh", "-ec", DELAY, "sh", "20000000")
     try:
-        result = program(cards, "client", "long_reply", SERVER, PORT, "long", "65536")
+        outcomes = long_replies(cards, Path("/export/long"), [65536])
     finally:
         cards.run("server", "sh", "-ec", DELAY, "sh", "0")
         cards.run("server", "rm", "-r", "/export/long")
     # the card is as late to say that a Reply was too long: a connection more may end
-    first, *ends, answer, again = result["found"]["65536"]
+    first, *ends, answer, again = outcomes.reads[65536]
     assert (first, answer, again) == ("same", "chunk", "same")
     assert set(ends) == {"ended"}

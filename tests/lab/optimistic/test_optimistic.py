@@ -3,7 +3,6 @@
 
 import ctypes
 import errno
-import json
 import mmap
 import os
 import re
@@ -49,10 +48,10 @@ from nfsrdma_tools.client import Session, connect
 from nfsrdma_tools.client.session import File
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.lab import Lab
-from testbed.hostile import SERVER, argv_of, bring, damageable, listens
+from testbed.hostile import damageable, finished, serving
 from testbed.kernel_events import recorded
 from testbed.labs import OURS, Record, cards_lab, choose, counts_listeners, serve
-from testbed.mounts import nothing_lost
+from testbed.mounts import mounted, nothing_lost
 from testbed.node import mounts
 from testbed.node.grants import (
     BLOCK,
@@ -86,6 +85,7 @@ from testbed.node.grants import (
 from testbed.node.memory import meminfo
 from testbed.node.mounts import CLIENTS, HERE, connections, counters, parameters
 from testbed.node.programs import call, until
+from testbed.peers import optimistic_client, optimistic_server
 from testbed.programs import bring_xfs
 from testbed.remote import on
 
@@ -1059,26 +1059,14 @@ def test_the_end_of_the_second_connection_does_not_end_the_first(cards: Lab, lon
 # --- hostile peers ---
 
 
+misbehave = on("client", timeout=3600)(optimistic_client.misbehave)
+serve_notices = on("server", timeout=3600)(optimistic_server.serve)
+
+
 def test_a_client_that_reads_too_much(cards: Lab, long: bool) -> None:
-    mount = "mkdir -p /mnt/honest && mount -t nfs -o vers=3,proto=rdma,port=20049"
-    with nothing_lost(cards, "client"), damageable(cards):
-        bring(cards, "client")
-        cards.run("client", "sh", "-ec", f"{mount} server:/export /mnt/honest")
-        try:
-            words = (SERVER, "20049", "hostile", "/mnt/honest", "20000" if long else "100")
-            argv = argv_of("optimistic_client", *words)
-            done = cards.run("client", *argv, timeout=3600, check=False)
-        finally:
-            cards.run("client", "umount", "/mnt/honest")
-        assert not done.returncode, f"{done.stderr} after {done.stdout}"
-        answer = json.loads(done.stdout.splitlines()[-1])
-        assert answer["failures"] == []
-        assert answer["cases"] == len(done.stdout.splitlines()) - 1 > 25
-        assert answer["bystander"]["errors"] == []
-        assert answer["bystander"]["rounds"] > 0
-        # so did one without a mount, by reference
-        assert answer["library"]["errors"] == []
-        assert answer["library"]["by_reference"] > 0.9 * answer["library"]["rounds"] > 0
+    assert len(optimistic_client.CASES) >= 25
+    with nothing_lost(cards, "client"), damageable(cards), mounted(cards, "vers=3"):
+        assert finished(misbehave, cards, 20000 if long else 100) == []
 
 
 # tricks are played to so many readers of a mount or of a session, one after the other: the delay
@@ -1106,7 +1094,7 @@ def read_around(read: Callable[[int], bytes], wanted: bytes, at: int) -> None:
 
 
 @on("client", timeout=1800)
-def play_tricks(port: str, total: int) -> Effects:
+def play_tricks(port: int, total: int) -> Effects:
     """Read each MiB of a file of a server whose notices play a trick behind the first READ."""
     wanted, ends = made(EXPORT / "tricks", 20, total * MIB), Counter[str]()
     optimistic, refused = list[int](), list[int]()
@@ -1165,23 +1153,18 @@ def play_tricks_to_library(port: int, total: int) -> Effects:
     return Effects(optimistic, refused, dict(ends))
 
 
-def names_of_tricks(lab: Lab) -> list[str]:
-    printed = lab.run("server", *argv_of("optimistic_server", "names")).stdout
-    names: list[str] = json.loads(printed)
-    return names
-
-
-def check_tricks(names: list[str], effects: Effects) -> None:
+def check_tricks(effects: Effects) -> None:
     """Nothing but the honest grant was of use."""
+    names = list(optimistic_server.TRICKS)
     assert {names[number] for number in effects.optimistic} == {"honest"}
     assert {names[number] for number in effects.refused} >= {"no memory"}
 
 
 def test_a_server_whose_notices_break_the_rules(cards: Lab) -> None:
-    with listens(cards, "optimistic_server", "20050"), nothing_lost(cards, "client"):
-        names = names_of_tricks(cards)
-        effects = play_tricks(cards, "20050", len(names))
-    check_tricks(names, effects)
+    names = list(optimistic_server.TRICKS)
+    with serving(serve_notices, cards, 20050), nothing_lost(cards, "client"):
+        effects = play_tricks(cards, 20050, len(names))
+    check_tricks(effects)
     # what is no notice ends the second connection
     ends = effects.ends
     assert ends["optimistic_connects"] > len(names) / 2
@@ -1190,10 +1173,10 @@ def test_a_server_whose_notices_break_the_rules(cards: Lab) -> None:
 
 @pytest.mark.nightly
 def test_nor_does_it_mislead_a_client_without_a_mount(cards: Lab) -> None:
-    with listens(cards, "optimistic_server", "20050"):
-        names = names_of_tricks(cards)
+    names = list(optimistic_server.TRICKS)
+    with serving(serve_notices, cards, 20050):
         effects = play_tricks_to_library(cards, 20050, len(names))
-    check_tricks(names, effects)
+    check_tricks(effects)
     ends = effects.ends
     assert ends["second_connects"] > len(names) / 2
     assert (ends["connects"], ends["resent"]) == (ends["sessions"], 0)

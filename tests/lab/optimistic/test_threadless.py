@@ -36,7 +36,7 @@ from lab.optimistic.staleness import SEED, Round, campaign, misreads_holes, stal
 from lab.optimistic.unsuitable import read_nameless, read_poisoned, read_unsuitable
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed.hostile import FOLDER, PORT, SERVER, bring, damageable, program
+from testbed.hostile import damageable, finished
 from testbed.labs import OURS, Record, cards_lab, choose, counts_listeners, serve
 from testbed.mounts import PARAMETERS, nothing_lost, set_to
 from testbed.node import mounts
@@ -56,6 +56,9 @@ from testbed.node.grants import (
 )
 from testbed.node.mounts import CLIENTS, connections
 from testbed.node.programs import call, until
+from testbed.peers import threadless_client
+from testbed.peers.site import FOLDER
+from testbed.peers.threadless_client import Replies
 from testbed.remote import on
 from testbed.tracing import said as traced
 from testbed.tracing import tracing
@@ -402,11 +405,14 @@ chmod 755 . && sync
 """
 
 
-def replies(lab: Lab, folder: str, elsewhere: str, limit: int) -> dict[str, Any]:
+threadless_replies = on("client", timeout=7200)(threadless_client.replies)
+
+
+def replies(lab: Lab, folder: str, elsewhere: str, limit: int) -> Replies:
     """The replies to odd READs, with a value of server_threadless."""
     set_to(lab, "client", "server_threadless", str(limit))
     try:
-        return program(lab, "client", "threadless", SERVER, PORT, folder, elsewhere, str(limit))
+        return finished(threadless_replies, lab, Path(folder), Path(elsewhere), limit)
     finally:
         set_to(lab, "client", "server_threadless", str(MOST))
 
@@ -429,8 +435,7 @@ def test_odd_reads_get_the_replies_of_nfsd(
     cards: Lab, on_disk: bool, record_property: Record
 ) -> None:
     """A client in user space asks for everything twice: with threadless reads, and without."""
-    bring(cards, "client")
-    memory, disk = f"/export/{FOLDER}", f"{DISK}/{FOLDER}"
+    memory, disk = str(FOLDER), f"{DISK}/{FOLDER.name}"
     with damageable(cards):
         shell(cards, f"mkdir -p {disk}")
         try:
@@ -440,17 +445,17 @@ def test_odd_reads_get_the_replies_of_nfsd(
             nfsd, both = (replies(cards, where, f"{elsewhere}/data", n) for n in (0, MOST))
         finally:
             shell(cards, f"rm -r {disk}")
-    assert nfsd["replies"].keys() == both["replies"].keys()
-    assert len(nfsd["replies"]) > 400
-    assert nfsd["hits"] == []
+    assert nfsd.replies.keys() == both.replies.keys()
+    assert len(nfsd.replies) > 400
+    assert nfsd.hits == []
     # the connections of a client share its permits
-    assert (nfsd["second"]["hits"], both["second"]["hits"]) == (0, 1)
-    assert both["second"]["reply"] == nfsd["second"]["reply"]
-    hits = set(both["hits"]) & set(both["sound"])
-    record_property("hits", f"{len(hits)} of {len(both['sound'])}")
-    print(len(nfsd["replies"]), "READs,", len(hits), "hits of", len(both["sound"]), "sound ones")
-    assert len(hits) >= len(both["sound"]) / 2
-    other = different(nfsd["replies"], both["replies"])
+    assert (nfsd.second_hits, both.second_hits) == (0, 1)
+    assert both.second == nfsd.second
+    hits = set(both.hits) & set(both.sound)
+    record_property("hits", f"{len(hits)} of {len(both.sound)}")
+    print(len(nfsd.replies), "READs,", len(hits), "hits of", len(both.sound), "sound ones")
+    assert len(hits) >= len(both.sound) / 2
+    other = different(nfsd.replies, both.replies)
     for name, fields in other.items():
         print(f"{name}: {fields}")
     assert list(other) == []

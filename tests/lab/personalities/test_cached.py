@@ -12,13 +12,16 @@ import pytest
 
 from nfsrdma_tools.lab.lab import Lab
 from testbed.dashboard import until
-from testbed.hostile import SERVER, argv_of
 from testbed.module_data import fio
 from testbed.mounts import HERE, connections, mounted, nothing_lost, set_parameters
-from testbed.personalities import FOLDER, VERSIONS, agreed, hostile_files
+from testbed.peers import cached_server, trick_server
+from testbed.personalities import VERSIONS, agreed, hostile_files
+from testbed.remote import on
 from testbed.tracing import said, sums, tracing
 
 PAGE, BLOCK, MIB = 4096, 1 << 16, 1 << 20
+# more than a key has values
+USES = 2000
 
 
 def sh(lab: Lab, script: str) -> str:
@@ -137,13 +140,44 @@ def victim(lab: Lab) -> Iterator[Lab]:
         yield lab
 
 
+class Keys:
+    """Keys of one registration after another, until one comes again."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[int, int] = {}
+        self.again = self.repeated = False
+
+    def take(self, answer: cached_server.Answer) -> None:
+        handle, offset = answer.offer.handle, answer.offer.offset
+        # the key of any region: the client may never use a certain one again
+        self.again = handle in self.offsets
+        before = self.offsets.setdefault(handle, offset)
+        if self.again:
+            self.repeated = offset == before
+            answer.refused(before, handle)
+        else:
+            answer.send()
+
+
+@on("client", timeout=1800)
+def use_keys() -> None:
+    """A key has 8 bits of its own, so a region gets it again. It has another address then."""
+    server, keys, outcome = cached_server.Server(), Keys(), "ok"
+    with trick_server.asking(server) as ask:
+        while not keys.again and outcome == "ok" and len(keys.offsets) < USES:
+            server.trick = keys.take
+            outcome = ask(0)
+            if not keys.again:
+                cached_server.evict()
+        ended = server.story.ended
+    assert keys.again
+    assert len(keys.offsets) > 200
+    assert not keys.repeated
+    # the data of that READ came over another connection
+    assert (outcome, ended) == ("ok", True)
+
+
 def test_a_key_that_comes_again_has_another_address(victim: Lab) -> None:
     with agreed(victim, "cached"), nothing_lost(victim, "client"):
-        argv = argv_of("cached_server", SERVER, "20070", FOLDER, "again")
-        said = json.loads(victim.run("client", *argv, timeout=1800).stdout)
-    assert said["again"]
-    assert said["uses"] > 200
-    assert not said["repeated"]
-    # the data of that READ came over another connection
-    assert (said["outcome"], said["ended"]) == ("ok", True)
+        use_keys(victim)
     victim.check()

@@ -4,19 +4,26 @@
 Over modelled cards, with client and server in one kernel, and our module on both ends.
 """
 
-import json
+import os
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from wire import rdma5666
+from wire.rdma5666 import RDMA_MSGP
+from wire.rpcrdma import Header, Read, Segment
 
 from nfsrdma_tools.lab.lab import Lab
 from testbed.dashboard import until
-from testbed.hostile import PORT, SERVER, argv_of
 from testbed.module_data import around, carried
 from testbed.mounts import HERE, connections, mounted, set_parameters
+from testbed.peers import rpc
+from testbed.peers.padded_client import CREDITS, Client, write_call
+from testbed.peers.peer import GoneError
+from testbed.peers.token_client import contents
 from testbed.personalities import (
-    FOLDER,
     LIMIT,
     VERSIONS,
     agreed,
@@ -27,6 +34,7 @@ from testbed.personalities import (
     nothing_left,
     serves_others,
 )
+from testbed.remote import on
 from testbed.tracing import sums, tracing
 
 MOST = 65536
@@ -137,62 +145,188 @@ def test_receives_are_bounded(lab: Lab) -> None:
 
 
 @pytest.fixture(scope="module")
-def victim(lab: Lab) -> Iterator[Lab]:
-    """The server, with files for hostile clients."""
+def files(lab: Lab) -> Iterator[Lab]:
+    """Files on the server that hostile clients may damage."""
     with hostile_files(lab):
         yield lab
 
 
-def case(lab: Lab, name: str) -> Any:
-    """A case of padded_node.py; the server serves others afterwards."""
-    argv = argv_of("padded", SERVER, PORT, FOLDER, name)
-    said = json.loads(lab.run("client", *argv, timeout=LIMIT).stdout)
-    serves_others(lab)
-    return said
+@pytest.fixture
+def victim(files: Lab) -> Iterator[Lab]:
+    """The server, which serves others afterwards."""
+    yield files
+    serves_others(files)
+
+
+SIZE, ALIGN, THRESH = 8192, 1024, 4096
+
+
+@on("client")
+def write_and_read() -> None:
+    client, data = Client(), os.urandom(SIZE)
+    assert client.agreed & 0xFF == 2
+    odd_data = os.urandom(4097)
+    for xid, content in ((7, data), (8, odd_data)):
+        body = write_call(client, len(content), xid=xid)
+        client.raw(rdma5666.call(xid, body, len(body), content))
+        assert client.word() == "ok"
+    assert contents("written")[:SIZE] == odd_data + data[4097:]
+    # RDMA_MSGP, but where there is little data
+    reads = ((SIZE, 0, RDMA_MSGP), (16384, 4096, RDMA_MSGP), (5000, 777, RDMA_MSGP), (100, 3, 0))
+    for size, at, proc in reads:
+        client.read(9, size, at, Segment(0, size, 0))
+        head, body, content = client.take()
+        place = rpc.read_data(body)
+        assert place is not None
+        assert head.proc == proc
+        assert (content or rpc.split(body, place)[1]) == contents("data")[at : at + size]
+    # behind the end of the file
+    client.read(10, SIZE, 1 << 30, Segment(0, SIZE, 0))
+    assert client.word() == "ok"
+    names = ("padded_calls", "padded_replies", "padded_bytes", "read_chunks", "write_chunks")
+    moved = 8192 + 4097 + 8192 + 16384 + 5000
+    assert client.values(*names) == [2, 3, moved, 0, 0]
+    assert client.lives()
 
 
 def test_the_server_answers_as_the_documentation_says(victim: Lab) -> None:
-    said = case(victim, "honest")
-    assert said["agreed"] == 2
-    assert said["wrote"] == ["ok", "ok"]
-    assert said["there"]
-    # RDMA_MSGP, but where there is little data
-    assert said["reads"] == {"8192": [2, True], "16384": [2, True], "5000": [2, True],
-                             "100": [0, True]}  # fmt: skip
-    assert said["empty"] == "ok"
-    assert said["counted"] == [2, 3, 8192 + 4097 + 8192 + 16384 + 5000, 0, 0]
-    assert said["lives"]
+    write_and_read(victim)
+
+
+@on("client")
+def contradict() -> None:
+    before = contents("written")
+    first = Client()
+    body, data = write_call(first), bytes(SIZE)
+    at, segment = len(body), Segment(0, SIZE, len(body))
+    head = Header(7, CREDITS, RDMA_MSGP, (Read(at, (segment,)),))
+
+    def with_padding(
+        align: int = ALIGN, thresh: int = THRESH, position: int = at, **numbers: int
+    ) -> bytes:
+        reads = (Read(position, (replace(segment, **numbers),)),)
+        return rdma5666.whole(replace(head, reads=reads), body, data, align, thresh)
+
+    def listed(**lists: Any) -> bytes:
+        return rdma5666.whole(replace(head, **lists), body, data, ALIGN, THRESH)
+
+    sound = with_padding()
+    words = rpc.words
+    messages = {
+        "threshold above the data": with_padding(thresh=SIZE + 1),
+        "alignment of 512": with_padding(align=512),
+        "alignment of 2048": with_padding(align=2048),
+        "alignment of 1020": with_padding(align=1020),
+        "alignment inside the header": sound[:16] + words(32) + sound[20:],
+        "alignment behind the message": sound[:16] + words(1 << 20) + sound[20:],
+        "alignment of 4 GiB": sound[:16] + words(0xFFFFFFFC) + sound[20:],
+        "data longer than the message": with_padding(length=SIZE + 1),
+        "data much longer": with_padding(length=0xFFFFFFFF),
+        "data shorter than the message": with_padding(length=SIZE - 4),
+        "no data": with_padding(length=0, thresh=0),
+        "a key": with_padding(handle=7),
+        "an RPC message longer than the padding": with_padding(offset=ALIGN),
+        "an RPC message of 4 GiB": with_padding(offset=1 << 32),
+        "no RPC message": with_padding(offset=0, position=0),
+        "an RPC message of 4 bytes": with_padding(offset=4, position=4),
+        "position in the RPC header": with_padding(position=8),
+        "position zero": with_padding(position=0),
+        "position behind the RPC message": with_padding(position=at + 4),
+        "position far behind": with_padding(position=0xFFFFFFFC),
+        "position inside a word": with_padding(position=at - 2),
+        "two segments": listed(reads=(Read(at, (segment, segment)),)),
+        "two chunks": listed(reads=(Read(at - 4, (segment,)), Read(at, (segment,)))),
+        "a Write list": listed(reads=(), writes=((segment,),)),
+        "both lists": listed(writes=((segment,),)),
+        "a Reply chunk": listed(reply=(segment,)),
+        "no list": words(7, 1, CREDITS, 2, ALIGN, THRESH),
+        "another xid": rdma5666.call(8, body, at, data),
+        "a reply": rdma5666.call(7, words(7, 1, 0, 0, 0, 0) + bytes(40), 40, data),
+    }
+    assert len(messages) > 25
+    for name, message in messages.items():
+        client = Client()
+        client.raw(message)
+        assert (client.word(), client.lives()) == ("chunk", True), name
+        client.connection.close()
+    assert contents("written") == before
 
 
 @pytest.mark.nightly
 def test_contradictions_are_refused_and_change_nothing(victim: Lab) -> None:
-    said = case(victim, "lies")
-    assert len(said["found"]) > 25
-    assert {name: was for name, was in said["found"].items() if was != ["chunk", True]} == {}
-    assert said["same"]
+    contradict(victim)
+
+
+@on("client")
+def state_other_sizes() -> None:
+    client = Client()
+    for size, word in ((65536, "rpc"), (4096, "ok")):
+        body = write_call(client, announced=size)
+        client.raw(rdma5666.call(7, body, len(body), bytes(SIZE)))
+        assert (client.word(), client.lives()) == (word, True), size
+    null = rpc.call(7, rpc.NULL)
+    client.raw(rdma5666.call(7, null, len(null), bytes(SIZE)))
+    assert (client.word(), client.lives()) == ("ok", True)
 
 
 @pytest.mark.nightly
 def test_what_the_rpc_says_of_its_data_is_checked(victim: Lab) -> None:
-    said = case(victim, "senseless")
-    assert said == {"more": ["rpc", True], "less": ["ok", True], "no arguments": ["ok", True]}
+    state_other_sizes(victim)
+
+
+@on("client")
+def send_60000_bytes() -> None:
+    client = Client()
+    body = write_call(client, 60000)
+    with suppress(GoneError):
+        client.raw(rdma5666.call(7, body, len(body), bytes(60000)))
+    client.connection.host.wait(lambda: bool(client.connection.ended), 20)
 
 
 @pytest.mark.nightly
 def test_a_message_longer_than_a_receive_ends_its_connection(victim: Lab) -> None:
-    assert case(victim, "long") == {"ended": True}
+    send_60000_bytes(victim)
+
+
+@on("client")
+def offer_without_use() -> None:
+    one = Segment(0, SIZE, 0)
+    cases: dict[str, tuple[int, tuple[Segment, ...], dict[str, Any]]] = {
+        "less than the READ": (SIZE, (replace(one, length=4096),), {}),
+        "nothing": (SIZE, (replace(one, length=0),), {}),
+        "more than a message": (1 << 18, (replace(one, length=1 << 18),), {}),
+        "more than its own receives": (32768, (replace(one, length=32768),), {}),
+        "4 GiB, for a small READ": (SIZE, (replace(one, length=0xFFFFFFFF),), {}),
+        "a Reply chunk as well": (SIZE, (one,), {"reply": (replace(one, handle=9),)}),
+        "two segments": (SIZE, (one, one), {}),
+    }
+    others = {
+        # two segments are memory of version 1, under a key that does not exist
+        "two segments": ("ended", False),
+        # what is offered is a limit, and the data is within it
+        "4 GiB, for a small READ": ("ok", True),
+    }
+    for name, (size, chunks, lists) in cases.items():
+        client = Client()
+        client.read(7, size, 0, *chunks, **lists)
+        assert (client.word(), client.lives()) == others.get(name, ("chunk", True)), name
+        client.connection.close()
 
 
 @pytest.mark.nightly
 def test_offers_without_use_are_refused(victim: Lab) -> None:
-    said = case(victim, "offers")
-    # two segments are memory of version 1, under a key that does not exist
-    assert said.pop("two segments") == ["ended", False]
-    # what is offered is a limit, and the data is within it
-    assert said.pop("4 GiB, for a small READ") == ["ok", True]
-    assert set(map(tuple, said.values())) == {("chunk", True)}
+    offer_without_use(victim)
+
+
+@on("client")
+def send_padding_without_the_personality() -> None:
+    client = Client(capabilities=0)
+    assert client.agreed == 0
+    body = write_call(client)
+    client.raw(rdma5666.call(7, body, len(body), bytes(SIZE))[:4000])
+    assert (client.word(), client.lives()) == ("chunk", True)
 
 
 @pytest.mark.nightly
 def test_others_cannot_use_padding(victim: Lab) -> None:
-    assert case(victim, "unasked") == {"agreed": 0, "answer": "chunk", "lives": True}
+    send_padding_without_the_personality(victim)

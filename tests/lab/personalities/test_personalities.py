@@ -5,7 +5,7 @@ Over modelled cards, with client and server in one kernel, and our module on bot
 each personality has the tests that are its own.
 """
 
-import json
+import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ import pytest
 
 from nfsrdma_tools.lab.lab import Lab
 from testbed.dashboard import until
-from testbed.hostile import PORT, SEED, SERVER, argv_of, of_personality
+from testbed.hostile import SEED, finished
 from testbed.killed_tasks import killed
 from testbed.labs import OURS, THEIRS, serve
 from testbed.module_data import WAYS, around, carried, delegation
@@ -27,8 +27,18 @@ from testbed.mounts import (
     set_to,
 )
 from testbed.node import modelled
+from testbed.peers import (
+    cached_server,
+    messages,
+    padded_client,
+    padded_server,
+    read_read_client,
+    read_read_server,
+    trick_server,
+)
+from testbed.peers.messages import Outcomes
+from testbed.peers.trick_server import Story
 from testbed.personalities import (
-    FOLDER,
     LIMIT,
     VERSIONS,
     agreed,
@@ -268,30 +278,54 @@ def files(lab: Lab) -> Iterator[Lab]:
         yield lab
 
 
-# the program of tests/hostile
-CLIENTS = {READ_READ: "readread", PADDED: "padded"}
-SERVERS = {READ_READ: "readread_server", PADDED: "padded_server", CACHED: "cached_server"}
-# tricks that a program plays at least
+# by name of the personality
+SENDERS = {"read-read": read_read_client.Sender, "padded": padded_client.Sender}
+SERVERS = {"read-read": read_read_server, "padded": padded_server, "cached": cached_server}
+# tricks that a server plays at least
 TRICKS = {READ_READ: 21, PADDED: 21, CACHED: 11}
 
 
-@with_each(*CLIENTS, nightly=True)
+@on("client", timeout=14400)
+def send_mutants(personality: str, seed: str, count: int) -> Outcomes:
+    return messages.mutants(seed, count, SENDERS[personality])
+
+
+@on("client", timeout=14400)
+def reply_by_mutants(personality: str, memory: str, seed: str, count: int) -> Outcomes:
+    server = SERVERS[personality].Server()
+    if memory == "slots":
+        server.memory = mmap.MAP_SHARED
+    return trick_server.mutants(server, seed, count)
+
+
+@on("client", timeout=LIMIT * 3)
+def play_tricks(personality: str) -> dict[str, Story]:
+    peer = SERVERS[personality]
+    return trick_server.played(peer.Server(), peer.TRICKS)
+
+
+def did_no_harm(outcomes: Outcomes, count: int) -> None:
+    words, failures = outcomes
+    assert failures == [], f"seed {SEED}"
+    assert sum(words.values()) == count
+    print(words)
+
+
+@with_each(READ_READ, PADDED, nightly=True)
 def test_a_client_that_sends_mutated_messages(
     files: Lab, personality: Personality, mutants: int
 ) -> None:
-    words = (SERVER, PORT, FOLDER, "mutated")
-    of_personality(files, CLIENTS[personality], words, SEED, mutants)
+    did_no_harm(finished(send_mutants, files, personality.name, SEED, mutants), mutants)
     serves_others(files)
 
 
-@with_each(*SERVERS, nightly=True)
+@with_each(*TRICKS, nightly=True)
 def test_a_server_that_lies_is_not_believed(files: Lab, personality: Personality) -> None:
     """No trick hurts but the read that it is played on; what can be sent again, is."""
     with nothing_lost(files, "client"):
-        argv = argv_of(SERVERS[personality], SERVER, "20070", FOLDER)
-        result = json.loads(files.run("client", *argv, timeout=LIMIT * 3).stdout)
-    assert len(result["stories"]) >= TRICKS[personality]
-    assert result["failures"] == {}
+        stories = play_tricks(files, personality.name)
+    assert len(stories) >= TRICKS[personality]
+    assert {name: story for name, story in stories.items() if not story.fine()} == {}
 
 
 # cached: the registrations that are mutated
@@ -310,8 +344,8 @@ def test_a_server_that_sends_mutated_messages(
 ) -> None:
     with nothing_lost(files, "client"):
         seed = f"{SEED} {memory}" if memory else SEED
-        words = (SERVER, "20070", FOLDER)
-        of_personality(files, SERVERS[personality], words, seed, mutants)
+        words = (personality.name, memory, seed, mutants)
+        did_no_harm(finished(reply_by_mutants, files, *words), mutants)
 
 
 # --- the end ---

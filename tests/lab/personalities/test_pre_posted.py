@@ -3,7 +3,6 @@
 
 import errno
 import hashlib
-import json
 import mmap
 import os
 import random
@@ -21,10 +20,11 @@ import pytest
 from nfsrdma_tools.lab.lab import Lab
 from testbed.dashboard import until
 from testbed.faults import RESTARTED
-from testbed.hostile import SEED, SERVER, argv_of, bring, damageable, listens
+from testbed.hostile import SEED, damageable, finished, serving
 from testbed.mounts import nothing_lost, set_parameters
 from testbed.node import mounts, programs
 from testbed.node.files import opened
+from testbed.peers import lane_client, lane_server
 from testbed.personalities import agreed, nothing_left
 from testbed.remote import on
 from testbed.tracing import said, sums, tracing
@@ -241,25 +241,16 @@ def test_readers_survive_restarts_of_the_server(cards: Lab, long: bool, options:
     nothing_left(cards)
 
 
+misbehave = on("client", timeout=900)(lane_client.misbehave)
+send_mutants = on("client", timeout=3600)(lane_client.mutants)
+serve_lanes = on("server")(lane_server.serve)
+
+
 def test_a_client_whose_lanes_break_the_rules(cards: Lab) -> None:
+    assert len(lane_client.CASES) > 20
     with nothing_lost(cards, "server"), damageable(cards):
-        bring(cards, "client")
-        # both ends are one machine
-        argv = argv_of("lane_client", SERVER, "20049", "hostile")
-        words = ("sh", "-c", '"$@" < /export/hostile/data', "sh", *argv)
-        said = cards.run("client", *words, timeout=900, check=False)
-        assert not said.returncode, f"{said.stderr} after {said.stdout}"
-        answer = json.loads(said.stdout.splitlines()[-1])
-        assert answer["failures"] == []
-        assert answer["cases"] == len(said.stdout.splitlines()) - 1 > 20
+        assert finished(misbehave, cards) == []
         nothing_left(cards)
-
-
-@contextmanager
-def serving(lab: Lab, *words: str) -> Iterator[None]:
-    """A server whose lanes break the rules, on port 20050."""
-    with listens(lab, "lane_server", "20050", *words), nothing_lost(lab, "client"):
-        yield
 
 
 @contextmanager
@@ -324,9 +315,8 @@ def read_tricks(names: list[str]) -> dict[str, int]:
 
 
 def test_a_server_whose_lanes_break_the_rules(cards: Lab) -> None:
-    with serving(cards):
-        names = json.loads(cards.run("server", *argv_of("lane_server", "names")).stdout)
-        ended = read_tricks(cards, names)
+    with serving(serve_lanes, cards, 20050), nothing_lost(cards, "client"):
+        ended = read_tricks(cards, list(lane_server.TRICKS))
     assert ended.pop("honest") == 0
     assert {name for name, count in ended.items() if not count} == set()
 
@@ -347,23 +337,22 @@ def read_leaving(block: int, seconds: float) -> None:
 
 def test_lanes_that_end_at_once_connect_less_and_less_often(cards: Lab) -> None:
     # several lanes may connect before the first of them ends
-    with serving(cards), set_parameters(cards, lanes=1):
-        names = json.loads(cards.run("server", *argv_of("lane_server", "names")).stdout)
-        read_leaving(cards, names.index("leaves"), 5)
+    with (
+        serving(serve_lanes, cards, 20050),
+        nothing_lost(cards, "client"),
+        set_parameters(cards, lanes=1),
+    ):
+        read_leaving(cards, list(lane_server.TRICKS).index("leaves"), 5)
 
 
 @pytest.mark.nightly
 def test_a_client_that_sends_what_it_likes_on_lanes(cards: Lab, mutants: int) -> None:
     with nothing_lost(cards, "server"), damageable(cards):
-        bring(cards, "client")
-        words = ("sh", "-c", '"$@" < /export/hostile/data', "sh")
-        argv = argv_of("lane_client", SERVER, "20049", "hostile", SEED, str(mutants))
-        lines = cards.run("client", *words, *argv, timeout=3600).stdout.splitlines()
-        said = json.loads(lines[-1])
-        assert said["failures"] == [], f"seed {SEED}"
-        assert sum(said["answers"].values()) == mutants
-        assert {"answered", "ended"} <= set(said["answers"])
-        print(said["answers"])
+        words, failures = finished(send_mutants, cards, SEED, mutants)
+        assert failures == [], f"seed {SEED}"
+        assert sum(words.values()) == mutants
+        assert {"answered", "ended"} <= set(words)
+        print(words)
         nothing_left(cards)
 
 
@@ -410,5 +399,5 @@ def read_mutants(total: int) -> None:
 @pytest.mark.nightly
 def test_a_server_that_answers_as_it_likes_on_lanes(cards: Lab, mutants: int) -> None:
     print(f"seed {SEED}")
-    with serving(cards, SEED, str(mutants)):
+    with serving(serve_lanes, cards, 20050, SEED, mutants), nothing_lost(cards, "client"):
         read_mutants(cards, mutants)

@@ -4,19 +4,28 @@
 Over modelled cards, with client and server in one kernel, and our module on both ends.
 """
 
-import json
+import time
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from wire.rdma2003 import RDMA_DONE
+from wire.rpcrdma import RDMA_NOMSG, Header, Read, Segment
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed.dashboard import until
-from testbed.hostile import PORT, SERVER, argv_of
+from testbed import dashboard
 from testbed.kernel_events import recorded
 from testbed.mounts import HERE, mounted, set_parameters
+from testbed.node.grants import totals
+from testbed.node.mounts import PARAMETERS
+from testbed.node.programs import until
+from testbed.peers import rpc
+from testbed.peers.peer import GoneError
+from testbed.peers.read_read_client import CREDITS, REFUSED, Client
+from testbed.peers.token_client import contents
 from testbed.personalities import (
-    FOLDER,
     LIMIT,
     VERSIONS,
     agreed,
@@ -27,10 +36,9 @@ from testbed.personalities import (
     nothing_left,
     serves_others,
 )
+from testbed.remote import on
 from testbed.tracing import said, tracing
 
-# statuses of a Read that the server's card refuses, and of a Write
-REFUSED = (9, 10, 11)
 # a page, in bytes; the module's limit for the replies of one client, in pages: what it may borrow,
 # and its floor, the length of the largest message
 PAGE, SHARE = 4096, 1024 + 257
@@ -74,7 +82,7 @@ def test_the_probe_counts_replies_that_the_client_reads(lab: Lab) -> None:
             sums = {name: sum(row[name] for row in rows) for name in names}
             return sums | {"dones_outstanding": rows[-1]["dones_outstanding"] if rows else 0}
 
-        until(lambda: counted()["dones"] >= 64, "as many RDMA_DONEs as READs")
+        dashboard.until(lambda: counted()["dones"] >= 64, "as many RDMA_DONEs as READs")
         counts = counted()
     lab.run("server", "rm", "/export/probed")
     assert counts == {"exposures": 64, "exposed_bytes": 4 << 20, "dones": 64, "done_timeouts": 0,
@@ -119,7 +127,9 @@ def test_a_slow_invalidation_ends_the_connection(lab: Lab, timeout: int) -> None
             with recorded(lab, "server", events) as lines:
                 words = (f"if={HERE}/slow", "of=/dev/null", "bs=64k", "count=1", "iflag=direct")
                 lab.run("client", "dd", *words, timeout=LIMIT)
-                until(lambda: counted(lab, "nfsrdma", "disconnects") == [1], "a disconnect")
+                dashboard.until(
+                    lambda: counted(lab, "nfsrdma", "disconnects") == [1], "a disconnect"
+                )
         finally:
             lab.run("server", "tee", delay, stdin=b"0")
         lab.run("client", "cmp", "/export/slow", f"{HERE}/slow", timeout=LIMIT)
@@ -132,126 +142,278 @@ def test_a_slow_invalidation_ends_the_connection(lab: Lab, timeout: int) -> None
 
 
 @pytest.fixture(scope="module")
-def victim(lab: Lab) -> Iterator[Lab]:
-    """The server, with a file for hostile clients and a short time for the Done."""
+def files(lab: Lab) -> Iterator[Lab]:
+    """Files on the server that hostile clients may damage, and a short time for the Done."""
     with hostile_files(lab), set_parameters(lab, server_done_timeout=2):
         yield lab
 
 
-def case(lab: Lab, name: str) -> Any:
-    """A case of readread_node.py; the server exposes nothing afterwards, and serves others."""
-    argv = argv_of("readread", SERVER, PORT, FOLDER, name)
-    said = json.loads(lab.run("client", *argv, timeout=LIMIT).stdout)
-    serves_others(lab)
-    return said
+@pytest.fixture
+def victim(files: Lab) -> Iterator[Lab]:
+    """The server, which exposes nothing afterwards, and serves others."""
+    yield files
+    serves_others(files)
 
 
-def is_refused(found: dict[str, Any]) -> bool:
-    """A Read that brought nothing and ended its connection."""
-    return found["status"] in REFUSED and not found["came"] and found["ended"]
+SIZE = 65536
+# more than a key has values, also if a few regions take turns
+USES = 2000
+
+
+@on("client")
+def read_after_done() -> None:
+    client = Client()
+    assert client.agreed == 1
+    segments = client.exposed(7)
+    assert client.values("exposed_pages", "dones_outstanding") == [16, 1]
+    for _ in range(2):
+        assert client.fetch(segments) == contents("data")[:SIZE]
+    client.done(7)
+    client.wait_for("exposed_pages", 0)
+    names = ("exposures", "dones", "stray_dones", "done_timeouts", "reply_pages")
+    assert client.values(*names) == [1, 1, 0, 0, 0]
+    assert client.lives()
+    client.cannot_read(segments[0])
 
 
 @pytest.mark.nightly
 def test_a_done_ends_the_access(victim: Lab) -> None:
-    said = case(victim, "honest")
-    assert said["agreed"] == 1
-    assert said["exposed"] == [16, 1]
-    assert said["same"]
-    assert said["gone"]
-    assert said["counted"] == [1, 1, 0, 0, 0]
-    assert said["lives"]
-    assert is_refused(said["late"])
+    read_after_done(victim)
+
+
+@on("client")
+def send_no_done() -> None:
+    client = Client()
+    segments = client.exposed(7)
+    assert client.fetch(segments) == contents("data")[:SIZE]
+    began = time.monotonic()
+    client.wait_for("exposed_pages", 0)
+    assert time.monotonic() - began > 1
+    assert client.values("dones", "done_timeouts", "reply_pages") == [0, 1, 0]
+    # only what comes late ends the connection
+    assert client.lives()
+    client.done(7)
+    client.wait_for("stray_dones", 1)
+    client.cannot_read(segments[0])
 
 
 @pytest.mark.nightly
 def test_without_a_done_the_access_ends_by_itself(victim: Lab) -> None:
-    said = case(victim, "never")
-    assert said["same"]
-    assert said["gone"]
-    assert said["waited"] > 1
-    assert said["counted"] == [0, 1, 0]
-    # only what comes late ends the connection
-    assert said["lives"]
-    assert said["stray"]
-    assert is_refused(said["late"])
+    send_no_done(victim)
+
+
+@on("client")
+def send_done_three_times() -> None:
+    client = Client()
+    client.fetch(client.exposed(7))
+    for _ in range(3):
+        client.done(7)
+    client.wait_for("stray_dones", 2)
+    assert client.lives()
+    assert client.values("exposures", "dones", "exposed_pages") == [1, 1, 0]
 
 
 @pytest.mark.nightly
 def test_a_done_counts_once(victim: Lab) -> None:
-    assert case(victim, "twice") == {"stray": True, "lives": True, "counted": [1, 1, 0]}
+    send_done_three_times(victim)
+
+
+@on("client")
+def send_done_of_another_connection() -> None:
+    mine, theirs = Client(), Client()
+    segments = theirs.exposed(7)
+    mine.done(7)
+    mine.wait_for("stray_dones", 1)
+    assert theirs.values("dones_outstanding", "dones") == [1, 0]
+    assert theirs.fetch(segments) == contents("data")[:SIZE]
+    # nor can its key be used on a connection that it was not given to
+    mine.cannot_read(segments[0])
+    theirs.done(7)
+    theirs.wait_for("exposed_pages", 0)
+    assert theirs.lives()
 
 
 @pytest.mark.nightly
 def test_a_done_for_another_connection_changes_nothing(victim: Lab) -> None:
-    said = case(victim, "other")
-    assert said["stray"]
-    assert said["still"] == [1, 0]
-    assert said["same"]
-    assert is_refused(said["foreign"])
-    assert said["gone"]
-    assert said["lives"]
+    send_done_of_another_connection(victim)
+
+
+@on("client")
+def send_dones_of_no_reply() -> None:
+    client = Client()
+    for xid in (0, 1, 0xFFFFFFFF):
+        client.done(xid)
+    client.send(Header(8, 0, RDMA_DONE), bytes(100))
+    client.wait_for("stray_dones", 4)
+    assert client.lives()
 
 
 @pytest.mark.nightly
 def test_a_done_for_no_reply_is_dropped(victim: Lab) -> None:
-    assert case(victim, "unknown") == {"stray": True, "lives": True}
+    send_dones_of_no_reply(victim)
+
+
+@on("client")
+def read_by_a_key_that_comes_again() -> None:
+    """A key has 8 bits of its own, so a region gets it again. It has another address then."""
+    client, offsets, number = Client(), dict[int, int](), 7
+    while (offer := client.exposed(number, PAGE)[0]).handle not in offsets and number < USES:
+        offsets[offer.handle] = offer.offset
+        client.done(number)
+        number += 1
+    # the key of any region: the server may never use a certain one again
+    assert offer.handle in offsets
+    assert len(offsets) > 200
+    before = offsets[offer.handle]
+    assert offer.offset != before
+    client.cannot_read(replace(offer, offset=before))
 
 
 def test_a_key_that_comes_again_has_another_address(victim: Lab) -> None:
-    said = case(victim, "key_comes_again")
-    assert said["again"]
-    assert said["uses"] > 200
-    assert not said["repeated"]
-    assert is_refused(said["late"])
+    read_by_a_key_that_comes_again(victim)
+
+
+@on("client")
+def send_dones_at_once() -> None:
+    """The Done follows the Call, many times."""
+    client, rounds = Client(), 30
+    for xid in range(1000, 1000 + rounds):
+        client.ask(xid)
+        client.done(xid)
+        head, _ = client.take()
+        assert head.xid == xid
+        client.done(xid)
+    client.wait_for("exposed_pages", 0)
+    done, stray = client.values("dones", "stray_dones")
+    assert (done, done + stray) == (rounds, 2 * rounds)
 
 
 @pytest.mark.nightly
 def test_a_done_before_its_reply_is_dropped(victim: Lab) -> None:
-    assert case(victim, "early") == {"gone": True, "sum": True}
+    send_dones_at_once(victim)
+
+
+@on("client")
+def read_more_than_is_exposed() -> None:
+    client = Client()
+    client.cannot_read(client.exposed(7)[-1], 4096)
 
 
 @pytest.mark.nightly
 def test_more_than_the_reply_is_not_readable(victim: Lab) -> None:
-    assert is_refused(case(victim, "beyond"))
+    read_more_than_is_exposed(victim)
+
+
+@on("client")
+def write_exposed_memory() -> None:
+    client, before = Client(), contents("data")
+    segment = client.exposed(7)[0]
+    status = client.connection.try_write(b"broken!!", segment.offset, segment.handle)
+    assert status in REFUSED
+    assert client.ends()
+    assert contents("data") == before
 
 
 @pytest.mark.nightly
 def test_exposed_memory_is_not_writable(victim: Lab) -> None:
-    said = case(victim, "written")
-    assert said["status"] in REFUSED
-    assert said["ended"]
-    assert said["same"]
+    write_exposed_memory(victim)
+
+
+@on("client")
+def send_malformed_messages() -> None:
+    words = rpc.words
+    call = rpc.call(7, rpc.NULL)
+    messages = {
+        "version 1": words(7, 1, CREDITS, 0, 0, 0, 0) + call,
+        "version 2": words(7, 2, CREDITS, 0, 0) + call,
+        "MSGP": words(7, 0, CREDITS, 2, 0) + call,
+        "ERROR": words(7, 0, CREDITS, 4, 2),
+        "unknown": words(7, 0, CREDITS, 77, 0) + call,
+        "a Done cut short": words(7, 0, CREDITS),
+        "no list": words(7, 0, CREDITS, 0),
+        "a boolean of 2": words(7, 0, CREDITS, 0, 2) + call,
+        "NOMSG without chunk": words(7, 0, CREDITS, RDMA_NOMSG, 0),
+        "a position inside a word": words(7, 0, CREDITS, 0, 1, 6, 4, 1, 0, 0, 0) + call,
+        "another xid": words(8, 0, CREDITS, 0, 0) + call,
+        "4096 entries": words(7, 0, CREDITS, 0, *([1, 40, 4, 1, 0, 0] * 150), 0),
+        "nothing": b"\0",
+    }
+    for name, message in messages.items():
+        client = Client()
+        with suppress(GoneError):
+            client.raw(message)
+        assert client.ends(), name
 
 
 @pytest.mark.nightly
 def test_malformed_messages_end_their_connection(victim: Lab) -> None:
-    said = case(victim, "malformed")
-    assert said
-    assert [name for name, ended in said.items() if not ended] == []
+    send_malformed_messages(victim)
+
+
+@on("client")
+def send_call_without_its_data() -> None:
+    client = Client()
+    segment = Segment(0xBAD, 20000, 0x1000)
+    arguments = rpc.opaque(client.file) + rpc.hyper(0) + rpc.words(20000, 0, 20000)
+    call = rpc.call(7, rpc.WRITE, arguments)
+    client.send(Header(7, CREDITS, 0, (Read(len(call), (segment,)),)), call)
+    assert client.ends()
 
 
 @pytest.mark.nightly
 def test_an_unreadable_call_ends_its_connection(victim: Lab) -> None:
-    assert case(victim, "stolen") == {"ended": True}
+    send_call_without_its_data(victim)
+
+
+@on("client")
+def read_without_dones() -> None:
+    """READs of 1 MiB, as many as there are credits, and no Done."""
+    client, most = Client(), 0
+    for number in range(CREDITS):
+        client.ask(number, 1 << 20, (number % 4) << 20)
+    began, answers = time.monotonic(), list[float]()
+    while len(answers) < CREDITS and time.monotonic() < began + 60:
+        if client.connection.next(0.2):
+            answers.append(time.monotonic() - began)
+        most = max(most, *client.values("exposed_pages"))
+    threads = int(Path("/proc/fs/nfsd/threads").read_text())
+    timeout = float((PARAMETERS / "server_done_timeout").read_text())
+    assert len(answers) == CREDITS
+    assert SHARE // 2 < most <= SHARE + threads * ((1 << 20) // PAGE)
+    assert len([when for when in answers if when < timeout / 2]) < len(answers)
+    client.wait_for("exposed_pages", 0)
+    assert client.lives()
+    assert client.values("exposures", "done_timeouts") == [CREDITS, CREDITS]
 
 
 @pytest.mark.nightly
 def test_a_client_without_dones_gets_its_share_only(victim: Lab) -> None:
-    threads = int(victim.run("server", "cat", "/proc/fs/nfsd/threads").stdout)
-    said = case(victim, "no_dones")
-    assert said["answers"] == 32
-    assert SHARE // 2 < said["most"] <= SHARE + threads * ((1 << 20) // PAGE)
-    assert said["first"] < said["answers"]
-    assert said["gone"]
-    assert said["lives"]
-    assert said["counted"] == [32, 32]
+    read_without_dones(victim)
+
+
+@on("client")
+def leave() -> None:
+    """The client goes away with memory exposed."""
+    client = Client()
+    for number in range(3):
+        client.exposed(number, 1 << 18)
+    assert client.values("exposed_pages") == [3 * 64]
+    client.connection.close()
+    until("no exposed memory", lambda: not totals()["exposed_pages"])
 
 
 @pytest.mark.nightly
 def test_a_client_that_leaves_leaves_nothing(victim: Lab) -> None:
-    assert case(victim, "left")["exposed"] == [3 * 64]
+    leave(victim)
+
+
+@on("client")
+def connect_without_reads() -> None:
+    client = Client(reads=0)
+    assert client.agreed == 0
+    assert client.answers()
 
 
 @pytest.mark.nightly
 def test_a_client_that_reads_nothing_gets_version_1(victim: Lab) -> None:
-    assert case(victim, "unasked") == {"agreed": 0, "answered": True}
+    connect_without_reads(victim)

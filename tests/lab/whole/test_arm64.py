@@ -15,7 +15,6 @@ from testbed.labs import OURS, THEIRS, serve
 from testbed.module_data import around, carried
 from testbed.mounts import connections, mounted
 from testbed.probe_counts import count_alike
-from testbed.scripts import node_script
 
 pytestmark = pytest.mark.nightly
 

@@ -8,14 +8,14 @@ have the rest.
 import json
 
 import pytest
-from hostile.calls import CASES
 
 from nfsrdma_tools.lab.lab import Lab
 from testbed.browser import opened
 from testbed.dashboard import MOUNT, scene, until
-from testbed.hostile import hostile_client
+from testbed.hostile import attacked
 from testbed.module_data import carried
 from testbed.mounts import HERE, mounted
+from testbed.peers.calls import CASES
 from testbed.tracing import SAID, tracing
 
 pytestmark = pytest.mark.main
@@ -80,7 +80,7 @@ def test_dashboard_in_a_browser_shows_what_fio_reads(both_ours: Lab) -> None:
 
 def test_hostile_client_gets_nothing_with_foreign_keys(both_ours: Lab) -> None:
     """The cases of the table that name keys; then 40 guesses, and honest work beside them."""
-    found = hostile_client(both_ours, "8166", range(0), "key")
-    assert set(found["by_hand"]) == {name for name in CASES if "key" in name}
-    assert found["reached"] == 40
-    assert found["rounds"] > len(found["by_hand"]) > 10
+    outcomes = attacked(both_ours, "8166", range(0), "key")
+    assert set(outcomes.by_hand) == {name for name in CASES if "key" in name}
+    assert outcomes.guesses == 40
+    assert outcomes.rounds > len(outcomes.by_hand) > 10

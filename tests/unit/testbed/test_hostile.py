@@ -9,15 +9,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hostile import calls, kernel, odd_reads
-from hostile.connect_replies import ACCEPTS, PRIVATE
-from hostile.mutate import LARGEST, mutated
-from hostile.peer import Message
-from hostile.proxy import Proxy
-from hostile.replies import TRICKS
-from hostile.rpc import accepted, call, opaque, parse_call, read_data, split, words
-from hostile.site import HUGE
 from wire.rpcrdma import RDMA_MSG, Header, Segment, decode, encode
+
+from testbed.peers import calls, kernel, odd_reads
+from testbed.peers.connect_replies import ACCEPTS, PRIVATE
+from testbed.peers.mutate import LARGEST, mutated
+from testbed.peers.peer import Message
+from testbed.peers.proxy import Proxy
+from testbed.peers.replies import TRICKS
+from testbed.peers.rpc import accepted, call, opaque, parse_call, read_data, split, words
+from testbed.peers.site import HUGE
 
 KINDS = {"read", "small", "list", "write", "session"}
 ANSWERS = {"ok", "rpc", "chunk", "vers", "dropped", "ended"}

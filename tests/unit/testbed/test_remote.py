@@ -22,6 +22,7 @@ from testbed.faults import AGAIN
 from testbed.mounts import HERE
 from testbed.node import channel
 from testbed.node.values import pack, unpack
+from testbed.peers import mutate, rpc
 from testbed.remote import RemoteError, on
 
 ROOT = Path(__file__).parents[3]
@@ -192,6 +193,13 @@ def adds() -> int:
 
 
 @on("client", timeout=30)
+def sends(count: int) -> str:
+    for number in range(count):
+        channel.send(number)
+    return "sent"
+
+
+@on("client", timeout=30)
 def until_the_end(file: Path) -> str:
     file.touch()
     channel.send("ready")
@@ -231,6 +239,14 @@ def test_all_that_a_function_names_goes_along(lab: Here) -> None:
 
 def test_names_of_other_modules_go_along(lab: Here) -> None:
     assert uses_another_module(lab) == (HERE, "\n")
+
+
+def test_a_function_that_each_node_has(lab: Here) -> None:
+    assert on("client")(mutate.shown)(lab, 3, b"ab") == "mutant 3: 6162"
+    with pytest.raises(RemoteError, match="data_of in client: AssertionError: 78") as failure:
+        on("client")(rpc.data_of)(lab, b"x")
+    assert "assert place, reply.hex()" in str(failure.value)
+    assert "    reply = b'x'\n" in str(failure.value)
 
 
 def test_a_function_of_a_program(lab: Here, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,6 +374,17 @@ def test_a_failure_beside_a_block_is_raised_at_its_end(lab: Here, tmp_path: Path
     with pytest.raises(RemoteError, match="FileNotFoundError"):  # noqa: SIM117
         with fails.started(lab, tmp_path / "none") as running:
             running.receive()
+
+
+def test_values_come_until_the_function_ends(lab: Here, tmp_path: Path) -> None:
+    with sends.started(lab, 3) as running:
+        assert list(running) == [0, 1, 2]
+        assert running.result() == "sent"
+    with (
+        pytest.raises(RemoteError, match="FileNotFoundError"),
+        fails.started(lab, tmp_path / "none") as failing,
+    ):
+        list(failing)
 
 
 def test_a_function_that_returned_sends_nothing_more(lab: Here) -> None:

@@ -1,9 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Peers that break the protocol on purpose; docs/dev/testing-the-module.md says what they do.
-
-``verbs`` and ``peer`` are an RDMA connection in user space; ``rpc`` is what honest messages are
-made of. ``calls`` is the table of what a hostile client sends, ``replies`` of what a hostile
-server answers to an ``application``, ``mutate`` makes more of them, ``json_lines`` prints
-results. ``client_node``, ``races_node``, ``server_node`` and ``victim_node`` are programs
-that run in a lab's nodes; testbed/hostile.py copies them there.
-"""
