@@ -201,9 +201,9 @@ def _globals_of(statement: ast.stmt, module: _Module) -> set[str]:
 
 def _referenced(table: symtable.SymbolTable, top: bool = False) -> Iterator[str]:
     for symbol in table.get_symbols():
-        # symtable takes a function of the name "top" for a module: its local names are both
-        free = symbol.is_global() and not symbol.is_local()
-        if symbol.is_declared_global() or (symbol.is_referenced() and (top or free)):
+        # symtable takes each table of the name "top" for a module: its locals are global, too
+        is_global = top or (symbol.is_global() and not symbol.is_local())
+        if symbol.is_declared_global() or (symbol.is_referenced() and is_global):
             yield symbol.get_name()
     for child in table.get_children():
         yield from _referenced(child)

@@ -146,6 +146,12 @@ def test_what_no_node_has(file: Path, name: str, message: str) -> None:
         modules_of(file, "test_made", name)
 
 
+def test_a_function_may_have_the_name_of_a_symbol_table(tmp_path: Path) -> None:
+    file = tmp_path / "test_top.py"
+    file.write_text("def top():\n    before = 1\n    return before\n")
+    assert "before" in modules_of(file, "test_top", "top")["test_top"][1]
+
+
 def test_functions_for_nodes_are_listed(file: Path) -> None:
     assert remote_functions(file)[:2] == ["all_of_it", "counts"]
     assert len(remote_functions(file)) == 5
