@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from nfsrdma_tools.lab.nodes import Nodes
+from nfsrdma_tools.probes.row_filter import of_mount
 
 __all__ = ["DONE", "SAID", "by_procedure", "said", "tracing"]
 
@@ -42,5 +43,8 @@ def said(lab: Nodes, node: str) -> list[dict[str, Any]]:
 
 
 def by_procedure(rows: list[dict[str, Any]], count: str) -> dict[str, int]:
-    """A count of the rows of the mount at /mnt, by procedure; rows without a mount are of it."""
-    return {row["procedure"]: row[count] for row in rows if row.get("mount", "/mnt") == "/mnt"}
+    """A count of the rows of the mount at /mnt, by procedure; rows without a mount are of it.
+
+    Another mount of the same superblock shares its client: the rows of both name both.
+    """
+    return {row["procedure"]: row[count] for row in of_mount(rows, "/mnt")}
