@@ -67,9 +67,16 @@ static inline int server_same(struct server_key *one, struct server_key *other)
 	return one->queue == other->queue && one->number == other->number;
 }
 
+/*
+ * sunrpc's client counts XIDs up in its own byte order, so that those of a
+ * little-endian client differ in the first byte on the wire: both ends of the
+ * XID have to count.
+ */
 static inline int server_slot(struct server_key *key)
 {
-	return (key->queue * 67 + key->number) & (TASK_SLOTS - 1);
+	u32 number = key->queue ? key->number : key->number ^ __builtin_bswap32(key->number);
+
+	return (key->queue * 67 + number) & (TASK_SLOTS - 1);
 }
 
 static inline struct server_call *server_call(struct server_key *key)
