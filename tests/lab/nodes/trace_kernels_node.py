@@ -159,9 +159,12 @@ def main() -> None:
         direct = settled(counting, known)
         stats = mountstats.difference(mountstats.read(MOUNT), began)
         read_ahead()
+        buffered = settled(counting, known)
+        ended = mountstats.difference(mountstats.read(MOUNT), began)
         said = {
             "direct": direct,
-            "buffered": settled(counting, known),
+            "buffered": buffered,
+            "transmissions": {n: o.transmissions for n, o in ended.operations.items()},
             "operations": {n: o.operations for n, o in stats.operations.items() if o.operations},
             "missing": {way: sorted(m.event for m in one.missing) for way, one in both.items()},
             "lost": {way: (lost(c.session) - c.lost)._asdict() for way, c in counting.items()},

@@ -73,10 +73,10 @@ def count_alike(lab: Lab, *ways: str) -> None:
     assert all(counted == rows["without"] for counted in rows.values())
     assert by_procedure(rows["without"]["chunks"], "rpcs") == said["operations"]
     assert DONE.items() <= said["operations"].items()
-    # client and server are one machine
+    # client and server are one machine; a slow one transmits some Calls twice
     ahead = said["buffered"]["rows"]["without"]
-    reads = by_procedure(ahead["chunks"], "rpcs")["READ"]
-    assert by_procedure(ahead["server"], "calls")["READ"] == reads > DONE["READ"]
+    reads, calls = by_procedure(ahead["chunks"], "rpcs"), by_procedure(ahead["server"], "calls")
+    assert DONE["READ"] < reads["READ"] <= calls["READ"] <= said["transmissions"]["READ"]
 
 
 def test_probes_count_alike_with_headers_and_without(arm64: Lab) -> None:
