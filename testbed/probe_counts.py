@@ -40,11 +40,15 @@ Clients = dict[int, tuple[str, ...]]
 
 
 class Counted(NamedTuple):
-    """The rows by probe set, RPCs in mountstats, missing events, and seconds to start by way."""
+    """The rows by probe set, RPCs in mountstats, missing events, and seconds to start by way.
+
+    Transmissions are those of both loads by procedure, also of Calls that were sent again.
+    """
 
     direct: Rows
     buffered: Rows
     operations: dict[str, int]
+    transmissions: dict[str, int]
     missing: list[str]
     starts: dict[str, list[float]]
 
@@ -181,6 +185,7 @@ def count_alike(turns: int, *ways: str) -> Counted:
         stats = mountstats.difference(mountstats.read(folder), began)
         read_ahead(folder)
         buffered = settled(counting, known)
+        ended = mountstats.difference(mountstats.read(folder), began).operations
         for one in counting.values():
             losses = (lost(one.session) - one.lost)._asdict()
             assert not any(losses.values()), losses
@@ -190,4 +195,5 @@ def count_alike(turns: int, *ways: str) -> Counted:
         assert by_procedure(direct["chunks"], "rpcs") == operations
         assert DONE.items() <= operations.items()
         stack.close()
-        return Counted(direct, buffered, operations, first, starts(turns, ways))
+        transmissions = {name: one.transmissions for name, one in ended.items()}
+        return Counted(direct, buffered, operations, transmissions, first, starts(turns, ways))

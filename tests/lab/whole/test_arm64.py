@@ -61,10 +61,11 @@ def test_a_sweep_of_two_cells(arm64: Lab) -> None:
 
 def count_reads_alike(lab: Lab, *ways: str) -> None:
     """In each way the probes count the RPCs that mountstats counts, at both ends, and lose none."""
-    rows = count_alike.at(timeout=3600)(lab, 0, *ways).buffered
-    # client and server are one machine
-    reads = by_procedure(rows["chunks"], "rpcs")["READ"]
-    assert by_procedure(rows["server"], "calls")["READ"] == reads > DONE["READ"]
+    counted = count_alike.at(timeout=3600)(lab, 0, *ways)
+    rpcs = by_procedure(counted.buffered["chunks"], "rpcs")["READ"]
+    # client and server are one machine; a slow one transmits some Calls twice
+    calls = by_procedure(counted.buffered["server"], "calls")["READ"]
+    assert DONE["READ"] < rpcs <= calls <= counted.transmissions["READ"]
 
 
 def test_probes_count_alike_with_headers_and_without(arm64: Lab) -> None:
@@ -91,6 +92,11 @@ def test_our_module_carries_data(loaded: Lab) -> None:
 def test_probes_count_our_module(loaded: Lab) -> None:
     """The client's XIDs count up in its byte order, and many of its READs are at the server."""
     count_reads_alike(loaded, "without")
+
+
+def test_probes_count_our_module(loaded: Lab) -> None:
+    """The client's XIDs count up in its byte order, and many of its READs are at the server."""
+    count_alike(loaded, "without")
 
 
 def test_health_is_ok(loaded: Lab) -> None:
