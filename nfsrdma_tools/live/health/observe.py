@@ -290,7 +290,10 @@ def _threads(observation: Observation, machine: Machine, ages: Ages) -> None:
     if not threads.complete:
         observation.unseen.append(f"threads that wait: there are more than {_MOST_THREADS}")
     if not observation.rpcs_seen and any(not blocked.function for blocked in threads.found):
-        observation.unseen.append("only root may read where a thread waits")
+        # "x86: Fix get_wchan() to support the ORC unwinder", Linux 5.16
+        observation.unseen.append(
+            "where a thread waits: only root may read it, and x86 kernels before 5.16 do not say it"
+        )
     for thread in threads.found:
         if thread.in_nfs and thread.switches:
             key = f"thread:{thread.number:x}"

@@ -496,6 +496,23 @@ def test_a_call_that_is_not_repeated_waits_as_long_as_a_thread(host: Host, clock
     assert checked(host).status == OK
 
 
+def test_a_kernel_that_tells_no_place_of_a_thread_is_named(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3, listed=False)
+    host.without_debugfs()
+    checked(host)
+    # root reads this on Linux 5.10
+    host.thread(456, "0", 55)
+    host.counters("/mnt/a", 3, 11, 10)
+    checked(host)
+    clock(61)
+    host.counters("/mnt/a", 3, 12, 10)
+    report = checked(host)
+    assert of(report, "/mnt/a").status == WARNING
+    assert report.unseen[1:] == [
+        "where a thread waits: only root may read it, and x86 kernels before 5.16 do not say it"
+    ]
+
+
 def test_an_idle_mount_is_no_hang(host: Host, clock: Clock) -> None:
     host.mount("/mnt/a", 3)
     host.without_debugfs()
