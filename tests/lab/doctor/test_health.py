@@ -27,6 +27,7 @@ from testbed.exports import DISK, disk_export
 from testbed.kerberos import kerberos
 from testbed.labs import ModulePair
 from testbed.node import channel
+from testbed.node.ftrace import calls
 from testbed.remote import RemoteError, Running, on
 
 pytestmark = pytest.mark.nightly
@@ -60,7 +61,6 @@ sysctl -qw kernel.hung_task_timeout_secs=0
 IMPATIENT = "sysctl -qp /run/patient; rm /run/patient"
 # fs/nfs/super.c and fs/nfs/namespace.c: what prints a mount into mountinfo and mountstats
 PRINTS = re.compile(r"nfs_show_\w+(\.\w+)*|nfs_path|show_\w+|nfs4?_show\w*|__nfs_list\w*")
-CALLED = re.compile(r"^[^#\n]*: ([A-Za-z0-9_.]+) <-", re.MULTILINE)
 TRACING = Path("/sys/kernel/tracing/instances/health")
 # what a check imports: starting Python takes most of the time of a check in an emulated machine
 CHECK = ("nfsrdma_tools.cli.main", "nfsrdma_tools.cli.health", "nfsrdma_tools.live.health.check")
@@ -114,7 +114,7 @@ def traced(command: tuple[str, ...]) -> Traced:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         output.seek(0)
         text = output.read()
-    return Traced(text, status, sorted(set(CALLED.findall((TRACING / "trace").read_text()))))
+    return Traced(text, status, calls((TRACING / "trace").read_text()))
 
 
 def become(command: tuple[str, ...], output: int) -> NoReturn:
