@@ -9,11 +9,12 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.scripts import node_script
 
-__all__ = ["MOUNT", "Scene", "fetched", "scene", "until"]
+__all__ = ["MOUNT", "Scene", "Terminal", "fetched", "scene", "top", "until"]
 
 MOUNT = "/mnt/<b>watched"
 """A name that would be bold if it were taken for more than text."""
@@ -38,6 +39,28 @@ cd "$1"
 fio --name=j --filename=watched --rw=read --bs=64k --direct=1 --ioengine=libaio --iodepth=4 \\
 	--size=32M --time_based --runtime="$2" --output-format=json > /run/fio.json
 """
+
+# top shows the mount with its first frame; a machine that runs other labs needs minutes for it
+TOP_LIMIT = 1800
+
+
+class Terminal(NamedTuple):
+    """What a run of ``nfsrdma top`` left in its terminal."""
+
+    status: int
+    """Its exit status."""
+    seen: str
+    settings_kept: bool
+    left_the_screen: bool
+
+
+def top(lab: Lab) -> Terminal:
+    """Run ``nfsrdma top`` in the client until it shows the mount, then quit by q."""
+    limit = TOP_LIMIT * lab.config.patience
+    argv = ("python3", "-", str(limit))
+    # the program in the node ends first, and says what it saw
+    done = lab.run("client", *argv, stdin=node_script("live_top"), timeout=TOP_LIMIT + 60)
+    return Terminal(**json.loads(done.stdout))
 
 
 def until(true: Callable[[], Any], awaited: str, seconds: int = 300) -> Any:

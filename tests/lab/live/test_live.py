@@ -16,14 +16,12 @@ from typing import Any
 import pytest
 
 from testbed.browser import Browser, opened
-from testbed.dashboard import MOUNT, Scene, fetched, scene, until
+from testbed.dashboard import MOUNT, Scene, fetched, scene, top, until
 from testbed.faults import LINK_DOWN
 from testbed.labs import THEIRS, ModulePair
 from testbed.programs import prometheus
-from testbed.scripts import node_script
 
 MONITORING = Path(__file__).parents[3] / "playbooks/monitoring"
-TERMINAL = node_script("live_top")
 
 
 @pytest.fixture(scope="module")
@@ -274,9 +272,8 @@ class scraped:  # noqa: N801 - a context manager
 
 
 def test_top_shows_the_mount_and_restores_the_terminal(watched: Scene) -> None:
-    said = watched.lab.run("client", "python3", "-", stdin=TERMINAL, timeout=600)
-    found = json.loads(said.stdout)
-    assert found["status"] == 0
-    assert "<b>watched" in found["seen"]
-    assert found["settings_kept"]
-    assert found["left_the_screen"]
+    found = top(watched.lab)
+    assert found.status == 0
+    assert "<b>watched" in found.seen
+    assert found.settings_kept
+    assert found.left_the_screen

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """top, dashboard and exporter on other kernels, and on a mount that uses our module."""
 
-import json
 import os
 import re
 from pathlib import Path
@@ -11,10 +10,8 @@ import pytest
 
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from testbed.dashboard import MOUNT, Scene, fetched, scene, until
-from testbed.scripts import node_script
+from testbed.dashboard import MOUNT, Scene, fetched, scene, top, until
 
-TERMINAL = node_script("live_top")
 # its sysfs does not list connections, and probe sets are missing whose events identify less
 OLD = "5.10"
 LACKS = {"registrations", "server", "readahead"}
@@ -108,10 +105,10 @@ def shows(found: Scene, transport: str) -> None:
         else:
             assert name.isdecimal()
             assert value(text, f"nfsrdma_xprt_connected{one}") == 1
-    top = json.loads(found.lab.run("client", "python3", "-", stdin=TERMINAL, timeout=600).stdout)
-    assert (top["status"], top["settings_kept"], top["left_the_screen"]) == (0, True, True)
+    terminal = top(found.lab)
+    assert (terminal.status, terminal.settings_kept, terminal.left_the_screen) == (0, True, True)
     said = found.lab.run("client", "cat", "/run/dashboard", "/run/exporter").stdout
-    for text in (said, top["seen"]):
+    for text in (said, terminal.seen):
         assert "Traceback" not in text
 
 
